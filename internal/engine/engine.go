@@ -1,0 +1,198 @@
+// Package engine owns the contract between a sandbox and what isolates it:
+// the interface, its vocabulary and the limits. It knows no engine by name.
+package engine
+
+import (
+	"context"
+	"net"
+	"time"
+)
+
+// Engine isolates. All methods are safe for concurrent use and take IDs, so
+// that a sandbox outlives the process that made it.
+type Engine interface {
+	// Info describes the engine. It does no I/O.
+	Info() Info
+
+	// Probe returns nil if this host can run the engine, or a fault of kind
+	// Unsupported that says why not, with a hint that says what would help.
+	Probe(ctx context.Context) error
+
+	// Create returns when the sandbox is booted and its guest answers on
+	// GuestPort. After an error nothing of it is left. A taken ID is a fault
+	// of kind Exists.
+	Create(ctx context.Context, spec Spec) error
+
+	// Dial opens a stream to a TCP port on the sandbox's loopback. A port on
+	// which nobody listens is a fault of kind Unavailable with the code
+	// "port_closed"; an unknown or stopped sandbox is NotFound.
+	Dial(ctx context.Context, id string, port int) (net.Conn, error)
+
+	// Wait returns when the sandbox has stopped, for whatever reason. It may
+	// be called at any time and by several callers, also after a restart of
+	// this process. An unknown ID is NotFound.
+	Wait(ctx context.Context, id string) (Exit, error)
+
+	// List returns all that the engine holds on this host under its state
+	// directory, also what an earlier process made, and stopped ones that
+	// were not removed.
+	List(ctx context.Context) ([]Status, error)
+
+	// Remove stops the sandbox and frees everything it held. Removing an
+	// unknown ID succeeds, so a caller may always retry.
+	Remove(ctx context.Context, id string) error
+}
+
+// Meter is an ability that only some engines have.
+type Meter interface {
+	// Usage returns what the sandbox uses. An unknown ID is NotFound.
+	Usage(ctx context.Context, id string) (Usage, error)
+}
+
+// GuestPort is the port on the sandbox's loopback where the guest serves the
+// data plane. InterpreterPort is where it serves the code interpreter.
+const (
+	GuestPort       = 49983
+	InterpreterPort = 49999
+)
+
+// Boundary is what an engine's wall is made of, so that nobody takes a jail
+// for a virtual machine.
+type Boundary string
+
+const (
+	SharedKernel    Boundary = "shared-kernel"
+	UserspaceKernel Boundary = "userspace-kernel"
+	OwnKernel       Boundary = "own-kernel"
+	NoBoundary      Boundary = "none" // the fake: for tests only
+)
+
+// Info describes an engine.
+type Info struct {
+	Name      string
+	Version   string
+	Boundary  Boundary
+	NeedsRoot bool
+	// Enforces lists the limits that this engine enforces on this host.
+	Enforces []Limit
+	// Notes says in sentences what is weaker on this host than it could be,
+	// for instance that there is no writable cgroup.
+	Notes []string
+}
+
+// Limit names one limit.
+type Limit string
+
+const (
+	LimitMemory Limit = "memory"
+	LimitCPU    Limit = "cpu"
+	LimitPIDs   Limit = "pids"
+	LimitDisk   Limit = "disk"
+	LimitInodes Limit = "inodes"
+)
+
+// Limits of a sandbox. Zero in a field is the default, never unlimited.
+type Limits struct {
+	MemoryBytes int64
+	MilliCPU    int64
+	PIDs        int64
+	DiskBytes   int64
+	DiskInodes  int64
+}
+
+// DefaultLimits are used for every field that is zero.
+var DefaultLimits = Limits{
+	MemoryBytes: 1 << 30,
+	MilliCPU:    2000,
+	PIDs:        512,
+	DiskBytes:   4 << 30,
+	DiskInodes:  200_000,
+}
+
+// OrDefault fills zero fields with the defaults.
+func (l Limits) OrDefault() Limits {
+	d := DefaultLimits
+	for _, f := range []struct{ have, def *int64 }{
+		{&l.MemoryBytes, &d.MemoryBytes}, {&l.MilliCPU, &d.MilliCPU}, {&l.PIDs, &d.PIDs},
+		{&l.DiskBytes, &d.DiskBytes}, {&l.DiskInodes, &d.DiskInodes},
+	} {
+		if *f.have == 0 {
+			*f.have = *f.def
+		}
+	}
+	return l
+}
+
+// Root is what a sandbox starts from: a directory that no sandbox ever
+// writes, with host directories shown inside it. All of it is read-only to
+// the sandbox's writes, which go to its own overlay.
+type Root struct {
+	// Dir is a directory owned by us: mount points, links, /etc.
+	Dir string
+	// Binds are shown read-only below Dir, in order.
+	Binds []Bind
+}
+
+// Bind shows a host file or directory inside.
+type Bind struct {
+	Source string // absolute, on the host
+	Target string // absolute, inside; it exists in Root.Dir
+}
+
+// Spec says what to create.
+type Spec struct {
+	// ID is 1 to 40 characters of [a-z0-9].
+	ID       string
+	Hostname string
+	Root     Root
+	// Workspace is a host directory shown copy-on-write at /workspace, or ""
+	// for an empty one. The host's files never change.
+	Workspace string
+	Limits    Limits
+	// GuestConfig is handed to the guest on its standard input. It holds the
+	// sandbox's tokens, so it is never put in argv, environment or a file.
+	GuestConfig []byte
+}
+
+// State of a sandbox as the engine sees it.
+type State string
+
+const (
+	Running State = "running"
+	Stopped State = "stopped"
+)
+
+// Status is one sandbox that an engine holds.
+type Status struct {
+	ID      string
+	State   State
+	Created time.Time
+}
+
+// Reason says why a sandbox stopped.
+type Reason string
+
+const (
+	ReasonExited  Reason = "exited"  // the guest ended by itself
+	ReasonKilled  Reason = "killed"  // removed, or killed from outside
+	ReasonOOM     Reason = "oom"     // the memory limit was hit
+	ReasonCrashed Reason = "crashed" // the engine's own process failed
+)
+
+// Exit is how a sandbox ended.
+type Exit struct {
+	Reason Reason
+	Code   int
+	At     time.Time
+}
+
+// Usage is what a sandbox uses at one time.
+type Usage struct {
+	At          time.Time
+	MemoryBytes int64
+	MemoryCache int64
+	CPUTime     time.Duration
+	PIDs        int64
+	DiskBytes   int64
+	DiskInodes  int64
+}

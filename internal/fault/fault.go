@@ -1,0 +1,111 @@
+// Package fault owns the error kinds that every surface shares: what went
+// wrong for the caller, under a stable code, apart from the cause that only
+// the log may show.
+package fault
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Kind says what the caller can do about an error.
+type Kind string
+
+const (
+	Internal        Kind = "internal"        // a fault of ours; reporting it is all a caller can do
+	Invalid         Kind = "invalid"         // the request can never work as it is
+	Unauthenticated Kind = "unauthenticated" // no key, or a wrong one
+	Denied          Kind = "denied"          // the caller is known and may not
+	NotFound        Kind = "not_found"       // no such object, or not the caller's
+	Exists          Kind = "exists"          // the name is taken
+	Conflict        Kind = "conflict"        // the object is in a state that forbids this now
+	Exhausted       Kind = "exhausted"       // a limit or quota is reached
+	Unsupported     Kind = "unsupported"     // this server or engine cannot do this
+	Unavailable     Kind = "unavailable"     // trying again may work
+	Timeout         Kind = "timeout"         // a deadline passed
+	Canceled        Kind = "canceled"        // the caller went away
+)
+
+// Kinds lists every kind, for tables that must be complete.
+var Kinds = []Kind{
+	Internal, Invalid, Unauthenticated, Denied, NotFound, Exists,
+	Conflict, Exhausted, Unsupported, Unavailable, Timeout, Canceled,
+}
+
+// Error is a classified error. Text, Code and Hint are for the caller; the
+// cause is for the log.
+type Error struct {
+	Kind Kind
+	Code string // stable machine name, snake_case, e.g. "template_not_found"
+	Text string
+	Hint string // what to do about it, or ""
+
+	cause error
+}
+
+// New makes an error without a cause.
+func New(kind Kind, code, text string) *Error {
+	return &Error{Kind: kind, Code: code, Text: text}
+}
+
+// Newf is New with a format.
+func Newf(kind Kind, code, format string, args ...any) *Error {
+	return New(kind, code, fmt.Sprintf(format, args...))
+}
+
+// Wrap makes an error whose cause goes to the log only.
+func Wrap(cause error, kind Kind, code, text string) *Error {
+	return &Error{Kind: kind, Code: code, Text: text, cause: cause}
+}
+
+// WithHint returns a copy that tells the caller what to do.
+func (e *Error) WithHint(hint string) *Error {
+	c := *e
+	c.Hint = hint
+	return &c
+}
+
+// Error is the text for logs: it includes the cause.
+func (e *Error) Error() string {
+	if e.cause == nil {
+		return e.Text
+	}
+	return e.Text + ": " + e.cause.Error()
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.cause }
+
+// KindOf returns the kind of the first classified error in the chain, and
+// Internal for all others, so that a forgotten classification hides text
+// rather than leaking it.
+func KindOf(err error) Kind {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Kind
+	}
+	return Internal
+}
+
+// CodeOf returns the stable code, "internal" unless classified.
+func CodeOf(err error) string {
+	if e, ok := errors.AsType[*Error](err); ok && e.Code != "" {
+		return e.Code
+	}
+	return string(KindOf(err))
+}
+
+// PublicText returns the text that a caller may see, never a cause.
+func PublicText(err error) string {
+	if e, ok := errors.AsType[*Error](err); ok && e.Kind != Internal {
+		return e.Text
+	}
+	return "internal error"
+}
+
+// HintOf returns the advice for the caller, or "".
+func HintOf(err error) string {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Hint
+	}
+	return ""
+}

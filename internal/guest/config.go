@@ -1,0 +1,64 @@
+// Package guest owns what runs inside a sandbox as PID 1: its boot
+// configuration, its listeners and the private control service. The services
+// themselves are in the packages below it.
+package guest
+
+import "time"
+
+// Config is what the daemon hands to the guest on standard input, as one JSON
+// object, when the sandbox boots. It holds tokens, so it never travels in
+// argv, environment or a file.
+type Config struct {
+	SandboxID  string `json:"sandbox_id"`
+	TemplateID string `json:"template_id"`
+	Hostname   string `json:"hostname"`
+
+	// AccessToken opens the data plane (header X-Access-Token, file
+	// signatures). ControlToken opens the control service (header
+	// X-Crannog-Control), which the proxy never forwards.
+	AccessToken  string `json:"access_token"`
+	ControlToken string `json:"control_token"`
+
+	// Env is set for every process, after PATH, HOME, USER and LOGNAME.
+	Env         map[string]string `json:"env,omitempty"`
+	DefaultUser string            `json:"default_user"`
+	// DefaultDir is the working directory where a request names none, or ""
+	// for the user's home.
+	DefaultDir string `json:"default_dir,omitempty"`
+
+	// GrantFileAccess gives processes of the default user CAP_DAC_OVERRIDE
+	// and CAP_FOWNER inside. The workspace's files belong to their owner on
+	// the host, whose number is not the default user's; the box is theirs
+	// all the same, and its writes never reach the host.
+	GrantFileAccess bool `json:"grant_file_access,omitempty"`
+
+	// CommandTimeout is the longest that a command may run that asks for no
+	// time limit itself. Zero means that only the sandbox's end stops it.
+	CommandTimeout time.Duration `json:"command_timeout,omitempty"`
+	// EndAt is when the guest ends the sandbox by itself, in case no daemon
+	// is there to do it. Zero means never.
+	EndAt time.Time `json:"end_at,omitzero"`
+
+	// Limits as the kernel outside enforces them, for /metrics.
+	MemoryBytes int64 `json:"memory_bytes"`
+	MilliCPU    int64 `json:"milli_cpu"`
+	DiskBytes   int64 `json:"disk_bytes"`
+	PIDs        int64 `json:"pids"`
+}
+
+// Control paths, on GuestPort. Each needs the header X-Crannog-Control; any
+// other caller gets 404.
+const (
+	ControlHeader = "X-Crannog-Control"
+	// PathReady answers 204 as soon as the services listen.
+	PathReady = "/_crannog/ready"
+	// PathUpdate takes a POST of Update and answers 204.
+	PathUpdate = "/_crannog/update"
+)
+
+// Update changes a running guest. Nil and zero fields stay as they are.
+type Update struct {
+	EndAt       *time.Time        `json:"end_at,omitempty"`
+	AccessToken string            `json:"access_token,omitempty"`
+	Env         map[string]string `json:"env,omitempty"`
+}

@@ -1,0 +1,166 @@
+// Package sandbox owns the rules of a sandbox's life: who may do what with
+// it, what it is made of, and how long it lives. It drives an engine and a
+// store, and every surface is a client of it.
+package sandbox
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+)
+
+// Principal is who asks. It is an argument, never a context value, so that
+// forgetting it does not compile.
+type Principal struct {
+	// KeyID names the API key. Local callers have none.
+	KeyID string
+	// Local is true for a caller on this machine who could do the same
+	// without us: the process itself, or the Unix socket that only its user
+	// can open. Only a local caller may name host paths, and it sees the
+	// sandboxes of all keys.
+	Local bool
+}
+
+// State of a sandbox.
+type State string
+
+const (
+	Creating State = "creating"
+	Running  State = "running"
+	Stopping State = "stopping"
+	Stopped  State = "stopped" // ended, kept only for its record
+)
+
+// Limits are the engine's limits and those that we keep ourselves. Zero in a
+// field is the default, never unlimited.
+type Limits struct {
+	engine.Limits
+	// CommandTimeout bounds one command that asks for no limit itself.
+	CommandTimeout time.Duration
+	// OutputBytes bounds what one call that collects output returns.
+	OutputBytes int64
+}
+
+// Sandbox is one sandbox as callers see it.
+type Sandbox struct {
+	ID         string // "i" and 19 of [a-z0-9]
+	Name       string // given by the caller, unique among running ones, or ""
+	TemplateID string // 20 of [a-z0-9]
+	Template   string // the template's name, as it was asked for
+	State      State
+	Owner      string // KeyID of the creator, "" for a local one
+	Ephemeral  bool   // ends with the process that made it
+
+	StartedAt time.Time
+	EndAt     time.Time // when it ends by itself; zero is never (local callers only)
+	StoppedAt time.Time // zero while it runs
+	Reason    string    // why it stopped: killed, timeout, oom, exited, crashed, lost
+
+	Metadata map[string]string
+	Env      map[string]string
+	Limits   Limits
+
+	AccessToken  string
+	TrafficToken string // "" if ports are public
+
+	// MaskRequestHost replaces the Host header on the way to programs inside.
+	MaskRequestHost string
+	Workspace       string
+	Engine          string
+	Boundary        engine.Boundary
+	// Enforced lists the limits that the engine enforces on this host.
+	Enforced []engine.Limit
+}
+
+// CreateRequest says what to create.
+type CreateRequest struct {
+	Template string        // a reference: alias or ID, with an optional tag
+	Name     string        // optional
+	Timeout  time.Duration // until it ends by itself; zero is the default
+	// Forever asks for a sandbox without an end. Only local callers may.
+	Forever         bool
+	Ephemeral       bool // local callers only
+	Metadata        map[string]string
+	Env             map[string]string
+	Limits          Limits
+	Workspace       string // host directory, local callers only
+	PrivatePorts    bool   // programs' ports need the traffic token
+	MaskRequestHost string
+}
+
+// Filter narrows List. Zero fields match everything.
+type Filter struct {
+	States       []State
+	Metadata     map[string]string // all must match
+	TemplateID   string
+	StartedAfter time.Time // inclusive
+	Ascending    bool      // by start time; newest first otherwise
+	Limit        int       // 1 to 100; zero is 100
+	// After is the start time and ID of the last row of the page before.
+	AfterTime time.Time
+	AfterID   string
+}
+
+// Page is a part of a list.
+type Page struct {
+	Sandboxes []Sandbox
+	More      bool
+	Running   int // how many run in all, whatever the filter's page
+}
+
+// Metric is one sample.
+type Metric struct {
+	At         time.Time
+	CPUCount   float64
+	CPUPercent float64 // of one CPU: 150 is one and a half
+	MemUsed    int64
+	MemTotal   int64
+	MemCache   int64
+	DiskUsed   int64
+	DiskTotal  int64
+	PIDs       int64
+}
+
+// LogEntry is one line of a sandbox's log: its lifecycle, as we saw it.
+type LogEntry struct {
+	At      time.Time
+	Level   string // debug, info, warn, error
+	Message string
+	Fields  map[string]string
+}
+
+// Sandboxes is what surfaces use of the Service. It is an interface only so
+// that surfaces can be read without the Service's insides.
+type Sandboxes interface {
+	Create(ctx context.Context, who Principal, req CreateRequest) (Sandbox, error)
+	// Get finds a sandbox by ID, name or, for local callers, unique ID
+	// prefix. Another key's sandbox is NotFound.
+	Get(ctx context.Context, who Principal, ref string) (Sandbox, error)
+	List(ctx context.Context, who Principal, f Filter) (Page, error)
+	Remove(ctx context.Context, who Principal, id string) error
+	// SetTimeout lets the sandbox end after d from now, shorter or longer.
+	// Zero ends it now.
+	SetTimeout(ctx context.Context, who Principal, id string, d time.Duration) (Sandbox, error)
+	// Extend lets it end after d from now if that is later than its end;
+	// otherwise the end stays to the nanosecond.
+	Extend(ctx context.Context, who Principal, id string, d time.Duration) (Sandbox, error)
+	Metrics(ctx context.Context, who Principal, id string, from, to time.Time) ([]Metric, error)
+	Logs(ctx context.Context, who Principal, id string) ([]LogEntry, error)
+}
+
+// Traffic is what the data-plane proxy uses. It authenticates by the
+// sandbox's own tokens, so it takes no Principal.
+type Traffic interface {
+	// Live returns a running sandbox for routing.
+	Live(id string) (Sandbox, bool)
+	// LiveAll calls yield for each running sandbox until it returns false.
+	// Signed file URLs name none, so the proxy compares signatures.
+	LiveAll(yield func(Sandbox) bool)
+	// Dial opens a stream to a port inside.
+	Dial(ctx context.Context, id string, port int) (net.Conn, error)
+	// Gone is closed when the sandbox stops for whatever reason, so that
+	// open streams can be cut. It is nil for an unknown one.
+	Gone(id string) <-chan struct{}
+}
