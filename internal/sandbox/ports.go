@@ -1,0 +1,102 @@
+package sandbox
+
+import (
+	"context"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+)
+
+// Template is what a sandbox starts from, as a reference resolved.
+type Template struct {
+	ID   string // 20 of [a-z0-9], the same on every start
+	Name string // how people call it
+	Root engine.Root
+	// DefaultUser runs what names no user; "" is "user". DefaultDir is where
+	// it runs; "" is that user's home.
+	DefaultUser string
+	DefaultDir  string
+	// Env is set for every process, below what the caller sets.
+	Env map[string]string
+}
+
+// Templates finds templates.
+type Templates interface {
+	// Resolve finds a template by its name or ID. What does not exist is
+	// TemplateUnknown, a tag that does not exist is TagUnknown.
+	Resolve(ctx context.Context, ref Reference) (Template, error)
+}
+
+// Record is a sandbox as it is stored.
+type Record struct {
+	Sandbox
+	// ControlToken opens the guest's control service. It never leaves the
+	// daemon.
+	ControlToken string
+	// Process created the sandbox, and holds it if it is ephemeral.
+	Process Process
+}
+
+// Records keeps one row per sandbox. Several processes may use the same rows
+// at once, so every change says what it expects to find.
+type Records interface {
+	// Insert adds a row in the state Creating. If max sandboxes are live
+	// already that is Exhausted; if the owner has a live one of that name,
+	// Exists. Both are decided together with the insertion.
+	Insert(ctx context.Context, r Record, max int) error
+	// Get finds a row by its ID, or is NotFound.
+	Get(ctx context.Context, id string) (Record, error)
+	// Find returns rows that a name or ID prefix may mean, at most two of
+	// each rank, best rank first: live by name, stopped by name, ID prefix.
+	Find(ctx context.Context, ref string, who Principal) ([]Record, error)
+	// Move changes the state and reports whether the row was in one of the
+	// states that it may come from.
+	Move(ctx context.Context, id string, m Move) (bool, error)
+	// SetEnd changes the end of a running sandbox and reports whether it
+	// did. With onlyLater an earlier end than the row's changes nothing.
+	SetEnd(ctx context.Context, id string, end time.Time, onlyLater bool) (bool, error)
+	// Delete drops the row and its log. An unknown ID succeeds.
+	Delete(ctx context.Context, id string) error
+}
+
+// Move is a change of state.
+type Move struct {
+	From   []State
+	To     State
+	Reason string    // kept unless the row has one already
+	At     time.Time // when it stopped, for Stopped
+	// EndedBy, unless zero, makes the move only if the row's end is not
+	// later: another process may have extended it.
+	EndedBy time.Time
+}
+
+// Query selects rows.
+type Query struct {
+	Filter
+	// Owner limits to one key's rows; AllOwners lifts that.
+	Owner     string
+	AllOwners bool
+	// StoppedBefore, unless zero, selects only what stopped before it.
+	StoppedBefore time.Time
+}
+
+// Listing reads many rows.
+type Listing interface {
+	// List returns rows in the filter's order. A limit of zero is none.
+	List(ctx context.Context, q Query) ([]Record, error)
+	// CountRunning counts running sandboxes, whatever the filter's page.
+	CountRunning(ctx context.Context, q Query) (int, error)
+}
+
+// Journal keeps what happened to each sandbox, the newest entries of each.
+type Journal interface {
+	Append(ctx context.Context, id string, e LogEntry) error
+	Entries(ctx context.Context, id string) ([]LogEntry, error)
+}
+
+// Store is all that the Service keeps.
+type Store interface {
+	Records
+	Listing
+	Journal
+}

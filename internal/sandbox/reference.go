@@ -1,0 +1,87 @@
+package sandbox
+
+import (
+	"regexp"
+	"strings"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// DefaultTag is the tag of a reference that names none.
+const DefaultTag = "default"
+
+// Reference names a template: [namespace/]name[:tag], in lower case.
+type Reference struct {
+	Namespace string // "" if none was given
+	Name      string // alias or ID
+	Tag       string
+}
+
+const maxReference = 256
+
+var (
+	identifier = regexp.MustCompile(`^[a-z0-9_-]+$`)
+	tagPattern = regexp.MustCompile(`^[a-z0-9_.-]+$`)
+	uuid       = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+)
+
+// ParseReference reads a template reference. What does not parse is Invalid.
+func ParseReference(s string) (Reference, error) {
+	// The text echoes the reference, so its length is bounded first.
+	if len(s) > maxReference {
+		return Reference{}, fault.Newf(fault.Invalid, "template_reference_invalid",
+			"invalid template reference: longer than %d characters", maxReference)
+	}
+	rest := strings.ToLower(strings.TrimSpace(s))
+	ref := Reference{Tag: DefaultTag}
+	if name, tag, ok := strings.Cut(rest, ":"); ok {
+		// A UUID would be taken for a build.
+		if !tagPattern.MatchString(tag) || uuid.MatchString(tag) {
+			return Reference{}, invalidReference(s)
+		}
+		rest, ref.Tag = name, tag
+	}
+	if namespace, name, ok := strings.Cut(rest, "/"); ok {
+		if !identifier.MatchString(namespace) {
+			return Reference{}, invalidReference(s)
+		}
+		rest, ref.Namespace = name, namespace
+	}
+	if !identifier.MatchString(rest) {
+		return Reference{}, invalidReference(s)
+	}
+	ref.Name = rest
+	return ref, nil
+}
+
+func invalidReference(s string) error {
+	return fault.Newf(fault.Invalid, "template_reference_invalid", "invalid template reference %q", s).
+		WithHint("a reference is [namespace/]name[:tag] of a-z, 0-9, - and _")
+}
+
+// Path is the reference without its tag.
+func (r Reference) Path() string {
+	if r.Namespace == "" {
+		return r.Name
+	}
+	return r.Namespace + "/" + r.Name
+}
+
+// String is the reference as a person would write it.
+func (r Reference) String() string {
+	if r.Tag == DefaultTag || r.Tag == "" {
+		return r.Path()
+	}
+	return r.Path() + ":" + r.Tag
+}
+
+// TemplateUnknown is the error for a template that does not exist.
+func TemplateUnknown(r Reference) error {
+	return fault.Newf(fault.NotFound, "template_not_found", "template '%s' not found", r.Path())
+}
+
+// TagUnknown is the error for a tag that a template does not have.
+func TagUnknown(r Reference) error {
+	return fault.Newf(fault.NotFound, "template_tag_not_found",
+		"tag '%s' does not exist for template '%s'", r.Tag, r.Path())
+}
