@@ -1,0 +1,109 @@
+// Package api owns the JSON types of Crannog's HTTP API, version 1: what goes
+// over the wire and nothing else. Fields are added, never renamed or reused;
+// times are RFC 3339, durations end in _seconds, sizes in _bytes.
+package api
+
+import "time"
+
+// Prefix is the path under which version 1 is served.
+const Prefix = "/v1"
+
+// Limits bounds what a sandbox may use. An absent field is the server's
+// default, never unlimited.
+type Limits struct {
+	MemoryBytes           int64   `json:"memory_bytes,omitempty" minimum:"0" doc:"Memory of the whole sandbox."`
+	CPUMillis             int64   `json:"cpu_millis,omitempty" minimum:"0" doc:"Thousandths of one CPU."`
+	PIDs                  int64   `json:"pids,omitempty" minimum:"0" doc:"Processes and threads at one time."`
+	DiskBytes             int64   `json:"disk_bytes,omitempty" minimum:"0" doc:"Bytes written and not removed."`
+	DiskInodes            int64   `json:"disk_inodes,omitempty" minimum:"0" doc:"Files created and not removed."`
+	CommandTimeoutSeconds float64 `json:"command_timeout_seconds,omitempty" minimum:"0" doc:"Longest run of a command that names no limit itself."`
+	OutputBytes           int64   `json:"output_bytes,omitempty" minimum:"0" doc:"Most output that one call returns."`
+}
+
+// EffectiveLimits are the limits that hold, after defaults.
+type EffectiveLimits struct {
+	Limits
+	Enforced []string `json:"enforced" doc:"The limits that are enforced on this host. A limit that is not in this list is a wish only."`
+}
+
+// CreateSandbox is the body of POST /v1/sandboxes.
+type CreateSandbox struct {
+	Name            string            `json:"name,omitempty" maxLength:"63" doc:"Unique among running sandboxes."`
+	Template        string            `json:"template,omitempty" maxLength:"256" doc:"What the sandbox starts from; the host's tools if absent."`
+	TimeoutSeconds  float64           `json:"timeout_seconds,omitempty" minimum:"0" doc:"Until it ends by itself; the server's default if absent."`
+	Forever         bool              `json:"forever,omitempty" doc:"No end by itself. Local callers only."`
+	Ephemeral       bool              `json:"ephemeral,omitempty" doc:"Ends with the server's process. Local callers only."`
+	Workspace       string            `json:"workspace,omitempty" maxLength:"4096" doc:"Host directory shown copy-on-write at /workspace. Local callers only."`
+	Metadata        map[string]string `json:"metadata,omitempty"`
+	Env             map[string]string `json:"env,omitempty" doc:"Environment of every command."`
+	Limits          *Limits           `json:"limits,omitempty"`
+	PrivatePorts    bool              `json:"private_ports,omitempty" doc:"Programs' ports need the traffic token."`
+	MaskRequestHost string            `json:"mask_request_host,omitempty" maxLength:"256" doc:"Host header that programs inside see; ${PORT} is replaced."`
+}
+
+// Sandbox is one sandbox.
+type Sandbox struct {
+	ID              string            `json:"id"`
+	Name            string            `json:"name,omitempty"`
+	Template        string            `json:"template"`
+	TemplateID      string            `json:"template_id"`
+	State           string            `json:"state" enum:"creating,running,stopping,stopped"`
+	Reason          string            `json:"reason,omitempty" doc:"Why it stopped: killed, timeout, oom, exited, crashed or lost."`
+	Owner           string            `json:"owner,omitempty" doc:"ID of the key that made it; absent for a local one."`
+	Ephemeral       bool              `json:"ephemeral,omitempty"`
+	StartedAt       time.Time         `json:"started_at"`
+	EndsAt          *time.Time        `json:"ends_at,omitempty" doc:"When it ends by itself; absent is never."`
+	StoppedAt       *time.Time        `json:"stopped_at,omitempty"`
+	Metadata        map[string]string `json:"metadata,omitempty"`
+	EnvNames        []string          `json:"env_names,omitempty" doc:"Names only: values may be secrets."`
+	Workspace       string            `json:"workspace,omitempty"`
+	MaskRequestHost string            `json:"mask_request_host,omitempty"`
+	Engine          string            `json:"engine"`
+	Boundary        string            `json:"boundary" doc:"What the wall is made of."`
+	Effective       EffectiveLimits   `json:"effective"`
+	AccessToken     string            `json:"access_token,omitempty" doc:"Opens the data plane. Absent in lists and once stopped."`
+	TrafficToken    string            `json:"traffic_token,omitempty" doc:"Opens private ports. Absent in lists and once stopped."`
+}
+
+// SandboxList is the answer of GET /v1/sandboxes.
+type SandboxList struct {
+	Sandboxes  []Sandbox `json:"sandboxes"`
+	Running    int       `json:"running" doc:"How many run in all."`
+	NextCursor string    `json:"next_cursor,omitempty" doc:"Hand it back as cursor for the next page; absent on the last."`
+}
+
+// Duration is the body of POST /v1/sandboxes/{id}/timeout and …/extend.
+type Duration struct {
+	Seconds float64 `json:"seconds" minimum:"0" doc:"From this moment."`
+}
+
+// Metric is one sample of what a sandbox uses.
+type Metric struct {
+	At         time.Time `json:"at"`
+	CPUCount   float64   `json:"cpu_count"`
+	CPUPercent float64   `json:"cpu_percent" doc:"Of one CPU: 150 is one and a half."`
+	MemUsed    int64     `json:"mem_used_bytes"`
+	MemTotal   int64     `json:"mem_total_bytes"`
+	MemCache   int64     `json:"mem_cache_bytes"`
+	DiskUsed   int64     `json:"disk_used_bytes"`
+	DiskTotal  int64     `json:"disk_total_bytes"`
+	PIDs       int64     `json:"pids"`
+}
+
+// MetricList is the answer of GET /v1/sandboxes/{id}/metrics.
+type MetricList struct {
+	Metrics []Metric `json:"metrics"`
+}
+
+// LogEntry is one line of a sandbox's log.
+type LogEntry struct {
+	At      time.Time         `json:"at"`
+	Level   string            `json:"level" enum:"debug,info,warn,error"`
+	Message string            `json:"message"`
+	Fields  map[string]string `json:"fields,omitempty"`
+}
+
+// LogList is the answer of GET /v1/sandboxes/{id}/logs.
+type LogList struct {
+	Logs []LogEntry `json:"logs"`
+}

@@ -1,0 +1,33 @@
+package api
+
+// Exec is the body of POST /v1/sandboxes/{id}/exec.
+type Exec struct {
+	Cmd            []string          `json:"cmd" minItems:"1" maxItems:"4096" doc:"Program and arguments. No shell reads them."`
+	Stdin          string            `json:"stdin,omitempty" doc:"Standard input; none if absent."`
+	Env            map[string]string `json:"env,omitempty"`
+	Cwd            string            `json:"cwd,omitempty" maxLength:"4096" doc:"The user's home if absent."`
+	User           string            `json:"user,omitempty" maxLength:"64" doc:"The sandbox's default user if absent."`
+	TimeoutSeconds float64           `json:"timeout_seconds,omitempty" minimum:"0" doc:"The sandbox's command limit if absent."`
+	OutputBytes    int64             `json:"output_bytes,omitempty" minimum:"0" doc:"Most bytes of stdout and stderr together; the sandbox's limit if absent."`
+}
+
+// Values of ExecResult.Hit.
+const (
+	HitNone     = ""
+	HitTimeout  = "timeout"   // the time limit ended the command
+	HitOOM      = "oom"       // the memory limit ended the sandbox, or the command said that memory ran out
+	HitDiskFull = "disk_full" // the command failed while the disk or its inodes were used up
+	HitPIDs     = "pids"      // the command failed while no process could be made
+	HitOutput   = "output"    // the answer holds only a part of the output
+)
+
+// ExecResult is the answer of POST /v1/sandboxes/{id}/exec. A command that
+// ends with a code other than zero is no error of the API.
+type ExecResult struct {
+	ExitCode   int    `json:"exit_code" doc:"The command's own, 128+N after signal N, 124 at its time limit."`
+	Stdout     string `json:"stdout" doc:"Bytes that are not UTF-8 are replaced."`
+	Stderr     string `json:"stderr" doc:"Bytes that are not UTF-8 are replaced."`
+	Truncated  bool   `json:"truncated" doc:"Output beyond the limit was read and thrown away."`
+	Hit        string `json:"hit" enum:",timeout,oom,disk_full,pids,output" doc:"The limit that the command ran into, or empty."`
+	DurationMS int64  `json:"duration_ms"`
+}

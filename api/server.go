@@ -1,0 +1,59 @@
+package api
+
+import "time"
+
+// Pruned is the answer of POST /v1/prune.
+type Pruned struct {
+	Removed []string `json:"removed" doc:"IDs of the stopped sandboxes whose records are gone."`
+}
+
+// Engine is the answer of GET /v1/engine.
+type Engine struct {
+	Name      string   `json:"name"`
+	Version   string   `json:"version"`
+	Boundary  string   `json:"boundary"`
+	NeedsRoot bool     `json:"needs_root"`
+	Enforces  []string `json:"enforces" doc:"Limits that hold on this host."`
+	Notes     []string `json:"notes" doc:"What is weaker on this host than it could be."`
+	Defaults  Limits   `json:"defaults" doc:"Limits of a sandbox that asks for none."`
+}
+
+// Key is an API key without its secret, which nobody can read back.
+type Key struct {
+	ID        string    `json:"id"`
+	Name      string    `json:"name,omitempty"`
+	Hint      string    `json:"hint,omitempty" doc:"Its last characters, to tell keys apart."`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+// CreateKey is the body of POST /v1/keys.
+type CreateKey struct {
+	Name string `json:"name,omitempty" maxLength:"63"`
+}
+
+// NewKey is the answer of POST /v1/keys: the only time the secret is shown.
+type NewKey struct {
+	Key
+	Secret string `json:"secret"`
+}
+
+// KeyList is the answer of GET /v1/keys.
+type KeyList struct {
+	Keys []Key `json:"keys"`
+}
+
+// Version is the answer of GET /v1/version.
+type Version struct {
+	Version string `json:"version"`
+	API     string `json:"api"`
+}
+
+// Problem is every error answer, as application/problem+json (RFC 9457).
+type Problem struct {
+	Kind   string `json:"kind" doc:"What a caller can do about it."`
+	Code   string `json:"code" doc:"Stable machine name."`
+	Title  string `json:"title"`
+	Detail string `json:"detail,omitempty"`
+	Hint   string `json:"hint,omitempty" doc:"What would help."`
+	Status int    `json:"status"`
+}

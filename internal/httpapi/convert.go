@@ -1,0 +1,120 @@
+package httpapi
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// maxSeconds keeps a wire duration far from overflow: ten years.
+const maxSeconds = 10 * 365 * 24 * 3600
+
+// duration reads a wire duration. Zero stays zero, which is the default and
+// never unlimited.
+func duration(field string, seconds float64) (time.Duration, error) {
+	if math.IsNaN(seconds) || seconds < 0 || seconds > maxSeconds {
+		return 0, fault.Newf(fault.Invalid, "invalid_duration", "%s must be between 0 and %d", field, maxSeconds)
+	}
+	d := time.Duration(seconds * float64(time.Second))
+	if seconds > 0 && d < time.Millisecond {
+		return time.Millisecond, nil
+	}
+	return d, nil
+}
+
+func fromLimits(l *api.Limits) (sandbox.Limits, error) {
+	if l == nil {
+		return sandbox.Limits{}, nil
+	}
+	timeout, err := duration("limits.command_timeout_seconds", l.CommandTimeoutSeconds)
+	if err != nil {
+		return sandbox.Limits{}, err
+	}
+	return sandbox.Limits{
+		Limits: engine.Limits{
+			MemoryBytes: l.MemoryBytes, MilliCPU: l.CPUMillis, PIDs: l.PIDs,
+			DiskBytes: l.DiskBytes, DiskInodes: l.DiskInodes,
+		},
+		CommandTimeout: timeout,
+		OutputBytes:    l.OutputBytes,
+	}, nil
+}
+
+func toLimits(l sandbox.Limits) api.Limits {
+	return api.Limits{
+		MemoryBytes: l.MemoryBytes, CPUMillis: l.MilliCPU, PIDs: l.PIDs,
+		DiskBytes: l.DiskBytes, DiskInodes: l.DiskInodes,
+		CommandTimeoutSeconds: l.CommandTimeout.Seconds(), OutputBytes: l.OutputBytes,
+	}
+}
+
+func fromCreate(in api.CreateSandbox) (sandbox.CreateRequest, error) {
+	timeout, err := duration("timeout_seconds", in.TimeoutSeconds)
+	if err != nil {
+		return sandbox.CreateRequest{}, err
+	}
+	limits, err := fromLimits(in.Limits)
+	if err != nil {
+		return sandbox.CreateRequest{}, err
+	}
+	return sandbox.CreateRequest{
+		Template: in.Template, Name: in.Name, Timeout: timeout, Forever: in.Forever, Ephemeral: in.Ephemeral,
+		Metadata: in.Metadata, Env: in.Env, Limits: limits, Workspace: in.Workspace,
+		PrivatePorts: in.PrivatePorts, MaskRequestHost: in.MaskRequestHost,
+	}, nil
+}
+
+// toSandbox is what a list shows: no tokens.
+func toSandbox(sb sandbox.Sandbox) api.Sandbox {
+	enforced := []string{"command_timeout", "output"}
+	for _, l := range sb.Enforced {
+		enforced = append(enforced, string(l))
+	}
+	slices.Sort(enforced)
+	return api.Sandbox{
+		ID: sb.ID, Name: sb.Name, Template: sb.Template, TemplateID: sb.TemplateID,
+		State: string(sb.State), Reason: sb.Reason, Owner: sb.Owner, Ephemeral: sb.Ephemeral,
+		StartedAt: sb.StartedAt, EndsAt: moment(sb.EndAt), StoppedAt: moment(sb.StoppedAt),
+		Metadata: sb.Metadata, EnvNames: slices.Sorted(maps.Keys(sb.Env)),
+		Workspace: sb.Workspace, MaskRequestHost: sb.MaskRequestHost,
+		Engine: sb.Engine, Boundary: string(sb.Boundary),
+		Effective: api.EffectiveLimits{Limits: toLimits(sb.Limits), Enforced: enforced},
+	}
+}
+
+// withTokens adds what opens a running sandbox, for answers about one only.
+func withTokens(out api.Sandbox, sb sandbox.Sandbox) api.Sandbox {
+	if sb.State == sandbox.Running {
+		out.AccessToken, out.TrafficToken = sb.AccessToken, sb.TrafficToken
+	}
+	return out
+}
+
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+func toMetric(m sandbox.Metric) api.Metric {
+	return api.Metric{
+		At: m.At, CPUCount: m.CPUCount, CPUPercent: m.CPUPercent,
+		MemUsed: m.MemUsed, MemTotal: m.MemTotal, MemCache: m.MemCache,
+		DiskUsed: m.DiskUsed, DiskTotal: m.DiskTotal, PIDs: m.PIDs,
+	}
+}
+
+func toLog(e sandbox.LogEntry) api.LogEntry {
+	return api.LogEntry{At: e.At, Level: e.Level, Message: e.Message, Fields: e.Fields}
+}
+
+func toKey(k Key) api.Key {
+	return api.Key{ID: k.ID, Name: k.Name, Hint: k.Hint, CreatedAt: k.Created}
+}

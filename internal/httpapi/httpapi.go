@@ -1,0 +1,133 @@
+// Package httpapi owns Crannog's HTTP API, version 1: its routes, its errors
+// and the conversion between wire and domain types. The rules are the
+// sandbox package's.
+package httpapi
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Key is an API key as its owner sees it. The secret is never in it.
+type Key struct {
+	ID      string
+	Name    string
+	Hint    string
+	Created time.Time
+}
+
+// Keys manages API keys.
+type Keys interface {
+	// New makes a key and returns its secret, which is not kept.
+	New(ctx context.Context, name string) (Key, string, error)
+	List(ctx context.Context) ([]Key, error)
+	// Revoke makes the key useless at once. An unknown one is NotFound.
+	Revoke(ctx context.Context, id string) error
+}
+
+// Deps are what the API stands on. All are needed.
+type Deps struct {
+	Sandboxes sandbox.Sandboxes
+	Traffic   sandbox.Traffic
+	Keys      Keys
+	Engine    engine.Engine
+	// Auth says who asks, or fails with Unauthenticated.
+	Auth    func(*http.Request) (sandbox.Principal, error)
+	Log     *slog.Logger
+	Version string
+}
+
+type server struct {
+	Deps
+	mux *http.ServeMux
+}
+
+// New returns the handler of everything below /v1/.
+func New(deps Deps) http.Handler {
+	s := &server{Deps: deps, mux: http.NewServeMux()}
+	a := humago.New(s.mux, apiConfig(deps.Version))
+	s.routes(a)
+	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		writeProblem(w, fault.Newf(fault.NotFound, "route_not_found", "there is no %s %s", r.Method, r.URL.Path))
+	})
+	return s
+}
+
+func apiConfig(version string) huma.Config {
+	config := huma.DefaultConfig("Crannog", version)
+	config.Info.Description = "Sandboxes for programs that nobody has read."
+	config.OpenAPIPath = api.Prefix + "/openapi"
+	config.DocsPath = ""
+	config.SchemasPath = ""
+	// The default hook adds a $schema link to every answer.
+	config.CreateHooks = nil
+	config.RejectUnknownQueryParameters = true
+	config.Security = []map[string][]string{{"key": {}}, {"bearer": {}}}
+	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
+		"key":    {Type: "apiKey", In: "header", Name: "X-API-KEY"},
+		"bearer": {Type: "http", Scheme: "bearer"},
+	}
+	return config
+}
+
+// routes names every operation of the API.
+func (s *server) routes(a huma.API) {
+	s.sandboxRoutes(a)
+	register(s, a, op("exec", "POST", "/sandboxes/{id}/exec", "Run one command and return what it printed"), s.exec)
+	register(s, a, op("prune", "POST", "/prune", "Forget stopped sandboxes"), s.prune)
+	register(s, a, op("engine", "GET", "/engine", "What isolates, and what it enforces here"), s.engine)
+	register(s, a, op("keys-list", "GET", "/keys", "API keys"), s.listKeys)
+	register(s, a, created(op("keys-create", "POST", "/keys", "Make an API key")), s.createKey)
+	register(s, a, empty(op("keys-revoke", "DELETE", "/keys/{id}", "Make an API key useless")), s.revokeKey)
+	register(s, a, op("version", "GET", "/version", "The server's version"), s.version)
+}
+
+func op(id, method, path, summary string) huma.Operation {
+	return huma.Operation{
+		OperationID: id, Method: method, Path: api.Prefix + path, Summary: summary,
+		MaxBodyBytes: maxBody,
+		// The body is in memory by then. A read deadline that stayed on the
+		// connection would cut a long command's answer.
+		BodyReadTimeout: -1,
+	}
+}
+
+func created(o huma.Operation) huma.Operation {
+	o.DefaultStatus = http.StatusCreated
+	return o
+}
+
+func empty(o huma.Operation) huma.Operation {
+	o.DefaultStatus = http.StatusNoContent
+	return o
+}
+
+// callerKey carries the principal through huma, whose handlers take no
+// argument of ours; register takes it out again.
+type callerKey struct{}
+
+// register adds an operation whose handler gets its caller as an argument.
+func register[I, O any](s *server, a huma.API, o huma.Operation, handle func(context.Context, sandbox.Principal, *I) (*O, error)) {
+	huma.Register(a, o, func(ctx context.Context, in *I) (*O, error) {
+		who, ok := ctx.Value(callerKey{}).(sandbox.Principal)
+		if !ok {
+			return nil, problemOf(fault.New(fault.Unauthenticated, "unauthenticated", "no caller"))
+		}
+		out, err := handle(ctx, who, in)
+		if err != nil {
+			s.logInternal(ctx, o.OperationID, err)
+			return nil, problemOf(err)
+		}
+		return out, nil
+	})
+}

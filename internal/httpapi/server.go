@@ -1,0 +1,107 @@
+package httpapi
+
+import (
+	"context"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// localOnly stops a key's owner from what only the machine's user may do:
+// keys make keys, and pruning touches everybody's records.
+func localOnly(who sandbox.Principal) error {
+	if who.Local {
+		return nil
+	}
+	return fault.New(fault.Denied, "local_only", "only a caller on the server's own machine may do this").
+		WithHint("run the command there, as the user who runs the server")
+}
+
+type pruneOutput struct{ Body api.Pruned }
+
+func (s *server) prune(ctx context.Context, who sandbox.Principal, _ *struct{}) (*pruneOutput, error) {
+	if err := localOnly(who); err != nil {
+		return nil, err
+	}
+	out := &pruneOutput{api.Pruned{Removed: []string{}}}
+	filter := sandbox.Filter{States: []sandbox.State{sandbox.Stopped}}
+	for {
+		page, err := s.Sandboxes.List(ctx, who, filter)
+		if err != nil {
+			return nil, err
+		}
+		for _, sb := range page.Sandboxes {
+			if err := s.Sandboxes.Remove(ctx, who, sb.ID); err != nil && fault.KindOf(err) != fault.NotFound {
+				return nil, err
+			}
+			out.Body.Removed = append(out.Body.Removed, sb.ID)
+		}
+		n := len(page.Sandboxes)
+		if !page.More || n == 0 {
+			return out, nil
+		}
+		filter.AfterTime, filter.AfterID = page.Sandboxes[n-1].StartedAt, page.Sandboxes[n-1].ID
+	}
+}
+
+type engineOutput struct{ Body api.Engine }
+
+func (s *server) engine(_ context.Context, _ sandbox.Principal, _ *struct{}) (*engineOutput, error) {
+	info := s.Engine.Info()
+	out := api.Engine{
+		Name: info.Name, Version: info.Version, Boundary: string(info.Boundary), NeedsRoot: info.NeedsRoot,
+		Enforces: []string{}, Notes: append([]string{}, info.Notes...),
+		Defaults: toLimits(sandbox.Limits{Limits: engine.DefaultLimits}),
+	}
+	for _, l := range info.Enforces {
+		out.Enforces = append(out.Enforces, string(l))
+	}
+	return &engineOutput{out}, nil
+}
+
+type keysOutput struct{ Body api.KeyList }
+
+func (s *server) listKeys(ctx context.Context, who sandbox.Principal, _ *struct{}) (*keysOutput, error) {
+	if err := localOnly(who); err != nil {
+		return nil, err
+	}
+	keys, err := s.Keys.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := &keysOutput{api.KeyList{Keys: make([]api.Key, 0, len(keys))}}
+	for _, k := range keys {
+		out.Body.Keys = append(out.Body.Keys, toKey(k))
+	}
+	return out, nil
+}
+
+type createKeyInput struct{ Body api.CreateKey }
+
+type createKeyOutput struct{ Body api.NewKey }
+
+func (s *server) createKey(ctx context.Context, who sandbox.Principal, in *createKeyInput) (*createKeyOutput, error) {
+	if err := localOnly(who); err != nil {
+		return nil, err
+	}
+	key, secret, err := s.Keys.New(ctx, in.Body.Name)
+	if err != nil {
+		return nil, err
+	}
+	return &createKeyOutput{api.NewKey{Key: toKey(key), Secret: secret}}, nil
+}
+
+func (s *server) revokeKey(ctx context.Context, who sandbox.Principal, in *ref) (*struct{}, error) {
+	if err := localOnly(who); err != nil {
+		return nil, err
+	}
+	return nil, s.Keys.Revoke(ctx, in.ID)
+}
+
+type versionOutput struct{ Body api.Version }
+
+func (s *server) version(context.Context, sandbox.Principal, *struct{}) (*versionOutput, error) {
+	return &versionOutput{api.Version{Version: s.Version, API: "v1"}}, nil
+}

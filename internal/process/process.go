@@ -1,0 +1,211 @@
+// Package process owns the caller's side of a program in a sandbox: starting
+// it through the guest's process service, feeding it, reading what it prints
+// and learning how it ended. Output is handed on piece by piece and never
+// gathered here.
+package process
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/gen/processpb"
+	"github.com/crannog/crannog/internal/gen/processpb/processpbconnect"
+)
+
+// Client reaches the process service of one sandbox.
+type Client struct {
+	rpc    processpbconnect.ProcessClient
+	header http.Header
+}
+
+// New returns a client. Every request carries the header, which holds the
+// sandbox's address and token.
+func New(doer connect.HTTPClient, base string, header http.Header) *Client {
+	return &Client{rpc: processpbconnect.NewProcessClient(doer, base), header: header}
+}
+
+// Size of a terminal.
+type Size struct{ Cols, Rows uint16 }
+
+// Spec says what to run.
+type Spec struct {
+	Cmd   string
+	Args  []string
+	Env   map[string]string
+	Dir   string // "" is the user's home
+	User  string // "" is the sandbox's default user
+	TTY   *Size  // nil is no terminal
+	Stdin bool   // false is an empty input
+	// Timeout kills the program; zero is the sandbox's own limit.
+	Timeout time.Duration
+}
+
+// Process is a program that runs. Its methods may be called concurrently,
+// except Pump.
+type Process struct {
+	client *Client
+	user   string
+	pid    uint32
+	tty    bool
+	stream eventStream
+	cancel context.CancelFunc
+	once   sync.Once
+}
+
+// Info names a process that runs.
+type Info struct {
+	PID  uint32
+	Cmd  string
+	Args []string
+	Dir  string
+	Tag  string
+}
+
+// keepaliveSeconds lets a vanished server be noticed on a silent stream.
+const keepaliveSeconds = "30"
+
+// Start returns as soon as the program runs. Its life does not hang on ctx,
+// which only ends the stream; Signal ends the program.
+func (c *Client) Start(ctx context.Context, spec Spec) (*Process, error) {
+	config := &processpb.ProcessConfig{Cmd: spec.Cmd, Args: spec.Args, Envs: spec.Env}
+	if spec.Dir != "" {
+		config.Cwd = &spec.Dir
+	}
+	msg := &processpb.StartRequest{Process: config, Stdin: &spec.Stdin}
+	if spec.TTY != nil {
+		msg.Pty = terminal(*spec.TTY)
+	}
+	req := request(c, spec.User, msg)
+	req.Header().Set("Keepalive-Ping-Interval", keepaliveSeconds)
+	if spec.Timeout > 0 {
+		ms := max(spec.Timeout.Milliseconds(), 1)
+		req.Header().Set("Connect-Timeout-Ms", strconv.FormatInt(ms, 10))
+	}
+	ctx, cancel := context.WithCancel(withoutDeadline(ctx))
+	stream, err := c.rpc.Start(ctx, req)
+	if err != nil {
+		cancel()
+		return nil, toFault(err)
+	}
+	return c.begin(startStream{stream}, spec.User, spec.TTY != nil, cancel)
+}
+
+// Attach follows a process that runs already. What it printed before is gone.
+func (c *Client) Attach(ctx context.Context, pid uint32, user string) (*Process, error) {
+	req := request(c, user, &processpb.ConnectRequest{Process: selectPID(pid)})
+	req.Header().Set("Keepalive-Ping-Interval", keepaliveSeconds)
+	ctx, cancel := context.WithCancel(withoutDeadline(ctx))
+	stream, err := c.rpc.Connect(ctx, req)
+	if err != nil {
+		cancel()
+		return nil, toFault(err)
+	}
+	return c.begin(connectStream{stream}, user, false, cancel)
+}
+
+// begin waits for the event that every stream starts with.
+func (c *Client) begin(stream eventStream, user string, tty bool, cancel context.CancelFunc) (*Process, error) {
+	p := &Process{client: c, user: user, tty: tty, stream: stream, cancel: cancel}
+	if !stream.Receive() {
+		err := stream.Err()
+		p.Close()
+		if err == nil {
+			return nil, fault.New(fault.Internal, "bad_stream", "the guest's stream ended before the program started")
+		}
+		return nil, toFault(err)
+	}
+	start := stream.Event().GetStart()
+	if start == nil {
+		p.Close()
+		return nil, fault.New(fault.Internal, "bad_stream", "the guest's stream does not begin with a start")
+	}
+	p.pid = start.GetPid()
+	return p, nil
+}
+
+// List names the programs that were started through the service and run.
+func (c *Client) List(ctx context.Context) ([]Info, error) {
+	resp, err := c.rpc.List(ctx, request(c, "", &processpb.ListRequest{}))
+	if err != nil {
+		return nil, toFault(err)
+	}
+	infos := make([]Info, 0, len(resp.Msg.GetProcesses()))
+	for _, p := range resp.Msg.GetProcesses() {
+		infos = append(infos, Info{
+			PID: p.GetPid(), Tag: p.GetTag(),
+			Cmd: p.GetConfig().GetCmd(), Args: p.GetConfig().GetArgs(), Dir: p.GetConfig().GetCwd(),
+		})
+	}
+	return infos, nil
+}
+
+// PID is the program's number inside.
+func (p *Process) PID() uint32 { return p.pid }
+
+// Write sends one piece of input and returns when the guest has it.
+func (p *Process) Write(ctx context.Context, data []byte) error {
+	input := &processpb.ProcessInput{Input: &processpb.ProcessInput_Stdin{Stdin: data}}
+	if p.tty {
+		input = &processpb.ProcessInput{Input: &processpb.ProcessInput_Pty{Pty: data}}
+	}
+	_, err := p.client.rpc.SendInput(ctx, request(p.client, p.user, &processpb.SendInputRequest{Process: selectPID(p.pid), Input: input}))
+	return toFault(err)
+}
+
+// CloseStdin ends the program's input.
+func (p *Process) CloseStdin(ctx context.Context) error {
+	_, err := p.client.rpc.CloseStdin(ctx, request(p.client, p.user, &processpb.CloseStdinRequest{Process: selectPID(p.pid)}))
+	return toFault(err)
+}
+
+// Signal signals the program and its group.
+func (p *Process) Signal(ctx context.Context, sig syscall.Signal) error {
+	return p.client.Signal(ctx, p.pid, sig)
+}
+
+// Signal signals a program by its number.
+func (c *Client) Signal(ctx context.Context, pid uint32, sig syscall.Signal) error {
+	_, err := c.rpc.SendSignal(ctx, request(c, "", &processpb.SendSignalRequest{Process: selectPID(pid), Signal: processpb.Signal(sig)}))
+	return toFault(err)
+}
+
+// Resize changes the terminal's size.
+func (p *Process) Resize(ctx context.Context, size Size) error {
+	_, err := p.client.rpc.Update(ctx, request(p.client, p.user, &processpb.UpdateRequest{Process: selectPID(p.pid), Pty: terminal(size)}))
+	return toFault(err)
+}
+
+// Close ends the stream. The program goes on.
+func (p *Process) Close() {
+	p.once.Do(func() {
+		p.cancel()
+		// The stream is cut on purpose, so that what Close finds is no news.
+		_ = p.stream.Close()
+	})
+}
+
+func terminal(s Size) *processpb.PTY {
+	return &processpb.PTY{Size: &processpb.PTY_Size{Cols: uint32(s.Cols), Rows: uint32(s.Rows)}}
+}
+
+func selectPID(pid uint32) *processpb.ProcessSelector {
+	return &processpb.ProcessSelector{Selector: &processpb.ProcessSelector_Pid{Pid: pid}}
+}
+
+func request[T any](c *Client, user string, msg *T) *connect.Request[T] {
+	req := connect.NewRequest(msg)
+	for name, values := range c.header {
+		req.Header()[name] = values
+	}
+	if user != "" {
+		req.Header().Set("Authorization", basic(user))
+	}
+	return req
+}
