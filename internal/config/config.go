@@ -1,0 +1,112 @@
+// Package config owns Crannog's settings: their defaults, the optional file,
+// the environment, and where each value came from. Nothing else reads the
+// environment for settings.
+package config
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Config is every setting. To add one: a field here, a row in settings.go,
+// a check in validate.go, and a line in docs/configuration.md.
+type Config struct {
+	// Server.
+	State    string // where the server keeps everything
+	Listen   string // address of the HTTP server
+	Insecure bool   // allow an address that others can reach, without TLS
+	LogLevel string // debug, info, warn or error
+
+	// Client.
+	URL string // server to talk to; "" is the local one
+	Key Secret // API key for URL
+
+	// What a sandbox gets that asks for nothing.
+	Template       string
+	MemoryBytes    int64
+	MilliCPU       int64
+	PIDs           int64
+	DiskBytes      int64
+	DiskInodes     int64
+	CommandTimeout time.Duration // zero: only the sandbox's end stops a command
+	OutputBytes    int64
+
+	origin map[string]string
+}
+
+// Secret is text that no log and no printout shows.
+type Secret string
+
+const redacted = "[redacted]"
+
+// String hides the text.
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return redacted
+}
+
+// GoString hides the text from %#v.
+func (s Secret) GoString() string { return s.String() }
+
+// Format hides the text from every other verb, %x and %q among them.
+func (s Secret) Format(f fmt.State, _ rune) { fmt.Fprint(f, s.String()) }
+
+// LogValue hides the text from slog.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// MarshalText hides the text from encoders.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Reveal returns the text, for the one place that sends it.
+func (s Secret) Reveal() string { return string(s) }
+
+// Env is what Load may see of the world.
+type Env struct {
+	Lookup func(name string) (string, bool)
+	UID    int
+	Home   string
+}
+
+// Host is the Env of this process.
+func Host() Env {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		// Without a home there is no per-user file, and the state directory
+		// must be named.
+		home = ""
+	}
+	return Env{Lookup: os.LookupEnv, UID: os.Getuid(), Home: home}
+}
+
+// Default returns the settings of a fresh installation.
+func Default(env Env) Config {
+	return Config{
+		State:       defaultState(env),
+		Listen:      "127.0.0.1:7070",
+		LogLevel:    "info",
+		Template:    "base",
+		OutputBytes: 1 << 20,
+		origin:      map[string]string{},
+	}
+}
+
+func defaultState(env Env) string {
+	if env.UID == 0 {
+		return "/var/lib/crannog"
+	}
+	if dir, ok := env.Lookup("XDG_DATA_HOME"); ok && filepath.IsAbs(dir) {
+		return filepath.Join(dir, "crannog")
+	}
+	if env.Home == "" {
+		return ""
+	}
+	return filepath.Join(env.Home, ".local", "share", "crannog")
+}
+
+// Socket is the Unix socket of the local server.
+func (c Config) Socket() string { return filepath.Join(c.State, "crannog.sock") }

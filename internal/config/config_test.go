@@ -1,0 +1,165 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func testEnv(vars map[string]string) Env {
+	return Env{
+		Lookup: func(name string) (string, bool) { v, ok := vars[name]; return v, ok },
+		UID:    1000, Home: "/home/someone",
+	}
+}
+
+func TestDefaultIsValid(t *testing.T) {
+	if err := Default(testEnv(nil)).Validate(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestStateFollowsUser(t *testing.T) {
+	env := testEnv(nil)
+	if got := Default(env).State; got != "/home/someone/.local/share/crannog" {
+		t.Errorf("state of a user: %s", got)
+	}
+	env.UID = 0
+	if got := Default(env).State; got != "/var/lib/crannog" {
+		t.Errorf("state of root: %s", got)
+	}
+}
+
+func TestOrderAndOrigin(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.toml")
+	write(t, path, "memory = \"256m\"\npids = 40\nlisten = \"127.0.0.1:1\"\n")
+	c, err := Load(testEnv(map[string]string{"CRANNOG_CONFIG": path, "CRANNOG_PIDS": "50", "CRANNOG_LISTEN": "127.0.0.1:2"}), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Set("listen", "127.0.0.1:3", "--listen"); err != nil {
+		t.Fatal(err)
+	}
+	if c.MemoryBytes != 256<<20 || c.PIDs != 50 || c.Listen != "127.0.0.1:3" {
+		t.Errorf("values: %d %d %s", c.MemoryBytes, c.PIDs, c.Listen)
+	}
+	want := map[string]string{"memory": path, "pids": "CRANNOG_PIDS", "listen": "--listen", "disk": "default"}
+	for _, v := range c.Values() {
+		if w, ok := want[v.Name]; ok && v.Origin != w {
+			t.Errorf("origin of %s is %s, want %s", v.Name, v.Origin, w)
+		}
+	}
+}
+
+func TestEveryProblemIsReported(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "config.toml")
+	write(t, path, "memroy = \"1g\"\npids = -3\n[section]\na = 1\n")
+	_, err := Load(testEnv(map[string]string{"CRANNOG_DISK": "lots"}), path)
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{"memroy", "pids", "section", "CRANNOG_DISK"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in: %v", want, err)
+		}
+	}
+	c := Default(testEnv(nil))
+	c.State, c.Listen, c.LogLevel, c.URL, c.OutputBytes = "rel", "nowhere", "loud", "ftp://x", 0
+	err = c.Validate()
+	for _, want := range []string{"state:", "listen:", "log_level:", "url:", "max_output:"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in: %v", want, err)
+		}
+	}
+}
+
+func TestNamedFileMustExist(t *testing.T) {
+	if _, err := Load(testEnv(nil), "/nowhere/config.toml"); err == nil {
+		t.Error("a missing file that was named is no error")
+	}
+}
+
+func TestListenNeedsWordsToLeaveLoopback(t *testing.T) {
+	for listen, ok := range map[string]bool{
+		"127.0.0.1:7070": true, "localhost:7070": true, "[::1]:7070": true, "127.9.9.9:1": true,
+		"0.0.0.0:7070": false, ":7070": false, "[::]:7070": false, "10.0.0.1:80": false,
+		"example.com:80": false, "[::ffff:10.0.0.1]:80": false,
+	} {
+		c := Default(testEnv(nil))
+		c.Listen = listen
+		if got := c.Validate() == nil; got != ok {
+			t.Errorf("%s: allowed is %v", listen, got)
+		}
+		c.Insecure = true
+		if err := c.Validate(); err != nil {
+			t.Errorf("%s with insecure: %v", listen, err)
+		}
+	}
+}
+
+func TestSecretNeverShows(t *testing.T) {
+	const plain = "e2b_0123456789"
+	s := Secret(plain)
+	var log bytes.Buffer
+	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "key", s, "holder", struct{ K Secret }{s})
+	b, err := json.Marshal(map[string]any{"k": s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := []string{log.String(), string(b), s.String()}
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d"} {
+		shown = append(shown, fmt.Sprintf(verb, s), fmt.Sprintf(verb, struct{ K Secret }{s}), fmt.Sprintf(verb, []Secret{s}))
+	}
+	for _, text := range shown {
+		if strings.Contains(text, plain) || strings.Contains(text, "0123") || strings.Contains(strings.ToLower(text), "6532625f") {
+			t.Errorf("shown: %s", text)
+		}
+	}
+	if s.Reveal() != plain {
+		t.Error("Reveal does not")
+	}
+}
+
+func TestParseDuration(t *testing.T) {
+	for in, want := range map[string]time.Duration{"30s": 30 * time.Second, "90": 90 * time.Second, "1h30m": 90 * time.Minute, "0.5s": 500 * time.Millisecond} {
+		if got, err := ParseDuration(in); err != nil || got != want {
+			t.Errorf("%s: %v %v", in, got, err)
+		}
+	}
+	for _, in := range []string{"", "-1", "-5s", "soon", "99999999999999999999"} {
+		if d, err := ParseDuration(in); err == nil {
+			t.Errorf("%q is read as %v", in, d)
+		}
+	}
+}
+
+func FuzzParseSize(f *testing.F) {
+	for _, s := range []string{"512m", "1.5g", "64KiB", "0", "-1", "1e9", "nan", "inf", "9999999999t", "0x10", "", "b", "1_0"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		n, err := ParseSize(s)
+		if err != nil {
+			return
+		}
+		if n < 0 {
+			t.Fatalf("%q is %d", s, n)
+		}
+		if back, err := ParseSize(FormatSize(n)); err != nil || back != n {
+			t.Fatalf("%q is %d, shown as %q, read back as %d: %v", s, n, FormatSize(n), back, err)
+		}
+	})
+}
+
+func write(t *testing.T, path, data string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(data), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,125 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// setting is one row: how a value is read from text and shown as text.
+type setting struct {
+	name string // in the file; the environment has CRANNOG_ and capitals
+	help string
+	set  func(*Config, string) error
+	show func(*Config) string
+}
+
+var settings = []setting{
+	text("state", "directory of the server's state", func(c *Config) *string { return &c.State }),
+	text("listen", "address of the HTTP server", func(c *Config) *string { return &c.Listen }),
+	flag("insecure", "allow an address that other machines can reach, without TLS", func(c *Config) *bool { return &c.Insecure }),
+	text("log_level", "debug, info, warn or error", func(c *Config) *string { return &c.LogLevel }),
+	text("url", "server to talk to; empty is the local one", func(c *Config) *string { return &c.URL }),
+	{"key", "API key for url", func(c *Config, v string) error { c.Key = Secret(v); return nil }, func(c *Config) string { return c.Key.String() }},
+	text("template", "what a sandbox starts from", func(c *Config) *string { return &c.Template }),
+	size("memory", "memory of a sandbox; 0 is the server's default", func(c *Config) *int64 { return &c.MemoryBytes }),
+	{"cpus", "CPUs of a sandbox; 0 is the server's default", setCPUs, func(c *Config) string { return FormatCPUs(c.MilliCPU) }},
+	count("pids", "processes of a sandbox; 0 is the server's default", func(c *Config) *int64 { return &c.PIDs }),
+	size("disk", "bytes a sandbox may write; 0 is the server's default", func(c *Config) *int64 { return &c.DiskBytes }),
+	count("inodes", "files a sandbox may create; 0 is the server's default", func(c *Config) *int64 { return &c.DiskInodes }),
+	{"command_timeout", "time limit of a command that names none; 0 is the server's default", setTimeout, func(c *Config) string { return c.CommandTimeout.String() }},
+	size("max_output", "output that one call returns", func(c *Config) *int64 { return &c.OutputBytes }),
+}
+
+func text(name, help string, at func(*Config) *string) setting {
+	return setting{name, help, func(c *Config, v string) error { *at(c) = v; return nil }, func(c *Config) string { return *at(c) }}
+}
+
+func flag(name, help string, at func(*Config) *bool) setting {
+	set := func(c *Config, v string) error {
+		b, err := strconv.ParseBool(v)
+		if err != nil {
+			return fmt.Errorf("%q is not true or false", v)
+		}
+		*at(c) = b
+		return nil
+	}
+	return setting{name, help, set, func(c *Config) string { return strconv.FormatBool(*at(c)) }}
+}
+
+func size(name, help string, at func(*Config) *int64) setting {
+	set := func(c *Config, v string) (err error) { *at(c), err = ParseSize(v); return err }
+	return setting{name, help, set, func(c *Config) string { return FormatSize(*at(c)) }}
+}
+
+func count(name, help string, at func(*Config) *int64) setting {
+	set := func(c *Config, v string) error {
+		n, err := strconv.ParseInt(v, 10, 64)
+		if err != nil || n < 0 {
+			return fmt.Errorf("%q is not a whole number from 0", v)
+		}
+		*at(c) = n
+		return nil
+	}
+	return setting{name, help, set, func(c *Config) string { return strconv.FormatInt(*at(c), 10) }}
+}
+
+func setCPUs(c *Config, v string) (err error) {
+	c.MilliCPU, err = ParseCPUs(v)
+	return err
+}
+
+func setTimeout(c *Config, v string) (err error) {
+	c.CommandTimeout, err = ParseDuration(v)
+	return err
+}
+
+// Value is one setting as `crannog config` shows it.
+type Value struct {
+	Name   string `json:"name"`
+	Value  string `json:"value"`
+	Origin string `json:"origin"`
+	Help   string `json:"help"`
+}
+
+// Values lists every setting with its origin.
+func (c Config) Values() []Value {
+	values := make([]Value, 0, len(settings))
+	for _, s := range settings {
+		origin := c.origin[s.name]
+		if origin == "" {
+			origin = "default"
+		}
+		values = append(values, Value{s.name, s.show(&c), origin, s.help})
+	}
+	return values
+}
+
+// Set gives one setting a value, for a flag.
+func (c *Config) Set(name, value, origin string) error {
+	i := slices.IndexFunc(settings, func(s setting) bool { return s.name == name })
+	if i < 0 {
+		return fmt.Errorf("there is no setting %q", name)
+	}
+	if err := settings[i].set(c, value); err != nil {
+		return fmt.Errorf("%s: %w", origin, err)
+	}
+	c.origin[name] = origin
+	return nil
+}
+
+func envName(setting string) string { return "CRANNOG_" + strings.ToUpper(setting) }
+
+// ParseDuration reads "90s", "1h30m" or whole seconds.
+func ParseDuration(v string) (time.Duration, error) {
+	if n, err := strconv.ParseInt(v, 10, 64); err == nil && n >= 0 && n < 1<<32 {
+		return time.Duration(n) * time.Second, nil
+	}
+	d, err := time.ParseDuration(v)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("%q is not a duration such as 90s or 1h30m", v)
+	}
+	return d, nil
+}

@@ -1,0 +1,85 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strconv"
+)
+
+var logLevels = []string{"debug", "info", "warn", "error"}
+
+// Validate reports every setting that cannot work, before anything opens a
+// socket or a file.
+func (c Config) Validate() error {
+	return errors.Join(c.checkState(), c.checkListen(), c.checkLevel(), c.checkURL(), c.checkLimits())
+}
+
+func (c Config) checkState() error {
+	if !filepath.IsAbs(c.State) {
+		return fmt.Errorf("state: %q is not an absolute path, such as /var/lib/crannog", c.State)
+	}
+	// The kernel refuses longer socket paths.
+	if n := len(c.Socket()); n > 107 {
+		return fmt.Errorf("state: the path is too long for a socket below it: %d bytes, at most 107", n)
+	}
+	return nil
+}
+
+// checkListen keeps the API off the network unless somebody asked for it in
+// words: there is no TLS, so that a key on the wire could be read.
+func (c Config) checkListen() error {
+	host, port, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return fmt.Errorf("listen: %q is not host:port, such as 127.0.0.1:7070", c.Listen)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || strconv.FormatUint(n, 10) != port {
+		return fmt.Errorf("listen: %q is not a port number", port)
+	}
+	if c.Insecure || Loopback(host) {
+		return nil
+	}
+	return fmt.Errorf("listen: %q can be reached by other machines and there is no TLS; use 127.0.0.1, or add --insecure behind a proxy that has it", c.Listen)
+}
+
+// Loopback tells whether only this machine reaches the host.
+func Loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.Unmap().IsLoopback()
+}
+
+func (c Config) checkLevel() error {
+	if slices.Contains(logLevels, c.LogLevel) {
+		return nil
+	}
+	return fmt.Errorf("log_level: %q is not one of %v", c.LogLevel, logLevels)
+}
+
+func (c Config) checkURL() error {
+	if c.URL == "" {
+		return nil
+	}
+	u, err := url.Parse(c.URL)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return fmt.Errorf("url: %q is not a URL such as http://127.0.0.1:7070", c.URL)
+	}
+	return nil
+}
+
+func (c Config) checkLimits() error {
+	var problems []error
+	if c.MemoryBytes != 0 && c.MemoryBytes < 16<<20 {
+		problems = append(problems, fmt.Errorf("memory: %s is too little to start a sandbox; at least 16m", FormatSize(c.MemoryBytes)))
+	}
+	if c.OutputBytes == 0 {
+		problems = append(problems, errors.New("max_output: 0 would return nothing; a size such as 1m"))
+	}
+	return errors.Join(problems...)
+}
