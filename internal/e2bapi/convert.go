@@ -1,0 +1,80 @@
+package e2bapi
+
+import (
+	"time"
+
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+func (a *api) domain() *string {
+	if a.Domain == "" {
+		return nil
+	}
+	return &a.Domain
+}
+
+// sandboxBody always carries the access token: a signed file URL names no
+// sandbox, and without a token it could not be routed.
+func (a *api) sandboxBody(s sandbox.Sandbox) sandboxBody {
+	body := sandboxBody{
+		SandboxID:       s.ID,
+		TemplateID:      s.TemplateID,
+		ClientID:        clientID,
+		EnvdVersion:     envdVersion,
+		Alias:           s.Template,
+		EnvdAccessToken: s.AccessToken,
+		Domain:          a.domain(),
+	}
+	if s.TrafficToken != "" {
+		body.TrafficAccessToken = &s.TrafficToken
+	}
+	return body
+}
+
+func listedBodyOf(s sandbox.Sandbox) listedBody {
+	limits := s.Limits.Limits.OrDefault()
+	return listedBody{
+		SandboxID:    s.ID,
+		TemplateID:   s.TemplateID,
+		ClientID:     clientID,
+		Alias:        s.Template,
+		StartedAt:    wireTime(s.StartedAt),
+		EndAt:        wireTime(endOf(s)),
+		State:        string(sandbox.Running),
+		CPUCount:     wholeCPUs(s.Limits.Limits),
+		MemoryMB:     limits.MemoryBytes >> 20,
+		DiskSizeMB:   limits.DiskBytes >> 20,
+		EnvdVersion:  envdVersion,
+		Metadata:     s.Metadata,
+		VolumeMounts: []struct{}{},
+	}
+}
+
+func (a *api) detailBody(s sandbox.Sandbox) detailBody {
+	return detailBody{
+		listedBody:      listedBodyOf(s),
+		EnvdAccessToken: s.AccessToken,
+		Domain:          a.domain(),
+		Network: networkBody{
+			AllowPublicTraffic: s.TrafficToken == "",
+			MaskRequestHost:    s.MaskRequestHost,
+		},
+		Lifecycle: lifecycleBody{OnTimeout: "kill"},
+		Limits:    limitsOf(s.Limits),
+	}
+}
+
+// wireTime is in UTC and cut to microseconds, the finest that the clients'
+// languages keep. The same moment always gives the same bytes.
+func wireTime(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
+
+// noEnd stands for a sandbox without an end, since the wire has no word for
+// it: the last second of the year 9999, which every client can read.
+var noEnd = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+
+func endOf(s sandbox.Sandbox) time.Time {
+	if s.EndAt.IsZero() {
+		return noEnd
+	}
+	return s.EndAt
+}

@@ -1,0 +1,163 @@
+package e2bapi
+
+import (
+	"net/http"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// generation is what differs between the two create calls.
+type generation struct {
+	defaultTimeout int64 // seconds
+}
+
+var (
+	createV1 = generation{defaultTimeout: 15}
+	createV2 = generation{defaultTimeout: 300}
+)
+
+// newSandbox is the body of create. A pointer tells "absent" from zero.
+// The flags secure and allow_internet_access are read so that a wrong type
+// is refused, and have no effect: every sandbox is secured and none has a
+// network, which the answer of info says.
+type newSandbox struct {
+	TemplateID          string            `json:"templateID"`
+	Timeout             *int64            `json:"timeout"`
+	Metadata            map[string]string `json:"metadata"`
+	EnvVars             map[string]string `json:"envVars"`
+	Secure              *bool             `json:"secure"`
+	AllowInternetAccess *bool             `json:"allow_internet_access"`
+	Limits              *limitsBody       `json:"limits"`
+	Network             *newNetwork       `json:"network"`
+	AutoPause           bool              `json:"autoPause"`
+	AutoPauseMemory     *bool             `json:"autoPauseMemory"`
+	AutoResume          *newAutoResume    `json:"autoResume"`
+	VolumeMounts        []map[string]any  `json:"volumeMounts"`
+	MCP                 map[string]any    `json:"mcp"`
+	IAM                 *newIAM           `json:"iam"`
+}
+
+type newAutoResume struct {
+	Enabled bool `json:"enabled"`
+}
+
+type newIAM struct {
+	Tokens map[string]any `json:"tokens"`
+}
+
+type newNetwork struct {
+	AllowOut           []string       `json:"allowOut"`
+	DenyOut            []string       `json:"denyOut"`
+	Rules              map[string]any `json:"rules"`
+	EgressProxy        map[string]any `json:"egressProxy"`
+	AllowPublicTraffic *bool          `json:"allowPublicTraffic"`
+	MaskRequestHost    string         `json:"maskRequestHost"`
+	HTTPSPorts         []int          `json:"httpsPorts"`
+}
+
+func (a *api) create(g generation) call {
+	return func(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+		var body newSandbox
+		if err := decode(w, r, &body, false); err != nil {
+			return err
+		}
+		req, err := body.request(g)
+		if err != nil {
+			return err
+		}
+		made, err := a.Sandboxes.Create(r.Context(), who, req)
+		if err != nil {
+			return err
+		}
+		writeJSON(w, http.StatusCreated, a.sandboxBody(made))
+		return nil
+	}
+}
+
+// request turns the body into what the service takes.
+func (b newSandbox) request(g generation) (sandbox.CreateRequest, error) {
+	if b.TemplateID == "" {
+		return sandbox.CreateRequest{}, fault.New(fault.Invalid, "template_missing", "templateID is required")
+	}
+	ref, err := sandbox.ParseReference(b.TemplateID)
+	if err != nil {
+		return sandbox.CreateRequest{}, err
+	}
+	timeout, err := createTimeout(b.Timeout, g)
+	if err != nil {
+		return sandbox.CreateRequest{}, err
+	}
+	if err := b.checkOffered(); err != nil {
+		return sandbox.CreateRequest{}, err
+	}
+	limits, err := b.Limits.limits()
+	if err != nil {
+		return sandbox.CreateRequest{}, err
+	}
+	req := sandbox.CreateRequest{
+		Template: ref.String(),
+		Timeout:  timeout,
+		Metadata: b.Metadata,
+		Env:      b.EnvVars,
+		Limits:   limits,
+	}
+	if n := b.Network; n != nil {
+		req.PrivatePorts = n.AllowPublicTraffic != nil && !*n.AllowPublicTraffic
+		req.MaskRequestHost = n.MaskRequestHost
+	}
+	return req, checkMask(req.MaskRequestHost)
+}
+
+// checkOffered refuses what this server does not do yet. Accepting it and
+// doing nothing would leave a caller with less isolation, or less state,
+// than it believes to have.
+func (b newSandbox) checkOffered() error {
+	memoryOff := b.AutoPauseMemory != nil && !*b.AutoPauseMemory
+	resume := b.AutoResume != nil && b.AutoResume.Enabled
+	switch {
+	case memoryOff && !b.AutoPause:
+		return fault.New(fault.Invalid, "auto_pause_invalid", "autoPauseMemory can only be false together with autoPause")
+	case memoryOff && resume:
+		return fault.New(fault.Invalid, "auto_pause_invalid", "autoResume needs autoPauseMemory")
+	case b.AutoPause:
+		return notSupported("pausing a sandbox at its end")
+	case resume:
+		return notSupported("resuming a sandbox by traffic")
+	case len(b.VolumeMounts) > 0:
+		return notSupported("mounting volumes")
+	case b.MCP != nil:
+		return notSupported("the MCP gateway")
+	case b.IAM != nil && len(b.IAM.Tokens) > 0:
+		return notSupported("identity tokens")
+	}
+	return b.Network.checkOffered()
+}
+
+func (n *newNetwork) checkOffered() error {
+	switch {
+	case n == nil:
+		return nil
+	case len(n.AllowOut) > 0, len(n.DenyOut) > 0, len(n.Rules) > 0:
+		return notSupported("network access, and rules for it,").WithHint("a sandbox has no network at all")
+	case n.EgressProxy != nil:
+		return notSupported("an egress proxy")
+	case len(n.HTTPSPorts) > 0:
+		return notSupported("HTTPS to ports inside")
+	}
+	return nil
+}
+
+// checkMask bounds a Host header that a caller sets: control characters
+// would let it write further headers on the way to the program inside.
+func checkMask(host string) error {
+	for _, c := range []byte(host) {
+		if c <= ' ' || c >= 0x7f {
+			return fault.New(fault.Invalid, "mask_request_host_invalid", "maskRequestHost must be printable ASCII without spaces")
+		}
+	}
+	if len(host) > 255 {
+		return fault.New(fault.Invalid, "mask_request_host_invalid", "maskRequestHost is longer than 255 characters")
+	}
+	return nil
+}

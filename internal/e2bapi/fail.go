@@ -1,0 +1,71 @@
+package e2bapi
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+const codeNotSupported = "not_supported"
+
+// statusCanceled is what a log shows for a caller who went away; nobody
+// receives it.
+const statusCanceled = 499
+
+// status maps kinds to HTTP statuses. SDKs choose their error class by it.
+var status = map[fault.Kind]int{
+	fault.Internal:        http.StatusInternalServerError,
+	fault.Invalid:         http.StatusBadRequest,
+	fault.Unauthenticated: http.StatusUnauthorized,
+	fault.Denied:          http.StatusForbidden,
+	fault.NotFound:        http.StatusNotFound,
+	fault.Exists:          http.StatusConflict,
+	fault.Conflict:        http.StatusConflict,
+	fault.Exhausted:       http.StatusTooManyRequests,
+	fault.Unsupported:     http.StatusNotImplemented,
+	fault.Unavailable:     http.StatusServiceUnavailable,
+	fault.Timeout:         http.StatusGatewayTimeout,
+	fault.Canceled:        statusCanceled,
+}
+
+var errNoCaller = errors.New("a request without a caller reached a handler")
+
+// failure is the body of every error. Clients tell "not found" from other
+// errors by the number in it, not by the status line.
+type failure struct {
+	Code      int    `json:"code"`
+	Message   string `json:"message"`
+	ErrorCode string `json:"error_code,omitempty"`
+}
+
+// fail answers with an error and logs it if it is ours.
+func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
+	code, ok := status[fault.KindOf(err)]
+	if !ok {
+		code = http.StatusInternalServerError
+	}
+	if code == http.StatusInternalServerError {
+		a.Log.Error("e2b call failed", "method", r.Method, "route", r.Pattern, "err", err)
+	}
+	if fault.CodeOf(err) == codeTooLarge {
+		code = http.StatusRequestEntityTooLarge
+	}
+	message := fault.PublicText(err)
+	if hint := fault.HintOf(err); hint != "" && code != http.StatusInternalServerError {
+		message += "; " + hint
+	}
+	writeJSON(w, code, failure{Code: code, Message: message, ErrorCode: fault.CodeOf(err)})
+}
+
+func writeJSON(w http.ResponseWriter, code int, body any) {
+	encoded, err := json.Marshal(body)
+	if err != nil { // a type of ours that cannot be JSON: a fault of this package
+		code, encoded = http.StatusInternalServerError, []byte(`{"code":500,"message":"internal error","error_code":"internal"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	_, _ = w.Write(encoded) // the client left; there is nobody to tell
+}

@@ -1,0 +1,144 @@
+package e2bapi
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// connectDefault is the timeout of a connect of the second generation that
+// names none.
+const connectDefault = 300
+
+// A refresh keeps a sandbox for at least minRefresh and at most maxRefresh.
+const (
+	minRefresh = 15
+	maxRefresh = 3600
+)
+
+func (a *api) info(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+	found, err := a.running(r, who)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, a.detailBody(found))
+	return nil
+}
+
+func (a *api) remove(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+	found, err := a.running(r, who)
+	if err != nil {
+		return err
+	}
+	if err := a.Sandboxes.Remove(r.Context(), who, found.ID); err != nil {
+		return notFoundAs(err, found.ID)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (a *api) setTimeout(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+	var body struct {
+		Timeout *int64 `json:"timeout"`
+	}
+	if err := decode(w, r, &body, false); err != nil {
+		return err
+	}
+	if body.Timeout == nil {
+		return timeoutMissing()
+	}
+	d, err := durationOf(*body.Timeout)
+	if err != nil {
+		return err
+	}
+	found, err := a.running(r, who)
+	if err != nil {
+		return err
+	}
+	if _, err := a.Sandboxes.SetTimeout(r.Context(), who, found.ID, d); err != nil {
+		return notFoundAs(err, found.ID)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (a *api) refresh(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+	var body struct {
+		Duration int64 `json:"duration"`
+	}
+	if err := decode(w, r, &body, true); err != nil {
+		return err
+	}
+	if body.Duration < 0 || body.Duration > maxRefresh {
+		return fault.Newf(fault.Invalid, "duration_invalid", "duration must be between 0 and %d", maxRefresh)
+	}
+	seconds := max(body.Duration, minRefresh)
+	if _, err := a.extend(r, who, time.Duration(seconds)*time.Second); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// extend lets the sandbox live for d from here on, and never for less than
+// it would have lived.
+func (a *api) extend(r *http.Request, who sandbox.Principal, d time.Duration) (sandbox.Sandbox, error) {
+	found, err := a.running(r, who)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	extended, err := a.Sandboxes.Extend(r.Context(), who, found.ID, d)
+	if err != nil {
+		return sandbox.Sandbox{}, notFoundAs(err, found.ID)
+	}
+	return extended, nil
+}
+
+// connectBody is the body of both connects. Memory chooses how a paused
+// sandbox comes back; a running one is not touched, whatever it says.
+type connectBody struct {
+	Timeout *int64 `json:"timeout"`
+	Memory  *bool  `json:"memory"`
+}
+
+func (a *api) connectV1(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+	var body connectBody
+	if err := decode(w, r, &body, false); err != nil {
+		return err
+	}
+	if body.Timeout == nil {
+		return timeoutMissing()
+	}
+	return a.connect(w, r, who, *body.Timeout)
+}
+
+func (a *api) connectV2(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+	var body connectBody
+	if err := decode(w, r, &body, true); err != nil {
+		return err
+	}
+	seconds := int64(connectDefault)
+	if body.Timeout != nil {
+		seconds = *body.Timeout
+	}
+	return a.connect(w, r, who, seconds)
+}
+
+func (a *api) connect(w http.ResponseWriter, r *http.Request, who sandbox.Principal, seconds int64) error {
+	d, err := durationOf(seconds)
+	if err != nil {
+		return err
+	}
+	connected, err := a.extend(r, who, d)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, a.sandboxBody(connected))
+	return nil
+}
+
+func timeoutMissing() error {
+	return fault.New(fault.Invalid, "timeout_missing", "timeout is required")
+}

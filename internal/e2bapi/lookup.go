@@ -1,0 +1,52 @@
+package e2bapi
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// sandboxID reads an ID as clients write it: our own, or followed by a
+// hyphen and a client ID, which old clients append.
+func sandboxID(raw string) (string, error) {
+	id, client, both := strings.Cut(raw, "-")
+	if !isID(id) || (both && !isID(client)) {
+		return "", fault.New(fault.Invalid, "sandbox_id_invalid", "Invalid sandbox ID")
+	}
+	return id, nil
+}
+
+func isID(s string) bool {
+	return s != "" && len(s) <= 64 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
+}
+
+func unknownSandbox(id string) error {
+	return fault.Newf(fault.NotFound, "sandbox_not_found", "Sandbox %q doesn't exist or you don't have access to it", id)
+}
+
+// notFoundAs gives the service's "not found" the text that clients know.
+func notFoundAs(err error, id string) error {
+	if fault.KindOf(err) == fault.NotFound {
+		return unknownSandbox(id)
+	}
+	return err
+}
+
+// running finds the sandbox that the path names. What does not run does not
+// exist on this wire; neither do names, which the service also takes.
+func (a *api) running(r *http.Request, who sandbox.Principal) (sandbox.Sandbox, error) {
+	id, err := sandboxID(r.PathValue("id"))
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	found, err := a.Sandboxes.Get(r.Context(), who, id)
+	if err != nil {
+		return sandbox.Sandbox{}, notFoundAs(err, id)
+	}
+	if found.ID != id || found.State != sandbox.Running {
+		return sandbox.Sandbox{}, unknownSandbox(id)
+	}
+	return found, nil
+}
