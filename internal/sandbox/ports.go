@@ -78,6 +78,8 @@ type Query struct {
 	AllOwners bool
 	// StoppedBefore, unless zero, selects only what stopped before it.
 	StoppedBefore time.Time
+	// Skip leaves out that many rows from the front.
+	Skip int
 }
 
 // Listing reads many rows.

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 )
 
 // Process identifies one run of one program on this host. The number alone
@@ -37,7 +38,8 @@ func (p Process) Alive() bool {
 	}
 	start, err := processStart(p.PID)
 	if err != nil {
-		return !errors.Is(err, fs.ErrNotExist)
+		// A process that ends while it is looked at answers ESRCH.
+		return !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ESRCH)
 	}
 	return start == p.Start
 }

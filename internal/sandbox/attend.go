@@ -1,0 +1,174 @@
+package sandbox
+
+import (
+	"context"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// attendEvery is how soon this Service sees what other processes changed, and
+// how often what failed is tried again.
+const attendEvery = 5 * time.Second
+
+// keepStopped bounds the records of stopped sandboxes, whatever their age, so
+// that a client that creates and removes in a loop does not fill the disk.
+// They are counted once in retireRounds.
+const (
+	keepStopped  = 10_000
+	retireRounds = 12
+)
+
+// attend keeps this Service and the store together.
+func (s *Service) attend() {
+	ticker := time.NewTicker(attendEvery)
+	defer ticker.Stop()
+	for round := 0; ; round++ {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if err := s.follow(s.ctx); err != nil && s.ctx.Err() == nil {
+			s.log.Warn("store not read", "err", err)
+		}
+		if round%retireRounds == 0 {
+			if err := s.retire(s.ctx); err != nil && s.ctx.Err() == nil {
+				s.log.Warn("old records not dropped", "err", err)
+			}
+		}
+		// The machine may have slept, which timers do not notice.
+		s.rouse()
+	}
+}
+
+var liveStates = []State{Creating, Running, Stopping}
+
+// follow takes over what other processes did and finishes what was left
+// half done.
+func (s *Service) follow(ctx context.Context) error {
+	rows, err := s.store.List(ctx, Query{AllOwners: true, Filter: Filter{States: liveStates}})
+	if err != nil {
+		return err
+	}
+	seen := make(map[string]bool, len(rows))
+	for _, r := range rows {
+		seen[r.ID] = true
+		if err := s.settle(ctx, r); err != nil {
+			s.log.Warn("sandbox not settled", "sandbox", r.ID, "err", err)
+		}
+	}
+	for _, b := range s.boxes() {
+		if !seen[b.id] {
+			if err := s.locked(ctx, b.id, s.refresh); err != nil {
+				s.log.Warn("sandbox not settled", "sandbox", b.id, "err", err)
+			}
+		}
+	}
+	return nil
+}
+
+// settle brings one live row and what this Service does about it together.
+func (s *Service) settle(ctx context.Context, r Record) error {
+	switch {
+	case s.abandoned(r):
+		return s.locked(ctx, r.ID, s.abandon)
+	case r.State == Stopping:
+		return s.locked(ctx, r.ID, s.resume)
+	case r.State == Creating:
+		return nil
+	}
+	s.mu.RLock()
+	b := s.live[r.ID]
+	known := b != nil && (b.ending || b.record.EndAt.Equal(r.EndAt) && !b.owed)
+	s.mu.RUnlock()
+	switch {
+	case b == nil:
+		return s.adopt(ctx, r.ID)
+	case known:
+		return nil
+	}
+	return s.locked(ctx, r.ID, s.retell)
+}
+
+// abandoned reports whether the process is dead without which the row means
+// nothing: the one that creates it, or the one that holds it.
+func (s *Service) abandoned(r Record) bool {
+	needs := r.State == Creating || r.Ephemeral && r.State != Stopped
+	return needs && r.Process != s.self && !s.alive(r.Process)
+}
+
+// abandon removes a sandbox whose process is dead, and its record.
+func (s *Service) abandon(ctx context.Context, id string) error {
+	if _, err := s.end(ctx, id, ReasonLost, time.Time{}); err != nil {
+		return err
+	}
+	return s.erase(ctx, id)
+}
+
+// resume finishes a removal that failed or whose process died.
+func (s *Service) resume(ctx context.Context, id string) error {
+	r, err := s.store.Get(ctx, id)
+	if err != nil || r.State != Stopping {
+		return ignoreUnknown(err)
+	}
+	return s.finish(ctx, id, time.Time{})
+}
+
+// retell takes over the row's end and gives it to the guest once more.
+func (s *Service) retell(ctx context.Context, id string) error {
+	if err := s.refresh(ctx, id); err != nil {
+		return err
+	}
+	s.mu.RLock()
+	b := s.live[id]
+	var r Record
+	owed := false
+	if b != nil {
+		r, owed = b.record, b.owed
+	}
+	s.mu.RUnlock()
+	if owed {
+		s.tell(ctx, r)
+	}
+	return nil
+}
+
+// locked does something to a sandbox under its lock.
+func (s *Service) locked(ctx context.Context, id string, do func(context.Context, string) error) error {
+	unlock, err := s.locks.acquire(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return do(ctx, id)
+}
+
+// retire drops records of sandboxes that stopped long ago.
+func (s *Service) retire(ctx context.Context) error {
+	for _, q := range []Query{
+		{StoppedBefore: time.Now().Add(-s.settings.Retention)},
+		{Filter: Filter{States: []State{Stopped}}, Skip: keepStopped},
+	} {
+		q.AllOwners = true
+		old, err := s.store.List(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, r := range old {
+			if err := s.erase(ctx, r.ID); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func isUnknown(err error) bool { return fault.KindOf(err) == fault.NotFound }
+
+func ignoreUnknown(err error) error {
+	if isUnknown(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,190 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+)
+
+// bootTimeout bounds a boot. A box is up in tens of milliseconds; a host on
+// which it takes a minute cannot run it.
+const bootTimeout = time.Minute
+
+// undoTimeout bounds the cleaning up after a failed or canceled request,
+// which must not stop because the caller went away.
+const undoTimeout = 30 * time.Second
+
+// Create makes a sandbox and returns when it is ready. After an error nothing
+// of it is left.
+func (s *Service) Create(ctx context.Context, who Principal, req CreateRequest) (Sandbox, error) {
+	began := time.Now()
+	r, template, err := s.plan(ctx, who, req)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	spec, err := s.spec(r, template)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	ctx, done, err := s.begin(ctx, r.ID)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	defer done()
+	// Who removes it meanwhile cancels ctx and then waits for this lock.
+	unlock, err := s.locks.acquire(ctx, r.ID)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	defer unlock()
+
+	if err := s.make(ctx, r, spec); err != nil {
+		s.log.Warn("sandbox not created", "sandbox", r.ID, "owner", r.Owner, "err", err)
+		return Sandbox{}, s.undo(ctx, r.ID, err)
+	}
+	r.State = Running
+	s.track(r)
+	if r.Ephemeral {
+		s.mu.Lock()
+		s.held[r.ID] = true
+		s.mu.Unlock()
+	}
+	s.log.Info("sandbox created", "sandbox", r.ID, "owner", r.Owner, "engine", r.Engine, "took", time.Since(began))
+	s.note(ctx, r.ID, "info", "sandbox created", map[string]string{
+		"template": r.Template, "engine": r.Engine, "took": time.Since(began).Round(time.Millisecond).String(),
+	})
+	return r.Sandbox, nil
+}
+
+// make takes the steps that leave something behind.
+func (s *Service) make(ctx context.Context, r Record, spec engine.Spec) error {
+	// The row comes before the engine, so that a crash between the two leaves
+	// something that Reconcile finds.
+	if err := s.store.Insert(ctx, r, s.settings.MaxLive); err != nil {
+		return err
+	}
+	boot, cancel := context.WithTimeoutCause(ctx, bootTimeout,
+		fault.Newf(fault.Timeout, "create_timeout", "the sandbox did not boot within %s", bootTimeout))
+	defer cancel()
+	if err := s.engine.Create(boot, spec); err != nil {
+		if late := context.Cause(boot); late != nil {
+			err = errors.Join(canceled(late), err)
+		}
+		return fmt.Errorf("create %s: %w", r.ID, err)
+	}
+	moved, err := s.store.Move(ctx, r.ID, Move{From: []State{Creating}, To: Running})
+	if err != nil {
+		return err
+	}
+	if !moved {
+		// Another process removed the row, and with it the right to exist.
+		return removedMeanwhile()
+	}
+	return nil
+}
+
+// undo takes the steps of make back, the last one first, and returns what the
+// caller is told.
+func (s *Service) undo(ctx context.Context, id string, cause error) error {
+	if because := context.Cause(ctx); because != nil {
+		cause = canceled(because)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	err := s.engine.Remove(ctx, id)
+	if err == nil {
+		err = s.store.Delete(ctx, id)
+	}
+	if err != nil {
+		// The row is still there, so the attendant tries again.
+		s.log.Error("failed sandbox not cleaned up", "sandbox", id, "err", err)
+		if _, err := s.store.Move(ctx, id, Move{From: []State{Creating, Running}, To: Stopping, Reason: ReasonCrashed}); err != nil {
+			s.log.Error("failed sandbox not marked", "sandbox", id, "err", err)
+		}
+	}
+	return cause
+}
+
+// begin registers a creation, so that Remove and Close can cancel it.
+func (s *Service) begin(ctx context.Context, id string) (context.Context, func(), error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		cancel(nil)
+		return nil, nil, shuttingDown()
+	}
+	s.requests.Add(1)
+	s.creating[id] = cancel
+	return ctx, func() {
+		s.mu.Lock()
+		delete(s.creating, id)
+		s.mu.Unlock()
+		cancel(nil)
+		s.requests.Done()
+	}, nil
+}
+
+func removedMeanwhile() error {
+	return fault.New(fault.Conflict, "sandbox_removed", "the sandbox was removed while it was created")
+}
+
+// canceled classifies why a context ended.
+func canceled(cause error) error {
+	if _, ok := errors.AsType[*fault.Error](cause); ok {
+		return cause
+	}
+	if errors.Is(cause, context.DeadlineExceeded) {
+		return fault.Wrap(cause, fault.Timeout, "timeout", "the request took too long")
+	}
+	return fault.Wrap(cause, fault.Canceled, "canceled", "the request was canceled")
+}
+
+// spec is what the engine is asked for.
+func (s *Service) spec(r Record, t Template) (engine.Spec, error) {
+	hostname := r.Name
+	if hostname == "" {
+		hostname = r.ID
+	}
+	config, err := json.Marshal(guestConfig(r, t, hostname))
+	if err != nil {
+		return engine.Spec{}, fmt.Errorf("create %s: %w", r.ID, err)
+	}
+	return engine.Spec{
+		ID: r.ID, Hostname: hostname, Root: t.Root, Workspace: r.Workspace,
+		Limits: r.Limits.Limits, GuestConfig: config,
+	}, nil
+}
+
+func guestConfig(r Record, t Template, hostname string) guest.Config {
+	c := guest.Config{
+		SandboxID: r.ID, TemplateID: r.TemplateID, Hostname: hostname,
+		AccessToken: r.AccessToken, ControlToken: r.ControlToken,
+		Env:         make(map[string]string, len(t.Env)+len(r.Env)+3),
+		DefaultUser: t.DefaultUser, DefaultDir: t.DefaultDir,
+		CommandTimeout: r.Limits.CommandTimeout, EndAt: r.EndAt,
+		MemoryBytes: r.Limits.MemoryBytes, MilliCPU: r.Limits.MilliCPU,
+		DiskBytes: r.Limits.DiskBytes, PIDs: r.Limits.PIDs,
+	}
+	if c.DefaultUser == "" {
+		c.DefaultUser = "user"
+	}
+	if r.Workspace != "" {
+		c.DefaultDir, c.GrantFileAccess = "/workspace", true
+	}
+	for _, env := range []map[string]string{t.Env, r.Env, {
+		// Last, so that what programs inside read of the sandbox is true.
+		"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": r.ID, "E2B_TEMPLATE_ID": r.TemplateID,
+	}} {
+		for k, v := range env {
+			c.Env[k] = v
+		}
+	}
+	return c
+}

@@ -1,0 +1,100 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Remove ends a sandbox and keeps its record. Removing one that has ended
+// already succeeds, so a caller may always retry. One that is being created
+// is canceled.
+func (s *Service) Remove(ctx context.Context, who Principal, ref string) error {
+	r, err := s.resolve(ctx, who, ref)
+	if err != nil {
+		return err
+	}
+	return s.remove(ctx, r)
+}
+
+// remove ends a sandbox with the reason killed. An ephemeral one leaves no
+// record.
+func (s *Service) remove(ctx context.Context, r Record) error {
+	id := r.ID
+	s.mu.RLock()
+	cancel := s.creating[id]
+	s.mu.RUnlock()
+	if cancel != nil {
+		cancel(removedMeanwhile())
+	}
+	// A removal that has begun is finished even if its caller goes away: a
+	// half-removed sandbox helps nobody.
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer stop()
+	unlock, err := s.locks.acquire(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if _, err = s.end(ctx, id, ReasonKilled, time.Time{}); err != nil || !r.Ephemeral {
+		return err
+	}
+	return s.erase(ctx, id)
+}
+
+// Forget ends a sandbox, if it runs, and drops its record.
+func (s *Service) Forget(ctx context.Context, who Principal, ref string) error {
+	r, err := s.resolve(ctx, who, ref)
+	if err != nil {
+		return err
+	}
+	if err := s.remove(ctx, r); err != nil {
+		return err
+	}
+	return s.erase(ctx, r.ID)
+}
+
+// end takes a sandbox from any live state to stopped, and reports whether it
+// was this call that began it. The lock of the ID must be held. A zero time
+// means that it still runs and is stopped here.
+func (s *Service) end(ctx context.Context, id, reason string, at time.Time) (bool, error) {
+	began, err := s.store.Move(ctx, id, Move{From: []State{Creating, Running}, To: Stopping, Reason: reason})
+	if err != nil {
+		return false, err
+	}
+	return began, s.finish(ctx, id, at)
+}
+
+// finish frees what a sandbox holds whose row is in the state stopping, or
+// gone. The lock of the ID must be held.
+func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
+	// Streams are cut before the box dies, so that clients see an abrupt end
+	// rather than a clean one that reads like success.
+	s.cut(id)
+	if err := s.engine.Remove(ctx, id); err != nil {
+		return fmt.Errorf("remove %s: %w", id, err)
+	}
+	if at.IsZero() {
+		at = time.Now()
+	}
+	stopped, err := s.store.Move(ctx, id, Move{From: []State{Stopping}, To: Stopped, At: at})
+	if err != nil || !stopped {
+		return err
+	}
+	r, err := s.store.Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	s.log.Info("sandbox stopped", "sandbox", id, "owner", r.Owner, "reason", r.Reason)
+	s.note(ctx, id, "info", "sandbox stopped", map[string]string{"reason": r.Reason})
+	return nil
+}
+
+// note adds a line to a sandbox's log. The log is a convenience, so a failure
+// to keep it fails nothing else.
+func (s *Service) note(ctx context.Context, id, level, message string, fields map[string]string) {
+	e := LogEntry{At: time.Now().UTC().Round(0), Level: level, Message: message, Fields: fields}
+	if err := s.store.Append(context.WithoutCancel(ctx), id, e); err != nil {
+		s.log.Warn("sandbox log not kept", "sandbox", id, "err", err)
+	}
+}

@@ -1,0 +1,113 @@
+package sandbox
+
+import (
+	"fmt"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// DefaultLimits are used for every field that is zero. A command is bounded
+// by the longest life that a key may ask for, so a server that a client
+// starts in the background lives as long as its sandbox.
+var DefaultLimits = Limits{
+	Limits:         engine.DefaultLimits,
+	CommandTimeout: 24 * time.Hour,
+	OutputBytes:    8 << 20,
+}
+
+// least is what a sandbox needs to be usable.
+var least = Limits{
+	Limits: engine.Limits{
+		// The box's kernel, the guest and one Python with a few libraries use
+		// about 100 MiB; with less the box dies of its limit before a program
+		// in it can report anything.
+		MemoryBytes: 128 << 20,
+		MilliCPU:    100,
+		// A login shell with a pipeline takes a dozen, the guest's threads as
+		// many.
+		PIDs:       32,
+		DiskBytes:  16 << 20,
+		DiskInodes: 1000,
+	},
+	CommandTimeout: time.Second,
+	OutputBytes:    1 << 10,
+}
+
+// most fills the zero fields of an operator's maxima with the host's.
+func most(set Limits) (Limits, error) {
+	var info syscall.Sysinfo_t
+	if err := syscall.Sysinfo(&info); err != nil {
+		return Limits{}, fmt.Errorf("read the host's memory: %w", err)
+	}
+	host := Limits{
+		Limits: engine.Limits{
+			MemoryBytes: int64(info.Totalram) * int64(info.Unit),
+			MilliCPU:    int64(runtime.NumCPU()) * 1000,
+			PIDs:        32768,
+			DiskBytes:   1 << 40,
+			DiskInodes:  100_000_000,
+		},
+		CommandTimeout: 7 * 24 * time.Hour,
+		OutputBytes:    1 << 30,
+	}
+	have, def, low := set.fields(), host.fields(), least.fields()
+	for i := range have {
+		if *have[i].value == 0 {
+			*have[i].value = *def[i].value
+		}
+		if *have[i].value < *low[i].value {
+			return Limits{}, fault.Newf(fault.Invalid, "limit_out_of_range",
+				"the maximum of %s is %d, and a sandbox needs %d", have[i].name, *have[i].value, *low[i].value)
+		}
+	}
+	return set, nil
+}
+
+// limits fills zero fields with the defaults and refuses what no sandbox
+// can have.
+func (s *Service) limits(asked Limits) (Limits, error) {
+	low, high, def := least, s.settings.Max, DefaultLimits
+	have, lows, highs, defs := asked.fields(), low.fields(), high.fields(), def.fields()
+	for i, f := range have {
+		if *f.value == 0 {
+			// A small host gives what it has.
+			*f.value = min(*defs[i].value, *highs[i].value)
+		}
+		if *f.value < *lows[i].value || *f.value > *highs[i].value {
+			return Limits{}, fault.Newf(fault.Invalid, "limit_out_of_range",
+				"%s is %s, and must be from %s to %s", f.name, f.text(*f.value), f.text(*lows[i].value), f.text(*highs[i].value))
+		}
+	}
+	return asked, nil
+}
+
+type limitField struct {
+	name  string
+	value *int64
+	unit  int64 // of the number that a caller sees
+	what  string
+}
+
+func (f limitField) text(v int64) string {
+	if f.unit > 1 {
+		return fmt.Sprintf("%d%s", v/f.unit, f.what)
+	}
+	return fmt.Sprintf("%d%s", v, f.what)
+}
+
+// fields lists all limits, so that no rule forgets one.
+func (l *Limits) fields() []limitField {
+	return []limitField{
+		{"memory", &l.MemoryBytes, 1, " bytes"},
+		{"cpu", &l.MilliCPU, 1, " thousandths of a CPU"},
+		{"pids", &l.PIDs, 1, ""},
+		{"disk", &l.DiskBytes, 1, " bytes"},
+		{"inodes", &l.DiskInodes, 1, ""},
+		{"command timeout", (*int64)(&l.CommandTimeout), int64(time.Millisecond), " ms"},
+		{"output", &l.OutputBytes, 1, " bytes"},
+	}
+}

@@ -1,0 +1,206 @@
+package sandbox
+
+import (
+	"context"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Bounds of what a caller may attach. Metadata is for labels; the environment
+// has to fit into what the kernel passes to a new process (2 MiB with argv,
+// 128 KiB for one string).
+const (
+	maxMetadata      = 64
+	maxMetadataKey   = 256
+	maxMetadataBytes = 64 << 10
+	maxEnv           = 1024
+	maxEnvString     = 100 << 10
+	maxEnvBytes      = 1 << 20
+	maxLocalTimeout  = 366 * 24 * time.Hour
+)
+
+var (
+	namePattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}$`)
+	envPattern  = regexp.MustCompile(`^[^=\x00-\x1f\x7f]{1,256}$`)
+	hostPattern = regexp.MustCompile(`^[a-zA-Z0-9$\[][a-zA-Z0-9._:${}\[\]-]{0,254}$`)
+)
+
+// plan checks a request and decides all that a sandbox is made of. It changes
+// nothing.
+func (s *Service) plan(ctx context.Context, who Principal, req CreateRequest) (Record, Template, error) {
+	for _, check := range []func() error{
+		who.check,
+		func() error { return checkLocal(who, req) },
+		func() error { return checkName(req.Name) },
+		func() error { return checkMetadata(req.Metadata) },
+		func() error { return checkEnv(req.Env) },
+		func() error { return checkMask(req.MaskRequestHost) },
+	} {
+		if err := check(); err != nil {
+			return Record{}, Template{}, err
+		}
+	}
+	limits, err := s.limits(req.Limits)
+	if err != nil {
+		return Record{}, Template{}, err
+	}
+	ttl, err := s.lifetime(who, req)
+	if err != nil {
+		return Record{}, Template{}, err
+	}
+	workspace, err := resolveWorkspace(req.Workspace)
+	if err != nil {
+		return Record{}, Template{}, err
+	}
+	ref, err := ParseReference(req.Template)
+	if err != nil {
+		return Record{}, Template{}, err
+	}
+	template, err := s.templates.Resolve(ctx, ref)
+	if err != nil {
+		return Record{}, Template{}, err
+	}
+	info := s.engine.Info()
+	r := Record{ControlToken: newToken(), Process: s.self, Sandbox: Sandbox{
+		ID: newID(), Name: req.Name, TemplateID: template.ID, Template: ref.String(), State: Creating,
+		Owner: who.KeyID, Ephemeral: req.Ephemeral, StartedAt: time.Now().UTC().Round(0),
+		Metadata: maps.Clone(req.Metadata), Env: maps.Clone(req.Env), Limits: limits,
+		AccessToken: newToken(), MaskRequestHost: req.MaskRequestHost, Workspace: workspace,
+		Engine: info.Name, Boundary: info.Boundary, Enforced: info.Enforces,
+	}}
+	if req.PrivatePorts {
+		r.TrafficToken = newToken()
+	}
+	if ttl > 0 {
+		r.EndAt = r.StartedAt.Add(ttl)
+	}
+	return r, template, nil
+}
+
+// lifetime is how long the sandbox may live; zero is without end.
+func (s *Service) lifetime(who Principal, req CreateRequest) (time.Duration, error) {
+	switch {
+	case req.Forever && req.Timeout != 0:
+		return 0, fault.New(fault.Invalid, "timeout_invalid", "a sandbox has a timeout or lives forever, not both")
+	case req.Forever:
+		return 0, nil
+	case req.Timeout == 0:
+		return s.settings.DefaultTimeout, nil
+	case req.Timeout < 0:
+		return 0, fault.New(fault.Invalid, "timeout_invalid", "Timeout must be greater than 0")
+	}
+	return req.Timeout, s.checkTimeout(who, req.Timeout)
+}
+
+func (s *Service) checkTimeout(who Principal, d time.Duration) error {
+	most := s.settings.MaxTimeout
+	if who.Local {
+		most = maxLocalTimeout
+	}
+	if d > most {
+		return fault.Newf(fault.Invalid, "timeout_invalid", "Timeout cannot be greater than %d seconds", int64(most/time.Second))
+	}
+	return nil
+}
+
+// checkLocal keeps what reaches into the host, or holds it for good, from
+// callers that come over the network.
+func checkLocal(who Principal, req CreateRequest) error {
+	if who.Local {
+		return nil
+	}
+	for _, f := range []struct {
+		asked bool
+		what  string
+	}{
+		{req.Workspace != "", "a workspace"}, {req.Forever, "a sandbox without end"}, {req.Ephemeral, "an ephemeral sandbox"},
+	} {
+		if f.asked {
+			return fault.Newf(fault.Denied, "local_only", "only a local caller may ask for %s", f.what)
+		}
+	}
+	return nil
+}
+
+func checkName(name string) error {
+	if name == "" {
+		return nil
+	}
+	if !namePattern.MatchString(name) || idPattern.MatchString(name) {
+		return fault.New(fault.Invalid, "name_invalid",
+			"a name is 1 to 63 characters of a-z, A-Z, 0-9, _, . and -, begins with a letter or digit and does not look like an ID")
+	}
+	return nil
+}
+
+func checkMetadata(m map[string]string) error {
+	total := 0
+	for k, v := range m {
+		total += len(k) + len(v)
+		if k == "" || len(k) > maxMetadataKey || !utf8.ValidString(k) || !utf8.ValidString(v) {
+			return fault.Newf(fault.Invalid, "metadata_invalid",
+				"metadata keys are 1 to %d bytes, and keys and values are UTF-8", maxMetadataKey)
+		}
+	}
+	if len(m) > maxMetadata || total > maxMetadataBytes {
+		return fault.Newf(fault.Invalid, "metadata_too_large",
+			"metadata has at most %d keys and %d bytes", maxMetadata, maxMetadataBytes)
+	}
+	return nil
+}
+
+func checkEnv(env map[string]string) error {
+	total := 0
+	for k, v := range env {
+		total += len(k) + len(v) + 2
+		if !envPattern.MatchString(k) || strings.ContainsRune(v, 0) || !utf8.ValidString(k) || len(v) > maxEnvString {
+			return fault.Newf(fault.Invalid, "env_invalid",
+				"environment names are 1 to 256 characters without = and control characters, and values at most %d bytes without NUL",
+				maxEnvString)
+		}
+	}
+	if len(env) > maxEnv || total > maxEnvBytes {
+		return fault.Newf(fault.Invalid, "env_too_large",
+			"the environment has at most %d names and %d bytes", maxEnv, maxEnvBytes)
+	}
+	return nil
+}
+
+// checkMask keeps line ends and the like out of a header that we will write.
+func checkMask(host string) error {
+	if host != "" && !hostPattern.MatchString(host) {
+		return fault.New(fault.Invalid, "mask_request_host_invalid",
+			"maskRequestHost is a host name in ASCII of at most 255 characters, with an optional port")
+	}
+	return nil
+}
+
+// resolveWorkspace follows links once, here, where the caller's own rights
+// decide, so that what is shown inside is what was checked.
+func resolveWorkspace(dir string) (string, error) {
+	if dir == "" {
+		return "", nil
+	}
+	if !filepath.IsAbs(dir) {
+		return "", fault.New(fault.Invalid, "workspace_invalid", "the workspace is not an absolute path")
+	}
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return "", fault.Wrap(err, fault.Invalid, "workspace_invalid", "the workspace does not exist or cannot be reached")
+	}
+	info, err := os.Stat(real)
+	if err != nil {
+		return "", fault.Wrap(err, fault.Invalid, "workspace_invalid", "the workspace cannot be reached")
+	}
+	if !info.IsDir() {
+		return "", fault.New(fault.Invalid, "workspace_invalid", "the workspace is not a directory")
+	}
+	return real, nil
+}

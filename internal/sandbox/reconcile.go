@@ -1,0 +1,151 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+)
+
+// Report says what Reconcile found and did, by sandbox ID.
+type Report struct {
+	Adopted   []string // run, and are watched
+	Expired   []string // their time was up: removed
+	Lost      []string // the store had them running, the engine had not
+	Abandoned []string // their process was dead: removed
+	Finished  []string // their removal had begun: finished
+	Orphans   []string // only the engine had them: removed
+	Left      []string // another live process is creating them
+}
+
+// Empty reports whether there was nothing to do.
+func (r Report) Empty() bool {
+	return len(slices.Concat(r.Adopted, r.Expired, r.Lost, r.Abandoned, r.Finished, r.Orphans, r.Left)) == 0
+}
+
+// Reconcile compares the store with the engine, as after a crash, and leaves
+// both agreeing. Several processes may do so at once, also while others
+// create and remove. It goes on after an error and returns all of them.
+func (s *Service) Reconcile(ctx context.Context) (Report, error) {
+	var report Report
+	// The order matters. A row is written before the engine acts, so what the
+	// first list shows has a row unless nobody wants it; and what has a
+	// running row was there before the second list.
+	before, err := s.engine.List(ctx)
+	if err != nil {
+		return report, fmt.Errorf("reconcile: %w", err)
+	}
+	rows, err := s.store.List(ctx, Query{AllOwners: true, Filter: Filter{States: liveStates}})
+	if err != nil {
+		return report, fmt.Errorf("reconcile: %w", err)
+	}
+	after, err := s.engine.List(ctx)
+	if err != nil {
+		return report, fmt.Errorf("reconcile: %w", err)
+	}
+	there := ids(after)
+	wanted := make(map[string]bool, len(rows))
+	var errs []error
+	for _, r := range rows {
+		wanted[r.ID] = true
+		if err := s.reconcile(ctx, r, there[r.ID], &report); err != nil {
+			errs = append(errs, fmt.Errorf("reconcile %s: %w", r.ID, err))
+		}
+	}
+	for _, status := range before {
+		if wanted[status.ID] {
+			continue
+		}
+		if err := s.locked(ctx, status.ID, func(ctx context.Context, id string) error {
+			return s.orphan(ctx, id, &report)
+		}); err != nil {
+			errs = append(errs, fmt.Errorf("reconcile %s: %w", status.ID, err))
+		}
+	}
+	return report, errors.Join(errs...)
+}
+
+func ids(list []engine.Status) map[string]bool {
+	m := make(map[string]bool, len(list))
+	for _, status := range list {
+		m[status.ID] = true
+	}
+	return m
+}
+
+// reconcile decides about one live row.
+func (s *Service) reconcile(ctx context.Context, r Record, there bool, report *Report) error {
+	switch {
+	case s.abandoned(r):
+		report.Abandoned = append(report.Abandoned, r.ID)
+		return s.locked(ctx, r.ID, s.abandon)
+	case r.State == Creating:
+		report.Left = append(report.Left, r.ID)
+		return nil
+	case r.State == Stopping:
+		report.Finished = append(report.Finished, r.ID)
+		return s.locked(ctx, r.ID, s.resume)
+	case !there:
+		report.Lost = append(report.Lost, r.ID)
+		return s.locked(ctx, r.ID, func(ctx context.Context, id string) error {
+			_, err := s.end(ctx, id, ReasonLost, time.Time{})
+			return err
+		})
+	case !r.EndAt.IsZero() && !r.EndAt.After(time.Now()):
+		report.Expired = append(report.Expired, r.ID)
+		return s.locked(ctx, r.ID, s.overdue)
+	}
+	report.Adopted = append(report.Adopted, r.ID)
+	return s.adopt(ctx, r.ID)
+}
+
+// overdue ends a sandbox whose time was up while nobody watched.
+func (s *Service) overdue(ctx context.Context, id string) error {
+	began, err := s.store.Move(ctx, id, Move{
+		From: []State{Running}, To: Stopping, Reason: ReasonTimeout, EndedBy: time.Now(),
+	})
+	if err != nil || !began {
+		return err
+	}
+	return s.finish(ctx, id, time.Time{})
+}
+
+// orphan removes what only the engine holds. The lock of the ID must be held.
+func (s *Service) orphan(ctx context.Context, id string, report *Report) error {
+	r, err := s.store.Get(ctx, id)
+	if err == nil && r.State != Stopped || err != nil && !isUnknown(err) {
+		return err
+	}
+	report.Orphans = append(report.Orphans, id)
+	return s.engine.Remove(ctx, id)
+}
+
+// Prune drops the records of stopped sandboxes that the caller may see and,
+// for a local caller, whatever is dead. It returns what it dropped.
+func (s *Service) Prune(ctx context.Context, who Principal) ([]Sandbox, error) {
+	if err := who.check(); err != nil {
+		return nil, err
+	}
+	if who.Local {
+		if _, err := s.Reconcile(ctx); err != nil {
+			return nil, err
+		}
+	}
+	rows, err := s.store.List(ctx, Query{
+		Owner: who.KeyID, AllOwners: who.Local, Filter: Filter{States: []State{Stopped}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Sandbox, 0, len(rows))
+	for _, r := range rows {
+		if err := s.erase(ctx, r.ID); err != nil {
+			return out, err
+		}
+		out = append(out, r.Sandbox)
+	}
+	return out, nil
+}

@@ -1,0 +1,229 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Deps is what a Service is made of. Store, Engine, Templates and Log are
+// required.
+type Deps struct {
+	Store     Store
+	Engine    engine.Engine
+	Templates Templates
+	Log       *slog.Logger
+	Settings  Settings
+	// Process is the process that holds what the Service creates; zero is
+	// this one. Alive tells whether another still runs; nil asks the kernel.
+	Process Process
+	Alive   func(Process) bool
+}
+
+// Settings are the rules that an operator may change. Zero in a field is the
+// default.
+type Settings struct {
+	MaxLive        int           // sandboxes alive at once
+	DefaultTimeout time.Duration // life of a sandbox that asks for none
+	MaxTimeout     time.Duration // longest life that a key may ask for
+	Retention      time.Duration // how long the record of a stopped one is kept
+	Max            Limits        // most that one sandbox may ask for; zero is the host's
+}
+
+func (s Settings) orDefault() Settings {
+	if s.MaxLive == 0 {
+		s.MaxLive = 200
+	}
+	if s.DefaultTimeout == 0 {
+		s.DefaultTimeout = 5 * time.Minute
+	}
+	if s.MaxTimeout == 0 {
+		s.MaxTimeout = 24 * time.Hour
+	}
+	if s.Retention == 0 {
+		s.Retention = 24 * time.Hour
+	}
+	return s
+}
+
+// Service carries out requests. It is safe for concurrent use, and several
+// Services, also in several processes, may share one store and one engine's
+// state.
+type Service struct {
+	store     Store
+	engine    engine.Engine
+	templates Templates
+	log       *slog.Logger
+	settings  Settings
+	self      Process
+	alive     func(Process) bool
+
+	locks locks
+	wake  chan struct{} // tells the clock that an end has changed
+	ctx   context.Context
+	stop  context.CancelFunc
+	loops sync.WaitGroup
+
+	mu       sync.RWMutex
+	closed   bool
+	live     map[string]*box
+	creating map[string]context.CancelCauseFunc
+	held     map[string]bool // ephemeral sandboxes that end with this Service
+	requests sync.WaitGroup  // creations under way
+}
+
+var (
+	_ Sandboxes = (*Service)(nil)
+	_ Traffic   = (*Service)(nil)
+)
+
+// NewService makes a Service and starts its clock. Call Reconcile before
+// serving, and Close at the end.
+func NewService(d Deps) (*Service, error) {
+	if d.Store == nil || d.Engine == nil || d.Templates == nil || d.Log == nil {
+		return nil, errors.New("sandbox service: a dependency is missing")
+	}
+	if d.Process == (Process{}) {
+		self, err := ThisProcess()
+		if err != nil {
+			return nil, fmt.Errorf("sandbox service: %w", err)
+		}
+		d.Process = self
+	}
+	if d.Alive == nil {
+		d.Alive = Process.Alive
+	}
+	settings := d.Settings.orDefault()
+	most, err := most(settings.Max)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox service: %w", err)
+	}
+	settings.Max = most
+	s := &Service{
+		store: d.Store, engine: d.Engine, templates: d.Templates, log: d.Log,
+		settings: settings, self: d.Process, alive: d.Alive,
+		wake:     make(chan struct{}, 1),
+		live:     make(map[string]*box),
+		creating: make(map[string]context.CancelCauseFunc),
+		held:     make(map[string]bool),
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.loops.Go(s.clock)
+	s.loops.Go(s.attend)
+	s.loops.Go(s.sample)
+	return s, nil
+}
+
+// closeTimeout bounds how long Close waits to end one ephemeral sandbox when
+// its own context has no deadline.
+const closeTimeout = 30 * time.Second
+
+// Close ends what is being created and the ephemeral sandboxes of this
+// Service, and stops watching the others, which go on.
+func (s *Service) Close(ctx context.Context) error {
+	s.mu.Lock()
+	s.closed = true
+	for _, cancel := range s.creating {
+		cancel(shuttingDown())
+	}
+	s.mu.Unlock()
+	s.requests.Wait()
+
+	s.mu.Lock()
+	held := make([]string, 0, len(s.held))
+	for id := range s.held {
+		held = append(held, id)
+	}
+	s.mu.Unlock()
+	errs := make([]error, len(held))
+	var group sync.WaitGroup
+	for i, id := range held {
+		group.Go(func() { errs[i] = s.drop(ctx, id) })
+	}
+	group.Wait()
+	// With the lock, so that no box is tracked between here and Wait.
+	s.mu.Lock()
+	s.stop()
+	s.mu.Unlock()
+	s.loops.Wait()
+	s.release()
+	return errors.Join(errs...)
+}
+
+// release forgets all boxes without ending them.
+func (s *Service) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, b := range s.live {
+		delete(s.live, id)
+		close(b.gone)
+	}
+}
+
+// drop ends a sandbox and leaves no record of it.
+func (s *Service) drop(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	unlock, err := s.locks.acquire(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if _, err := s.end(ctx, id, ReasonKilled, time.Time{}); err != nil {
+		return err
+	}
+	return s.erase(ctx, id)
+}
+
+// erase drops the record of a sandbox that has ended.
+func (s *Service) erase(ctx context.Context, id string) error {
+	if err := s.store.Delete(ctx, id); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	delete(s.held, id)
+	s.mu.Unlock()
+	return nil
+}
+
+// may reports whether a caller may see a sandbox.
+func (who Principal) may(r Record) bool {
+	return who.Local || who.KeyID != "" && who.KeyID == r.Owner
+}
+
+// check refuses a caller that is nobody: neither local nor with a key.
+func (who Principal) check() error {
+	if who.Local || who.KeyID != "" {
+		return nil
+	}
+	return fault.New(fault.Unauthenticated, "unauthenticated", "the request names no caller")
+}
+
+// Unknown is the error for a sandbox that does not exist or that the caller
+// may not see. Both read the same, so that IDs cannot be probed.
+func Unknown(ref string) error {
+	const most = 100
+	if len(ref) > most {
+		ref = ref[:most] + "…"
+	}
+	return fault.Newf(fault.NotFound, "sandbox_not_found",
+		"Sandbox \"%s\" doesn't exist or you don't have access to it", ref)
+}
+
+func notRunning(r Record) error {
+	why := string(r.State)
+	if r.Reason != "" {
+		why = r.Reason
+	}
+	return fault.Newf(fault.NotFound, "sandbox_not_running", "Sandbox \"%s\" is not running (%s)", r.ID, why)
+}
+
+func shuttingDown() error {
+	return fault.New(fault.Unavailable, "shutting_down", "the server is shutting down")
+}

@@ -1,0 +1,143 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+)
+
+// SetTimeout lets the sandbox end after d from now, shorter or longer. Zero
+// ends it now.
+func (s *Service) SetTimeout(ctx context.Context, who Principal, ref string, d time.Duration) (Sandbox, error) {
+	return s.setEnd(ctx, who, ref, d, false)
+}
+
+// Extend lets the sandbox end after d from now if that is later than its end.
+func (s *Service) Extend(ctx context.Context, who Principal, ref string, d time.Duration) (Sandbox, error) {
+	return s.setEnd(ctx, who, ref, d, true)
+}
+
+func (s *Service) setEnd(ctx context.Context, who Principal, ref string, d time.Duration, onlyLater bool) (Sandbox, error) {
+	if d < 0 {
+		return Sandbox{}, fault.New(fault.Invalid, "timeout_invalid", "Timeout must not be negative")
+	}
+	if err := s.checkTimeout(who, d); err != nil {
+		return Sandbox{}, err
+	}
+	r, err := s.resolve(ctx, who, ref)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	unlock, err := s.locks.acquire(ctx, r.ID)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	defer unlock()
+	if d == 0 && !onlyLater {
+		return s.endNow(ctx, r.ID)
+	}
+	changed, err := s.store.SetEnd(ctx, r.ID, time.Now().Add(d), onlyLater)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	if r, err = s.store.Get(ctx, r.ID); err != nil {
+		return Sandbox{}, err
+	}
+	if r.State != Running {
+		return Sandbox{}, notRunning(r)
+	}
+	if changed {
+		s.ends(r)
+		s.tell(ctx, r)
+		s.note(ctx, r.ID, "info", "end changed", map[string]string{"end_at": r.EndAt.Format(time.RFC3339Nano)})
+	}
+	return r.Sandbox, nil
+}
+
+// endNow ends a running sandbox because its time is up. The lock of the ID
+// must be held.
+func (s *Service) endNow(ctx context.Context, id string) (Sandbox, error) {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer stop()
+	began, err := s.end(ctx, id, ReasonTimeout, time.Time{})
+	if err != nil {
+		return Sandbox{}, err
+	}
+	r, err := s.store.Get(ctx, id)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	if !began {
+		return Sandbox{}, notRunning(r)
+	}
+	return r.Sandbox, nil
+}
+
+// ends gives the clock the end that the row has.
+func (s *Service) ends(r Record) {
+	s.mu.Lock()
+	if b := s.live[r.ID]; b != nil {
+		b.record.EndAt = r.EndAt
+	}
+	s.mu.Unlock()
+	s.rouse()
+}
+
+// tellTimeout bounds how long a request waits for the guest to hear of its
+// new end.
+const tellTimeout = 2 * time.Second
+
+// tell gives the guest its end, which it keeps by itself if no daemon is
+// there. The row is the truth: if the guest does not answer, the attendant
+// tells it again. The lock of the ID must be held, so that an older end does
+// not overtake.
+func (s *Service) tell(ctx context.Context, r Record) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
+	defer cancel()
+	err := s.update(ctx, r, guest.Update{EndAt: &r.EndAt})
+	if err != nil {
+		s.log.Warn("guest did not hear of its end", "sandbox", r.ID, "err", err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.live[r.ID]; b != nil {
+		b.owed = err != nil
+	}
+}
+
+// update posts a change to the guest's control service.
+func (s *Service) update(ctx context.Context, r Record, u guest.Update) error {
+	body, err := json.Marshal(u)
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://guest"+guest.PathUpdate, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set(guest.ControlHeader, r.ControlToken)
+	req.Header.Set("Content-Type", "application/json")
+	// The program that answers is the box's, so redirects are not followed
+	// and its answer's body is not read.
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return s.engine.Dial(ctx, r.ID, engine.GuestPort)
+	}}
+	defer transport.CloseIdleConnections()
+	res, err := transport.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusNoContent {
+		return fmt.Errorf("guest answered %s", res.Status)
+	}
+	return nil
+}

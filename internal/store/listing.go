@@ -1,0 +1,123 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// List returns the rows that a query selects.
+func (s *Store) List(ctx context.Context, q sandbox.Query) ([]sandbox.Record, error) {
+	where, args := conditions(q, true)
+	order := "DESC"
+	if q.Ascending {
+		order = "ASC"
+	}
+	query := `SELECT ` + columns + ` FROM sandboxes` + where + ` ORDER BY started_at ` + order + `, id ` + order
+	if q.Limit > 0 || q.Skip > 0 {
+		limit := q.Limit
+		if limit == 0 {
+			limit = -1 // SQLite's word for none
+		}
+		query += ` LIMIT ? OFFSET ?`
+		args = append(args, limit, q.Skip)
+	}
+	return s.records(ctx, query, args...)
+}
+
+// CountRunning counts the running rows that a query selects on any page.
+func (s *Store) CountRunning(ctx context.Context, q sandbox.Query) (int, error) {
+	q.States = []sandbox.State{sandbox.Running}
+	where, args := conditions(q, false)
+	var n int
+	if err := s.db.QueryRowContext(ctx, `SELECT count(*) FROM sandboxes`+where, args...).Scan(&n); err != nil {
+		return 0, fmt.Errorf("count sandboxes: %w", classify(err))
+	}
+	return n, nil
+}
+
+// Find returns the rows that a reference may mean, the likeliest first.
+func (s *Store) Find(ctx context.Context, ref string, who sandbox.Principal) ([]sandbox.Record, error) {
+	const pick = `SELECT ` + columns + ` FROM sandboxes WHERE `
+	mine, args := "", []any{ref}
+	if !who.Local {
+		mine, args = ` AND owner = ?`, append(args, who.KeyID)
+	}
+	live, err := s.records(ctx, pick+`name = ? AND state <> 'stopped'`+mine+` LIMIT 2`, args...)
+	if err != nil {
+		return nil, err
+	}
+	stopped, err := s.records(ctx, pick+`name = ? AND state = 'stopped'`+mine+` ORDER BY started_at DESC LIMIT 1`, args...)
+	if err != nil {
+		return nil, err
+	}
+	found := slices.Concat(live, stopped)
+	if !who.Local {
+		return found, nil
+	}
+	// IDs are lower-case ASCII, so all that begin with ref sort before ref
+	// with the highest character behind it.
+	prefixed, err := s.records(ctx, pick+`id >= ? AND id < ? LIMIT 2`, ref, ref+"\x7f")
+	return append(found, prefixed...), err
+}
+
+func (s *Store) records(ctx context.Context, query string, args ...any) ([]sandbox.Record, error) {
+	rows, err := s.db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return nil, fmt.Errorf("list sandboxes: %w", classify(err))
+	}
+	defer rows.Close()
+	var out []sandbox.Record
+	for rows.Next() {
+		r, err := decode(rows)
+		if err != nil {
+			return nil, fmt.Errorf("list sandboxes: %w", classify(err))
+		}
+		out = append(out, r)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("list sandboxes: %w", classify(err))
+	}
+	return out, nil
+}
+
+// conditions is the WHERE clause of a query. Values are always parameters.
+func conditions(q sandbox.Query, paged bool) (string, []any) {
+	var terms []string
+	var args []any
+	add := func(term string, values ...any) {
+		terms, args = append(terms, term), append(args, values...)
+	}
+	if !q.AllOwners {
+		add(`owner = ?`, q.Owner)
+	}
+	if len(q.States) > 0 {
+		states := make([]any, len(q.States))
+		for i, state := range q.States {
+			states[i] = string(state)
+		}
+		add(`state IN (`+placeholders(len(states))+`)`, states...)
+	}
+	for k, v := range q.Metadata {
+		add(`EXISTS (SELECT 1 FROM json_each(metadata) m WHERE m.key = ? AND m.value = ?)`, k, v)
+	}
+	if q.TemplateID != "" {
+		add(`template_id = ?`, q.TemplateID)
+	}
+	if !q.StartedAfter.IsZero() {
+		add(`started_at >= ?`, nanos(q.StartedAfter))
+	}
+	if !q.StoppedBefore.IsZero() {
+		add(`state = 'stopped' AND stopped_at < ?`, nanos(q.StoppedBefore))
+	}
+	if paged && q.AfterID != "" {
+		add(`(started_at, id) `+map[bool]string{true: ">", false: "<"}[q.Ascending]+` (?, ?)`, nanos(q.AfterTime), q.AfterID)
+	}
+	if len(terms) == 0 {
+		return "", nil
+	}
+	return ` WHERE ` + strings.Join(terms, ` AND `), args
+}

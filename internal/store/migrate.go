@@ -1,0 +1,110 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// migrations lead from an empty file to the tables of this version. The
+// file's user_version counts how many of them it has seen. Append only: one
+// that was released is never changed.
+var migrations = []string{
+	`CREATE TABLE sandboxes (
+		id TEXT PRIMARY KEY,
+		owner TEXT NOT NULL,
+		name TEXT NOT NULL,
+		state TEXT NOT NULL,
+		template_id TEXT NOT NULL,
+		template TEXT NOT NULL,
+		started_at INTEGER NOT NULL,
+		end_at INTEGER NOT NULL,
+		stopped_at INTEGER NOT NULL,
+		reason TEXT NOT NULL,
+		ephemeral INTEGER NOT NULL,
+		pid INTEGER NOT NULL,
+		process_start TEXT NOT NULL,
+		access_token TEXT NOT NULL,
+		traffic_token TEXT NOT NULL,
+		control_token TEXT NOT NULL,
+		metadata TEXT NOT NULL,
+		env TEXT NOT NULL,
+		limits TEXT NOT NULL,
+		mask_request_host TEXT NOT NULL,
+		workspace TEXT NOT NULL,
+		engine TEXT NOT NULL,
+		boundary TEXT NOT NULL,
+		enforced TEXT NOT NULL
+	) STRICT;
+	CREATE INDEX sandboxes_by_start ON sandboxes (started_at, id);
+	CREATE INDEX sandboxes_by_owner ON sandboxes (owner, started_at, id);
+	CREATE INDEX sandboxes_live ON sandboxes (state) WHERE state <> 'stopped';
+	CREATE UNIQUE INDEX sandboxes_live_name ON sandboxes (owner, name)
+		WHERE name <> '' AND state <> 'stopped';
+	CREATE TABLE sandbox_logs (
+		seq INTEGER PRIMARY KEY AUTOINCREMENT,
+		sandbox TEXT NOT NULL REFERENCES sandboxes (id) ON DELETE CASCADE,
+		at INTEGER NOT NULL,
+		level TEXT NOT NULL,
+		message TEXT NOT NULL,
+		fields TEXT NOT NULL
+	) STRICT;
+	CREATE INDEX sandbox_logs_by_sandbox ON sandbox_logs (sandbox, seq);
+	CREATE TABLE keys (
+		id TEXT PRIMARY KEY,
+		name TEXT NOT NULL,
+		hash BLOB NOT NULL UNIQUE,
+		created_at INTEGER NOT NULL,
+		used_at INTEGER NOT NULL
+	) STRICT;`,
+}
+
+// migrate brings the tables up to date. Processes that start together take
+// turns: the transaction holds the file's write lock from its beginning.
+func migrate(ctx context.Context, db *sql.DB) (err error) {
+	version, err := schemaVersion(ctx, db)
+	if err != nil || version == len(migrations) {
+		return err
+	}
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, tx.Rollback())
+		}
+	}()
+	if version, err = schemaVersion(ctx, tx); err != nil {
+		return err
+	}
+	for i := version; i < len(migrations); i++ {
+		if _, err = tx.ExecContext(ctx, migrations[i]); err != nil {
+			return fmt.Errorf("migration %d: %w", i+1, err)
+		}
+	}
+	if _, err = tx.ExecContext(ctx, fmt.Sprintf("PRAGMA user_version = %d", len(migrations))); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+type querier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+func schemaVersion(ctx context.Context, q querier) (int, error) {
+	var version int
+	if err := q.QueryRowContext(ctx, "PRAGMA user_version").Scan(&version); err != nil {
+		return 0, err
+	}
+	if version > len(migrations) {
+		return 0, fault.Newf(fault.Unsupported, "state_too_new",
+			"the state was written by a later version (schema %d, this one knows %d)", version, len(migrations)).
+			WithHint("use that version, or another state directory")
+	}
+	return version, nil
+}

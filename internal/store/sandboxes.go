@@ -1,0 +1,160 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+var _ sandbox.Store = (*Store)(nil)
+
+const columns = `id, owner, name, state, template_id, template, started_at, end_at, stopped_at, reason,
+	ephemeral, pid, process_start, access_token, traffic_token, control_token, metadata, env, limits,
+	mask_request_host, workspace, engine, boundary, enforced`
+
+// Insert adds a sandbox. Capacity and name are decided in the statement that
+// inserts, so two processes cannot both take the last place.
+func (s *Store) Insert(ctx context.Context, r sandbox.Record, max int) error {
+	values, err := encode(r)
+	if err != nil {
+		return fmt.Errorf("insert sandbox %s: %w", r.ID, err)
+	}
+	marks := strings.TrimSuffix(strings.Repeat("?,", len(values)), ",")
+	res, err := s.db.ExecContext(ctx, `INSERT INTO sandboxes (`+columns+`) SELECT `+marks+`
+		WHERE (SELECT count(*) FROM sandboxes WHERE state <> 'stopped') < ?`, append(values, max)...)
+	if isUnique(err) {
+		return fault.Newf(fault.Exists, "sandbox_name_taken", "a sandbox named %q is live already", r.Name).
+			WithHint("remove it or choose another name")
+	}
+	if err != nil {
+		return fmt.Errorf("insert sandbox %s: %w", r.ID, classify(err))
+	}
+	n, err := res.RowsAffected()
+	if err != nil {
+		return fmt.Errorf("insert sandbox %s: %w", r.ID, err)
+	}
+	if n == 0 {
+		return fault.Newf(fault.Exhausted, "too_many_sandboxes", "%d sandboxes are live, which is the limit", max).
+			WithHint("remove some, or raise the server's limit")
+	}
+	return nil
+}
+
+// Get finds a sandbox by its ID.
+func (s *Store) Get(ctx context.Context, id string) (sandbox.Record, error) {
+	row := s.db.QueryRowContext(ctx, `SELECT `+columns+` FROM sandboxes WHERE id = ?`, id)
+	r, err := decode(row)
+	if errors.Is(err, sql.ErrNoRows) {
+		return sandbox.Record{}, sandbox.Unknown(id)
+	}
+	if err != nil {
+		return sandbox.Record{}, fmt.Errorf("get sandbox %s: %w", id, classify(err))
+	}
+	return r, nil
+}
+
+// Move changes the state of a sandbox that is in an expected one.
+func (s *Store) Move(ctx context.Context, id string, m sandbox.Move) (bool, error) {
+	args := []any{string(m.To), m.Reason, nanos(m.At), id}
+	query := `UPDATE sandboxes SET state = ?, reason = CASE reason WHEN '' THEN ? ELSE reason END, stopped_at = ?
+		WHERE id = ? AND state IN (` + placeholders(len(m.From)) + `)`
+	for _, from := range m.From {
+		args = append(args, string(from))
+	}
+	if !m.EndedBy.IsZero() {
+		query += ` AND end_at <> 0 AND end_at <= ?`
+		args = append(args, nanos(m.EndedBy))
+	}
+	return s.changes(ctx, "move sandbox "+id, query, args...)
+}
+
+// SetEnd changes the end of a running sandbox.
+func (s *Store) SetEnd(ctx context.Context, id string, end time.Time, onlyLater bool) (bool, error) {
+	query := `UPDATE sandboxes SET end_at = ? WHERE id = ? AND state = 'running'`
+	args := []any{nanos(end), id}
+	if onlyLater {
+		query += ` AND end_at <> 0 AND end_at < ?`
+		args = append(args, nanos(end))
+	}
+	return s.changes(ctx, "set end of sandbox "+id, query, args...)
+}
+
+// Delete drops a sandbox; its log goes with it.
+func (s *Store) Delete(ctx context.Context, id string) error {
+	_, err := s.changes(ctx, "delete sandbox "+id, `DELETE FROM sandboxes WHERE id = ?`, id)
+	return err
+}
+
+func (s *Store) changes(ctx context.Context, what, query string, args ...any) (bool, error) {
+	res, err := s.db.ExecContext(ctx, query, args...)
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", what, classify(err))
+	}
+	n, err := res.RowsAffected()
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", what, err)
+	}
+	return n > 0, nil
+}
+
+func encode(r sandbox.Record) ([]any, error) {
+	var texts [4]string
+	for i, v := range []any{r.Metadata, r.Env, r.Limits, r.Enforced} {
+		b, err := json.Marshal(v)
+		if err != nil {
+			return nil, err
+		}
+		texts[i] = string(b)
+	}
+	return []any{
+		r.ID, r.Owner, r.Name, string(r.State), r.TemplateID, r.Template,
+		nanos(r.StartedAt), nanos(r.EndAt), nanos(r.StoppedAt), r.Reason,
+		r.Ephemeral, r.Process.PID, r.Process.Start, r.AccessToken, r.TrafficToken, r.ControlToken,
+		texts[0], texts[1], texts[2], r.MaskRequestHost, r.Workspace, r.Engine, string(r.Boundary), texts[3],
+	}, nil
+}
+
+func decode(row interface{ Scan(...any) error }) (sandbox.Record, error) {
+	var r sandbox.Record
+	var started, end, stopped int64
+	var texts [4]string
+	err := row.Scan(&r.ID, &r.Owner, &r.Name, &r.State, &r.TemplateID, &r.Template, &started, &end, &stopped, &r.Reason,
+		&r.Ephemeral, &r.Process.PID, &r.Process.Start, &r.AccessToken, &r.TrafficToken, &r.ControlToken,
+		&texts[0], &texts[1], &texts[2], &r.MaskRequestHost, &r.Workspace, &r.Engine, &r.Boundary, &texts[3])
+	if err != nil {
+		return sandbox.Record{}, err
+	}
+	for i, v := range []any{&r.Metadata, &r.Env, &r.Limits, &r.Enforced} {
+		if err := json.Unmarshal([]byte(texts[i]), v); err != nil {
+			return sandbox.Record{}, fmt.Errorf("row %s: %w", r.ID, err)
+		}
+	}
+	r.StartedAt, r.EndAt, r.StoppedAt = moment(started), moment(end), moment(stopped)
+	return r, nil
+}
+
+// nanos stores a time to the nanosecond; zero is 0.
+func nanos(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+func moment(ns int64) time.Time {
+	if ns == 0 {
+		return time.Time{}
+	}
+	return time.Unix(0, ns).UTC()
+}
+
+func placeholders(n int) string {
+	return strings.TrimSuffix(strings.Repeat("?,", n), ",")
+}

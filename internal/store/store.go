@@ -1,0 +1,136 @@
+// Package store owns what must survive a crash: sandboxes, their logs and the
+// keys, in one SQLite file that several processes may have open at once.
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/crannog/crannog/internal/fault"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// FileName is the database's name in the state directory. It holds the access
+// tokens of live sandboxes as they are, because a daemon that was killed must
+// be able to open its sandboxes again; so nobody but its user may read it.
+// Keys are kept as hashes only.
+const FileName = "crannog.db"
+
+// Store is the open database. It is safe for concurrent use.
+type Store struct {
+	db *sql.DB
+}
+
+// Open opens the database in a state directory, which it makes if need be,
+// and brings its tables up to date.
+func Open(ctx context.Context, dir string) (*Store, error) {
+	path, err := prepare(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open store in %s: %w", dir, err)
+	}
+	db, err := sql.Open("sqlite", source(path))
+	if err != nil {
+		return nil, fmt.Errorf("open store %s: %w", path, err)
+	}
+	// Readers do not wait for each other, and writers wait for the file's
+	// lock, not for a connection.
+	db.SetMaxOpenConns(8)
+	db.SetMaxIdleConns(8)
+	if err := migrate(ctx, db); err != nil {
+		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, classify(err)), db.Close())
+	}
+	return &Store{db: db}, nil
+}
+
+// Close closes the database. Sandboxes go on.
+func (s *Store) Close() error { return s.db.Close() }
+
+// source is the connection string. Each setting belongs to a connection, so
+// it is given here rather than once after opening.
+func source(path string) string {
+	q := url.Values{"_pragma": {
+		// Another process may hold the lock for the length of a write.
+		"busy_timeout(10000)",
+		"journal_mode(WAL)",
+		// With WAL this loses no commit when a process dies, only when the
+		// machine does, and then the sandboxes are gone too.
+		"synchronous(NORMAL)",
+		"foreign_keys(ON)",
+	}, "_txlock": {"immediate"}}
+	u := url.URL{Scheme: "file", Path: path, RawQuery: q.Encode()}
+	return u.String()
+}
+
+// prepare makes the directory and the file with modes that keep others out,
+// before SQLite could make them with wider ones.
+func prepare(dir string) (string, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	if err := checkPrivate(dir); err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, FileName)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+	if err == nil {
+		return path, f.Close()
+	}
+	if !errors.Is(err, fs.ErrExist) {
+		return "", err
+	}
+	// A file that others can read would give them the tokens in it.
+	return path, os.Chmod(path, 0o600)
+}
+
+// checkPrivate refuses a directory in which others could put files: a
+// database of theirs, or a link in place of ours.
+func checkPrivate(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !info.IsDir() || !ok {
+		return fault.Newf(fault.Invalid, "state_not_directory", "state path %s is not a directory", dir)
+	}
+	if info.Mode().Perm()&0o022 != 0 || int(st.Uid) != os.Geteuid() {
+		return fault.Newf(fault.Denied, "state_not_private",
+			"state directory %s belongs to another user or is writable by others", dir).
+			WithHint("use a directory of your own with mode 0700")
+	}
+	return nil
+}
+
+// classify gives errors of SQLite that a caller can act on their kind.
+func classify(err error) error {
+	e, ok := errors.AsType[*sqlite.Error](err)
+	if !ok {
+		return err
+	}
+	switch e.Code() & 0xff {
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
+		return fault.Wrap(err, fault.Unavailable, "store_busy", "the store is busy, try again")
+	case sqlite3.SQLITE_FULL:
+		return fault.Wrap(err, fault.Exhausted, "state_disk_full", "the disk of the state directory is full")
+	case sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT:
+		return fault.Wrap(err, fault.Internal, "store_damaged", "the store is damaged")
+	}
+	return err
+}
+
+func isUnique(err error) bool {
+	e, ok := errors.AsType[*sqlite.Error](err)
+	return ok && e.Code() == sqlite3.SQLITE_CONSTRAINT_UNIQUE
+}
