@@ -131,6 +131,8 @@ type Root struct {
 	Dir string
 	// Binds are shown read-only below Dir, in order.
 	Binds []Bind
+	// Guest is the path inside of the guest's program.
+	Guest string
 }
 
 // Bind shows a host file or directory inside.

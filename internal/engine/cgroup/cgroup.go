@@ -1,0 +1,237 @@
+// Package cgroup owns the control groups that bound a sandbox from outside:
+// one group per sandbox in each hierarchy that the host has, version 1 or 2.
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+)
+
+// Tree is where this process may make groups.
+type Tree struct {
+	unified string            // parent directory in version 2, or ""
+	legacy  map[string]string // controller → parent directory in version 1
+}
+
+// Group is one sandbox's group. It is named by its directories, so that any
+// process can find it again.
+type Group struct {
+	// Dirs maps a controller to its directory; version 2 has the one key
+	// "unified".
+	Dirs map[string]string `json:"dirs"`
+}
+
+const unified = "unified"
+
+// hostPIDs bounds host tasks per sandbox. The processes inside are bounded
+// within; this is the last line against an engine that runs away. A small
+// number here would kill the engine itself, whose threads count too.
+const hostPIDs = 16384
+
+// Enforces lists the limits that groups of this tree enforce.
+func (t *Tree) Enforces() []engine.Limit {
+	if t == nil {
+		return nil
+	}
+	if t.unified != "" {
+		return []engine.Limit{engine.LimitMemory, engine.LimitCPU}
+	}
+	var out []engine.Limit
+	if t.legacy["memory"] != "" {
+		out = append(out, engine.LimitMemory)
+	}
+	if t.legacy["cpu"] != "" {
+		out = append(out, engine.LimitCPU)
+	}
+	return out
+}
+
+// Version is 1 or 2.
+func (t *Tree) Version() int {
+	if t.unified != "" {
+		return 2
+	}
+	return 1
+}
+
+// Create makes the group of a sandbox and sets its limits. On error nothing
+// of it is left.
+func (t *Tree) Create(id string, limits engine.Limits) (_ *Group, err error) {
+	g := &Group{Dirs: map[string]string{}}
+	defer func() {
+		if err != nil {
+			_ = g.Remove()
+		}
+	}()
+	if t.unified != "" {
+		dir := filepath.Join(t.unified, id)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return nil, fmt.Errorf("cgroup: %w", err)
+		}
+		g.Dirs[unified] = dir
+		return g, writeAll(dir, [][2]string{
+			{"memory.max", strconv.FormatInt(limits.MemoryBytes, 10)},
+			// Swap would let a box exceed its memory at the host's cost. The
+			// file is absent where the kernel has no swap accounting.
+			{"?memory.swap.max", "0"},
+			{"?memory.oom.group", "1"},
+			{"cpu.max", fmt.Sprintf("%d 100000", limits.MilliCPU*100)},
+			{"?pids.max", strconv.Itoa(hostPIDs)},
+		})
+	}
+	made := map[string]bool{} // cpu and cpuacct often share one directory
+	for controller, parent := range t.legacy {
+		dir := filepath.Join(parent, id)
+		if !made[dir] {
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				return nil, fmt.Errorf("cgroup: %w", err)
+			}
+			made[dir] = true
+		}
+		g.Dirs[controller] = dir
+		if err := writeAll(dir, legacySettings(controller, limits)); err != nil {
+			return nil, err
+		}
+	}
+	return g, nil
+}
+
+func legacySettings(controller string, limits engine.Limits) [][2]string {
+	memory := strconv.FormatInt(limits.MemoryBytes, 10)
+	switch controller {
+	case "memory":
+		return [][2]string{{"memory.limit_in_bytes", memory}, {"?memory.memsw.limit_in_bytes", memory}}
+	case "cpu":
+		return [][2]string{{"cpu.cfs_period_us", "100000"}, {"cpu.cfs_quota_us", strconv.FormatInt(limits.MilliCPU*100, 10)}}
+	case "pids":
+		return [][2]string{{"pids.max", strconv.Itoa(hostPIDs)}}
+	}
+	return nil
+}
+
+// writeAll writes files below dir; a name that begins with "?" may be absent.
+func writeAll(dir string, settings [][2]string) error {
+	for _, s := range settings {
+		name, optional := strings.CutPrefix(s[0], "?")
+		err := write(filepath.Join(dir, name), s[1])
+		if err != nil && !(optional && errors.Is(err, fs.ErrNotExist)) {
+			return fmt.Errorf("cgroup: %w", err)
+		}
+	}
+	return nil
+}
+
+func write(path, value string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
+}
+
+// Procs lists the files to which a process writes "0" to join.
+func (g *Group) Procs() []string {
+	var out []string
+	for _, dir := range g.Dirs {
+		out = append(out, filepath.Join(dir, "cgroup.procs"))
+	}
+	return out
+}
+
+// OOMKills tells how often the kernel killed in the group for memory. It must
+// be read before the group is removed.
+func (g *Group) OOMKills() int64 {
+	if dir := g.Dirs[unified]; dir != "" {
+		return keyed(filepath.Join(dir, "memory.events"), "oom_kill")
+	}
+	if dir := g.Dirs["memory"]; dir != "" {
+		return keyed(filepath.Join(dir, "memory.oom_control"), "oom_kill")
+	}
+	return 0
+}
+
+// Usage returns memory, page cache and CPU time of the group. Fields that the
+// host cannot tell are zero.
+func (g *Group) Usage() engine.Usage {
+	u := engine.Usage{At: time.Now()}
+	if dir := g.Dirs[unified]; dir != "" {
+		u.MemoryBytes = number(filepath.Join(dir, "memory.current"))
+		u.MemoryCache = keyed(filepath.Join(dir, "memory.stat"), "inactive_file")
+		u.CPUTime = time.Duration(keyed(filepath.Join(dir, "cpu.stat"), "usage_usec")) * time.Microsecond
+	} else {
+		u.MemoryBytes = number(filepath.Join(g.Dirs["memory"], "memory.usage_in_bytes"))
+		u.MemoryCache = keyed(filepath.Join(g.Dirs["memory"], "memory.stat"), "total_inactive_file")
+		u.CPUTime = time.Duration(number(filepath.Join(g.Dirs["cpuacct"], "cpuacct.usage")))
+	}
+	u.MemoryBytes -= u.MemoryCache
+	return u
+}
+
+// Remove deletes the group. It waits a moment for the kernel to let go of
+// processes that were killed just now; a group that is gone is success.
+func (g *Group) Remove() error {
+	var errs []error
+	for _, dir := range g.Dirs {
+		errs = append(errs, removeDir(dir))
+	}
+	return errors.Join(errs...)
+}
+
+func removeDir(dir string) error {
+	deadline := time.Now().Add(5 * time.Second)
+	for wait := time.Millisecond; ; wait = min(wait*2, 50*time.Millisecond) {
+		err := os.Remove(dir)
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("cgroup: %w", err)
+		}
+		time.Sleep(wait)
+	}
+}
+
+func number(path string) int64 {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	n, _ := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+	return n
+}
+
+func keyed(path, key string) int64 {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(data)) {
+		if k, v, ok := strings.Cut(strings.TrimSpace(line), " "); ok && k == key {
+			n, _ := strconv.ParseInt(v, 10, 64)
+			return n
+		}
+	}
+	return 0
+}
+
+// RemoveNamed deletes whatever exists of a sandbox's group, for a creation
+// that was cut short before its record could name the directories.
+func (t *Tree) RemoveNamed(id string) error {
+	g := Group{Dirs: map[string]string{}}
+	if t.unified != "" {
+		g.Dirs[unified] = filepath.Join(t.unified, id)
+	}
+	for controller, parent := range t.legacy {
+		g.Dirs[controller] = filepath.Join(parent, id)
+	}
+	return g.Remove()
+}

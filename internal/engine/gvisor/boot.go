@@ -1,0 +1,206 @@
+package gvisor
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/control/client"
+	"gvisor.dev/gvisor/pkg/log"
+	"gvisor.dev/gvisor/runsc/boot"
+	"gvisor.dev/gvisor/runsc/config"
+	"gvisor.dev/gvisor/runsc/container"
+	rflag "gvisor.dev/gvisor/runsc/flag"
+
+	"github.com/crannog/crannog/internal/engine"
+)
+
+// bootArg0 is the name of the child that creates one box and ends. A panic in
+// gVisor's code ends this child and not the server, and gVisor takes the
+// box's stdio from the process's own.
+const bootArg0 = "crannog-boot"
+
+// bootRequest travels to the child on descriptor 3.
+type bootRequest struct {
+	ID          string
+	BoxDir      string
+	RuntimeRoot string
+	OCI         *specs.Spec
+	Root        engine.Root
+	Workspace   string
+	Limits      engine.Limits
+	CgroupProcs []string
+	// CPUs keeps the box on this many processors, where there is no group
+	// that could bound its share. Zero leaves it alone.
+	CPUs int
+}
+
+// bootResult comes back on descriptor 4.
+type bootResult struct {
+	Error  string
+	Sentry process
+	Gofer  process
+	Socket string
+}
+
+// runBoot is the child's main.
+func runBoot() {
+	// Everything that follows changes the thread's namespaces and mounts.
+	runtime.LockOSThread()
+	in, out := os.NewFile(3, "request"), os.NewFile(4, "result")
+	unix.CloseOnExec(3)
+	unix.CloseOnExec(4)
+	result, err := bootBox(in)
+	if err != nil {
+		result.Error = err.Error()
+	}
+	if err := json.NewEncoder(out).Encode(result); err != nil {
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func bootBox(in io.Reader) (result bootResult, err error) {
+	var req bootRequest
+	if err := json.NewDecoder(in).Decode(&req); err != nil {
+		return result, fmt.Errorf("request: %w", err)
+	}
+	log.SetTarget(log.GoogleEmitter{Writer: &log.Writer{Next: io.Discard}})
+	if err := req.confine(); err != nil {
+		return result, err
+	}
+	if err := req.assembleRoot(); err != nil {
+		return result, err
+	}
+	growDescriptorTable()
+	conf, err := req.runtimeConfig()
+	if err != nil {
+		return result, err
+	}
+	// gVisor changes the specification that it is given, and reads the
+	// bundle's own copy again in its other processes.
+	data, err := json.Marshal(req.OCI)
+	if err != nil {
+		return result, err
+	}
+	if err := os.WriteFile(filepath.Join(req.BoxDir, "config.json"), data, 0o600); err != nil {
+		return result, err
+	}
+	c, err := container.New(conf, container.Args{ID: req.ID, Spec: req.OCI, BundleDir: req.BoxDir})
+	if err != nil {
+		return result, fmt.Errorf("create: %w", err)
+	}
+	result.Sentry = processOf(c.SandboxPid())
+	result.Gofer = processOf(c.GoferPid.Load())
+	result.Socket = c.Sandbox.GetControlSocketPath()
+	if err := startRoot(result.Socket, req.ID); err != nil {
+		return result, errors.Join(fmt.Errorf("start: %w", err), c.Destroy())
+	}
+	return result, nil
+}
+
+// confine puts this child, and so all its descendants, under the box's limits
+// before anything of the box exists.
+func (r *bootRequest) confine() error {
+	for _, procs := range r.CgroupProcs {
+		f, err := os.OpenFile(procs, os.O_WRONLY, 0)
+		if err != nil {
+			return fmt.Errorf("join cgroup: %w", err)
+		}
+		_, err = f.WriteString("0")
+		if err := errors.Join(err, f.Close()); err != nil {
+			return fmt.Errorf("join cgroup: %w", err)
+		}
+	}
+	if r.CPUs > 0 {
+		var have, want unix.CPUSet
+		if err := unix.SchedGetaffinity(0, &have); err != nil {
+			return fmt.Errorf("processors: %w", err)
+		}
+		for cpu := 0; want.Count() < min(r.CPUs, have.Count()); cpu++ {
+			if have.IsSet(cpu) {
+				want.Set(cpu)
+			}
+		}
+		if err := unix.SchedSetaffinity(0, &want); err != nil {
+			return fmt.Errorf("processors: %w", err)
+		}
+	}
+	return nil
+}
+
+// runtimeConfig is gVisor's configuration. What is not named here has
+// gVisor's default.
+func (r *bootRequest) runtimeConfig() (*config.Config, error) {
+	flags := rflag.NewFlagSet("crannog", rflag.ContinueOnError)
+	config.RegisterFlags(flags)
+	for name, value := range map[string]string{
+		"root":     r.RuntimeRoot,
+		"platform": "systrap",
+		// The network is gVisor's own stack, and the only link that it is
+		// given is loopback: see startRoot. "none" would refuse the forwarded
+		// connections by which the daemon reaches the guest.
+		"network": "sandbox",
+		// Our own group is joined in confine, which is faster and also works
+		// without root.
+		"ignore-cgroups": "true",
+		"host-settings":  "ignore",
+		// Writes go to a file without a name in the box's directory: they
+		// cost disk and not memory, the kernel frees it with the last
+		// descriptor, and its size is the box's disk limit.
+		"overlay2": fmt.Sprintf("root:dir=%s,size=%d", r.BoxDir, r.Limits.DiskBytes),
+		"rootless": fmt.Sprint(os.Getenv("CRANNOG_ROOTLESS") == "1"),
+		// Nothing of the host's devices or sockets is reachable by a path.
+		"host-uds":  "none",
+		"host-fifo": "none",
+	} {
+		if err := flags.Set(name, value); err != nil {
+			return nil, fmt.Errorf("gvisor setting %s: %w", name, err)
+		}
+	}
+	return config.NewFromFlags(flags)
+}
+
+// startRoot gives the box its loopback and starts the guest. These are two
+// calls that gVisor's own start makes too; its way would look through a
+// network namespace for links to take over.
+func startRoot(socket, id string) error {
+	conn, err := client.ConnectTo(socket)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	links := &boot.CreateLinksAndRoutesArgs{LoopbackLinks: []boot.LoopbackLink{boot.DefaultLoopbackLink}}
+	if err := conn.Call(boot.ContMgrSetNetworkArgs, links, nil); err != nil {
+		return fmt.Errorf("loopback: %w", err)
+	}
+	return conn.Call(boot.ContMgrRootContainerStart, &id, nil)
+}
+
+// growDescriptorTable makes the kernel give this process, and so its
+// children, a large descriptor table now, while it is cheap. gVisor places
+// its stdio at 253 to 255; growing the table of a process with many threads
+// waits for an RCU grace period, several milliseconds per boot.
+func growDescriptorTable() {
+	fd, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	_, _ = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 300)
+	unix.Close(fd)
+}
+
+// cleanTarget refuses a bind target that could leave the root.
+func cleanTarget(root, target string) (string, error) {
+	if !filepath.IsAbs(target) || filepath.Clean(target) != target || strings.Contains(target, "..") {
+		return "", fmt.Errorf("bind target %q is not a clean absolute path", target)
+	}
+	return filepath.Join(root, target), nil
+}

@@ -1,0 +1,223 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/control/client"
+	"gvisor.dev/gvisor/runsc/boot"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// box is the handle of one box. It holds nothing that could not be found
+// again from its record.
+type box struct {
+	e   *Engine
+	rec record
+
+	watching sync.Once
+	done     chan struct{} // closed when exit is set
+
+	mu      sync.Mutex
+	exit    engine.Exit
+	removed bool // Remove was called: the exit that follows is ours
+
+	conns controlConns
+}
+
+func newBox(e *Engine, rec record) *box {
+	return &box{e: e, rec: rec, done: make(chan struct{}), conns: controlConns{socket: rec.Socket}}
+}
+
+// watch waits for the end of the box in the background, once.
+func (b *box) watch() {
+	b.watching.Do(func() {
+		b.conns.setSocket(b.rec.Socket)
+		fd := b.rec.Sentry.open()
+		if fd < 0 {
+			b.ended(nil)
+			return
+		}
+		go func() {
+			code := b.guestExit()
+			for !waitPidfd(fd, time.Hour) {
+			}
+			unix.Close(fd)
+			b.ended(code)
+		}()
+		if b.rec.Group == nil {
+			go b.watchMemory()
+		}
+	})
+}
+
+// guestExit waits for the guest's end and returns its exit code, or nil if
+// the kernel of the box went away without telling, which is what a crash, a
+// kill from outside and a lack of memory look like.
+func (b *box) guestExit() *int {
+	conn, err := client.ConnectTo(b.rec.Socket)
+	if err != nil {
+		return nil
+	}
+	defer conn.Close()
+	var status unix.WaitStatus
+	if err := conn.Call(boot.ContMgrWait, &b.rec.ID, &status); err != nil {
+		return nil
+	}
+	code := status.ExitStatus()
+	return &code
+}
+
+// ended records why the box stopped. It runs before the group is removed,
+// which holds the kernel's word about memory.
+func (b *box) ended(code *int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case <-b.done:
+		return
+	default:
+	}
+	b.exit = engine.Exit{Reason: engine.ReasonCrashed, At: time.Now()}
+	switch {
+	case b.rec.Exit != nil:
+		b.exit = *b.rec.Exit
+	case b.removed:
+		b.exit.Reason = engine.ReasonKilled
+	case b.rec.Group != nil && b.rec.Group.OOMKills() > 0:
+		b.exit.Reason = engine.ReasonOOM
+	case code != nil:
+		b.exit.Reason, b.exit.Code = engine.ReasonExited, *code
+	}
+	b.conns.close()
+	if b.rec.Exit == nil && !b.removed {
+		exit := b.exit
+		b.rec.Exit = &exit
+		if err := b.rec.write(b.e.boxDir(b.rec.ID)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			b.e.log.Error("record exit", "sandbox", b.rec.ID, "err", err)
+		}
+	}
+	close(b.done)
+}
+
+// Wait implements engine.Engine.
+func (e *Engine) Wait(ctx context.Context, id string) (engine.Exit, error) {
+	b, err := e.find(id)
+	if err != nil {
+		return engine.Exit{}, err
+	}
+	b.watch()
+	select {
+	case <-b.done:
+		return b.exit, nil
+	case <-ctx.Done():
+		return engine.Exit{}, ctx.Err()
+	}
+}
+
+// Remove implements engine.Engine.
+func (e *Engine) Remove(_ context.Context, id string) error {
+	if !validID(id) {
+		return nil
+	}
+	b, err := e.find(id)
+	if fault.KindOf(err) == fault.NotFound {
+		// No record: a creation that was cut short before it wrote one.
+		b = newBox(e, record{ID: id})
+	} else if err != nil {
+		return err
+	}
+	if err := b.destroy(); err != nil {
+		return fmt.Errorf("remove %s: %w", id, err)
+	}
+	e.mu.Lock()
+	if e.boxes[id] == b {
+		delete(e.boxes, id)
+	}
+	e.mu.Unlock()
+	return nil
+}
+
+// destroy ends the box's processes and frees everything it held. It may be
+// called at any stage of creation and any number of times.
+func (b *box) destroy() error {
+	b.mu.Lock()
+	b.removed = true
+	b.mu.Unlock()
+	const patience = 10 * time.Second
+	errs := []error{b.rec.Sentry.kill(patience), b.rec.Gofer.kill(patience)}
+	b.killStrays()
+	b.ended(nil)
+	if b.rec.Group != nil {
+		errs = append(errs, b.rec.Group.Remove())
+	} else if b.e.groups != nil {
+		errs = append(errs, b.e.groups.RemoveNamed(b.rec.ID))
+	}
+	errs = append(errs, b.removeRuntimeFiles())
+	// The directory comes last: as long as it exists, List names the box.
+	if errors.Join(errs...) == nil {
+		errs = append(errs, os.RemoveAll(b.e.boxDir(b.rec.ID)))
+	}
+	return errors.Join(errs...)
+}
+
+// removeRuntimeFiles deletes what gVisor keeps for the box outside its
+// directory: state, lock and control socket, all named after the box.
+func (b *box) removeRuntimeFiles() error {
+	var errs []error
+	root := b.e.runtimeRoot()
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		name := entry.Name()
+		if name == "runsc-"+b.rec.ID+".sock" || strings.HasPrefix(name, b.rec.ID+"_") {
+			errs = append(errs, os.RemoveAll(filepath.Join(root, name)))
+		}
+	}
+	if b.rec.Socket != "" {
+		if err := os.Remove(b.rec.Socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// killStrays ends gVisor processes of this box that no record names, because
+// the child that made them was killed before it could report. They are known
+// by their program name and their last argument, the box's ID, which is
+// unique; and only our own user's processes can be signalled.
+func (b *box) killStrays() {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return
+	}
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
+		if err != nil || len(data) == 0 {
+			continue
+		}
+		args := strings.Split(strings.TrimRight(string(data), "\x00"), "\x00")
+		if strings.HasPrefix(args[0], "runsc-") && args[len(args)-1] == b.rec.ID {
+			if err := processOf(pid).kill(10 * time.Second); err != nil {
+				b.e.log.Error("kill stray", "sandbox", b.rec.ID, "err", err)
+			}
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package gvisor
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/ocispec"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// readyLine is what the guest prints when it listens.
+const readyLine = "ready"
+
+// Create implements engine.Engine.
+func (e *Engine) Create(ctx context.Context, spec engine.Spec) (err error) {
+	if !validID(spec.ID) {
+		return fault.Newf(fault.Invalid, "invalid_id", "sandbox ID %q is not 1 to 40 of [a-z0-9]", spec.ID)
+	}
+	spec.Limits = spec.Limits.OrDefault()
+	dir := e.boxDir(spec.ID)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return fault.Newf(fault.Exists, "sandbox_exists", "sandbox %q exists", spec.ID)
+		}
+		return fmt.Errorf("create %s: %w", spec.ID, err)
+	}
+	rec := record{ID: spec.ID, Created: time.Now(), Creator: processOf(os.Getpid()), Limits: spec.Limits}
+	b := newBox(e, rec)
+	defer func() {
+		if err == nil {
+			return
+		}
+		// The context may be what failed; the cleanup has its own time.
+		if undo := b.destroy(); undo != nil {
+			e.log.Error("undo create", "sandbox", spec.ID, "err", undo)
+		}
+	}()
+	if err := rec.write(dir); err != nil {
+		return fmt.Errorf("create %s: %w", spec.ID, err)
+	}
+	if e.groups != nil {
+		// The group's directories are known before they are made, but a crash
+		// in between leaves only empty groups of this name, which Remove
+		// looks for by name.
+		if b.rec.Group, err = e.groups.Create(spec.ID, spec.Limits); err != nil {
+			return fmt.Errorf("create %s: %w", spec.ID, err)
+		}
+	}
+	result, ready, err := e.boot(ctx, spec, b)
+	if err != nil {
+		return e.explain(spec.ID, err)
+	}
+	b.rec.Sentry, b.rec.Gofer, b.rec.Socket = result.Sentry, result.Gofer, result.Socket
+	if err := b.rec.write(dir); err != nil {
+		ready.Close()
+		return fmt.Errorf("create %s: %w", spec.ID, err)
+	}
+	if err := awaitReady(ctx, ready); err != nil {
+		return e.explain(spec.ID, err)
+	}
+	e.mu.Lock()
+	e.boxes[spec.ID] = b
+	e.mu.Unlock()
+	b.watch()
+	return nil
+}
+
+// boot runs the child that creates the box. The returned pipe carries what
+// the guest prints until it is ready.
+func (e *Engine) boot(ctx context.Context, spec engine.Spec, b *box) (bootResult, *os.File, error) {
+	var result bootResult
+	pipes, err := newPipes()
+	if err != nil {
+		return result, nil, err
+	}
+	defer pipes.closeChildEnds()
+	cmd := exec.CommandContext(ctx, "/proc/self/exe")
+	cmd.Args = []string{bootArg0}
+	cmd.Env = []string{}
+	if e.rootless {
+		cmd.Env = append(cmd.Env, "CRANNOG_ROOTLESS=1")
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = pipes.config.read, pipes.output.write, pipes.output.write
+	cmd.ExtraFiles = []*os.File{pipes.request.read, pipes.result.write}
+	cmd.SysProcAttr = e.bootAttr()
+	if err := cmd.Start(); err != nil {
+		pipes.closeAll()
+		return result, nil, fmt.Errorf("start gvisor: %w", err)
+	}
+	pipes.closeChildEnds()
+	go pipes.config.send(spec.GuestConfig)
+	request, err := json.Marshal(e.bootRequest(spec, b))
+	if err != nil {
+		request = nil
+	}
+	go pipes.request.send(request)
+	decodeErr := json.NewDecoder(pipes.result.read).Decode(&result)
+	pipes.result.read.Close()
+	waitErr := cmd.Wait()
+	switch {
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	case decodeErr != nil:
+		err = fmt.Errorf("gvisor child: %w (%v): %s", decodeErr, waitErr, drain(pipes.output.read))
+	case result.Error != "":
+		err = fmt.Errorf("gvisor: %s", result.Error)
+	}
+	if err != nil {
+		// A child that was cut short may have left processes that no record
+		// names; they are found by the box's name in their arguments.
+		b.killStrays()
+		pipes.output.read.Close()
+		return result, nil, err
+	}
+	return result, pipes.output.read, nil
+}
+
+func (e *Engine) bootRequest(spec engine.Spec, b *box) bootRequest {
+	req := bootRequest{
+		ID:          spec.ID,
+		BoxDir:      e.boxDir(spec.ID),
+		RuntimeRoot: e.runtimeRoot(),
+		Root:        spec.Root,
+		Workspace:   spec.Workspace,
+		Limits:      spec.Limits,
+		OCI: ocispec.Build(ocispec.Params{
+			RootPath: e.rootPoint(),
+			Guest:    spec.Root.Guest,
+			Hostname: spec.Hostname,
+			Limits:   spec.Limits,
+		}),
+	}
+	if b.rec.Group != nil {
+		req.CgroupProcs = b.rec.Group.Procs()
+	} else if cpus := int((spec.Limits.MilliCPU + 999) / 1000); cpus < runtime.NumCPU() {
+		req.CPUs = cpus
+	}
+	return req
+}
+
+// bootAttr gives the child its own mount namespace, and without root a user
+// namespace in which it may mount.
+func (e *Engine) bootAttr() *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWNS,
+		// Signals for the server's terminal are not for its boxes.
+		Setsid: true,
+	}
+	if e.rootless {
+		attr.Cloneflags |= syscall.CLONE_NEWUSER
+		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+	}
+	return attr
+}
+
+// awaitReady reads what the guest prints until it says that it listens. It
+// closes the pipe: the guest has let go of it by then.
+func awaitReady(ctx context.Context, output *os.File) error {
+	stop := context.AfterFunc(ctx, func() { output.SetReadDeadline(time.Now()) })
+	defer output.Close()
+	defer stop()
+	var said bytes.Buffer
+	lines := bufio.NewScanner(io.LimitReader(output, 64<<10))
+	for lines.Scan() {
+		if lines.Text() == readyLine {
+			return nil
+		}
+		said.WriteString(lines.Text() + "\n")
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return fmt.Errorf("the guest ended before it was ready: %s", strings.TrimSpace(said.String()))
+}
+
+// explain turns the errors that a user can do something about into faults.
+func (e *Engine) explain(id string, err error) error {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return fault.Wrap(err, fault.Timeout, "create_timeout", "the sandbox did not start in time")
+	case errors.Is(err, context.Canceled):
+		return fault.Wrap(err, fault.Canceled, "canceled", "the caller went away while the sandbox started")
+	case e.rootless && errors.Is(err, syscall.EPERM), e.rootless && strings.Contains(err.Error(), "operation not permitted"):
+		return fault.Wrap(err, fault.Unsupported, "user_namespaces_unavailable",
+			"this host does not let this user create user namespaces").WithHint(userNamespaceHint())
+	}
+	return fault.Wrap(err, fault.Unavailable, "engine_failed", fmt.Sprintf("sandbox %s did not start: %v", id, err))
+}
+
+func drain(r io.Reader) string {
+	data, _ := io.ReadAll(io.LimitReader(r, 64<<10))
+	return strings.TrimSpace(string(data))
+}

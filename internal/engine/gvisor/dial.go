@@ -1,0 +1,132 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/control/client"
+	"gvisor.dev/gvisor/pkg/urpc"
+	"gvisor.dev/gvisor/runsc/boot"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Dial implements engine.Engine. One end of a socket pair is given to gVisor,
+// which connects it to the port on the box's loopback. It needs no network
+// and works for any process that can open the control socket.
+func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
+	if port < 1 || port > 65535 {
+		return nil, fault.Newf(fault.Invalid, "invalid_port", "port %d is not between 1 and 65535", port)
+	}
+	b, err := e.find(id)
+	if err != nil {
+		return nil, err
+	}
+	b.watch()
+	select {
+	case <-b.done:
+		return nil, fault.Newf(fault.NotFound, "sandbox_not_found", "sandbox %q has stopped", id)
+	default:
+	}
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("dial %s:%d: %w", id, port, err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "dial"), os.NewFile(uintptr(fds[1]), "dial")
+	defer ours.Close() // FileConn has its own copy
+	defer theirs.Close()
+	args := &boot.PortForwardOpts{
+		FilePayload: urpc.FilePayload{Files: []*os.File{theirs}},
+		ContainerID: id,
+		Port:        uint16(port),
+	}
+	if err := b.conns.call(boot.ContMgrPortForward, args, nil); err != nil {
+		return nil, dialFault(id, port, err)
+	}
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		return nil, fmt.Errorf("dial %s:%d: %w", id, port, err)
+	}
+	return conn, ctx.Err()
+}
+
+func dialFault(id string, port int, err error) error {
+	if _, ok := errors.AsType[urpc.RemoteError](err); ok && strings.Contains(err.Error(), "refused") {
+		return fault.Wrap(err, fault.Unavailable, "port_closed", fmt.Sprintf("nothing listens on port %d", port))
+	}
+	if ok := errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED); ok {
+		return fault.Wrap(err, fault.NotFound, "sandbox_not_found", fmt.Sprintf("sandbox %q has stopped", id))
+	}
+	return fmt.Errorf("dial %s:%d: %w", id, port, err)
+}
+
+// controlConns is a small pool of connections to one box's control socket. A
+// connection carries one call at a time.
+type controlConns struct {
+	mu     sync.Mutex
+	socket string
+	idle   []*urpc.Client
+	closed bool
+}
+
+// maxIdle bounds what an idle box costs in descriptors.
+const maxIdle = 4
+
+func (c *controlConns) setSocket(path string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.socket = path
+}
+
+func (c *controlConns) call(method string, arg, result any) error {
+	conn, err := c.get()
+	if err != nil {
+		return err
+	}
+	err = conn.Call(method, arg, result)
+	if _, remote := errors.AsType[urpc.RemoteError](err); err != nil && !remote {
+		conn.Close()
+		return err
+	}
+	c.put(conn)
+	return err
+}
+
+func (c *controlConns) get() (*urpc.Client, error) {
+	c.mu.Lock()
+	if n := len(c.idle); n > 0 {
+		conn := c.idle[n-1]
+		c.idle = c.idle[:n-1]
+		c.mu.Unlock()
+		return conn, nil
+	}
+	socket := c.socket
+	c.mu.Unlock()
+	return client.ConnectTo(socket)
+}
+
+func (c *controlConns) put(conn *urpc.Client) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || len(c.idle) >= maxIdle {
+		conn.Close()
+		return
+	}
+	c.idle = append(c.idle, conn)
+}
+
+func (c *controlConns) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	for _, conn := range c.idle {
+		conn.Close()
+	}
+	c.idle = nil
+}

@@ -1,0 +1,62 @@
+// Package filters owns the ready-made seccomp programs of the pinned gVisor
+// version. A build from the Go module has none and compiles them at every
+// boot, which costs more than the rest of the boot together.
+package filters
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	_ "unsafe" // for go:linkname
+
+	"gvisor.dev/gvisor/pkg/seccomp/precompiledseccomp"
+	bootfilter "gvisor.dev/gvisor/runsc/boot/filter"
+	goferfilter "gvisor.dev/gvisor/runsc/fsgofer/filter"
+)
+
+//go:generate go run ./generate programs.json
+
+// The registries have no setter: a release build of gVisor fills them from a
+// generated file inside the package. A wrong entry cannot weaken a filter by
+// accident, because a program is looked up by a name that spells out every
+// option it was compiled for, and a missing one is compiled at boot.
+
+//go:linkname bootPrograms gvisor.dev/gvisor/runsc/boot/filter.precompiledPrograms
+var bootPrograms map[string]precompiledseccomp.Program
+
+//go:linkname goferPrograms gvisor.dev/gvisor/runsc/fsgofer/filter.precompiledPrograms
+var goferPrograms map[string]precompiledseccomp.Program
+
+//go:embed programs.json
+var programs []byte
+
+// Programs is the generated file.
+type Programs struct {
+	Boot, Gofer []precompiledseccomp.Program
+}
+
+// Install makes the programs known to this process, which is about to become
+// a gVisor process.
+func Install() error {
+	var p Programs
+	if err := json.Unmarshal(programs, &p); err != nil {
+		return fmt.Errorf("seccomp programs: %w", err)
+	}
+	// Listing runs the sync.Once that would otherwise reset the maps later.
+	bootfilter.ListPrecompiled()
+	goferfilter.ListPrecompiled()
+	for _, program := range p.Boot {
+		bootPrograms[program.Name] = program
+	}
+	for _, program := range p.Gofer {
+		goferPrograms[program.Name] = program
+	}
+	return nil
+}
+
+// Names lists what is installed, for tests.
+func Names() (boot, gofer []string) {
+	return slices.Sorted(maps.Keys(bootPrograms)), slices.Sorted(maps.Keys(goferPrograms))
+}

@@ -1,0 +1,180 @@
+// Package gvisor owns the engine that isolates with a user-space kernel: it
+// starts gVisor by re-executing this binary, finds its boxes again after a
+// restart, and speaks to them over their control sockets. No other package
+// knows gVisor.
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"gvisor.dev/gvisor/runsc/version"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/cgroup"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/reexec"
+)
+
+// Options configure the engine.
+type Options struct {
+	// StateDir is the server's state directory; the engine keeps everything
+	// below run/ in it.
+	StateDir string
+	Log      *slog.Logger
+	// NoCgroups leaves control groups alone, as on a host where they cannot
+	// be written.
+	NoCgroups bool
+}
+
+// Engine runs boxes on gVisor. It implements engine.Engine and engine.Meter.
+type Engine struct {
+	dir      string // StateDir/run
+	log      *slog.Logger
+	rootless bool
+	groups   *cgroup.Tree // nil if groups cannot be made
+	noGroups error        // why
+
+	mu    sync.Mutex
+	boxes map[string]*box
+}
+
+var (
+	_ engine.Engine = (*Engine)(nil)
+	_ engine.Meter  = (*Engine)(nil)
+)
+
+// New opens the engine on a state directory, which it shares with other
+// processes that do the same.
+func New(o Options) (*Engine, error) {
+	if !reexec.Dispatched() {
+		return nil, fault.New(fault.Internal, "reexec_missing",
+			"this program did not call crannog.Main at the start of main").
+			WithHint("gVisor runs as a second process of the same program; call crannog.Main() first")
+	}
+	e := &Engine{
+		dir:      filepath.Join(o.StateDir, "run"),
+		log:      o.Log,
+		rootless: os.Geteuid() != 0,
+		boxes:    map[string]*box{},
+	}
+	for _, dir := range []string{e.runtimeRoot(), e.rootPoint()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("gvisor: %w", err)
+		}
+	}
+	if o.NoCgroups {
+		e.noGroups = errors.New("switched off by the caller")
+	} else {
+		e.groups, e.noGroups = cgroup.Detect()
+	}
+	return e, nil
+}
+
+// Info implements engine.Engine.
+func (e *Engine) Info() engine.Info {
+	info := engine.Info{
+		Name:     "gvisor",
+		Version:  version.Version(),
+		Boundary: engine.UserspaceKernel,
+		Enforces: append(e.groups.Enforces(), engine.LimitPIDs, engine.LimitDisk),
+	}
+	if e.groups == nil {
+		info.Notes = append(info.Notes, fmt.Sprintf(
+			"no writable cgroup (%v): memory is bounded by a watcher that ends a box above its limit, CPU by whole processors", e.noGroups))
+	}
+	if e.rootless {
+		info.Notes = append(info.Notes, "runs in a user namespace of this user: files of other users are shown as nobody's")
+	}
+	return info
+}
+
+// boxDir is where a box's own files are.
+func (e *Engine) boxDir(id string) string { return filepath.Join(e.dir, id) }
+
+// runtimeRoot is gVisor's own state directory. One for all boxes makes
+// creation faster, because an empty network namespace is shared there. The
+// dot keeps it apart from the boxes' directories.
+func (e *Engine) runtimeRoot() string { return filepath.Join(e.dir, ".runsc") }
+
+// rootPoint is an empty directory. Each box's creator mounts the box's root on
+// it in a mount namespace of its own.
+func (e *Engine) rootPoint() string { return filepath.Join(e.dir, ".root") }
+
+// find returns the handle of a box that this or an earlier process made.
+func (e *Engine) find(id string) (*box, error) {
+	e.mu.Lock()
+	b := e.boxes[id]
+	e.mu.Unlock()
+	if b != nil {
+		return b, nil
+	}
+	rec, err := readRecord(e.boxDir(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fault.Newf(fault.NotFound, "sandbox_not_found", "no sandbox %q", id)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("gvisor: box %s: %w", id, err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if b := e.boxes[id]; b != nil {
+		return b, nil
+	}
+	b = newBox(e, rec)
+	e.boxes[id] = b
+	return b, nil
+}
+
+// List implements engine.Engine.
+func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
+	entries, err := os.ReadDir(e.dir)
+	if err != nil {
+		return nil, fmt.Errorf("gvisor: list: %w", err)
+	}
+	var out []engine.Status
+	for _, entry := range entries {
+		if !entry.IsDir() || !validID(entry.Name()) {
+			continue
+		}
+		status := engine.Status{ID: entry.Name(), State: engine.Stopped}
+		rec, err := readRecord(e.boxDir(entry.Name()))
+		// A directory without a record is a box whose creation was cut short:
+		// it is listed as stopped, so that it gets removed.
+		if err == nil {
+			status.Created = rec.Created
+			if rec.Sentry.alive() {
+				status.State = engine.Running
+			}
+		}
+		out = append(out, status)
+	}
+	return out, ctx.Err()
+}
+
+// Usage implements engine.Meter.
+func (e *Engine) Usage(_ context.Context, id string) (engine.Usage, error) {
+	b, err := e.find(id)
+	if err != nil {
+		return engine.Usage{}, err
+	}
+	return b.usage(), nil
+}
+
+func validID(id string) bool {
+	if len(id) == 0 || len(id) > 40 {
+		return false
+	}
+	for _, c := range id {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') {
+			return false
+		}
+	}
+	return true
+}

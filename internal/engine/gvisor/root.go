@@ -1,0 +1,68 @@
+package gvisor
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/engine"
+)
+
+// assembleRoot puts the box's root together in this process's own mount
+// namespace: the template's directory, the host directories shown in it, and
+// the workspace. The mounts end with the last process of the box; none of
+// them is ever visible to the host, so none can be left behind.
+func (r *bootRequest) assembleRoot() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("private mounts: %w", err)
+	}
+	root := r.OCI.Root.Path
+	if err := bindReadOnly(r.Root.Dir, root); err != nil {
+		return err
+	}
+	binds := r.Root.Binds
+	if r.Workspace != "" {
+		binds = append(binds[:len(binds):len(binds)], engine.Bind{Source: r.Workspace, Target: "/workspace"})
+	}
+	for _, b := range binds {
+		target, err := cleanTarget(root, b.Target)
+		if err != nil {
+			return err
+		}
+		if err := bindReadOnly(b.Source, target); err != nil {
+			return err
+		}
+	}
+	return r.shadowMeminfo()
+}
+
+// bindReadOnly shows source at target. It is recursive, because a directory
+// may have file systems mounted below it, and in a user namespace the kernel
+// refuses to uncover what they hide.
+func bindReadOnly(source, target string) error {
+	if err := unix.Mount(source, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("show %s: %w", source, err)
+	}
+	attr := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
+	if err := unix.MountSetattr(unix.AT_FDCWD, target, unix.AT_RECURSIVE, attr); err != nil {
+		return fmt.Errorf("make %s read-only: %w", target, err)
+	}
+	return nil
+}
+
+// shadowMeminfo makes gVisor believe that the machine has as much memory as
+// the box may use, so that programs inside size themselves by the limit. It
+// reads the total from /proc/meminfo in this process.
+func (r *bootRequest) shadowMeminfo() error {
+	path := filepath.Join(r.BoxDir, "meminfo")
+	text := fmt.Sprintf("MemTotal:       %d kB\n", r.Limits.MemoryBytes/1024)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		return err
+	}
+	if err := unix.Mount(path, "/proc/meminfo", "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("memory size: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,52 @@
+// Package reexec owns the roles that this one binary plays when it is started
+// again by itself: which role a process has is decided before main does
+// anything else.
+package reexec
+
+import (
+	"os"
+	"path/filepath"
+	"sync/atomic"
+)
+
+// Role is one thing that the binary can be besides the command line.
+type Role struct {
+	// Match decides by the arguments of the process, argv[0] first.
+	Match func(args []string) bool
+	// Run does the work and never returns to the caller's main.
+	Run func()
+}
+
+// Arg0 matches processes whose program name is one of names.
+func Arg0(names ...string) func([]string) bool {
+	return func(args []string) bool {
+		base := filepath.Base(args[0])
+		for _, n := range names {
+			if base == n {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+var dispatched atomic.Bool
+
+// Dispatch runs the first role that matches, and does not return if one did.
+// A program that links the engine calls it first thing in main.
+func Dispatch(roles ...Role) {
+	if len(os.Args) > 0 {
+		for _, r := range roles {
+			if r.Match(os.Args) {
+				r.Run()
+				os.Exit(0)
+			}
+		}
+	}
+	dispatched.Store(true)
+}
+
+// Dispatched tells whether this program called Dispatch. An engine that starts
+// the program again refuses to if not: the child would run the program's main
+// a second time instead of its role.
+func Dispatched() bool { return dispatched.Load() }

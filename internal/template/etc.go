@@ -1,0 +1,65 @@
+package template
+
+// ownFiles are ours and never the host's: the host's passwd names its users,
+// its hosts and resolv.conf its network, its profile its administrator's
+// habits.
+var ownFiles = map[string]file{
+	"/etc/passwd": {mode: 0o644, data: []byte(`root:x:0:0:root:/root:/bin/bash
+daemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin
+bin:x:2:2:bin:/bin:/usr/sbin/nologin
+www-data:x:33:33:www-data:/var/www:/usr/sbin/nologin
+user:x:1000:1000:user:/home/user:/bin/bash
+nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin
+`)},
+	"/etc/group": {mode: 0o644, data: []byte(`root:x:0:
+daemon:x:1:
+bin:x:2:
+tty:x:5:
+mail:x:8:
+www-data:x:33:
+utmp:x:43:
+staff:x:50:
+user:x:1000:
+nogroup:x:65534:
+`)},
+	"/etc/shadow": {mode: 0o600, data: []byte("root:*:19000:0:99999:7:::\nuser:*:19000:0:99999:7:::\n")},
+	"/etc/nsswitch.conf": {mode: 0o644, data: []byte(`passwd: files
+group: files
+shadow: files
+hosts: files dns
+networks: files
+protocols: files
+services: files
+ethers: files
+rpc: files
+`)},
+	"/etc/hosts":       {mode: 0o644, data: []byte("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n")},
+	"/etc/hostname":    {mode: 0o644, data: []byte("crannog\n")},
+	"/etc/resolv.conf": {mode: 0o644, data: []byte("# There is no name server: this sandbox has no network.\noptions timeout:1 attempts:1\n")},
+	"/etc/host.conf":   {mode: 0o644, data: []byte("multi on\n")},
+	"/etc/timezone":    {mode: 0o644, data: []byte("Etc/UTC\n")},
+	// A login shell reads this file for every command of an E2B client, so it
+	// starts no program. PATH is kept if the caller set one.
+	"/etc/profile": {mode: 0o644, data: []byte(`PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"
+export PATH
+if [ "${PS1-}" ] && [ "${BASH-}" ] && [ -r /etc/bash.bashrc ]; then
+  . /etc/bash.bashrc
+fi
+`)},
+	"/etc/bash.bashrc": {mode: 0o644, data: []byte(`[ -z "${PS1-}" ] && return
+shopt -s checkwinsize
+PS1='\u@\h:\w\$ '
+`)},
+	// The workspace's files belong to their owner on the host. git would
+	// refuse to work on them as anybody else; inside the box that warning
+	// protects nobody.
+	"/etc/gitconfig": {mode: 0o644, data: []byte("[safe]\n\tdirectory = *\n")},
+}
+
+// ownLinks point into /proc and /usr, as on any system.
+var ownLinks = map[string]string{
+	"/etc/mtab":      "/proc/self/mounts",
+	"/etc/localtime": "/usr/share/zoneinfo/Etc/UTC",
+	"/var/run":       "/run",
+	"/var/lock":      "/run/lock",
+}

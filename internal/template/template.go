@@ -1,0 +1,123 @@
+// Package template owns what a sandbox starts from. The host template needs
+// no download: it shows the host's programs and the few files of /etc that
+// they need, and nothing else of the host.
+package template
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// GuestTarget is where the guest's program is inside.
+const GuestTarget = "/.crannog/crannog-guest"
+
+// Names that resolve to the host template.
+var hostNames = []string{"base", "code-interpreter-v1"}
+
+// Host is the set of templates that are made from this host. It implements
+// sandbox.Templates.
+type Host struct {
+	dir   string
+	guest string
+
+	mu   sync.Mutex
+	root *engine.Root
+}
+
+// NewHost keeps its files below dir. guest is the host path of the program
+// that runs as PID 1 inside.
+func NewHost(dir, guest string) *Host { return &Host{dir: dir, guest: guest} }
+
+// Resolve implements sandbox.Templates.
+func (h *Host) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template, error) {
+	for _, name := range hostNames {
+		if ref.Name != name && ref.Name != templateID(name) {
+			continue
+		}
+		if ref.Tag != "" && ref.Tag != "default" {
+			return sandbox.Template{}, sandbox.TagUnknown(ref)
+		}
+		root, err := h.Root()
+		if err != nil {
+			return sandbox.Template{}, err
+		}
+		return sandbox.Template{ID: templateID(name), Name: name, Root: root}, nil
+	}
+	return sandbox.Template{}, sandbox.TemplateUnknown(ref)
+}
+
+// templateID derives the 20 characters of [a-z0-9] that name a template for
+// good.
+func templateID(name string) string {
+	const alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
+	sum := sha256.Sum256([]byte("crannog template " + name))
+	id := make([]byte, 20)
+	for i := range id {
+		id[i] = alphabet[int(sum[i])%len(alphabet)]
+	}
+	return string(id)
+}
+
+// Root returns the template's root, made once per server and only if what it
+// is made of has changed since the last.
+func (h *Host) Root() (engine.Root, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.root != nil {
+		return *h.root, nil
+	}
+	plan, err := planHost("/")
+	if err != nil {
+		return engine.Root{}, fmt.Errorf("host template: %w", err)
+	}
+	plan.binds = append(plan.binds, engine.Bind{Source: h.guest, Target: GuestTarget})
+	plan.files[GuestTarget] = file{mode: 0o555}
+	dir, err := h.materialize(plan)
+	if err != nil {
+		return engine.Root{}, fmt.Errorf("host template: %w", err)
+	}
+	h.root = &engine.Root{Dir: dir, Binds: plan.binds, Guest: GuestTarget}
+	return *h.root, nil
+}
+
+// materialize writes the plan's directory, named by its content. Another
+// process may do the same at the same time: whoever renames first wins, and
+// both have the same.
+func (h *Host) materialize(p *plan) (string, error) {
+	final := filepath.Join(h.dir, "host-"+p.digest())
+	if _, err := os.Stat(final); err == nil {
+		return final, nil
+	}
+	if err := os.MkdirAll(h.dir, 0o700); err != nil {
+		return "", err
+	}
+	tmp, err := os.MkdirTemp(h.dir, ".making-")
+	if err != nil {
+		return "", err
+	}
+	defer os.RemoveAll(tmp)
+	if err := p.write(tmp); err != nil {
+		return "", err
+	}
+	if err := os.Rename(tmp, final); err != nil && !errors.Is(err, fs.ErrExist) {
+		if _, statErr := os.Stat(final); statErr != nil {
+			return "", err
+		}
+	}
+	return final, nil
+}
+
+func shortDigest(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:8])
+}
