@@ -1,0 +1,183 @@
+// Package fake owns an engine without isolation, for tests of what drives an
+// engine: it keeps the contract, serves guests in this process, and fails on
+// demand. It must never run what it is not given by a test.
+package fake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Step is a point at which Create or Remove can be made to fail.
+type Step string
+
+const (
+	CreateBegin Step = "create-begin" // nothing is done
+	CreateDir   Step = "create-dir"   // the directory is there
+	CreateServe Step = "create-serve" // the guest is served
+	CreateReady Step = "create-ready" // the guest has answered
+	RemoveBegin Step = "remove-begin" // nothing is done
+	RemoveStop  Step = "remove-stop"  // the guest is stopped, the directory there
+	RemoveDir   Step = "remove-dir"   // nothing is left
+)
+
+// Steps lists all steps in order.
+var Steps = []Step{CreateBegin, CreateDir, CreateServe, CreateReady, RemoveBegin, RemoveStop, RemoveDir}
+
+// Guest makes the handlers of a sandbox by port, and what ends them.
+type Guest func(spec engine.Spec) (ports map[int]http.Handler, end func(), err error)
+
+// Options of an Engine.
+type Options struct {
+	// Dir holds a directory per sandbox. Engines of one directory in one
+	// process hold the same sandboxes, as if the process had restarted.
+	Dir string
+	// Guest makes the inside of a sandbox; nil serves only the control
+	// service.
+	Guest Guest
+	// Fault, if set, is asked at each step; an error makes the step fail.
+	Fault func(step Step, id string) error
+}
+
+// Engine is the fake. It is safe for concurrent use.
+type Engine struct {
+	options Options
+	world   *world
+}
+
+var (
+	_ engine.Engine = (*Engine)(nil)
+	_ engine.Meter  = (*Engine)(nil)
+)
+
+// world is what outlives an Engine: the sandboxes of one directory.
+type world struct {
+	mu    sync.Mutex
+	boxes map[string]*box
+}
+
+// worlds stands for the kernel, which keeps sandboxes when the process that
+// made them restarts.
+var worlds = struct {
+	mu sync.Mutex
+	m  map[string]*world
+}{m: make(map[string]*world)}
+
+// New makes an engine on a directory, which it makes if need be.
+func New(o Options) (*Engine, error) {
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil || o.Dir == "" {
+		return nil, errors.Join(errors.New("fake engine: no directory"), err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("fake engine: %w", err)
+	}
+	o.Dir = dir
+	if o.Guest == nil {
+		o.Guest = controlOnly
+	}
+	if o.Fault == nil {
+		o.Fault = func(Step, string) error { return nil }
+	}
+	worlds.mu.Lock()
+	defer worlds.mu.Unlock()
+	w := worlds.m[dir]
+	if w == nil {
+		w = &world{boxes: make(map[string]*box)}
+		worlds.m[dir] = w
+	}
+	return &Engine{options: o, world: w}, nil
+}
+
+// Close ends all sandboxes of the directory, as when the machine goes down.
+// What they left there stays.
+func (e *Engine) Close() {
+	worlds.mu.Lock()
+	delete(worlds.m, e.options.Dir)
+	worlds.mu.Unlock()
+	e.world.mu.Lock()
+	boxes := slices.Collect(maps.Values(e.world.boxes))
+	clear(e.world.boxes)
+	e.world.mu.Unlock()
+	for _, b := range boxes {
+		b.stop(engine.Exit{Reason: engine.ReasonCrashed, At: time.Now()})
+	}
+}
+
+// Info describes the engine.
+func (e *Engine) Info() engine.Info {
+	return engine.Info{
+		Name: "fake", Version: "1", Boundary: engine.NoBoundary,
+		Notes: []string{"no isolation: for tests only"},
+	}
+}
+
+// Probe succeeds on every host.
+func (e *Engine) Probe(ctx context.Context) error { return ctx.Err() }
+
+var idPattern = regexp.MustCompile(`^[a-z0-9]{1,40}$`)
+
+// List returns running and stopped sandboxes, and directories that an earlier
+// process left, as stopped ones.
+func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(e.options.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("list: %w", err)
+	}
+	var out []engine.Status
+	for _, entry := range entries {
+		info, err := entry.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // removed since the directory was read
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list: %w", err)
+		}
+		status := engine.Status{ID: entry.Name(), State: engine.Stopped, Created: info.ModTime()}
+		if b := e.find(entry.Name()); b != nil {
+			status.Created = b.created
+			if b.running() {
+				status.State = engine.Running
+			}
+		}
+		out = append(out, status)
+	}
+	return out, nil
+}
+
+func (e *Engine) find(id string) *box {
+	e.world.mu.Lock()
+	defer e.world.mu.Unlock()
+	return e.world.boxes[id]
+}
+
+// left reports whether a directory is all that there is of a sandbox.
+func (e *Engine) left(id string) bool {
+	if !idPattern.MatchString(id) {
+		return false
+	}
+	_, err := os.Lstat(e.dir(id))
+	return err == nil
+}
+
+func (e *Engine) dir(id string) string { return filepath.Join(e.options.Dir, id) }
+
+func unknown(id string) error {
+	return fault.Newf(fault.NotFound, "sandbox_not_found", "no sandbox %q", id)
+}

@@ -1,0 +1,169 @@
+package fake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Create makes the directory, serves the guest and waits for its answer.
+func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
+	if !idPattern.MatchString(spec.ID) {
+		return fault.Newf(fault.Invalid, "id_invalid", "the ID %q is not 1 to 40 characters of a-z and 0-9", spec.ID)
+	}
+	if err := e.at(ctx, CreateBegin, spec.ID); err != nil {
+		return err
+	}
+	if err := os.Mkdir(e.dir(spec.ID), 0o700); errors.Is(err, fs.ErrExist) {
+		return fault.Newf(fault.Exists, "id_taken", "the ID %s is taken", spec.ID)
+	} else if err != nil {
+		return fmt.Errorf("create %s: %w", spec.ID, err)
+	}
+	err := e.boot(ctx, spec)
+	if err == nil {
+		return nil
+	}
+	if b := e.take(spec.ID); b != nil {
+		b.stop(engine.Exit{Reason: engine.ReasonKilled, At: time.Now()})
+	}
+	return errors.Join(err, os.RemoveAll(e.dir(spec.ID)))
+}
+
+func (e *Engine) boot(ctx context.Context, spec engine.Spec) error {
+	if err := e.at(ctx, CreateDir, spec.ID); err != nil {
+		return err
+	}
+	b, err := e.serve(spec)
+	if err != nil {
+		return fmt.Errorf("create %s: %w", spec.ID, err)
+	}
+	e.world.mu.Lock()
+	e.world.boxes[spec.ID] = b
+	e.world.mu.Unlock()
+	if err := e.at(ctx, CreateServe, spec.ID); err != nil {
+		return err
+	}
+	if err := b.answers(ctx); err != nil {
+		return fmt.Errorf("create %s: guest: %w", spec.ID, err)
+	}
+	return e.at(ctx, CreateReady, spec.ID)
+}
+
+// at is where a step fails on demand, or because the caller has gone.
+func (e *Engine) at(ctx context.Context, step Step, id string) error {
+	if err := e.options.Fault(step, id); err != nil {
+		return fmt.Errorf("%s %s: %w", step, id, err)
+	}
+	return context.Cause(ctx)
+}
+
+// take removes a box from the world, so that one caller stops it.
+func (e *Engine) take(id string) *box {
+	e.world.mu.Lock()
+	defer e.world.mu.Unlock()
+	b := e.world.boxes[id]
+	delete(e.world.boxes, id)
+	return b
+}
+
+// Remove stops a sandbox and removes its directory.
+func (e *Engine) Remove(ctx context.Context, id string) error {
+	if !idPattern.MatchString(id) {
+		return nil // such a sandbox cannot exist
+	}
+	if err := e.at(ctx, RemoveBegin, id); err != nil {
+		return err
+	}
+	if b := e.take(id); b != nil {
+		b.stop(engine.Exit{Reason: engine.ReasonKilled, At: time.Now()})
+	}
+	if err := e.at(ctx, RemoveStop, id); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(e.dir(id)); err != nil {
+		return fmt.Errorf("remove %s: %w", id, err)
+	}
+	return e.at(ctx, RemoveDir, id)
+}
+
+// Dial opens a stream to a port of the guest.
+func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
+	b := e.find(id)
+	if b == nil || !b.running() {
+		return nil, unknown(id)
+	}
+	return b.dial(ctx, port)
+}
+
+// Wait returns when the sandbox has stopped.
+func (e *Engine) Wait(ctx context.Context, id string) (engine.Exit, error) {
+	b := e.find(id)
+	if b == nil {
+		if e.left(id) {
+			// Its process died with the one that made it.
+			return engine.Exit{Reason: engine.ReasonCrashed, At: time.Now()}, nil
+		}
+		return engine.Exit{}, unknown(id)
+	}
+	select {
+	case <-b.done:
+		return b.exit, nil
+	case <-ctx.Done():
+		return engine.Exit{}, context.Cause(ctx)
+	}
+}
+
+// Stop ends a sandbox from the inside, with a reason of the test's choice. It
+// stays known until it is removed. It reports whether the sandbox ran.
+func (e *Engine) Stop(id string, exit engine.Exit) bool {
+	b := e.find(id)
+	if b == nil {
+		return false
+	}
+	return b.stop(exit)
+}
+
+// Lose makes a sandbox vanish without a trace, as a reboot does.
+func (e *Engine) Lose(id string) error {
+	if b := e.take(id); b != nil {
+		b.stop(engine.Exit{Reason: engine.ReasonCrashed, At: time.Now()})
+	}
+	return os.RemoveAll(e.dir(id))
+}
+
+// Usage measures the directory; there is nothing else to measure.
+func (e *Engine) Usage(ctx context.Context, id string) (engine.Usage, error) {
+	b := e.find(id)
+	if b == nil || !b.running() {
+		return engine.Usage{}, unknown(id)
+	}
+	now := time.Now()
+	// The fake is always busy on half a CPU, which makes rates testable.
+	u := engine.Usage{At: now, CPUTime: now.Sub(b.created) / 2, PIDs: 1}
+	err := filepath.WalkDir(e.dir(id), func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		u.DiskInodes++
+		if info.Mode().IsRegular() {
+			u.DiskBytes += info.Size()
+		}
+		return ctx.Err()
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return engine.Usage{}, unknown(id)
+	}
+	return u, err
+}

@@ -1,0 +1,161 @@
+package fake
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+)
+
+// box is one sandbox of this process.
+type box struct {
+	id      string
+	created time.Time
+	control string // token of the control service
+	ports   map[int]*listener
+	servers []*http.Server
+	end     func()
+	done    chan struct{}
+
+	once sync.Once
+	exit engine.Exit // written before done is closed
+}
+
+// serve starts the guest's handlers.
+func (e *Engine) serve(spec engine.Spec) (*box, error) {
+	var config guest.Config
+	if len(spec.GuestConfig) > 0 {
+		if err := json.Unmarshal(spec.GuestConfig, &config); err != nil {
+			return nil, fmt.Errorf("guest configuration: %w", err)
+		}
+	}
+	handlers, end, err := e.options.Guest(spec)
+	if err != nil {
+		return nil, err
+	}
+	b := &box{
+		id: spec.ID, created: time.Now(), control: config.ControlToken,
+		ports: make(map[int]*listener, len(handlers)), end: end, done: make(chan struct{}),
+	}
+	for port, handler := range handlers {
+		l := newListener()
+		srv := &http.Server{Handler: handler, ErrorLog: log.New(io.Discard, "", 0)}
+		b.ports[port] = l
+		b.servers = append(b.servers, srv)
+		go srv.Serve(l) // ends with an error that says that l was closed
+	}
+	return b, nil
+}
+
+// stop ends the guest and cuts all streams. It reports whether it was the
+// first to do so.
+func (b *box) stop(exit engine.Exit) (first bool) {
+	b.once.Do(func() {
+		first = true
+		for _, l := range b.ports {
+			l.Close()
+		}
+		for _, srv := range b.servers {
+			srv.Close()
+		}
+		if b.end != nil {
+			b.end()
+		}
+		b.exit = exit
+		close(b.done)
+	})
+	return first
+}
+
+func (b *box) running() bool {
+	select {
+	case <-b.done:
+		return false
+	default:
+		return true
+	}
+}
+
+func (b *box) dial(ctx context.Context, port int) (net.Conn, error) {
+	l := b.ports[port]
+	if l == nil {
+		return nil, fault.Newf(fault.Unavailable, "port_closed", "nobody listens on port %d of %s", port, b.id)
+	}
+	conn, err := l.dial(ctx)
+	if errors.Is(err, net.ErrClosed) {
+		return nil, unknown(b.id)
+	}
+	return conn, err
+}
+
+// answers asks the guest once whether it is there.
+func (b *box) answers(ctx context.Context) error {
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return b.dial(ctx, engine.GuestPort)
+	}}
+	defer transport.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://guest"+guest.PathReady, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set(guest.ControlHeader, b.control)
+	res, err := transport.RoundTrip(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusNoContent {
+		return fmt.Errorf("answered %s", res.Status)
+	}
+	return nil
+}
+
+// controlOnly is a guest with nothing but its control service.
+func controlOnly(spec engine.Spec) (map[int]http.Handler, func(), error) {
+	return map[int]http.Handler{engine.GuestPort: Control(spec, nil)}, nil, nil
+}
+
+// Control serves a guest's control service for tests that bring handlers of
+// their own: it answers that it is ready and passes updates on. What is not
+// its own goes to next; nil is not found.
+func Control(spec engine.Spec, next http.Handler, updated ...func(guest.Update)) http.Handler {
+	var config guest.Config
+	err := json.Unmarshal(spec.GuestConfig, &config)
+	mux := http.NewServeMux()
+	if next != nil {
+		mux.Handle("/", next)
+	}
+	mux.HandleFunc("GET "+guest.PathReady, func(w http.ResponseWriter, r *http.Request) {
+		if err != nil || r.Header.Get(guest.ControlHeader) != config.ControlToken {
+			http.NotFound(w, r)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
+	mux.HandleFunc("POST "+guest.PathUpdate, func(w http.ResponseWriter, r *http.Request) {
+		var u guest.Update
+		if err != nil || r.Header.Get(guest.ControlHeader) != config.ControlToken {
+			http.NotFound(w, r)
+			return
+		}
+		if err := json.NewDecoder(r.Body).Decode(&u); err != nil {
+			http.Error(w, "malformed update", http.StatusBadRequest)
+			return
+		}
+		for _, f := range updated {
+			f(u)
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
+	return mux
+}
