@@ -1,0 +1,37 @@
+package identity
+
+import "strconv"
+
+// Fixed is a list of accounts that never changes, for a guest that runs
+// outside of a sandbox and may not believe the host's user database.
+type Fixed []User
+
+// Lookup finds an account by name.
+func (f Fixed) Lookup(name string) (User, error) {
+	for _, u := range f {
+		if u.Name == name {
+			return u, nil
+		}
+	}
+	return User{}, &UnknownError{Name: name}
+}
+
+// UserName names the first account with the number.
+func (f Fixed) UserName(uid uint32) string {
+	for _, u := range f {
+		if u.UID == uid {
+			return u.Name
+		}
+	}
+	return strconv.FormatUint(uint64(uid), 10)
+}
+
+// GroupName names a group after the first account whose group it is.
+func (f Fixed) GroupName(gid uint32) string {
+	for _, u := range f {
+		if u.GID == gid {
+			return u.Name
+		}
+	}
+	return strconv.FormatUint(uint64(gid), 10)
+}

@@ -1,0 +1,164 @@
+package identity
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// maxDatabase bounds what is read of a file that root inside may have filled
+// with anything.
+const maxDatabase = 4 << 20
+
+// Passwd reads accounts from passwd and group in a directory, and again when
+// one of them changes.
+type Passwd struct {
+	dir string
+
+	mu     sync.Mutex
+	stamp  [2]stamp
+	users  map[string]User
+	names  map[uint32]string
+	groups map[uint32]string
+}
+
+// stamp tells versions of a file apart.
+type stamp struct {
+	modified, size int64
+}
+
+// NewPasswd reads from dir, which is /etc in a sandbox.
+func NewPasswd(dir string) *Passwd { return &Passwd{dir: dir} }
+
+// Lookup finds an account by name.
+func (p *Passwd) Lookup(name string) (User, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.refresh(); err != nil {
+		return User{}, err
+	}
+	u, ok := p.users[name]
+	if !ok {
+		return User{}, &UnknownError{Name: name}
+	}
+	return u, nil
+}
+
+// UserName names an account by its number.
+func (p *Passwd) UserName(uid uint32) string {
+	return p.name(uid, func() map[uint32]string { return p.names })
+}
+
+// GroupName names a group by its number.
+func (p *Passwd) GroupName(gid uint32) string {
+	return p.name(gid, func() map[uint32]string { return p.groups })
+}
+
+func (p *Passwd) name(id uint32, from func() map[uint32]string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	// An unreadable database leaves the number, which is the true answer.
+	if err := p.refresh(); err == nil {
+		if name, ok := from()[id]; ok {
+			return name
+		}
+	}
+	return strconv.FormatUint(uint64(id), 10)
+}
+
+// refresh reads the files if they changed. p.mu must be held.
+func (p *Passwd) refresh() error {
+	var now [2]stamp
+	for i, name := range []string{"passwd", "group"} {
+		info, err := os.Stat(filepath.Join(p.dir, name))
+		if err != nil {
+			return fmt.Errorf("user database: %w", err)
+		}
+		now[i] = stamp{info.ModTime().UnixNano(), info.Size()}
+	}
+	if p.users != nil && now == p.stamp {
+		return nil
+	}
+	passwd, err := readBounded(filepath.Join(p.dir, "passwd"))
+	if err != nil {
+		return err
+	}
+	group, err := readBounded(filepath.Join(p.dir, "group"))
+	if err != nil {
+		return err
+	}
+	p.users, p.names, p.groups = parse(passwd, group)
+	p.stamp = now
+	return nil
+}
+
+func readBounded(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("user database: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxDatabase))
+	if err != nil {
+		return nil, fmt.Errorf("user database: %w", err)
+	}
+	return data, nil
+}
+
+// parse reads both files. Lines that make no sense are passed over, as libc
+// does.
+func parse(passwd, group []byte) (map[string]User, map[uint32]string, map[uint32]string) {
+	users, names := map[string]User{}, map[uint32]string{}
+	for f := range records(passwd, 7) {
+		uid, err1 := strconv.ParseUint(f[2], 10, 32)
+		gid, err2 := strconv.ParseUint(f[3], 10, 32)
+		if f[0] == "" || err1 != nil || err2 != nil {
+			continue
+		}
+		if _, taken := users[f[0]]; taken {
+			continue
+		}
+		users[f[0]] = User{Name: f[0], UID: uint32(uid), GID: uint32(gid), Home: f[5]}
+		if _, taken := names[uint32(uid)]; !taken {
+			names[uint32(uid)] = f[0]
+		}
+	}
+	groups := map[uint32]string{}
+	for f := range records(group, 4) {
+		gid, err := strconv.ParseUint(f[2], 10, 32)
+		if err != nil {
+			continue
+		}
+		if _, taken := groups[uint32(gid)]; !taken {
+			groups[uint32(gid)] = f[0]
+		}
+		for member := range strings.SplitSeq(f[3], ",") {
+			u, ok := users[member]
+			if ok && u.GID != uint32(gid) && !slices.Contains(u.Groups, uint32(gid)) {
+				u.Groups = append(u.Groups, uint32(gid))
+				users[member] = u
+			}
+		}
+	}
+	return users, names, groups
+}
+
+// records yields the lines that have at least n fields.
+func records(data []byte, n int) func(yield func([]string) bool) {
+	return func(yield func([]string) bool) {
+		lines := bufio.NewScanner(bytes.NewReader(data))
+		lines.Buffer(nil, maxDatabase)
+		for lines.Scan() {
+			if fields := strings.Split(lines.Text(), ":"); len(fields) >= n && !yield(fields) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"os"
+	"syscall"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/crannog/crannog/internal/gen/processpb"
+)
+
+// List names the running processes.
+func (s *Service) List(context.Context, *connect.Request[pb.ListRequest]) (*connect.Response[pb.ListResponse], error) {
+	res := &pb.ListResponse{}
+	for _, p := range s.table.list() {
+		res.Processes = append(res.Processes, p.info())
+	}
+	return connect.NewResponse(res), nil
+}
+
+// Update resizes a terminal.
+func (s *Service) Update(_ context.Context, req *connect.Request[pb.UpdateRequest]) (*connect.Response[pb.UpdateResponse], error) {
+	p, err := s.table.find(req.Msg.GetProcess(), false)
+	if err != nil {
+		return nil, err
+	}
+	if req.Msg.Pty != nil {
+		if p.tty == nil {
+			return nil, connect.NewError(connect.CodeFailedPrecondition, errors.New("the process has no terminal"))
+		}
+		if err := p.tty.resize(req.Msg.GetPty().GetSize()); err != nil {
+			return nil, connect.NewError(connect.CodeInternal, err)
+		}
+	}
+	return connect.NewResponse(&pb.UpdateResponse{}), nil
+}
+
+// SendSignal signals a process with its group.
+func (s *Service) SendSignal(_ context.Context, req *connect.Request[pb.SendSignalRequest]) (*connect.Response[pb.SendSignalResponse], error) {
+	p, err := s.table.find(req.Msg.GetProcess(), false)
+	if err != nil {
+		return nil, err
+	}
+	var sig syscall.Signal
+	switch req.Msg.GetSignal() {
+	case pb.Signal_SIGNAL_SIGKILL:
+		sig = syscall.SIGKILL
+	case pb.Signal_SIGNAL_SIGTERM:
+		sig = syscall.SIGTERM
+	default:
+		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("the signal must be SIGNAL_SIGTERM or SIGNAL_SIGKILL"))
+	}
+	err = p.signal(sig)
+	if errors.Is(err, syscall.ESRCH) {
+		return nil, notFound(req.Msg.GetProcess())
+	}
+	if err != nil {
+		return nil, connect.NewError(connect.CodeInternal, err)
+	}
+	return connect.NewResponse(&pb.SendSignalResponse{}), nil
+}
+
+// SendInput writes to a process and returns when it is with the kernel.
+func (s *Service) SendInput(ctx context.Context, req *connect.Request[pb.SendInputRequest]) (*connect.Response[pb.SendInputResponse], error) {
+	p, err := s.table.find(req.Msg.GetProcess(), false)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.feed(ctx, req.Msg.GetInput()); err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&pb.SendInputResponse{}), nil
+}
+
+// StreamInput writes many pieces; the first message names the process.
+func (s *Service) StreamInput(ctx context.Context, stream *connect.ClientStream[pb.StreamInputRequest]) (*connect.Response[pb.StreamInputResponse], error) {
+	var p *process
+	for stream.Receive() {
+		switch e := stream.Msg().GetEvent().(type) {
+		case *pb.StreamInputRequest_Start:
+			found, err := s.table.find(e.Start.GetProcess(), false)
+			if err != nil {
+				return nil, err
+			}
+			p = found
+		case *pb.StreamInputRequest_Data:
+			if p == nil {
+				return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("data came before the process was named"))
+			}
+			if err := p.feed(ctx, e.Data.GetInput()); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := stream.Err(); err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&pb.StreamInputResponse{}), nil
+}
+
+// CloseStdin ends the input of a process without a terminal.
+func (s *Service) CloseStdin(_ context.Context, req *connect.Request[pb.CloseStdinRequest]) (*connect.Response[pb.CloseStdinResponse], error) {
+	p, err := s.table.find(req.Msg.GetProcess(), false)
+	if err != nil {
+		return nil, err
+	}
+	if p.tty != nil {
+		return nil, connect.NewError(connect.CodeUnknown, errors.New("a terminal's input cannot be closed; send Ctrl-D instead"))
+	}
+	if p.input != nil {
+		p.input.close()
+	}
+	return connect.NewResponse(&pb.CloseStdinResponse{}), nil
+}
+
+// feed writes input of the kind that the process has.
+func (p *process) feed(ctx context.Context, in *pb.ProcessInput) error {
+	var data []byte
+	switch kind := in.GetInput().(type) {
+	case *pb.ProcessInput_Stdin:
+		if p.tty != nil {
+			return connect.NewError(connect.CodeInternal, errors.New("the process reads from a terminal; send pty input"))
+		}
+		data = kind.Stdin
+	case *pb.ProcessInput_Pty:
+		if p.tty == nil {
+			return connect.NewError(connect.CodeInternal, errors.New("the process has no terminal; send stdin input"))
+		}
+		data = kind.Pty
+	default:
+		return connect.NewError(connect.CodeInvalidArgument, errors.New("input is missing"))
+	}
+	if p.input == nil {
+		return connect.NewError(connect.CodeInternal, errors.New("stdin is not enabled for the process"))
+	}
+	err := p.input.write(ctx, data)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err() // connect knows the codes of a context's errors
+	case errors.Is(err, os.ErrClosed), errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.EIO):
+		return connect.NewError(connect.CodeInternal, errors.New("stdin is closed"))
+	}
+	return connect.NewError(connect.CodeInternal, err)
+}

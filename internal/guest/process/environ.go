@@ -1,0 +1,120 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"connectrpc.com/connect"
+
+	"github.com/crannog/crannog/internal/guest/identity"
+)
+
+// environ builds the variables of a process; what comes later wins: PATH and
+// the user's own, the sandbox's, the request's.
+func (s *Service) environ(u identity.User, request map[string]string) (map[string]string, error) {
+	env := map[string]string{"PATH": s.cfg.Path, "HOME": u.Home, "USER": u.Name, "LOGNAME": u.Name}
+	maps.Copy(env, s.cfg.Env())
+	for name, value := range request {
+		if name == "" || strings.ContainsAny(name, "=\x00") || strings.IndexByte(value, 0) >= 0 {
+			return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("invalid environment variable %q", name))
+		}
+		env[name] = value
+	}
+	return env, nil
+}
+
+// pairs writes variables as the kernel wants them, in a fixed order.
+func pairs(env map[string]string) []string {
+	list := make([]string, 0, len(env))
+	for name, value := range env {
+		list = append(list, name+"="+value)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// program finds the file to run, by PATH for a bare name. Whether the user
+// may run it is left to the kernel.
+func program(cmd, path string) (string, error) {
+	if strings.Contains(cmd, "/") {
+		return cmd, nil
+	}
+	for _, dir := range filepath.SplitList(path) {
+		// An empty or relative entry would run what an attacker left in the
+		// working directory.
+		if !filepath.IsAbs(dir) {
+			continue
+		}
+		name := filepath.Join(dir, cmd)
+		if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return name, nil
+		}
+	}
+	return "", connect.NewError(connect.CodeNotFound, fmt.Errorf("command '%s' not found", cmd))
+}
+
+// startError says why the kernel would not start a command. It asks about
+// the working directory only now, so that a good start costs nothing.
+func (s *Service) startError(u identity.User, cmd, dir string, cause error) error {
+	var text string
+	code := connect.CodeInvalidArgument
+	errDir := s.cfg.Actor.Do(u, func() error { return enterable(dir) })
+	switch {
+	case os.IsNotExist(errDir):
+		text = fmt.Sprintf("cwd '%s' does not exist", dir)
+	case errDir != nil:
+		text = fmt.Sprintf("cwd '%s' cannot be entered: %v", dir, errno(errDir))
+	default:
+		code, text = commandError(cmd, cause)
+	}
+	return connect.NewError(code, fmt.Errorf("%s", text))
+}
+
+// enterable returns nil if a process can have dir as its working directory.
+func enterable(dir string) error {
+	info, err := os.Stat(dir)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return syscall.ENOTDIR
+	}
+	_, err = os.Stat(dir + "/.") // fails without the right to search it
+	return err
+}
+
+func commandError(cmd string, cause error) (connect.Code, string) {
+	switch errno(cause) {
+	case syscall.ENOENT, syscall.ENOTDIR:
+		return connect.CodeNotFound, fmt.Sprintf("command '%s' not found", cmd)
+	case syscall.EACCES, syscall.EISDIR:
+		return connect.CodePermissionDenied, fmt.Sprintf("command '%s' is not executable", cmd)
+	case syscall.ENOEXEC, syscall.ELOOP, syscall.ENAMETOOLONG:
+		return connect.CodeInvalidArgument, fmt.Sprintf("command '%s' cannot run: %v", cmd, cause)
+	case syscall.E2BIG:
+		return connect.CodeInvalidArgument, "arguments and environment are too long"
+	case syscall.EINVAL:
+		return connect.CodeInvalidArgument, "command or arguments contain a NUL byte"
+	case syscall.EAGAIN:
+		return connect.CodeResourceExhausted, "the sandbox's limit of processes is reached"
+	case syscall.ENOMEM:
+		return connect.CodeResourceExhausted, "the sandbox is out of memory"
+	case syscall.EMFILE, syscall.ENFILE:
+		return connect.CodeResourceExhausted, "the sandbox has too many open files"
+	}
+	return connect.CodeInternal, fmt.Sprintf("start '%s': %v", cmd, cause)
+}
+
+// errno is the kernel's own word in err, or err.
+func errno(err error) error {
+	if e, ok := errors.AsType[syscall.Errno](err); ok {
+		return e
+	}
+	return err
+}

@@ -1,0 +1,183 @@
+package process
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"sync"
+	"syscall"
+
+	pb "github.com/crannog/crannog/internal/gen/processpb"
+)
+
+// Sizes of one data event.
+const (
+	pipeChunk = 32 << 10
+	ttyChunk  = 16 << 10
+)
+
+// maxLeftover bounds what is still read of a pipe whose time is up: as much
+// as the largest pipe holds. A child that goes on writing could otherwise
+// keep the stream open for ever.
+const maxLeftover = 1 << 20
+
+// chunks are read buffers. They are taken only while there is something to
+// read, so a silent process holds none.
+var chunks = sync.Pool{New: func() any { b := make([]byte, pipeChunk); return &b }}
+
+// listener is one stream that shows a process.
+type listener struct {
+	events chan *pb.ProcessEvent
+	left   chan struct{} // closed when nobody receives any more
+}
+
+// output hands events to all listeners. Without one, output is dropped, so
+// that it never blocks the process; with some, the slowest sets the pace, so
+// that memory stays bounded.
+type output struct {
+	mu        sync.Mutex
+	listeners map[*listener]struct{}
+	end       *pb.ProcessEvent
+}
+
+// join adds a listener for all that comes from now on. After the end it hears
+// the end.
+func (o *output) join() *listener {
+	l := &listener{events: make(chan *pb.ProcessEvent, 1), left: make(chan struct{})}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.end != nil {
+		l.events <- o.end
+		return l
+	}
+	if o.listeners == nil {
+		o.listeners = map[*listener]struct{}{}
+	}
+	o.listeners[l] = struct{}{}
+	return l
+}
+
+// leave removes a listener and frees a pump that waits for it.
+func (o *output) leave(l *listener) {
+	o.mu.Lock()
+	delete(o.listeners, l)
+	o.mu.Unlock()
+	close(l.left)
+}
+
+func (o *output) snapshot() []*listener {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.listeners) == 0 {
+		return nil
+	}
+	all := make([]*listener, 0, len(o.listeners))
+	for l := range o.listeners {
+		all = append(all, l)
+	}
+	return all
+}
+
+func publish(to []*listener, e *pb.ProcessEvent) {
+	for _, l := range to {
+		select {
+		case l.events <- e:
+		case <-l.left:
+		}
+	}
+}
+
+// finish tells everybody the end, also those who join later.
+func (o *output) finish(end *pb.ProcessEvent) {
+	o.mu.Lock()
+	o.end = end
+	o.mu.Unlock()
+	publish(o.snapshot(), end)
+}
+
+// pump shows all that comes out of f until it ends or its deadline passes,
+// and closes it.
+func (o *output) pump(f *os.File, size int, wrap func([]byte) *pb.ProcessEvent) {
+	defer f.Close()
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return
+	}
+	for {
+		n, err := o.forward(raw.Read, size, wrap)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			o.drain(raw, size, wrap)
+			return
+		}
+		if n <= 0 || err != nil {
+			return // a terminal whose other side is closed answers EIO
+		}
+	}
+}
+
+// drain shows what is in the pipe already.
+func (o *output) drain(raw syscall.RawConn, size int, wrap func([]byte) *pb.ProcessEvent) {
+	once := func(read func(uintptr) bool) error {
+		return raw.Control(func(fd uintptr) { read(fd) })
+	}
+	for total := 0; total < maxLeftover; {
+		n, err := o.forward(once, size, wrap)
+		if n <= 0 || err != nil {
+			return
+		}
+		total += n
+	}
+}
+
+// forward reads one chunk by way of read and shows it.
+func (o *output) forward(read func(func(uintptr) bool) error, size int, wrap func([]byte) *pb.ProcessEvent) (int, error) {
+	var (
+		n    int
+		errs error
+		data []byte
+		to   []*listener
+	)
+	err := read(func(fd uintptr) bool {
+		buf := chunks.Get().(*[]byte)
+		defer chunks.Put(buf)
+		n, errs = readRetry(int(fd), (*buf)[:size])
+		if errors.Is(errs, syscall.EAGAIN) {
+			return false
+		}
+		if n > 0 {
+			if to = o.snapshot(); to != nil {
+				data = bytes.Clone((*buf)[:n])
+			}
+		}
+		return true
+	})
+	if data != nil {
+		publish(to, wrap(data))
+	}
+	return n, errors.Join(err, errs)
+}
+
+func readRetry(fd int, buf []byte) (int, error) {
+	for {
+		n, err := syscall.Read(fd, buf)
+		if !errors.Is(err, syscall.EINTR) {
+			return n, err
+		}
+	}
+}
+
+func stdoutEvent(data []byte) *pb.ProcessEvent {
+	return dataEvent(&pb.ProcessEvent_DataEvent{Output: &pb.ProcessEvent_DataEvent_Stdout{Stdout: data}})
+}
+
+func stderrEvent(data []byte) *pb.ProcessEvent {
+	return dataEvent(&pb.ProcessEvent_DataEvent{Output: &pb.ProcessEvent_DataEvent_Stderr{Stderr: data}})
+}
+
+func ttyEvent(data []byte) *pb.ProcessEvent {
+	return dataEvent(&pb.ProcessEvent_DataEvent{Output: &pb.ProcessEvent_DataEvent_Pty{Pty: data}})
+}
+
+func dataEvent(data *pb.ProcessEvent_DataEvent) *pb.ProcessEvent {
+	return &pb.ProcessEvent{Event: &pb.ProcessEvent_Data{Data: data}}
+}

@@ -1,0 +1,155 @@
+package process
+
+import (
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	pb "github.com/crannog/crannog/internal/gen/processpb"
+)
+
+// drainGrace is how long output is still awaited of a process that was made
+// to end. Its children may hold the pipes open for ever; those that got the
+// signal too have this long for a last word.
+const drainGrace = 100 * time.Millisecond
+
+// process is one program that was started here.
+type process struct {
+	pid       int
+	tag       *string
+	config    *pb.ProcessConfig
+	startedAt time.Time
+
+	input  *input // nil without a stdin
+	tty    *terminal
+	output output
+	pipes  []*os.File // ends that pumps read
+	pumps  sync.WaitGroup
+
+	expired atomic.Bool // its time was up
+	done    chan struct{}
+	endedAt time.Time // set before it is retired
+
+	mu     sync.Mutex
+	gone   bool // the program itself has ended
+	ending bool // it was signalled: do not wait for whoever holds its pipes
+	timer  *time.Timer
+}
+
+func (p *process) matches(sel *pb.ProcessSelector) bool {
+	switch s := sel.GetSelector().(type) {
+	case *pb.ProcessSelector_Pid:
+		return int64(s.Pid) == int64(p.pid)
+	case *pb.ProcessSelector_Tag:
+		return p.tag != nil && *p.tag == s.Tag
+	}
+	return false
+}
+
+func (p *process) info() *pb.ProcessInfo {
+	return &pb.ProcessInfo{Config: p.config, Pid: uint32(p.pid), Tag: p.tag}
+}
+
+// signal sends sig to the process and all in its group. It fails with ESRCH
+// when none of them is left.
+func (p *process) signal(sig syscall.Signal) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ending = true
+	err := syscall.Kill(-p.pid, sig)
+	if p.gone {
+		p.hurry()
+	}
+	return err
+}
+
+// kill ends the process and its group. That they are gone already is fine.
+func (p *process) kill() { _ = p.signal(syscall.SIGKILL) }
+
+// expire kills the process because its time is up.
+func (p *process) expire() {
+	select {
+	case <-p.done:
+	default:
+		p.expired.Store(true)
+		p.kill()
+	}
+}
+
+// limit ends the process after d.
+func (p *process) limit(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.timer = time.AfterFunc(d, p.expire)
+}
+
+// pump shows the output from here on.
+func (p *process) pump() {
+	show := func(f *os.File, size int, wrap func([]byte) *pb.ProcessEvent) {
+		p.pumps.Go(func() { p.output.pump(f, size, wrap) })
+	}
+	if p.tty != nil {
+		show(p.pipes[0], ttyChunk, ttyEvent)
+		return
+	}
+	show(p.pipes[0], pipeChunk, stdoutEvent)
+	show(p.pipes[1], pipeChunk, stderrEvent)
+}
+
+// hurry makes the pumps stop soon. p.mu must be held.
+func (p *process) hurry() {
+	for _, f := range p.pipes {
+		// The pumps may have closed it, which is what is asked for.
+		_ = f.SetReadDeadline(time.Now().Add(drainGrace))
+	}
+}
+
+// watch waits for the process and the end of its output, and then tells all
+// who listen. retire is called before that, so that whoever hears of the end
+// does not find the process among the running ones.
+func (p *process) watch(exit <-chan syscall.WaitStatus, retire func(*process)) {
+	status := <-exit
+	p.mu.Lock()
+	p.gone = true
+	// The kernel hangs a terminal up when its session leader ends, so what
+	// stays open of it carries nothing more.
+	if p.ending || p.tty != nil {
+		p.hurry()
+	}
+	p.mu.Unlock()
+	p.pumps.Wait()
+	p.mu.Lock()
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	p.mu.Unlock()
+	if p.input != nil {
+		p.input.close()
+	}
+	p.endedAt = time.Now()
+	retire(p)
+	p.output.finish(endEvent(status))
+	close(p.done)
+}
+
+// endEvent words how a process ended.
+func endEvent(status syscall.WaitStatus) *pb.ProcessEvent {
+	end := &pb.ProcessEvent_EndEvent{Exited: status.Exited()}
+	if status.Exited() {
+		end.ExitCode = int32(status.ExitStatus())
+		end.Status = "exit status " + strconv.Itoa(status.ExitStatus())
+	} else {
+		end.ExitCode = -1
+		end.Status = "signal: " + status.Signal().String()
+		if status.CoreDump() {
+			end.Status += " (core dumped)"
+		}
+	}
+	if end.ExitCode != 0 {
+		end.Error = &end.Status
+	}
+	return &pb.ProcessEvent{Event: &pb.ProcessEvent_End{End: end}}
+}

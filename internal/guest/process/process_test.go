@@ -1,0 +1,177 @@
+package process_test
+
+import (
+	"context"
+	"encoding/base64"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/crannog/crannog/internal/gen/processpb"
+	"github.com/crannog/crannog/internal/gen/processpb/processpbconnect"
+	"github.com/crannog/crannog/internal/guest/identity"
+	"github.com/crannog/crannog/internal/guest/process"
+	"github.com/crannog/crannog/internal/guest/reap"
+)
+
+// bench is a service behind a Unix socket and a JSON client of it.
+type bench struct {
+	processpbconnect.ProcessClient
+	service *process.Service
+	home    string
+}
+
+func newBench(t testing.TB, change func(*process.Config)) *bench {
+	t.Helper()
+	home, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	me := identity.User{Name: "user", UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: home}
+	cfg := process.Config{
+		Accounts: identity.Accounts{Users: identity.Fixed{me}, Default: "user"},
+		Reaper:   reap.Each{},
+		Log:      slog.New(slog.DiscardHandler),
+		Env:      func() map[string]string { return map[string]string{"SANDBOX": "yes", "BOTH": "sandbox"} },
+		Path:     "/usr/local/bin:/usr/bin:/bin",
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	service := process.New(cfg)
+	mux := http.NewServeMux()
+	mux.Handle(processpbconnect.NewProcessHandler(service))
+	client := serve(t, mux)
+	t.Cleanup(func() {
+		if err := service.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &bench{
+		ProcessClient: processpbconnect.NewProcessClient(client, "http://guest", connect.WithProtoJSON()),
+		service:       service,
+		home:          home,
+	}
+}
+
+func serve(t testing.TB, h http.Handler) *http.Client {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "s")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: h}
+	go server.Serve(listener)
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		server.Close()
+	})
+	return &http.Client{Transport: transport}
+}
+
+// shell is a request for a shell command.
+func shell(command string) *pb.StartRequest {
+	return &pb.StartRequest{Process: &pb.ProcessConfig{Cmd: "/bin/sh", Args: []string{"-c", command}}}
+}
+
+// stream is a started process.
+type stream struct {
+	t   testing.TB
+	in  *connect.ServerStreamForClient[pb.StartResponse]
+	pid uint32
+}
+
+func (b *bench) start(t testing.TB, req *pb.StartRequest) *stream {
+	t.Helper()
+	return b.startContext(t, t.Context(), connect.NewRequest(req))
+}
+
+func (b *bench) startContext(t testing.TB, ctx context.Context, req *connect.Request[pb.StartRequest]) *stream {
+	t.Helper()
+	in, err := b.Start(ctx, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stream{t: t, in: in}
+	if !in.Receive() {
+		t.Fatalf("no start event: %v", in.Err())
+	}
+	start := in.Msg().GetEvent().GetStart()
+	if start == nil {
+		t.Fatalf("first event is %v", in.Msg())
+	}
+	s.pid = start.GetPid()
+	return s
+}
+
+func (s *stream) selector() *pb.ProcessSelector {
+	return &pb.ProcessSelector{Selector: &pb.ProcessSelector_Pid{Pid: s.pid}}
+}
+
+// result is what a process printed and how it ended.
+type result struct {
+	stdout, stderr, tty string
+	end                 *pb.ProcessEvent_EndEvent
+	keepalives          int
+	err                 error
+}
+
+func (s *stream) finish() result {
+	var r result
+	for s.in.Receive() {
+		r.add(s.in.Msg().GetEvent())
+	}
+	r.err = s.in.Err()
+	return r
+}
+
+func (r *result) add(e *pb.ProcessEvent) {
+	r.stdout += string(e.GetData().GetStdout())
+	r.stderr += string(e.GetData().GetStderr())
+	r.tty += string(e.GetData().GetPty())
+	if e.GetKeepalive() != nil {
+		r.keepalives++
+	}
+	if e.GetEnd() != nil {
+		r.end = e.GetEnd()
+	}
+}
+
+// until receives until the output contains want.
+func (s *stream) until(want string) {
+	s.t.Helper()
+	var r result
+	for s.in.Receive() {
+		r.add(s.in.Msg().GetEvent())
+		if strings.Contains(r.stdout+r.tty, want) {
+			return
+		}
+	}
+	s.t.Fatalf("stream ended before %q: %+v, %v", want, r, s.in.Err())
+}
+
+// eventually polls until ok or a deadline.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	t.Fatalf("never: %s", what)
+}
+
+func basic(name string) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(name+":"))
+}

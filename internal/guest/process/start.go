@@ -1,0 +1,204 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sys/unix"
+
+	pb "github.com/crannog/crannog/internal/gen/processpb"
+	"github.com/crannog/crannog/internal/guest/identity"
+)
+
+// stdio is what a process is connected to: child descriptors, which are
+// closed once it runs, and our ends.
+type stdio struct {
+	child  []int // stdin, stdout, stderr; they may repeat
+	input  *input
+	tty    *terminal
+	output []*os.File // one of a terminal, else stdout and stderr
+}
+
+// launch starts what the request says and returns it with a first listener,
+// who misses nothing.
+func (s *Service) launch(ctx context.Context, u identity.User, req *pb.StartRequest) (*process, *listener, error) {
+	config := req.GetProcess()
+	if config.GetCmd() == "" {
+		return nil, nil, connect.NewError(connect.CodeInvalidArgument, errors.New("cmd is missing"))
+	}
+	dir, err := u.Resolve(config.GetCwd(), s.cfg.DefaultDir)
+	if err != nil {
+		return nil, nil, connect.NewError(connect.CodeInvalidArgument, err)
+	}
+	env, err := s.environ(u, config.GetEnvs())
+	if err != nil {
+		return nil, nil, err
+	}
+	path, err := program(config.GetCmd(), env["PATH"])
+	if err != nil {
+		return nil, nil, err
+	}
+	std, err := s.connect(u, req)
+	if err != nil {
+		_, text := commandError(config.GetCmd(), err)
+		code := connect.CodeInternal
+		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOSPC) {
+			code = connect.CodeResourceExhausted
+		}
+		return nil, nil, connect.NewError(code, errors.New(text))
+	}
+	p := &process{
+		tag: req.Tag, config: config, startedAt: time.Now(), done: make(chan struct{}),
+		input: std.input, tty: std.tty, pipes: std.output,
+	}
+	exit, err := s.fork(p, u, std, path, dir, pairs(env))
+	if err != nil {
+		std.abandon()
+		return nil, nil, s.startError(u, config.GetCmd(), dir, err)
+	}
+	first, err := s.track(ctx, p, exit)
+	return p, first, err
+}
+
+// fork starts the program and sets p.pid. The child's descriptors are closed
+// in any case.
+func (s *Service) fork(p *process, u identity.User, std *stdio, path, dir string, env []string) (<-chan syscall.WaitStatus, error) {
+	attr := &syscall.ProcAttr{Dir: dir, Env: env, Sys: s.cfg.Actor.Attr(u)}
+	for _, fd := range std.child {
+		attr.Files = append(attr.Files, uintptr(fd))
+	}
+	if std.tty != nil {
+		attr.Sys.Setctty = true // Ctty is the child's descriptor 0
+	}
+	argv := append([]string{p.config.GetCmd()}, p.config.GetArgs()...)
+	pid, exit, err := s.cfg.Reaper.Start(func() (int, error) { return syscall.ForkExec(path, argv, attr) })
+	std.closeChild()
+	p.pid = pid
+	return exit, err
+}
+
+// track makes the process known and its limit count, and lets its output
+// flow to a first listener.
+func (s *Service) track(ctx context.Context, p *process, exit <-chan syscall.WaitStatus) (*listener, error) {
+	known := s.table.add(p)
+	if deadline, ok := ctx.Deadline(); ok {
+		p.limit(time.Until(deadline))
+	} else if s.cfg.CommandTimeout > 0 {
+		p.limit(s.cfg.CommandTimeout)
+	}
+	first := p.output.join()
+	p.pump()
+	go p.watch(exit, s.table.retire)
+	if known {
+		return first, nil
+	}
+	p.kill()
+	p.output.leave(first)
+	return nil, connect.NewError(connect.CodeUnavailable, errors.New("the sandbox is ending"))
+}
+
+// connect makes pipes or a terminal.
+func (s *Service) connect(u identity.User, req *pb.StartRequest) (*stdio, error) {
+	if req.Pty != nil {
+		return s.connectTerminal(u, req.GetPty().GetSize())
+	}
+	std := &stdio{}
+	if err := std.connectPipes(req.Stdin == nil || req.GetStdin()); err != nil {
+		std.abandon()
+		return nil, err
+	}
+	return std, nil
+}
+
+func (s *Service) connectTerminal(u identity.User, size *pb.PTY_Size) (*stdio, error) {
+	tty, slave, err := openTerminal(size)
+	if err != nil {
+		return nil, err
+	}
+	std := &stdio{child: []int{slave, slave, slave}, tty: tty, output: []*os.File{tty.file}, input: newInput(tty.file)}
+	if s.cfg.Actor.Switch {
+		// Programs open their terminal again by name.
+		if err := unix.Fchown(slave, int(u.UID), -1); err != nil {
+			std.abandon()
+			return nil, fmt.Errorf("hand the terminal to %s: %w", u.Name, err)
+		}
+	}
+	return std, nil
+}
+
+func (std *stdio) connectPipes(stdin bool) error {
+	if err := std.connectStdin(stdin); err != nil {
+		return err
+	}
+	for _, name := range []string{"stdout", "stderr"} {
+		var ends [2]int
+		if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+			return fmt.Errorf("pipe: %w", err)
+		}
+		std.child = append(std.child, ends[1])
+		f, err := ours(ends[0], name)
+		if err != nil {
+			return err
+		}
+		std.output = append(std.output, f)
+	}
+	return nil
+}
+
+func (std *stdio) connectStdin(wanted bool) error {
+	if !wanted {
+		null, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("open %s: %w", os.DevNull, err)
+		}
+		std.child = append(std.child, null)
+		return nil
+	}
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return fmt.Errorf("pipe: %w", err)
+	}
+	std.child = append(std.child, ends[0])
+	f, err := ours(ends[1], "stdin")
+	if err != nil {
+		return err
+	}
+	std.input = newInput(f)
+	return nil
+}
+
+// ours wraps our end of a pipe so that waiting on it holds no thread.
+func ours(fd int, name string) (*os.File, error) {
+	if err := unix.SetNonblock(fd, true); err != nil {
+		_ = unix.Close(fd) // the first error is the one to tell
+		return nil, fmt.Errorf("set up %s: %w", name, err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+func (std *stdio) closeChild() {
+	last := -1
+	for _, fd := range std.child {
+		if fd != last {
+			_ = unix.Close(fd) // nothing was written through it
+		}
+		last = fd
+	}
+	std.child = nil
+}
+
+// abandon closes everything after a failed start.
+func (std *stdio) abandon() {
+	std.closeChild()
+	if std.input != nil {
+		std.input.close()
+	}
+	for _, f := range std.output {
+		_ = f.Close() // of a terminal it is the input's file, closed above
+	}
+}

@@ -1,0 +1,124 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/crannog/crannog/internal/gen/processpb"
+)
+
+// Keepalive intervals: what a client gets that asks for none, and the longest
+// that it may ask for.
+const (
+	defaultKeepalive = 90 * time.Second
+	maxKeepalive     = time.Hour
+)
+
+// errTimeLimit ends the stream of a command that ran too long.
+var errTimeLimit = errors.New("the command ran longer than its time limit and was killed")
+
+// Start runs a process and shows it until it ends. The process outlives the
+// call: only its time limit, a signal or its own end stop it.
+func (s *Service) Start(ctx context.Context, req *connect.Request[pb.StartRequest], stream *connect.ServerStream[pb.StartResponse]) error {
+	user, err := s.cfg.Accounts.ByHeader(req.Header())
+	if err != nil {
+		return userError(err)
+	}
+	p, first, err := s.launch(ctx, user, req.Msg)
+	if err != nil {
+		return err
+	}
+	f := follower{process: p, listener: first, owner: true, closing: s.closing, keepalive: keepalive(req.Header())}
+	return f.run(ctx, func(e *pb.ProcessEvent) error { return stream.Send(&pb.StartResponse{Event: e}) })
+}
+
+// Connect shows what a process prints from now on, or how it ended.
+func (s *Service) Connect(ctx context.Context, req *connect.Request[pb.ConnectRequest], stream *connect.ServerStream[pb.ConnectResponse]) error {
+	p, err := s.table.find(req.Msg.GetProcess(), true)
+	if err != nil {
+		return err
+	}
+	f := follower{process: p, listener: p.output.join(), closing: s.closing, keepalive: keepalive(req.Header())}
+	return f.run(ctx, func(e *pb.ProcessEvent) error { return stream.Send(&pb.ConnectResponse{Event: e}) })
+}
+
+// follower shows one process on one stream.
+type follower struct {
+	process   *process
+	listener  *listener
+	owner     bool // the stream's time limit is the process's
+	closing   <-chan struct{}
+	keepalive time.Duration
+}
+
+func (f *follower) run(ctx context.Context, send func(*pb.ProcessEvent) error) error {
+	defer f.process.output.leave(f.listener)
+	start := &pb.ProcessEvent_StartEvent{Pid: uint32(f.process.pid)}
+	if err := send(&pb.ProcessEvent{Event: &pb.ProcessEvent_Start{Start: start}}); err != nil {
+		return err
+	}
+	idle := time.NewTimer(f.keepalive)
+	defer idle.Stop()
+	for {
+		select {
+		case e := <-f.listener.events:
+			if e.GetEnd() != nil {
+				return f.end(e, send)
+			}
+			if err := send(e); err != nil {
+				return err
+			}
+		case <-idle.C:
+			beat := &pb.ProcessEvent_Keepalive{Keepalive: &pb.ProcessEvent_KeepAlive{}}
+			if err := send(&pb.ProcessEvent{Event: beat}); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return f.interrupted(ctx)
+		case <-f.closing:
+			// A clean end would look like the command's own; clients take a
+			// cut connection for what it is, the end of the sandbox.
+			panic(http.ErrAbortHandler)
+		}
+		idle.Reset(f.keepalive)
+	}
+}
+
+// end sends the last event. That a process was killed for its time limit is
+// an error and not a result.
+func (f *follower) end(e *pb.ProcessEvent, send func(*pb.ProcessEvent) error) error {
+	select {
+	case <-f.closing:
+		panic(http.ErrAbortHandler)
+	default:
+	}
+	if f.owner && f.process.expired.Load() {
+		return connect.NewError(connect.CodeDeadlineExceeded, errTimeLimit)
+	}
+	return send(e)
+}
+
+func (f *follower) interrupted(ctx context.Context) error {
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return connect.NewError(connect.CodeCanceled, ctx.Err())
+	}
+	if !f.owner {
+		return connect.NewError(connect.CodeDeadlineExceeded, ctx.Err())
+	}
+	f.process.expire()
+	return connect.NewError(connect.CodeDeadlineExceeded, errTimeLimit)
+}
+
+// keepalive reads the interval in seconds that a client asks for.
+func keepalive(h http.Header) time.Duration {
+	seconds, err := strconv.Atoi(h.Get("Keepalive-Ping-Interval"))
+	if err != nil || seconds <= 0 {
+		return defaultKeepalive
+	}
+	return min(time.Duration(min(seconds, 1<<20))*time.Second, maxKeepalive)
+}

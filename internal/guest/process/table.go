@@ -1,0 +1,120 @@
+package process
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/crannog/crannog/internal/gen/processpb"
+)
+
+const (
+	// retention is how long a late Connect still learns how a process ended.
+	retention = 30 * time.Second
+	// maxPast bounds the memory that ended processes take.
+	maxPast = 10_000
+)
+
+// table holds the running processes and, for a while, those that ended.
+type table struct {
+	mu     sync.Mutex
+	closed bool
+	live   map[int]*process
+	past   []*process // by the time of their end
+}
+
+func newTable() table { return table{live: map[int]*process{}} }
+
+// add returns false if the table is closed: the process must not run then.
+func (t *table) add(p *process) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return false
+	}
+	t.live[p.pid] = p
+	return true
+}
+
+// retire moves an ended process to the past.
+func (t *table) retire(p *process) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.live[p.pid] == p {
+		delete(t.live, p.pid)
+	}
+	t.expire()
+	t.past = append(t.past, p)
+}
+
+// expire forgets what ended long ago. t.mu must be held.
+func (t *table) expire() {
+	drop := max(0, len(t.past)+1-maxPast)
+	for drop < len(t.past) && time.Since(t.past[drop].endedAt) > retention {
+		drop++
+	}
+	if drop > 0 {
+		t.past = append([]*process(nil), t.past[drop:]...)
+	}
+}
+
+// close refuses all later processes. It returns the running ones, and whether
+// it is the first to close.
+func (t *table) close() ([]*process, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	first := !t.closed
+	t.closed = true
+	return t.all(), first
+}
+
+// list returns the running processes.
+func (t *table) list() []*process {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.all()
+}
+
+// all copies the running processes. t.mu must be held.
+func (t *table) all() []*process {
+	live := make([]*process, 0, len(t.live))
+	for _, p := range t.live {
+		live = append(live, p)
+	}
+	return live
+}
+
+// find returns the process that sel names, also one that ended if past is
+// true. Of several with one tag it is the one that started last.
+func (t *table) find(sel *pb.ProcessSelector, past bool) (*process, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.expire()
+	var found *process
+	for _, p := range t.live {
+		if p.matches(sel) && (found == nil || p.startedAt.After(found.startedAt)) {
+			found = p
+		}
+	}
+	for i := len(t.past) - 1; past && found == nil && i >= 0; i-- {
+		if t.past[i].matches(sel) {
+			found = t.past[i]
+		}
+	}
+	if found == nil {
+		return nil, notFound(sel)
+	}
+	return found, nil
+}
+
+func notFound(sel *pb.ProcessSelector) error {
+	switch s := sel.GetSelector().(type) {
+	case *pb.ProcessSelector_Pid:
+		return connect.NewError(connect.CodeNotFound, fmt.Errorf("process with pid %d not found", s.Pid))
+	case *pb.ProcessSelector_Tag:
+		return connect.NewError(connect.CodeNotFound, fmt.Errorf("process with tag %s not found", s.Tag))
+	}
+	return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("a process is named by pid or by tag; the request has neither"))
+}

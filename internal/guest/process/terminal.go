@@ -1,0 +1,76 @@
+package process
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	pb "github.com/crannog/crannog/internal/gen/processpb"
+)
+
+// terminal is the controlling side of a pseudo-terminal.
+type terminal struct{ file *os.File }
+
+// openTerminal returns both sides. The program's side is a plain descriptor,
+// because it must stay blocking.
+func openTerminal(size *pb.PTY_Size) (*terminal, int, error) {
+	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, -1, fmt.Errorf("open /dev/ptmx: %w", err)
+	}
+	t := &terminal{file: os.NewFile(uintptr(master), "ptmx")}
+	slave, err := openSlave(master)
+	if err == nil {
+		err = t.resize(size)
+		if err == nil {
+			return t, slave, nil
+		}
+		_ = unix.Close(slave) // the first error is the one to tell
+	}
+	_ = t.file.Close()
+	return nil, -1, err
+}
+
+func openSlave(master int) (int, error) {
+	if err := unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {
+		return -1, fmt.Errorf("unlock terminal: %w", err)
+	}
+	number, err := unix.IoctlGetUint32(master, unix.TIOCGPTN)
+	if err != nil {
+		return -1, fmt.Errorf("number of terminal: %w", err)
+	}
+	name := "/dev/pts/" + strconv.FormatUint(uint64(number), 10)
+	slave, err := unix.Open(name, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open %s: %w", name, err)
+	}
+	return slave, nil
+}
+
+// resize sets the window. A request without a size leaves it as it is.
+func (t *terminal) resize(size *pb.PTY_Size) error {
+	if size == nil {
+		return nil
+	}
+	raw, err := t.file.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("resize terminal: %w", err)
+	}
+	window := &unix.Winsize{Row: cells(size.GetRows()), Col: cells(size.GetCols())}
+	var failed error
+	err = raw.Control(func(fd uintptr) {
+		failed = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, window)
+	})
+	if err == nil {
+		err = failed
+	}
+	if err != nil {
+		return fmt.Errorf("resize terminal: %w", err)
+	}
+	return nil
+}
+
+// cells fits a number into what the kernel takes.
+func cells(n uint32) uint16 { return uint16(min(n, 1<<16-1)) }
