@@ -1,0 +1,146 @@
+// Package dataplane owns the way into a sandbox over HTTP: it finds out which
+// sandbox and port a request means, by headers, by host name or by a file
+// URL's signature, and forwards it there. It reads no body and knows nothing
+// of what the programs inside say.
+package dataplane
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"sync"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// TrafficHeader carries the token that private ports ask for.
+const TrafficHeader = "E2b-Traffic-Access-Token"
+
+// Deps are what the proxy is made of. All but Domain are required.
+type Deps struct {
+	Traffic sandbox.Traffic
+	Log     *slog.Logger
+	// Domain is what sandboxes' host names end in, or "".
+	Domain string
+}
+
+// Proxy is the data plane. It is an http.Handler for those requests that
+// Match; all others are the control plane's.
+type Proxy struct {
+	Deps
+	forward *httputil.ReverseProxy
+
+	mu       sync.Mutex
+	backends map[string]*backend
+	closed   bool
+}
+
+// New makes a Proxy. Close ends it.
+func New(d Deps) *Proxy {
+	p := &Proxy{Deps: d, backends: map[string]*backend{}}
+	p.forward = &httputil.ReverseProxy{
+		Rewrite:        rewrite,
+		Transport:      roundTripper{},
+		FlushInterval:  -1, // at once: a terminal is on the other side
+		ModifyResponse: harden,
+		ErrorHandler:   p.failed,
+		ErrorLog:       slog.NewLogLogger(d.Log.Handler(), slog.LevelDebug),
+	}
+	return p
+}
+
+// Close cuts all that is open. Later requests find no sandbox.
+func (p *Proxy) Close() {
+	p.mu.Lock()
+	p.closed = true
+	open := p.backends
+	p.backends = map[string]*backend{}
+	p.mu.Unlock()
+	for _, b := range open {
+		b.close()
+	}
+}
+
+// trip is one request on its way: what rewrite, the transport and the error
+// handler need to know of it.
+type trip struct {
+	target
+	box  sandbox.Sandbox
+	back *backend
+}
+
+type tripKey struct{}
+
+func tripOf(r *http.Request) *trip {
+	t, _ := r.Context().Value(tripKey{}).(*trip)
+	return t
+}
+
+// ServeHTTP forwards a request, or says why it cannot.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	to, refusal := p.route(r)
+	if refusal != nil {
+		refusal.write(w, r)
+		return
+	}
+	box, ok := p.Traffic.Live(to.id)
+	if !ok {
+		notFound(to.id).write(w, r)
+		return
+	}
+	if refusal := admit(r, to, box); refusal != nil {
+		refusal.write(w, r)
+		return
+	}
+	back, ok := p.backend(to.id)
+	if !ok {
+		notFound(to.id).write(w, r)
+		return
+	}
+	p.serve(w, r, &trip{target: to, box: box, back: back})
+}
+
+// admit refuses what may not go in: the guest's own paths, methods that
+// would make a tunnel, and callers of private ports without their token.
+func admit(r *http.Request, to target, box sandbox.Sandbox) *refusal {
+	if r.Method == http.MethodConnect {
+		return &refusal{status: http.StatusMethodNotAllowed, id: to.id, message: "CONNECT is not supported"}
+	}
+	if to.port == engine.GuestPort {
+		// The guest checks its own token.
+		if reserved(r.URL) {
+			return reservedPath(r.URL.Path)
+		}
+		return nil
+	}
+	if box.TrafficToken == "" {
+		return nil
+	}
+	// Constant time, so that the token cannot be guessed byte by byte.
+	got := []byte(r.Header.Get(TrafficHeader))
+	if subtle.ConstantTimeCompare(got, []byte(box.TrafficToken)) != 1 {
+		return &refusal{status: http.StatusForbidden, id: to.id,
+			message: "The sandbox's ports are private: the header e2b-traffic-access-token is missing or wrong"}
+	}
+	return nil
+}
+
+// serve forwards one request. When the sandbox goes, the request's context
+// ends, which breaks off both directions.
+func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *trip) {
+	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), tripKey{}, t))
+	defer cancel(nil)
+	stop := context.AfterFunc(t.back.ctx, func() { cancel(errGone) })
+	defer stop()
+	// A program inside may answer before it has read all. Without this the
+	// server would first read the whole request. HTTP/2 needs no asking.
+	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		p.Log.Debug("full duplex refused", "err", err)
+	}
+	defer resetUnframed(w, r, t.back.ctx)
+	p.forward.ServeHTTP(&hardCloser{ResponseWriter: w, gone: t.back.ctx}, r.WithContext(ctx))
+}

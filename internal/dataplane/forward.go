@@ -1,0 +1,100 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httputil"
+	"strconv"
+	"strings"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+)
+
+const controlHeader = guest.ControlHeader
+
+// rewrite aims a request at its port. Beyond hop-by-hop headers and the
+// control header it changes nothing: path, query, body and forwarding
+// headers go on as they came.
+func rewrite(pr *httputil.ProxyRequest) {
+	t := tripOf(pr.In)
+	if t == nil {
+		return // the transport refuses what has no target
+	}
+	out := pr.Out
+	out.URL.Scheme = "http"
+	out.URL.Host = t.id + ":" + strconv.Itoa(t.port)
+	out.URL.RawQuery = pr.In.URL.RawQuery
+	out.Host = hostFor(t, pr.In.Host)
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if values, ok := pr.In.Header[name]; ok {
+			out.Header[name] = values
+		}
+	}
+	stripControl(out.Header)
+	stripControl(out.Trailer)
+	if t.port == engine.GuestPort {
+		// The guest speaks plain requests only. An upgraded connection would
+		// carry requests past the check of paths and headers above.
+		out.Header.Del("Upgrade")
+		out.Header.Del("Connection")
+		out.Header.Del("Http2-Settings")
+	}
+}
+
+// hostFor is the Host that the program inside sees.
+func hostFor(t *trip, host string) string {
+	if t.box.MaskRequestHost == "" || t.port == engine.GuestPort {
+		return host
+	}
+	return strings.ReplaceAll(t.box.MaskRequestHost, "${PORT}", strconv.Itoa(t.port))
+}
+
+// sameOrigin lists what an answer from inside may not set for the origin
+// that signed file URLs share with the control plane and the console.
+var sameOrigin = []string{
+	"Set-Cookie", "Clear-Site-Data", "Service-Worker-Allowed",
+	"Strict-Transport-Security", "Alt-Svc", "Refresh",
+}
+
+// harden keeps a file that a sandbox made from acting in our own origin: an
+// HTML file behind a signed URL is shown without scripts and without the
+// origin's storage.
+func harden(r *http.Response) error {
+	t := tripOf(r.Request)
+	if t == nil || !t.byURL {
+		return nil
+	}
+	for _, name := range sameOrigin {
+		r.Header.Del(name)
+	}
+	r.Header.Set("Content-Security-Policy", "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:")
+	r.Header.Set("X-Content-Type-Options", "nosniff")
+	return nil
+}
+
+// failed answers for a request that did not get an answer from inside.
+func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
+	t := tripOf(r)
+	switch {
+	case t == nil:
+		p.Log.Error("request without a target", "err", err)
+		(&refusal{status: http.StatusInternalServerError, message: "internal error"}).write(w, r)
+	case t.back.ctx.Err() != nil, errors.Is(context.Cause(r.Context()), errGone):
+		// The sandbox went while it worked on this. A clean answer would
+		// look like the program's own, so the connection breaks.
+		panic(http.ErrAbortHandler)
+	case r.Context().Err() != nil:
+		panic(http.ErrAbortHandler) // the client left
+	case fault.CodeOf(err) == codePortClosed:
+		portClosed(t.target).write(w, r)
+	case fault.KindOf(err) == fault.NotFound:
+		notFound(t.id).write(w, r)
+	default:
+		p.Log.Debug("no answer from inside", "sandbox", t.id, "port", t.port, "err", err)
+		(&refusal{status: http.StatusBadGateway, id: t.id, port: t.port,
+			message: "The sandbox is running but gave no valid answer"}).write(w, r)
+	}
+}

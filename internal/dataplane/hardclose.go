@@ -1,0 +1,78 @@
+package dataplane
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"net/http"
+)
+
+// hardCloser is a ResponseWriter whose connection, once it is taken over for
+// another protocol, is reset when the sandbox goes. Such a connection has no
+// framing of ours, so an orderly end would look like the program's own.
+type hardCloser struct {
+	http.ResponseWriter
+	gone context.Context
+}
+
+// Unwrap lets http.ResponseController reach what the writer below can do.
+func (h *hardCloser) Unwrap() http.ResponseWriter { return h.ResponseWriter }
+
+// Hijack takes the connection over.
+func (h *hardCloser) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(h.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	return &hardConn{Conn: conn, gone: h.gone}, rw, nil
+}
+
+// hardConn resets instead of closing if the sandbox is gone.
+type hardConn struct {
+	net.Conn
+	gone context.Context
+}
+
+// Close ends the connection.
+func (c *hardConn) Close() error {
+	if c.gone.Err() != nil {
+		reset(c.Conn)
+	}
+	return c.Conn.Close()
+}
+
+// CloseWrite passes on that the program inside has said all.
+func (c *hardConn) CloseWrite() error {
+	if c.gone.Err() != nil {
+		return c.Close()
+	}
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return c.Conn.Close()
+}
+
+// reset lets the next Close send RST instead of FIN.
+func reset(conn net.Conn) {
+	if tcp, ok := conn.(interface{ SetLinger(sec int) error }); ok {
+		_ = tcp.SetLinger(0) // a connection that is closed already needs none
+	}
+}
+
+// resetUnframed is deferred around a request. The end of the connection is
+// the end of an HTTP/1.0 answer, so breaking one off takes a reset; in later
+// versions a missing last chunk tells.
+func resetUnframed(w http.ResponseWriter, r *http.Request, gone context.Context) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	if v == http.ErrAbortHandler && gone.Err() != nil && !r.ProtoAtLeast(1, 1) {
+		if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
+			reset(conn)
+			_ = conn.Close() // it is reset either way
+			return
+		}
+	}
+	panic(v)
+}
