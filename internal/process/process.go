@@ -92,9 +92,13 @@ func (c *Client) Start(ctx context.Context, spec Spec) (*Process, error) {
 	stream, err := c.rpc.Start(ctx, req)
 	if err != nil {
 		cancel()
-		return nil, toFault(err)
+		return nil, startFault(err)
 	}
-	return c.begin(startStream{stream}, spec.User, spec.TTY != nil, cancel)
+	p, err := c.begin(startStream{stream}, spec.User, spec.TTY != nil, cancel)
+	if err != nil {
+		return nil, startFault(err)
+	}
+	return p, nil
 }
 
 // Attach follows a process that runs already. What it printed before is gone.
@@ -107,7 +111,8 @@ func (c *Client) Attach(ctx context.Context, pid uint32, user string) (*Process,
 		cancel()
 		return nil, toFault(err)
 	}
-	return c.begin(connectStream{stream}, user, false, cancel)
+	p, err := c.begin(connectStream{stream}, user, false, cancel)
+	return p, toFault(err)
 }
 
 // begin waits for the event that every stream starts with.
@@ -119,7 +124,7 @@ func (c *Client) begin(stream eventStream, user string, tty bool, cancel context
 		if err == nil {
 			return nil, fault.New(fault.Internal, "bad_stream", "the guest's stream ended before the program started")
 		}
-		return nil, toFault(err)
+		return nil, err
 	}
 	start := stream.Event().GetStart()
 	if start == nil {

@@ -132,6 +132,9 @@ func toFault(err error) error {
 	if err == nil {
 		return nil
 	}
+	if _, ok := errors.AsType[*fault.Error](err); ok {
+		return err
+	}
 	text := err.Error()
 	if e, ok := asConnect(err); ok {
 		text = e.Message()
@@ -166,6 +169,31 @@ func toFault(err error) error {
 	default:
 		return fault.Wrap(err, fault.Internal, "guest_error", text)
 	}
+}
+
+// Codes of a program that could not start, as shells tell them apart.
+const (
+	CodeNotFound      = "command_not_found"
+	CodeNotExecutable = "command_not_executable"
+)
+
+// startFault names what is wrong with the program itself.
+func startFault(err error) error {
+	if f, ok := errors.AsType[*fault.Error](err); ok {
+		return f
+	}
+	classified := toFault(err)
+	f, ok := errors.AsType[*fault.Error](classified)
+	if !ok {
+		return classified
+	}
+	switch {
+	case f.Kind == fault.NotFound:
+		return fault.Wrap(err, fault.NotFound, CodeNotFound, f.Text)
+	case f.Kind == fault.Denied, f.Kind == fault.Invalid && strings.Contains(f.Text, "cannot run"):
+		return fault.Wrap(err, fault.Denied, CodeNotExecutable, f.Text)
+	}
+	return f
 }
 
 func basic(user string) string {

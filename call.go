@@ -1,0 +1,93 @@
+package crannog
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/crannog/crannog/api"
+)
+
+// maxAnswer bounds an answer of the API, so that no server can fill our
+// memory. The largest is a list of sandboxes.
+const maxAnswer = 64 << 20
+
+// call sends in as JSON and reads the answer into out. Both may be nil.
+func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
+	var body io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return fmt.Errorf("crannog: %w", err)
+		}
+		body = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, c.base+api.Prefix+path, body)
+	if err != nil {
+		return fmt.Errorf("crannog: %w", err)
+	}
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.key != "" {
+		req.Header.Set("X-API-Key", c.key)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return unreachable(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= http.StatusMultipleChoices {
+		return answerError(resp)
+	}
+	if out == nil {
+		return nil
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(out); err != nil {
+		return unreachable(fmt.Errorf("%s %s: the answer is no JSON of ours: %w", method, path, err))
+	}
+	return nil
+}
+
+// Engine describes what isolates the server's sandboxes.
+func (c *Client) Engine(ctx context.Context) (api.Engine, error) {
+	var out api.Engine
+	err := c.call(ctx, http.MethodGet, "/engine", nil, &out)
+	return out, err
+}
+
+// Version returns the server's version.
+func (c *Client) Version(ctx context.Context) (api.Version, error) {
+	var out api.Version
+	err := c.call(ctx, http.MethodGet, "/version", nil, &out)
+	return out, err
+}
+
+// Prune forgets stopped sandboxes and returns their IDs. Local callers only.
+func (c *Client) Prune(ctx context.Context) ([]string, error) {
+	var out api.Pruned
+	err := c.call(ctx, http.MethodPost, "/prune", nil, &out)
+	return out.Removed, err
+}
+
+// NewKey makes an API key. Its secret is shown this once. Local callers only.
+func (c *Client) NewKey(ctx context.Context, name string) (api.NewKey, error) {
+	var out api.NewKey
+	err := c.call(ctx, http.MethodPost, "/keys", api.CreateKey{Name: name}, &out)
+	return out, err
+}
+
+// Keys lists the API keys. Local callers only.
+func (c *Client) Keys(ctx context.Context) ([]api.Key, error) {
+	var out api.KeyList
+	err := c.call(ctx, http.MethodGet, "/keys", nil, &out)
+	return out.Keys, err
+}
+
+// RevokeKey makes a key useless at once. Local callers only.
+func (c *Client) RevokeKey(ctx context.Context, id string) error {
+	return c.call(ctx, http.MethodDelete, "/keys/"+segment(id), nil, nil)
+}

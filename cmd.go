@@ -1,0 +1,243 @@
+package crannog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/process"
+)
+
+// Size of a terminal, in characters.
+type Size struct{ Cols, Rows uint16 }
+
+// Cmd is a command that runs, or will run, in a sandbox. It is used like
+// exec.Cmd of package os/exec: set the fields, then call Run, Output, or
+// Start and Wait. It cannot be reused.
+type Cmd struct {
+	Args   []string // Args[0] is the program
+	Env    []string // "name=value", on top of the sandbox's own
+	Dir    string   // "" is the home of User
+	User   string   // "" is the sandbox's default user
+	Stdin  io.Reader
+	Stdout io.Writer // nil throws it away
+	Stderr io.Writer // nil throws it away
+	// TTY runs the command on a terminal of this size. All its output then
+	// goes to Stdout.
+	TTY *Size
+	// Timeout kills the command. Zero is the sandbox's limit.
+	Timeout time.Duration
+
+	ctx     context.Context
+	sandbox *Sandbox
+	proc    *process.Process
+	pipes   []io.Closer // ends that Wait closes
+	stdin   *io.PipeWriter
+	stop    func() bool // ends the watch on ctx
+	feeding context.CancelFunc
+	done    chan struct{}
+	exit    process.Exit
+	err     error
+}
+
+// Command runs a program with arguments. No shell reads them.
+func (s *Sandbox) Command(name string, args ...string) *Cmd {
+	return s.CommandContext(context.Background(), name, args...)
+}
+
+// CommandContext is Command with a context that kills the program when done.
+func (s *Sandbox) CommandContext(ctx context.Context, name string, args ...string) *Cmd {
+	return &Cmd{Args: append([]string{name}, args...), ctx: ctx, sandbox: s}
+}
+
+// ExitError is a command that ended with a code other than zero.
+type ExitError struct {
+	exit   process.Exit
+	Stderr []byte // what Output caught, its beginning and end
+}
+
+// Error says how the command ended.
+func (e *ExitError) Error() string {
+	switch {
+	case e.exit.TimedOut:
+		return "the command ran into its time limit"
+	case e.exit.Signal != 0:
+		return "signal: " + e.exit.Signal.String()
+	}
+	return fmt.Sprintf("exit status %d", e.exit.Code)
+}
+
+// ExitCode is the command's own, 128+N after signal N, 124 at a time limit.
+func (e *ExitError) ExitCode() int { return e.exit.Code }
+
+// Signal is the signal that ended the command, or zero.
+func (e *ExitError) Signal() syscall.Signal { return e.exit.Signal }
+
+// Is makes errors.Is(err, ErrTimeout) true at a time limit.
+func (e *ExitError) Is(target error) bool { return target == ErrTimeout && e.exit.TimedOut }
+
+// Start runs the command and returns as soon as it runs.
+func (c *Cmd) Start() error {
+	if c.done != nil {
+		return errors.New("crannog: the command was started already")
+	}
+	spec, err := c.spec()
+	if err != nil {
+		return err
+	}
+	c.done = make(chan struct{})
+	// The stream outlives ctx by the moment that a kill needs, so that the
+	// program's last words and its end are seen.
+	stream, cut := context.WithCancel(context.WithoutCancel(c.ctx))
+	unwatch := context.AfterFunc(c.ctx, cut)
+	c.proc, err = c.sandbox.processes().Start(stream, spec)
+	if !unwatch() && err == nil {
+		err = c.ctx.Err()
+	}
+	if err != nil {
+		cut()
+		c.closePipes(err)
+		if c.ctx.Err() != nil {
+			return c.ctx.Err()
+		}
+		return fromFault(err)
+	}
+	c.stop = context.AfterFunc(c.ctx, func() { c.kill(cut) })
+	feeding, stopFeeding := context.WithCancel(stream)
+	c.feeding = stopFeeding
+	if spec.Stdin {
+		go c.feed(feeding)
+	}
+	go c.pump(cut)
+	return nil
+}
+
+func (c *Cmd) spec() (process.Spec, error) {
+	if len(c.Args) == 0 || c.Args[0] == "" {
+		return process.Spec{}, errors.New("crannog: the command names no program")
+	}
+	spec := process.Spec{
+		Cmd: c.Args[0], Args: c.Args[1:], Dir: c.Dir, User: c.User,
+		Stdin: c.Stdin != nil, Timeout: c.Timeout, Env: map[string]string{},
+	}
+	for _, pair := range c.Env {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok || name == "" {
+			return process.Spec{}, fmt.Errorf("crannog: %q is not name=value", pair)
+		}
+		spec.Env[name] = value
+	}
+	if c.TTY != nil {
+		spec.TTY = &process.Size{Cols: c.TTY.Cols, Rows: c.TTY.Rows}
+	}
+	return spec, nil
+}
+
+// pump hands output on until the end and then lets Wait return.
+func (c *Cmd) pump(cut context.CancelFunc) {
+	defer close(c.done)
+	defer cut()
+	exit, err := c.proc.Pump(orDiscard(c.Stdout), orDiscard(c.Stderr))
+	c.feeding()
+	c.stop()
+	if err != nil {
+		// Whoever reads the output is gone, so nobody wants the program.
+		c.kill(func() {})
+		err = fromFault(err)
+	}
+	c.exit, c.err = exit, err
+	c.closePipes(nil)
+}
+
+// feed copies Stdin to the program, and its end. It is not waited for: a
+// reader such as a terminal may never return.
+func (c *Cmd) feed(ctx context.Context) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := c.Stdin.Read(buf)
+		if n > 0 && c.proc.Write(ctx, buf[:n]) != nil {
+			// The program reads no more, as with a broken pipe.
+			if c.stdin != nil {
+				_ = c.stdin.CloseWithError(io.ErrClosedPipe)
+			}
+			return
+		}
+		if err != nil {
+			break
+		}
+	}
+	if c.TTY == nil {
+		// A program that has ended needs no end of input.
+		_ = c.proc.CloseStdin(ctx)
+	}
+}
+
+// killGrace is how long a kill may take before the stream is cut.
+const killGrace = 5 * time.Second
+
+// kill ends the program although the command's context is done. If that
+// fails, cutting the stream is what is left.
+func (c *Cmd) kill(cut context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), killGrace)
+	defer cancel()
+	if err := c.proc.Signal(ctx, syscall.SIGKILL); err != nil {
+		cut()
+	}
+}
+
+// Wait returns when the command has ended and its output is delivered.
+func (c *Cmd) Wait() error {
+	if c.done == nil || c.proc == nil {
+		return errors.New("crannog: the command was not started")
+	}
+	<-c.done
+	switch {
+	case c.ctx.Err() != nil && (c.err != nil || c.exit.Signal == syscall.SIGKILL):
+		return c.ctx.Err()
+	case c.err != nil:
+		return c.err
+	case c.exit.Code != 0:
+		return &ExitError{exit: c.exit}
+	}
+	return nil
+}
+
+// Run is Start and Wait.
+func (c *Cmd) Run() error {
+	if err := c.Start(); err != nil {
+		return err
+	}
+	return c.Wait()
+}
+
+// PID is the program's number inside, once started.
+func (c *Cmd) PID() int { return int(c.proc.PID()) }
+
+// Signal signals the program and its group, once started.
+func (c *Cmd) Signal(sig syscall.Signal) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), killGrace)
+	defer cancel()
+	return fromFault(c.proc.Signal(ctx, sig))
+}
+
+// Resize changes the terminal's size, once started.
+func (c *Cmd) Resize(size Size) error {
+	return fromFault(c.proc.Resize(c.ctx, process.Size{Cols: size.Cols, Rows: size.Rows}))
+}
+
+// processes reaches the guest's process service.
+func (s *Sandbox) processes() *process.Client {
+	return process.New(s.client.http, s.client.base, s.dataHeader(engine.GuestPort))
+}
+
+func orDiscard(w io.Writer) io.Writer {
+	if w == nil {
+		return io.Discard
+	}
+	return w
+}

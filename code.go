@@ -1,0 +1,149 @@
+package crannog
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+
+	"github.com/crannog/crannog/internal/engine"
+)
+
+// Event is one thing that happened while code ran. Type says which fields
+// have a meaning: "stdout" and "stderr" (Text), "result" (Result, Main),
+// "error" (Name, Value, Traceback), "number_of_executions" (Count).
+type Event struct {
+	Type      string
+	Text      string
+	Name      string
+	Value     string
+	Traceback string
+	Count     int
+	// Main is true for the value of the last expression.
+	Main bool
+	// Result holds a value's forms by name: text, html, png (base64), json …
+	Result map[string]json.RawMessage
+}
+
+// CodeOption says how RunCode runs.
+type CodeOption func(map[string]any)
+
+// Language chooses the default context of a language, such as "javascript".
+func Language(name string) CodeOption { return func(m map[string]any) { m["language"] = name } }
+
+// CodeContext runs in a context made earlier.
+func CodeContext(id string) CodeOption { return func(m map[string]any) { m["context_id"] = id } }
+
+// CodeEnv is set while the code runs.
+func CodeEnv(env map[string]string) CodeOption { return func(m map[string]any) { m["env_vars"] = env } }
+
+// maxEvent bounds one event, so that a sandbox cannot fill our memory. A
+// picture is the largest.
+const maxEvent = 64 << 20
+
+// RunCode runs code in the interpreter and yields what happens, as it
+// happens. State stays between calls. An error in the code is an event;
+// breaking off interrupts the code.
+func (s *Sandbox) RunCode(ctx context.Context, code string, opts ...CodeOption) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		body, err := s.execute(ctx, code, opts)
+		if err != nil {
+			yield(Event{}, err)
+			return
+		}
+		defer body.Close()
+		lines := bufio.NewScanner(body)
+		lines.Buffer(make([]byte, 0, 64<<10), maxEvent)
+		for lines.Scan() {
+			line := bytes.TrimSpace(lines.Bytes())
+			if len(line) == 0 {
+				continue
+			}
+			event, err := readEvent(line)
+			switch {
+			case err != nil:
+				yield(Event{}, err)
+				return
+			case event.Type == "keepalive":
+				continue
+			case event.Type == "end_of_execution":
+				return
+			}
+			if !yield(event, nil) {
+				return
+			}
+		}
+		err = lines.Err()
+		if err == nil {
+			err = io.ErrUnexpectedEOF
+		}
+		yield(Event{}, fmt.Errorf("crannog: the interpreter's stream broke off: %w", err))
+	}
+}
+
+func (s *Sandbox) execute(ctx context.Context, code string, opts []CodeOption) (io.ReadCloser, error) {
+	in := map[string]any{"code": code}
+	for _, opt := range opts {
+		opt(in)
+	}
+	b, err := json.Marshal(in)
+	if err != nil {
+		return nil, fmt.Errorf("crannog: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.client.base+"/execute", bytes.NewReader(b))
+	if err != nil {
+		return nil, fmt.Errorf("crannog: %w", err)
+	}
+	req.Header = s.dataHeader(engine.InterpreterPort)
+	s.addTraffic(req.Header)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := s.client.http.Do(req)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		return nil, answerError(resp)
+	}
+	return resp.Body, nil
+}
+
+func readEvent(line []byte) (Event, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(line, &fields); err != nil {
+		return Event{}, fmt.Errorf("crannog: the interpreter sent no JSON: %w", err)
+	}
+	var wire struct {
+		Type      string          `json:"type"`
+		Text      json.RawMessage `json:"text"`
+		Name      string          `json:"name"`
+		Value     string          `json:"value"`
+		Traceback string          `json:"traceback"`
+		Count     int             `json:"execution_count"`
+		Main      bool            `json:"is_main_result"`
+	}
+	if err := json.Unmarshal(line, &wire); err != nil {
+		return Event{}, fmt.Errorf("crannog: the interpreter sent an event that is none: %w", err)
+	}
+	event := Event{
+		Type: wire.Type, Name: wire.Name, Value: wire.Value, Traceback: wire.Traceback,
+		Count: wire.Count, Main: wire.Main,
+	}
+	if len(wire.Text) > 0 && wire.Text[0] == '"' {
+		if err := json.Unmarshal(wire.Text, &event.Text); err != nil {
+			return Event{}, fmt.Errorf("crannog: the interpreter sent text that is none: %w", err)
+		}
+	}
+	if wire.Type == "result" {
+		delete(fields, "type")
+		delete(fields, "is_main_result")
+		event.Result = fields
+	}
+	return event, nil
+}

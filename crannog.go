@@ -1,0 +1,142 @@
+// Package crannog runs programs that nobody has read, in sandboxes, from Go.
+//
+// A Client makes sandboxes on a server, or in this very process with Local.
+// A Sandbox runs commands that look like those of os/exec, and shows its
+// files as an fs.FS:
+//
+//	client, err := crannog.New(crannog.FromEnv())
+//	…
+//	sb, err := client.Create(ctx, crannog.Timeout(time.Minute))
+//	…
+//	defer sb.Kill(ctx)
+//	out, err := sb.CommandContext(ctx, "python3", "-c", "print(6*7)").Output()
+package crannog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+)
+
+// Client talks to one server. Its methods may be called concurrently.
+type Client struct {
+	base   string
+	key    string
+	http   *http.Client
+	closer func() error
+}
+
+// Option configures New.
+type Option func(*options) error
+
+type options struct {
+	base   string
+	key    string
+	socket string
+	doer   *http.Client
+}
+
+// URL names the server, such as "http://127.0.0.1:7070".
+func URL(base string) Option {
+	return func(o *options) error {
+		u, err := url.Parse(base)
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+			return fmt.Errorf("crannog: %q is not the URL of a server", base)
+		}
+		o.base = strings.TrimRight(base, "/")
+		return nil
+	}
+}
+
+// Key is the API key to show.
+func Key(key string) Option {
+	return func(o *options) error { o.key = key; return nil }
+}
+
+// Socket talks to a local server by its Unix socket, which needs no key.
+func Socket(path string) Option {
+	return func(o *options) error { o.socket = path; return nil }
+}
+
+// HTTP makes the client use doer for every request.
+func HTTP(doer *http.Client) Option {
+	return func(o *options) error { o.doer = doer; return nil }
+}
+
+// FromEnv takes the server from CRANNOG_URL or E2B_API_URL and the key from
+// CRANNOG_KEY or E2B_API_KEY, so that a program set up for either works.
+func FromEnv() Option {
+	return func(o *options) error {
+		o.key = firstEnv("CRANNOG_KEY", "E2B_API_KEY")
+		if base := firstEnv("CRANNOG_URL", "E2B_API_URL"); base != "" {
+			return URL(base)(o)
+		}
+		return nil
+	}
+}
+
+func firstEnv(names ...string) string {
+	for _, name := range names {
+		if v := os.Getenv(name); v != "" {
+			return v
+		}
+	}
+	return ""
+}
+
+// DefaultURL is where a server listens that was told nothing else.
+const DefaultURL = "http://127.0.0.1:7070"
+
+// New returns a client. It does not talk to the server yet.
+func New(opts ...Option) (*Client, error) {
+	o := options{base: DefaultURL}
+	for _, opt := range opts {
+		if err := opt(&o); err != nil {
+			return nil, err
+		}
+	}
+	if o.doer != nil && o.socket != "" {
+		return nil, errors.New("crannog: Socket and HTTP exclude each other")
+	}
+	doer := o.doer
+	closer := func() error { return nil }
+	if doer == nil {
+		transport := newTransport(dialerOf(o.socket))
+		doer = &http.Client{Transport: transport}
+		closer = func() error { transport.CloseIdleConnections(); return nil }
+	}
+	return &Client{base: o.base, key: o.key, http: doer, closer: closer}, nil
+}
+
+type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
+
+func dialerOf(socket string) dialer {
+	if socket == "" {
+		return (&net.Dialer{Timeout: 10 * time.Second}).DialContext
+	}
+	return func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{Timeout: 10 * time.Second}).DialContext(ctx, "unix", socket)
+	}
+}
+
+// newTransport holds as many idle connections as many commands at once need.
+// It asks for no compression: output would be packed and unpacked for
+// nothing on one machine.
+func newTransport(dial dialer) *http.Transport {
+	return &http.Transport{
+		DialContext:         dial,
+		Proxy:               nil,
+		MaxIdleConnsPerHost: 64,
+		IdleConnTimeout:     30 * time.Second,
+		DisableCompression:  true,
+	}
+}
+
+// Close frees what the client holds. A Local client's sandboxes end with it.
+func (c *Client) Close() error { return c.closer() }

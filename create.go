@@ -1,0 +1,46 @@
+package crannog
+
+import (
+	"time"
+
+	"github.com/crannog/crannog/api"
+)
+
+// CreateOption says what a sandbox is made of.
+type CreateOption func(*api.CreateSandbox)
+
+// Name gives the sandbox a name, unique among running ones.
+func Name(name string) CreateOption { return func(r *api.CreateSandbox) { r.Name = name } }
+
+// Template says what the sandbox starts from.
+func Template(ref string) CreateOption { return func(r *api.CreateSandbox) { r.Template = ref } }
+
+// Timeout is how long the sandbox lives unless told otherwise later.
+func Timeout(d time.Duration) CreateOption {
+	return func(r *api.CreateSandbox) { r.TimeoutSeconds = d.Seconds() }
+}
+
+// Forever makes a sandbox without an end. Local callers only.
+func Forever() CreateOption { return func(r *api.CreateSandbox) { r.Forever = true } }
+
+// Ephemeral ends the sandbox with the server's process. Local callers only.
+func Ephemeral() CreateOption { return func(r *api.CreateSandbox) { r.Ephemeral = true } }
+
+// Workspace shows a host directory at /workspace. What happens there stays
+// inside: the host's files never change. Local callers only.
+func Workspace(dir string) CreateOption { return func(r *api.CreateSandbox) { r.Workspace = dir } }
+
+// Metadata labels the sandbox.
+func Metadata(m map[string]string) CreateOption {
+	return func(r *api.CreateSandbox) { r.Metadata = m }
+}
+
+// Env is set for every command.
+func Env(env map[string]string) CreateOption { return func(r *api.CreateSandbox) { r.Env = env } }
+
+// Limits bounds what the sandbox may use. A zero field is the server's
+// default, never unlimited.
+func Limits(l api.Limits) CreateOption { return func(r *api.CreateSandbox) { r.Limits = &l } }
+
+// PrivatePorts makes the ports of programs inside need the traffic token.
+func PrivatePorts() CreateOption { return func(r *api.CreateSandbox) { r.PrivatePorts = true } }

@@ -1,0 +1,141 @@
+package crannog
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Error is what the server or a sandbox answered. Use errors.Is with the
+// variables below for its kind, and Code for the precise reason.
+type Error struct {
+	Kind    string // what can be done about it, such as "not_found"
+	Code    string // stable machine name
+	Message string
+	Hint    string // what would help, or ""
+}
+
+// Error returns the message.
+func (e *Error) Error() string { return e.Message }
+
+// Is makes errors.Is work with the kinds below and with those of package fs.
+func (e *Error) Is(target error) bool {
+	if k, ok := target.(kind); ok {
+		return string(k) == e.Kind
+	}
+	switch target {
+	case fs.ErrNotExist:
+		return e.Kind == string(fault.NotFound)
+	case fs.ErrExist:
+		return e.Kind == string(fault.Exists)
+	case fs.ErrPermission:
+		return e.Kind == string(fault.Denied)
+	}
+	return false
+}
+
+type kind string
+
+func (k kind) Error() string { return "crannog: " + string(k) }
+
+// Kinds of errors, for errors.Is.
+var (
+	ErrInvalid         error = kind(fault.Invalid)         // the request can never work as it is
+	ErrUnauthenticated error = kind(fault.Unauthenticated) // no key, or a wrong one
+	ErrDenied          error = kind(fault.Denied)          // known, but not allowed
+	ErrNotFound        error = kind(fault.NotFound)        // no such thing, or somebody else's
+	ErrExists          error = kind(fault.Exists)          // the name is taken
+	ErrConflict        error = kind(fault.Conflict)        // not in its present state
+	ErrExhausted       error = kind(fault.Exhausted)       // a limit is reached
+	ErrUnsupported     error = kind(fault.Unsupported)     // this server cannot
+	ErrUnavailable     error = kind(fault.Unavailable)     // not reachable, or not now
+	ErrTimeout         error = kind(fault.Timeout)         // a deadline passed
+	ErrInternal        error = kind(fault.Internal)        // a fault of the server
+)
+
+// Code returns the stable code of an error, "" if it has none.
+func Code(err error) string {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Code
+	}
+	return ""
+}
+
+// fromFault makes an Error of a fault of our own packages.
+func fromFault(err error) error {
+	if err == nil {
+		return nil
+	}
+	f, ok := errors.AsType[*fault.Error](err)
+	if !ok {
+		return err
+	}
+	text := f.Text
+	if f.Kind == fault.Unavailable || f.Kind == fault.Internal {
+		text = f.Error()
+	}
+	return &Error{Kind: string(f.Kind), Code: fault.CodeOf(f), Message: text, Hint: f.Hint}
+}
+
+// maxErrorBody bounds what is read of an error answer, which may come from
+// something that is no Crannog.
+const maxErrorBody = 64 << 10
+
+// answerError reads an error answer: ours, or the data plane's, whose code is
+// the HTTP status.
+func answerError(resp *http.Response) error {
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody))
+	if err != nil {
+		return unreachable(err)
+	}
+	var p api.Problem
+	if json.Unmarshal(body, &p) == nil && p.Code != "" && p.Kind != "" {
+		return &Error{Kind: p.Kind, Code: p.Code, Message: p.Detail, Hint: p.Hint}
+	}
+	var data struct {
+		Message string `json:"message"`
+	}
+	text := resp.Status
+	if json.Unmarshal(body, &data) == nil && data.Message != "" {
+		text = data.Message
+	}
+	k := kindOfStatus(resp.StatusCode)
+	return &Error{Kind: string(k), Code: string(k), Message: text}
+}
+
+func kindOfStatus(status int) fault.Kind {
+	switch status {
+	case http.StatusBadRequest, http.StatusNotAcceptable, http.StatusMethodNotAllowed:
+		return fault.Invalid
+	case http.StatusUnauthorized:
+		return fault.Unauthenticated
+	case http.StatusForbidden:
+		return fault.Denied
+	case http.StatusNotFound:
+		return fault.NotFound
+	case http.StatusConflict:
+		return fault.Conflict
+	case http.StatusRequestEntityTooLarge, http.StatusTooManyRequests, http.StatusInsufficientStorage:
+		return fault.Exhausted
+	case http.StatusNotImplemented:
+		return fault.Unsupported
+	case http.StatusBadGateway, http.StatusServiceUnavailable:
+		return fault.Unavailable
+	case http.StatusGatewayTimeout, http.StatusRequestTimeout:
+		return fault.Timeout
+	}
+	return fault.Internal
+}
+
+// unreachable is a request that got no answer. The cause stays in the chain,
+// so that errors.Is finds context.Canceled.
+func unreachable(cause error) error {
+	return errors.Join(&Error{
+		Kind: string(fault.Unavailable), Code: "server_unreachable", Message: "the server cannot be reached",
+	}, cause)
+}

@@ -1,0 +1,121 @@
+package crannog
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"sync"
+)
+
+// Output runs the command and returns its standard output. An *ExitError
+// then holds what it wrote to standard error, shortened in the middle.
+func (c *Cmd) Output() ([]byte, error) {
+	if c.Stdout != nil {
+		return nil, errors.New("crannog: Stdout is set already")
+	}
+	var stdout bytes.Buffer
+	c.Stdout = &stdout
+	caught := &ends{limit: 32 << 10}
+	if c.Stderr == nil {
+		c.Stderr = caught
+	}
+	err := c.Run()
+	if exit, ok := errors.AsType[*ExitError](err); ok && c.Stderr == caught {
+		exit.Stderr = caught.bytes()
+	}
+	return stdout.Bytes(), err
+}
+
+// CombinedOutput runs the command and returns all that it printed.
+func (c *Cmd) CombinedOutput() ([]byte, error) {
+	if c.Stdout != nil || c.Stderr != nil {
+		return nil, errors.New("crannog: Stdout or Stderr is set already")
+	}
+	var both lockedBuffer
+	c.Stdout, c.Stderr = &both, &both
+	err := c.Run()
+	return both.buf.Bytes(), err
+}
+
+// lockedBuffer may be written by two streams.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+// StdinPipe returns a pipe to the command's input. Close it to end the input.
+func (c *Cmd) StdinPipe() (io.WriteCloser, error) {
+	if c.Stdin != nil || c.done != nil {
+		return nil, errors.New("crannog: Stdin is set already, or the command was started")
+	}
+	r, w := io.Pipe()
+	c.Stdin, c.stdin = r, w
+	c.pipes = append(c.pipes, r)
+	return w, nil
+}
+
+// StdoutPipe returns a pipe from the command's output. It ends when the
+// command has. Read it to its end before calling Wait.
+func (c *Cmd) StdoutPipe() (io.ReadCloser, error) { return c.outputPipe(&c.Stdout) }
+
+// StderrPipe is StdoutPipe for standard error.
+func (c *Cmd) StderrPipe() (io.ReadCloser, error) { return c.outputPipe(&c.Stderr) }
+
+func (c *Cmd) outputPipe(at *io.Writer) (io.ReadCloser, error) {
+	if *at != nil || c.done != nil {
+		return nil, errors.New("crannog: the output is set already, or the command was started")
+	}
+	r, w := io.Pipe()
+	*at = w
+	c.pipes = append(c.pipes, w)
+	return r, nil
+}
+
+// closePipes ends our ends, so that nobody waits on them for ever.
+func (c *Cmd) closePipes(err error) {
+	for _, p := range c.pipes {
+		if w, ok := p.(*io.PipeWriter); ok && err != nil {
+			// A PipeWriter's CloseWithError never fails.
+			_ = w.CloseWithError(err)
+			continue
+		}
+		// Neither does the Close of either end.
+		_ = p.Close()
+	}
+}
+
+// ends keeps the beginning and the end of what is written, so that a noisy
+// program cannot fill the memory.
+type ends struct {
+	limit      int
+	head, tail []byte
+	skipped    bool
+}
+
+func (e *ends) Write(p []byte) (int, error) {
+	n := len(p)
+	if room := e.limit - len(e.head); room > 0 {
+		k := min(room, len(p))
+		e.head = append(e.head, p[:k]...)
+		p = p[k:]
+	}
+	e.tail = append(e.tail, p...)
+	if over := len(e.tail) - e.limit; over > 0 {
+		e.tail = append(e.tail[:0], e.tail[over:]...)
+		e.skipped = true
+	}
+	return n, nil
+}
+
+func (e *ends) bytes() []byte {
+	if !e.skipped {
+		return append(e.head, e.tail...)
+	}
+	return append(append(e.head, "\n… left out …\n"...), e.tail...)
+}

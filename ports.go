@@ -1,0 +1,76 @@
+package crannog
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+)
+
+// HTTPClient returns a client for programs that listen inside: a request to
+// "http://localhost:8080/x" reaches port 8080 of the sandbox's loopback. The
+// way is HTTP, WebSockets included; there is none for other protocols.
+func (s *Sandbox) HTTPClient() *http.Client {
+	return &http.Client{
+		Transport:     portTransport{s},
+		CheckRedirect: s.sameSandbox,
+	}
+}
+
+// sameSandbox stops a program inside from sending us elsewhere: a redirect to
+// another host would be looked up inside too, which is never what is meant.
+func (s *Sandbox) sameSandbox(req *http.Request, via []*http.Request) error {
+	if len(via) >= 10 {
+		return fmt.Errorf("crannog: stopped after %d redirects", len(via))
+	}
+	if !localName(req.URL.Hostname()) {
+		return http.ErrUseLastResponse
+	}
+	return nil
+}
+
+func localName(host string) bool {
+	return host == "localhost" || host == "127.0.0.1" || host == "::1"
+}
+
+type portTransport struct{ sandbox *Sandbox }
+
+func (t portTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if !localName(req.URL.Hostname()) || req.URL.Scheme != "http" {
+		return nil, fmt.Errorf("crannog: %s is not a port of the sandbox, such as http://localhost:8080", req.URL.Redacted())
+	}
+	port := 80
+	if p := req.URL.Port(); p != "" {
+		n, err := strconv.ParseUint(p, 10, 16)
+		if err != nil || n == 0 {
+			return nil, fmt.Errorf("crannog: %q is not a port", p)
+		}
+		port = int(n)
+	}
+	base, err := url.Parse(t.sandbox.client.base)
+	if err != nil {
+		return nil, err
+	}
+	out := req.Clone(req.Context())
+	if out.Host == "" {
+		out.Host = req.URL.Host
+	}
+	out.URL.Scheme, out.URL.Host = base.Scheme, base.Host
+	for name, values := range t.sandbox.dataHeader(port) {
+		out.Header[name] = values
+	}
+	// The token opens the guest, and a program inside must not see it.
+	out.Header.Del("X-Access-Token")
+	t.sandbox.addTraffic(out.Header)
+	if transport := t.sandbox.client.http.Transport; transport != nil {
+		return transport.RoundTrip(out)
+	}
+	return http.DefaultTransport.RoundTrip(out)
+}
+
+// addTraffic opens a private port.
+func (s *Sandbox) addTraffic(h http.Header) {
+	if token := s.Info().TrafficToken; token != "" {
+		h.Set("E2b-Traffic-Access-Token", token)
+	}
+}

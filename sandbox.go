@@ -1,0 +1,163 @@
+package crannog
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog/api"
+)
+
+// Sandbox is one sandbox. Its methods may be called concurrently.
+type Sandbox struct {
+	client *Client
+
+	mu   sync.Mutex
+	info api.Sandbox
+}
+
+// Create makes a sandbox and returns when it is usable.
+func (c *Client) Create(ctx context.Context, opts ...CreateOption) (*Sandbox, error) {
+	var req api.CreateSandbox
+	for _, opt := range opts {
+		opt(&req)
+	}
+	sb := &Sandbox{client: c}
+	if err := c.call(ctx, http.MethodPost, "/sandboxes", req, &sb.info); err != nil {
+		return nil, err
+	}
+	return sb, nil
+}
+
+// Get finds a sandbox by its ID or name; on a local server also by the
+// beginning of its ID if that is unique.
+func (c *Client) Get(ctx context.Context, ref string) (*Sandbox, error) {
+	sb := &Sandbox{client: c}
+	if err := c.call(ctx, http.MethodGet, "/sandboxes/"+segment(ref), nil, &sb.info); err != nil {
+		return nil, err
+	}
+	return sb, nil
+}
+
+// ListOptions narrows List. The zero value lists what runs.
+type ListOptions struct {
+	States   []string          // such as "stopped"; "all" shows every state
+	Metadata map[string]string // all must match
+}
+
+// List describes sandboxes, newest first, without their tokens.
+func (c *Client) List(ctx context.Context, o ListOptions) ([]api.Sandbox, error) {
+	query := url.Values{}
+	for i, s := range o.States {
+		if i > 0 {
+			s = query.Get("state") + "," + s
+		}
+		query.Set("state", s)
+	}
+	for k, v := range o.Metadata {
+		query.Add("metadata", k+"="+v)
+	}
+	var all []api.Sandbox
+	for {
+		var page api.SandboxList
+		if err := c.call(ctx, http.MethodGet, "/sandboxes?"+query.Encode(), nil, &page); err != nil {
+			return nil, err
+		}
+		all = append(all, page.Sandboxes...)
+		if page.NextCursor == "" || page.NextCursor == query.Get("cursor") {
+			return all, nil
+		}
+		query.Set("cursor", page.NextCursor)
+	}
+}
+
+// ID names the sandbox.
+func (s *Sandbox) ID() string { return s.Info().ID }
+
+// Info describes the sandbox as it was when it was last asked about.
+func (s *Sandbox) Info() api.Sandbox {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.info
+}
+
+// Refresh asks the server again and returns what Info then returns.
+func (s *Sandbox) Refresh(ctx context.Context) (api.Sandbox, error) {
+	return s.change(ctx, http.MethodGet, "", nil)
+}
+
+// Kill ends the sandbox with everything in it.
+func (s *Sandbox) Kill(ctx context.Context) error {
+	return s.client.call(ctx, http.MethodDelete, s.path(""), nil, nil)
+}
+
+// SetTimeout lets the sandbox end after d from now, sooner or later than
+// before. Zero ends it.
+func (s *Sandbox) SetTimeout(ctx context.Context, d time.Duration) error {
+	_, err := s.change(ctx, http.MethodPost, "/timeout", api.Duration{Seconds: d.Seconds()})
+	return err
+}
+
+// Extend lets the sandbox end no sooner than after d from now.
+func (s *Sandbox) Extend(ctx context.Context, d time.Duration) error {
+	_, err := s.change(ctx, http.MethodPost, "/extend", api.Duration{Seconds: d.Seconds()})
+	return err
+}
+
+func (s *Sandbox) change(ctx context.Context, method, sub string, in any) (api.Sandbox, error) {
+	var info api.Sandbox
+	if err := s.client.call(ctx, method, s.path(sub), in, &info); err != nil {
+		return api.Sandbox{}, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.info = info
+	return info, nil
+}
+
+// Metrics returns what the sandbox used, oldest first.
+func (s *Sandbox) Metrics(ctx context.Context) ([]api.Metric, error) {
+	var out api.MetricList
+	err := s.client.call(ctx, http.MethodGet, s.path("/metrics"), nil, &out)
+	return out.Metrics, err
+}
+
+// Logs returns what happened to the sandbox, oldest first.
+func (s *Sandbox) Logs(ctx context.Context) ([]api.LogEntry, error) {
+	var out api.LogList
+	err := s.client.call(ctx, http.MethodGet, s.path("/logs"), nil, &out)
+	return out.Logs, err
+}
+
+// Exec runs one command on the server's side and returns what it printed, cut
+// at the limit, and which limit it hit.
+func (s *Sandbox) Exec(ctx context.Context, req api.Exec) (api.ExecResult, error) {
+	var out api.ExecResult
+	err := s.client.call(ctx, http.MethodPost, s.path("/exec"), req, &out)
+	return out, err
+}
+
+func (s *Sandbox) path(sub string) string { return "/sandboxes/" + segment(s.ID()) + sub }
+
+// dataHeader addresses a port inside and opens it.
+func (s *Sandbox) dataHeader(port int) http.Header {
+	info := s.Info()
+	h := http.Header{}
+	h.Set("E2b-Sandbox-Id", info.ID)
+	h.Set("E2b-Sandbox-Port", strconv.Itoa(port))
+	h.Set("X-Access-Token", info.AccessToken)
+	return h
+}
+
+// segment escapes one element of a path. An empty or dotted one would change
+// the route, so it becomes a name that cannot exist.
+func segment(ref string) string {
+	switch ref {
+	case "", ".", "..":
+		return "%20"
+	}
+	return url.PathEscape(ref)
+}
