@@ -20,10 +20,10 @@ type Engine struct {
 
 // Key is an API key without its secret, which nobody can read back.
 type Key struct {
-	ID        string    `json:"id"`
-	Name      string    `json:"name,omitempty"`
-	Hint      string    `json:"hint,omitempty" doc:"Its last characters, to tell keys apart."`
-	CreatedAt time.Time `json:"created_at"`
+	ID         string     `json:"id"`
+	Name       string     `json:"name,omitempty"`
+	CreatedAt  time.Time  `json:"created_at"`
+	LastUsedAt *time.Time `json:"last_used_at,omitempty" doc:"To the minute; absent is never."`
 }
 
 // CreateKey is the body of POST /v1/keys.

@@ -9,6 +9,7 @@ import (
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/key"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -115,6 +116,6 @@ func toLog(e sandbox.LogEntry) api.LogEntry {
 	return api.LogEntry{At: e.At, Level: e.Level, Message: e.Message, Fields: e.Fields}
 }
 
-func toKey(k Key) api.Key {
-	return api.Key{ID: k.ID, Name: k.Name, Hint: k.Hint, CreatedAt: k.Created}
+func toKey(k key.Key) api.Key {
+	return api.Key{ID: k.ID, Name: k.Name, CreatedAt: k.Created, LastUsedAt: moment(k.LastUsed)}
 }

@@ -7,7 +7,6 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -15,24 +14,15 @@ import (
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/key"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// Key is an API key as its owner sees it. The secret is never in it.
-type Key struct {
-	ID      string
-	Name    string
-	Hint    string
-	Created time.Time
-}
-
-// Keys manages API keys.
+// Keys manages API keys; key.Ring does.
 type Keys interface {
-	// New makes a key and returns its secret, which is not kept.
-	New(ctx context.Context, name string) (Key, string, error)
-	List(ctx context.Context) ([]Key, error)
-	// Revoke makes the key useless at once. An unknown one is NotFound.
-	Revoke(ctx context.Context, id string) error
+	Create(ctx context.Context, name string) (secret string, k key.Key, err error)
+	List(ctx context.Context) ([]key.Key, error)
+	Revoke(ctx context.Context, ref string) (key.Key, error)
 }
 
 // Deps are what the API stands on. All are needed.

@@ -86,18 +86,19 @@ func (s *server) createKey(ctx context.Context, who sandbox.Principal, in *creat
 	if err := localOnly(who); err != nil {
 		return nil, err
 	}
-	key, secret, err := s.Keys.New(ctx, in.Body.Name)
+	secret, k, err := s.Keys.Create(ctx, in.Body.Name)
 	if err != nil {
 		return nil, err
 	}
-	return &createKeyOutput{api.NewKey{Key: toKey(key), Secret: secret}}, nil
+	return &createKeyOutput{api.NewKey{Key: toKey(k), Secret: secret}}, nil
 }
 
 func (s *server) revokeKey(ctx context.Context, who sandbox.Principal, in *ref) (*struct{}, error) {
 	if err := localOnly(who); err != nil {
 		return nil, err
 	}
-	return nil, s.Keys.Revoke(ctx, in.ID)
+	_, err := s.Keys.Revoke(ctx, in.ID)
+	return nil, err
 }
 
 type versionOutput struct{ Body api.Version }
