@@ -1,0 +1,190 @@
+package interpreter
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// lastMessages is how long the messages of a worker that has ended may take.
+// They are in the pipe already.
+const lastMessages = 200 * time.Millisecond
+
+// execution is one run of code: it passes on what the worker says to the
+// client and knows how it ended.
+type execution struct {
+	out  *stream
+	n    int
+	done chan struct{} // closed when the worker is finished with the code
+
+	failed bool // an error line is written; the wire allows one
+}
+
+// text implements listener.
+func (e *execution) text(kind string, b []byte) { e.out.text(kind, b) }
+
+// message implements listener. Calls never overlap.
+func (e *execution) message(m message) {
+	if m.N != e.n {
+		return
+	}
+	switch m.Type {
+	case "result":
+		e.out.result(m.result)
+	case "error":
+		e.fail(m.execError)
+	case "done":
+		if m.Status != 0 {
+			e.fail(exitError(m.Status))
+		}
+		close(e.done)
+		e.n = -1 // a second one must not close it again
+	}
+}
+
+func (e *execution) fail(err execError) {
+	if !e.failed {
+		e.failed = true
+		e.out.fail(err)
+	}
+}
+
+// exitError is how a shell's exit status looks to a client.
+func exitError(status int) execError {
+	text := fmt.Sprintf("exit status %d", status)
+	return execError{Name: "ExitError", Value: text, Traceback: text}
+}
+
+// execute runs code and writes all that the client sees. An error means that
+// nothing ran.
+func (x *session) execute(ctx context.Context, code string, env map[string]string, out *stream) error {
+	waiting := func() time.Duration { return out.keepalive(x.server.pace.keepalive) }
+	if err := x.acquire(ctx, waiting); err != nil {
+		return err
+	}
+	defer x.release()
+	w, err := x.live(ctx)
+	if err != nil {
+		return err
+	}
+	w.executions++
+	e := &execution{out: out, n: w.executions, done: make(chan struct{})}
+	aborted := x.abortable()
+	defer x.unabortable()
+	out.count(e.n)
+	w.attach(e)
+	defer w.attach(nil)
+	r := request{N: e.n, Code: code, Env: env, Language: x.lang.name}
+	x.server.workers.Go(func() {
+		// It fails only when the worker is gone, which follow sees. A worker
+		// that does not read must not keep us from noticing that.
+		_ = w.send(r)
+	})
+	x.follow(ctx, w, e, aborted)
+	return nil
+}
+
+// abortable lets others end the execution through interruptWith.
+func (x *session) abortable() <-chan execError {
+	reason := make(chan execError, 1)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.abort = func(e execError) {
+		select {
+		case reason <- e:
+		default: // it is being aborted already
+		}
+	}
+	return reason
+}
+
+func (x *session) unabortable() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.abort = nil
+}
+
+// follow waits for the end of the execution, however it comes.
+func (x *session) follow(ctx context.Context, w *worker, e *execution, aborted <-chan execError) {
+	keepalive := time.NewTimer(x.server.pace.keepalive)
+	defer keepalive.Stop()
+	for {
+		select {
+		case <-e.done:
+			w.finish(e, nil)
+			return
+		case <-w.exited:
+			x.ended(w, e)
+			return
+		case reason := <-aborted:
+			w.finish(e, &reason)
+			x.stop()
+			return
+		case <-ctx.Done():
+			e.out.cut()
+			x.interrupt(w, e)
+			return
+		case <-x.server.life.Done():
+			w.finish(e, &execError{Name: "ExecutionAborted", Value: "The code interpreter is shutting down."})
+			x.stop()
+			return
+		case <-keepalive.C:
+			keepalive.Reset(e.out.keepalive(x.server.pace.keepalive))
+		}
+	}
+}
+
+// finish writes the last lines.
+func (w *worker) finish(e *execution, reason *execError) {
+	w.attach(nil)
+	if reason != nil {
+		e.fail(*reason)
+	}
+	e.out.end()
+}
+
+// ended reports a worker that ended during an execution. Its last words are
+// in the pipes still.
+func (x *session) ended(w *worker, e *execution) {
+	// A process that the code left behind may hold the pipe open, so the end
+	// of the messages is not waited for without a limit.
+	select {
+	case <-w.lost:
+	case <-time.After(lastMessages):
+	}
+	w.drain()
+	w.attach(nil)
+	select {
+	case <-e.done:
+	default:
+		e.fail(w.lastWords())
+	}
+	e.out.end()
+	x.stop()
+}
+
+func (w *worker) lastWords() execError {
+	if w.lang.exits && w.exit.Signal == 0 {
+		return exitError(w.exit.Code)
+	}
+	text := fmt.Sprintf("The %s worker %s. Its state is lost; the next execution starts a new one.", w.lang.name, w.exit)
+	return execError{Name: "UnexpectedEndOfExecution", Value: text, Traceback: text}
+}
+
+// interrupt stops code that nobody waits for, with force if it does not
+// listen, and keeps the slot until the context can be used again.
+func (x *session) interrupt(w *worker, e *execution) {
+	w.interrupt()
+	timer := time.NewTimer(x.server.pace.interrupt)
+	defer timer.Stop()
+	select {
+	case <-e.done:
+	case <-w.exited:
+		x.stop()
+	case <-x.server.life.Done():
+		x.stop()
+	case <-timer.C:
+		x.server.opts.Log.Debug("worker ignored an interrupt", "context", x.id, "language", x.lang.name)
+		x.stop()
+	}
+}

@@ -1,0 +1,64 @@
+package interpreter
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"image/png"
+	"os/exec"
+	"testing"
+)
+
+// needModules fails with what to install, because a figure that nobody could
+// draw is not a figure that works.
+func needModules(t *testing.T) {
+	t.Helper()
+	out, err := exec.Command("/usr/bin/python3", "-c", "import matplotlib, pandas, PIL").CombinedOutput()
+	if err != nil {
+		t.Fatalf("this test needs the Debian packages python3-matplotlib, python3-pandas and python3-pil: %s", out)
+	}
+}
+
+func TestFiguresAreShownWithTheirData(t *testing.T) {
+	needModules(t)
+	b := newBox(t)
+	b.python("import matplotlib.pyplot as plt, datetime").fine(t)
+	for _, c := range []struct{ name, code, chart string }{
+		{"line", `plt.plot([1,2,3],[4,5,6.5],label='a'); plt.title('T'); plt.xlabel('Time (s)'); plt.ylabel('V'); plt.show()`,
+			`"elements":[{"label":"a","points":[[1,4],[2,5],[3,6.5]]}]`},
+		{"line", `plt.plot([datetime.date(2024,1,1),datetime.date(2024,1,2)],[1,2])
+plt.show()`, `"points":[["2024-01-01T00:00:00",1],["2024-01-02T00:00:00",2]]`},
+		{"scatter", `plt.scatter([1,2],[3,4],label='g'); plt.show()`, `"elements":[{"label":"g","points":[[1,3],[2,4]]}]`},
+		{"bar", `plt.bar(['x','y'],[3,4]); plt.show()`, `"label":"x"`},
+		{"bar", `plt.barh(['x','y'],[3,4.5],label='G'); plt.show()`, `{"group":"G","label":"y","value":4.5}`},
+		{"pie", `plt.pie([1,3],labels=['p','q']); plt.show()`, `{"angle":90,"label":"p","radius":1}`},
+		{"box_and_whisker", `plt.boxplot([[1,2,3,4,30],[2,3,4]], labels=['m','n']); plt.show()`, `"first_quartile":2,"label":"m","max":4,"median":3,"min":1,"outliers":[30],"third_quartile":4`},
+		{"superchart", `f, (a, c) = plt.subplots(1, 2); a.plot([1,2]); c.bar(['k'],[1]); plt.show()`, `"type":"bar"`},
+	} {
+		o := b.python(c.code).fine(t)
+		if len(o.results) != 1 {
+			t.Fatalf("%s: %d results: %+v", c.name, len(o.results), o.lines)
+		}
+		checkPNG(t, o.results[0].PNG)
+		var chart map[string]any
+		if err := json.Unmarshal(o.results[0].Chart, &chart); err != nil {
+			t.Fatalf("%s: chart %q: %v; stderr %s", c.name, o.results[0].Chart, err, o.stderr)
+		}
+		sorted, _ := json.Marshal(chart)
+		if chart["type"] != c.name {
+			t.Errorf("%s: chart %s", c.name, sorted)
+		}
+		contains(t, c.name, string(sorted), c.chart)
+	}
+}
+
+func checkPNG(t *testing.T, data string) {
+	t.Helper()
+	raw, err := base64.StdEncoding.DecodeString(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := png.Decode(bytes.NewReader(raw)); err != nil {
+		t.Fatalf("png of %d bytes: %v", len(raw), err)
+	}
+}

@@ -1,0 +1,86 @@
+// Package interpreter owns the code interpreter inside a sandbox: contexts
+// that keep their state between executions, the workers that run the code,
+// and the HTTP service that streams what they print and show. Starting
+// processes as the sandbox's user is left to the caller.
+package interpreter
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Options says what the interpreter runs on. Every field is required.
+type Options struct {
+	// Starter starts the workers as the sandbox's user.
+	Starter Starter
+	// Home is the working directory of contexts that name none.
+	Home string
+	// Env returns the whole environment for a worker. It is asked at each
+	// start, so that changes reach the contexts that start later.
+	Env func() map[string]string
+	// AccessToken returns the token that /execute needs in X-Access-Token.
+	// While it is nil or returns "", nothing is executed.
+	AccessToken func() string
+	Log         *slog.Logger
+}
+
+// maxContexts bounds what a client that forgets its contexts can pile up.
+// Each may hold a worker, and a sandbox has 512 processes by default.
+const maxContexts = 128
+
+// pace holds the times that tests shorten.
+type pace struct {
+	keepalive time.Duration // silence after which a line shows that we live
+	start     time.Duration // how long a worker may take to be ready
+	interrupt time.Duration // from SIGINT to SIGKILL
+}
+
+// Clients see a dead connection only when we write to it, so the wire asks
+// for a line in each 5 seconds. Three seconds for an interrupt leave room for
+// a restart within the 10 seconds that clients wait.
+var defaultPace = pace{keepalive: 5 * time.Second, start: 20 * time.Second, interrupt: 3 * time.Second}
+
+// Server serves the interpreter. It is safe for concurrent use.
+type Server struct {
+	opts Options
+	pace pace
+	mux  *http.ServeMux
+	// life ends with Close, and with it every execution and worker.
+	life context.Context
+	end  context.CancelFunc
+
+	mu       sync.Mutex
+	sessions []*session          // in the order of creation
+	defaults map[string]*session // by language
+
+	workers sync.WaitGroup
+}
+
+// New makes a server. Its default contexts are listed at once; their workers
+// start when they are used.
+func New(opts Options) *Server {
+	s := &Server{opts: opts, pace: defaultPace, defaults: map[string]*session{}}
+	s.life, s.end = context.WithCancel(context.Background())
+	for _, name := range []string{"python"} {
+		sess := s.newSession(languages[name], opts.Home)
+		s.sessions = append(s.sessions, sess)
+		s.defaults[name] = sess
+	}
+	s.routes()
+	return s
+}
+
+// ServeHTTP serves one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+
+// Close ends every execution and worker and returns when they are gone.
+func (s *Server) Close() {
+	s.end()
+	for _, sess := range s.list() {
+		sess.close()
+	}
+	s.workers.Wait()
+}

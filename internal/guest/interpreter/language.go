@@ -1,0 +1,87 @@
+package interpreter
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// language says how to run code of one language: which program is the
+// worker, what it is told first, and how a request looks to it.
+type language struct {
+	name    string
+	program string   // looked up in the PATH of the sandbox
+	args    []string // after the program's name
+	// stdin is true if requests go to standard input rather than to file
+	// descriptor 3.
+	stdin bool
+	// hello is what the worker reads before its first request.
+	hello func() []byte
+	// encode renders a request for the worker.
+	encode func(request) []byte
+	// exits is true if code of this language ends its worker on purpose, so
+	// that the end is an exit status rather than a fault.
+	exits bool
+}
+
+// languages lists what can be run, by canonical name.
+var languages = map[string]*language{
+	"python": pythonLanguage,
+}
+
+// aliases are the other names that clients use.
+var aliases = map[string]string{
+	"": "python", "python3": "python", "py": "python",
+}
+
+func findLanguage(name string) (*language, error) {
+	key := strings.ToLower(strings.TrimSpace(name))
+	if canonical, ok := aliases[key]; ok {
+		key = canonical
+	}
+	if l, ok := languages[key]; ok {
+		return l, nil
+	}
+	return nil, fault.Newf(fault.Unsupported, "language_unsupported",
+		"Language %q is not supported. Use python.", truncate(name, 60))
+}
+
+// request is one piece of code for a worker.
+type request struct {
+	N        int               `json:"n"`
+	Code     string            `json:"code"`
+	Env      map[string]string `json:"env,omitempty"`
+	Language string            `json:"language,omitempty"`
+}
+
+// encodeJSON renders a request as a line of JSON.
+func encodeJSON(r request) []byte {
+	line, err := json.Marshal(r)
+	if err != nil {
+		// Strings, maps of strings and integers always have a JSON form.
+		panic(fmt.Sprintf("encode request: %v", err))
+	}
+	return append(line, '\n')
+}
+
+// program renders source files for a worker: the length of the first, the
+// first, and a JSON line with the others by name. Workers get their source
+// through the pipe, so nothing has to be installed in a sandbox, and load a
+// part only when it is used, because compiling is most of a start.
+func program(main string, parts map[string]string) []byte {
+	line, err := json.Marshal(parts)
+	if err != nil {
+		panic(fmt.Sprintf("encode program: %v", err))
+	}
+	out := fmt.Appendf(nil, "%d\n%s", len(main), main)
+	return append(append(out, line...), '\n')
+}
+
+func truncate(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return s[:n] + "…"
+}

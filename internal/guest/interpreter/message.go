@@ -1,0 +1,100 @@
+package interpreter
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// maxMessage bounds one line of a worker. Workers keep results below 16 MiB;
+// code that writes to the pipe itself must not be able to fill our memory.
+const maxMessage = 24 << 20
+
+// message is one line from a worker. Code in the sandbox can forge it, which
+// fools only the client that sent the code; so it is parsed with care and
+// never trusted for anything else.
+type message struct {
+	Type string `json:"type"` // ready, result, error or done
+	// N is the request that it belongs to. Threads that outlive their
+	// execution send late ones, which are dropped.
+	N int `json:"n"`
+	// Ack asks for a byte on the worker's third pipe as soon as the message
+	// is passed on, which keeps results and printed text in order.
+	Ack bool `json:"ack,omitempty"`
+	// Status is the exit status of what ran, for languages that have one.
+	Status int `json:"status,omitempty"`
+
+	result
+	execError
+}
+
+// result is what a client can show: the same thing in several formats.
+type result struct {
+	Text       *string         `json:"text,omitempty"`
+	HTML       *string         `json:"html,omitempty"`
+	Markdown   *string         `json:"markdown,omitempty"`
+	SVG        *string         `json:"svg,omitempty"`
+	PNG        *string         `json:"png,omitempty"`
+	JPEG       *string         `json:"jpeg,omitempty"`
+	PDF        *string         `json:"pdf,omitempty"`
+	LaTeX      *string         `json:"latex,omitempty"`
+	JSON       json.RawMessage `json:"json,omitempty"`
+	JavaScript *string         `json:"javascript,omitempty"`
+	Data       json.RawMessage `json:"data,omitempty"`
+	Chart      json.RawMessage `json:"chart,omitempty"`
+	Extra      json.RawMessage `json:"extra,omitempty"`
+	IsMain     bool            `json:"is_main_result"`
+}
+
+// execError is how code failed.
+type execError struct {
+	Name      string `json:"name"`
+	Value     string `json:"value"`
+	Traceback string `json:"traceback"`
+}
+
+var errMessageTooLong = fmt.Errorf("a message is longer than %d bytes", maxMessage)
+
+// messages reads a worker's lines.
+type messages struct{ r *bufio.Reader }
+
+func newMessages(r io.Reader) *messages { return &messages{bufio.NewReaderSize(r, 16<<10)} }
+
+// next returns the next message, or an error after which nothing more can be
+// read: io.EOF at the end, anything else if the worker broke the protocol.
+func (m *messages) next() (message, error) {
+	var line []byte
+	for {
+		part, err := m.r.ReadSlice('\n')
+		if len(line)+len(part) > maxMessage {
+			return message{}, errMessageTooLong
+		}
+		line = append(line, part...)
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if err != nil {
+			return message{}, io.EOF
+		}
+		break
+	}
+	var msg message
+	if err := json.Unmarshal(line, &msg); err != nil {
+		return message{}, fmt.Errorf("message: %w", err)
+	}
+	if err := msg.check(); err != nil {
+		return message{}, err
+	}
+	return msg, nil
+}
+
+func (m message) check() error {
+	switch m.Type {
+	case "ready", "result", "error", "done":
+		return nil
+	default:
+		return fmt.Errorf("unknown message type %q", truncate(m.Type, 40))
+	}
+}

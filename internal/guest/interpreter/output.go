@@ -1,0 +1,164 @@
+package interpreter
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+	"unicode/utf8"
+)
+
+const (
+	// chunkBytes bounds one piece of text, so that output without a newline
+	// needs no more memory than this.
+	chunkBytes = 32 << 10
+	// Programs write a line in several pieces. Waiting a little joins them,
+	// and nobody sees the difference.
+	lineDelay    = 2 * time.Millisecond
+	partialDelay = 20 * time.Millisecond
+	// drainBytes is as much as the kernel can hold in a pipe. Draining more
+	// would never end for a process that writes in the background.
+	drainBytes = 1 << 20
+)
+
+// output reads one of a worker's output streams for as long as the worker
+// lives. What nobody takes is dropped, so that a thread that prints between
+// executions never blocks.
+type output struct {
+	file *os.File
+	conn syscall.RawConn
+	emit func(text []byte)
+
+	mu    sync.Mutex
+	buf   []byte
+	first time.Time // when the oldest byte in buf came
+	ended bool
+}
+
+func newOutput(file *os.File, emit func([]byte)) (*output, error) {
+	conn, err := file.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	return &output{file: file, conn: conn, emit: emit, buf: make([]byte, 0, chunkBytes)}, nil
+}
+
+// pump reads until the end of the stream or until the file is closed.
+func (o *output) pump() {
+	for {
+		if err := o.file.SetReadDeadline(o.deadline()); err != nil {
+			return
+		}
+		ended := false
+		err := o.conn.Read(func(fd uintptr) bool {
+			n, end := o.take(int(fd))
+			ended = end
+			return n > 0 || end
+		})
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			o.flushRunes()
+			continue
+		}
+		if err != nil || ended {
+			o.flush()
+			return
+		}
+	}
+}
+
+// drain passes on everything that was written before the call.
+func (o *output) drain() {
+	// Control rather than Read: pump waits inside Read, which excludes others.
+	// The error says that the file is closed, and then nothing is left.
+	_ = o.conn.Control(func(fd uintptr) {
+		for total := 0; total < drainBytes; {
+			n, end := o.take(int(fd))
+			if n <= 0 || end {
+				return
+			}
+			total += n
+		}
+	})
+	o.flush()
+}
+
+// take reads what is there without waiting. It returns 0, false if nothing is.
+func (o *output) take(fd int) (n int, end bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ended {
+		return 0, true
+	}
+	if len(o.buf) == cap(o.buf) {
+		o.send(o.buf[:wholeRunes(o.buf)])
+	}
+	for {
+		n, err := syscall.Read(fd, o.buf[len(o.buf):cap(o.buf)])
+		switch {
+		case err == syscall.EINTR:
+			continue
+		case err == syscall.EAGAIN:
+			return 0, false
+		case err != nil || n == 0:
+			o.ended = true
+			return 0, true
+		}
+		if len(o.buf) == 0 {
+			o.first = time.Now()
+		}
+		o.buf = o.buf[:len(o.buf)+n]
+		return n, false
+	}
+}
+
+// deadline is when buffered text is passed on even if no more comes.
+func (o *output) deadline() time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.buf) == 0 {
+		return time.Time{}
+	}
+	if o.buf[len(o.buf)-1] == '\n' {
+		return o.first.Add(lineDelay)
+	}
+	return o.first.Add(partialDelay)
+}
+
+func (o *output) flush() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.send(o.buf)
+}
+
+func (o *output) flushRunes() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.send(o.buf[:wholeRunes(o.buf)])
+}
+
+// send emits text, a beginning of buf, and keeps the rest. o.mu must be held.
+func (o *output) send(text []byte) {
+	if len(text) == 0 {
+		return
+	}
+	o.emit(text)
+	rest := copy(o.buf[:cap(o.buf)], o.buf[len(text):])
+	o.buf = o.buf[:rest]
+	o.first = time.Now()
+}
+
+// wholeRunes returns the length of b without a rune that is cut off at its
+// end, so that a chunk boundary never breaks a character.
+func wholeRunes(b []byte) int {
+	for i := 1; i <= utf8.UTFMax && i <= len(b); i++ {
+		c := b[len(b)-i]
+		if utf8.RuneStart(c) {
+			if utf8.FullRune(b[len(b)-i:]) || i == len(b) {
+				return len(b)
+			}
+			return len(b) - i
+		}
+	}
+	return len(b)
+}

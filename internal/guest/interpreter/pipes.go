@@ -1,0 +1,124 @@
+package interpreter
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// defaultPath is searched for interpreters if the environment names no PATH.
+const defaultPath = "/usr/local/bin:/usr/bin:/bin"
+
+// childEnds are the worker's ends of its pipes.
+type childEnds struct {
+	lang                                    *language
+	requests, control, acks, stdout, stderr *os.File
+}
+
+// open makes the pipes. Standard output and error have their own, apart from
+// the protocol's, so that whatever code prints, it cannot be taken for a
+// message.
+func (w *worker) open() (childEnds, error) {
+	child := childEnds{lang: w.lang}
+	var stdout, stderr *os.File
+	var err error
+	for _, p := range []struct{ read, write **os.File }{
+		{&child.requests, &w.requests}, {&w.control, &child.control}, {&child.acks, &w.acks},
+		{&stdout, &child.stdout}, {&stderr, &child.stderr},
+	} {
+		if *p.read, *p.write, err = os.Pipe(); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = w.capture(stdout, "stdout")
+	}
+	if err == nil {
+		err = w.capture(stderr, "stderr")
+	}
+	if err != nil {
+		child.close()
+		closeAll(w.requests, w.control, w.acks, stdout, stderr)
+	}
+	return child, err
+}
+
+func (w *worker) capture(file *os.File, kind string) error {
+	o, err := newOutput(file, func(b []byte) { w.text(kind, b) })
+	if err == nil {
+		w.outputs = append(w.outputs, o)
+	}
+	return err
+}
+
+// closePipes closes our ends. Processes that code left running may hold the
+// others open, so their end is not waited for.
+func (w *worker) closePipes() {
+	closeAll(w.requests, w.control, w.acks)
+	for _, o := range w.outputs {
+		closeAll(o.file)
+	}
+}
+
+// command describes the worker's process.
+func (c childEnds) command(path, dir string, env map[string]string) *exec.Cmd {
+	cmd := &exec.Cmd{
+		Path: path, Args: append([]string{filepath.Base(path)}, c.lang.args...), Dir: dir,
+		Stdout: c.stdout, Stderr: c.stderr,
+		// A group of its own lets an interrupt reach what the code started.
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
+	}
+	for _, k := range slices.Sorted(maps.Keys(env)) {
+		cmd.Env = append(cmd.Env, k+"="+env[k])
+	}
+	if c.lang.stdin {
+		cmd.Stdin = c.requests
+		cmd.ExtraFiles = []*os.File{nil, c.control, c.acks}
+	} else {
+		cmd.ExtraFiles = []*os.File{c.requests, c.control, c.acks}
+	}
+	return cmd
+}
+
+func (c childEnds) close() { closeAll(c.requests, c.control, c.acks, c.stdout, c.stderr) }
+
+// closeAll closes pipes. Closing a pipe twice is harmless and it has nothing
+// to write back, so there is no error to act on.
+func closeAll(files ...*os.File) {
+	for _, f := range files {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
+}
+
+// lookProgram finds the interpreter in the PATH that the code will have, not
+// in ours.
+func lookProgram(lang *language, env map[string]string) (string, error) {
+	path := env["PATH"]
+	if path == "" {
+		path = defaultPath
+	}
+	for dir := range strings.SplitSeq(path, ":") {
+		file := filepath.Join(dir, lang.program)
+		if info, err := os.Stat(file); filepath.IsAbs(dir) && err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
+			return file, nil
+		}
+	}
+	return "", fault.Newf(fault.Unsupported, "language_not_installed",
+		"This sandbox cannot run %s: there is no %s in %s.", lang.name, lang.program, path)
+}
+
+func checkDir(dir string) error {
+	info, err := os.Stat(dir)
+	if !filepath.IsAbs(dir) || err != nil || !info.IsDir() {
+		return fault.Newf(fault.Invalid, "bad_cwd", "The working directory %q is not a directory in this sandbox.", truncate(dir, 200))
+	}
+	return nil
+}

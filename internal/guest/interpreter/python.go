@@ -1,0 +1,50 @@
+package interpreter
+
+import (
+	"embed"
+	"io/fs"
+	"path"
+	"strings"
+	"sync"
+)
+
+//go:embed python/*.py
+var sources embed.FS
+
+// pythonBoot reads the worker's first part from the request pipe and runs it.
+// It is the only part that a process list shows.
+const pythonBoot = `import os
+f = os.fdopen(3, "rb")
+exec(compile(f.read(int(f.readline())), "<crannog>", "exec"), {"__name__": "_crannog", "requests": f})`
+
+var pythonLanguage = &language{
+	name:    "python",
+	program: "python3",
+	// Unbuffered output needs no flush before a fork or a crash.
+	args:   []string{"-u", "-c", pythonBoot},
+	hello:  sync.OnceValue(func() []byte { return workerProgram("python", "boot.py") }),
+	encode: encodeJSON,
+}
+
+// workerProgram renders the sources in a directory, main first.
+func workerProgram(dir, main string) []byte {
+	parts := map[string]string{}
+	first := ""
+	entries, err := fs.ReadDir(sources, dir)
+	if err != nil {
+		panic("embedded workers: " + err.Error())
+	}
+	for _, e := range entries {
+		text, err := fs.ReadFile(sources, path.Join(dir, e.Name()))
+		if err != nil {
+			panic("embedded workers: " + err.Error())
+		}
+		if e.Name() == main {
+			first = string(text)
+			continue
+		}
+		name := e.Name()
+		parts[strings.TrimSuffix(name, path.Ext(name))] = string(text)
+	}
+	return program(first, parts)
+}

@@ -1,0 +1,186 @@
+"""Runs cells: compiles them the way notebooks do and shows the last value."""
+
+import builtins
+import os
+import sys
+
+import _ast
+
+AWAIT = 0x2000  # PyCF_ALLOW_TOP_LEVEL_AWAIT
+AST = 0x400  # PyCF_ONLY_AST
+COROUTINE = 0x80  # CO_COROUTINE
+
+channel = worker.channel
+main = None  # the module that code runs in
+sources = {}  # by file name, for tracebacks
+loop = None  # the event loop of top-level await
+
+
+class StdinNotImplementedError(RuntimeError):
+    """Raised by input(), as there is nobody to ask."""
+
+
+def no_input(prompt="", /):
+    raise StdinNotImplementedError("input() was called, but nobody can answer in a sandbox.")
+
+
+def prepare():
+    """Makes a clean __main__ for the code."""
+    global main
+    main = worker.MODULE("__main__")
+    main.__dict__.update(__builtins__=builtins, get_ipython=get_ipython, display=display)
+    sys.modules["__main__"] = main
+    builtins.input = no_input
+    os.register_at_fork(after_in_child=child)
+
+
+def child():
+    """Lets a forked child run without the pipes that belong to its parent."""
+    for fd in (3, 4, 5):
+        try:
+            os.close(fd)
+        except OSError:
+            pass  # closed already, by the code or by a fork before
+
+
+def get_ipython():
+    return use("magics").shell
+
+
+def display(*values, **options):
+    return use("display").display(*values, **options)
+
+
+def file_name(count):
+    return "<cell %d>" % count
+
+
+def remember(name, code):
+    """Keeps the source for tracebacks and inspect.getsource."""
+    sources[name] = code
+    lines = sys.modules.get("linecache")
+    if lines is not None:
+        lines.cache[name] = entry(name, code)
+
+
+def entry(name, code):
+    return len(code), None, [line + "\n" for line in code.split("\n")], name
+
+
+def linecache_loaded(module):
+    for name, code in sources.items():
+        module.cache[name] = entry(name, code)
+
+
+def parse(code, name):
+    """Returns the code and its tree, after magics are rewritten if that is
+    what makes it Python."""
+    if code.lstrip()[:2] != "%%":
+        try:
+            return code, compile(code, name, "exec", AST | AWAIT, True)
+        except SyntaxError:
+            if "%" not in code and "!" not in code:
+                raise
+    plain = use("magics").rewrite(code)
+    if plain != code:
+        remember(name, plain)
+    return plain, compile(plain, name, "exec", AST | AWAIT, True)
+
+
+def run(code, count):
+    """Runs a cell and shows its last value."""
+    name = file_name(count)
+    remember(name, code)
+    code, tree = parse(code, name)
+    body, last = tree.body, None
+    if body and isinstance(body[-1], _ast.Expr):
+        last = body.pop().value
+    try:
+        if body:
+            execute(compile(tree, name, "exec", AWAIT, True))
+        if last is not None:
+            value = execute(compile(_ast.Expression(last), name, "eval", AWAIT, True))
+            if value is not None and not hushed(code, last):
+                show(value)
+    finally:
+        if "matplotlib.pyplot" in sys.modules and not channel.forked():
+            use("figures").flush()
+
+
+def execute(code):
+    value = eval(code, main.__dict__)
+    if code.co_flags & COROUTINE:
+        value = wait(value)
+    return value
+
+
+def hushed(code, last):
+    """Says whether a semicolon follows the last expression."""
+    lines = code.split("\n")[last.end_lineno - 1:]
+    if not lines or ";" not in "".join(lines):
+        return False
+    rest = lines[0].encode()[last.end_col_offset:].decode()
+    return "\n".join([rest] + lines[1:]).lstrip(" \t\r\n)").startswith(";")
+
+
+def wait(coroutine):
+    """Runs top-level await on a loop that lives as long as the worker."""
+    global loop
+    import asyncio
+
+    if loop is None or loop.is_closed():
+        loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    task = loop.create_task(coroutine)
+    try:
+        return loop.run_until_complete(task)
+    except KeyboardInterrupt:
+        if not task.done():
+            task.cancel()
+            try:
+                loop.run_until_complete(task)
+            except asyncio.CancelledError:
+                pass
+        raise
+
+
+def show(value):
+    space = main.__dict__
+    if value is not space.get("_"):
+        space["___"], space["__"], space["_"] = space.get("__"), space.get("_"), value
+    kind = type(value)
+    if kind in (int, float, bool, str, complex) and not channel.forked():
+        text = repr(value)
+        if len(text) <= 10000:
+            channel.send({"type": "result", "text": unquote(text), "is_main_result": True}, ack=True)
+            return
+    use("formats").show(value, True)
+
+
+def unquote(text):
+    """Takes one pair of quotes away, as clients expect it of strings."""
+    if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
+        return text[1:-1]
+    return text
+
+
+def flush():
+    for out in (sys.stdout, sys.stderr):
+        try:
+            out.flush()
+        except Exception:
+            pass  # the code replaced it by something of its own
+
+
+def leave(failure):
+    """Ends a forked child that came back from the code."""
+    status = 0
+    if isinstance(failure, SystemExit):
+        status = failure.code if isinstance(failure.code, int) else 0 if failure.code is None else 1
+    elif failure is not None:
+        import traceback
+
+        traceback.print_exception(type(failure), failure, failure.__traceback__)
+        status = 1
+    flush()
+    os._exit(status & 0xFF)

@@ -1,0 +1,224 @@
+package interpreter
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// session is what the wire calls a context: a place where code runs one piece
+// after the other and finds what the pieces before it left.
+type session struct {
+	server *Server
+	id     string
+	lang   *language
+	dir    string
+	// slot holds the right to use the worker. Whoever has put a value in may
+	// touch the worker, and takes it out again.
+	slot chan struct{}
+	// gone is closed when the context is removed.
+	gone chan struct{}
+	// worker runs the code, or is nil. The slot guards it.
+	worker *worker
+
+	mu      sync.Mutex
+	abort   func(execError) // ends the current execution, or nil
+	removed bool
+}
+
+func (s *Server) newSession(lang *language, dir string) *session {
+	return &session{
+		server: s, id: newID(), lang: lang, dir: dir,
+		slot: make(chan struct{}, 1), gone: make(chan struct{}),
+	}
+}
+
+// newID makes a random UUID, which is what clients know contexts by.
+func newID() string {
+	var b [16]byte
+	rand.Read(b[:]) // never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+func (s *Server) list() []*session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.sessions)
+}
+
+func (s *Server) find(id string) (*session, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sess := range s.sessions {
+		if sess.id == id {
+			return sess, nil
+		}
+	}
+	return nil, fault.Newf(fault.NotFound, "context_not_found", "Context %s not found", truncate(id, 60))
+}
+
+// byLanguage returns the default context of a language.
+func (s *Server) byLanguage(name string) (*session, error) {
+	lang, err := findLanguage(name)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sess, ok := s.defaults[lang.name]; ok {
+		return sess, nil
+	}
+	sess := s.newSession(lang, s.opts.Home)
+	if err := s.add(sess); err != nil {
+		return nil, err
+	}
+	s.defaults[lang.name] = sess
+	return sess, nil
+}
+
+// create makes a context whose worker runs already, so that what is wrong
+// with it shows now and its first execution is fast.
+func (s *Server) create(ctx context.Context, language, dir string) (*session, error) {
+	lang, err := findLanguage(language)
+	if err != nil {
+		return nil, err
+	}
+	if dir == "" {
+		dir = s.opts.Home
+	}
+	sess := s.newSession(lang, dir)
+	s.mu.Lock()
+	err = s.add(sess)
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if err := sess.restart(ctx); err != nil {
+		sess.close()
+		return nil, err
+	}
+	return sess, nil
+}
+
+// add lists a context. s.mu must be held.
+func (s *Server) add(sess *session) error {
+	if s.life.Err() != nil {
+		return errClosed
+	}
+	if len(s.sessions) >= maxContexts {
+		return fault.Newf(fault.Exhausted, "too_many_contexts", "There are %d contexts already. Remove some.", maxContexts)
+	}
+	s.sessions = append(s.sessions, sess)
+	return nil
+}
+
+var errClosed = fault.New(fault.Unavailable, "interpreter_closed", "The code interpreter is shutting down.")
+
+// acquire waits for the slot, and shows the client that it still waits.
+func (x *session) acquire(ctx context.Context, waiting func() time.Duration) error {
+	timer := time.NewTimer(x.server.pace.keepalive)
+	defer timer.Stop()
+	for {
+		select {
+		case x.slot <- struct{}{}:
+			return x.usable()
+		case <-x.gone:
+			return fault.Newf(fault.NotFound, "context_not_found", "Context %s not found", x.id)
+		case <-x.server.life.Done():
+			return errClosed
+		case <-ctx.Done():
+			return fault.New(fault.Canceled, "canceled", "The request was canceled.")
+		case <-timer.C:
+			timer.Reset(waiting())
+		}
+	}
+}
+
+// usable gives the slot back if the context was removed while it was free.
+func (x *session) usable() error {
+	select {
+	case <-x.gone:
+		x.release()
+		return fault.Newf(fault.NotFound, "context_not_found", "Context %s not found", x.id)
+	default:
+		return nil
+	}
+}
+
+func (x *session) release() { <-x.slot }
+
+// live returns the worker, a fresh one if the last has ended. The slot must
+// be held.
+func (x *session) live(ctx context.Context) (*worker, error) {
+	if x.worker != nil && x.worker.alive() {
+		return x.worker, nil
+	}
+	x.stop()
+	w, err := x.server.startWorker(ctx, x.lang, x.dir)
+	if err != nil {
+		return nil, err
+	}
+	x.worker = w
+	return w, nil
+}
+
+// stop ends the worker. The slot must be held.
+func (x *session) stop() {
+	if x.worker != nil {
+		x.worker.kill()
+		x.worker = nil
+	}
+}
+
+// interruptWith ends the execution that runs, if one does, with an error.
+func (x *session) interruptWith(e execError) {
+	x.mu.Lock()
+	abort := x.abort
+	x.mu.Unlock()
+	if abort != nil {
+		abort(e)
+	}
+}
+
+// restart replaces the worker by a fresh one that remembers nothing.
+func (x *session) restart(ctx context.Context) error {
+	x.interruptWith(execError{Name: "ContextRestarting", Value: "The context was restarted while the code ran."})
+	if err := x.acquire(ctx, func() time.Duration { return time.Hour }); err != nil {
+		return err
+	}
+	defer x.release()
+	x.stop()
+	_, err := x.live(ctx)
+	return err
+}
+
+// close removes the context and returns when its worker is gone.
+func (x *session) close() {
+	x.unlist()
+	x.mu.Lock()
+	if !x.removed {
+		x.removed = true
+		close(x.gone)
+	}
+	x.mu.Unlock()
+	x.interruptWith(execError{Name: "ExecutionAborted", Value: "The context was removed while the code ran."})
+	x.slot <- struct{}{}
+	x.stop()
+	x.release()
+}
+
+func (x *session) unlist() {
+	s := x.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sessions = slices.DeleteFunc(s.sessions, func(other *session) bool { return other == x })
+	if s.defaults[x.lang.name] == x {
+		delete(s.defaults, x.lang.name)
+	}
+}

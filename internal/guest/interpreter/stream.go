@@ -1,0 +1,131 @@
+package interpreter
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// stalled is how long a client may leave a line unread.
+const stalled = time.Minute
+
+// stream writes the lines of one execution to its client. The status and the
+// headers go out with the first line, so that an error before it can still be
+// an HTTP error. It is safe for concurrent use.
+type stream struct {
+	w http.ResponseWriter
+
+	mu     sync.Mutex
+	last   time.Time // of the last line
+	opened bool
+	closed bool // the client is gone or the last line is written
+	buf    bytes.Buffer
+}
+
+func newStream(w http.ResponseWriter) *stream { return &stream{w: w, last: time.Now()} }
+
+// The lines, as the wire has them.
+type (
+	countLine struct {
+		Type  string `json:"type"`
+		Count int    `json:"execution_count"`
+	}
+	textLine struct {
+		Type string `json:"type"`
+		Text string `json:"text"`
+		Time string `json:"timestamp"`
+	}
+	resultLine struct {
+		Type string `json:"type"`
+		result
+	}
+	errorLine struct {
+		Type string `json:"type"`
+		execError
+	}
+	plainLine struct {
+		Type string `json:"type"`
+	}
+)
+
+func (st *stream) count(n int)                { st.write(countLine{"number_of_executions", n}) }
+func (st *stream) result(r result)            { st.write(resultLine{"result", r}) }
+func (st *stream) fail(e execError)           { st.write(errorLine{"error", e}) }
+func (st *stream) text(kind string, b []byte) { st.write(textLine{kind, string(b), stamp(time.Now())}) }
+
+// end writes the last line. Whatever comes later is dropped: the handler has
+// returned, and its ResponseWriter must not be touched.
+func (st *stream) end() {
+	st.write(plainLine{"end_of_execution"})
+	st.cut()
+}
+
+// cut drops whatever comes later.
+func (st *stream) cut() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.closed = true
+}
+
+// keepalive writes a line if there was none for the time given, and returns
+// how long to wait until the next may be due.
+func (st *stream) keepalive(silence time.Duration) time.Duration {
+	st.mu.Lock()
+	quiet := time.Since(st.last)
+	st.mu.Unlock()
+	if quiet < silence {
+		return silence - quiet
+	}
+	st.write(plainLine{"keepalive"})
+	return silence
+}
+
+// started says whether the response has begun.
+func (st *stream) started() bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.opened
+}
+
+func (st *stream) write(line any) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.closed {
+		return
+	}
+	st.buf.Reset()
+	enc := json.NewEncoder(&st.buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(line); err != nil {
+		// Only raw JSON from a worker can fail, and that was parsed before.
+		panic("encode line: " + err.Error())
+	}
+	if !st.opened {
+		st.opened = true
+		st.w.Header().Set("Content-Type", "application/x-ndjson")
+		st.w.Header().Set("Cache-Control", "no-cache")
+		st.w.WriteHeader(http.StatusOK)
+	}
+	st.last = time.Now()
+	ctl := http.NewResponseController(st.w)
+	// A client that neither reads nor leaves would hold its context for ever.
+	// Where no deadline can be set there is no connection to wait for.
+	_ = ctl.SetWriteDeadline(st.last.Add(stalled))
+	// A failed write needs no report: the client is gone, and the request's
+	// context says so to the execution.
+	if _, err := st.w.Write(st.buf.Bytes()); err != nil {
+		st.closed = true
+		return
+	}
+	if err := ctl.Flush(); err != nil {
+		st.closed = true
+	}
+	if st.buf.Cap() > 1<<20 {
+		st.buf = bytes.Buffer{}
+	}
+}
+
+// stamp renders a time as clients of notebooks know it.
+func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000Z07:00") }

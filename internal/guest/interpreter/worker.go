@@ -1,0 +1,210 @@
+package interpreter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// listener takes what a worker says during one execution.
+type listener interface {
+	text(kind string, b []byte)
+	message(m message)
+}
+
+// worker is one running process that executes code.
+type worker struct {
+	lang     *language
+	proc     Process
+	requests *os.File
+	control  *os.File
+	acks     *os.File
+	outputs  []*output
+
+	// ready is closed when the worker can take its first request; lost when
+	// it says nothing more, because it ended, was replaced by another program
+	// or broke the protocol; exited when its process has ended.
+	ready  chan struct{}
+	lost   chan struct{}
+	exited chan struct{}
+	exit   Exit // valid after exited
+
+	mu       sync.Mutex
+	listener listener // of the current execution, or nil
+
+	executions int
+}
+
+// startWorker starts a worker and returns when it is ready.
+func (s *Server) startWorker(ctx context.Context, lang *language, dir string) (*worker, error) {
+	env := s.opts.Env()
+	path, err := lookProgram(lang, env)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkDir(dir); err != nil {
+		return nil, err
+	}
+	w := &worker{
+		lang:  lang,
+		ready: make(chan struct{}), lost: make(chan struct{}), exited: make(chan struct{}),
+	}
+	child, err := w.open()
+	if err != nil {
+		return nil, fmt.Errorf("pipes for a %s worker: %w", lang.name, err)
+	}
+	w.proc, err = s.opts.Starter.Start(child.command(path, dir, env))
+	child.close()
+	if err != nil {
+		w.closePipes()
+		return nil, fault.Wrap(err, fault.Unavailable, "worker_not_started",
+			fmt.Sprintf("The %s worker could not be started: %v", lang.name, err))
+	}
+	s.run(w)
+	return w, w.awaitReady(ctx, s.pace.start)
+}
+
+// run starts what serves the worker until it ends.
+func (s *Server) run(w *worker) {
+	for _, o := range w.outputs {
+		s.workers.Go(o.pump)
+	}
+	s.workers.Go(w.listen)
+	s.workers.Go(func() {
+		w.exit = w.proc.Wait()
+		close(w.exited)
+	})
+	s.workers.Go(func() {
+		// The pipes are ours: a write fails as soon as the worker is gone.
+		// An error shows as a worker that is never ready.
+		_, _ = w.requests.Write(w.lang.hello())
+	})
+}
+
+// awaitReady waits for the first message. After an error nothing of the
+// worker is left.
+func (w *worker) awaitReady(ctx context.Context, limit time.Duration) error {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	var err error
+	select {
+	case <-w.ready:
+		return nil
+	case <-w.lost:
+		w.kill()
+		err = fault.Newf(fault.Unavailable, "worker_not_started",
+			"The %s worker %s before it was ready.", w.lang.name, w.exit)
+	case <-timer.C:
+		err = fault.Newf(fault.Timeout, "worker_not_started",
+			"The %s worker was not ready after %s.", w.lang.name, limit)
+	case <-ctx.Done():
+		err = fault.New(fault.Canceled, "canceled", "The request was canceled.")
+	}
+	w.kill()
+	return err
+}
+
+// listen passes the worker's messages on until there are no more.
+func (w *worker) listen() {
+	defer close(w.lost)
+	in := newMessages(w.control)
+	for {
+		m, err := in.next()
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				// Nothing after a broken line can be understood. An error
+				// here means that the worker has ended anyway.
+				_ = w.proc.Signal(syscall.SIGKILL)
+			}
+			return
+		}
+		if m.Type == "ready" {
+			select {
+			case <-w.ready:
+			default:
+				close(w.ready)
+			}
+			continue
+		}
+		w.deliver(m)
+	}
+}
+
+// deliver passes a message on after all text that was written before it.
+func (w *worker) deliver(m message) {
+	w.drain()
+	w.mu.Lock()
+	if w.listener != nil {
+		w.listener.message(m)
+	}
+	w.mu.Unlock()
+	if m.Ack {
+		// It fails only when the worker is gone.
+		_, _ = w.acks.Write([]byte{1})
+	}
+}
+
+func (w *worker) drain() {
+	for _, o := range w.outputs {
+		o.drain()
+	}
+}
+
+// attach makes l the listener, and attach(nil) returns when the one before is
+// not called any more.
+func (w *worker) attach(l listener) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.listener = l
+}
+
+func (w *worker) text(kind string, b []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.listener != nil {
+		w.listener.text(kind, b)
+	}
+}
+
+// send hands a request to the worker.
+func (w *worker) send(r request) error {
+	_, err := w.requests.Write(w.lang.encode(r))
+	return err
+}
+
+// interrupt asks the code that runs to stop.
+func (w *worker) interrupt() {
+	// An error means that the worker is gone, which exited says as well.
+	_ = w.proc.Signal(syscall.SIGINT)
+}
+
+// kill ends the worker and all that runs in its process group, and returns
+// when it is reaped. It may be called again.
+func (w *worker) kill() {
+	select {
+	case <-w.exited:
+	default:
+		_ = w.proc.Signal(syscall.SIGKILL) // an error means that it is gone
+		<-w.exited
+	}
+	w.closePipes()
+}
+
+// alive says whether the worker can take a request.
+func (w *worker) alive() bool {
+	select {
+	case <-w.lost:
+		return false
+	case <-w.exited:
+		return false
+	default:
+		return true
+	}
+}
