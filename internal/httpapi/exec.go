@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -54,7 +53,7 @@ func (s *server) exec(ctx context.Context, who sandbox.Principal, in *execInput)
 	if asked := in.Body.OutputBytes; asked > 0 {
 		limit = min(asked, limit)
 	}
-	run := &oneRun{server: s, who: who, sb: sb, client: client, out: newCollector(limit)}
+	run := &oneRun{server: s, who: who, sb: sb, client: client, out: process.NewCollector(limit)}
 	result, err := run.do(ctx, spec, in.Body.Stdin)
 	if err != nil {
 		return nil, err
@@ -81,7 +80,7 @@ type oneRun struct {
 	who    sandbox.Principal
 	sb     sandbox.Sandbox
 	client *process.Client
-	out    *collector
+	out    *process.Collector
 }
 
 func (r *oneRun) do(ctx context.Context, spec process.Spec, stdin string) (api.ExecResult, error) {
@@ -96,19 +95,17 @@ func (r *oneRun) do(ctx context.Context, spec process.Spec, stdin string) (api.E
 	if stdin != "" {
 		feeding.Go(func() { feed(ctx, p, stdin) })
 	}
-	exit, err := p.Pump(r.out.stream(&r.out.stdout), r.out.stream(&r.out.stderr))
+	exit, err := p.Pump(r.out.Stdout(), r.out.Stderr())
 	if err != nil {
 		err = r.abandon(ctx, p, err)
 	}
 	cancel()
 	feeding.Wait()
-	result := r.out.result()
+	result := r.out.Result(exit)
 	result.DurationMS = time.Since(began).Milliseconds()
 	if err != nil {
 		return r.fate(ctx, result, err)
 	}
-	result.ExitCode = exit.Code
-	result.Hit = r.hit(exit, result)
 	return result, nil
 }
 
@@ -163,36 +160,6 @@ func (r *oneRun) fate(ctx context.Context, result api.ExecResult, err error) (ap
 		return result, nil
 	}
 	return result, err
-}
-
-// hit names the limit that a command ran into. Time and output are known;
-// disk, processes and memory of a living sandbox are told by the words that
-// the C library and the runtimes print for ENOSPC, EAGAIN and ENOMEM, and
-// count only if the command failed.
-func (r *oneRun) hit(exit process.Exit, result api.ExecResult) string {
-	switch {
-	case exit.TimedOut:
-		return api.HitTimeout
-	case exit.Code != 0 && said(result, "No space left on device", "ENOSPC", "Disk quota exceeded"):
-		return api.HitDiskFull
-	case exit.Code != 0 && said(result, "fork: retry", "Cannot fork", "can't start new thread",
-		"fork: Resource temporarily unavailable", "fork failed: resource temporarily unavailable", "BlockingIOError: [Errno 11]"):
-		return api.HitPIDs
-	case exit.Code != 0 && said(result, "Cannot allocate memory", "MemoryError", "out of memory"):
-		return api.HitOOM
-	case result.Truncated:
-		return api.HitOutput
-	}
-	return api.HitNone
-}
-
-func said(result api.ExecResult, words ...string) bool {
-	for _, w := range words {
-		if strings.Contains(result.Stderr, w) {
-			return true
-		}
-	}
-	return false
 }
 
 func orDefault(v, def int64) int64 {
