@@ -6,13 +6,16 @@ import (
 	"time"
 )
 
-// Remove ends a sandbox and keeps its record. Removing one that has ended
-// already succeeds, so a caller may always retry. One that is being created
-// is canceled.
+// Remove ends a sandbox and keeps its record; of one that had ended before it
+// drops the record. One that is being created is canceled, and callers that
+// remove the same sandbox at once all succeed.
 func (s *Service) Remove(ctx context.Context, who Principal, ref string) error {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {
 		return err
+	}
+	if r.State == Stopped {
+		return s.erase(ctx, r.ID)
 	}
 	return s.remove(ctx, r)
 }

@@ -219,10 +219,8 @@ func TestLife(t *testing.T) {
 	if err != nil || len(page.Sandboxes) != 1 || page.Running != 1 || page.More {
 		t.Errorf("list: %+v, %v", page, err)
 	}
-	for range 2 {
-		if err := r.Remove(ctx, alice, sb.ID); err != nil {
-			t.Error(err)
-		}
+	if err := r.Remove(ctx, alice, sb.ID); err != nil {
+		t.Error(err)
 	}
 	select {
 	case <-gone:
@@ -240,8 +238,8 @@ func TestLife(t *testing.T) {
 	if err != nil || len(entries) != 2 || entries[1].Fields["reason"] != "killed" {
 		t.Errorf("log: %+v, %v", entries, err)
 	}
-	if err := r.Forget(ctx, alice, sb.ID); err != nil {
-		t.Error(err)
+	if err := r.Remove(ctx, alice, sb.ID); err != nil {
+		t.Errorf("removal of the record: %v", err)
 	}
 	_, err = r.Get(ctx, alice, sb.ID)
 	wantKind(t, err, fault.NotFound, "sandbox_not_found")

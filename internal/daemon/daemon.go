@@ -1,0 +1,128 @@
+// Package daemon owns the assembly: it opens the state, makes the engine and
+// the service, and puts the surfaces in front of them. It is the only package
+// that knows every concrete type.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/key"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/store"
+)
+
+// Options say what to assemble. StateDir, Log, Engine and Templates are
+// required.
+type Options struct {
+	StateDir  string
+	Log       *slog.Logger
+	Engine    engine.Engine
+	Templates sandbox.Templates
+	Settings  sandbox.Settings
+	// Server takes the state directory for a server: there is one at a time,
+	// beside any number of other users.
+	Server bool
+	// Domain is what sandboxes' host names end in, or "".
+	Domain  string
+	Version string
+}
+
+// Daemon is an open state directory with everything that works on it.
+type Daemon struct {
+	Service *sandbox.Service
+	Keys    *key.Ring
+	Engine  engine.Engine
+	// Report is what was found of earlier processes.
+	Report sandbox.Report
+
+	options Options
+	store   *store.Store
+	lock    *os.File // nil unless a server
+}
+
+// Open assembles a Daemon and brings store and engine together. Close ends it.
+func Open(ctx context.Context, o Options) (_ *Daemon, err error) {
+	if o.StateDir == "" || o.Log == nil || o.Engine == nil || o.Templates == nil {
+		return nil, errors.New("open daemon: an option is missing")
+	}
+	if o.StateDir, err = filepath.Abs(o.StateDir); err != nil {
+		return nil, fmt.Errorf("open daemon: %w", err)
+	}
+	d := &Daemon{options: o, Engine: o.Engine}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.Close(ctx))
+		}
+	}()
+	if d.store, err = store.Open(ctx, o.StateDir); err != nil {
+		return nil, err
+	}
+	if o.Server {
+		if d.lock, err = lockServer(o.StateDir); err != nil {
+			return nil, err
+		}
+	}
+	d.Keys = key.NewRing(d.store, o.Log)
+	d.Service, err = sandbox.NewService(sandbox.Deps{
+		Store: d.store, Engine: o.Engine, Templates: o.Templates, Log: o.Log, Settings: o.Settings,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if d.Report, err = d.Service.Reconcile(ctx); err != nil {
+		return nil, err
+	}
+	if r := d.Report; !r.Empty() {
+		o.Log.Info("state reconciled", "adopted", len(r.Adopted), "expired", len(r.Expired), "lost", len(r.Lost),
+			"abandoned", len(r.Abandoned), "finished", len(r.Finished), "orphans", len(r.Orphans), "left", len(r.Left))
+	}
+	return d, nil
+}
+
+// Close ends the ephemeral sandboxes of this process and lets go of the state.
+// Other sandboxes run on.
+func (d *Daemon) Close(ctx context.Context) error {
+	var errs []error
+	if d.Service != nil {
+		errs = append(errs, d.Service.Close(ctx))
+		d.Service = nil
+	}
+	if d.store != nil {
+		errs = append(errs, d.store.Close())
+		d.store = nil
+	}
+	if d.lock != nil {
+		errs = append(errs, d.lock.Close())
+		d.lock = nil
+	}
+	return errors.Join(errs...)
+}
+
+// firstKey is the name of the key that a server makes when there is none.
+const firstKey = "first"
+
+// FirstKey makes a key if there is none yet, and returns its secret, or "".
+func (d *Daemon) FirstKey(ctx context.Context) (string, error) {
+	keys, err := d.Keys.List(ctx)
+	if err != nil || len(keys) > 0 {
+		return "", err
+	}
+	secret, _, err := d.Keys.Create(ctx, firstKey)
+	return secret, err
+}
+
+// SocketPath is where a server on a state directory listens for local
+// callers.
+func SocketPath(stateDir string) string { return filepath.Join(stateDir, "crannog.sock") }
+
+func serverRunning(dir string) error {
+	return fault.Newf(fault.Conflict, "server_running", "another server runs on the state directory %s", dir).
+		WithHint("stop it, or choose another directory with --state")
+}

@@ -1,0 +1,94 @@
+package daemon
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/dataplane"
+	"github.com/crannog/crannog/internal/e2bapi"
+	"github.com/crannog/crannog/internal/httpapi"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// surfaces are everything that a server answers.
+type surfaces struct {
+	proxy *dataplane.Proxy
+	own   http.Handler
+	e2b   http.Handler
+}
+
+func (d *Daemon) surfaces() *surfaces {
+	o := d.options
+	return &surfaces{
+		proxy: dataplane.New(dataplane.Deps{Traffic: d.Service, Log: o.Log, Domain: o.Domain}),
+		own: httpapi.New(httpapi.Deps{
+			Sandboxes: d.Service, Traffic: d.Service, Keys: d.Keys, Engine: d.Engine,
+			Auth: d.authenticate, Log: o.Log, Version: o.Version,
+		}),
+		e2b: e2bapi.New(e2bapi.Deps{
+			Sandboxes: d.Service, Templates: o.Templates, Keys: d.Keys, Log: o.Log, Domain: o.Domain,
+		}),
+	}
+}
+
+// ServeHTTP decides by what a request says of its target: first a sandbox,
+// because a program inside may serve any path, then our own API, then E2B's.
+func (s *surfaces) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case s.proxy.Match(r):
+		s.proxy.ServeHTTP(w, r)
+	case r.URL.Path == api.Prefix || strings.HasPrefix(r.URL.Path, api.Prefix+"/"):
+		s.own.ServeHTTP(w, r)
+	default:
+		s.e2b.ServeHTTP(w, r)
+	}
+}
+
+// localKey marks a connection of the user who runs this server.
+type localKey struct{}
+
+// markLocal looks at who is at the other end of a Unix socket. The socket's
+// mode keeps others out already; this holds if somebody widens it.
+func markLocal(ctx context.Context, c net.Conn) context.Context {
+	unix, ok := c.(*net.UnixConn)
+	if !ok {
+		return ctx
+	}
+	raw, err := unix.SyscallConn()
+	if err != nil {
+		return ctx
+	}
+	var cred *syscall.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	}); err != nil || credErr != nil {
+		return ctx
+	}
+	if int(cred.Uid) != os.Geteuid() && cred.Uid != 0 {
+		return ctx
+	}
+	return context.WithValue(ctx, localKey{}, true)
+}
+
+// authenticate says who asks our own API: whoever came through the local
+// socket, or the holder of a key.
+func (d *Daemon) authenticate(r *http.Request) (sandbox.Principal, error) {
+	if local, _ := r.Context().Value(localKey{}).(bool); local {
+		return sandbox.Principal{Local: true}, nil
+	}
+	secret := r.Header.Get("X-API-Key")
+	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && secret == "" && strings.EqualFold(scheme, "Bearer") {
+		secret = strings.TrimSpace(token)
+	}
+	k, err := d.Keys.Verify(r.Context(), secret)
+	if err != nil {
+		return sandbox.Principal{}, err
+	}
+	return sandbox.Principal{KeyID: k.ID}, nil
+}

@@ -1,0 +1,99 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+const (
+	// headTimeout bounds how long a client may take to say what it wants, so
+	// that idle connections cannot use up descriptors.
+	headTimeout = 10 * time.Second
+	idleTimeout = 5 * time.Minute
+	// maxHead is enough for the longest file path in a query, escaped.
+	maxHead = 64 << 10
+	// drainTimeout is how long requests may finish after the end was asked
+	// for. Streams into sandboxes are cut at once: they may last for hours.
+	drainTimeout = 5 * time.Second
+	// maxSocketPath is what the kernel takes for a Unix socket's address.
+	maxSocketPath = 107
+)
+
+// Serve answers on the listener and on the local socket until the context
+// ends, and then until what is under way has finished or drainTimeout passed.
+// The Daemon must have been opened for a server.
+func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
+	if d.lock == nil {
+		return errors.Join(errors.New("serve: the daemon was not opened for a server"), l.Close())
+	}
+	local, err := listenLocal(ctx, SocketPath(d.options.StateDir))
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	faces := d.surfaces()
+	srv := &http.Server{
+		Handler: faces, ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHead,
+		ConnContext: markLocal, ErrorLog: slog.NewLogLogger(d.options.Log.Handler(), slog.LevelDebug),
+	}
+	ended := make(chan error, 2)
+	for _, l := range []net.Listener{l, local} {
+		go func() { ended <- srv.Serve(l) }()
+	}
+	running := 2
+	select {
+	case <-ctx.Done():
+		err = nil
+	case err = <-ended: // a listener failed
+		running--
+	}
+	faces.proxy.Close()
+	err = errors.Join(err, drain(ctx, srv))
+	for range running {
+		if e := <-ended; !errors.Is(e, http.ErrServerClosed) {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
+}
+
+// drain lets requests finish and then cuts what is left.
+func drain(ctx context.Context, srv *http.Server) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+	defer cancel()
+	err := srv.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return srv.Close()
+	}
+	return err
+}
+
+// listenLocal makes the socket for callers of the same user. The server's
+// lock is held, so what is there is stale.
+func listenLocal(ctx context.Context, path string) (net.Listener, error) {
+	if len(path) > maxSocketPath {
+		return nil, fault.Newf(fault.Invalid, "state_path_too_long",
+			"the state directory's path is too long for the socket in it: %s is longer than %d bytes", path, maxSocketPath).
+			WithHint("use a shorter path with --state")
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("local socket: %w", err)
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("local socket: %w", err)
+	}
+	// Whoever can connect is treated as the user who runs the server.
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("local socket: %w", err), l.Close())
+	}
+	return l, nil
+}
