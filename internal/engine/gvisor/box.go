@@ -157,7 +157,9 @@ func (b *box) destroy() error {
 	b.mu.Unlock()
 	const patience = 10 * time.Second
 	errs := []error{b.rec.Sentry.kill(patience), b.rec.Gofer.kill(patience)}
-	b.killStrays()
+	if b.rec.Sentry.PID == 0 {
+		b.killStrays()
+	}
 	b.ended(nil)
 	if b.rec.Group != nil {
 		errs = append(errs, b.rec.Group.Remove())
@@ -193,31 +195,4 @@ func (b *box) removeRuntimeFiles() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// killStrays ends gVisor processes of this box that no record names, because
-// the child that made them was killed before it could report. They are known
-// by their program name and their last argument, the box's ID, which is
-// unique; and only our own user's processes can be signalled.
-func (b *box) killStrays() {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return
-	}
-	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		data, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
-		if err != nil || len(data) == 0 {
-			continue
-		}
-		args := strings.Split(strings.TrimRight(string(data), "\x00"), "\x00")
-		if strings.HasPrefix(args[0], "runsc-") && args[len(args)-1] == b.rec.ID {
-			if err := processOf(pid).kill(10 * time.Second); err != nil {
-				b.e.log.Error("kill stray", "sandbox", b.rec.ID, "err", err)
-			}
-		}
-	}
 }

@@ -88,7 +88,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, b *box) (bootResult
 	}
 	defer pipes.closeChildEnds()
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
-	cmd.Args = []string{bootArg0}
+	cmd.Args = []string{bootArg0, spec.ID}
 	cmd.Env = []string{}
 	if e.rootless {
 		cmd.Env = append(cmd.Env, "CRANNOG_ROOTLESS=1")

@@ -1,0 +1,150 @@
+package enginetest
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/gen/processpb"
+	"github.com/crannog/crannog/internal/gen/processpb/processpbconnect"
+	"github.com/crannog/crannog/internal/guest"
+)
+
+const (
+	accessToken  = "enginetest-access"
+	controlToken = "enginetest-control"
+)
+
+var sequence atomic.Int64
+
+// newID returns an ID that no other test of this process uses.
+func newID() string { return fmt.Sprintf("t%dx%d", time.Now().UnixNano()%1e9, sequence.Add(1)) }
+
+// box is a sandbox under test.
+type box struct {
+	e      engine.Engine
+	id     string
+	client *http.Client
+}
+
+// result is what a command in a box gave.
+type result struct {
+	stdout, stderr string
+	code           int
+	status         string
+}
+
+func (c *Config) spec(id string) engine.Spec {
+	config, err := json.Marshal(guest.Config{
+		SandboxID: id, TemplateID: "base", Hostname: "box", AccessToken: accessToken, ControlToken: controlToken,
+		DefaultUser: "user", GrantFileAccess: true, MemoryBytes: 1 << 30, MilliCPU: 2000, DiskBytes: 1 << 30, PIDs: 512,
+	})
+	if err != nil {
+		panic(err)
+	}
+	return engine.Spec{ID: id, Hostname: "box", Root: c.Root, GuestConfig: config}
+}
+
+// start makes a box and removes it when the test ends.
+func (c *Config) start(t testing.TB, e engine.Engine, change ...func(*engine.Spec)) *box {
+	t.Helper()
+	spec := c.spec(newID())
+	for _, f := range change {
+		f(&spec)
+	}
+	if err := e.Create(t.Context(), spec); err != nil {
+		t.Fatalf("create: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := e.Remove(context.Background(), spec.ID); err != nil {
+			t.Errorf("remove %s: %v", spec.ID, err)
+		}
+	})
+	return attach(t, e, spec.ID)
+}
+
+// attach makes a handle for a box that exists.
+func attach(t testing.TB, e engine.Engine, id string) *box {
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return e.Dial(ctx, id, engine.GuestPort)
+	}}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &box{e: e, id: id, client: &http.Client{Transport: transport}}
+}
+
+// exec runs a command as a user and collects what it prints.
+func (b *box) exec(ctx context.Context, user string, argv ...string) (result, error) {
+	client := processpbconnect.NewProcessClient(b.client, "http://guest", connect.WithProtoJSON())
+	stdin := false
+	req := connect.NewRequest(&processpb.StartRequest{
+		Process: &processpb.ProcessConfig{Cmd: argv[0], Args: argv[1:]}, Stdin: &stdin,
+	})
+	req.Header().Set("X-Access-Token", accessToken)
+	req.Header().Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(user+":")))
+	stream, err := client.Start(ctx, req)
+	if err != nil {
+		return result{}, err
+	}
+	defer stream.Close()
+	var out, errOut bytes.Buffer
+	for stream.Receive() {
+		switch e := stream.Msg().GetEvent().GetEvent().(type) {
+		case *processpb.ProcessEvent_Data:
+			out.Write(e.Data.GetStdout())
+			errOut.Write(e.Data.GetStderr())
+		case *processpb.ProcessEvent_End:
+			return result{out.String(), errOut.String(), int(e.End.GetExitCode()), e.End.GetStatus()}, nil
+		}
+	}
+	return result{out.String(), errOut.String(), -1, ""}, errors.Join(stream.Err(), errors.New("the stream ended before the command"))
+}
+
+// sh runs a shell line as the sandbox's user and fails the test if it cannot
+// be run; what it answers is the caller's to judge.
+func (b *box) sh(t testing.TB, line string) result {
+	t.Helper()
+	return b.shAs(t, "user", line)
+}
+
+func (b *box) shAs(t testing.TB, user, line string) result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	r, err := b.exec(ctx, user, "/bin/sh", "-c", line)
+	if err != nil {
+		t.Fatalf("%s: %v (so far: %q %q)", line, err, r.stdout, r.stderr)
+	}
+	return r
+}
+
+// want runs a line that must print exactly out.
+func (b *box) want(t testing.TB, line, out string) {
+	t.Helper()
+	if r := b.sh(t, line); r.code != 0 || strings.TrimSpace(r.stdout) != out {
+		t.Errorf("%s: got %q (code %d, stderr %q), want %q", line, r.stdout, r.code, r.stderr, out)
+	}
+}
+
+// eventually polls until the condition holds.
+func eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for !condition() {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within 20 s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}

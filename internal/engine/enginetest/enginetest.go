@@ -1,0 +1,59 @@
+// Package enginetest owns the engine contract as named rules. Every engine
+// passes all of them or waives one by name with a reason.
+package enginetest
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/crannog/crannog/internal/engine"
+)
+
+// Config tells the suite about the engine under test.
+type Config struct {
+	// Open opens the engine on a state directory. Opening the same directory
+	// again is what a restart of the server does.
+	Open func(t testing.TB, dir string) engine.Engine
+	// Root is what boxes start from. Its guest is the test binary itself or
+	// the real guest.
+	Root engine.Root
+	// Waive maps the name of a rule that cannot hold to the reason.
+	Waive map[string]string
+	// Cycles is how many boxes the leak rules make and remove.
+	Cycles int
+}
+
+// rule is one promise of the contract.
+type rule struct {
+	name string
+	test func(t *testing.T, c *Config)
+}
+
+func rules() []rule {
+	return slices.Concat(lifecycleRules, execRules, limitRules, boundaryRules, restartRules, leakRules)
+}
+
+// Run checks every rule as a subtest.
+func Run(t *testing.T, c Config) {
+	if c.Cycles == 0 {
+		c.Cycles = 20
+	}
+	all := rules()
+	for name, reason := range c.Waive {
+		if !slices.ContainsFunc(all, func(r rule) bool { return r.name == name }) {
+			t.Errorf("waived rule %q does not exist", name)
+		}
+		if reason == "" {
+			t.Errorf("rule %q is waived without a reason", name)
+		}
+	}
+	for _, r := range all {
+		t.Run(r.name, func(t *testing.T) {
+			if reason := c.Waive[r.name]; reason != "" {
+				t.Logf("waived: %s", reason)
+				return
+			}
+			r.test(t, &c)
+		})
+	}
+}

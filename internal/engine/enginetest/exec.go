@@ -1,0 +1,62 @@
+package enginetest
+
+import (
+	"strings"
+	"testing"
+)
+
+var execRules = []rule{
+	{"exec/streams-and-exit-code", func(t *testing.T, c *Config) {
+		b := c.start(t, c.Open(t, t.TempDir()))
+		r := b.sh(t, "echo out; echo err >&2; exit 3")
+		if r.stdout != "out\n" || r.stderr != "err\n" || r.code != 3 {
+			t.Errorf("got %+v", r)
+		}
+	}},
+	{"exec/runs-as-the-user", func(t *testing.T, c *Config) {
+		b := c.start(t, c.Open(t, t.TempDir()))
+		b.want(t, "id -un; id -u; echo $HOME; pwd", "user\n1000\n/home/user\n/home/user")
+	}},
+	{"exec/root-on-request", func(t *testing.T, c *Config) {
+		b := c.start(t, c.Open(t, t.TempDir()))
+		if r := b.shAs(t, "root", "id -u; echo $HOME"); r.stdout != "0\n/root\n" {
+			t.Errorf("got %+v", r)
+		}
+	}},
+	{"exec/writable-places", func(t *testing.T, c *Config) {
+		b := c.start(t, c.Open(t, t.TempDir()))
+		for _, dir := range []string{"/home/user", "/tmp", "/var/tmp", "/workspace"} {
+			b.want(t, "cd "+dir+" && mkdir -p a/b && echo x > a/b/f && cat a/b/f && rm -r a", "x")
+		}
+		if r := b.sh(t, "echo x > /etc/passwd || echo x > /usr/bin/true"); r.code == 0 {
+			t.Error("the user may write to /etc or /usr")
+		}
+	}},
+	{"exec/extended-attributes", func(t *testing.T, c *Config) {
+		b := c.start(t, c.Open(t, t.TempDir()))
+		b.want(t, `cd && touch f && python3 -c 'import os; os.setxattr("f", "user.e2b.k", b"v"); print(os.getxattr("f", "user.e2b.k").decode())'`, "v")
+	}},
+	{"exec/thousand-orphans-are-reaped", func(t *testing.T, c *Config) {
+		b := c.start(t, c.Open(t, t.TempDir()))
+		// Each subshell forks a child and ends before it, which leaves the
+		// child to PID 1.
+		if r := b.sh(t, `i=0; while [ $i -lt 1000 ]; do (sleep 0 & ); i=$((i+1)); done`); r.code != 0 {
+			t.Fatalf("%+v", r)
+		}
+		eventually(t, "no zombie left", func() bool {
+			return strings.TrimSpace(b.shAs(t, "root", `cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z ' || true`).stdout) == "0"
+		})
+	}},
+	{"exec/descriptors-are-only-stdio", func(t *testing.T, c *Config) {
+		b := c.start(t, c.Open(t, t.TempDir()))
+		// A descriptor of the guest or the engine in a child would be a way
+		// around every path check (CVE-2024-21626).
+		b.want(t, `for f in /proc/self/fd/*; do n=${f##*/}; [ "$n" -le 2 ] || readlink $f; done | grep -v '^/proc/' || true`, "")
+	}},
+	{"exec/large-output-without-newline-arrives", func(t *testing.T, c *Config) {
+		b := c.start(t, c.Open(t, t.TempDir()))
+		if r := b.sh(t, "head -c 20000000 /dev/zero | tr '\\0' x"); len(r.stdout) != 20_000_000 {
+			t.Errorf("got %d bytes", len(r.stdout))
+		}
+	}},
+}

@@ -1,0 +1,190 @@
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+var lifecycleRules = []rule{
+	{"lifecycle/probe-passes-here", func(t *testing.T, c *Config) {
+		if err := c.Open(t, t.TempDir()).Probe(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}},
+	{"lifecycle/create-is-ready", func(t *testing.T, c *Config) {
+		b := c.start(t, c.Open(t, t.TempDir()))
+		b.want(t, "echo hello", "hello")
+	}},
+	{"lifecycle/taken-id-is-exists", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		b := c.start(t, e)
+		if err := e.Create(t.Context(), c.spec(b.id)); fault.KindOf(err) != fault.Exists {
+			t.Fatalf("got %v, want exists", err)
+		}
+		b.want(t, "echo still here", "still here")
+	}},
+	{"lifecycle/bad-id-is-invalid", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		for _, id := range []string{"", "..", "a/b", "../../etc", "UPPER", "a\x00b", "ünï", "aaaaaaaaaabbbbbbbbbbccccccccccddddddddddx"} {
+			if err := e.Create(t.Context(), c.spec(id)); fault.KindOf(err) != fault.Invalid {
+				t.Errorf("create %q: got %v, want invalid", id, err)
+			}
+			if err := e.Remove(t.Context(), id); err != nil {
+				t.Errorf("remove %q: %v", id, err)
+			}
+		}
+	}},
+	{"lifecycle/remove-is-idempotent", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		b := c.start(t, e)
+		for range 3 {
+			if err := e.Remove(t.Context(), b.id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := e.Wait(t.Context(), b.id); fault.KindOf(err) != fault.NotFound {
+			t.Errorf("wait after remove: got %v, want not found", err)
+		}
+		if _, err := e.Dial(t.Context(), b.id, engine.GuestPort); fault.KindOf(err) != fault.NotFound {
+			t.Errorf("dial after remove: got %v, want not found", err)
+		}
+	}},
+	{"lifecycle/list-names-what-is-held", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		b := c.start(t, e)
+		isOurs := func(s engine.Status) bool { return s.ID == b.id && s.State == engine.Running }
+		if list, err := e.List(t.Context()); err != nil || !slices.ContainsFunc(list, isOurs) {
+			t.Fatalf("list: %v %v", list, err)
+		}
+		if err := e.Remove(t.Context(), b.id); err != nil {
+			t.Fatal(err)
+		}
+		if list, err := e.List(t.Context()); err != nil || len(list) != 0 {
+			t.Fatalf("list after remove: %v %v", list, err)
+		}
+	}},
+	{"lifecycle/wait-tells-of-remove", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		b := c.start(t, e)
+		exits := make(chan engine.Exit, 3)
+		for range 3 {
+			go func() {
+				exit, err := e.Wait(context.Background(), b.id)
+				if err != nil {
+					exit.Reason = engine.Reason(err.Error())
+				}
+				exits <- exit
+			}()
+		}
+		// A box that runs must not be reported as ended.
+		select {
+		case exit := <-exits:
+			t.Fatalf("wait returned %+v while the box runs", exit)
+		case <-time.After(50 * time.Millisecond):
+		}
+		if err := e.Remove(t.Context(), b.id); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if exit := <-exits; exit.Reason != engine.ReasonKilled {
+				t.Errorf("got %+v, want killed", exit)
+			}
+		}
+	}},
+	{"lifecycle/wait-honours-its-context", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		b := c.start(t, e)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := e.Wait(ctx, b.id); !errors.Is(err, context.Canceled) {
+			t.Fatalf("got %v, want canceled", err)
+		}
+	}},
+	{"lifecycle/canceled-create-leaves-nothing", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		for _, patience := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond, 30 * time.Millisecond} {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			spec := c.spec(newID())
+			err := e.Create(ctx, spec)
+			cancel()
+			if err == nil { // a fast host may win the race; then it is a box
+				if err := e.Remove(t.Context(), spec.ID); err != nil {
+					t.Error(err)
+				}
+			}
+			if list, err := e.List(t.Context()); err != nil || len(list) != 0 {
+				t.Errorf("after %v: %v %v", patience, list, err)
+			}
+		}
+	}},
+	{"lifecycle/bad-root-is-an-error-and-leaves-nothing", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		spec := c.spec(newID())
+		spec.Root.Dir = "/nowhere/at/all"
+		if err := e.Create(t.Context(), spec); err == nil {
+			t.Error("a box started from a root that does not exist")
+		}
+		if list, err := e.List(t.Context()); err != nil || len(list) != 0 {
+			t.Errorf("left behind: %v %v", list, err)
+		}
+	}},
+	{"lifecycle/dial-tells-closed-port-from-unknown-box", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		b := c.start(t, e)
+		if _, err := e.Dial(t.Context(), b.id, 4242); fault.CodeOf(err) != "port_closed" {
+			t.Errorf("closed port: got %v", err)
+		}
+		if _, err := e.Dial(t.Context(), "nosuchbox", engine.GuestPort); fault.KindOf(err) != fault.NotFound {
+			t.Errorf("unknown box: got %v", err)
+		}
+		for _, port := range []int{0, -1, 65536} {
+			if _, err := e.Dial(t.Context(), b.id, port); fault.KindOf(err) != fault.Invalid {
+				t.Errorf("port %d: got %v", port, err)
+			}
+		}
+	}},
+	{"lifecycle/closed-stream-ends-on-both-sides", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		b := c.start(t, e)
+		conn, err := e.Dial(t.Context(), b.id, engine.GuestPort)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if err := e.Remove(t.Context(), b.id); err != nil {
+			t.Fatal(err)
+		}
+		conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("read on a removed box: %v, want %v or a reset", err, io.EOF)
+		}
+	}},
+	{"lifecycle/many-at-once", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				spec := c.spec(newID())
+				if err := e.Create(t.Context(), spec); err != nil {
+					t.Error(err)
+					return
+				}
+				if err := e.Remove(t.Context(), spec.ID); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if list, err := e.List(t.Context()); err != nil || len(list) != 0 {
+			t.Errorf("left behind: %v %v", list, err)
+		}
+	}},
+}

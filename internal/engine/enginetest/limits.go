@@ -1,0 +1,133 @@
+package enginetest
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+)
+
+var limitRules = []rule{
+	{"limits/zero-is-the-default", func(t *testing.T, _ *Config) {
+		if got := (engine.Limits{}).OrDefault(); got != engine.DefaultLimits {
+			t.Errorf("got %+v", got)
+		}
+		for _, v := range []int64{
+			engine.DefaultLimits.MemoryBytes, engine.DefaultLimits.MilliCPU, engine.DefaultLimits.PIDs,
+			engine.DefaultLimits.DiskBytes, engine.DefaultLimits.DiskInodes,
+		} {
+			if v <= 0 {
+				t.Errorf("a default is %d", v)
+			}
+		}
+	}},
+	{"limits/memory-ends-the-box-and-says-so", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		needs(t, e, engine.LimitMemory)
+		sibling := c.start(t, e)
+		b := c.start(t, e, func(s *engine.Spec) { s.Limits.MemoryBytes = 192 << 20 })
+		// The control: the same program in a box with room for it.
+		sibling.want(t, "python3 -c 'x = bytearray(300 << 20); print(len(x) >> 20)'", "300")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if r, err := b.exec(ctx, "user", "python3", "-c", "x = bytearray(300 << 20)"); err == nil && r.code == 0 {
+			t.Error("300 MiB fit into 192")
+		}
+		exit, err := e.Wait(ctx, b.id)
+		if err != nil || exit.Reason != engine.ReasonOOM {
+			t.Errorf("got %+v %v, want oom", exit, err)
+		}
+		sibling.want(t, "echo well", "well")
+	}},
+	{"limits/programs-see-the-memory-limit", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		b := c.start(t, e, func(s *engine.Spec) { s.Limits.MemoryBytes = 512 << 20 })
+		b.want(t, "grep MemTotal /proc/meminfo | tr -s ' ' | cut -d' ' -f2", "524288")
+	}},
+	{"limits/disk-is-full-at-the-limit", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		needs(t, e, engine.LimitDisk)
+		b := c.start(t, e, func(s *engine.Spec) { s.Limits.DiskBytes = 64 << 20 })
+		b.want(t, "head -c 20m /dev/zero > a && stat -c %s a", "20971520")
+		r := b.sh(t, "head -c 100m /dev/zero > b")
+		if r.code == 0 || !strings.Contains(r.stderr, "No space left") {
+			t.Errorf("got %+v, want no space", r)
+		}
+		for _, dir := range []string{"/tmp", "/var/tmp", "/workspace"} {
+			if r := b.sh(t, "head -c 1m /dev/zero > "+dir+"/c"); r.code == 0 {
+				t.Errorf("%s has room beyond the limit", dir)
+			}
+		}
+		b.want(t, "rm b && echo room > d && cat d", "room")
+	}},
+	{"limits/processes-are-bounded", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		needs(t, e, engine.LimitPIDs)
+		b := c.start(t, e, func(s *engine.Spec) { s.Limits.PIDs = 64 })
+		b.want(t, "for i in $(seq 20); do sleep 5 & done; jobs | wc -l; kill $(jobs -p)", "20")
+		r := b.sh(t, "for i in $(seq 200); do sleep 5 & done; jobs | wc -l")
+		if r.code == 0 && !strings.Contains(r.stderr, "annot fork") {
+			t.Errorf("200 processes in a box of 64: %+v", r)
+		}
+		eventually(t, "the box works again", func() bool {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			r, err := b.exec(ctx, "user", "/bin/echo", "well")
+			return err == nil && r.stdout == "well\n"
+		})
+	}},
+	{"limits/cpu-is-bounded", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		needs(t, e, engine.LimitCPU)
+		meter, ok := e.(engine.Meter)
+		if !ok {
+			t.Fatal("an engine that enforces CPU can measure it")
+		}
+		b := c.start(t, e, func(s *engine.Spec) { s.Limits.MilliCPU = 250 })
+		before, err := meter.Usage(t.Context(), b.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.sh(t, "timeout 2 sh -c 'while :; do :; done'")
+		after, err := meter.Usage(t.Context(), b.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		share := float64(after.CPUTime-before.CPUTime) / float64(after.At.Sub(before.At))
+		if share > 0.40 {
+			t.Errorf("used %.2f processors of 0.25", share)
+		}
+	}},
+	{"limits/usage-grows", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		meter, ok := e.(engine.Meter)
+		if !ok {
+			t.Fatal("the engine cannot measure")
+		}
+		b := c.start(t, e)
+		before, err := meter.Usage(t.Context(), b.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.sh(t, "python3 -c 'sum(range(3000000))'")
+		after, err := meter.Usage(t.Context(), b.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if after.CPUTime <= before.CPUTime || after.MemoryBytes <= 0 {
+			t.Errorf("before %+v, after %+v", before, after)
+		}
+	}},
+}
+
+// needs fails the test unless the engine claims to enforce a limit. An engine
+// that cannot waives the rule by name.
+func needs(t *testing.T, e engine.Engine, l engine.Limit) {
+	t.Helper()
+	if !slices.Contains(e.Info().Enforces, l) {
+		t.Fatalf("the engine does not enforce %s on this host: %v", l, e.Info().Notes)
+	}
+}

@@ -1,0 +1,51 @@
+package enginetest
+
+import (
+	"testing"
+
+	"github.com/crannog/crannog/internal/engine"
+)
+
+var restartRules = []rule{
+	{"restart/another-process-finds-the-box", func(t *testing.T, c *Config) {
+		dir := t.TempDir()
+		first := c.start(t, c.Open(t, dir))
+		first.want(t, "echo kept > /tmp/f && cat /tmp/f", "kept")
+		again := c.Open(t, dir)
+		list, err := again.List(t.Context())
+		if err != nil || len(list) != 1 || list[0].ID != first.id || list[0].State != engine.Running || list[0].Created.IsZero() {
+			t.Fatalf("list: %+v %v", list, err)
+		}
+		attach(t, again, first.id).want(t, "cat /tmp/f", "kept")
+	}},
+	{"restart/wait-works-after-it", func(t *testing.T, c *Config) {
+		dir := t.TempDir()
+		first := c.start(t, c.Open(t, dir))
+		again := c.Open(t, dir)
+		exits := make(chan engine.Exit, 1)
+		go func() {
+			exit, err := again.Wait(t.Context(), first.id)
+			if err != nil {
+				exit.Reason = engine.Reason(err.Error())
+			}
+			exits <- exit
+		}()
+		if err := again.Remove(t.Context(), first.id); err != nil {
+			t.Fatal(err)
+		}
+		if exit := <-exits; exit.Reason != engine.ReasonKilled {
+			t.Errorf("got %+v", exit)
+		}
+	}},
+	{"restart/remove-works-after-it", func(t *testing.T, c *Config) {
+		dir := t.TempDir()
+		first := c.start(t, c.Open(t, dir))
+		again := c.Open(t, dir)
+		if err := again.Remove(t.Context(), first.id); err != nil {
+			t.Fatal(err)
+		}
+		if list, err := again.List(t.Context()); err != nil || len(list) != 0 {
+			t.Errorf("left: %v %v", list, err)
+		}
+	}},
+}

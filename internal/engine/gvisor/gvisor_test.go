@@ -1,0 +1,77 @@
+package gvisor_test
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/enginetest"
+	"github.com/crannog/crannog/internal/engine/gvisor"
+	"github.com/crannog/crannog/internal/engine/ocispec"
+	"github.com/crannog/crannog/internal/guest/guestmain"
+	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/reexec"
+	"github.com/crannog/crannog/internal/template"
+)
+
+// The test binary plays every role: the engine's children, the guest inside,
+// and the probes.
+func TestMain(m *testing.M) {
+	reexec.Dispatch(append(gvisor.Roles(),
+		enginetest.ProbeRole(),
+		reexec.Role{Match: reexec.Arg0(ocispec.GuestArg0), Run: guestmain.Main},
+	)...)
+	os.Exit(m.Run())
+}
+
+// stateDir is short: a control socket's path has at most 107 bytes.
+func open(noCgroups bool) func(t testing.TB, dir string) engine.Engine {
+	return func(t testing.TB, dir string) engine.Engine {
+		t.Helper()
+		e, err := gvisor.New(gvisor.Options{StateDir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), NoCgroups: noCgroups})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+}
+
+func root(t testing.TB) engine.Root {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := template.NewHost(filepath.Join(t.TempDir(), "templates"), self).Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestConformance(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
+	enginetest.Run(t, enginetest.Config{Open: open(false), Root: root(t)})
+}
+
+// Without groups the engine falls back to what it says in Info().Notes.
+func TestConformanceWithoutCgroups(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
+	enginetest.Run(t, enginetest.Config{Open: open(true), Root: root(t), Cycles: 3, Waive: map[string]string{
+		"limits/cpu-is-bounded": "without groups CPU is bounded by whole processors only",
+	}})
+}
+
+// An unprivileged user gets the same boxes where user namespaces allow.
+func TestConformanceRootless(t *testing.T) {
+	if os.Geteuid() != 0 {
+		enginetest.Run(t, enginetest.Config{Open: open(true), Root: root(t), Cycles: 3, Waive: map[string]string{
+			"limits/cpu-is-bounded": "without groups CPU is bounded by whole processors only",
+		}})
+		return
+	}
+	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
+	rerunUnprivileged(t, "^TestConformanceRootless$")
+}

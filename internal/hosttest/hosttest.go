@@ -1,0 +1,51 @@
+// Package hosttest owns what a test may ask of the host. A host that lacks it
+// skips the test on a developer's machine and fails it where CRANNOG_TEST_HOST
+// is "must", as on CI: skipped is not passed.
+package hosttest
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+)
+
+// Ability is something that a host may lack.
+type Ability struct {
+	Name string
+	Has  func() bool
+}
+
+var (
+	Root   = Ability{"root", func() bool { return os.Geteuid() == 0 }}
+	Python = Program("python3")
+	Node   = Program("node")
+	Bash   = Program("bash")
+	Git    = Program("git")
+)
+
+// Program is the ability to run a program that boxes see too, so it must be
+// below /usr.
+func Program(name string) Ability {
+	return Ability{name + " in /usr/bin or /usr/local/bin", func() bool {
+		for _, dir := range []string{"/usr/bin/", "/usr/local/bin/"} {
+			if _, err := exec.LookPath(dir + name); err == nil {
+				return true
+			}
+		}
+		return false
+	}}
+}
+
+// Need ends the test if the host lacks an ability.
+func Need(t testing.TB, abilities ...Ability) {
+	t.Helper()
+	for _, a := range abilities {
+		if a.Has() {
+			continue
+		}
+		if os.Getenv("CRANNOG_TEST_HOST") == "must" {
+			t.Fatalf("this host has no %s, and CRANNOG_TEST_HOST is must", a.Name)
+		}
+		t.Skipf("this host has no %s", a.Name)
+	}
+}
