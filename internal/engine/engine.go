@@ -56,6 +56,10 @@ const (
 	InterpreterPort = 49999
 )
 
+// GuestReady is the line that the guest prints on its standard output when it
+// listens. After it the guest lets go of its standard output and error.
+const GuestReady = "ready"
+
 // Boundary is what an engine's wall is made of, so that nobody takes a jail
 // for a virtual machine.
 type Boundary string

@@ -21,9 +21,6 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// readyLine is what the guest prints when it listens.
-const readyLine = "ready"
-
 // Create implements engine.Engine.
 func (e *Engine) Create(ctx context.Context, spec engine.Spec) (err error) {
 	if !validID(spec.ID) {
@@ -176,7 +173,7 @@ func awaitReady(ctx context.Context, output *os.File) error {
 	var said bytes.Buffer
 	lines := bufio.NewScanner(io.LimitReader(output, 64<<10))
 	for lines.Scan() {
-		if lines.Text() == readyLine {
+		if lines.Text() == engine.GuestReady {
 			return nil
 		}
 		said.WriteString(lines.Text() + "\n")

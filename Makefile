@@ -1,0 +1,45 @@
+.DEFAULT_GOAL := build
+export CGO_ENABLED := 0
+
+GVISOR  := $(shell go list -m -f '{{.Version}}' gvisor.dev/gvisor)
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+LDFLAGS := -s -w -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR) -X github.com/crannog/crannog/internal/buildinfo.version=$(VERSION)
+
+.PHONY: help build test test-go test-race test-npm lint gen fuzz bench clean
+
+help: ## list targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+build: ## bin/crannog, with the small guest inside
+	go build -trimpath -ldflags '-s -w' -o internal/guestbin/bin/crannog-guest ./cmd/crannog-guest
+	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/crannog ./cmd/crannog
+
+test: build test-go test-race test-npm ## every test; as root on a host with python3 and node it skips nothing
+
+test-go:
+	go vet ./...
+	go test -timeout 30m ./...
+
+# The packages that link gVisor are left out: it is not built for the race
+# detector, and its own threads are not ours to judge.
+test-race:
+	CGO_ENABLED=1 go test -race -timeout 20m $$(go list -f '{{if not (or .ForTest "")}}{{.ImportPath}} {{join .Deps ","}}{{end}}' ./internal/... | grep -v gvisor.dev/ | grep -v -e /engine/gvisor -e /enginetest | cut -d' ' -f1)
+
+test-npm: build ## the unmodified npm clients against a real server
+	tests/e2b/run.sh bin/crannog
+
+lint: ## golangci-lint with the rules of .golangci.yml
+	go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.0 run
+
+gen: ## make the checked-in generated files again
+	go generate ./...
+	go test ./internal/archtest ./internal/engine/ocispec -update
+
+fuzz: ## half a minute for each fuzz target
+	bench/fuzz.sh 30s
+
+bench: build ## every figure of docs/performance.md
+	bench/run.sh
+
+clean: ## remove what build made
+	rm -rf bin internal/guestbin/bin/crannog-guest

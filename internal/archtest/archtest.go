@@ -1,0 +1,36 @@
+// Package archtest owns the shape of the repository as a test: which packages
+// exist, in which order, and what every file and promise must satisfy.
+package archtest
+
+// Row is a group of packages that may import only packages of rows above it
+// in Layers, and those of its own row that stand before them.
+type Row struct {
+	Name     string
+	Packages []string // below the module's path, lowest first
+}
+
+// Layers lists every package, lowest row first, so that a cycle or an import
+// upwards cannot be written down.
+var Layers = []Row{
+	{"foundations", []string{
+		"api", "internal/fault", "internal/buildinfo", "internal/config", "internal/reexec", "internal/hosttest", "internal/process", "internal/signature",
+		"internal/gen", "internal/gen/processpb", "internal/gen/processpb/processpbconnect",
+		"internal/gen/filesystempb", "internal/gen/filesystempb/filesystempbconnect",
+	}},
+	{"inside the box", []string{
+		"internal/guest/keepalive", "internal/guest/metadata", "internal/guest/metrics", "internal/guest/reap",
+		"internal/guest/identity", "internal/guest/watch", "internal/guest/process", "internal/guest/filesystem",
+		"internal/guest/files", "internal/guest/interpreter", "internal/guest", "internal/guest/guestmain",
+		"internal/guestbin",
+	}},
+	{"engines", []string{
+		"internal/engine", "internal/engine/cgroup", "internal/engine/ocispec",
+		"internal/engine/gvisor/filters", "internal/engine/gvisor/filters/generate", "internal/engine/gvisor",
+		"internal/engine/fake", "internal/engine/enginetest",
+	}},
+	{"rules", []string{"internal/key", "internal/sandbox", "internal/template", "internal/store"}},
+	{"doors", []string{"internal/e2bapi", "internal/dataplane", "internal/httpapi"}},
+	{"assembly", []string{"internal/daemon", "", "internal/cli"}},
+	{"programs", []string{"cmd/crannog-guest", "cmd/crannog"}},
+	{"guards", []string{"internal/archtest"}},
+}

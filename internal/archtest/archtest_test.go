@@ -1,0 +1,287 @@
+package archtest
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "rewrite the table in docs/architecture.md")
+
+const module = "github.com/crannog/crannog"
+
+// longest is the greatest length of a file that people write. Generated files
+// are not counted.
+const longest = 500
+
+type listed struct {
+	ImportPath, Dir, Doc string
+	Imports              []string
+	GoFiles              []string
+}
+
+func packages(t *testing.T) []listed {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,Doc,Imports,GoFiles", "./...")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []listed
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listed
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if len(p.GoFiles) > 0 {
+			all = append(all, p)
+		}
+	}
+}
+
+// rank numbers packages from the lowest up.
+func rank() map[string]int {
+	r := map[string]int{}
+	for _, row := range Layers {
+		for _, p := range row.Packages {
+			r[strings.TrimSuffix(module+"/"+p, "/")] = len(r) + 1
+		}
+	}
+	return r
+}
+
+func TestImportsOnlyDownward(t *testing.T) {
+	order := rank()
+	seen := map[string]bool{}
+	for _, p := range packages(t) {
+		seen[p.ImportPath] = true
+		if order[p.ImportPath] == 0 {
+			t.Errorf("%s is not in Layers", p.ImportPath)
+			continue
+		}
+		for _, i := range p.Imports {
+			if i != module && !strings.HasPrefix(i, module+"/") {
+				continue
+			}
+			if order[i] >= order[p.ImportPath] {
+				t.Errorf("%s imports %s, which is not below it", p.ImportPath, i)
+			}
+		}
+	}
+	for p := range order {
+		if !seen[p] {
+			t.Errorf("%s is in Layers and does not exist", p)
+		}
+	}
+}
+
+// Only one package may know gVisor, so that its types do not spread.
+func TestOnlyTheEngineKnowsGVisor(t *testing.T) {
+	for _, p := range packages(t) {
+		if strings.HasPrefix(p.ImportPath, module+"/internal/engine/gvisor") {
+			continue
+		}
+		for _, i := range p.Imports {
+			if strings.HasPrefix(i, "gvisor.dev/") {
+				t.Errorf("%s imports %s", p.ImportPath, i)
+			}
+		}
+	}
+}
+
+// The guest is paid for in every box, so it must not gain weight unseen.
+func TestTheGuestStaysSmall(t *testing.T) {
+	cmd := exec.Command("go", "list", "-deps", "./cmd/crannog-guest")
+	cmd.Dir = "../.."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dep := range strings.Lines(string(out)) {
+		dep = strings.TrimSpace(dep)
+		for _, heavy := range []string{"gvisor.dev/", "modernc.org/", "github.com/danielgtaylor/", "github.com/spf13/", module + "/internal/sandbox", module + "/internal/daemon"} {
+			if strings.HasPrefix(dep, heavy) {
+				t.Errorf("the guest links %s", dep)
+			}
+		}
+	}
+}
+
+func TestEveryPackageSaysWhatItOwns(t *testing.T) {
+	for _, p := range packages(t) {
+		if p.Doc == "" {
+			t.Errorf("%s has no package comment", p.ImportPath)
+		}
+		if banned := regexp.MustCompile(`/(util|utils|common|helpers?|manager|misc|shared|base|core)$`); banned.MatchString(p.ImportPath) {
+			t.Errorf("%s: the name says nothing", p.ImportPath)
+		}
+	}
+}
+
+func TestFilesAreShort(t *testing.T) {
+	walk(t, func(path string, data []byte) {
+		if !slices.Contains([]string{".go", ".ts", ".mjs", ".js", ".py", ".sh"}, filepath.Ext(path)) || generated(data) {
+			return
+		}
+		if n := bytes.Count(data, []byte("\n")); n > longest {
+			t.Errorf("%s has %d lines, above %d", path, n, longest)
+		}
+	})
+}
+
+func TestNoReplaceDirective(t *testing.T) {
+	data, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if regexp.MustCompile(`(?m)^\s*replace\b`).Match(data) {
+		t.Error("go.mod replaces a module, which go install refuses")
+	}
+}
+
+// A test's comment or name that begins a line with a promise's number proves
+// it: "P7" anywhere in a test file's comments counts.
+func TestPromisesAreTested(t *testing.T) {
+	doc, err := os.Open("../../docs/promises.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer doc.Close()
+	proved := provedPromises(t)
+	count := 0
+	for lines := bufio.NewScanner(doc); lines.Scan(); {
+		m := regexp.MustCompile(`^\| (P\d+) \|`).FindStringSubmatch(lines.Text())
+		if m == nil {
+			continue
+		}
+		count++
+		if !proved[m[1]] {
+			t.Errorf("%s has no test that names it", m[1])
+		}
+	}
+	if count == 0 {
+		t.Error("no promise found")
+	}
+}
+
+func provedPromises(t *testing.T) map[string]bool {
+	t.Helper()
+	number := regexp.MustCompile(`\bP\d+\b`)
+	proved := map[string]bool{}
+	walk(t, func(path string, data []byte) {
+		switch {
+		case strings.HasSuffix(path, "_test.go"), strings.Contains(path, "enginetest/") && strings.HasSuffix(path, ".go"):
+			f, err := parser.ParseFile(token.NewFileSet(), path, data, parser.ParseComments)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range f.Comments {
+				for _, p := range number.FindAllString(c.Text(), -1) {
+					proved[p] = true
+				}
+			}
+		case strings.HasSuffix(path, ".txtar"), strings.HasSuffix(path, ".test.mjs"):
+			for line := range strings.Lines(string(data)) {
+				if trimmed := strings.TrimSpace(line); strings.HasPrefix(trimmed, "#") || strings.HasPrefix(trimmed, "//") {
+					for _, p := range number.FindAllString(trimmed, -1) {
+						proved[p] = true
+					}
+				}
+			}
+		}
+	})
+	return proved
+}
+
+const begin, end = "<!-- layers -->", "<!-- /layers -->"
+
+func TestArchitectureDocument(t *testing.T) {
+	const path = "../../docs/architecture.md"
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(data), begin)
+	_, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no %s … %s", path, begin, end)
+	}
+	want := before + begin + "\n" + table(packages(t)) + end + after
+	if want == string(data) {
+		return
+	}
+	if !*update {
+		t.Fatalf("the table in %s is stale; run: go test ./internal/archtest -update", path)
+	}
+	if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// table is the document's: highest row first, as a reader wants it.
+func table(all []listed) string {
+	doc := map[string]string{}
+	for _, p := range all {
+		doc[p.ImportPath] = strings.Join(strings.Fields(p.Doc), " ")
+	}
+	var b strings.Builder
+	b.WriteString("| row | package | what it says of itself |\n|---|---|---|\n")
+	for _, row := range slices.Backward(Layers) {
+		for _, p := range slices.Backward(row.Packages) {
+			path := strings.TrimSuffix(module+"/"+p, "/")
+			name := p
+			if name == "" {
+				name = "crannog (the root)"
+			}
+			fmt.Fprintf(&b, "| %s | `%s` | %s |\n", row.Name, name, strings.ReplaceAll(doc[path], "|", "\\|"))
+		}
+	}
+	return b.String()
+}
+
+func generated(data []byte) bool {
+	return regexp.MustCompile(`(?m)^(//|#) Code generated .* DO NOT EDIT\.$`).Match(data)
+}
+
+func walk(t *testing.T, visit func(path string, data []byte)) {
+	t.Helper()
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name := d.Name(); name == "node_modules" || name == ".git" || name == "bin" {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if d.Type().IsRegular() {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			visit(path, data)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
