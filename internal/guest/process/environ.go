@@ -3,7 +3,6 @@ package process
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,8 +17,7 @@ import (
 // environ builds the variables of a process; what comes later wins: PATH and
 // the user's own, the sandbox's, the request's.
 func (s *Service) environ(u identity.User, request map[string]string) (map[string]string, error) {
-	env := map[string]string{"PATH": s.cfg.Path, "HOME": u.Home, "USER": u.Name, "LOGNAME": u.Name}
-	maps.Copy(env, s.cfg.Env())
+	env := s.Environ(u)
 	for name, value := range request {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.IndexByte(value, 0) >= 0 {
 			return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("invalid environment variable %q", name))

@@ -4,19 +4,12 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strconv"
 	"time"
 
 	"connectrpc.com/connect"
 
 	pb "github.com/crannog/crannog/internal/gen/processpb"
-)
-
-// Keepalive intervals: what a client gets that asks for none, and the longest
-// that it may ask for.
-const (
-	defaultKeepalive = 90 * time.Second
-	maxKeepalive     = time.Hour
+	"github.com/crannog/crannog/internal/guest/keepalive"
 )
 
 // errTimeLimit ends the stream of a command that ran too long.
@@ -33,7 +26,7 @@ func (s *Service) Start(ctx context.Context, req *connect.Request[pb.StartReques
 	if err != nil {
 		return err
 	}
-	f := follower{process: p, listener: first, owner: true, closing: s.closing, keepalive: keepalive(req.Header())}
+	f := follower{process: p, listener: first, owner: true, closing: s.closing, keepalive: keepalive.Interval(req.Header())}
 	return f.run(ctx, func(e *pb.ProcessEvent) error { return stream.Send(&pb.StartResponse{Event: e}) })
 }
 
@@ -43,7 +36,7 @@ func (s *Service) Connect(ctx context.Context, req *connect.Request[pb.ConnectRe
 	if err != nil {
 		return err
 	}
-	f := follower{process: p, listener: p.output.join(), closing: s.closing, keepalive: keepalive(req.Header())}
+	f := follower{process: p, listener: p.output.join(), closing: s.closing, keepalive: keepalive.Interval(req.Header())}
 	return f.run(ctx, func(e *pb.ProcessEvent) error { return stream.Send(&pb.ConnectResponse{Event: e}) })
 }
 
@@ -112,13 +105,4 @@ func (f *follower) interrupted(ctx context.Context) error {
 	}
 	f.process.expire()
 	return connect.NewError(connect.CodeDeadlineExceeded, errTimeLimit)
-}
-
-// keepalive reads the interval in seconds that a client asks for.
-func keepalive(h http.Header) time.Duration {
-	seconds, err := strconv.Atoi(h.Get("Keepalive-Ping-Interval"))
-	if err != nil || seconds <= 0 {
-		return defaultKeepalive
-	}
-	return min(time.Duration(min(seconds, 1<<20))*time.Second, maxKeepalive)
 }

@@ -1,0 +1,68 @@
+package files
+
+import (
+	"compress/gzip"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// negotiate chooses how to encode a download: "gzip", or "" for as it is.
+// Between machines that are near each other compressing costs more than it
+// saves, so it is done only for clients that name gzip and nothing else.
+func negotiate(accept string) (string, error) {
+	var gzipOK, others, identityRefused, anyRefused bool
+	for item := range strings.SplitSeq(accept, ",") {
+		name, quality := coding(item)
+		switch name {
+		case "":
+		case "gzip", "x-gzip":
+			gzipOK = quality > 0
+		case "identity":
+			identityRefused = quality == 0
+			others = others || quality > 0
+		case "*":
+			anyRefused = quality == 0
+			others = others || quality > 0
+		default:
+			others = others || quality > 0
+		}
+	}
+	plain := !identityRefused && (!anyRefused || strings.Contains(accept, "identity"))
+	switch {
+	case gzipOK && (!others || !plain):
+		return "gzip", nil
+	case plain:
+		return "", nil
+	}
+	return "", refuse(http.StatusNotAcceptable, "no acceptable encoding; gzip and identity are available")
+}
+
+// coding splits an item of Accept-Encoding into name and quality.
+func coding(item string) (string, float64) {
+	name, params, _ := strings.Cut(item, ";")
+	quality := 1.0
+	if key, value, ok := strings.Cut(strings.TrimSpace(params), "="); ok && strings.EqualFold(key, "q") {
+		if q, err := strconv.ParseFloat(value, 64); err == nil {
+			quality = q
+		}
+	}
+	return strings.ToLower(strings.TrimSpace(name)), quality
+}
+
+// decode returns the body without its encoding.
+func decode(r *http.Request) (io.Reader, error) {
+	switch enc := strings.ToLower(strings.TrimSpace(r.Header.Get("Content-Encoding"))); enc {
+	case "", "identity":
+		return r.Body, nil
+	case "gzip", "x-gzip":
+		plain, err := gzip.NewReader(r.Body)
+		if err != nil {
+			return nil, refuse(http.StatusBadRequest, "the body is not gzip")
+		}
+		return plain, nil
+	default:
+		return nil, refuse(http.StatusBadRequest, "unsupported content encoding %q", enc)
+	}
+}

@@ -1,0 +1,142 @@
+// Package files owns the upload and download of files over plain HTTP, with
+// their signed addresses.
+package files
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"syscall"
+	"time"
+
+	"github.com/crannog/crannog/internal/guest/identity"
+	"github.com/crannog/crannog/internal/guest/metadata"
+)
+
+// Config is what a Service is made from.
+type Config struct {
+	Accounts identity.Accounts
+	Actor    identity.Actor
+	Log      *slog.Logger
+	// DefaultDir is what an empty path means, or "" for the user's home.
+	DefaultDir string
+	// Token returns the access token, which may change while it runs.
+	Token func() string
+}
+
+// Service serves files. It is safe for concurrent use.
+type Service struct{ cfg Config }
+
+// New returns a service.
+func New(cfg Config) *Service { return &Service{cfg: cfg} }
+
+// TokenHeader carries the access token.
+const TokenHeader = "X-Access-Token"
+
+// Entry is a file as answers name it. Clients compare it as a whole, so it
+// has no other fields.
+type Entry struct {
+	Path     string            `json:"path"`
+	Name     string            `json:"name"`
+	Type     string            `json:"type"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+}
+
+// refusal is an error with its HTTP status and a text for the caller.
+type refusal struct {
+	status int
+	text   string
+}
+
+func (r *refusal) Error() string { return r.text }
+
+func refuse(status int, format string, args ...any) error {
+	return &refusal{status, fmt.Sprintf(format, args...)}
+}
+
+// target is whose file a request is about.
+type target struct {
+	user identity.User
+	path string // absolute
+}
+
+// target checks the request's right to op and finds out what it is about.
+func (s *Service) target(r *http.Request, op Operation) (target, url.Values, error) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return target{}, nil, refuse(http.StatusBadRequest, "malformed query")
+	}
+	if err := s.authorize(r, query, op); err != nil {
+		return target{}, nil, err
+	}
+	user, err := s.account(query.Get("username"))
+	if err != nil {
+		return target{}, nil, err
+	}
+	path, err := user.Resolve(query.Get("path"), s.cfg.DefaultDir)
+	if err != nil {
+		return target{}, nil, refuse(http.StatusBadRequest, "%v", err)
+	}
+	return target{user, path}, query, nil
+}
+
+func (s *Service) account(name string) (identity.User, error) {
+	user, err := s.cfg.Accounts.ByName(name)
+	if unknown, ok := errors.AsType[*identity.UnknownError](err); ok {
+		return user, refuse(http.StatusUnauthorized, "%v", unknown)
+	}
+	return user, err
+}
+
+// authorize accepts the token or a signature made with it. A wrong token is
+// not saved by a right signature.
+func (s *Service) authorize(r *http.Request, query url.Values, op Operation) error {
+	token := s.cfg.Token()
+	if given := r.Header.Get(TokenHeader); given != "" {
+		if !equal(given, token) {
+			return refuse(http.StatusUnauthorized, "access token present in header but does not match")
+		}
+		return nil
+	}
+	g := Grant{Path: query.Get("path"), Operation: op, Username: query.Get("username")}
+	if err := g.Check(query, token, time.Now()); err != nil {
+		return refuse(http.StatusUnauthorized, "%v", err)
+	}
+	return nil
+}
+
+// fail answers an error as JSON.
+func (s *Service) fail(w http.ResponseWriter, path string, err error) {
+	status, text := http.StatusInternalServerError, "internal error"
+	refused, ok := errors.AsType[*refusal](err)
+	switch {
+	case ok:
+		status, text = refused.status, refused.text
+	case errors.Is(err, fs.ErrNotExist):
+		status, text = http.StatusNotFound, fmt.Sprintf("path '%s' does not exist", path)
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+		status, text = http.StatusForbidden, fmt.Sprintf("path '%s': permission denied", path)
+	case errors.Is(err, syscall.EISDIR):
+		status, text = http.StatusBadRequest, fmt.Sprintf("path '%s' is a directory", path)
+	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ENAMETOOLONG), errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.EINVAL):
+		status, text = http.StatusBadRequest, err.Error()
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		status, text = http.StatusInsufficientStorage, "not enough disk space"
+	case errors.Is(err, metadata.ErrUnsupported):
+		text = err.Error()
+	default:
+		s.cfg.Log.Error("file request failed", "err", err)
+	}
+	answer(w, status, map[string]any{"code": status, "message": text})
+}
+
+func answer(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	// The only error is a client that is gone.
+	_ = json.NewEncoder(w).Encode(body)
+}

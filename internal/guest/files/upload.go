@@ -1,0 +1,165 @@
+package files
+
+import (
+	"bufio"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"slices"
+
+	"github.com/crannog/crannog/internal/guest/identity"
+	"github.com/crannog/crannog/internal/guest/metadata"
+)
+
+// readAhead is how much of a body is read at once: each read of the
+// connection is a system call, and in a sandbox those are dear.
+const readAhead = 256 << 10
+
+// Upload answers POST by writing files.
+func (s *Service) Upload(w http.ResponseWriter, r *http.Request) {
+	t, query, err := s.target(r, Write)
+	if err != nil {
+		s.fail(w, t.path, err)
+		return
+	}
+	u := upload{service: s, user: t.user}
+	if err := u.run(r, t, query); err != nil {
+		s.fail(w, u.path, err)
+		return
+	}
+	answer(w, http.StatusOK, u.written)
+}
+
+// upload is one request's work.
+type upload struct {
+	service  *Service
+	user     identity.User
+	metadata map[string]string
+	path     string // what is being written, for errors
+	written  []Entry
+}
+
+func (u *upload) run(r *http.Request, t target, query url.Values) error {
+	set, err := metadata.FromHeader(r.Header)
+	if err != nil {
+		return refuse(http.StatusBadRequest, "%v", err)
+	}
+	u.metadata = set
+	body, err := decode(r)
+	if err != nil {
+		return err
+	}
+	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil {
+		return refuse(http.StatusBadRequest, "missing or malformed content type")
+	}
+	fixed := ""
+	if query.Get("path") != "" {
+		fixed = t.path
+	}
+	switch kind {
+	case "multipart/form-data":
+		if params["boundary"] == "" {
+			return refuse(http.StatusBadRequest, "multipart body without a boundary")
+		}
+		buffered := bufio.NewReaderSize(body, readAhead)
+		return u.parts(multipart.NewReader(buffered, params["boundary"]), fixed)
+	case "application/octet-stream":
+		if fixed == "" {
+			return refuse(http.StatusBadRequest, "path is required for an octet-stream body")
+		}
+		return u.write(fixed, body)
+	}
+	return refuse(http.StatusBadRequest, "unsupported content type %q", kind)
+}
+
+// parts writes every part that is named file. fixed is the path of the only
+// one, or "" where each brings its own.
+func (u *upload) parts(body *multipart.Reader, fixed string) error {
+	for {
+		part, err := body.NextRawPart()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return bodyError(err)
+		}
+		if part.FormName() != "file" {
+			continue
+		}
+		path, err := u.partPath(part, fixed)
+		if err != nil {
+			return err
+		}
+		if err := u.write(path, part); err != nil {
+			return err
+		}
+	}
+	if len(u.written) == 0 {
+		return refuse(http.StatusBadRequest, "the body has no part named file")
+	}
+	return nil
+}
+
+// partPath finds where a part goes. The file name of the part is a path with
+// its directories, which the library's FileName would cut off.
+func (u *upload) partPath(part *multipart.Part, fixed string) (string, error) {
+	path := fixed
+	if path == "" {
+		_, params, err := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
+		if err != nil || params["filename"] == "" {
+			return "", refuse(http.StatusBadRequest, "a part has no file name and the request no path")
+		}
+		path, err = u.user.Resolve(params["filename"], u.service.cfg.DefaultDir)
+		if err != nil {
+			return "", refuse(http.StatusBadRequest, "%v", err)
+		}
+	}
+	taken := func(e Entry) bool { return e.Path == path }
+	if slices.ContainsFunc(u.written, taken) {
+		return "", refuse(http.StatusBadRequest, "path '%s' is given more than once", path)
+	}
+	return path, nil
+}
+
+// write writes one file and notes it.
+func (u *upload) write(path string, content io.Reader) error {
+	u.path = path
+	f, err := u.service.create(u.user, path)
+	if err != nil {
+		return err
+	}
+	_, err = io.CopyBuffer(struct{ io.Writer }{f}, bodyReader{content}, make([]byte, readAhead))
+	if err == nil {
+		err = u.service.cfg.Actor.Do(u.user, func() error { return metadata.Replace(int(f.Fd()), u.metadata) })
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	u.written = append(u.written, Entry{Path: path, Name: filepath.Base(path), Type: "file", Metadata: u.metadata})
+	return nil
+}
+
+// bodyReader marks errors as the request's fault, apart from the disk's.
+type bodyReader struct{ from io.Reader }
+
+func (b bodyReader) Read(p []byte) (int, error) {
+	n, err := b.from.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return n, bodyError(err)
+	}
+	return n, err
+}
+
+func bodyError(err error) error {
+	if errors.Is(err, gzip.ErrChecksum) || errors.Is(err, gzip.ErrHeader) {
+		return refuse(http.StatusBadRequest, "the body is not gzip")
+	}
+	return fmt.Errorf("%w (%v)", &refusal{http.StatusBadRequest, "the body is cut short or malformed"}, err)
+}

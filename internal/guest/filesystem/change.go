@@ -1,0 +1,110 @@
+package filesystem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/crannog/crannog/internal/gen/filesystempb"
+	"github.com/crannog/crannog/internal/guest/identity"
+)
+
+// MakeDir makes a directory and those above it.
+func (s *Service) MakeDir(_ context.Context, req *connect.Request[pb.MakeDirRequest]) (*connect.Response[pb.MakeDirResponse], error) {
+	user, path, err := s.locate(req.Header(), req.Msg.GetPath())
+	if err != nil {
+		return nil, err
+	}
+	var entry *pb.EntryInfo
+	err = s.cfg.Actor.Do(user, func() error {
+		if err := makeDir(path); err != nil {
+			return err
+		}
+		entry, err = s.entry(path)
+		return err
+	})
+	if err != nil {
+		return nil, failure("path not found", err)
+	}
+	return connect.NewResponse(&pb.MakeDirResponse{Entry: entry}), nil
+}
+
+func makeDir(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && info.IsDir():
+		return connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("directory already exists: %s", path))
+	case err == nil:
+		return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("path exists and is not a directory: %s", path))
+	}
+	return os.MkdirAll(path, 0o755)
+}
+
+// Move renames an entry, also from one file system to another.
+func (s *Service) Move(_ context.Context, req *connect.Request[pb.MoveRequest]) (*connect.Response[pb.MoveResponse], error) {
+	user, source, err := s.locate(req.Header(), req.Msg.GetSource())
+	if err != nil {
+		return nil, err
+	}
+	_, destination, err := s.locate(req.Header(), req.Msg.GetDestination())
+	if err != nil {
+		return nil, err
+	}
+	var entry *pb.EntryInfo
+	err = s.cfg.Actor.Do(user, func() error {
+		if err := s.move(source, destination); err != nil {
+			return err
+		}
+		entry, err = s.entry(destination)
+		return err
+	})
+	if err != nil {
+		return nil, failure("source file not found", err)
+	}
+	return connect.NewResponse(&pb.MoveResponse{Entry: entry}), nil
+}
+
+func (s *Service) move(source, destination string) error {
+	if _, err := os.Lstat(source); errors.Is(err, syscall.ENOTDIR) {
+		return &fs.PathError{Op: "lstat", Path: source, Err: syscall.ENOENT}
+	} else if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(destination), 0o755); err != nil {
+		return err
+	}
+	err := os.Rename(source, destination)
+	if errors.Is(err, syscall.EXDEV) {
+		return moveAcross(source, destination)
+	}
+	return err
+}
+
+// Remove deletes an entry with all below it.
+func (s *Service) Remove(_ context.Context, req *connect.Request[pb.RemoveRequest]) (*connect.Response[pb.RemoveResponse], error) {
+	user, path, err := s.locate(req.Header(), req.Msg.GetPath())
+	if err != nil {
+		return nil, err
+	}
+	if err := s.remove(user, path); err != nil {
+		return nil, failure("path not found", err)
+	}
+	return connect.NewResponse(&pb.RemoveResponse{}), nil
+}
+
+func (s *Service) remove(user identity.User, path string) error {
+	if path == "/" {
+		return connect.NewError(connect.CodeInvalidArgument, errors.New("the root directory cannot be removed"))
+	}
+	err := s.cfg.Actor.Do(user, func() error { return os.RemoveAll(path) })
+	if errors.Is(err, syscall.ENOTDIR) {
+		return nil // a file is where a directory of the path would be
+	}
+	return err
+}

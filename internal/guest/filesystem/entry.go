@@ -1,0 +1,65 @@
+package filesystem
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	pb "github.com/crannog/crannog/internal/gen/filesystempb"
+	"github.com/crannog/crannog/internal/guest/metadata"
+)
+
+// entry describes what is at path. It must run as the user.
+func (s *Service) entry(path string) (*pb.EntryInfo, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, err
+	}
+	return s.describe(path, info), nil
+}
+
+// describe fills an entry. A link has type and mode of what it leads to, and
+// its own where it leads nowhere; the rest is the link's own.
+func (s *Service) describe(path string, info fs.FileInfo) *pb.EntryInfo {
+	e := &pb.EntryInfo{
+		Name:         filepath.Base(path),
+		Path:         path,
+		Size:         info.Size(),
+		ModifiedTime: timestamppb.New(info.ModTime()),
+		Metadata:     metadata.Read(path),
+	}
+	shown := info
+	if info.Mode()&fs.ModeSymlink != 0 {
+		target, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			// A dangling link still says where it points.
+			target, _ = os.Readlink(path)
+		} else if to, err := os.Stat(target); err == nil {
+			shown = to
+		}
+		e.SymlinkTarget = &target
+	}
+	e.Type = entryType(shown.Mode())
+	e.Mode = uint32(shown.Mode().Perm())
+	e.Permissions = shown.Mode().String()
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		e.Owner = s.cfg.Accounts.UserName(stat.Uid)
+		e.Group = s.cfg.Accounts.GroupName(stat.Gid)
+	}
+	return e
+}
+
+func entryType(mode fs.FileMode) pb.FileType {
+	switch {
+	case mode.IsRegular():
+		return pb.FileType_FILE_TYPE_FILE
+	case mode.IsDir():
+		return pb.FileType_FILE_TYPE_DIRECTORY
+	case mode&fs.ModeSymlink != 0:
+		return pb.FileType_FILE_TYPE_SYMLINK
+	}
+	return pb.FileType_FILE_TYPE_UNSPECIFIED
+}

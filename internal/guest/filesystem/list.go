@@ -1,0 +1,85 @@
+package filesystem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/crannog/crannog/internal/gen/filesystempb"
+)
+
+// maxEntries bounds one list. The answer is built in memory, and a tree
+// without end would take the whole sandbox's.
+const maxEntries = 100_000
+
+// ListDir lists a directory to a depth. A root that is a link is followed,
+// links below are not; paths stay below the path that was asked for.
+func (s *Service) ListDir(_ context.Context, req *connect.Request[pb.ListDirRequest]) (*connect.Response[pb.ListDirResponse], error) {
+	user, path, err := s.locate(req.Header(), req.Msg.GetPath())
+	if err != nil {
+		return nil, err
+	}
+	l := lister{service: s}
+	err = s.cfg.Actor.Do(user, func() error { return l.list(path, max(1, req.Msg.GetDepth())) })
+	if err != nil {
+		return nil, failure("path not found", err)
+	}
+	return connect.NewResponse(&pb.ListDirResponse{Entries: l.entries}), nil
+}
+
+// lister collects entries, directories before what is in them.
+type lister struct {
+	service *Service
+	entries []*pb.EntryInfo
+}
+
+func (l *lister) list(root string, depth uint32) error {
+	info, err := os.Stat(root)
+	if errors.Is(err, syscall.ELOOP) {
+		return connect.NewError(connect.CodeFailedPrecondition, fmt.Errorf("cyclic symbolic link: %s", root))
+	}
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("path is not a directory: %s", root))
+	}
+	return l.walk(root, depth)
+}
+
+func (l *lister) walk(dir string, depth uint32) error {
+	children, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, child := range children {
+		path := filepath.Join(dir, child.Name())
+		info, err := child.Info()
+		if errors.Is(err, os.ErrNotExist) {
+			continue // removed since it was read
+		}
+		if err != nil {
+			return err
+		}
+		if len(l.entries) >= maxEntries {
+			return connect.NewError(connect.CodeResourceExhausted,
+				fmt.Errorf("more than %d entries below %s: list with a smaller depth", maxEntries, dir))
+		}
+		l.entries = append(l.entries, l.service.describe(path, info))
+		if !info.IsDir() || depth <= 1 {
+			continue
+		}
+		err = l.walk(path, depth-1)
+		// A directory that the user may not read, or that vanished, is listed
+		// without what is in it.
+		if err != nil && !errors.Is(err, os.ErrPermission) && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,126 @@
+// Package guestmain owns the guest as a program: the first process of a
+// sandbox. It prepares the system around it, listens, reaps, and ends the
+// sandbox when its time has come.
+package guestmain
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/identity"
+	"github.com/crannog/crannog/internal/guest/reap"
+)
+
+// debugFlag keeps standard output and error open and logs to the latter.
+const debugFlag = "--debug"
+
+// maxConfig bounds what is read from standard input.
+const maxConfig = 4 << 20
+
+// Main is the program. It does not return.
+func Main() {
+	debug := slices.Contains(os.Args[1:], debugFlag)
+	err := run(os.Stdin, debug)
+	if err == nil {
+		os.Exit(0)
+	}
+	// Nobody may be there to read it; the exit status says the rest.
+	_, _ = fmt.Fprintln(os.Stderr, "crannog-guest:", err)
+	os.Exit(1)
+}
+
+// run serves until the sandbox's end.
+func run(stdin io.Reader, debug bool) error {
+	tune()
+	log := slog.New(slog.DiscardHandler)
+	if debug {
+		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	cfg, err := readConfig(stdin)
+	if err != nil {
+		return err
+	}
+	users := identity.NewPasswd("/etc")
+	if err := prepare(cfg, users, log); err != nil {
+		return err
+	}
+	ignoreSignals()
+	reaper := reap.NewAll()
+	failed := make(chan error, 4)
+	go func() { failed <- reaper.Run(context.Background()) }()
+
+	g, err := guest.New(cfg, guest.Options{
+		Users: users, Switch: os.Geteuid() == 0, Reaper: reaper, Log: log,
+		End: func() { failed <- nil },
+	})
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	interpreter := NewInterpreter(g, log)
+	defer interpreter.Close()
+	for port, handler := range map[int]http.Handler{engine.GuestPort: g.Handler(), engine.InterpreterPort: interpreter} {
+		if err := serve(port, handler, log, failed); err != nil {
+			return err
+		}
+	}
+	if _, err := fmt.Fprintln(os.Stdout, engine.GuestReady); err != nil {
+		return fmt.Errorf("report readiness: %w", err)
+	}
+	if !debug {
+		if err := silence(); err != nil {
+			return err
+		}
+	}
+	settle()
+	return <-failed
+}
+
+// readConfig takes the configuration from standard input, which its writer
+// closes behind it.
+func readConfig(stdin io.Reader) (guest.Config, error) {
+	var cfg guest.Config
+	in := json.NewDecoder(io.LimitReader(stdin, maxConfig))
+	in.DisallowUnknownFields()
+	if err := in.Decode(&cfg); err != nil {
+		return cfg, fmt.Errorf("read configuration: %w", err)
+	}
+	if _, err := in.Token(); !errors.Is(err, io.EOF) {
+		return cfg, errors.New("read configuration: more than one object")
+	}
+	return cfg, nil
+}
+
+// Times of the servers. idleTimeout is longer than clients keep connections,
+// so that it is they who close an idle one and never lose a request on it.
+const (
+	headerTimeout = 30 * time.Second
+	idleTimeout   = 10 * time.Minute
+)
+
+// serve listens on the sandbox's loopback and serves in the background.
+func serve(port int, h http.Handler, log *slog.Logger, failed chan<- error) error {
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp4", address)
+	if err != nil {
+		return fmt.Errorf("listen on %s: %w", address, err)
+	}
+	server := &http.Server{
+		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+	go func() { failed <- server.Serve(listener) }()
+	return nil
+}

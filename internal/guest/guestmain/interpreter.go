@@ -1,0 +1,46 @@
+package guestmain
+
+import (
+	"log/slog"
+	"os/exec"
+	"syscall"
+
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/interpreter"
+	"github.com/crannog/crannog/internal/guest/process"
+)
+
+// NewInterpreter returns a code interpreter whose workers g starts.
+func NewInterpreter(g *guest.Guest, log *slog.Logger) *interpreter.Server {
+	return interpreter.New(interpreter.Options{
+		Starter:     starter{g},
+		Home:        g.Environ()["HOME"],
+		Env:         g.Environ,
+		AccessToken: g.AccessToken,
+		Log:         log,
+	})
+}
+
+// starter starts workers as the sandbox's user.
+type starter struct{ guest *guest.Guest }
+
+func (s starter) Start(cmd *exec.Cmd) (interpreter.Process, error) {
+	c, err := s.guest.Command(cmd)
+	if err != nil {
+		return nil, err
+	}
+	return worker{c}, nil
+}
+
+// worker is a started worker in the interpreter's words.
+type worker struct{ command *process.Command }
+
+func (w worker) Signal(sig syscall.Signal) error { return w.command.Signal(sig) }
+
+func (w worker) Wait() interpreter.Exit {
+	status := w.command.Wait()
+	if status.Signaled() {
+		return interpreter.Exit{Signal: status.Signal()}
+	}
+	return interpreter.Exit{Code: status.ExitStatus()}
+}

@@ -1,0 +1,135 @@
+package guestmain
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/identity"
+)
+
+// Memory is paid for in every sandbox, processor time only where something
+// happens: so the collector runs early.
+const (
+	collectPercent = 40
+	memoryTarget   = 32 << 20
+)
+
+// maxProcs bounds the threads that run Go code at once. Two is the least: a
+// start of a process holds one until the program is loaded.
+const maxProcs = 4
+
+func tune() {
+	debug.SetGCPercent(collectPercent)
+	debug.SetMemoryLimit(memoryTarget)
+	runtime.GOMAXPROCS(max(2, min(runtime.NumCPU(), maxProcs)))
+}
+
+// settle gives back what only the start needed.
+func settle() { debug.FreeOSMemory() }
+
+// ignoreSignals keeps the sandbox alive when somebody signals its first
+// process. Its end comes from outside or from its clock. The signals are
+// taken and dropped rather than ignored, because children inherit what is
+// ignored. A write to a pipe without a reader is an error and no signal's
+// business.
+func ignoreSignals() {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT,
+		syscall.SIGPIPE, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM)
+}
+
+// directories that programs expect. They are made where the template has
+// none, and left alone where it has.
+var directories = []struct {
+	path string
+	mode fs.FileMode
+}{
+	{"/run", 0o755},
+	{"/run/lock", 0o777 | fs.ModeSticky},
+	{"/tmp", 0o777 | fs.ModeSticky},
+	{"/var/tmp", 0o777 | fs.ModeSticky},
+}
+
+// prepare makes the system around the guest what programs expect.
+func prepare(cfg guest.Config, users identity.Users, log *slog.Logger) error {
+	unix.Umask(0o022)
+	if cfg.Hostname != "" {
+		// A kernel that refuses leaves a name that is wrong and harmless.
+		if err := unix.Sethostname([]byte(cfg.Hostname)); err != nil {
+			log.Warn("hostname is not set", "err", err)
+		}
+	}
+	for _, d := range directories {
+		if err := ensure(d.path, d.mode); err != nil {
+			return err
+		}
+	}
+	user, err := users.Lookup(cfg.DefaultUser)
+	if err != nil {
+		return fmt.Errorf("default user: %w", err)
+	}
+	for _, dir := range []string{user.Home, "/workspace"} {
+		if err := hand(dir, user, cfg.GrantFileAccess); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ensure makes a directory if nothing is there.
+func ensure(path string, mode fs.FileMode) error {
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return err
+	}
+	return os.Chmod(path, mode) // the umask took bits from it
+}
+
+// hand makes dir the user's if it is root's, as a template has it. Another
+// owner is the host's: with file access its directory is usable as it is.
+func hand(dir string, user identity.User, fileAccess bool) error {
+	if os.Geteuid() != 0 || dir == "" || dir == "/" {
+		return nil
+	}
+	var stat unix.Stat_t
+	err := unix.Lstat(dir, &stat)
+	if errors.Is(err, unix.ENOENT) {
+		return nil
+	}
+	if err != nil {
+		return &fs.PathError{Op: "lstat", Path: dir, Err: err}
+	}
+	if stat.Uid == user.UID || stat.Mode&unix.S_IFMT != unix.S_IFDIR || stat.Uid != 0 && fileAccess {
+		return nil
+	}
+	return os.Lchown(dir, int(user.UID), int(user.GID))
+}
+
+// silence points the standard streams at nothing, so that no later message
+// of ours blocks on a pipe that nobody reads.
+func silence() error {
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return &fs.PathError{Op: "open", Path: os.DevNull, Err: err}
+	}
+	for fd := range 3 {
+		if err := unix.Dup3(null, fd, 0); err != nil && null != fd {
+			return fmt.Errorf("redirect descriptor %d: %w", fd, err)
+		}
+	}
+	if null > 2 {
+		return unix.Close(null)
+	}
+	return nil
+}

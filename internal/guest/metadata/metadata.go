@@ -1,0 +1,168 @@
+// Package metadata owns the words that callers attach to files: how they
+// travel in headers and how they are kept in extended attributes.
+package metadata
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	headerPrefix = "X-Metadata-"
+	attrPrefix   = "user.e2b."
+	// maxKey leaves room for the prefix in an attribute's name of 255 bytes.
+	maxKey = 246
+	// maxTotal bounds all keys and values of one file together, because some
+	// file systems keep them in one block.
+	maxTotal = 4096
+)
+
+// ErrUnsupported says that the file system has no extended attributes.
+var ErrUnsupported = errors.New("the file system does not keep metadata")
+
+// FromHeader reads what an upload attaches. Its errors are for the caller.
+func FromHeader(h http.Header) (map[string]string, error) {
+	var set map[string]string
+	total := 0
+	for name, values := range h {
+		if len(name) < len(headerPrefix) || !strings.EqualFold(name[:len(headerPrefix)], headerPrefix) {
+			continue
+		}
+		key := strings.ToLower(name[len(headerPrefix):])
+		if key == "" || len(key) > maxKey {
+			return nil, fmt.Errorf("metadata key %q must have 1 to %d characters", shorten(key), maxKey)
+		}
+		if len(values) != 1 {
+			return nil, fmt.Errorf("metadata key %q is given more than once", shorten(key))
+		}
+		if !printable(key) || !printable(values[0]) {
+			return nil, fmt.Errorf("metadata %q must be printable ASCII", shorten(key))
+		}
+		if _, taken := set[key]; taken {
+			return nil, fmt.Errorf("metadata key %q is given more than once", shorten(key))
+		}
+		if total += len(key) + len(values[0]); total > maxTotal {
+			return nil, fmt.Errorf("metadata is longer than %d bytes", maxTotal)
+		}
+		if set == nil {
+			set = map[string]string{}
+		}
+		set[key] = values[0]
+	}
+	return set, nil
+}
+
+func shorten(s string) string {
+	if len(s) > 40 {
+		return s[:40] + "…"
+	}
+	return s
+}
+
+func printable(s string) bool {
+	for i := range len(s) {
+		if s[i] < ' ' || s[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// Read returns what is attached to a file or the target of a link. Where the
+// file system keeps nothing or the user may not look, that is nothing.
+func Read(path string) map[string]string {
+	names, err := list(func(buf []byte) (int, error) { return unix.Listxattr(path, buf) })
+	if err != nil {
+		return nil
+	}
+	var set map[string]string
+	for _, name := range names {
+		value, err := get(path, name)
+		if err != nil {
+			continue // it is gone again
+		}
+		if set == nil {
+			set = map[string]string{}
+		}
+		set[name[len(attrPrefix):]] = value
+	}
+	return set
+}
+
+// Replace makes set all that is attached to an open file.
+func Replace(fd int, set map[string]string) error {
+	old, err := list(func(buf []byte) (int, error) { return unix.Flistxattr(fd, buf) })
+	if errors.Is(err, unix.ENOTSUP) {
+		if len(set) == 0 {
+			return nil
+		}
+		return ErrUnsupported
+	}
+	if err != nil {
+		return fmt.Errorf("read metadata: %w", err)
+	}
+	for _, name := range old {
+		if _, stays := set[name[len(attrPrefix):]]; stays {
+			continue
+		}
+		if err := unix.Fremovexattr(fd, name); err != nil && !errors.Is(err, unix.ENODATA) {
+			return fmt.Errorf("remove metadata: %w", err)
+		}
+	}
+	for key, value := range set {
+		err := unix.Fsetxattr(fd, attrPrefix+key, []byte(value), 0)
+		if errors.Is(err, unix.ENOTSUP) {
+			return ErrUnsupported
+		}
+		if err != nil {
+			return fmt.Errorf("write metadata: %w", err)
+		}
+	}
+	return nil
+}
+
+// list returns the attributes' names that are ours, prefix included.
+func list(call func([]byte) (int, error)) ([]string, error) {
+	data, err := grow(call)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for name := range bytes.SplitSeq(data, []byte{0}) {
+		if len(name) > len(attrPrefix) && strings.HasPrefix(string(name), attrPrefix) {
+			names = append(names, string(name))
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+func get(path, name string) (string, error) {
+	data, err := grow(func(buf []byte) (int, error) { return unix.Getxattr(path, name, buf) })
+	return string(data), err
+}
+
+// maxAttr is the most that Linux lets a list or a value hold.
+const maxAttr = 64 << 10
+
+// grow calls with larger buffers until the answer fits. Most files have no
+// attributes, so the first one is small.
+func grow(call func([]byte) (int, error)) ([]byte, error) {
+	for size := 512; ; size *= 4 {
+		buf := make([]byte, min(size, maxAttr))
+		n, err := call(buf)
+		if errors.Is(err, unix.ERANGE) && size < maxAttr {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		return buf[:n], nil
+	}
+}

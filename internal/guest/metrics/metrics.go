@@ -1,0 +1,109 @@
+// Package metrics owns what the sandbox's own kernel says about its use of
+// processor, memory and disk.
+package metrics
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Limits are the totals that the outside enforces. Zero means unknown: then
+// the kernel inside is believed.
+type Limits struct {
+	MilliCPU    int64
+	MemoryBytes int64
+	DiskBytes   int64
+}
+
+// Sample is one answer, in the words of its clients.
+type Sample struct {
+	Unix       int64   `json:"ts"`
+	CPUCount   int64   `json:"cpu_count"`
+	CPUPercent float64 `json:"cpu_used_pct"`
+	MemTotal   int64   `json:"mem_total"`
+	MemUsed    int64   `json:"mem_used"`
+	MemCache   int64   `json:"mem_cache"`
+	MemTotalMB int64   `json:"mem_total_mib"`
+	MemUsedMB  int64   `json:"mem_used_mib"`
+	DiskUsed   int64   `json:"disk_used"`
+	DiskTotal  int64   `json:"disk_total"`
+}
+
+// Sampler measures. The processor's share is that since the last sample, so
+// nothing runs between two. It is safe for concurrent use.
+type Sampler struct {
+	limits Limits
+	proc   string
+	root   string
+
+	mu      sync.Mutex
+	at      time.Time
+	spent   time.Duration
+	percent float64
+}
+
+// New begins to count.
+func New(limits Limits) *Sampler {
+	return &Sampler{limits: limits, proc: "/proc", root: "/", at: time.Now()}
+}
+
+// shortest is the least time between two samples that gives a share worth
+// naming: the kernel counts in hundredths of a second.
+const shortest = 200 * time.Millisecond
+
+// Sample measures now.
+func (s *Sampler) Sample() (Sample, error) {
+	out := Sample{Unix: time.Now().Unix(), CPUCount: s.cpus()}
+	percent, err := s.cpu()
+	if err != nil {
+		return out, err
+	}
+	out.CPUPercent = percent
+	mem, err := readMeminfo(s.proc + "/meminfo")
+	if err != nil {
+		return out, err
+	}
+	out.MemTotal, out.MemUsed, out.MemCache = mem.total, mem.total-mem.free-mem.cache, mem.cache
+	if s.limits.MemoryBytes > 0 {
+		out.MemTotal = s.limits.MemoryBytes
+	}
+	out.MemTotalMB, out.MemUsedMB = out.MemTotal>>20, out.MemUsed>>20
+	var disk syscall.Statfs_t
+	if err := syscall.Statfs(s.root, &disk); err != nil {
+		return out, fmt.Errorf("statfs %s: %w", s.root, err)
+	}
+	out.DiskTotal = int64(disk.Blocks) * disk.Bsize
+	out.DiskUsed = int64(disk.Blocks-disk.Bfree) * disk.Bsize
+	if s.limits.DiskBytes > 0 {
+		out.DiskTotal = s.limits.DiskBytes
+	}
+	return out, nil
+}
+
+// cpus rounds up: a sandbox with one and a half sees two.
+func (s *Sampler) cpus() int64 {
+	if s.limits.MilliCPU > 0 {
+		return (s.limits.MilliCPU + 999) / 1000
+	}
+	return int64(runtime.NumCPU())
+}
+
+// cpu returns the share of one processor since the last sample: 150 is one
+// and a half.
+func (s *Sampler) cpu() (float64, error) {
+	spent, err := cpuTime(s.proc)
+	if err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if passed := now.Sub(s.at); passed >= shortest {
+		s.percent = max(0, float64(spent-s.spent)/float64(passed)*100)
+		s.at, s.spent = now, spent
+	}
+	return s.percent, nil
+}

@@ -1,0 +1,100 @@
+package metrics
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// ticks is how many units of processor time the kernel counts in a second.
+const ticks = 100
+
+// memory is a part of meminfo, in bytes.
+type memory struct{ total, free, cache int64 }
+
+func readMeminfo(name string) (memory, error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return memory{}, err
+	}
+	var m memory
+	for line := range strings.Lines(string(data)) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			continue
+		}
+		kib, err := strconv.ParseInt(fields[1], 10, 64)
+		if err != nil {
+			continue
+		}
+		switch fields[0] {
+		case "MemTotal:":
+			m.total = kib << 10
+		case "MemFree:":
+			m.free = kib << 10
+		case "Buffers:", "Cached:":
+			m.cache += kib << 10
+		}
+	}
+	if m.total == 0 {
+		return memory{}, fmt.Errorf("%s has no MemTotal", name)
+	}
+	m.cache = min(m.cache, m.total-m.free)
+	return m, nil
+}
+
+// cpuTime sums what all processes spent, the dead included: those are counted
+// by the parents that waited for them, up to PID 1. A kernel that keeps a sum
+// is not asked, because the sandbox's own keeps none.
+func cpuTime(proc string) (time.Duration, error) {
+	stats, err := filepath.Glob(proc + "/[0-9]*/stat")
+	if err != nil {
+		return 0, err
+	}
+	var sum int64
+	for _, name := range stats {
+		data, err := os.ReadFile(name)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue // it ended since it was listed
+		}
+		if err != nil {
+			return 0, err
+		}
+		sum += statTicks(string(data))
+	}
+	return time.Duration(sum) * (time.Second / ticks), nil
+}
+
+// statTicks adds the process's own time and that of its dead children. The
+// program's name comes first and may contain anything, so counting begins
+// after its last bracket.
+func statTicks(stat string) int64 {
+	const utime, cstime = 11, 14 // positions after the name
+	_, rest, ok := cutLast(stat, ")")
+	fields := strings.Fields(rest)
+	if !ok || len(fields) <= cstime {
+		return 0
+	}
+	var sum int64
+	for _, field := range fields[utime : cstime+1] {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0
+		}
+		sum += n
+	}
+	return sum
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}

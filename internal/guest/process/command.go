@@ -1,0 +1,54 @@
+package process
+
+import (
+	"fmt"
+	"maps"
+	"os/exec"
+	"syscall"
+
+	"github.com/crannog/crannog/internal/guest/identity"
+)
+
+// Command is a process that another service of the guest runs. It is in no
+// list and has no streams.
+type Command struct {
+	pid  int
+	exit <-chan syscall.WaitStatus
+}
+
+// Command starts cmd as u. Its files, arguments and directory are the
+// caller's; only files may be its standard streams, because nobody copies.
+// cmd.Wait must not be called.
+func (s *Service) Command(u identity.User, cmd *exec.Cmd) (*Command, error) {
+	attr := s.cfg.Actor.Attr(u)
+	if cmd.SysProcAttr != nil {
+		own := *cmd.SysProcAttr
+		own.Credential, own.AmbientCaps = attr.Credential, attr.AmbientCaps
+		attr = &own
+	}
+	cmd.SysProcAttr = attr
+	pid, exit, err := s.cfg.Reaper.Start(func() (int, error) {
+		if err := cmd.Start(); err != nil {
+			return 0, err
+		}
+		return cmd.Process.Pid, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
+	}
+	// The reaper waits; the library's handle on the process is not needed.
+	return &Command{pid, exit}, cmd.Process.Release()
+}
+
+// Signal signals the process's group.
+func (c *Command) Signal(sig syscall.Signal) error { return syscall.Kill(-c.pid, sig) }
+
+// Wait returns how the process ended. It is called once.
+func (c *Command) Wait() syscall.WaitStatus { return <-c.exit }
+
+// Environ returns the variables of a process of u that asks for none.
+func (s *Service) Environ(u identity.User) map[string]string {
+	env := map[string]string{"PATH": s.cfg.Path, "HOME": u.Home, "USER": u.Name, "LOGNAME": u.Name}
+	maps.Copy(env, s.cfg.Env())
+	return env
+}

@@ -1,0 +1,119 @@
+package guest
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	"github.com/crannog/crannog/internal/gen/filesystempb/filesystempbconnect"
+	"github.com/crannog/crannog/internal/gen/processpb/processpbconnect"
+	"github.com/crannog/crannog/internal/guest/files"
+)
+
+// maxMessage bounds one message of a service, which is held in memory.
+const maxMessage = 64 << 20
+
+// neverCompress is more than any message: the other side is on the same
+// machine, where compressing only costs time.
+const neverCompress = 1 << 30
+
+// unauthorized is the text that clients know.
+const unauthorized = "unauthorized access, please provide a valid access token or method signing if supported"
+
+// routes puts all that the guest serves behind the checks.
+func (g *Guest) routes() http.Handler {
+	options := []connect.HandlerOption{
+		connect.WithReadMaxBytes(maxMessage),
+		connect.WithCompressMinBytes(neverCompress),
+	}
+	closed := http.NewServeMux() // needs the access token
+	closed.Handle(processpbconnect.NewProcessHandler(g.process, options...))
+	closed.Handle(filesystempbconnect.NewFilesystemHandler(g.directory, options...))
+	closed.HandleFunc("POST /files/compose", g.files.Compose)
+	closed.HandleFunc("GET /envs", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, g.Env()) })
+	closed.HandleFunc("GET /metrics", g.serveMetrics)
+	closed.HandleFunc("/", notFound)
+
+	open := http.NewServeMux() // checks by itself, or has nothing to hide
+	open.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	open.HandleFunc("GET /files", g.files.Download)
+	open.HandleFunc("POST /files", g.files.Upload)
+	open.HandleFunc(PathReady, g.control)
+	open.HandleFunc(PathUpdate, g.control)
+	open.Handle("/", g.guarded(closed))
+	return crossOrigin(open)
+}
+
+// guarded asks for the access token.
+func (g *Guest) guarded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !sameToken(r.Header.Get(files.TokenHeader), g.AccessToken()) {
+			fail(w, http.StatusUnauthorized, unauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// crossOrigin lets pages of any origin call. The access token is what
+// protects the sandbox: browsers do not add it by themselves.
+func crossOrigin(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, controlPrefix) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		h := w.Header()
+		h.Set("Access-Control-Allow-Origin", "*")
+		h.Set("Access-Control-Expose-Headers", "*")
+		if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+			next.ServeHTTP(w, r)
+			return
+		}
+		h.Set("Access-Control-Allow-Methods", "HEAD, GET, POST, PUT, PATCH, DELETE")
+		// A star does not cover Authorization, so what is asked for is named.
+		if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
+			h.Set("Access-Control-Allow-Headers", asked)
+		}
+		h.Set("Access-Control-Max-Age", "7200")
+		w.WriteHeader(http.StatusNoContent)
+	})
+}
+
+const controlPrefix = "/_crannog/"
+
+func (g *Guest) serveMetrics(w http.ResponseWriter, _ *http.Request) {
+	sample, err := g.metrics.Sample()
+	if err != nil {
+		g.log.Error("metrics failed", "err", err)
+		fail(w, http.StatusInternalServerError, "metrics are not available")
+		return
+	}
+	writeJSON(w, http.StatusOK, sample)
+}
+
+func notFound(w http.ResponseWriter, r *http.Request) {
+	writeJSON(w, http.StatusNotFound, map[string]any{"code": http.StatusNotFound, "message": "not found", "path": r.URL.Path})
+}
+
+func fail(w http.ResponseWriter, status int, text string) {
+	writeJSON(w, status, map[string]any{"code": status, "message": text})
+}
+
+func writeJSON(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	// The only error is a client that is gone.
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+// sameToken compares in a time that does not tell how much of a guess is
+// right. An empty token matches nothing.
+func sameToken(given, want string) bool {
+	x, y := sha256.Sum256([]byte(given)), sha256.Sum256([]byte(want))
+	return want != "" && subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}

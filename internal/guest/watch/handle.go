@@ -1,0 +1,140 @@
+package watch
+
+import (
+	"bytes"
+	"encoding/binary"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// raw is one event as the kernel writes it.
+type raw struct {
+	num  int
+	mask uint32
+	name string
+}
+
+// handle reports what the kernel wrote into buf.
+func (w *Watcher) handle(fd int, buf []byte) error {
+	for len(buf) >= unix.SizeofInotifyEvent {
+		length := int(binary.NativeEndian.Uint32(buf[12:]))
+		if len(buf) < unix.SizeofInotifyEvent+length {
+			break
+		}
+		e := raw{
+			num:  int(int32(binary.NativeEndian.Uint32(buf))),
+			mask: binary.NativeEndian.Uint32(buf[4:]),
+		}
+		name, _, _ := bytes.Cut(buf[unix.SizeofInotifyEvent:unix.SizeofInotifyEvent+length], []byte{0})
+		e.name = string(name)
+		buf = buf[unix.SizeofInotifyEvent+length:]
+		if err := w.one(fd, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *Watcher) one(fd int, e raw) error {
+	if e.mask&unix.IN_Q_OVERFLOW != 0 {
+		return ErrOverflow
+	}
+	dir, ok := w.dirs[e.num]
+	if !ok {
+		return nil // of a directory that moved away
+	}
+	if e.mask&unix.IN_IGNORED != 0 {
+		w.forget(e.num)
+		if dir == "." {
+			return ErrRoot
+		}
+		return nil
+	}
+	// A directory below the root speaks of itself and is spoken of by the one
+	// above it; only the latter is reported.
+	if e.name == "" && dir != "." {
+		return nil
+	}
+	return w.report(fd, dir, e)
+}
+
+func (w *Watcher) report(fd int, dir string, e raw) error {
+	path := filepath.Join(dir, e.name)
+	isDir := w.recursive && e.mask&unix.IN_ISDIR != 0 && e.name != ""
+	switch {
+	case e.mask&unix.IN_CREATE != 0:
+		return w.created(fd, dir, e.name, isDir)
+	case e.mask&unix.IN_MOVED_TO != 0:
+		if err := w.send(dir, e.name, Create); err != nil || !isDir {
+			return err
+		}
+		return w.follow(fd, path, nil)
+	case e.mask&(unix.IN_MOVED_FROM|unix.IN_MOVE_SELF) != 0:
+		w.unsee(dir, e.name)
+		if isDir {
+			if err := w.dropTree(fd, path); err != nil {
+				return err
+			}
+		}
+		return w.send(dir, e.name, Rename)
+	case e.mask&(unix.IN_DELETE|unix.IN_DELETE_SELF) != 0:
+		w.unsee(dir, e.name)
+		return w.send(dir, e.name, Remove)
+	case e.mask&unix.IN_ATTRIB != 0:
+		return w.send(dir, e.name, Chmod)
+	case e.mask&unix.IN_MODIFY != 0:
+		return w.send(dir, e.name, Write)
+	}
+	return nil
+}
+
+// created reports an entry that came to be, and what was put into it before
+// it was watched.
+func (w *Watcher) created(fd int, dir, name string, isDir bool) error {
+	if w.unsee(dir, name) {
+		return nil
+	}
+	if err := w.send(dir, name, Create); err != nil || !isDir {
+		return err
+	}
+	var late [][2]string
+	path := filepath.Join(dir, name)
+	err := w.follow(fd, path, func(below, entry string) { late = append(late, [2]string{below, entry}) })
+	if err != nil {
+		return err
+	}
+	for _, l := range late {
+		// The kernel may have queued the same creation; it is reported once.
+		if w.seen[l[0]] == nil {
+			w.seen[l[0]] = map[string]struct{}{}
+		}
+		w.seen[l[0]][l[1]] = struct{}{}
+		if err := w.send(l[0], l[1], Create); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follow watches a directory that appeared.
+func (w *Watcher) follow(fd int, dir string, found func(dir, name string)) error {
+	err := w.as(func() error { return w.addTree(fd, dir, found) })
+	if err != nil {
+		return w.tolerate(dir, err)
+	}
+	return nil
+}
+
+// unsee forgets that an entry was reported early, and says whether it was.
+func (w *Watcher) unsee(dir, name string) bool {
+	names := w.seen[dir]
+	if _, ok := names[name]; !ok {
+		return false
+	}
+	delete(names, name)
+	if len(names) == 0 {
+		delete(w.seen, dir)
+	}
+	return true
+}
