@@ -185,6 +185,19 @@ func TestFollowsOtherProcesses(t *testing.T) {
 		if sb, ok := r.Live(sb.ID); !ok || time.Until(sb.EndAt) < 50*time.Minute {
 			t.Errorf("live %t, end in %v", ok, time.Until(sb.EndAt))
 		}
+		// The end changes elsewhere just before our own clock acts on it.
+		tight := r.create(alice, func(c *sandbox.CreateRequest) { c.Timeout = time.Second })
+		if _, err := other.Extend(t.Context(), alice, tight.ID, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if got, _ := r.Get(t.Context(), alice, tight.ID); got.State != sandbox.Running {
+			t.Errorf("extended elsewhere, and %s (%s)", got.State, got.Reason)
+		}
+		if err := r.Remove(t.Context(), alice, tight.ID); err != nil {
+			t.Fatal(err)
+		}
 		gone := r.Gone(sb.ID)
 		if err := other.Remove(t.Context(), alice, sb.ID); err != nil {
 			t.Fatal(err)
