@@ -1,0 +1,269 @@
+package guest_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/guest/files"
+)
+
+const octets = "application/octet-stream"
+
+func (b *box) upload(t testing.TB, query, body string, headers ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	headers = append([]string{"X-Access-Token", access, "Content-Type", octets}, headers...)
+	return b.call(t, "POST", "/files?"+query, strings.NewReader(body), headers...)
+}
+
+func (b *box) download(t testing.TB, query string, headers ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	return b.call(t, "GET", "/files?"+query, nil, append([]string{"X-Access-Token", access}, headers...)...)
+}
+
+func (b *box) read(t testing.TB, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(b.home, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestUploadAndDownload(t *testing.T) {
+	b := newBox(t, nil)
+	w := b.upload(t, "path=a/b/hello.txt", "hello")
+	want := fmt.Sprintf(`[{"path":"%s/a/b/hello.txt","name":"hello.txt","type":"file"}]`+"\n", b.home)
+	if w.Code != 200 || w.Body.String() != want {
+		t.Fatalf("upload: %d %s, want %s", w.Code, w.Body, want)
+	}
+	info, err := os.Stat(filepath.Join(b.home, "a/b/hello.txt"))
+	if err != nil || info.Mode().Perm() != 0o644 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	w = b.download(t, "path=a/b/hello.txt", "Accept-Encoding", "gzip, deflate")
+	if w.Code != 200 || w.Body.String() != "hello" || w.Header().Get("Content-Disposition") != "inline; filename=hello.txt" || w.Header().Get("Vary") != "Accept-Encoding" {
+		t.Errorf("download: %d %q %v", w.Code, w.Body, w.Header())
+	}
+	// A shorter content leaves nothing of the longer one.
+	b.upload(t, "path=a/b/hello.txt", "hi")
+	if got := b.read(t, "a/b/hello.txt"); got != "hi" {
+		t.Errorf("after a second upload: %q", got)
+	}
+}
+
+func TestDownloadErrors(t *testing.T) {
+	b := newBox(t, nil)
+	pipe := filepath.Join(b.home, "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for query, want := range map[string]string{
+		"path=/nope":              `{"code":404,"message":"path '/nope' does not exist"}`,
+		"path=" + b.home:          `{"code":400,"message":"path '` + b.home + `' is a directory"}`,
+		"path=/dev/zero":          `{"code":400,"message":"path '/dev/zero' is not a regular file"}`,
+		"path=pipe":               `{"code":400,"message":"path '` + pipe + `' is not a regular file"}`,
+		"path=a%00b":              `{"code":400,"message":"path contains a NUL byte"}`,
+		"path=a&username=mallory": `{"code":401,"message":"invalid username: 'mallory'"}`,
+		"path=" + url.QueryEscape(strings.Repeat("a/", 3000)): `{"code":400,"message":"path is longer than 4096 bytes"}`,
+	} {
+		if w := b.download(t, query); strings.TrimSpace(w.Body.String()) != want {
+			t.Errorf("%.60s: %d %s, want %s", query, w.Code, w.Body, want)
+		}
+	}
+	w := b.download(t, "path=/etc/passwd", "Accept-Encoding", "identity;q=0, br")
+	if w.Code != 406 {
+		t.Errorf("unacceptable encoding: %d", w.Code)
+	}
+}
+
+func TestDownloadForms(t *testing.T) {
+	b := newBox(t, nil)
+	b.upload(t, "path=f", "0123456789")
+	if w := b.download(t, "path=f", "Range", "bytes=2-4"); w.Code != 206 || w.Body.String() != "234" {
+		t.Errorf("range: %d %q", w.Code, w.Body)
+	}
+	w := b.download(t, "path=f", "Accept-Encoding", "gzip")
+	plain, err := gzip.NewReader(w.Body)
+	if err != nil || w.Header().Get("Content-Encoding") != "gzip" {
+		t.Fatalf("gzip: %v %v", w.Header(), err)
+	}
+	if got, err := io.ReadAll(plain); err != nil || string(got) != "0123456789" {
+		t.Errorf("gzip: %q %v", got, err)
+	}
+	b.upload(t, "path=empty", "")
+	w = b.download(t, "path=empty")
+	if w.Code != 200 || w.Body.Len() != 0 || w.Header().Get("Content-Length") != "0" {
+		t.Errorf("empty: %d %v", w.Code, w.Header())
+	}
+	// Files of /proc claim to be empty.
+	if w := b.download(t, "path=/proc/self/status"); !strings.Contains(w.Body.String(), "Name:") {
+		t.Errorf("proc: %d %q", w.Code, w.Body)
+	}
+}
+
+func TestUploadMultipart(t *testing.T) {
+	b := newBox(t, nil)
+	part := func(name, filename, content string) string {
+		return "--B\r\nContent-Disposition: form-data; name=\"" + name + "\"; filename=\"" + filename + "\"\r\n\r\n" + content + "\r\n"
+	}
+	form := func(query string, parts ...string) *httptest.ResponseRecorder {
+		return b.upload(t, query, strings.Join(parts, "")+"--B--\r\n", "Content-Type", "multipart/form-data; boundary=B")
+	}
+	w := form("", part("file", "deep/er/one", "1"), part("other", "ignored", "x"), part("file", b.home+"/two", "22"))
+	want := fmt.Sprintf(`[{"path":"%[1]s/deep/er/one","name":"one","type":"file"},{"path":"%[1]s/two","name":"two","type":"file"}]`+"\n", b.home)
+	if w.Code != 200 || w.Body.String() != want {
+		t.Fatalf("two files: %d %s", w.Code, w.Body)
+	}
+	if b.read(t, "deep/er/one") != "1" || b.read(t, "two") != "22" {
+		t.Error("wrong content")
+	}
+	if _, err := os.Stat(filepath.Join(b.home, "ignored")); err == nil {
+		t.Error("a part with another name was written")
+	}
+	if w := form("path=three", part("file", "whatever", "3")); w.Code != 200 || b.read(t, "three") != "3" {
+		t.Errorf("path in the query: %d %s", w.Code, w.Body)
+	}
+	for name, w := range map[string]*httptest.ResponseRecorder{
+		"same path twice":      form("", part("file", "x", "1"), part("file", "./x", "2")),
+		"one path, two parts":  form("path=y", part("file", "1", "1"), part("file", "2", "2")),
+		"no file":              form("", part("other", "x", "1")),
+		"no file name":         form("", "--B\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\nx\r\n"),
+		"cut short":            b.upload(t, "", part("file", "cut", "1")[:60], "Content-Type", "multipart/form-data; boundary=B"),
+		"no boundary":          b.upload(t, "path=z", "x", "Content-Type", "multipart/form-data"),
+		"octets without path":  b.upload(t, "", "x"),
+		"unknown content type": b.upload(t, "path=z", "x", "Content-Type", "text/plain"),
+		"not gzip":             b.upload(t, "path=z", "x", "Content-Encoding", "gzip"),
+		"unknown encoding":     b.upload(t, "path=z", "x", "Content-Encoding", "br"),
+		"onto a directory":     b.upload(t, "path=deep", "x"),
+		"below a file":         b.upload(t, "path=two/x", "x"),
+		"onto a device":        b.upload(t, "path=/dev/null", "x"),
+	} {
+		if w.Code != 400 {
+			t.Errorf("%s: %d %s", name, w.Code, w.Body)
+		}
+	}
+}
+
+func TestUploadGzip(t *testing.T) {
+	b := newBox(t, nil)
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	if _, err := z.Write([]byte("packed")); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if w := b.upload(t, "path=f", packed.String(), "Content-Encoding", "gzip"); w.Code != 200 || b.read(t, "f") != "packed" {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	if w := b.upload(t, "path=g", packed.String()[:packed.Len()-6], "Content-Encoding", "gzip"); w.Code != 400 {
+		t.Errorf("cut short: %d %s", w.Code, w.Body)
+	}
+}
+
+func TestSignedAddress(t *testing.T) {
+	b := newBox(t, nil)
+	b.upload(t, "path=hello.txt", "hello")
+	now := time.Now().Unix()
+	endless := files.Grant{Path: "hello.txt", Operation: files.Read, Expires: fmt.Sprint(now + 100)}
+	stripped := "path=hello.txt&signature=" + url.QueryEscape(endless.Signature(access))
+	sign := func(op files.Operation, expires string) string {
+		g := files.Grant{Path: "hello.txt", Operation: op, Username: "user", Expires: expires}
+		q := url.Values{"path": {"hello.txt"}, "username": {"user"}, "signature": {g.Signature(access)}}
+		if expires != "" {
+			q.Set("signature_expiration", expires)
+		}
+		return q.Encode()
+	}
+	for _, c := range []struct{ name, method, query, header, body string }{
+		{"no signature", "GET", "path=hello.txt", "", `{"code":401,"message":"missing signature query parameter"}`},
+		{"wrong", "GET", "path=hello.txt&username=user&signature=v1_x", "", `{"code":401,"message":"invalid signature"}`},
+		{"another path", "GET", strings.Replace(sign(files.Read, ""), "hello.txt", "other.txt", 1), "", `{"code":401,"message":"invalid signature"}`},
+		{"another user", "GET", strings.Replace(sign(files.Read, ""), "username=user", "username=root", 1), "", `{"code":401,"message":"invalid signature"}`},
+		{"another operation", "POST", sign(files.Read, ""), "", `{"code":401,"message":"invalid signature"}`},
+		{"expired", "GET", sign(files.Read, fmt.Sprint(now-1)), "", `{"code":401,"message":"signature is already expired"}`},
+		{"end taken away", "GET", stripped, "", `{"code":401,"message":"invalid signature"}`},
+		{"wrong token", "GET", sign(files.Read, ""), "nope", `{"code":401,"message":"access token present in header but does not match"}`},
+		{"good", "GET", sign(files.Read, ""), "", "hello"},
+		{"good with an end", "GET", sign(files.Read, fmt.Sprint(now+100)), "", "hello"},
+	} {
+		headers := []string{"Content-Type", octets}
+		if c.header != "" {
+			headers = append(headers, "X-Access-Token", c.header)
+		}
+		w := b.call(t, c.method, "/files?"+c.query, nil, headers...)
+		if strings.TrimSpace(w.Body.String()) != c.body {
+			t.Errorf("%s: %d %s, want %s", c.name, w.Code, w.Body, c.body)
+		}
+	}
+	if w := b.call(t, "POST", "/files?"+sign(files.Write, ""), strings.NewReader("new"), "Content-Type", octets); w.Code != 200 || b.read(t, "hello.txt") != "new" {
+		t.Errorf("signed upload: %d %s", w.Code, w.Body)
+	}
+}
+
+func TestUploadMetadata(t *testing.T) {
+	b := newBox(t, nil)
+	w := b.upload(t, "path=f", "x", "X-Metadata-Author", "me", "X-Metadata-Kind", "a b")
+	want := fmt.Sprintf(`[{"path":"%s/f","name":"f","type":"file","metadata":{"author":"me","kind":"a b"}}]`+"\n", b.home)
+	if w.Code != 200 || w.Body.String() != want {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	buf := make([]byte, 100)
+	n, err := unix.Getxattr(filepath.Join(b.home, "f"), "user.e2b.author", buf)
+	if err != nil || string(buf[:n]) != "me" {
+		t.Errorf("attribute: %q %v", buf[:max(n, 0)], err)
+	}
+	b.upload(t, "path=f", "x", "X-Metadata-Other", "1")
+	if _, err := unix.Getxattr(filepath.Join(b.home, "f"), "user.e2b.author", buf); err == nil {
+		t.Error("the old set is still there")
+	}
+	if w := b.upload(t, "path=f", "x", "X-Metadata-K", "schön"); w.Code != 400 {
+		t.Errorf("not ASCII: %d", w.Code)
+	}
+	if w := b.upload(t, "path=f", "x", "X-Metadata-K", strings.Repeat("x", 5000)); w.Code != 400 {
+		t.Errorf("too long: %d", w.Code)
+	}
+}
+
+func TestCompose(t *testing.T) {
+	b := newBox(t, nil)
+	b.upload(t, "path=1", "one ")
+	b.upload(t, "path=2", "two")
+	compose := func(body string) *httptest.ResponseRecorder {
+		return b.call(t, "POST", "/files/compose", strings.NewReader(body), "X-Access-Token", access)
+	}
+	w := compose(`{"source_paths":["1","2"],"destination":"sub/all"}`)
+	if w.Code != 200 || b.read(t, "sub/all") != "one two" {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	if _, err := os.Stat(filepath.Join(b.home, "1")); err == nil {
+		t.Error("a source is still there")
+	}
+	for body, want := range map[string]int{
+		`{"source_paths":["nope"],"destination":"x"}`:          404,
+		`{"source_paths":[],"destination":"x"}`:                400,
+		`{"source_paths":["sub/all"],"destination":"sub/all"}`: 400,
+		`{"source_paths":["a","a"],"destination":"x"}`:         400,
+		`nonsense`: 400,
+		`{"source_paths":["a"],"destination":"x","username":"m"}`: 401,
+	} {
+		if w := compose(body); w.Code != want {
+			t.Errorf("%s: %d %s", body, w.Code, w.Body)
+		}
+	}
+	if b.read(t, "sub/all") != "one two" {
+		t.Error("a refused request changed the destination")
+	}
+}
