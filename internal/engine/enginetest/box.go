@@ -47,14 +47,21 @@ type result struct {
 }
 
 func (c *Config) spec(id string) engine.Spec {
+	return engine.Spec{ID: id, Hostname: "box", Root: c.Root, GuestConfig: guestConfig(id, false)}
+}
+
+// grant is the guest's configuration for a box with somebody's workspace.
+func (c *Config) grant(id string) []byte { return guestConfig(id, true) }
+
+func guestConfig(id string, grantFileAccess bool) []byte {
 	config, err := json.Marshal(guest.Config{
 		SandboxID: id, TemplateID: "base", Hostname: "box", AccessToken: accessToken, ControlToken: controlToken,
-		DefaultUser: "user", GrantFileAccess: true, MemoryBytes: 1 << 30, MilliCPU: 2000, DiskBytes: 1 << 30, PIDs: 512,
+		DefaultUser: "user", GrantFileAccess: grantFileAccess, MemoryBytes: 1 << 30, MilliCPU: 2000, DiskBytes: 1 << 30, PIDs: 512,
 	})
 	if err != nil {
 		panic(err)
 	}
-	return engine.Spec{ID: id, Hostname: "box", Root: c.Root, GuestConfig: config}
+	return config
 }
 
 // start makes a box and removes it when the test ends.

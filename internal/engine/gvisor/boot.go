@@ -12,7 +12,6 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/control/client"
 	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/runsc/boot"
 	"gvisor.dev/gvisor/runsc/config"
@@ -80,7 +79,14 @@ func bootBox(in io.Reader) (result bootResult, err error) {
 		return result, err
 	}
 	growDescriptorTable()
-	conf, err := req.runtimeConfig()
+	// gVisor makes its control socket in its root directory, by a path that
+	// must fit into an address. Through a descriptor it always does.
+	root, err := os.OpenFile(req.RuntimeRoot, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return result, err
+	}
+	defer root.Close()
+	conf, err := req.runtimeConfig(fmt.Sprintf("/proc/self/fd/%d", root.Fd()))
 	if err != nil {
 		return result, err
 	}
@@ -99,7 +105,7 @@ func bootBox(in io.Reader) (result bootResult, err error) {
 	}
 	result.Sentry = processOf(c.SandboxPid())
 	result.Gofer = processOf(c.GoferPid.Load())
-	result.Socket = c.Sandbox.GetControlSocketPath()
+	result.Socket = filepath.Join(req.RuntimeRoot, filepath.Base(c.Sandbox.GetControlSocketPath()))
 	if err := startRoot(result.Socket, req.ID); err != nil {
 		return result, errors.Join(fmt.Errorf("start: %w", err), c.Destroy())
 	}
@@ -138,11 +144,11 @@ func (r *bootRequest) confine() error {
 
 // runtimeConfig is gVisor's configuration. What is not named here has
 // gVisor's default.
-func (r *bootRequest) runtimeConfig() (*config.Config, error) {
+func (r *bootRequest) runtimeConfig(root string) (*config.Config, error) {
 	flags := rflag.NewFlagSet("crannog", rflag.ContinueOnError)
 	config.RegisterFlags(flags)
 	for name, value := range map[string]string{
-		"root":     r.RuntimeRoot,
+		"root":     root,
 		"platform": "systrap",
 		// The network is gVisor's own stack, and the only link that it is
 		// given is loopback: see startRoot. "none" would refuse the forwarded
@@ -172,7 +178,7 @@ func (r *bootRequest) runtimeConfig() (*config.Config, error) {
 // calls that gVisor's own start makes too; its way would look through a
 // network namespace for links to take over.
 func startRoot(socket, id string) error {
-	conn, err := client.ConnectTo(socket)
+	conn, err := connectControl(socket)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/control/client"
 	"gvisor.dev/gvisor/runsc/boot"
 
 	"github.com/crannog/crannog/internal/engine"
@@ -65,7 +64,7 @@ func (b *box) watch() {
 // the kernel of the box went away without telling, which is what a crash, a
 // kill from outside and a lack of memory look like.
 func (b *box) guestExit() *int {
-	conn, err := client.ConnectTo(b.rec.Socket)
+	conn, err := connectControl(b.rec.Socket)
 	if err != nil {
 		return nil
 	}

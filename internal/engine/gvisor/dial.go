@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 
@@ -108,7 +109,7 @@ func (c *controlConns) get() (*urpc.Client, error) {
 	}
 	socket := c.socket
 	c.mu.Unlock()
-	return client.ConnectTo(socket)
+	return connectControl(socket)
 }
 
 func (c *controlConns) put(conn *urpc.Client) {
@@ -129,4 +130,15 @@ func (c *controlConns) close() {
 		conn.Close()
 	}
 	c.idle = nil
+}
+
+// connectControl opens a control socket by way of its directory's descriptor:
+// an address has room for 107 bytes, and a state directory may be longer.
+func connectControl(socket string) (*urpc.Client, error) {
+	dir, err := os.OpenFile(filepath.Dir(socket), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	return client.ConnectTo(fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(socket)))
 }

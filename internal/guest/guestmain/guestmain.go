@@ -44,6 +44,9 @@ func Main() {
 // run serves until the sandbox's end.
 func run(stdin io.Reader, debug bool) error {
 	tune()
+	if err := keepDescriptors(); err != nil {
+		return err
+	}
 	log := slog.New(slog.DiscardHandler)
 	if debug {
 		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))

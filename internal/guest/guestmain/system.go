@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math"
 	"os"
 	"os/signal"
 	"runtime"
@@ -36,6 +37,17 @@ func tune() {
 
 // settle gives back what only the start needed.
 func settle() { debug.FreeOSMemory() }
+
+// keepDescriptors marks what this process has open as not for its children.
+// A library may have opened something before main without saying so, and a
+// descriptor of ours in a program of the user's is a way around every check
+// of a path.
+func keepDescriptors() error {
+	if err := unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return fmt.Errorf("keep descriptors: %w", err)
+	}
+	return nil
+}
 
 // ignoreSignals keeps the sandbox alive when somebody signals its first
 // process. Its end comes from outside or from its clock. The signals are
