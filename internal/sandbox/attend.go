@@ -84,7 +84,7 @@ func (s *Service) settle(ctx context.Context, r Record) error {
 	s.mu.RUnlock()
 	switch {
 	case b == nil:
-		return s.adopt(ctx, r.ID)
+		return ignoreUnknown(s.adopt(ctx, r.ID))
 	case known:
 		return nil
 	}

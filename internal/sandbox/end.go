@@ -86,7 +86,7 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 	}
 	r, err := s.store.Get(ctx, id)
 	if err != nil {
-		return err
+		return ignoreUnknown(err) // another process has dropped the record
 	}
 	s.log.Info("sandbox stopped", "sandbox", id, "owner", r.Owner, "reason", r.Reason)
 	s.note(ctx, id, "info", "sandbox stopped", map[string]string{"reason": r.Reason})

@@ -98,8 +98,11 @@ func (s *Service) reconcile(ctx context.Context, r Record, there bool, report *R
 		report.Expired = append(report.Expired, r.ID)
 		return s.locked(ctx, r.ID, s.overdue)
 	}
+	if err := s.adopt(ctx, r.ID); err != nil {
+		return ignoreUnknown(err) // removed since the rows were read
+	}
 	report.Adopted = append(report.Adopted, r.ID)
-	return s.adopt(ctx, r.ID)
+	return nil
 }
 
 // overdue ends a sandbox whose time was up while nobody watched.
