@@ -1,0 +1,149 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/config"
+)
+
+// boxFlags say what a sandbox is made of.
+type boxFlags struct {
+	name        string
+	template    string
+	workspace   string
+	noWorkspace bool
+	ttl         string
+	maxOutput   string
+	env         []string
+	envFiles    []string
+	metadata    []string
+}
+
+func (b *boxFlags) add(f *pflag.FlagSet) {
+	f.StringVar(&b.name, "name", "", "keep the sandbox under this `name`")
+	f.StringVar(&b.template, "template", "", "what the sandbox starts from (default base)")
+	f.StringVar(&b.workspace, "workspace", "", "host `directory` shown copy-on-write at /workspace (default: the current one)")
+	f.BoolVar(&b.noWorkspace, "no-workspace", false, "start with an empty /workspace")
+	f.StringVar(&b.ttl, "ttl", "", "`time` after which the sandbox ends by itself")
+	f.StringArrayVarP(&b.env, "env", "e", nil, "set `NAME=VALUE` inside; NAME alone takes ours")
+	f.StringArrayVar(&b.envFiles, "env-file", nil, "read NAME=VALUE lines from a `file`")
+	f.StringArrayVar(&b.metadata, "metadata", nil, "label the sandbox with `NAME=VALUE`")
+	// Read by load, because they are settings.
+	f.String("memory", "", "memory, such as 512m")
+	f.String("cpus", "", "CPUs, such as 1.5")
+	f.String("pids", "", "processes and threads")
+	f.String("disk", "", "bytes it may write, such as 1g")
+	f.String("inodes", "", "files it may create")
+	f.StringVar(&b.maxOutput, "max-output", "", "output that --json returns, such as 1m")
+}
+
+// options turns flags and settings into what Create takes. A directory is
+// shown only by a local server: the path means nothing elsewhere.
+func (a *app) boxOptions(b *boxFlags, c *connection) ([]crannog.CreateOption, bool, error) {
+	limits := api.Limits{
+		MemoryBytes: a.config.MemoryBytes, CPUMillis: a.config.MilliCPU, PIDs: a.config.PIDs,
+		DiskBytes: a.config.DiskBytes, DiskInodes: a.config.DiskInodes,
+		CommandTimeoutSeconds: a.config.CommandTimeout.Seconds(), OutputBytes: a.config.OutputBytes,
+	}
+	if b.maxOutput != "" {
+		n, err := config.ParseSize(b.maxOutput)
+		if err != nil || n == 0 {
+			return nil, false, usagef("--max-output: %q is not a size such as 1m", b.maxOutput)
+		}
+		limits.OutputBytes = n
+	}
+	env, err := a.assignments(b.env, b.envFiles)
+	if err != nil {
+		return nil, false, err
+	}
+	labels, err := pairsOf("--metadata", b.metadata)
+	if err != nil {
+		return nil, false, err
+	}
+	environment, err := pairsOf("--env", env)
+	if err != nil {
+		return nil, false, err
+	}
+	opts := []crannog.CreateOption{
+		crannog.Template(a.config.Template), crannog.Limits(limits), crannog.Name(b.name),
+		crannog.Metadata(labels), crannog.Env(environment),
+	}
+	dir, err := a.workspaceOf(b, c)
+	if err != nil {
+		return nil, false, err
+	}
+	if dir != "" {
+		opts = append(opts, crannog.Workspace(dir))
+	}
+	return opts, dir != "", nil
+}
+
+func pairsOf(flag string, pairs []string) (map[string]string, error) {
+	m := map[string]string{}
+	for _, pair := range pairs {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok || name == "" {
+			return nil, usagef("%s: %q is not NAME=VALUE", flag, pair)
+		}
+		m[name] = value
+	}
+	return m, nil
+}
+
+// workspaceOf decides which directory the sandbox sees.
+func (a *app) workspaceOf(b *boxFlags, c *connection) (string, error) {
+	switch {
+	case b.noWorkspace && b.workspace != "":
+		return "", usagef("--workspace and --no-workspace exclude each other")
+	case b.noWorkspace:
+		return "", nil
+	case b.workspace != "" && !c.local:
+		return "", usagef("--workspace needs a local server").hint("copy files with crannog cp instead")
+	case b.workspace != "":
+		dir, err := filepath.Abs(b.workspace)
+		if err != nil {
+			return "", fail("find the workspace", err)
+		}
+		return dir, nil
+	case !c.local:
+		return "", nil
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fail("find the current directory", err).hint("cd to a directory that exists, or add --no-workspace")
+	}
+	if holds(dir, a.Config.Home) {
+		// A home is full of keys and tokens, and showing it must be a choice.
+		a.note("%s is not shown inside, because your home is in it (--workspace . shows it)", dir)
+		return "", nil
+	}
+	return dir, nil
+}
+
+// holds tells whether dir is home or above it.
+func holds(dir, home string) bool {
+	if home == "" {
+		return dir == "/"
+	}
+	rel, err := filepath.Rel(dir, home)
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
+}
+
+// lifetime reads --ttl; zero if it was not given.
+func (b *boxFlags) lifetime() (time.Duration, error) {
+	if b.ttl == "" {
+		return 0, nil
+	}
+	d, err := config.ParseDuration(b.ttl)
+	if err != nil || d == 0 {
+		return 0, usagef("--ttl: %q is not a time such as 10m", b.ttl)
+	}
+	return d, nil
+}

@@ -1,0 +1,129 @@
+// Package cli owns the command line: flags, what is printed where, and exit
+// codes. It is a client of the API like every other.
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog/internal/config"
+)
+
+// Env is the world of one invocation.
+type Env struct {
+	Stdin  *os.File
+	Stdout io.Writer
+	Stderr io.Writer
+	// Vars are the caller's environment variables, "name=value".
+	Vars   []string
+	Config config.Env
+	// Version is the program's own.
+	Version string
+}
+
+// app is one invocation.
+type app struct {
+	Env
+	config     config.Config
+	configFile string
+	json       bool
+	quiet      bool
+	verbose    bool
+	// running is true for commands whose exit code is another program's, so
+	// that a failure of ours must not look like one of its.
+	running bool
+}
+
+// Run does what args say and returns the exit code. args do not contain the
+// program's name.
+func Run(ctx context.Context, args []string, env Env) int {
+	a := &app{Env: env}
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(env.Stdin)
+	root.SetOut(env.Stdout)
+	root.SetErr(env.Stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
+	}
+	if exit, ok := errors.AsType[exitCode](err); ok {
+		return int(exit)
+	}
+	a.report(err)
+	return a.codeOf(err)
+}
+
+// exitCode is another program's result: nothing is printed about it.
+type exitCode int
+
+func (exitCode) Error() string { return "the command failed" }
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "crannog",
+		Short: "A safe place to run what agents write",
+		Long: "Crannog runs programs in sandboxes on a kernel of their own, without the host's files and without a network.\n\n" +
+			"  crannog run -- python3 -c 'print(6*7)'",
+		Args:          cobra.ArbitraryArgs,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("there is no command %q", args[0]).hint("crannog help lists the commands")
+			}
+			return cmd.Help()
+		},
+		PersistentPreRunE: a.load,
+	}
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.configFile, "config", "", "settings `file`")
+	flags.String("state", "", "`directory` of the server's state")
+	flags.String("url", "", "server to talk to (default: the local one)")
+	flags.BoolVar(&a.json, "json", false, "print JSON")
+	flags.BoolVarP(&a.quiet, "quiet", "q", false, "print IDs only, and no progress")
+	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say what is done")
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usagef("%s", err.Error()) })
+	root.AddGroup(&cobra.Group{ID: "run", Title: "Run:"}, &cobra.Group{ID: "manage", Title: "Manage:"}, &cobra.Group{ID: "server", Title: "Server:"})
+	a.add(root, "run", a.runCommand(), a.execCommand(), a.shellCommand())
+	a.add(root, "manage", a.lsCommand(), a.psCommand(), a.inspectCommand(), a.logsCommand(), a.cpCommand(),
+		a.stopCommand(), a.rmCommand(), a.pruneCommand(), a.statsCommand())
+	a.add(root, "server", a.serveCommand(), a.doctorCommand(), a.keyCommand(), a.configCommand(), a.versionCommand())
+	a.addHelp(root)
+	return root
+}
+
+func (a *app) add(root *cobra.Command, group string, commands ...*cobra.Command) {
+	for _, c := range commands {
+		c.GroupID = group
+		root.AddCommand(c)
+	}
+}
+
+// load reads the settings before any command runs.
+func (a *app) load(cmd *cobra.Command, _ []string) error {
+	a.running = cmd.Annotations["code"] == "own"
+	c, err := config.Load(a.Env.Config, a.configFile)
+	if err != nil {
+		return fail("read the settings", invalid("invalid_settings", err))
+	}
+	// A flag of any command that is named like a setting sets it.
+	for _, name := range []string{"state", "url", "listen", "insecure", "template", "memory", "cpus", "pids", "disk", "inodes"} {
+		f := cmd.Flags().Lookup(name)
+		if f == nil || !f.Changed {
+			continue
+		}
+		if err := c.Set(name, f.Value.String(), "--"+name); err != nil {
+			return usagef("%s", err.Error())
+		}
+	}
+	if err := c.Validate(); err != nil {
+		return fail("use the settings", invalid("invalid_settings", err)).hint("crannog config shows where each value comes from")
+	}
+	a.config = c
+	return nil
+}

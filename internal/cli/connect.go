@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// connection is a way to a server.
+type connection struct {
+	*crannog.Client
+	// local is true if the server may use this machine's paths for us.
+	local bool
+	// where says which one it is, for -v.
+	where string
+}
+
+// connect finds the server: the one that was named, else the local one by
+// its socket, else one inside this very process.
+func (a *app) connect(ctx context.Context) (*connection, error) {
+	if a.config.URL != "" {
+		client, err := crannog.New(crannog.URL(a.config.URL), crannog.Key(a.config.Key.Reveal()))
+		if err != nil {
+			return nil, fail("reach the server", err)
+		}
+		return a.tell(&connection{client, false, "server at " + a.config.URL}), nil
+	}
+	if socket := a.config.Socket(); answers(ctx, socket) {
+		client, err := crannog.New(crannog.Socket(socket))
+		if err != nil {
+			return nil, fail("reach the server", err)
+		}
+		return a.tell(&connection{client, true, "local server at " + socket}), nil
+	}
+	client, err := crannog.Local(ctx, crannog.State(a.config.State), crannog.Logger(a.logger()))
+	if err != nil {
+		return nil, fail("start an engine", err).hint(first(fault.HintOf(err), "crannog doctor says what this machine lacks"))
+	}
+	return a.tell(&connection{client, true, "no server runs; an engine in this process"}), nil
+}
+
+func (a *app) tell(c *connection) *connection {
+	if a.verbose {
+		fmt.Fprintln(a.Stderr, "crannog: "+c.where)
+	}
+	return c
+}
+
+// answers tells whether somebody listens on the socket. A file that a killed
+// server left does not.
+func answers(ctx context.Context, socket string) bool {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return false
+	}
+	// Nothing was sent, so nothing can be lost.
+	_ = conn.Close()
+	return true
+}
+
+// logger writes what an engine in this process logs: warnings, and all with
+// -v. Standard output is never touched.
+func (a *app) logger() *slog.Logger {
+	level := slog.LevelError
+	if a.verbose {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: level}))
+}
+
+// with connects, does the work and closes.
+func (a *app) with(ctx context.Context, work func(*connection) error) (err error) {
+	c, err := a.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if closeErr := c.Close(); closeErr != nil && err == nil {
+			err = fail("close the connection", closeErr)
+		}
+	}()
+	return work(c)
+}
+
+// lastAlias names the newest sandbox that runs.
+const lastAlias = "@last"
+
+// find resolves a sandbox argument: name, ID, unique beginning of an ID, or
+// @last.
+func (c *connection) find(ctx context.Context, ref string) (*crannog.Sandbox, error) {
+	if ref == lastAlias {
+		list, err := c.List(ctx, crannog.ListOptions{})
+		if err != nil {
+			return nil, fail("find the newest sandbox", err)
+		}
+		if len(list) == 0 {
+			return nil, fail("find the newest sandbox", fault.New(fault.NotFound, "sandbox_not_found", "no sandbox runs"))
+		}
+		ref = list[0].ID
+	}
+	sb, err := c.Get(ctx, ref)
+	if err != nil {
+		return nil, fail(fmt.Sprintf("find sandbox %q", ref), err).hint(findHint(err))
+	}
+	return sb, nil
+}
+
+func findHint(err error) string {
+	if crannog.Code(err) == "server_unreachable" {
+		return "is the server running? crannog serve"
+	}
+	return "crannog ls lists what runs, crannog ls --all what ran"
+}
+
+// running refuses a sandbox that has ended.
+func running(sb *crannog.Sandbox) error {
+	info := sb.Info()
+	if info.State == "running" {
+		return nil
+	}
+	text := fmt.Sprintf("sandbox %s is %s", label(info), info.State)
+	if info.Reason != "" {
+		text += " (" + info.Reason + ")"
+	}
+	return fail("use the sandbox", fault.New(fault.Conflict, "not_running", text))
+}
+
+func label(info api.Sandbox) string { return first(info.Name, info.ID) }

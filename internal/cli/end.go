@@ -1,0 +1,197 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+)
+
+func (a *app) stopCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "stop SANDBOX...", Short: "End sandboxes and keep their records", Args: cobra.MinimumNArgs(1),
+		ValidArgsFunction: a.completeMany,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.each(cmd.Context(), args, "stop", func(sb *crannog.Sandbox) error {
+				if sb.Info().State == "stopped" {
+					return nil
+				}
+				return sb.SetTimeout(cmd.Context(), 0)
+			})
+		},
+	}
+}
+
+func (a *app) rmCommand() *cobra.Command {
+	var all, yes, dry bool
+	cmd := &cobra.Command{
+		Use: "rm SANDBOX...", Aliases: []string{"kill"}, Short: "End sandboxes and forget them",
+		ValidArgsFunction: a.completeMany,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if all == (len(args) > 0) {
+				return usagef("name sandboxes, or --all")
+			}
+			if all {
+				return a.rmAll(cmd.Context(), yes, dry)
+			}
+			if dry {
+				return a.each(cmd.Context(), args, "find", func(*crannog.Sandbox) error { return nil })
+			}
+			return a.each(cmd.Context(), args, "remove", func(sb *crannog.Sandbox) error { return sb.Kill(cmd.Context()) })
+		},
+	}
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "all that run")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be removed")
+	return cmd
+}
+
+func (a *app) rmAll(ctx context.Context, yes, dry bool) error {
+	return a.with(ctx, func(c *connection) error {
+		rows, err := c.List(ctx, crannog.ListOptions{})
+		if err != nil {
+			return fail("list sandboxes", err)
+		}
+		if dry {
+			return a.done(ids(rows))
+		}
+		if err := a.confirm(yes, len(rows) == 0, fmt.Sprintf("remove %d running sandboxes", len(rows))); err != nil {
+			return err
+		}
+		var removed []string
+		var problems []error
+		for _, row := range rows {
+			sb, err := c.Get(ctx, row.ID)
+			if err == nil {
+				err = sb.Kill(ctx)
+			}
+			if err != nil && !errors.Is(err, crannog.ErrNotFound) {
+				problems = append(problems, fail("remove "+row.ID, err))
+				continue
+			}
+			removed = append(removed, row.ID)
+		}
+		return errors.Join(append(problems, a.done(removed))...)
+	})
+}
+
+func (a *app) pruneCommand() *cobra.Command {
+	var yes, dry bool
+	cmd := &cobra.Command{
+		Use: "prune", Short: "Forget sandboxes that have ended", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.with(cmd.Context(), func(c *connection) error {
+				rows, err := c.List(cmd.Context(), crannog.ListOptions{States: []string{"stopped"}})
+				if err != nil {
+					return fail("list sandboxes", err)
+				}
+				if dry {
+					return a.done(ids(rows))
+				}
+				if err := a.confirm(yes, len(rows) == 0, fmt.Sprintf("forget %d ended sandboxes", len(rows))); err != nil {
+					return err
+				}
+				removed, err := c.Prune(cmd.Context())
+				if err != nil {
+					return fail("forget ended sandboxes", err)
+				}
+				return a.done(removed)
+			})
+		},
+	}
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be forgotten")
+	return cmd
+}
+
+// each does the same to every sandbox that is named, and goes on after an
+// error, so that one wrong name does not keep the others.
+func (a *app) each(ctx context.Context, refs []string, verb string, do func(*crannog.Sandbox) error) error {
+	return a.with(ctx, func(c *connection) error {
+		var done []string
+		var problems []error
+		for _, ref := range refs {
+			sb, err := c.find(ctx, ref)
+			if err == nil {
+				if err = do(sb); err != nil {
+					err = fail(verb+" "+ref, err)
+				}
+			}
+			if err != nil {
+				problems = append(problems, err)
+				continue
+			}
+			done = append(done, sb.ID())
+		}
+		if err := a.done(done); err != nil {
+			problems = append(problems, err)
+		}
+		if len(problems) > 1 {
+			for _, err := range problems[:len(problems)-1] {
+				a.report(err)
+			}
+		}
+		if len(problems) > 0 {
+			return problems[len(problems)-1]
+		}
+		return nil
+	})
+}
+
+// done prints the IDs that something was done to.
+func (a *app) done(ids []string) error {
+	if a.json {
+		if ids == nil {
+			ids = []string{}
+		}
+		return a.object(ids)
+	}
+	for _, id := range ids {
+		fmt.Fprintln(a.Stdout, id)
+	}
+	return nil
+}
+
+func ids(rows []api.Sandbox) []string {
+	var list []string
+	for _, row := range rows {
+		list = append(list, row.ID)
+	}
+	return list
+}
+
+// confirm asks a person. Where there is none, --yes must say it.
+func (a *app) confirm(yes, nothing bool, what string) error {
+	if yes || nothing {
+		return nil
+	}
+	if !a.interactive() {
+		return usagef("this would %s", what).hint("add --yes to do it, --dry-run to see it")
+	}
+	fmt.Fprintf(a.Stderr, "%s? [y/N] ", what)
+	answer, err := bufio.NewReader(a.Stdin).ReadString('\n')
+	if err != nil {
+		return fail("read the answer", err)
+	}
+	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
+		return exitCode(codeFailed)
+	}
+	return nil
+}
+
+// notify is a context that ends with a signal, while ctx itself goes on.
+func notify(ctx context.Context, signals ...os.Signal) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, signals...)
+}
+
+func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,90 @@
+package cli
+
+import (
+	"bufio"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// variable is one of the caller's environment.
+func (a *app) variable(name string) string {
+	for _, pair := range slices.Backward(a.Vars) {
+		if n, v, ok := strings.Cut(pair, "="); ok && n == name {
+			return v
+		}
+	}
+	return ""
+}
+
+const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// environment is what a command gets of ours: how to show text, the language
+// and the time zone, and where programs are. Nothing else of the caller's
+// environment goes in: it is full of keys and tokens.
+func (a *app) environment(tty bool) []string {
+	env := []string{"PATH=" + insidePath(a.variable("PATH"))}
+	for _, pair := range a.Vars {
+		name, _, ok := strings.Cut(pair, "=")
+		switch {
+		case !ok:
+		case name == "LANG", name == "TZ", strings.HasPrefix(name, "LC_"), name == "TERM" && tty:
+			env = append(env, pair)
+		}
+	}
+	return env
+}
+
+// insidePath keeps the entries of the caller's PATH that exist inside too.
+func insidePath(path string) string {
+	var dirs []string
+	for _, dir := range append(filepath.SplitList(path), filepath.SplitList(defaultPath)...) {
+		inside := dir == "/bin" || dir == "/sbin" || strings.HasPrefix(dir, "/usr/") || strings.HasPrefix(dir, "/bin/") || strings.HasPrefix(dir, "/sbin/")
+		if inside && filepath.Clean(dir) == dir && !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return strings.Join(dirs, ":")
+}
+
+// assignments reads -e and --env-file. A name without a value is taken from
+// the caller's environment, as docker does: naming it is consent.
+func (a *app) assignments(pairs, files []string) ([]string, error) {
+	var env []string
+	for _, file := range files {
+		lines, err := readEnvFile(file)
+		if err != nil {
+			return nil, fail("read "+file, err)
+		}
+		pairs = append(lines, pairs...)
+	}
+	for _, pair := range pairs {
+		name, _, assigned := strings.Cut(pair, "=")
+		if name == "" || strings.ContainsAny(name, " \t\x00") {
+			return nil, usagef("%q is not NAME=VALUE", pair)
+		}
+		if !assigned {
+			pair = name + "=" + a.variable(name)
+		}
+		env = append(env, pair)
+	}
+	return env, nil
+}
+
+func readEnvFile(name string) ([]string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var pairs []string
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		line := strings.TrimSpace(lines.Text())
+		if line != "" && !strings.HasPrefix(line, "#") {
+			pairs = append(pairs, line)
+		}
+	}
+	return pairs, lines.Err()
+}

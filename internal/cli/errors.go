@@ -1,0 +1,161 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/process"
+)
+
+// failure is an error with what was tried and what would help.
+type failure struct {
+	op    string // "create the sandbox"
+	cause error
+	help  string
+	usage bool
+}
+
+func (f *failure) Error() string { return "cannot " + f.op + ": " + f.cause.Error() }
+func (f *failure) Unwrap() error { return f.cause }
+
+func (f *failure) hint(text string) *failure {
+	c := *f
+	c.help = text
+	return &c
+}
+
+// fail says what was tried. An error that says so already is left alone.
+func fail(op string, err error) *failure {
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f
+	}
+	return &failure{op: op, cause: err}
+}
+
+// usagef is a command line that can never work.
+func usagef(format string, args ...any) *failure {
+	return &failure{usage: true, cause: fault.Newf(fault.Invalid, "usage", format, args...)}
+}
+
+func invalid(code string, err error) error { return fault.New(fault.Invalid, code, err.Error()) }
+
+// view is what an error shows.
+type view struct {
+	Op    string `json:"operation,omitempty"`
+	Kind  string `json:"kind"`
+	Code  string `json:"code"`
+	Cause string `json:"message"`
+	Hint  string `json:"hint,omitempty"`
+}
+
+func viewOf(err error) view {
+	v := view{Kind: string(fault.Internal), Code: string(fault.Internal), Cause: err.Error()}
+	if f, ok := errors.AsType[*failure](err); ok {
+		v.Op, v.Hint, v.Cause = f.op, f.help, f.cause.Error()
+		err = f.cause
+		v.Kind, v.Code = "failed", "failed"
+	}
+	if e, ok := errors.AsType[*crannog.Error](err); ok {
+		v.Kind, v.Code = e.Kind, e.Code
+		v.Hint = first(v.Hint, e.Hint)
+	}
+	if e, ok := errors.AsType[*fault.Error](err); ok {
+		v.Kind, v.Code = string(e.Kind), fault.CodeOf(e)
+		v.Hint = first(v.Hint, e.Hint)
+	}
+	return v
+}
+
+func first(texts ...string) string {
+	for _, t := range texts {
+		if t != "" {
+			return t
+		}
+	}
+	return ""
+}
+
+// report prints the three-part block, or its machine form.
+func (a *app) report(err error) {
+	v := viewOf(err)
+	if a.json {
+		// A struct of texts always marshals.
+		b, _ := json.Marshal(map[string]view{"error": v})
+		fmt.Fprintln(a.Stderr, string(b))
+		return
+	}
+	if v.Op == "" {
+		fmt.Fprintf(a.Stderr, "error: %s\n", printable(v.Cause))
+	} else {
+		fmt.Fprintf(a.Stderr, "error: cannot %s\n  cause: %s\n", printable(v.Op), indent(printable(v.Cause)))
+	}
+	if v.Hint != "" {
+		fmt.Fprintf(a.Stderr, "  hint:  %s\n", indent(printable(v.Hint)))
+	}
+	fmt.Fprintf(a.Stderr, "  code=%s\n", v.Code)
+}
+
+func indent(text string) string {
+	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n         ")
+}
+
+// printable takes control characters out of text that a sandbox or a server
+// chose, so that it cannot move the cursor or set the terminal's title.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 {
+			return '\uFFFD'
+		}
+		return r
+	}, text)
+}
+
+// Exit codes of commands that manage.
+const (
+	codeFailed      = 1
+	codeUsage       = 2
+	codeNotFound    = 3
+	codeDenied      = 4
+	codeConflict    = 5
+	codeUnreachable = 6
+)
+
+// Exit codes of commands that run another program, as in docker and sh.
+const (
+	codeOurs          = 125
+	codeNotExecutable = 126
+	codeNoProgram     = 127
+)
+
+func (a *app) codeOf(err error) int {
+	v := viewOf(err)
+	if a.running {
+		switch v.Code {
+		case process.CodeNotFound:
+			return codeNoProgram
+		case process.CodeNotExecutable:
+			return codeNotExecutable
+		}
+		return codeOurs
+	}
+	if f, ok := errors.AsType[*failure](err); ok && f.usage {
+		return codeUsage
+	}
+	switch fault.Kind(v.Kind) {
+	case fault.NotFound:
+		return codeNotFound
+	case fault.Denied, fault.Unauthenticated:
+		return codeDenied
+	case fault.Exists, fault.Conflict:
+		return codeConflict
+	case fault.Unavailable:
+		if v.Code == "server_unreachable" {
+			return codeUnreachable
+		}
+	}
+	return codeFailed
+}

@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog"
+)
+
+func (a *app) execCommand() *cobra.Command {
+	var f commandFlags
+	var env, files []string
+	cmd := &cobra.Command{
+		Use:         "exec [flags] SANDBOX [--] COMMAND [ARG...]",
+		Short:       "Run a command in a sandbox that exists",
+		Annotations: map[string]string{"code": "own"},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 && args[1] == "--" {
+				args = append(args[:1:1], args[2:]...)
+			}
+			if len(args) < 2 {
+				return usagef("exec needs a sandbox and a command")
+			}
+			pairs, err := a.assignments(env, files)
+			if err != nil {
+				return err
+			}
+			return a.exec(cmd.Context(), &f, args[0], pairs, args[1:])
+		},
+		ValidArgsFunction: a.completeOne,
+	}
+	f.add(cmd)
+	cmd.Flags().StringArrayVarP(&env, "env", "e", nil, "set `NAME=VALUE`; NAME alone takes ours")
+	cmd.Flags().StringArrayVar(&files, "env-file", nil, "read NAME=VALUE lines from a `file`")
+	return cmd
+}
+
+func (a *app) exec(ctx context.Context, f *commandFlags, ref string, env, args []string) error {
+	signals, release := caught()
+	defer release()
+	var code int
+	err := a.with(ctx, func(c *connection) error {
+		sb, err := c.find(ctx, ref)
+		if err != nil {
+			return err
+		}
+		if err := running(sb); err != nil {
+			return err
+		}
+		tty := !f.noTTY && !a.json && a.interactive()
+		cmd := sb.CommandContext(ctx, args[0], args[1:]...)
+		cmd.Env = append(a.environment(tty), env...)
+		if err := f.apply(cmd); err != nil {
+			return err
+		}
+		if cmd.Dir == "" && sb.Info().Workspace != "" {
+			cmd.Dir = "/workspace"
+		}
+		if a.json {
+			code, err = a.collect(ctx, sb, cmd, signals)
+			return err
+		}
+		a.streams(cmd, tty)
+		code, err = a.attached(ctx, sb, cmd, signals)
+		return err
+	})
+	if err != nil {
+		return fail("run "+args[0], err)
+	}
+	if code != 0 {
+		return exitCode(code)
+	}
+	return nil
+}
+
+// attached runs a command in a sandbox that is not ours to remove.
+func (a *app) attached(ctx context.Context, sb *crannog.Sandbox, cmd *crannog.Cmd, signals <-chan os.Signal) (int, error) {
+	r := &relay{app: a, cmd: cmd, signals: signals, kill: func() {
+		// The command may have ended this moment; Wait will tell.
+		_ = cmd.Signal(syscall.SIGKILL)
+	}}
+	code, err := r.run(ctx)
+	if err != nil {
+		return a.fate(ctx, sb, err)
+	}
+	return code, nil
+}
+
+func (a *app) shellCommand() *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:         "shell [flags] [SANDBOX]",
+		Short:       "Open a shell in a sandbox, or in one of its own",
+		Annotations: map[string]string{"code": "own"},
+		Args:        cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			shell := []string{"bash", "-l"}
+			if len(args) == 1 {
+				return a.exec(cmd.Context(), &f.commandFlags, args[0], nil, shell)
+			}
+			f.rm = true
+			return a.run(cmd.Context(), &f, shell)
+		},
+		ValidArgsFunction: a.completeOne,
+	}
+	f.boxFlags.add(cmd.Flags())
+	f.commandFlags.add(cmd)
+	cmd.Flags().SetInterspersed(true)
+	return cmd
+}

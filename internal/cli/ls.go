@@ -1,0 +1,195 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+)
+
+func (a *app) lsCommand() *cobra.Command {
+	var f listFlags
+	var all bool
+	var labels []string
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List sandboxes", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			metadata, err := pairsOf("--metadata", labels)
+			if err != nil {
+				return err
+			}
+			o := crannog.ListOptions{Metadata: metadata}
+			if all {
+				o.States = []string{"all"}
+			}
+			return a.with(cmd.Context(), func(c *connection) error {
+				rows, err := c.List(cmd.Context(), o)
+				if err != nil {
+					return fail("list sandboxes", err)
+				}
+				return a.printSandboxes(&f, rows)
+			})
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "show those that have ended too")
+	cmd.Flags().StringArrayVar(&labels, "metadata", nil, "only with the label `NAME=VALUE`")
+	return cmd
+}
+
+func (a *app) printSandboxes(f *listFlags, rows []api.Sandbox) error {
+	now := time.Now()
+	head := []string{"ID", "NAME", "TEMPLATE", "STATE", "STARTED", "ENDS", "ENGINE"}
+	return list(a, f, rows, func(s api.Sandbox) string { return s.ID }, head, func(s api.Sandbox) []string {
+		state, ends := s.State, "never"
+		if s.Reason != "" {
+			state += " (" + s.Reason + ")"
+		}
+		if s.EndsAt != nil {
+			ends = ago(*s.EndsAt, now)
+		}
+		if s.StoppedAt != nil {
+			ends = ago(*s.StoppedAt, now)
+		}
+		return []string{s.ID, s.Name, s.Template, state, ago(s.StartedAt, now), ends, s.Engine}
+	})
+}
+
+func (a *app) psCommand() *cobra.Command {
+	var f listFlags
+	cmd := &cobra.Command{
+		Use: "ps SANDBOX", Short: "List the commands that run in a sandbox", Args: cobra.ExactArgs(1),
+		Long:              "List the commands that were started in a sandbox and run. Their children are\nnot listed; crannog exec SANDBOX ps -ef shows all.",
+		ValidArgsFunction: a.completeOne,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withSandbox(cmd.Context(), args[0], func(_ *connection, sb *crannog.Sandbox) error {
+				rows, err := sb.Processes(cmd.Context())
+				if err != nil {
+					return fail("list the commands of "+sb.ID(), err)
+				}
+				head := []string{"PID", "TAG", "COMMAND"}
+				return list(a, &f, rows, func(p crannog.Process) string { return strconv.Itoa(p.PID) }, head, func(p crannog.Process) []string {
+					return []string{strconv.Itoa(p.PID), p.Tag, strings.Join(p.Args, " ")}
+				})
+			})
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+// withSandbox finds a sandbox that runs.
+func (a *app) withSandbox(ctx context.Context, ref string, work func(*connection, *crannog.Sandbox) error) error {
+	return a.with(ctx, func(c *connection) error {
+		sb, err := c.find(ctx, ref)
+		if err != nil {
+			return err
+		}
+		if err := running(sb); err != nil {
+			return err
+		}
+		return work(c, sb)
+	})
+}
+
+func (a *app) inspectCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "inspect SANDBOX...", Short: "Show all about sandboxes, as JSON", Args: cobra.MinimumNArgs(1),
+		Long:              "Show all about sandboxes, as JSON: an object for one, an array for several.\nTokens are not shown.",
+		ValidArgsFunction: a.completeMany,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.with(cmd.Context(), func(c *connection) error {
+				infos := make([]api.Sandbox, 0, len(args))
+				for _, ref := range args {
+					sb, err := c.find(cmd.Context(), ref)
+					if err != nil {
+						return err
+					}
+					info := sb.Info()
+					info.AccessToken, info.TrafficToken = "", ""
+					infos = append(infos, info)
+				}
+				if len(infos) == 1 {
+					return a.object(infos[0])
+				}
+				return a.object(infos)
+			})
+		},
+	}
+}
+
+func (a *app) logsCommand() *cobra.Command {
+	var follow bool
+	var f listFlags
+	cmd := &cobra.Command{
+		Use: "logs SANDBOX", Short: "Show what happened to a sandbox", Args: cobra.ExactArgs(1),
+		Long:              "Show what happened to a sandbox: how it was made, what ended it. What commands\nprint goes to whoever runs them and is not kept.",
+		ValidArgsFunction: a.completeOne,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.with(cmd.Context(), func(c *connection) error {
+				sb, err := c.find(cmd.Context(), args[0])
+				if err != nil {
+					return err
+				}
+				return a.follow(cmd.Context(), sb, &f, follow)
+			})
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "wait for more until the sandbox ends")
+	return cmd
+}
+
+func (a *app) follow(ctx context.Context, sb *crannog.Sandbox, f *listFlags, more bool) error {
+	if more && a.json {
+		// An array would never be closed.
+		f.jsonl = true
+	}
+	interrupt, stop := notify(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	for shown := 0; ; {
+		entries, err := sb.Logs(ctx)
+		if err != nil {
+			return fail("read the log of "+sb.ID(), err)
+		}
+		if n := min(shown, len(entries)); len(entries) > n || !more {
+			if err := a.printLog(f, entries[n:]); err != nil {
+				return err
+			}
+		}
+		shown = len(entries)
+		if !more {
+			return nil
+		}
+		if info, err := sb.Refresh(ctx); err != nil || info.State == "stopped" {
+			return nil
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-interrupt.Done():
+			return nil
+		}
+	}
+}
+
+func (a *app) printLog(f *listFlags, entries []api.LogEntry) error {
+	if f.jsonl || f.format != "" || a.json {
+		return list(a, f, entries, func(e api.LogEntry) string { return e.Message }, nil, nil)
+	}
+	for _, e := range entries {
+		line := e.At.Local().Format("2006-01-02 15:04:05.000") + " " + fmt.Sprintf("%-5s", e.Level) + " " + e.Message
+		for _, k := range sortedKeys(e.Fields) {
+			line += " " + k + "=" + e.Fields[k]
+		}
+		fmt.Fprintln(a.Stdout, oneLine(line))
+	}
+	return nil
+}

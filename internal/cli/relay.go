@@ -1,0 +1,191 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/process"
+)
+
+// codeBrokenPipe is what a shell shows for a program whose reader went away.
+const codeBrokenPipe = 128 + int(syscall.SIGPIPE)
+
+// relay runs a command with our own standard streams. Our descriptors are
+// never given to a sandbox: a kernel that writes to a plain file at offsets
+// of its own would overwrite what is in it.
+type relay struct {
+	app     *app
+	cmd     *crannog.Cmd
+	signals <-chan os.Signal
+	// kill ends it for good, at the second interrupt.
+	kill func()
+}
+
+// run returns the command's exit code.
+func (r *relay) run(ctx context.Context) (int, error) {
+	code, _, err := r.outcome(ctx)
+	return code, err
+}
+
+// outcome also tells whether the time limit ended the command.
+func (r *relay) outcome(ctx context.Context) (int, bool, error) {
+	restore := func() {}
+	defer func() { restore() }()
+	if r.cmd.TTY != nil {
+		state, err := term.MakeRaw(int(r.app.Stdin.Fd()))
+		if err != nil {
+			return 0, false, fail("set up the terminal", err)
+		}
+		restore = func() {
+			// The terminal may be gone, and then there is nothing to restore.
+			_ = term.Restore(int(r.app.Stdin.Fd()), state)
+		}
+	}
+	if err := r.cmd.Start(); err != nil {
+		return 0, false, err
+	}
+	done := make(chan struct{})
+	defer close(done)
+	go r.forward(done)
+	if r.cmd.TTY != nil {
+		go r.followSize(done)
+	}
+	err := r.cmd.Wait()
+	code, failed := r.result(ctx, err)
+	return code, errors.Is(err, crannog.ErrTimeout) && failed == nil, failed
+}
+
+func (r *relay) result(ctx context.Context, err error) (int, error) {
+	if err == nil {
+		return 0, nil
+	}
+	if exit, ok := errors.AsType[*crannog.ExitError](err); ok {
+		return exit.ExitCode(), nil
+	}
+	if errors.Is(err, syscall.EPIPE) {
+		return codeBrokenPipe, nil
+	}
+	if ctx.Err() != nil {
+		return 0, ctx.Err()
+	}
+	return 0, err
+}
+
+// forward hands signals to the command: the first as it is, the second of a
+// kind that asks to end as a kill.
+func (r *relay) forward(done <-chan struct{}) {
+	asked := 0
+	for {
+		select {
+		case <-done:
+			return
+		case s := <-r.signals:
+			sig, ok := s.(syscall.Signal)
+			if !ok {
+				continue
+			}
+			if sig == syscall.SIGINT || sig == syscall.SIGTERM {
+				if asked++; asked > 1 {
+					r.kill()
+					continue
+				}
+			}
+			// The command may have ended this moment; Wait will tell.
+			_ = r.cmd.Signal(sig)
+		}
+	}
+}
+
+func (r *relay) followSize(done <-chan struct{}) {
+	resized := make(chan os.Signal, 1)
+	signal.Notify(resized, syscall.SIGWINCH)
+	defer signal.Stop(resized)
+	for {
+		select {
+		case <-done:
+			return
+		case <-resized:
+			if size, ok := r.app.size(); ok {
+				// A terminal that missed one size gets the next.
+				_ = r.cmd.Resize(size)
+			}
+		}
+	}
+}
+
+// size is that of our terminal.
+func (a *app) size() (crannog.Size, bool) {
+	cols, rows, err := term.GetSize(int(a.Stdin.Fd()))
+	if err != nil || cols <= 0 || rows <= 0 || cols > 1<<15 || rows > 1<<15 {
+		return crannog.Size{Cols: 80, Rows: 24}, false
+	}
+	return crannog.Size{Cols: uint16(cols), Rows: uint16(rows)}, true
+}
+
+// interactive tells whether a person sits at both ends.
+func (a *app) interactive() bool {
+	return a.Stdin != nil && term.IsTerminal(int(a.Stdin.Fd())) && isTerminal(a.Stdout)
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// streams connects the command: a terminal if a person sits at both ends,
+// pipes otherwise.
+func (a *app) streams(cmd *crannog.Cmd, tty bool) {
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.Stdin, a.Stdout, a.Stderr
+	if tty {
+		size, _ := a.size()
+		cmd.TTY = &size
+	}
+}
+
+// caught returns the signals that are the command's business.
+func caught() (<-chan os.Signal, func()) {
+	c := make(chan os.Signal, 8)
+	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	// A reader that goes away must end in an error of Write, so that the
+	// sandbox is removed, and not in our death.
+	pipe := make(chan os.Signal, 1)
+	signal.Notify(pipe, syscall.SIGPIPE)
+	return c, func() { signal.Stop(c); signal.Stop(pipe) }
+}
+
+// fate explains a stream that broke off: what ended the sandbox decides the
+// code.
+func (a *app) fate(ctx context.Context, sb *crannog.Sandbox, err error) (int, error) {
+	if crannog.Code(err) != "stream_lost" {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	info, getErr := sb.Refresh(ctx)
+	for getErr == nil && info.State != "stopped" && ctx.Err() == nil {
+		time.Sleep(20 * time.Millisecond)
+		info, getErr = sb.Refresh(ctx)
+	}
+	if getErr != nil {
+		return 0, err
+	}
+	switch info.Reason {
+	case "oom":
+		a.note("the memory limit ended the sandbox")
+		return 128 + int(syscall.SIGKILL), nil
+	case "timeout":
+		a.note("the sandbox's time was up")
+		return process.CodeTimeout, nil
+	case "killed":
+		return 128 + int(syscall.SIGKILL), nil
+	}
+	return 0, err
+}

@@ -1,0 +1,155 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"text/template"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// listFlags say how a list is printed.
+type listFlags struct {
+	jsonl  bool
+	format string
+}
+
+func (l *listFlags) add(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&l.jsonl, "jsonl", false, "print one JSON object a line")
+	cmd.Flags().StringVar(&l.format, "format", "", "print each with a Go `template`, such as '{{.id}} {{.state}}'")
+}
+
+// object prints one value as JSON.
+func (a *app) object(v any) error {
+	enc := json.NewEncoder(a.Stdout)
+	enc.SetEscapeHTML(false)
+	if isTerminal(a.Stdout) {
+		enc.SetIndent("", "  ")
+	}
+	return enc.Encode(v)
+}
+
+// list prints rows in the form that was asked for. The table is for people;
+// every other form has the API's field names.
+func list[T any](a *app, f *listFlags, rows []T, id func(T) string, head []string, columns func(T) []string) error {
+	switch {
+	case f.format != "":
+		return formatted(a.Stdout, f.format, rows)
+	case f.jsonl:
+		enc := json.NewEncoder(a.Stdout)
+		for _, row := range rows {
+			if err := enc.Encode(row); err != nil {
+				return err
+			}
+		}
+		return nil
+	case a.json:
+		if rows == nil {
+			rows = []T{}
+		}
+		return a.object(rows)
+	case a.quiet:
+		for _, row := range rows {
+			fmt.Fprintln(a.Stdout, printable(id(row)))
+		}
+		return nil
+	}
+	cells := make([][]string, 0, len(rows))
+	for _, row := range rows {
+		cells = append(cells, columns(row))
+	}
+	return table(a.Stdout, head, cells)
+}
+
+func table(w io.Writer, head []string, rows [][]string) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(tw, strings.Join(head, "\t"))
+	for _, row := range rows {
+		for i, cell := range row {
+			row[i] = oneLine(cell)
+		}
+		fmt.Fprintln(tw, strings.Join(row, "\t"))
+	}
+	return tw.Flush()
+}
+
+// oneLine keeps a name that a sandbox chose within its cell.
+func oneLine(cell string) string {
+	cell = strings.NewReplacer("\n", " ", "\t", " ").Replace(printable(cell))
+	if cell == "" {
+		return "-"
+	}
+	return cell
+}
+
+// formatted applies a Go template to the JSON form, so that names are the
+// API's.
+func formatted[T any](w io.Writer, text string, rows []T) error {
+	t, err := template.New("format").Option("missingkey=zero").Parse(text)
+	if err != nil {
+		return usagef("--format: %s", err.Error())
+	}
+	for _, row := range rows {
+		b, err := json.Marshal(row)
+		if err != nil {
+			return err
+		}
+		var fields map[string]any
+		dec := json.NewDecoder(bytes.NewReader(b))
+		dec.UseNumber()
+		if err := dec.Decode(&fields); err != nil {
+			return err
+		}
+		var line strings.Builder
+		if err := t.Execute(&line, fields); err != nil {
+			return usagef("--format: %s", err.Error())
+		}
+		fmt.Fprintln(w, printable(line.String()))
+	}
+	return nil
+}
+
+// ago shows a time as people say it.
+func ago(t, now time.Time) string {
+	d := now.Sub(t)
+	switch {
+	case t.IsZero():
+		return "-"
+	case d < 0:
+		return "in " + span(-d)
+	default:
+		return span(d) + " ago"
+	}
+}
+
+func span(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+// bytesText shows a size with one digit after the point.
+func bytesText(n int64) string {
+	const unit = 1024
+	if n < unit {
+		return fmt.Sprintf("%dB", n)
+	}
+	value, names := float64(n), "KMGTPE"
+	i := -1
+	for value >= unit && i < len(names)-1 {
+		value /= unit
+		i++
+	}
+	return fmt.Sprintf("%.1f%ciB", value, names[i])
+}

@@ -1,0 +1,296 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/process"
+)
+
+type runFlags struct {
+	boxFlags
+	commandFlags
+	detach bool
+	rm     bool
+}
+
+// commandFlags say how one command runs.
+type commandFlags struct {
+	user    string
+	cwd     string
+	timeout string
+	noTTY   bool
+}
+
+func (c *commandFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVarP(&c.user, "user", "u", "", "`user` inside (default user)")
+	f.StringVarP(&c.cwd, "cwd", "w", "", "working `directory` inside")
+	f.StringVarP(&c.timeout, "timeout", "t", "", "kill the command after a `time`; exit code 124")
+	f.BoolVarP(&c.noTTY, "no-tty", "T", false, "no terminal inside, even if there is one outside")
+	// What follows the command's name is the command's own.
+	f.SetInterspersed(false)
+}
+
+func (a *app) runCommand() *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:   "run [flags] [--] COMMAND [ARG...]",
+		Short: "Run a command in a sandbox of its own",
+		Long: "Run a command in a sandbox of its own, which is removed afterwards.\n\n" +
+			"The current directory is shown at /workspace, copy-on-write: the command may\n" +
+			"change files, and the host's stay as they are. Of the environment only the\n" +
+			"language, the time zone and the terminal's type go in, because the rest holds\n" +
+			"secrets. The exit code is the command's; see crannog help exit-codes.",
+		Example:     "  crannog run -- python3 -c 'print(6*7)'\n  crannog run --timeout 30s --memory 512m make test\n  tar c . | crannog run wc -c",
+		Annotations: map[string]string{"code": "own"},
+		RunE:        func(cmd *cobra.Command, args []string) error { return a.run(cmd.Context(), &f, args) },
+	}
+	f.boxFlags.add(cmd.Flags())
+	f.commandFlags.add(cmd)
+	cmd.Flags().BoolVarP(&f.detach, "detach", "d", false, "print the sandbox's ID and leave the command running; its output is thrown away")
+	cmd.Flags().BoolVar(&f.rm, "rm", true, "remove the sandbox afterwards (not with --name or -d)")
+	return cmd
+}
+
+func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
+	if len(args) == 0 {
+		return usagef("run needs a command").hint("crannog run -- python3 -c 'print(6*7)'")
+	}
+	signals, release := caught()
+	defer release()
+	// Until the command runs, a signal means that nobody wants it.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var code int
+	err := a.with(ctx, func(c *connection) error {
+		box, err := a.open(ctx, c, f, signals, cancel)
+		if err != nil {
+			return err
+		}
+		code, err = box.do(ctx, args)
+		return errors.Join(err, box.end(ctx))
+	})
+	if sig, ok := errors.AsType[signalled](context.Cause(ctx)); ok && code == 0 {
+		return exitCode(128 + int(sig))
+	}
+	if err != nil {
+		return fail("run "+args[0], err)
+	}
+	if code != 0 {
+		return exitCode(code)
+	}
+	return nil
+}
+
+// signalled is a signal that came before the command ran.
+type signalled syscall.Signal
+
+func (s signalled) Error() string { return syscall.Signal(s).String() }
+
+// box is a sandbox and what `run` does with it.
+type box struct {
+	app     *app
+	flags   *runFlags
+	sb      *crannog.Sandbox
+	dir     string
+	keep    bool
+	signals <-chan os.Signal
+	cancel  context.CancelCauseFunc
+	rest    func() // ends the lease
+}
+
+func (a *app) open(ctx context.Context, c *connection, f *runFlags, signals <-chan os.Signal, cancel context.CancelCauseFunc) (*box, error) {
+	opts, workspace, err := a.boxOptions(&f.boxFlags, c)
+	if err != nil {
+		return nil, err
+	}
+	ttl, err := f.lifetime()
+	if err != nil {
+		return nil, err
+	}
+	b := &box{app: a, flags: f, signals: signals, cancel: cancel, rest: func() {}, keep: f.detach || f.name != "" || !f.rm}
+	lease := false
+	switch {
+	case ttl > 0:
+		opts = append(opts, crannog.Timeout(ttl))
+	case b.keep && c.local:
+		opts = append(opts, crannog.Forever())
+	case b.keep:
+		opts = append(opts, crannog.Timeout(time.Hour))
+	default:
+		lease = true
+		opts = append(opts, crannog.Timeout(leaseTime))
+	}
+	if !b.keep && c.local {
+		opts = append(opts, crannog.Ephemeral())
+	}
+	b.dir = first(f.cwd, "/workspace")
+	if !workspace && f.cwd == "" && !c.local {
+		b.dir = ""
+	}
+	stop := a.progress("starting a sandbox")
+	create := make(chan struct{})
+	go func() {
+		select {
+		case s := <-signals:
+			if sig, ok := s.(syscall.Signal); ok {
+				cancel(signalled(sig))
+			}
+		case <-create:
+		}
+	}()
+	b.sb, err = c.Create(ctx, opts...)
+	close(create)
+	stop()
+	if err != nil {
+		return nil, fail("create a sandbox", err)
+	}
+	if lease {
+		b.rest = a.hold(ctx, b.sb)
+	}
+	return b, nil
+}
+
+// A sandbox that belongs to this process ends soon after it, even if we are
+// killed: its time is short, and we prolong it.
+const (
+	leaseTime  = 5 * time.Minute
+	leaseEvery = time.Minute
+)
+
+// hold prolongs the lease until the returned function is called.
+func (a *app) hold(ctx context.Context, sb *crannog.Sandbox) func() {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ticker := time.NewTicker(leaseEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+			if err := sb.Extend(ctx, leaseTime); err != nil && ctx.Err() == nil && a.verbose {
+				a.note("the sandbox's time was not prolonged: %v", err)
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+// end removes what is not kept, also after a cancel.
+func (b *box) end(ctx context.Context) error {
+	b.rest()
+	if b.keep {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+	defer cancel()
+	if err := b.sb.Kill(ctx); err != nil && !errors.Is(err, crannog.ErrNotFound) {
+		return fail("remove sandbox "+b.sb.ID(), err).hint("crannog rm " + b.sb.ID())
+	}
+	return nil
+}
+
+func (b *box) do(ctx context.Context, args []string) (int, error) {
+	a := b.app
+	cmd := b.sb.CommandContext(ctx, args[0], args[1:]...)
+	tty := !b.flags.noTTY && !b.flags.detach && !a.json && a.interactive()
+	cmd.Env = a.environment(tty)
+	if err := b.flags.apply(cmd); err != nil {
+		return 0, err
+	}
+	cmd.Dir = b.dir
+	switch {
+	case b.flags.detach:
+		return 0, b.leave(cmd)
+	case a.json:
+		return a.collect(ctx, b.sb, cmd, b.signals)
+	}
+	a.streams(cmd, tty)
+	r := &relay{app: a, cmd: cmd, signals: b.signals, kill: func() { b.cancel(signalled(syscall.SIGKILL)) }}
+	code, err := r.run(ctx)
+	if err != nil {
+		code, err = a.fate(ctx, b.sb, err)
+	}
+	if b.keep && err == nil && b.flags.name == "" {
+		a.note("kept as %s", b.sb.ID())
+	}
+	return code, err
+}
+
+// leave starts the command and goes. If it cannot start, nobody wants the
+// sandbox.
+func (b *box) leave(cmd *crannog.Cmd) error {
+	if err := cmd.Start(); err != nil {
+		b.keep = false
+		return err
+	}
+	if b.app.json {
+		return b.app.object(b.sb.Info())
+	}
+	_, err := fmt.Fprintln(b.app.Stdout, b.sb.ID())
+	return err
+}
+
+// apply sets what flags say about a command.
+func (c *commandFlags) apply(cmd *crannog.Cmd) error {
+	cmd.User, cmd.Dir = c.user, c.cwd
+	if c.timeout == "" {
+		return nil
+	}
+	d, err := config.ParseDuration(c.timeout)
+	if err != nil || d == 0 {
+		return usagef("--timeout: %q is not a time such as 30s", c.timeout)
+	}
+	cmd.Timeout = d
+	return nil
+}
+
+// runResult is what --json prints.
+type runResult struct {
+	ID string `json:"id"`
+	api.ExecResult
+}
+
+// collect runs a command and prints one object with all that is known.
+func (a *app) collect(ctx context.Context, sb *crannog.Sandbox, cmd *crannog.Cmd, signals <-chan os.Signal) (int, error) {
+	limit := sb.Info().Effective.OutputBytes
+	if limit <= 0 {
+		limit = a.config.OutputBytes
+	}
+	out := process.NewCollector(limit)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.Stdin, out.Stdout(), out.Stderr()
+	if a.Stdin == nil || isTerminal(a.Stdin) {
+		cmd.Stdin = bytes.NewReader(nil)
+	}
+	began := time.Now()
+	r := &relay{app: a, cmd: cmd, signals: signals, kill: func() { _ = cmd.Signal(syscall.SIGKILL) }}
+	code, timedOut, err := r.outcome(ctx)
+	hit := ""
+	if err != nil {
+		if code, err = a.fate(ctx, sb, err); err != nil {
+			return 0, err
+		}
+		if sb.Info().Reason == "oom" {
+			hit = api.HitOOM
+		}
+	}
+	result := runResult{sb.ID(), out.Result(process.Exit{Code: code, TimedOut: timedOut})}
+	result.Hit = first(hit, result.Hit)
+	result.DurationMS = time.Since(began).Milliseconds()
+	return code, a.object(result)
+}

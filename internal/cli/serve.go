@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/daemon"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/standard"
+)
+
+type serveFlags struct {
+	key    string
+	domain string
+	dryRun bool
+}
+
+func (a *app) serveCommand() *cobra.Command {
+	var f serveFlags
+	cmd := &cobra.Command{
+		Use: "serve", Short: "Run the server", Args: cobra.NoArgs,
+		Long: "Run the server: the E2B wire and Crannog's own API on one port. What it prints\n" +
+			"can be read by a shell:  eval \"$(crannog serve --dry-run)\" shows nothing to start,\n" +
+			"a start in the background prints three export lines and then only logs.\n\n" +
+			"Keys are kept as hashes, so that none can be printed again. Each start therefore\n" +
+			"makes a key for the session and prints it, unless --key or E2B_API_KEY gives one\n" +
+			"to use. crannog key ls lists them all, crannog key revoke drops one.",
+		Example: "  crannog serve\n  crannog serve --listen 127.0.0.1:7171 --state /srv/crannog",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), &f) },
+	}
+	flags := cmd.Flags()
+	flags.String("listen", "", "`address` to listen on (default 127.0.0.1:7070)")
+	flags.Bool("insecure", false, "allow an address that other machines can reach, without TLS")
+	flags.StringVar(&f.key, "key", "", "API `key` that clients show, instead of a new one (default $E2B_API_KEY)")
+	flags.StringVar(&f.domain, "domain", "", "what host names of sandboxes end in, such as sbx.example.com:443")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "check settings and machine, and do not start")
+	return cmd
+}
+
+func (a *app) serve(ctx context.Context, f *serveFlags) error {
+	log, err := a.serverLog()
+	if err != nil {
+		return err
+	}
+	if f.dryRun {
+		return a.tryServe(ctx, log)
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	// A second signal ends at once, as if nothing had been caught.
+	defer context.AfterFunc(ctx, stop)()
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", a.config.Listen)
+	if err != nil {
+		return fail("listen on "+a.config.Listen, err).hint("is another server running? --listen chooses another address")
+	}
+	d, err := standard.Open(ctx, standard.Options{
+		State: a.config.State, Log: log, Server: true, Domain: f.domain, Version: a.Version,
+	})
+	if err != nil {
+		return errors.Join(fail("start the server", err).hint(first(fault.HintOf(err), "crannog doctor says what this machine lacks")), listener.Close())
+	}
+	secret, err := a.serverKey(ctx, d, f)
+	if err != nil {
+		return errors.Join(fail("make a key", err), listener.Close(), d.Close(context.WithoutCancel(ctx)))
+	}
+	a.printStart(d, listener.Addr().String(), secret)
+	err = d.Serve(ctx, listener)
+	err = errors.Join(err, d.Close(context.WithoutCancel(ctx)))
+	if err != nil {
+		return fail("serve", err)
+	}
+	return nil
+}
+
+func (a *app) serverLog() (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(a.config.LogLevel)); err != nil {
+		return nil, fail("use log_level", invalid("invalid_settings", err))
+	}
+	if a.verbose {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(a.Stderr, &slog.HandlerOptions{Level: level})), nil
+}
+
+// tryServe does all that can be done without starting.
+func (a *app) tryServe(ctx context.Context, log *slog.Logger) error {
+	eng, err := standard.Engine(a.config.State, log)
+	if err != nil {
+		return fail("make the engine", err)
+	}
+	if err := eng.Probe(ctx); err != nil {
+		return fail("run sandboxes here", err).hint(first(fault.HintOf(err), "crannog doctor says more"))
+	}
+	a.note("the settings are right, and sandboxes can run here")
+	return nil
+}
+
+// serverKey returns the secret that clients of this session show.
+func (a *app) serverKey(ctx context.Context, d *daemon.Daemon, f *serveFlags) (string, error) {
+	given := first(f.key, a.config.Key.Reveal(), a.variable("E2B_API_KEY"))
+	if given != "" {
+		_, err := d.Keys.Adopt(ctx, "given", given)
+		return given, err
+	}
+	secret, _, err := d.Keys.Create(ctx, "serve "+time.Now().UTC().Format("2006-01-02 15:04:05"))
+	return secret, err
+}
+
+// printStart tells a person what runs and a shell what to set.
+func (a *app) printStart(d *daemon.Daemon, addr, secret string) {
+	base := "http://" + reachable(addr)
+	info := d.Engine.Info()
+	fmt.Fprintf(a.Stdout, "# crannog %s, engine %s (%s), state %s; Ctrl-C stops it\n", a.Version, info.Name, info.Boundary, a.config.State)
+	for _, note := range info.Notes {
+		fmt.Fprintf(a.Stdout, "# note: %s\n", strings.ReplaceAll(note, "\n", " "))
+	}
+	if !config.Loopback(hostOf(addr)) {
+		fmt.Fprintln(a.Stdout, "# note: other machines can reach this port, and there is no TLS")
+	}
+	for _, pair := range [][2]string{{"E2B_API_URL", base}, {"E2B_SANDBOX_URL", base}, {"E2B_API_KEY", secret}} {
+		fmt.Fprintf(a.Stdout, "export %s=%s\n", pair[0], pair[1])
+	}
+	flush(a.Stdout)
+}
+
+func hostOf(addr string) string {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	return host
+}
+
+// reachable turns "every address" into one that a client here can use.
+func reachable(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// flush makes a file's content visible to whoever waits for it.
+func flush(w io.Writer) {
+	if f, ok := w.(*os.File); ok {
+		// Terminals and pipes cannot be synced and need not be.
+		_ = f.Sync()
+	}
+}

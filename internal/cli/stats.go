@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+)
+
+// stat is the newest sample of one sandbox.
+type stat struct {
+	ID   string `json:"id"`
+	Name string `json:"name,omitempty"`
+	api.Metric
+}
+
+func (a *app) statsCommand() *cobra.Command {
+	var f listFlags
+	var once bool
+	cmd := &cobra.Command{
+		Use: "stats [SANDBOX...]", Short: "Show what sandboxes use",
+		Long:              "Show what sandboxes use, again and again on a terminal, once otherwise.",
+		ValidArgsFunction: a.completeMany,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.with(cmd.Context(), func(c *connection) error {
+				if once || a.json || f.jsonl || f.format != "" || !isTerminal(a.Stdout) {
+					rows, err := a.sample(cmd.Context(), c, args)
+					if err != nil {
+						return err
+					}
+					return a.printStats(&f, rows)
+				}
+				return a.watchStats(cmd.Context(), c, &f, args)
+			})
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().BoolVar(&once, "no-stream", false, "show it once")
+	return cmd
+}
+
+func (a *app) sample(ctx context.Context, c *connection, refs []string) ([]stat, error) {
+	if len(refs) == 0 {
+		rows, err := c.List(ctx, crannog.ListOptions{})
+		if err != nil {
+			return nil, fail("list sandboxes", err)
+		}
+		refs = ids(rows)
+	}
+	var stats []stat
+	for _, ref := range refs {
+		sb, err := c.find(ctx, ref)
+		if err != nil {
+			if errors.Is(err, crannog.ErrNotFound) && len(refs) > 1 {
+				continue // it ended a moment ago
+			}
+			return nil, err
+		}
+		metrics, err := sb.Metrics(ctx)
+		if err != nil {
+			return nil, fail("measure "+ref, err)
+		}
+		if len(metrics) > 0 {
+			stats = append(stats, stat{sb.ID(), sb.Info().Name, metrics[len(metrics)-1]})
+		}
+	}
+	return stats, nil
+}
+
+func (a *app) printStats(f *listFlags, rows []stat) error {
+	head := []string{"ID", "NAME", "CPU %", "MEMORY", "DISK", "PIDS"}
+	return list(a, f, rows, func(s stat) string { return s.ID }, head, func(s stat) []string {
+		return []string{
+			s.ID, s.Name, fmt.Sprintf("%.1f", s.CPUPercent),
+			bytesText(s.MemUsed) + " / " + bytesText(s.MemTotal),
+			bytesText(s.DiskUsed) + " / " + bytesText(s.DiskTotal),
+			fmt.Sprint(s.PIDs),
+		}
+	})
+}
+
+// watchStats draws the table over itself until it is interrupted.
+func (a *app) watchStats(ctx context.Context, c *connection, f *listFlags, refs []string) error {
+	stop, release := notify(ctx, os.Interrupt, syscall.SIGTERM)
+	defer release()
+	out := a.Stdout
+	defer func() { a.Stdout = out }()
+	for lines := 0; ; {
+		rows, err := a.sample(stop, c, refs)
+		if err != nil && stop.Err() == nil {
+			return err
+		}
+		if stop.Err() != nil {
+			return nil
+		}
+		var page strings.Builder
+		a.Stdout = &page
+		if err := a.printStats(f, rows); err != nil {
+			return err
+		}
+		if lines > 0 {
+			fmt.Fprintf(out, "\x1b[%dA\x1b[J", lines)
+		}
+		lines = strings.Count(page.String(), "\n")
+		fmt.Fprint(out, page.String())
+		select {
+		case <-time.After(time.Second):
+		case <-stop.Done():
+			return nil
+		}
+	}
+}

@@ -1,0 +1,57 @@
+// Package standard owns the choice of parts for this machine: the embedded
+// gVisor, the host's tools as template, the guest that the binary carries,
+// and the roles that the binary plays when it starts itself again.
+package standard
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/crannog/crannog/internal/daemon"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/gvisor"
+	"github.com/crannog/crannog/internal/engine/ocispec"
+	"github.com/crannog/crannog/internal/guest/guestmain"
+	"github.com/crannog/crannog/internal/guestbin"
+	"github.com/crannog/crannog/internal/reexec"
+	"github.com/crannog/crannog/internal/template"
+)
+
+// Dispatch plays another role if this process was started for one, and then
+// does not return. It comes first in main.
+func Dispatch() {
+	roles := append(gvisor.Roles(), reexec.Role{Match: reexec.Arg0(ocispec.GuestArg0), Run: guestmain.Main})
+	reexec.Dispatch(roles...)
+}
+
+// Options say where and how to open.
+type Options struct {
+	State   string
+	Log     *slog.Logger
+	Server  bool
+	Domain  string
+	Version string
+}
+
+// Engine makes the engine alone, for looking at what this machine can do.
+func Engine(state string, log *slog.Logger) (engine.Engine, error) {
+	return gvisor.New(gvisor.Options{StateDir: state, Log: log})
+}
+
+// Open assembles a daemon. What the machine cannot do is an error here, with
+// what would help, and not a weaker wall later.
+func Open(ctx context.Context, o Options) (*daemon.Daemon, error) {
+	eng, err := Engine(o.State, o.Log)
+	if err != nil {
+		return nil, err
+	}
+	guest, err := guestbin.Path(filepath.Join(o.State, "guest"))
+	if err != nil {
+		return nil, err
+	}
+	return daemon.Open(ctx, daemon.Options{
+		StateDir: o.State, Log: o.Log, Engine: eng, Templates: template.NewHost(filepath.Join(o.State, "templates"), guest),
+		Server: o.Server, Domain: o.Domain, Version: o.Version,
+	})
+}

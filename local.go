@@ -1,0 +1,71 @@
+package crannog
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+
+	"github.com/crannog/crannog/internal/daemon"
+	"github.com/crannog/crannog/internal/reexec"
+	"github.com/crannog/crannog/internal/standard"
+)
+
+// Main must be the first call in the main function of a program that uses
+// Local. An engine runs as further processes of the same program, and Main
+// does their work when the program is started as one of them.
+func Main() { standard.Dispatch() }
+
+// LocalOption configures Local.
+type LocalOption func(*standard.Options)
+
+// State is the directory that holds everything. The default is the user's
+// own, below the cache directory.
+func State(dir string) LocalOption { return func(o *standard.Options) { o.State = dir } }
+
+// Logger gets what the engine has to say. The default says nothing.
+func Logger(log *slog.Logger) LocalOption { return func(o *standard.Options) { o.Log = log } }
+
+// Local returns a client of an engine inside this very process: there is no
+// server, no port and no key. Close ends its ephemeral sandboxes; others run
+// on and are found again under the same state directory.
+func Local(ctx context.Context, opts ...LocalOption) (*Client, error) {
+	o := standard.Options{Log: slog.New(slog.DiscardHandler), Version: "embedded"}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if !reexec.Dispatched() {
+		return nil, &Error{
+			Kind: "invalid", Code: "main_not_called", Message: "this program did not call crannog.Main",
+			Hint: "make crannog.Main() the first line of func main",
+		}
+	}
+	if o.State == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			return nil, errors.Join(errors.New("crannog: no state directory: name one with State"), err)
+		}
+		o.State = filepath.Join(cache, "crannog")
+	}
+	d, err := standard.Open(ctx, o)
+	if err != nil {
+		return nil, fromFault(err)
+	}
+	return inProcess(ctx, d), nil
+}
+
+// inProcess returns a client of a daemon, which ends with the client.
+func inProcess(ctx context.Context, d *daemon.Daemon) *Client {
+	local := d.Local()
+	transport := newTransport(local.Dial)
+	return &Client{
+		base: "http://localhost",
+		http: &http.Client{Transport: transport},
+		closer: func() error {
+			transport.CloseIdleConnections()
+			return errors.Join(local.Close(), d.Close(context.WithoutCancel(ctx)))
+		},
+	}
+}
