@@ -147,14 +147,17 @@ func firstKey(m map[string]string) string {
 
 // P10: ten thousand sandboxes are listed in pages, each once and in order.
 func TestTenThousand(t *testing.T) {
-	const n = 10_000
+	n := 10_000
+	if raceDetector {
+		n = 1000 // SQLite in Go is forty times slower with it
+	}
 	r := newRig(t)
 	began := time.Now().Add(-time.Hour)
 	for i := range n {
 		// Every ten start at the same moment, so that the ID has to decide.
 		sb := sandbox.Sandbox{
 			ID: fmt.Sprintf("i%019d", i), Owner: "alice", State: sandbox.Stopped, StartedAt: began.Add(time.Duration(i/10) * time.Millisecond),
-			StoppedAt: time.Now(), Metadata: map[string]string{"n": fmt.Sprint(i % 7), "all": "yes"}, TemplateID: templateID,
+			StoppedAt: time.Now(), Metadata: map[string]string{"n": fmt.Sprint(i % 8), "all": "yes"}, TemplateID: templateID,
 		}
 		if err := r.store.Insert(t.Context(), sandbox.Record{Sandbox: sb}, n+1); err != nil {
 			t.Fatal(err)
@@ -182,7 +185,7 @@ func TestTenThousand(t *testing.T) {
 		filter sandbox.Filter
 		want   int
 	}{
-		"metadata":         {sandbox.Filter{Metadata: map[string]string{"n": "3", "all": "yes"}}, 1429},
+		"metadata":         {sandbox.Filter{Metadata: map[string]string{"n": "3", "all": "yes"}}, n / 8},
 		"other value":      {sandbox.Filter{Metadata: map[string]string{"n": "3", "all": "no"}}, 0},
 		"hostile metadata": {sandbox.Filter{Metadata: map[string]string{"n": "3' OR '1'='1"}}, 0},
 		"started after":    {sandbox.Filter{StartedAfter: began.Add(990 * time.Millisecond)}, 100},

@@ -41,7 +41,7 @@ var migrations = []string{
 	) STRICT;
 	CREATE INDEX sandboxes_by_start ON sandboxes (started_at, id);
 	CREATE INDEX sandboxes_by_owner ON sandboxes (owner, started_at, id);
-	CREATE INDEX sandboxes_live ON sandboxes (state) WHERE state <> 'stopped';
+	CREATE INDEX sandboxes_by_state ON sandboxes (state, owner);
 	CREATE UNIQUE INDEX sandboxes_live_name ON sandboxes (owner, name)
 		WHERE name <> '' AND state <> 'stopped';
 	CREATE TABLE sandbox_logs (

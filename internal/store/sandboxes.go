@@ -28,7 +28,7 @@ func (s *Store) Insert(ctx context.Context, r sandbox.Record, max int) error {
 	}
 	marks := strings.TrimSuffix(strings.Repeat("?,", len(values)), ",")
 	res, err := s.db.ExecContext(ctx, `INSERT INTO sandboxes (`+columns+`) SELECT `+marks+`
-		WHERE (SELECT count(*) FROM sandboxes WHERE state <> 'stopped') < ?`, append(values, max)...)
+		WHERE (SELECT count(*) FROM sandboxes WHERE state IN ('creating', 'running', 'stopping')) < ?`, append(values, max)...)
 	if isUnique(err) {
 		return fault.Newf(fault.Exists, "sandbox_name_taken", "a sandbox named %q is live already", r.Name).
 			WithHint("remove it or choose another name")

@@ -64,7 +64,7 @@ type Server struct {
 func New(opts Options) *Server {
 	s := &Server{opts: opts, pace: defaultPace, defaults: map[string]*session{}}
 	s.life, s.end = context.WithCancel(context.Background())
-	for _, name := range []string{"python"} {
+	for _, name := range []string{"python", "javascript"} {
 		sess := s.newSession(languages[name], opts.Home)
 		s.sessions = append(s.sessions, sess)
 		s.defaults[name] = sess

@@ -28,12 +28,16 @@ type language struct {
 
 // languages lists what can be run, by canonical name.
 var languages = map[string]*language{
-	"python": pythonLanguage,
+	"python":     pythonLanguage,
+	"javascript": javascriptLanguage,
+	"typescript": typescriptLanguage,
+	"bash":       bashLanguage,
 }
 
 // aliases are the other names that clients use.
 var aliases = map[string]string{
 	"": "python", "python3": "python", "py": "python",
+	"js": "javascript", "node": "javascript", "ts": "typescript", "sh": "bash", "shell": "bash",
 }
 
 func findLanguage(name string) (*language, error) {
@@ -45,7 +49,7 @@ func findLanguage(name string) (*language, error) {
 		return l, nil
 	}
 	return nil, fault.Newf(fault.Unsupported, "language_unsupported",
-		"Language %q is not supported. Use python.", truncate(name, 60))
+		"Language %q is not supported. Use python, javascript, typescript or bash.", truncate(name, 60))
 }
 
 // request is one piece of code for a worker.

@@ -71,8 +71,9 @@ func (c childEnds) command(path, dir string, env map[string]string) *exec.Cmd {
 	cmd := &exec.Cmd{
 		Path: path, Args: append([]string{filepath.Base(path)}, c.lang.args...), Dir: dir,
 		Stdout: c.stdout, Stderr: c.stderr,
-		// A group of its own lets an interrupt reach what the code started.
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
+		// A session of its own has no terminal to reach for, and its group lets an
+		// interrupt reach what the code started.
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true},
 	}
 	for _, k := range slices.Sorted(maps.Keys(env)) {
 		cmd.Env = append(cmd.Env, k+"="+env[k])

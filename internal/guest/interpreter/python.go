@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-//go:embed python/*.py
+//go:embed python/*.py javascript/*.js bash/*.bash
 var sources embed.FS
 
 // pythonBoot reads the worker's first part from the request pipe and runs it.
