@@ -188,7 +188,7 @@ func TestTenThousand(t *testing.T) {
 		"metadata":         {sandbox.Filter{Metadata: map[string]string{"n": "3", "all": "yes"}}, n / 8},
 		"other value":      {sandbox.Filter{Metadata: map[string]string{"n": "3", "all": "no"}}, 0},
 		"hostile metadata": {sandbox.Filter{Metadata: map[string]string{"n": "3' OR '1'='1"}}, 0},
-		"started after":    {sandbox.Filter{StartedAfter: began.Add(990 * time.Millisecond)}, 100},
+		"started after":    {sandbox.Filter{StartedAfter: began.Add(time.Duration(n/10-10) * time.Millisecond)}, 100},
 		"template":         {sandbox.Filter{TemplateID: "other"}, 0},
 		"state":            {sandbox.Filter{States: []sandbox.State{sandbox.Running, sandbox.Creating}}, 0},
 	} {
