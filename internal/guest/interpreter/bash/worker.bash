@@ -1,0 +1,41 @@
+# The bash worker: an interactive shell without a terminal, so that an
+# interrupt ends the command and not the shell, as people know it. It reads
+# these lines and then requests from standard input. Messages go to descriptor
+# 60, which is closed while code runs, out of the way of what code uses.
+PS1= PS2= PS4='+ '
+export -n PS1
+unset PROMPT_COMMAND MAILCHECK HISTFILE TMOUT
+set +o history +o histexpand
+exec 60>&4 4>&- 5>&-
+
+# __crannog_set NAME VALUE...: sets variables for one request and remembers
+# what undoes it.
+__crannog_set() {
+    local __crannog_status=$?
+    __crannog_undo=
+    while (($# > 1)); do
+        if [[ $1 != [a-zA-Z_]* || $1 == *[!a-zA-Z0-9_]* ]]; then
+            printf 'bash: %q cannot be the name of a variable of the shell\n' "$1" >&2
+        else
+            if [[ -v $1 ]]; then
+                __crannog_undo+="$1=${!1@Q};"
+                [[ ${!1@a} == *x* ]] || __crannog_undo+="export -n $1;"
+            else
+                __crannog_undo+="unset -v $1;"
+            fi
+            export "$1=$2"
+        fi
+        shift 2
+    done
+    return "$__crannog_status"
+}
+
+# __crannog_done NUMBER STATUS: says that a request is finished.
+__crannog_done() {
+    builtin eval "${__crannog_undo-}"
+    __crannog_undo=
+    builtin printf '{"type":"done","n":%d,"status":%d}\n' "$1" "$2" >&60
+    return "$2"
+}
+
+builtin printf '{"type":"ready"}\n' >&60

@@ -1,0 +1,33 @@
+package interpreter
+
+import "sync"
+
+// javascriptBoot reads the worker's first part from the request pipe and runs
+// it. It is the only part that a process list shows.
+const javascriptBoot = `const fs = require("fs");
+let b = Buffer.alloc(0), end, size = -1;
+while (size < 0 || b.length < end + 1 + size) {
+  const chunk = Buffer.alloc(65536), n = fs.readSync(3, chunk);
+  if (n === 0) process.exit(1);
+  b = Buffer.concat([b, chunk.subarray(0, n)]);
+  if (size < 0 && (end = b.indexOf(10)) >= 0) size = Number(b.subarray(0, end));
+}
+const code = b.subarray(end + 1, end + 1 + size).toString();
+new (require("vm").Script)(code, { filename: "<crannog>" }).runInThisContext()(require, 3, b.subarray(end + 1 + size));`
+
+var (
+	javascriptLanguage = nodeLanguage("javascript")
+	// TypeScript is JavaScript once its types are gone, which the worker's
+	// Node does if it is recent enough.
+	typescriptLanguage = nodeLanguage("typescript")
+)
+
+func nodeLanguage(name string) *language {
+	return &language{
+		name:    name,
+		program: "node",
+		args:    []string{"-e", javascriptBoot},
+		hello:   sync.OnceValue(func() []byte { return workerProgram("javascript", "main.js") }),
+		encode:  encodeJSON,
+	}
+}

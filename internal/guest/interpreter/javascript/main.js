@@ -1,0 +1,218 @@
+// The JavaScript worker: reads requests, runs them in the main context, and
+// says how they went. Everything that it needs later is taken at the start,
+// because code may replace any global.
+(function (require, requests, rest) {
+  "use strict";
+  const { readSync, writeSync } = require("fs");
+  const { Script, constants } = require("vm");
+  const { inspect } = require("util");
+  const { Socket } = require("net");
+  const Module = require("module");
+  const { parse, stringify } = JSON;
+  const { Promise, Error, Object, String, Buffer, process } = globalThis;
+
+  const MAX_TEXT = 1 << 20;
+  const MAX_FORM = 8 << 20;
+  const MAX_ALL = 14 << 20;
+  const FORMS = ["html", "markdown", "svg", "png", "jpeg", "pdf", "latex", "json", "javascript"];
+
+  let sources = {};
+  let request = 0;
+  let interrupt = null; // rejects what is awaited, or null between requests
+
+  const parts = new Map();
+  function use(name) {
+    if (!parts.has(name)) {
+      parts.set(name, new Script(sources[name], { filename: `<crannog ${name}>` }).runInThisContext());
+    }
+    return parts.get(name);
+  }
+
+  function send(message, ack) {
+    message.n = request;
+    if (ack) message.ack = true;
+    const data = Buffer.from(stringify(message) + "\n");
+    for (let at = 0; at < data.length; ) at += writeSync(4, data, at);
+    if (ack && readSync(5, Buffer.alloc(1)) === 0) process.exit(1);
+  }
+
+  function cut(text) {
+    return text.length <= MAX_TEXT ? text : `${text.slice(0, MAX_TEXT)}… [${text.length - MAX_TEXT} characters left out]`;
+  }
+
+  function textOf(value) {
+    if (typeof value === "string") {
+      return inspect(value, { maxStringLength: Infinity, breakLength: Infinity }).slice(1, -1);
+    }
+    return inspect(value, { colors: false, depth: 4 });
+  }
+
+  function display(...values) {
+    for (const value of values) {
+      const message = { type: "result", is_main_result: false };
+      const rich = value !== null && typeof value === "object" && FORMS.some((k) => value[k] !== undefined);
+      if (rich) addForms(message, value);
+      else message.text = cut(textOf(value));
+      send(message, true);
+    }
+  }
+
+  function addForms(message, value) {
+    let total = 0;
+    const leftOut = [];
+    for (const k of FORMS) {
+      let form = value[k];
+      if (form === undefined || form === null) continue;
+      if (form instanceof Uint8Array) form = Buffer.from(form).toString("base64");
+      if (k !== "json") form = String(form);
+      const size = stringify(form)?.length ?? 0;
+      if (size > MAX_FORM || total + size > MAX_ALL) {
+        leftOut.push(`${k} of ${size} bytes`);
+        continue;
+      }
+      total += size;
+      message[k] = form;
+    }
+    const text = value.text === undefined ? "" : cut(String(value.text));
+    if (text || leftOut.length) {
+      message.text = text + (leftOut.length ? `\n[left out, too large: ${leftOut.join(", ")}]` : "");
+    }
+  }
+
+  // compile returns a script, with import() where this Node can offer it.
+  function compile(code, filename) {
+    return new Script(code, {
+      filename,
+      importModuleDynamically: constants?.USE_MAIN_CONTEXT_DEFAULT_LOADER ?? ((name) => import(resolve(name))),
+    });
+  }
+
+  function resolve(name) {
+    if (!/^[./]/.test(name)) return name;
+    return require("url").pathToFileURL(require("path").resolve(name)).href;
+  }
+
+  function typescript(code) {
+    if (typeof Module.stripTypeScriptTypes === "function") {
+      const warn = process.emitWarning;
+      process.emitWarning = () => {};
+      try {
+        return Module.stripTypeScriptTypes(code, { mode: "strip" });
+      } finally {
+        process.emitWarning = warn;
+      }
+    }
+    try {
+      use("rewrite").prepare(code, (text) => compile(text, "<check>"));
+    } catch {
+      const e = new Error(
+        `TypeScript needs Node 22.13 or later, and this sandbox has ${process.version}. ` +
+          "It runs code without type annotations only.",
+      );
+      e.name = "TypeScriptUnsupported";
+      e.stack = `${e.name}: ${e.message}`;
+      throw e;
+    }
+    return code;
+  }
+
+  async function run({ n, code, language }) {
+    const filename = `<cell ${n}>`;
+    if (language === "typescript") code = typescript(code);
+    const { script, names } = use("rewrite").prepare(code, (text) => compile(text, filename));
+    names.forEach(makeAssignable);
+    const value = await Promise.race([
+      script.runInThisContext({ breakOnSigint: true, displayErrors: false }),
+      new Promise((_, reject) => (interrupt = reject)),
+    ]);
+    if (value !== undefined) send({ type: "result", text: cut(textOf(value)), is_main_result: true }, true);
+  }
+
+  // makeAssignable lets code declare a name that Node has as a getter, such
+  // as crypto, for itself.
+  function makeAssignable(name) {
+    const d = Object.getOwnPropertyDescriptor(globalThis, name);
+    if (d && d.configurable && (d.get || d.set || !d.writable)) {
+      Object.defineProperty(globalThis, name, { value: undefined, writable: true, configurable: true, enumerable: true });
+    }
+  }
+
+  function report(e) {
+    if (!(e instanceof Error) && !(e && typeof e.stack === "string")) {
+      const text = cut(textOf(e));
+      return send({ type: "error", name: "Uncaught", value: text, traceback: `Uncaught ${text}` });
+    }
+    send({ type: "error", name: String(e.name), value: cut(String(e.message)), traceback: cut(trace(e)) });
+  }
+
+  // trace drops the frames of the worker and of Node below the code's.
+  function trace(e) {
+    const lines = String(e.stack).split("\n");
+    const end = lines.findIndex((l) => /^ {4}at .*(<crannog|node:vm|node:internal\/vm)/.test(l));
+    const kept = end < 0 ? lines : lines.slice(0, end);
+    while (kept.length > 1 && /^ {4}at .*\(?node:internal/.test(kept[kept.length - 1])) kept.pop();
+    const cause = e.cause instanceof Error ? `\nCaused by: ${trace(e.cause)}` : "";
+    return kept.join("\n") + cause;
+  }
+
+  async function serve(r) {
+    request = r.n;
+    const before = {};
+    for (const [k, v] of Object.entries(r.env ?? {})) {
+      before[k] = process.env[k];
+      process.env[k] = v;
+    }
+    try {
+      await run(r);
+    } catch (e) {
+      try {
+        report(e);
+      } catch {
+        send({ type: "error", name: "Error", value: "", traceback: "The error could not be rendered." });
+      }
+    }
+    interrupt = null;
+    for (const [k, v] of Object.entries(before)) {
+      if (v === undefined) delete process.env[k];
+      else process.env[k] = v;
+    }
+    send({ type: "done" });
+  }
+
+  process.on("SIGINT", () => {
+    const e = new Error("The execution was interrupted.");
+    e.name = "InterruptedError";
+    e.stack = `${e.name}: ${e.message}`;
+    interrupt?.(e);
+  });
+  // What goes wrong in the background must not end the worker.
+  for (const event of ["uncaughtException", "unhandledRejection"]) {
+    process.on(event, (e) => writeSync(2, `Uncaught ${e instanceof Error ? trace(e) : inspect(e)}\n`));
+  }
+
+  globalThis.display = display;
+  globalThis.require = Module.createRequire(process.cwd() + "/");
+
+  let buffered = rest;
+  let first = true;
+  let last = Promise.resolve();
+  const socket = new Socket({ fd: requests, readable: true, writable: false });
+  function feed(chunk) {
+    buffered = Buffer.concat([buffered, chunk]);
+    for (let end; (end = buffered.indexOf(10)) >= 0; ) {
+      const line = parse(buffered.subarray(0, end).toString());
+      buffered = buffered.subarray(end + 1);
+      if (first) {
+        first = false;
+        sources = line;
+        use("rewrite");
+        send({ type: "ready" });
+      } else {
+        last = last.then(() => serve(line));
+      }
+    }
+  }
+  socket.on("data", feed);
+  socket.on("end", () => process.exit(0));
+  feed(Buffer.alloc(0));
+})
