@@ -36,6 +36,9 @@ type Options struct {
 
 // Engine makes the engine alone, for looking at what this machine can do.
 func Engine(state string, log *slog.Logger) (engine.Engine, error) {
+	if err := checkStatic(); err != nil {
+		return nil, err
+	}
 	return gvisor.New(gvisor.Options{StateDir: state, Log: log})
 }
 
