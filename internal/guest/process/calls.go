@@ -100,9 +100,10 @@ func (s *Service) StreamInput(ctx context.Context, stream *connect.ClientStream[
 	return connect.NewResponse(&pb.StreamInputResponse{}), nil
 }
 
-// CloseStdin ends the input of a process without a terminal.
+// CloseStdin ends the input of a process without a terminal. Closing again,
+// or after the process has ended, succeeds.
 func (s *Service) CloseStdin(_ context.Context, req *connect.Request[pb.CloseStdinRequest]) (*connect.Response[pb.CloseStdinResponse], error) {
-	p, err := s.table.find(req.Msg.GetProcess(), false)
+	p, err := s.table.find(req.Msg.GetProcess(), true)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,267 @@
+package process_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/crannog/crannog/internal/gen/processpb"
+)
+
+func (b *bench) signal(t *testing.T, sel *pb.ProcessSelector, sig pb.Signal) error {
+	t.Helper()
+	_, err := b.SendSignal(t.Context(), connect.NewRequest(&pb.SendSignalRequest{Process: sel, Signal: sig}))
+	return err
+}
+
+func (b *bench) feed(t *testing.T, s *stream, data string) error {
+	t.Helper()
+	input := &pb.ProcessInput{Input: &pb.ProcessInput_Stdin{Stdin: []byte(data)}}
+	_, err := b.SendInput(t.Context(), connect.NewRequest(&pb.SendInputRequest{Process: s.selector(), Input: input}))
+	return err
+}
+
+func (b *bench) closeStdin(t *testing.T, s *stream) error {
+	t.Helper()
+	_, err := b.CloseStdin(t.Context(), connect.NewRequest(&pb.CloseStdinRequest{Process: s.selector()}))
+	return err
+}
+
+func TestStdin(t *testing.T) {
+	b := newBench(t, nil)
+	s := b.start(t, shell("cat"))
+	big := strings.Repeat("0123456789abcdef", 64<<10) // more than a pipe holds
+	done := make(chan result)
+	go func() { done <- s.finish() }()
+	for _, data := range []string{"first\n", big, "last"} {
+		if err := b.feed(t, s, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := b.closeStdin(t, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := <-done; r.stdout != "first\n"+big+"last" {
+		t.Errorf("%d bytes came back, %v", len(r.stdout), r.err)
+	}
+	if err := b.feed(t, s, "x"); connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("input after the end: %v", err)
+	}
+}
+
+func TestStdinSwitch(t *testing.T) {
+	b := newBench(t, nil)
+	off := shell("cat; read x; echo end")
+	off.Stdin = new(bool)
+	s := b.start(t, off)
+	if r := s.finish(); r.stdout != "end\n" {
+		t.Errorf("without stdin: %+v", r)
+	}
+	off = shell("sleep 1000")
+	off.Stdin = new(bool)
+	s = b.start(t, off)
+	if err := b.feed(t, s, "x"); connect.CodeOf(err) != connect.CodeInternal {
+		t.Errorf("input without stdin: %v", err)
+	}
+	if err := b.closeStdin(t, s); err != nil {
+		t.Errorf("closing no stdin: %v", err)
+	}
+}
+
+// A process that does not read must not hold the request for ever.
+func TestStdinNobodyReads(t *testing.T) {
+	b := newBench(t, nil)
+	s := b.start(t, shell("sleep 1000"))
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	input := &pb.ProcessInput{Input: &pb.ProcessInput_Stdin{Stdin: make([]byte, 1<<20)}}
+	_, err := b.SendInput(ctx, connect.NewRequest(&pb.SendInputRequest{Process: s.selector(), Input: input}))
+	if connect.CodeOf(err) != connect.CodeDeadlineExceeded {
+		t.Errorf("got %v", err)
+	}
+	if err := b.closeStdin(t, s); err != nil {
+		t.Error(err)
+	}
+	if err := b.feed(t, s, "x"); connect.CodeOf(err) != connect.CodeInternal {
+		t.Errorf("input after closing: %v", err)
+	}
+}
+
+func TestSignals(t *testing.T) {
+	b := newBench(t, nil)
+	for sig, want := range map[pb.Signal]string{pb.Signal_SIGNAL_SIGKILL: "signal: killed", pb.Signal_SIGNAL_SIGTERM: "signal: terminated"} {
+		s := b.start(t, shell("sleep 1000; true"))
+		if err := b.signal(t, s.selector(), sig); err != nil {
+			t.Fatal(err)
+		}
+		if r := s.finish(); r.end.GetStatus() != want || r.end.GetExitCode() != -1 {
+			t.Errorf("%v: %+v", sig, r)
+		}
+		if err := b.signal(t, s.selector(), sig); connect.CodeOf(err) != connect.CodeNotFound {
+			t.Errorf("%v after the end: %v", sig, err)
+		}
+	}
+	none := &pb.ProcessSelector{Selector: &pb.ProcessSelector_Pid{Pid: 1 << 30}}
+	err := b.signal(t, none, pb.Signal_SIGNAL_SIGKILL)
+	if connect.CodeOf(err) != connect.CodeNotFound || !strings.Contains(err.Error(), "process with pid 1073741824 not found") {
+		t.Errorf("unknown pid: %v", err)
+	}
+	s := b.start(t, shell("sleep 1000"))
+	if err := b.signal(t, s.selector(), pb.Signal_SIGNAL_UNSPECIFIED); connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("no signal: %v", err)
+	}
+	if err := b.signal(t, nil, pb.Signal_SIGNAL_SIGKILL); connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("no process: %v", err)
+	}
+}
+
+// A child that left the group and holds the pipes must not keep the stream of
+// a killed process open.
+func TestKillWithEscapedChild(t *testing.T) {
+	b := newBench(t, nil)
+	s := b.start(t, shell("setsid sleep 30 & echo started; wait"))
+	s.until("started")
+	if err := b.signal(t, s.selector(), pb.Signal_SIGNAL_SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	before := time.Now()
+	if r := s.finish(); r.end.GetStatus() != "signal: killed" {
+		t.Errorf("ended with %+v", r)
+	}
+	if took := time.Since(before); took > 5*time.Second {
+		t.Errorf("took %v", took)
+	}
+}
+
+// A background child that holds the output keeps the stream open, and its
+// output arrives.
+func TestBackgroundChildKeepsStream(t *testing.T) {
+	b := newBench(t, nil)
+	gate := filepath.Join(b.home, "gate")
+	s := b.start(t, shell("(until [ -e "+gate+" ]; do sleep 0.01; done; echo late) & echo early"))
+	s.until("early")
+	if err := os.WriteFile(gate, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.finish(); r.stdout != "late\n" || r.end.GetStatus() != "exit status 0" {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestListAndTags(t *testing.T) {
+	b := newBench(t, nil)
+	tag := "mine"
+	req := shell("sleep 1000")
+	req.Tag = &tag
+	s := b.start(t, req)
+	list, err := b.List(t.Context(), connect.NewRequest(&pb.ListRequest{}))
+	if err != nil || len(list.Msg.GetProcesses()) != 1 {
+		t.Fatalf("%v %v", list, err)
+	}
+	p := list.Msg.GetProcesses()[0]
+	if p.GetPid() != s.pid || p.GetTag() != tag || p.GetConfig().GetCmd() != "/bin/sh" {
+		t.Errorf("listed as %v", p)
+	}
+	byTag := &pb.ProcessSelector{Selector: &pb.ProcessSelector_Tag{Tag: tag}}
+	if err := b.signal(t, byTag, pb.Signal_SIGNAL_SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	s.finish()
+	list, err = b.List(t.Context(), connect.NewRequest(&pb.ListRequest{}))
+	if err != nil || len(list.Msg.GetProcesses()) != 0 {
+		t.Errorf("after the end: %v %v", list, err)
+	}
+}
+
+// connect attaches a second stream.
+func (b *bench) connect(t *testing.T, sel *pb.ProcessSelector) (*connect.ServerStreamForClient[pb.ConnectResponse], error) {
+	t.Helper()
+	in, err := b.Connect(t.Context(), connect.NewRequest(&pb.ConnectRequest{Process: sel}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !in.Receive() {
+		return nil, in.Err()
+	}
+	if in.Msg().GetEvent().GetStart() == nil {
+		t.Fatalf("first event is %v", in.Msg())
+	}
+	return in, nil
+}
+
+func TestConnect(t *testing.T) {
+	b := newBench(t, nil)
+	s := b.start(t, shell("echo before; read x; echo after"))
+	s.until("before")
+	in, err := b.connect(t, s.selector())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.feed(t, s, "\n"); err != nil {
+		t.Fatal(err)
+	}
+	var seen result
+	for in.Receive() {
+		seen.add(in.Msg().GetEvent())
+	}
+	if seen.stdout != "after\n" || seen.end.GetStatus() != "exit status 0" {
+		t.Errorf("second stream: %+v %v", seen, in.Err())
+	}
+	if r := s.finish(); r.stdout != "after\n" {
+		t.Errorf("first stream: %+v", r)
+	}
+	// Who comes late learns the end.
+	in, err = b.connect(t, s.selector())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !in.Receive() || in.Msg().GetEvent().GetEnd().GetStatus() != "exit status 0" {
+		t.Errorf("late: %v %v", in.Msg(), in.Err())
+	}
+	none := &pb.ProcessSelector{Selector: &pb.ProcessSelector_Pid{Pid: 1 << 30}}
+	if _, err := b.connect(t, none); connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("unknown process: %v", err)
+	}
+}
+
+func TestKeepalive(t *testing.T) {
+	b := newBench(t, nil)
+	req := connect.NewRequest(shell("sleep 1.5"))
+	req.Header().Set("Keepalive-Ping-Interval", "1")
+	if r := b.startContext(t, t.Context(), req).finish(); r.keepalives != 1 {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// The end of the sandbox cuts streams rather than ending them well.
+func TestCloseCutsStreams(t *testing.T) {
+	b := newBench(t, nil)
+	s := b.start(t, shell("sleep 1000 & echo $!; wait"))
+	s.until("\n")
+	pid := s.pid
+	if err := b.service.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r := s.finish()
+	if r.end != nil || r.err == nil {
+		t.Errorf("stream ended with %+v", r)
+	}
+	if alive(strconv.Itoa(int(pid))) {
+		t.Error("the process still runs")
+	}
+	in, err := b.Start(t.Context(), connect.NewRequest(shell("true")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if in.Receive() || connect.CodeOf(in.Err()) != connect.CodeUnavailable {
+		t.Errorf("a start after the end: %v %v", in.Msg(), in.Err())
+	}
+}

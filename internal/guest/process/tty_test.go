@@ -1,0 +1,90 @@
+package process_test
+
+import (
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/crannog/crannog/internal/gen/processpb"
+)
+
+func terminal(command string) *pb.StartRequest {
+	req := shell(command)
+	req.Pty = &pb.PTY{Size: &pb.PTY_Size{Cols: 91, Rows: 37}}
+	return req
+}
+
+func (b *bench) typeIn(t *testing.T, s *stream, data string) error {
+	t.Helper()
+	input := &pb.ProcessInput{Input: &pb.ProcessInput_Pty{Pty: []byte(data)}}
+	_, err := b.SendInput(t.Context(), connect.NewRequest(&pb.SendInputRequest{Process: s.selector(), Input: input}))
+	return err
+}
+
+func TestTerminal(t *testing.T) {
+	b := newBench(t, nil)
+	s := b.start(t, terminal("stty size; test -t 0 && test -t 1 && test -t 2 && echo all tty; read x; echo got $x; stty size"))
+	s.until("all tty")
+	size := &pb.PTY{Size: &pb.PTY_Size{Cols: 120, Rows: 40}}
+	if _, err := b.Update(t.Context(), connect.NewRequest(&pb.UpdateRequest{Process: s.selector(), Pty: size})); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.typeIn(t, s, "words\n"); err != nil {
+		t.Fatal(err)
+	}
+	r := s.finish()
+	if !strings.Contains(r.tty, "got words\r\n40 120\r\n") || r.end.GetStatus() != "exit status 0" || r.stdout != "" {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestTerminalSize(t *testing.T) {
+	b := newBench(t, nil)
+	if r := b.start(t, terminal("stty size")).finish(); r.tty != "37 91\r\n" {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestTerminalInterrupt(t *testing.T) {
+	b := newBench(t, nil)
+	s := b.start(t, terminal("exec cat"))
+	if err := b.typeIn(t, s, "ready\n"); err != nil {
+		t.Fatal(err)
+	}
+	s.until("ready\r\nready\r\n") // the echo, and then cat's own
+	if err := b.typeIn(t, s, "\x03"); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.finish(); r.end.GetStatus() != "signal: interrupt" {
+		t.Errorf("ended with %+v", r)
+	}
+}
+
+// What a shell left in the background does not keep a terminal's stream open.
+func TestTerminalEndsWithItsShell(t *testing.T) {
+	b := newBench(t, nil)
+	s := b.start(t, terminal("trap '' HUP; sleep 30 & echo over"))
+	r := s.finish()
+	if r.tty != "over\r\n" || r.end.GetStatus() != "exit status 0" {
+		t.Errorf("got %+v", r)
+	}
+}
+
+func TestTerminalErrors(t *testing.T) {
+	b := newBench(t, nil)
+	with, without := b.start(t, terminal("sleep 1000")), b.start(t, shell("sleep 1000"))
+	if err := b.closeStdin(t, with); connect.CodeOf(err) != connect.CodeUnknown {
+		t.Errorf("closing a terminal's input: %v", err)
+	}
+	if err := b.feed(t, with, "x"); connect.CodeOf(err) != connect.CodeInternal {
+		t.Errorf("stdin for a terminal: %v", err)
+	}
+	if err := b.typeIn(t, without, "x"); connect.CodeOf(err) != connect.CodeInternal {
+		t.Errorf("keys without a terminal: %v", err)
+	}
+	size := &pb.PTY{Size: &pb.PTY_Size{Cols: 1, Rows: 1}}
+	if _, err := b.Update(t.Context(), connect.NewRequest(&pb.UpdateRequest{Process: without.selector(), Pty: size})); connect.CodeOf(err) != connect.CodeFailedPrecondition {
+		t.Errorf("resizing no terminal: %v", err)
+	}
+}
