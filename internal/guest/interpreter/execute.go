@@ -10,6 +10,9 @@ import (
 // They are in the pipe already.
 const lastMessages = 200 * time.Millisecond
 
+// interruptEvery leaves code a second to clean up before the next interrupt.
+const interruptEvery = time.Second
+
 // execution is one run of code: it passes on what the worker says to the
 // client and knows how it ended.
 type execution struct {
@@ -174,17 +177,25 @@ func (w *worker) lastWords() execError {
 // interrupt stops code that nobody waits for, with force if it does not
 // listen, and keeps the slot until the context can be used again.
 func (x *session) interrupt(w *worker, e *execution) {
-	w.interrupt()
-	timer := time.NewTimer(x.server.pace.interrupt)
-	defer timer.Stop()
-	select {
-	case <-e.done:
-	case <-w.exited:
+	limit := time.NewTimer(x.server.pace.interrupt)
+	defer limit.Stop()
+	// A program that starts at the very moment can lose the signal, so it is
+	// sent again.
+	again := time.NewTicker(interruptEvery)
+	defer again.Stop()
+	for {
+		w.interrupt()
+		select {
+		case <-again.C:
+			continue
+		case <-e.done:
+			return
+		case <-w.exited:
+		case <-x.server.life.Done():
+		case <-limit.C:
+			x.server.opts.Log.Debug("worker ignored an interrupt", "context", x.id, "language", x.lang.name)
+		}
 		x.stop()
-	case <-x.server.life.Done():
-		x.stop()
-	case <-timer.C:
-		x.server.opts.Log.Debug("worker ignored an interrupt", "context", x.id, "language", x.lang.name)
-		x.stop()
+		return
 	}
 }

@@ -126,14 +126,20 @@ func (w *worker) listen() {
 			return
 		}
 		if m.Type == "ready" {
-			select {
-			case <-w.ready:
-			default:
-				close(w.ready)
-			}
+			w.nowReady()
 			continue
 		}
 		w.deliver(m)
+	}
+}
+
+// nowReady drops what the interpreter printed while it started.
+func (w *worker) nowReady() {
+	select {
+	case <-w.ready: // code wrote to the pipe itself
+	default:
+		w.drain()
+		close(w.ready)
 	}
 }
 

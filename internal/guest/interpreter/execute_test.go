@@ -1,0 +1,384 @@
+package interpreter
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// endless is code that runs until it is interrupted, by language.
+var endless = map[string]string{
+	"python":     "print('go', flush=True)\nwhile True: pass",
+	"javascript": "console.log('go'); while (true) {}",
+	"bash":       "echo go; while true; do :; done",
+}
+
+// state is code that remembers something, and code that shows it.
+var state = map[string][2]string{
+	"python":     {"kept = 'yes'", "print(globals().get('kept'))"},
+	"javascript": {"let kept = 'yes'", "console.log(globalThis.kept)"},
+	"bash":       {"kept=yes", "echo $kept"},
+}
+
+// begin starts an execution and returns once it has printed something, with
+// what ends the connection.
+func (b *box) begin(body payload) (lines *bufio.Reader, leave func()) {
+	b.t.Helper()
+	ctx, cancel := context.WithCancel(b.t.Context())
+	resp := b.do(ctx, "POST", "/execute", body, testToken)
+	leave = func() { cancel(); _ = resp.Body.Close() }
+	b.t.Cleanup(leave)
+	lines = bufio.NewReader(resp.Body)
+	for {
+		text, err := lines.ReadString('\n')
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if strings.Contains(text, `"stdout"`) {
+			return lines, leave
+		}
+	}
+}
+
+// finish reads an execution to its end.
+func (b *box) finish(lines *bufio.Reader) outcome {
+	b.t.Helper()
+	var o outcome
+	for {
+		text, err := lines.ReadString('\n')
+		if err != nil {
+			return o
+		}
+		o.add(b.t, text)
+	}
+}
+
+func TestLeavingInterruptsAndKeepsTheState(t *testing.T) {
+	for lang := range endless {
+		t.Run(lang, func(t *testing.T) {
+			t.Parallel()
+			b := newBox(t)
+			b.t = t
+			b.run(payload{"language": lang, "code": state[lang][0]}).fine(t)
+			_, leave := b.begin(payload{"language": lang, "code": endless[lang]})
+			leave()
+			from := time.Now()
+			o := b.run(payload{"language": lang, "code": state[lang][1]}).fine(t)
+			if o.stdout != "yes\n" {
+				t.Errorf("the state is lost: %+v", o.lines)
+			}
+			if took := time.Since(from); took > 2*time.Second {
+				t.Errorf("the context was usable after %s", took)
+			}
+		})
+	}
+}
+
+// What sleeps, waits or has started a program is interrupted as well.
+func TestLeavingInterruptsWaiting(t *testing.T) {
+	for name, body := range map[string]payload{
+		"python sleep":  {"code": "print('go')\nimport time; time.sleep(100)"},
+		"python await":  {"code": "print('go')\nimport asyncio; await asyncio.sleep(100)"},
+		"python child":  {"code": "print('go')\n!sleep 100"},
+		"python thread": {"code": "import threading\nprint('go')\nt = threading.Thread(target=lambda: __import__('time').sleep(1), daemon=True); t.start(); t.join()"},
+		"js await":      {"language": "js", "code": "console.log('go'); await new Promise(r => setTimeout(r, 1e6))"},
+		"bash child":    {"language": "bash", "code": "echo go; for i in 1 2 3; do sleep 100; done"},
+		"bash function": {"language": "bash", "code": "f() { echo go; sleep 100 | cat; echo never; }; f"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBox(t)
+			b.t = t
+			lang, _ := body["language"].(string)
+			lang = map[string]string{"": "python", "js": "javascript", "bash": "bash"}[lang]
+			b.run(payload{"language": lang, "code": state[lang][0]}).fine(t)
+			_, leave := b.begin(body)
+			leave()
+			if o := b.run(payload{"language": lang, "code": state[lang][1]}).fine(t); o.stdout != "yes\n" {
+				t.Errorf("the state is lost: %+v", o.lines)
+			}
+		})
+	}
+}
+
+func TestCodeThatIgnoresInterruptsIsKilled(t *testing.T) {
+	for lang, code := range map[string]string{
+		"python":     "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('go')\nwhile True: pass",
+		"javascript": "console.log('go'); await null; while (true) {}",
+		"bash":       "trap '' INT; echo go; while true; do :; done",
+	} {
+		t.Run(lang, func(t *testing.T) {
+			t.Parallel()
+			b := newBox(t)
+			b.t = t
+			b.server.pace.interrupt = 100 * time.Millisecond
+			_, leave := b.begin(payload{"language": lang, "code": code})
+			leave()
+			o := b.run(payload{"language": lang, "code": state[lang][1]}).fine(t)
+			if strings.Contains(o.stdout, "yes") || o.count != 1 {
+				t.Errorf("the worker was not replaced: %+v", o.lines)
+			}
+		})
+	}
+}
+
+func TestVariablesForOneExecution(t *testing.T) {
+	show := map[string]string{
+		"python":     "import os; print(os.environ.get('G'), os.environ.get('ONE'))",
+		"javascript": "console.log(process.env.G ?? 'None', process.env.ONE ?? 'None')",
+		"bash":       `echo "${G-None} ${ONE-None}"`,
+	}
+	b := newBox(t)
+	b.env["G"] = "global"
+	for lang, code := range show {
+		set := payload{"language": lang, "code": code, "env_vars": map[string]string{"G": "mine", "ONE": "1"}}
+		if o := b.run(set).fine(t); o.stdout != "mine 1\n" {
+			t.Errorf("%s with variables: %q", lang, o.stdout)
+		}
+		if o := b.run(payload{"language": lang, "code": code}).fine(t); o.stdout != "global None\n" {
+			t.Errorf("%s without: %q", lang, o.stdout)
+		}
+		failing := payload{"language": lang, "code": "no such code (", "env_vars": map[string]string{"ONE": "1"}}
+		if o := b.run(failing); o.err == nil {
+			t.Errorf("%s: %+v", lang, o.lines)
+		}
+		if o := b.run(payload{"language": lang, "code": code}).fine(t); o.stdout != "global None\n" {
+			t.Errorf("%s after a failure: %q", lang, o.stdout)
+		}
+	}
+}
+
+func TestDeathOfAWorker(t *testing.T) {
+	b := newBox(t)
+	for lang, codes := range map[string][]string{
+		"python": {
+			"print('last', end='')\nimport os; os._exit(3)", "print('last', end='')\nimport os; os.kill(os.getpid(), 9)",
+			"print('last', end='')\nimport os; os.write(4, b'garbage\\n'); import time; time.sleep(60)",
+			"print('last', end='')\nimport os; os.close(4); os._exit(0)",
+			"import os\nos.execv('/bin/echo', ['echo', '-n', 'last'])",
+		},
+		"javascript": {"console.log('last'); process.exit(3)", "console.log('last'); process.kill(process.pid, 9)",
+			"console.log('last'); process.abort()"},
+	} {
+		for _, code := range codes {
+			o := b.run(payload{"language": lang, "code": code})
+			if o.err == nil || o.err.Name != "UnexpectedEndOfExecution" || strings.TrimSpace(o.stdout) != "last" {
+				t.Errorf("%s %q: %+v", lang, code, o.lines)
+			}
+			o = b.run(payload{"language": lang, "code": state[lang][1]}).fine(t)
+			if o.count != 1 {
+				t.Errorf("%s after %q: no fresh worker: %+v", lang, code, o.lines)
+			}
+		}
+	}
+}
+
+func TestOneExecutionAtATime(t *testing.T) {
+	b := newBox(t)
+	b.python("n = 0").fine(t)
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() { b.python("m = n\nimport time; time.sleep(0.01)\nn = m + 1") })
+	}
+	group.Wait()
+	if o := b.python("n").fine(t); o.text() != "8" {
+		t.Errorf("n is %s after 8 executions", o.text())
+	}
+}
+
+func TestContextsRunSideBySide(t *testing.T) {
+	b := newBox(t)
+	id := b.newContext(payload{})
+	lines, leave := b.begin(payload{"context_id": id, "code": "print('go')\nwhile True: pass"})
+	if o := b.python("1 + 1").fine(t); o.text() != "2" {
+		t.Errorf("got %+v", o.lines)
+	}
+	leave()
+	b.finish(lines)
+}
+
+func TestKeepaliveDuringSilence(t *testing.T) {
+	b := newBox(t)
+	b.server.pace.keepalive = 20 * time.Millisecond
+	o := b.python("import time; time.sleep(0.3)").fine(t)
+	n := 0
+	for _, l := range o.lines {
+		if l.Type == "keepalive" {
+			n++
+		}
+	}
+	if n < 3 {
+		t.Errorf("%d keepalive lines: %+v", n, o.lines)
+	}
+}
+
+// 100 MB without a newline pass through without being held.
+func TestOutputNeedsLittleMemory(t *testing.T) {
+	b := newBox(t)
+	resp := b.do(t.Context(), "POST", "/execute", payload{"code": "import sys\nfor i in range(100): sys.stdout.write('é' * 500_000)"}, testToken)
+	defer func() { _ = resp.Body.Close() }()
+	lines := bufio.NewReaderSize(resp.Body, 256<<10)
+	total, longest, peak := 0, 0, uint64(0)
+	var mem runtime.MemStats
+	for i := 0; ; i++ {
+		text, err := lines.ReadBytes('\n')
+		if err != nil {
+			break
+		}
+		var l line
+		if err := json.Unmarshal(text, &l); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Trim(l.Text, "é") != "" {
+			t.Fatalf("a chunk breaks a character: %q", strings.Trim(l.Text, "é"))
+		}
+		total, longest = total+len(l.Text), max(longest, len(l.Text))
+		if i%256 == 0 {
+			runtime.ReadMemStats(&mem)
+			peak = max(peak, mem.HeapInuse)
+		}
+	}
+	if total != 100_000_000 || longest > chunkBytes {
+		t.Errorf("%d bytes came, at most %d in a piece", total, longest)
+	}
+	if peak > 64<<20 {
+		t.Errorf("the heap grew to %d MiB", peak>>20)
+	}
+}
+
+func TestTextStreamsAsItComes(t *testing.T) {
+	b := newBox(t)
+	fifo := filepath.Join(b.home, "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for lang, code := range map[string]string{
+		"python":     "print('part', end='')\nopen('fifo').read()\nprint('rest')",
+		"javascript": "process.stdout.write('part'); require('fs').readFileSync('fifo'); console.log('rest')",
+		"bash":       "printf part; cat fifo; echo rest",
+	} {
+		lines, _ := b.begin(payload{"language": lang, "code": code}) // returns at the first text
+		w, err := os.OpenFile(fifo, os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = w.Close()
+		if o := b.finish(lines); o.stdout != "rest\n" {
+			t.Errorf("%s: %+v", lang, o.lines)
+		}
+	}
+}
+
+func TestNothingIsLeft(t *testing.T) {
+	before := runtime.NumGoroutine()
+	t.Run("box", func(t *testing.T) {
+		b := newBox(t)
+		for lang := range endless {
+			for range 3 {
+				_, leave := b.begin(payload{"language": lang, "code": endless[lang]})
+				leave()
+			}
+			id := b.newContext(payload{"language": lang})
+			b.call("POST", "/contexts/"+id+"/restart", nil)
+			b.run(payload{"context_id": id, "code": state[lang][0]}).fine(t)
+			b.call("DELETE", "/contexts/"+id, nil)
+		}
+	})
+	eventually(t, "goroutines end", func() bool { return runtime.NumGoroutine() <= before })
+	eventually(t, "workers end", func() bool { return len(children(t)) == 0 })
+}
+
+// children lists the processes that this one has started.
+func children(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", os.Getpid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		if err == nil { // a thread may end in between
+			found = append(found, strings.Fields(string(data))...)
+		}
+	}
+	return found
+}
+
+// The programs that code starts get none of the pipes that belong to the
+// protocol.
+func TestProgramsDoNotGetThePipes(t *testing.T) {
+	b := newBox(t)
+	for lang, code := range map[string]string{
+		"python":     "import subprocess; subprocess.run(['ls', '-l', '/proc/self/fd'], close_fds=False); None",
+		"javascript": "require('child_process').spawnSync('ls', ['-l', '/proc/self/fd'], {stdio: 'inherit'}); undefined",
+		"bash":       "ls -l /proc/self/fd",
+	} {
+		o := b.run(payload{"language": lang, "code": code}).fine(t)
+		sess, err := b.server.byLanguage(lang)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := sess.worker
+		for _, f := range []*os.File{w.requests, w.control, w.acks} {
+			link, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(o.stdout, link) {
+				t.Errorf("%s: a program has %s:\n%s", lang, link, o.stdout)
+			}
+		}
+		contains(t, lang, o.stdout, "1 -> pipe:")
+	}
+}
+
+func TestRestartDuringAnExecution(t *testing.T) {
+	b := newBox(t)
+	for lang := range endless {
+		id := b.newContext(payload{"language": lang})
+		b.run(payload{"context_id": id, "code": state[lang][0]}).fine(t)
+		lines, _ := b.begin(payload{"context_id": id, "code": endless[lang]})
+		if status, body := b.call("POST", "/contexts/"+id+"/restart", nil); status != 200 || body != "null" {
+			t.Errorf("restart: %d %s", status, body)
+		}
+		o := b.finish(lines)
+		if o.err == nil || o.err.Name != "ContextRestarting" || o.lines[len(o.lines)-1].Type != "end_of_execution" {
+			t.Errorf("%s: %+v", lang, o.lines)
+		}
+		o = b.run(payload{"context_id": id, "code": state[lang][1]}).fine(t)
+		if strings.Contains(o.stdout, "yes") || o.count != 1 {
+			t.Errorf("%s remembers: %+v", lang, o.lines)
+		}
+	}
+}
+
+func TestRemovalDuringAnExecution(t *testing.T) {
+	b := newBox(t)
+	id := b.newContext(payload{})
+	lines, _ := b.begin(payload{"context_id": id, "code": endless["python"]})
+	if status, body := b.call("DELETE", "/contexts/"+id, nil); status != 200 || body != "null" {
+		t.Errorf("remove: %d %s", status, body)
+	}
+	if o := b.finish(lines); o.err == nil || o.err.Name != "ExecutionAborted" {
+		t.Errorf("got %+v", o.lines)
+	}
+	status, body := b.call("POST", "/execute", payload{"context_id": id, "code": "1"})
+	if status != http.StatusNotFound || body != "Context "+id+" not found" {
+		t.Errorf("after removal: %d %s", status, body)
+	}
+	if slices.ContainsFunc(b.contexts(), func(c contextInfo) bool { return c.ID == id }) {
+		t.Error("the context is listed")
+	}
+}
