@@ -2,6 +2,7 @@ package enginetest
 
 import (
 	"testing"
+	"time"
 
 	"github.com/crannog/crannog/internal/engine"
 )
@@ -30,6 +31,12 @@ var restartRules = []rule{
 			}
 			exits <- exit
 		}()
+		// The wait has to begin before the box goes, or it is unknown.
+		select {
+		case exit := <-exits:
+			t.Fatalf("wait returned %+v while the box runs", exit)
+		case <-time.After(50 * time.Millisecond):
+		}
 		if err := again.Remove(t.Context(), first.id); err != nil {
 			t.Fatal(err)
 		}

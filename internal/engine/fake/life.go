@@ -22,6 +22,9 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 	if err := e.at(ctx, CreateBegin, spec.ID); err != nil {
 		return err
 	}
+	if err := checkRoot(spec.Root.Dir); err != nil {
+		return fmt.Errorf("create %s: %w", spec.ID, err)
+	}
 	if err := os.Mkdir(e.dir(spec.ID), 0o700); errors.Is(err, fs.ErrExist) {
 		return fault.Newf(fault.Exists, "id_taken", "the ID %s is taken", spec.ID)
 	} else if err != nil {
@@ -35,6 +38,18 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 		b.stop(engine.Exit{Reason: engine.ReasonKilled, At: time.Now()})
 	}
 	return errors.Join(err, os.RemoveAll(e.dir(spec.ID)))
+}
+
+// checkRoot holds callers to giving a root that exists, or none.
+func checkRoot(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		err = fmt.Errorf("%s is not a directory", dir)
+	}
+	return err
 }
 
 func (e *Engine) boot(ctx context.Context, spec engine.Spec) error {
@@ -96,6 +111,9 @@ func (e *Engine) Remove(ctx context.Context, id string) error {
 
 // Dial opens a stream to a port of the guest.
 func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
+	if port < 1 || port > 65535 {
+		return nil, fault.Newf(fault.Invalid, "port_invalid", "port %d is not from 1 to 65535", port)
+	}
 	b := e.find(id)
 	if b == nil || !b.running() {
 		return nil, unknown(id)

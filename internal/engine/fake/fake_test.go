@@ -1,0 +1,199 @@
+package fake_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/enginetest"
+	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/gen/processpb"
+	"github.com/crannog/crannog/internal/gen/processpb/processpbconnect"
+)
+
+const (
+	noPrograms = "the fake runs no programs: its guest here understands echo and cat only"
+	noWall     = "the fake has no boundary, and says so"
+	noLimits   = "the fake enforces no limits, and says so"
+)
+
+func TestConformance(t *testing.T) {
+	enginetest.Run(t, enginetest.Config{
+		Open: func(t testing.TB, dir string) engine.Engine {
+			e, err := fake.New(fake.Options{Dir: dir + "/run", Guest: shellGuest})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return e
+		},
+		Root: engine.Root{Dir: t.TempDir()},
+		Waive: map[string]string{
+			"exec/streams-and-exit-code":                noPrograms,
+			"exec/runs-as-the-user":                     noPrograms,
+			"exec/root-on-request":                      noPrograms,
+			"exec/writable-places":                      noPrograms,
+			"exec/extended-attributes":                  noPrograms,
+			"exec/thousand-orphans-are-reaped":          noPrograms,
+			"exec/descriptors-are-only-stdio":           noPrograms,
+			"exec/large-output-without-newline-arrives": noPrograms,
+			"limits/memory-ends-the-box-and-says-so":    noLimits,
+			"limits/programs-see-the-memory-limit":      noLimits,
+			"limits/disk-is-full-at-the-limit":          noLimits,
+			"limits/processes-are-bounded":              noLimits,
+			"limits/cpu-is-bounded":                     noLimits,
+			"limits/usage-grows":                        noPrograms,
+			"boundary/probes-are-refused":               noWall,
+			"boundary/host-files-are-absent":            noWall,
+			"boundary/host-secrets-are-absent":          noWall,
+			"boundary/workspace-is-copy-on-write":       noWall,
+			"boundary/workspace-link-leads-nowhere":     noWall,
+			"boundary/host-loopback":                    noWall,
+			"boundary/host-abstract-socket":             noWall,
+			"boundary/only-loopback":                    noWall,
+			"boundary/host-processes-are-invisible":     noWall,
+			"boundary/boxes-do-not-see-each-other":      noWall,
+			"boundary/set-id-gains-nothing":             noWall,
+			"boundary/kill-all-leaves-the-guest":        noWall,
+		},
+	})
+}
+
+// shell is a process service that starts no process: a rule of the suite that
+// is not waived must not do to this machine what it means to do to a box.
+type shell struct {
+	processpbconnect.UnimplementedProcessHandler
+
+	mu    sync.Mutex
+	files map[string]string
+}
+
+func shellGuest(spec engine.Spec) (map[int]http.Handler, func(), error) {
+	path, handler := processpbconnect.NewProcessHandler(&shell{files: map[string]string{}})
+	mux := http.NewServeMux()
+	mux.Handle(path, handler)
+	return map[int]http.Handler{engine.GuestPort: fake.Control(spec, mux)}, nil, nil
+}
+
+// Start carries out /bin/sh -c with echo and cat, joined by &&.
+func (s *shell) Start(_ context.Context, req *connect.Request[processpb.StartRequest], out *connect.ServerStream[processpb.StartResponse]) error {
+	argv := append([]string{req.Msg.GetProcess().GetCmd()}, req.Msg.GetProcess().GetArgs()...)
+	if len(argv) != 3 || argv[0] != "/bin/sh" || argv[1] != "-c" {
+		return connect.NewError(connect.CodeUnimplemented, fmt.Errorf("not a shell line: %q", argv))
+	}
+	var printed strings.Builder
+	for line := range strings.SplitSeq(argv[2], "&&") {
+		text, err := s.command(strings.Fields(line))
+		if err != nil {
+			return connect.NewError(connect.CodeUnimplemented, err)
+		}
+		printed.WriteString(text)
+	}
+	data := &processpb.ProcessEvent_DataEvent{Output: &processpb.ProcessEvent_DataEvent_Stdout{Stdout: []byte(printed.String())}}
+	for _, event := range []*processpb.ProcessEvent{
+		{Event: &processpb.ProcessEvent_Start{Start: &processpb.ProcessEvent_StartEvent{Pid: 2}}},
+		{Event: &processpb.ProcessEvent_Data{Data: data}},
+		{Event: &processpb.ProcessEvent_End{End: &processpb.ProcessEvent_EndEvent{Exited: true, Status: "exit status 0"}}},
+	} {
+		if err := out.Send(&processpb.StartResponse{Event: event}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *shell) command(words []string) (string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := len(words)
+	switch {
+	case n > 3 && words[0] == "echo" && words[n-2] == ">":
+		s.files[words[n-1]] = strings.Join(words[1:n-2], " ") + "\n"
+		return "", nil
+	case n > 1 && words[0] == "echo" && !strings.ContainsAny(strings.Join(words, ""), "<>|;$`("):
+		return strings.Join(words[1:], " ") + "\n", nil
+	case n == 2 && words[0] == "cat":
+		return s.files[words[1]], nil
+	}
+	return "", fmt.Errorf("no such command: %q", words)
+}
+
+// A step that fails leaves nothing, and a removal that failed can be retried.
+func TestFaults(t *testing.T) {
+	broken := errors.New("broken on purpose")
+	var at fake.Step
+	dir := t.TempDir()
+	e, err := fake.New(fake.Options{Dir: dir, Fault: func(step fake.Step, _ string) error {
+		if step == at {
+			return broken
+		}
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	spec := engine.Spec{ID: "box", GuestConfig: []byte(`{"control_token":"c"}`)}
+	for _, at = range fake.Steps[:4] {
+		if err := e.Create(t.Context(), spec); !errors.Is(err, broken) {
+			t.Errorf("%s: %v", at, err)
+		}
+		if list, err := e.List(t.Context()); err != nil || len(list) != 0 {
+			t.Errorf("%s left %v, %v", at, list, err)
+		}
+	}
+	for _, step := range fake.Steps[4:] {
+		at = ""
+		if err := e.Create(t.Context(), spec); err != nil {
+			t.Fatal(err)
+		}
+		at = step
+		if err := e.Remove(t.Context(), "box"); !errors.Is(err, broken) {
+			t.Errorf("%s: %v", step, err)
+		}
+		at = ""
+		if err := e.Remove(t.Context(), "box"); err != nil {
+			t.Errorf("after %s: %v", step, err)
+		}
+		if list, err := e.List(t.Context()); err != nil || len(list) != 0 {
+			t.Errorf("%s left %v, %v", step, list, err)
+		}
+	}
+}
+
+// What a dead process left is listed, has ended, and can be removed.
+func TestLeftover(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(dir+"/box", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	e, err := fake.New(fake.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	list, err := e.List(t.Context())
+	if err != nil || len(list) != 1 || list[0].ID != "box" || list[0].State != engine.Stopped {
+		t.Errorf("list %v, %v", list, err)
+	}
+	if exit, err := e.Wait(t.Context(), "box"); err != nil || exit.Reason != engine.ReasonCrashed {
+		t.Errorf("wait %+v, %v", exit, err)
+	}
+	if err := e.Create(t.Context(), engine.Spec{ID: "box"}); fault.KindOf(err) != fault.Exists {
+		t.Errorf("create over it: %v", err)
+	}
+	if err := e.Remove(t.Context(), "box"); err != nil {
+		t.Error(err)
+	}
+	if _, err := e.Wait(t.Context(), "box"); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("wait after removal: %v", err)
+	}
+}
