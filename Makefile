@@ -3,7 +3,7 @@ export CGO_ENABLED := 0
 
 GVISOR  := $(shell go list -m -f '{{.Version}}' gvisor.dev/gvisor)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
-LDFLAGS := -s -w -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR) -X github.com/crannog/crannog/internal/buildinfo.version=$(VERSION)
+LDFLAGS := -s -w -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR) -X main.version=$(VERSION)
 
 .PHONY: help build test test-go test-race test-npm lint gen fuzz bench clean
 
@@ -11,8 +11,8 @@ help: ## list targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 build: ## bin/crannog, with the small guest inside
-	go build -trimpath -ldflags '-s -w' -o internal/guestbin/bin/crannog-guest ./cmd/crannog-guest
-	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/crannog ./cmd/crannog
+	go build -ldflags '-s -w' -o internal/guestbin/bin/crannog-guest ./cmd/crannog-guest
+	go build -ldflags '$(LDFLAGS)' -o bin/crannog ./cmd/crannog
 
 test: build test-go test-race test-npm ## every test; as root on a host with python3 and node it skips nothing
 
