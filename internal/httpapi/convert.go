@@ -55,6 +55,9 @@ func toLimits(l sandbox.Limits) api.Limits {
 	}
 }
 
+// defaultTemplate is the host's tools, which need no download.
+const defaultTemplate = "base"
+
 func fromCreate(in api.CreateSandbox) (sandbox.CreateRequest, error) {
 	timeout, err := duration("timeout_seconds", in.TimeoutSeconds)
 	if err != nil {
@@ -64,8 +67,12 @@ func fromCreate(in api.CreateSandbox) (sandbox.CreateRequest, error) {
 	if err != nil {
 		return sandbox.CreateRequest{}, err
 	}
+	template := in.Template
+	if template == "" {
+		template = defaultTemplate
+	}
 	return sandbox.CreateRequest{
-		Template: in.Template, Name: in.Name, Timeout: timeout, Forever: in.Forever, Ephemeral: in.Ephemeral,
+		Template: template, Name: in.Name, Timeout: timeout, Forever: in.Forever, Ephemeral: in.Ephemeral,
 		Metadata: in.Metadata, Env: in.Env, Limits: limits, Workspace: in.Workspace,
 		PrivatePorts: in.PrivatePorts, MaskRequestHost: in.MaskRequestHost,
 	}, nil

@@ -20,7 +20,7 @@ import (
 const defaultOutput = 1 << 20
 
 type execInput struct {
-	ref
+	Ref
 	Body api.Exec
 }
 

@@ -25,9 +25,9 @@ func (s *server) sandboxRoutes(a huma.API) {
 	register(s, a, op("sandboxes-logs", "GET", "/sandboxes/{id}/logs", "What happened to it"), s.logs)
 }
 
-// ref is how a path names a sandbox: ID, name or, for local callers, a
+// Ref is how a path names a sandbox: ID, name or, for local callers, a
 // unique beginning of the ID.
-type ref struct {
+type Ref struct {
 	ID string `path:"id" maxLength:"64" doc:"ID or name."`
 }
 
@@ -47,7 +47,7 @@ func (s *server) create(ctx context.Context, who sandbox.Principal, in *createIn
 	return &sandboxBody{withTokens(toSandbox(sb), sb)}, nil
 }
 
-func (s *server) get(ctx context.Context, who sandbox.Principal, in *ref) (*sandboxBody, error) {
+func (s *server) get(ctx context.Context, who sandbox.Principal, in *Ref) (*sandboxBody, error) {
 	sb, err := s.Sandboxes.Get(ctx, who, in.ID)
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func (s *server) get(ctx context.Context, who sandbox.Principal, in *ref) (*sand
 	return &sandboxBody{withTokens(toSandbox(sb), sb)}, nil
 }
 
-func (s *server) remove(ctx context.Context, who sandbox.Principal, in *ref) (*struct{}, error) {
+func (s *server) remove(ctx context.Context, who sandbox.Principal, in *Ref) (*struct{}, error) {
 	sb, err := s.Sandboxes.Get(ctx, who, in.ID)
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (s *server) remove(ctx context.Context, who sandbox.Principal, in *ref) (*s
 }
 
 type durationInput struct {
-	ref
+	Ref
 	Body api.Duration
 }
 
@@ -189,7 +189,7 @@ func readCursor(text string) (time.Time, string, error) {
 }
 
 type metricsInput struct {
-	ref
+	Ref
 	From time.Time `query:"from"`
 	To   time.Time `query:"to"`
 }
@@ -214,7 +214,7 @@ func (s *server) metrics(ctx context.Context, who sandbox.Principal, in *metrics
 
 type logsOutput struct{ Body api.LogList }
 
-func (s *server) logs(ctx context.Context, who sandbox.Principal, in *ref) (*logsOutput, error) {
+func (s *server) logs(ctx context.Context, who sandbox.Principal, in *Ref) (*logsOutput, error) {
 	sb, err := s.Sandboxes.Get(ctx, who, in.ID)
 	if err != nil {
 		return nil, err

@@ -93,7 +93,7 @@ func (s *server) createKey(ctx context.Context, who sandbox.Principal, in *creat
 	return &createKeyOutput{api.NewKey{Key: toKey(k), Secret: secret}}, nil
 }
 
-func (s *server) revokeKey(ctx context.Context, who sandbox.Principal, in *ref) (*struct{}, error) {
+func (s *server) revokeKey(ctx context.Context, who sandbox.Principal, in *Ref) (*struct{}, error) {
 	if err := localOnly(who); err != nil {
 		return nil, err
 	}
