@@ -1,0 +1,355 @@
+package store_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/key"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/store"
+)
+
+// The tests of several processes run this binary again.
+const childDir = "CRANNOG_TEST_STORE_DIR"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childDir); dir != "" {
+		if err := child(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func open(t *testing.T, dir string) *store.Store {
+	t.Helper()
+	s, err := store.Open(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// full has a value in every field, so that a forgotten column shows.
+func full(id string) sandbox.Record {
+	at := time.Unix(1_700_000_000, 123456789).UTC()
+	return sandbox.Record{
+		ControlToken: "control", Process: sandbox.Process{PID: 42, Start: "boot/1"},
+		Sandbox: sandbox.Sandbox{
+			ID: id, Name: "web", TemplateID: "t", Template: "base", State: sandbox.Running, Owner: "alice", Ephemeral: true,
+			StartedAt: at, EndAt: at.Add(1), StoppedAt: at.Add(2), Reason: "oom",
+			Metadata: map[string]string{"a": "b\x00ü"}, Env: map[string]string{"C": "d"},
+			Limits: sandbox.Limits{
+				Limits:         engine.Limits{MemoryBytes: 1, MilliCPU: 2, PIDs: 3, DiskBytes: 4, DiskInodes: 5},
+				CommandTimeout: 6, OutputBytes: 7,
+			},
+			AccessToken: "access", TrafficToken: "traffic", MaskRequestHost: "mask", Workspace: "/w",
+			Engine: "fake", Boundary: engine.NoBoundary, Enforced: []engine.Limit{engine.LimitCPU},
+		},
+	}
+}
+
+func TestEveryFieldIsKept(t *testing.T) {
+	s := open(t, t.TempDir())
+	want := full("i1")
+	for _, v := range []any{want, want.Sandbox, want.Limits, want.Limits.Limits} {
+		rv := reflect.ValueOf(v)
+		for i := range rv.NumField() {
+			if rv.Field(i).IsZero() {
+				t.Errorf("the test leaves %s.%s empty", rv.Type(), rv.Type().Field(i).Name)
+			}
+		}
+	}
+	if err := s.Insert(t.Context(), want, 1); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Get(t.Context(), "i1")
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+	empty := sandbox.Record{Sandbox: sandbox.Sandbox{ID: "i2", State: sandbox.Creating}}
+	if err := s.Insert(t.Context(), empty, 2); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Get(t.Context(), "i2"); err != nil || !reflect.DeepEqual(got, empty) {
+		t.Errorf("got %+v, %v; want %+v", got, err, empty)
+	}
+}
+
+func TestMove(t *testing.T) {
+	s := open(t, t.TempDir())
+	ctx := t.Context()
+	r := full("i1")
+	r.State, r.Reason, r.StoppedAt = sandbox.Creating, "", time.Time{}
+	if err := s.Insert(ctx, r, 1); err != nil {
+		t.Fatal(err)
+	}
+	at := time.Unix(5, 5).UTC()
+	for i, step := range []struct {
+		move sandbox.Move
+		want bool
+	}{
+		{sandbox.Move{From: []sandbox.State{sandbox.Running}, To: sandbox.Stopping}, false},
+		{sandbox.Move{From: []sandbox.State{sandbox.Creating}, To: sandbox.Running}, true},
+		{sandbox.Move{From: []sandbox.State{sandbox.Creating}, To: sandbox.Running}, false},
+		{sandbox.Move{From: []sandbox.State{sandbox.Running}, To: sandbox.Stopping, EndedBy: r.EndAt.Add(-1)}, false},
+		{sandbox.Move{From: []sandbox.State{sandbox.Running}, To: sandbox.Stopping, EndedBy: r.EndAt, Reason: "timeout"}, true},
+		{sandbox.Move{From: []sandbox.State{sandbox.Stopping}, To: sandbox.Stopped, Reason: "killed", At: at}, true},
+		{sandbox.Move{From: []sandbox.State{sandbox.Stopping, sandbox.Running, sandbox.Creating}, To: sandbox.Stopped}, false},
+	} {
+		got, err := s.Move(ctx, "i1", step.move)
+		if err != nil || got != step.want {
+			t.Errorf("step %d: %t, %v; want %t", i, got, err, step.want)
+		}
+	}
+	got, err := s.Get(ctx, "i1")
+	if err != nil || got.State != sandbox.Stopped || got.Reason != "timeout" || !got.StoppedAt.Equal(at) {
+		t.Errorf("got %+v, %v; the first reason stays", got, err)
+	}
+	if moved, err := s.Move(ctx, "nope", sandbox.Move{From: []sandbox.State{sandbox.Running}, To: sandbox.Stopped}); err != nil || moved {
+		t.Errorf("moved what does not exist: %t, %v", moved, err)
+	}
+}
+
+func TestInsertRefuses(t *testing.T) {
+	s := open(t, t.TempDir())
+	if err := s.Insert(t.Context(), full("i1"), 1); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		change func(*sandbox.Record)
+		max    int
+		code   string
+	}{
+		{func(r *sandbox.Record) {}, 2, "sandbox_name_taken"},
+		{func(r *sandbox.Record) { r.Name = "other" }, 1, "too_many_sandboxes"},
+		{func(r *sandbox.Record) { r.Owner = "bob" }, 2, ""},
+	} {
+		r := full("i2")
+		tc.change(&r)
+		err := s.Insert(t.Context(), r, tc.max)
+		if tc.code == "" && err != nil || tc.code != "" && fault.CodeOf(err) != tc.code {
+			t.Errorf("got %v, want %q", err, tc.code)
+		}
+	}
+	// A name is free again when its sandbox has stopped.
+	if _, err := s.Move(t.Context(), "i1", sandbox.Move{From: []sandbox.State{sandbox.Running}, To: sandbox.Stopped}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Insert(t.Context(), full("i3"), 2); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLogIsBounded(t *testing.T) {
+	s := open(t, t.TempDir())
+	ctx := t.Context()
+	for _, id := range []string{"i1", "i2"} {
+		r := full(id)
+		r.Name = id
+		if err := s.Insert(ctx, r, 5); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 300 {
+		e := sandbox.LogEntry{At: time.Unix(int64(i+1), 0).UTC(), Level: "info", Message: "m", Fields: map[string]string{"i": fmt.Sprint(i)}}
+		if err := s.Append(ctx, "i1", e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Append(ctx, "i2", sandbox.LogEntry{Message: "other"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Append(ctx, "gone", sandbox.LogEntry{Message: "nobody's"}); err != nil {
+		t.Errorf("log of what is gone: %v", err)
+	}
+	entries, err := s.Entries(ctx, "i1")
+	if err != nil || len(entries) != 200 || entries[0].Fields["i"] != "100" || entries[199].Fields["i"] != "299" {
+		t.Errorf("%d entries, %v", len(entries), err)
+	}
+	if err := s.Delete(ctx, "i1"); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]int{"i1": 0, "i2": 1, "gone": 0} {
+		if entries, err := s.Entries(ctx, id); err != nil || len(entries) != want {
+			t.Errorf("%s: %d entries, %v; want %d", id, len(entries), err, want)
+		}
+	}
+}
+
+// The tokens in the file are for its owner only.
+func TestModes(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "state?x=1#y")
+	s := open(t, dir)
+	if err := s.Insert(t.Context(), full("i1"), 1); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("directory: %v, %v", info, err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) == 0 {
+		t.Fatalf("files: %v, %v", entries, err)
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil || info.Mode().Perm() != 0o600 || !strings.HasPrefix(e.Name(), store.FileName) {
+			t.Errorf("%s: %v, %v", e.Name(), info.Mode(), err)
+		}
+	}
+}
+
+func TestOpenRefuses(t *testing.T) {
+	shared := t.TempDir()
+	if err := os.Chmod(shared, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	_, err := store.Open(t.Context(), shared)
+	if fault.CodeOf(err) != "state_not_private" {
+		t.Errorf("a directory for everybody: %v", err)
+	}
+	newer := t.TempDir()
+	db, err := sql.Open("sqlite", filepath.Join(newer, store.FileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Exec("PRAGMA user_version = 99"); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = store.Open(t.Context(), newer)
+	if fault.CodeOf(err) != "state_too_new" {
+		t.Errorf("a later schema: %v", err)
+	}
+	garbage := t.TempDir()
+	if err := os.WriteFile(filepath.Join(garbage, store.FileName), []byte(strings.Repeat("not a database ", 1000)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err = store.Open(t.Context(), garbage)
+	if fault.CodeOf(err) != "store_damaged" {
+		t.Errorf("garbage: %v", err)
+	}
+	if _, err := store.Open(t.Context(), "/proc/nope"); err == nil || errors.Is(err, fs.ErrExist) {
+		t.Errorf("a directory that cannot be made: %v", err)
+	}
+}
+
+// child is one of several processes that open a new state at once.
+func child(dir string) error {
+	ctx := context.Background()
+	s, err := store.Open(ctx, dir)
+	if err != nil {
+		return err
+	}
+	for i := range 20 {
+		r := full(fmt.Sprintf("i%dx%d", os.Getpid(), i))
+		r.Name = ""
+		if err := s.Insert(ctx, r, 50); err != nil && fault.KindOf(err) != fault.Exhausted {
+			return err
+		}
+	}
+	return s.Close()
+}
+
+func TestProcessesShareAState(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			cmd := exec.Command(os.Args[0])
+			cmd.Env = append(os.Environ(), childDir+"="+dir)
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+	group.Wait()
+	rows, err := open(t, dir).List(t.Context(), sandbox.Query{AllOwners: true})
+	if err != nil || len(rows) != 50 {
+		t.Errorf("%d rows, %v; 80 wanted in, 50 fit", len(rows), err)
+	}
+}
+
+func TestKeys(t *testing.T) {
+	s := open(t, t.TempDir())
+	ctx := t.Context()
+	k := key.Key{ID: "k1", Name: "ci", Hash: [32]byte{1}, Created: time.Unix(1, 2).UTC()}
+	if err := s.InsertKey(ctx, k); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.KeyByHash(ctx, k.Hash); err != nil || got != k {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := s.KeyByHash(ctx, [32]byte{2}); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("an unknown hash: %v", err)
+	}
+	k.LastUsed = time.Unix(9, 0).UTC()
+	for _, at := range []time.Time{k.LastUsed, time.Unix(5, 0)} {
+		if err := s.UseKey(ctx, "k1", at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if keys, err := s.Keys(ctx); err != nil || len(keys) != 1 || keys[0] != k {
+		t.Errorf("%+v, %v", keys, err)
+	}
+	for _, want := range []bool{true, false} {
+		if got, err := s.DeleteKey(ctx, "k1"); err != nil || got != want {
+			t.Errorf("deleted %t, %v; want %t", got, err, want)
+		}
+	}
+}
+
+func BenchmarkOpen(b *testing.B) {
+	dir := filepath.Join(b.TempDir(), "state")
+	for b.Loop() {
+		s, err := store.Open(b.Context(), dir)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkInsertMoveDelete(b *testing.B) {
+	s, err := store.Open(b.Context(), filepath.Join(b.TempDir(), "state"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	for b.Loop() {
+		r := full("i1")
+		if err := s.Insert(b.Context(), r, 5); err != nil {
+			b.Fatal(err)
+		}
+		if _, err := s.Move(b.Context(), "i1", sandbox.Move{From: []sandbox.State{sandbox.Running}, To: sandbox.Stopped}); err != nil {
+			b.Fatal(err)
+		}
+		if err := s.Delete(b.Context(), "i1"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
