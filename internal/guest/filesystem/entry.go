@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -25,11 +26,11 @@ func (s *Service) entry(path string) (*pb.EntryInfo, error) {
 // its own where it leads nowhere; the rest is the link's own.
 func (s *Service) describe(path string, info fs.FileInfo) *pb.EntryInfo {
 	e := &pb.EntryInfo{
-		Name:         filepath.Base(path),
-		Path:         path,
+		Name:         text(filepath.Base(path)),
+		Path:         text(path),
 		Size:         info.Size(),
 		ModifiedTime: timestamppb.New(info.ModTime()),
-		Metadata:     metadata.Read(path),
+		Metadata:     cleaned(metadata.Read(path)),
 	}
 	shown := info
 	if info.Mode()&fs.ModeSymlink != 0 {
@@ -40,14 +41,15 @@ func (s *Service) describe(path string, info fs.FileInfo) *pb.EntryInfo {
 		} else if to, err := os.Stat(target); err == nil {
 			shown = to
 		}
+		target = text(target)
 		e.SymlinkTarget = &target
 	}
 	e.Type = entryType(shown.Mode())
 	e.Mode = uint32(shown.Mode().Perm())
 	e.Permissions = shown.Mode().String()
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		e.Owner = s.cfg.Accounts.UserName(stat.Uid)
-		e.Group = s.cfg.Accounts.GroupName(stat.Gid)
+		e.Owner = text(s.cfg.Accounts.UserName(stat.Uid))
+		e.Group = text(s.cfg.Accounts.GroupName(stat.Gid))
 	}
 	return e
 }
@@ -62,4 +64,19 @@ func entryType(mode fs.FileMode) pb.FileType {
 		return pb.FileType_FILE_TYPE_SYMLINK
 	}
 	return pb.FileType_FILE_TYPE_UNSPECIFIED
+}
+
+// text makes what the kernel has as bytes fit a wire that carries only text.
+// One name that does not would otherwise make the whole list fail.
+func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+func cleaned(set map[string]string) map[string]string {
+	for key, value := range set {
+		if text(key) != key {
+			delete(set, key) // no upload of ours makes such a key
+			continue
+		}
+		set[key] = text(value)
+	}
+	return set
 }

@@ -86,7 +86,7 @@ func watchable(path string, networkMounts bool) error {
 
 // event words a change.
 func (w *watched) event(e watch.Event) *pb.FilesystemEvent {
-	out := &pb.FilesystemEvent{Name: e.Name, Type: eventTypes[e.Op]}
+	out := &pb.FilesystemEvent{Name: text(e.Name), Type: eventTypes[e.Op]}
 	if !w.entries || e.Op == watch.Remove || e.Op == watch.Rename {
 		return out
 	}

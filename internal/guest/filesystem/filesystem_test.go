@@ -1,0 +1,337 @@
+package filesystem_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sys/unix"
+
+	pb "github.com/crannog/crannog/internal/gen/filesystempb"
+	"github.com/crannog/crannog/internal/gen/filesystempb/filesystempbconnect"
+	"github.com/crannog/crannog/internal/guest/filesystem"
+	"github.com/crannog/crannog/internal/guest/identity"
+)
+
+// bench is a service behind a Unix socket and a JSON client of it.
+type bench struct {
+	filesystempbconnect.FilesystemClient
+	home string
+}
+
+func newBench(t testing.TB) *bench {
+	t.Helper()
+	home, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	me := identity.User{Name: "user", UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: home}
+	service := filesystem.New(filesystem.Config{
+		Accounts: identity.Accounts{Users: identity.Fixed{me}, Default: "user"},
+		Log:      slog.New(slog.DiscardHandler),
+	})
+	mux := http.NewServeMux()
+	mux.Handle(filesystempbconnect.NewFilesystemHandler(service))
+	client := serve(t, mux)
+	t.Cleanup(func() {
+		if err := service.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &bench{filesystempbconnect.NewFilesystemClient(client, "http://guest", connect.WithProtoJSON()), home}
+}
+
+func serve(t testing.TB, h http.Handler) *http.Client {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "s")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: h}
+	go server.Serve(listener)
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		server.Close()
+	})
+	return &http.Client{Transport: transport}
+}
+
+// write makes a file below the home, with its directories.
+func (b *bench) write(t testing.TB, name, content string) string {
+	t.Helper()
+	path := filepath.Join(b.home, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func (b *bench) stat(t testing.TB, path string) *pb.EntryInfo {
+	t.Helper()
+	res, err := b.Stat(t.Context(), connect.NewRequest(&pb.StatRequest{Path: path}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.Msg.GetEntry()
+}
+
+func TestStatFile(t *testing.T) {
+	b := newBench(t)
+	path := b.write(t, "f", "12345")
+	if err := os.Chmod(path, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setxattr(path, "user.e2b.author", []byte("me"), 0); err != nil {
+		t.Fatal(err)
+	}
+	e := b.stat(t, "f")
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.GetName() != "f" || e.GetPath() != path || e.GetType() != pb.FileType_FILE_TYPE_FILE || e.GetSize() != 5 ||
+		e.GetMode() != 0o640 || e.GetPermissions() != "-rw-r-----" || !e.GetModifiedTime().AsTime().Equal(info.ModTime()) ||
+		e.SymlinkTarget != nil || e.GetMetadata()["author"] != "me" || len(e.GetMetadata()) != 1 {
+		t.Errorf("got %v", e)
+	}
+	if e.GetOwner() != "user" || e.GetGroup() != "user" {
+		t.Errorf("owner %q, group %q", e.GetOwner(), e.GetGroup())
+	}
+}
+
+func TestStatLinks(t *testing.T) {
+	b := newBench(t)
+	target := b.write(t, "dir/f", "12345")
+	links := map[string]string{"one": "dir/f", "two": "one", "todir": "dir", "broken": "nowhere", "loop": "loop"}
+	for name, to := range links {
+		if err := os.Symlink(to, filepath.Join(b.home, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]struct {
+		kind   pb.FileType
+		target string
+	}{
+		"one":    {pb.FileType_FILE_TYPE_FILE, target},
+		"two":    {pb.FileType_FILE_TYPE_FILE, target},
+		"todir":  {pb.FileType_FILE_TYPE_DIRECTORY, filepath.Dir(target)},
+		"broken": {pb.FileType_FILE_TYPE_SYMLINK, "nowhere"},
+		"loop":   {pb.FileType_FILE_TYPE_SYMLINK, "loop"},
+	} {
+		e := b.stat(t, name)
+		if e.GetType() != want.kind || e.GetSymlinkTarget() != want.target || e.GetPath() != filepath.Join(b.home, name) {
+			t.Errorf("%s: %v", name, e)
+		}
+	}
+}
+
+func TestStatErrors(t *testing.T) {
+	b := newBench(t)
+	file := b.write(t, "f", "")
+	for path, want := range map[string]connect.Code{
+		"/nope": connect.CodeNotFound, file + "/below": connect.CodeNotFound,
+		"a\x00b": connect.CodeInvalidArgument, strings.Repeat("x", 300): connect.CodeInvalidArgument,
+		strings.Repeat("x/", 4000): connect.CodeInvalidArgument,
+	} {
+		_, err := b.Stat(t.Context(), connect.NewRequest(&pb.StatRequest{Path: path}))
+		if connect.CodeOf(err) != want {
+			t.Errorf("%.20s: %v", path, err)
+		}
+	}
+	_, err := b.Stat(t.Context(), connect.NewRequest(&pb.StatRequest{Path: "/nope"}))
+	if err == nil || err.Error() != "not_found: file not found: lstat /nope: no such file or directory" {
+		t.Errorf("text: %v", err)
+	}
+	req := connect.NewRequest(&pb.StatRequest{Path: "/"})
+	req.Header().Set("Authorization", "Basic bWFsbG9yeTo=")
+	if _, err := b.Stat(t.Context(), req); err == nil || err.Error() != "unauthenticated: invalid username: 'mallory'" {
+		t.Errorf("user: %v", err)
+	}
+}
+
+func TestMakeDir(t *testing.T) {
+	b := newBench(t)
+	b.write(t, "f", "")
+	make := func(path string) (*pb.EntryInfo, error) {
+		res, err := b.MakeDir(t.Context(), connect.NewRequest(&pb.MakeDirRequest{Path: path}))
+		if err != nil {
+			return nil, err
+		}
+		return res.Msg.GetEntry(), nil
+	}
+	e, err := make("a/b/c")
+	if err != nil || e.GetType() != pb.FileType_FILE_TYPE_DIRECTORY || e.GetMode() != 0o755 {
+		t.Fatalf("%v %v", e, err)
+	}
+	for path, want := range map[string]connect.Code{
+		"a/b/c": connect.CodeAlreadyExists, "f": connect.CodeInvalidArgument, "f/x": connect.CodeInvalidArgument,
+	} {
+		if _, err := make(path); connect.CodeOf(err) != want {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+func TestMove(t *testing.T) {
+	b := newBench(t)
+	b.write(t, "from/f", "content")
+	move := func(from, to string) (*pb.EntryInfo, error) {
+		res, err := b.Move(t.Context(), connect.NewRequest(&pb.MoveRequest{Source: from, Destination: to}))
+		if err != nil {
+			return nil, err
+		}
+		return res.Msg.GetEntry(), nil
+	}
+	e, err := move("from/f", "to/deep/g")
+	if err != nil || e.GetPath() != filepath.Join(b.home, "to/deep/g") || e.GetName() != "g" {
+		t.Fatalf("%v %v", e, err)
+	}
+	if _, err := os.Stat(filepath.Join(b.home, "from/f")); err == nil {
+		t.Error("the source is still there")
+	}
+	for _, from := range []string{"nope", "to/deep/g/x"} {
+		if _, err := move(from, "x"); connect.CodeOf(err) != connect.CodeNotFound {
+			t.Errorf("%s: %v", from, err)
+		}
+	}
+}
+
+// The tree goes to a memory file system, which no rename can reach.
+func TestMoveAcrossFileSystems(t *testing.T) {
+	b := newBench(t)
+	b.write(t, "tree/sub/f", "content")
+	if err := os.Chmod(filepath.Join(b.home, "tree/sub"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("sub/f", filepath.Join(b.home, "tree/link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setxattr(filepath.Join(b.home, "tree/sub/f"), "user.e2b.k", []byte("v"), 0); err != nil {
+		t.Fatal(err)
+	}
+	other, err := os.MkdirTemp("/dev/shm", "move-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(other)
+	to := filepath.Join(other, "tree")
+	if _, err := b.Move(t.Context(), connect.NewRequest(&pb.MoveRequest{Source: "tree", Destination: to})); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(to, "link"))
+	if err != nil || string(data) != "content" {
+		t.Errorf("content %q, %v", data, err)
+	}
+	if e := b.stat(t, to+"/sub"); e.GetMode() != 0o700 {
+		t.Errorf("mode %o", e.GetMode())
+	}
+	if _, err := os.Lstat(filepath.Join(b.home, "tree")); err == nil {
+		t.Error("the source is still there")
+	}
+	left, err := os.ReadDir(other)
+	if err != nil || len(left) != 1 {
+		t.Errorf("left beside the destination: %v %v", left, err)
+	}
+}
+
+func TestRemove(t *testing.T) {
+	b := newBench(t)
+	b.write(t, "dir/sub/f", "")
+	file := b.write(t, "f", "")
+	if err := os.Symlink(file, filepath.Join(b.home, "dir/link")); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"dir", "dir", "/nope/deep", "f/below"} {
+		if _, err := b.Remove(t.Context(), connect.NewRequest(&pb.RemoveRequest{Path: path})); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(b.home, "dir")); err == nil {
+		t.Error("still there")
+	}
+	if _, err := os.Stat(file); err != nil {
+		t.Error("the target of a removed link is gone")
+	}
+	if _, err := b.Remove(t.Context(), connect.NewRequest(&pb.RemoveRequest{Path: "/../"})); connect.CodeOf(err) != connect.CodeInvalidArgument {
+		t.Errorf("root: %v", err)
+	}
+}
+
+func TestListDir(t *testing.T) {
+	b := newBench(t)
+	b.write(t, "tree/b/c/d", "")
+	b.write(t, "tree/a", "")
+	if err := os.Symlink("tree", filepath.Join(b.home, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("..", filepath.Join(b.home, "tree/b/up")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("loop", filepath.Join(b.home, "loop")); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		path  string
+		depth uint32
+		want  string
+	}{
+		{"tree", 0, "a b"}, {"tree", 1, "a b"}, {"tree", 2, "a b b/c b/up"}, {"tree", 99, "a b b/c b/c/d b/up"}, {"link", 2, "a b b/c b/up"},
+	} {
+		res, err := b.ListDir(t.Context(), connect.NewRequest(&pb.ListDirRequest{Path: c.path, Depth: c.depth}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, e := range res.Msg.GetEntries() {
+			name, ok := strings.CutPrefix(e.GetPath(), filepath.Join(b.home, c.path)+"/")
+			if !ok {
+				t.Errorf("%s: path %s", c.path, e.GetPath())
+			}
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		if got := strings.Join(names, " "); got != c.want {
+			t.Errorf("%s to %d: %s", c.path, c.depth, got)
+		}
+	}
+	for path, want := range map[string]connect.Code{
+		"nope": connect.CodeNotFound, "tree/a": connect.CodeInvalidArgument, "loop": connect.CodeFailedPrecondition,
+	} {
+		if _, err := b.ListDir(t.Context(), connect.NewRequest(&pb.ListDirRequest{Path: path})); connect.CodeOf(err) != want {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+func TestHostileNames(t *testing.T) {
+	b := newBench(t)
+	for i, name := range []string{"new\nline", "\x1b[31mred", "-rf", "*", "ü\u202e", " ", "...", `q"uote`} {
+		dir := fmt.Sprintf("d%d/", i)
+		b.write(t, dir+name, "x")
+		res, err := b.ListDir(t.Context(), connect.NewRequest(&pb.ListDirRequest{Path: dir}))
+		if err != nil || len(res.Msg.GetEntries()) != 1 || res.Msg.GetEntries()[0].GetName() != name {
+			t.Errorf("%q: %v %v", name, res, err)
+		}
+	}
+	// Names need not be text. The wire can only carry text.
+	b.write(t, "bytes/\xff\xfe", "x")
+	res, err := b.ListDir(t.Context(), connect.NewRequest(&pb.ListDirRequest{Path: "bytes"}))
+	if err != nil || len(res.Msg.GetEntries()) != 1 {
+		t.Errorf("bytes: %v %v", res, err)
+	}
+}

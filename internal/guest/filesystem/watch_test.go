@@ -1,0 +1,214 @@
+package filesystem_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/crannog/crannog/internal/gen/filesystempb"
+)
+
+// watch starts a stream and returns a function that receives until an event
+// is want, such as "CREATE sub/f", and returns all events until then.
+func (b *bench) watch(t *testing.T, req *pb.WatchDirRequest) func(want string) []*pb.FilesystemEvent {
+	t.Helper()
+	in, err := b.WatchDir(t.Context(), connect.NewRequest(req))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close() })
+	if !in.Receive() || in.Msg().GetStart() == nil {
+		t.Fatalf("no start: %v %v", in.Msg(), in.Err())
+	}
+	return func(want string) []*pb.FilesystemEvent {
+		t.Helper()
+		var seen []*pb.FilesystemEvent
+		for in.Receive() {
+			e := in.Msg().GetFilesystem()
+			seen = append(seen, e)
+			if word(e) == want {
+				return seen
+			}
+		}
+		t.Fatalf("%s never came, only %v: %v", want, words(seen), in.Err())
+		return nil
+	}
+}
+
+func word(e *pb.FilesystemEvent) string {
+	return strings.TrimPrefix(e.GetType().String(), "EVENT_TYPE_") + " " + e.GetName()
+}
+
+func words(events []*pb.FilesystemEvent) string {
+	var all []string
+	for _, e := range events {
+		all = append(all, word(e))
+	}
+	return strings.Join(all, ", ")
+}
+
+func TestWatchStream(t *testing.T) {
+	b := newBench(t)
+	until := b.watch(t, &pb.WatchDirRequest{Path: ".", IncludeEntry: true})
+	path := b.write(t, "f", "x")
+	seen := until("WRITE f")
+	if words(seen) != "CREATE f, WRITE f" {
+		t.Errorf("got %s", words(seen))
+	}
+	if e := seen[1].GetEntry(); e.GetPath() != path || e.GetType() != pb.FileType_FILE_TYPE_FILE {
+		t.Errorf("entry %v", e)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	until("CHMOD f")
+	if err := os.Rename(path, path+"2"); err != nil {
+		t.Fatal(err)
+	}
+	if got := words(until("CREATE f2")); got != "RENAME f, CREATE f2" {
+		t.Errorf("got %s", got)
+	}
+	if err := os.Remove(path + "2"); err != nil {
+		t.Fatal(err)
+	}
+	if seen := until("REMOVE f2"); seen[len(seen)-1].Entry != nil {
+		t.Errorf("a removed entry is described: %v", seen)
+	}
+}
+
+func TestWatchIsFlatUnlessAsked(t *testing.T) {
+	b := newBench(t)
+	b.write(t, "sub/old", "")
+	until := b.watch(t, &pb.WatchDirRequest{Path: "."})
+	b.write(t, "sub/new", "")
+	b.write(t, "last", "")
+	for _, e := range until("CREATE last") {
+		if strings.Contains(e.GetName(), "/") || e.Entry != nil {
+			t.Errorf("got %v", e)
+		}
+	}
+}
+
+func TestWatchRecursive(t *testing.T) {
+	b := newBench(t)
+	b.write(t, "sub/old", "")
+	until := b.watch(t, &pb.WatchDirRequest{Path: ".", Recursive: true})
+	b.write(t, "sub/old", "x")
+	until("WRITE sub/old")
+	// All of this may be there before the new directories are watched, and
+	// must be reported once and only once.
+	b.write(t, "a/b/c/f", "")
+	seen := until("CREATE a/b/c/f")
+	if got := words(seen); strings.Count(got, "CREATE a/b/c/f") != 1 || strings.Count(got+",", "CREATE a/b,") != 1 {
+		t.Errorf("got %s", got)
+	}
+	b.write(t, "a/b/c/f", "later")
+	until("WRITE a/b/c/f")
+	// A directory that moves is reported below its new name.
+	if err := os.Rename(filepath.Join(b.home, "a/b"), filepath.Join(b.home, "moved")); err != nil {
+		t.Fatal(err)
+	}
+	until("CREATE moved")
+	b.write(t, "moved/c/f", "again")
+	until("WRITE moved/c/f")
+	if err := os.RemoveAll(filepath.Join(b.home, "moved")); err != nil {
+		t.Fatal(err)
+	}
+	seen = until("REMOVE moved")
+	if strings.Count(words(seen), "REMOVE moved/c/f") != 1 {
+		t.Errorf("got %s", words(seen))
+	}
+}
+
+func TestWatchErrors(t *testing.T) {
+	b := newBench(t)
+	b.write(t, "f", "")
+	for path, want := range map[string]connect.Code{
+		"nope": connect.CodeNotFound, "f": connect.CodeInvalidArgument, "f/x": connect.CodeNotFound, "a\x00": connect.CodeInvalidArgument,
+	} {
+		in, err := b.WatchDir(t.Context(), connect.NewRequest(&pb.WatchDirRequest{Path: path}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if in.Receive() || connect.CodeOf(in.Err()) != want {
+			t.Errorf("stream %q: %v %v", path, in.Msg(), in.Err())
+		}
+		if _, err := b.CreateWatcher(t.Context(), connect.NewRequest(&pb.CreateWatcherRequest{Path: path})); connect.CodeOf(err) != want {
+			t.Errorf("poll %q: %v", path, err)
+		}
+	}
+}
+
+func TestWatchedDirectoryGoes(t *testing.T) {
+	b := newBench(t)
+	b.write(t, "dir/f", "")
+	in, err := b.WatchDir(t.Context(), connect.NewRequest(&pb.WatchDirRequest{Path: "dir"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !in.Receive() {
+		t.Fatal(in.Err())
+	}
+	if err := os.RemoveAll(filepath.Join(b.home, "dir")); err != nil {
+		t.Fatal(err)
+	}
+	for in.Receive() {
+	}
+	if connect.CodeOf(in.Err()) != connect.CodeNotFound {
+		t.Errorf("ended with %v", in.Err())
+	}
+}
+
+func TestPolledWatcher(t *testing.T) {
+	b := newBench(t)
+	res, err := b.CreateWatcher(t.Context(), connect.NewRequest(&pb.CreateWatcherRequest{Path: ".", Recursive: true}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := res.Msg.GetWatcherId()
+	if !strings.HasPrefix(id, "w") {
+		t.Errorf("id %q", id)
+	}
+	b.write(t, "sub/f", "x")
+	var got string
+	deadline := time.Now().Add(10 * time.Second)
+	for !strings.Contains(got, "CREATE sub/f") {
+		if time.Now().After(deadline) {
+			t.Fatalf("got only %q", got)
+		}
+		res, err := b.GetWatcherEvents(t.Context(), connect.NewRequest(&pb.GetWatcherEventsRequest{WatcherId: id}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got += words(res.Msg.GetEvents()) + ", "
+	}
+	if strings.Count(got, "CREATE sub,") != 1 {
+		t.Errorf("events are not drained by reading: %s", got)
+	}
+	for range 2 {
+		_, err = b.RemoveWatcher(t.Context(), connect.NewRequest(&pb.RemoveWatcherRequest{WatcherId: id}))
+	}
+	if connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("second removal: %v", err)
+	}
+	if _, err := b.GetWatcherEvents(t.Context(), connect.NewRequest(&pb.GetWatcherEventsRequest{WatcherId: id})); connect.CodeOf(err) != connect.CodeNotFound {
+		t.Errorf("events of a removed watcher: %v", err)
+	}
+}
+
+func TestWatchersAreBounded(t *testing.T) {
+	b := newBench(t)
+	var last error
+	for range 300 {
+		if _, last = b.CreateWatcher(t.Context(), connect.NewRequest(&pb.CreateWatcherRequest{Path: "."})); last != nil {
+			break
+		}
+	}
+	if connect.CodeOf(last) != connect.CodeResourceExhausted {
+		t.Errorf("got %v", last)
+	}
+}
