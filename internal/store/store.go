@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"github.com/crannog/crannog/internal/fault"
 	"modernc.org/sqlite"
@@ -44,10 +45,32 @@ func Open(ctx context.Context, dir string) (*Store, error) {
 	// lock, not for a connection.
 	db.SetMaxOpenConns(8)
 	db.SetMaxIdleConns(8)
-	if err := migrate(ctx, db); err != nil {
-		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, classify(err)), db.Close())
+	if err := prime(ctx, db); err != nil {
+		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, err), db.Close())
 	}
 	return &Store{db: db}, nil
+}
+
+// busyTimeout is how long to wait for other processes; their writes take
+// milliseconds.
+const busyTimeout = 10 * time.Second
+
+// prime migrates. While another process turns a fresh file to WAL, SQLite
+// answers that it is busy without waiting, so the waiting is done here.
+func prime(ctx context.Context, db *sql.DB) error {
+	ctx, cancel := context.WithTimeout(ctx, busyTimeout)
+	defer cancel()
+	for {
+		err := classify(migrate(ctx, db))
+		if fault.CodeOf(err) != codeBusy {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
 }
 
 // Close closes the database. Sandboxes go on.
@@ -58,7 +81,7 @@ func (s *Store) Close() error { return s.db.Close() }
 func source(path string) string {
 	q := url.Values{"_pragma": {
 		// Another process may hold the lock for the length of a write.
-		"busy_timeout(10000)",
+		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()),
 		"journal_mode(WAL)",
 		// With WAL this loses no commit when a process dies, only when the
 		// machine does, and then the sandboxes are gone too.
@@ -113,15 +136,17 @@ func checkPrivate(dir string) error {
 	return nil
 }
 
+const codeBusy = "store_busy"
+
 // classify gives errors of SQLite that a caller can act on their kind.
 func classify(err error) error {
 	e, ok := errors.AsType[*sqlite.Error](err)
-	if !ok {
+	if !ok || fault.KindOf(err) != fault.Internal {
 		return err
 	}
 	switch e.Code() & 0xff {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
-		return fault.Wrap(err, fault.Unavailable, "store_busy", "the store is busy, try again")
+		return fault.Wrap(err, fault.Unavailable, codeBusy, "the store is busy, try again")
 	case sqlite3.SQLITE_FULL:
 		return fault.Wrap(err, fault.Exhausted, "state_disk_full", "the disk of the state directory is full")
 	case sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT:
