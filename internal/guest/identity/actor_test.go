@@ -1,0 +1,138 @@
+package identity_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/crannog/crannog/internal/guest/identity"
+	"github.com/crannog/crannog/internal/hosttest"
+)
+
+// stranger is nobody in particular.
+var stranger = identity.User{Name: "stranger", UID: 54321, GID: 54322, Groups: []uint32{54323}}
+
+// threadStatus returns fields of the calling thread's status.
+func threadStatus(fields ...string) (string, error) {
+	data, err := os.ReadFile("/proc/thread-self/status")
+	if err != nil {
+		return "", err
+	}
+	var got []string
+	for line := range strings.Lines(string(data)) {
+		name, value, _ := strings.Cut(line, ":")
+		for _, f := range fields {
+			if f == name {
+				got = append(got, strings.Join(strings.Fields(value), " "))
+			}
+		}
+	}
+	return strings.Join(got, "; "), nil
+}
+
+func TestDoSwitches(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	dir, err := os.MkdirTemp("/tmp", "actor-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	secret := filepath.Join(dir, "secret")
+	if err := os.WriteFile(secret, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := identity.Actor{Switch: true}
+	err = a.Do(stranger, func() error {
+		status, err := threadStatus("Uid", "Gid", "Groups", "CapEff")
+		if err != nil {
+			return err
+		}
+		if want := "0 54321 0 54321; 0 54322 0 54322; 54323; 0000000000000000"; status != want {
+			t.Errorf("inside: %s, want %s", status, want)
+		}
+		if _, err := os.ReadFile(secret); !errors.Is(err, os.ErrPermission) {
+			t.Errorf("reading root's file: %v", err)
+		}
+		return os.WriteFile(filepath.Join(dir, "mine"), nil, 0o644)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(filepath.Join(dir, "mine"))
+	if err != nil || info.Sys().(*syscall.Stat_t).Uid != 54321 || info.Sys().(*syscall.Stat_t).Gid != 54322 {
+		t.Errorf("owner: %+v %v", info, err)
+	}
+}
+
+func TestDoGrantsFileAccess(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for access, ok := range map[string]bool{"": false, "another": false, "stranger": true} {
+		a := identity.Actor{Switch: true, FileAccess: access}
+		err := a.Do(stranger, func() error { _, err := os.ReadFile(secret); return err })
+		if (err == nil) != ok {
+			t.Errorf("access for %q: %v", access, err)
+		}
+		pid, err := syscall.ForkExec("/bin/cat", []string{"cat", secret}, &syscall.ProcAttr{Sys: a.Attr(stranger), Files: []uintptr{0,1,2}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var status syscall.WaitStatus
+		if _, err := syscall.Wait4(pid, &status, 0, nil); err != nil || (status.ExitStatus() == 0) != ok {
+			t.Errorf("process with access for %q: %v %v", access, status, err)
+		}
+	}
+}
+
+// No thread may keep a user's rights, and errors and panics come through.
+func TestDoRestores(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	a := identity.Actor{Switch: true, FileAccess: "stranger"}
+	var all sync.WaitGroup
+	for i := range 32 {
+		all.Go(func() {
+			for range 50 {
+				want := fmt.Errorf("mine %d", i)
+				if err := a.Do(stranger, func() error { return want }); err != want {
+					t.Errorf("got %v", err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	func() {
+		defer func() {
+			if got := recover(); got != "oops" {
+				t.Errorf("panic became %v", got)
+			}
+		}()
+		_ = a.Do(stranger, func() error { panic("oops") })
+	}()
+	threads, err := filepath.Glob("/proc/self/task/*/status")
+	if err != nil || len(threads) == 0 {
+		t.Fatal(threads, err)
+	}
+	for _, name := range threads {
+		data, err := os.ReadFile(name)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(data), "Uid:\t0\t0\t0\t0\n") || strings.Contains(string(data), "54323") {
+			t.Errorf("%s is still a stranger's", name)
+		}
+	}
+}
