@@ -41,7 +41,7 @@ func (p plainProcess) Wait() Exit {
 
 // box is a server with a client, on a Unix socket.
 type box struct {
-	t      *testing.T
+	t      testing.TB
 	server *Server
 	home   string
 	env    map[string]string
@@ -51,10 +51,9 @@ type box struct {
 func newBox(t testing.TB) *box {
 	t.Helper()
 	home := t.TempDir()
-	b := &box{home: home, env: map[string]string{
+	b := &box{t: t, home: home, env: map[string]string{
 		"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": home, "USER": "user", "LANG": "C.UTF-8",
 	}}
-	b.t, _ = t.(*testing.T)
 	b.server = New(Options{
 		Starter: plainStarter{}, Home: home,
 		Env:         func() map[string]string { return b.env },
@@ -187,7 +186,7 @@ func (b *box) run(body payload) outcome {
 	return o
 }
 
-func (o *outcome) add(t *testing.T, text string) {
+func (o *outcome) add(t testing.TB, text string) {
 	t.Helper()
 	var l line
 	if err := json.Unmarshal([]byte(text), &l); err != nil {

@@ -11,6 +11,8 @@
   const { parse, stringify } = JSON;
   const { Promise, Error, Object, String, Buffer, process } = globalThis;
 
+  const { Writable } = require("stream");
+
   const MAX_TEXT = 1 << 20;
   const MAX_FORM = 8 << 20;
   const MAX_ALL = 14 << 20;
@@ -28,11 +30,47 @@
     return parts.get(name);
   }
 
+  function writeAll(fd, data) {
+    for (let at = 0; at < data.length; ) {
+      try {
+        at += writeSync(fd, data, at);
+      } catch (e) {
+        if (e.code !== "EAGAIN") throw e;
+        // A program that shares the pipe has made it non-blocking.
+        Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 5);
+      }
+    }
+  }
+
+  // Out is standard output or error. Node's own streams have a state that an
+  // interrupt in the middle of a write leaves unusable for ever.
+  class Out extends Writable {
+    constructor(fd) {
+      super({ decodeStrings: false });
+      this.fd = fd;
+      this.isTTY = undefined;
+    }
+    write(chunk, encoding, done) {
+      if (typeof encoding === "function") [encoding, done] = [undefined, encoding];
+      writeAll(this.fd, typeof chunk === "string" ? Buffer.from(chunk, encoding) : chunk);
+      if (done) process.nextTick(done);
+      return true;
+    }
+    end(chunk, encoding, done) {
+      if (chunk !== undefined && typeof chunk !== "function") this.write(chunk, encoding);
+      const last = [chunk, encoding, done].find((f) => typeof f === "function");
+      if (last) process.nextTick(last);
+      return this;
+    }
+    destroy() {
+      return this;
+    }
+  }
+
   function send(message, ack) {
     message.n = request;
     if (ack) message.ack = true;
-    const data = Buffer.from(stringify(message) + "\n");
-    for (let at = 0; at < data.length; ) at += writeSync(4, data, at);
+    writeAll(4, Buffer.from(stringify(message) + "\n"));
     if (ack && readSync(5, Buffer.alloc(1)) === 0) process.exit(1);
   }
 
@@ -187,9 +225,11 @@
   });
   // What goes wrong in the background must not end the worker.
   for (const event of ["uncaughtException", "unhandledRejection"]) {
-    process.on(event, (e) => writeSync(2, `Uncaught ${e instanceof Error ? trace(e) : inspect(e)}\n`));
+    process.on(event, (e) => writeAll(2, Buffer.from(`Uncaught ${e instanceof Error ? trace(e) : inspect(e)}\n`)));
   }
 
+  Object.defineProperty(process, "stdout", { value: new Out(1), configurable: true, enumerable: true });
+  Object.defineProperty(process, "stderr", { value: new Out(2), configurable: true, enumerable: true });
   globalThis.display = display;
   globalThis.require = Module.createRequire(process.cwd() + "/");
 

@@ -47,7 +47,9 @@ def dumps(value):
         return "{%s}" % ",".join(quote(k) + ":" + dumps(v) for k, v in value.items())
     if isinstance(value, Raw):
         return value.text
-    return {None: "null", True: "true", False: "false"}.get(value) if value is None or value is True or value is False else str(value)
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return str(value)
 
 
 class Raw:
@@ -167,6 +169,14 @@ class Parts:
         use(self.offered[module.__name__]).fill(module)
 
 
+class StandIn:
+    """Offers IPython where it is not installed. It is asked last, so that the
+    real one wins."""
+
+    def find_spec(self, name, path=None, target=None):
+        return use("display").stand_in(name) if name.split(".")[0] == "IPython" else None
+
+
 def use(name):
     """Returns a part of the worker."""
     full = "_crannog." + name
@@ -235,6 +245,7 @@ def main(requests):
     sys.modules["_crannog"] = module
     Parts.sources = loads(requests.readline().decode())
     sys.meta_path.insert(0, Parts())
+    sys.meta_path.append(StandIn())
     sys.argv = [""]
     for out in (sys.stdout, sys.stderr):
         out.reconfigure(encoding="utf-8", errors="backslashreplace")

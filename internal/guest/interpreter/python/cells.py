@@ -79,12 +79,18 @@ def parse(code, name):
         try:
             return code, compile(code, name, "exec", AST | AWAIT, True)
         except SyntaxError:
-            if "%" not in code and "!" not in code:
+            if "%" not in code and "!" not in code and code[:1] not in (" ", "\t"):
                 raise
-    plain = use("magics").rewrite(code)
+    plain = use("magics").rewrite(unindent(code))
     if plain != code:
         remember(name, plain)
     return plain, compile(plain, name, "exec", AST | AWAIT, True)
+
+
+def unindent(code):
+    """Moves code to the margin that was indented as a whole."""
+    indent = code[:len(code) - len(code.lstrip(" \t"))]
+    return "\n".join(line[len(indent):] if line.startswith(indent) else line for line in code.split("\n"))
 
 
 def run(code, count):

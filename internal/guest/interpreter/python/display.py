@@ -146,23 +146,22 @@ OFFERED = dict(
 )
 
 
-class StandIn:
-    """Offers IPython where it is not installed. It is asked last, so that the
-    real one wins."""
+def stand_in(name):
+    """Returns a spec for a module of IPython that we can stand in for."""
+    if name not in ("IPython", "IPython.display", "IPython.core", "IPython.core.display", "IPython.core.getipython"):
+        return None
+    import importlib.machinery
 
-    names = ("IPython", "IPython.display", "IPython.core", "IPython.core.display", "IPython.core.getipython")
+    return importlib.machinery.ModuleSpec(name, Loader, is_package=name in ("IPython", "IPython.core"))
 
-    def find_spec(self, name, path=None, target=None):
-        if name not in self.names:
-            return None
-        import importlib.machinery
 
-        return importlib.machinery.ModuleSpec(name, self, is_package=name in ("IPython", "IPython.core"))
-
-    def create_module(self, spec):
+class Loader:
+    @staticmethod
+    def create_module(spec):
         return None
 
-    def exec_module(self, module):
+    @staticmethod
+    def exec_module(module):
         name = module.__name__
         if name.endswith("display"):
             module.__dict__.update(OFFERED)

@@ -1,0 +1,49 @@
+package interpreter
+
+import (
+	"context"
+	"testing"
+)
+
+// BenchmarkWorkerReady measures from the start of a worker's process until it
+// can take code.
+func BenchmarkWorkerReady(b *testing.B) {
+	for _, lang := range []string{"python", "javascript", "bash"} {
+		b.Run(lang, func(b *testing.B) {
+			box := newBox(b)
+			for b.Loop() {
+				w, err := box.server.startWorker(context.Background(), languages[lang], box.home)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.StopTimer()
+				w.kill()
+				b.StartTimer()
+			}
+		})
+	}
+}
+
+// BenchmarkExecute measures a small execution in a context that is warm, with
+// its HTTP request.
+func BenchmarkExecute(b *testing.B) {
+	for lang, code := range map[string]string{"python": "print(1 + 1)", "javascript": "console.log(1 + 1)", "bash": "echo 2"} {
+		b.Run(lang, func(b *testing.B) {
+			box := newBox(b)
+			for b.Loop() {
+				if o := box.run(payload{"code": code, "language": lang}); o.stdout != "2\n" {
+					b.Fatalf("%+v", o.lines)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkOutput measures how fast text goes through.
+func BenchmarkOutput(b *testing.B) {
+	box := newBox(b)
+	for b.Loop() {
+		box.run(payload{"code": "import sys\nfor i in range(20): sys.stdout.write('line of text\\n' * 80_000)"})
+	}
+	b.SetBytes(20 * 80_000 * 13)
+}
