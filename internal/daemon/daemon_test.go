@@ -147,6 +147,10 @@ func serve(t *testing.T) *server {
 	s.stop = stop
 	go func() { s.served <- s.d.Serve(ctx, l) }()
 	t.Cleanup(stop)
+	// The port answers only once the stale socket has been replaced.
+	if status, body := s.get(false, "/health"); status != http.StatusOK {
+		t.Fatalf("health: %d %s", status, body)
+	}
 	return s
 }
 
