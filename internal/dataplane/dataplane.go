@@ -134,13 +134,17 @@ func admit(r *http.Request, to target, box sandbox.Sandbox) *refusal {
 func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *trip) {
 	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), tripKey{}, t))
 	defer cancel(nil)
-	stop := context.AfterFunc(t.back.ctx, func() { cancel(errGone) })
+	rc := http.NewResponseController(w)
+	stop := context.AfterFunc(t.back.ctx, func() {
+		cancel(errGone)
+		interrupt(rc)
+	})
 	defer stop()
 	// A program inside may answer before it has read all. Without this the
 	// server would first read the whole request. HTTP/2 needs no asking.
-	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+	if err := rc.EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		p.Log.Debug("full duplex refused", "err", err)
 	}
-	defer resetUnframed(w, r, t.back.ctx)
+	defer breakOff(w, r, t.back.ctx)
 	p.forward.ServeHTTP(&hardCloser{ResponseWriter: w, gone: t.back.ctx}, r.WithContext(ctx))
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"time"
 )
 
 // hardCloser is a ResponseWriter whose connection, once it is taken over for
@@ -59,20 +60,31 @@ func reset(conn net.Conn) {
 	}
 }
 
-// resetUnframed is deferred around a request. The end of the connection is
-// the end of an HTTP/1.0 answer, so breaking one off takes a reset; in later
+// interrupt fails reads of the request from here on. The transport and the
+// server both wait for a pending read of an upload before they let go, and a
+// client that sends no more would keep them waiting.
+func interrupt(rc *http.ResponseController) {
+	_ = rc.SetReadDeadline(time.Unix(1, 0)) // a writer without deadlines has no connection to wait for
+}
+
+// breakOff is deferred around a request. The end of the connection is the
+// end of an HTTP/1.0 answer, so breaking one off takes a reset; in later
 // versions a missing last chunk tells.
-func resetUnframed(w http.ResponseWriter, r *http.Request, gone context.Context) {
+func breakOff(w http.ResponseWriter, r *http.Request, gone context.Context) {
 	v := recover()
 	if v == nil {
 		return
 	}
-	if v == http.ErrAbortHandler && gone.Err() != nil && !r.ProtoAtLeast(1, 1) {
-		if conn, _, err := http.NewResponseController(w).Hijack(); err == nil {
-			reset(conn)
-			_ = conn.Close() // it is reset either way
-			return
+	if v == http.ErrAbortHandler {
+		rc := http.NewResponseController(w)
+		if gone.Err() != nil && !r.ProtoAtLeast(1, 1) {
+			if conn, _, err := rc.Hijack(); err == nil {
+				reset(conn)
+				_ = conn.Close() // it is reset either way
+				return
+			}
 		}
+		interrupt(rc)
 	}
 	panic(v)
 }

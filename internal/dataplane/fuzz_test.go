@@ -1,0 +1,68 @@
+package dataplane
+
+import (
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+	"testing"
+)
+
+func FuzzHost(f *testing.F) {
+	for _, seed := range []string{
+		"3000-i1.x.y", "3000-i1-c.x:80", "49983-i1.localhost", "", ".", "-", "1-.x", "-i.x", "[::1]:80", "127.0.0.1",
+		"3000-i1", "3000-i1.", "99999999999-i.x", "3000-I1.X", "3000-i1\x00.x", "٣-i1.x",
+	} {
+		f.Add(seed)
+	}
+	p := &Proxy{}
+	f.Fuzz(func(t *testing.T, host string) {
+		port, id, ok := p.hostTarget(host)
+		if !ok {
+			return
+		}
+		if strings.Trim(port, "0123456789") != "" || port == "" || !isID(id) {
+			t.Fatalf("%q is taken for port %q of %q", host, port, id)
+		}
+		to, refusal := checked(id, port)
+		if refusal == nil && (to.port < 1 || to.port > 65535 || to.id != id) {
+			t.Fatalf("%q leads to %+v", host, to)
+		}
+		if !strings.HasPrefix(strings.ToLower(host), port+"-"+id) {
+			t.Fatalf("%q does not begin with %s-%s", host, port, id)
+		}
+	})
+}
+
+func FuzzReserved(f *testing.F) {
+	for _, seed := range []string{"/_crannog/ready", "/%5fcrannog", "//init", "/a/../init", "/files", "/%", "/%2525", "\\init", "/;/init"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		u, err := url.ParseRequestURI(raw)
+		if err != nil {
+			return
+		}
+		// Whatever a plain router would take for a private path is refused.
+		plain, _, _ := strings.Cut(strings.TrimPrefix(path.Clean("/"+u.Path), "/"), "/")
+		if controlPaths[plain] && !reserved(u) {
+			t.Fatalf("%q passes as %q", raw, plain)
+		}
+	})
+}
+
+func FuzzControlHeader(f *testing.F) {
+	for _, seed := range []string{"X-Crannog-Control", "x_crannog_control", "X-Other", ""} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		h := http.Header{name: {"v"}, "Kept": {"v"}}
+		stripControl(h)
+		h.Del("Kept")
+		for left := range h {
+			if http.CanonicalHeaderKey(left) == controlHeader {
+				t.Fatalf("%q stays", left)
+			}
+		}
+	})
+}
