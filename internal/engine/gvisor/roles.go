@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -30,7 +31,7 @@ func isRuntime(args []string) bool {
 }
 
 func runRuntime() {
-	if err := filters.Install(); err != nil {
+	if err := errors.Join(tameLibc(), filters.Install()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

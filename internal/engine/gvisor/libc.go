@@ -1,0 +1,27 @@
+//go:build cgo
+
+package gvisor
+
+import (
+	"os"
+	"syscall"
+)
+
+// tamed are the settings under which glibc can live in a gVisor process.
+//
+//   - rseq: glibc registers memory with the kernel for every thread. gVisor's
+//     stub processes are forks that unmap all of theirs, and the kernel ends a
+//     process whose registered memory is gone.
+//   - arena_max: glibc counts processors by a file before it makes another
+//     arena, and gVisor's own system call filter lets it open none.
+const tamed = "glibc.pthread.rseq=0:glibc.malloc.arena_max=1"
+
+// tameLibc starts this process again with those settings, which glibc reads
+// only once. Only a build with cgo has a glibc at all.
+func tameLibc() error {
+	const key = "GLIBC_TUNABLES"
+	if os.Getenv(key) == tamed {
+		return nil
+	}
+	return syscall.Exec("/proc/self/exe", os.Args, append(os.Environ(), key+"="+tamed))
+}
