@@ -2,6 +2,8 @@ package interpreter
 
 import (
 	"context"
+	"io"
+	"os/exec"
 	"testing"
 )
 
@@ -19,6 +21,21 @@ func BenchmarkWorkerReady(b *testing.B) {
 				b.StopTimer()
 				w.kill()
 				b.StartTimer()
+			}
+		})
+	}
+}
+
+// BenchmarkInterpreterAlone measures what a worker's start cannot be below.
+func BenchmarkInterpreterAlone(b *testing.B) {
+	for lang, argv := range map[string][]string{
+		"python": {"/usr/bin/python3", "-c", "pass"}, "javascript": {"/usr/bin/node", "-e", "0"}, "bash": {"/bin/bash", "-c", ":"},
+	} {
+		b.Run(lang, func(b *testing.B) {
+			for b.Loop() {
+				if err := exec.Command(argv[0], argv[1:]...).Run(); err != nil {
+					b.Fatal(err)
+				}
 			}
 		})
 	}
@@ -43,7 +60,12 @@ func BenchmarkExecute(b *testing.B) {
 func BenchmarkOutput(b *testing.B) {
 	box := newBox(b)
 	for b.Loop() {
-		box.run(payload{"code": "import sys\nfor i in range(20): sys.stdout.write('line of text\\n' * 80_000)"})
+		resp := box.do(b.Context(), "POST", "/execute",
+			payload{"code": "import sys\nfor i in range(20): sys.stdout.write('line of text\\n' * 80_000)"}, testToken)
+		if n, err := io.Copy(io.Discard, resp.Body); err != nil || n < 20*80_000*13 {
+			b.Fatalf("%d bytes, %v", n, err)
+		}
+		_ = resp.Body.Close()
 	}
 	b.SetBytes(20 * 80_000 * 13)
 }
