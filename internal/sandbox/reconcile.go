@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
@@ -48,24 +49,56 @@ func (s *Service) Reconcile(ctx context.Context) (Report, error) {
 	}
 	there := ids(after)
 	wanted := make(map[string]bool, len(rows))
-	var errs []error
+	var work crew
 	for _, r := range rows {
 		wanted[r.ID] = true
-		if err := s.reconcile(ctx, r, there[r.ID], &report); err != nil {
-			errs = append(errs, fmt.Errorf("reconcile %s: %w", r.ID, err))
-		}
+		work.do(r.ID, func() (*[]string, error) { return s.reconcile(ctx, r, there[r.ID], &report) })
 	}
 	for _, status := range before {
 		if wanted[status.ID] {
 			continue
 		}
-		if err := s.locked(ctx, status.ID, func(ctx context.Context, id string) error {
-			return s.orphan(ctx, id, &report)
-		}); err != nil {
-			errs = append(errs, fmt.Errorf("reconcile %s: %w", status.ID, err))
-		}
+		work.do(status.ID, func() (*[]string, error) { return s.orphan(ctx, status.ID, &report) })
 	}
-	return report, errors.Join(errs...)
+	return report, work.wait()
+}
+
+// crewSize is how many sandboxes are reconciled at once: a removal mostly
+// waits for the kernel.
+const crewSize = 8
+
+// crew reconciles several sandboxes at once and enters each in the list of
+// the report that its work returns.
+type crew struct {
+	group sync.WaitGroup
+	seats chan struct{}
+
+	mu   sync.Mutex
+	errs []error
+}
+
+func (c *crew) do(id string, work func() (*[]string, error)) {
+	if c.seats == nil {
+		c.seats = make(chan struct{}, crewSize)
+	}
+	c.seats <- struct{}{}
+	c.group.Go(func() {
+		defer func() { <-c.seats }()
+		list, err := work()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if list != nil {
+			*list = append(*list, id)
+		}
+		if err != nil {
+			c.errs = append(c.errs, fmt.Errorf("reconcile %s: %w", id, err))
+		}
+	})
+}
+
+func (c *crew) wait() error {
+	c.group.Wait()
+	return errors.Join(c.errs...)
 }
 
 func ids(list []engine.Status) map[string]bool {
@@ -76,33 +109,27 @@ func ids(list []engine.Status) map[string]bool {
 	return m
 }
 
-// reconcile decides about one live row.
-func (s *Service) reconcile(ctx context.Context, r Record, there bool, report *Report) error {
+// reconcile decides about one live row, and says where it is reported.
+func (s *Service) reconcile(ctx context.Context, r Record, there bool, report *Report) (*[]string, error) {
 	switch {
 	case s.abandoned(r):
-		report.Abandoned = append(report.Abandoned, r.ID)
-		return s.locked(ctx, r.ID, s.abandon)
+		return &report.Abandoned, s.locked(ctx, r.ID, s.abandon)
 	case r.State == Creating:
-		report.Left = append(report.Left, r.ID)
-		return nil
+		return &report.Left, nil
 	case r.State == Stopping:
-		report.Finished = append(report.Finished, r.ID)
-		return s.locked(ctx, r.ID, s.resume)
+		return &report.Finished, s.locked(ctx, r.ID, s.resume)
 	case !there:
-		report.Lost = append(report.Lost, r.ID)
-		return s.locked(ctx, r.ID, func(ctx context.Context, id string) error {
+		return &report.Lost, s.locked(ctx, r.ID, func(ctx context.Context, id string) error {
 			_, err := s.end(ctx, id, ReasonLost, time.Time{})
 			return err
 		})
 	case !r.EndAt.IsZero() && !r.EndAt.After(time.Now()):
-		report.Expired = append(report.Expired, r.ID)
-		return s.locked(ctx, r.ID, s.overdue)
+		return &report.Expired, s.locked(ctx, r.ID, s.overdue)
 	}
 	if err := s.adopt(ctx, r.ID); err != nil {
-		return ignoreUnknown(err) // removed since the rows were read
+		return nil, ignoreUnknown(err) // removed since the rows were read
 	}
-	report.Adopted = append(report.Adopted, r.ID)
-	return nil
+	return &report.Adopted, nil
 }
 
 // overdue ends a sandbox whose time was up while nobody watched.
@@ -116,14 +143,18 @@ func (s *Service) overdue(ctx context.Context, id string) error {
 	return s.finish(ctx, id, time.Time{})
 }
 
-// orphan removes what only the engine holds. The lock of the ID must be held.
-func (s *Service) orphan(ctx context.Context, id string, report *Report) error {
+// orphan removes what only the engine holds.
+func (s *Service) orphan(ctx context.Context, id string, report *Report) (*[]string, error) {
+	unlock, err := s.locks.acquire(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	r, err := s.store.Get(ctx, id)
 	if err == nil && r.State != Stopped || err != nil && !isUnknown(err) {
-		return err
+		return nil, err
 	}
-	report.Orphans = append(report.Orphans, id)
-	return s.engine.Remove(ctx, id)
+	return &report.Orphans, s.engine.Remove(ctx, id)
 }
 
 // Prune drops the records of stopped sandboxes that the caller may see and,
