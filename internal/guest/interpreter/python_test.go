@@ -51,7 +51,7 @@ func TestPythonErrors(t *testing.T) {
 	}{
 		{"def f():\n    1/0\nf()", "ZeroDivisionError", "division by zero",
 			[]string{"Traceback (most recent call last):\n  File \"<cell 1>\", line 3, in <module>\n    f()\n", "line 2, in f\n    1/0\n", "\nZeroDivisionError: division by zero"}},
-		{"x = (", "SyntaxError", "'(' was never closed (<cell 2>, line 1)", []string{"File \"<cell 2>\", line 1\n    x = (\n"}},
+		{"x = (", "SyntaxError", "(<cell 2>, line 1)", []string{"File \"<cell 2>\", line 1\n    x = (\n"}},
 		{"try:\n    {}['k']\nexcept KeyError as e:\n    raise ValueError('v') from e", "ValueError", "v", []string{"KeyError: 'k'", "direct cause", "line 4"}},
 		{"import sys; sys.exit(3)", "SystemExit", "3", []string{"SystemExit: 3"}},
 		{"exit()", "SystemExit", "", nil},

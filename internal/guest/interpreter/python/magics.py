@@ -7,8 +7,12 @@ import sys
 cells = use("cells")
 
 # A line's magic may also be assigned: files = !ls
-ASSIGNED = re.compile(r"^(\s*)([\w.,\[\]'\" ()*]+?)\s*=\s*([!%])([^=\s].*)$")
+MARK = re.compile(r"=[ \t]*([!%])(?=[^=\s])")
+TARGET = re.compile(r"[\w.,\[\]'\" \t()*]*$")
 TOKEN = re.compile(r"'''|\"\"\"|'|\"|#|[()\[\]{}]|\\.|\\$")
+
+
+ESCAPED = re.compile(r"(?<!\\)(\\\\)*\\$")
 
 
 def rewrite(code):
@@ -41,10 +45,9 @@ def rewrite_line(line, following):
     lines it used up, or None for a line of Python."""
     text = line.lstrip()
     indent, target = line[:len(line) - len(text)], ""
-    match = ASSIGNED.match(line)
-    if match and not text.startswith(("!", "%")):
-        indent, target, mark, rest = match.groups()
-        target += " = "
+    match = MARK.search(line)
+    if match and text[:1] not in ("!", "%") and text[:1] != "=" and TARGET.match(line, 0, match.start()):
+        target, mark, rest = text[:match.start() - len(indent)].rstrip() + " = ", match.group(1), line[match.end():]
     elif text[:1] in ("!", "%") and text[1:2] not in ("", "="):
         mark, rest = text[0], text[1:]
     else:
@@ -91,7 +94,7 @@ class State:
                 self.depth += 1
             elif token in ")]}":
                 self.depth = max(0, self.depth - 1)
-        if len(self.quote) == 1:
+        if len(self.quote) == 1 and not ESCAPED.search(line):
             self.quote = ""  # a simple string ends with its line
 
 
