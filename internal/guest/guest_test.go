@@ -192,6 +192,7 @@ func TestPreflight(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	b := newBox(t, nil)
+	b.upload(t, "path=f", strings.Repeat("x", 1<<20))
 	w := b.call(t, "GET", "/metrics", nil, "X-Access-Token", access)
 	var got map[string]float64
 	dec := json.NewDecoder(bytes.NewReader(w.Body.Bytes()))

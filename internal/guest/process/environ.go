@@ -88,7 +88,11 @@ func enterable(dir string) error {
 }
 
 func commandError(cmd string, cause error) (connect.Code, string) {
-	switch errno(cause) {
+	reason := errno(cause)
+	if reason == syscall.ENAMETOOLONG && len(cmd) < syscall.PathMax {
+		reason = syscall.E2BIG // so gVisor says that an argument is too long
+	}
+	switch reason {
 	case syscall.ENOENT, syscall.ENOTDIR:
 		return connect.CodeNotFound, fmt.Sprintf("command '%s' not found", cmd)
 	case syscall.EACCES, syscall.EISDIR:

@@ -66,10 +66,7 @@ func (w *Watcher) report(fd int, dir string, e raw) error {
 	case e.mask&unix.IN_CREATE != 0:
 		return w.created(fd, dir, e.name, isDir)
 	case e.mask&unix.IN_MOVED_TO != 0:
-		if err := w.send(dir, e.name, Create); err != nil || !isDir {
-			return err
-		}
-		return w.follow(fd, path, nil)
+		return w.appeared(fd, dir, e.name, isDir, nil)
 	case e.mask&(unix.IN_MOVED_FROM|unix.IN_MOVE_SELF) != 0:
 		w.unsee(dir, e.name)
 		if isDir {
@@ -95,12 +92,8 @@ func (w *Watcher) created(fd int, dir, name string, isDir bool) error {
 	if w.unsee(dir, name) {
 		return nil
 	}
-	if err := w.send(dir, name, Create); err != nil || !isDir {
-		return err
-	}
 	var late [][2]string
-	path := filepath.Join(dir, name)
-	err := w.follow(fd, path, func(below, entry string) { late = append(late, [2]string{below, entry}) })
+	err := w.appeared(fd, dir, name, isDir, func(below, entry string) { late = append(late, [2]string{below, entry}) })
 	if err != nil {
 		return err
 	}
@@ -117,13 +110,20 @@ func (w *Watcher) created(fd int, dir, name string, isDir bool) error {
 	return nil
 }
 
-// follow watches a directory that appeared.
-func (w *Watcher) follow(fd int, dir string, found func(dir, name string)) error {
-	err := w.as(func() error { return w.addTree(fd, dir, found) })
-	if err != nil {
-		return w.tolerate(dir, err)
+// appeared watches an entry that appeared, if it is a directory, and then
+// reports it: who has heard of a directory also hears of what comes into it.
+func (w *Watcher) appeared(fd int, dir, name string, isDir bool, found func(dir, name string)) error {
+	if isDir {
+		path := filepath.Join(dir, name)
+		err := w.as(func() error { return w.addTree(fd, path, found) })
+		if err != nil {
+			err = w.tolerate(path, err)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return nil
+	return w.send(dir, name, Create)
 }
 
 // unsee forgets that an entry was reported early, and says whether it was.
