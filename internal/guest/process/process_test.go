@@ -47,7 +47,8 @@ func newBench(t testing.TB, change func(*process.Config)) *bench {
 	}
 	service := process.New(cfg)
 	mux := http.NewServeMux()
-	mux.Handle(processpbconnect.NewProcessHandler(service))
+	// As in the guest: compressing would also hide how much is under way.
+	mux.Handle(processpbconnect.NewProcessHandler(service, connect.WithCompressMinBytes(1<<30)))
 	client := serve(t, mux)
 	t.Cleanup(func() {
 		if err := service.Close(); err != nil {
