@@ -19,11 +19,11 @@ func (s *Store) Append(ctx context.Context, id string, e sandbox.LogEntry) (err 
 	if err != nil {
 		return fmt.Errorf("log of sandbox %s: %w", id, err)
 	}
-	if _, err := s.db.ExecContext(ctx, `INSERT INTO sandbox_logs (sandbox, at, level, message, fields)
+	if _, err := s.exec(ctx, `INSERT INTO sandbox_logs (sandbox, at, level, message, fields)
 		SELECT id, ?, ?, ?, ? FROM sandboxes WHERE id = ?`, nanos(e.At), e.Level, e.Message, string(fields), id); err != nil {
 		return fmt.Errorf("log of sandbox %s: %w", id, classify(err))
 	}
-	if _, err := s.db.ExecContext(ctx, `DELETE FROM sandbox_logs WHERE sandbox = ? AND seq <=
+	if _, err := s.exec(ctx, `DELETE FROM sandbox_logs WHERE sandbox = ? AND seq <=
 		(SELECT seq FROM sandbox_logs WHERE sandbox = ? ORDER BY seq DESC LIMIT 1 OFFSET ?)`, id, id, keepEntries); err != nil {
 		return fmt.Errorf("log of sandbox %s: %w", id, classify(err))
 	}

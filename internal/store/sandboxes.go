@@ -27,7 +27,7 @@ func (s *Store) Insert(ctx context.Context, r sandbox.Record, max int) error {
 		return fmt.Errorf("insert sandbox %s: %w", r.ID, err)
 	}
 	marks := strings.TrimSuffix(strings.Repeat("?,", len(values)), ",")
-	res, err := s.db.ExecContext(ctx, `INSERT INTO sandboxes (`+columns+`) SELECT `+marks+`
+	res, err := s.exec(ctx, `INSERT INTO sandboxes (`+columns+`) SELECT `+marks+`
 		WHERE (SELECT count(*) FROM sandboxes WHERE state IN ('creating', 'running', 'stopping')) < ?`, append(values, max)...)
 	if isUnique(err) {
 		return fault.Newf(fault.Exists, "sandbox_name_taken", "a sandbox named %q is live already", r.Name).
@@ -93,7 +93,7 @@ func (s *Store) Delete(ctx context.Context, id string) error {
 }
 
 func (s *Store) changes(ctx context.Context, what, query string, args ...any) (bool, error) {
-	res, err := s.db.ExecContext(ctx, query, args...)
+	res, err := s.exec(ctx, query, args...)
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", what, classify(err))
 	}

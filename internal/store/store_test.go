@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -332,6 +333,28 @@ func BenchmarkOpen(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+func BenchmarkParallelWrites(b *testing.B) {
+	s, err := store.Open(b.Context(), filepath.Join(b.TempDir(), "state"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	var n atomic.Int64
+	b.SetParallelism(8)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			r := full(fmt.Sprint("i", n.Add(1)))
+			r.Name = ""
+			if err := s.Insert(b.Context(), r, 1000); err != nil {
+				b.Error(err)
+			}
+			if err := s.Delete(b.Context(), r.ID); err != nil {
+				b.Error(err)
+			}
+		}
+	})
 }
 
 func BenchmarkInsertMoveDelete(b *testing.B) {
