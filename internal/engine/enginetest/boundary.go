@@ -38,7 +38,9 @@ var uncontrolled = map[string]string{
 }
 
 var boundaryRules = []rule{
+	// P9
 	{"boundary/probes-are-refused", probesAreRefused},
+	// P3
 	{"boundary/host-files-are-absent", hostFilesAreAbsent},
 	{"boundary/host-secrets-are-absent", func(t *testing.T, c *Config) {
 		const canary = "canary-7d1f0b"
@@ -54,6 +56,7 @@ var boundaryRules = []rule{
 			}
 		}
 	}},
+	// P4
 	{"boundary/workspace-is-copy-on-write", workspaceIsCopyOnWrite},
 	{"boundary/workspace-link-leads-nowhere", func(t *testing.T, c *Config) {
 		outside := filepath.Join(t.TempDir(), "secret")
@@ -72,6 +75,7 @@ var boundaryRules = []rule{
 			t.Errorf("a link in the workspace leads out: %+v", r)
 		}
 	}},
+	// P5
 	{"boundary/host-loopback", func(t *testing.T, c *Config) {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {

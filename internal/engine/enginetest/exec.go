@@ -36,6 +36,7 @@ var execRules = []rule{
 		b := c.start(t, c.Open(t, t.TempDir()))
 		b.want(t, `cd && touch f && python3 -c 'import os; os.setxattr("f", "user.e2b.k", b"v"); print(os.getxattr("f", "user.e2b.k").decode())'`, "v")
 	}},
+	// P16
 	{"exec/thousand-orphans-are-reaped", func(t *testing.T, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		// Each subshell forks a child and ends before it, which leaves the

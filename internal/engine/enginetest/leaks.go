@@ -15,6 +15,7 @@ import (
 )
 
 var leakRules = []rule{
+	// P8
 	{"leaks/cycles-leave-nothing", func(t *testing.T, c *Config) {
 		dir := t.TempDir()
 		e := c.Open(t, dir)

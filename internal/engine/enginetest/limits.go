@@ -12,6 +12,7 @@ import (
 )
 
 var limitRules = []rule{
+	// P10
 	{"limits/zero-is-the-default", func(t *testing.T, _ *Config) {
 		if got := (engine.Limits{}).OrDefault(); got != engine.DefaultLimits {
 			t.Errorf("got %+v", got)
@@ -25,6 +26,7 @@ var limitRules = []rule{
 			}
 		}
 	}},
+	// P6
 	{"limits/memory-ends-the-box-and-says-so", func(t *testing.T, c *Config) {
 		e := c.Open(t, t.TempDir())
 		needs(t, e, engine.LimitMemory)
