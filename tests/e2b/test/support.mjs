@@ -1,0 +1,87 @@
+// What the tests share: both generations of the SDK, and waiting.
+import assert from 'node:assert/strict'
+import { after, before, describe } from 'node:test'
+
+import * as newest from 'e2b'
+import * as older from 'e2b-2-45'
+
+for (const name of ['E2B_API_URL', 'E2B_SANDBOX_URL', 'E2B_API_KEY']) {
+  if (!process.env[name]) {
+    throw new Error(`${name} is not set: run tests/e2b/run.sh`)
+  }
+}
+
+export const apiUrl = process.env.E2B_API_URL
+export const sandboxUrl = process.env.E2B_SANDBOX_URL
+export const apiKey = process.env.E2B_API_KEY
+
+export const generations = [
+  { name: 'e2b 2.51.0', sdk: newest },
+  { name: 'e2b 2.45.0', sdk: older },
+]
+
+// limit is what a group of tests may take in all.
+export const limit = 120_000
+
+// forEachSdk describes a subject once per generation.
+export function forEachSdk(subject, body) {
+  for (const { name, sdk } of generations) {
+    describe(`${subject} (${name})`, { timeout: limit }, () => body(sdk))
+  }
+}
+
+// forEachSdkWithSandbox does so with a sandbox that the tests share.
+export function forEachSdkWithSandbox(subject, body, opts = {}) {
+  forEachSdk(subject, (sdk) => {
+    const shared = { sandbox: undefined }
+    before(async () => {
+      shared.sandbox = await sdk.Sandbox.create({ timeoutMs: 300_000, ...opts })
+    })
+    after(async () => {
+      await shared.sandbox?.kill()
+    })
+    body(sdk, shared)
+  })
+}
+
+// eventually polls until the condition gives something true.
+export async function eventually(what, condition, withinMs = 20_000) {
+  const end = Date.now() + withinMs
+  for (;;) {
+    const got = await condition()
+    if (got) return got
+    assert.ok(Date.now() < end, `${what} does not come true`)
+    await new Promise((done) => setTimeout(done, 25))
+  }
+}
+
+// control calls the control plane without an SDK.
+export function control(method, path, { body, key = apiKey, headers = {} } = {}) {
+  return fetch(new URL(path, apiUrl), {
+    method,
+    headers: { ...(key ? { 'X-API-KEY': key } : {}), 'Content-Type': 'application/json', ...headers },
+    body: body === undefined || typeof body === 'string' ? body : JSON.stringify(body),
+  })
+}
+
+// port calls a port of a sandbox by headers.
+export function port(sandbox, number, path = '/', init = {}) {
+  return fetch(new URL(path, sandboxUrl), {
+    ...init,
+    headers: { 'E2b-Sandbox-Id': sandbox.sandboxId, 'E2b-Sandbox-Port': String(number), ...(init.headers ?? {}) },
+  })
+}
+
+// rejects checks an error's class and text, and returns it.
+export async function rejects(promise, type, text) {
+  let error
+  try {
+    await promise
+  } catch (e) {
+    error = e
+  }
+  assert.ok(error, 'it did not fail')
+  assert.ok(error instanceof type, `${error.constructor.name}: ${error.message}\nwanted ${type.name}`)
+  if (text) assert.match(error.message, text)
+  return error
+}
