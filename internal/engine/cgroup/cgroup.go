@@ -77,15 +77,7 @@ func (t *Tree) Create(id string, limits engine.Limits) (_ *Group, err error) {
 			return nil, fmt.Errorf("cgroup: %w", err)
 		}
 		g.Dirs[unified] = dir
-		return g, writeAll(dir, [][2]string{
-			{"memory.max", strconv.FormatInt(limits.MemoryBytes, 10)},
-			// Swap would let a box exceed its memory at the host's cost. The
-			// file is absent where the kernel has no swap accounting.
-			{"?memory.swap.max", "0"},
-			{"?memory.oom.group", "1"},
-			{"cpu.max", fmt.Sprintf("%d 100000", limits.MilliCPU*100)},
-			{"?pids.max", strconv.Itoa(hostPIDs)},
-		})
+		return g, writeAll(dir, unifiedSettings(limits))
 	}
 	made := map[string]bool{} // cpu and cpuacct often share one directory
 	for controller, parent := range t.legacy {
@@ -102,6 +94,18 @@ func (t *Tree) Create(id string, limits engine.Limits) (_ *Group, err error) {
 		}
 	}
 	return g, nil
+}
+
+func unifiedSettings(limits engine.Limits) [][2]string {
+	return [][2]string{
+		{"memory.max", strconv.FormatInt(limits.MemoryBytes, 10)},
+		// Swap would let a box exceed its memory at the host's cost. The
+		// file is absent where the kernel has no swap accounting.
+		{"?memory.swap.max", "0"},
+		{"?memory.oom.group", "1"},
+		{"cpu.max", fmt.Sprintf("%d 100000", limits.MilliCPU*100)},
+		{"?pids.max", strconv.Itoa(hostPIDs)},
+	}
 }
 
 func legacySettings(controller string, limits engine.Limits) [][2]string {

@@ -48,7 +48,16 @@ func Detect() (*Tree, error) {
 	if len(problems) == 0 {
 		problems = append(problems, errors.New("cgroup: no cgroup file system is mounted"))
 	}
-	return nil, errors.Join(problems...)
+	return nil, joinLine(problems)
+}
+
+// joinLine puts the reasons on one line, for notes and check-ups.
+func joinLine(problems []error) error {
+	text := make([]string, len(problems))
+	for i, p := range problems {
+		text[i] = strings.TrimPrefix(p.Error(), "cgroup: ")
+	}
+	return errors.New(strings.Join(text, "; "))
 }
 
 // parseMounts returns the mount point of version 2 and those of the version 1
@@ -157,7 +166,7 @@ func detectLegacy(mounts map[string]string) (*Tree, error) {
 func writable(dir string) error {
 	probe, err := os.MkdirTemp(dir, "probe-")
 	if err != nil {
-		return err
+		return fmt.Errorf("%s is not writable by this user", dir)
 	}
 	return os.Remove(probe)
 }
