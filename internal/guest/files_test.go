@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/crannog/crannog/internal/guest/files"
+	"github.com/crannog/crannog/internal/signature"
 )
 
 const octets = "application/octet-stream"
@@ -177,27 +177,26 @@ func TestSignedAddress(t *testing.T) {
 	b := newBox(t, nil)
 	b.upload(t, "path=hello.txt", "hello")
 	now := time.Now().Unix()
-	endless := files.Grant{Path: "hello.txt", Operation: files.Read, Expires: fmt.Sprint(now + 100)}
-	stripped := "path=hello.txt&signature=" + url.QueryEscape(endless.Signature(access))
-	sign := func(op files.Operation, expires string) string {
-		g := files.Grant{Path: "hello.txt", Operation: op, Username: "user", Expires: expires}
-		q := url.Values{"path": {"hello.txt"}, "username": {"user"}, "signature": {g.Signature(access)}}
-		if expires != "" {
-			q.Set("signature_expiration", expires)
+	endless := signature.Sign("hello.txt", signature.Read, "", access, now+100)
+	stripped := "path=hello.txt&signature=" + url.QueryEscape(endless)
+	sign := func(op signature.Op, expires int64) string {
+		q := url.Values{"path": {"hello.txt"}, "username": {"user"}, "signature": {signature.Sign("hello.txt", op, "user", access, expires)}}
+		if expires != 0 {
+			q.Set("signature_expiration", fmt.Sprint(expires))
 		}
 		return q.Encode()
 	}
 	for _, c := range []struct{ name, method, query, header, body string }{
 		{"no signature", "GET", "path=hello.txt", "", `{"code":401,"message":"missing signature query parameter"}`},
 		{"wrong", "GET", "path=hello.txt&username=user&signature=v1_x", "", `{"code":401,"message":"invalid signature"}`},
-		{"another path", "GET", strings.Replace(sign(files.Read, ""), "hello.txt", "other.txt", 1), "", `{"code":401,"message":"invalid signature"}`},
-		{"another user", "GET", strings.Replace(sign(files.Read, ""), "username=user", "username=root", 1), "", `{"code":401,"message":"invalid signature"}`},
-		{"another operation", "POST", sign(files.Read, ""), "", `{"code":401,"message":"invalid signature"}`},
-		{"expired", "GET", sign(files.Read, fmt.Sprint(now-1)), "", `{"code":401,"message":"signature is already expired"}`},
+		{"another path", "GET", strings.Replace(sign(signature.Read, 0), "hello.txt", "other.txt", 1), "", `{"code":401,"message":"invalid signature"}`},
+		{"another user", "GET", strings.Replace(sign(signature.Read, 0), "username=user", "username=root", 1), "", `{"code":401,"message":"invalid signature"}`},
+		{"another operation", "POST", sign(signature.Read, 0), "", `{"code":401,"message":"invalid signature"}`},
+		{"expired", "GET", sign(signature.Read, now-1), "", `{"code":401,"message":"signature is already expired"}`},
 		{"end taken away", "GET", stripped, "", `{"code":401,"message":"invalid signature"}`},
-		{"wrong token", "GET", sign(files.Read, ""), "nope", `{"code":401,"message":"access token present in header but does not match"}`},
-		{"good", "GET", sign(files.Read, ""), "", "hello"},
-		{"good with an end", "GET", sign(files.Read, fmt.Sprint(now+100)), "", "hello"},
+		{"wrong token", "GET", sign(signature.Read, 0), "nope", `{"code":401,"message":"access token present in header but does not match"}`},
+		{"good", "GET", sign(signature.Read, 0), "", "hello"},
+		{"good with an end", "GET", sign(signature.Read, now+100), "", "hello"},
 	} {
 		headers := []string{"Content-Type", octets}
 		if c.header != "" {
@@ -208,7 +207,7 @@ func TestSignedAddress(t *testing.T) {
 			t.Errorf("%s: %d %s, want %s", c.name, w.Code, w.Body, c.body)
 		}
 	}
-	if w := b.call(t, "POST", "/files?"+sign(files.Write, ""), strings.NewReader("new"), "Content-Type", octets); w.Code != 200 || b.read(t, "hello.txt") != "new" {
+	if w := b.call(t, "POST", "/files?"+sign(signature.Write, 0), strings.NewReader("new"), "Content-Type", octets); w.Code != 200 || b.read(t, "hello.txt") != "new" {
 		t.Errorf("signed upload: %d %s", w.Code, w.Body)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/crannog/crannog/internal/gen/filesystempb/filesystempbconnect"
 	"github.com/crannog/crannog/internal/gen/processpb/processpbconnect"
+	"github.com/crannog/crannog/internal/guest/codec"
 	"github.com/crannog/crannog/internal/guest/files"
 )
 
@@ -29,6 +30,7 @@ func (g *Guest) routes() http.Handler {
 	options := []connect.HandlerOption{
 		connect.WithReadMaxBytes(maxMessage),
 		connect.WithCompressMinBytes(neverCompress),
+		connect.WithCodec(codec.JSON{}),
 	}
 	closed := http.NewServeMux() // needs the access token
 	closed.Handle(processpbconnect.NewProcessHandler(g.process, options...))

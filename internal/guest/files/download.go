@@ -15,11 +15,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/guest/identity"
+	"github.com/crannog/crannog/internal/signature"
 )
 
 // Download answers GET and HEAD with a file's content.
 func (s *Service) Download(w http.ResponseWriter, r *http.Request) {
-	t, _, err := s.target(r, Read)
+	t, _, err := s.target(r, signature.Read)
 	if err == nil {
 		err = s.download(w, r, t)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/crannog/crannog/internal/guest/identity"
 	"github.com/crannog/crannog/internal/guest/metadata"
+	"github.com/crannog/crannog/internal/signature"
 )
 
 // Config is what a Service is made from.
@@ -65,7 +66,7 @@ type target struct {
 }
 
 // target checks the request's right to op and finds out what it is about.
-func (s *Service) target(r *http.Request, op Operation) (target, url.Values, error) {
+func (s *Service) target(r *http.Request, op signature.Op) (target, url.Values, error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return target{}, nil, refuse(http.StatusBadRequest, "malformed query")
@@ -94,7 +95,7 @@ func (s *Service) account(name string) (identity.User, error) {
 
 // authorize accepts the token or a signature made with it. A wrong token is
 // not saved by a right signature.
-func (s *Service) authorize(r *http.Request, query url.Values, op Operation) error {
+func (s *Service) authorize(r *http.Request, query url.Values, op signature.Op) error {
 	token := s.cfg.Token()
 	if given := r.Header.Get(TokenHeader); given != "" {
 		if !equal(given, token) {
@@ -102,8 +103,7 @@ func (s *Service) authorize(r *http.Request, query url.Values, op Operation) err
 		}
 		return nil
 	}
-	g := Grant{Path: query.Get("path"), Operation: op, Username: query.Get("username")}
-	if err := g.Check(query, token, time.Now()); err != nil {
+	if err := signed(query, op, token, time.Now()); err != nil {
 		return refuse(http.StatusUnauthorized, "%v", err)
 	}
 	return nil

@@ -1,4 +1,4 @@
-package files_test
+package files
 
 import (
 	"errors"
@@ -7,56 +7,61 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crannog/crannog/internal/guest/files"
+	"github.com/crannog/crannog/internal/signature"
 )
 
-const token = "0tQG31xiMp0IOQfaz9dcwi72L1CPo8e0"
+const secret = "0tQG31xiMp0IOQfaz9dcwi72L1CPo8e0"
+
+var noon = time.Unix(1_000_000, 0)
 
 // The vector is what clients in use compute.
-func TestSignatureVector(t *testing.T) {
-	g := files.Grant{Path: "hello.txt", Operation: files.Read, Username: "user"}
-	if got, want := g.Signature(token), "v1_gUtH/s9YCJWgCizjfUxuWfhFE4QSydOWEIIvfLwDr6E"; got != want {
-		t.Errorf("got %s, want %s", got, want)
+func TestSignedVector(t *testing.T) {
+	q := url.Values{"path": {"hello.txt"}, "username": {"user"}, "signature": {"v1_gUtH/s9YCJWgCizjfUxuWfhFE4QSydOWEIIvfLwDr6E"}}
+	if err := signed(q, signature.Read, secret, noon); err != nil {
+		t.Error(err)
+	}
+	if err := signed(q, signature.Write, secret, noon); !errors.Is(err, errInvalid) {
+		t.Errorf("another operation: %v", err)
+	}
+	if err := signed(q, signature.Read, "", noon); !errors.Is(err, errInvalid) {
+		t.Errorf("no token: %v", err)
 	}
 }
 
-func TestCheckTime(t *testing.T) {
-	now := time.Unix(1_000_000, 0)
+func TestSignedTime(t *testing.T) {
 	for expires, want := range map[string]error{
-		"1000000": nil, "1000001": nil, "999999": files.ErrExpired, "-1": files.ErrExpired,
-		"soon": files.ErrInvalid, "1e9": files.ErrInvalid, "99999999999999999999": files.ErrInvalid,
+		"1000000": nil, "1000001": nil, "999999": errExpired, "-1": errInvalid, "0": errInvalid,
+		"soon": errInvalid, "1e9": errInvalid, "99999999999999999999": errInvalid,
 	} {
-		g := files.Grant{Path: "f", Operation: files.Write, Expires: expires}
-		q := url.Values{"signature": {g.Signature(token)}, "signature_expiration": {expires}}
-		g.Expires = ""
-		if err := g.Check(q, token, now); !errors.Is(err, want) {
+		end, _ := strconv.ParseInt(expires, 10, 64) // what is no number is refused before it counts
+		q := url.Values{"path": {"f"}, "signature": {signature.Sign("f", signature.Read, "", secret, end)}, "signature_expiration": {expires}}
+		if err := signed(q, signature.Read, secret, noon); !errors.Is(err, want) {
 			t.Errorf("%s: %v", expires, err)
 		}
 	}
 }
 
 // No query is accepted that was not signed with the token.
-func FuzzCheck(f *testing.F) {
-	now := time.Unix(1_000_000, 0)
-	good := files.Grant{Path: "p", Operation: files.Read, Username: "u"}
-	f.Add("p", "u", good.Signature(token), "")
-	f.Add("p:read", "u", good.Signature(token), "")
+func FuzzSigned(f *testing.F) {
+	good := signature.Sign("p", signature.Read, "u", secret, 0)
+	f.Add("p", "u", good, "")
+	f.Add("p:read", "u", good, "")
 	f.Add("", "", "v1_", "1000001")
-	f.Add("p", "u:"+token, "v1_gUtH/s9YCJWgCizjfUxuWfhFE4QSydOWEIIvfLwDr6E", "0")
-	f.Fuzz(func(t *testing.T, path, user, signature, expires string) {
-		g := files.Grant{Path: path, Operation: files.Read, Username: user}
-		q := url.Values{"signature": {signature}, "signature_expiration": {expires}}
-		if g.Check(q, token, now) != nil {
+	f.Add("p", "u:"+secret, "v1_gUtH/s9YCJWgCizjfUxuWfhFE4QSydOWEIIvfLwDr6E", "0")
+	f.Fuzz(func(t *testing.T, path, user, given, expires string) {
+		q := url.Values{"path": {path}, "username": {user}, "signature": {given}, "signature_expiration": {expires}}
+		if signed(q, signature.Read, secret, noon) != nil {
 			return
 		}
-		g.Expires = expires
-		if signature != g.Signature(token) {
-			t.Errorf("accepted %q for %+v", signature, g)
-		}
+		var end int64
 		if expires != "" {
-			if end, err := strconv.ParseInt(expires, 10, 64); err != nil || end < now.Unix() {
+			var err error
+			if end, err = strconv.ParseInt(expires, 10, 64); err != nil || end < noon.Unix() {
 				t.Errorf("accepted after %q", expires)
 			}
+		}
+		if given != signature.Sign(path, signature.Read, user, secret, end) {
+			t.Errorf("accepted %q for %q", given, path)
 		}
 	})
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/crannog/crannog/internal/guest/identity"
 	"github.com/crannog/crannog/internal/guest/metadata"
+	"github.com/crannog/crannog/internal/signature"
 )
 
 // readAhead is how much of a body is read at once: each read of the
@@ -23,7 +24,7 @@ const readAhead = 256 << 10
 
 // Upload answers POST by writing files.
 func (s *Service) Upload(w http.ResponseWriter, r *http.Request) {
-	t, query, err := s.target(r, Write)
+	t, query, err := s.target(r, signature.Write)
 	if err != nil {
 		s.fail(w, t.path, err)
 		return

@@ -25,6 +25,8 @@ func service(home string) *files.Service {
 	})
 }
 
+const token = "token"
+
 // outside matches what may name a path outside of a test's directory.
 var outside = regexp.MustCompile(`\.\.|\\|%2|(^|[^a-z0-9])/`)
 

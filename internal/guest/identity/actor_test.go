@@ -84,7 +84,7 @@ func TestDoGrantsFileAccess(t *testing.T) {
 		if (err == nil) != ok {
 			t.Errorf("access for %q: %v", access, err)
 		}
-		pid, err := syscall.ForkExec("/bin/cat", []string{"cat", secret}, &syscall.ProcAttr{Sys: a.Attr(stranger), Files: []uintptr{0,1,2}})
+		pid, err := syscall.ForkExec("/bin/cat", []string{"cat", secret}, &syscall.ProcAttr{Sys: a.Attr(stranger), Files: []uintptr{0, 1, 2}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -58,12 +58,24 @@ func (p *process) info() *pb.ProcessInfo {
 func (p *process) signal(sig syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.ending = true
+	if ends(sig) {
+		p.ending = true
+	}
 	err := syscall.Kill(-p.pid, sig)
-	if p.gone {
+	if p.gone && p.ending {
 		p.hurry()
 	}
 	return err
+}
+
+// ends says whether a signal is a request to end. The others, such as that
+// of a window's size, change nothing in how the end is awaited.
+func ends(sig syscall.Signal) bool {
+	switch sig {
+	case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT:
+		return true
+	}
+	return false
 }
 
 // kill ends the process and its group. That they are gone already is fine.

@@ -1,0 +1,3 @@
+// Package filesystempb owns the messages of the filesystem service. All but this comment
+// is generated from proto/filesystem.proto.
+package filesystempb

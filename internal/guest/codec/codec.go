@@ -1,0 +1,79 @@
+// Package codec owns how the services' messages become JSON. What processes
+// print is most of it, so those messages are written without reflection; all
+// others go the library's way.
+package codec
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/crannog/crannog/internal/gen/processpb"
+)
+
+// JSON is the codec that clients name "json".
+type JSON struct{}
+
+// Name is what clients call the codec.
+func (JSON) Name() string { return "json" }
+
+// Marshal writes a message.
+func (c JSON) Marshal(message any) ([]byte, error) { return c.MarshalAppend(nil, message) }
+
+// MarshalAppend writes a message behind dst.
+func (JSON) MarshalAppend(dst []byte, message any) ([]byte, error) {
+	if name, data, ok := printed(message); ok {
+		return appendData(dst, name, data), nil
+	}
+	m, ok := message.(proto.Message)
+	if !ok {
+		return nil, fmt.Errorf("%T is no message", message)
+	}
+	return protojson.MarshalOptions{}.MarshalAppend(dst, m)
+}
+
+// Unmarshal reads a message. Fields that are not known come from newer
+// clients and are passed over.
+func (JSON) Unmarshal(data []byte, message any) error {
+	m, ok := message.(proto.Message)
+	if !ok {
+		return fmt.Errorf("%T is no message", message)
+	}
+	if len(data) == 0 {
+		return errors.New("an empty body is not a JSON object")
+	}
+	return protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(data, m)
+}
+
+// printed returns the output in a message that has nothing else.
+func printed(message any) (name string, data []byte, ok bool) {
+	var event *pb.ProcessEvent
+	switch m := message.(type) {
+	case *pb.StartResponse:
+		event = m.GetEvent()
+	case *pb.ConnectResponse:
+		event = m.GetEvent()
+	default:
+		return "", nil, false
+	}
+	switch out := event.GetData().GetOutput().(type) {
+	case *pb.ProcessEvent_DataEvent_Stdout:
+		return "stdout", out.Stdout, true
+	case *pb.ProcessEvent_DataEvent_Stderr:
+		return "stderr", out.Stderr, true
+	case *pb.ProcessEvent_DataEvent_Pty:
+		return "pty", out.Pty, true
+	}
+	return "", nil, false
+}
+
+func appendData(dst []byte, name string, data []byte) []byte {
+	dst = append(dst, `{"event":{"data":{"`...)
+	dst = append(dst, name...)
+	dst = append(dst, `":"`...)
+	dst = base64.StdEncoding.AppendEncode(dst, data)
+	return append(dst, `"}}}`...)
+}
