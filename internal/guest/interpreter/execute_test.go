@@ -383,3 +383,49 @@ func TestRemovalDuringAnExecution(t *testing.T) {
 		t.Error("the context is listed")
 	}
 }
+
+// Text of every kind arrives as it was sent.
+func TestOddCharacters(t *testing.T) {
+	b := newBox(t)
+	const odd = "é世😀\u2028\u0085\x7f\t\"'\\`$HOME %s !x"
+	quoted, err := json.Marshal(odd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for lang, code := range map[string]string{
+		"python":     "print(" + string(quoted) + ")",
+		"javascript": "console.log(" + string(quoted) + ")",
+		"bash":       "cat <<'end'\n" + odd + "\nend",
+	} {
+		if o := b.run(payload{"language": lang, "code": code}).fine(t); o.stdout != odd+"\n" {
+			t.Errorf("%s: %q, want %q", lang, o.stdout, odd)
+		}
+		// A NUL is in no program; that it is there must not hang or kill.
+		b.run(payload{"language": lang, "code": "\x00"})
+		if o := b.run(payload{"language": lang, "code": state[lang][1]}).fine(t); o.count != 3 {
+			t.Errorf("%s after a NUL: %+v", lang, o.lines)
+		}
+	}
+}
+
+func TestAWorkerThatIsNeverReady(t *testing.T) {
+	b := newBox(t)
+	dir := t.TempDir()
+	b.env["PATH"] = dir
+	for script, want := range map[string]string{
+		"#!/bin/sh\nexit 9": "exited with status 9 before it was ready", "#!/bin/sh\nexec /bin/sleep 100": "was not ready after",
+		"no program": "could not be started",
+	} {
+		b.server.pace.start = 300 * time.Millisecond
+		if err := os.WriteFile(filepath.Join(dir, "python3"), []byte(script), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		status, text := b.call("POST", "/execute", payload{"code": "1"})
+		if status != 500 || !strings.Contains(text, want) {
+			t.Errorf("%q: %d %s, want %q", script, status, text, want)
+		}
+		if len(children(t)) != 0 {
+			t.Errorf("%q: a process is left", script)
+		}
+	}
+}

@@ -60,6 +60,9 @@ func (st *stream) text(kind string, b []byte) { st.write(textLine{kind, string(b
 func (st *stream) end() {
 	st.write(plainLine{"end_of_execution"})
 	st.cut()
+	// The connection may serve other requests, to which the deadline of this
+	// one must not apply.
+	_ = http.NewResponseController(st.w).SetWriteDeadline(time.Time{})
 }
 
 // cut drops whatever comes later.

@@ -68,7 +68,7 @@ func (s *Server) startWorker(ctx context.Context, lang *language, dir string) (*
 			fmt.Sprintf("The %s worker could not be started: %v", lang.name, err))
 	}
 	s.run(w)
-	return w, w.awaitReady(ctx, s.pace.start)
+	return w, s.awaitReady(ctx, w)
 }
 
 // run starts what serves the worker until it ends.
@@ -90,8 +90,8 @@ func (s *Server) run(w *worker) {
 
 // awaitReady waits for the first message. After an error nothing of the
 // worker is left.
-func (w *worker) awaitReady(ctx context.Context, limit time.Duration) error {
-	timer := time.NewTimer(limit)
+func (s *Server) awaitReady(ctx context.Context, w *worker) error {
+	timer := time.NewTimer(s.pace.start)
 	defer timer.Stop()
 	var err error
 	select {
@@ -103,7 +103,9 @@ func (w *worker) awaitReady(ctx context.Context, limit time.Duration) error {
 			"The %s worker %s before it was ready.", w.lang.name, w.exit)
 	case <-timer.C:
 		err = fault.Newf(fault.Timeout, "worker_not_started",
-			"The %s worker was not ready after %s.", w.lang.name, limit)
+			"The %s worker was not ready after %s.", w.lang.name, s.pace.start)
+	case <-s.life.Done():
+		err = errClosed
 	case <-ctx.Done():
 		err = fault.New(fault.Canceled, "canceled", "The request was canceled.")
 	}
