@@ -18,13 +18,13 @@ var Layers = []Row{
 		"internal/gen/filesystempb", "internal/gen/filesystempb/filesystempbconnect",
 	}},
 	{"inside the box", []string{
-		"internal/guest/keepalive", "internal/guest/metadata", "internal/guest/metrics", "internal/guest/reap",
+		"internal/guest/codec", "internal/guest/keepalive", "internal/guest/metadata", "internal/guest/metrics", "internal/guest/reap",
 		"internal/guest/identity", "internal/guest/watch", "internal/guest/process", "internal/guest/filesystem",
-		"internal/guest/files", "internal/guest/interpreter", "internal/guest", "internal/guest/guestmain",
+		"internal/guest/files", "internal/guest/interpreter", "internal/guest",
 		"internal/guestbin",
 	}},
 	{"engines", []string{
-		"internal/engine", "internal/engine/cgroup", "internal/engine/ocispec",
+		"internal/engine", "internal/guest/guestmain", "internal/engine/cgroup", "internal/engine/ocispec",
 		"internal/engine/gvisor/filters", "internal/engine/gvisor/filters/generate", "internal/engine/gvisor",
 		"internal/engine/fake", "internal/engine/enginetest",
 	}},
