@@ -3,6 +3,7 @@ package sandbox
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 
@@ -72,6 +73,7 @@ func most(set Limits) (Limits, error) {
 func (s *Service) limits(asked Limits) (Limits, error) {
 	low, high, def := least, s.settings.Max, DefaultLimits
 	have, lows, highs, defs := asked.fields(), low.fields(), high.fields(), def.fields()
+	given := asked
 	for i, f := range have {
 		if *f.value == 0 {
 			// A small host gives what it has.
@@ -82,11 +84,26 @@ func (s *Service) limits(asked Limits) (Limits, error) {
 				"%s is %s, and must be from %s to %s", f.name, f.text(*f.value), f.text(*lows[i].value), f.text(*highs[i].value))
 		}
 	}
-	return asked, nil
+	return asked, s.enforced(given)
+}
+
+// enforced refuses a limit that was asked for and that the engine does not
+// enforce. Accepted, it would be a lie that the caller's plans rest on.
+func (s *Service) enforced(asked Limits) error {
+	info := s.engine.Info()
+	for _, f := range asked.fields() {
+		if *f.value != 0 && f.limit != "" && !slices.Contains(info.Enforces, f.limit) {
+			return fault.Newf(fault.Unsupported, "limit_not_enforced",
+				"the engine %s does not enforce a limit of %s on this host", info.Name, f.name).
+				WithHint("leave this limit out; crannog doctor says what is enforced here")
+		}
+	}
+	return nil
 }
 
 type limitField struct {
 	name  string
+	limit engine.Limit // what the engine must enforce, or "" for ours
 	value *int64
 	unit  int64 // of the number that a caller sees
 	what  string
@@ -102,12 +119,12 @@ func (f limitField) text(v int64) string {
 // fields lists all limits, so that no rule forgets one.
 func (l *Limits) fields() []limitField {
 	return []limitField{
-		{"memory", &l.MemoryBytes, 1, " bytes"},
-		{"cpu", &l.MilliCPU, 1, " thousandths of a CPU"},
-		{"pids", &l.PIDs, 1, ""},
-		{"disk", &l.DiskBytes, 1, " bytes"},
-		{"inodes", &l.DiskInodes, 1, ""},
-		{"command timeout", (*int64)(&l.CommandTimeout), int64(time.Millisecond), " ms"},
-		{"output", &l.OutputBytes, 1, " bytes"},
+		{"memory", engine.LimitMemory, &l.MemoryBytes, 1, " bytes"},
+		{"cpu", engine.LimitCPU, &l.MilliCPU, 1, " thousandths of a CPU"},
+		{"pids", engine.LimitPIDs, &l.PIDs, 1, ""},
+		{"disk", engine.LimitDisk, &l.DiskBytes, 1, " bytes"},
+		{"inodes", engine.LimitInodes, &l.DiskInodes, 1, ""},
+		{"command timeout", "", (*int64)(&l.CommandTimeout), int64(time.Millisecond), " ms"},
+		{"output", "", &l.OutputBytes, 1, " bytes"},
 	}
 }

@@ -75,7 +75,7 @@ func (r *rig) open(options ...option) {
 	if r.store, err = store.Open(r.t.Context(), r.dir); err != nil {
 		r.t.Fatal(err)
 	}
-	r.engine, err = fake.New(fake.Options{Dir: filepath.Join(r.dir, "run"), Guest: r.guest, Fault: r.fail})
+	r.engine, err = fake.New(fake.Options{Dir: filepath.Join(r.dir, "run"), Guest: r.guest, Fault: r.fail, Enforces: enforced})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -309,4 +309,18 @@ func TestCreateFailsAtEachStep(t *testing.T) {
 		t.Errorf("records of what never was: %+v, %v", page, err)
 	}
 	r.create(alice, func(c *sandbox.CreateRequest) { c.Name = "web" })
+}
+
+// enforced is what the engine under the rules claims: all but inodes, as the
+// real one does.
+var enforced = []engine.Limit{engine.LimitMemory, engine.LimitCPU, engine.LimitPIDs, engine.LimitDisk}
+
+// P6: a limit that the engine cannot enforce is refused, not taken and
+// forgotten.
+func TestUnenforcedLimitIsRefused(t *testing.T) {
+	r := newRig(t)
+	_, err := r.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base", Limits: sandbox.Limits{Limits: engine.Limits{DiskInodes: 5000}}})
+	if fault.CodeOf(err) != "limit_not_enforced" || fault.KindOf(err) != fault.Unsupported || fault.HintOf(err) == "" {
+		t.Errorf("got %v", err)
+	}
 }

@@ -126,7 +126,10 @@ func writeAll(dir string, settings [][2]string) error {
 	for _, s := range settings {
 		name, optional := strings.CutPrefix(s[0], "?")
 		err := write(filepath.Join(dir, name), s[1])
-		if err != nil && !(optional && errors.Is(err, fs.ErrNotExist)) {
+		if optional && errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
 			return fmt.Errorf("cgroup: %w", err)
 		}
 	}

@@ -75,7 +75,7 @@ func parseMounts(r io.Reader) (string, map[string]string) {
 		case "cgroup2":
 			v2 = fields[4]
 		case "cgroup":
-			for _, option := range strings.Split(tail[2], ",") {
+			for option := range strings.SplitSeq(tail[2], ",") {
 				if slices.Contains([]string{"memory", "cpu", "cpuacct", "pids"}, option) {
 					v1[option] = fields[4]
 				}

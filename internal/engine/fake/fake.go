@@ -50,6 +50,8 @@ type Options struct {
 	Guest Guest
 	// Fault, if set, is asked at each step; an error makes the step fail.
 	Fault func(step Step, id string) error
+	// Enforces is what Info claims, for tests of what callers make of it.
+	Enforces []engine.Limit
 }
 
 // Engine is the fake. It is safe for concurrent use.
@@ -121,7 +123,7 @@ func (e *Engine) Close() {
 func (e *Engine) Info() engine.Info {
 	return engine.Info{
 		Name: "fake", Version: "1", Boundary: engine.NoBoundary,
-		Notes: []string{"no isolation: for tests only"},
+		Notes: []string{"no isolation: for tests only"}, Enforces: e.options.Enforces,
 	}
 }
 

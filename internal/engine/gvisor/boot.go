@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
@@ -47,6 +48,7 @@ type bootResult struct {
 	Sentry process
 	Gofer  process
 	Socket string
+	Times  timeline
 }
 
 // runBoot is the child's main.
@@ -67,6 +69,7 @@ func runBoot() {
 }
 
 func bootBox(in io.Reader) (result bootResult, err error) {
+	result.Times.Began = time.Now()
 	var req bootRequest
 	if err := json.NewDecoder(in).Decode(&req); err != nil {
 		return result, fmt.Errorf("request: %w", err)
@@ -99,16 +102,19 @@ func bootBox(in io.Reader) (result bootResult, err error) {
 	if err := os.WriteFile(filepath.Join(req.BoxDir, "config.json"), data, 0o600); err != nil {
 		return result, err
 	}
+	result.Times.Rooted = time.Now()
 	c, err := container.New(conf, container.Args{ID: req.ID, Spec: req.OCI, BundleDir: req.BoxDir})
 	if err != nil {
 		return result, fmt.Errorf("create: %w", err)
 	}
+	result.Times.Made = time.Now()
 	result.Sentry = processOf(c.SandboxPid())
 	result.Gofer = processOf(c.GoferPid.Load())
 	result.Socket = filepath.Join(req.RuntimeRoot, filepath.Base(c.Sandbox.GetControlSocketPath()))
 	if err := startRoot(result.Socket, req.ID); err != nil {
 		return result, errors.Join(fmt.Errorf("start: %w", err), c.Destroy())
 	}
+	result.Times.Started = time.Now()
 	return result, nil
 }
 

@@ -26,7 +26,12 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) (err error) {
 	if !validID(spec.ID) {
 		return fault.Newf(fault.Invalid, "invalid_id", "sandbox ID %q is not 1 to 40 of [a-z0-9]", spec.ID)
 	}
+	asked := time.Now()
 	spec.Limits = spec.Limits.OrDefault()
+	if e.groups == nil && spec.Limits.MilliCPU%1000 != 0 {
+		return fault.New(fault.Unsupported, "limit_not_enforced", "without control groups CPU is bounded by whole processors only").
+			WithHint("ask for a whole number of CPUs, or let this user write a control group; crannog doctor says how")
+	}
 	dir := e.boxDir(spec.ID)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		if errors.Is(err, fs.ErrExist) {
@@ -34,7 +39,7 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) (err error) {
 		}
 		return fmt.Errorf("create %s: %w", spec.ID, err)
 	}
-	rec := record{ID: spec.ID, Created: time.Now(), Creator: processOf(os.Getpid()), Limits: spec.Limits}
+	rec := record{ID: spec.ID, Created: asked, Creator: processOf(os.Getpid()), Limits: spec.Limits}
 	b := newBox(e, rec)
 	defer func() {
 		if err == nil {
@@ -56,10 +61,12 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) (err error) {
 			return fmt.Errorf("create %s: %w", spec.ID, err)
 		}
 	}
+	forked := time.Now()
 	result, ready, err := e.boot(ctx, spec, b)
 	if err != nil {
 		return e.explain(spec.ID, err)
 	}
+	result.Times.asked, result.Times.forked, result.Times.heard = asked, forked, time.Now()
 	b.rec.Sentry, b.rec.Gofer, b.rec.Socket = result.Sentry, result.Gofer, result.Socket
 	if err := b.rec.write(dir); err != nil {
 		ready.Close()
@@ -68,6 +75,7 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) (err error) {
 	if err := awaitReady(ctx, ready); err != nil {
 		return e.explain(spec.ID, err)
 	}
+	result.Times.log(e.log, spec.ID)
 	e.mu.Lock()
 	e.boxes[spec.ID] = b
 	e.mu.Unlock()
@@ -167,7 +175,7 @@ func (e *Engine) bootAttr() *syscall.SysProcAttr {
 // awaitReady reads what the guest prints until it says that it listens. It
 // closes the pipe: the guest has let go of it by then.
 func awaitReady(ctx context.Context, output *os.File) error {
-	stop := context.AfterFunc(ctx, func() { output.SetReadDeadline(time.Now()) })
+	stop := context.AfterFunc(ctx, func() { _ = output.SetReadDeadline(time.Now()) })
 	defer output.Close()
 	defer stop()
 	var said bytes.Buffer

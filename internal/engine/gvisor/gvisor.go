@@ -86,7 +86,7 @@ func (e *Engine) Info() engine.Info {
 		Enforces: append(e.groups.Enforces(), engine.LimitPIDs, engine.LimitDisk),
 	}
 	if e.groups == nil {
-		info.Enforces = append(info.Enforces, engine.LimitMemory)
+		info.Enforces = append(info.Enforces, engine.LimitMemory, engine.LimitCPU)
 		info.Notes = append(info.Notes, fmt.Sprintf(
 			"no writable cgroup (%v): memory is bounded by a watcher that ends a box above its limit, CPU by whole processors", e.noGroups))
 	}

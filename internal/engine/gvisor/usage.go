@@ -34,7 +34,7 @@ func (b *box) processes() []int {
 		tasks, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 		for _, task := range tasks {
 			data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, task.Name()))
-			for _, child := range strings.Fields(string(data)) {
+			for child := range strings.FieldsSeq(string(data)) {
 				if n, err := strconv.Atoi(child); err == nil {
 					queue = append(queue, n)
 				}

@@ -1,0 +1,33 @@
+package gvisor
+
+import (
+	"log/slog"
+	"time"
+)
+
+// timeline says where the time of one boot went. The child's marks are taken
+// in another process of the same machine, so all of them are wall clock.
+type timeline struct {
+	asked   time.Time // Create was called
+	forked  time.Time // the child was asked for: record and group exist
+	Began   time.Time // the child's main
+	Rooted  time.Time // limits joined, root assembled, settings made
+	Made    time.Time // gVisor's kernel and file server run
+	Started time.Time // loopback is up and the guest was asked to start
+	heard   time.Time // the child's answer is here and the child is gone
+}
+
+// log tells the shares at level debug: they explain a slow boot, and the
+// benchmark takes its figures from them.
+func (t timeline) log(log *slog.Logger, id string) {
+	ready := time.Now()
+	log.Debug("box booted", "sandbox", id,
+		"prepare", t.forked.Sub(t.asked),
+		"child", t.Began.Sub(t.forked),
+		"root", t.Rooted.Sub(t.Began),
+		"kernel", t.Made.Sub(t.Rooted),
+		"start", t.Started.Sub(t.Made),
+		"answer", t.heard.Sub(t.Started),
+		"guest", ready.Sub(t.Started),
+		"all", ready.Sub(t.asked))
+}
