@@ -71,10 +71,10 @@ func run(stdin io.Reader, debug bool) error {
 	if err != nil {
 		return err
 	}
-	defer g.Close()
-	interpreter := NewInterpreter(g, log)
-	defer interpreter.Close()
-	for port, handler := range map[int]http.Handler{engine.GuestPort: g.Handler(), engine.InterpreterPort: interpreter} {
+	// Nothing is closed on the way out: when the first process ends, the
+	// kernel ends all others and cuts all streams, and sooner than we could.
+	ports := map[int]http.Handler{engine.GuestPort: g.Handler(), engine.InterpreterPort: NewInterpreter(g, log)}
+	for port, handler := range ports {
 		if err := serve(port, handler, log, failed); err != nil {
 			return err
 		}
