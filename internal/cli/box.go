@@ -20,7 +20,6 @@ type boxFlags struct {
 	workspace   string
 	noWorkspace bool
 	ttl         string
-	maxOutput   string
 	env         []string
 	envFiles    []string
 	metadata    []string
@@ -41,7 +40,6 @@ func (b *boxFlags) add(f *pflag.FlagSet) {
 	f.String("pids", "", "processes and threads")
 	f.String("disk", "", "bytes it may write, such as 1g")
 	f.String("inodes", "", "files it may create")
-	f.StringVar(&b.maxOutput, "max-output", "", "output that --json returns, such as 1m")
 }
 
 // options turns flags and settings into what Create takes. A directory is
@@ -50,14 +48,7 @@ func (a *app) boxOptions(b *boxFlags, c *connection) ([]crannog.CreateOption, bo
 	limits := api.Limits{
 		MemoryBytes: a.config.MemoryBytes, CPUMillis: a.config.MilliCPU, PIDs: a.config.PIDs,
 		DiskBytes: a.config.DiskBytes, DiskInodes: a.config.DiskInodes,
-		CommandTimeoutSeconds: a.config.CommandTimeout.Seconds(), OutputBytes: a.config.OutputBytes,
-	}
-	if b.maxOutput != "" {
-		n, err := config.ParseSize(b.maxOutput)
-		if err != nil || n == 0 {
-			return nil, false, usagef("--max-output: %q is not a size such as 1m", b.maxOutput)
-		}
-		limits.OutputBytes = n
+		CommandTimeoutSeconds: a.config.CommandTimeout.Seconds(),
 	}
 	env, err := a.assignments(b.env, b.envFiles)
 	if err != nil {

@@ -94,7 +94,23 @@ func (a *app) root() *cobra.Command {
 		a.stopCommand(), a.rmCommand(), a.pruneCommand(), a.statsCommand())
 	a.add(root, "server", a.serveCommand(), a.doctorCommand(), a.keyCommand(), a.configCommand(), a.versionCommand())
 	a.addHelp(root)
+	strictArgs(root)
 	return root
+}
+
+// strictArgs makes a wrong number of arguments a usage error like any other.
+func strictArgs(cmd *cobra.Command) {
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(c *cobra.Command, args []string) error {
+			if err := check(c, args); err != nil {
+				return usagef("%s: %s", c.Name(), err.Error()).hint(c.UseLine())
+			}
+			return nil
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		strictArgs(sub)
+	}
 }
 
 func (a *app) add(root *cobra.Command, group string, commands ...*cobra.Command) {
@@ -109,7 +125,7 @@ func (a *app) load(cmd *cobra.Command, _ []string) error {
 	a.running = cmd.Annotations["code"] == "own"
 	c, err := config.Load(a.Env.Config, a.configFile)
 	if err != nil {
-		return fail("read the settings", invalid("invalid_settings", err))
+		return fail("read the settings", invalid(codeSettings, err))
 	}
 	// A flag of any command that is named like a setting sets it.
 	for _, name := range []string{"state", "url", "listen", "insecure", "template", "memory", "cpus", "pids", "disk", "inodes"} {
@@ -122,7 +138,7 @@ func (a *app) load(cmd *cobra.Command, _ []string) error {
 		}
 	}
 	if err := c.Validate(); err != nil {
-		return fail("use the settings", invalid("invalid_settings", err)).hint("crannog config shows where each value comes from")
+		return fail("use the settings", invalid(codeSettings, err)).hint("crannog config shows where each value comes from")
 	}
 	a.config = c
 	return nil

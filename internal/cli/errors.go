@@ -114,6 +114,9 @@ func printable(text string) string {
 	}, text)
 }
 
+// codeSettings is the code of a setting that cannot work.
+const codeSettings = "invalid_settings"
+
 // Exit codes of commands that manage.
 const (
 	codeFailed      = 1
@@ -142,7 +145,7 @@ func (a *app) codeOf(err error) int {
 		}
 		return codeOurs
 	}
-	if f, ok := errors.AsType[*failure](err); ok && f.usage {
+	if f, ok := errors.AsType[*failure](err); ok && f.usage || v.Code == codeSettings {
 		return codeUsage
 	}
 	switch fault.Kind(v.Kind) {

@@ -30,6 +30,8 @@ type commandFlags struct {
 	cwd     string
 	timeout string
 	noTTY   bool
+	// maxOutput bounds what --json returns.
+	maxOutput string
 }
 
 func (c *commandFlags) add(cmd *cobra.Command) {
@@ -37,6 +39,7 @@ func (c *commandFlags) add(cmd *cobra.Command) {
 	f.StringVarP(&c.user, "user", "u", "", "`user` inside (default user)")
 	f.StringVarP(&c.cwd, "cwd", "w", "", "working `directory` inside")
 	f.StringVarP(&c.timeout, "timeout", "t", "", "kill the command after a `time`; exit code 124")
+	f.StringVar(&c.maxOutput, "max-output", "", "most output that --json returns, such as 1m")
 	f.BoolVarP(&c.noTTY, "no-tty", "T", false, "no terminal inside, even if there is one outside")
 	// What follows the command's name is the command's own.
 	f.SetInterspersed(false)
@@ -218,7 +221,7 @@ func (b *box) do(ctx context.Context, args []string) (int, error) {
 	case b.flags.detach:
 		return 0, b.leave(cmd)
 	case a.json:
-		return a.collect(ctx, b.sb, cmd, b.signals)
+		return a.collect(ctx, b.sb, cmd, b.flags.maxOutput, b.signals)
 	}
 	a.streams(cmd, tty)
 	r := &relay{app: a, cmd: cmd, signals: b.signals, kill: func() { b.cancel(signalled(syscall.SIGKILL)) }}
@@ -267,10 +270,14 @@ type runResult struct {
 }
 
 // collect runs a command and prints one object with all that is known.
-func (a *app) collect(ctx context.Context, sb *crannog.Sandbox, cmd *crannog.Cmd, signals <-chan os.Signal) (int, error) {
-	limit := sb.Info().Effective.OutputBytes
-	if limit <= 0 {
-		limit = a.config.OutputBytes
+func (a *app) collect(ctx context.Context, sb *crannog.Sandbox, cmd *crannog.Cmd, maxOutput string, signals <-chan os.Signal) (int, error) {
+	limit := a.config.OutputBytes
+	if maxOutput != "" {
+		n, err := config.ParseSize(maxOutput)
+		if err != nil || n == 0 {
+			return 0, usagef("--max-output: %q is not a size such as 1m", maxOutput)
+		}
+		limit = n
 	}
 	out := process.NewCollector(limit)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.Stdin, out.Stdout(), out.Stderr()

@@ -87,7 +87,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 func (a *app) serverLog() (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(a.config.LogLevel)); err != nil {
-		return nil, fail("use log_level", invalid("invalid_settings", err))
+		return nil, fail("use log_level", invalid(codeSettings, err))
 	}
 	if a.verbose {
 		level = slog.LevelDebug

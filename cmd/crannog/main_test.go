@@ -1,0 +1,136 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/crannog/crannog/internal/hosttest"
+)
+
+// binary is the real program. It is built once, because the test program
+// cannot stand in for it: an engine starts its own program again by roles.
+var binary string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "crannog-bin")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		// Users inside are somebody else outside, and must reach the guest.
+		if err := os.Chmod(dir, 0o755); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		binary = filepath.Join(dir, "crannog")
+		build := exec.Command("go", "build", "-o", binary, ".")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "build: %v\n%s", err, out)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+func TestScripts(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
+	testscript.Run(t, testscript.Params{
+		Dir:   filepath.Join("testdata", "script"),
+		Setup: setup,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"serve": serve, "stopserver": stopServer, "signal": signalCommand, "sleepless": noneLeft,
+		},
+		RequireUniqueNames: true,
+	})
+}
+
+// stateKey and serverKey hold a script's own values.
+type (
+	stateKey  struct{}
+	serverKey struct{}
+)
+
+// setup gives each script a state directory with a short path: a socket's
+// path has at most 107 bytes.
+func setup(env *testscript.Env) error {
+	state, err := os.MkdirTemp("", "cs")
+	if err != nil {
+		return err
+	}
+	env.Values[stateKey{}] = state
+	env.Values[serverKey{}] = &server{}
+	env.Setenv("CRANNOG_STATE", state)
+	env.Setenv("PATH", filepath.Dir(binary)+":"+os.Getenv("PATH"))
+	env.Setenv("HOME", "/nonexistent-home")
+	env.Setenv("LANG", "C.UTF-8")
+	env.Defer(func() {
+		s := env.Values[serverKey{}].(*server)
+		if err := s.stop(os.Interrupt); err != nil {
+			env.T().Log("server: ", err)
+		}
+		clean(env, state)
+	})
+	return nil
+}
+
+// clean removes what a script left, and complains about what then still is
+// there.
+func clean(env *testscript.Env, state string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	rm := exec.CommandContext(ctx, binary, "rm", "-a", "-y", "--state", state)
+	if out, err := rm.CombinedOutput(); err != nil {
+		env.T().Log("clean: ", err, string(out))
+	}
+	if left := holders(state); len(left) > 0 {
+		env.T().Log("left running: ", left)
+		env.T().FailNow()
+	}
+	if err := os.RemoveAll(state); err != nil {
+		env.T().Log("clean: ", err)
+		env.T().FailNow()
+	}
+}
+
+// holders lists the processes of boxes below a state directory.
+func holders(state string) []string {
+	var found []string
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		found = nil
+		files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+		if err != nil {
+			return []string{err.Error()}
+		}
+		for _, f := range files {
+			line, err := os.ReadFile(f)
+			if err == nil && bytes.Contains(line, []byte(state+"/run/")) {
+				found = append(found, strings.ReplaceAll(string(line), "\x00", " "))
+			}
+		}
+		if len(found) == 0 || time.Now().After(deadline) {
+			return found
+		}
+	}
+}
+
+// noneLeft fails if a box of this script runs.
+func noneLeft(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) > 0 {
+		ts.Fatalf("usage: sleepless")
+	}
+	if left := holders(ts.Getenv("CRANNOG_STATE")); len(left) > 0 {
+		ts.Fatalf("left running: %s", left)
+	}
+}

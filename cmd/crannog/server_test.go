@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// patience is for slow machines; nothing waits that long on a good one.
+const patience = 30 * time.Second
+
+// server is the one that a script started.
+type server struct {
+	cmd *exec.Cmd
+	log *lockedBuffer
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// serve starts a server on a free port and sets what its start block says.
+func serve(ts *testscript.TestScript, neg bool, args []string) {
+	s := ts.Value(serverKey{}).(*server)
+	if neg || s.cmd != nil {
+		ts.Fatalf("usage: serve [flags], once")
+	}
+	s.log = &lockedBuffer{}
+	s.cmd = exec.Command(binary, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
+	s.cmd.Env = []string{
+		"PATH=" + ts.Getenv("PATH"), "HOME=" + ts.Getenv("HOME"),
+		"CRANNOG_STATE=" + ts.Getenv("CRANNOG_STATE"), "E2B_API_KEY=" + ts.Getenv("GIVEN_KEY"),
+	}
+	s.cmd.Stderr = s.log
+	out, err := s.cmd.StdoutPipe()
+	ts.Check(err)
+	ts.Check(s.cmd.Start())
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		name, value, ok := strings.Cut(strings.TrimPrefix(lines.Text(), "export "), "=")
+		if ok && strings.HasPrefix(lines.Text(), "export ") {
+			ts.Setenv(name, value)
+		}
+		if name == "E2B_API_KEY" {
+			waitSocket(ts)
+			return
+		}
+	}
+	ts.Fatalf("no start block: %v\n%s", s.stop(os.Kill), s.log)
+}
+
+func waitSocket(ts *testscript.TestScript) {
+	path := filepath.Join(ts.Getenv("CRANNOG_STATE"), "crannog.sock")
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(path); err == nil {
+			return
+		}
+	}
+	ts.Fatalf("the server's socket did not appear")
+}
+
+func (s *server) stop(sig os.Signal) error {
+	if s.cmd == nil {
+		return nil
+	}
+	cmd := s.cmd
+	s.cmd = nil
+	if err := cmd.Process.Signal(sig); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(patience):
+		return errors.Join(fmt.Errorf("the server does not end after %v: %s", sig, s.log), cmd.Process.Kill())
+	}
+}
+
+// stopServer ends it, by a signal that is named or gracefully.
+func stopServer(ts *testscript.TestScript, neg bool, args []string) {
+	s := ts.Value(serverKey{}).(*server)
+	sig := os.Signal(os.Interrupt)
+	if len(args) == 1 && args[0] == "kill" {
+		sig = os.Kill
+	}
+	err := s.stop(sig)
+	if failed := err != nil; failed != neg && sig != os.Kill {
+		ts.Fatalf("stop: %v\n%s", err, s.log)
+	}
+	if sig != os.Kill && strings.Contains(s.log.String(), "panic") {
+		ts.Fatalf("%s", s.log)
+	}
+}
+
+// signalCommand runs `crannog` with arguments, waits for a line with "ready"
+// and then sends signals, each after the one before has been seen or not:
+// signal INT,INT CODE args...
+func signalCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 {
+		ts.Fatalf("usage: signal NAMES CODE args...")
+	}
+	names := map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "HUP": syscall.SIGHUP, "KILL": syscall.SIGKILL}
+	cmd := exec.Command(binary, args[2:]...)
+	cmd.Dir = ts.MkAbs(".")
+	cmd.Env = []string{"PATH=" + ts.Getenv("PATH"), "CRANNOG_STATE=" + ts.Getenv("CRANNOG_STATE"), "HOME=" + ts.Getenv("HOME")}
+	log := &lockedBuffer{}
+	cmd.Stderr = log
+	out, err := cmd.StdoutPipe()
+	ts.Check(err)
+	ts.Check(cmd.Start())
+	lines := bufio.NewScanner(out)
+	pending := strings.Split(args[0], ",")
+	for lines.Scan() {
+		// A program that survives a signal says ready again, or is killed by
+		// the next.
+		if strings.Contains(lines.Text(), "ready") && len(pending) > 0 {
+			ts.Check(cmd.Process.Signal(names[pending[0]]))
+			pending = pending[1:]
+		}
+	}
+	err = cmd.Wait()
+	code := cmd.ProcessState.ExitCode()
+	if fmt.Sprint(code) != args[1] {
+		ts.Fatalf("exit code %d (%v), want %s\n%s", code, err, args[1], log)
+	}
+}
