@@ -1,0 +1,152 @@
+package watch
+
+import (
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func direct(work func() error) error { return work() }
+
+func open(t testing.TB, root string, recursive bool) *Watcher {
+	t.Helper()
+	w, err := New(root, recursive, direct)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Close)
+	return w
+}
+
+// next waits for one event.
+func next(t *testing.T, w *Watcher) Event {
+	t.Helper()
+	select {
+	case e, ok := <-w.Events():
+		if !ok {
+			t.Fatalf("ended with %v", w.Err())
+		}
+		return e
+	case <-time.After(10 * time.Second):
+		t.Fatal("no event")
+	}
+	return Event{}
+}
+
+func TestOverflowIsAnError(t *testing.T) {
+	w := open(t, t.TempDir(), false)
+	if err := w.handle(-1, record(-1, unix.IN_Q_OVERFLOW, "")); !errors.Is(err, ErrOverflow) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// record writes an event as the kernel does.
+func record(num int32, mask uint32, name string) []byte {
+	length := (len(name) + 16) &^ 15
+	buf := make([]byte, unix.SizeofInotifyEvent+length)
+	binary.NativeEndian.PutUint32(buf, uint32(num))
+	binary.NativeEndian.PutUint32(buf[4:], mask)
+	binary.NativeEndian.PutUint32(buf[12:], uint32(length))
+	copy(buf[unix.SizeofInotifyEvent:], name)
+	return buf
+}
+
+// An entry that was found in a directory before the kernel told of it is
+// reported once, and again if it comes again.
+func TestFoundAndToldIsOne(t *testing.T) {
+	root := t.TempDir()
+	w := open(t, root, true)
+	if err := os.MkdirAll(filepath.Join(root, "d/e"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []Event{{"d", Create}, {"d/e", Create}} {
+		if got := next(t, w); got != want {
+			t.Fatalf("got %v, want %v", got, want)
+		}
+	}
+	for range 2 {
+		if err := os.Remove(filepath.Join(root, "d/e")); err != nil {
+			t.Fatal(err)
+		}
+		if got := next(t, w); got != (Event{"d/e", Remove}) {
+			t.Fatalf("got %v", got)
+		}
+		if err := os.Mkdir(filepath.Join(root, "d/e"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if got := next(t, w); got != (Event{"d/e", Create}) {
+			t.Fatalf("got %v", got)
+		}
+	}
+}
+
+// A link to a directory is an entry and not a way out of the tree.
+func TestLinksAreNotFollowed(t *testing.T) {
+	root, other := t.TempDir(), t.TempDir()
+	w := open(t, root, true)
+	if err := os.Symlink(other, filepath.Join(root, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if got := next(t, w); got != (Event{"link", Create}) {
+		t.Fatalf("got %v", got)
+	}
+	if err := os.WriteFile(filepath.Join(other, "f"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(root, "last"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if got := next(t, w); got != (Event{"last", Create}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestCloseLeavesNothing(t *testing.T) {
+	root := t.TempDir()
+	before := runtime.NumGoroutine()
+	for range 20 {
+		w := open(t, root, true)
+		// Nobody receives: the watcher is in the middle of a report.
+		for i := range 100 {
+			if err := os.WriteFile(filepath.Join(root, string(rune('a'+i%26))), nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.Close()
+		w.Close()
+		if err := w.Err(); err != nil {
+			t.Errorf("after closing: %v", err)
+		}
+	}
+	for end := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+		}
+	}
+	if _, err := New(filepath.Join(root, "nope"), false, direct); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("nothing to watch: %v", err)
+	}
+}
+
+// The kernel's bytes come from a box's own kernel, which a box may have
+// broken.
+func FuzzHandle(f *testing.F) {
+	f.Add(record(1, unix.IN_CREATE, "name"))
+	f.Add(record(1, unix.IN_CREATE|unix.IN_ISDIR, "../../x"))
+	f.Add(append(record(1, unix.IN_MOVED_FROM|unix.IN_ISDIR, "d"), record(1, unix.IN_IGNORED, "")...))
+	f.Add([]byte{1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff})
+	f.Fuzz(func(t *testing.T, buf []byte) {
+		w := open(t, t.TempDir(), false)
+		go func() {
+			for range w.Events() {
+			}
+		}()
+		_ = w.handle(-1, buf) // it may refuse, and must not crash
+	})
+}
