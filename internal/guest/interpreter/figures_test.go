@@ -62,3 +62,19 @@ func checkPNG(t *testing.T, data string) {
 		t.Fatalf("png of %d bytes: %v", len(raw), err)
 	}
 }
+
+// matplotlib looks for IPython when a figure is made, and asks what it finds
+// there for more than display().
+func TestFiguresAfterTheDisplayModule(t *testing.T) {
+	needModules(t)
+	b := newBox(t)
+	b.python("from IPython.display import display, HTML\nimport matplotlib.pyplot as plt").fine(t)
+	if o := b.python("fig, ax = plt.subplots(); ax.plot([1, 2]); plt.show()").fine(t); len(o.results) != 1 {
+		t.Fatalf("%d results: %+v", len(o.results), o.lines)
+	}
+	b.python("ended = []; get_ipython().events.register('post_execute', lambda: ended.append(1))").fine(t)
+	b.python("from IPython.core.pylabtools import backend2gui").fine(t)
+	if o := b.python("len(ended)").fine(t); o.text() != "2" {
+		t.Fatalf("after two cells the function ran %q times", o.text())
+	}
+}

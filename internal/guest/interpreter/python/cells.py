@@ -109,8 +109,12 @@ def run(code, count):
             if value is not None and not hushed(code, last):
                 show(value)
     finally:
-        if "matplotlib.pyplot" in sys.modules and not channel.forked():
-            use("figures").flush()
+        if not channel.forked():
+            if "_crannog.magics" in sys.modules:
+                for function in list(use("magics").shell.events.ended):
+                    function()
+            if "matplotlib.pyplot" in sys.modules:
+                use("figures").flush()
 
 
 def execute(code):

@@ -148,7 +148,8 @@ OFFERED = dict(
 
 def stand_in(name):
     """Returns a spec for a module of IPython that we can stand in for."""
-    if name not in ("IPython", "IPython.display", "IPython.core", "IPython.core.display", "IPython.core.getipython"):
+    if name not in ("IPython", "IPython.display", "IPython.core", "IPython.core.display", "IPython.core.getipython",
+                    "IPython.core.pylabtools"):
         return None
     import importlib.machinery
 
@@ -165,9 +166,14 @@ class Loader:
         name = module.__name__
         if name.endswith("display"):
             module.__dict__.update(OFFERED)
+        elif name == "IPython.core.pylabtools":
+            module.backend2gui = {}  # no backend here has a window's loop to join
         elif name != "IPython.core":
-            module.get_ipython = use("cells").get_ipython
+            # Libraries take a shell for the whole of IPython. None is what the
+            # real one says outside of a notebook, and they can live with it.
+            module.get_ipython = lambda: None
             module.display = display
+            module.version_info = (8, 0, 0, "")  # matplotlib asks for it
 
 
 def ipython_loaded(module):

@@ -102,8 +102,25 @@ class UsageError(Exception):
     """Raised for a magic that does not exist or is used wrongly."""
 
 
+class Events:
+    """Calls functions when a cell has ended, as matplotlib asks for."""
+
+    def __init__(self):
+        self.ended = []
+
+    def register(self, name, function):
+        if name != "post_execute":
+            raise UsageError("The event %s is not available here. There is: post_execute" % name)
+        self.ended.append(function)
+
+    def unregister(self, name, function):
+        self.ended.remove(function)
+
+
 class Shell:
     """What get_ipython() returns: the few methods that code calls."""
+
+    events = Events()
 
     @property
     def user_ns(self):
