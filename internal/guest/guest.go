@@ -94,11 +94,11 @@ func (g *Guest) assemble(opts Options) {
 		actor.FileAccess = g.cfg.DefaultUser
 	}
 	g.process = process.New(process.Config{
-		Accounts: g.accounts, Actor: actor, Reaper: opts.Reaper, Log: opts.Log, Env: g.Env,
+		Accounts: g.accounts, Actor: actor, Reaper: opts.Reaper, Env: g.Env,
 		Path: opts.Path, DefaultDir: g.cfg.DefaultDir, CommandTimeout: g.cfg.CommandTimeout,
 	})
 	g.directory = filesystem.New(filesystem.Config{
-		Accounts: g.accounts, Actor: actor, Log: opts.Log, DefaultDir: g.cfg.DefaultDir,
+		Accounts: g.accounts, Actor: actor, DefaultDir: g.cfg.DefaultDir,
 	})
 	g.files = files.New(files.Config{
 		Accounts: g.accounts, Actor: actor, Log: opts.Log, DefaultDir: g.cfg.DefaultDir, Token: g.AccessToken,

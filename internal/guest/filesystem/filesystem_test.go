@@ -3,7 +3,6 @@ package filesystem_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -36,7 +35,6 @@ func newBench(t testing.TB) *bench {
 	me := identity.User{Name: "user", UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: home}
 	service := filesystem.New(filesystem.Config{
 		Accounts: identity.Accounts{Users: identity.Fixed{me}, Default: "user"},
-		Log:      slog.New(slog.DiscardHandler),
 	})
 	mux := http.NewServeMux()
 	mux.Handle(filesystempbconnect.NewFilesystemHandler(service))

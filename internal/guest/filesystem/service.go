@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"net/http"
 	"syscall"
 
@@ -23,7 +22,6 @@ import (
 type Config struct {
 	Accounts identity.Accounts
 	Actor    identity.Actor
-	Log      *slog.Logger
 	// DefaultDir is what an empty path means, or "" for the user's home.
 	DefaultDir string
 }

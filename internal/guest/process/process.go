@@ -35,6 +35,7 @@ type process struct {
 
 	mu     sync.Mutex
 	gone   bool // the program itself has ended
+	over   bool // and so has its output
 	ending bool // it was signalled: do not wait for whoever holds its pipes
 	timer  *time.Timer
 }
@@ -58,6 +59,9 @@ func (p *process) info() *pb.ProcessInfo {
 func (p *process) signal(sig syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.over {
+		return syscall.ESRCH // the number may be another's by now
+	}
 	if ends(sig) {
 		p.ending = true
 	}
@@ -81,12 +85,15 @@ func ends(sig syscall.Signal) bool {
 // kill ends the process and its group. That they are gone already is fine.
 func (p *process) kill() { _ = p.signal(syscall.SIGKILL) }
 
-// expire kills the process because its time is up.
+// expire kills the process because its time is up, unless it is over.
 func (p *process) expire() {
-	select {
-	case <-p.done:
-	default:
-		p.expired.Store(true)
+	p.mu.Lock()
+	over := p.over
+	if !over {
+		p.expired.Store(true) // before the kill, whose end must be told as this
+	}
+	p.mu.Unlock()
+	if !over {
 		p.kill()
 	}
 }
@@ -134,6 +141,7 @@ func (p *process) watch(exit <-chan syscall.WaitStatus, retire func(*process)) {
 	p.mu.Unlock()
 	p.pumps.Wait()
 	p.mu.Lock()
+	p.over = true
 	if p.timer != nil {
 		p.timer.Stop()
 	}

@@ -3,7 +3,6 @@ package process_test
 import (
 	"context"
 	"encoding/base64"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -38,7 +37,6 @@ func newBench(t testing.TB, change func(*process.Config)) *bench {
 	cfg := process.Config{
 		Accounts: identity.Accounts{Users: identity.Fixed{me}, Default: "user"},
 		Reaper:   reap.Each{},
-		Log:      slog.New(slog.DiscardHandler),
 		Env:      func() map[string]string { return map[string]string{"SANDBOX": "yes", "BOTH": "sandbox"} },
 		Path:     "/usr/local/bin:/usr/bin:/bin",
 	}

@@ -5,7 +5,6 @@ package process
 
 import (
 	"errors"
-	"log/slog"
 	"time"
 
 	"connectrpc.com/connect"
@@ -20,7 +19,6 @@ type Config struct {
 	Accounts identity.Accounts
 	Actor    identity.Actor
 	Reaper   reap.Reaper
-	Log      *slog.Logger
 	// Env returns the sandbox's variables, which may change while it runs.
 	Env func() map[string]string
 	// Path is the PATH of every process.
