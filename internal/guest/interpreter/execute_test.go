@@ -115,7 +115,7 @@ func TestLeavingInterruptsWaiting(t *testing.T) {
 func TestCodeThatIgnoresInterruptsIsKilled(t *testing.T) {
 	for lang, code := range map[string]string{
 		"python":     "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nprint('go')\nwhile True: pass",
-		"javascript": "console.log('go'); await null; while (true) {}",
+		"javascript": "await null; console.log('go'); while (true) {}",
 		"bash":       "trap '' INT; echo go; while true; do :; done",
 	} {
 		t.Run(lang, func(t *testing.T) {
