@@ -2,6 +2,14 @@
 
 package gvisor
 
+// A build with cgo, which is what a plain go build does beside a C compiler,
+// would link to the host's libraries, and gVisor starts the program again
+// where there are none. So every program that links the engine is linked
+// statically.
+
+// #cgo LDFLAGS: -static
+import "C"
+
 import (
 	"os"
 	"syscall"
