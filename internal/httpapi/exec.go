@@ -31,7 +31,8 @@ func (s *server) exec(ctx context.Context, who sandbox.Principal, in *execInput)
 	if err != nil {
 		return nil, err
 	}
-	if in.Body.Cmd[0] == "" {
+	// A JSON null passes for an array.
+	if len(in.Body.Cmd) == 0 || in.Body.Cmd[0] == "" {
 		return nil, fault.New(fault.Invalid, "empty_command", "cmd names no program")
 	}
 	sb, err := s.Sandboxes.Get(ctx, who, in.ID)

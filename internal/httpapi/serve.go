@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"runtime/debug"
 	"time"
 
 	"github.com/crannog/crannog/internal/fault"
@@ -23,6 +24,7 @@ const (
 // ServeHTTP lets in who has a key, and only then looks at the request, so
 // that nobody else learns even which routes and objects exist.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer s.recoverTo(w, r)
 	who, err := s.Auth(r)
 	if err != nil {
 		s.fail(w, r, err)
@@ -37,6 +39,18 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	r.ContentLength = int64(len(body))
 	s.mux.ServeHTTP(w, r)
+}
+
+// recoverTo answers for a handler that panics: the fault is ours, and other
+// requests go on.
+func (s *server) recoverTo(w http.ResponseWriter, r *http.Request) {
+	switch p := recover(); p {
+	case nil:
+	case http.ErrAbortHandler:
+		panic(p)
+	default:
+		s.fail(w, r, fault.Newf(fault.Internal, "internal", "panic: %v\n%s", p, debug.Stack()))
+	}
 }
 
 func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {

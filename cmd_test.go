@@ -1,0 +1,247 @@
+package crannog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestOutput(t *testing.T) {
+	sb := newSandbox(t, Env(map[string]string{"FROM_BOX": "1"}))
+	cmd := sb.CommandContext(t.Context(), "sh", "-c", `echo "$FROM_BOX $MINE $0"; echo err >&2; exit 3`, "zero")
+	cmd.Env = []string{"MINE=2"}
+	out, err := cmd.Output()
+	exit, ok := errors.AsType[*ExitError](err)
+	if !ok || exit.ExitCode() != 3 || string(exit.Stderr) != "err\n" {
+		t.Fatalf("error: %#v", err)
+	}
+	if string(out) != "1 2 zero\n" {
+		t.Errorf("output: %q", out)
+	}
+}
+
+func TestCombinedOutputKeepsBoth(t *testing.T) {
+	out, err := newSandbox(t).Command("sh", "-c", "echo a; echo b >&2").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "a\n") || !strings.Contains(string(out), "b\n") {
+		t.Errorf("%q %v", out, err)
+	}
+}
+
+func TestStdin(t *testing.T) {
+	sb := newSandbox(t)
+	data := bytes.Repeat([]byte("0123456789abcdef"), 20_000)
+	cmd := sb.Command("cat")
+	cmd.Stdin = bytes.NewReader(data)
+	out, err := cmd.Output()
+	if err != nil || !bytes.Equal(out, data) {
+		t.Errorf("%d bytes came back of %d: %v", len(out), len(data), err)
+	}
+}
+
+func TestPipes(t *testing.T) {
+	cmd := newSandbox(t).CommandContext(t.Context(), "cat")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// Each line comes back before the next is sent: nothing waits for more.
+	buf := make([]byte, 5)
+	for range 3 {
+		if _, err := io.WriteString(in, "line\n"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(out, buf); err != nil || string(buf) != "line\n" {
+			t.Fatalf("%q %v", buf, err)
+		}
+	}
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if rest, err := io.ReadAll(out); err != nil || len(rest) > 0 {
+		t.Errorf("%q %v", rest, err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestCannotStart(t *testing.T) {
+	sb := newSandbox(t)
+	err := sb.Command("no-such-program").Run()
+	if !errors.Is(err, ErrNotFound) || Code(err) != "command_not_found" {
+		t.Errorf("not found: %v %s", err, Code(err))
+	}
+	err = sb.Command("/etc/passwd").Run()
+	if !errors.Is(err, ErrDenied) || Code(err) != "command_not_executable" {
+		t.Errorf("not executable: %v %s", err, Code(err))
+	}
+	cmd := sb.Command("true")
+	cmd.Dir = "/no/such/dir"
+	if err := cmd.Run(); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "/no/such/dir") {
+		t.Errorf("cwd: %v", err)
+	}
+	cmd = sb.Command("true")
+	cmd.User = "nobody-here"
+	if err := cmd.Run(); Code(err) != "unknown_user" {
+		t.Errorf("user: %v %s", err, Code(err))
+	}
+	cmd = sb.Command("true")
+	cmd.Env = []string{"broken"}
+	if err := cmd.Run(); err == nil {
+		t.Error("a broken variable is taken")
+	}
+	if err := sb.Command("").Run(); err == nil {
+		t.Error("an empty command is taken")
+	}
+}
+
+func TestSignal(t *testing.T) {
+	cmd := newSandbox(t).CommandContext(t.Context(), "sh", "-c", "trap 'exit 9' INT; echo ready; while :; do sleep 0.02; done")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(out, make([]byte, 6)); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	exit, ok := errors.AsType[*ExitError](cmd.Wait())
+	if !ok || exit.ExitCode() != 9 {
+		t.Errorf("%v", exit)
+	}
+}
+
+func TestKilledBySignal(t *testing.T) {
+	exit, ok := errors.AsType[*ExitError](newSandbox(t).Command("sh", "-c", "kill -KILL $$").Run())
+	if !ok || exit.ExitCode() != 137 || exit.Signal() != syscall.SIGKILL {
+		t.Errorf("%#v", exit)
+	}
+}
+
+func TestTimeoutKills(t *testing.T) {
+	cmd := newSandbox(t).Command("sleep", "60")
+	cmd.Timeout = 100 * time.Millisecond
+	err := cmd.Run()
+	exit, ok := errors.AsType[*ExitError](err)
+	if !ok || exit.ExitCode() != 124 || !errors.Is(err, ErrTimeout) {
+		t.Errorf("%#v", err)
+	}
+}
+
+func TestContextKills(t *testing.T) {
+	sb := newSandbox(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := sb.CommandContext(ctx, "sleep", "60").Run(); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("%v", err)
+	}
+	// The program is gone, and not only our stream.
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		list, err := sb.Processes(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("still there: %v", list)
+		}
+	}
+}
+
+func TestTerminal(t *testing.T) {
+	cmd := newSandbox(t).Command("sh", "-c", "stty size; test -t 0 && test -t 1 && echo terminal")
+	cmd.TTY = &Size{Cols: 101, Rows: 33}
+	out, err := cmd.Output()
+	if err != nil || !strings.Contains(string(out), "33 101") || !strings.Contains(string(out), "terminal") {
+		t.Errorf("%q %v", out, err)
+	}
+}
+
+// A writer that fails ends the program: nobody reads what it would say.
+func TestBrokenWriterEndsProgram(t *testing.T) {
+	cmd := newSandbox(t).CommandContext(t.Context(), "yes")
+	broken := errors.New("no more")
+	cmd.Stdout = writerFunc(func([]byte) (int, error) { return 0, broken })
+	if err := cmd.Run(); !errors.Is(err, broken) {
+		t.Errorf("%v", err)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// Output goes through and is not gathered, however much it is.
+func TestMuchOutputIsNotKept(t *testing.T) {
+	const size = 300 << 20
+	cmd := newSandbox(t).Command("head", "-c", "314572800", "/dev/zero")
+	var n int
+	cmd.Stdout = writerFunc(func(p []byte) (int, error) { n += len(p); return len(p), nil })
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	if err := cmd.Run(); err != nil || n != size {
+		t.Fatalf("%d bytes: %v", n, err)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.HeapSys) - int64(before.HeapSys); grown > 64<<20 {
+		t.Errorf("the heap grew by %d MB", grown>>20)
+	}
+}
+
+func TestNothingIsLeft(t *testing.T) {
+	sb := newSandbox(t)
+	run := func() {
+		cmd := sb.CommandContext(t.Context(), "cat")
+		cmd.Stdin = strings.NewReader("x")
+		if _, err := cmd.Output(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run()
+	files, routines := openFiles(t), runtime.NumGoroutine()
+	for range 20 {
+		run()
+	}
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		f, r := openFiles(t), runtime.NumGoroutine()
+		// Idle connections may come and go by a few.
+		if f <= files+6 && r <= routines+12 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("files %d to %d, goroutines %d to %d", files, f, routines, r)
+		}
+	}
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}

@@ -1,0 +1,93 @@
+package crannog
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/crannog/crannog/internal/daemon"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/guestmain"
+	"github.com/crannog/crannog/internal/guest/identity"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// newStack returns a client of everything but the wall: the real service,
+// store, proxy and guest on the fake engine, whose programs run right here.
+func newStack(t testing.TB) *Client {
+	t.Helper()
+	dir := t.TempDir()
+	home := t.TempDir()
+	log := slog.New(slog.DiscardHandler)
+	eng, err := fake.New(fake.Options{Dir: filepath.Join(dir, "run"), Guest: func(spec engine.Spec) (map[int]http.Handler, func(), error) {
+		return inside(spec, home, log)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := daemon.Open(t.Context(), daemon.Options{
+		StateDir: dir, Log: log, Engine: eng, Templates: oneTemplate{}, Version: "test",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := inProcess(context.WithoutCancel(t.Context()), d)
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		eng.Close()
+	})
+	return c
+}
+
+// inside is what a box serves: the guest, the interpreter, and a program on
+// port 8080.
+func inside(spec engine.Spec, home string, log *slog.Logger) (map[int]http.Handler, func(), error) {
+	var cfg guest.Config
+	if err := json.Unmarshal(spec.GuestConfig, &cfg); err != nil {
+		return nil, nil, err
+	}
+	cfg.DefaultDir = ""
+	user := identity.User{Name: "user", UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: home}
+	g, err := guest.New(cfg, guest.Options{Users: identity.Fixed{user}})
+	if err != nil {
+		return nil, nil, err
+	}
+	interpreter := guestmain.NewInterpreter(g, log)
+	program := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/away" {
+			http.Redirect(w, r, "http://example.com/", http.StatusFound)
+			return
+		}
+		w.Header().Set("Seen-Host", r.Host)
+		w.Header().Set("Seen-Token", r.Header.Get("X-Access-Token"))
+		_, _ = w.Write([]byte("from inside"))
+	})
+	ports := map[int]http.Handler{engine.GuestPort: g.Handler(), engine.InterpreterPort: interpreter, 8080: program}
+	return ports, func() { interpreter.Close(); _ = g.Close() }, nil
+}
+
+type oneTemplate struct{}
+
+func (oneTemplate) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template, error) {
+	if ref.Name != "base" {
+		return sandbox.Template{}, sandbox.TemplateUnknown(ref)
+	}
+	return sandbox.Template{ID: "aaaaaaaaaaaaaaaaaaaa", Name: "base", Root: engine.Root{Dir: "/"}}, nil
+}
+
+func newSandbox(t testing.TB, opts ...CreateOption) *Sandbox {
+	t.Helper()
+	sb, err := newStack(t).Create(t.Context(), opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sb
+}
