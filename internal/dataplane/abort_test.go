@@ -47,29 +47,21 @@ func TestStreamsBreakWhenTheSandboxGoes(t *testing.T) {
 	}
 }
 
-func TestARequestInWorkBreaksWhenTheSandboxGoes(t *testing.T) {
+func TestARequestWithoutAnAnswerLearnsThatTheSandboxWent(t *testing.T) {
 	w := newWorld(t)
 	started := make(chan struct{}, 1)
 	w.serve(boxID, 4000, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		started <- struct{}{}
 		<-r.Context().Done()
 	}))
-	failed := make(chan error, 1)
-	go func() {
-		res, err := w.front.Client().Do(w.request(t, 4000, "POST", "/"))
-		if err == nil {
-			res.Body.Close()
-		}
-		failed <- err
-	}()
+	done := make(chan answer, 1)
+	go func() { done <- w.send(t, w.request(t, 4000, "POST", "/")) }()
 	<-started
 	w.kill(boxID)
-	if err := <-failed; err == nil {
-		t.Fatal("a request without an answer gets one")
-	}
+	wantRefusal(t, <-done, map[string]any{"sandboxId": boxID, "message": "The sandbox was not found", "code": 502.0})
 }
 
-func TestUploadsBreakWhenTheSandboxGoes(t *testing.T) {
+func TestUploadsEndWhenTheSandboxGoes(t *testing.T) {
 	w := newWorld(t)
 	started := make(chan struct{}, 1)
 	w.serve(boxID, 4000, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -83,8 +75,12 @@ func TestUploadsBreakWhenTheSandboxGoes(t *testing.T) {
 	}
 	<-started // the upload is not held back until it is complete
 	w.kill(boxID)
-	if _, err := reader.ReadByte(); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
-		t.Fatalf("the connection of a broken upload gives %v", err)
+	res, err := http.ReadResponse(reader, nil)
+	if err != nil || res.StatusCode != http.StatusBadGateway || !res.Close {
+		t.Fatalf("a broken upload is answered with %+v, %v", res, err)
+	}
+	if _, err := io.Copy(io.Discard, reader); err != nil {
+		t.Fatalf("its connection is not closed: %v", err)
 	}
 }
 

@@ -83,9 +83,11 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 		p.Log.Error("request without a target", "err", err)
 		(&refusal{status: http.StatusInternalServerError, message: "internal error"}).write(w, r)
 	case t.back.ctx.Err() != nil, errors.Is(context.Cause(r.Context()), errGone):
-		// The sandbox went while it worked on this. A clean answer would
-		// look like the program's own, so the connection breaks.
-		panic(http.ErrAbortHandler)
+		// Nothing of an answer was sent, so this one is taken for ours and
+		// not for the program's. An answer that is under way breaks off. The
+		// rest of an upload is not read, so the connection is of no more use.
+		w.Header().Set("Connection", "close")
+		notFound(t.id).write(w, r)
 	case r.Context().Err() != nil:
 		panic(http.ErrAbortHandler) // the client left
 	case fault.CodeOf(err) == codePortClosed:

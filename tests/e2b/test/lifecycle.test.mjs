@@ -114,10 +114,12 @@ forEachSdk('ends', (sdk) => {
   test('kill while commands, terminals and watches are open', async () => {
     const sandbox = await sdk.Sandbox.create()
     const command = await sandbox.commands.run('sleep 300', { background: true })
-    const running = sandbox.commands.run('echo started; sleep 300')
+    let output = ''
+    const running = sandbox.commands.run('echo started; sleep 300', { onStdout: (text) => void (output += text) })
     const terminal = await sandbox.pty.create({ cols: 80, rows: 24, onData() {}, timeoutMs: 0 })
     let watch
     await sandbox.files.watchDir('/home/user', () => {}, { timeoutMs: 0, onExit: (error) => void (watch = { error }) })
+    await eventually('the second command runs', () => output.includes('started'))
     const ends = [command.wait(), running, terminal.wait()].map((p) => p.then(() => undefined, (error) => error))
     const from = Date.now()
     assert.equal(await sandbox.kill(), true)
