@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+)
+
+// execFigures measures programs in a box that lives already.
+func execFigures(ctx context.Context, b *bench) (err error) {
+	client, err := b.local(ctx, "exec-local")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	srv, err := b.serve(ctx, b.crannog, "exec-serve")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, srv.close()) }()
+	local, err := client.Create(ctx, crannog.Ephemeral())
+	if err != nil {
+		return err
+	}
+	served, err := srv.client.Create(ctx, crannog.Timeout(10*time.Minute))
+	if err != nil {
+		return err
+	}
+	for _, p := range []struct {
+		name string
+		argv []string
+		goal bool
+	}{
+		{"true", []string{"true"}, true},
+		{"sh -c :", []string{"sh", "-c", ":"}, true},
+		{"bash -l -c :, as E2B's SDKs run commands", []string{"/bin/bash", "-l", "-c", ":"}, false},
+	} {
+		// The host's own login shell may load a person's settings, which
+		// boxes do not have; so it gets a home without any.
+		clean := append([]string{"env", "-i", "HOME=/nonexistent", "PATH=/usr/bin:/bin"}, p.argv...)
+		s, err := race(ctx, 2*b.n, bare(nameBare, clean...),
+			inBox(nameLocal, local, p.argv...), inBox(nameServe, served, p.argv...), byCall("POST /v1/…/exec", served, p.argv...))
+		if err != nil {
+			return err
+		}
+		sec := table("exec", p.name+" in a live box", "ms", s, nameBare, nameLocal, nameServe, "POST /v1/…/exec")
+		sec.against(nameBare)
+		if base := sec.find(nameBare); base != nil && p.goal {
+			most := base.P50 + 10
+			for _, name := range []string{nameLocal, nameServe} {
+				sec.target(name, "≤ bare + 10 ms", func(r row) bool { return r.P50 <= most })
+			}
+		}
+		b.report.add(sec)
+	}
+	return nil
+}
+
+func inBox(name string, sb *crannog.Sandbox, argv ...string) contender {
+	return contender{name, func(ctx context.Context, s *scores) error {
+		took, err := boxed(ctx, sb, argv...)
+		if err != nil {
+			return err
+		}
+		s.addTime(name, took)
+		return nil
+	}}
+}
+
+// byCall runs a program by the one call of our own API that waits and
+// collects.
+func byCall(name string, sb *crannog.Sandbox, argv ...string) contender {
+	return contender{name, func(ctx context.Context, s *scores) error {
+		began := time.Now()
+		result, err := sb.Exec(ctx, api.Exec{Cmd: argv})
+		if err != nil {
+			return err
+		}
+		if result.ExitCode != 0 {
+			return fmt.Errorf("%v ended with %d", argv, result.ExitCode)
+		}
+		s.addTime(name, time.Since(began))
+		return nil
+	}}
+}

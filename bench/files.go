@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/crannog/crannog"
+)
+
+const fileSize = 64 << 20
+
+// fileFigures moves a file in and out, beside an HTTP server that does the
+// same with a file on the host.
+func fileFigures(ctx context.Context, b *bench) (err error) {
+	client, err := b.local(ctx, "files-local")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	srv, err := b.serve(ctx, b.crannog, "files-serve")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, srv.close()) }()
+	local, err := client.Create(ctx, crannog.Ephemeral())
+	if err != nil {
+		return err
+	}
+	served, err := srv.client.Create(ctx, crannog.Timeout(10*time.Minute))
+	if err != nil {
+		return err
+	}
+	plain := httptest.NewServer(plainFiles(filepath.Join(b.dir, "plain")))
+	defer plain.Close()
+
+	data := make([]byte, fileSize)
+	// Not compressible; which numbers they are does not matter.
+	if _, err := rand.NewChaCha8([32]byte{1}).Read(data); err != nil {
+		return err
+	}
+	s, err := race(ctx, b.fewer(4),
+		moves("plain HTTP server and file", data, plainMover{plain}),
+		moves(nameLocal, data, boxMover{local.FS().WithContext(ctx)}),
+		moves(nameServe, data, boxMover{served.FS().WithContext(ctx)}))
+	if err != nil {
+		return err
+	}
+	for _, way := range []string{"upload", "download"} {
+		part := newScores()
+		for _, name := range []string{"plain HTTP server and file", nameLocal, nameServe} {
+			for _, v := range s.by[name+" "+way] {
+				part.add(name, v)
+			}
+		}
+		sec := table("files", way+" of one file of 64 MiB (more is better; p95 is the fast end)", "MB/s", part)
+		sec.against("plain HTTP server and file")
+		b.report.add(sec)
+	}
+	return nil
+}
+
+// mover carries a file to a place and back.
+type mover interface {
+	upload(ctx context.Context, r io.Reader) error
+	download(ctx context.Context) (io.ReadCloser, error)
+}
+
+// moves scores both ways and compares what came back.
+func moves(name string, data []byte, m mover) contender {
+	want := sha256.Sum256(data)
+	return contender{name, func(ctx context.Context, s *scores) error {
+		began := time.Now()
+		if err := m.upload(ctx, bytes.NewReader(data)); err != nil {
+			return fmt.Errorf("upload: %w", err)
+		}
+		s.add(name+" upload", rate(fileSize, time.Since(began)))
+		began = time.Now()
+		r, err := m.download(ctx)
+		if err != nil {
+			return fmt.Errorf("download: %w", err)
+		}
+		got := bytes.NewBuffer(make([]byte, 0, fileSize))
+		_, err = io.Copy(got, r)
+		took := time.Since(began)
+		if err := errors.Join(err, r.Close()); err != nil {
+			return fmt.Errorf("download: %w", err)
+		}
+		if sha256.Sum256(got.Bytes()) != want {
+			return errors.New("what came back is not what was sent")
+		}
+		s.add(name+" download", rate(fileSize, took))
+		return nil
+	}}
+}
+
+type boxMover struct{ fs *crannog.FS }
+
+func (b boxMover) upload(_ context.Context, r io.Reader) error {
+	return b.fs.Upload("home/user/big", r, 0o644)
+}
+
+func (b boxMover) download(context.Context) (io.ReadCloser, error) {
+	return b.fs.Open("home/user/big")
+}
+
+type plainMover struct{ *httptest.Server }
+
+func (p plainMover) upload(ctx context.Context, r io.Reader) error {
+	body, err := p.do(ctx, http.MethodPost, r)
+	if err != nil {
+		return err
+	}
+	return body.Close()
+}
+
+func (p plainMover) download(ctx context.Context) (io.ReadCloser, error) {
+	return p.do(ctx, http.MethodGet, nil)
+}
+
+func (p plainMover) do(ctx context.Context, method string, body io.Reader) (io.ReadCloser, error) {
+	req, err := http.NewRequestWithContext(ctx, method, p.URL, body)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := p.Client().Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, errors.Join(errors.New(resp.Status), resp.Body.Close())
+	}
+	return resp.Body, nil
+}
+
+// plainFiles writes what is posted to a file and gives it back.
+func plainFiles(path string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			http.ServeFile(w, r, path)
+			return
+		}
+		f, err := os.Create(path)
+		if err == nil {
+			_, err = io.Copy(f, r.Body)
+			err = errors.Join(err, f.Close())
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+		}
+	})
+}

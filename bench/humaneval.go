@@ -1,0 +1,148 @@
+package main
+
+import (
+	"bufio"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/crannog/crannog"
+)
+
+// program is one of HumanEval's, with its tests.
+type program struct {
+	TaskID     string `json:"task_id"`
+	Prompt     string `json:"prompt"`
+	Solution   string `json:"canonical_solution"`
+	Test       string `json:"test"`
+	EntryPoint string `json:"entry_point"`
+}
+
+func (p program) text() string {
+	return p.Prompt + p.Solution + "\n" + p.Test + "\ncheck(" + p.EntryPoint + ")\nprint('passed')\n"
+}
+
+// humanevalFile is where the programs are: CRANNOG_HUMANEVAL, or beside the
+// repository. The repository does not hold them.
+func humanevalFile() string {
+	if path := os.Getenv("CRANNOG_HUMANEVAL"); path != "" {
+		return path
+	}
+	return "../shared/data/HumanEval.jsonl.gz"
+}
+
+func readPrograms(path string) ([]program, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	plain, err := gzip.NewReader(f)
+	if err != nil {
+		return nil, err
+	}
+	var out []program
+	lines := bufio.NewScanner(plain)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var p program
+		if err := json.Unmarshal(lines.Bytes(), &p); err != nil {
+			return nil, fmt.Errorf("program %d: %w", len(out)+1, err)
+		}
+		out = append(out, p)
+	}
+	if len(out) == 0 {
+		return nil, errors.Join(errors.New("there is no program in it"), lines.Err())
+	}
+	return out, lines.Err()
+}
+
+// atOnce is how many programs run at once, boxed or bare.
+const atOnce = 8
+
+// humanevalFigures runs every program in a box of its own and bare, in turns
+// of some dozen programs each.
+func humanevalFigures(ctx context.Context, b *bench) (err error) {
+	sec := section{Group: "humaneval", Title: fmt.Sprintf("one program with its tests, %d at once", atOnce), Unit: "ms"}
+	all, err := readPrograms(humanevalFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		sec.note("left out: no %s; name the file by CRANNOG_HUMANEVAL", humanevalFile())
+		b.report.add(sec)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	client, err := b.local(ctx, "humaneval")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	s := newScores()
+	walls := map[string]time.Duration{}
+	for part := range slices.Chunk(all, 41) {
+		for _, way := range []struct {
+			name string
+			run  func(context.Context, string) (string, error)
+		}{
+			{nameBare, func(ctx context.Context, text string) (string, error) { return b.solveBare(ctx, text) }},
+			{"box of its own", func(ctx context.Context, text string) (string, error) { return solveBoxed(ctx, client, text) }},
+		} {
+			began := time.Now()
+			if err := solveAll(ctx, s, way.name, part, way.run); err != nil {
+				return fmt.Errorf("%s: %w", way.name, err)
+			}
+			walls[way.name] += time.Since(began)
+		}
+	}
+	sec = table("humaneval", sec.Title, "ms", s, nameBare, "box of its own")
+	sec.against(nameBare)
+	boxed, bare := walls["box of its own"], walls[nameBare]
+	sec.note("all %d: bare %.1f s, boxed %.1f s: %.1f ms of wall time more per program", len(all), bare.Seconds(), boxed.Seconds(),
+		millis(boxed-bare)/float64(len(all)))
+	b.report.add(sec)
+	return nil
+}
+
+func solveAll(ctx context.Context, s *scores, name string, all []program, run func(context.Context, string) (string, error)) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for _, p := range all {
+		group.Go(func() error {
+			began := time.Now()
+			out, err := run(ctx, p.text())
+			s.addTime(name, time.Since(began))
+			if err != nil || strings.TrimSpace(out) != "passed" {
+				return fmt.Errorf("%s: %q: %w", p.TaskID, out, err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+func (b *bench) solveBare(ctx context.Context, text string) (string, error) {
+	var out firstByte
+	err := hostCommandIn(ctx, strings.NewReader(text), &out, b.python, "-")
+	return out.buf.String(), err
+}
+
+func solveBoxed(ctx context.Context, client *crannog.Client, text string) (string, error) {
+	sb, err := client.Create(ctx, crannog.Ephemeral(), crannog.Timeout(5*time.Minute))
+	if err != nil {
+		return "", err
+	}
+	cmd := sb.CommandContext(ctx, "python3", "-")
+	cmd.Stdin = strings.NewReader(text)
+	out, err := cmd.CombinedOutput()
+	return string(out), errors.Join(err, sb.Kill(context.WithoutCancel(ctx)))
+}

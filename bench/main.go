@@ -1,0 +1,153 @@
+// Command bench owns the figures of docs/performance.md: it measures boxes and
+// what they are compared with in turns, in one run, and prints them side by
+// side.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/crannog/crannog"
+)
+
+// group is one set of figures that can be asked for by name.
+type group struct {
+	name string
+	run  func(context.Context, *bench) error
+}
+
+var groups = []group{
+	{"create", createFigures},
+	{"steps", stepFigures},
+	{"exec", execFigures},
+	{"python", pythonFigures},
+	{"crowd", crowdFigures},
+	{"files", fileFigures},
+	{"interpreter", interpreterFigures},
+	{"memory", memoryFigures},
+	{"humaneval", humanevalFigures},
+}
+
+// bench is one run: what was asked for, where things are, and what was found.
+type bench struct {
+	flags
+	dir    string // scratch, removed at the end
+	report *report
+}
+
+type flags struct {
+	only    string
+	n       int
+	json    bool
+	crannog string
+	own     string
+	runsc   string
+	python  string
+	crowd   int
+}
+
+func parse(args []string, stderr io.Writer) (flags, error) {
+	var f flags
+	set := flag.NewFlagSet("bench", flag.ContinueOnError)
+	set.SetOutput(stderr)
+	set.StringVar(&f.only, "only", "", "comma-separated `groups`: "+strings.Join(groupNames(), ","))
+	set.IntVar(&f.n, "n", 20, "`rounds` of what takes milliseconds; what takes longer gets fewer")
+	set.BoolVar(&f.json, "json", false, "print JSON")
+	set.StringVar(&f.crannog, "crannog", "bin/crannog", "`binary` under test")
+	set.StringVar(&f.own, "own-guest", "", "`binary` without the small guest inside, for the memory group")
+	set.StringVar(&f.runsc, "runsc", "", "stock runsc `binary` to compare with")
+	set.StringVar(&f.python, "python", "/usr/bin/python3", "the python3 that boxes see, run bare")
+	set.IntVar(&f.crowd, "crowd", 100, "`boxes` at once in the crowd group")
+	if err := set.Parse(args); err != nil {
+		return f, err
+	}
+	if set.NArg() > 0 {
+		return f, fmt.Errorf("unexpected argument %q", set.Arg(0))
+	}
+	if f.n < 1 || f.crowd < 1 {
+		return f, errors.New("-n and -crowd are at least 1")
+	}
+	for _, name := range f.wanted() {
+		if !slices.Contains(groupNames(), name) {
+			return f, fmt.Errorf("no group %q; there are %s", name, strings.Join(groupNames(), ", "))
+		}
+	}
+	return f, nil
+}
+
+func groupNames() []string {
+	var names []string
+	for _, g := range groups {
+		names = append(names, g.name)
+	}
+	return names
+}
+
+func (f flags) wanted() []string {
+	if f.only == "" {
+		return groupNames()
+	}
+	return strings.Split(f.only, ",")
+}
+
+// fewer is the number of rounds of something that takes part times as long as
+// the quick things, but at least three.
+func (f flags) fewer(part int) int { return max(min(3, f.n), f.n/part) }
+
+func main() {
+	// Boxes are processes of this very program, so this comes first.
+	crannog.Main()
+	f, err := parse(os.Args[1:], os.Stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err = run(ctx, f, os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, f flags, out io.Writer) (err error) {
+	dir, err := os.MkdirTemp("", "crannog-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	b := &bench{flags: f, dir: dir, report: &report{Host: describeHost()}}
+	if !f.json {
+		b.report.live = out
+		b.report.printHost()
+	}
+	began := time.Now()
+	for _, g := range groups {
+		if !slices.Contains(f.wanted(), g.name) {
+			continue
+		}
+		if err := g.run(ctx, b); err != nil {
+			return fmt.Errorf("%s: %w", g.name, err)
+		}
+	}
+	if f.json {
+		enc := json.NewEncoder(out)
+		enc.SetIndent("", "  ")
+		return enc.Encode(b.report)
+	}
+	_, err = fmt.Fprintf(out, "\nall in %s, load at the end %s\n", time.Since(began).Round(time.Second), loadAverage())
+	return err
+}

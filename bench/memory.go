@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/crannog/crannog"
+)
+
+// crowdSizes are how many idle boxes stand beside each other when memory is
+// measured: what they share is paid once.
+var crowdSizes = []int{1, 10, 20}
+
+// guests are the two ways for the guest to get into a box.
+func (b *bench) guests() []struct{ name, binary string } {
+	all := []struct{ name, binary string }{{"small guest, embedded", b.crannog}}
+	if found(b.own) {
+		all = append(all, struct{ name, binary string }{"own binary as guest", b.own})
+	}
+	return all
+}
+
+// memoryFigures compares both guests in start time and memory.
+func memoryFigures(ctx context.Context, b *bench) (err error) {
+	var starts []contender
+	for i, g := range b.guests() {
+		srv, err := b.serve(ctx, g.binary, fmt.Sprintf("memory-%d", i))
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, srv.close()) }()
+		starts = append(starts, stepsOf(g.name, srv.client))
+		if err := b.idleMemory(ctx, g.name, srv); err != nil {
+			return err
+		}
+	}
+	s, err := race(ctx, b.n, starts...)
+	if err != nil {
+		return err
+	}
+	sec := table("memory", "calls with each guest", "ms", s)
+	for _, step := range []string{" create", " exec", " again", " remove"} {
+		sec.against(b.guests()[0].name+step, "own binary as guest"+step)
+	}
+	b.report.add(sec)
+	return nil
+}
+
+// idleMemory measures idle boxes in growing number.
+func (b *bench) idleMemory(ctx context.Context, guest string, srv *server) error {
+	s := newScores()
+	var ids []string
+	var alive []*crannog.Sandbox
+	var sec section
+	for _, size := range crowdSizes {
+		for len(ids) < size {
+			sb, err := srv.client.Create(ctx, crannog.Timeout(10*time.Minute))
+			if err != nil {
+				return err
+			}
+			ids, alive = append(ids, sb.ID()), append(alive, sb)
+		}
+		if err := settled(ctx, srv, ids); err != nil {
+			return err
+		}
+		if err := s.addBoxes(srv, ids); err != nil {
+			return err
+		}
+	}
+	sec = table("memory", "of one idle box, "+guest, "MB", s)
+	for _, size := range crowdSizes {
+		sec.target(atSize("PSS", size), "≤ 40 MB", func(r row) bool { return r.P50 <= 40 })
+	}
+	sec.note("PSS: sum over the box's kernel, file server and stubs of Pss in /proc/PID/smaps_rollup, MB of a million bytes;")
+	sec.note("what boxes and server map together is shared out among them. charged: memory of the box's control group,")
+	sec.note("with cached file pages. Taken when the sum stayed within 1 %% for a second.")
+	b.report.add(sec)
+	for _, sb := range alive {
+		if err := sb.Kill(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func atSize(what string, size int) string { return fmt.Sprintf("%s, %d at once", what, size) }
+
+// addBoxes scores each box by itself.
+func (s *scores) addBoxes(srv *server, ids []string) error {
+	const mb = 1e6
+	for _, id := range ids {
+		p, err := processesOf(srv.state, id)
+		if err != nil {
+			return err
+		}
+		var total int64
+		for _, part := range []struct {
+			name string
+			pids []int
+		}{{"kernel", []int{p.sentry}}, {"file server", []int{p.gofer}}, {"stubs", p.stubs}} {
+			sum, err := pssOf(part.pids...)
+			if err != nil {
+				return err
+			}
+			s.add(atSize(" of it "+part.name, len(ids)), float64(sum)/mb)
+			total += sum
+		}
+		s.add(atSize("PSS", len(ids)), float64(total)/mb)
+		if n, ok := charged(p.sentry); ok {
+			s.add(atSize("charged", len(ids)), float64(n)/mb)
+		}
+	}
+	return nil
+}
+
+// settled waits until the boxes' memory does not change, and gives up waiting
+// after ten seconds: then it is as idle as it gets.
+func settled(ctx context.Context, srv *server, ids []string) error {
+	deadline := time.After(10 * time.Second)
+	for last := int64(0); ; {
+		var sum int64
+		for _, id := range ids {
+			p, err := processesOf(srv.state, id)
+			if err != nil {
+				return err
+			}
+			one, err := pssOf(append(p.stubs, p.sentry, p.gofer)...)
+			if err != nil {
+				return err
+			}
+			sum += one
+		}
+		if diff := sum - last; last > 0 && max(diff, -diff) < sum/100 {
+			return nil
+		}
+		last = sum
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-deadline:
+			return nil
+		case <-time.After(time.Second):
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// boxProcesses are the host processes of one box, by what they do.
+type boxProcesses struct {
+	sentry, gofer int
+	stubs         []int
+}
+
+// processesOf reads which processes a box has from the engine's record of it,
+// and finds their children: those carry the programs inside.
+func processesOf(state, id string) (boxProcesses, error) {
+	data, err := os.ReadFile(filepath.Join(state, "run", id, "box.json"))
+	if err != nil {
+		return boxProcesses{}, err
+	}
+	var record struct {
+		Sentry, Gofer struct{ PID int }
+	}
+	if err := json.Unmarshal(data, &record); err != nil {
+		return boxProcesses{}, err
+	}
+	p := boxProcesses{sentry: record.Sentry.PID, gofer: record.Gofer.PID}
+	if p.sentry <= 0 || p.gofer <= 0 {
+		return p, fmt.Errorf("the record of box %s names no processes", id)
+	}
+	all, err := descendants(p.sentry)
+	p.stubs = all
+	return p, err
+}
+
+// descendants lists the children of a process and theirs.
+func descendants(pid int) ([]int, error) {
+	var out []int
+	for queue := []int{pid}; len(queue) > 0; queue = queue[1:] {
+		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", queue[0]))
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range tasks {
+			data, err := os.ReadFile(path)
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // a thread that ended meanwhile
+			}
+			if err != nil {
+				return nil, err
+			}
+			for _, field := range strings.Fields(string(data)) {
+				child, err := strconv.Atoi(field)
+				if err != nil {
+					return nil, err
+				}
+				out, queue = append(out, child), append(queue, child)
+			}
+		}
+	}
+	return out, nil
+}
+
+// pss is the proportional share of a process in bytes: what only it has
+// mapped counts in full, what n processes share counts as one nth.
+func pss(pid int) (int64, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		return 0, err
+	}
+	return parsePSS(string(data))
+}
+
+func parsePSS(rollup string) (int64, error) {
+	for line := range strings.Lines(rollup) {
+		if rest, ok := strings.CutPrefix(line, "Pss:"); ok {
+			fields := strings.Fields(rest)
+			if len(fields) != 2 || fields[1] != "kB" {
+				return 0, fmt.Errorf("a line of smaps_rollup reads %q", line)
+			}
+			kb, err := strconv.ParseInt(fields[0], 10, 64)
+			return kb << 10, err
+		}
+	}
+	return 0, errors.New("smaps_rollup has no line Pss")
+}
+
+func pssOf(pids ...int) (int64, error) {
+	var sum int64
+	for _, pid := range pids {
+		one, err := pss(pid)
+		if err != nil {
+			return 0, err
+		}
+		sum += one
+	}
+	return sum, nil
+}
+
+// charged is what the box's control group is charged with, which includes
+// cached file pages that it was the first to touch. It is false without one.
+func charged(pid int) (int64, bool) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return 0, false
+	}
+	for _, path := range memoryFiles(string(data)) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+		return n, err == nil
+	}
+	return 0, false
+}
+
+// memoryFiles names the files that may hold a process's charge, by the text
+// of its /proc/PID/cgroup. The root group, "/", is no box's.
+func memoryFiles(cgroup string) []string {
+	var out []string
+	for line := range strings.Lines(cgroup) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		switch {
+		case len(parts) != 3 || parts[2] == "/":
+		case slices.Contains(strings.Split(parts[1], ","), "memory"):
+			out = append(out, filepath.Join("/sys/fs/cgroup/memory", parts[2], "memory.usage_in_bytes"))
+		case parts[0] == "0":
+			out = append(out, filepath.Join("/sys/fs/cgroup", parts[2], "memory.current"))
+		}
+	}
+	return out
+}

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"context"
+	"fmt"
+)
+
+// contender does one round and adds what it scored.
+type contender struct {
+	name string
+	run  func(ctx context.Context, s *scores) error
+}
+
+// race lets every contender run once per round, each round beginning with
+// another one, so that a machine that is busy for a while is busy for all of
+// them. One round before the first warms caches and is not counted.
+func race(ctx context.Context, rounds int, all ...contender) (*scores, error) {
+	counted := newScores()
+	for round := -1; round < rounds; round++ {
+		s := counted
+		if round < 0 {
+			s = newScores()
+		}
+		for i := range all {
+			c := all[(i+max(round, 0))%len(all)]
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			if err := c.run(ctx, s); err != nil {
+				return nil, fmt.Errorf("%s: %w", c.name, err)
+			}
+		}
+	}
+	return counted, nil
+}

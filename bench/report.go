@@ -1,0 +1,148 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// report is all that a run found.
+type report struct {
+	Host     host      `json:"host"`
+	Sections []section `json:"sections"`
+
+	live io.Writer // where sections are printed as they come, or nil
+}
+
+// section is one table.
+type section struct {
+	Group string   `json:"group"`
+	Title string   `json:"title"`
+	Unit  string   `json:"unit"`
+	Rows  []row    `json:"rows"`
+	Notes []string `json:"notes,omitempty"`
+}
+
+// row is one line of a table.
+type row struct {
+	Name     string  `json:"name"`
+	N        int     `json:"n"`
+	P50      float64 `json:"p50"`
+	P95      float64 `json:"p95"`
+	Baseline string  `json:"baseline,omitempty"`
+	Ratio    float64 `json:"ratio,omitempty"` // of the medians
+	Target   string  `json:"target,omitempty"`
+	Reached  bool    `json:"reached,omitempty"`
+}
+
+// table makes a section of what a race scored, in the order of names, or in
+// the order in which they came if there are none. What nobody scored is left
+// out.
+func table(group, title, unit string, s *scores, names ...string) section {
+	if len(names) == 0 {
+		names = s.order
+	}
+	sec := section{Group: group, Title: title, Unit: unit}
+	for _, name := range names {
+		if v := s.by[name]; len(v) > 0 {
+			sec.Rows = append(sec.Rows, row{Name: name, N: len(v), P50: v.p50(), P95: v.p95()})
+		}
+	}
+	return sec
+}
+
+// against names the baseline of the rows, all of them if none are named.
+func (s *section) against(baseline string, rows ...string) {
+	base := s.find(baseline)
+	if base == nil || base.P50 == 0 {
+		return
+	}
+	for i := range s.Rows {
+		r := &s.Rows[i]
+		if r.Name != baseline && (len(rows) == 0 || contains(rows, r.Name)) {
+			r.Baseline, r.Ratio = baseline, r.P50/base.P50
+		}
+	}
+}
+
+// target says what a row was meant to reach and whether it did.
+func (s *section) target(name, text string, reached func(r row) bool) {
+	if r := s.find(name); r != nil {
+		r.Target, r.Reached = text, reached(*r)
+	}
+}
+
+func (s *section) note(format string, args ...any) {
+	s.Notes = append(s.Notes, fmt.Sprintf(format, args...))
+}
+
+func (s *section) find(name string) *row {
+	for i := range s.Rows {
+		if s.Rows[i].Name == name {
+			return &s.Rows[i]
+		}
+	}
+	return nil
+}
+
+func contains(list []string, s string) bool {
+	for _, one := range list {
+		if one == s {
+			return true
+		}
+	}
+	return false
+}
+
+// add keeps a section and shows it.
+func (r *report) add(s section) {
+	r.Sections = append(r.Sections, s)
+	if r.live != nil {
+		s.print(r.live)
+	}
+}
+
+func (s section) print(w io.Writer) {
+	width := len("what")
+	for _, r := range s.Rows {
+		width = max(width, len([]rune(r.Name)))
+	}
+	fmt.Fprintf(w, "\n%s: %s\n", s.Group, s.Title)
+	fmt.Fprintf(w, "  %s %5s %10s %10s   %s\n", pad("what", width), "n", "p50 "+s.Unit, "p95 "+s.Unit, "against the baseline; target")
+	for _, r := range s.Rows {
+		fmt.Fprintf(w, "  %s %5d %10s %10s   %s\n", pad(r.Name, width), r.N, number(r.P50), number(r.P95), r.verdict())
+	}
+	for _, n := range s.Notes {
+		fmt.Fprintf(w, "  %s\n", n)
+	}
+}
+
+func (r row) verdict() string {
+	var parts []string
+	if r.Baseline != "" {
+		parts = append(parts, fmt.Sprintf("%.2f× %s", r.Ratio, r.Baseline))
+	}
+	if r.Target != "" {
+		word := "missed"
+		if r.Reached {
+			word = "reached"
+		}
+		parts = append(parts, r.Target+": "+word)
+	}
+	return strings.Join(parts, "; ")
+}
+
+func pad(s string, width int) string {
+	return s + strings.Repeat(" ", max(0, width-len([]rune(s))))
+}
+
+// number shows three digits that mean something.
+func number(v float64) string {
+	switch {
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.2f", v)
+}

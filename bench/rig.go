@@ -1,0 +1,113 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/crannog/crannog"
+)
+
+// local opens an engine in this process, as a Go program would use it.
+func (b *bench) local(ctx context.Context, name string) (*crannog.Client, error) {
+	return crannog.Local(ctx, crannog.State(filepath.Join(b.dir, name)))
+}
+
+// server is a real crannog serve on a free port of the loopback.
+type server struct {
+	client *crannog.Client
+	url    string
+	key    string
+	state  string
+	cmd    *exec.Cmd
+	logs   *os.File
+}
+
+// serve starts a server and waits for its start block.
+func (b *bench) serve(ctx context.Context, binary, name string) (_ *server, err error) {
+	s := &server{state: filepath.Join(b.dir, name)}
+	if s.logs, err = os.Create(s.state + ".log"); err != nil {
+		return nil, err
+	}
+	s.cmd = exec.CommandContext(ctx, binary, "serve", "--listen", "127.0.0.1:0", "--state", s.state)
+	s.cmd.Stderr = s.logs
+	s.cmd.Cancel = func() error { return s.cmd.Process.Signal(syscall.SIGTERM) }
+	s.cmd.WaitDelay = 30 * time.Second
+	stdout, err := s.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.cmd.Start(); err != nil {
+		return nil, errors.Join(err, s.logs.Close())
+	}
+	if err := s.readStart(stdout); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s serve: %w: %s", binary, err, s.tail()), s.close())
+	}
+	s.client, err = crannog.New(crannog.URL(s.url), crannog.Key(s.key))
+	return s, err
+}
+
+// readStart reads the lines that a shell would eval.
+func (s *server) readStart(stdout io.Reader) error {
+	lines := bufio.NewScanner(stdout)
+	for lines.Scan() {
+		name, value, _ := strings.Cut(strings.TrimPrefix(lines.Text(), "export "), "=")
+		switch name {
+		case "E2B_API_URL":
+			s.url = value
+		case "E2B_API_KEY":
+			s.key = value
+		}
+		if s.url != "" && s.key != "" {
+			return nil
+		}
+	}
+	return errors.Join(errors.New("no start block"), lines.Err())
+}
+
+func (s *server) tail() string {
+	data, err := os.ReadFile(s.logs.Name())
+	if err != nil {
+		return err.Error()
+	}
+	return string(data[max(0, len(data)-2000):])
+}
+
+// close ends the server and the boxes that it still has.
+func (s *server) close() error {
+	var errs []error
+	if s.client != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		left, err := s.client.List(ctx, crannog.ListOptions{})
+		errs = append(errs, err)
+		for _, one := range left {
+			sb, err := s.client.Get(ctx, one.ID)
+			if err == nil {
+				err = sb.Kill(ctx)
+			}
+			errs = append(errs, err)
+		}
+		errs = append(errs, s.client.Close())
+	}
+	errs = append(errs, s.cmd.Process.Signal(syscall.SIGTERM), s.cmd.Wait(), s.logs.Close())
+	return errors.Join(errs...)
+}
+
+// boxed runs a program in a live box and returns how long it took.
+func boxed(ctx context.Context, sb *crannog.Sandbox, argv ...string) (time.Duration, error) {
+	began := time.Now()
+	err := sb.CommandContext(ctx, argv[0], argv[1:]...).Run()
+	if err != nil {
+		err = fmt.Errorf("%s: %w", strings.Join(argv, " "), err)
+	}
+	return time.Since(began), err
+}

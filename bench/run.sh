@@ -1,0 +1,19 @@
+#!/bin/sh
+# Builds what is measured and what it is compared with, and measures. Options
+# go to the benchmark: bench/run.sh -only create,exec -n 30 -json
+set -eu
+cd "$(dirname "$0")/.."
+export CGO_ENABLED=0
+out=bin/bench
+mkdir -p "$out"
+[ -x bin/crannog ] && [ -f internal/guestbin/bin/crannog-guest ] || {
+	echo "bench: build first: make build" >&2
+	exit 2
+}
+go build -ldflags '-s -w' -o "$out/bench" ./bench
+# Stock gVisor of the same version as the one that is linked in.
+go build -ldflags '-s -w' -o "$out/runsc" gvisor.dev/gvisor/runsc
+# The binary as a plain go build makes it: without the small guest inside.
+printf '{"Replace":{"%s":""}}' "$PWD/internal/guestbin/bin/crannog-guest" > "$out/overlay.json"
+go build -overlay "$out/overlay.json" -ldflags '-s -w' -o "$out/crannog-own-guest" ./cmd/crannog
+exec "$out/bench" -crannog "$PWD/bin/crannog" -own-guest "$PWD/$out/crannog-own-guest" -runsc "$PWD/$out/runsc" "$@"

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+)
+
+// series is what one contender scored, in the order of the rounds.
+type series []float64
+
+// percentile returns the value below which the share p of the values lies,
+// between neighbours by proportion. An empty series has none and gives 0.
+func (s series) percentile(p float64) float64 {
+	if len(s) == 0 {
+		return 0
+	}
+	sorted := slices.SortedFunc(slices.Values(s), cmp.Compare[float64])
+	at := p * float64(len(sorted)-1)
+	low := min(max(int(at), 0), len(sorted)-1)
+	high := min(low+1, len(sorted)-1)
+	share := at - float64(low)
+	return sorted[low]*(1-share) + sorted[high]*share
+}
+
+func (s series) p50() float64 { return s.percentile(0.50) }
+func (s series) p95() float64 { return s.percentile(0.95) }
+
+// scores collects series by name and keeps the order in which names came. It
+// may be added to from many goroutines.
+type scores struct {
+	mu    sync.Mutex
+	order []string
+	by    map[string]series
+}
+
+func newScores() *scores { return &scores{by: map[string]series{}} }
+
+func (s *scores) add(name string, value float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, known := s.by[name]; !known {
+		s.order = append(s.order, name)
+	}
+	s.by[name] = append(s.by[name], value)
+}
+
+func (s *scores) addTime(name string, d time.Duration) { s.add(name, millis(d)) }
+
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// megabytes per second, with megabytes of a million bytes.
+func rate(bytes int64, d time.Duration) float64 {
+	if d <= 0 {
+		return 0
+	}
+	return float64(bytes) / 1e6 / d.Seconds()
+}

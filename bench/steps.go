@@ -1,0 +1,216 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guestbin"
+	"github.com/crannog/crannog/internal/process"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/standard"
+	"github.com/crannog/crannog/internal/template"
+)
+
+// stepFigures takes a life apart: first by its calls, by way of the engine
+// alone, the embedded service and a server; then the boot by what the engine
+// says of itself.
+func stepFigures(ctx context.Context, b *bench) (err error) {
+	marks := &bootMarks{}
+	alone, err := openAlone(filepath.Join(b.dir, "steps-engine"), slog.New(marks))
+	if err != nil {
+		return err
+	}
+	client, err := b.local(ctx, "steps-local")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	srv, err := b.serve(ctx, b.crannog, "steps-serve")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, srv.close()) }()
+
+	s, err := race(ctx, b.n, contender{"engine alone", alone.life},
+		stepsOf(nameLocal, client, crannog.Ephemeral()), stepsOf(nameServe, srv.client))
+	if err != nil {
+		return err
+	}
+	b.addSteps(s)
+	sec := table("steps", "where a boot's time goes, as the engine logs it at level debug", "ms", marks.scores())
+	sec.note("prepare: record and control group. child: our binary started again. root: mounts and settings.")
+	sec.note("kernel: gVisor's file server and kernel as processes. start: loopback, and the guest asked to start.")
+	sec.note("guest: from there to its word that it is ready. answer: the child's result and end, beside guest.")
+	b.report.add(sec)
+	return nil
+}
+
+func (b *bench) addSteps(s *scores) {
+	for _, step := range []struct{ suffix, title string }{
+		{" create", "create"}, {" exec", "first exec of `true`"}, {" again", "second exec of `true`"}, {" remove", "remove"},
+	} {
+		part := newScores()
+		for _, name := range []string{"engine alone", nameLocal, nameServe} {
+			for _, v := range s.by[name+step.suffix] {
+				part.add(name, v)
+			}
+		}
+		sec := table("steps", step.title, "ms", part)
+		sec.against("engine alone")
+		b.report.add(sec)
+	}
+}
+
+// stepsOf measures the calls of one life through the SDK.
+func stepsOf(name string, client *crannog.Client, opts ...crannog.CreateOption) contender {
+	return contender{name, func(ctx context.Context, s *scores) error {
+		began := time.Now()
+		sb, err := client.Create(ctx, append(opts, crannog.Timeout(5*time.Minute))...)
+		if err != nil {
+			return err
+		}
+		s.addTime(name+" create", time.Since(began))
+		for _, exec := range []string{" exec", " again"} {
+			took, err := boxed(ctx, sb, "true")
+			if err != nil {
+				return errors.Join(err, sb.Kill(ctx))
+			}
+			s.addTime(name+exec, took)
+		}
+		began = time.Now()
+		err = sb.Kill(ctx)
+		s.addTime(name+" remove", time.Since(began))
+		return err
+	}}
+}
+
+// loneEngine is the engine without service, store and surfaces.
+type loneEngine struct {
+	engine engine.Engine
+	root   engine.Root
+}
+
+func openAlone(state string, log *slog.Logger) (*loneEngine, error) {
+	eng, err := standard.Engine(state, log)
+	if err != nil {
+		return nil, err
+	}
+	guestPath, err := guestbin.Path(filepath.Join(state, "guest"))
+	if err != nil {
+		return nil, err
+	}
+	ref, err := sandbox.ParseReference("base")
+	if err != nil {
+		return nil, err
+	}
+	t, err := template.NewHost(filepath.Join(state, "templates"), guestPath).Resolve(context.Background(), ref)
+	if err != nil {
+		return nil, err
+	}
+	return &loneEngine{engine: eng, root: t.Root}, nil
+}
+
+// life is create, two execs and remove.
+func (l *loneEngine) life(ctx context.Context, s *scores) (err error) {
+	const name = "engine alone"
+	id := strings.ToLower(rand.Text()[:20])
+	token := rand.Text()
+	config, err := json.Marshal(guest.Config{
+		SandboxID: id, Hostname: id, AccessToken: token, ControlToken: rand.Text(), DefaultUser: "user",
+		EndAt: time.Now().Add(5 * time.Minute),
+	})
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := l.engine.Create(ctx, engine.Spec{ID: id, Hostname: id, Root: l.root, GuestConfig: config}); err != nil {
+		return err
+	}
+	s.addTime(name+" create", time.Since(began))
+	execErr := l.execs(ctx, s, id, token)
+	began = time.Now()
+	err = l.engine.Remove(ctx, id)
+	s.addTime(name+" remove", time.Since(began))
+	return errors.Join(execErr, err)
+}
+
+func (l *loneEngine) execs(ctx context.Context, s *scores, id, token string) error {
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return l.engine.Dial(ctx, id, engine.GuestPort)
+	}}
+	defer transport.CloseIdleConnections()
+	client := process.New(&http.Client{Transport: transport}, "http://guest", http.Header{"X-Access-Token": {token}})
+	for _, exec := range []string{" exec", " again"} {
+		began := time.Now()
+		p, err := client.Start(ctx, process.Spec{Cmd: "true"})
+		if err != nil {
+			return err
+		}
+		exit, err := p.Pump(io.Discard, io.Discard)
+		if err != nil || exit.Code != 0 {
+			return fmt.Errorf("true ended with %d: %w", exit.Code, err)
+		}
+		s.addTime("engine alone"+exec, time.Since(began))
+	}
+	return nil
+}
+
+// bootMarks is a log handler that keeps the shares of each boot.
+type bootMarks struct {
+	mu    sync.Mutex
+	boots []map[string]time.Duration
+	order []string
+}
+
+var _ slog.Handler = (*bootMarks)(nil)
+
+func (m *bootMarks) Enabled(context.Context, slog.Level) bool { return true }
+func (m *bootMarks) WithAttrs([]slog.Attr) slog.Handler       { return m }
+func (m *bootMarks) WithGroup(string) slog.Handler            { return m }
+
+func (m *bootMarks) Handle(_ context.Context, r slog.Record) error {
+	if r.Message != "box booted" {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	boot := map[string]time.Duration{}
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Value.Kind() == slog.KindDuration {
+			if len(m.boots) == 0 {
+				m.order = append(m.order, a.Key)
+			}
+			boot[a.Key] = a.Value.Duration()
+		}
+		return true
+	})
+	m.boots = append(m.boots, boot)
+	return nil
+}
+
+// scores leaves the first boot out, which was there to warm up.
+func (m *bootMarks) scores() *scores {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := newScores()
+	for _, name := range m.order {
+		for _, boot := range m.boots[min(1, len(m.boots)):] {
+			s.addTime(name, boot[name])
+		}
+	}
+	return s
+}
