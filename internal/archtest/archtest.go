@@ -31,6 +31,6 @@ var Layers = []Row{
 	{"rules", []string{"internal/key", "internal/sandbox", "internal/template", "internal/store"}},
 	{"doors", []string{"internal/e2bapi", "internal/dataplane", "internal/httpapi"}},
 	{"assembly", []string{"internal/daemon", "", "internal/cli"}},
-	{"programs", []string{"cmd/crannog-guest", "cmd/crannog"}},
+	{"programs", []string{"cmd/crannog-guest", "cmd/crannog", "bench"}},
 	{"guards", []string{"internal/archtest"}},
 }
