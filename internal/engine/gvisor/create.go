@@ -103,7 +103,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, b *box) (bootResult
 	cmd.SysProcAttr = e.bootAttr()
 	if err := cmd.Start(); err != nil {
 		pipes.closeAll()
-		return result, nil, fmt.Errorf("start gvisor: %w", err)
+		return result, nil, e.startFault(err)
 	}
 	pipes.closeChildEnds()
 	go pipes.config.send(spec.GuestConfig)
@@ -192,14 +192,30 @@ func awaitReady(ctx context.Context, output *os.File) error {
 	return fmt.Errorf("the guest ended before it was ready: %s", strings.TrimSpace(said.String()))
 }
 
+// startFault explains why a process in new namespaces did not start. Where
+// user namespaces are used up or switched off, the kernel says "no space" or
+// "too many users" rather than "not permitted".
+func (e *Engine) startFault(err error) error {
+	for _, refusal := range []error{syscall.EPERM, syscall.EACCES, syscall.ENOSPC, syscall.EUSERS, syscall.EINVAL} {
+		if e.rootless && errors.Is(err, refusal) {
+			return fault.Wrap(err, fault.Unsupported, "user_namespaces_unavailable",
+				"this host does not let this user create user namespaces").WithHint(userNamespaceHint())
+		}
+	}
+	return fmt.Errorf("start gvisor: %w", err)
+}
+
 // explain turns the errors that a user can do something about into faults.
 func (e *Engine) explain(id string, err error) error {
+	if _, known := errors.AsType[*fault.Error](err); known {
+		return err
+	}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
 		return fault.Wrap(err, fault.Timeout, "create_timeout", "the sandbox did not start in time")
 	case errors.Is(err, context.Canceled):
 		return fault.Wrap(err, fault.Canceled, "canceled", "the caller went away while the sandbox started")
-	case e.rootless && errors.Is(err, syscall.EPERM), e.rootless && strings.Contains(err.Error(), "operation not permitted"):
+	case e.rootless && strings.Contains(err.Error(), "operation not permitted"):
 		return fault.Wrap(err, fault.Unsupported, "user_namespaces_unavailable",
 			"this host does not let this user create user namespaces").WithHint(userNamespaceHint())
 	}

@@ -1,0 +1,136 @@
+// Package unprivileged_test uses the real program as a user who owns nothing
+// on this machine.
+package unprivileged_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/crannog/crannog/internal/hosttest"
+)
+
+// nobodySpecial is a user number that no passwd names.
+const nobodySpecial = 61235
+
+// home is that user's directory, with the program in it: where go test builds
+// is closed to others.
+func home(t *testing.T) string {
+	t.Helper()
+	hosttest.Need(t, hosttest.Root, hosttest.Python)
+	dir, err := os.MkdirTemp("/var/tmp", "crannog-user-") //nolint:usetesting // t.TempDir is below a directory of root's
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "crannog"), "../../cmd/crannog")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "project"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "project", "data"), []byte("mine\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{dir, filepath.Join(dir, "project"), filepath.Join(dir, "project", "data")} {
+		if err := os.Chown(path, nobodySpecial, nobodySpecial); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func crannog(t *testing.T, dir string, args ...string) (string, int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "crannog"), args...)
+	cmd.Dir = filepath.Join(dir, "project")
+	cmd.Env = []string{"HOME=" + dir, "PATH=/usr/local/bin:/usr/bin:/bin"}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobodySpecial, Gid: nobodySpecial}}
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		t.Fatalf("crannog %v: %v", args, err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// P14: what works for root works for a user, where user namespaces allow.
+func TestRun(t *testing.T) {
+	dir := home(t)
+	if out, code := crannog(t, dir, "run", "--", "python3", "-c", "print(6*7)"); out != "42\n" || code != 0 {
+		t.Fatalf("%q, exit %d", out, code)
+	}
+	// The workspace is this user's, also what only its owner may read, and
+	// the user inside may change it.
+	out, code := crannog(t, dir, "run", "--", "sh", "-c", "cat data; id -un; echo box > data && echo x > new && cat data")
+	if out != "mine\nuser\nbox\n" || code != 0 {
+		t.Errorf("%q, exit %d", out, code)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, "project", "data"))
+	if err != nil || string(data) != "mine\n" {
+		t.Errorf("the host's file: %q %v", data, err)
+	}
+	if _, code := crannog(t, dir, "run", "--", "sh", "-c", "exit 7"); code != 7 {
+		t.Errorf("exit %d", code)
+	}
+}
+
+func TestKeptBox(t *testing.T) {
+	dir := home(t)
+	out, code := crannog(t, dir, "run", "-d", "--name", "kept", "--ttl", "5m", "--", "sleep", "300")
+	if code != 0 {
+		t.Fatalf("%q, exit %d", out, code)
+	}
+	if out, code := crannog(t, dir, "exec", "kept", "--", "sh", "-c", "pgrep -c sleep"); out != "1\n" || code != 0 {
+		t.Errorf("exec: %q, exit %d", out, code)
+	}
+	if out, code := crannog(t, dir, "rm", "kept"); code != 0 {
+		t.Errorf("rm: %q, exit %d", out, code)
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, ".local/share/crannog/run/[a-z0-9]*")); err != nil || len(left) != 0 {
+		t.Errorf("left: %v %v", left, err)
+	}
+}
+
+func TestDoctorSaysWhatIsWeaker(t *testing.T) {
+	dir := home(t)
+	out, code := crannog(t, dir, "doctor")
+	if code > 1 || !strings.Contains(out, "engine") {
+		t.Errorf("exit %d: %s", code, out)
+	}
+}
+
+// A host that forbids user namespaces gets the reason and the fix, not a
+// weaker box. The host here is a user namespace whose own limit is zero.
+func TestWithoutUserNamespaces(t *testing.T) {
+	dir := home(t)
+	forbidden := func(args string) (string, int) {
+		t.Helper()
+		line := fmt.Sprintf("echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --reuid %d --regid %d --clear-groups %s/crannog %s",
+			nobodySpecial, nobodySpecial, dir, args)
+		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", line)
+		cmd.Dir = filepath.Join(dir, "project")
+		cmd.Env = []string{"HOME=" + dir, "PATH=/usr/local/bin:/usr/bin:/bin"}
+		ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1}, {ContainerID: nobodySpecial, HostID: nobodySpecial, Size: 1}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids, GidMappingsEnableSetgroups: true,
+		}
+		out, err := cmd.CombinedOutput()
+		if cmd.ProcessState == nil {
+			t.Fatal(err)
+		}
+		return string(out), cmd.ProcessState.ExitCode()
+	}
+	out, code := forbidden("run -- true")
+	if code != 125 || !strings.Contains(out, "max_user_namespaces") || !strings.Contains(out, "code=user_namespaces_unavailable") {
+		t.Errorf("exit %d: %s", code, out)
+	}
+	if out, code := forbidden("doctor"); code == 0 || !strings.Contains(out, "max_user_namespaces") {
+		t.Errorf("doctor: exit %d: %s", code, out)
+	}
+}
