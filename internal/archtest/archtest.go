@@ -13,9 +13,10 @@ type Row struct {
 // upwards cannot be written down.
 var Layers = []Row{
 	{"foundations", []string{
-		"api", "internal/fault", "internal/buildinfo", "internal/config", "internal/reexec", "internal/hosttest", "internal/process", "internal/signature",
+		"api", "internal/fault", "internal/config", "internal/reexec", "internal/hosttest", "internal/signature",
 		"internal/gen", "internal/gen/processpb", "internal/gen/processpb/processpbconnect",
 		"internal/gen/filesystempb", "internal/gen/filesystempb/filesystempbconnect",
+		"internal/process",
 	}},
 	{"inside the box", []string{
 		"internal/guest/codec", "internal/guest/keepalive", "internal/guest/metadata", "internal/guest/metrics", "internal/guest/reap",
@@ -30,7 +31,7 @@ var Layers = []Row{
 	}},
 	{"rules", []string{"internal/key", "internal/sandbox", "internal/template", "internal/store"}},
 	{"doors", []string{"internal/e2bapi", "internal/dataplane", "internal/httpapi"}},
-	{"assembly", []string{"internal/daemon", "", "internal/cli"}},
+	{"assembly", []string{"internal/daemon", "internal/standard", "", "internal/cli"}},
 	{"programs", []string{"cmd/crannog-guest", "cmd/crannog", "bench"}},
 	{"guards", []string{"internal/archtest"}},
 }

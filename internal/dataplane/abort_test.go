@@ -29,6 +29,7 @@ func endless(started chan<- struct{}) http.Handler {
 	})
 }
 
+// P11: a stream into a sandbox that ends is cut.
 func TestStreamsBreakWhenTheSandboxGoes(t *testing.T) {
 	w := newWorld(t)
 	w.serve(boxID, 4000, endless(nil))

@@ -14,6 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/signature"
 )
 
+// P12: the control service cannot be reached from outside.
 func TestControlPathsAreNotReachable(t *testing.T) {
 	w := newWorld(t)
 	for _, path := range []string{

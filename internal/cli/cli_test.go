@@ -1,0 +1,280 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// run is one invocation with no server and no engine in reach.
+func run(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	vars := []string{"CRANNOG_STATE=" + t.TempDir(), "CRANNOG_URL=http://127.0.0.1:1"}
+	lookup := func(name string) (string, bool) {
+		for _, pair := range vars {
+			if n, v, _ := strings.Cut(pair, "="); n == name {
+				return v, true
+			}
+		}
+		return "", false
+	}
+	code = Run(t.Context(), args, Env{
+		Stdout: &out, Stderr: &errs, Vars: vars, Version: "v9",
+		Config: config.Env{Lookup: lookup, UID: 1000, Home: "/home/someone"},
+	})
+	return code, out.String(), errs.String()
+}
+
+func TestUsageErrors(t *testing.T) {
+	for _, args := range [][]string{
+		{"bogus"}, {"ls", "extra"}, {"ls", "--bogus"}, {"inspect"}, {"cp", "one"}, {"cp", "a", "b"}, {"rm"}, {"key", "bogus"},
+		{"ls", "--metadata", "novalue"}, {"help", "bogus"}, {"ls", "--memory"}, {"config", "--listen"}, {"serve", "extra"},
+	} {
+		code, stdout, stderr := run(t, args...)
+		if code != codeUsage || stdout != "" || !strings.Contains(stderr, "code=usage") {
+			t.Errorf("%v: %d %q %q", args, code, stdout, stderr)
+		}
+	}
+	// What runs another program never looks like that program's failure.
+	for _, args := range [][]string{{"run"}, {"exec", "box"}, {"run", "--bogus"}, {"run", "--timeout", "soon", "true"}, {"shell", "a", "b"}} {
+		if code, _, stderr := run(t, args...); code != codeOurs {
+			t.Errorf("%v: %d %q", args, code, stderr)
+		}
+	}
+}
+
+func TestUnreachableServer(t *testing.T) {
+	if code, _, stderr := run(t, "ls"); code != codeUnreachable || !strings.Contains(stderr, "cause:") {
+		t.Errorf("%d %s", code, stderr)
+	}
+	code, stdout, stderr := run(t, "ls", "--json")
+	if code != codeUnreachable || stdout != "" || !strings.HasPrefix(stderr, `{"error":{`) {
+		t.Errorf("%d %q %q", code, stdout, stderr)
+	}
+}
+
+func TestEveryKindHasCode(t *testing.T) {
+	a := &app{}
+	want := map[fault.Kind]int{
+		fault.NotFound: codeNotFound, fault.Denied: codeDenied, fault.Unauthenticated: codeDenied,
+		fault.Exists: codeConflict, fault.Conflict: codeConflict,
+	}
+	for _, k := range fault.Kinds {
+		code := want[k]
+		if code == 0 {
+			code = codeFailed
+		}
+		for _, err := range []error{
+			fault.New(k, "x", "x"), fail("try", &crannog.Error{Kind: string(k), Code: "x"}),
+			fail("read", &fs.PathError{Op: "open", Err: &crannog.Error{Kind: string(k)}}),
+		} {
+			if got := a.codeOf(err); got != code {
+				t.Errorf("%s: %d, want %d", k, got, code)
+			}
+		}
+		a.running = true
+		if got := a.codeOf(fault.New(k, "x", "x")); got != codeOurs {
+			t.Errorf("%s of a run: %d", k, got)
+		}
+		a.running = false
+	}
+}
+
+// Text that a sandbox chose must not reach a terminal as commands for it.
+func TestPrintable(t *testing.T) {
+	got := oneLine("a\x1b]0;owned\x07b\nc\td\u009b")
+	if strings.ContainsAny(got, "\x1b\x07\n\t\u009b") {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestInsidePath(t *testing.T) {
+	got := insidePath("/root/.local/bin:/usr/lib/go/bin:/usr/../etc:relative::/opt/x:/usr/bin:/usrx/bin")
+	if got != "/usr/lib/go/bin:/usr/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin:/bin" {
+		t.Error(got)
+	}
+}
+
+func TestOnlyNamedEnvironmentGoesIn(t *testing.T) {
+	a := &app{Env: Env{Vars: []string{"SECRET=x", "LANG=C", "LC_ALL=C", "TERM=xterm", "TZ=UTC", "SSH_AUTH_SOCK=/x", "LANGUAGE=x", "broken"}}}
+	for _, tty := range []bool{true, false} {
+		env := strings.Join(a.environment(tty), " ")
+		if strings.Contains(env, "SECRET") || strings.Contains(env, "SSH") || strings.Contains(env, "TERM") != tty {
+			t.Error(env)
+		}
+	}
+}
+
+func TestHolds(t *testing.T) {
+	for dir, want := range map[string]bool{"/": true, "/home": true, "/home/me": true, "/home/me/src": false, "/home/mex": false, "/srv": false} {
+		if got := holds(dir, "/home/me"); got != want {
+			t.Errorf("%s: %v", dir, got)
+		}
+	}
+}
+
+func TestParsePlace(t *testing.T) {
+	for arg, want := range map[string]place{
+		"box:/a/b": {"box", "/a/b"}, "box:a:b": {"box", "a:b"}, "box:": {"box", ""}, "./a:b": {"", "./a:b"},
+		"/a:b": {"", "/a:b"}, ":x": {"", ":x"}, "plain": {"", "plain"}, "@last:x": {"@last", "x"}, "..:x": {"", "..:x"},
+	} {
+		if got := parsePlace(arg); got != want {
+			t.Errorf("%s: %+v", arg, got)
+		}
+	}
+	for in, want := range map[string]string{"/": ".", "": "workspace", "a": "workspace/a", "/a/../b/": "b", "../../etc": "etc", "/../x": "x"} {
+		if got := inside(in); got != want || !fs.ValidPath(got) {
+			t.Errorf("%q: %q", in, got)
+		}
+	}
+}
+
+func FuzzInside(f *testing.F) {
+	f.Add("a/../../b")
+	f.Add("/\x00")
+	f.Add("//")
+	f.Fuzz(func(t *testing.T, s string) {
+		// What is no name for package fs is refused by the SDK.
+		if got := inside(s); strings.HasPrefix(got, "/") || strings.Contains("/"+got+"/", "/../") {
+			t.Fatalf("%q is %q", s, got)
+		}
+	})
+}
+
+// Neither names nor links lead a copy out of its destination.
+// P15: a copy cannot write outside its destination.
+func TestHostTargetStaysInside(t *testing.T) {
+	base := t.TempDir()
+	dest, outside := filepath.Join(base, "dest"), filepath.Join(base, "outside")
+	for _, dir := range []string{dest, outside} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	victim := filepath.Join(outside, "victim")
+	if err := os.WriteFile(victim, []byte("mine"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for name, to := range map[string]string{"abs": outside, "rel": "../outside", "file": victim} {
+		if err := os.Symlink(to, filepath.Join(dest, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h, err := hostTarget(dest, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.close()
+	for _, name := range []string{"../outside/victim", "abs/victim", "rel/victim", "/" + victim, "a/../../outside/victim"} {
+		if err := h.write(name, strings.NewReader("theirs"), 0o644); err == nil {
+			t.Errorf("%s was written", name)
+		}
+	}
+	for _, name := range []string{"../outside/new", "abs/new", "abs"} {
+		if err := h.mkdir(name, 0o755); err == nil {
+			t.Errorf("%s was made", name)
+		}
+	}
+	// A link in the place of a file is replaced and not followed.
+	if err := h.write("file", strings.NewReader("theirs"), 0o4755); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(victim); err != nil || string(data) != "mine" {
+		t.Errorf("%q %v", data, err)
+	}
+	if info, err := os.Lstat(filepath.Join(dest, "file")); err != nil || info.Mode() != 0o755 {
+		t.Errorf("%v %v", info, err)
+	}
+	if err := h.finish(); err != nil {
+		t.Error(err)
+	}
+	left, err := os.ReadDir(outside)
+	if err != nil || len(left) != 1 {
+		t.Errorf("%v %v", left, err)
+	}
+	for _, top := range []string{"..", "../x", "/etc"} {
+		if _, err := openHost(dest, top); err == nil {
+			t.Errorf("%s was opened", top)
+		}
+	}
+}
+
+// A copy that breaks off leaves the old file and no part of the new one.
+func TestBrokenCopyLeavesNothing(t *testing.T) {
+	dest := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dest, "f"), []byte("old"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	h, err := hostTarget(dest, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.close()
+	broken := errors.New("gone")
+	if err := h.write("f", failing{broken}, 0o644); !errors.Is(err, broken) {
+		t.Errorf("%v", err)
+	}
+	if data, err := os.ReadFile(filepath.Join(dest, "f")); err != nil || string(data) != "old" {
+		t.Errorf("%q %v", data, err)
+	}
+	if left, err := os.ReadDir(dest); err != nil || len(left) != 1 {
+		t.Errorf("%v %v", left, err)
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.err }
+
+func TestForms(t *testing.T) {
+	now := time.Unix(1000, 0)
+	for d, want := range map[time.Duration]string{-5 * time.Second: "in 5s", 90 * time.Second: "1m ago", 3 * time.Hour: "3h ago", 72 * time.Hour: "3d ago"} {
+		if got := ago(now.Add(-d), now); got != want {
+			t.Errorf("%v: %s", d, got)
+		}
+	}
+	for n, want := range map[int64]string{0: "0B", 1023: "1023B", 1 << 20: "1.0MiB", 3 << 29: "1.5GiB", 1 << 62: "4.0EiB"} {
+		if got := bytesText(n); got != want {
+			t.Errorf("%d: %s", n, got)
+		}
+	}
+}
+
+func TestHelpNamesEveryCommand(t *testing.T) {
+	code, stdout, _ := run(t, "help")
+	if code != 0 {
+		t.Fatal(code)
+	}
+	if !strings.Contains(stdout, "exit-codes") {
+		t.Error("the topic of exit codes is not named")
+	}
+	for _, name := range strings.Fields("run exec shell ls ps inspect logs cp stop rm prune stats serve doctor key config version completion help") {
+		if !strings.Contains(stdout, "\n  "+name+" ") {
+			t.Errorf("%s is not in:\n%s", name, stdout)
+		}
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	for code, results := range map[int][]string{0: {resultOK}, 1: {resultOK, resultWarn}, 2: {resultFail, resultWarn}} {
+		var list []finding
+		for _, r := range results {
+			list = append(list, finding{Result: r})
+		}
+		err := verdict(list)
+		exit, _ := errors.AsType[exitCode](err)
+		if int(exit) != code {
+			t.Errorf("%v: %v", results, err)
+		}
+	}
+}
