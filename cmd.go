@@ -55,32 +55,6 @@ func (s *Sandbox) CommandContext(ctx context.Context, name string, args ...strin
 	return &Cmd{Args: append([]string{name}, args...), ctx: ctx, sandbox: s}
 }
 
-// ExitError is a command that ended with a code other than zero.
-type ExitError struct {
-	exit   process.Exit
-	Stderr []byte // what Output caught, its beginning and end
-}
-
-// Error says how the command ended.
-func (e *ExitError) Error() string {
-	switch {
-	case e.exit.TimedOut:
-		return "the command ran into its time limit"
-	case e.exit.Signal != 0:
-		return "signal: " + e.exit.Signal.String()
-	}
-	return fmt.Sprintf("exit status %d", e.exit.Code)
-}
-
-// ExitCode is the command's own, 128+N after signal N, 124 at a time limit.
-func (e *ExitError) ExitCode() int { return e.exit.Code }
-
-// Signal is the signal that ended the command, or zero.
-func (e *ExitError) Signal() syscall.Signal { return e.exit.Signal }
-
-// Is makes errors.Is(err, ErrTimeout) true at a time limit.
-func (e *ExitError) Is(target error) bool { return target == ErrTimeout && e.exit.TimedOut }
-
 // Start runs the command and returns as soon as it runs.
 func (c *Cmd) Start() error {
 	if c.done != nil {
@@ -240,26 +214,4 @@ func orDiscard(w io.Writer) io.Writer {
 		return io.Discard
 	}
 	return w
-}
-
-// Process is a command that runs in a sandbox, whoever started it.
-type Process struct {
-	PID  int      `json:"pid"`
-	Tag  string   `json:"tag,omitempty"`
-	Args []string `json:"args"`
-	Dir  string   `json:"dir,omitempty"`
-}
-
-// Processes lists the commands that were started and run. Their children are
-// not in it.
-func (s *Sandbox) Processes(ctx context.Context) ([]Process, error) {
-	infos, err := s.processes().List(ctx)
-	if err != nil {
-		return nil, fromFault(err)
-	}
-	list := make([]Process, 0, len(infos))
-	for _, p := range infos {
-		list = append(list, Process{PID: int(p.PID), Tag: p.Tag, Args: append([]string{p.Cmd}, p.Args...), Dir: p.Dir})
-	}
-	return list, nil
 }

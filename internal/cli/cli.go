@@ -47,10 +47,11 @@ func Run(ctx context.Context, args []string, env Env) int {
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return 0
 	}
+	a.running = cmd.Annotations["code"] == "own"
 	if exit, ok := errors.AsType[exitCode](err); ok {
 		return int(exit)
 	}
@@ -122,7 +123,6 @@ func (a *app) add(root *cobra.Command, group string, commands ...*cobra.Command)
 
 // load reads the settings before any command runs.
 func (a *app) load(cmd *cobra.Command, _ []string) error {
-	a.running = cmd.Annotations["code"] == "own"
 	c, err := config.Load(a.Env.Config, a.configFile)
 	if err != nil {
 		return fail("read the settings", invalid(codeSettings, err))

@@ -72,7 +72,9 @@ func (h *hostDir) mkdir(name string, perm fs.FileMode) error {
 		}
 		return nil
 	}
-	h.modes = append(h.modes, dirMode{full, perm})
+	if err == nil {
+		h.modes = append(h.modes, dirMode{full, perm})
+	}
 	return err
 }
 

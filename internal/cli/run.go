@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,9 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/crannog/crannog"
-	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/config"
-	"github.com/crannog/crannog/internal/process"
 )
 
 type runFlags struct {
@@ -165,35 +162,6 @@ func (a *app) open(ctx context.Context, c *connection, f *runFlags, signals <-ch
 	return b, nil
 }
 
-// A sandbox that belongs to this process ends soon after it, even if we are
-// killed: its time is short, and we prolong it.
-const (
-	leaseTime  = 5 * time.Minute
-	leaseEvery = time.Minute
-)
-
-// hold prolongs the lease until the returned function is called.
-func (a *app) hold(ctx context.Context, sb *crannog.Sandbox) func() {
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		ticker := time.NewTicker(leaseEvery)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-ticker.C:
-			}
-			if err := sb.Extend(ctx, leaseTime); err != nil && ctx.Err() == nil && a.verbose {
-				a.note("the sandbox's time was not prolonged: %v", err)
-			}
-		}
-	}()
-	return func() { cancel(); <-done }
-}
-
 // end removes what is not kept, also after a cancel.
 func (b *box) end(ctx context.Context) error {
 	b.rest()
@@ -261,43 +229,4 @@ func (c *commandFlags) apply(cmd *crannog.Cmd) error {
 	}
 	cmd.Timeout = d
 	return nil
-}
-
-// runResult is what --json prints.
-type runResult struct {
-	ID string `json:"id"`
-	api.ExecResult
-}
-
-// collect runs a command and prints one object with all that is known.
-func (a *app) collect(ctx context.Context, sb *crannog.Sandbox, cmd *crannog.Cmd, maxOutput string, signals <-chan os.Signal) (int, error) {
-	limit := a.config.OutputBytes
-	if maxOutput != "" {
-		n, err := config.ParseSize(maxOutput)
-		if err != nil || n == 0 {
-			return 0, usagef("--max-output: %q is not a size such as 1m", maxOutput)
-		}
-		limit = n
-	}
-	out := process.NewCollector(limit)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.Stdin, out.Stdout(), out.Stderr()
-	if a.Stdin == nil || isTerminal(a.Stdin) {
-		cmd.Stdin = bytes.NewReader(nil)
-	}
-	began := time.Now()
-	r := &relay{app: a, cmd: cmd, signals: signals, kill: func() { _ = cmd.Signal(syscall.SIGKILL) }}
-	code, timedOut, err := r.outcome(ctx)
-	hit := ""
-	if err != nil {
-		if code, err = a.fate(ctx, sb, err); err != nil {
-			return 0, err
-		}
-		if sb.Info().Reason == "oom" {
-			hit = api.HitOOM
-		}
-	}
-	result := runResult{sb.ID(), out.Result(process.Exit{Code: code, TimedOut: timedOut})}
-	result.Hit = first(hit, result.Hit)
-	result.DurationMS = time.Since(began).Milliseconds()
-	return code, a.object(result)
 }

@@ -1,0 +1,53 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/process"
+)
+
+// runResult is what --json prints.
+type runResult struct {
+	ID string `json:"id"`
+	api.ExecResult
+}
+
+// collect runs a command and prints one object with all that is known.
+func (a *app) collect(ctx context.Context, sb *crannog.Sandbox, cmd *crannog.Cmd, maxOutput string, signals <-chan os.Signal) (int, error) {
+	limit := a.config.OutputBytes
+	if maxOutput != "" {
+		n, err := config.ParseSize(maxOutput)
+		if err != nil || n == 0 {
+			return 0, usagef("--max-output: %q is not a size such as 1m", maxOutput)
+		}
+		limit = n
+	}
+	out := process.NewCollector(limit)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.Stdin, out.Stdout(), out.Stderr()
+	if a.Stdin == nil || isTerminal(a.Stdin) {
+		cmd.Stdin = bytes.NewReader(nil)
+	}
+	began := time.Now()
+	r := &relay{app: a, cmd: cmd, signals: signals, kill: func() { _ = cmd.Signal(syscall.SIGKILL) }}
+	code, timedOut, err := r.outcome(ctx)
+	hit := ""
+	if err != nil {
+		if code, err = a.fate(ctx, sb, err); err != nil {
+			return 0, err
+		}
+		if sb.Info().Reason == "oom" {
+			hit = api.HitOOM
+		}
+	}
+	result := runResult{sb.ID(), out.Result(process.Exit{Code: code, TimedOut: timedOut})}
+	result.Hit = first(hit, result.Hit)
+	result.DurationMS = time.Since(began).Milliseconds()
+	return code, a.object(result)
+}
