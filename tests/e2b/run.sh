@@ -26,6 +26,9 @@ work=$(mktemp -d)
 server=
 clean() {
 	if [ -n "$server" ]; then
+		if [ -n "${E2B_API_KEY:-}" ]; then
+			node sweep.mjs || true
+		fi
 		kill "$server" 2>/dev/null || true
 		wait "$server" 2>/dev/null || true
 	fi
@@ -67,9 +70,7 @@ if ! kill -0 "$server" 2>/dev/null; then
 	cat "$work/log" >&2
 	exit 1
 fi
-left=$(curl -fsS -H "X-API-KEY: $E2B_API_KEY" "$E2B_API_URL/v2/sandboxes")
-if [ "$left" != "[]" ]; then
-	echo "sandboxes are left: $left" >&2
+if ! node sweep.mjs; then
 	status=1
 fi
 kill "$server"

@@ -1,0 +1,15 @@
+// Removes every sandbox of the server that the environment names, and exits
+// with 1 if there was one: a server's sandboxes outlive it, so none may stay
+// behind in a state directory that is deleted.
+const call = (method, path) =>
+  fetch(new URL(path, process.env.E2B_API_URL), { method, headers: { 'X-API-KEY': process.env.E2B_API_KEY } })
+
+const response = await call('GET', '/sandboxes')
+if (!response.ok) throw new Error(`list sandboxes: ${response.status} ${await response.text()}`)
+const left = (await response.json()).map((s) => s.sandboxID)
+for (const id of left) {
+  console.error(`sandbox ${id} is left`)
+  const removed = await call('DELETE', `/sandboxes/${id}`)
+  if (!removed.ok && removed.status !== 404) throw new Error(`remove ${id}: ${removed.status} ${await removed.text()}`)
+}
+process.exit(left.length > 0 ? 1 : 0)
