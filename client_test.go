@@ -108,6 +108,39 @@ func TestExec(t *testing.T) {
 	}
 }
 
+// A caller that goes away takes its command with it.
+func TestExecEndsWithItsCaller(t *testing.T) {
+	sb := newSandbox(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := sb.Exec(ctx, api.Exec{Cmd: []string{"sleep", "60"}})
+		done <- err
+	}()
+	waitProcesses(t, sb, 1)
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	waitProcesses(t, sb, 0)
+}
+
+func waitProcesses(t *testing.T, sb *Sandbox, n int) {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		list, err := sb.Processes(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list) == n {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("there are %d processes and not %d", len(list), n)
+		}
+	}
+}
+
 func TestRunCode(t *testing.T) {
 	sb := newSandbox(t)
 	var out strings.Builder

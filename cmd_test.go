@@ -155,18 +155,7 @@ func TestContextKills(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	// The program is gone, and not only our stream.
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		list, err := sb.Processes(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(list) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("still there: %v", list)
-		}
-	}
+	waitProcesses(t, sb, 0)
 }
 
 func TestTerminal(t *testing.T) {

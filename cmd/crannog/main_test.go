@@ -75,6 +75,7 @@ func setup(env *testscript.Env) error {
 	env.Setenv("PATH", filepath.Dir(binary)+":"+os.Getenv("PATH"))
 	env.Setenv("HOME", "/nonexistent-home")
 	env.Setenv("LANG", "C.UTF-8")
+	env.Setenv("TERM", "xterm")
 	env.Defer(func() {
 		s := env.Values[serverKey{}].(*server)
 		if err := s.stop(os.Interrupt); err != nil {

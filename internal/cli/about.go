@@ -85,7 +85,7 @@ func (a *app) addHelp(root *cobra.Command) {
 		},
 		PersistentPreRunE: func(*cobra.Command, []string) error { return nil },
 	}
-	help.Flags().BoolVar(&tree, "tree", false, "show every command with its flags")
+	help.Flags().BoolVar(&tree, "tree", false, "show every command")
 	root.SetHelpCommand(help)
 }
 

@@ -31,12 +31,12 @@ func (a *app) serveCommand() *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run the server", Args: cobra.NoArgs,
-		Long: "Run the server: the E2B wire and Crannog's own API on one port. What it prints\n" +
-			"can be read by a shell:  eval \"$(crannog serve --dry-run)\" shows nothing to start,\n" +
-			"a start in the background prints three export lines and then only logs.\n\n" +
+		Long: "Run the server: the E2B wire and Crannog's own API on one port. The lines that it\n" +
+			"prints set up E2B's clients in a shell; what it has to say later goes to standard\n" +
+			"error.\n\n" +
 			"Keys are kept as hashes, so that none can be printed again. Each start therefore\n" +
-			"makes a key for the session and prints it, unless --key or E2B_API_KEY gives one\n" +
-			"to use. crannog key ls lists them all, crannog key revoke drops one.",
+			"makes a key and prints it, unless --key or E2B_API_KEY gives one to use. Keys stay\n" +
+			"good after the server has ended: crannog key ls lists them, key revoke drops one.",
 		Example: "  crannog serve\n  crannog serve --listen 127.0.0.1:7171 --state /srv/crannog",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), &f) },
 	}
