@@ -41,7 +41,9 @@ trap 'exit 130' INT TERM
 port=$(node -e 'const s = require("net").createServer().listen(0, "127.0.0.1", () => { console.log(s.address().port); s.close() })')
 
 unset E2B_API_KEY E2B_API_URL E2B_SANDBOX_URL E2B_DOMAIN E2B_DEBUG E2B_USER_AGENT_SOURCE
-"$bin" serve --listen "127.0.0.1:$port" --state "$work/state" >"$work/start" 2>"$work/log" &
+# A session of its own keeps the terminal's interrupt from ending the server
+# before its sandboxes are removed.
+setsid "$bin" serve --listen "127.0.0.1:$port" --state "$work/state" >"$work/start" 2>"$work/log" &
 server=$!
 
 tries=0
