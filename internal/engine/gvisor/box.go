@@ -11,9 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/runsc/boot"
-
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 )
@@ -42,39 +39,19 @@ func newBox(e *Engine, rec record) *box {
 func (b *box) watch() {
 	b.watching.Do(func() {
 		b.conns.setSocket(b.rec.Socket)
-		fd := b.rec.Sentry.open()
-		if fd < 0 {
+		if !b.rec.Sentry.alive() {
 			b.ended(nil)
 			return
 		}
 		go func() {
 			code := b.guestExit()
-			for !waitPidfd(fd, time.Hour) {
-			}
-			unix.Close(fd)
+			b.rec.Sentry.awaitEnd()
 			b.ended(code)
 		}()
 		if b.rec.Group == nil {
 			go b.watchMemory()
 		}
 	})
-}
-
-// guestExit waits for the guest's end and returns its exit code, or nil if
-// the kernel of the box went away without telling, which is what a crash, a
-// kill from outside and a lack of memory look like.
-func (b *box) guestExit() *int {
-	conn, err := connectControl(b.rec.Socket)
-	if err != nil {
-		return nil
-	}
-	defer conn.Close()
-	var status unix.WaitStatus
-	if err := conn.Call(boot.ContMgrWait, &b.rec.ID, &status); err != nil {
-		return nil
-	}
-	code := status.ExitStatus()
-	return &code
 }
 
 // ended records why the box stopped. It runs before the group is removed,
@@ -167,9 +144,23 @@ func (b *box) destroy() error {
 	errs = append(errs, b.removeRuntimeFiles())
 	// The directory comes last: as long as it exists, List names the box.
 	if errors.Join(errs...) == nil {
-		errs = append(errs, os.RemoveAll(b.e.boxDir(b.rec.ID)))
+		errs = append(errs, removeDir(b.e.boxDir(b.rec.ID)))
 	}
 	return errors.Join(errs...)
+}
+
+// removeDir deletes a box's directory. Another process that waits for the box
+// writes down how it ended, and may do so just between the last file and the
+// directory itself.
+func removeDir(dir string) error {
+	const tries = 100
+	var err error
+	for range tries {
+		if err = os.RemoveAll(dir); !errors.Is(err, unix.ENOTEMPTY) {
+			return err
+		}
+	}
+	return err
 }
 
 // removeRuntimeFiles deletes what gVisor keeps for the box outside its

@@ -8,12 +8,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
 
+	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/runsc/version"
 
 	"github.com/crannog/crannog/internal/engine"
@@ -50,6 +52,8 @@ var (
 	_ engine.Meter  = (*Engine)(nil)
 )
 
+var silence sync.Once
+
 // New opens the engine on a state directory, which it shares with other
 // processes that do the same.
 func New(o Options) (*Engine, error) {
@@ -58,6 +62,9 @@ func New(o Options) (*Engine, error) {
 			"this program did not call crannog.Main at the start of main").
 			WithHint("gVisor runs as a second process of the same program; call crannog.Main() first")
 	}
+	// gVisor's client code writes to standard error by itself, which belongs
+	// to the program that embeds us. What matters comes back as errors.
+	silence.Do(func() { log.SetTarget(log.GoogleEmitter{Writer: &log.Writer{Next: io.Discard}}) })
 	e := &Engine{
 		dir:      filepath.Join(o.StateDir, "run"),
 		log:      o.Log,
