@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -98,19 +97,26 @@ func (a *app) workspaceOf(b *boxFlags, c *connection) (string, error) {
 	case b.workspace != "" && !c.local:
 		return "", usagef("--workspace needs a local server").hint("copy files with crannog cp instead")
 	case b.workspace != "":
-		dir, err := filepath.Abs(b.workspace)
+		dir, err := resolved(b.workspace)
 		if err != nil {
 			return "", fail("find the workspace", err)
+		}
+		if a.holdsState(dir) {
+			return "", usagef("--workspace: crannog's state is in %s, and it holds the tokens of every sandbox", dir)
 		}
 		return dir, nil
 	case !c.local:
 		return "", nil
 	}
-	dir, err := os.Getwd()
+	dir, err := resolved(".")
 	if err != nil {
 		return "", fail("find the current directory", err).hint("cd to a directory that exists, or add --no-workspace")
 	}
-	if holds(dir, a.Config.Home) {
+	switch {
+	case a.holdsState(dir):
+		a.note("%s is not shown inside, because crannog's state is in it", dir)
+		return "", nil
+	case holds(dir, a.Config.Home):
 		// A home is full of keys and tokens, and showing it must be a choice.
 		a.note("%s is not shown inside, because your home is in it (--workspace . shows it)", dir)
 		return "", nil
@@ -118,10 +124,33 @@ func (a *app) workspaceOf(b *boxFlags, c *connection) (string, error) {
 	return dir, nil
 }
 
+// resolved is a path without links, so that two names of one directory compare
+// as equal.
+func resolved(path string) (string, error) {
+	full, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(full)
+}
+
+// holdsState tells whether a sandbox that sees dir would see the tokens of
+// others.
+func (a *app) holdsState(dir string) bool {
+	state := a.config.State
+	if r, err := resolved(state); err == nil {
+		state = r
+	}
+	return holds(dir, state) || holds(state, dir)
+}
+
 // holds tells whether dir is home or above it.
 func holds(dir, home string) bool {
 	if home == "" {
 		return dir == "/"
+	}
+	if r, err := resolved(home); err == nil {
+		home = r
 	}
 	rel, err := filepath.Rel(dir, home)
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
