@@ -151,7 +151,7 @@ func FuzzInside(f *testing.F) {
 	})
 }
 
-// Neither names nor links lead a copy out of its destination.
+// P15: neither names nor links lead a copy out of its destination.
 // P15: a copy cannot write outside its destination.
 func TestHostTargetStaysInside(t *testing.T) {
 	base := t.TempDir()

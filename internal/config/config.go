@@ -12,7 +12,7 @@ import (
 )
 
 // Config is every setting. To add one: a field here, a row in settings.go,
-// a check in validate.go, and a line in docs/configuration.md.
+// and a check in validate.go; then run this package's tests with -update.
 type Config struct {
 	// Server.
 	State    string // where the server keeps everything

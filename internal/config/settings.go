@@ -19,7 +19,7 @@ type setting struct {
 var settings = []setting{
 	text("state", "directory of the server's state", func(c *Config) *string { return &c.State }),
 	text("listen", "address of the HTTP server", func(c *Config) *string { return &c.Listen }),
-	flag("insecure", "allow an address that other machines can reach, without TLS", func(c *Config) *bool { return &c.Insecure }),
+	toggle("insecure", "allow an address that other machines can reach, without TLS", func(c *Config) *bool { return &c.Insecure }),
 	text("log_level", "debug, info, warn or error", func(c *Config) *string { return &c.LogLevel }),
 	text("url", "server to talk to; empty is the local one", func(c *Config) *string { return &c.URL }),
 	{"key", "API key for url", func(c *Config, v string) error { c.Key = Secret(v); return nil }, func(c *Config) string { return c.Key.String() }},
@@ -37,7 +37,7 @@ func text(name, help string, at func(*Config) *string) setting {
 	return setting{name, help, func(c *Config, v string) error { *at(c) = v; return nil }, func(c *Config) string { return *at(c) }}
 }
 
-func flag(name, help string, at func(*Config) *bool) setting {
+func toggle(name, help string, at func(*Config) *bool) setting {
 	set := func(c *Config, v string) error {
 		b, err := strconv.ParseBool(v)
 		if err != nil {

@@ -1,0 +1,42 @@
+package config
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write docs/configuration.md anew")
+
+const documentPath = "../../docs/configuration.md"
+
+// The document is made of the settings themselves, so that it cannot lie.
+func TestDocument(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("# Settings\n\n" +
+		"Later sources win: the default, the file (`~/.config/crannog/config.toml`, else `/etc/crannog/config.toml`,\n" +
+		"or the one that `--config` or `CRANNOG_CONFIG` names), the environment, a flag. An unknown name in the file is\n" +
+		"an error. `crannog config` shows every value with its source. Sizes are bytes with k, m, g or t for powers of\n" +
+		"1024; times are like `90s` or whole seconds.\n\n" +
+		"| Name in the file | Environment | Default | Meaning |\n|---|---|---|---|\n")
+	c := Default(Env{Lookup: func(string) (string, bool) { return "", false }, UID: 0})
+	for _, s := range settings {
+		value := s.show(&c)
+		if value == "" {
+			value = "–"
+		}
+		fmt.Fprintf(&b, "| `%s` | `%s` | %s | %s |\n", s.name, envName(s.name), value, s.help)
+	}
+	b.WriteString("\nThe default of `state` is for root; other users have `~/.local/share/crannog`.\n")
+	if *update {
+		if err := os.WriteFile(documentPath, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have, err := os.ReadFile(documentPath)
+	if err != nil || string(have) != b.String() {
+		t.Errorf("%s is stale; run: go test ./internal/config -update (%v)", documentPath, err)
+	}
+}
