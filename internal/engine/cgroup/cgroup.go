@@ -145,15 +145,6 @@ func write(path, value string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Procs lists the files to which a process writes "0" to join.
-func (g *Group) Procs() []string {
-	var out []string
-	for _, dir := range g.Dirs {
-		out = append(out, filepath.Join(dir, "cgroup.procs"))
-	}
-	return out
-}
-
 // OOMKills tells how often the kernel killed in the group for memory. It must
 // be read before the group is removed.
 func (g *Group) OOMKills() int64 {

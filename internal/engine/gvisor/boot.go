@@ -36,7 +36,6 @@ type bootRequest struct {
 	Root        engine.Root
 	Workspace   string
 	Limits      engine.Limits
-	CgroupProcs []string
 	// CPUs keeps the box on this many processors, where there is no group
 	// that could bound its share. Zero leaves it alone.
 	CPUs int
@@ -58,6 +57,7 @@ func runBoot() {
 	in, out := os.NewFile(3, "request"), os.NewFile(4, "result")
 	unix.CloseOnExec(3)
 	unix.CloseOnExec(4)
+	unix.CloseOnExec(highDescriptor)
 	result, err := bootBox(in)
 	if err != nil {
 		result.Error = err.Error()
@@ -81,7 +81,6 @@ func bootBox(in io.Reader) (result bootResult, err error) {
 	if err := req.assembleRoot(); err != nil {
 		return result, err
 	}
-	growDescriptorTable()
 	// gVisor makes its control socket in its root directory, by a path that
 	// must fit into an address. Through a descriptor it always does.
 	root, err := os.OpenFile(req.RuntimeRoot, unix.O_PATH|unix.O_DIRECTORY, 0)
@@ -118,32 +117,23 @@ func bootBox(in io.Reader) (result bootResult, err error) {
 	return result, nil
 }
 
-// confine puts this child, and so all its descendants, under the box's limits
-// before anything of the box exists.
+// confine keeps this child, and so all its descendants, on some processors
+// where there is no group. A group it is in from its first instruction.
 func (r *bootRequest) confine() error {
-	for _, procs := range r.CgroupProcs {
-		f, err := os.OpenFile(procs, os.O_WRONLY, 0)
-		if err != nil {
-			return fmt.Errorf("join cgroup: %w", err)
-		}
-		_, err = f.WriteString("0")
-		if err := errors.Join(err, f.Close()); err != nil {
-			return fmt.Errorf("join cgroup: %w", err)
+	if r.CPUs == 0 {
+		return nil
+	}
+	var have, want unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &have); err != nil {
+		return fmt.Errorf("processors: %w", err)
+	}
+	for cpu := 0; want.Count() < min(r.CPUs, have.Count()); cpu++ {
+		if have.IsSet(cpu) {
+			want.Set(cpu)
 		}
 	}
-	if r.CPUs > 0 {
-		var have, want unix.CPUSet
-		if err := unix.SchedGetaffinity(0, &have); err != nil {
-			return fmt.Errorf("processors: %w", err)
-		}
-		for cpu := 0; want.Count() < min(r.CPUs, have.Count()); cpu++ {
-			if have.IsSet(cpu) {
-				want.Set(cpu)
-			}
-		}
-		if err := unix.SchedSetaffinity(0, &want); err != nil {
-			return fmt.Errorf("processors: %w", err)
-		}
+	if err := unix.SchedSetaffinity(0, &want); err != nil {
+		return fmt.Errorf("processors: %w", err)
 	}
 	return nil
 }
@@ -196,18 +186,12 @@ func startRoot(socket, id string) error {
 	return conn.Call(boot.ContMgrRootContainerStart, &id, nil)
 }
 
-// growDescriptorTable makes the kernel give this process, and so its
-// children, a large descriptor table now, while it is cheap. gVisor places
-// its stdio at 253 to 255; growing the table of a process with many threads
-// waits for an RCU grace period, several milliseconds per boot.
-func growDescriptorTable() {
-	fd, err := unix.Open("/dev/null", unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return
-	}
-	_, _ = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 300)
-	unix.Close(fd)
-}
+// highDescriptor is open in the child that boots a box, so that the kernel
+// gives it, and the processes that it starts, a large descriptor table when it
+// is made and still has one thread. gVisor places its stdio at 253 to 255;
+// growing the table of a process with many threads waits for an RCU grace
+// period, 10 to 15 ms per boot.
+const highDescriptor = 300
 
 // cleanTarget refuses a bind target that could leave the root.
 func cleanTarget(root, target string) (string, error) {

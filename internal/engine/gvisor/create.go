@@ -99,9 +99,16 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, b *box) (bootResult
 		cmd.Env = append(cmd.Env, "CRANNOG_ROOTLESS=1")
 	}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = pipes.config.read, pipes.output.write, pipes.output.write
-	cmd.ExtraFiles = []*os.File{pipes.request.read, pipes.result.write}
+	cmd.ExtraFiles = make([]*os.File, highDescriptor-2)
+	cmd.ExtraFiles[0], cmd.ExtraFiles[1] = pipes.request.read, pipes.result.write
+	cmd.ExtraFiles[highDescriptor-3] = pipes.request.read
 	cmd.SysProcAttr = e.bootAttr()
-	if err := cmd.Start(); err != nil {
+	start := cmd.Start
+	if b.rec.Group != nil {
+		// The box is under its limits before anything of it exists.
+		start = func() error { return b.rec.Group.Start(cmd) }
+	}
+	if err := start(); err != nil {
 		pipes.closeAll()
 		return result, nil, e.startFault(err)
 	}
@@ -148,9 +155,7 @@ func (e *Engine) bootRequest(spec engine.Spec, b *box) bootRequest {
 			Limits:   spec.Limits,
 		}),
 	}
-	if b.rec.Group != nil {
-		req.CgroupProcs = b.rec.Group.Procs()
-	} else if cpus := int((spec.Limits.MilliCPU + 999) / 1000); cpus < runtime.NumCPU() {
+	if cpus := int((spec.Limits.MilliCPU + 999) / 1000); b.rec.Group == nil && cpus < runtime.NumCPU() {
 		req.CPUs = cpus
 	}
 	return req

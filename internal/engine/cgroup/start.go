@@ -1,0 +1,67 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Start starts a program that is in the group from its first instruction on,
+// with all that it starts. Moving a process that runs already would make the
+// kernel stop every fork of the machine until a grace period has passed, which
+// is a tenth of a boot.
+func (g *Group) Start(cmd *exec.Cmd) error {
+	if dir := g.Dirs[unified]; dir != "" {
+		return startInto(cmd, dir)
+	}
+	done := make(chan error)
+	go func() { done <- g.startOnThread(cmd) }()
+	return <-done
+}
+
+// startInto lets the kernel put the new process into a group of version 2.
+func startInto(cmd *exec.Cmd, dir string) error {
+	f, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("cgroup: %w", err)
+	}
+	defer f.Close()
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(f.Fd())
+	return cmd.Start()
+}
+
+// startOnThread joins the groups of version 1 with this thread alone, which
+// its children inherit. The thread ends with the goroutine, because it is
+// never unlocked, and so leaves the groups.
+func (g *Group) startOnThread(cmd *exec.Cmd) error {
+	runtime.LockOSThread()
+	if unix.Gettid() == os.Getpid() {
+		// The first thread of a process never ends, and would stay in the
+		// groups. As long as it is locked here, no other goroutine gets it.
+		defer runtime.UnlockOSThread()
+		return g.Start(cmd)
+	}
+	joined := map[string]bool{} // cpu and cpuacct often share one directory
+	for _, dir := range g.Dirs {
+		if joined[dir] {
+			continue
+		}
+		joined[dir] = true
+		if err := write(filepath.Join(dir, "tasks"), "0"); err != nil {
+			return fmt.Errorf("join cgroup: %w", err)
+		}
+	}
+	if len(joined) == 0 {
+		return errors.New("join cgroup: the group has no directory")
+	}
+	return cmd.Start()
+}

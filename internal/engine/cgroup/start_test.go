@@ -1,0 +1,112 @@
+package cgroup
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/hosttest"
+)
+
+// membership is what the kernel says of a process that prints it.
+func membership(t *testing.T, g *Group) string {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := exec.Command("sh", "-c", "cat /proc/self/cgroup; exit 0")
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := g.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v: %s", err, out.String())
+	}
+	return out.String()
+}
+
+// A program that is started in a group of this host is in it, in every
+// hierarchy, and this process is in none and keeps none from being removed.
+func TestStartIsInTheGroup(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	tree, err := Detect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := "starttest" + strings.ToLower(strings.ReplaceAll(time.Now().Format("150405.000"), ".", ""))
+	g, err := tree.Create(id, limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := g.Remove(); err != nil {
+			t.Error(err)
+		}
+	}()
+	text := membership(t, g)
+	want := len(g.Dirs)
+	if got := strings.Count(text, "/"+id+"\n"); got < 1 || tree.Version() == 1 && got < want {
+		t.Errorf("in %d of %d groups:\n%s", got, want, text)
+	}
+	deadline := time.Now().Add(5 * time.Second)
+	for _, dir := range g.Dirs {
+		for {
+			tasks, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(tasks) == 0 {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s still holds %s", dir, tasks)
+			}
+			runtime.Gosched()
+		}
+	}
+}
+
+// The kernel makes a group of version 2 without controllers on hosts that
+// have their controllers in version 1, too.
+func TestStartIntoUnified(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	mounts, err := os.Open("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mounts.Close()
+	v2, _ := parseMounts(mounts)
+	if v2 == "" {
+		t.Log("this host has no version 2: only version 1 was tried")
+		return
+	}
+	dir, err := os.MkdirTemp(v2, "crannog-start-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &Group{Dirs: map[string]string{unified: dir}}
+	defer func() {
+		if err := g.Remove(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if text := membership(t, g); !strings.Contains(text, "0::/"+filepath.Base(dir)+"\n") {
+		t.Errorf("not in %s:\n%s", dir, text)
+	}
+}
+
+func TestStartFailsWithoutTheGroup(t *testing.T) {
+	for _, g := range []*Group{
+		{},
+		{Dirs: map[string]string{"memory": filepath.Join(t.TempDir(), "gone")}},
+		{Dirs: map[string]string{unified: filepath.Join(t.TempDir(), "gone")}},
+	} {
+		cmd := exec.Command("true")
+		if err := g.Start(cmd); err == nil {
+			t.Errorf("%v: started outside of any group: %v", g.Dirs, cmd.Wait())
+		}
+	}
+}
