@@ -13,7 +13,7 @@ type Row struct {
 // upwards cannot be written down.
 var Layers = []Row{
 	{"foundations", []string{
-		"api", "internal/fault", "internal/config", "internal/reexec", "internal/hosttest", "internal/signature",
+		"api", "internal/fault", "internal/config", "internal/reexec", "internal/hosttest", "internal/signature", "internal/relay",
 		"internal/gen", "internal/gen/processpb", "internal/gen/processpb/processpbconnect",
 		"internal/gen/filesystempb", "internal/gen/filesystempb/filesystempbconnect",
 		"internal/process",
@@ -33,5 +33,5 @@ var Layers = []Row{
 	{"doors", []string{"internal/e2bapi", "internal/dataplane", "internal/httpapi"}},
 	{"assembly", []string{"internal/daemon", "internal/standard", "", "internal/cli"}},
 	{"programs", []string{"cmd/crannog-guest", "cmd/crannog", "bench"}},
-	{"guards", []string{"internal/archtest"}},
+	{"guards", []string{"internal/servetest", "internal/archtest"}},
 }

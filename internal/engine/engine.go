@@ -50,10 +50,13 @@ type Meter interface {
 }
 
 // GuestPort is the port on the sandbox's loopback where the guest serves the
-// data plane. InterpreterPort is where it serves the code interpreter.
+// data plane. InterpreterPort is where it serves the code interpreter. RelayPort
+// is where it joins streams from an engine with ports inside, by the protocol
+// of package relay, for engines whose own way in does not keep all bytes.
 const (
 	GuestPort       = 49983
 	InterpreterPort = 49999
+	RelayPort       = 49982
 )
 
 // GuestReady is the line that the guest prints on its standard output when it

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -15,12 +16,16 @@ import (
 	"gvisor.dev/gvisor/pkg/urpc"
 	"gvisor.dev/gvisor/runsc/boot"
 
+	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/relay"
 )
 
 // Dial implements engine.Engine. One end of a socket pair is given to gVisor,
-// which connects it to the port on the box's loopback. It needs no network
-// and works for any process that can open the control socket.
+// which connects it to the guest's relay on the box's loopback, and the relay
+// to the port. It needs no network and works for any process that can open
+// the control socket. The relay is there because gVisor drops what does not
+// fit into the port's send buffer.
 func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
 	if port < 1 || port > 65535 {
 		return nil, fault.Newf(fault.Invalid, "invalid_port", "port %d is not between 1 and 65535", port)
@@ -41,27 +46,35 @@ func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error
 	}
 	ours, theirs := os.NewFile(uintptr(fds[0]), "dial"), os.NewFile(uintptr(fds[1]), "dial")
 	defer ours.Close() // FileConn has its own copy
-	defer theirs.Close()
 	args := &boot.PortForwardOpts{
 		FilePayload: urpc.FilePayload{Files: []*os.File{theirs}},
 		ContainerID: id,
-		Port:        uint16(port),
+		Port:        engine.RelayPort,
 	}
-	if err := b.conns.call(boot.ContMgrPortForward, args, nil); err != nil {
+	err = b.conns.call(boot.ContMgrPortForward, args, nil)
+	theirs.Close() // the box has its own copy, and its end must be seen
+	if err != nil {
 		return nil, dialFault(id, port, err)
 	}
-	conn, err := net.FileConn(ours)
+	channel, err := net.FileConn(ours)
 	if err != nil {
 		return nil, fmt.Errorf("dial %s:%d: %w", id, port, err)
 	}
-	return conn, ctx.Err()
+	conn, err := relay.Dial(ctx, channel, port)
+	if err != nil {
+		return nil, dialFault(id, port, err)
+	}
+	return conn, nil
 }
 
 func dialFault(id string, port int, err error) error {
-	if _, ok := errors.AsType[urpc.RemoteError](err); ok && strings.Contains(err.Error(), "refused") {
+	if errors.Is(err, relay.ErrRefused) {
 		return fault.Wrap(err, fault.Unavailable, "port_closed", fmt.Sprintf("nothing listens on port %d", port))
 	}
-	if ok := errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED); ok {
+	// Nobody at the relay's port is a guest that has ended.
+	_, remote := errors.AsType[urpc.RemoteError](err)
+	gone := remote && strings.Contains(err.Error(), "refused") || errors.Is(err, io.EOF)
+	if gone || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
 		return fault.Wrap(err, fault.NotFound, "sandbox_not_found", fmt.Sprintf("sandbox %q has stopped", id))
 	}
 	return fmt.Errorf("dial %s:%d: %w", id, port, err)

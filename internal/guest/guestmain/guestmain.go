@@ -10,11 +10,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
@@ -74,10 +72,14 @@ func run(stdin io.Reader, debug bool) error {
 	// Nothing is closed on the way out: when the first process ends, the
 	// kernel ends all others and cuts all streams, and sooner than we could.
 	ports := map[int]http.Handler{engine.GuestPort: g.Handler(), engine.InterpreterPort: NewInterpreter(g, log)}
+	servers := map[int]*http.Server{}
 	for port, handler := range ports {
-		if err := serve(port, handler, log, failed); err != nil {
+		if servers[port], err = serve(port, handler, log, failed); err != nil {
 			return err
 		}
+	}
+	if err := serveRelay(servers, failed); err != nil {
+		return err
 	}
 	if _, err := fmt.Fprintln(os.Stdout, engine.GuestReady); err != nil {
 		return fmt.Errorf("report readiness: %w", err)
@@ -114,16 +116,15 @@ const (
 )
 
 // serve listens on the sandbox's loopback and serves in the background.
-func serve(port int, h http.Handler, log *slog.Logger, failed chan<- error) error {
-	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp4", address)
+func serve(port int, h http.Handler, log *slog.Logger, failed chan<- error) (*http.Server, error) {
+	listener, err := listen(port)
 	if err != nil {
-		return fmt.Errorf("listen on %s: %w", address, err)
+		return nil, err
 	}
 	server := &http.Server{
 		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	go func() { failed <- server.Serve(listener) }()
-	return nil
+	return server, nil
 }

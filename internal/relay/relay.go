@@ -1,0 +1,276 @@
+// Package relay owns the streams between the host and a sandbox's guest: a
+// small protocol with flow control over a channel that loses bytes when it
+// is filled. gVisor's port forwarding writes to a port inside without looking
+// at how much of it was taken, so a sender must never have more under way
+// than the port's send buffer holds.
+//
+// A stream begins with the port's number in two bytes from the host, which
+// the guest answers with one byte. After that both sides send frames: data,
+// how much of the other's data was taken, and the end. An end from either
+// side ends the stream once the data before it was delivered.
+package relay
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+)
+
+// window is how much data each side may have under way. gVisor's send buffer
+// holds a mebibyte; frames' headers and reports take next to nothing of it.
+const window = 256 << 10
+
+// Answers of the guest to the number of a port.
+const (
+	accepted byte = 1
+	refused  byte = 2
+)
+
+// Kinds of frames. A header is the kind in its first byte and a length in
+// the other three.
+const (
+	kindData  byte = 1 // and that many bytes
+	kindTaken byte = 2 // that many bytes were delivered
+	kindEnd   byte = 3
+)
+
+const (
+	headerSize = 4
+	maxFrame   = 32 << 10
+	// reportAfter is how much is delivered before the sender hears of it.
+	reportAfter = window / 4
+)
+
+// ErrRefused is returned if nobody listens on a port.
+var ErrRefused = errors.New("nobody listens on the port")
+
+var errProtocol = errors.New("the other side of the relay broke the protocol")
+
+// stream joins a plain connection with a channel to the other side.
+type stream struct {
+	plain, channel net.Conn
+
+	writing sync.Mutex // one frame at a time goes into the channel
+
+	mu      sync.Mutex
+	changed *sync.Cond
+	credit  int      // bytes that may still be sent
+	queue   [][]byte // received and not yet delivered
+	queued  int
+	ended   bool // the other side sends no more
+	closed  bool
+}
+
+// join copies between a plain connection and a channel until one of them
+// ends, and closes both.
+func join(plain, channel net.Conn) {
+	s := &stream{plain: plain, channel: channel, credit: window}
+	s.changed = sync.NewCond(&s.mu)
+	var copies sync.WaitGroup
+	copies.Go(s.send)
+	copies.Go(s.deliver)
+	s.receive()
+	copies.Wait()
+}
+
+// close ends all three directions of work. What was received before an end
+// has been delivered by then.
+func (s *stream) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.closed = true
+	s.changed.Broadcast()
+	// Both ends are ours, and whoever still uses them sees the close.
+	_ = s.plain.Close()
+	_ = s.channel.Close()
+}
+
+// send moves data from the plain connection into the channel, as far as the
+// other side has room for it.
+func (s *stream) send() {
+	buffer := make([]byte, headerSize+maxFrame)
+	for {
+		room := s.room()
+		if room == 0 {
+			return
+		}
+		n, err := s.plain.Read(buffer[headerSize : headerSize+room])
+		if n > 0 {
+			s.spend(n)
+			putHeader(buffer, kindData, n)
+			if s.write(buffer[:headerSize+n]) != nil {
+				s.close()
+				return
+			}
+		}
+		if err != nil {
+			s.end()
+			return
+		}
+	}
+}
+
+// end says that no more will come. The other side closes the channel when it
+// has delivered all, which ends this side too.
+func (s *stream) end() {
+	var header [headerSize]byte
+	putHeader(header[:], kindEnd, 0)
+	if s.write(header[:]) != nil {
+		s.close()
+	}
+}
+
+// room waits until data may be sent and returns how much, or 0 if the stream
+// is closed.
+func (s *stream) room() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.credit == 0 && !s.closed {
+		s.changed.Wait()
+	}
+	if s.closed {
+		return 0
+	}
+	return min(s.credit, maxFrame)
+}
+
+func (s *stream) spend(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.credit -= n
+}
+
+func (s *stream) write(frame []byte) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	_, err := s.channel.Write(frame)
+	return err
+}
+
+// receive reads frames. It never waits for the plain connection, so that
+// reports of the other direction are not held up behind data.
+func (s *stream) receive() {
+	var header [headerSize]byte
+	for {
+		if _, err := io.ReadFull(s.channel, header[:]); err != nil {
+			s.close()
+			return
+		}
+		kind, n := header[0], int(binary.BigEndian.Uint32(header[:])&0xffffff)
+		if err := s.take(kind, n); err != nil {
+			s.close()
+			return
+		}
+	}
+}
+
+// take handles one frame. The limits hold against a hostile other side: it
+// can make this one keep no more than a window.
+func (s *stream) take(kind byte, n int) error {
+	switch kind {
+	case kindData:
+		if n == 0 || n > maxFrame {
+			return errProtocol
+		}
+		data := make([]byte, n)
+		if _, err := io.ReadFull(s.channel, data); err != nil {
+			return err
+		}
+		return s.enqueue(data)
+	case kindTaken:
+		return s.earn(n)
+	case kindEnd:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.ended = true
+		s.changed.Broadcast()
+		return nil
+	}
+	return fmt.Errorf("%w: kind %d", errProtocol, kind)
+}
+
+func (s *stream) enqueue(data []byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended || s.queued+len(data) > window {
+		return errProtocol
+	}
+	s.queue = append(s.queue, data)
+	s.queued += len(data)
+	s.changed.Broadcast()
+	return nil
+}
+
+func (s *stream) earn(n int) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.credit+n > window {
+		return errProtocol
+	}
+	s.credit += n
+	s.changed.Broadcast()
+	return nil
+}
+
+// deliver moves what was received into the plain connection and reports it.
+func (s *stream) deliver() {
+	unreported := 0
+	for {
+		data, more := s.next()
+		if !more {
+			s.close()
+			return
+		}
+		if _, err := s.plain.Write(data); err != nil {
+			s.close()
+			return
+		}
+		// Room is given back only when it is reported, and the queue shrinks
+		// then too, so that both sides count alike.
+		if unreported += len(data); unreported < reportAfter {
+			continue
+		}
+		if s.report(unreported) != nil {
+			s.close()
+			return
+		}
+		unreported = 0
+	}
+}
+
+// report tells the other side how much was delivered.
+func (s *stream) report(n int) error {
+	s.mu.Lock()
+	s.queued -= n
+	s.mu.Unlock()
+	var header [headerSize]byte
+	putHeader(header[:], kindTaken, n)
+	return s.write(header[:])
+}
+
+// next waits for data. Without more it returns false: the other side has
+// ended and all is delivered, or the stream is closed.
+func (s *stream) next() ([]byte, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.queue) == 0 && !s.ended && !s.closed {
+		s.changed.Wait()
+	}
+	if s.closed || len(s.queue) == 0 {
+		return nil, false
+	}
+	data := s.queue[0]
+	s.queue[0] = nil
+	s.queue = s.queue[1:]
+	return data, true
+}
+
+func putHeader(b []byte, kind byte, n int) {
+	binary.BigEndian.PutUint32(b, uint32(kind)<<24|uint32(n))
+}
