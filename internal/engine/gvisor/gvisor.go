@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"sync"
 
 	"gvisor.dev/gvisor/pkg/log"
@@ -88,7 +89,7 @@ func New(o Options) (*Engine, error) {
 func (e *Engine) Info() engine.Info {
 	info := engine.Info{
 		Name:     "gvisor",
-		Version:  version.Version(),
+		Version:  runtimeVersion(),
 		Boundary: engine.UserspaceKernel,
 		Enforces: append(e.groups.Enforces(), engine.LimitPIDs, engine.LimitDisk),
 	}
@@ -101,6 +102,20 @@ func (e *Engine) Info() engine.Info {
 		info.Notes = append(info.Notes, "runs in a user namespace of this user: files of other users are shown as nobody's")
 	}
 	return info
+}
+
+// runtimeVersion is gVisor's. A build that sets no version by the linker still
+// knows which module it links.
+func runtimeVersion() string {
+	const module = "gvisor.dev/gvisor"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, dep := range info.Deps {
+			if dep.Path == module {
+				return dep.Version
+			}
+		}
+	}
+	return version.Version()
 }
 
 // boxDir is where a box's own files are.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"gvisor.dev/gvisor/runsc/boot"
+
 	"github.com/crannog/crannog/internal/engine"
 )
 
@@ -16,12 +18,26 @@ func (b *box) usage() engine.Usage {
 	if b.rec.Group != nil {
 		return b.rec.Group.Usage()
 	}
-	u := engine.Usage{At: time.Now()}
+	u := engine.Usage{At: time.Now(), MemoryBytes: b.programMemory()}
 	for _, p := range b.processes() {
-		u.MemoryBytes += proportionalMemory(p)
 		u.CPUTime += cpuTime(p)
 	}
+	// The memory of the programs inside is gVisor's to tell: its pages are in
+	// a file that is mapped here and there as they are used, and no process's
+	// own figures hold all of it.
+	for _, p := range []process{b.rec.Sentry, b.rec.Gofer} {
+		u.MemoryBytes += proportionalMemory(p.PID)
+	}
 	return u
+}
+
+// programMemory is what the programs and files in memory inside use.
+func (b *box) programMemory() int64 {
+	var out boot.EventOut
+	if err := b.conns.call(boot.ContMgrEvent, &b.rec.ID, &out); err != nil {
+		return 0
+	}
+	return int64(out.Event.Data.Memory.Usage.Usage)
 }
 
 // processes lists the box's host processes: gVisor's two and the stubs that
