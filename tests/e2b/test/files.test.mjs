@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { createHash, randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 
 import { forEachSdkWithSandbox, rejects } from './support.mjs'
@@ -27,6 +28,18 @@ forEachSdkWithSandbox('files', (sdk, shared) => {
     const chunks = []
     for await (const chunk of await files.read('stream', { format: 'stream' })) chunks.push(chunk)
     assert.deepEqual(new Uint8Array(Buffer.concat(chunks)), bytes)
+  })
+
+  // Large enough to fill every buffer on the way many times over.
+  test('a large file, there and back', async () => {
+    const { files, commands } = shared.sandbox
+    const data = new Uint8Array(randomBytes(48 << 20))
+    const digest = (bytes) => createHash('sha256').update(bytes).digest('hex')
+    await files.write('/tmp/large', new Blob([data]))
+    const { stdout } = await commands.run('sha256sum < /tmp/large')
+    assert.equal(stdout.split(' ')[0], digest(data))
+    assert.equal(digest(await files.read('/tmp/large', { format: 'bytes' })), digest(data))
+    await files.remove('/tmp/large')
   })
 
   test('many at once', async () => {

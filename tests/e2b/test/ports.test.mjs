@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { createHash, randomBytes } from 'node:crypto'
 import http from 'node:http'
 import { test } from 'node:test'
 
@@ -53,6 +54,28 @@ while True:
         break
 `
 
+// slow takes its time over what it is sent, and answers with a digest of it.
+const slow = `
+import hashlib, http.server, time
+class Slow(http.server.BaseHTTPRequestHandler):
+    def do_POST(self):
+        left, digest = int(self.headers["Content-Length"]), hashlib.sha256()
+        time.sleep(0.5)
+        while left:
+            part = self.rfile.read(min(left, 65536))
+            digest.update(part)
+            left -= len(part)
+            time.sleep(0.002)
+        body = digest.hexdigest().encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *args):
+        pass
+http.server.HTTPServer(("127.0.0.1", 8002), Slow).serve_forever()
+`
+
 // byHost sends a request with a Host of its own, which fetch cannot.
 function byHost(host, path = '/', headers = {}) {
   return new Promise((done, fail) => {
@@ -98,6 +121,18 @@ forEachSdkWithSandbox('ports', (sdk, shared) => {
     assert.equal(JSON.parse(named.text).path, '/by/host')
     assert.equal(JSON.parse(named.text).headers.Host, host)
     assert.ok(sandbox.getHost(8000).startsWith(`8000-${sandbox.sandboxId}.`))
+  })
+
+  test('a large upload to a program that reads slowly', async () => {
+    const { sandbox } = shared
+    await sandbox.files.write('slow.py', slow)
+    await sandbox.commands.run('python3 slow.py', { background: true })
+    const body = randomBytes(8 << 20)
+    const response = await eventually('it listens', async () => {
+      const got = await port(sandbox, 8002, '/', { method: 'POST', body })
+      return got.status === 200 && got
+    })
+    assert.equal(await response.text(), createHash('sha256').update(body).digest('hex'))
   })
 
   test('a WebSocket', async () => {
