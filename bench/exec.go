@@ -30,6 +30,11 @@ func execFigures(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
+	s, err := race(ctx, 2*b.n, reach(nameLocal, local), reach(nameServe, served))
+	if err != nil {
+		return err
+	}
+	b.report.add(table("exec", "a round trip to the guest that starts nothing", "ms", s, nameLocal, nameServe))
 	for _, p := range []struct {
 		name string
 		argv []string
@@ -58,6 +63,18 @@ func execFigures(ctx context.Context, b *bench) (err error) {
 		b.report.add(sec)
 	}
 	return nil
+}
+
+// reach asks the guest for something that it knows: which programs run.
+func reach(name string, sb *crannog.Sandbox) contender {
+	return contender{name, func(ctx context.Context, s *scores) error {
+		began := time.Now()
+		if _, err := sb.Processes(ctx); err != nil {
+			return err
+		}
+		s.addTime(name, time.Since(began))
+		return nil
+	}}
 }
 
 func inBox(name string, sb *crannog.Sandbox, argv ...string) contender {

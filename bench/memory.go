@@ -75,7 +75,7 @@ func (b *bench) idleMemory(ctx context.Context, guest string, srv *server) error
 	}
 	sec.note("PSS: sum over the box's kernel, file server and stubs of Pss in /proc/PID/smaps_rollup, MB of a million bytes;")
 	sec.note("what boxes and server map together is shared out among them. charged: memory of the box's control group,")
-	sec.note("with cached file pages. Taken when the sum stayed within 1 %% for a second.")
+	sec.note("with cached file pages. Pages of program files are the binary's and the guest's: the kernel can drop and read them again. Taken when the sum stayed within 1 %% for a second.")
 	b.report.add(sec)
 	for _, sb := range alive {
 		if err := sb.Kill(ctx); err != nil {
@@ -95,7 +95,7 @@ func (s *scores) addBoxes(srv *server, ids []string) error {
 		if err != nil {
 			return err
 		}
-		var total int64
+		var total memory
 		for _, part := range []struct {
 			name string
 			pids []int
@@ -104,10 +104,11 @@ func (s *scores) addBoxes(srv *server, ids []string) error {
 			if err != nil {
 				return err
 			}
-			s.add(atSize(" of it "+part.name, len(ids)), float64(sum)/mb)
-			total += sum
+			s.add(atSize(" of it in the "+part.name, len(ids)), float64(sum.all)/mb)
+			total.add(sum)
 		}
-		s.add(atSize("PSS", len(ids)), float64(total)/mb)
+		s.add(atSize("PSS", len(ids)), float64(total.all)/mb)
+		s.add(atSize(" of it pages of program files", len(ids)), float64(total.file)/mb)
 		if n, ok := charged(p.sentry); ok {
 			s.add(atSize("charged", len(ids)), float64(n)/mb)
 		}
@@ -130,7 +131,7 @@ func settled(ctx context.Context, srv *server, ids []string) error {
 			if err != nil {
 				return err
 			}
-			sum += one
+			sum += one.all
 		}
 		if diff := sum - last; last > 0 && max(diff, -diff) < sum/100 {
 			return nil

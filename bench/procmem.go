@@ -68,40 +68,61 @@ func descendants(pid int) ([]int, error) {
 	return out, nil
 }
 
-// pss is the proportional share of a process in bytes: what only it has
-// mapped counts in full, what n processes share counts as one nth.
-func pss(pid int) (int64, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-	if err != nil {
-		return 0, err
-	}
-	return parsePSS(string(data))
+// memory is the proportional share of processes in bytes: what only one of
+// them has mapped counts in full, what n processes share counts as one nth.
+type memory struct {
+	all   int64
+	anon  int64 // the processes' own
+	shmem int64 // the file without a name that is the box's memory
+	file  int64 // pages of programs on disk, which the kernel can drop
 }
 
-func parsePSS(rollup string) (int64, error) {
-	for line := range strings.Lines(rollup) {
-		if rest, ok := strings.CutPrefix(line, "Pss:"); ok {
-			fields := strings.Fields(rest)
-			if len(fields) != 2 || fields[1] != "kB" {
-				return 0, fmt.Errorf("a line of smaps_rollup reads %q", line)
-			}
-			kb, err := strconv.ParseInt(fields[0], 10, 64)
-			return kb << 10, err
-		}
-	}
-	return 0, errors.New("smaps_rollup has no line Pss")
+func (m *memory) add(o memory) {
+	m.all += o.all
+	m.anon += o.anon
+	m.shmem += o.shmem
+	m.file += o.file
 }
 
-func pssOf(pids ...int) (int64, error) {
-	var sum int64
+// pssOf sums up some processes.
+func pssOf(pids ...int) (memory, error) {
+	var sum memory
 	for _, pid := range pids {
-		one, err := pss(pid)
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 		if err != nil {
-			return 0, err
+			return sum, err
 		}
-		sum += one
+		one, err := parsePSS(string(data))
+		if err != nil {
+			return sum, fmt.Errorf("process %d: %w", pid, err)
+		}
+		sum.add(one)
 	}
 	return sum, nil
+}
+
+func parsePSS(rollup string) (memory, error) {
+	var m memory
+	missing := map[string]*int64{"Pss:": &m.all, "Pss_Anon:": &m.anon, "Pss_Shmem:": &m.shmem, "Pss_File:": &m.file}
+	for line := range strings.Lines(rollup) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || missing[fields[0]] == nil {
+			continue
+		}
+		if len(fields) != 3 || fields[2] != "kB" {
+			return m, fmt.Errorf("a line of smaps_rollup reads %q", line)
+		}
+		kb, err := strconv.ParseInt(fields[1], 10, 64)
+		if err != nil {
+			return m, fmt.Errorf("a line of smaps_rollup reads %q", line)
+		}
+		*missing[fields[0]] = kb << 10
+		delete(missing, fields[0])
+	}
+	if len(missing) > 0 {
+		return m, errors.New("smaps_rollup lacks a line of Pss")
+	}
+	return m, nil
 }
 
 // charged is what the box's control group is charged with, which includes

@@ -13,21 +13,26 @@ import (
 )
 
 func TestParsePSS(t *testing.T) {
-	const rollup = "55d0-7ffd ---p 00000000 00:00 0 [rollup]\nRss:            5000 kB\nPss:            1234 kB\nPss_Dirty:       999 kB\n"
-	if n, err := parsePSS(rollup); err != nil || n != 1234<<10 {
-		t.Errorf("%d %v", n, err)
+	const kinds = "Pss_Dirty:       999 kB\nPss_Anon:  1000 kB\nPss_File: 200 kB\nPss_Shmem: 34 kB\n"
+	const rollup = "55d0-7ffd ---p 00000000 00:00 0 [rollup]\nRss:            5000 kB\nPss:            1234 kB\n" + kinds
+	want := memory{all: 1234 << 10, anon: 1000 << 10, file: 200 << 10, shmem: 34 << 10}
+	if m, err := parsePSS(rollup); err != nil || m != want {
+		t.Errorf("%+v %v", m, err)
 	}
-	for _, bad := range []string{"", "Rss: 1 kB\n", "Pss: 12\n", "Pss: x kB\n", "Pss: 1 MB\n"} {
-		if n, err := parsePSS(bad); err == nil {
-			t.Errorf("%q gave %d", bad, n)
+	for _, bad := range []string{"", kinds, "Pss: 12\n" + kinds, "Pss: x kB\n" + kinds, "Pss: 1 MB\n" + kinds, "Pss: 1 kB\n"} {
+		if m, err := parsePSS(bad); err == nil {
+			t.Errorf("%q gave %+v", bad, m)
 		}
 	}
 }
 
 func TestPSSOfThisProcess(t *testing.T) {
-	n, err := pss(os.Getpid())
-	if err != nil || n < 1<<20 || n > 1<<33 {
-		t.Errorf("%d %v", n, err)
+	m, err := pssOf(os.Getpid())
+	if err != nil || m.all < 1<<20 || m.all > 1<<33 || m.anon+m.file+m.shmem > m.all+4<<10 {
+		t.Errorf("%+v %v", m, err)
+	}
+	if twice, err := pssOf(os.Getpid(), os.Getpid()); err != nil || twice.all < m.all*3/2 {
+		t.Errorf("twice %d, once %d: %v", twice.all, m.all, err)
 	}
 }
 
