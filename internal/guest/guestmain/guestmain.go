@@ -89,7 +89,7 @@ func run(stdin io.Reader, debug bool) error {
 			return err
 		}
 	}
-	settle()
+	time.AfterFunc(settleAfter, settle)
 	return <-failed
 }
 

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -34,6 +35,10 @@ func tune() {
 	debug.SetMemoryLimit(memoryTarget)
 	runtime.GOMAXPROCS(max(2, min(runtime.NumCPU(), maxProcs)))
 }
+
+// settleAfter is when the start's memory is given back: not while the first
+// command, which mostly comes at once, would have to wait for it.
+const settleAfter = 2 * time.Second
 
 // settle gives back what only the start needed.
 func settle() { debug.FreeOSMemory() }
