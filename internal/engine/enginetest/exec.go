@@ -1,6 +1,11 @@
 package enginetest
 
 import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
 	"strings"
 	"testing"
 )
@@ -60,5 +65,27 @@ var execRules = []rule{
 		if r := b.sh(t, "head -c 20000000 /dev/zero | tr '\\0' x"); len(r.stdout) != 20_000_000 {
 			t.Errorf("got %d bytes", len(r.stdout))
 		}
+	}},
+	{"exec/large-input-arrives", func(t *testing.T, c *Config) {
+		b := c.start(t, c.Open(t, t.TempDir()))
+		// More than every buffer on the way holds, to a reader that is slow
+		// to begin: gVisor's own port forwarding loses bytes here.
+		data := make([]byte, 16<<20)
+		rand.NewChaCha8([32]byte{1}).Read(data)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://guest/files?path=big&username=user", bytes.NewReader(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("X-Access-Token", accessToken)
+		req.Header.Set("Content-Type", "application/octet-stream")
+		resp, err := b.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			t.Fatalf("upload: %s", resp.Status)
+		}
+		b.want(t, "sha256sum < big | cut -d' ' -f1", fmt.Sprintf("%x", sha256.Sum256(data)))
 	}},
 }

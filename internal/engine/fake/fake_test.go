@@ -45,6 +45,7 @@ func TestConformance(t *testing.T) {
 			"exec/thousand-orphans-are-reaped":          noPrograms,
 			"exec/descriptors-are-only-stdio":           noPrograms,
 			"exec/large-output-without-newline-arrives": noPrograms,
+			"exec/large-input-arrives":                  noPrograms,
 			"limits/memory-ends-the-box-and-says-so":    noLimits,
 			"limits/programs-see-the-memory-limit":      noLimits,
 			"limits/disk-is-full-at-the-limit":          noLimits,
