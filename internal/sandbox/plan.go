@@ -26,10 +26,22 @@ const (
 	maxLocalTimeout  = 366 * 24 * time.Hour
 )
 
+// pattern is a form with a greatest number of characters. They are counted
+// apart: a bound inside an expression is compiled at every start, also of the
+// processes that carry a box, and takes longer than all other such work.
+type pattern struct {
+	form *regexp.Regexp
+	most int
+}
+
+func (p pattern) MatchString(s string) bool {
+	return utf8.RuneCountInString(s) <= p.most && p.form.MatchString(s)
+}
+
 var (
-	namePattern = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,62}$`)
-	envPattern  = regexp.MustCompile(`^[^=\x00-\x1f\x7f]{1,256}$`)
-	hostPattern = regexp.MustCompile(`^[a-zA-Z0-9$\[][a-zA-Z0-9._:${}\[\]-]{0,254}$`)
+	namePattern = pattern{regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`), 63}
+	envPattern  = pattern{regexp.MustCompile(`^[^=\x00-\x1f\x7f]+$`), 256}
+	hostPattern = pattern{regexp.MustCompile(`^[a-zA-Z0-9$\[][a-zA-Z0-9._:${}\[\]-]*$`), 255}
 )
 
 // plan checks a request and decides all that a sandbox is made of. It changes
