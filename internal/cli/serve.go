@@ -44,7 +44,7 @@ func (a *app) serveCommand() *cobra.Command {
 	flags.String("listen", "", "`address` to listen on (default 127.0.0.1:7070)")
 	flags.Bool("insecure", false, "allow an address that other machines can reach, without TLS")
 	flags.StringVar(&f.key, "key", "", "API `key` that clients show, instead of a new one (default $E2B_API_KEY)")
-	flags.StringVar(&f.domain, "domain", "", "what host names of sandboxes end in, such as sbx.example.com:443")
+	flags.StringVar(&f.domain, "domain", "", "what host names of sandboxes end in, such as sbx.example.com:443 (default on loopback localhost:PORT)")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "check settings and machine, and do not start")
 	return cmd
 }
@@ -66,7 +66,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 		return fail("listen on "+a.config.Listen, err).hint("is another server running? --listen chooses another address")
 	}
 	d, err := standard.Open(ctx, standard.Options{
-		State: a.config.State, Log: log, Server: true, Domain: f.domain, Version: a.Version,
+		State: a.config.State, Log: log, Server: true, Domain: first(f.domain, ownDomain(listener.Addr().String())), Version: a.Version,
 	})
 	if err != nil {
 		return errors.Join(fail("start the server", err).hint(first(fault.HintOf(err), "crannog doctor says what this machine lacks")), listener.Close())
@@ -134,6 +134,16 @@ func (a *app) printStart(d *daemon.Daemon, addr, secret string) {
 		fmt.Fprintf(a.Stdout, "export %s=%s\n", pair[0], pair[1])
 	}
 	flush(a.Stdout)
+}
+
+// ownDomain is what host names of sandboxes end in where nothing was named: on
+// loopback, names below localhost, which browsers and curl resolve themselves.
+func ownDomain(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil || !config.Loopback(host) {
+		return ""
+	}
+	return net.JoinHostPort("localhost", port)
 }
 
 func hostOf(addr string) string {
