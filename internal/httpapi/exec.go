@@ -42,6 +42,9 @@ func (s *server) exec(ctx context.Context, who sandbox.Principal, in *execInput)
 	if sb.State != sandbox.Running {
 		return nil, fault.Newf(fault.Conflict, "not_running", "sandbox %s is %s", sb.ID, sb.State)
 	}
+	if timeout == 0 {
+		timeout = sb.Limits.CommandTimeout
+	}
 	client, done := s.guest(sb)
 	defer done()
 	spec := process.Spec{

@@ -55,6 +55,7 @@ type Process struct {
 	pid    uint32
 	tty    bool
 	stream eventStream
+	ctx    context.Context // the stream's
 	cancel context.CancelFunc
 	once   sync.Once
 }
@@ -88,15 +89,15 @@ func (c *Client) Start(ctx context.Context, spec Spec) (*Process, error) {
 		ms := max(spec.Timeout.Milliseconds(), 1)
 		req.Header().Set("Connect-Timeout-Ms", strconv.FormatInt(ms, 10))
 	}
-	ctx, cancel := context.WithCancel(withoutDeadline(ctx))
+	ctx, cancel := bounded(ctx, spec.Timeout)
 	stream, err := c.rpc.Start(ctx, req)
 	if err != nil {
 		cancel()
-		return nil, startFault(err)
+		return nil, heard(ctx, startFault(err))
 	}
-	p, err := c.begin(startStream{stream}, spec.User, spec.TTY != nil, cancel)
+	p, err := c.begin(ctx, startStream{stream}, spec.User, spec.TTY != nil, cancel)
 	if err != nil {
-		return nil, startFault(err)
+		return nil, heard(ctx, startFault(err))
 	}
 	return p, nil
 }
@@ -105,19 +106,19 @@ func (c *Client) Start(ctx context.Context, spec Spec) (*Process, error) {
 func (c *Client) Attach(ctx context.Context, pid uint32, user string) (*Process, error) {
 	req := request(c, user, &processpb.ConnectRequest{Process: selectPID(pid)})
 	req.Header().Set("Keepalive-Ping-Interval", keepaliveSeconds)
-	ctx, cancel := context.WithCancel(withoutDeadline(ctx))
+	ctx, cancel := bounded(ctx, 0)
 	stream, err := c.rpc.Connect(ctx, req)
 	if err != nil {
 		cancel()
 		return nil, toFault(err)
 	}
-	p, err := c.begin(connectStream{stream}, user, false, cancel)
+	p, err := c.begin(ctx, connectStream{stream}, user, false, cancel)
 	return p, toFault(err)
 }
 
 // begin waits for the event that every stream starts with.
-func (c *Client) begin(stream eventStream, user string, tty bool, cancel context.CancelFunc) (*Process, error) {
-	p := &Process{client: c, user: user, tty: tty, stream: stream, cancel: cancel}
+func (c *Client) begin(ctx context.Context, stream eventStream, user string, tty bool, cancel context.CancelFunc) (*Process, error) {
+	p := &Process{client: c, user: user, tty: tty, stream: stream, ctx: ctx, cancel: cancel}
 	if !stream.Receive() {
 		err := stream.Err()
 		p.Close()

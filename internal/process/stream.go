@@ -1,13 +1,11 @@
 package process
 
 import (
-	"context"
 	"encoding/base64"
 	"errors"
 	"io"
 	"strings"
 	"syscall"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -70,6 +68,9 @@ func (p *Process) Pump(stdout, stderr io.Writer) (Exit, error) {
 	}
 	if err == nil {
 		return Exit{}, lost(io.ErrUnexpectedEOF)
+	}
+	if silent := heard(p.ctx, nil); silent != nil {
+		return Exit{}, silent
 	}
 	if connect.IsWireError(err) {
 		return Exit{}, toFault(err)
@@ -199,13 +200,5 @@ func startFault(err error) error {
 func basic(user string) string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"))
 }
-
-// withoutDeadline passes cancellation on and hides the deadline: on this wire
-// a deadline becomes the program's time limit, which Spec.Timeout sets.
-func withoutDeadline(ctx context.Context) context.Context { return timeless{ctx} }
-
-type timeless struct{ context.Context }
-
-func (timeless) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 func asConnect(err error) (*connect.Error, bool) { return errors.AsType[*connect.Error](err) }
