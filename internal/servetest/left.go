@@ -1,0 +1,84 @@
+package servetest
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Processes counts what runs for boxes below a state directory: the arguments
+// of gVisor's processes name it. A child that boots a box does not, so those
+// of any server count.
+func Processes(t testing.TB, state string) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, e := range entries {
+		line, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		if strings.HasPrefix(string(line), "runsc-") && strings.Contains(string(line), state) || strings.HasPrefix(string(line), "crannog-boot") {
+			n++
+		}
+	}
+	return n
+}
+
+// leftTimeout is how long what has ended may take to go.
+const leftTimeout = 20 * time.Second
+
+// NothingLeft waits until no process, directory, socket or mount of a state
+// directory's boxes is left, and no control group of the named ones.
+func NothingLeft(t testing.TB, state string, ids ...string) {
+	t.Helper()
+	deadline := time.Now().Add(leftTimeout)
+	for {
+		n, left := Processes(t, state), traces(t, state, ids)
+		if n == 0 && len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("left: %d processes, %v", n, left)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// traces lists what of boxes is left, other than processes.
+func traces(t testing.TB, state string, ids []string) []string {
+	t.Helper()
+	left, _ := filepath.Glob(filepath.Join(state, "run", "[a-z0-9]*"))
+	sockets, _ := filepath.Glob(filepath.Join(state, "run", ".runsc", "*.sock"))
+	left = append(left, sockets...)
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		// gVisor keeps one empty network namespace for all boxes.
+		if strings.Contains(line, state) && !strings.Contains(line, "null-netns") {
+			left = append(left, strings.TrimSpace(line))
+		}
+	}
+	for _, id := range ids {
+		left = append(left, groups(id)...)
+	}
+	return left
+}
+
+// groups lists the control groups that are named after a box.
+func groups(id string) []string {
+	var found []string
+	// A group may go while it is looked at, which is what is waited for.
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && strings.Contains(d.Name(), id) {
+			found = append(found, path)
+		}
+		return nil
+	})
+	return found
+}

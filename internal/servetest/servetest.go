@@ -1,0 +1,136 @@
+// Package servetest owns the real program as tests see it: it builds crannog
+// once, runs "crannog serve" on a state directory of its own, and looks at
+// what of it the machine holds.
+package servetest
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/crannog/crannog"
+)
+
+// Build builds the program below dir and returns its path.
+func Build(dir string) (string, error) {
+	program := filepath.Join(dir, "crannog")
+	build := exec.Command("go", "build", "-o", program, "github.com/crannog/crannog/cmd/crannog")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build: %w\n%s", err, out)
+	}
+	return program, nil
+}
+
+// Key is what clients of a Server show.
+const Key = "e2b_0123456789abcdef0123456789abcdef01234567"
+
+// Server is a running crannog serve.
+type Server struct {
+	URL   string
+	Key   string
+	State string
+
+	cmd    *exec.Cmd
+	stderr output
+}
+
+// Start starts a server on a state directory and reads its start block. The
+// test's end kills it.
+func Start(t testing.TB, program, state string) *Server {
+	t.Helper()
+	s := &Server{State: state}
+	s.cmd = exec.Command(program, "serve", "--listen", "127.0.0.1:0", "--state", state, "--key", Key)
+	s.cmd.Stderr = &s.stderr
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Kill)
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		line := strings.TrimPrefix(strings.TrimSpace(lines.Text()), "export ")
+		if v, ok := strings.CutPrefix(line, "E2B_API_URL="); ok {
+			s.URL = v
+		}
+		if v, ok := strings.CutPrefix(line, "E2B_API_KEY="); ok {
+			s.Key = v
+			go io.Copy(io.Discard, out)
+			return s
+		}
+	}
+	t.Fatalf("the server did not start: %s", s.Stderr())
+	return nil
+}
+
+// PID is the server's process.
+func (s *Server) PID() int { return s.cmd.Process.Pid }
+
+// Stderr is what the server has said so far.
+func (s *Server) Stderr() string { return s.stderr.String() }
+
+// Kill ends the server without warning. It may be called twice.
+func (s *Server) Kill() {
+	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Wait()
+}
+
+// Stop ends the server as an operator does.
+func (s *Server) Stop(t testing.TB) {
+	t.Helper()
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Wait(); err != nil {
+		t.Errorf("the server ended with %v: %s", err, s.Stderr())
+	}
+}
+
+// Client returns a client that shows the server's key.
+func (s *Server) Client(t testing.TB) *crannog.Client {
+	t.Helper()
+	return s.client(t, crannog.URL(s.URL), crannog.Key(s.Key))
+}
+
+// Local returns a client of the server's own user, by its socket.
+func (s *Server) Local(t testing.TB) *crannog.Client {
+	t.Helper()
+	return s.client(t, crannog.Socket(filepath.Join(s.State, "crannog.sock")))
+}
+
+func (s *Server) client(t testing.TB, options ...crannog.Option) *crannog.Client {
+	t.Helper()
+	c, err := crannog.New(options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// output collects what a process says while it is read.
+type output struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}

@@ -1,0 +1,45 @@
+package abuse_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/hosttest"
+)
+
+// attack is one thing that a hostile program or client does.
+type attack struct {
+	name string
+	// users inside who try it; nil is one that is not made inside.
+	users   []string
+	options []crannog.CreateOption
+	run     func(t *testing.T, b *box)
+}
+
+// both tries an attack as the sandbox's ordinary user and as its root.
+var (
+	both     = []string{"user", "root"}
+	ordinary = []string{"user"}
+)
+
+// P15: whatever happens in one sandbox, or is sent by one client, the server
+// stays small, other sandboxes answer, and nothing is left.
+func TestAbuse(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.Python)
+	a := newArena(t)
+	for _, attack := range slices.Concat(
+		processAttacks, signalAttacks, memoryAttacks, diskAttacks, outputAttacks,
+	) {
+		for _, user := range attack.users {
+			t.Run(attack.name+"/"+user, func(t *testing.T) {
+				b := a.box(t, user, attack.options...)
+				judge := a.observe(t)
+				attack.run(t, b)
+				judge()
+				answers(t, a.sibling)
+			})
+		}
+	}
+	a.close(t)
+}

@@ -1,0 +1,3 @@
+package abuse_test
+
+var memoryAttacks, diskAttacks, outputAttacks []attack

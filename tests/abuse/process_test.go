@@ -1,0 +1,145 @@
+package abuse_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+)
+
+var processAttacks = []attack{
+	{name: "fork bomb", users: both, run: forkBomb},
+	{name: "forks", users: both, options: limits(func(l *api.Limits) { l.MemoryBytes = 1 << 30 }), run: forks},
+	{name: "threads", users: both, run: threads},
+	{name: "orphans", users: ordinary, options: limits(func(l *api.Limits) { l.PIDs = 256 }), run: orphans},
+	{name: "spin", users: ordinary, run: spin},
+	{name: "ignored signal", users: both, run: ignoredSignal},
+	{name: "daemon", users: both, run: daemon},
+}
+
+// limits are the small ones with a change.
+func limits(change func(*api.Limits)) []crannog.CreateOption {
+	l := small
+	change(&l)
+	return []crannog.CreateOption{crannog.Limits(l)}
+}
+
+// forkBomb takes every process that there is. The box may be of no more use;
+// it can be removed, which its end checks.
+func forkBomb(t *testing.T, b *box) {
+	res, err := b.exec(t, 4*time.Second, "bomb() { bomb | bomb & }; bomb; sleep 3")
+	t.Logf("%v exit %d %q hit %q", err, res.ExitCode, head(res.Stderr), res.Hit)
+}
+
+// forks counts how many processes there can be. A sandbox with a higher limit
+// shows that it is the limit that stops them.
+func forks(t *testing.T, b *box) {
+	most := func(b *box) int {
+		text := strings.Replace(countProcesses, "START", "os.fork() == 0 and (os.closerange(0, 3), time.sleep(60), os._exit(0))", 1)
+		return b.number(t, 20*time.Second, text)
+	}
+	if n := most(b); n > int(small.PIDs) || n < 10 {
+		t.Errorf("%d processes beside a limit of %d", n, small.PIDs)
+	}
+	control := b.arena.box(t, b.user, limits(func(l *api.Limits) { l.PIDs, l.MemoryBytes = 100, 1<<30 })...)
+	if n := most(control); n <= int(small.PIDs) || n > 100 {
+		t.Errorf("control: %d processes beside a limit of 100", n)
+	}
+}
+
+// threads does the same with threads, which count as processes.
+func threads(t *testing.T, b *box) {
+	text := strings.Replace(countProcesses, "START", "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()", 1)
+	if n := b.number(t, 20*time.Second, text); n > int(small.PIDs) || n < 10 {
+		t.Errorf("%d threads beside a limit of %d", n, small.PIDs)
+	}
+	answers(t, b.Sandbox)
+}
+
+// countProcesses starts something again and again until it fails, and prints
+// how often it did not.
+const countProcesses = `
+import os, threading, time
+n = 0
+try:
+    while n < 1000:
+        START
+        n += 1
+except (OSError, RuntimeError):
+    pass
+print(n, flush=True)
+os._exit(0)
+`
+
+// orphans leaves a thousand children to the first process, which must reap
+// every one.
+func orphans(t *testing.T, b *box) {
+	b.sh(t, "i=0; while [ $i -lt 1000 ]; do (true & true & true &); i=$((i+3)); done")
+	eventually(t, settleTime, func() error {
+		if left := b.sh(t, "grep -l '^State:.*Z' /proc/[0-9]*/status 2>/dev/null | wc -l"); left != "0" {
+			return fmt.Errorf("%s zombies are left", left)
+		}
+		return nil
+	})
+}
+
+// spin uses the processor past the command's time.
+func spin(t *testing.T, b *box) {
+	began := time.Now()
+	res, err := b.python(t, time.Second, "while True: pass")
+	if err != nil || res.Hit != api.HitTimeout || res.ExitCode != 124 {
+		t.Errorf("%v %+v", err, res)
+	}
+	if took := time.Since(began); took > worstLatency {
+		t.Errorf("a limit of one second took %v", took)
+	}
+	answers(t, b.Sandbox)
+}
+
+// ignoredSignal does not end when it is asked to.
+func ignoredSignal(t *testing.T, b *box) {
+	res, err := b.exec(t, time.Second, "trap '' TERM INT HUP QUIT; while :; do sleep 0.1; done")
+	if err != nil || res.Hit != api.HitTimeout {
+		t.Errorf("%v %+v", err, res)
+	}
+	eventually(t, settleTime, func() error {
+		if left := b.sh(t, "pgrep -fc 'trap .. TERM' | cat"); left != "0" && left != "1" { // pgrep's own shell may show itself
+			return fmt.Errorf("%s processes outlived their time", left)
+		}
+		return nil
+	})
+}
+
+// daemon leaves its parent and its session. It is the sandbox's own affair
+// while that runs; servetest.NothingLeft looks for it afterwards.
+func daemon(t *testing.T, b *box) {
+	res, err := b.python(t, 10*time.Second, `
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        null = os.open("/dev/null", os.O_RDWR)
+        for fd in (0, 1, 2):
+            os.dup2(null, fd)
+        with open("/tmp/daemon", "w") as f:
+            f.write(str(os.getpid()))
+        time.sleep(600)
+    os._exit(0)
+`)
+	if err != nil || res.ExitCode != 0 {
+		t.Fatalf("%v %+v", err, res)
+	}
+	eventually(t, settleTime, func() error {
+		res, err := b.exec(t, 5*time.Second, "kill -0 $(cat /tmp/daemon)")
+		if err != nil || res.ExitCode != 0 {
+			return fmt.Errorf("control: no daemon runs: %v %+v", err, res)
+		}
+		return nil
+	})
+}
+
+// head shortens what a program printed.
+func head(text string) string { return text[:min(len(text), 100)] }

@@ -1,0 +1,189 @@
+package abuse_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+)
+
+var signalAttacks = []attack{
+	{name: "kill everybody", users: both, run: killEverybody},
+	{name: "kill the first process", users: both, run: killFirst},
+	{name: "stop the first process", users: []string{"root"}, run: stopFirst},
+	{name: "descriptors", users: both, options: limits(func(l *api.Limits) { l.MemoryBytes = 1 << 30 }), run: descriptors},
+	{name: "clock", users: both, run: clock},
+	{name: "inotify", users: both, run: inotify},
+}
+
+// killEverybody ends all that it may. The guest is the first process, which
+// that spares.
+func killEverybody(t *testing.T, b *box) {
+	b.sh(t, "sleep 600 > /dev/null 2>&1 &")
+	res, err := b.exec(t, 2*time.Second, "kill -9 -1; sleep 1")
+	t.Logf("%v %+v", err, res)
+	answers(t, b.Sandbox)
+	if left := b.sh(t, "pgrep -xc sleep | cat"); left != "0" {
+		t.Errorf("control: %s processes survived", left)
+	}
+}
+
+// killFirst signals the guest. A user may not; root may end its own sandbox
+// and nobody else's.
+func killFirst(t *testing.T, b *box) {
+	res, _ := b.exec(t, 10*time.Second, "for s in TERM INT HUP QUIT USR1 SEGV ABRT KILL; do kill -$s 1; done; sleep 0.2; echo alive")
+	if b.user == "root" {
+		eventually(t, settleTime, func() error {
+			if info, err := b.Refresh(t.Context()); err != nil || info.State != "stopped" {
+				return fmt.Errorf("the sandbox whose first process was killed is %s (%v)", info.State, err)
+			}
+			return nil
+		})
+		return
+	}
+	if !strings.Contains(res.Stderr, "ermitted") {
+		t.Errorf("a user's signal was let through: %+v", res)
+	}
+	answers(t, b.Sandbox)
+}
+
+// stopFirst freezes the guest, which keeps the time limits. The command ends
+// all the same, and removing the sandbox needs no help from inside.
+func stopFirst(t *testing.T, b *box) {
+	began := time.Now()
+	res, err := b.exec(t, time.Second, "kill -STOP 1; sleep 600")
+	if err == nil && res.Hit == api.HitTimeout {
+		return // the kernel inside does not stop its first process
+	}
+	if !errors.Is(err, crannog.ErrTimeout) || crannog.Code(err) != "guest_silent" {
+		t.Errorf("%v %+v", err, res)
+	}
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("a limit of one second took %v", took)
+	}
+}
+
+// descriptors opens files until that fails, in one process and in many. Files
+// of the host's are held open outside too.
+func descriptors(t *testing.T, b *box) {
+	n := b.number(t, 20*time.Second, `
+import os, subprocess
+held = []
+for d, _, names in os.walk("/usr/lib"):
+    for name in names:
+        try:
+            held.append(os.open(os.path.join(d, name), os.O_RDONLY | os.O_NOFOLLOW))
+        except OSError as e:
+            if e.errno == 24:
+                print(len(held), flush=True)
+                os._exit(0)
+print(-1)
+`)
+	if n < 100 {
+		t.Errorf("control: only %d files could be opened", n)
+	}
+	res, err := b.python(t, 10*time.Second, `
+import os, time
+for i in range(12):
+    if os.fork() == 0:
+        held = []
+        for d, _, names in os.walk("/usr/lib"):
+            for name in names:
+                try:
+                    held.append(os.open(os.path.join(d, name), os.O_RDONLY | os.O_NOFOLLOW))
+                except OSError as e:
+                    if e.errno == 24:
+                        time.sleep(60)
+time.sleep(4)
+os.killpg(0, 9)
+`)
+	t.Logf("%v exit %d", err, res.ExitCode)
+	answers(t, b.Sandbox)
+}
+
+// clock tries to set the time, by every call that there is for it.
+func clock(t *testing.T, b *box) {
+	before := time.Now()
+	res, err := b.python(t, 10*time.Second, `
+import ctypes, os, time
+libc = ctypes.CDLL(None, use_errno=True)
+for clock in (time.CLOCK_REALTIME, time.CLOCK_MONOTONIC):
+    try:
+        time.clock_settime(clock, 10**9)
+        print("set", clock)
+    except (OSError, PermissionError):
+        pass
+buf = ctypes.create_string_buffer(512)
+class timeval(ctypes.Structure):
+    _fields_ = [("s", ctypes.c_long), ("us", ctypes.c_long)]
+if libc.settimeofday(ctypes.byref(timeval(10**9, 0)), None) == 0:
+    print("set by settimeofday")
+ctypes.c_uint.from_buffer(buf).value = 0x8001  # offset, once
+if libc.adjtimex(buf) >= 0:
+    print("set by adjtimex")
+print(time.time())
+`)
+	if err != nil || res.ExitCode != 0 {
+		t.Fatalf("%v %+v", err, res)
+	}
+	lines := strings.Fields(res.Stdout)
+	if len(lines) != 1 {
+		t.Errorf("%q", res.Stdout)
+	}
+	var inside float64
+	if _, err := fmt.Sscan(lines[len(lines)-1], &inside); err != nil {
+		t.Fatal(err)
+	}
+	if at := time.UnixMilli(int64(inside * 1000)); at.Before(before.Add(-time.Second)) || at.After(time.Now().Add(time.Second)) {
+		t.Errorf("inside it is %v, outside %v", at, time.Now())
+	}
+	if passed := time.Since(before.Round(0)); passed < 0 || passed > time.Minute {
+		t.Errorf("the host's clock went by %v", passed)
+	}
+}
+
+// inotify takes all the watchers it can get. The host's own stay free.
+func inotify(t *testing.T, b *box) {
+	res, err := b.python(t, 10*time.Second, `
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+files = watches = 0
+os.makedirs("/tmp/w", exist_ok=True)
+while files < 4000:
+    fd = libc.inotify_init1(0)
+    if fd < 0:
+        break
+    files += 1
+one = libc.inotify_init1(0) if files < 4000 else fd
+for i in range(3000):
+    path = b"/tmp/w/%d" % i
+    os.mkdir(path)
+    if libc.inotify_add_watch(fd if fd >= 0 else 3, path, 0xfff) < 0:
+        break
+    watches += 1
+print(files, watches)
+`)
+	t.Logf("%v %+v", err, res)
+	var descriptors []int
+	for range 8 {
+		fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
+		if err != nil {
+			t.Errorf("the host is out of watchers: %v", err)
+			break
+		}
+		descriptors = append(descriptors, fd)
+		if _, err := unix.InotifyAddWatch(fd, t.TempDir(), unix.IN_CREATE); err != nil {
+			t.Errorf("the host is out of watches: %v", err)
+		}
+	}
+	for _, fd := range descriptors {
+		unix.Close(fd)
+	}
+	answers(t, b.Sandbox)
+}
