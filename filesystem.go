@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"maps"
 	"net/http"
 	"net/url"
 	"path"
@@ -16,6 +17,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/gen/filesystempb"
 	"github.com/crannog/crannog/internal/gen/filesystempb/filesystempbconnect"
 )
@@ -153,9 +155,7 @@ func (f *FS) rpc() filesystempbconnect.FilesystemClient {
 
 func fsRequest[T any](f *FS, msg *T) *connect.Request[T] {
 	req := connect.NewRequest(msg)
-	for name, values := range f.sandbox.dataHeader(engine.GuestPort) {
-		req.Header()[name] = values
-	}
+	maps.Copy(req.Header(), f.sandbox.dataHeader(engine.GuestPort))
 	if f.user != "" {
 		req.Header().Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(f.user+":")))
 	}
@@ -175,9 +175,9 @@ func fromConnect(err error) error {
 		connect.CodeResourceExhausted: ErrExhausted, connect.CodeUnavailable: ErrUnavailable,
 		connect.CodeUnimplemented: ErrUnsupported, connect.CodeDeadlineExceeded: ErrTimeout,
 	}
-	k, ok := kinds[e.Code()].(kind)
+	k, ok := errors.AsType[kind](kinds[e.Code()])
 	if !ok {
-		k = ErrInternal.(kind)
+		k = kind(fault.Internal)
 	}
 	return &Error{Kind: string(k), Code: string(k), Message: e.Message()}
 }

@@ -2,6 +2,7 @@ package crannog
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -56,9 +57,7 @@ func (t portTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		out.Host = req.URL.Host
 	}
 	out.URL.Scheme, out.URL.Host = base.Scheme, base.Host
-	for name, values := range t.sandbox.dataHeader(port) {
-		out.Header[name] = values
-	}
+	maps.Copy(out.Header, t.sandbox.dataHeader(port))
 	// The token opens the guest, and a program inside must not see it.
 	out.Header.Del("X-Access-Token")
 	t.sandbox.addTraffic(out.Header)

@@ -104,7 +104,7 @@ func (s *server) stop(sig os.Signal) error {
 // stopServer ends it, by a signal that is named or gracefully.
 func stopServer(ts *testscript.TestScript, neg bool, args []string) {
 	s := ts.Value(serverKey{}).(*server)
-	sig := os.Signal(os.Interrupt)
+	sig := os.Interrupt
 	if len(args) == 1 && args[0] == "kill" {
 		sig = os.Kill
 	}

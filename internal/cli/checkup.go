@@ -193,7 +193,7 @@ func checkPrograms() []finding {
 	var findings []finding
 	for _, name := range []string{"bash", "python3", "node", "git"} {
 		path := ""
-		for _, dir := range strings.Split(insidePath(""), ":") {
+		for dir := range strings.SplitSeq(insidePath(""), ":") {
 			if p, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
 				path = p
 				break

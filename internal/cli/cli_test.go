@@ -258,7 +258,7 @@ func TestHelpNamesEveryCommand(t *testing.T) {
 	if !strings.Contains(stdout, "exit-codes") {
 		t.Error("the topic of exit codes is not named")
 	}
-	for _, name := range strings.Fields("run exec shell ls ps inspect logs cp stop rm prune stats serve doctor key config version completion help") {
+	for name := range strings.FieldsSeq("run exec shell ls ps inspect logs cp stop rm prune stats serve doctor key config version completion help") {
 		if !strings.Contains(stdout, "\n  "+name+" ") {
 			t.Errorf("%s is not in:\n%s", name, stdout)
 		}

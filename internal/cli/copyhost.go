@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -103,8 +104,8 @@ func (h *hostDir) write(name string, r io.Reader, perm fs.FileMode) (err error) 
 
 func (h *hostDir) finish() error {
 	var errs []error
-	for i := len(h.modes) - 1; i >= 0; i-- {
-		errs = append(errs, h.root.Chmod(h.modes[i].name, h.modes[i].perm))
+	for _, v := range slices.Backward(h.modes) {
+		errs = append(errs, h.root.Chmod(v.name, v.perm))
 	}
 	return errors.Join(errs...)
 }

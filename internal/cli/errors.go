@@ -159,6 +159,7 @@ func (a *app) codeOf(err error) int {
 		if v.Code == "server_unreachable" {
 			return codeUnreachable
 		}
+	default: // the rest has no code of its own
 	}
 	return codeFailed
 }

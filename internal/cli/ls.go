@@ -185,11 +185,12 @@ func (a *app) printLog(f *listFlags, entries []api.LogEntry) error {
 		return list(a, f, entries, func(e api.LogEntry) string { return e.Message }, nil, nil)
 	}
 	for _, e := range entries {
-		line := e.At.Local().Format("2006-01-02 15:04:05.000") + " " + fmt.Sprintf("%-5s", e.Level) + " " + e.Message
+		var line strings.Builder
+		line.WriteString(e.At.Local().Format("2006-01-02 15:04:05.000") + " " + fmt.Sprintf("%-5s", e.Level) + " " + e.Message)
 		for _, k := range sortedKeys(e.Fields) {
-			line += " " + k + "=" + e.Fields[k]
+			line.WriteString(" " + k + "=" + e.Fields[k])
 		}
-		fmt.Fprintln(a.Stdout, oneLine(line))
+		fmt.Fprintln(a.Stdout, oneLine(line.String()))
 	}
 	return nil
 }

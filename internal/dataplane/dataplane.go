@@ -146,7 +146,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *trip) {
 	if err := rc.EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		p.Log.Debug("full duplex refused", "err", err)
 	}
-	defer breakOff(w, r, t.back.ctx)
+	defer breakOff(t.back.ctx, w, r)
 	p.forward.ServeHTTP(&hardCloser{ResponseWriter: w, gone: t.back.ctx}, r.WithContext(ctx))
 	dropBody(r)
 }

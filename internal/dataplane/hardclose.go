@@ -3,6 +3,7 @@ package dataplane
 import (
 	"bufio"
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"time"
@@ -70,12 +71,12 @@ func interrupt(rc *http.ResponseController) {
 // breakOff is deferred around a request. The end of the connection is the
 // end of an HTTP/1.0 answer, so breaking one off takes a reset; in later
 // versions a missing last chunk tells.
-func breakOff(w http.ResponseWriter, r *http.Request, gone context.Context) {
+func breakOff(gone context.Context, w http.ResponseWriter, r *http.Request) {
 	v := recover()
 	if v == nil {
 		return
 	}
-	if v == http.ErrAbortHandler {
+	if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		rc := http.NewResponseController(w)
 		if gone.Err() != nil && !r.ProtoAtLeast(1, 1) {
 			if conn, _, err := rc.Hijack(); err == nil {

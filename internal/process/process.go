@@ -6,6 +6,7 @@ package process
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"strconv"
 	"sync"
@@ -207,9 +208,7 @@ func selectPID(pid uint32) *processpb.ProcessSelector {
 
 func request[T any](c *Client, user string, msg *T) *connect.Request[T] {
 	req := connect.NewRequest(msg)
-	for name, values := range c.header {
-		req.Header()[name] = values
-	}
+	maps.Copy(req.Header(), c.header)
 	if user != "" {
 		req.Header().Set("Authorization", basic(user))
 	}

@@ -6,6 +6,7 @@ package reexec
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 )
 
@@ -21,12 +22,7 @@ type Role struct {
 func Arg0(names ...string) func([]string) bool {
 	return func(args []string) bool {
 		base := filepath.Base(args[0])
-		for _, n := range names {
-			if base == n {
-				return true
-			}
-		}
-		return false
+		return slices.Contains(names, base)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
@@ -182,9 +183,7 @@ func guestConfig(r Record, t Template, hostname string) guest.Config {
 		// Last, so that what programs inside read of the sandbox is true.
 		"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": r.ID, "E2B_TEMPLATE_ID": r.TemplateID,
 	}} {
-		for k, v := range env {
-			c.Env[k] = v
-		}
+		maps.Copy(c.Env, env)
 	}
 	return c
 }

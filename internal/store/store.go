@@ -15,9 +15,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/crannog/crannog/internal/fault"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/crannog/crannog/internal/fault"
 )
 
 // FileName is the database's name in the state directory. It holds the access

@@ -5,8 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
@@ -49,7 +48,7 @@ func (e *Engine) serve(spec engine.Spec) (*box, error) {
 	}
 	for port, handler := range handlers {
 		l := newListener()
-		srv := &http.Server{Handler: handler, ErrorLog: log.New(io.Discard, "", 0)}
+		srv := &http.Server{Handler: handler, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
 		b.ports[port] = l
 		b.servers = append(b.servers, srv)
 		go func() { _ = srv.Serve(l) }() // always ends with the error that l is closed

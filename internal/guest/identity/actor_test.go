@@ -104,7 +104,7 @@ func TestDoRestores(t *testing.T) {
 		all.Go(func() {
 			for range 50 {
 				want := fmt.Errorf("mine %d", i)
-				if err := a.Do(stranger, func() error { return want }); err != want {
+				if err := a.Do(stranger, func() error { return want }); !errors.Is(err, want) {
 					t.Errorf("got %v", err)
 				}
 			}

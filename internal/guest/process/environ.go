@@ -89,25 +89,25 @@ func enterable(dir string) error {
 
 func commandError(cmd string, cause error) (connect.Code, string) {
 	reason := errno(cause)
-	if reason == syscall.ENAMETOOLONG && len(cmd) < syscall.PathMax {
+	if errors.Is(reason, syscall.ENAMETOOLONG) && len(cmd) < syscall.PathMax {
 		reason = syscall.E2BIG // so gVisor says that an argument is too long
 	}
-	switch reason {
-	case syscall.ENOENT, syscall.ENOTDIR:
+	switch {
+	case errors.Is(reason, syscall.ENOENT), errors.Is(reason, syscall.ENOTDIR):
 		return connect.CodeNotFound, fmt.Sprintf("command '%s' not found", cmd)
-	case syscall.EACCES, syscall.EISDIR:
+	case errors.Is(reason, syscall.EACCES), errors.Is(reason, syscall.EISDIR):
 		return connect.CodePermissionDenied, fmt.Sprintf("command '%s' is not executable", cmd)
-	case syscall.ENOEXEC, syscall.ELOOP, syscall.ENAMETOOLONG:
+	case errors.Is(reason, syscall.ENOEXEC), errors.Is(reason, syscall.ELOOP), errors.Is(reason, syscall.ENAMETOOLONG):
 		return connect.CodeInvalidArgument, fmt.Sprintf("command '%s' cannot run: %v", cmd, cause)
-	case syscall.E2BIG:
+	case errors.Is(reason, syscall.E2BIG):
 		return connect.CodeInvalidArgument, "arguments and environment are too long"
-	case syscall.EINVAL:
+	case errors.Is(reason, syscall.EINVAL):
 		return connect.CodeInvalidArgument, "command or arguments contain a NUL byte"
-	case syscall.EAGAIN:
+	case errors.Is(reason, syscall.EAGAIN):
 		return connect.CodeResourceExhausted, "the sandbox's limit of processes is reached"
-	case syscall.ENOMEM:
+	case errors.Is(reason, syscall.ENOMEM):
 		return connect.CodeResourceExhausted, "the sandbox is out of memory"
-	case syscall.EMFILE, syscall.ENFILE:
+	case errors.Is(reason, syscall.EMFILE), errors.Is(reason, syscall.ENFILE):
 		return connect.CodeResourceExhausted, "the sandbox has too many open files"
 	}
 	return connect.CodeInternal, fmt.Sprintf("start '%s': %v", cmd, cause)

@@ -46,7 +46,7 @@ func TestNobodyListens(t *testing.T) {
 	b := newBench(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	req := connect.NewRequest(shell("read go; head -c 50000000 /dev/zero; head -c 50000000 /dev/zero >&2; echo > done"))
-	s := b.startContext(t, ctx, req)
+	s := b.startContext(ctx, t, req)
 	cancel()
 	s.finish()
 	if err := b.feed(t, s, "\n"); err != nil {

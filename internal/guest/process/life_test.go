@@ -236,7 +236,7 @@ func TestKeepalive(t *testing.T) {
 	b := newBench(t, nil)
 	req := connect.NewRequest(shell("sleep 1.5"))
 	req.Header().Set("Keepalive-Ping-Interval", "1")
-	if r := b.startContext(t, t.Context(), req).finish(); r.keepalives != 1 {
+	if r := b.startContext(t.Context(), t, req).finish(); r.keepalives != 1 {
 		t.Errorf("got %+v", r)
 	}
 }

@@ -93,10 +93,10 @@ type stream struct {
 
 func (b *bench) start(t testing.TB, req *pb.StartRequest) *stream {
 	t.Helper()
-	return b.startContext(t, t.Context(), connect.NewRequest(req))
+	return b.startContext(t.Context(), t, connect.NewRequest(req))
 }
 
-func (b *bench) startContext(t testing.TB, ctx context.Context, req *connect.Request[pb.StartRequest]) *stream {
+func (b *bench) startContext(ctx context.Context, t testing.TB, req *connect.Request[pb.StartRequest]) *stream {
 	t.Helper()
 	in, err := b.Start(ctx, req)
 	if err != nil {

@@ -2,6 +2,7 @@ package process_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -78,7 +79,8 @@ func startFails(t *testing.T, b *bench, req *connect.Request[pb.StartRequest]) *
 }
 
 func asConnect(err error, into **connect.Error) bool {
-	e, ok := err.(*connect.Error)
+	e := &connect.Error{}
+	ok := errors.As(err, &e)
 	*into = e
 	return ok
 }
@@ -137,7 +139,7 @@ func TestTimeLimit(t *testing.T) {
 	marker := filepath.Join(b.home, "pids")
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	s := b.startContext(t, ctx, connect.NewRequest(shell("sleep 1000 & echo $! > "+marker+"; wait")))
+	s := b.startContext(ctx, t, connect.NewRequest(shell("sleep 1000 & echo $! > "+marker+"; wait")))
 	r := s.finish()
 	if connect.CodeOf(r.err) != connect.CodeDeadlineExceeded {
 		t.Fatalf("ended with %+v", r)
@@ -166,7 +168,7 @@ func TestCommandTimeoutWithoutARequest(t *testing.T) {
 func TestDisconnectDoesNotKill(t *testing.T) {
 	b := newBench(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
-	s := b.startContext(t, ctx, connect.NewRequest(shell("read line; echo got $line > done")))
+	s := b.startContext(ctx, t, connect.NewRequest(shell("read line; echo got $line > done")))
 	cancel()
 	s.finish()
 	input := &pb.ProcessInput{Input: &pb.ProcessInput_Stdin{Stdin: []byte("it\n")}}
