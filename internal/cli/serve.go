@@ -31,9 +31,10 @@ func (a *app) serveCommand() *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run the server", Args: cobra.NoArgs,
-		Long: "Run the server: the E2B wire and Crannog's own API on one port. The lines that it\n" +
-			"prints set up E2B's clients in a shell; what it has to say later goes to standard\n" +
-			"error.\n\n" +
+		Long: "Run the server: the E2B wire and Crannog's own API on one port. On standard\n" +
+			"output it prints three export lines that a shell can read, and comments:\n\n" +
+			"  crannog serve > crannog.env &\n" +
+			"  . ./crannog.env\n\n" +
 			"Keys are kept as hashes, so that none can be printed again. Each start therefore\n" +
 			"makes a key and prints it, unless --key or E2B_API_KEY gives one to use. Keys stay\n" +
 			"good after the server has ended: crannog key ls lists them, key revoke drops one.",
