@@ -30,8 +30,10 @@ const (
 // start of a process holds one until the program is loaded.
 const maxProcs = 4
 
+// tune lets the collector rest until settle, unless memory passes the target:
+// the start and the first command leave nothing worth its time.
 func tune() {
-	debug.SetGCPercent(collectPercent)
+	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(memoryTarget)
 	runtime.GOMAXPROCS(max(2, min(runtime.NumCPU(), maxProcs)))
 }
@@ -40,8 +42,12 @@ func tune() {
 // command, which mostly comes at once, would have to wait for it.
 const settleAfter = 2 * time.Second
 
-// settle gives back what only the start needed.
-func settle() { debug.FreeOSMemory() }
+// settle gives back what only the start needed, and from then on the collector
+// runs early.
+func settle() {
+	debug.SetGCPercent(collectPercent)
+	debug.FreeOSMemory()
+}
 
 // keepDescriptors marks what this process has open as not for its children.
 // A library may have opened something before main without saying so, and a
