@@ -34,7 +34,8 @@ run() {
 count=0 failed=0
 while read -r dir target; do
 	count=$((count + 1))
-	name="${dir#"$PWD"/} $target"
+	name=${dir#"$PWD"}
+	name="./${name#/} $target"
 	if run "$dir" "$target"; then
 		echo "held    $name: $(grep -o 'execs: [0-9]*' "$work/out" | tail -1)"
 	else
