@@ -41,6 +41,9 @@ func hostCommandIn(ctx context.Context, stdin io.Reader, stdout io.Writer, argv 
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, stdout, &stderr
+	// A login shell on the host would load a person's settings, which boxes do
+	// not have; so programs get a home without any.
+	cmd.Env = []string{"HOME=/nonexistent", "PATH=" + os.Getenv("PATH")}
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, bytes.TrimSpace(stderr.Bytes()))
 	}

@@ -44,10 +44,7 @@ func execFigures(ctx context.Context, b *bench) (err error) {
 		{"sh -c :", []string{"sh", "-c", ":"}, true},
 		{"bash -l -c :, as E2B's SDKs run commands", []string{"/bin/bash", "-l", "-c", ":"}, false},
 	} {
-		// The host's own login shell may load a person's settings, which
-		// boxes do not have; so it gets a home without any.
-		clean := append([]string{"env", "-i", "HOME=/nonexistent", "PATH=/usr/bin:/bin"}, p.argv...)
-		s, err := race(ctx, 2*b.n, bare(nameBare, clean...),
+		s, err := race(ctx, 2*b.n, bare(nameBare, p.argv...),
 			inBox(nameLocal, local, p.argv...), inBox(nameServe, served, p.argv...), byCall("POST /v1/…/exec", served, p.argv...))
 		if err != nil {
 			return err

@@ -5,9 +5,6 @@ set -eu
 cd "$(dirname "$0")/.."
 time=${1:?usage: bench/fuzz.sh DURATION}
 export CGO_ENABLED=0
-# gVisor's lowest code has no room on its stack for a fuzzer's counters, and it
-# is not what is fuzzed.
-plain='-gcflags=gvisor.dev/gvisor/...=-d=libfuzzer=0'
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 go list -f '{{.Dir}}' ./... > "$work/dirs"
@@ -25,7 +22,7 @@ done < "$work/dirs"
 # the target gets another try.
 run() {
 	for _ in 1 2 3; do
-		(cd "$1" && go test "$plain" -run '^$' -fuzz "^$2\$" -fuzztime "$time" .) < /dev/null > "$work/out" 2>&1 && return 0
+		(cd "$1" && go test -run '^$' -fuzz "^$2\$" -fuzztime "$time" .) < /dev/null > "$work/out" 2>&1 && return 0
 		grep -q 'context deadline exceeded' "$work/out" && ! grep -q 'Failing input' "$work/out" || return 1
 	done
 	return 1
@@ -36,7 +33,14 @@ while read -r dir target; do
 	count=$((count + 1))
 	name=${dir#"$PWD"}
 	name="./${name#/} $target"
-	if run "$dir" "$target"; then
+	if (cd "$dir" && go list -deps -test .) | grep -q '^gvisor.dev/gvisor/pkg/ring0$'; then
+		# gVisor's lowest code has no room on its stack for a fuzzer's counters:
+		# a test that links it does not build with them.
+		(cd "$dir" && go test -run "^$target\$" .) > "$work/out" 2>&1 && echo "SEEDS   $name: links gVisor, so only its seeds ran" && continue
+		failed=$((failed + 1))
+		echo "FAILED  $name"
+		cat "$work/out"
+	elif run "$dir" "$target"; then
 		echo "held    $name: $(grep -o 'execs: [0-9]*' "$work/out" | tail -1)"
 	else
 		failed=$((failed + 1))
