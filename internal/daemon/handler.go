@@ -2,11 +2,14 @@ package daemon
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/dataplane"
@@ -43,10 +46,44 @@ func (s *surfaces) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case s.proxy.Match(r):
 		s.proxy.ServeHTTP(w, r)
 	case r.URL.Path == api.Prefix || strings.HasPrefix(r.URL.Path, api.Prefix+"/"):
-		s.own.ServeHTTP(w, r)
+		s.own.ServeHTTP(w, timed(w, r))
 	default:
-		s.e2b.ServeHTTP(w, r)
+		s.e2b.ServeHTTP(w, timed(w, r))
 	}
+}
+
+// bodyTimeout bounds how long the body of a control request may take, also
+// one that is refused: a client without any key could otherwise hold a
+// connection for as long as it likes by never sending what it announced.
+const bodyTimeout = 10 * time.Second
+
+// timed bounds how long a request's body takes to come.
+func timed(w http.ResponseWriter, r *http.Request) *http.Request {
+	if r.Body == nil || r.Body == http.NoBody {
+		return r
+	}
+	rc := http.NewResponseController(w)
+	if rc.SetReadDeadline(time.Now().Add(bodyTimeout)) != nil {
+		return r // there is no connection that could be held
+	}
+	bounded := *r
+	bounded.Body = &timedBody{r.Body, rc}
+	return &bounded
+}
+
+// timedBody lifts the bound when all has come: the connection is watched on
+// for the client's leaving, and what it asked for may take long.
+type timedBody struct {
+	io.ReadCloser
+	rc *http.ResponseController
+}
+
+func (b *timedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		_ = b.rc.SetReadDeadline(time.Time{}) // the connection is gone, then
+	}
+	return n, err
 }
 
 // localKey marks a connection of the user who runs this server.

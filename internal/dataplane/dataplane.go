@@ -8,7 +8,6 @@ import (
 	"context"
 	"crypto/subtle"
 	"errors"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httputil"
@@ -148,19 +147,6 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *trip) {
 	}
 	defer breakOff(t.back.ctx, w, r)
 	p.forward.ServeHTTP(&hardCloser{ResponseWriter: w, gone: t.back.ctx}, r.WithContext(ctx))
-	dropBody(r)
-}
-
-// dropLimit is how much of a body that nobody took is read for the sake of
-// the connection, which can carry no other request before its end.
-const dropLimit = 1 << 20
-
-// dropBody reads what is left of a request that was answered. In full duplex
-// the server leaves that to the end of the request, when it has already
-// stopped watching the connection: meeting the body's end there, it would
-// begin to watch again and trip over itself at the next request.
-func dropBody(r *http.Request) {
-	// An error is the client's leaving, or more than we care to read; the
-	// server then gives the connection up.
-	_, _ = io.CopyN(io.Discard, r.Body, dropLimit)
+	hurry(w)
+	dropBody(w, r)
 }

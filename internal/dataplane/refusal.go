@@ -52,6 +52,7 @@ type body struct {
 // write answers in JSON, or with a small page to a browser that a person
 // navigates.
 func (f *refusal) write(w http.ResponseWriter, r *http.Request) {
+	hurry(w)
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")

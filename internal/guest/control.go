@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"time"
+
+	"github.com/crannog/crannog/internal/guest/files"
 )
 
 // maxUpdate bounds a control request's body.
@@ -17,6 +19,7 @@ const maxTick = time.Minute
 // control answers the daemon. To everybody else these paths do not exist.
 func (g *Guest) control(w http.ResponseWriter, r *http.Request) {
 	if !sameToken(r.Header.Get(ControlHeader), g.cfg.ControlToken) {
+		files.Hurry(w)
 		notFound(w, r)
 		return
 	}

@@ -109,8 +109,20 @@ func (s *Service) authorize(r *http.Request, query url.Values, op signature.Op) 
 	return nil
 }
 
+// dropTimeout is how long a body may take to come that nobody will read.
+const dropTimeout = 5 * time.Second
+
+// Hurry bounds how long the rest of a refused request may take. The server
+// reads it for the sake of the connection, and a client that never sends it
+// would hold the connection for ever, without any token.
+func Hurry(w http.ResponseWriter) {
+	// A writer without deadlines has no connection that could be held.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(dropTimeout))
+}
+
 // fail answers an error as JSON.
 func (s *Service) fail(w http.ResponseWriter, path string, err error) {
+	Hurry(w)
 	status, text := http.StatusInternalServerError, "internal error"
 	refused, ok := errors.AsType[*refusal](err)
 	switch {
