@@ -41,5 +41,16 @@ func TestAbuse(t *testing.T) {
 			})
 		}
 	}
+	for _, attack := range slices.Concat(connectionAttacks, clientAttacks, requestAttacks, strangerAttacks) {
+		t.Run(attack.name, func(t *testing.T) {
+			b := a.box(t, "", attack.options...)
+			before := a.descriptors(t)
+			judge := a.observe(t)
+			attack.run(t, b)
+			judge()
+			answers(t, a.sibling)
+			a.settles(t, before)
+		})
+	}
 	a.close(t)
 }

@@ -1,3 +1,117 @@
 package abuse_test
 
-var memoryAttacks, diskAttacks, outputAttacks []attack
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+)
+
+var memoryAttacks = []attack{
+	{name: "memory", users: both, run: balloon},
+	{name: "shared memory", users: both, run: fillSharedMemory},
+	{name: "many files", users: ordinary, run: manyFiles},
+	{name: "large listing", users: ordinary, options: limits(func(l *api.Limits) { l.MemoryBytes, l.CPUMillis = 1<<30, 2000 }), run: largeListing},
+}
+
+// balloon maps memory and touches every page of it.
+func balloon(t *testing.T, b *box) {
+	const touch = "import mmap\nm = mmap.mmap(-1, %d << 20)\nfor i in range(0, len(m), 4096): m[i] = 1\nprint('held')"
+	if res, err := b.python(t, 20*time.Second, fmt.Sprintf(touch, 64)); err != nil || res.Stdout != "held\n" {
+		t.Errorf("control: %v %+v", err, res)
+	}
+	res, err := b.python(t, 20*time.Second, fmt.Sprintf(touch, 1024))
+	if err != nil || res.Hit != api.HitOOM || res.ExitCode == 0 {
+		t.Errorf("%v %+v", err, res)
+	}
+	diesOf(t, b, "oom")
+}
+
+// diesOf waits until the sandbox is known to have stopped for a reason.
+func diesOf(t *testing.T, b *box, reason string) {
+	t.Helper()
+	eventually(t, settleTime, func() error {
+		info, err := b.Refresh(t.Context())
+		if err != nil {
+			return err
+		}
+		if info.State != "stopped" || info.Reason != reason {
+			return fmt.Errorf("the sandbox is %s (%s), not stopped (%s)", info.State, info.Reason, reason)
+		}
+		return nil
+	})
+}
+
+// ends tells whether a sandbox took an attack in one of the two ways that are
+// allowed: the program was refused, or the sandbox ran out of its memory.
+func ends(res api.ExecResult, err error, refusal string) bool {
+	if err != nil {
+		return errors.Is(err, crannog.ErrUnavailable)
+	}
+	return res.Hit == api.HitOOM || res.ExitCode != 0 && strings.Contains(res.Stderr, refusal)
+}
+
+// fillSharedMemory writes to /dev/shm, which is memory and not the disk.
+func fillSharedMemory(t *testing.T, b *box) {
+	var before, after unix.Statfs_t
+	if err := unix.Statfs("/dev/shm", &before); err != nil {
+		t.Fatal(err)
+	}
+	b.sh(t, "head -c 1048576 /dev/zero > /dev/shm/control")
+	res, err := b.exec(t, 20*time.Second, "head -c 2G /dev/zero > /dev/shm/fill")
+	if !ends(res, err, "No space") {
+		t.Errorf("%v %+v", err, res)
+	}
+	if err := unix.Statfs("/dev/shm", &after); err != nil {
+		t.Fatal(err)
+	}
+	if used := int64(before.Bfree-after.Bfree) * before.Bsize; before.Bfree > after.Bfree && used > 256<<20 {
+		t.Errorf("the host's shared memory lost %d bytes", used)
+	}
+}
+
+// manyFiles makes files of no size until that fails, or for a time. They
+// cost the sandbox's own memory and nobody else's.
+func manyFiles(t *testing.T, b *box) {
+	res, err := b.python(t, 8*time.Second, `
+import os
+os.makedirs("/tmp/many")
+n = 0
+while True:
+    os.close(os.open("/tmp/many/%d" % n, os.O_CREAT | os.O_WRONLY))
+    n += 1
+`)
+	if res.Hit != api.HitTimeout && !ends(res, err, "") {
+		t.Errorf("%v %+v", err, res)
+	}
+}
+
+// listed is how many files largeListing makes. Each costs about a millisecond
+// on a busy machine.
+const listed = 20_000
+
+// largeListing makes many files and lists them.
+func largeListing(t *testing.T, b *box) {
+	text := fmt.Sprintf(`
+import os
+os.makedirs("/tmp/listed")
+for n in range(%d):
+    os.mknod("/tmp/listed/f%%06d" %% n)
+`, listed)
+	if res, err := b.python(t, 60*time.Second, text); err != nil || res.ExitCode != 0 {
+		t.Fatalf("%v %+v", err, res)
+	}
+	began := time.Now()
+	entries, err := b.FS().WithContext(t.Context()).ReadDir("tmp/listed")
+	if err != nil || len(entries) != listed {
+		t.Errorf("%d entries, %v", len(entries), err)
+	}
+	t.Logf("%d entries in %v", len(entries), time.Since(began).Round(time.Millisecond))
+	answers(t, b.Sandbox)
+}

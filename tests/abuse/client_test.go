@@ -1,0 +1,100 @@
+package abuse_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+var clientAttacks = []attack{
+	{name: "clients that vanish", run: vanish},
+	{name: "a client that does not read", run: deaf},
+}
+
+// inside is the head of a raw request to a sandbox's guest.
+func (b *box) inside(method, path string) string {
+	info := b.Info()
+	return fmt.Sprintf("%s %s HTTP/1.1\r\nHost: x\r\nE2b-Sandbox-Id: %s\r\nE2b-Sandbox-Port: 49983\r\nX-Access-Token: %s\r\n",
+		method, path, info.ID, info.AccessToken)
+}
+
+// stream is a raw request that opens a stream of the guest's.
+func (b *box) stream(path, message string) string {
+	var frame bytes.Buffer
+	frame.WriteByte(0)
+	_ = binary.Write(&frame, binary.BigEndian, uint32(len(message))) // a buffer takes everything
+	frame.WriteString(message)
+	return b.inside("POST", path) + fmt.Sprintf("Content-Type: application/connect+json\r\nConnect-Protocol-Version: 1\r\nContent-Length: %d\r\n\r\n%s",
+		frame.Len(), frame.String())
+}
+
+// shell is the stream of a command.
+func (b *box) shell(line string) string {
+	return b.stream("/process.Process/Start", fmt.Sprintf(`{"process":{"cmd":"sh","args":["-c",%q]},"stdin":false}`, line))
+}
+
+// vanish breaks connections off in the middle of everything that takes time.
+func vanish(t *testing.T, b *box) {
+	b.sh(t, "truncate -s 1G /tmp/large; mkdir -p /tmp/watched")
+	half := strings.Repeat("x", 100_000)
+	for name, text := range map[string]string{
+		"upload":         b.inside("POST", "/files?path=/tmp/half") + "Content-Type: application/octet-stream\r\nContent-Length: 1000000\r\n\r\n" + half,
+		"chunked upload": b.inside("POST", "/files?path=/tmp/half2") + "Content-Type: application/octet-stream\r\nTransfer-Encoding: chunked\r\n\r\n186a0\r\n" + half,
+		"download":       b.inside("GET", "/files?path=/tmp/large") + "\r\n",
+		"output":         b.shell("while :; do echo output; sleep 0.01; done"),
+		"watch":          b.stream("/filesystem.Filesystem/WatchDir", `{"path":"/tmp/watched"}`),
+		"exec":           fmt.Sprintf("POST /v1/sandboxes/%s/exec HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nContent-Type: application/json\r\nContent-Length: 23\r\n\r\n{\"cmd\":[\"sleep\",\"601\"]}", b.ID(), b.arena.Key),
+	} {
+		var conns []*net.TCPConn
+		for range 10 {
+			conns = append(conns, b.arena.send(t, text))
+		}
+		// Downloads and streams are under way once something came.
+		if name == "download" || name == "output" || name == "watch" {
+			for _, conn := range conns {
+				_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+				if _, err := io.ReadFull(conn, make([]byte, 12)); err != nil {
+					t.Errorf("control: %s: %v", name, err)
+				}
+			}
+		}
+		for _, conn := range conns {
+			_ = conn.SetLinger(0) // it resets instead of closing
+			conn.Close()
+		}
+	}
+	// A command that was started by exec has nobody to report to.
+	eventually(t, settleTime, func() error {
+		if n := b.sh(t, "pgrep -fc '^sleep 601' | cat"); n != "0" {
+			return fmt.Errorf("%s commands of callers that left still run", n)
+		}
+		return nil
+	})
+	if got := b.sh(t, "echo still here"); got != "still here" {
+		t.Errorf("%q", got)
+	}
+}
+
+// deaf starts commands that print without end and reads nothing of it: what
+// is under way is bounded, and the commands wait.
+func deaf(t *testing.T, b *box) {
+	var conns []*net.TCPConn
+	for range 20 {
+		conns = append(conns, b.arena.send(t, b.shell("exec yes "+base64.StdEncoding.EncodeToString(make([]byte, 300)))))
+	}
+	before := b.arena.memory(t)
+	time.Sleep(3 * time.Second) // how long it could grow
+	if grown := b.arena.memory(t) - before; grown > 100<<20 {
+		t.Errorf("the server grew by %d MiB for clients that do not read", grown>>20)
+	}
+	answers(t, b.Sandbox)
+	for _, conn := range conns {
+		conn.Close()
+	}
+}

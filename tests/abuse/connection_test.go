@@ -1,0 +1,144 @@
+package abuse_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+var connectionAttacks = []attack{
+	{name: "half-open connections", run: halfOpen},
+	{name: "slow bodies", run: slowBodies},
+}
+
+// dial opens a connection to the server without a client's help.
+func (a *arena) dial(t *testing.T) *net.TCPConn {
+	t.Helper()
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(a.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn.(*net.TCPConn)
+}
+
+// send writes raw text on a connection of its own.
+func (a *arena) send(t *testing.T, text string) *net.TCPConn {
+	t.Helper()
+	conn := a.dial(t)
+	if _, err := io.WriteString(conn, text); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// ask sends a raw request and reads its answer with its body.
+func (a *arena) ask(t *testing.T, text string) (*http.Response, string) {
+	t.Helper()
+	conn := a.send(t, text)
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatalf("%.200q: %v", text, err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatalf("%.200q: %v", text, err)
+	}
+	return resp, string(body)
+}
+
+// closesWithin asserts that the server lets go of connections by itself.
+func closesWithin(t *testing.T, limit time.Duration, conns []*net.TCPConn) {
+	t.Helper()
+	deadline := time.Now().Add(limit)
+	var group sync.WaitGroup
+	held := make([]bool, len(conns))
+	for i, conn := range conns {
+		group.Go(func() {
+			_ = conn.SetReadDeadline(deadline)
+			said, err := io.ReadAll(conn)
+			if held[i] = errors.Is(err, os.ErrDeadlineExceeded); held[i] {
+				t.Logf("connection %d is held; it heard %.300q", i, said)
+			}
+		})
+	}
+	group.Wait()
+	n := 0
+	for _, h := range held {
+		if h {
+			n++
+		}
+	}
+	if n > 0 {
+		t.Errorf("%d of %d connections were still held after %v", n, len(conns), limit)
+	}
+}
+
+// halfOpen opens connections that say nothing, or never end what they say.
+func halfOpen(t *testing.T, b *box) {
+	var conns []*net.TCPConn
+	for i := range 500 {
+		switch i % 4 {
+		case 0:
+			conns = append(conns, b.arena.dial(t))
+		case 1:
+			conns = append(conns, b.arena.send(t, "GET /sandb"))
+		case 2:
+			conns = append(conns, b.arena.send(t, "GET /v1/sandboxes HTTP/1.1\r\nHost: x\r\nX-Api-Key: "))
+		default:
+			conns = append(conns, b.arena.send(t, fmt.Sprintf("POST /process.Process/Start HTTP/1.1\r\nHost: x\r\nE2b-Sandbox-Id: %s\r\n", b.ID())))
+		}
+	}
+	stop := make(chan struct{})
+	var drip sync.WaitGroup
+	drip.Go(func() { // a byte now and then is no progress
+		for _, conn := range conns {
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+				_, _ = conn.Write([]byte("x")) // it may be closed, which is what is asked for
+			}
+		}
+	})
+	answers(t, b.Sandbox)
+	closesWithin(t, settleTime, conns)
+	close(stop)
+	drip.Wait()
+}
+
+// slowBodies announces a body to every door, without a key or token that
+// counts, and does not send it.
+func slowBodies(t *testing.T, b *box) {
+	var conns []*net.TCPConn
+	for _, head := range []string{
+		"POST /sandboxes HTTP/1.1\r\nHost: x\r\n",
+		"POST /v1/sandboxes HTTP/1.1\r\nHost: x\r\n",
+		"POST /nowhere HTTP/1.1\r\nHost: x\r\n",
+		"POST /files?path=x HTTP/1.1\r\nHost: x\r\n",
+		"POST /files HTTP/1.1\r\nHost: x\r\nE2b-Sandbox-Id: " + strings.Repeat("a", 20) + "\r\nE2b-Sandbox-Port: 49983\r\n",
+		"POST /files HTTP/1.1\r\nHost: x\r\nE2b-Sandbox-Id: " + b.ID() + "\r\nE2b-Sandbox-Port: 49983\r\n",
+		"POST /process.Process/List HTTP/1.1\r\nHost: x\r\nE2b-Sandbox-Id: " + b.ID() + "\r\nE2b-Sandbox-Port: 49983\r\n",
+		"POST /_crannog/update HTTP/1.1\r\nHost: x\r\nE2b-Sandbox-Id: " + b.ID() + "\r\nE2b-Sandbox-Port: 49983\r\n",
+	} {
+		for range 5 {
+			conns = append(conns, b.arena.send(t, head+"Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"))
+			conns = append(conns, b.arena.send(t, head+"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n"))
+		}
+	}
+	answers(t, b.Sandbox)
+	closesWithin(t, settleTime, conns)
+}

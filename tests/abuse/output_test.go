@@ -1,0 +1,75 @@
+package abuse_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/api"
+)
+
+var outputAttacks = []attack{
+	{name: "endless output", users: ordinary, run: endlessOutput},
+	{name: "one long line", users: ordinary, options: limits(func(l *api.Limits) { l.CPUMillis = 2000 }), run: longLine},
+	{name: "terminal escapes", users: ordinary, run: escapes},
+}
+
+// endlessOutput prints for as long as it may, to each stream and without line
+// ends.
+func endlessOutput(t *testing.T, b *box) {
+	for _, line := range []string{"exec yes", "exec yes >&2", "exec cat /dev/zero", "yes & exec yes >&2"} {
+		res, err := b.exec(t, time.Second, line)
+		kept := int64(len(res.Stdout) + len(res.Stderr))
+		if err != nil || !res.Truncated || res.Hit != api.HitTimeout || kept == 0 || kept > 8<<20 {
+			t.Errorf("%s: %v truncated %v hit %q, %d bytes", line, err, res.Truncated, res.Hit, kept)
+		}
+	}
+}
+
+// counter counts what is written to it.
+type counter struct{ n int64 }
+
+func (c *counter) Write(p []byte) (int, error) { c.n += int64(len(p)); return len(p), nil }
+
+// longLine sends one line of a gibibyte through the server to a client that
+// takes all of it.
+func longLine(t *testing.T, b *box) {
+	const size = 1 << 30
+	var got counter
+	began := time.Now()
+	cmd := b.CommandContext(t.Context(), "head", "-c", "1073741824", "/dev/zero")
+	cmd.Stdout, cmd.Timeout = &got, 2*time.Minute
+	if err := cmd.Run(); err != nil || got.n != size {
+		t.Errorf("%d bytes, %v", got.n, err)
+	}
+	t.Logf("%d MiB/s", size>>20*1000/max(time.Since(began).Milliseconds(), 1))
+}
+
+// escapes sets the terminal's title, its clipboard and its colours. A person
+// who asks for a program's output gets it as it is; a program that asks for
+// JSON gets text that no terminal obeys.
+func escapes(t *testing.T, b *box) {
+	const hostile = "\x1b]0;title\x07\x1b]52;c;Y21k\x07\x1b[2J\x1b[31m\x9b5n\x08\r"
+	args := []string{"--state", b.arena.State, "exec"}
+	inside := []string{b.ID(), "--", "printf", `\033]0;title\007\033]52;c;Y21k\007\033[2J\033[31m\2335n\010\r`}
+	plain, err := exec.CommandContext(t.Context(), program, append(args, inside...)...).Output()
+	if err != nil || string(plain) != hostile {
+		t.Errorf("%q %v", plain, err)
+	}
+	for _, flags := range [][]string{{"--json"}} {
+		out, err := exec.CommandContext(t.Context(), program, append(append(args, flags...), inside...)...).Output()
+		if err != nil {
+			t.Errorf("%v %s", err, out)
+		}
+		if i := bytes.IndexFunc(out, func(r rune) bool { return r < ' ' && r != '\n' || r >= 0x7f && r < 0xa0 }); i >= 0 {
+			t.Errorf("a control character at %d of %q", i, out)
+		}
+		var res struct{ Stdout string }
+		if err := json.Unmarshal(out, &res); err != nil || !strings.HasPrefix(res.Stdout, "\x1b]0;title\x07") {
+			t.Errorf("control: %q %v", res.Stdout, err)
+		}
+	}
+}

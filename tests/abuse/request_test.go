@@ -1,0 +1,154 @@
+package abuse_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog"
+)
+
+var requestAttacks = []attack{
+	{name: "malformed requests", run: malformed},
+	{name: "hostile names", run: hostileNames},
+	{name: "path traversal", run: traversal},
+}
+
+// malformed sends what no client should, to both doors. The answer is a
+// refusal; a fault of the server's own would be one of 500.
+func malformed(t *testing.T, b *box) {
+	control := fmt.Sprintf("HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\nContent-Type: application/json\r\n", b.arena.Key)
+	body := func(text string) string { return fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(text), text) }
+	var requests []string
+	for _, text := range []string{
+		"", "{", "null", "[]", `"x"`, "{}{}", "\x00", "\xff\xfe", `{"a":` + strings.Repeat("[", 20_000), `{"timeout_seconds":1e999}`,
+		`{"timeout":-1,"templateID":"base"}`, `{"templateID":{}}`, `{"templateID":"../../etc"}`, `{"cmd":null}`, `{"cmd":[]}`,
+		`{"limits":{"memory_bytes":-1}}`, `{"metadata":{"x":1}}`, `{"name":"../x"}`, `{"seconds":"NaN"}`, strings.Repeat("x", 2<<20),
+	} {
+		for _, path := range []string{"/sandboxes", "/v2/sandboxes", "/v1/sandboxes/" + b.ID() + "/exec", "/v1/sandboxes/" + b.ID() + "/timeout", "/sandboxes/" + b.ID() + "/timeout"} {
+			if strings.HasSuffix(path, "/timeout") && (text == "null" || strings.Contains(text, "templateID")) {
+				continue // no field is wrong, and no seconds are an end at once
+			}
+			requests = append(requests, "POST "+path+" "+control+body(text))
+		}
+	}
+	for _, text := range []string{"", "{", "[]", "\x00\x00\x00\x00\x05{", "\x00\xff\xff\xff\xff", "\x01\x00\x00\x00\x02\x1f\x8b", strings.Repeat("\x80", 1000)} {
+		for _, kind := range []string{"application/json", "application/proto", "application/connect+json", "application/connect+proto", "application/grpc", "text/plain"} {
+			for _, path := range []string{"/process.Process/Start", "/process.Process/SendInput", "/filesystem.Filesystem/ListDir", "/filesystem.Filesystem/Move"} {
+				requests = append(requests, b.inside("POST", path)+"Content-Type: "+kind+"\r\n"+body(text))
+			}
+		}
+	}
+	for _, kind := range []string{"multipart/form-data", "multipart/form-data; boundary=", "multipart/form-data; boundary=x", "application/octet-stream; x", "", "image/png"} {
+		for _, text := range []string{"", "--x", "--x\r\n\r\n", "--x\r\nContent-Disposition: form-data; name=file\r\n\r\nno end", "--x\r\n" + strings.Repeat("A: b\r\n", 20_000)} {
+			requests = append(requests, b.inside("POST", "/files")+"Content-Type: "+kind+"\r\n"+body(text))
+		}
+	}
+	for _, head := range []string{
+		"GET http:_crannog/ready", "GET x:http://x/_crannog/ready", "GET x:y", "OPTIONS *", "GET /%zz", "GET /files?%zz",
+	} {
+		_, rest, _ := strings.Cut(b.inside("GET", "/"), " / ")
+		requests = append(requests, head+" "+rest+"\r\n")
+	}
+	for _, text := range requests {
+		resp, answer := b.arena.ask(t, text)
+		// Streams carry their errors in the answer's body.
+		inBody := resp.StatusCode == http.StatusOK && (strings.Contains(answer, `"error"`) || strings.HasPrefix(resp.Header.Get("Content-Type"), "application/grpc"))
+		empty := strings.Contains(text, "application/proto\r\nContent-Length: 0") || strings.Contains(text, "/ListDir") // no field is the home
+		if (resp.StatusCode < 400 || resp.StatusCode >= 500) && !inBody && !empty && !strings.HasPrefix(text, "OPTIONS") {
+			t.Errorf("%.300q\n%s %.300q", text, resp.Status, answer)
+		}
+	}
+	answers(t, b.Sandbox)
+}
+
+// hostileNames uses every name that Linux takes, and some that it does not.
+func hostileNames(t *testing.T, b *box) {
+	files := b.FS().WithContext(t.Context())
+	names := []string{
+		"-rf", ".hidden", "...", "two\nlines", "\x1b]0;title\x07", "sp ace", `back\slash`, `"quoted"`, "$(id)", "%2e%2e%2f",
+		"?query#fragment", "ümläut", strings.Repeat("x", 255), "a:b", "'",
+	}
+	for _, name := range names {
+		path := "tmp/names/" + name
+		if err := files.WriteFile(path, []byte(name), 0o644); err != nil {
+			t.Errorf("%q: %v", name, err)
+			continue
+		}
+		if data, err := files.ReadFile(path); err != nil || string(data) != name {
+			t.Errorf("%q: %q %v", name, data, err)
+		}
+	}
+	entries, err := files.ReadDir("tmp/names")
+	if err != nil || len(entries) != len(names) {
+		t.Errorf("%d entries, %v", len(entries), err)
+	}
+	for _, e := range entries {
+		if !slices.Contains(names, e.Name()) {
+			t.Errorf("listed: %q", e.Name())
+		}
+		if err := files.Remove("tmp/names/" + e.Name()); err != nil {
+			t.Errorf("%q: %v", e.Name(), err)
+		}
+	}
+	// A name that is no text is listed, so that what is there can be seen.
+	b.sh(t, `printf x > "$(printf '/tmp/names/\377\376')"`)
+	if entries, err := files.ReadDir("tmp/names"); err != nil || len(entries) != 1 {
+		t.Errorf("%v %v", entries, err)
+	}
+	for _, refused := range []string{"/tmp/%00", "/tmp/a%00b", "/tmp/" + strings.Repeat("x", 256), "/tmp/" + strings.Repeat("x/", 3000)} {
+		resp, body := b.arena.ask(t, b.inside("POST", "/files?path="+refused)+"Content-Type: application/octet-stream\r\nContent-Length: 1\r\n\r\nx")
+		if resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("%.50q: %s %.200q", refused, resp.Status, body)
+		}
+	}
+}
+
+// climbs lead up from anywhere, to readers that decode, clean or cut.
+var climbs = []string{
+	"../../../../../../..", "..%2f..%2f..%2f..%2f..%2f..", "%2e%2e/%2e%2e/%2e%2e/%2e%2e/%2e%2e", "..%252f..%252f..%252f..", `..\..\..\..`,
+	"....//....//....//....", "./../.././../../..", "..;/..;/..;/..", "%c0%ae%c0%ae/%c0%ae%c0%ae", "/proc/1/root", "/proc/self/root/..",
+}
+
+// traversal looks for a file of the host's in every place that takes a path
+// or an ID. Raw requests are needed: clients clean the paths that they send.
+func traversal(t *testing.T, b *box) {
+	const secret = "the host's own"
+	file := filepath.Join(t.TempDir(), "canary")
+	if err := os.WriteFile(file, []byte(secret), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	control := fmt.Sprintf("HTTP/1.1\r\nHost: x\r\nX-Api-Key: %s\r\n\r\n", b.arena.Key)
+	for _, climb := range climbs {
+		to := climb + file
+		for _, text := range []string{
+			b.inside("GET", "/files?path="+to) + "\r\n", b.inside("GET", "/files/"+to) + "\r\n",
+			"GET /sandboxes/" + to + " " + control, "GET /v1/sandboxes/" + to + " " + control, "GET /v2/sandboxes/" + to + "/logs " + control,
+			"DELETE /sandboxes/" + to + " " + control, "GET /" + to + " " + control, "GET /templates/" + to + " " + control,
+			strings.Replace(b.inside("GET", "/files?path=/etc/hostname"), b.ID(), to, 1) + "\r\n",
+		} {
+			resp, body := b.arena.ask(t, text)
+			if strings.Contains(body, secret) {
+				t.Errorf("%q reads the host's file", text)
+			}
+			if resp.StatusCode >= 500 && resp.StatusCode != http.StatusNotImplemented {
+				t.Errorf("%q: %s %.200q", text, resp.Status, body)
+			}
+		}
+	}
+	// The same way works inside, so it is the wall that kept the file.
+	files := b.FS().WithContext(t.Context())
+	if err := files.WriteFile("tmp/canary", []byte("inside"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, body := b.arena.ask(t, b.inside("GET", "/files?path="+climbs[0]+"/tmp/canary")+"\r\n"); body != "inside" {
+		t.Errorf("control: %q", body)
+	}
+	if _, err := b.arena.client.Get(t.Context(), climbs[0]+file); err == nil || crannog.Code(err) == "" {
+		t.Errorf("%v", err)
+	}
+}
