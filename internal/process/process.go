@@ -26,10 +26,17 @@ type Client struct {
 	header http.Header
 }
 
+// maxMessage bounds one message of a guest. Output comes in pieces of 32 KiB;
+// the largest message is the list of what runs.
+const maxMessage = 16 << 20
+
 // New returns a client. Every request carries the header, which holds the
 // sandbox's address and token.
 func New(doer connect.HTTPClient, base string, header http.Header) *Client {
-	return &Client{rpc: processpbconnect.NewProcessClient(doer, base), header: header}
+	// Whoever is root inside may have taken the guest's place: what it says
+	// must not fill our memory.
+	bounded := connect.WithReadMaxBytes(maxMessage)
+	return &Client{rpc: processpbconnect.NewProcessClient(doer, base, bounded), header: header}
 }
 
 // Size of a terminal.
