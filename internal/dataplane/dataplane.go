@@ -110,6 +110,11 @@ func admit(r *http.Request, to target, box sandbox.Sandbox) *refusal {
 	if r.Method == http.MethodConnect {
 		return &refusal{status: http.StatusMethodNotAllowed, id: to.id, message: "CONNECT is not supported"}
 	}
+	if r.URL.Opaque != "" {
+		// "GET x:http://x/_crannog/ready" has no path here and one inside, so
+		// what is checked below would not be what the guest gets.
+		return badRequest("the request's target is no path")
+	}
 	if to.port == engine.GuestPort {
 		// The guest checks its own token.
 		if reserved(r.URL) {
