@@ -47,6 +47,13 @@ func (b *box) watch() {
 		}
 		go func() {
 			code := b.guestExit()
+			if code != nil {
+				// Nothing runs inside any more. Left alone, gVisor waits ten
+				// seconds for calls of ours before it ends.
+				if err := b.rec.Sentry.kill(10 * time.Second); err != nil {
+					b.e.log.Error("end after the guest's", "sandbox", b.rec.ID, "err", err)
+				}
+			}
 			b.rec.Sentry.awaitEnd()
 			b.ended(code)
 		}()
