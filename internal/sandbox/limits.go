@@ -53,7 +53,9 @@ func most(set Limits) (Limits, error) {
 			DiskInodes:  100_000_000,
 		},
 		CommandTimeout: 7 * 24 * time.Hour,
-		OutputBytes:    1 << 30,
+		// An answer is held in the server's memory, several times over while
+		// it becomes JSON.
+		OutputBytes: 64 << 20,
 	}
 	have, def, low := set.fields(), host.fields(), least.fields()
 	for i := range have {
