@@ -39,7 +39,7 @@ func killEverybody(t *testing.T, b *box) {
 func killFirst(t *testing.T, b *box) {
 	res, _ := b.exec(t, 10*time.Second, "for s in TERM INT HUP QUIT USR1 SEGV ABRT KILL; do kill -$s 1; done; sleep 0.2; echo alive")
 	if b.user == "root" {
-		eventually(t, settleTime, func() error {
+		eventually(t, worstLatency, func() error {
 			if info, err := b.Refresh(t.Context()); err != nil || info.State != "stopped" {
 				return fmt.Errorf("the sandbox whose first process was killed is %s (%v)", info.State, err)
 			}
