@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// A target that is a path for the guest only does not get past the check of
+// P12: a target that is a path for the guest only does not get past the check of
 // paths.
 func TestATargetWithoutAPathIsRefused(t *testing.T) {
 	w := newWorld(t)

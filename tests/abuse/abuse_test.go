@@ -23,7 +23,7 @@ var (
 	ordinary = []string{"user"}
 )
 
-// P15: whatever happens in one sandbox, or is sent by one client, the server
+// Whatever happens in one sandbox, or is sent by one client, the server
 // stays small, other sandboxes answer, and nothing is left.
 func TestAbuse(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python)
