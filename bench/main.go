@@ -115,8 +115,9 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(2)
 	}
-	// A reader that went away ends the run too, and with it servers and boxes.
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGPIPE)
+	// Not a broken pipe: any of the boxes' streams may break, which is their end
+	// and not ours.
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	err = run(ctx, f, os.Stdout)
 	stop()
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"time"
 
 	"gvisor.dev/gvisor/runsc/cli/maincli"
 
@@ -24,8 +25,23 @@ func Roles() []reexec.Role {
 	}
 }
 
-// kernelArg0 is the name of gVisor's kernel process.
-const kernelArg0 = "runsc-sandbox"
+// spread is when a file server may use all processors: once it has started.
+const spread = 300 * time.Millisecond
+
+// startOnOneProcessor bounds how many threads a gVisor process has while it
+// starts. It then drops some 35 capabilities on all of its threads, one after
+// the other, and each drop wakes each thread: 20 ms of a boot, of which this
+// leaves a quarter. gVisor's kernel process sets the number that the box gets
+// itself before it reads it; the file server's is set here.
+func startOnOneProcessor() {
+	processors := runtime.GOMAXPROCS(1)
+	if filepath.Base(os.Args[0]) == fileServerArg0 {
+		time.AfterFunc(spread, func() { runtime.GOMAXPROCS(processors) })
+	}
+}
+
+// fileServerArg0 is the name of gVisor's file server process, the gofer.
+const fileServerArg0 = "runsc-gofer"
 
 // isRuntime recognises the processes that gVisor starts: its kernel and file
 // servers by their program name, its unmounter by the first argument.
@@ -35,14 +51,7 @@ func isRuntime(args []string) bool {
 }
 
 func runRuntime() {
-	if filepath.Base(os.Args[0]) == kernelArg0 {
-		// At its start the kernel process drops some 35 capabilities on all
-		// of its threads, one after the other, and each drop wakes each
-		// thread: 20 ms of a boot. With one processor there are fewer
-		// threads to wake, which leaves a quarter of that. gVisor sets the
-		// number that the box gets afterwards, before it reads it.
-		runtime.GOMAXPROCS(1)
-	}
+	startOnOneProcessor()
 	if err := errors.Join(tameLibc(), filters.Install()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -27,8 +27,9 @@ func serveRelay(servers map[int]*http.Server, failed chan<- error) error {
 	}
 	direct := map[int]*pipes{}
 	for port, server := range servers {
-		direct[port] = newPipes()
-		go func() { failed <- server.Serve(direct[port]) }()
+		own := newPipes()
+		direct[port] = own
+		go func() { failed <- server.Serve(own) }()
 	}
 	open := func(port int) (net.Conn, error) {
 		if own := direct[port]; own != nil {
