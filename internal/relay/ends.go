@@ -25,7 +25,7 @@ func Dial(ctx context.Context, channel net.Conn, port int) (net.Conn, error) {
 		_ = channel.Close() // the reason is err
 		return nil, err
 	}
-	go join(theirs, channel)
+	go join(theirs, channel, linger)
 	return ours, nil
 }
 
@@ -110,5 +110,5 @@ func answer(channel net.Conn, open func(port int) (net.Conn, error)) {
 		_ = channel.Close()
 		return
 	}
-	join(plain, channel)
+	join(plain, channel, 0)
 }

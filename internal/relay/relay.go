@@ -17,6 +17,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 )
 
 // window is how much data each side may have under way. gVisor's send buffer
@@ -52,6 +53,7 @@ var errProtocol = errors.New("the other side of the relay broke the protocol")
 // stream joins a plain connection with a channel to the other side.
 type stream struct {
 	plain, channel net.Conn
+	patience       time.Duration
 
 	writing sync.Mutex // one frame at a time goes into the channel
 
@@ -62,12 +64,19 @@ type stream struct {
 	queued  int
 	ended   bool // the other side sends no more
 	closed  bool
+	timer   *time.Timer // runs since this side's end
 }
 
+// linger is how long the host waits for the guest to close a stream that the
+// host has ended. A guest that never does would hold a descriptor of the
+// server for each.
+const linger = 30 * time.Second
+
 // join copies between a plain connection and a channel until one of them
-// ends, and closes both.
-func join(plain, channel net.Conn) {
-	s := &stream{plain: plain, channel: channel, credit: window}
+// ends, and closes both. Unless it is zero, patience bounds the time between
+// this side's end and the other's close.
+func join(plain, channel net.Conn, patience time.Duration) {
+	s := &stream{plain: plain, channel: channel, credit: window, patience: patience}
 	s.changed = sync.NewCond(&s.mu)
 	var copies sync.WaitGroup
 	copies.Go(s.send)
@@ -85,6 +94,9 @@ func (s *stream) close() {
 		return
 	}
 	s.closed = true
+	if s.timer != nil {
+		s.timer.Stop()
+	}
 	s.changed.Broadcast()
 	// Both ends are ours, and whoever still uses them sees the close.
 	_ = s.plain.Close()
@@ -123,6 +135,12 @@ func (s *stream) end() {
 	putHeader(header[:], kindEnd, 0)
 	if s.write(header[:]) != nil {
 		s.close()
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.patience > 0 && !s.closed {
+		s.timer = time.AfterFunc(s.patience, s.close)
 	}
 }
 

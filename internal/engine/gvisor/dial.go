@@ -51,7 +51,7 @@ func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error
 		ContainerID: id,
 		Port:        engine.RelayPort,
 	}
-	err = b.conns.call(boot.ContMgrPortForward, args, nil)
+	err = b.conns.call(ctx, boot.ContMgrPortForward, args, nil)
 	theirs.Close() // the box has its own copy, and its end must be seen
 	if err != nil {
 		return nil, dialFault(id, port, err)
@@ -98,12 +98,18 @@ func (c *controlConns) setSocket(path string) {
 	c.socket = path
 }
 
-func (c *controlConns) call(method string, arg, result any) error {
+// call makes one call and gives it up when the context ends: a box that does
+// not answer must not hold its callers.
+func (c *controlConns) call(ctx context.Context, method string, arg, result any) error {
 	conn, err := c.get()
 	if err != nil {
 		return err
 	}
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	err = conn.Call(method, arg, result)
+	if !stop() {
+		return errors.Join(context.Cause(ctx), err)
+	}
 	if _, remote := errors.AsType[urpc.RemoteError](err); err != nil && !remote {
 		conn.Close()
 		return err

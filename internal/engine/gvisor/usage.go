@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strconv"
@@ -31,10 +32,15 @@ func (b *box) usage() engine.Usage {
 	return u
 }
 
+// usageTime bounds a question to a box that may be too busy to answer.
+const usageTime = 5 * time.Second
+
 // programMemory is what the programs and files in memory inside use.
 func (b *box) programMemory() int64 {
+	ctx, cancel := context.WithTimeout(context.Background(), usageTime)
+	defer cancel()
 	var out boot.EventOut
-	if err := b.conns.call(boot.ContMgrEvent, &b.rec.ID, &out); err != nil {
+	if err := b.conns.call(ctx, boot.ContMgrEvent, &b.rec.ID, &out); err != nil {
 		return 0
 	}
 	return int64(out.Event.Data.Memory.Usage.Usage)
