@@ -65,6 +65,9 @@ func (s *server) exec(ctx context.Context, who sandbox.Principal, in *execInput)
 	return &execOutput{result}, nil
 }
 
+// idleTime is how long a connection of one call may lie idle.
+const idleTime = 2 * time.Second
+
 // guest returns a client of the guest inside, past the proxy: the caller is
 // known already.
 func (s *server) guest(sb sandbox.Sandbox) (*process.Client, func()) {
@@ -73,6 +76,9 @@ func (s *server) guest(sb sandbox.Sandbox) (*process.Client, func()) {
 			return s.Traffic.Dial(ctx, sb.ID, engine.GuestPort)
 		},
 		DisableCompression: true,
+		// A connection may fall idle just after the caller closed those that
+		// were; without an end of its own it would be kept for ever.
+		IdleConnTimeout: idleTime,
 	}
 	header := http.Header{"X-Access-Token": {sb.AccessToken}}
 	return process.New(&http.Client{Transport: transport}, "http://guest", header), transport.CloseIdleConnections
@@ -91,7 +97,7 @@ func (r *oneRun) do(ctx context.Context, spec process.Spec, stdin string) (api.E
 	began := time.Now()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	p, err := r.client.Start(ctx, spec)
+	p, err := r.start(ctx, spec)
 	if err != nil {
 		return api.ExecResult{}, err
 	}
@@ -111,6 +117,26 @@ func (r *oneRun) do(ctx context.Context, spec process.Spec, stdin string) (api.E
 		return r.fate(ctx, result, err)
 	}
 	return result, nil
+}
+
+// startGrace is how long a start may go on after its caller went away.
+const startGrace = 10 * time.Second
+
+// start starts the command. A caller that goes away meanwhile does not break
+// the start off: the command may run by then, and only its number, which comes
+// with the answer, lets it be killed.
+func (r *oneRun) start(ctx context.Context, spec process.Spec) (*process.Process, error) {
+	stream, cut := context.WithCancel(context.WithoutCancel(ctx))
+	late := context.AfterFunc(ctx, func() { time.AfterFunc(startGrace, cut) })
+	p, err := r.client.Start(stream, spec)
+	if err != nil {
+		late()
+		cut()
+		return nil, err
+	}
+	late()
+	context.AfterFunc(ctx, cut)
+	return p, nil
 }
 
 // abandon kills the command of a caller that went away, so that nobody pays
