@@ -3,10 +3,8 @@ package gvisor
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/runsc/boot"
@@ -69,14 +67,12 @@ func (b *box) guestExit() *int {
 	return &code
 }
 
-// dialControl opens a control socket by way of its directory's descriptor: an
-// address has room for 107 bytes, and a state directory may be longer.
+// dialControl opens a control socket for a call that waits in the poller.
 func dialControl(socket string) (net.Conn, error) {
-	dir, err := os.OpenFile(filepath.Dir(socket), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	address, done, err := controlAddress(socket)
 	if err != nil {
 		return nil, err
 	}
-	defer dir.Close()
-	address := fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(socket))
+	defer done()
 	return net.DialUnix("unix", nil, &net.UnixAddr{Name: address, Net: "unix"})
 }

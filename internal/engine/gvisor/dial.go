@@ -151,13 +151,23 @@ func (c *controlConns) close() {
 	c.idle = nil
 }
 
-// connectControl opens a control socket by way of its directory's descriptor:
-// an address has room for 107 bytes, and a state directory may be longer.
+// connectControl opens a control socket for gVisor's own client.
 func connectControl(socket string) (*urpc.Client, error) {
-	dir, err := os.OpenFile(filepath.Dir(socket), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	address, done, err := controlAddress(socket)
 	if err != nil {
 		return nil, err
 	}
-	defer dir.Close()
-	return client.ConnectTo(fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(socket)))
+	defer done()
+	return client.ConnectTo(address)
+}
+
+// controlAddress names a control socket by way of its directory's descriptor,
+// until done is called: an address has room for 107 bytes, and a state
+// directory may be longer.
+func controlAddress(socket string) (address string, done func(), err error) {
+	dir, err := os.OpenFile(filepath.Dir(socket), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return "", nil, err
+	}
+	return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(socket)), func() { dir.Close() }, nil
 }

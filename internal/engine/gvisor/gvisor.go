@@ -121,9 +121,8 @@ func runtimeVersion() string {
 // boxDir is where a box's own files are.
 func (e *Engine) boxDir(id string) string { return filepath.Join(e.dir, id) }
 
-// runtimeRoot is gVisor's own state directory. One for all boxes makes
-// creation faster, because an empty network namespace is shared there. The
-// dot keeps it apart from the boxes' directories.
+// runtimeRoot is gVisor's own state directory, one for all boxes. The dot
+// keeps it apart from the boxes' directories.
 func (e *Engine) runtimeRoot() string { return filepath.Join(e.dir, ".runsc") }
 
 // rootPoint is an empty directory. Each box's creator mounts the box's root on
