@@ -15,6 +15,9 @@ import (
 	"syscall"
 )
 
+// linkedWithC is true for a build with cgo.
+const linkedWithC = true
+
 // tamed are the settings under which glibc can live in a gVisor process.
 //
 //   - rseq: glibc registers memory with the kernel for every thread. gVisor's

@@ -2,5 +2,8 @@
 
 package gvisor
 
+// linkedWithC is true for a build with cgo.
+const linkedWithC = false
+
 // tameLibc has nothing to do: this program has no glibc.
 func tameLibc() error { return nil }
