@@ -2,18 +2,18 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/crannog/crannog/internal/servetest"
 )
 
 // patience is for slow machines; nothing waits that long on a good one.
@@ -22,24 +22,7 @@ const patience = 30 * time.Second
 // server is the one that a script started.
 type server struct {
 	cmd *exec.Cmd
-	log *lockedBuffer
-}
-
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
+	log *servetest.Output
 }
 
 // serve starts a server on a free port and sets what its start block says.
@@ -48,7 +31,7 @@ func serve(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || s.cmd != nil {
 		ts.Fatalf("usage: serve [flags], once")
 	}
-	s.log = &lockedBuffer{}
+	s.log = &servetest.Output{}
 	s.cmd = exec.Command(binary, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
 	s.cmd.Env = []string{
 		"PATH=" + ts.Getenv("PATH"), "HOME=" + ts.Getenv("HOME"),
@@ -128,7 +111,7 @@ func signalCommand(ts *testscript.TestScript, neg bool, args []string) {
 	cmd := exec.Command(binary, args[2:]...)
 	cmd.Dir = ts.MkAbs(".")
 	cmd.Env = []string{"PATH=" + ts.Getenv("PATH"), "CRANNOG_STATE=" + ts.Getenv("CRANNOG_STATE"), "HOME=" + ts.Getenv("HOME")}
-	log := &lockedBuffer{}
+	log := &servetest.Output{}
 	cmd.Stderr = log
 	out, err := cmd.StdoutPipe()
 	ts.Check(err)

@@ -105,19 +105,6 @@ func (d *Daemon) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// firstKey is the name of the key that a server makes when there is none.
-const firstKey = "first"
-
-// FirstKey makes a key if there is none yet, and returns its secret, or "".
-func (d *Daemon) FirstKey(ctx context.Context) (string, error) {
-	keys, err := d.Keys.List(ctx)
-	if err != nil || len(keys) > 0 {
-		return "", err
-	}
-	secret, _, err := d.Keys.Create(ctx, firstKey)
-	return secret, err
-}
-
 // SocketPath is where a server on a state directory listens for local
 // callers.
 func SocketPath(stateDir string) string { return filepath.Join(stateDir, "crannog.sock") }

@@ -39,7 +39,7 @@ type Server struct {
 	State string
 
 	cmd    *exec.Cmd
-	stderr output
+	stderr Output
 }
 
 // Start starts a server on a state directory and reads its start block. The
@@ -117,19 +117,20 @@ func (s *Server) client(t testing.TB, options ...crannog.Option) *crannog.Client
 	return c
 }
 
-// output collects what a process says while it is read.
-type output struct {
+// Output collects what a process says while it is read. The zero value is
+// ready.
+type Output struct {
 	mu sync.Mutex
 	b  strings.Builder
 }
 
-func (o *output) Write(p []byte) (int, error) {
+func (o *Output) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.b.Write(p)
 }
 
-func (o *output) String() string {
+func (o *Output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.b.String()
