@@ -3,7 +3,11 @@
 // themselves are in the packages below it.
 package guest
 
-import "time"
+import (
+	"time"
+
+	"github.com/crannog/crannog/internal/guest/probe"
+)
 
 // Config is what the daemon hands to the guest on standard input, as one JSON
 // object, when the sandbox boots. It holds tokens, so it never travels in
@@ -39,11 +43,24 @@ type Config struct {
 	// is there to do it. Zero means never.
 	EndAt time.Time `json:"end_at,omitzero"`
 
+	// Files are written before anything else, over what the template has:
+	// the name server of the link and the certificates that are trusted.
+	Files []File `json:"files,omitempty"`
+	// Checks must hold before the sandbox is ready.
+	Checks probe.Checks `json:"checks,omitzero"`
+
 	// Limits as the kernel outside enforces them, for /metrics.
 	MemoryBytes int64 `json:"memory_bytes"`
 	MilliCPU    int64 `json:"milli_cpu"`
 	DiskBytes   int64 `json:"disk_bytes"`
 	PIDs        int64 `json:"pids"`
+}
+
+// File is a file of the superuser inside.
+type File struct {
+	Path string `json:"path"` // absolute and clean
+	Mode uint32 `json:"mode"` // permission bits
+	Data []byte `json:"data"`
 }
 
 // Control paths, on GuestPort. Each needs the header X-Crannog-Control; any

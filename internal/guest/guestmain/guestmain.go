@@ -18,6 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/identity"
+	"github.com/crannog/crannog/internal/guest/probe"
 	"github.com/crannog/crannog/internal/guest/reap"
 )
 
@@ -57,6 +58,9 @@ func run(stdin io.Reader, debug bool) error {
 	if err := prepare(cfg, users, log); err != nil {
 		return err
 	}
+	// No program runs yet that could change what is looked at.
+	looked := make(chan error, 1)
+	go func() { looked <- probe.Run(context.Background(), cfg.Checks) }()
 	ignoreSignals()
 	reaper := reap.NewAll()
 	failed := make(chan error, 4)
@@ -79,6 +83,9 @@ func run(stdin io.Reader, debug bool) error {
 		}
 	}
 	if err := serveRelay(servers, failed); err != nil {
+		return err
+	}
+	if err := <-looked; err != nil {
 		return err
 	}
 	if _, err := fmt.Fprintln(os.Stdout, engine.GuestReady); err != nil {

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"syscall"
@@ -96,12 +97,36 @@ func prepare(cfg guest.Config, users identity.Users, log *slog.Logger) error {
 			return err
 		}
 	}
+	if err := place(cfg.Files); err != nil {
+		return err
+	}
 	user, err := users.Lookup(cfg.DefaultUser)
 	if err != nil {
 		return fmt.Errorf("default user: %w", err)
 	}
 	for _, dir := range []string{user.Home, "/workspace"} {
 		if err := hand(dir, user, cfg.GrantFileAccess); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// place writes files over what the template has. No program of the sandbox
+// has run yet, so no link in the way can be its.
+func place(list []guest.File) error {
+	for _, f := range list {
+		if !filepath.IsAbs(f.Path) || filepath.Clean(f.Path) != f.Path {
+			return fmt.Errorf("file %q: not a clean absolute path", f.Path)
+		}
+		if err := os.MkdirAll(filepath.Dir(f.Path), 0o755); err != nil {
+			return err
+		}
+		// A link of the template may point to a file that cannot be written.
+		if err := os.Remove(f.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if err := os.WriteFile(f.Path, f.Data, fs.FileMode(f.Mode)&fs.ModePerm); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,110 @@
+package probe
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func listen(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l.Addr().String()
+}
+
+func closed(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func echo(t *testing.T) string {
+	t.Helper()
+	c, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	go func() {
+		var b [16]byte
+		for {
+			n, from, err := c.ReadFrom(b[:])
+			if err != nil {
+				return
+			}
+			if _, err := c.WriteTo(b[:n], from); err != nil {
+				return
+			}
+		}
+	}()
+	return c.LocalAddr().String()
+}
+
+func TestProbeFindsWhatDoesNotHold(t *testing.T) {
+	dir := t.TempDir()
+	full, file := filepath.Join(dir, "full"), filepath.Join(dir, "file")
+	if err := os.Mkdir(full, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{file, filepath.Join(full, "inside")} {
+		if err := os.WriteFile(name, []byte("secret"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		checks Checks
+		want   string
+	}{
+		{"connection", Checks{Refused: []string{listen(t)}}, "a connection to 127.0.0.1"},
+		{"datagram", Checks{Dropped: []string{echo(t)}}, "was answered"},
+		{"name that must not be", Checks{Unknown: []string{"localhost"}}, "the name localhost has the address"},
+		{"name that must be", Checks{Known: []string{"no-such-name.invalid"}}, "has no address"},
+		{"hidden file", Checks{Hidden: []string{file}}, "the hidden file"},
+		{"hidden directory", Checks{Hidden: []string{full}}, "the hidden directory"},
+		{"read-only file", Checks{ReadOnly: []string{file}}, "can be written"},
+		{"read-only directory", Checks{ReadOnly: []string{full}}, "takes new files"},
+		{"memory", Checks{MemoryBytes: 1}, "more than the limit"},
+		{"disk", Checks{DiskBytes: 1}, "more than the limit"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			err := Run(t.Context(), c.checks)
+			if err == nil || !strings.HasPrefix(err.Error(), Failure) || !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+	if _, err := os.Lstat(filepath.Join(full, probeName)); err == nil {
+		t.Error("the probe left its file")
+	}
+}
+
+func TestProbePassesWhatHolds(t *testing.T) {
+	dir := t.TempDir()
+	empty, hollow := filepath.Join(dir, "empty"), filepath.Join(dir, "hollow")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(hollow, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	err := Run(t.Context(), Checks{
+		Refused: []string{closed(t)}, Dropped: []string{closed(t)},
+		Known: []string{"localhost"}, Unknown: []string{"no-such-name.invalid"},
+		Hidden:   []string{empty, hollow, filepath.Join(dir, "absent")},
+		ReadOnly: []string{"/sys/kernel/uevent_seqnum", filepath.Join(dir, "absent")}, MemoryBytes: 1 << 60, DiskBytes: 1 << 62,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,108 @@
+package probe
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// hidden wants that nothing can be read at a path: it is absent, empty, or
+// closed even to the superuser inside.
+func hidden(_ context.Context, path string) error {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return fmt.Errorf("hidden %s: %w", path, err)
+	}
+	if info.IsDir() {
+		if names, _ := f.Readdirnames(1); len(names) > 0 {
+			return fmt.Errorf("the hidden directory %s shows files", path)
+		}
+		return nil
+	}
+	var one [1]byte
+	if n, err := f.Read(one[:]); n > 0 || err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, unix.EAGAIN) {
+		return fmt.Errorf("the hidden file %s can be read", path)
+	}
+	return nil
+}
+
+// probeName is made inside a directory that must not change.
+const probeName = ".crannog-probe"
+
+// readOnly tries to write where nothing may be written. What does not exist
+// cannot be tried.
+func readOnly(_ context.Context, path string) error {
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read-only %s: %w", path, err)
+	}
+	if !info.IsDir() {
+		f, err := os.OpenFile(path, os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return nil
+		}
+		_ = f.Close()
+		return fmt.Errorf("the read-only file %s can be written", path)
+	}
+	inside := filepath.Join(path, probeName)
+	f, err := os.OpenFile(inside, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil
+	}
+	return errors.Join(fmt.Errorf("the read-only directory %s takes new files", path), f.Close(), os.Remove(inside))
+}
+
+// memory wants that the kernel inside offers no more than the limit.
+func memory(most int64) error {
+	data, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return err
+	}
+	var kib int64
+	for line := range bytes.Lines(data) {
+		if rest, ok := bytes.CutPrefix(line, []byte("MemTotal:")); ok {
+			fields := bytes.Fields(rest)
+			if len(fields) == 0 {
+				break
+			}
+			if kib, err = strconv.ParseInt(string(fields[0]), 10, 64); err != nil {
+				return fmt.Errorf("memory: %w", err)
+			}
+		}
+	}
+	if kib == 0 {
+		return errors.New("the kernel inside does not say how much memory there is")
+	}
+	if kib<<10 > most {
+		return fmt.Errorf("there are %d bytes of memory, more than the limit of %d", kib<<10, most)
+	}
+	return nil
+}
+
+// disk wants that the root's file system is no larger than the limit.
+func disk(most int64) error {
+	var stat unix.Statfs_t
+	if err := unix.Statfs("/", &stat); err != nil {
+		return fmt.Errorf("disk: %w", err)
+	}
+	if size := int64(stat.Blocks) * stat.Bsize; size > most {
+		return fmt.Errorf("there are %d bytes of disk, more than the limit of %d", size, most)
+	}
+	return nil
+}
