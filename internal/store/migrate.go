@@ -60,6 +60,54 @@ var migrations = []string{
 		created_at INTEGER NOT NULL,
 		used_at INTEGER NOT NULL
 	) STRICT;`,
+	// Triggers write the events, so that no change of an approval goes unheard.
+	`CREATE TABLE approvals (
+		id TEXT PRIMARY KEY,
+		sandbox TEXT NOT NULL,
+		owner TEXT NOT NULL,
+		kind TEXT NOT NULL,
+		summary TEXT NOT NULL,
+		facts TEXT NOT NULL,
+		rule TEXT NOT NULL,
+		policy TEXT NOT NULL,
+		digest TEXT NOT NULL,
+		quorum INTEGER NOT NULL CHECK (quorum > 0),
+		state TEXT NOT NULL,
+		reason TEXT NOT NULL,
+		amendment TEXT NOT NULL,
+		created_at INTEGER NOT NULL,
+		expires_at INTEGER NOT NULL,
+		decided_at INTEGER NOT NULL,
+		spent_at INTEGER NOT NULL
+	) STRICT;
+	CREATE UNIQUE INDEX approvals_open ON approvals (digest) WHERE state IN ('pending', 'approved');
+	CREATE INDEX approvals_by_digest ON approvals (digest, created_at);
+	CREATE INDEX approvals_by_state ON approvals (state, expires_at);
+	CREATE INDEX approvals_by_sandbox ON approvals (sandbox, kind, created_at);
+	CREATE INDEX approvals_by_time ON approvals (created_at, id);
+	CREATE TABLE approval_votes (
+		approval TEXT NOT NULL REFERENCES approvals (id) ON DELETE CASCADE,
+		who TEXT NOT NULL,
+		granted INTEGER NOT NULL,
+		reason TEXT NOT NULL,
+		at INTEGER NOT NULL,
+		PRIMARY KEY (approval, who)
+	) STRICT, WITHOUT ROWID;
+	CREATE TABLE approval_events (
+		seq INTEGER PRIMARY KEY AUTOINCREMENT,
+		approval TEXT NOT NULL REFERENCES approvals (id) ON DELETE CASCADE,
+		type TEXT NOT NULL
+	) STRICT;
+	CREATE INDEX approval_events_by_approval ON approval_events (approval);
+	CREATE TRIGGER approval_asked AFTER INSERT ON approvals BEGIN
+		INSERT INTO approval_events (approval, type) VALUES (new.id, new.state);
+	END;
+	CREATE TRIGGER approval_moved AFTER UPDATE OF state ON approvals WHEN new.state <> old.state BEGIN
+		INSERT INTO approval_events (approval, type) VALUES (new.id, new.state);
+	END;
+	CREATE TRIGGER approval_voted AFTER INSERT ON approval_votes BEGIN
+		INSERT INTO approval_events (approval, type) VALUES (new.approval, 'vote');
+	END;`,
 }
 
 // migrate brings the tables up to date. Processes that start together take
