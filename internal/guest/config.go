@@ -46,6 +46,8 @@ type Config struct {
 	// Files are written before anything else, over what the template has:
 	// the name server of the link and the certificates that are trusted.
 	Files []File `json:"files,omitempty"`
+	// Offline starts the name server of a sandbox without a network.
+	Offline bool `json:"offline,omitempty"`
 	// Checks must hold before the sandbox is ready.
 	Checks probe.Checks `json:"checks,omitzero"`
 
@@ -69,9 +71,16 @@ const (
 	ControlHeader = "X-Crannog-Control"
 	// PathReady answers 204 as soon as the services listen.
 	PathReady = "/_crannog/ready"
+	// PathAsked answers Asked.
+	PathAsked = "/_crannog/asked"
 	// PathUpdate takes a POST of Update and answers 204.
 	PathUpdate = "/_crannog/update"
 )
+
+// Asked are the names that programs in a sandbox without a network asked for.
+type Asked struct {
+	Names []string `json:"names"`
+}
 
 // Update changes a running guest. Nil and zero fields stay as they are.
 type Update struct {

@@ -26,6 +26,9 @@ func (g *Guest) control(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == PathReady && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		w.WriteHeader(http.StatusNoContent)
+	case r.URL.Path == PathAsked && r.Method == http.MethodGet && g.asked != nil:
+		// The header is sent by then: a caller that left is no error of ours.
+		_ = json.NewEncoder(w).Encode(Asked{Names: g.asked()})
 	case r.URL.Path == PathUpdate && r.Method == http.MethodPost:
 		g.update(w, r)
 	default:

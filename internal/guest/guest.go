@@ -35,6 +35,9 @@ type Options struct {
 	End func()
 	// Path is the PATH of processes; "" is DefaultPath.
 	Path string
+	// Asked are the names that were asked for in vain; nil where there is a
+	// network.
+	Asked func() []string
 	// Log gets what no answer tells; nil drops it.
 	Log *slog.Logger
 }
@@ -50,6 +53,7 @@ type Guest struct {
 	metrics   *metrics.Sampler
 	handler   http.Handler
 	end       func()
+	asked     func() []string
 
 	mu     sync.Mutex
 	token  string
@@ -81,7 +85,7 @@ func New(cfg Config, opts Options) (*Guest, error) {
 	if opts.Path == "" {
 		opts.Path = DefaultPath
 	}
-	g := &Guest{cfg: cfg, log: opts.Log, end: opts.End, token: cfg.AccessToken, env: environment(cfg, cfg.Env)}
+	g := &Guest{cfg: cfg, log: opts.Log, end: opts.End, asked: opts.Asked, token: cfg.AccessToken, env: environment(cfg, cfg.Env)}
 	g.assemble(opts)
 	g.setEnd(cfg.EndAt)
 	return g, nil

@@ -18,6 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/identity"
+	"github.com/crannog/crannog/internal/guest/offline"
 	"github.com/crannog/crannog/internal/guest/probe"
 	"github.com/crannog/crannog/internal/guest/reap"
 )
@@ -61,13 +62,17 @@ func run(stdin io.Reader, debug bool) error {
 	// No program runs yet that could change what is looked at.
 	looked := make(chan error, 1)
 	go func() { looked <- probe.Run(context.Background(), cfg.Checks) }()
+	asked, err := offlineNames(cfg)
+	if err != nil {
+		return err
+	}
 	ignoreSignals()
 	reaper := reap.NewAll()
 	failed := make(chan error, 4)
 	go func() { failed <- reaper.Run(context.Background()) }()
 
 	g, err := guest.New(cfg, guest.Options{
-		Users: users, Switch: os.Geteuid() == 0, Reaper: reaper, Log: log,
+		Users: users, Switch: os.Geteuid() == 0, Reaper: reaper, Log: log, Asked: asked,
 		End: func() { failed <- nil },
 	})
 	if err != nil {
@@ -98,6 +103,18 @@ func run(stdin io.Reader, debug bool) error {
 	}
 	time.AfterFunc(settleAfter, settle)
 	return <-failed
+}
+
+// offlineNames answers for names in a sandbox without a network.
+func offlineNames(cfg guest.Config) (func() []string, error) {
+	if !cfg.Offline {
+		return nil, nil
+	}
+	server, err := offline.Listen(offline.Address)
+	if err != nil {
+		return nil, err
+	}
+	return server.Asked, nil
 }
 
 // readConfig takes the configuration from standard input, which its writer

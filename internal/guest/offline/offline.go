@@ -1,0 +1,115 @@
+// Package offline owns the name server of a sandbox that has no network: no
+// name exists, which programs learn at once instead of after a timeout, and
+// what they asked for is remembered so that a person can be told what to
+// allow.
+package offline
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+// Address is where the server listens. It is not 127.0.0.1, so that a program
+// inside may be a name server itself.
+var Address = netip.MustParseAddrPort("127.0.0.53:53")
+
+// ResolvConf is the configuration of programs that are to ask here.
+const ResolvConf = "# This sandbox has no network: no name exists.\nnameserver 127.0.0.53\noptions timeout:1 attempts:1\n"
+
+// most bounds what is remembered. A program that asks for more names than a
+// person would read gets the same answer, and nothing grows.
+const most = 64
+
+// Server answers and remembers.
+type Server struct {
+	conn *net.UDPConn
+
+	mu    sync.Mutex
+	asked []string
+}
+
+// Listen begins to serve at an address in the background. Close ends it.
+func Listen(at netip.AddrPort) (*Server, error) {
+	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
+	if err != nil {
+		return nil, fmt.Errorf("name server: %w", err)
+	}
+	s := &Server{conn: conn}
+	go s.serve()
+	return s, nil
+}
+
+// Addr is where the server listens.
+func (s *Server) Addr() netip.AddrPort { return s.conn.LocalAddr().(*net.UDPAddr).AddrPort() }
+
+// Close ends the server.
+func (s *Server) Close() error { return s.conn.Close() }
+
+// Asked are the names that programs asked for, in the order of their first
+// question, lower-case and without the final dot.
+func (s *Server) Asked() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.asked)
+}
+
+func (s *Server) serve() {
+	var query [512]byte
+	for {
+		n, from, err := s.conn.ReadFromUDPAddrPort(query[:])
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			continue
+		}
+		if reply, name, err := answer(query[:n]); err == nil {
+			s.remember(name)
+			// Who asked may be gone; nothing depends on the answer.
+			_, _ = s.conn.WriteToUDPAddrPort(reply, from)
+		}
+	}
+}
+
+func (s *Server) remember(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.asked) < most && !slices.Contains(s.asked, name) {
+		s.asked = append(s.asked, name)
+	}
+}
+
+// answer makes the reply to one question: the name does not exist.
+func answer(query []byte) (reply []byte, name string, err error) {
+	var p dnsmessage.Parser
+	header, err := p.Start(query)
+	if err != nil {
+		return nil, "", err
+	}
+	if header.Response {
+		return nil, "", errors.New("a reply, not a question")
+	}
+	question, err := p.Question()
+	if err != nil {
+		return nil, "", err
+	}
+	b := dnsmessage.NewBuilder(nil, dnsmessage.Header{
+		ID: header.ID, Response: true, OpCode: header.OpCode, RecursionDesired: header.RecursionDesired,
+		RecursionAvailable: true, RCode: dnsmessage.RCodeNameError,
+	})
+	if err := b.StartQuestions(); err != nil {
+		return nil, "", err
+	}
+	if err := b.Question(question); err != nil {
+		return nil, "", err
+	}
+	reply, err = b.Finish()
+	return reply, strings.ToLower(strings.TrimSuffix(question.Name.String(), ".")), err
+}

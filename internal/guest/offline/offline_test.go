@@ -1,0 +1,58 @@
+package offline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"testing"
+)
+
+func server(t *testing.T) (*Server, *net.Resolver) {
+	t.Helper()
+	s, err := Listen(netip.MustParseAddrPort("127.0.0.1:0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s, &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "udp4", s.Addr().String())
+	}}
+}
+
+func TestNoNameExistsAndWhatWasAskedIsRemembered(t *testing.T) {
+	s, resolver := server(t)
+	for _, name := range []string{"Example.com.", "pypi.org.", "example.com."} {
+		_, err := resolver.LookupHost(t.Context(), name)
+		var dns *net.DNSError
+		if !errors.As(err, &dns) || !dns.IsNotFound {
+			t.Fatalf("%s: got %v, want a name that does not exist", name, err)
+		}
+	}
+	if got := s.Asked(); !slices.Equal(got, []string{"example.com", "pypi.org"}) {
+		t.Errorf("remembered %q", got)
+	}
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	s, _ := server(t)
+	for i := range 2 * most {
+		s.remember(fmt.Sprint(i, ".example"))
+	}
+	if n := len(s.Asked()); n != most {
+		t.Errorf("remembered %d names", n)
+	}
+}
+
+func FuzzAnswer(f *testing.F) {
+	f.Add([]byte("\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x03www\x07example\x03com\x00\x00\x01\x00\x01"))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, query []byte) {
+		reply, _, err := answer(query)
+		if err == nil && (len(reply) < 12 || reply[2]&0x80 == 0 || reply[3]&0x0f != 3) {
+			t.Errorf("reply %x does not deny the name", reply)
+		}
+	})
+}
