@@ -1,0 +1,105 @@
+package wire
+
+import (
+	"encoding/binary"
+	"io"
+	"net"
+	"slices"
+	"time"
+)
+
+const (
+	namesPort = 53
+	// maxNamesUDP is the size that every resolver takes.
+	maxNamesUDP = 512
+	// maxAsking is how many queries over UDP are answered at once.
+	maxAsking = 32
+	// namesIdle is how long a connection for names may say nothing.
+	namesIdle = 10 * time.Second
+)
+
+// take decides about one frame.
+func (l *Link) take(frame []byte) {
+	l.received.Add(1)
+	p := parse(frame)
+	switch p.verdict {
+	case stream:
+		if p.begins && !l.connects.take() {
+			l.drop(&p)
+			return
+		}
+		l.port.deliver(p.ip)
+	case query:
+		l.ask(p)
+	case refuse:
+		if l.refusals.take() {
+			l.port.send(p.unreachable())
+		}
+		l.drop(&p)
+	default:
+		l.drop(&p)
+	}
+}
+
+// drop counts a packet that goes nowhere and reports a sample. Where a
+// sandbox sends nothing else, reading waits: the flood then fills the
+// sandbox's own queue and no longer costs us a processor.
+func (l *Link) drop(p *packet) {
+	l.dropped.Add(1)
+	if l.reports.take() {
+		l.handler.Dropped(p.protocol, p.dst)
+	}
+	if !l.junk.take() {
+		l.junk.wait(l.port.gone)
+	}
+}
+
+// ask has a query over UDP answered. The frame's buffer is the reader's, so
+// the query is copied.
+func (l *Link) ask(p packet) {
+	if !l.queries.take() || l.asking.Add(1) > maxAsking {
+		l.drop(&p)
+		return
+	}
+	p.payload = slices.Clone(p.payload)
+	p.ip = nil
+	go func() {
+		defer l.asking.Add(-1)
+		if reply := l.handler.Names(p.payload, maxNamesUDP); reply != nil && len(reply) <= maxNamesUDP {
+			l.names.Add(1)
+			l.port.send(p.answerUDP(reply))
+		}
+	}()
+}
+
+// serveNames answers queries over TCP, one after the other.
+func (l *Link) serveNames(c net.Conn) {
+	defer c.Close()
+	var size [2]byte
+	for {
+		if c.SetDeadline(time.Now().Add(namesIdle)) != nil {
+			return
+		}
+		if _, err := io.ReadFull(c, size[:]); err != nil {
+			return
+		}
+		query := make([]byte, binary.BigEndian.Uint16(size[:]))
+		if _, err := io.ReadFull(c, query); err != nil {
+			return
+		}
+		if !l.queries.take() {
+			return
+		}
+		reply := l.handler.Names(query, 1<<16-1)
+		if reply == nil || len(reply) > 1<<16-1 {
+			return
+		}
+		l.names.Add(1)
+		if _, err := c.Write(binary.BigEndian.AppendUint16(nil, uint16(len(reply)))); err != nil {
+			return
+		}
+		if _, err := c.Write(reply); err != nil {
+			return
+		}
+	}
+}
