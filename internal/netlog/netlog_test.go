@@ -1,0 +1,109 @@
+package netlog
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+func write(t *testing.T, f *os.File, effect causeway.Effect, seq uint64) {
+	t.Helper()
+	line, err := json.Marshal(causeway.Record{Seq: seq, Decision: causeway.Decision{Effect: effect}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write(append(line, '\n')); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestReadFiltersAndKeepsOrder(t *testing.T) {
+	d := New(filepath.Join(t.TempDir(), "net"))
+	f, err := d.Create("box1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for i, e := range []causeway.Effect{causeway.Allow, causeway.Deny, causeway.Allow, causeway.Deny} {
+		write(t, f, e, uint64(i+1))
+	}
+	for _, c := range []struct {
+		filter Filter
+		want   []uint64
+	}{{Filter{}, []uint64{1, 2, 3, 4}}, {Filter{Denied: true}, []uint64{2, 4}}, {Filter{After: 3}, []uint64{4}}} {
+		var got []uint64
+		err := d.Read(t.Context(), "box1", c.filter, false, func(r causeway.Record) error { got = append(got, r.Seq); return nil })
+		if err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%+v: got %v, %v, want %v", c.filter, got, err, c.want)
+		}
+	}
+	if list, err := d.List(); err != nil || !slices.Equal(list, []string{"box1"}) {
+		t.Errorf("list %v, %v", list, err)
+	}
+}
+
+func TestFollowSeesWholeLinesAndTheEnd(t *testing.T) {
+	d := New(t.TempDir())
+	f, err := d.Create("box1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	got, done := make(chan uint64), make(chan error, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	go func() {
+		done <- d.Read(ctx, "box1", Filter{}, true, func(r causeway.Record) error { got <- r.Seq; return nil })
+	}()
+	write(t, f, causeway.Allow, 1)
+	if seq := <-got; seq != 1 {
+		t.Fatalf("got %d", seq)
+	}
+	if _, err := f.WriteString(`{"seq":2,`); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteString("\"kind\":\"http\"}\n"); err != nil {
+		t.Fatal(err)
+	}
+	if seq := <-got; seq != 2 {
+		t.Fatalf("got %d", seq)
+	}
+	if err := d.Remove("box1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("following a removed file: %v", err)
+	}
+}
+
+func TestFollowEndsWithItsContext(t *testing.T) {
+	d := New(t.TempDir())
+	f, err := d.Create("box1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err = d.Read(ctx, "box1", Filter{}, true, func(causeway.Record) error { return nil })
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestNoPathIsBuiltFromAStrangeID(t *testing.T) {
+	d := New(t.TempDir())
+	for _, id := range []string{"", "..", "a/b", "A", "box\x00"} {
+		if _, err := d.Create(id); fault.KindOf(err) != fault.Invalid {
+			t.Errorf("%q: got %v", id, err)
+		}
+	}
+}
