@@ -1,0 +1,128 @@
+// Package redact owns the masking of secrets in bytes that leave: answers to
+// a box, command output, logs, records. It knows values in all the forms in
+// which an echo usually shows them, and on request tokens by their form alone.
+//
+// It does not stop a party that knows a value from hiding it: whoever applies
+// a cipher, or sends every second letter, gets it past any mask.
+package redact
+
+import (
+	"strings"
+	"sync"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+const (
+	// MinValue is the least length of a value: masking shorter ones would eat
+	// text that merely looks like them.
+	MinValue = 8
+	// MaxValue bounds the tables: each value is in them in a dozen forms.
+	MaxValue = 32 << 10
+	// minDistinct different bytes must be in a value: "aaaaaaaa" or eight
+	// blanks stand in ordinary text.
+	minDistinct = 4
+)
+
+// Value is what must not be seen, and the name that stands in its place.
+type Value struct {
+	Name string
+	Data []byte
+}
+
+// Options say how to mask.
+type Options struct {
+	// Patterns also masks tokens that nobody told us of, by their form.
+	Patterns bool
+	// SameLength puts a star for each masked byte, so that lengths in a binary
+	// framing around it stay right. Without it a mask is "[redacted:NAME]".
+	SameLength bool
+}
+
+// Redactor masks a set of values. It is safe for concurrent use; its streams
+// are not. The nil Redactor masks nothing. Its tables are built when the
+// first byte comes.
+type Redactor struct {
+	sameLength bool
+	tables     func() *tables
+}
+
+// New makes a Redactor. Values that Check refuses are an error: to leave one
+// out silently would be to show it. The values are copied.
+func New(values []Value, o Options) (*Redactor, error) {
+	own := make([]Value, 0, len(values))
+	for _, v := range values {
+		if err := Check(v.Data); err != nil {
+			return nil, err
+		}
+		own = append(own, Value{Name: v.Name, Data: append([]byte(nil), v.Data...)})
+	}
+	return &Redactor{
+		sameLength: o.SameLength,
+		tables:     sync.OnceValue(func() *tables { return build(own, o.Patterns) }),
+	}, nil
+}
+
+// Check says whether a value can be masked without eating other text.
+func Check(data []byte) error {
+	if len(data) < MinValue {
+		return fault.Newf(fault.Invalid, "secret_too_short",
+			"a secret needs at least %d bytes: a shorter one cannot be masked in output without masking ordinary text too", MinValue).
+			WithHint("use a longer value")
+	}
+	if len(data) > MaxValue {
+		return fault.Newf(fault.Invalid, "secret_too_long", "a secret has at most %d bytes", MaxValue)
+	}
+	var seen [256]bool
+	distinct := 0
+	for _, b := range data {
+		if !seen[b] {
+			seen[b] = true
+			distinct++
+		}
+	}
+	if distinct < minDistinct {
+		return fault.Newf(fault.Invalid, "secret_too_plain",
+			"a secret needs at least %d different characters: a plainer one stands in ordinary text, which would be masked", minDistinct).
+			WithHint("use a random value")
+	}
+	return nil
+}
+
+// Bytes returns b with all values masked: b itself if there are none. The
+// beginning of a value at b's very end is masked too, from MinValue bytes on:
+// what was cut off may be shown elsewhere.
+func (r *Redactor) Bytes(b []byte) []byte {
+	if r == nil || len(b) == 0 {
+		return b
+	}
+	s := r.Stream()
+	// The scan only reads the buffer, so the caller's may be used as it is.
+	s.buf = b[:len(b):len(b)]
+	s.scan()
+	s.cut()
+	if len(s.spans) == 0 {
+		return b
+	}
+	return s.emit(make([]byte, 0, len(b)+64), s.pos)
+}
+
+// String is Bytes for strings.
+func (r *Redactor) String(text string) string {
+	if r == nil || text == "" {
+		return text
+	}
+	return string(r.Bytes([]byte(text)))
+}
+
+// mask is what stands for a value in text. A name with control characters
+// would let whoever chose it write to a terminal.
+func mask(name string) string {
+	clean := strings.Map(func(c rune) rune {
+		if c <= ' ' || c > '~' || c == ']' {
+			return '_'
+		}
+		return c
+	}, name)
+	return "[redacted:" + clean + "]"
+}

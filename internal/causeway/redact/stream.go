@@ -1,0 +1,272 @@
+package redact
+
+import "slices"
+
+// holdFrom is how many bytes of a value must have come before they are held
+// back. Holding back fewer would stall a stream whose last letter happens to
+// begin a key: "s" begins "sk-…". So a key that is cut in its first letters
+// shows at most five of them.
+const holdFrom = 6
+
+// Stream masks bytes that come in pieces. A value that the pieces cut in two
+// is masked all the same: its beginning is held until the byte comes that
+// decides, or the end, and no time frees it.
+type Stream struct {
+	t          *tables // nil passes all
+	sameLength bool
+
+	// buf holds what was seen last: what is held, and before it as much as a
+	// step may look back. Positions count from the stream's beginning.
+	buf  []byte
+	base int // position of buf[0]
+	pos  int // scanned up to here
+	out  int // given out up to here
+
+	plain, wrapped uint32 // nodes of the automata
+	tokens         []token
+	spans          []span
+}
+
+// span is a stretch to mask. Spans are in order and do not overlap.
+type span struct {
+	start, end int
+	pattern    int32
+	shown      bool // its mask is out
+}
+
+// Stream starts a stream.
+func (r *Redactor) Stream() *Stream {
+	if r == nil {
+		return &Stream{}
+	}
+	return &Stream{t: r.tables(), sameLength: r.sameLength}
+}
+
+// Append takes the next piece and appends to dst what can be given out.
+func (s *Stream) Append(dst, piece []byte) []byte {
+	if s.t == nil {
+		return append(dst, piece...)
+	}
+	s.buf = append(s.buf, piece...)
+	s.scan()
+	dst = s.emit(dst, s.held())
+	s.forget()
+	return dst
+}
+
+// End appends what was held. A value that was cut by the end is masked from
+// MinValue bytes on. The stream then begins anew.
+func (s *Stream) End(dst []byte) []byte {
+	if s.t == nil {
+		return dst
+	}
+	s.cut()
+	dst = s.emit(dst, s.pos)
+	*s = Stream{t: s.t, sameLength: s.sameLength, buf: s.buf[:0]}
+	return dst
+}
+
+func (s *Stream) scan() {
+	plain, wrapped := s.t.plain, s.t.wrapped
+	buf := s.buf
+	for i := s.pos - s.base; i < len(buf); i++ {
+		if len(s.tokens) == 0 && s.plain < plain.full && s.wrapped < wrapped.full {
+			i += s.glide(buf[i:])
+			if i == len(buf) {
+				break
+			}
+		}
+		b := buf[i]
+		s.pos = s.base + i
+		s.step(b)
+		s.plain, s.wrapped = plain.next(s.plain, b), wrapped.next(s.wrapped, b)
+		s.pos++
+		for n := plain.nodes[s.plain].found; n != 0; n = plain.nodes[plain.nodes[n].fail].found {
+			s.hit(plain.nodes[n])
+		}
+		for n := wrapped.nodes[s.wrapped].found; n != 0 && !isSeparator(b); n = wrapped.nodes[wrapped.nodes[n].fail].found {
+			if start, ok := s.back(int(wrapped.nodes[n].depth)); ok {
+				s.cover(start, s.pos, wrapped.nodes[n].pattern)
+			}
+		}
+	}
+	s.pos = s.base + len(buf)
+}
+
+// glide passes over bytes that stay in full rows and returns how many. No
+// pattern ends there.
+func (s *Stream) glide(b []byte) int {
+	plain, wrapped := s.plain, s.wrapped
+	rows, wrows := s.t.plain.rows, s.t.wrapped.rows
+	full, wfull := s.t.plain.full, s.t.wrapped.full
+	for i, c := range b {
+		p, w := rows[plain<<8|uint32(c)], wrows[wrapped<<8|uint32(c)]
+		if p >= full || w >= wfull {
+			s.plain, s.wrapped = plain, wrapped
+			return i
+		}
+		plain, wrapped = p, w
+	}
+	s.plain, s.wrapped = plain, wrapped
+	return len(b)
+}
+
+// hit takes the end of a plain pattern: a value, or the prefix of a rule.
+func (s *Stream) hit(n node) {
+	start := s.pos - int(n.depth)
+	if int(n.pattern) < s.t.values {
+		s.cover(start, s.pos, n.pattern)
+		return
+	}
+	s.open(start, n.pattern)
+}
+
+// back finds where the last depth letters began, separators not counted. It
+// is not ok if there are more separators than letters: without a bound, a box
+// could have us hold an endless run of blanks.
+func (s *Stream) back(depth int) (start int, ok bool) {
+	i := s.pos - s.base
+	for letters, others := 0, 0; letters < depth; {
+		i--
+		if i < 0 {
+			return 0, false
+		}
+		if !isSeparator(s.buf[i]) {
+			letters++
+		} else if others++; others > depth {
+			return 0, false
+		}
+	}
+	return s.base + i, true
+}
+
+// unfinished finds the longest beginning of a pattern below limit, of least
+// letters or more, that the stream ends with just now.
+func (s *Stream) unfinished(a *automaton, at uint32, least, limit int) (start int, n node, ok bool) {
+	for ; at != 0; at = a.nodes[at].fail {
+		n := a.nodes[at]
+		if int(n.depth) < least {
+			break
+		}
+		// Of all patterns through a node the first is kept, and values are put
+		// in before rules.
+		if n.child == 0 || int(n.through) >= limit {
+			continue
+		}
+		start, ok := s.pos-int(n.depth), true
+		if a.skip {
+			start, ok = s.back(int(n.depth))
+		}
+		if ok {
+			return start, n, true
+		}
+	}
+	return 0, node{}, false
+}
+
+// held returns the position from which on nothing may be given out yet.
+func (s *Stream) held() int {
+	hold := s.pos
+	if start, _, ok := s.unfinished(s.t.plain, s.plain, holdFrom, len(s.t.names)); ok {
+		hold = min(hold, start)
+	}
+	if start, _, ok := s.unfinished(s.t.wrapped, s.wrapped, holdFrom, len(s.t.names)); ok {
+		hold = min(hold, start)
+	}
+	for _, k := range s.tokens {
+		if !k.certain && s.pos-k.start >= holdFrom {
+			hold = min(hold, k.start)
+		}
+	}
+	return max(hold, s.out)
+}
+
+// cut masks the beginning of a value at the stream's end, and what only the
+// end makes a token.
+func (s *Stream) cut() {
+	if start, n, ok := s.unfinished(s.t.plain, s.plain, MinValue, s.t.values); ok {
+		s.cover(start, s.pos, n.through)
+	}
+	if start, n, ok := s.unfinished(s.t.wrapped, s.wrapped, MinValue, s.t.values); ok {
+		s.cover(start, s.pos, n.through)
+	}
+	for i := range s.tokens {
+		s.tokens[i].finish(s)
+	}
+	s.tokens = s.tokens[:0]
+}
+
+// cover marks a stretch. Stretches that overlap become one, under the name
+// of the one that begins first.
+func (s *Stream) cover(start, end int, pattern int32) {
+	c := span{start: start, end: end, pattern: pattern}
+	from := len(s.spans)
+	for from > 0 && s.spans[from-1].end > start {
+		from--
+	}
+	to := from
+	for to < len(s.spans) && s.spans[to].start < end {
+		o := s.spans[to]
+		if o.shown || o.start < c.start || o.start == c.start && !s.better(c, o) {
+			c.pattern = o.pattern
+		}
+		c.shown = c.shown || o.shown
+		c.start, c.end = min(c.start, o.start), max(c.end, o.end)
+		to++
+	}
+	s.spans = slices.Replace(s.spans, from, to, c)
+}
+
+// better: a value's name says more than a rule's, then the longer.
+func (s *Stream) better(a, b span) bool {
+	if av, bv := int(a.pattern) < s.t.values, int(b.pattern) < s.t.values; av != bv {
+		return av
+	}
+	return a.end > b.end
+}
+
+// emit appends all up to a position, masked.
+func (s *Stream) emit(dst []byte, to int) []byte {
+	for i := range s.spans {
+		c := &s.spans[i]
+		if c.start >= to {
+			break
+		}
+		if c.start > s.out {
+			dst = append(dst, s.between(s.out, c.start)...)
+			s.out = c.start
+		}
+		if !c.shown && !s.sameLength {
+			dst = append(dst, mask(s.t.names[c.pattern])...)
+		}
+		c.shown = true
+		for end := min(c.end, to); s.out < end; s.out++ {
+			if s.sameLength {
+				dst = append(dst, '*')
+			}
+		}
+	}
+	if s.out < to {
+		dst = append(dst, s.between(s.out, to)...)
+		s.out = to
+	}
+	// A span that ends here stays: its token may go on.
+	gone := 0
+	for gone < len(s.spans) && s.spans[gone].end < s.out {
+		gone++
+	}
+	s.spans = slices.Delete(s.spans, 0, gone)
+	return dst
+}
+
+func (s *Stream) between(from, to int) []byte { return s.buf[from-s.base : to-s.base] }
+
+// forget drops what no step looks back to, when it is worth the copy.
+func (s *Stream) forget() {
+	drop := min(s.out, s.pos-s.t.history) - s.base
+	if drop < 4096 && drop < len(s.buf)/2 || drop <= 0 {
+		return
+	}
+	s.buf = s.buf[:copy(s.buf, s.buf[drop:])]
+	s.base += drop
+}

@@ -1,0 +1,141 @@
+package redact
+
+import "bytes"
+
+// token is a candidate that a rule's prefix opened.
+type token struct {
+	rule    *rule
+	pattern int32
+	start   int
+	body    int  // bytes after the prefix
+	certain bool // it is one: what follows of it is masked as it comes
+	ending  bool // PEM: the last line has begun
+	seen
+}
+
+// seen is what a rule's check goes by.
+type seen struct {
+	digits, uppers, lowers int
+	dots, sinceDot         int
+}
+
+// open starts a candidate. One per rule is enough: a second one inside it
+// would be of the same letters and end where it ends.
+func (s *Stream) open(start int, pattern int32) {
+	r := &rules[int(pattern)-s.t.values]
+	for _, k := range s.tokens {
+		if k.rule == r {
+			return
+		}
+	}
+	if r.word && !s.wordStart(start) {
+		return
+	}
+	s.tokens = append(s.tokens, token{rule: r, pattern: pattern, start: start})
+}
+
+// wordStart says whether a word begins at a position: "task-force" holds no
+// key. A letter that belongs to an escape, as in \n or %3D, is no part of one.
+func (s *Stream) wordStart(start int) bool {
+	i := start - s.base
+	if i <= 0 || !alnum.has(s.buf[i-1]) {
+		return true
+	}
+	return i >= 2 && s.buf[i-2] == '\\' || i >= 3 && s.buf[i-3] == '%'
+}
+
+// step gives the byte at s.pos to the candidates and drops those that end.
+func (s *Stream) step(b byte) {
+	kept := s.tokens[:0]
+	for _, k := range s.tokens {
+		if k.step(s, b) {
+			kept = append(kept, k)
+		}
+	}
+	s.tokens = kept
+}
+
+func (k *token) step(s *Stream, b byte) (goes bool) {
+	if k.rule.pem {
+		return k.stepPEM(s, b)
+	}
+	if !k.rule.set.has(b) {
+		k.finish(s)
+		return false
+	}
+	k.body++
+	k.note(b)
+	switch {
+	case k.certain:
+		// The span's last byte is given again, so that the two become one.
+		s.cover(s.pos-1, s.pos+1, k.pattern)
+	case k.rule.exact:
+		return k.body <= k.rule.least
+	case k.body >= k.rule.least && (k.rule.check == nil || k.rule.check(k)):
+		k.certain = true
+		s.cover(k.start, s.pos+1, k.pattern)
+	case k.body >= maxUncertain:
+		return false
+	}
+	return true
+}
+
+// finish decides when the letters end.
+func (k *token) finish(s *Stream) {
+	if k.rule.exact && k.body == k.rule.least && (k.rule.check == nil || k.rule.check(k)) {
+		s.cover(k.start, s.pos, k.pattern)
+	}
+}
+
+func (k *token) note(b byte) {
+	k.sinceDot++
+	switch {
+	case '0' <= b && b <= '9':
+		k.digits++
+	case 'A' <= b && b <= 'Z':
+		k.uppers++
+	case 'a' <= b && b <= 'z':
+		k.lowers++
+	case b == '.':
+		k.dots++
+		k.sinceDot = 0
+	}
+}
+
+const (
+	// maxUncertain bounds what is held of a candidate.
+	maxUncertain = 4096
+	// maxHeader bounds the first and the last line of a PEM block.
+	maxHeader = 64
+	// maxPEM bounds what one block may mask.
+	maxPEM = 64 << 10
+)
+
+// stepPEM follows -----BEGIN … PRIVATE KEY----- to its end. The mask is out
+// as soon as the first line is whole.
+func (k *token) stepPEM(s *Stream, b byte) bool {
+	k.body++
+	if !k.certain {
+		if b != '-' && b != ' ' && !alnum.has(b) || k.body > maxHeader {
+			return false
+		}
+		line := s.buf[:s.pos-s.base+1]
+		if bytes.HasSuffix(line, []byte("PRIVATE KEY-----")) || bytes.HasSuffix(line, []byte("PRIVATE KEY BLOCK-----")) {
+			k.certain, k.body = true, 0
+			s.cover(k.start, s.pos+1, k.pattern)
+		}
+		return true
+	}
+	if !pemBody.has(b) || k.body > maxPEM || k.ending && k.body > maxHeader {
+		return false
+	}
+	s.cover(s.pos-1, s.pos+1, k.pattern)
+	line := s.buf[:s.pos-s.base+1]
+	switch {
+	case !k.ending && bytes.HasSuffix(line, []byte("-----END ")):
+		k.ending, k.body = true, 0
+	case k.ending && bytes.HasSuffix(line, []byte("-----")):
+		return false
+	}
+	return true
+}
