@@ -108,6 +108,30 @@ var migrations = []string{
 	CREATE TRIGGER approval_voted AFTER INSERT ON approval_votes BEGIN
 		INSERT INTO approval_events (approval, type) VALUES (new.approval, 'vote');
 	END;`,
+	// A version's seq is the generation that approvals are bound to. It never
+	// comes again, also not when a secret is removed and made anew.
+	`CREATE TABLE secrets (
+		id TEXT PRIMARY KEY,
+		owner TEXT NOT NULL,
+		name TEXT NOT NULL,
+		version INTEGER NOT NULL,
+		metadata TEXT NOT NULL,
+		created_at INTEGER NOT NULL,
+		updated_at INTEGER NOT NULL,
+		UNIQUE (owner, name)
+	) STRICT;
+	CREATE TABLE secret_versions (
+		seq INTEGER PRIMARY KEY AUTOINCREMENT,
+		secret TEXT NOT NULL REFERENCES secrets (id) ON DELETE CASCADE,
+		version INTEGER NOT NULL,
+		sealed BLOB NOT NULL,
+		wrapped BLOB NOT NULL,
+		wrapped_by TEXT NOT NULL,
+		created_at INTEGER NOT NULL,
+		retired_at INTEGER NOT NULL,
+		UNIQUE (secret, version)
+	) STRICT;
+	CREATE INDEX secret_versions_by_key ON secret_versions (wrapped_by, seq);`,
 }
 
 // migrate brings the tables up to date. Processes that start together take
