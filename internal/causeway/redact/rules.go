@@ -76,7 +76,9 @@ var rules = [...]rule{
 }
 
 // mixed tells random letters from words joined by dashes.
-func mixed(k *token) bool { return k.digits > 0 && (k.lowers > 0 || k.uppers > 0) || k.uppers > 2 && k.lowers > 2 }
+func mixed(k *token) bool {
+	return k.digits > 0 && (k.lowers > 0 || k.uppers > 0) || k.uppers > 2 && k.lowers > 2
+}
 
 // twoParts: a dot with enough on either side.
 func twoParts(k *token) bool { return k.dots > 0 && k.body >= 24 && k.sinceDot >= 10 }
