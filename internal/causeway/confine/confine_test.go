@@ -1,0 +1,221 @@
+//go:build !race
+
+// A binary with the race detector holds C code, and such a one cannot be
+// confined.
+
+package confine_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/causeway/confine"
+	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/reexec"
+)
+
+func TestMain(m *testing.M) {
+	reexec.Dispatch(
+		reexec.Role{Match: reexec.Arg0("confine-probe"), Run: probe},
+		reexec.Role{Match: reexec.Arg0("confine-hog"), Run: hog},
+	)
+	os.Exit(m.Run())
+}
+
+const nobody = 65534
+
+// result is what the probe saw of each attempt, before and after.
+type result struct {
+	Before, After map[string]string
+	Works         map[string]string
+	Report        confine.Report
+}
+
+// start runs a role in a directory that everybody may enter. As root, and
+// unless other is set, it is root's.
+func start(t *testing.T, role string, other bool) (*exec.Cmd, io.WriteCloser, *bufio.Reader) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "confine")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	var errs []error
+	errs = append(errs, os.Chmod(dir, 0o777), os.WriteFile(filepath.Join(dir, "readable"), []byte("canary"), 0o644))
+	record, err := os.OpenFile(filepath.Join(dir, "record"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o666)
+	errs = append(errs, os.Chmod(filepath.Join(dir, "record"), 0o666))
+	listener, listenErr := net.Listen("tcp", "127.0.0.1:0")
+	if err := errors.Join(append(errs, err, listenErr)...); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+		}
+	}()
+	t.Cleanup(func() { listener.Close(); record.Close() })
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args = []string{role, dir, listener.Addr().String()}
+	cmd.Env = []string{}
+	cmd.ExtraFiles = []*os.File{record}
+	if role != "confine-hog" { // whose end is a page of traces
+		cmd.Stderr = os.Stderr
+	}
+	if other {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
+	}
+	in, err := cmd.StdinPipe()
+	out, outErr := cmd.StdoutPipe()
+	if err := errors.Join(err, outErr, cmd.Start()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close(); cmd.Process.Kill(); cmd.Wait() })
+	return cmd, in, bufio.NewReaderSize(out, 1<<20)
+}
+
+func TestNothingIsLeft(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		other bool
+		need  []hosttest.Ability
+	}{
+		{"from root", false, []hosttest.Ability{hosttest.Root}},
+		{"from a user", true, []hosttest.Ability{hosttest.Root}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			hosttest.Need(t, c.need...)
+			cmd, in, out := start(t, "confine-probe", c.other)
+			line, err := out.ReadBytes('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got result
+			if err := json.Unmarshal(line, &got); err != nil {
+				t.Fatalf("%v: %s", err, line)
+			}
+			wantUID := nobody
+			if c.other {
+				wantUID = 1000
+			}
+			if got.Report.UID != wantUID || got.Report.Landlock == 0 || len(got.Report.Notes) != 0 {
+				t.Errorf("report %+v", got.Report)
+			}
+			for _, a := range attempts {
+				before, after := got.Before[a.name], got.After[a.name]
+				// Positive control: without confinement the attempt gets
+				// through, so it is the confinement that stops it.
+				if absent := a.optional && strings.HasSuffix(before, unix.ENOSYS.Error()); absent {
+					t.Logf("%s: this kernel is built without", a.name)
+				} else if refusal(before) && (!a.privileged || !c.other) {
+					t.Errorf("%s is refused without confinement too: %s", a.name, before)
+				}
+				if !refusal(after) {
+					t.Errorf("%s is possible: %q", a.name, after)
+				}
+			}
+			for name, problem := range got.Works {
+				if problem != "" {
+					t.Errorf("%s does not work any more: %s", name, problem)
+				}
+			}
+			if len(got.Works) < 8 {
+				t.Errorf("only %d things were seen to work", len(got.Works))
+			}
+			outside(t, cmd.Process.Pid, wantUID)
+			in.Close()
+			if err := cmd.Wait(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// refusal tells errors of a lacking right from those that show that the
+// kernel went to work. "" is success.
+func refusal(text string) bool {
+	return strings.HasPrefix(text, "refused: ")
+}
+
+// outside looks at every thread as another process sees it.
+func outside(t *testing.T, pid, uid int) {
+	t.Helper()
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil || len(threads) < 3 {
+		t.Fatalf("%d threads, %v", len(threads), err)
+	}
+	for _, thread := range threads {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/status", pid, thread.Name()))
+		if err != nil {
+			continue // it has ended
+		}
+		status := string(data)
+		for _, want := range []string{
+			fmt.Sprintf("Uid:\t%d\t%d\t%d\t%d\n", uid, uid, uid, uid), "CapPrm:\t0000000000000000\n", "CapEff:\t0000000000000000\n",
+			"CapInh:\t0000000000000000\n", "CapAmb:\t0000000000000000\n", "NoNewPrivs:\t1\n", "Seccomp:\t2\n", "Seccomp_filters:\t1\n",
+		} {
+			if !strings.Contains(status, want) {
+				t.Errorf("thread %s: no %q in\n%s", thread.Name(), want, status)
+			}
+		}
+		if uid == nobody && (!strings.Contains(status, "CapBnd:\t0000000000000000\n") || !strings.Contains(status, "Groups:\t \n")) {
+			t.Errorf("thread %s keeps a bounding set or groups:\n%s", thread.Name(), status)
+		}
+	}
+	// What a process that cannot be dumped shows belongs to root: a debugger
+	// of the same user is refused.
+	var info unix.Stat_t
+	if err := unix.Stat(fmt.Sprintf("/proc/%d/environ", pid), &info); err != nil || info.Uid != 0 {
+		t.Errorf("its /proc belongs to %d, %v", info.Uid, err)
+	}
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Max core file size        0                    0 ", "Max open files            512                  512 ",
+		"Max file size             65536                65536 "} {
+		if !strings.Contains(string(data), want) {
+			t.Errorf("no %q in\n%s", want, data)
+		}
+	}
+}
+
+func TestMemoryHasAnEnd(t *testing.T) {
+	cmd, _, out := start(t, "confine-hog", false)
+	said, _ := io.ReadAll(out)
+	err := cmd.Wait()
+	if string(said) != "small\n" || err == nil {
+		t.Fatalf("said %q, ended with %v; want an end at the second piece", said, err)
+	}
+}
+
+func TestZeroIsNotUnlimited(t *testing.T) {
+	full := confine.Rules{UID: nobody, Files: 1, FileBytes: 1, SoftMemory: 1, HardMemory: 1}
+	for name, change := range map[string]func(*confine.Rules){
+		"files":       func(r *confine.Rules) { r.Files = 0 },
+		"file bytes":  func(r *confine.Rules) { r.FileBytes = 0 },
+		"soft memory": func(r *confine.Rules) { r.SoftMemory = 0 },
+		"hard memory": func(r *confine.Rules) { r.HardMemory = 0 },
+	} {
+		rules := full
+		change(&rules)
+		if _, err := confine.Apply(rules); err == nil {
+			t.Fatalf("no limit of %s is accepted", name)
+		}
+	}
+}

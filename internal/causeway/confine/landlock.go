@@ -1,0 +1,106 @@
+package confine
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// accessByVersion lists the rights over files that each version of Landlock
+// added. All of them are taken; reading is given back below Rules.Read.
+var accessByVersion = [...]uint64{
+	1: unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_READ_FILE |
+		unix.LANDLOCK_ACCESS_FS_READ_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_DIR | unix.LANDLOCK_ACCESS_FS_REMOVE_FILE |
+		unix.LANDLOCK_ACCESS_FS_MAKE_CHAR | unix.LANDLOCK_ACCESS_FS_MAKE_DIR | unix.LANDLOCK_ACCESS_FS_MAKE_REG |
+		unix.LANDLOCK_ACCESS_FS_MAKE_SOCK | unix.LANDLOCK_ACCESS_FS_MAKE_FIFO | unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK |
+		unix.LANDLOCK_ACCESS_FS_MAKE_SYM,
+	2: unix.LANDLOCK_ACCESS_FS_REFER,
+	3: unix.LANDLOCK_ACCESS_FS_TRUNCATE,
+	5: unix.LANDLOCK_ACCESS_FS_IOCTL_DEV,
+}
+
+// bindVersion is the first version that knows TCP. The process dials and
+// never listens, so that nobody on the host can talk to what took it over.
+const bindVersion = 4
+
+// restrictFiles takes the file system away. A kernel without Landlock leaves
+// the filter, under which nothing can be opened for writing, and the rights
+// of the user; the report says so.
+func restrictFiles(r Rules, report *Report) error {
+	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno == unix.ENOSYS || errno == unix.EOPNOTSUPP {
+		report.Notes = append(report.Notes, "this kernel has no Landlock: files that its user may read stay readable to the process")
+		return nil
+	}
+	if errno != 0 {
+		return errno
+	}
+	attr := unix.LandlockRulesetAttr{}
+	for v, access := range accessByVersion {
+		if v <= int(version) {
+			attr.Handled_access_fs |= access
+		}
+	}
+	if version >= bindVersion {
+		attr.Handled_access_net = unix.LANDLOCK_ACCESS_NET_BIND_TCP
+	}
+	// A kernel that knows a shorter attribute takes a longer one whose rest
+	// is zero.
+	ruleset, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0)
+	if errno != 0 {
+		return fmt.Errorf("rule set: %w", errno)
+	}
+	defer unix.Close(int(ruleset))
+	for _, path := range r.Read {
+		if err := allowRead(int(ruleset), path); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	if err := onAllThreads(unix.SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0, 0); err != nil {
+		return err
+	}
+	report.Landlock = int(version)
+	return nil
+}
+
+func allowRead(ruleset int, path string) error {
+	f, err := os.OpenFile(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	rule := unix.LandlockPathBeneathAttr{Parent_fd: int32(f.Fd()), Allowed_access: unix.LANDLOCK_ACCESS_FS_READ_FILE}
+	if info.IsDir() {
+		rule.Allowed_access |= unix.LANDLOCK_ACCESS_FS_READ_DIR
+	}
+	_, _, errno := unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(ruleset), unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&rule)), 0, 0, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// Targets adds to paths the directories that their symbolic links lead into:
+// the link to a resolver's configuration stays, and the file at its end is
+// replaced each time that the host changes networks.
+func Targets(paths ...string) []string {
+	out := paths
+	for _, path := range paths {
+		if target, err := filepath.EvalSymlinks(path); err == nil && target != filepath.Clean(path) {
+			out = append(out, filepath.Dir(target))
+		}
+	}
+	return out
+}
