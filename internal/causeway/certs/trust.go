@@ -1,0 +1,136 @@
+package certs
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// File is one file of the box. Either Data is its content or Link is where it
+// points to as a symbolic link.
+type File struct {
+	Path string
+	Mode uint32
+	Data []byte
+	Link string
+}
+
+// Trust is what a box needs so that its programs accept the authority's
+// leaves. Files replace what stands at their paths, links included.
+type Trust struct {
+	Files []File
+	Env   map[string]string
+}
+
+// Paths of the trust in a box.
+const (
+	// BundlePath holds all roots. It is where Debian, Alpine and Arch have
+	// theirs, so that programs find it without any variable.
+	BundlePath = "/etc/ssl/certs/ca-certificates.crt"
+	// AuthorityPath holds the sandbox's own authority only.
+	AuthorityPath = "/etc/ssl/certs/crannog.pem"
+	// JavaPath is a Java trust store with all roots. Debian's and Alpine's
+	// Java find it by themselves.
+	JavaPath = "/etc/ssl/certs/java/cacerts"
+)
+
+// otherBundles are where other distributions and languages look. Links cost no
+// memory in the box, a bundle is 200 KiB.
+var otherBundles = []string{
+	"/etc/pki/tls/certs/ca-bundle.crt",                  // Fedora, RHEL: curl, git, Go
+	"/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", // Fedora, RHEL: OpenSSL
+	"/etc/ssl/ca-bundle.pem",                            // SUSE
+	"/etc/ssl/cert.pem",                                 // Alpine's and BSD's OpenSSL
+}
+
+// bundleVariables take a file with all roots.
+var bundleVariables = []string{
+	"SSL_CERT_FILE",                      // OpenSSL, and so Python, Ruby, PHP; Go; rustls
+	"CURL_CA_BUNDLE",                     // curl
+	"GIT_SSL_CAINFO",                     // git
+	"REQUESTS_CA_BUNDLE",                 // Python requests
+	"PIP_CERT",                           // pip
+	"CARGO_HTTP_CAINFO",                  // cargo
+	"DENO_CERT",                          // Deno
+	"AWS_CA_BUNDLE",                      // AWS's SDKs
+	"NIX_SSL_CERT_FILE",                  // Nix
+	"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH",   // gRPC's C core
+	"CLOUDSDK_CORE_CUSTOM_CA_CERTS_FILE", // gcloud
+	"BUNDLE_SSL_CA_CERT",                 // Ruby's bundler
+}
+
+// Trust returns the files and variables. HostBundle is the PEM bundle of roots
+// that the box needs for connections that pass unopened; only certificates are
+// taken from it. Stores are the paths of further Java trust stores in the
+// image, each of which is replaced: Java knows no variable for it that does
+// not print a line at every start.
+func (a *Authority) Trust(hostBundle []byte, stores ...string) (Trust, error) {
+	roots, err := certificates(hostBundle)
+	if err != nil {
+		return Trust{}, err
+	}
+	own := a.Certificate()
+	var bundle bytes.Buffer
+	for _, c := range roots {
+		if err := pem.Encode(&bundle, &pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}); err != nil {
+			return Trust{}, fault.Wrap(err, fault.Internal, "bundle", "a bundle of roots could not be written")
+		}
+	}
+	bundle.Write(own)
+	java := keyStore(append(roots, a.root), a.root.NotBefore)
+
+	t := Trust{Env: map[string]string{
+		// Node reads it besides its own roots at each start, so the short file.
+		"NODE_EXTRA_CA_CERTS": AuthorityPath,
+	}}
+	for _, name := range bundleVariables {
+		t.Env[name] = BundlePath
+	}
+	t.Files = append(t.Files,
+		File{Path: BundlePath, Mode: 0o644, Data: bundle.Bytes()},
+		File{Path: AuthorityPath, Mode: 0o644, Data: own},
+		// OpenSSL's directory of roots: for programs whose environment was
+		// emptied, as by sudo or cron.
+		File{Path: "/etc/ssl/certs/" + subjectHash(a.root) + ".0", Mode: 0o777, Link: AuthorityPath},
+		File{Path: JavaPath, Mode: 0o644, Data: java},
+	)
+	for _, path := range otherBundles {
+		t.Files = append(t.Files, File{Path: path, Mode: 0o777, Link: BundlePath})
+	}
+	for _, path := range stores {
+		if path != JavaPath {
+			t.Files = append(t.Files, File{Path: path, Mode: 0o777, Link: JavaPath})
+		}
+	}
+	return t, nil
+}
+
+// certificates reads a PEM bundle. Blocks of other kinds are left out, so that
+// a key that somebody keeps beside a certificate never enters a box. No
+// certificate at all is an error: it is a mistaken path, not a wish to trust
+// nobody.
+func certificates(bundle []byte) ([]*x509.Certificate, error) {
+	var all []*x509.Certificate
+	for {
+		block, rest := pem.Decode(bundle)
+		if block == nil {
+			break
+		}
+		bundle = rest
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		// Some roots in wild bundles are ones that Go does not read; Go's own
+		// pool leaves them out as well.
+		if c, err := x509.ParseCertificate(block.Bytes); err == nil {
+			all = append(all, c)
+		}
+	}
+	if len(all) == 0 {
+		return nil, fault.New(fault.Invalid, "bundle_empty", "a bundle of certificate roots has no certificate").
+			WithHint("give a PEM file, such as /etc/ssl/certs/ca-certificates.crt of the ca-certificates package")
+	}
+	return all, nil
+}

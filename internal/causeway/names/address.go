@@ -1,0 +1,107 @@
+package names
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// CheckAddress says whether an address that a name resolved to may be dialled.
+// Public addresses may. The floor and our own addresses may never. All other
+// special ranges may only where a rule names them in allowed. An IPv6 address
+// that carries an IPv4 address is judged as both, so that nobody reaches
+// 169.254.169.254 by way of a translator on our network.
+func CheckAddress(a netip.Addr, allowed []netip.Prefix, own []netip.Addr) error {
+	if !a.IsValid() {
+		return fault.New(fault.Denied, "address_invalid", "an address is not one")
+	}
+	// A zone picks an interface of this machine, which is never the box's
+	// business.
+	if a.Zone() != "" {
+		return fault.New(fault.Denied, "address_zoned", "an address names an interface of this machine")
+	}
+	a = a.Unmap()
+	inner, carries := embedded(a)
+	if !carries {
+		inner = a
+	}
+	for _, each := range []netip.Addr{a, inner} {
+		if r, found := find(floor(), each); found {
+			return fault.Newf(fault.Denied, "address_never", "the address %s is %s, which no sandbox may reach", a, r.what)
+		}
+		if slices.ContainsFunc(own, func(o netip.Addr) bool { return o.Unmap().WithZone("") == each }) {
+			return fault.Newf(fault.Denied, "address_own", "the address %s belongs to the machine that runs this sandbox", a)
+		}
+	}
+	for _, each := range []netip.Addr{a, inner} {
+		if slices.ContainsFunc(allowed, func(p netip.Prefix) bool { return p.Contains(each) }) {
+			continue
+		}
+		if r, found := find(special(), each); found {
+			return fault.Newf(fault.Denied, "address_private", "the address %s is %s, which no rule opens for this host", a, r.what).
+				WithHint("name the address range under cidrs in the host's rule, if this host is meant to be there")
+		}
+		if each.Is6() && !unicast().Contains(each) && !translated().Contains(each) {
+			return fault.Newf(fault.Denied, "address_private", "the address %s is not in IPv6's global unicast space", a)
+		}
+	}
+	return nil
+}
+
+// embedded returns the IPv4 address that an IPv6 address carries.
+func embedded(a netip.Addr) (netip.Addr, bool) {
+	if !a.Is6() {
+		return netip.Addr{}, false
+	}
+	b := a.As16()
+	last := netip.AddrFrom4([4]byte(b[12:16]))
+	switch {
+	case translated().Contains(a): // NAT64, RFC 6052 section 2.1
+		return last, true
+	case b[0] == 0x20 && b[1] == 0x02: // 6to4, RFC 3056 section 2
+		return netip.AddrFrom4([4]byte(b[2:6])), true
+	case b[0] == 0x20 && b[1] == 0x01 && b[2] == 0 && b[3] == 0:
+		// Teredo, RFC 4380 section 4: the client's address with all bits
+		// inverted.
+		return netip.AddrFrom4([4]byte{^b[12], ^b[13], ^b[14], ^b[15]}), true
+	case b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe:
+		// ISATAP, RFC 5214 section 6.1, below any prefix; the bit left out
+		// says whether the IPv4 address is globally unique.
+		return last, true
+	}
+	return netip.Addr{}, false
+}
+
+// A span is a range of addresses with what it is for and where that is written.
+type span struct {
+	prefix       netip.Prefix
+	what, source string
+}
+
+func find(table []span, a netip.Addr) (span, bool) {
+	for _, s := range table {
+		if s.prefix.Contains(a) {
+			return s, true
+		}
+	}
+	return span{}, false
+}
+
+// The tables are made on first use: this binary starts once per box, and most
+// starts never dial.
+var (
+	unicast    = sync.OnceValue(func() netip.Prefix { return netip.MustParsePrefix("2000::/3") })     // RFC 4291 section 2.4, IANA's only allocation
+	translated = sync.OnceValue(func() netip.Prefix { return netip.MustParsePrefix("64:ff9b::/96") }) // RFC 6052
+	floor      = sync.OnceValue(func() []span { return parse(floorRows) })
+	special    = sync.OnceValue(func() []span { return parse(specialRows) })
+)
+
+func parse(rows [][3]string) []span {
+	table := make([]span, 0, len(rows))
+	for _, r := range rows {
+		table = append(table, span{netip.MustParsePrefix(r[0]), r[1], r[2]})
+	}
+	return table
+}
