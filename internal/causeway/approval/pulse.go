@@ -1,0 +1,109 @@
+package approval
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// beat is how often somebody who waits looks at the store, because another
+// process may have changed it, or time did.
+const beat = time.Second
+
+// pulse wakes whoever waits. Changes of this process wake at once; one
+// goroutine looks for all others, and only while there is somebody to wake.
+type pulse struct {
+	sweep func(context.Context) (int64, error)
+
+	mu      sync.Mutex
+	changed chan struct{} // closed at a change, and then another
+	waiting int
+	stop    context.CancelFunc // ends the goroutine; nil while there is none
+	closed  bool
+	ended   chan struct{}
+}
+
+func (p *pulse) init(sweep func(context.Context) (int64, error)) {
+	p.sweep, p.changed, p.ended = sweep, make(chan struct{}), make(chan struct{})
+}
+
+// wake wakes all.
+func (p *pulse) wake() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// close ends all waiting for good.
+func (p *pulse) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.closed = true
+		close(p.ended)
+	}
+}
+
+// turn is one waiter's place. It remembers which change it has seen, so that
+// none between looking and waiting is missed.
+type turn struct {
+	pulse *pulse
+	seen  chan struct{}
+}
+
+// join takes a place. What is read after it counts as seen.
+func (p *pulse) join() (*turn, func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.waiting++; p.waiting == 1 {
+		ctx, stop := context.WithCancel(context.Background())
+		p.stop = stop
+		go p.run(ctx)
+	}
+	return &turn{p, p.changed}, sync.OnceFunc(p.leave)
+}
+
+func (p *pulse) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.waiting--; p.waiting == 0 {
+		p.stop()
+		p.stop = nil
+	}
+}
+
+// wait returns true after the next change, false if ctx or the pulse ended.
+func (t *turn) wait(ctx context.Context) bool {
+	select {
+	case <-t.seen:
+	case <-ctx.Done():
+		return false
+	case <-t.pulse.ended:
+		return false
+	}
+	t.pulse.mu.Lock()
+	defer t.pulse.mu.Unlock()
+	t.seen = t.pulse.changed
+	return true
+}
+
+// run looks at the store once a beat. A failed look wakes too: the waiter's
+// own look returns the error to whom it concerns.
+func (p *pulse) run(ctx context.Context) {
+	ticker := time.NewTicker(beat)
+	defer ticker.Stop()
+	last := int64(-1)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		n, err := p.sweep(ctx)
+		if ctx.Err() == nil && (err != nil || n != last) {
+			last = n
+			p.wake()
+		}
+	}
+}

@@ -1,0 +1,48 @@
+package approval
+
+import (
+	"time"
+
+	"github.com/crannog/crannog/api"
+)
+
+// Lengths of what is shown. A value of a fact gets more room than a line,
+// because the end of a path is where a surprise would be.
+const (
+	showLine  = 160
+	showValue = 2048
+)
+
+// Show is the only form in which an approval reaches people: every text that
+// a sandbox could have chosen has been through Text.
+func Show(a Approval) api.Approval {
+	out := api.Approval{
+		ID: a.ID, Sandbox: Text(a.Sandbox, maxName), Kind: Text(a.Kind, maxName), Summary: Text(a.Summary, showLine),
+		Facts: make(map[string]string, len(a.Facts)), Rule: Text(a.Rule, maxText), Policy: Text(a.Policy, maxText),
+		Digest: a.Digest, State: string(a.State), Reason: Text(a.Reason, maxText), Quorum: a.Quorum,
+		Votes: make([]api.ApprovalVote, 0, len(a.Votes)), Amendment: Text(a.Amendment, maxText),
+		CreatedAt: a.Created, ExpiresAt: a.Expires, DecidedAt: moment(a.Decided), SpentAt: moment(a.Spent),
+	}
+	if a.Quorum <= 1 {
+		out.Always = Amendable(a)
+	}
+	for name, value := range a.Facts {
+		out.Facts[Text(name, maxName)] = Text(value, showValue)
+	}
+	for _, v := range a.Votes {
+		out.Votes = append(out.Votes, api.ApprovalVote{Who: v.Who, Granted: v.Granted, Reason: Text(v.Reason, maxText), At: v.At})
+	}
+	return out
+}
+
+// ShowEvent is Show for an event.
+func ShowEvent(e Event) api.ApprovalEvent {
+	return api.ApprovalEvent{Type: e.Type, Approval: Show(e.Approval)}
+}
+
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}

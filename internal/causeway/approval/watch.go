@@ -1,0 +1,73 @@
+package approval
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+// FromNow, as the number to watch after, starts with what is open.
+const FromNow int64 = -1
+
+// Watch calls each for every event after a number that the caller may see,
+// oldest first, and waits for more until ctx ends, the service closes (both
+// nil), or each fails, with that error. With FromNow it first tells of every
+// open question, as an event of its state; a change at that moment may be
+// told twice. Only the last of these has a number, so that who is cut off
+// between them starts over.
+func (s *Service) Watch(ctx context.Context, who Caller, q Query, after int64, each func(Event) error) error {
+	q, ok := scope(who, q)
+	if !ok {
+		return Unknown("")
+	}
+	turn, done := s.pulse.join()
+	defer done()
+	last, err := s.sweep(ctx)
+	if err != nil {
+		return err
+	}
+	if after == FromNow {
+		if err := s.tellOpen(ctx, q, last, each); err != nil {
+			return err
+		}
+		after = last
+	}
+	// Numbers only grow, so a later one is of a store that is gone.
+	after = min(after, last)
+	for {
+		events, err := s.o.Store.ApprovalEvents(ctx, q, after)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("watch approvals: %w", err)
+		}
+		for _, e := range events {
+			if err := each(e); err != nil {
+				return err
+			}
+			after = e.Seq
+		}
+		if len(events) == 0 && !turn.wait(ctx) {
+			return nil
+		}
+	}
+}
+
+func (s *Service) tellOpen(ctx context.Context, q Query, last int64, each func(Event) error) error {
+	q.States = []State{Pending, Approved}
+	open, err := s.o.Store.Approvals(ctx, q)
+	if err != nil {
+		return fmt.Errorf("watch approvals: %w", err)
+	}
+	for i, a := range slices.Backward(open) {
+		e := Event{Type: string(a.State), Approval: a}
+		if i == 0 {
+			e.Seq = last
+		}
+		if err := each(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}

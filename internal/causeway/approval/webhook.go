@@ -1,0 +1,146 @@
+package approval
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Headers of a webhook call.
+const (
+	// HeaderSignature is "t=SECONDS,v1=HEX": HMAC-SHA256 with the shared
+	// secret over the seconds, a dot and the body.
+	HeaderSignature = "X-Crannog-Signature"
+	// HeaderDelivery names the event. A call that is tried again has the same
+	// one, so that a receiver can tell.
+	HeaderDelivery = "X-Crannog-Delivery"
+)
+
+// A call is tried this often, with waits of 1, 2, 4 and 8 seconds between.
+// The whole takes a minute at most, far less than a question lives.
+const (
+	callTries   = 5
+	callBackoff = time.Second
+	callTimeout = 10 * time.Second
+)
+
+// Webhook tells an outside service of every event.
+type Webhook struct {
+	URL    string
+	Secret string // signs, so that the receiver knows who calls
+	Log    *slog.Logger
+	// Transport is how to get there; nil is the default with the proxy of
+	// the environment.
+	Transport http.RoundTripper
+}
+
+// Sign returns the value of HeaderSignature.
+func Sign(secret string, at time.Time, body []byte) string {
+	seconds := strconv.FormatInt(at.Unix(), 10)
+	mac := hmac.New(sha256.New, []byte(secret))
+	// A hash takes all that it is given.
+	_, _ = io.WriteString(mac, seconds+".")
+	_, _ = mac.Write(body)
+	return "t=" + seconds + ",v1=" + hex.EncodeToString(mac.Sum(nil))
+}
+
+// Run sends what is open and then every event until ctx ends or the service
+// closes. A call that fails for good is logged and left: people still find
+// the question in the list.
+func (w *Webhook) Run(ctx context.Context, s *Service) error {
+	client := &http.Client{
+		Transport: w.Transport, Timeout: callTimeout,
+		// A redirect could carry the question to a host that nobody named,
+		// one inside our network among them.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	// Waits between tries must not hold up the end of the service.
+	go func() {
+		select {
+		case <-s.pulse.ended:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return s.Watch(ctx, Caller{Local: true}, Query{}, FromNow, func(e Event) error {
+		if err := w.deliver(ctx, client, e); err != nil && ctx.Err() == nil {
+			w.Log.Warn("approval webhook failed", "approval", e.Approval.ID, "event", e.Type, "err", err)
+		}
+		return nil
+	})
+}
+
+func (w *Webhook) deliver(ctx context.Context, client *http.Client, e Event) error {
+	body, err := json.Marshal(ShowEvent(e))
+	if err != nil {
+		return err
+	}
+	id := e.Approval.ID + "-" + e.Type
+	if e.Type == EventVote {
+		id += "-" + strconv.Itoa(len(e.Approval.Votes))
+	}
+	wait := callBackoff
+	for try := 1; ; try++ {
+		err := w.call(ctx, client, id, body)
+		if err == nil {
+			return nil
+		}
+		if _, final := errors.AsType[refused](err); final || try == callTries {
+			return err
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		case <-timer.C:
+		}
+		wait *= 2
+	}
+}
+
+// refused is an answer that trying again would not change.
+type refused int
+
+func (r refused) Error() string { return fmt.Sprintf("the receiver answered %d", int(r)) }
+
+func (w *Webhook) call(ctx context.Context, client *http.Client, id string, body []byte) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.URL, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "crannog")
+	req.Header.Set(HeaderDelivery, id)
+	req.Header.Set(HeaderSignature, Sign(w.Secret, time.Now(), body))
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	// Only the status counts; a little is read so that the connection can be
+	// used again.
+	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
+	if err := resp.Body.Close(); err != nil {
+		return err
+	}
+	switch code := resp.StatusCode; {
+	case code < 300:
+		return nil
+	case code == http.StatusRequestTimeout, code == http.StatusTooManyRequests, code >= 500:
+		return fmt.Errorf("the receiver answered %d", code)
+	default:
+		return refused(code)
+	}
+}
