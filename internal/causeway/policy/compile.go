@@ -1,0 +1,95 @@
+package policy
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// fallback is the level of documents that name none.
+const fallback = "standard"
+
+// Compile makes a policy of documents, from the upper to the lower. The
+// level is the strictest that any of them names; it is added here and need
+// not be given. Warnings are for whoever wrote the documents.
+func Compile(layers ...Layer) (*Policy, []Warning, error) {
+	layers, err := withLevel(layers)
+	if err != nil {
+		return nil, nil, err
+	}
+	p := &Policy{layers: layers, level: layers[0].Document.Level, binds: map[endpoint]bool{}}
+	var warnings []Warning
+	for _, l := range layers {
+		warn := func(field, text string) {
+			warnings = append(warnings, Warning{Layer: l.Kind, Field: field, Text: text})
+		}
+		if l.Document.Level != "" && l.Document.Level != p.level {
+			warn("level", l.Document.Level+" is looser than "+p.level+", which counts")
+		}
+		p.said.lay(l, warn)
+		if l.Kind == LayerLevel || l.Kind == LayerOrganisation {
+			p.top.lay(l, func(string, string) {})
+		}
+		speaks := len(l.Document.Network.Hosts) > 0 || l.Document.Network.Unlisted != ""
+		switch {
+		case l.Kind == LayerLevel || !speaks:
+		case l.Kind == LayerOrganisation:
+			p.ceilings = append(p.ceilings, newTable(l))
+		default:
+			p.grants = append(p.grants, newTable(l))
+			p.granting = true
+		}
+		warnings = append(warnings, l.warnings()...)
+	}
+	if err := p.merge(&warnings); err != nil {
+		return nil, nil, err
+	}
+	if p.digest, err = digest(layers); err != nil {
+		return nil, nil, err
+	}
+	return p, warnings, nil
+}
+
+// withLevel checks the documents one by one and puts the level on top.
+func withLevel(layers []Layer) ([]Layer, error) {
+	order := []string{LayerLevel, LayerOrganisation, LayerProject, LayerTask}
+	last, strictest := 0, ""
+	for _, l := range layers {
+		at := slices.Index(order, l.Kind)
+		if at < last {
+			return nil, fault.Newf(fault.Invalid, "policy_invalid", "layer %q is no layer or not in its place; the order is level, organisation, project, task", clip(l.Kind))
+		}
+		last = at
+		if err := l.Document.check(nil); err != nil {
+			return nil, err
+		}
+		if slices.Index(levels, l.Document.Level) > slices.Index(levels, strictest) {
+			strictest = l.Document.Level
+		}
+	}
+	if strictest == "" {
+		strictest = fallback
+	}
+	level, err := Level(strictest)
+	if err != nil {
+		return nil, err
+	}
+	// A level that was given is one of ours under any name: what counts is
+	// the one in the binary, so that nobody can pass off a looser one.
+	below := slices.DeleteFunc(slices.Clone(layers), func(l Layer) bool { return l.Kind == LayerLevel })
+	return append([]Layer{{Kind: LayerLevel, Document: level}}, below...), nil
+}
+
+// digest is over all that decides, in the one order that encoding/json
+// writes it.
+func digest(layers []Layer) (string, error) {
+	b, err := json.Marshal(layers)
+	if err != nil {
+		return "", fault.Wrap(err, fault.Internal, "internal", "policy has no digest")
+	}
+	sum := sha256.Sum256(b)
+	return "sha256:" + hex.EncodeToString(sum[:]), nil
+}

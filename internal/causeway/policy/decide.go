@@ -1,0 +1,388 @@
+package policy
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/crannog/crannog/internal/causeway"
+)
+
+// verdict is a decision while it is being made.
+type verdict struct {
+	effect   causeway.Effect
+	rule     string
+	layer    string
+	why      why
+	block    *block // what governs, if any
+	explicit bool   // a rule that says deny
+	fixable  bool   // listing the host would help
+	limits   Limits
+	governs  []*block // all blocks that had a say
+}
+
+func (q *question) note(layer, rule string, e causeway.Effect, text string) {
+	if q.steps != nil {
+		*q.steps = append(*q.steps, Step{Layer: layer, Rule: rule, Effect: e, Text: text})
+	}
+}
+
+// weigh asks every layer and takes the strictest of what they may say.
+func (p *Policy) weigh(q *question) verdict {
+	var buf [4]*block
+	governs := buf[:0]
+	var upper verdict // of the organisation, as far as it speaks
+	spoke := false
+	for _, t := range p.ceilings {
+		v, found := t.ask(q)
+		if !found {
+			v = unlisted(q, p.top.unlisted)
+		} else {
+			governs = append(governs, v.block)
+		}
+		if v.explicit {
+			return v
+		}
+		if !spoke || rank(v.effect) > rank(upper.effect) {
+			v.limits = tighter(upper.limits, v.limits)
+			upper = v
+		} else {
+			upper.limits = tighter(upper.limits, v.limits)
+		}
+		spoke = true
+	}
+	lower, found := p.grant(q)
+	if lower.explicit {
+		return lower
+	}
+	governs = append(governs, lower.governs...)
+	if !found && !p.granting && upper.block != nil {
+		upper.governs = governs
+		return upper
+	}
+	v := lower
+	if !found {
+		v = unlisted(q, p.said.unlisted)
+	}
+	v.fixable = (!found || v.why == elsewhere) && (!spoke || upper.effect == causeway.Allow)
+	if spoke {
+		limits := tighter(upper.limits, v.limits)
+		if rank(upper.effect) > rank(v.effect) {
+			q.note(upper.layer, upper.rule, upper.effect, "is the ceiling")
+			v = upper
+		}
+		v.limits = limits
+	}
+	v.governs = governs
+	return v
+}
+
+// ask is one layer's verdict, if one of its blocks governs.
+func (t *table) ask(q *question) (verdict, bool) {
+	blocks, _ := t.find(q.host, q.addr)
+	if blocks == nil {
+		q.note(t.layer, "", "", "lists nothing for "+q.host)
+		return verdict{}, false
+	}
+	b := on(blocks, q.port)
+	if b == nil {
+		q.note(t.layer, blocks[0].name, causeway.Deny, "does not list the port")
+		return verdict{effect: causeway.Deny, rule: blocks[0].name, layer: t.layer, why: elsewhere, block: blocks[0]}, true
+	}
+	v := b.judge(q)
+	q.note(t.layer, v.rule, v.effect, v.why.step())
+	return v, true
+}
+
+// grant is the verdict of the layers that may list hosts beside each other.
+// The most specific block governs; those of one pattern are one block. A
+// rule that denies counts from wherever it is.
+func (p *Policy) grant(q *question) (verdict, bool) {
+	var best verdict
+	found, listed, specific := false, false, 0
+	for _, t := range p.grants {
+		blocks, s := t.find(q.host, q.addr)
+		if blocks == nil {
+			continue
+		}
+		v, _ := t.ask(q)
+		if v.explicit {
+			return v, true
+		}
+		here := v.why != elsewhere
+		switch {
+		case !found, here && !listed, here == listed && s > specific:
+			best, found, listed, specific = v, true, here, s
+			best.governs = []*block{v.block}
+		case here == listed && s == specific:
+			best = unite(best, v)
+		}
+	}
+	return best, found
+}
+
+// unite makes one verdict of two blocks of one pattern: deny over ask over
+// allow, and what one does not match is left to the other.
+func unite(a, b verdict) verdict {
+	governs := append(a.governs, b.block)
+	out := a
+	if a.why == unmatched || b.why == ruled && rank(b.effect) > rank(a.effect) {
+		out = b
+	}
+	if a.why == ruled && b.why == ruled {
+		out.limits = tighter(a.limits, b.limits)
+	}
+	out.governs = governs
+	return out
+}
+
+// unlisted is the verdict on a host that no block is about.
+func unlisted(q *question, s setting) verdict {
+	v := verdict{rule: RuleUnlisted, layer: s.layer, why: notListed}
+	switch s.value {
+	case "allow":
+		v.effect = causeway.Allow
+	case "read":
+		v.effect = causeway.Ask
+		if q.mode != opaque && (q.mode == reaches || q.read() && !q.upgrade) && (q.port == 80 || q.port == 443) {
+			v.effect = causeway.Allow
+		}
+	case "ask":
+		v.effect = causeway.Ask
+	default:
+		v.effect = causeway.Deny
+	}
+	// A person cannot judge a bare number, and a rule about names cannot
+	// hold for it.
+	if q.addr.IsValid() && s.value != "allow" {
+		v.effect, v.rule = causeway.Deny, RuleAddresses
+	}
+	q.note(s.layer, v.rule, v.effect, "the host is in no block")
+	return v
+}
+
+// Reachable says whether anything at all could get through to a host, so
+// that its name is answered.
+func (p *Policy) Reachable(host string) bool {
+	a, isAddress := address(host)
+	if !isAddress && !validName(host) {
+		return false
+	}
+	if p.could(host, a, 443) || p.could(host, a, 80) {
+		return true
+	}
+	// Where several sets of ports meet, one of them begins.
+	for _, tables := range [][]*table{p.ceilings, p.grants} {
+		for _, t := range tables {
+			blocks, _ := t.find(host, a)
+			for _, b := range blocks {
+				for _, r := range b.ports {
+					if p.could(host, a, r.First) {
+						return true
+					}
+				}
+			}
+		}
+	}
+	return false
+}
+
+func (p *Policy) could(host string, a netip.Addr, port int) bool {
+	c := p.connect(&question{host: host, addr: a, port: port})
+	return c.Effect != causeway.Deny
+}
+
+// Connect says what is to become of a connection. The host is canonical, or
+// an address where no name belongs to it.
+func (p *Policy) Connect(host string, port int) Connection {
+	return p.connect(&question{host: host, port: port})
+}
+
+func (p *Policy) connect(q *question) Connection {
+	var ok bool
+	if q.addr, ok = address(q.host); !ok && !validName(q.host) || q.port < 1 || q.port > 65535 {
+		return Connection{Decision: p.floor(RuleName), WebSocket: causeway.Deny}
+	}
+	q.mode = reaches
+	v := p.weigh(q)
+	c := Connection{Tunnel: tunnel(v.governs) || q.addr.IsValid(), WebSocket: p.webSocket(v.governs), Limits: v.limits}
+	c.Private, c.EncodedSlash = p.private(q), encodedSlash(v.governs)
+	if v.effect != causeway.Deny {
+		c.Inspect = !c.Tunnel && p.inspects(q, v)
+		if c.Inspect {
+			v.effect = causeway.Allow
+			c.Limits.Requests, c.Limits.Window, c.Limits.Bytes = 0, 0, 0
+		} else {
+			q.mode = opaque
+			v = p.weigh(q)
+			c.Limits = v.limits
+		}
+	}
+	if c.Tunnel {
+		v = tighten(q, v, p.said.tunnels, RuleTunnels)
+	}
+	c.Decision = p.decision(q, v)
+	return c
+}
+
+func tunnel(governs []*block) bool {
+	for _, b := range governs {
+		if !b.tunnel {
+			return false
+		}
+	}
+	return len(governs) > 0
+}
+
+// inspects says whether TLS must be opened. Where nothing may pass unseen,
+// everything is opened: an unopened connection is as good as a tunnel.
+func (p *Policy) inspects(q *question, v verdict) bool {
+	if p.said.tunnels.value == "deny" || p.said.writes.value != "rule" || p.webSocket(v.governs) != causeway.Allow ||
+		p.binds[endpoint{q.host, q.port}] || p.guarded(q.host) {
+		return true
+	}
+	for _, b := range v.governs {
+		if b.needs {
+			return true
+		}
+	}
+	if len(v.governs) == 0 && p.said.unlisted.value == "read" {
+		return true
+	}
+	return len(p.ceilings) > 0 && p.top.unlisted.value == "read"
+}
+
+// Request says what is to become of one request.
+func (p *Policy) Request(r Request) (causeway.Decision, Limits) {
+	q := question{host: r.Host, port: r.Port, method: r.Method, upgrade: r.WebSocket}
+	v, floor := p.request(&q, r)
+	if floor != "" {
+		return p.floor(floor), Limits{}
+	}
+	return p.decision(&q, v), v.limits
+}
+
+func (p *Policy) request(q *question, r Request) (verdict, string) {
+	var ok bool
+	if q.addr, ok = address(r.Host); !ok && !validName(r.Host) || r.Port < 1 || r.Port > 65535 {
+		return verdict{}, RuleName
+	}
+	if r.Method == "" || r.Method == "CONNECT" || r.Method == "TRACE" {
+		return verdict{}, RuleMethod
+	}
+	if q.path, ok = readPath(r.Path); !ok {
+		return verdict{}, RulePath
+	}
+	if !r.TLS && r.Port == 443 {
+		return verdict{}, RulePlain
+	}
+	v := p.weigh(q)
+	if tunnel(v.governs) {
+		v = tighten(q, v, p.said.tunnels, RuleTunnels)
+	}
+	if q.path.escaped && !encodedSlash(v.governs) {
+		return verdict{}, RulePath
+	}
+	if !q.read() || q.upgrade {
+		v = tighten(q, v, p.said.writes, RuleWrites)
+	}
+	if q.upgrade {
+		w := p.said.webSocket
+		if e := p.webSocket(v.governs); string(e) != w.value && v.block != nil {
+			w = setting{string(e), v.block.layer}
+		}
+		v = tighten(q, v, w, RuleWebSocket)
+	}
+	return v, ""
+}
+
+// tighten lays a setting over a verdict. It never loosens one.
+func tighten(q *question, v verdict, s setting, rule string) verdict {
+	e := causeway.Effect(s.value)
+	if s.value == "rule" || rank(e) <= rank(v.effect) {
+		return v
+	}
+	q.note(s.layer, rule, e, "is stricter")
+	v.effect, v.rule, v.layer, v.why, v.fixable = e, rule, s.layer, bySetting, false
+	return v
+}
+
+// webSocket is the strictest of the setting and the blocks.
+func (p *Policy) webSocket(governs []*block) causeway.Effect {
+	e := causeway.Effect(p.said.webSocket.value)
+	for _, b := range governs {
+		if b.webSocket != "" && rank(b.webSocket) > rank(e) {
+			e = b.webSocket
+		}
+	}
+	return e
+}
+
+// encodedSlash holds if every block that has a say agrees.
+func encodedSlash(governs []*block) bool {
+	for _, b := range governs {
+		if !b.encodedSlash {
+			return false
+		}
+	}
+	return len(governs) > 0
+}
+
+// private are the private prefixes that the blocks open. Those of a lower
+// layer count as far as they lie inside the organisation's.
+func (p *Policy) private(q *question) []netip.Prefix {
+	var open []netip.Prefix
+	found := false
+	for _, t := range p.grants {
+		blocks, _ := t.find(q.host, q.addr)
+		if b := on(blocks, q.port); b != nil {
+			open, found = append(open, b.private...), true
+		}
+	}
+	for i, t := range p.ceilings {
+		blocks, _ := t.find(q.host, q.addr)
+		var upper []netip.Prefix
+		if b := on(blocks, q.port); b != nil {
+			upper = b.private
+		}
+		if i == 0 && !found {
+			open = upper
+			continue
+		}
+		open = inside(open, upper)
+	}
+	return open
+}
+
+func inside(lower, upper []netip.Prefix) []netip.Prefix {
+	var out []netip.Prefix
+	for _, l := range lower {
+		for _, u := range upper {
+			switch {
+			case !u.Overlaps(l):
+			case u.Bits() <= l.Bits():
+				out = append(out, l)
+			default:
+				out = append(out, u)
+			}
+		}
+	}
+	return out
+}
+
+// Approval says how people are asked about a host.
+func (p *Policy) Approval(host string, port int) (quorum int, timeout time.Duration) {
+	quorum, timeout = p.merged.Approvals.Quorum, time.Duration(p.merged.Approvals.Timeout)
+	a, _ := address(host)
+	for _, tables := range [][]*table{p.ceilings, p.grants} {
+		for _, t := range tables {
+			blocks, _ := t.find(host, a)
+			if b := on(blocks, port); b != nil {
+				quorum = max(quorum, b.quorum)
+				if b.timeout > 0 {
+					timeout = min(timeout, b.timeout)
+				}
+			}
+		}
+	}
+	return quorum, timeout
+}

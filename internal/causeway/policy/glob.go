@@ -1,0 +1,139 @@
+package policy
+
+import "strings"
+
+// glob is a pattern over segments between slashes: * is any run of bytes in
+// a segment, and at least one where it is the whole segment; ** is any
+// number of segments, also none.
+type glob struct {
+	source   string
+	segments []string
+}
+
+func newGlob(pattern string) glob {
+	return glob{pattern, strings.Split(strings.TrimPrefix(pattern, "/"), "/")}
+}
+
+// match says whether the pattern covers the path. A box chooses the path, so
+// this never goes back further than to the last **, and the time is bounded
+// by the product of both lengths.
+func (g glob) match(path string, fold bool) bool {
+	path = strings.TrimPrefix(path, "/")
+	i, pos := 0, 0 // the next segment of each; pos is past the end with none left
+	star, mark := -1, 0
+	for {
+		if i < len(g.segments) && g.segments[i] == "**" {
+			star, mark = i, pos
+			if i++; i == len(g.segments) {
+				return true
+			}
+			continue
+		}
+		if pos > len(path) {
+			return i == len(g.segments)
+		}
+		end := segmentEnd(path, pos)
+		if i < len(g.segments) && segment(g.segments[i], path[pos:end], fold) {
+			i, pos = i+1, end+1
+			continue
+		}
+		if star < 0 {
+			return false
+		}
+		mark = segmentEnd(path, mark) + 1
+		i, pos = star+1, mark
+	}
+}
+
+func segmentEnd(path string, from int) int {
+	if n := strings.IndexByte(path[from:], '/'); n >= 0 {
+		return from + n
+	}
+	return len(path)
+}
+
+// segment matches one segment in the same way, byte by byte.
+func segment(pattern, s string, fold bool) bool {
+	if pattern == "*" {
+		return s != ""
+	}
+	i, j := 0, 0
+	star, mark := -1, 0
+	for j < len(s) {
+		switch {
+		case i < len(pattern) && pattern[i] == '*':
+			star, mark = i, j
+			i++
+		case i < len(pattern) && same(pattern[i], s[j], fold):
+			i, j = i+1, j+1
+		case star >= 0:
+			mark++
+			i, j = star+1, mark
+		default:
+			return false
+		}
+	}
+	for i < len(pattern) && pattern[i] == '*' {
+		i++
+	}
+	return i == len(pattern)
+}
+
+func same(a, b byte, fold bool) bool {
+	return a == b || fold && lower(a) == lower(b)
+}
+
+func lower(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		return c + 'a' - 'A'
+	}
+	return c
+}
+
+// covers says whether all that narrow matches is surely matched by wide too.
+// It may miss some that are.
+func covers(wide, narrow string) bool {
+	w, n := newGlob(wide).segments, newGlob(narrow).segments
+	for i, s := range w {
+		if s == "**" && i == len(w)-1 {
+			return true
+		}
+		if i >= len(n) {
+			return false
+		}
+		switch {
+		case s == n[i]:
+		case s == "*" && n[i] != "**" && n[i] != "" && strings.Trim(n[i], "*") != "":
+		case !strings.Contains(n[i], "*") && s != "**" && segment(s, n[i], false):
+		default:
+			return false
+		}
+	}
+	return len(w) == len(n)
+}
+
+// coversAll says whether every path of narrow is surely one of wide. None is
+// all paths.
+func coversAll(wide, narrow []string) bool {
+	if len(wide) == 0 {
+		return true
+	}
+	if len(narrow) == 0 {
+		narrow = []string{"/**"}
+	}
+	for _, n := range narrow {
+		if !anyOf(wide, func(w string) bool { return covers(w, n) }) {
+			return false
+		}
+	}
+	return true
+}
+
+func anyOf(list []string, is func(string) bool) bool {
+	for _, s := range list {
+		if is(s) {
+			return true
+		}
+	}
+	return false
+}

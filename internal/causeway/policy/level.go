@@ -1,0 +1,56 @@
+package policy
+
+import (
+	"embed"
+	"slices"
+	"sync"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+//go:embed levels/*.yaml
+var levelFiles embed.FS
+
+// Levels are the names of the shipped levels, the strictest first.
+func Levels() []string {
+	out := slices.Clone(levels)
+	slices.Reverse(out)
+	return out
+}
+
+// LevelText is a level as it is shipped, with its comments.
+func LevelText(name string) ([]byte, error) {
+	if slices.Contains(levels, name) {
+		if b, err := levelFiles.ReadFile("levels/" + name + ".yaml"); err == nil {
+			return b, nil
+		}
+	}
+	return nil, fault.Newf(fault.Invalid, "policy_invalid", "there is no level %q", clip(name)).WithHint("The levels are strict, standard, light and minimal.")
+}
+
+// parsed holds the levels that somebody has asked for: a process that
+// decides nothing should not pay for them.
+var parsed = map[string]func() (Document, error){
+	"strict":   sync.OnceValues(func() (Document, error) { return parseLevel("strict") }),
+	"standard": sync.OnceValues(func() (Document, error) { return parseLevel("standard") }),
+	"light":    sync.OnceValues(func() (Document, error) { return parseLevel("light") }),
+	"minimal":  sync.OnceValues(func() (Document, error) { return parseLevel("minimal") }),
+}
+
+func parseLevel(name string) (Document, error) {
+	b, err := LevelText(name)
+	if err != nil {
+		return Document{}, err
+	}
+	return Parse(b)
+}
+
+// Level is a shipped level as a document. Its lists are shared: they are not
+// to be changed.
+func Level(name string) (Document, error) {
+	if f := parsed[name]; f != nil {
+		return f()
+	}
+	_, err := LevelText(name)
+	return Document{}, err
+}

@@ -1,0 +1,120 @@
+package policy
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/crannog/crannog/internal/causeway"
+)
+
+// why is what a verdict hangs on.
+type why int
+
+const (
+	unmatched why = iota // the block has no rule for it
+	ruled                // a rule allows or asks
+	denied               // a rule denies
+	elsewhere            // the block has other ports
+	notListed            // no block
+	bySetting            // a setting that is stricter
+)
+
+func (w why) step() string {
+	switch w {
+	case ruled, denied:
+		return "this rule matches"
+	case elsewhere:
+		return "the block does not list the port"
+	}
+	return "no rule of the block matches"
+}
+
+// floor is a decision that no document can change.
+func (p *Policy) floor(rule string) causeway.Decision {
+	d := causeway.Decision{Effect: causeway.Deny, Rule: rule, Layer: LayerFloor, Policy: p.digest}
+	switch rule {
+	case RuleName:
+		d.Reason = "This is not a host name or port that can be checked."
+	case RulePath:
+		d.Reason = "Servers read this path in more than one way."
+		d.Fix = "send the path without escapes of . / % and without empty, . or .. segments"
+	case RuleMethod:
+		d.Reason = "This method cannot be checked."
+	case RulePlain:
+		d.Reason = "Port 443 is for TLS."
+		d.Fix = "use https://"
+	}
+	return d
+}
+
+// decision says a verdict to the outside, with its reason and what would
+// change it. What is allowed needs neither, and is the frequent case.
+func (p *Policy) decision(q *question, v verdict) causeway.Decision {
+	d := causeway.Decision{Effect: v.effect, Rule: v.rule, Layer: v.layer, Policy: p.digest}
+	if v.effect == causeway.Allow {
+		return d
+	}
+	d.Reason = v.reason(q)
+	switch {
+	case v.effect == causeway.Ask:
+		d.Fix = "crannog approve"
+	case v.explicit:
+	case v.rule == RuleTunnels || v.rule == RuleWebSocket || v.rule == RuleWrites:
+		if v.layer == LayerLevel {
+			d.Fix = "--level " + p.loosened(v.rule)
+		}
+	case v.fixable && q.addr.IsValid():
+		d.Fix = "policy: network.hosts: - {addresses: [" + q.addr.String() + "], ports: [" + strconv.Itoa(q.port) + "], tunnel: true, rules: [{do: allow}]}"
+	case v.fixable:
+		d.Fix = "--allow " + flag(q)
+	case v.why == unmatched && v.layer != LayerOrganisation && v.block != nil:
+		d.Fix = "policy: rule for " + strings.TrimPrefix(v.block.name, "host:") + ": {" + entry(q) + "do: allow}"
+	}
+	return d
+}
+
+// flag is the host as --allow takes it.
+func flag(q *question) string {
+	if q.port == 443 {
+		return q.host
+	}
+	return q.host + ":" + strconv.Itoa(q.port)
+}
+
+// entry is the part of a rule that would match. A path of the box's choosing
+// is quoted, and left out where it is long.
+func entry(q *question) string {
+	if q.mode != judge || q.method == "" {
+		return ""
+	}
+	e := "methods: [" + clip(q.method) + "], "
+	if len(q.path.exact) <= 200 && !strings.Contains(q.path.exact, "*") {
+		e += "paths: [" + strconv.QuoteToASCII(q.path.exact) + "], "
+	}
+	return e
+}
+
+func (v verdict) reason(q *question) string {
+	at := q.host + ":" + strconv.Itoa(q.port)
+	verb := " denies "
+	if v.effect == causeway.Ask {
+		verb = " asks about "
+	}
+	switch v.why {
+	case ruled, denied:
+		return "A rule of the " + v.layer + " layer" + verb + "this."
+	case elsewhere:
+		return "The block for " + q.host + " in the " + v.layer + " layer does not list port " + strconv.Itoa(q.port) + "."
+	case notListed:
+		if v.rule == RuleAddresses {
+			return "No name was looked up for " + at + ", and no block lists the address."
+		}
+		return "No block is about " + at + ", and " + v.rule + " of the " + v.layer + " layer" + verb + "those."
+	case bySetting:
+		return v.rule + " of the " + v.layer + " layer" + verb + "this."
+	}
+	return "The block for " + q.host + " in the " + v.layer + " layer has no rule for this."
+}
+
+// loosened is the strictest level under which a setting does not deny.
+func (p *Policy) loosened(string) string { return "light" }
