@@ -217,12 +217,13 @@ func (s *Stream) cover(start, end int, pattern int32) {
 	s.spans = slices.Replace(s.spans, from, to, c)
 }
 
-// better: a value's name says more than a rule's, then the longer.
+// better: a value's name says more than a rule's, and a longer value's more
+// than a shorter one's. Of two rules the first to be certain names the span.
 func (s *Stream) better(a, b span) bool {
-	if av, bv := int(a.pattern) < s.t.values, int(b.pattern) < s.t.values; av != bv {
-		return av
+	if int(a.pattern) >= s.t.values {
+		return false
 	}
-	return a.end > b.end
+	return int(b.pattern) >= s.t.values || a.end > b.end
 }
 
 // emit appends all up to a position, masked.
