@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"time"
 
-	"gvisor.dev/gvisor/runsc/cli/maincli"
+	"gvisor.dev/gvisor/runsc/cli"
+	"gvisor.dev/gvisor/runsc/cmd"
+	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
+	"gvisor.dev/gvisor/runsc/cmd/util"
 
 	"github.com/crannog/crannog/internal/engine/gvisor/filters"
 	"github.com/crannog/crannog/internal/reexec"
@@ -25,23 +26,12 @@ func Roles() []reexec.Role {
 	}
 }
 
-// spread is when a file server may use all processors: once it has started.
-const spread = 300 * time.Millisecond
-
-// startOnOneProcessor bounds how many threads a gVisor process has while it
-// starts. It then drops some 35 capabilities on all of its threads, one after
-// the other, and each drop wakes each thread: 20 ms of a boot, of which this
-// leaves a quarter. gVisor's kernel process sets the number that the box gets
-// itself before it reads it; the file server's is set here.
-func startOnOneProcessor() {
-	processors := runtime.GOMAXPROCS(1)
-	if filepath.Base(os.Args[0]) == fileServerArg0 {
-		time.AfterFunc(spread, func() { runtime.GOMAXPROCS(processors) })
-	}
-}
-
-// fileServerArg0 is the name of gVisor's file server process, the gofer.
-const fileServerArg0 = "runsc-gofer"
+// Names of the processes that gVisor starts: its kernel, and its file server,
+// the gofer.
+const (
+	kernelArg0     = "runsc-sandbox"
+	fileServerArg0 = "runsc-gofer"
+)
 
 // isRuntime recognises the processes that gVisor starts: its kernel and file
 // servers by their program name, its unmounter by the first argument.
@@ -51,10 +41,15 @@ func isRuntime(args []string) bool {
 }
 
 func runRuntime() {
-	startOnOneProcessor()
+	quicken(filepath.Base(os.Args[0]))
 	if err := errors.Join(tameLibc(), filters.Install()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	maincli.Main()
+	// Of gVisor's commands a box needs three.
+	cli.Run(nil, map[util.SubCommand]string{
+		new(sentrycmd.Boot):   "",
+		new(cmd.Gofer):        "",
+		new(sentrycmd.Umount): "",
+	}, nil)
 }

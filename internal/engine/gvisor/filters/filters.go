@@ -5,8 +5,7 @@ package filters
 
 import (
 	_ "embed"
-	"encoding/json"
-	"fmt"
+	"errors"
 	"maps"
 	"slices"
 	_ "unsafe" // for go:linkname
@@ -16,7 +15,7 @@ import (
 	goferfilter "gvisor.dev/gvisor/runsc/fsgofer/filter"
 )
 
-//go:generate go run ./generate programs.json
+//go:generate go run ./generate programs.bin
 
 // The registries have no setter: a release build of gVisor fills them from a
 // generated file inside the package. A wrong entry cannot weaken a filter by
@@ -29,28 +28,23 @@ var bootPrograms map[string]precompiledseccomp.Program
 //go:linkname goferPrograms gvisor.dev/gvisor/runsc/fsgofer/filter.precompiledPrograms
 var goferPrograms map[string]precompiledseccomp.Program
 
-//go:embed programs.json
+//go:embed programs.bin
 var programs []byte
-
-// Programs is the generated file.
-type Programs struct {
-	Boot, Gofer []precompiledseccomp.Program
-}
 
 // Install makes the programs known to this process, which is about to become
 // a gVisor process.
 func Install() error {
-	var p Programs
-	if err := json.Unmarshal(programs, &p); err != nil {
-		return fmt.Errorf("seccomp programs: %w", err)
+	boot, gofer, err := Decode(programs)
+	if err != nil {
+		return errors.Join(errors.New("seccomp programs"), err)
 	}
 	// Listing runs the sync.Once that would otherwise reset the maps later.
 	bootfilter.ListPrecompiled()
 	goferfilter.ListPrecompiled()
-	for _, program := range p.Boot {
+	for _, program := range boot {
 		bootPrograms[program.Name] = program
 	}
-	for _, program := range p.Gofer {
+	for _, program := range gofer {
 		goferPrograms[program.Name] = program
 	}
 	return nil

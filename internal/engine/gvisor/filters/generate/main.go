@@ -1,10 +1,9 @@
 // Command generate compiles the seccomp programs that boxes start with and
-// writes them as JSON. It takes half a minute; run it when the version of
+// writes them down. It takes half a minute; run it when the version of
 // gVisor in go.mod changes.
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -13,6 +12,8 @@ import (
 	goferconfig "gvisor.dev/gvisor/runsc/fsgofer/filter/config"
 
 	"gvisor.dev/gvisor/pkg/seccomp/precompiledseccomp"
+
+	"github.com/crannog/crannog/internal/engine/gvisor/filters"
 )
 
 func main() {
@@ -31,23 +32,20 @@ func run(path string) error {
 	if err != nil {
 		return err
 	}
-	var out struct{ Boot, Gofer []precompiledseccomp.Program }
+	var boots, gofers []precompiledseccomp.Program
 	for _, p := range boot {
 		if has(p.Name, `Platform="systrap"`, "HostNetwork=false", "NVProxy=false", "TPUProxy=false") && !has(p.Name, "RDMAProxy=true") {
-			out.Boot = append(out.Boot, p)
+			boots = append(boots, p)
 		}
 	}
 	for _, p := range gofer {
-		if has(p.Name, "CgoEnabled=false") {
-			out.Gofer = append(out.Gofer, p)
+		if has(p.Name, "CgoEnabled=false", "UDSOpenEnabled=false", "UDSCreateEnabled=false") {
+			gofers = append(gofers, p)
 		}
 	}
-	data, err := json.Marshal(out)
-	if err != nil {
-		return err
-	}
+	data := filters.Encode(boots, gofers)
 	fmt.Printf("%d of %d boot programs, %d of %d gofer programs, %d bytes\n",
-		len(out.Boot), len(boot), len(out.Gofer), len(gofer), len(data))
+		len(boots), len(boot), len(gofers), len(gofer), len(data))
 	return os.WriteFile(path, data, 0o644)
 }
 

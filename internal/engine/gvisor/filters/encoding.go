@@ -1,0 +1,111 @@
+package filters
+
+import (
+	"encoding/binary"
+	"errors"
+	"maps"
+	"slices"
+
+	"gvisor.dev/gvisor/pkg/seccomp/precompiledseccomp"
+)
+
+// The generated file is read in each of a box's processes before anything
+// else, where JSON of the same content took 3 ms. It is a row of numbers of
+// four bytes: lists and texts begin with their length.
+
+var errShort = errors.New("the file ends too soon")
+
+// Encode writes the generated file.
+func Encode(boot, gofer []precompiledseccomp.Program) []byte {
+	var out []byte
+	number := func(n int) { out = binary.LittleEndian.AppendUint32(out, uint32(n)) }
+	text := func(s string) {
+		number(len(s))
+		out = append(out, s...)
+	}
+	for _, list := range [][]precompiledseccomp.Program{boot, gofer} {
+		number(len(list))
+		for _, p := range list {
+			text(p.Name)
+			number(len(p.VarOffsets))
+			for _, name := range slices.Sorted(maps.Keys(p.VarOffsets)) {
+				text(name)
+				number(len(p.VarOffsets[name]))
+				for _, offset := range p.VarOffsets[name] {
+					number(offset)
+				}
+			}
+			number(len(p.Bytecode32))
+			for _, word := range p.Bytecode32 {
+				number(int(word))
+			}
+		}
+	}
+	return out
+}
+
+// Decode reads what Encode wrote.
+func Decode(data []byte) (boot, gofer []precompiledseccomp.Program, err error) {
+	r := reader{rest: data}
+	boot, gofer = r.programs(), r.programs()
+	if r.short {
+		return nil, nil, errShort
+	}
+	return boot, gofer, nil
+}
+
+// reader takes numbers and texts until the data is too short.
+type reader struct {
+	rest  []byte
+	short bool
+}
+
+func (r *reader) bytes(n int) []byte {
+	if r.short || n > len(r.rest) {
+		r.short = true
+		return nil
+	}
+	taken := r.rest[:n]
+	r.rest = r.rest[n:]
+	return taken
+}
+
+func (r *reader) number() uint32 {
+	if b := r.bytes(4); b != nil {
+		return binary.LittleEndian.Uint32(b)
+	}
+	return 0
+}
+
+// count is the length of a list. No list is longer than the data.
+func (r *reader) count() int {
+	n := int(r.number())
+	if n > len(r.rest) {
+		r.short = true
+		return 0
+	}
+	return n
+}
+
+func (r *reader) text() string { return string(r.bytes(r.count())) }
+
+func (r *reader) programs() []precompiledseccomp.Program {
+	list := make([]precompiledseccomp.Program, r.count())
+	for i := range list {
+		p := &list[i]
+		p.Name, p.VarOffsets = r.text(), map[string][]int{}
+		for range r.count() {
+			name := r.text()
+			offsets := make([]int, r.count())
+			for j := range offsets {
+				offsets[j] = int(r.number())
+			}
+			p.VarOffsets[name] = offsets
+		}
+		p.Bytecode32 = make([]uint32, r.count())
+		for j := range p.Bytecode32 {
+			p.Bytecode32[j] = r.number()
+		}
+	}
+	return list
+}
