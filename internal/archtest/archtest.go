@@ -18,6 +18,9 @@ var Layers = []Row{
 		"internal/gen/filesystempb", "internal/gen/filesystempb/filesystempbconnect",
 		"internal/process",
 	}},
+	{"causeway", []string{
+		"internal/causeway", "internal/causeway/wire",
+	}},
 	{"inside the box", []string{
 		"internal/guest/codec", "internal/guest/keepalive", "internal/guest/metadata", "internal/guest/metrics", "internal/guest/reap",
 		"internal/guest/identity", "internal/guest/offline", "internal/guest/probe", "internal/guest/watch", "internal/guest/process", "internal/guest/filesystem",

@@ -5,6 +5,7 @@ package engine
 import (
 	"context"
 	"net"
+	"os"
 	"time"
 )
 
@@ -161,6 +162,19 @@ type Spec struct {
 	// GuestConfig is handed to the guest on its standard input. It holds the
 	// sandbox's tokens, so it is never put in argv, environment or a file.
 	GuestConfig []byte
+	// Link is the sandbox's end of its link to the causeway. The engine hands
+	// on a copy: the caller keeps its own, and closes it after Create so that
+	// the sandbox's end is only the sandbox's. Nil is loopback and nothing
+	// else.
+	Link *os.File
+	// Hide are paths inside that an empty file or directory covers, which
+	// cannot be changed. What does not exist need not be hidden.
+	Hide []string
+	// ReadOnly are paths inside that stay readable and cannot be written,
+	// renamed or removed, nor can anything below them; so a path must exist
+	// and may not be a symbolic link, which could be replaced. A directory
+	// above one can still be renamed, and takes it along.
+	ReadOnly []string
 }
 
 // State of a sandbox as the engine sees it.

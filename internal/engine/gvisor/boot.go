@@ -37,6 +37,10 @@ type bootRequest struct {
 	Root        engine.Root
 	Workspace   string
 	Limits      engine.Limits
+	// Link says that descriptor 5 is the box's end of a link.
+	Link     bool
+	Hide     []string
+	ReadOnly []string
 	// CPUs keeps the box on this many processors, where there is no group
 	// that could bound its share. Zero leaves it alone.
 	CPUs int
@@ -44,11 +48,13 @@ type bootRequest struct {
 
 // bootResult comes back on descriptor 4.
 type bootResult struct {
-	Error  string
-	Sentry process
-	Gofer  process
-	Socket string
-	Times  timeline
+	Error string
+	// Refused says that what was asked for is at fault.
+	Refused bool
+	Sentry  process
+	Gofer   process
+	Socket  string
+	Times   timeline
 }
 
 // runBoot is the child's main.
@@ -61,6 +67,7 @@ func runBoot() {
 	in, out := os.NewFile(3, "request"), os.NewFile(4, "result")
 	unix.CloseOnExec(3)
 	unix.CloseOnExec(4)
+	unix.CloseOnExec(linkDescriptor)
 	unix.CloseOnExec(highDescriptor)
 	result, err := bootBox(in)
 	if err != nil {
@@ -83,6 +90,10 @@ func bootBox(in io.Reader) (result bootResult, err error) {
 		return result, err
 	}
 	if err := req.assembleRoot(); err != nil {
+		return result, err
+	}
+	if err := req.cover(); err != nil {
+		result.Refused = true
 		return result, err
 	}
 	// gVisor makes its control socket in its root directory, by a path that
@@ -114,7 +125,7 @@ func bootBox(in io.Reader) (result bootResult, err error) {
 	result.Sentry = processOf(c.SandboxPid())
 	result.Gofer = processOf(c.GoferPid.Load())
 	result.Socket = filepath.Join(req.RuntimeRoot, filepath.Base(c.Sandbox.GetControlSocketPath()))
-	if err := startRoot(result.Socket, req.ID); err != nil {
+	if err := req.startRoot(result.Socket); err != nil {
 		return result, errors.Join(fmt.Errorf("start: %w", err), c.Destroy())
 	}
 	result.Times.Started = time.Now()
@@ -174,20 +185,25 @@ func (r *bootRequest) runtimeConfig(root string) (*config.Config, error) {
 	return config.NewFromFlags(flags)
 }
 
-// startRoot gives the box its loopback and starts the guest. These are two
+// startRoot gives the box its network and starts the guest. These are two
 // calls that gVisor's own start makes too; its way would look through a
 // network namespace for links to take over.
-func startRoot(socket, id string) error {
+func (r *bootRequest) startRoot(socket string) error {
 	conn, err := connectControl(socket)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	links := &boot.CreateLinksAndRoutesArgs{LoopbackLinks: []boot.LoopbackLink{boot.DefaultLoopbackLink}}
-	if err := conn.Call(boot.ContMgrSetNetworkArgs, links, nil); err != nil {
-		return fmt.Errorf("loopback: %w", err)
+	links := loopback()
+	if r.Link {
+		end := os.NewFile(linkDescriptor, "link")
+		defer end.Close()
+		links = linked(end)
 	}
-	return conn.Call(boot.ContMgrRootContainerStart, &id, nil)
+	if err := conn.Call(boot.ContMgrSetNetworkArgs, links, nil); err != nil {
+		return fmt.Errorf("network: %w", err)
+	}
+	return conn.Call(boot.ContMgrRootContainerStart, &r.ID, nil)
 }
 
 // highDescriptor is open in the child that boots a box, so that the kernel

@@ -101,6 +101,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, b *box) (bootResult
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = pipes.config.read, pipes.output.write, pipes.output.write
 	cmd.ExtraFiles = make([]*os.File, highDescriptor-2)
 	cmd.ExtraFiles[0], cmd.ExtraFiles[1] = pipes.request.read, pipes.result.write
+	cmd.ExtraFiles[linkDescriptor-3] = spec.Link
 	cmd.ExtraFiles[highDescriptor-3] = pipes.request.read
 	cmd.SysProcAttr = e.bootAttr()
 	start := cmd.Start
@@ -127,6 +128,9 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, b *box) (bootResult
 		err = ctx.Err()
 	case decodeErr != nil:
 		err = fmt.Errorf("gvisor child: %w (%v): %s", decodeErr, waitErr, drain(pipes.output.read))
+	case result.Refused:
+		err = fault.Newf(fault.Invalid, "path_not_covered", "a path of the policy cannot be hidden or protected: %s", result.Error).
+			WithHint("name paths that exist in the sandbox, without symbolic links at their end")
 	case result.Error != "":
 		err = fmt.Errorf("gvisor: %s", result.Error)
 	}
@@ -148,6 +152,9 @@ func (e *Engine) bootRequest(spec engine.Spec, b *box) bootRequest {
 		Root:        spec.Root,
 		Workspace:   spec.Workspace,
 		Limits:      spec.Limits,
+		Link:        spec.Link != nil,
+		Hide:        spec.Hide,
+		ReadOnly:    spec.ReadOnly,
 		OCI: ocispec.Build(ocispec.Params{
 			RootPath: e.rootPoint(),
 			Guest:    spec.Root.Guest,

@@ -105,3 +105,21 @@ func Build(p Params) *specs.Spec {
 		},
 	}
 }
+
+// Cover is the mount that shows source, a file or directory of the host, at a
+// path inside, where nothing of it can be changed, renamed or removed.
+func Cover(inside, source string) specs.Mount {
+	return specs.Mount{
+		Destination: inside, Type: "bind", Source: source,
+		Options: []string{"rbind", "ro", "nosuid", "nodev"},
+	}
+}
+
+// Blank is the mount that shows an empty directory at a path inside, in which
+// nothing can be made.
+func Blank(inside string) specs.Mount {
+	return specs.Mount{
+		Destination: inside, Type: "tmpfs", Source: "tmpfs",
+		Options: []string{"ro", "nosuid", "nodev", "noexec", "mode=555", "size=4k"},
+	}
+}

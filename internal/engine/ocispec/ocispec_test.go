@@ -9,6 +9,8 @@ import (
 	"slices"
 	"testing"
 
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/ocispec"
 )
@@ -40,6 +42,20 @@ func TestGolden(t *testing.T) {
 	}
 	if !bytes.Equal(spec(), want) {
 		t.Errorf("the specification changed; if that is meant, run: go test ./internal/engine/ocispec -update\n%s", spec())
+	}
+}
+
+// What covers a path can be neither written nor removed.
+func TestCoversAreReadOnly(t *testing.T) {
+	for _, m := range []specs.Mount{ocispec.Cover("/workspace/rules.md", "/state/run/.root/workspace/rules.md"), ocispec.Blank("/workspace/secrets")} {
+		for _, option := range []string{"ro", "nosuid", "nodev"} {
+			if !slices.Contains(m.Options, option) {
+				t.Errorf("the mount at %s has no option %s: %v", m.Destination, option, m.Options)
+			}
+		}
+	}
+	if m := ocispec.Blank("/workspace/secrets"); m.Type != "tmpfs" || filepath.IsAbs(m.Source) {
+		t.Errorf("what is hidden shows something of the host: %+v", m)
 	}
 }
 

@@ -1,0 +1,129 @@
+package enginetest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+var coverRules = []rule{
+	// P4
+	{"cover/hidden-is-empty", hiddenIsEmpty},
+	{"cover/read-only-is-not-changed", readOnlyIsNotChanged},
+	{"cover/read-only-must-hold", func(t *testing.T, c *Config) {
+		ws := coverTree(t)
+		for _, path := range []string{"/workspace/none", "/workspace/link", "workspace/keep", "/workspace/../etc", "/", "/proc/self"} {
+			spec := c.spec(newID())
+			spec.Workspace, spec.ReadOnly = ws, []string{path}
+			err := c.Open(t, t.TempDir()).Create(t.Context(), spec)
+			if fault.KindOf(err) != fault.Invalid {
+				t.Errorf("%s: %v", path, err)
+			}
+		}
+	}},
+	{"cover/hiding-does-not-follow-links-out", func(t *testing.T, c *Config) {
+		outside := filepath.Join(t.TempDir(), "outside")
+		if err := os.WriteFile(outside, []byte("host"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		ws := t.TempDir()
+		for name, to := range map[string]string{"out": outside, "up": "../../../../../../etc/hostname", "inside": "keep"} {
+			if err := os.Symlink(to, filepath.Join(ws, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(ws, "keep"), []byte("secret"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) {
+			s.Workspace, s.Hide = ws, []string{"/workspace/out", "/workspace/up", "/workspace/inside"}
+		})
+		b.want(t, "cat /workspace/keep", "")
+		if data, err := os.ReadFile(outside); err != nil || string(data) != "host" {
+			t.Errorf("a file of the host: %q %v", data, err)
+		}
+	}},
+}
+
+// coverTree is a workspace with something to hide and to protect.
+func coverTree(t *testing.T) string {
+	t.Helper()
+	ws := t.TempDir()
+	for path, text := range map[string]string{
+		".env": "TOKEN=canary-31", "secrets/key": "canary-31", "secrets/deep/key": "canary-31", "keep": "plain",
+		".git/config": "[core]", ".git/hooks/pre-commit": "#!/bin/sh", ".git/HEAD": "ref", "rules.md": "be good",
+	} {
+		path = filepath.Join(ws, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("keep", filepath.Join(ws, "link")); err != nil {
+		t.Fatal(err)
+	}
+	return ws
+}
+
+func hiddenIsEmpty(t *testing.T, c *Config) {
+	ws := coverTree(t)
+	e := c.Open(t, t.TempDir())
+	change := func(s *engine.Spec) { s.Workspace, s.GuestConfig = ws, c.grant(s.ID) }
+	// The control: what is not hidden is found by the same search.
+	const search = "cd /workspace && grep -r canary-31 . 2>/dev/null | wc -l"
+	c.start(t, e, change).want(t, search, "3")
+	b := c.start(t, e, change, func(s *engine.Spec) {
+		s.Hide = []string{"/workspace/secrets/deep", "/workspace/.env", "/workspace/secrets", "/workspace/none", "/workspace/keep/none"}
+	})
+	for _, user := range []string{"user", "root"} {
+		if r := b.shAs(t, user, search); strings.TrimSpace(r.stdout) != "0" {
+			t.Errorf("as %s: %+v", user, r)
+		}
+		if r := b.shAs(t, user, "cat /workspace/.env /workspace/secrets/key; ls -A /workspace/secrets"); r.stdout != "" {
+			t.Errorf("as %s: %+v", user, r)
+		}
+		for _, attempt := range []string{
+			"echo x > .env", "rm -f .env", "mv .env other", "ln .env other", "touch secrets/new", "rmdir secrets", "mv secrets other",
+			"mkdir secrets/deep", "chmod 777 .env", "umount /workspace/.env", "umount /workspace/secrets", "ln -sfn keep .env",
+		} {
+			if r := b.shAs(t, user, "cd /workspace && "+attempt); r.code == 0 {
+				t.Errorf("%s as %s: %+v", attempt, user, r)
+			}
+		}
+	}
+	b.want(t, "cd /workspace && cat keep && echo x > new && rm keep && cat new", "plainx")
+}
+
+func readOnlyIsNotChanged(t *testing.T, c *Config) {
+	ws := coverTree(t)
+	e := c.Open(t, t.TempDir())
+	change := func(s *engine.Spec) { s.Workspace, s.GuestConfig = ws, c.grant(s.ID) }
+	attempts := []string{
+		"echo x >> rules.md", "chmod 777 rules.md", "touch -d yesterday rules.md", "ln -sf keep rules.md", "mv keep rules.md", "mv rules.md away", "rm -f rules.md",
+		"echo x > .git/hooks/new", "echo x >> .git/hooks/pre-commit", "mv .git/hooks/pre-commit .git/hooks/x",
+		"mkdir .git/hooks/d", "rm .git/hooks/pre-commit", "chmod 777 .git/hooks", "mv .git/hooks .git/old", "rm -r .git/hooks",
+	}
+	// The control: each works in a box that protects nothing.
+	free := c.start(t, e, change)
+	for _, attempt := range attempts {
+		if r := free.sh(t, "cp -r /workspace /tmp/w && cd /tmp/w && "+attempt+" && rm -rf /tmp/w"); r.code != 0 {
+			t.Errorf("control of %s: %+v", attempt, r)
+		}
+	}
+	b := c.start(t, e, change, func(s *engine.Spec) { s.ReadOnly = []string{"/workspace/rules.md", "/workspace/.git/hooks"} })
+	for _, user := range []string{"user", "root"} {
+		for _, attempt := range append(attempts, "umount rules.md", "mount -o remount,rw,bind rules.md") {
+			if r := b.shAs(t, user, "cd /workspace && "+attempt); r.code == 0 {
+				t.Errorf("%s as %s: %+v", attempt, user, r)
+			}
+		}
+	}
+	b.want(t, "cd /workspace && cat rules.md .git/hooks/pre-commit", "be good#!/bin/sh")
+	b.want(t, "cd /workspace && echo x > .git/HEAD && mv keep kept && cat .git/HEAD kept", "x\nplain")
+}

@@ -1,0 +1,251 @@
+package enginetest
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/crannog/crannog/internal/causeway/wire"
+	"github.com/crannog/crannog/internal/engine"
+)
+
+var linkRules = []rule{
+	{"link/reaches-its-peer-and-nothing-else", linkReachesItsPeer},
+	{"link/names-are-asked-of-the-peer", func(t *testing.T, c *Config) {
+		b, p := c.startLinked(t, c.Open(t, t.TempDir()))
+		for _, server := range []string{"10.199.0.1", "8.8.8.8"} {
+			b.want(t, python(`s = socket.socket(2, 2); s.settimeout(10); s.connect(("`+server+`", 53)); s.send(b"query"); print(s.recv(512).decode())`), "answer")
+		}
+		if n := len(p.seen("query")); n != 2 {
+			t.Errorf("the peer was asked %d times", n)
+		}
+	}},
+	{"link/without-one-the-network-is-unreachable", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		with, p := c.startLinked(t, e)
+		with.want(t, python(dialing("198.18.0.7", 80)), "connected")
+		without := c.start(t, e)
+		for _, to := range []string{"198.18.0.7", "10.199.0.1", "10.199.0.2", "1.1.1.1"} {
+			without.want(t, python(dialing(to, 80)), "ENETUNREACH")
+		}
+		if n := len(p.seen("tcp 198.18.0.7:80")); n != 1 {
+			t.Errorf("the peer of another box was reached: %d", n)
+		}
+	}},
+	{"link/raw-packets-are-refused", func(t *testing.T, c *Config) {
+		// boundary/probes-are-refused has the control.
+		b, _ := c.startLinked(t, c.Open(t, t.TempDir()))
+		for _, user := range []string{"user", "root"} {
+			r := b.shAs(t, user, c.Root.Guest+" "+probeArg+" raw-socket packet-socket")
+			if r.stdout != "raw-socket refused\npacket-socket refused\n" {
+				t.Errorf("as %s: %+v", user, r)
+			}
+		}
+	}},
+	{"link/there-is-no-ipv6", func(t *testing.T, c *Config) {
+		b, p := c.startLinked(t, c.Open(t, t.TempDir()))
+		for _, to := range []string{"2606:4700::1111", "fd00:ec2::254", "ff02::1%eth0", "fe80::1%eth0", "::ffff:169.254.169.254"} {
+			r := b.sh(t, python(dialing(to, 80)))
+			if got := strings.TrimSpace(r.stdout); got == "connected" {
+				t.Errorf("%s: %+v", to, r)
+			}
+		}
+		b.want(t, python(dialing("198.18.0.7", 80)), "connected")
+		for _, seen := range p.seen("") {
+			if strings.Contains(seen, "ipv6") {
+				t.Errorf("the box sent %s", seen)
+			}
+		}
+	}},
+	{"link/its-end-is-seen-inside", func(t *testing.T, c *Config) {
+		b, p := c.startLinked(t, c.Open(t, t.TempDir()))
+		b.want(t, python(dialing("198.18.0.7", 80)), "connected")
+		done := make(chan result, 1)
+		go func() {
+			done <- b.sh(t, python(`s = socket.create_connection(("198.18.0.7", 81)); s.recv(5, socket.MSG_WAITALL)
+try: print("read", len(s.recv(1)))
+except OSError as e: print(errno.errorcode[e.errno])`))
+		}()
+		<-p.held
+		p.link.Close()
+		if r := <-done; strings.TrimSpace(r.stdout) != "ECONNRESET" && strings.TrimSpace(r.stdout) != "read 0" {
+			t.Errorf("an open connection after the link's end: %+v", r)
+		}
+		r := b.sh(t, python(dialing("198.18.0.7", 80)))
+		if strings.TrimSpace(r.stdout) == "connected" {
+			t.Errorf("a new connection after the link's end: %+v", r)
+		}
+		t.Logf("a new connection after the link's end: %s", strings.TrimSpace(r.stdout))
+		b.want(t, "echo alive", "alive")
+	}},
+	{"link/ends-with-the-box", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		b, p := c.startLinked(t, e)
+		select {
+		case <-p.link.Done():
+			t.Fatal("control: the link of a running box is over")
+		default:
+		}
+		if err := e.Remove(t.Context(), b.id); err != nil {
+			t.Fatal(err)
+		}
+		<-p.link.Done()
+	}},
+	// P8
+	{"link/cycles-leave-nothing", func(t *testing.T, c *Config) {
+		dir := t.TempDir()
+		e := c.Open(t, dir)
+		once := func() {
+			b, p := c.startLinked(t, e, func(s *engine.Spec) { s.Hide, s.ReadOnly = []string{"/etc/hosts"}, []string{"/etc/passwd"} })
+			b.want(t, python(dialing("198.18.0.7", 80)), "connected")
+			b.client.CloseIdleConnections()
+			if err := e.Remove(t.Context(), b.id); err != nil {
+				t.Fatal(err)
+			}
+			<-p.link.Done()
+		}
+		once()
+		before := census(t, dir)
+		cycles := min(c.Cycles, 50)
+		for range cycles {
+			once()
+		}
+		var after map[string]int
+		eventually(t, "everything is gone", func() bool {
+			after = census(t, dir)
+			return len(grown(before, after)) == 0
+		})
+		if left := grown(before, after); len(left) > 0 {
+			t.Errorf("after %d boxes: %v", cycles, left)
+		}
+	}},
+}
+
+// peer is the other end of a box's link. It accepts connections to
+// 198.18.0.7, where port 80 says hello and port 81 says one letter and holds
+// on, and refuses all others.
+type peer struct {
+	link *wire.Link
+	held chan struct{}
+
+	mu  sync.Mutex
+	log []string
+}
+
+func (p *peer) note(what string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.log = append(p.log, what)
+}
+
+// seen returns what the peer noted, from a beginning on.
+func (p *peer) seen(prefix string) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(p.log), func(s string) bool { return !strings.HasPrefix(s, prefix) })
+}
+
+func (p *peer) TCP(f *wire.Flow) {
+	p.note("tcp " + f.Destination().String())
+	if f.Destination().Addr() != netip.MustParseAddr("198.18.0.7") {
+		return
+	}
+	c, err := f.Accept()
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	_, _ = io.WriteString(c, "hello")
+	if f.Destination().Port() == 81 {
+		p.held <- struct{}{}
+		_, _ = io.Copy(io.Discard, c)
+	}
+}
+
+func (p *peer) Names(query []byte, _ int) []byte {
+	p.note(string(query))
+	return []byte("answer")
+}
+
+func (p *peer) Dropped(proto string, dst netip.AddrPort) { p.note(proto + " " + dst.String()) }
+
+// startLinked makes a box with a link.
+func (c *Config) startLinked(t *testing.T, e engine.Engine, change ...func(*engine.Spec)) (*box, *peer) {
+	t.Helper()
+	end, ours, err := wire.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end.Close()
+	p := &peer{held: make(chan struct{}, 8)}
+	if p.link, err = wire.Open(ours, p, wire.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.link.Close() })
+	return c.start(t, e, append(change, func(s *engine.Spec) { s.Link = end })...), p
+}
+
+// python is a shell line that runs a program.
+func python(program string) string {
+	return "python3 -c '\nimport socket, errno, os\n" + program + "'"
+}
+
+// dialing is a program that says how a connection attempt ended.
+func dialing(host string, port int) string {
+	return fmt.Sprintf(`
+try:
+    s = socket.create_connection(("%s", %d), timeout=5)
+    print("connected" if s.recv(5) else "EOF")
+except TimeoutError: print("timeout")
+except OSError as e: print(errno.errorcode.get(e.errno, str(e)))`, host, port)
+}
+
+func linkReachesItsPeer(t *testing.T, c *Config) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	control, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatalf("control: %v", err)
+	}
+	control.Close()
+	b, p := c.startLinked(t, c.Open(t, t.TempDir()))
+	b.want(t, "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' ' | sort | tr '\\n' ' '", "eth0 lo")
+	b.want(t, python(dialing("198.18.0.7", 80)), "connected")
+	port := l.Addr().(*net.TCPAddr).Port
+	for _, to := range []string{"127.0.0.1", "10.199.0.1", "1.1.1.1", "169.254.169.254"} {
+		b.want(t, python(dialing(to, port)), "ECONNREFUSED")
+	}
+	b.want(t, python(`s = socket.socket(2, 2); s.settimeout(10); s.connect(("8.8.8.8", 123)); s.send(b"x")
+try: print(s.recv(1))
+except OSError as e: print(errno.errorcode[e.errno])`), "ECONNREFUSED")
+	want := []string{
+		"tcp 198.18.0.7:80", fmt.Sprintf("tcp 10.199.0.1:%d", port), fmt.Sprintf("tcp 1.1.1.1:%d", port),
+		fmt.Sprintf("tcp 169.254.169.254:%d", port), "udp 8.8.8.8:123",
+	}
+	if got := p.seen(""); !slices.Equal(got, want) {
+		t.Errorf("the peer saw %q, want %q", got, want)
+	}
+	// Whatever the box may say, the peer is the only one that can hear it.
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	addresses, err := net.LookupHost(host)
+	if err != nil {
+		addresses = nil
+	}
+	for _, a := range addresses {
+		if strings.Contains(a, ".") && !strings.HasPrefix(a, "127.") {
+			b.want(t, python(dialing(a, port)), "ECONNREFUSED")
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package gvisor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/engine/ocispec"
+)
+
+// cover puts what the policy hides and protects out of the box's reach. What
+// is hidden is covered twice: here in the tree that gVisor's file server is
+// given, so that not even a taken-over kernel of the box could read it, and
+// once more inside, where the cover cannot be written to or removed.
+func (r *bootRequest) cover() error {
+	if len(r.Hide)+len(r.ReadOnly) == 0 {
+		return nil
+	}
+	root, err := os.OpenFile(r.OCI.Root.Path, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return fmt.Errorf("root: %w", err)
+	}
+	defer root.Close()
+	covered := make(map[string]bool)
+	// The shortest first: what lies below a hidden directory needs nothing.
+	hide := slices.SortedFunc(slices.Values(r.Hide), func(a, b string) int { return len(a) - len(b) })
+	for _, path := range hide {
+		t, err := openInside(root, path, 0)
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("hide %s: %w", path, err)
+		}
+		err = r.hide(t, covered)
+		t.file.Close()
+		if err != nil {
+			return fmt.Errorf("hide %s: %w", path, err)
+		}
+	}
+	for _, path := range r.ReadOnly {
+		// A link would itself stay replaceable, and with it what programs
+		// find at the path.
+		t, err := openInside(root, path, unix.O_NOFOLLOW)
+		if errors.Is(err, unix.ENOENT) && slices.ContainsFunc(hide, func(h string) bool { return strings.HasPrefix(path, h+"/") }) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("protect %s: %w", path, err)
+		}
+		t.file.Close()
+		if t.link {
+			return fmt.Errorf("protect %s: it is a symbolic link; protect what it points to, or the directory that it is in", path)
+		}
+		if !covered[t.inside] {
+			covered[t.inside] = true
+			r.OCI.Mounts = append(r.OCI.Mounts, ocispec.Cover(t.inside, filepath.Join(r.OCI.Root.Path, t.inside)))
+		}
+	}
+	return nil
+}
+
+// hide covers one place.
+func (r *bootRequest) hide(t target, covered map[string]bool) error {
+	if covered[t.inside] {
+		return nil
+	}
+	covered[t.inside] = true
+	empty := filepath.Join(r.BoxDir, "empty")
+	mount := ocispec.Cover(t.inside, filepath.Join(r.OCI.Root.Path, t.inside))
+	if t.directory {
+		empty, mount = filepath.Join(r.BoxDir, "empty.d"), ocispec.Blank(t.inside)
+		if err := os.Mkdir(empty, 0o555); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+	} else if err := makeEmpty(empty); err != nil {
+		return err
+	}
+	if err := showAt(empty, t.file); err != nil {
+		return err
+	}
+	r.OCI.Mounts = append(r.OCI.Mounts, mount)
+	return nil
+}
+
+// showAt mounts source read-only on the very file that was opened: a path
+// could lead elsewhere by now.
+func showAt(source string, place *os.File) error {
+	tree, err := unix.OpenTree(unix.AT_FDCWD, source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("copy the mount of %s: %w", source, err)
+	}
+	defer unix.Close(tree)
+	attr := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, attr); err != nil {
+		return fmt.Errorf("make it read-only: %w", err)
+	}
+	return unix.MoveMount(tree, "", int(place.Fd()), "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+}
+
+func makeEmpty(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDONLY, 0o444)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// target is a place in the box's root.
+type target struct {
+	file      *os.File
+	inside    string // its path there, without links
+	directory bool
+	link      bool
+}
+
+// unmasked are places inside that gVisor serves itself: what lies there in
+// the root is never seen, so that a cover would cover nothing.
+var unmasked = []string{"/proc", "/sys", "/dev"}
+
+// openInside finds a path as a program in the box would: a link in somebody's
+// workspace leads to the box's files and never to the host's.
+func openInside(root *os.File, path string, flags uint64) (target, error) {
+	if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" {
+		return target{}, errors.New("not a clean absolute path below the root")
+	}
+	fd, err := unix.Openat2(int(root.Fd()), path, &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_CLOEXEC | flags, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	})
+	if err != nil {
+		return target{}, err
+	}
+	t := target{file: os.NewFile(uintptr(fd), path)}
+	info, err := t.file.Stat()
+	if err != nil {
+		t.file.Close()
+		return target{}, err
+	}
+	t.directory, t.link = info.IsDir(), info.Mode()&os.ModeSymlink != 0
+	whole, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err == nil {
+		var base string
+		if base, err = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", root.Fd())); err == nil {
+			t.inside = strings.TrimPrefix(whole, base)
+			if t.inside == whole || !filepath.IsAbs(t.inside) ||
+				slices.ContainsFunc(unmasked, func(u string) bool { return t.inside == u || strings.HasPrefix(t.inside, u+"/") }) {
+				err = errors.New("not a place in the sandbox's files")
+			}
+		}
+	}
+	if err != nil {
+		t.file.Close()
+		return target{}, err
+	}
+	return t, nil
+}

@@ -1,0 +1,48 @@
+package gvisor
+
+import (
+	"net"
+	"os"
+
+	"gvisor.dev/gvisor/pkg/urpc"
+	"gvisor.dev/gvisor/runsc/boot"
+
+	"github.com/crannog/crannog/internal/causeway"
+)
+
+// linkDescriptor is where the child that boots a box finds the box's end of
+// its link.
+const linkDescriptor = 5
+
+// loopback is the network of a box that has no other.
+func loopback() *boot.CreateLinksAndRoutesArgs {
+	return &boot.CreateLinksAndRoutesArgs{LoopbackLinks: []boot.LoopbackLink{boot.DefaultLoopbackLink}}
+}
+
+// linked is the network of a box with a link: one interface, whose packets
+// are datagrams on the descriptor. There is no network namespace in which
+// they could take another way, and no IPv6. Neither end computes checksums,
+// because nothing between them changes a bit.
+func linked(end *os.File) *boot.CreateLinksAndRoutesArgs {
+	prefix := causeway.Box.Masked()
+	args := loopback()
+	args.FilePayload = urpc.FilePayload{Files: []*os.File{end}}
+	args.FDBasedLinks = []boot.FDBasedLink{{
+		Name:              "eth0",
+		MTU:               causeway.MTU,
+		NumChannels:       1,
+		TXChecksumOffload: true,
+		RXChecksumOffload: true,
+		Addresses:         []boot.IPWithPrefix{{Address: causeway.Box.Addr().AsSlice(), PrefixLen: causeway.Box.Bits()}},
+		Routes:            []boot.Route{{Destination: subnet(prefix.Addr().AsSlice(), prefix.Bits())}},
+	}}
+	args.Defaultv4Gateway = boot.DefaultRoute{
+		Name:  "eth0",
+		Route: boot.Route{Destination: subnet(net.IPv4zero.To4(), 0), Gateway: causeway.Gateway.AsSlice()},
+	}
+	return args
+}
+
+func subnet(ip net.IP, bits int) net.IPNet {
+	return net.IPNet{IP: ip, Mask: net.CIDRMask(bits, 32)}
+}
