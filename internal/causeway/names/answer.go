@@ -1,6 +1,7 @@
 package names
 
 import (
+	"errors"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -43,15 +44,15 @@ const (
 // carries nothing out. A known name has one IPv4 address and, for the types
 // that may lead around it (AAAA, HTTPS, SVCB), none. Types that could carry
 // data in or a zone out are refused, and names that look does not know do not
-// exist. The reply is at most max bytes. What is no query at all gets an error
+// exist. The reply is at most limit bytes. What is no query at all gets an error
 // and no reply: answering answers would let two servers talk for ever.
-func Answer(query []byte, max int, look func(name string) (netip.Addr, bool)) (reply []byte, q Asked, err error) {
+func Answer(query []byte, limit int, look func(name string) (netip.Addr, bool)) (reply []byte, q Asked, err error) {
 	var p dnsmessage.Parser
 	header, err := p.Start(query)
 	if err != nil || header.Response {
 		return nil, Asked{Refused: true}, fault.New(fault.Invalid, "dns_not_a_query", "a DNS message is not a query")
 	}
-	r := answer{id: header.ID, opCode: header.OpCode, recursion: header.RecursionDesired, max: max}
+	r := answer{id: header.ID, opCode: header.OpCode, recursion: header.RecursionDesired, limit: limit}
 	questions, err := p.AllQuestions()
 	switch {
 	case header.OpCode != 0:
@@ -85,7 +86,7 @@ func extension(p *dnsmessage.Parser) (found bool, code dnsmessage.RCode) {
 	}
 	for {
 		h, err := p.AdditionalHeader()
-		if err == dnsmessage.ErrSectionDone {
+		if errors.Is(err, dnsmessage.ErrSectionDone) {
 			return found, dnsmessage.RCodeSuccess
 		}
 		if err != nil || p.SkipAdditional() != nil {
@@ -111,7 +112,7 @@ type answer struct {
 	opCode    dnsmessage.OpCode
 	recursion bool
 	edns      bool
-	max       int
+	limit     int
 	code      dnsmessage.RCode
 	question  dnsmessage.Question
 	address   netip.Addr // of the only record, if valid
@@ -187,8 +188,8 @@ func (r *answer) pack() ([]byte, error) {
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Internal, "dns_reply", "a DNS reply could not be written")
 	}
-	if len(reply) > r.max {
-		return nil, fault.Newf(fault.Invalid, "dns_reply_too_long", "a DNS reply of %d bytes is longer than the %d allowed", len(reply), r.max)
+	if len(reply) > r.limit {
+		return nil, fault.Newf(fault.Invalid, "dns_reply_too_long", "a DNS reply of %d bytes is longer than the %d allowed", len(reply), r.limit)
 	}
 	return reply, nil
 }

@@ -16,6 +16,10 @@ type PathOptions struct {
 	EncodedSlash bool
 }
 
+// plain is what RFC 3986 section 3.3 lets stand in a path beside letters and
+// digits, without the semicolon and with the brackets that Go's net/url leaves.
+const plain = "/-._~!$&'()*+,=:@[]"
+
 // Path says whether an escaped path, without its query, has one reading only.
 // A rule matches the path that stands here while the server acts on what it
 // makes of it, so every spelling that servers decode, cut or tidy up in their
@@ -27,15 +31,13 @@ func Path(escaped string, o PathOptions) error {
 	}
 	for i := 0; i < len(escaped); i++ {
 		switch c := escaped[i]; {
-		case c <= ' ' || c >= 0x7f:
-			return badPath("a path has a space, a control character or a letter outside ASCII")
-		case c == '\\' || c == ';' || c == '?' || c == '#':
-			return badPath("a path has a backslash, semicolon, question mark or hash")
 		case c == '%':
 			if err := escape(escaped[i:], o); err != nil {
 				return err
 			}
 			i += 2
+		case !isLetter(c) && !isDigit(c) && !strings.ContainsRune(plain, rune(c)):
+			return badPath("a path has a character that may not stand in one, such as a space, backslash or semicolon")
 		}
 	}
 	// The whole is judged once as written and once as decoded: an encoded
@@ -80,7 +82,7 @@ func clean(p string) bool {
 		}
 	}
 	tidy := path.Clean(p)
-	return p == tidy || p == tidy+"/"
+	return p == tidy || tidy != "/" && p == tidy+"/"
 }
 
 func isHex(c byte) bool { return isDigit(c) || 'a' <= c|0x20 && c|0x20 <= 'f' }
