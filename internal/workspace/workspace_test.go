@@ -1,0 +1,93 @@
+package workspace
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+func write(t *testing.T, name, text string, mode fs.FileMode) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(name, mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func none(string) bool { return false }
+
+func TestCopyLeavesOutWhatIsDenied(t *testing.T) {
+	source, c := t.TempDir(), New(filepath.Join(t.TempDir(), "copies"))
+	write(t, filepath.Join(source, "a", "run.sh"), "#!/bin/sh\n", 0o755|fs.ModeSetuid)
+	write(t, filepath.Join(source, ".env"), "KEY=1", 0o600)
+	write(t, filepath.Join(source, "b", ".ssh", "id"), "key", 0o600)
+	if err := os.Symlink("/etc/passwd", filepath.Join(source, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(filepath.Join(source, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir, err := c.Make(t.Context(), "box1", source, 1<<20, func(p string) bool {
+		return p == "/.env" || strings.HasPrefix(p, "/b/.ssh/")
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	err = filepath.WalkDir(dir, func(p string, _ fs.DirEntry, err error) error {
+		found = append(found, strings.TrimPrefix(p, dir))
+		return err
+	})
+	if want := []string{"", "/a", "/a/run.sh", "/b", "/link"}; err != nil || !slices.Equal(found, want) {
+		t.Errorf("copied %q, %v, want %q", found, err, want)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "a", "run.sh")); err != nil || info.Mode() != 0o755 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	if target, err := os.Readlink(filepath.Join(dir, "link")); err != nil || target != "/etc/passwd" {
+		t.Errorf("link %q, %v", target, err)
+	}
+	write(t, filepath.Join(dir, "a", "run.sh"), "changed", 0o755)
+	if text, err := os.ReadFile(filepath.Join(source, "a", "run.sh")); err != nil || string(text) != "#!/bin/sh\n" {
+		t.Errorf("the source became %q, %v", text, err)
+	}
+	if list, err := c.List(); err != nil || !slices.Equal(list, []string{"box1"}) {
+		t.Errorf("list %q, %v", list, err)
+	}
+	if err := c.Remove("box1"); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := c.List(); err != nil || len(list) > 0 {
+		t.Errorf("left %q, %v", list, err)
+	}
+}
+
+func TestCopyIsBoundedAndLeavesNothing(t *testing.T) {
+	source, c := t.TempDir(), New(filepath.Join(t.TempDir(), "copies"))
+	write(t, filepath.Join(source, "big"), strings.Repeat("x", 1000), 0o600)
+	_, err := c.Make(t.Context(), "box1", source, 999, none)
+	if fault.CodeOf(err) != "workspace_too_large" {
+		t.Fatalf("got %v", err)
+	}
+	if list, err := c.List(); err != nil || len(list) > 0 {
+		t.Errorf("left %q, %v", list, err)
+	}
+	if _, err := c.Make(t.Context(), "../x", source, 1<<20, none); fault.KindOf(err) != fault.Invalid {
+		t.Errorf("a strange ID: %v", err)
+	}
+	if _, err := c.Make(t.Context(), "box1", filepath.Join(source, "absent"), 1<<20, none); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no source: %v", err)
+	}
+}
