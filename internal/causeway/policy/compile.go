@@ -20,7 +20,7 @@ func Compile(layers ...Layer) (*Policy, []Warning, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	p := &Policy{layers: layers, level: layers[0].Document.Level, binds: map[endpoint]bool{}}
+	p := &Policy{layers: layers, level: layers[0].Document.Level, binds: map[endpoint]bool{}, remotes: map[string]bool{}}
 	var warnings []Warning
 	for _, l := range layers {
 		warn := func(field, text string) {

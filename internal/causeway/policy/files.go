@@ -1,5 +1,10 @@
 package policy
 
+import (
+	"slices"
+	"strings"
+)
+
 // Files is what a policy says about the sandbox's file tree: what is mounted
 // and how, and what is looked at when files leave.
 type Files struct {
@@ -13,4 +18,67 @@ type Files struct {
 }
 
 // Files is the policy's file part.
-func (p *Policy) Files() Files { return p.files }
+func (p *Policy) Files() Files {
+	f := p.merged.Filesystem
+	out := Files{Workspace: f.Workspace.Mode, Write: f.Write, Deny: f.Deny, Protect: f.Protect, Export: f.Export}
+	out.Writable = f.Workspace.Writable != nil && *f.Workspace.Writable
+	for _, r := range f.Read {
+		if !slices.Contains(f.Write, r) {
+			out.ReadOnly = append(out.ReadOnly, r)
+		}
+	}
+	return out
+}
+
+// lay puts a lower layer's file part under what is there: globs add up, and
+// paths count as far as they lie inside.
+func (f *Filesystem) lay(lower Filesystem, warn func(field, text string)) {
+	f.Deny = union(f.Deny, lower.Deny)
+	f.Protect = union(f.Protect, lower.Protect)
+	f.Read = within(f.Read, lower.Read, "filesystem.read", warn)
+	f.Write = within(f.Write, lower.Write, "filesystem.write", warn)
+	if w := lower.Workspace.Writable; w != nil && (f.Workspace.Writable == nil || !*w) {
+		f.Workspace.Writable = w
+	}
+}
+
+func union(a, b []string) []string {
+	out := slices.Clone(a)
+	for _, s := range b {
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// within is what two lists of paths have in common. A lower list that is
+// absent leaves the upper one as it is; an empty one leaves nothing.
+func within(upper, lower []string, field string, warn func(field, text string)) []string {
+	switch {
+	case lower == nil:
+		return upper
+	case upper == nil:
+		return slices.Clone(lower)
+	}
+	out := []string{}
+	for _, l := range lower {
+		if slices.ContainsFunc(upper, func(u string) bool { return under(l, u) }) {
+			out = union(out, []string{l})
+			continue
+		}
+		var inner []string
+		for _, u := range upper {
+			if under(u, l) {
+				inner = append(inner, u)
+			}
+		}
+		out = union(out, inner)
+		warn(field, l+" is not inside what the layers above permit, and counts only as far as it is")
+	}
+	return out
+}
+
+func under(path, dir string) bool {
+	return dir == "/" || path == dir || strings.HasPrefix(path, dir+"/")
+}

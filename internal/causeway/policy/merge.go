@@ -1,20 +1,115 @@
 package policy
 
-import "github.com/crannog/crannog/internal/causeway"
+import (
+	"strconv"
 
-// merge folds the layers into one document.
+	"github.com/crannog/crannog/internal/causeway"
+)
+
+// merge folds the layers into one document, for what no block decides.
 func (p *Policy) merge(warnings *[]Warning) error {
-	p.merged = p.layers[0].Document
-	return nil
+	m := &p.merged
+	m.Policy, m.Level = "v1", p.level
+	var s scalars
+	for _, l := range p.layers {
+		warn := func(field, text string) {
+			*warnings = append(*warnings, Warning{Layer: l.Kind, Field: field, Text: text})
+		}
+		d := l.Document
+		s.lay(l, warn)
+		if d.Name != "" {
+			m.Name = d.Name
+		}
+		m.Network.Hosts = append(m.Network.Hosts, d.Network.Hosts...)
+		m.Git.Remotes = append(m.Git.Remotes, d.Git.Remotes...)
+		m.Secrets.Bind = append(m.Secrets.Bind, d.Secrets.Bind...)
+		m.Secrets.MaxTTL = smaller(m.Secrets.MaxTTL, d.Secrets.MaxTTL)
+		m.Approvals.Quorum = max(m.Approvals.Quorum, d.Approvals.Quorum)
+		m.Approvals.Timeout = smaller(m.Approvals.Timeout, d.Approvals.Timeout)
+		m.Redact.Outputs = either(m.Redact.Outputs, d.Redact.Outputs)
+		m.Redact.Patterns = either(m.Redact.Patterns, d.Redact.Patterns)
+		m.Filesystem.lay(d.Filesystem, warn)
+	}
+	s.into(m)
+	p.said.into(m)
+	for i := range m.Secrets.Bind {
+		b := &m.Secrets.Bind[i]
+		b.Port = b.port()
+		b.TTL = smaller(b.TTL, m.Secrets.MaxTTL)
+		p.binds[endpoint{b.Host, b.Port}] = true
+	}
+	for _, r := range m.Git.Remotes {
+		p.remotes[r.Host] = true
+	}
+	return p.conflicts(warnings)
 }
 
-func (l Layer) warnings() []Warning { return nil }
-
-// Step is one step of a decision, for people.
-type Step struct {
-	Layer, Rule string
-	Effect      causeway.Effect
-	Text        string
+// conflicts finds what only several layers together have: two bindings for
+// one header, and a binding to a host that another layer makes a tunnel.
+func (p *Policy) conflicts(warnings *[]Warning) error {
+	c := &checker{}
+	c.secrets(&p.merged.Secrets, &Network{})
+	for i, b := range p.merged.Secrets.Bind {
+		field := "secrets.bind[" + strconv.Itoa(i) + "]"
+		switch got := p.Connect(b.Host, b.Port); {
+		case got.Tunnel:
+			c.bad(field, "%s is a tunnel, and nobody can set a header in one", b.Host)
+		case got.Effect == causeway.Deny:
+			*warnings = append(*warnings, Warning{Layer: LayerTask, Field: field, Text: b.Host + " cannot be reached, so the secret " + b.Name + " goes nowhere"})
+		}
+	}
+	return c.err()
 }
 
-func (p *Policy) guarded(host string) bool { return false }
+// Binds are the bindings of all layers, with their defaults filled in.
+func (p *Policy) Binds() []Bind { return p.merged.Secrets.Bind }
+
+// scalars are the settings that are words and have nothing to do with the
+// network.
+type scalars struct {
+	isolation, mode, approve, onTimeout          setting
+	export, deletions, symlinks, setuid, special setting
+}
+
+func (s *scalars) lay(l Layer, warn func(field, text string)) {
+	d := &l.Document
+	e := d.Filesystem.Export
+	s.isolation.lay(l, "isolation.at_least", d.Isolation.AtLeast, boundaries, warn)
+	s.mode.lay(l, "filesystem.workspace.mode", d.Filesystem.Workspace.Mode, modes, warn)
+	s.approve.lay(l, "secrets.approve", d.Secrets.Approve, approve, warn)
+	s.onTimeout.lay(l, "approvals.on_timeout", string(d.Approvals.OnTimeout), effects, warn)
+	s.export.lay(l, "filesystem.export.do", string(e.Do), effects, warn)
+	s.deletions.lay(l, "filesystem.export.deletions", string(e.Deletions), effects, warn)
+	s.symlinks.lay(l, "filesystem.export.symlinks_out", string(e.SymlinksOut), effects, warn)
+	s.setuid.lay(l, "filesystem.export.setuid", string(e.Setuid), effects, warn)
+	s.special.lay(l, "filesystem.export.special", string(e.Special), effects, warn)
+}
+
+func (s *scalars) into(m *Document) {
+	m.Isolation.AtLeast = s.isolation.value
+	m.Filesystem.Workspace.Mode = s.mode.value
+	m.Secrets.Approve = s.approve.value
+	m.Approvals.OnTimeout = s.onTimeout.effect()
+	m.Filesystem.Export = Export{
+		Do: s.export.effect(), Deletions: s.deletions.effect(), SymlinksOut: s.symlinks.effect(),
+		Setuid: s.setuid.effect(), Special: s.special.effect(),
+	}
+}
+
+func (s setting) effect() causeway.Effect { return causeway.Effect(s.value) }
+
+func (s *settings) into(m *Document) {
+	m.Network.Unlisted, m.Network.Writes = s.unlisted.value, s.writes.value
+	m.Network.Tunnels, m.Network.WebSocket = s.tunnels.effect(), s.webSocket.effect()
+	m.Git.Fetch = s.fetch.effect()
+	m.Git.Push = Push{Unlisted: s.pushNew.effect(), Delete: s.pushDelete.effect(), Force: s.pushDrop.effect()}
+	m.Packages.Publish = s.publish.effect()
+}
+
+// either holds if one of both does. What nobody said is nil.
+func either(upper, lower *bool) *bool {
+	if lower == nil || upper != nil && *upper {
+		return upper
+	}
+	return lower
+}

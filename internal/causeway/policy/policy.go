@@ -128,7 +128,7 @@ type Policy struct {
 	said     settings
 	top      settings // level and organisation only
 	binds    map[endpoint]bool
-	files    Files
+	remotes  map[string]bool
 }
 
 // endpoint is a place that a secret is bound to.

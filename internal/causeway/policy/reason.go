@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -116,5 +117,24 @@ func (v verdict) reason(q *question) string {
 	return "The block for " + q.host + " in the " + v.layer + " layer has no rule for this."
 }
 
-// loosened is the strictest level under which a setting does not deny.
-func (p *Policy) loosened(string) string { return "light" }
+// loosened is the strictest level below the present one that does not deny by
+// a setting, or the next one below if all of them do.
+func (p *Policy) loosened(rule string) string {
+	at := slices.Index(levels, p.level)
+	for i := at - 1; i >= 0; i-- {
+		d, err := Level(levels[i])
+		if err != nil {
+			break
+		}
+		var s settings
+		s.lay(Layer{Kind: LayerLevel, Document: d}, func(string, string) {})
+		of := map[string]setting{
+			RuleWrites: s.writes, RuleTunnels: s.tunnels, RuleWebSocket: s.webSocket, RulePublish: s.publish, RuleFetch: s.fetch,
+			RulePush + ".unlisted": s.pushNew, RulePush + ".delete": s.pushDelete, RulePush + ".force": s.pushDrop,
+		}
+		if of[rule].value != "deny" {
+			return levels[i]
+		}
+	}
+	return levels[max(at-1, 0)]
+}
