@@ -13,8 +13,9 @@ import (
 const fallback = "standard"
 
 // Compile makes a policy of documents, from the upper to the lower. The
-// level is the strictest that any of them names; it is added here and need
-// not be given. Warnings are for whoever wrote the documents.
+// level is the strictest that any of them names, or else standard; it is
+// added here and need not be given. Warnings are for whoever wrote the
+// documents.
 func Compile(layers ...Layer) (*Policy, []Warning, error) {
 	layers, err := withLevel(layers)
 	if err != nil {
@@ -57,7 +58,8 @@ func Compile(layers ...Layer) (*Policy, []Warning, error) {
 func withLevel(layers []Layer) ([]Layer, error) {
 	order := []string{LayerLevel, LayerOrganisation, LayerProject, LayerTask}
 	last, strictest := 0, ""
-	for _, l := range layers {
+	var given *Layer
+	for i, l := range layers {
 		at := slices.Index(order, l.Kind)
 		if at < last {
 			return nil, fault.Newf(fault.Invalid, "policy_invalid", "layer %q is no layer or not in its place; the order is level, organisation, project, task", clip(l.Kind))
@@ -66,9 +68,18 @@ func withLevel(layers []Layer) ([]Layer, error) {
 		if err := l.Document.check(nil); err != nil {
 			return nil, err
 		}
+		if l.Kind == LayerLevel {
+			if given != nil || !complete(l.Document) {
+				return nil, invalid("a level is one document, names itself, has every setting and lists no hosts")
+			}
+			given = &layers[i]
+		}
 		if slices.Index(levels, l.Document.Level) > slices.Index(levels, strictest) {
 			strictest = l.Document.Level
 		}
+	}
+	if given != nil && given.Document.Level == strictest {
+		return slices.Clone(layers), nil
 	}
 	if strictest == "" {
 		strictest = fallback
@@ -77,10 +88,25 @@ func withLevel(layers []Layer) ([]Layer, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A level that was given is one of ours under any name: what counts is
-	// the one in the binary, so that nobody can pass off a looser one.
 	below := slices.DeleteFunc(slices.Clone(layers), func(l Layer) bool { return l.Kind == LayerLevel })
 	return append([]Layer{{Kind: LayerLevel, Document: level}}, below...), nil
+}
+
+// complete says whether a document can be a level: what no level says,
+// nothing says.
+func complete(d Document) bool {
+	if d.Level == "" || d.Network.Hosts != nil || d.Git.Remotes != nil || d.Secrets.Bind != nil ||
+		d.Redact.Outputs == nil || d.Redact.Patterns == nil || d.Filesystem.Workspace.Writable == nil ||
+		d.Approvals.Quorum == 0 || d.Approvals.Timeout == 0 || d.Secrets.MaxTTL == 0 {
+		return false
+	}
+	n, g, e := d.Network, d.Git, d.Filesystem.Export
+	return !slices.Contains([]string{
+		d.Isolation.AtLeast, d.Filesystem.Workspace.Mode, n.Unlisted, n.Writes, string(n.Tunnels), string(n.WebSocket),
+		string(g.Fetch), string(g.Push.Unlisted), string(g.Push.Delete), string(g.Push.Force), string(d.Packages.Publish),
+		d.Secrets.Approve, string(d.Approvals.OnTimeout),
+		string(e.Do), string(e.Deletions), string(e.SymlinksOut), string(e.Setuid), string(e.Special),
+	}, "")
 }
 
 // digest is over all that decides, in the one order that encoding/json

@@ -1,0 +1,238 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Widen lists what a new policy may allow that an old one does not, each in
+// a few words for whoever approves it. It compares the documents, not all
+// requests, so it may list what makes no difference; with an empty list the
+// new policy is surely no wider.
+func Widen(before, after *Policy) []string {
+	w := &widening{}
+	w.settings(&before.merged, &after.merged)
+	w.files(&before.merged.Filesystem, &after.merged.Filesystem)
+	for _, kind := range []string{LayerOrganisation, LayerProject, LayerTask} {
+		w.layers(kind, of(before, kind), of(after, kind))
+	}
+	if before.granting && !after.granting && len(after.ceilings) > 0 {
+		w.add("the organisation's hosts are no longer narrowed by a project or a task")
+	}
+	if after.top.unlisted.value != before.top.unlisted.value && len(before.ceilings) > 0 {
+		w.word("the organisation's network.unlisted", before.top.unlisted.value, after.top.unlisted.value, unlisteds)
+	}
+	w.code(before, after)
+	return w.found
+}
+
+func of(p *Policy, kind string) (out []Document) {
+	for _, l := range p.layers {
+		if l.Kind == kind {
+			out = append(out, l.Document)
+		}
+	}
+	return out
+}
+
+type widening struct{ found []string }
+
+func (w *widening) add(format string, args ...any) {
+	if s := fmt.Sprintf(format, args...); !slices.Contains(w.found, s) {
+		w.found = append(w.found, s)
+	}
+}
+
+func (w *widening) word(field, old, now string, from []string) {
+	if slices.Index(from, now) < slices.Index(from, old) {
+		w.add("%s: %s becomes %s", field, old, now)
+	}
+}
+
+func (w *widening) settings(a, b *Document) {
+	w.word("isolation.at_least", a.Isolation.AtLeast, b.Isolation.AtLeast, boundaries)
+	w.word("network.unlisted", a.Network.Unlisted, b.Network.Unlisted, unlisteds)
+	w.word("network.writes", a.Network.Writes, b.Network.Writes, writes)
+	for _, s := range []struct {
+		field    string
+		old, now any
+	}{
+		{"network.tunnels", a.Network.Tunnels, b.Network.Tunnels}, {"network.websocket", a.Network.WebSocket, b.Network.WebSocket},
+		{"git.fetch", a.Git.Fetch, b.Git.Fetch}, {"git.push.unlisted", a.Git.Push.Unlisted, b.Git.Push.Unlisted},
+		{"git.push.delete", a.Git.Push.Delete, b.Git.Push.Delete}, {"git.push.force", a.Git.Push.Force, b.Git.Push.Force},
+		{"packages.publish", a.Packages.Publish, b.Packages.Publish},
+		{"filesystem.export.do", a.Filesystem.Export.Do, b.Filesystem.Export.Do},
+		{"filesystem.export.deletions", a.Filesystem.Export.Deletions, b.Filesystem.Export.Deletions},
+		{"filesystem.export.symlinks_out", a.Filesystem.Export.SymlinksOut, b.Filesystem.Export.SymlinksOut},
+		{"filesystem.export.setuid", a.Filesystem.Export.Setuid, b.Filesystem.Export.Setuid},
+		{"filesystem.export.special", a.Filesystem.Export.Special, b.Filesystem.Export.Special},
+	} {
+		w.word(s.field, fmt.Sprint(s.old), fmt.Sprint(s.now), effects)
+	}
+	w.word("secrets.approve", a.Secrets.Approve, b.Secrets.Approve, approve)
+	if b.Secrets.MaxTTL > a.Secrets.MaxTTL {
+		w.add("secrets.max_ttl: %s becomes %s", a.Secrets.MaxTTL, b.Secrets.MaxTTL)
+	}
+	if b.Approvals.Quorum < a.Approvals.Quorum {
+		w.add("approvals.quorum: %d becomes %d", a.Approvals.Quorum, b.Approvals.Quorum)
+	}
+	if b.Approvals.Timeout > a.Approvals.Timeout {
+		w.add("approvals.timeout: %s becomes %s", a.Approvals.Timeout, b.Approvals.Timeout)
+	}
+	if set(a.Redact.Outputs) && !set(b.Redact.Outputs) || set(a.Redact.Patterns) && !set(b.Redact.Patterns) {
+		w.add("redact: less is masked")
+	}
+	for _, x := range b.Secrets.Bind {
+		if !slices.ContainsFunc(a.Secrets.Bind, func(y Bind) bool { return fmt.Sprint(x) == fmt.Sprint(y) }) {
+			w.add("secrets.bind: %s goes to %s:%d", x.Name, x.Host, x.Port)
+		}
+	}
+}
+
+func (w *widening) files(a, b *Filesystem) {
+	w.word("filesystem.workspace.mode", a.Workspace.Mode, b.Workspace.Mode, modes)
+	if set(b.Workspace.Writable) && !set(a.Workspace.Writable) {
+		w.add("filesystem.workspace: becomes writable")
+	}
+	for _, l := range []struct {
+		field    string
+		old, now []string
+	}{{"read", a.Read, b.Read}, {"write", a.Write, b.Write}} {
+		for _, p := range l.now {
+			if !anyOf(l.old, func(o string) bool { return under(p, o) }) {
+				w.add("filesystem.%s: %s", l.field, p)
+			}
+		}
+	}
+	for _, l := range []struct {
+		field    string
+		old, now []string
+	}{{"deny", a.Deny, b.Deny}, {"protect", a.Protect, b.Protect}} {
+		for _, g := range l.old {
+			if !slices.Contains(l.now, g) {
+				w.add("filesystem.%s: %s is gone", l.field, g)
+			}
+		}
+	}
+}
+
+// layers compares the hosts of all layers of one kind, one by one.
+func (w *widening) layers(kind string, a, b []Document) {
+	speaks := func(d Document) bool { return len(d.Network.Hosts) > 0 || d.Network.Unlisted != "" }
+	for i := range max(len(a), len(b)) {
+		var x, y Document
+		if i < len(a) {
+			x = a[i]
+		}
+		if i < len(b) {
+			y = b[i]
+		}
+		if kind == LayerOrganisation && speaks(x) && !speaks(y) {
+			w.add("the organisation is no ceiling any more")
+		}
+		w.hosts(x.Network.Hosts, y.Network.Hosts)
+	}
+}
+
+func (w *widening) hosts(a, b []Host) {
+	key := func(h Host) string { return h.Host + " " + strings.Join(h.Addresses, " ") }
+	for _, now := range b {
+		if !slices.ContainsFunc(a, func(old Host) bool { return key(old) == key(now) && narrows(now, old) }) && (now.opens() || now.hides(b, a)) {
+			w.add("network.hosts: %s %v is new or wider", now.title(), now.ports())
+		}
+	}
+	for _, old := range a {
+		if !slices.ContainsFunc(b, func(now Host) bool { return key(old) == key(now) && coversPorts(now.ports(), old.ports()) }) {
+			w.add("network.hosts: %s %v is gone, so that something wider may govern it", old.title(), old.ports())
+		}
+	}
+}
+
+// hides says whether a block that allows nothing could lift what another
+// block of its layer denies.
+func (h Host) hides(lists ...[]Host) bool {
+	for _, list := range lists {
+		for _, o := range list {
+			if slices.ContainsFunc(o.Rules, func(r Rule) bool { return rank(r.Do) > 0 }) && o.title() != h.title() {
+				return !h.deniesAll()
+			}
+		}
+	}
+	return false
+}
+
+func (h Host) deniesAll() bool {
+	return slices.ContainsFunc(h.Rules, func(r Rule) bool { return rank(r.Do) == 2 && r.Methods == nil && r.Paths == nil })
+}
+
+func coversPorts(wide, narrow Ports) bool {
+	for _, n := range narrow {
+		if !slices.ContainsFunc(wide, func(r PortRange) bool { return r.First <= n.First && n.Last <= r.Last }) {
+			return false
+		}
+	}
+	return true
+}
+
+// narrows says whether a block is surely no wider than the one it replaces.
+func narrows(now, old Host) bool {
+	if !coversPorts(old.ports(), now.ports()) || now.Tunnel != old.Tunnel || now.EncodedSlash && !old.EncodedSlash ||
+		rank(now.WebSocket) < rank(old.WebSocket) && old.WebSocket != "" || old.WebSocket != "" && now.WebSocket == "" ||
+		now.Approval.Quorum < old.Approval.Quorum || now.Approval.Timeout > old.Approval.Timeout || now.Approval.Timeout == 0 && old.Approval.Timeout != 0 {
+		return false
+	}
+	for _, c := range now.CIDRs {
+		if !slices.Contains(old.CIDRs, c) {
+			return false
+		}
+	}
+	for _, r := range now.Rules {
+		if rank(r.Do) < 2 && !slices.ContainsFunc(old.Rules, func(o Rule) bool {
+			return rank(o.Do) <= rank(r.Do) && coversMethods(o.Methods, r.Methods) && coversAll(o.Paths, r.Paths) && noLooser(r.Limits, o.Limits)
+		}) {
+			return false
+		}
+	}
+	for _, o := range old.Rules {
+		if rank(o.Do) > 0 && !slices.ContainsFunc(now.Rules, func(r Rule) bool {
+			return rank(r.Do) >= rank(o.Do) && coversMethods(r.Methods, o.Methods) && coversAll(r.Paths, o.Paths) && noLooser(r.Limits, o.Limits)
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// noLooser says whether limits are no looser than others.
+func noLooser(now, old RuleLimits) bool {
+	return now == old || tighter(old.limits(""), now.limits("")) == now.limits("")
+}
+
+func (w *widening) code(before, after *Policy) {
+	for _, l := range after.layers {
+		for _, r := range l.Document.Git.Remotes {
+			if !slices.ContainsFunc(before.layers, func(o Layer) bool {
+				return o.Kind == l.Kind && slices.ContainsFunc(o.Document.Git.Remotes, func(x Remote) bool {
+					return x.Host == r.Host && covers(x.Repo, r.Repo) && (len(r.Push) == 0 || coversAllOf(x.Push, r.Push))
+				})
+			}) {
+				w.add("git.remotes: %s/%s", r.Host, r.Repo)
+			}
+		}
+	}
+	ceiling := func(p *Policy) bool {
+		return slices.ContainsFunc(of(p, LayerOrganisation), func(d Document) bool { return len(d.Git.Remotes) > 0 })
+	}
+	if ceiling(before) && !ceiling(after) {
+		w.add("git.remotes: the organisation is no ceiling any more")
+	}
+	w.word("the organisation's git.fetch", before.top.fetch.value, after.top.fetch.value, effects)
+	w.word("the organisation's git.push.unlisted", before.top.pushNew.value, after.top.pushNew.value, effects)
+}
+
+func coversAllOf(wide, narrow []string) bool {
+	return len(wide) > 0 && coversAll(wide, narrow)
+}
+
+func set(b *bool) bool { return b != nil && *b }

@@ -1,0 +1,16 @@
+package policy
+
+import (
+	"fmt"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// YAML is the document in the form in which people write it.
+func (d Document) YAML() (string, error) {
+	text, err := yaml.Marshal(d)
+	if err != nil {
+		return "", fmt.Errorf("policy: %w", err)
+	}
+	return string(text), nil
+}
