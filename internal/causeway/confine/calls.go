@@ -55,8 +55,12 @@ func checkedCalls(pid int) []check {
 		// The runtime interrupts its own threads. Others of the same user are
 		// out of reach.
 		{unix.SYS_TGKILL, [][]condition{{{0, whole, []uint32{uint32(pid)}}}}},
-		// For reading only, also where there is no Landlock.
-		{unix.SYS_OPENAT, [][]condition{{{2, unix.O_ACCMODE | unix.O_CREAT | unix.O_TRUNC, []uint32{unix.O_RDONLY}}}}},
+		// For reading only, also where there is no Landlock. The other is a
+		// file without a name, which is gone with its descriptor.
+		{unix.SYS_OPENAT, [][]condition{
+			{{2, unix.O_ACCMODE | unix.O_CREAT | unix.O_TRUNC, []uint32{unix.O_RDONLY}}},
+			{{2, unix.O_TMPFILE | unix.O_CREAT | unix.O_TRUNC, []uint32{unix.O_TMPFILE}}},
+		}},
 		// No code that was not there at the start.
 		{unix.SYS_MMAP, [][]condition{{{2, unix.PROT_EXEC, []uint32{0}}}}},
 		{unix.SYS_MPROTECT, [][]condition{{{2, unix.PROT_EXEC, []uint32{0}}}}},

@@ -23,6 +23,9 @@ type Rules struct {
 	// Read are the files and directories that stay readable where the kernel
 	// has Landlock. What does not exist is passed over.
 	Read []string
+	// Spool, if set, is a directory in which files without a name can be
+	// made, through a descriptor of it that is open already.
+	Spool string
 	// Files is the greatest number of descriptors.
 	Files uint64
 	// FileBytes is the greatest size of a file that the process writes.

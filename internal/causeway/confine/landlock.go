@@ -57,8 +57,14 @@ func restrictFiles(r Rules, report *Report) error {
 	}
 	defer unix.Close(int(ruleset))
 	for _, path := range r.Read {
-		if err := allowRead(int(ruleset), path); err != nil {
+		if err := allowBelow(int(ruleset), path, 0); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	if r.Spool != "" {
+		// A name in it cannot be made: the filter has no call for that.
+		if err := allowBelow(int(ruleset), r.Spool, unix.LANDLOCK_ACCESS_FS_WRITE_FILE); err != nil {
+			return fmt.Errorf("%s: %w", r.Spool, err)
 		}
 	}
 	if err := onAllThreads(unix.SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0, 0); err != nil {
@@ -68,7 +74,8 @@ func restrictFiles(r Rules, report *Report) error {
 	return nil
 }
 
-func allowRead(ruleset int, path string) error {
+// allowBelow gives reading back, and what else is asked for.
+func allowBelow(ruleset int, path string, more uint64) error {
 	f, err := os.OpenFile(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return nil
@@ -81,7 +88,7 @@ func allowRead(ruleset int, path string) error {
 	if err != nil {
 		return err
 	}
-	rule := unix.LandlockPathBeneathAttr{Parent_fd: int32(f.Fd()), Allowed_access: unix.LANDLOCK_ACCESS_FS_READ_FILE}
+	rule := unix.LandlockPathBeneathAttr{Parent_fd: int32(f.Fd()), Allowed_access: unix.LANDLOCK_ACCESS_FS_READ_FILE | more}
 	if info.IsDir() {
 		rule.Allowed_access |= unix.LANDLOCK_ACCESS_FS_READ_DIR
 	}
