@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // boxProcesses are the host processes of one box, by what they do.
@@ -84,10 +86,16 @@ func (m *memory) add(o memory) {
 	m.file += o.file
 }
 
-// pssOf sums up some processes.
+// pssOf sums up some processes. gVisor's stubs are processes that share one
+// memory, as threads do: each reports all of it, and it is there once.
 func pssOf(pids ...int) (memory, error) {
 	var sum memory
+	var counted []int
 	for _, pid := range pids {
+		if slices.ContainsFunc(counted, func(other int) bool { return sameMemory(pid, other) }) {
+			continue
+		}
+		counted = append(counted, pid)
 		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 		if err != nil {
 			return sum, err
@@ -99,6 +107,14 @@ func pssOf(pids ...int) (memory, error) {
 		sum.add(one)
 	}
 	return sum, nil
+}
+
+// sameMemory tells whether two processes have one address space. Where the
+// kernel does not say, they count as two.
+func sameMemory(a, b int) bool {
+	const compareMemory = 1 // KCMP_VM
+	order, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(a), uintptr(b), compareMemory, 0, 0, 0)
+	return errno == 0 && order == 0
 }
 
 func parsePSS(rollup string) (memory, error) {

@@ -39,9 +39,11 @@ func quicken(name string) {
 		forgoTracePoints()
 		takeSignalsEarly()
 	}
+	started := programPages()
 	time.AfterFunc(settled, func() {
 		debug.SetGCPercent(percent)
 		debug.FreeOSMemory()
+		letGo(started)
 	})
 }
 

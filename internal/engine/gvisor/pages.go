@@ -1,0 +1,65 @@
+package gvisor
+
+import (
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// span is a range of this process's addresses.
+type span struct{ start, end uintptr }
+
+// programPages finds what of this program is mapped from its file for reading
+// only: code and constants.
+func programPages() []span {
+	if linkedWithC {
+		// Its loader writes to pages that it then makes read-only. They would
+		// come back as they are in the file.
+		return nil
+	}
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		return nil // a little more memory, and nothing else
+	}
+	exe, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return nil
+	}
+	return readOnlySpans(string(maps), exe)
+}
+
+// readOnlySpans takes a file's read-only mappings from the text of
+// /proc/PID/maps.
+func readOnlySpans(maps, path string) []span {
+	var spans []span
+	for line := range strings.Lines(maps) {
+		fields := strings.Fields(line)
+		if len(fields) < 6 || fields[5] != path || fields[1] != "r-xp" && fields[1] != "r--p" {
+			continue
+		}
+		from, to, _ := strings.Cut(fields[0], "-")
+		start, err := strconv.ParseUint(from, 16, 64)
+		if err != nil {
+			continue
+		}
+		end, err := strconv.ParseUint(to, 16, 64)
+		if err != nil || end <= start {
+			continue
+		}
+		spans = append(spans, span{uintptr(start), uintptr(end)})
+	}
+	return spans
+}
+
+// letGo unmaps what the start has touched of the program. It stays in the
+// kernel's cache, and what a box still needs of it comes back by itself; most
+// of it was for the start alone, and would count as this box's for its whole
+// life.
+func letGo(spans []span) {
+	for _, s := range spans {
+		// An error leaves things as they are.
+		_, _, _ = unix.Syscall(unix.SYS_MADVISE, s.start, s.end-s.start, unix.MADV_DONTNEED)
+	}
+}
