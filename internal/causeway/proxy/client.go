@@ -1,0 +1,87 @@
+package proxy
+
+import (
+	"net"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// stall is how long a write to the box may wait. A program that does not
+	// read holds an upstream connection and our buffers.
+	stall = time.Minute
+	// stallStep spares a timer for each write.
+	stallStep = 10 * time.Second
+)
+
+// client is the box's end of a flow. It gives what was read ahead once more.
+type client struct {
+	net.Conn
+	flow *flow
+	head []byte
+	// guarded is when the write deadline was set last, in Unix nanoseconds.
+	guarded atomic.Int64
+}
+
+func (c *client) Read(p []byte) (int, error) {
+	if len(c.head) > 0 {
+		n := copy(p, c.head)
+		if c.head = c.head[n:]; len(c.head) == 0 {
+			c.head = nil
+		}
+		return n, nil
+	}
+	return c.Conn.Read(p)
+}
+
+func (c *client) Write(p []byte) (int, error) {
+	now := time.Now()
+	if last := c.guarded.Load(); now.UnixNano()-last > int64(stallStep) && c.guarded.CompareAndSwap(last, now.UnixNano()) {
+		if err := c.Conn.SetWriteDeadline(now.Add(stall + stallStep)); err != nil {
+			return 0, err
+		}
+	}
+	return c.Conn.Write(p)
+}
+
+// peek reads until head has at least n bytes and returns all of it.
+func (c *client) peek(n int) ([]byte, error) {
+	for len(c.head) < n {
+		if cap(c.head)-len(c.head) < 1<<10 {
+			grown := make([]byte, len(c.head), 2*cap(c.head)+2<<10)
+			copy(grown, c.head)
+			c.head = grown
+		}
+		k, err := c.Conn.Read(c.head[len(c.head):cap(c.head)])
+		c.head = c.head[:len(c.head)+k]
+		if err != nil && len(c.head) < n {
+			return c.head, err
+		}
+	}
+	return c.head, nil
+}
+
+// CloseWrite ends one direction, where the connection below can.
+func (c *client) CloseWrite() error { return closeWrite(c.Conn) }
+
+// closeWrite tells the peer that nothing more comes, but lets it go on
+// sending. A connection that cannot is closed.
+func closeWrite(c net.Conn) error {
+	if h, ok := c.(interface{ CloseWrite() error }); ok {
+		return h.CloseWrite()
+	}
+	return c.Close()
+}
+
+// reset ends a connection as an error, so that what came of it is not taken
+// for the whole.
+func reset(c net.Conn) {
+	if r, ok := c.(interface{ Reset() error }); ok {
+		_ = r.Reset()
+		return
+	}
+	if l, ok := c.(interface{ SetLinger(int) error }); ok {
+		_ = l.SetLinger(0)
+	}
+	_ = c.Close()
+}

@@ -1,0 +1,55 @@
+package proxy
+
+import (
+	"io"
+	"sync"
+)
+
+const (
+	smallBuffer = 4 << 10
+	largeBuffer = 64 << 10
+)
+
+// Buffers are shared by all boxes: an idle one holds none.
+var (
+	smallBuffers = sync.Pool{New: func() any { return new([smallBuffer]byte) }}
+	largeBuffers = sync.Pool{New: func() any { return new([largeBuffer]byte) }}
+)
+
+// pump copies until the end. It waits with a small buffer and takes a large
+// one only while bytes come in a stream, so that an idle connection is cheap.
+// Each count is told before the bytes go on, and can stop them.
+func pump(dst io.Writer, src io.Reader, count func(n int) error) error {
+	small := smallBuffers.Get().(*[smallBuffer]byte)
+	defer smallBuffers.Put(small)
+	var large *[largeBuffer]byte
+	defer func() {
+		if large != nil {
+			largeBuffers.Put(large)
+		}
+	}()
+	buf := small[:]
+	for {
+		n, err := src.Read(buf)
+		if n > 0 {
+			if stop := count(n); stop != nil {
+				return stop
+			}
+			if _, failed := dst.Write(buf[:n]); failed != nil {
+				return failed
+			}
+		}
+		switch {
+		case err == io.EOF:
+			return nil
+		case err != nil:
+			return err
+		case large == nil && n == smallBuffer:
+			large = largeBuffers.Get().(*[largeBuffer]byte)
+			buf = large[:]
+		case large != nil && n < smallBuffer:
+			largeBuffers.Put(large)
+			large, buf = nil, small[:]
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package proxy
+
+import (
+	"net"
+	"sync"
+)
+
+// handover is the listener of a box's HTTP server: connections come to it
+// when their first bytes are judged.
+type handover struct {
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+}
+
+func newHandover() *handover {
+	return &handover{conns: make(chan net.Conn), done: make(chan struct{})}
+}
+
+// give passes a connection to the server. It is false after Close.
+func (h *handover) give(c net.Conn) bool {
+	select {
+	case h.conns <- c:
+		return true
+	case <-h.done:
+		return false
+	}
+}
+
+// Accept returns the next connection.
+func (h *handover) Accept() (net.Conn, error) {
+	select {
+	case c := <-h.conns:
+		return c, nil
+	case <-h.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close ends Accept and give.
+func (h *handover) Close() error {
+	h.once.Do(func() { close(h.done) })
+	return nil
+}
+
+// Addr is none: there is no socket.
+func (h *handover) Addr() net.Addr { return &net.TCPAddr{} }

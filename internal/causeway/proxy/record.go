@@ -1,0 +1,107 @@
+package proxy
+
+import (
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"github.com/crannog/crannog/internal/causeway"
+)
+
+// records numbers the records of one sandbox and passes them on in order.
+type records struct {
+	sandbox string
+	to      causeway.Recorder
+
+	mu   sync.Mutex
+	seq  uint64
+	lost error // of the last record, if it could not be kept
+}
+
+// longestField bounds what of a box's own words a record holds.
+const longestField = 2 << 10
+
+// add keeps a record under a new number.
+func (l *records) add(r causeway.Record, g *generation) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seq++
+	r.Seq = l.seq
+	return l.keep(r, g)
+}
+
+// begin keeps the first of two records of one thing and returns the number
+// that both have.
+func (l *records) begin(r causeway.Record, g *generation) (uint64, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seq++
+	r.Seq = l.seq
+	return r.Seq, l.keep(r, g)
+}
+
+// end keeps the second of two records.
+func (l *records) end(r causeway.Record, g *generation) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.keep(r, g)
+}
+
+// ready says whether records can be kept. After one was lost nothing may
+// happen until one about the loss is kept.
+func (l *records) ready(b *Box) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lost == nil {
+		return nil
+	}
+	r := b.linkRecord("a record before this one was lost")
+	l.seq++
+	r.Seq = l.seq
+	return l.keep(r, b.current.Load())
+}
+
+// keep passes a record on. mu is held.
+func (l *records) keep(r causeway.Record, g *generation) error {
+	r.Sandbox = l.sandbox
+	r.Host, r.Path, r.Error = g.clean(r.Host), g.clean(r.Path), g.clean(r.Error)
+	r.Method = g.clean(r.Method)
+	r.Policy = g.policy.Digest()
+	l.lost = l.to.Record(r)
+	return l.lost
+}
+
+// clean makes a text that the box had a hand in fit for a record: without
+// secrets, without what moves a terminal's cursor, and bounded.
+func (g *generation) clean(text string) string {
+	if text == "" {
+		return text
+	}
+	return printable(g.text.String(text), longestField)
+}
+
+// printable replaces all but visible ASCII and the blank, so that nobody can
+// forge a line or hide a part of one: a path outside ASCII is never judged,
+// and names are ASCII.
+func printable(text string, most int) string {
+	plain := len(text) <= most
+	for i := 0; plain && i < len(text); i++ {
+		plain = text[i] >= ' ' && text[i] < 0x7f
+	}
+	if plain {
+		return text
+	}
+	var out strings.Builder
+	for len(text) > 0 && out.Len() < most {
+		r, n := utf8.DecodeRuneInString(text)
+		if r < ' ' || r >= 0x7f {
+			r = '?'
+		}
+		out.WriteByte(byte(r))
+		text = text[n:]
+	}
+	if text != "" {
+		out.WriteString("...")
+	}
+	return out.String()
+}

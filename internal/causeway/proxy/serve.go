@@ -1,0 +1,224 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/causeway/policy"
+)
+
+// exchange is one request and its answer.
+type exchange struct {
+	box   *Box
+	flow  *flow
+	gen   *generation // by which it was judged last
+	w     http.ResponseWriter
+	r     *http.Request
+	began time.Time
+	ctx   context.Context
+	stopC context.CancelFunc
+
+	host    string // canonical, or an address
+	port    int
+	tls     bool
+	method  string
+	path    string // escaped
+	upgrade bool   // to a WebSocket
+
+	conn     policy.Connection
+	decision causeway.Decision
+	counts   []*meter // of its rules
+	held     []*meter // whose places it has
+	paid     bool     // counted as a request
+	secrets  []*sealed
+	body     *spool // if it was read to its end
+	push     *push  // if it is one
+
+	// What a question about it says.
+	kind    string
+	summary string
+	extra   map[string]string
+
+	record         causeway.Record
+	begun          bool // its first record is kept
+	sent, received atomic.Int64
+
+	// Below flow.mu.
+	known   bool // host, method and path are set
+	out     bool // it may have gone out
+	granted string
+	why     string // it was stopped
+	close   func() // ends what a cancelled context does not
+	address string // of the upstream
+}
+
+// serve is called for each request of the box.
+func (b *Box) serve(w http.ResponseWriter, r *http.Request) {
+	f, _ := r.Context().Value(flowKey{}).(*flow)
+	if f == nil {
+		panic(http.ErrAbortHandler) // not a connection of ours
+	}
+	f.judged.Add(1)
+	x := f.exchange(w, r)
+	if f.proxy && r.Method == http.MethodConnect {
+		x.connect()
+		return
+	}
+	defer x.end()
+	stop := x.identify()
+	if stop == nil && f.refused != nil {
+		stop = f.refused
+	}
+	if b.running.Add(1); stop == nil && b.running.Load() > int64(b.limits.Requests) {
+		stop = floor(http.StatusTooManyRequests, "too_many", policy.RuleLimit, "too many requests are open")
+		stop.retry = time.Second
+	}
+	if stop == nil {
+		stop = x.judge()
+	}
+	switch {
+	case stop != nil && x.push != nil:
+		x.refusePush(stop)
+		return
+	case stop == nil:
+		stop = x.forward()
+	}
+	if stop != nil {
+		x.refuse(stop)
+	}
+}
+
+func (f *flow) exchange(w http.ResponseWriter, r *http.Request) *exchange {
+	x := &exchange{box: f.box, flow: f, w: w, r: r, began: time.Now(), gen: f.box.current.Load()}
+	x.ctx, x.stopC = context.WithCancel(r.Context())
+	x.record = causeway.Record{Time: x.began, Kind: causeway.KindHTTP, Method: r.Method, Host: f.host, Port: f.port}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.exchanges[x] = struct{}{}
+	f.recorded = true
+	if f.dead {
+		x.stop(f.why)
+	}
+	return x
+}
+
+// stop ends an exchange. flow.mu is held.
+func (x *exchange) stop(why string) {
+	if x.why == "" {
+		x.why = why
+	}
+	x.stopC()
+	if x.close != nil {
+		x.close()
+	}
+}
+
+// onStop sets what else ends the exchange. It is false if it has ended.
+func (x *exchange) onStop(do func()) bool {
+	x.flow.mu.Lock()
+	defer x.flow.mu.Unlock()
+	x.close = do
+	return x.why == ""
+}
+
+// fits says whether a new policy still allows an exchange. flow.mu is held.
+func (x *exchange) fits(g *generation) bool {
+	if !x.known {
+		return true // it will be judged by g
+	}
+	if g.policy.Connect(x.host, x.port).Effect == causeway.Deny {
+		return false
+	}
+	d, _ := x.weigh(g)
+	if d.Effect == causeway.Deny || d.Effect == causeway.Ask && x.out && x.granted != d.Rule && x.flow.granted != d.Rule {
+		return false
+	}
+	if !x.upgrade {
+		return true
+	}
+	// A WebSocket that a secret opened ends with the secret.
+	for _, s := range x.secrets {
+		kept := false
+		for _, o := range g.secrets {
+			kept = kept || o.Name == s.Name && o.place == s.place
+		}
+		if !kept {
+			return false
+		}
+	}
+	return true
+}
+
+// refuse answers with a refusal.
+func (x *exchange) refuse(r *refusal) {
+	x.record.Decision, x.record.Status = r.decision, r.status
+	if r.answer != nil {
+		x.record.Approval = r.answer.Approval
+	}
+	if r.cause != nil {
+		x.record.Error = r.cause.Error()
+	}
+	method := x.method
+	if method == "" {
+		method = printable(x.r.Method, 32)
+	}
+	r.write(x.w, method, x.gen.text.String(x.target()))
+}
+
+// target is where the request goes, without its query.
+func (x *exchange) target() string {
+	scheme, usual := "http", 80
+	if x.tls {
+		scheme, usual = "https", 443
+	}
+	host := x.host
+	if host == "" {
+		return scheme + "://" + printable(x.r.Host, 253) + printable(x.r.URL.EscapedPath(), longestField)
+	}
+	if x.port != usual {
+		host = net.JoinHostPort(host, strconv.Itoa(x.port))
+	}
+	return scheme + "://" + host + printable(x.path, longestField)
+}
+
+// end records the exchange. What could not be recorded is not answered.
+func (x *exchange) end() {
+	p := recover()
+	x.stopC()
+	x.box.running.Add(-1)
+	for _, m := range x.held {
+		m.release()
+	}
+	if x.body != nil {
+		x.body.Close()
+	}
+	f := x.flow
+	f.mu.Lock()
+	delete(f.exchanges, x)
+	why := x.why
+	x.record.Address = x.address
+	f.mu.Unlock()
+	if p != nil && p != http.ErrAbortHandler {
+		x.record.Error = fmt.Sprintf("a fault of ours: %v", p)
+	}
+	if x.record.Error == "" {
+		x.record.Error = why
+	}
+	x.record.Took = time.Since(x.began)
+	x.record.Sent, x.record.Received = x.sent.Load(), x.received.Load()
+	var err error
+	if x.begun {
+		err = x.box.records.end(x.record, x.gen)
+	} else {
+		err = x.box.records.add(x.record, x.gen)
+	}
+	if p != nil || err != nil {
+		panic(http.ErrAbortHandler)
+	}
+}

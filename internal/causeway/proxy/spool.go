@@ -1,0 +1,143 @@
+package proxy
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// errTooLarge says that a body is longer than what is held for a question.
+var errTooLarge = errors.New("the body is longer than what can be held")
+
+// errSpoolFull says that other bodies of this box hold all the room.
+var errSpoolFull = errors.New("too many bodies are held at once")
+
+// inMemory is how much of one body stays in memory.
+const inMemory = 1 << 20
+
+// spool is a body that was read to its end before it is judged.
+type spool struct {
+	box    *Box
+	memory []byte
+	file   *os.File
+	size   int64
+	taken  int64 // of the box's room
+	sum    hash.Hash
+}
+
+// spoolBody reads a body. What is approved is its hash, so no byte of it goes
+// out before all have come.
+func (b *Box) spoolBody(r io.Reader) (*spool, error) {
+	s := &spool{box: b, sum: sha256.New()}
+	buf := largeBuffers.Get().(*[largeBuffer]byte)
+	defer largeBuffers.Put(buf)
+	for {
+		n, err := r.Read(buf[:])
+		if n > 0 {
+			if werr := s.write(buf[:n]); werr != nil {
+				s.Close()
+				return nil, werr
+			}
+		}
+		if err == io.EOF {
+			return s, nil
+		}
+		if err != nil {
+			s.Close()
+			return nil, err
+		}
+	}
+}
+
+func (s *spool) write(p []byte) error {
+	if s.size+int64(len(p)) > s.box.limits.Body {
+		return errTooLarge
+	}
+	if s.box.spooled.Add(int64(len(p))) > s.box.limits.Spool {
+		s.box.spooled.Add(-int64(len(p)))
+		return errSpoolFull
+	}
+	s.taken += int64(len(p))
+	s.sum.Write(p)
+	if s.file == nil && len(s.memory)+len(p) > inMemory {
+		f, err := s.box.spoolFile()
+		if err != nil {
+			return fmt.Errorf("hold a body: %w", err)
+		}
+		s.file = f
+		if _, err := f.Write(s.memory); err != nil {
+			return fmt.Errorf("hold a body: %w", err)
+		}
+		s.memory = nil
+	}
+	s.size += int64(len(p))
+	if s.file == nil {
+		s.memory = append(s.memory, p...)
+		return nil
+	}
+	if _, err := s.file.Write(p); err != nil {
+		return fmt.Errorf("hold a body: %w", err)
+	}
+	return nil
+}
+
+// reader reads the body from its beginning.
+func (s *spool) reader() io.Reader {
+	if s.file != nil {
+		return io.NewSectionReader(s.file, 0, s.size)
+	}
+	return bytes.NewReader(s.memory)
+}
+
+func (s *spool) digest() string { return hex.EncodeToString(s.sum.Sum(nil)) }
+
+// Close gives the room back. It may be called more than once.
+func (s *spool) Close() {
+	s.box.spooled.Add(-s.taken)
+	s.taken, s.memory = 0, nil
+	if s.file != nil {
+		_ = s.file.Close()
+		s.file = nil
+	}
+}
+
+// unnamedFile makes a file that nobody else can open and that is gone with
+// its descriptor, also after a crash.
+func unnamedFile() (*os.File, error) {
+	fd, err := unix.Open(os.TempDir(), unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err == nil {
+		return os.NewFile(uintptr(fd), "spool"), nil
+	}
+	// Confined to no directory at all, memory is what is left. The room of
+	// a box bounds it.
+	if fd, err = unix.MemfdCreate("spool", unix.MFD_CLOEXEC); err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	return os.NewFile(uintptr(fd), "spool"), nil
+}
+
+// counter counts what passes through a reader.
+type counter struct {
+	io.Reader
+	n     *atomic.Int64
+	count func(n int) error
+}
+
+func (c *counter) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.n.Add(int64(n))
+	if n > 0 && c.count != nil {
+		if stop := c.count(n); stop != nil {
+			return 0, stop
+		}
+	}
+	return n, err
+}
