@@ -1,0 +1,185 @@
+package secrets
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// keySize is AES-256.
+const keySize = 32
+
+// sealing runs work while no key is forgotten, after the first key was made
+// if there is nothing sealed yet.
+func (v *Vault) sealing(ctx context.Context, work func() error) error {
+	release, err := v.Keys.Hold(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	err = work()
+	if fault.CodeOf(err) != codeKeyMissing {
+		return err
+	}
+	// A new key beside secrets of a lost one would hide the loss, and be in
+	// the way when the old one is restored.
+	kept, listErr := v.Store.SealedNotBy(ctx, "", 1)
+	if listErr != nil {
+		return listErr
+	}
+	if len(kept) > 0 {
+		return err
+	}
+	if err := v.Keys.Create(ctx); err != nil {
+		return err
+	}
+	return work()
+}
+
+// seal encrypts a value under a data key of its own.
+func (v *Vault) seal(ctx context.Context, info Info, value []byte) (Sealed, error) {
+	dataKey := make([]byte, keySize)
+	defer clear(dataKey)
+	if _, err := rand.Read(dataKey); err != nil {
+		return Sealed{}, fmt.Errorf("seal secret: %w", err)
+	}
+	s := Sealed{Owner: info.Owner, Name: info.Name, Version: info.Version, Created: info.Updated}
+	aead, err := newAEAD(dataKey)
+	if err != nil {
+		return Sealed{}, err
+	}
+	s.Box = aead.Seal(nil, nil, value, s.bound())
+	if s.Wrapped, s.By, err = v.Keys.Wrap(ctx, dataKey, s.bound()); err != nil {
+		return Sealed{}, err
+	}
+	return s, nil
+}
+
+func (v *Vault) unseal(ctx context.Context, s Sealed) (config.Secret, error) {
+	dataKey, err := v.Keys.Unwrap(ctx, s.By, s.Wrapped, s.bound())
+	if err != nil {
+		return "", err
+	}
+	defer clear(dataKey)
+	aead, err := newAEAD(dataKey)
+	if err != nil {
+		return "", damaged(s)
+	}
+	value, err := aead.Open(nil, nil, s.Box, s.bound())
+	if err != nil {
+		return "", damaged(s)
+	}
+	defer clear(value)
+	return config.Secret(value), nil
+}
+
+// kept resolves a name. Versions that retired are masked on.
+func (v *Vault) kept(ctx context.Context, owner, name string) (Resolved, error) {
+	release, err := v.Keys.Hold(ctx)
+	if err != nil {
+		return Resolved{}, err
+	}
+	defer release()
+	info, versions, err := v.Store.FindSecret(ctx, owner, name)
+	if err != nil {
+		return Resolved{}, err
+	}
+	var out Resolved
+	for _, s := range versions {
+		value, err := v.unseal(ctx, s)
+		if err != nil {
+			return Resolved{}, err
+		}
+		if s.Version == info.Version {
+			out.Value, out.Generation = value, s.Generation
+		} else {
+			out.Old = append(out.Old, value)
+		}
+	}
+	if out.Value == "" {
+		return Resolved{}, fmt.Errorf("secret %s: version %d is not there", info.ID, info.Version)
+	}
+	return out, nil
+}
+
+// rewrapBatch bounds how many sealed values are in memory during a rotation.
+const rewrapBatch = 100
+
+// RotateKey makes a new key-encryption key and moves everything to it. A
+// rotation that was interrupted is finished by the next one.
+func (v *Vault) RotateKey(ctx context.Context, who Caller) (moved int, err error) {
+	if err := who.check(); err != nil {
+		return 0, err
+	}
+	if !who.Local {
+		return 0, localOnly("rotate the key of all secrets")
+	}
+	err = v.Keys.Rotate(ctx, func(by string) error {
+		for {
+			batch, err := v.Store.SealedNotBy(ctx, by, rewrapBatch)
+			if err != nil || len(batch) == 0 {
+				return err
+			}
+			for _, s := range batch {
+				if err := v.rewrap(ctx, s, by); err != nil {
+					return err
+				}
+				moved++
+			}
+		}
+	})
+	return moved, err
+}
+
+func (v *Vault) rewrap(ctx context.Context, s Sealed, want string) error {
+	dataKey, err := v.Keys.Unwrap(ctx, s.By, s.Wrapped, s.bound())
+	if err != nil {
+		return err
+	}
+	defer clear(dataKey)
+	wrapped, by, err := v.Keys.Wrap(ctx, dataKey, s.bound())
+	if err != nil {
+		return err
+	}
+	if by != want {
+		return fault.New(fault.Conflict, "secrets_key_rotated", "another rotation of the key has begun").WithHint("try again")
+	}
+	return v.Store.Rewrap(ctx, s, wrapped, by)
+}
+
+// bound is what a ciphertext is good for: whoever can write to the database
+// cannot have one secret opened under the name or the owner of another. Each
+// part has its length, so that no two of them read alike.
+func (s Sealed) bound() []byte {
+	b := []byte("crannog secret 1")
+	for _, part := range []string{s.Owner, s.Name} {
+		b = binary.BigEndian.AppendUint64(b, uint64(len(part)))
+		b = append(b, part...)
+	}
+	return binary.BigEndian.AppendUint64(b, uint64(s.Version))
+}
+
+func newAEAD(key []byte) (cipher.AEAD, error) {
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, fmt.Errorf("secrets: a key of %d bytes", len(key))
+	}
+	return cipher.NewGCMWithRandomNonce(block)
+}
+
+func damaged(s Sealed) error {
+	return fmt.Errorf("secret %q, version %d: does not open; the database was changed or is damaged", s.Name, s.Version)
+}
+
+func newID() string {
+	var random [10]byte
+	_, _ = rand.Read(random[:]) // never fails
+	return IDPrefix + hex.EncodeToString(random[:])
+}

@@ -1,0 +1,97 @@
+package secrets
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Transit is a Keeper whose key never leaves a HashiCorp Vault or OpenBao: its
+// transit engine wraps and unwraps data keys for us. Without that server no
+// secret opens.
+type Transit struct {
+	remote     *Remote
+	mount, key string
+}
+
+// NewTransit names the engine's mount and the key in it.
+func NewTransit(remote *Remote, mount, key string) (*Transit, error) {
+	if !plainPath(mount) || !plainPath(key) || strings.Contains(key, "/") {
+		return nil, fault.New(fault.Invalid, "transit_invalid", "a transit key is named mount/key").WithHint("for example transit/crannog")
+	}
+	return &Transit{remote, mount, key}, nil
+}
+
+// Create does nothing: the key is the Vault operator's to make.
+func (t *Transit) Create(context.Context) error { return nil }
+
+// Hold does nothing: what was wrapped with an earlier version of the key
+// opens until Vault's operator retires that version.
+func (t *Transit) Hold(context.Context) (func(), error) { return func() {}, nil }
+
+// Wrap does not send bound along: the sealed value itself is bound to it, and
+// not all versions of the engine know it.
+func (t *Transit) Wrap(ctx context.Context, dataKey, _ []byte) ([]byte, string, error) {
+	var answer struct {
+		Data struct {
+			Ciphertext string `json:"ciphertext"`
+		} `json:"data"`
+	}
+	body := map[string]string{"plaintext": base64.StdEncoding.EncodeToString(dataKey)}
+	if err := t.remote.call(ctx, http.MethodPost, t.mount+"/encrypt/"+t.key, body, &answer); err != nil {
+		return nil, "", err
+	}
+	by, err := t.name(answer.Data.Ciphertext)
+	return []byte(answer.Data.Ciphertext), by, err
+}
+
+// Unwrap refuses what another key wrapped before it asks.
+func (t *Transit) Unwrap(ctx context.Context, by string, wrapped, _ []byte) ([]byte, error) {
+	if want, err := t.name(string(wrapped)); err != nil || want != by {
+		return nil, fault.Newf(fault.Unavailable, "secrets_key_wrong", "this secret is sealed with the key %q, and not with Vault's %s/%s", by, t.mount, t.key).
+			WithHint("start the server with the key that sealed it")
+	}
+	var answer struct {
+		Data struct {
+			Plaintext string `json:"plaintext"`
+		} `json:"data"`
+	}
+	body := map[string]string{"ciphertext": string(wrapped)}
+	if err := t.remote.call(ctx, http.MethodPost, t.mount+"/decrypt/"+t.key, body, &answer); err != nil {
+		return nil, err
+	}
+	dataKey, err := base64.StdEncoding.DecodeString(answer.Data.Plaintext)
+	if err != nil || len(dataKey) != keySize {
+		return nil, errors.New("a data key that Vault unwrapped has the wrong form")
+	}
+	return dataKey, nil
+}
+
+// Rotate has Vault make a new version of the key. Earlier ones stay until its
+// operator raises min_decryption_version.
+func (t *Transit) Rotate(ctx context.Context, rewrap func(by string) error) error {
+	if err := t.remote.call(ctx, http.MethodPost, t.mount+"/keys/"+t.key+"/rotate", struct{}{}, nil); err != nil {
+		return err
+	}
+	_, by, err := t.Wrap(ctx, make([]byte, keySize), nil)
+	if err != nil {
+		return err
+	}
+	return rewrap(by)
+}
+
+// name says which version of which key made a ciphertext: "vault:v3:…".
+func (t *Transit) name(ciphertext string) (string, error) {
+	parts := strings.SplitN(ciphertext, ":", 3)
+	if len(parts) == 3 && parts[0] == "vault" {
+		if n, err := strconv.Atoi(strings.TrimPrefix(parts[1], "v")); err == nil && n > 0 {
+			return "transit:" + t.mount + "/" + t.key + ":v" + strconv.Itoa(n), nil
+		}
+	}
+	return "", errors.New("Vault's transit engine made no ciphertext of the known form")
+}
