@@ -88,39 +88,46 @@ func Apply(r Rules) (Report, error) {
 // counts every process of the user, so that somebody else's threads would
 // stop ours. The filter lets the process start none at all.
 func limit(r Rules, report *Report) error {
-	var files unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
-		return err
-	}
-	report.Files = r.Files
-	if unix.Geteuid() != 0 {
-		report.Files = min(r.Files, files.Max)
-	}
-	if report.Files < r.Files {
-		report.Notes = append(report.Notes, fmt.Sprintf("only %d open files are allowed, %d are wanted: raise the hard limit (ulimit -Hn)", report.Files, r.Files))
-	}
 	// A write beyond the limit is an error for the writer. Without this the
 	// kernel's signal would end the process.
 	signal.Ignore(unix.SIGXFSZ)
 	report.SoftMemory, report.HardMemory = r.SoftMemory, r.HardMemory
 	for resource, value := range map[int]uint64{
-		unix.RLIMIT_NOFILE: report.Files,
-		unix.RLIMIT_CORE:   0, // a core file would hold every secret
-		unix.RLIMIT_FSIZE:  r.FileBytes,
-		unix.RLIMIT_DATA:   r.HardMemory,
+		unix.RLIMIT_CORE:  0, // a core file would hold every secret
+		unix.RLIMIT_FSIZE: r.FileBytes,
+		unix.RLIMIT_DATA:  r.HardMemory,
 	} {
 		var old unix.Rlimit
 		if err := unix.Getrlimit(resource, &old); err != nil {
 			return err
 		}
-		if resource != unix.RLIMIT_NOFILE {
-			value = min(value, old.Max)
-		}
-		if err := syscall.Setrlimit(resource, &syscall.Rlimit{Cur: value, Max: value}); err != nil {
-			return fmt.Errorf("resource %d to %d: %w", resource, value, err)
+		if err := setLimit(resource, min(value, old.Max)); err != nil {
+			return fmt.Errorf("resource %d: %w", resource, err)
 		}
 	}
-	return nil
+	return limitFiles(r, report)
+}
+
+// limitFiles raises the number where it may, and says where it may not.
+func limitFiles(r Rules, report *Report) error {
+	report.Files = r.Files
+	err := setLimit(unix.RLIMIT_NOFILE, r.Files)
+	if !errors.Is(err, unix.EPERM) {
+		return err
+	}
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		return err
+	}
+	report.Files = old.Max
+	report.Notes = append(report.Notes, fmt.Sprintf("only %d files may be open, %d are wanted: raise the hard limit (ulimit -Hn)", old.Max, r.Files))
+	return setLimit(unix.RLIMIT_NOFILE, old.Max)
+}
+
+// setLimit goes by way of package syscall, which then leaves the number of
+// files of the programs that it starts alone.
+func setLimit(resource int, value uint64) error {
+	return syscall.Setrlimit(resource, &syscall.Rlimit{Cur: value, Max: value})
 }
 
 // become changes root into a user who owns nothing.
