@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/causeway/approval"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/key"
@@ -25,12 +26,15 @@ type Keys interface {
 	Revoke(ctx context.Context, ref string) (key.Key, error)
 }
 
-// Deps are what the API stands on. All are needed.
+// Deps are what the API stands on. All but Approvals are needed.
 type Deps struct {
 	Sandboxes sandbox.Sandboxes
 	Traffic   sandbox.Traffic
 	Keys      Keys
 	Engine    engine.Engine
+	// Approvals are the questions of sandboxes. Without it there are none,
+	// and the routes about them are absent.
+	Approvals *approval.Service
 	// Auth says who asks, or fails with Unauthenticated.
 	Auth    func(*http.Request) (sandbox.Principal, error)
 	Log     *slog.Logger
@@ -73,6 +77,7 @@ func apiConfig(version string) huma.Config {
 // routes names every operation of the API.
 func (s *server) routes(a huma.API) {
 	s.sandboxRoutes(a)
+	s.approvalRoutes(a)
 	register(s, a, op("exec", "POST", "/sandboxes/{id}/exec", "Run one command and return what it printed"), s.exec)
 	register(s, a, op("prune", "POST", "/prune", "Forget stopped sandboxes"), s.prune)
 	register(s, a, op("engine", "GET", "/engine", "What isolates, and what it enforces here"), s.engine)
