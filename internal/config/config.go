@@ -19,6 +19,9 @@ type Config struct {
 	Listen   string // address of the HTTP server
 	Insecure bool   // allow an address that others can reach, without TLS
 	LogLevel string // debug, info, warn or error
+	// What is told of questions to people, and what signs it; "" is nobody.
+	ApprovalWebhook       string
+	ApprovalWebhookSecret Secret
 
 	// Client.
 	URL string // server to talk to; "" is the local one

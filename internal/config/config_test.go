@@ -103,6 +103,33 @@ func TestListenNeedsWordsToLeaveLoopback(t *testing.T) {
 	}
 }
 
+func TestWebhookIsPrivateAndSigned(t *testing.T) {
+	for _, test := range []struct {
+		url, secret string
+		ok          bool
+	}{
+		{"", "", true},
+		{"https://hooks.example.com/x", "0123456789abcdef", true},
+		{"http://127.0.0.1:9000/x", "0123456789abcdef", true},
+		{"http://hooks.example.com/x", "0123456789abcdef", false},
+		{"https://user:word@hooks.example.com/x", "0123456789abcdef", false},
+		{"https://hooks.example.com/x", "", false},
+		{"https://hooks.example.com/x", "short", false},
+		{"file:///etc/passwd", "0123456789abcdef", false},
+		{"hooks.example.com", "0123456789abcdef", false},
+	} {
+		c := Default(testEnv(nil))
+		c.ApprovalWebhook, c.ApprovalWebhookSecret = test.url, Secret(test.secret)
+		err := c.Validate()
+		if (err == nil) != test.ok {
+			t.Errorf("%+v: %v", test, err)
+		}
+		if err != nil && test.secret != "" && strings.Contains(err.Error(), test.secret) {
+			t.Errorf("the error shows the secret: %v", err)
+		}
+	}
+}
+
 func TestSecretNeverShows(t *testing.T) {
 	const plain = "e2b_0123456789"
 	s := Secret(plain)

@@ -21,6 +21,12 @@ var settings = []setting{
 	text("listen", "address of the HTTP server", func(c *Config) *string { return &c.Listen }),
 	toggle("insecure", "allow an address that other machines can reach, without TLS", func(c *Config) *bool { return &c.Insecure }),
 	text("log_level", "debug, info, warn or error", func(c *Config) *string { return &c.LogLevel }),
+	text("approval_webhook", "URL that is told of each approval asked for and answered; empty is none", func(c *Config) *string { return &c.ApprovalWebhook }),
+	{
+		"approval_webhook_secret", "signs the calls to approval_webhook",
+		func(c *Config, v string) error { c.ApprovalWebhookSecret = Secret(v); return nil },
+		func(c *Config) string { return c.ApprovalWebhookSecret.String() },
+	},
 	text("url", "server to talk to; empty is the local one", func(c *Config) *string { return &c.URL }),
 	{"key", "API key for url", func(c *Config, v string) error { c.Key = Secret(v); return nil }, func(c *Config) string { return c.Key.String() }},
 	text("template", "what a sandbox starts from", func(c *Config) *string { return &c.Template }),

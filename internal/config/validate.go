@@ -16,7 +16,7 @@ var logLevels = []string{"debug", "info", "warn", "error"}
 // Validate reports every setting that cannot work, before anything opens a
 // socket or a file.
 func (c Config) Validate() error {
-	return errors.Join(c.checkState(), c.checkListen(), c.checkLevel(), c.checkURL(), c.checkLimits())
+	return errors.Join(c.checkState(), c.checkListen(), c.checkLevel(), c.checkURL(), c.checkLimits(), c.checkWebhook())
 }
 
 func (c Config) checkState() error {
@@ -69,6 +69,25 @@ func (c Config) checkURL() error {
 	u, err := url.Parse(c.URL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		return fmt.Errorf("url: %q is not a URL such as http://127.0.0.1:7070", c.URL)
+	}
+	return nil
+}
+
+// minWebhookSecret is what cannot be guessed from signed calls.
+const minWebhookSecret = 16
+
+// checkWebhook keeps questions off the wire in the clear, and calls without a
+// signature away from a receiver, which could not tell them from forged ones.
+func (c Config) checkWebhook() error {
+	if c.ApprovalWebhook == "" {
+		return nil
+	}
+	u, err := url.Parse(c.ApprovalWebhook)
+	if err != nil || u.Host == "" || u.User != nil || u.Scheme != "https" && (u.Scheme != "http" || !Loopback(u.Hostname())) {
+		return fmt.Errorf("approval_webhook: %q is not a URL such as https://hooks.example.com/crannog; http is for this machine only", c.ApprovalWebhook)
+	}
+	if len(c.ApprovalWebhookSecret) < minWebhookSecret {
+		return fmt.Errorf("approval_webhook_secret: it signs the calls and has at least %d characters, such as those of: openssl rand -hex 20", minWebhookSecret)
 	}
 	return nil
 }

@@ -1,0 +1,129 @@
+package crannog
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/crannog/crannog/api"
+)
+
+// ApprovalOptions select approvals.
+type ApprovalOptions struct {
+	// States are pending, approved, spent, denied, expired or all; none is
+	// pending.
+	States []string
+	// Sandbox limits to one, by ID or name.
+	Sandbox string
+}
+
+// Approvals lists what sandboxes ask people, the newest first.
+func (c *Client) Approvals(ctx context.Context, o ApprovalOptions) ([]api.Approval, error) {
+	query := url.Values{}
+	if len(o.States) > 0 {
+		query.Set("state", strings.Join(o.States, ","))
+	}
+	if o.Sandbox != "" {
+		query.Set("sandbox", o.Sandbox)
+	}
+	var out api.ApprovalList
+	err := c.call(ctx, http.MethodGet, "/approvals?"+query.Encode(), nil, &out)
+	return out.Approvals, err
+}
+
+// Approval describes one question.
+func (c *Client) Approval(ctx context.Context, id string) (api.Approval, error) {
+	var out api.Approval
+	err := c.call(ctx, http.MethodGet, "/approvals/"+segment(id), nil, &out)
+	return out, err
+}
+
+// Approve allows what a question asks, once. With remember its host is also
+// added to the sandbox's policy.
+func (c *Client) Approve(ctx context.Context, id, reason string, remember bool) (api.Approval, error) {
+	var out api.Approval
+	err := c.call(ctx, http.MethodPost, "/approvals/"+segment(id)+"/approve", api.Approve{Reason: reason, Remember: remember}, &out)
+	return out, err
+}
+
+// Deny refuses what a question asks. The program inside is told the reason.
+func (c *Client) Deny(ctx context.Context, id, reason string) (api.Approval, error) {
+	var out api.Approval
+	err := c.call(ctx, http.MethodPost, "/approvals/"+segment(id)+"/deny", api.Deny{Reason: reason}, &out)
+	return out, err
+}
+
+// maxEvent bounds one event, so that no server can fill our memory.
+const maxEvent = 1 << 20
+
+// WatchApprovals calls each for every open question and then for every
+// change, until ctx ends (nil), the stream breaks off, or each fails. sandbox
+// limits to one, "" is all. last is the event to go on after, "" for none;
+// where the stream ended is returned, to be used again.
+func (c *Client) WatchApprovals(ctx context.Context, sandbox, last string, each func(api.ApprovalEvent) error) (string, error) {
+	query := url.Values{}
+	if sandbox != "" {
+		query.Set("sandbox", sandbox)
+	}
+	resp, err := c.stream(ctx, "/approvals/events?"+query.Encode(), last)
+	if err != nil {
+		if ctx.Err() != nil {
+			return last, nil
+		}
+		return last, err
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, maxEvent)
+	id := last
+	for lines.Scan() {
+		name, value, _ := strings.Cut(lines.Text(), ": ")
+		switch name {
+		case "id":
+			id = value
+		case "data":
+			var e api.ApprovalEvent
+			if err := json.Unmarshal([]byte(value), &e); err != nil {
+				return last, unreachable(fmt.Errorf("the event is no JSON of ours: %w", err))
+			}
+			if err := each(e); err != nil {
+				return last, err
+			}
+			last = id
+		}
+	}
+	if ctx.Err() != nil {
+		return last, nil
+	}
+	return last, unreachable(errors.Join(lines.Err(), io.ErrUnexpectedEOF))
+}
+
+// stream opens a stream of server-sent events.
+func (c *Client) stream(ctx context.Context, path, last string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+api.Prefix+path, nil)
+	if err != nil {
+		return nil, fmt.Errorf("crannog: %w", err)
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	if last != "" {
+		req.Header.Set("Last-Event-ID", last)
+	}
+	if c.key != "" {
+		req.Header.Set("X-API-Key", c.key)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		defer resp.Body.Close()
+		return nil, answerError(resp)
+	}
+	return resp, nil
+}
