@@ -2,7 +2,6 @@ package wire_test
 
 import (
 	"context"
-	"net"
 	"net/netip"
 	"os"
 	"sync"
@@ -69,7 +68,7 @@ func (b *box) close() {
 	}
 	b.stack.Close()
 	_ = unix.Shutdown(b.fd, unix.SHUT_RDWR)
-	b.stack.Wait()
+	b.stack.TransportProtocolInstance(tcp.ProtocolNumber).Wait()
 	unix.Close(b.fd)
 	b.fd = -1
 }
@@ -157,5 +156,3 @@ func openRaw(t testing.TB, h wire.Handler, o wire.Options) (*wire.Link, *os.File
 	t.Cleanup(func() { l.Close() })
 	return l, end
 }
-
-var _ net.Conn = (*gonet.TCPConn)(nil)

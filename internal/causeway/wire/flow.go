@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"sync"
 	"sync/atomic"
 
 	"gvisor.dev/gvisor/pkg/tcpip"
@@ -78,34 +77,6 @@ func (f *Flow) Refuse() {
 func (f *Flow) give() {
 	f.request.Complete(true)
 	f.link.flows.ended(f.slot)
-}
-
-// conn is an accepted connection.
-type conn struct {
-	*gonet.TCPConn
-	endpoint tcpip.Endpoint
-	link     *Link
-	slot     *slot
-	once     sync.Once
-}
-
-// Close sends what was written and then the end.
-func (c *conn) Close() error {
-	c.once.Do(func() {
-		_ = c.TCPConn.Close()
-		c.link.flows.linger(c.slot)
-	})
-	return nil
-}
-
-// Reset ends the connection as an error: the program inside does not take
-// what it has for the whole.
-func (c *conn) Reset() error {
-	c.once.Do(func() {
-		c.endpoint.Abort()
-		c.link.flows.ended(c.slot)
-	})
-	return nil
 }
 
 // begin is called for every connection attempt, in a goroutine of its own.

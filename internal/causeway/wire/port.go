@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/buffer"
@@ -90,31 +91,63 @@ func newPort(file *os.File) (*port, error) {
 	return p, nil
 }
 
-// shut closes the descriptor: the sandbox sees the end.
+// shut ends the link for both sides. What was written before still arrives.
 func (p *port) shut() {
 	p.mu.Lock()
 	if !p.closed {
 		p.closed = true
 		close(p.gone)
 		p.waiting, p.bytes = nil, 0
-		p.file.Close()
+		_ = unix.Shutdown(p.fd, unix.SHUT_RDWR)
 	}
 	p.mu.Unlock()
 	p.ended.Wait()
 }
+
+const (
+	// farewell bounds how long a live sandbox is given to take the resets of
+	// its connections, and grace is for its kernel to act on them: one that
+	// finds the end of its link first forgets what it has not looked at.
+	farewell = 50 * time.Millisecond
+	grace    = 2 * time.Millisecond
+)
+
+// flush waits until the sandbox has read what was written, if it does so soon.
+func (p *port) flush(over <-chan struct{}) {
+	tick := time.NewTicker(grace)
+	defer tick.Stop()
+	for end := time.Now().Add(farewell); time.Now().Before(end); {
+		p.mu.Lock()
+		unread, err := unix.IoctlGetInt(p.fd, unix.SIOCOUTQ)
+		unread += p.bytes
+		p.mu.Unlock()
+		select {
+		case <-over:
+			return
+		case <-tick.C:
+		}
+		if err != nil || unread == 0 {
+			return
+		}
+	}
+}
+
+// release closes the descriptor, after shut and when nobody reads: a close
+// with something unread would take from the sandbox what it has not read yet,
+// the resets of its connections among it.
+func (p *port) release() { p.file.Close() }
 
 // buffers are shared by all links, so that only those that read hold one.
 var buffers = sync.Pool{New: func() any { b := make([]byte, maxFrame); return &b }}
 
 // read hands over frames until the link ends. A frame is valid only during
 // the call.
-func (p *port) read(take func(frame []byte), stop *atomic.Bool) {
-	over := false
-	for !over {
+func (p *port) read(take func(frame []byte)) {
+	for over := false; !over; {
 		err := p.raw.Read(func(fd uintptr) bool {
 			b := buffers.Get().(*[]byte)
 			defer buffers.Put(b)
-			for !stop.Load() {
+			for {
 				n, err := unix.Read(int(fd), *b)
 				switch {
 				case errors.Is(err, unix.EAGAIN):
@@ -127,8 +160,6 @@ func (p *port) read(take func(frame []byte), stop *atomic.Bool) {
 					take((*b)[:n])
 				}
 			}
-			over = true
-			return true
 		})
 		if err != nil {
 			return

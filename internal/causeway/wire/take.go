@@ -20,6 +20,9 @@ const (
 
 // take decides about one frame.
 func (l *Link) take(frame []byte) {
+	if l.closing.Load() {
+		return
+	}
 	l.received.Add(1)
 	p := parse(frame)
 	switch p.verdict {

@@ -104,14 +104,14 @@ func Open(ours *os.File, h Handler, o Options) (*Link, error) {
 		return nil, err
 	}
 	if l.stack, err = newStack(l.port); err != nil {
-		l.port.shut()
+		l.port.release()
 		return nil, err
 	}
 	l.forward = tcp.NewForwarder(l.stack, receiveWindow, l.options.MaxHalfOpen, l.begin)
 	l.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, l.forward.HandlePacket)
 	go func() {
 		defer close(l.reading)
-		l.port.read(l.take, &l.closing)
+		l.port.read(l.take)
 		// The sandbox is gone. Close waits for this goroutine.
 		go l.Close()
 	}()
@@ -126,10 +126,15 @@ func (l *Link) Close() error {
 		// First the flows, while the sandbox can still be told.
 		l.flows.abort()
 		l.abortHandshakes()
-		l.stack.Close()
+		l.port.flush(l.reading)
 		l.port.shut()
 		<-l.reading
-		l.stack.Wait()
+		l.port.release()
+		l.stack.Close()
+		// Not the stack's own Wait: it would also wait for connections that
+		// a sandbox can keep from ending.
+		l.stack.TransportProtocolInstance(tcp.ProtocolNumber).Wait()
+		_ = l.stack.RemoveNIC(nic)
 		close(l.done)
 	})
 	<-l.done

@@ -2,7 +2,6 @@ package wire_test
 
 import (
 	"io"
-	"net"
 	"strings"
 	"testing"
 
@@ -64,5 +63,3 @@ func TestRefused(t *testing.T) {
 		})
 	}
 }
-
-var _ net.Conn = nil
