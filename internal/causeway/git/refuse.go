@@ -1,0 +1,100 @@
+package git
+
+import (
+	"strings"
+	"unicode"
+)
+
+const (
+	// longestReason keeps what git prints beside a ref to one line.
+	longestReason = 200
+	// longestBand is what fits a pkt-line of a side band.
+	longestBand = longestPacket - 5
+
+	bandData     = 1
+	bandProgress = 2
+	bandFatal    = 3
+)
+
+// Refusal is the body of an answer of status 200 and type ContentType that
+// makes git print why nothing was pushed. A status of 403 would do worse: git
+// then says that the remote hung up, and that everything is up to date. Git
+// reads no answer before it has sent the whole pack, so the rest of the body
+// must be read and dropped first, as far as the limits of bytes go.
+//
+// The reasons stand beside the commands; "" is for a command that only shares
+// the push of a refused one. The note is printed line by line before them,
+// with "remote:" in front.
+func (r *Request) Refusal(reasons []string, note string) []byte {
+	var report []byte
+	if r.has("report-status") || r.has("report-status-v2") {
+		status := "unpack ok\n"
+		if len(r.Commands) == 0 {
+			status = "unpack " + oneLine(note) + "\n"
+		}
+		report = appendPacket(report, []byte(status))
+		for i, c := range r.Commands {
+			reason := "another ref of this push was refused"
+			if i < len(reasons) && reasons[i] != "" {
+				reason = oneLine(reasons[i])
+			}
+			report = appendPacket(report, []byte("ng "+c.Ref+" "+reason+"\n"))
+		}
+		report = appendFlush(report)
+	}
+	switch {
+	case r.has("side-band-64k"):
+		b := band(nil, bandProgress, lines(note))
+		if report == nil {
+			return appendFlush(band(b, bandFatal, []byte(oneLine(note)+"\n")))
+		}
+		return appendFlush(band(b, bandData, report))
+	case report != nil:
+		return report
+	default:
+		// A client that wants no report gets the packet that ends it.
+		return appendPacket(nil, []byte("ERR "+oneLine(note)+"\n"))
+	}
+}
+
+// band wraps data in packets of one side band.
+func band(b []byte, number byte, data []byte) []byte {
+	for len(data) > 0 {
+		n := min(len(data), longestBand)
+		b = appendPacket(b, append([]byte{number}, data[:n]...))
+		data = data[n:]
+	}
+	return b
+}
+
+// lines keeps a note's lines and makes each inert.
+func lines(note string) []byte {
+	var b []byte
+	for line := range strings.Lines(note) {
+		b = append(b, oneLine(line)...)
+		b = append(b, '\n')
+	}
+	return b
+}
+
+// oneLine makes a text inert: it ends up on a terminal, and parts of it can
+// come from the box.
+func oneLine(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		if unicode.IsSpace(r) {
+			return ' '
+		}
+		return -1
+	}, strings.ToValidUTF8(s, ""))
+	s = strings.Join(strings.Fields(s), " ")
+	if len(s) > longestReason {
+		s = strings.ToValidUTF8(s[:longestReason], "") + "..."
+	}
+	if s == "" {
+		s = "refused"
+	}
+	return s
+}
