@@ -59,8 +59,8 @@ func (c *Client) Deny(ctx context.Context, id, reason string) (api.Approval, err
 	return out, err
 }
 
-// maxEvent bounds one event, so that no server can fill our memory.
-const maxEvent = 1 << 20
+// maxApprovalEvent bounds one event, so that no server can fill our memory.
+const maxApprovalEvent = 1 << 20
 
 // WatchApprovals calls each for every open question and then for every
 // change, until ctx ends (nil), the stream breaks off, or each fails. sandbox
@@ -80,7 +80,7 @@ func (c *Client) WatchApprovals(ctx context.Context, sandbox, last string, each 
 	}
 	defer resp.Body.Close()
 	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(nil, maxEvent)
+	lines.Buffer(nil, maxApprovalEvent)
 	id := last
 	for lines.Scan() {
 		name, value, _ := strings.Cut(lines.Text(), ": ")
