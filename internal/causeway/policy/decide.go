@@ -2,6 +2,7 @@ package policy
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/crannog/crannog/internal/causeway"
@@ -18,6 +19,7 @@ type verdict struct {
 	fixable  bool   // listing the host would help
 	limits   Limits
 	governs  []*block // all blocks that had a say
+	needs    bool     // one that was asked cannot judge without the request
 }
 
 func (q *question) note(layer, rule string, e causeway.Effect, text string) {
@@ -31,9 +33,10 @@ func (p *Policy) weigh(q *question) verdict {
 	var buf [4]*block
 	governs := buf[:0]
 	var upper verdict // of the organisation, as far as it speaks
-	spoke := false
+	spoke, needs := false, false
 	for _, t := range p.ceilings {
 		v, found := t.ask(q)
+		needs = needs || v.needs
 		if !found {
 			v = unlisted(q, p.top.unlisted)
 		} else {
@@ -55,8 +58,9 @@ func (p *Policy) weigh(q *question) verdict {
 		return lower
 	}
 	governs = append(governs, lower.governs...)
+	needs = needs || lower.needs
 	if !found && !p.granting && upper.block != nil {
-		upper.governs = governs
+		upper.governs, upper.needs = governs, needs
 		return upper
 	}
 	v := lower
@@ -72,7 +76,7 @@ func (p *Policy) weigh(q *question) verdict {
 		}
 		v.limits = limits
 	}
-	v.governs = governs
+	v.governs, v.needs = governs, needs
 	return v
 }
 
@@ -89,6 +93,7 @@ func (t *table) ask(q *question) (verdict, bool) {
 		return verdict{effect: causeway.Deny, rule: blocks[0].name, layer: t.layer, why: elsewhere, block: blocks[0]}, true
 	}
 	v := b.judge(q)
+	v.needs = b.needs
 	q.note(t.layer, v.rule, v.effect, v.why.step())
 	return v, true
 }
@@ -98,7 +103,7 @@ func (t *table) ask(q *question) (verdict, bool) {
 // rule that denies counts from wherever it is.
 func (p *Policy) grant(q *question) (verdict, bool) {
 	var best verdict
-	found, listed, specific := false, false, 0
+	found, listed, needs, specific := false, false, false, 0
 	for _, t := range p.grants {
 		blocks, s := t.find(q.host, q.addr)
 		if blocks == nil {
@@ -108,6 +113,7 @@ func (p *Policy) grant(q *question) (verdict, bool) {
 		if v.explicit {
 			return v, true
 		}
+		needs = needs || v.needs
 		here := v.why != elsewhere
 		switch {
 		case !found, here && !listed, here == listed && s > specific:
@@ -117,6 +123,7 @@ func (p *Policy) grant(q *question) (verdict, bool) {
 			best = unite(best, v)
 		}
 	}
+	best.needs = needs
 	return best, found
 }
 
@@ -170,13 +177,13 @@ func (p *Policy) Reachable(host string) bool {
 	if p.could(host, a, 443) || p.could(host, a, 80) {
 		return true
 	}
-	// Where several sets of ports meet, one of them begins.
+	// What holds for a port holds up to where a block's ports begin or end.
 	for _, tables := range [][]*table{p.ceilings, p.grants} {
 		for _, t := range tables {
 			blocks, _ := t.find(host, a)
 			for _, b := range blocks {
 				for _, r := range b.ports {
-					if p.could(host, a, r.First) {
+					if p.could(host, a, r.First) || p.could(host, a, r.Last+1) {
 						return true
 					}
 				}
@@ -204,7 +211,7 @@ func (p *Policy) connect(q *question) Connection {
 	}
 	q.mode = reaches
 	v := p.weigh(q)
-	c := Connection{Tunnel: tunnel(v.governs) || q.addr.IsValid(), WebSocket: p.webSocket(v.governs), Limits: v.limits}
+	c := Connection{Tunnel: tunnel(v.governs) || q.addr.IsValid(), WebSocket: p.webSocket(v.governs).effect(), Limits: v.limits}
 	c.Private, c.EncodedSlash = p.private(q), encodedSlash(v.governs)
 	if v.effect != causeway.Deny {
 		c.Inspect = !c.Tunnel && p.inspects(q, v)
@@ -217,13 +224,18 @@ func (p *Policy) connect(q *question) Connection {
 			c.Limits = v.limits
 		}
 	}
-	if c.Tunnel {
+	if c.Tunnel || anyTunnel(v.governs) {
 		v = tighten(q, v, p.said.tunnels, RuleTunnels)
 	}
 	c.Decision = p.decision(q, v)
 	return c
 }
 
+func anyTunnel(governs []*block) bool {
+	return slices.ContainsFunc(governs, func(b *block) bool { return b.tunnel })
+}
+
+// tunnel holds if every block that has a say agrees.
 func tunnel(governs []*block) bool {
 	for _, b := range governs {
 		if !b.tunnel {
@@ -236,14 +248,12 @@ func tunnel(governs []*block) bool {
 // inspects says whether TLS must be opened. Where nothing may pass unseen,
 // everything is opened: an unopened connection is as good as a tunnel.
 func (p *Policy) inspects(q *question, v verdict) bool {
-	if p.said.tunnels.value == "deny" || p.said.writes.value != "rule" || p.webSocket(v.governs) != causeway.Allow ||
+	if p.said.tunnels.value == "deny" || p.said.writes.value != "rule" || p.webSocket(v.governs).value != "allow" ||
 		p.binds[endpoint{q.host, q.port}] || p.guarded(q.host) {
 		return true
 	}
-	for _, b := range v.governs {
-		if b.needs {
-			return true
-		}
+	if v.needs {
+		return true
 	}
 	if len(v.governs) == 0 && p.said.unlisted.value == "read" {
 		return true
@@ -276,7 +286,7 @@ func (p *Policy) request(q *question, r Request) (verdict, string) {
 		return verdict{}, RulePlain
 	}
 	v := p.weigh(q)
-	if tunnel(v.governs) {
+	if anyTunnel(v.governs) {
 		v = tighten(q, v, p.said.tunnels, RuleTunnels)
 	}
 	if q.path.escaped && !encodedSlash(v.governs) {
@@ -286,11 +296,7 @@ func (p *Policy) request(q *question, r Request) (verdict, string) {
 		v = tighten(q, v, p.said.writes, RuleWrites)
 	}
 	if q.upgrade {
-		w := p.said.webSocket
-		if e := p.webSocket(v.governs); string(e) != w.value && v.block != nil {
-			w = setting{string(e), v.block.layer}
-		}
-		v = tighten(q, v, w, RuleWebSocket)
+		v = tighten(q, v, p.webSocket(v.governs), RuleWebSocket)
 	}
 	return v, ""
 }
@@ -307,14 +313,14 @@ func tighten(q *question, v verdict, s setting, rule string) verdict {
 }
 
 // webSocket is the strictest of the setting and the blocks.
-func (p *Policy) webSocket(governs []*block) causeway.Effect {
-	e := causeway.Effect(p.said.webSocket.value)
+func (p *Policy) webSocket(governs []*block) setting {
+	s := p.said.webSocket
 	for _, b := range governs {
-		if b.webSocket != "" && rank(b.webSocket) > rank(e) {
-			e = b.webSocket
+		if b.webSocket != "" && rank(b.webSocket) > rank(s.effect()) {
+			s = setting{string(b.webSocket), b.layer}
 		}
 	}
-	return e
+	return s
 }
 
 // encodedSlash holds if every block that has a say agrees.

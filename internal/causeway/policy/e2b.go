@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 
 	"github.com/crannog/crannog/internal/causeway"
@@ -27,8 +28,8 @@ const everything = "0.0.0.0/0"
 
 // FromE2B maps the network fields of E2B's API to a document. Nothing given
 // is the open internet there. Headers with fixed values come back as sealed
-// values of their own, since people put credentials there. Errors have the
-// texts that clients of E2B know.
+// values, since people put credentials there; the document binds each under
+// its name. Errors have the texts that clients of E2B know.
 func FromE2B(allowOut, denyOut []string, internet *bool, rules Transforms) (Document, []causeway.Secret, error) {
 	d := Document{Policy: "v1", Name: "net/e2b", Level: "minimal", Network: Network{Unlisted: "allow"}}
 	denied, all, err := deniedPrefixes(denyOut)
@@ -162,7 +163,9 @@ func (d *Document) transform(rules Transforms) ([]causeway.Secret, error) {
 				if err := c.err(); err != nil || value == "" || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r >= 0x7f }) {
 					return nil, wireError("rules: " + host + " cannot have the header " + clip(name) + " with this value")
 				}
-				fixed = append(fixed, causeway.Secret{Name: "header." + strings.ToLower(name) + "." + host, Value: value, Generation: 1, Host: host, Port: 443, Header: name, Format: "{}"})
+				secret = "e2b.header." + strconv.Itoa(len(fixed)+1)
+				d.Secrets.Bind = append(d.Secrets.Bind, Bind{Name: secret, Host: host, Header: name})
+				fixed = append(fixed, causeway.Secret{Name: secret, Value: value, Generation: 1, Host: host, Port: 443, Header: name, Format: "{}"})
 			}
 		}
 	}

@@ -82,7 +82,7 @@ func (h Host) title() string {
 
 func newBlock(layer string, h Host) *block {
 	b := &block{
-		name: "host:" + h.title(), layer: layer, ports: h.Ports, tunnel: h.Tunnel, encodedSlash: h.EncodedSlash,
+		name: "host:" + h.title(), layer: layer, ports: h.ports(), tunnel: h.Tunnel, encodedSlash: h.EncodedSlash,
 		webSocket: h.WebSocket, quorum: h.Approval.Quorum, timeout: time.Duration(h.Approval.Timeout),
 	}
 	for _, c := range h.CIDRs {

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -15,7 +16,7 @@ func Widen(before, after *Policy) []string {
 	w.settings(&before.merged, &after.merged)
 	w.files(&before.merged.Filesystem, &after.merged.Filesystem)
 	for _, kind := range []string{LayerOrganisation, LayerProject, LayerTask} {
-		w.layers(kind, of(before, kind), of(after, kind))
+		w.layers(kind, after, of(before, kind), of(after, kind))
 	}
 	if before.granting && !after.granting && len(after.ceilings) > 0 {
 		w.add("the organisation's hosts are no longer narrowed by a project or a task")
@@ -118,7 +119,7 @@ func (w *widening) files(a, b *Filesystem) {
 }
 
 // layers compares the hosts of all layers of one kind, one by one.
-func (w *widening) layers(kind string, a, b []Document) {
+func (w *widening) layers(kind string, after *Policy, a, b []Document) {
 	speaks := func(d Document) bool { return len(d.Network.Hosts) > 0 || d.Network.Unlisted != "" }
 	for i := range max(len(a), len(b)) {
 		var x, y Document
@@ -131,39 +132,64 @@ func (w *widening) layers(kind string, a, b []Document) {
 		if kind == LayerOrganisation && speaks(x) && !speaks(y) {
 			w.add("the organisation is no ceiling any more")
 		}
-		w.hosts(x.Network.Hosts, y.Network.Hosts)
+		w.hosts(kind, after, x.Network.Hosts, y.Network.Hosts)
 	}
 }
 
-func (w *widening) hosts(a, b []Host) {
+func (w *widening) hosts(kind string, after *Policy, a, b []Host) {
 	key := func(h Host) string { return h.Host + " " + strings.Join(h.Addresses, " ") }
 	for _, now := range b {
-		if !slices.ContainsFunc(a, func(old Host) bool { return key(old) == key(now) && narrows(now, old) }) && (now.opens() || now.hides(b, a)) {
+		if !slices.ContainsFunc(a, func(old Host) bool { return key(old) == key(now) && narrows(now, old) }) && (now.opens() || now.hides(a)) {
 			w.add("network.hosts: %s %v is new or wider", now.title(), now.ports())
 		}
 	}
 	for _, old := range a {
-		if !slices.ContainsFunc(b, func(now Host) bool { return key(old) == key(now) && coversPorts(now.ports(), old.ports()) }) {
-			w.add("network.hosts: %s %v is gone, so that something wider may govern it", old.title(), old.ports())
+		same := func(now Host) bool { return key(old) == key(now) }
+		kept := slices.ContainsFunc(b, func(now Host) bool { return same(now) && coversPorts(now.ports(), old.ports()) })
+		// Ports that a block drops stay closed, unless another layer has
+		// them.
+		shrunk := slices.ContainsFunc(b, same) && old.Host != "" && (kind == LayerOrganisation || len(after.grants) < 2)
+		// What a wildcard denied can be governed by other blocks that its own
+		// name does not show.
+		hidden := old.restrains() && (old.Host == "" || old.Host[0] == '*')
+		if !kept && !shrunk && (hidden || after.covered(kind, old)) {
+			w.add("network.hosts: %s %v is gone, and something wider governs what it did", old.title(), old.ports())
 		}
 	}
 }
 
-// hides says whether a block that allows nothing could lift what another
-// block of its layer denies.
-func (h Host) hides(lists ...[]Host) bool {
-	for _, list := range lists {
-		for _, o := range list {
-			if slices.ContainsFunc(o.Rules, func(r Rule) bool { return rank(r.Do) > 0 }) && o.title() != h.title() {
-				return !h.deniesAll()
+// covered says whether anything in the policy could allow what a block that
+// is gone governed.
+func (p *Policy) covered(kind string, gone Host) bool {
+	if p.said.unlisted.value != "deny" || kind == LayerOrganisation && p.top.unlisted.value != "deny" {
+		return true
+	}
+	var a netip.Addr
+	for _, tables := range [][]*table{p.ceilings, p.grants} {
+		for _, t := range tables {
+			if gone.Host == "" && len(t.prefixes) > 0 {
+				return true
+			}
+			if blocks, _ := t.find(gone.Host, a); blocks != nil {
+				return true
 			}
 		}
 	}
 	return false
 }
 
-func (h Host) deniesAll() bool {
-	return slices.ContainsFunc(h.Rules, func(r Rule) bool { return rank(r.Do) == 2 && r.Methods == nil && r.Paths == nil })
+// restrains says whether a block has rules that deny or ask.
+func (h Host) restrains() bool {
+	return slices.ContainsFunc(h.Rules, func(r Rule) bool { return rank(r.Do) > 0 })
+}
+
+// hides says whether a block takes the place of one that restrains.
+func (h Host) hides(list []Host) bool {
+	return slices.ContainsFunc(list, func(o Host) bool {
+		suffix, wild := strings.CutPrefix(o.Host, "*")
+		below := wild && strings.HasSuffix(h.Host, suffix) || h.Host == "" && o.Host == "" || h.Host == o.Host
+		return below && o.restrains()
+	})
 }
 
 func coversPorts(wide, narrow Ports) bool {
