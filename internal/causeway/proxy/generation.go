@@ -1,16 +1,11 @@
 package proxy
 
 import (
-	"context"
 	"crypto/tls"
-	"net"
 	"net/http"
-	"net/netip"
-	"strconv"
 	"time"
 
 	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/causeway/names"
 	"github.com/crannog/crannog/internal/causeway/policy"
 	"github.com/crannog/crannog/internal/causeway/redact"
 	"github.com/crannog/crannog/internal/fault"
@@ -98,84 +93,3 @@ func (b *Box) newTransport() *http.Transport {
 		ReadBufferSize:         16 << 10,
 	}
 }
-
-func (b *Box) dialUpstream(ctx context.Context, _, address string) (net.Conn, error) {
-	host, digits, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, err
-	}
-	port, err := strconv.Atoi(digits)
-	if err != nil {
-		return nil, err
-	}
-	// The transport goes on dialling when its request is gone, but not when
-	// the box is.
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(b.ctx, cancel)()
-	return b.dial(ctx, host, port)
-}
-
-// dialTime bounds an attempt to connect, the look-up included.
-const dialTime = 15 * time.Second
-
-// dial connects to a name or, where the policy lets one be reached, to an
-// address. What the name may resolve to is what the policy says at this time.
-func (b *Box) dial(ctx context.Context, host string, port int) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialTime)
-	defer cancel()
-	p := b.current.Load().policy
-	c := p.Connect(host, port)
-	if c.Effect == causeway.Deny {
-		return nil, fault.New(fault.Denied, "denied", "the policy does not allow this connection")
-	}
-	a, err := netip.ParseAddr(host)
-	if err != nil {
-		d := *b.dialer
-		if d.Resolver == nil {
-			d.Resolver = names.System{}
-		}
-		d.Resolver = &guard{d.Resolver, p, port}
-		return d.Dial(ctx, host, port, c.Private)
-	}
-	if err := names.CheckAddress(a, c.Private, b.dialer.Own); err != nil {
-		return nil, err
-	}
-	to := netip.AddrPortFrom(a, uint16(port)).String()
-	var up net.Conn
-	if b.dialer.DialAddress != nil {
-		up, err = b.dialer.DialAddress(ctx, "tcp", to)
-	} else {
-		up, err = new(net.Dialer).DialContext(ctx, "tcp", to)
-	}
-	if err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "upstream_unreachable", host+" cannot be reached")
-	}
-	return up, nil
-}
-
-// guard refuses answers with an address that the policy denies: a name that
-// is allowed must not lead there.
-type guard struct {
-	names.Resolver
-	policy *policy.Policy
-	port   int
-}
-
-func (r *guard) LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error) {
-	list, err := r.Resolver.LookupNetIP(ctx, network, host)
-	if err != nil {
-		return nil, err
-	}
-	for _, a := range list {
-		if d, refused := r.policy.Refuses(a, r.port); refused {
-			return nil, &refusedAddress{d}
-		}
-	}
-	return list, nil
-}
-
-// refusedAddress carries a policy's verdict on an address through the dialler.
-type refusedAddress struct{ decision causeway.Decision }
-
-func (e *refusedAddress) Error() string { return e.decision.Reason }

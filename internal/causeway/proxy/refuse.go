@@ -25,7 +25,15 @@ type refusal struct {
 
 // denied is a decision of the floor.
 func denied(rule, reason string) causeway.Decision {
-	return causeway.Decision{Effect: causeway.Deny, Rule: rule, Layer: policy.LayerFloor, Reason: reason}
+	return causeway.Decision{Effect: causeway.Deny, Rule: rule, Layer: policy.LayerFloor, Reason: sentence(reason)}
+}
+
+// sentence makes a reason look as the policy's own do.
+func sentence(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + strings.TrimSuffix(s[1:], ".") + "."
 }
 
 // floor is a refusal that no rule can lift.
@@ -67,10 +75,10 @@ func byUpstream(err error) *refusal {
 	switch fault.KindOf(err) {
 	case fault.Timeout:
 		r.status = http.StatusGatewayTimeout
+		r.failed()
 	case fault.Denied:
 	default:
-		// The policy let it through: that it failed is nobody's verdict.
-		r.decision.Effect = causeway.Allow
+		r.failed()
 	}
 	switch r.code {
 	case "address_private":
@@ -81,6 +89,12 @@ func byUpstream(err error) *refusal {
 		r.code = "upstream_failed"
 	}
 	return r
+}
+
+// failed says that the policy let it through: what went wrong then is nobody's
+// verdict.
+func (r *refusal) failed() {
+	r.decision.Effect, r.decision.Rule, r.decision.Layer = causeway.Allow, "upstream", ""
 }
 
 // line is the refusal in one line, in a form that an agent can act on.
@@ -141,8 +155,11 @@ func (r *refusal) steps() []string {
 	if r.retry > 0 {
 		steps = append(steps, "wait "+strconv.Itoa(seconds(r.retry))+" s and try again")
 	}
-	if r.decision.Fix != "" {
+	if r.decision.Fix != "" && r.decision.Effect != causeway.Allow {
 		steps = append(steps, "outside the sandbox, allow it with: "+r.decision.Fix)
+	}
+	if r.decision.Effect == causeway.Allow {
+		return append(steps, "the policy allows this; the host itself failed, so try again or use another")
 	}
 	if len(steps) == 0 {
 		steps = append(steps, "do it another way: no rule allows this")
