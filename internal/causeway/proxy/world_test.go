@@ -16,6 +16,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -487,4 +488,17 @@ func eventually(t testing.TB, what string, holds func() bool) {
 		}
 		time.Sleep(time.Millisecond)
 	}
+}
+
+// proxied is a client that uses the gateway's proxy port.
+func (b *box) proxied() *http.Client {
+	tr := &http.Transport{
+		Proxy: http.ProxyURL(&url.URL{Scheme: "http", Host: "10.199.0.1:3128"}),
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			return b.to(netip.AddrPortFrom(causeway.Gateway, causeway.ProxyPort))
+		},
+		TLSClientConfig: &tls.Config{RootCAs: b.trust},
+	}
+	b.t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr}
 }
