@@ -30,7 +30,8 @@ const ContentType = "application/x-git-receive-pack-result"
 // Classify says what a request wants, and of which repository: its path
 // without the slash before it and .git behind it. Servers decode a path before
 // they look at its end, and some look at the content type, so both are judged
-// in the loosest reading: git-receive%2dpack is a push.
+// in the loosest reading: git-receive%2dpack is a push. The path has passed
+// names.Path, so that it can be decoded.
 func Classify(method, escapedPath, query, contentType string) (Operation, string) {
 	path, err := url.PathUnescape(escapedPath)
 	if err != nil {

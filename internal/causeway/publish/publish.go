@@ -1,0 +1,148 @@
+// Package publish owns what a request that publishes looks like: a package, an
+// image or a release that others will install. It knows registries by their
+// protocols, not by the programs that speak them, so that a script with curl
+// is seen as npm is. Whether a publication may happen is the policy's.
+package publish
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// Kind is the protocol of a registry.
+type Kind string
+
+// The registries that are known.
+const (
+	NPM      Kind = "npm"
+	PyPI     Kind = "pypi"
+	Crates   Kind = "crates"
+	OCI      Kind = "oci"
+	Release  Kind = "release" // of a forge: GitHub, Gitea, GitLab
+	RubyGems Kind = "rubygems"
+	NuGet    Kind = "nuget"
+	Maven    Kind = "maven"
+	Hex      Kind = "hex"
+)
+
+// A Publication is what a request would publish, change or withdraw. All are
+// one matter to those who install: a tag that moves gives them other code.
+type Publication struct {
+	Kind     Kind
+	Registry string // the host
+	// Package and Version are as the path has them; "" is where only the body
+	// says. The body's hash belongs to what is approved in any case.
+	Package, Version string
+	// Withdraws is true for a deletion: unpublish, yank.
+	Withdraws bool
+}
+
+// Summary is one line for people.
+func (p Publication) Summary() string {
+	verb := "publish"
+	if p.Withdraws {
+		verb = "withdraw"
+	}
+	what := p.Package
+	if p.Version != "" {
+		what += " " + p.Version
+	}
+	if what != "" {
+		what = " " + what
+	}
+	return verb + " " + string(p.Kind) + what + " at " + p.Registry
+}
+
+// Facts are what an answer to a question about it is bound to, besides the
+// body.
+func (p Publication) Facts() map[string]string {
+	action := "publish"
+	if p.Withdraws {
+		action = "withdraw"
+	}
+	return map[string]string{
+		"action": action, "kind": string(p.Kind), "registry": p.Registry, "package": p.Package, "version": p.Version,
+	}
+}
+
+// A request is what the detectors look at.
+type request struct {
+	host, method string
+	segments     []string // of the decoded path, without empty ones
+	header       http.Header
+}
+
+// Detect says whether a request publishes. The host is canonical, and the path
+// has passed names.Path, with encoded slashes or without. It is judged as a
+// server would decode it, and letters' case is not told apart: a
+// request that is taken for a publication and is none costs a question, the
+// other mistake costs the packages of others.
+func Detect(method, host, escapedPath string, header http.Header) (Publication, bool) {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions:
+		return Publication{}, false
+	}
+	path, err := url.PathUnescape(escapedPath)
+	if err != nil {
+		path = escapedPath
+	}
+	r := request{host: host, method: method, header: header}
+	for s := range strings.SplitSeq(path, "/") {
+		if s != "" {
+			r.segments = append(r.segments, s)
+		}
+	}
+	for _, d := range []func(request) (Publication, bool){oci, crates, release, pypi, rubyGems, nuGet, maven, hex, npm} {
+		if p, ok := d(r); ok {
+			p.Registry = host
+			p.Withdraws = p.Withdraws || method == http.MethodDelete
+			return p, true
+		}
+	}
+	return Publication{}, false
+}
+
+// at says whether the path has these segments from position i on; "*" is any.
+func (r request) at(i int, want ...string) bool {
+	if i < 0 || i+len(want) > len(r.segments) {
+		return false
+	}
+	for k, w := range want {
+		if w != "*" && !strings.EqualFold(r.segments[i+k], w) {
+			return false
+		}
+	}
+	return true
+}
+
+// find is the position of the first place that has these segments, or -1.
+func (r request) find(want ...string) int {
+	for i := range r.segments {
+		if r.at(i, want...) {
+			return i
+		}
+	}
+	return -1
+}
+
+// from returns the segment at a position, or "".
+func (r request) from(i int) string {
+	if i < 0 || i >= len(r.segments) {
+		return ""
+	}
+	return r.segments[i]
+}
+
+func (r request) changes() bool {
+	return r.method == http.MethodPut || r.method == http.MethodDelete || r.method == http.MethodPatch
+}
+
+func (r request) below(domains ...string) bool {
+	for _, d := range domains {
+		if r.host == d || strings.HasSuffix(r.host, "."+d) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,151 @@
+package publish
+
+import (
+	"net/http"
+	"strings"
+)
+
+// npm is PUT /{package}, with tags and access below /-/package. The path alone
+// says little, so it must be a registry's host, one of the ways in which
+// registries of many kinds put npm below a segment of its own, or a client
+// that says what it does.
+func npm(r request) (Publication, bool) {
+	if !r.changes() {
+		return Publication{}, false
+	}
+	start := 0
+	switch below := r.find("npm"); {
+	case r.below("registry.npmjs.org", "registry.npmjs.com", "registry.yarnpkg.com", "npm.pkg.github.com", "npm.jsr.io"):
+	case below >= 0:
+		start = below + 1
+		if r.host != "" && strings.HasSuffix(r.host, ".amazonaws.com") || r.at(below-1, "api") {
+			start++ // CodeArtifact and Artifactory name the repository next
+		}
+	case r.says("publish", "unpublish", "dist-tag", "deprecate", "access", "owner"):
+	default:
+		return Publication{}, false
+	}
+	if i := r.find("-", "package"); i >= 0 {
+		start = i + 2
+	}
+	p := Publication{Kind: NPM, Package: r.from(start)}
+	if strings.HasPrefix(p.Package, "@") && !strings.Contains(p.Package, "/") && r.from(start+1) != "" {
+		p.Package += "/" + r.from(start+1)
+	}
+	return p, true
+}
+
+// says tells what npm and its kin write into a header of each request.
+func (r request) says(commands ...string) bool {
+	for _, c := range commands {
+		if strings.EqualFold(r.header.Get("Npm-Command"), c) {
+			return true
+		}
+	}
+	return false
+}
+
+// pypi is a form sent to /legacy/; private registries have a segment of their
+// own. The package is in the form.
+func pypi(r request) (Publication, bool) {
+	last := r.from(len(r.segments) - 1)
+	if r.below("upload.pypi.org", "upload.pypi.io") || r.method == http.MethodPost && (strings.EqualFold(last, "legacy") || r.find("pypi") >= 0) ||
+		r.changes() && r.find("pypi") >= 0 {
+		return Publication{Kind: PyPI}, true
+	}
+	return Publication{}, false
+}
+
+// crates is PUT /api/v1/crates/new; yank, unyank and owners are below
+// /api/v1/crates/{crate}. A registry may have any prefix.
+func crates(r request) (Publication, bool) {
+	i := r.find("api", "v1", "crates")
+	if i < 0 || !r.changes() {
+		return Publication{}, false
+	}
+	p := Publication{Kind: Crates}
+	if !r.at(i+3, "new") {
+		p.Package = r.from(i + 3)
+		p.Withdraws = r.at(i+5, "yank")
+		if p.Withdraws || r.at(i+5, "unyank") {
+			p.Version = r.from(i + 4)
+		}
+	}
+	return p, true
+}
+
+// oci is PUT /v2/{name}/manifests/{reference}, of the distribution
+// specification: blobs are nothing to anybody before a manifest names them.
+func oci(r request) (Publication, bool) {
+	i := r.find("v2")
+	if i < 0 || !r.changes() {
+		return Publication{}, false
+	}
+	// A repository may itself have a segment "manifests": the last one counts.
+	for k := len(r.segments) - 2; k > i+1; k-- {
+		if r.at(k, "manifests") {
+			return Publication{Kind: OCI, Package: strings.Join(r.segments[i+1:k], "/"), Version: strings.Join(r.segments[k+1:], "/")}, true
+		}
+	}
+	return Publication{}, false
+}
+
+// release is what forges call one: below /repos/{owner}/{repository} at GitHub
+// and Gitea, below /projects/{id} at GitLab. GitHub takes the files of a
+// release at a host of its own under the same path.
+func release(r request) (Publication, bool) {
+	i, name := r.find("repos", "*", "*", "releases"), ""
+	if i >= 0 {
+		name = r.segments[i+1] + "/" + r.segments[i+2]
+		i += 4
+	} else if p := r.find("projects"); p >= 0 {
+		// GitLab's project is a number or a path whose slashes are escaped.
+		for k := p + 2; k < len(r.segments); k++ {
+			if r.at(k, "releases") {
+				name, i = strings.Join(r.segments[p+1:k], "/"), k+1
+				break
+			}
+		}
+	}
+	if i < 0 || r.at(i, "generate-notes") && len(r.segments) == i+1 {
+		return Publication{}, false
+	}
+	return Publication{Kind: Release, Package: name, Version: r.from(i)}, true
+}
+
+// rubyGems is POST /api/v1/gems, with yank and owners below it.
+func rubyGems(r request) (Publication, bool) {
+	if i := r.find("api", "v1", "gems"); i >= 0 {
+		return Publication{Kind: RubyGems, Withdraws: r.at(i+3, "yank")}, true
+	}
+	return Publication{}, false
+}
+
+// nuGet is PUT or DELETE below /api/v2/package.
+func nuGet(r request) (Publication, bool) {
+	i := r.find("api", "v2", "package")
+	if i < 0 {
+		return Publication{}, false
+	}
+	return Publication{Kind: NuGet, Package: r.from(i + 3), Version: r.from(i + 4)}, true
+}
+
+// maven is Maven Central's upload, and the hosts that came before it.
+func maven(r request) (Publication, bool) {
+	if r.find("api", "v1", "publisher") >= 0 || r.below("oss.sonatype.org") {
+		return Publication{Kind: Maven}, true
+	}
+	return Publication{}, false
+}
+
+// hex is POST /api/publish or /api/packages/{package}/releases, in an
+// organisation's repository or not.
+func hex(r request) (Publication, bool) {
+	if !r.below("hex.pm") {
+		return Publication{}, false
+	}
+	if i := r.find("packages", "*", "releases"); i >= 0 {
+		return Publication{Kind: Hex, Package: r.segments[i+1], Version: r.from(i + 3)}, true
+	}
+	return Publication{Kind: Hex}, r.find("publish") >= 0
+}
