@@ -205,6 +205,7 @@ func TestFloodCostsOnlyTheFlooder(t *testing.T) {
 			frame(1, boxAddress, elsewhere, make([]byte, 8)),
 			frame(17, boxAddress, elsewhere, datagram(1, 1, "x")),
 			frame(6, boxAddress, elsewhere, segment(1, 80, syn, 1, 0)),
+			frame(6, boxAddress, elsewhere, segment(2, 80, ack, 1, 1)),
 			{0xff},
 		}
 		for i := 0; ; i++ {

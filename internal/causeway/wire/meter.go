@@ -9,7 +9,7 @@ import (
 type meters struct {
 	connects *meter // attempts to connect
 	queries  *meter // names
-	refusals *meter // answers to UDP that goes nowhere
+	refusals *meter // answers to UDP and to segments that go nowhere
 	reports  *meter // calls of Handler.Dropped
 	junk     *meter // packets that go nowhere, before reading waits
 }

@@ -6,6 +6,8 @@ import (
 	"net"
 	"slices"
 	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
 const (
@@ -55,6 +57,20 @@ func (l *Link) drop(p *packet) {
 	if !l.junk.take() {
 		l.junk.wait(l.port.gone)
 	}
+}
+
+// unclaimed is called, where packets are read, for a segment that belongs to
+// no connection. What does not begin one is answered with a reset, which a
+// flood of them is not worth.
+func (l *Link) unclaimed(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
+	if l.forward.HandlePacket(id, pkt) {
+		return true
+	}
+	if l.refusals.take() {
+		return false
+	}
+	l.drop(&packet{protocol: "tcp", dst: addrPort(id.LocalAddress, id.LocalPort)})
+	return true
 }
 
 // ask has a query over UDP answered. The frame's buffer is the reader's, so

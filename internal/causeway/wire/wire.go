@@ -108,7 +108,7 @@ func Open(ours *os.File, h Handler, o Options) (*Link, error) {
 		return nil, err
 	}
 	l.forward = tcp.NewForwarder(l.stack, receiveWindow, l.options.MaxHalfOpen, l.begin)
-	l.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, l.forward.HandlePacket)
+	l.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, l.unclaimed)
 	go func() {
 		defer close(l.reading)
 		l.port.read(l.take)
