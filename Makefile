@@ -10,8 +10,9 @@ LDFLAGS := -s -w -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR) -X main.ve
 help: ## list targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
-build: ## bin/crannog, with the small guest inside
+build: ## bin/crannog, with the small guest and the program for gVisor inside
 	go build -ldflags '-s -w' -o internal/guestbin/bin/crannog-guest ./cmd/crannog-guest
+	go build -ldflags '$(LDFLAGS)' -o internal/runtimebin/bin/crannog-runtime ./cmd/crannog-runtime
 	go build -ldflags '$(LDFLAGS)' -o bin/crannog ./cmd/crannog
 
 test: build test-go test-race test-npm ## every test; as root on a host with python3 and node it skips nothing
@@ -43,4 +44,4 @@ bench: build ## every figure of docs/performance.md
 	bench/run.sh
 
 clean: ## remove what build made
-	rm -rf bin internal/guestbin/bin/crannog-guest
+	rm -rf bin internal/guestbin/bin/crannog-guest internal/runtimebin/bin/crannog-runtime

@@ -6,14 +6,15 @@ cd "$(dirname "$0")/.."
 export CGO_ENABLED=0
 out=bin/bench
 mkdir -p "$out"
-[ -x bin/crannog ] && [ -f internal/guestbin/bin/crannog-guest ] || {
+[ -x bin/crannog ] && [ -f internal/guestbin/bin/crannog-guest ] && [ -f internal/runtimebin/bin/crannog-runtime ] || {
 	echo "bench: build first: make build" >&2
 	exit 2
 }
 go build -ldflags '-s -w' -o "$out/bench" ./bench
 # Stock gVisor of the same version as the one that is linked in.
 go build -ldflags '-s -w' -o "$out/runsc" gvisor.dev/gvisor/runsc
-# The binary as a plain go build makes it: without the small guest inside.
-printf '{"Replace":{"%s":""}}' "$PWD/internal/guestbin/bin/crannog-guest" > "$out/overlay.json"
+# The binary as a plain go build makes it: without the small guest and the
+# program for gVisor inside.
+printf '{"Replace":{"%s":"","%s":""}}' "$PWD/internal/guestbin/bin/crannog-guest" "$PWD/internal/runtimebin/bin/crannog-runtime" > "$out/overlay.json"
 go build -overlay "$out/overlay.json" -ldflags '-s -w' -o "$out/crannog-own-guest" ./cmd/crannog
 exec "$out/bench" -crannog "$PWD/bin/crannog" -own-guest "$PWD/$out/crannog-own-guest" -runsc "$PWD/$out/runsc" "$@"

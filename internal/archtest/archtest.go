@@ -13,7 +13,7 @@ type Row struct {
 // upwards cannot be written down.
 var Layers = []Row{
 	{"foundations", []string{
-		"api", "internal/fault", "internal/config", "internal/reexec", "internal/hosttest", "internal/signature", "internal/relay",
+		"api", "internal/fault", "internal/config", "internal/reexec", "internal/carried", "internal/hosttest", "internal/signature", "internal/relay",
 		"internal/gen", "internal/gen/processpb", "internal/gen/processpb/processpbconnect",
 		"internal/gen/filesystempb", "internal/gen/filesystempb/filesystempbconnect",
 		"internal/process",
@@ -25,7 +25,7 @@ var Layers = []Row{
 		"internal/guest/codec", "internal/guest/keepalive", "internal/guest/metadata", "internal/guest/metrics", "internal/guest/reap",
 		"internal/guest/identity", "internal/guest/offline", "internal/guest/probe", "internal/guest/watch", "internal/guest/process", "internal/guest/filesystem",
 		"internal/guest/files", "internal/guest/interpreter", "internal/guest",
-		"internal/guestbin",
+		"internal/guestbin", "internal/runtimebin",
 	}},
 	{"engines", []string{
 		"internal/engine", "internal/guest/guestmain", "internal/engine/cgroup", "internal/engine/ocispec",
@@ -35,6 +35,6 @@ var Layers = []Row{
 	{"rules", []string{"internal/key", "internal/sandbox", "internal/template", "internal/store"}},
 	{"doors", []string{"internal/e2bapi", "internal/dataplane", "internal/httpapi"}},
 	{"assembly", []string{"internal/daemon", "internal/standard", "", "internal/cli"}},
-	{"programs", []string{"cmd/crannog-guest", "cmd/crannog", "bench"}},
+	{"programs", []string{"cmd/crannog-guest", "cmd/crannog-runtime", "cmd/crannog", "bench"}},
 	{"guards", []string{"internal/servetest", "internal/archtest"}},
 }

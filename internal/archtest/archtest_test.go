@@ -110,19 +110,26 @@ func TestOnlyTheEngineKnowsGVisor(t *testing.T) {
 	}
 }
 
-// The guest is paid for in every box, so it must not gain weight unseen.
-func TestTheGuestStaysSmall(t *testing.T) {
-	cmd := exec.Command("go", "list", "-deps", "./cmd/crannog-guest")
-	cmd.Dir = "../.."
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for dep := range strings.Lines(string(out)) {
-		dep = strings.TrimSpace(dep)
-		for _, heavy := range []string{"gvisor.dev/", "modernc.org/", "github.com/danielgtaylor/", "github.com/spf13/", module + "/internal/sandbox", module + "/internal/daemon"} {
-			if strings.HasPrefix(dep, heavy) {
-				t.Errorf("the guest links %s", dep)
+// The guest is paid for in every box, and the program for gVisor several
+// times, so they must not gain weight unseen.
+func TestTheProgramsOfABoxStaySmall(t *testing.T) {
+	heavy := []string{"modernc.org/", "github.com/danielgtaylor/", "github.com/spf13/", module + "/internal/sandbox", module + "/internal/daemon"}
+	for program, more := range map[string][]string{
+		"crannog-guest":   {"gvisor.dev/"},
+		"crannog-runtime": {"gvisor.dev/gvisor/runsc/cli/maincli", "connectrpc.com/", module + "/internal/gen/", module + "/internal/runtimebin"},
+	} {
+		cmd := exec.Command("go", "list", "-deps", "./cmd/"+program)
+		cmd.Dir = "../.."
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for dep := range strings.Lines(string(out)) {
+			dep = strings.TrimSpace(dep)
+			for _, h := range slices.Concat(heavy, more) {
+				if strings.HasPrefix(dep, h) {
+					t.Errorf("%s links %s", program, dep)
+				}
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -92,7 +93,8 @@ func (a *app) root() *cobra.Command {
 	root.AddGroup(&cobra.Group{ID: "run", Title: "Run:"}, &cobra.Group{ID: "manage", Title: "Manage:"}, &cobra.Group{ID: "server", Title: "Server:"})
 	a.add(root, "run", a.runCommand(), a.execCommand(), a.shellCommand())
 	a.add(root, "manage", a.lsCommand(), a.psCommand(), a.inspectCommand(), a.logsCommand(), a.cpCommand(),
-		a.stopCommand(), a.rmCommand(), a.pruneCommand(), a.statsCommand())
+		a.stopCommand(), a.rmCommand(), a.pruneCommand(), a.statsCommand(),
+		a.approvalsCommand(), a.approveCommand(), a.denyCommand())
 	a.add(root, "server", a.serveCommand(), a.doctorCommand(), a.keyCommand(), a.configCommand(), a.versionCommand())
 	a.addHelp(root)
 	strictArgs(root)
@@ -128,12 +130,12 @@ func (a *app) load(cmd *cobra.Command, _ []string) error {
 		return fail("read the settings", invalid(codeSettings, err))
 	}
 	// A flag of any command that is named like a setting sets it.
-	for _, name := range []string{"state", "url", "listen", "insecure", "template", "memory", "cpus", "pids", "disk", "inodes"} {
-		f := cmd.Flags().Lookup(name)
+	for _, name := range []string{"state", "url", "listen", "insecure", "template", "memory", "cpus", "pids", "disk", "inodes", "approval_webhook"} {
+		f := cmd.Flags().Lookup(strings.ReplaceAll(name, "_", "-"))
 		if f == nil || !f.Changed {
 			continue
 		}
-		if err := c.Set(name, f.Value.String(), "--"+name); err != nil {
+		if err := c.Set(name, f.Value.String(), "--"+f.Name); err != nil {
 			return usagef("%s", err.Error())
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/crannog/crannog/internal/causeway/approval"
 	"github.com/crannog/crannog/internal/config"
 	"github.com/crannog/crannog/internal/daemon"
 	"github.com/crannog/crannog/internal/fault"
@@ -46,6 +47,7 @@ func (a *app) serveCommand() *cobra.Command {
 	flags.Bool("insecure", false, "allow an address that other machines can reach, without TLS")
 	flags.StringVar(&f.key, "key", "", "API `key` that clients show, instead of a new one (default $E2B_API_KEY)")
 	flags.StringVar(&f.domain, "domain", "", "what host names of sandboxes end in, such as sbx.example.com:443 (default on loopback localhost:PORT)")
+	flags.String("approval-webhook", "", "`URL` that is told of each approval asked for and answered; CRANNOG_APPROVAL_WEBHOOK_SECRET signs")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "check settings and machine, and do not start")
 	return cmd
 }
@@ -68,6 +70,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 	}
 	d, err := standard.Open(ctx, standard.Options{
 		State: a.config.State, Log: log, Server: true, Domain: first(f.domain, ownDomain(listener.Addr().String())), Version: a.Version,
+		Webhook: a.webhook(log),
 	})
 	if err != nil {
 		return errors.Join(fail("start the server", err).hint(first(fault.HintOf(err), "crannog doctor says what this machine lacks")), listener.Close())
@@ -83,6 +86,14 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 		return fail("serve", err)
 	}
 	return nil
+}
+
+// webhook is what the settings say is told of approvals, or nil.
+func (a *app) webhook(log *slog.Logger) *approval.Webhook {
+	if a.config.ApprovalWebhook == "" {
+		return nil
+	}
+	return &approval.Webhook{URL: a.config.ApprovalWebhook, Secret: a.config.ApprovalWebhookSecret.Reveal(), Log: log}
 }
 
 func (a *app) serverLog() (*slog.Logger, error) {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/crannog/crannog/internal/causeway/approval"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/key"
@@ -29,6 +30,8 @@ type Options struct {
 	// Server takes the state directory for a server: there is one at a time,
 	// beside any number of other users.
 	Server bool
+	// Webhook is told of approvals while the server runs; nil is none.
+	Webhook *approval.Webhook
 	// Domain is what sandboxes' host names end in, or "".
 	Domain  string
 	Version string
@@ -39,6 +42,8 @@ type Daemon struct {
 	Service *sandbox.Service
 	Keys    *key.Ring
 	Engine  engine.Engine
+	// Approvals are what sandboxes ask people.
+	Approvals *approval.Service
 	// Report is what was found of earlier processes.
 	Report sandbox.Report
 
@@ -76,6 +81,9 @@ func Open(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if d.Approvals, err = approval.New(approval.Options{Store: d.store, Lookup: d.ownerOf, Log: o.Log}); err != nil {
+		return nil, err
+	}
 	if d.Report, err = d.Service.Reconcile(ctx); err != nil {
 		return nil, err
 	}
@@ -90,6 +98,9 @@ func Open(ctx context.Context, o Options) (_ *Daemon, err error) {
 // Other sandboxes run on.
 func (d *Daemon) Close(ctx context.Context) error {
 	var errs []error
+	if d.Approvals != nil {
+		d.Approvals.Close()
+	}
 	if d.Service != nil {
 		errs = append(errs, d.Service.Close(ctx))
 		d.Service = nil
@@ -103,6 +114,13 @@ func (d *Daemon) Close(ctx context.Context) error {
 		d.lock = nil
 	}
 	return errors.Join(errs...)
+}
+
+// ownerOf says whose a sandbox is that has not ended. What cannot be read
+// counts as ended: nobody could be asked about it.
+func (d *Daemon) ownerOf(id string) (string, bool) {
+	r, err := d.store.Get(context.Background(), id)
+	return r.Owner, err == nil && r.State != sandbox.Stopped
 }
 
 // SocketPath is where a server on a state directory listens for local

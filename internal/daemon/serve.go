@@ -49,6 +49,7 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 		go func() { ended <- srv.Serve(l) }()
 	}
 	running := 2
+	defer d.callWebhook(ctx)()
 	select {
 	case <-ctx.Done():
 		err = nil
@@ -56,6 +57,8 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 		running--
 	}
 	faces.proxy.Close()
+	// Streams of events would hold up the end.
+	d.Approvals.Close()
 	err = errors.Join(err, drain(ctx, srv))
 	for range running {
 		if e := <-ended; !errors.Is(e, http.ErrServerClosed) {
@@ -63,6 +66,22 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 		}
 	}
 	return err
+}
+
+// callWebhook starts telling the webhook and returns what ends it.
+func (d *Daemon) callWebhook(ctx context.Context) func() {
+	if d.options.Webhook == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := d.options.Webhook.Run(ctx, d.Approvals); err != nil {
+			d.options.Log.Error("approval webhook ended", "err", err)
+		}
+	}()
+	return func() { cancel(); <-ended }
 }
 
 // drain lets requests finish and then cuts what is left.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"path/filepath"
 
+	"github.com/crannog/crannog/internal/causeway/approval"
 	"github.com/crannog/crannog/internal/daemon"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/gvisor"
@@ -15,6 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/guestmain"
 	"github.com/crannog/crannog/internal/guestbin"
 	"github.com/crannog/crannog/internal/reexec"
+	"github.com/crannog/crannog/internal/runtimebin"
 	"github.com/crannog/crannog/internal/template"
 )
 
@@ -32,6 +34,8 @@ type Options struct {
 	Server  bool
 	Domain  string
 	Version string
+	// Webhook is told of approvals; nil is none.
+	Webhook *approval.Webhook
 }
 
 // Engine makes the engine alone, for looking at what this machine can do.
@@ -39,7 +43,11 @@ func Engine(state string, log *slog.Logger) (engine.Engine, error) {
 	if err := checkStatic(); err != nil {
 		return nil, err
 	}
-	return gvisor.New(gvisor.Options{StateDir: state, Log: log})
+	runtime, err := runtimebin.Path(filepath.Join(state, "runtime"))
+	if err != nil {
+		return nil, err
+	}
+	return gvisor.New(gvisor.Options{StateDir: state, Log: log, Runtime: runtime})
 }
 
 // Open assembles a daemon. What the machine cannot do is an error here, with
@@ -55,6 +63,6 @@ func Open(ctx context.Context, o Options) (*daemon.Daemon, error) {
 	}
 	return daemon.Open(ctx, daemon.Options{
 		StateDir: o.State, Log: o.Log, Engine: eng, Templates: template.NewHost(filepath.Join(o.State, "templates"), guest),
-		Server: o.Server, Domain: o.Domain, Version: o.Version,
+		Server: o.Server, Domain: o.Domain, Version: o.Version, Webhook: o.Webhook,
 	})
 }

@@ -92,7 +92,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, b *box) (bootResult
 		return result, nil, err
 	}
 	defer pipes.closeChildEnds()
-	cmd := exec.CommandContext(ctx, "/proc/self/exe")
+	cmd := exec.CommandContext(ctx, e.runtime)
 	cmd.Args = []string{bootArg0, spec.ID}
 	cmd.Env = []string{}
 	if e.rootless {

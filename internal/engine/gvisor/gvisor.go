@@ -16,6 +16,7 @@ import (
 	"runtime/debug"
 	"sync"
 
+	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/runsc/version"
 
@@ -31,6 +32,9 @@ type Options struct {
 	// below run/ in it.
 	StateDir string
 	Log      *slog.Logger
+	// Runtime is a program that plays Roles and nothing else, and so starts
+	// sooner; "" starts this one again.
+	Runtime string
 	// NoCgroups leaves control groups alone, as on a host where they cannot
 	// be written.
 	NoCgroups bool
@@ -39,6 +43,7 @@ type Options struct {
 // Engine runs boxes on gVisor. It implements engine.Engine and engine.Meter.
 type Engine struct {
 	dir      string // StateDir/run
+	runtime  string // the program that plays Roles
 	log      *slog.Logger
 	rootless bool
 	groups   *cgroup.Tree // nil if groups cannot be made
@@ -68,6 +73,7 @@ func New(o Options) (*Engine, error) {
 	silence.Do(func() { log.SetTarget(log.GoogleEmitter{Writer: &log.Writer{Next: io.Discard}}) })
 	e := &Engine{
 		dir:      filepath.Join(o.StateDir, "run"),
+		runtime:  runtimeProgram(o),
 		log:      o.Log,
 		rootless: os.Geteuid() != 0,
 		boxes:    map[string]*box{},
@@ -98,13 +104,29 @@ func (e *Engine) Info() engine.Info {
 		info.Notes = append(info.Notes, fmt.Sprintf(
 			"no writable cgroup (%v): memory is bounded by a watcher that ends a box above its limit, CPU by whole processors", e.noGroups))
 	}
-	if linkedWithC {
+	if linkedWithC && e.runtime == thisProgram {
 		info.Notes = append(info.Notes, "built with cgo: gVisor's system call filter for itself lets a few more calls through; build with make, or with CGO_ENABLED=0")
 	}
 	if e.rootless {
 		info.Notes = append(info.Notes, "runs in a user namespace of this user: files of other users are shown as nobody's")
 	}
 	return info
+}
+
+// thisProgram plays Roles itself.
+const thisProgram = "/proc/self/exe"
+
+// runtimeProgram is the one that was asked for, unless it cannot be started
+// from where it lies, as on a file system without programs.
+func runtimeProgram(o Options) string {
+	if o.Runtime == "" {
+		return thisProgram
+	}
+	if err := unix.Access(o.Runtime, unix.X_OK); err != nil {
+		o.Log.Warn("the program for gVisor cannot be started, this one plays its parts", "path", o.Runtime, "err", err)
+		return thisProgram
+	}
+	return o.Runtime
 }
 
 // runtimeVersion is gVisor's. A build that sets no version by the linker still

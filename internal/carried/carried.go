@@ -1,0 +1,77 @@
+// Package carried owns programs that a binary carries inside: it writes them
+// out below the state directory, where they can be started.
+package carried
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Program returns the path of the program src in files, written below dir
+// under a name that its content decides: so an upgrade never changes the file
+// of a box that runs. The error is fs.ErrNotExist if it is not carried.
+func Program(files fs.FS, src, dir string) (string, error) {
+	f, err := files.Open(src)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	name, size, err := nameOf(f)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", src, err)
+	}
+	path := filepath.Join(dir, name)
+	if info, err := os.Stat(path); err == nil && info.Size() == size {
+		return path, nil
+	}
+	data, err := fs.ReadFile(files, src)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", src, err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fmt.Errorf("%s: %w", src, err)
+	}
+	return path, install(path, data)
+}
+
+// head is how much of a program its name is made from. The linker writes its
+// build ID there, a digest of everything that went into the program.
+const head = 64 << 10
+
+// nameOf names a program by its length and a checksum of its head: this runs
+// at every start of the command line, where tens of megabytes would be felt.
+// Nobody but the build chooses the content, so there is nobody to forge it.
+func nameOf(f fs.File) (string, int64, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return "", 0, err
+	}
+	sum := fnv.New128a()
+	if _, err := io.CopyN(sum, f, head); err != nil && !errors.Is(err, io.EOF) {
+		return "", 0, err
+	}
+	return fmt.Sprintf("%s-%x-%s", info.Name(), info.Size(), hex.EncodeToString(sum.Sum(nil))), info.Size(), nil
+}
+
+// install writes the file in one step: several servers may start at once.
+func install(path string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(data)
+	if err := errors.Join(err, f.Chmod(0o755), f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}

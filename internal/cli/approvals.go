@@ -1,0 +1,282 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/causeway/approval"
+	"github.com/crannog/crannog/internal/config"
+)
+
+func (a *app) approvalsCommand() *cobra.Command {
+	var f listFlags
+	var watch, all bool
+	var sandbox string
+	cmd := &cobra.Command{
+		Use: "approvals [ID]", Short: "Show what sandboxes ask for", Args: cobra.MaximumNArgs(1),
+		Long: "Show what sandboxes ask for and what came of it: what waits for an answer, or all\n" +
+			"about one question. crannog approve and crannog deny answer.",
+		Example:           "  crannog approvals --watch\n  crannog approvals a0123456789abcdef012",
+		ValidArgsFunction: a.completeApprovals,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && (watch || all || sandbox != "") {
+				return usagef("name an approval, or say which to list")
+			}
+			return a.with(cmd.Context(), func(c *connection) error {
+				switch {
+				case len(args) == 1:
+					return a.showApproval(cmd.Context(), c, args[0])
+				case watch:
+					return a.watchApprovals(cmd.Context(), c, sandbox)
+				}
+				return a.listApprovals(cmd.Context(), c, &f, all, sandbox)
+			})
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "print what is asked and answered as it happens, until Ctrl-C")
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "show those that are answered too")
+	cmd.Flags().StringVar(&sandbox, "sandbox", "", "only what this `sandbox` asks")
+	return cmd
+}
+
+func (a *app) listApprovals(ctx context.Context, c *connection, f *listFlags, all bool, sandbox string) error {
+	o := crannog.ApprovalOptions{Sandbox: sandbox}
+	if all {
+		o.States = []string{"all"}
+	}
+	rows, err := c.Approvals(ctx, o)
+	if err != nil {
+		return fail("list approvals", err)
+	}
+	now := time.Now()
+	head := []string{"ID", "SANDBOX", "KIND", "STATE", "ASKED", "ENDS", "SUMMARY"}
+	return list(a, f, rows, func(r api.Approval) string { return r.ID }, head, func(r api.Approval) []string {
+		ends := "-"
+		if approval.State(r.State).Open() {
+			ends = ago(r.ExpiresAt, now)
+		}
+		return []string{r.ID, r.Sandbox, r.Kind, stateText(r), ago(r.CreatedAt, now), ends, inert(r.Summary)}
+	})
+}
+
+// stateText is the state, with the count where several people must agree.
+func stateText(r api.Approval) string {
+	if r.Quorum <= 1 || r.State != string(approval.Pending) {
+		return r.State
+	}
+	return fmt.Sprintf("%s (%d of %d)", r.State, granted(r), r.Quorum)
+}
+
+func granted(r api.Approval) int {
+	n := 0
+	for _, v := range r.Votes {
+		if v.Granted {
+			n++
+		}
+	}
+	return n
+}
+
+// lineLength bounds a text that a sandbox chose: the server bounds it too,
+// but the server may be another's.
+const lineLength = 4096
+
+func inert(text string) string { return approval.Text(text, lineLength) }
+
+func (a *app) showApproval(ctx context.Context, c *connection, id string) error {
+	r, err := c.Approval(ctx, id)
+	if err != nil {
+		return fail("find approval "+inert(id), err)
+	}
+	if a.json {
+		return a.object(r)
+	}
+	for _, line := range describe(r, time.Now()) {
+		fmt.Fprintln(a.Stdout, line)
+	}
+	return nil
+}
+
+// describe is a question as a person reads it, one line each.
+func describe(r api.Approval, now time.Time) []string {
+	var lines []string
+	row := func(name, value string) { lines = append(lines, fmt.Sprintf("%-12s %s", name, inert(value))) }
+	row("approval", r.ID)
+	row("sandbox", r.Sandbox)
+	row("asks", r.Kind+": "+r.Summary)
+	for _, name := range slices.Sorted(maps.Keys(r.Facts)) {
+		lines = append(lines, fmt.Sprintf("  %-22s %s", inert(name), inert(r.Facts[name])))
+	}
+	row("rule", r.Rule)
+	state := stateText(r)
+	if r.Reason != "" {
+		state += ": " + r.Reason
+	}
+	row("state", state)
+	for _, v := range r.Votes {
+		row("", map[bool]string{true: "approved", false: "denied"}[v.Granted]+" by "+v.Who+" "+ago(v.At, now))
+	}
+	if approval.State(r.State).Open() {
+		row("ends", ago(r.ExpiresAt, now))
+	}
+	if r.Always != "" {
+		row("always", "would allow "+r.Always)
+	}
+	if r.Amendment != "" {
+		row("always", "allows "+r.Amendment)
+	}
+	return lines
+}
+
+// watchApprovals prints events until a signal. A stream that breaks off is
+// taken up where it was, so that a restart of the server is no gap.
+func (a *app) watchApprovals(ctx context.Context, c *connection, sandbox string) error {
+	ctx, stop := notify(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	last, heard, wait := "", false, watchBackoff
+	for {
+		var err error
+		last, err = c.WatchApprovals(ctx, sandbox, last, func(e api.ApprovalEvent) error {
+			heard, wait = true, watchBackoff
+			return a.printEvent(e)
+		})
+		if err == nil {
+			return nil
+		}
+		if !heard || crannog.Code(err) != "server_unreachable" {
+			return fail("watch approvals", err)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		case <-timer.C:
+		}
+		wait = min(2*wait, 30*time.Second)
+	}
+}
+
+const watchBackoff = time.Second
+
+func (a *app) printEvent(e api.ApprovalEvent) error {
+	r := e.Approval
+	switch {
+	case a.json:
+		return a.object(e)
+	case a.quiet:
+		_, err := fmt.Fprintln(a.Stdout, inert(r.ID))
+		return err
+	}
+	text := r.Summary
+	if e.Type != string(approval.Pending) && r.Reason != "" {
+		text += " (" + r.Reason + ")"
+	}
+	_, err := fmt.Fprintf(a.Stdout, "%s  %-8s  %s  %s  %s  %s\n", time.Now().Format(time.TimeOnly),
+		inert(e.Type), inert(r.ID), inert(r.Sandbox), inert(r.Kind), inert(text))
+	return err
+}
+
+func (a *app) approveCommand() *cobra.Command {
+	var once, always bool
+	var reason string
+	cmd := &cobra.Command{
+		Use: "approve ID", Short: "Allow what a sandbox asks for", Args: cobra.ExactArgs(1),
+		Long: "Allow what a sandbox asks for: this one action, with exactly the facts that\n" +
+			"crannog approvals ID shows. --always adds the host to the sandbox's policy too.",
+		ValidArgsFunction: a.completeApprovals,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if once && always {
+				return usagef("--once and --always exclude each other")
+			}
+			return a.with(cmd.Context(), func(c *connection) error {
+				r, err := c.Approve(cmd.Context(), args[0], reason, always)
+				if err != nil {
+					return fail("approve "+inert(args[0]), err)
+				}
+				if missing := r.Quorum - granted(r); r.State == string(approval.Pending) && missing > 0 {
+					a.note("it takes %d more, by somebody else", missing)
+				}
+				return a.answered(r)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&once, "once", false, "only this once (default)")
+	cmd.Flags().BoolVar(&always, "always", false, "add the host to the sandbox's policy, so that it is not asked about again")
+	cmd.Flags().StringVar(&reason, "reason", "", "`why`, for the record")
+	return cmd
+}
+
+func (a *app) denyCommand() *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use: "deny ID --reason WHY", Short: "Refuse what a sandbox asks for", Args: cobra.ExactArgs(1),
+		Long:              "Refuse what a sandbox asks for, or take back a grant that was not used. The\nprogram inside is told the reason.",
+		ValidArgsFunction: a.completeApprovals,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if strings.TrimSpace(reason) == "" {
+				return usagef("deny needs a reason").hint("the program inside is told it: --reason 'use the mirror'")
+			}
+			return a.with(cmd.Context(), func(c *connection) error {
+				r, err := c.Deny(cmd.Context(), args[0], reason)
+				if err != nil {
+					return fail("deny "+inert(args[0]), err)
+				}
+				return a.answered(r)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "`why`; the program inside is told it")
+	return cmd
+}
+
+// answered prints what came of an answer.
+func (a *app) answered(r api.Approval) error {
+	if a.json {
+		return a.object(r)
+	}
+	_, err := fmt.Fprintln(a.Stdout, inert(r.ID))
+	return err
+}
+
+// completeApprovals offers what waits for an answer.
+func (a *app) completeApprovals(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx := cmd.Context()
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	ctx, cancel := context.WithTimeout(ctx, completionTime)
+	defer cancel()
+	conf, err := config.Load(a.Env.Config, a.configFile)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	a.config = conf
+	if conf.URL == "" && !answers(ctx, conf.Socket()) {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var found []cobra.Completion
+	// An error offers nothing, which is all that completion can say.
+	_ = a.with(ctx, func(c *connection) error {
+		rows, err := c.Approvals(ctx, crannog.ApprovalOptions{})
+		for _, r := range rows {
+			found = append(found, cobra.CompletionWithDesc(inert(r.ID), inert(r.Summary)))
+		}
+		return err
+	})
+	return found, cobra.ShellCompDirectiveNoFileComp
+}

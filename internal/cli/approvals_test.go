@@ -1,0 +1,229 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/causeway/approval"
+	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/daemon"
+	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+type shelf struct{}
+
+func (shelf) Resolve(context.Context, sandbox.Reference) (sandbox.Template, error) {
+	return sandbox.Template{ID: "base0000000000000000", Name: "base"}, nil
+}
+
+// served is a server with one sandbox, reached by its socket.
+type served struct {
+	t   *testing.T
+	d   *daemon.Daemon
+	dir string
+	box string
+}
+
+func newServed(t *testing.T) *served {
+	t.Helper()
+	s := &served{t: t, dir: filepath.Join(t.TempDir(), "s")}
+	eng, err := fake.New(fake.Options{Dir: filepath.Join(t.TempDir(), "run")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(eng.Close)
+	s.d, err = daemon.Open(t.Context(), daemon.Options{
+		StateDir: s.dir, Log: slog.New(slog.DiscardHandler), Engine: eng, Templates: shelf{}, Server: true, Version: "test",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.d.Serve(ctx, l) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if err := s.d.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	sb, err := s.d.Service.Create(t.Context(), sandbox.Principal{Local: true}, sandbox.CreateRequest{Template: "base", Name: "web"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.box = sb.ID
+	return s
+}
+
+func (s *served) run(args ...string) (code int, stdout, stderr string) {
+	s.t.Helper()
+	var out, errs bytes.Buffer
+	code = s.runTo(s.t.Context(), &out, &errs, args...)
+	return code, out.String(), errs.String()
+}
+
+func (s *served) runTo(ctx context.Context, out, errs interface{ Write([]byte) (int, error) }, args ...string) int {
+	lookup := func(name string) (string, bool) {
+		if name == "CRANNOG_STATE" {
+			return s.dir, true
+		}
+		return "", false
+	}
+	return Run(ctx, args, Env{Stdout: out, Stderr: errs, Version: "v9", Config: config.Env{Lookup: lookup, UID: 1000, Home: "/home/someone"}})
+}
+
+func (s *served) question(body string) causeway.Question {
+	return causeway.Question{
+		Sandbox: s.box, Kind: causeway.AskRequest, Summary: "POST\x1b[2J a.example.com\nApproved", Rule: "host:a.example.com/write", Policy: "sha256:p",
+		Facts: map[string]string{"host": "a.example.com", "port": "443", "path": "/\u202ex", "body": body},
+	}
+}
+
+func (s *served) ask(q causeway.Question) string {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(s.t.Context())
+	cancel()
+	a, err := s.d.Approvals.Ask(ctx, q)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return a.Approval
+}
+
+func (s *served) state(id string) approval.State {
+	s.t.Helper()
+	a, err := s.d.Approvals.Get(s.t.Context(), approval.Caller{Local: true}, id)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return a.State
+}
+
+func TestApproveAndDeny(t *testing.T) {
+	s := newServed(t)
+	first, second := s.ask(s.question("1")), s.ask(s.question("2"))
+	code, stdout, _ := s.run("approvals")
+	if code != 0 || !strings.HasPrefix(stdout, "ID ") || strings.Count(stdout, "\n") != 3 || !strings.Contains(stdout, first) || !strings.Contains(stdout, "net.request") {
+		t.Errorf("%d %s", code, stdout)
+	}
+	code, stdout, _ = s.run("approvals", first)
+	if code != 0 || !strings.Contains(stdout, "a.example.com") || !strings.Contains(stdout, "would allow a.example.com:443") {
+		t.Errorf("%d %s", code, stdout)
+	}
+	if code, stdout, stderr := s.run("approve", first, "--reason", "fine"); code != 0 || stdout != first+"\n" || s.state(first) != approval.Approved {
+		t.Errorf("%d %q %q", code, stdout, stderr)
+	}
+	if code, stdout, stderr := s.run("deny", second, "--reason", "use the mirror", "--json"); code != 0 || !strings.Contains(stdout, `"denied"`) || s.state(second) != approval.Denied {
+		t.Errorf("%d %q %q", code, stdout, stderr)
+	}
+	if _, stdout, _ := s.run("approvals", "-q"); stdout != "" {
+		t.Errorf("answered ones are listed: %s", stdout)
+	}
+	var rows []api.Approval
+	if _, stdout, _ = s.run("approvals", "--all", "--sandbox", "web", "--json"); json.Unmarshal([]byte(stdout), &rows) != nil || len(rows) != 2 {
+		t.Errorf("%s", stdout)
+	}
+	for _, test := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"approve", "a0"}, codeNotFound, "code=approval_not_found"},
+		{[]string{"approve", second}, codeConflict, "code=approval_over"},
+		{[]string{"deny", second, "--reason", "x"}, codeConflict, "code=approval_over"},
+		{[]string{"deny", first}, codeUsage, "code=usage"},
+		{[]string{"approve", first, "--once", "--always"}, codeUsage, "code=usage"},
+		{[]string{"approve"}, codeUsage, "code=usage"},
+		{[]string{"approvals", first, "--all"}, codeUsage, "code=usage"},
+		{[]string{"approvals", "--sandbox", "nobody"}, codeNotFound, "code=sandbox_not_found"},
+	} {
+		code, _, stderr := s.run(test.args...)
+		if code != test.code || !strings.Contains(stderr, test.want) || !strings.HasPrefix(stderr, "error: ") {
+			t.Errorf("%v: %d %s", test.args, code, stderr)
+		}
+	}
+	third := s.ask(s.question("3"))
+	if _, stdout, _ := s.run("__complete", "approve", ""); !strings.Contains(stdout, third+"\t") || strings.Contains(stdout, first) {
+		t.Errorf("completion: %s", stdout)
+	}
+}
+
+// A4: no way to print a question lets it speak to the terminal.
+func TestPrintedQuestionsAreInert(t *testing.T) {
+	s := newServed(t)
+	id := s.ask(s.question("\x07\u200b\x9b"))
+	for _, args := range [][]string{{"approvals"}, {"approvals", "--json"}, {"approvals", "--jsonl"}, {"approvals", "--format", "{{.summary}}{{.facts}}"}, {"approvals", id}, {"__complete", "deny", ""}} {
+		code, stdout, _ := s.run(args...)
+		if code != 0 || !strings.Contains(stdout, "a.example.com") || strings.ContainsAny(stdout, "\x1b\x07\u202e\u200b\u009b") || strings.Contains(stdout, "\nApproved") || strings.Contains(stdout, `\u001b`) {
+			t.Errorf("%v: %d %q", args, code, stdout)
+		}
+	}
+}
+
+// lines hands out what is written, by lines.
+type lines struct {
+	part bytes.Buffer
+	out  chan string
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	for _, b := range p {
+		if b != '\n' {
+			l.part.WriteByte(b)
+			continue
+		}
+		l.out <- l.part.String()
+		l.part.Reset()
+	}
+	return len(p), nil
+}
+
+func TestWatchPrints(t *testing.T) {
+	s := newServed(t)
+	first := s.ask(s.question("1"))
+	out := &lines{out: make(chan string, 100)}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	ended := make(chan int, 1)
+	go func() { ended <- s.runTo(ctx, out, &bytes.Buffer{}, "approvals", "--watch", "--sandbox", "web") }()
+	next := func(want ...string) {
+		t.Helper()
+		select {
+		case line := <-out.out:
+			for _, w := range want {
+				if !strings.Contains(line, w) || strings.ContainsAny(line, "\x1b\u202e") {
+					t.Errorf("%q, want %q", line, w)
+				}
+			}
+		case <-ctx.Done():
+			t.Fatal("nothing was printed")
+		}
+	}
+	next("pending", first, "net.request")
+	if code, _, stderr := s.run("deny", first, "--reason", "not today"); code != 0 {
+		t.Fatal(stderr)
+	}
+	next("vote", first)
+	next("denied", first, "not today")
+	cancel()
+	if code := <-ended; code != 0 {
+		t.Errorf("the end of watching is code %d", code)
+	}
+}
