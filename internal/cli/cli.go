@@ -95,7 +95,7 @@ func (a *app) root() *cobra.Command {
 	a.add(root, "manage", a.lsCommand(), a.psCommand(), a.inspectCommand(), a.logsCommand(), a.cpCommand(),
 		a.stopCommand(), a.rmCommand(), a.pruneCommand(), a.statsCommand(),
 		a.approvalsCommand(), a.approveCommand(), a.denyCommand())
-	a.add(root, "server", a.serveCommand(), a.doctorCommand(), a.keyCommand(), a.configCommand(), a.versionCommand())
+	a.add(root, "server", a.serveCommand(), a.doctorCommand(), a.keyCommand(), a.secretCommand(), a.configCommand(), a.versionCommand())
 	a.addHelp(root)
 	strictArgs(root)
 	return root

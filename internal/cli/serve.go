@@ -70,7 +70,8 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 	}
 	d, err := standard.Open(ctx, standard.Options{
 		State: a.config.State, Log: log, Server: true, Domain: first(f.domain, ownDomain(listener.Addr().String())), Version: a.Version,
-		Webhook: a.webhook(log),
+		Webhook:    a.webhook(log),
+		SecretsKey: a.config.SecretsKey, SecretsExec: a.config.SecretsExec,
 	})
 	if err != nil {
 		return errors.Join(fail("start the server", err).hint(first(fault.HintOf(err), "crannog doctor says what this machine lacks")), listener.Close())

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 
 	"github.com/crannog/crannog/internal/causeway/approval"
+	"github.com/crannog/crannog/internal/causeway/secrets"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/key"
@@ -35,12 +36,19 @@ type Options struct {
 	// Domain is what sandboxes' host names end in, or "".
 	Domain  string
 	Version string
+	// SecretsKey says what seals secrets: "" or "file" is a key file in the
+	// state directory, "transit:mount/key" a key that a Vault server keeps.
+	SecretsKey string
+	// SecretsExec are the command lines that references exec: may run, apart
+	// by semicolons. "" is none.
+	SecretsExec string
 }
 
 // Daemon is an open state directory with everything that works on it.
 type Daemon struct {
 	Service *sandbox.Service
 	Keys    *key.Ring
+	Secrets *secrets.Vault
 	Engine  engine.Engine
 	// Approvals are what sandboxes ask people.
 	Approvals *approval.Service
@@ -75,6 +83,9 @@ func Open(ctx context.Context, o Options) (_ *Daemon, err error) {
 		}
 	}
 	d.Keys = key.NewRing(d.store, o.Log)
+	if d.Secrets, err = openSecrets(o, d.store); err != nil {
+		return nil, err
+	}
 	d.Service, err = sandbox.NewService(sandbox.Deps{
 		Store: d.store, Engine: o.Engine, Templates: o.Templates, Log: o.Log, Settings: o.Settings,
 	})
