@@ -1,6 +1,7 @@
 package names
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"sync"
@@ -29,10 +30,10 @@ func CheckAddress(a netip.Addr, allowed []netip.Prefix, own []netip.Addr) error 
 	}
 	for _, each := range []netip.Addr{a, inner} {
 		if r, found := find(floor(), each); found {
-			return fault.Newf(fault.Denied, "address_never", "the address %s is %s, which no sandbox may reach", a, r.what)
+			return refuse(a, r.what, "address_never", "the host leads to an address that no sandbox may reach")
 		}
 		if slices.ContainsFunc(own, func(o netip.Addr) bool { return o.Unmap().WithZone("") == each }) {
-			return fault.Newf(fault.Denied, "address_own", "the address %s belongs to the machine that runs this sandbox", a)
+			return refuse(a, "of this machine", "address_own", "the host leads to the machine that runs this sandbox")
 		}
 	}
 	for _, each := range []netip.Addr{a, inner} {
@@ -40,14 +41,25 @@ func CheckAddress(a netip.Addr, allowed []netip.Prefix, own []netip.Addr) error 
 			continue
 		}
 		if r, found := find(special(), each); found {
-			return fault.Newf(fault.Denied, "address_private", "the address %s is %s, which no rule opens for this host", a, r.what).
-				WithHint("name the address range under cidrs in the host's rule, if this host is meant to be there")
+			return private(a, r.what)
 		}
 		if each.Is6() && !unicast().Contains(each) && !translated().Contains(each) {
-			return fault.Newf(fault.Denied, "address_private", "the address %s is not in IPv6's global unicast space", a)
+			return private(a, "not in IPv6's global unicast space")
 		}
 	}
 	return nil
+}
+
+// refuse makes an error that has the address in its cause only. Its text goes
+// into the box, which must not learn from it what names inside the operator's
+// network resolve to.
+func refuse(a netip.Addr, what, code, text string) *fault.Error {
+	return fault.Wrap(fmt.Errorf("%s is %s", a, what), fault.Denied, code, text)
+}
+
+func private(a netip.Addr, what string) *fault.Error {
+	return refuse(a, what, "address_private", "the host leads to an address that is not public, and no rule opens it").
+		WithHint("name the address range under cidrs in the host's rule, if the host is meant to be there")
 }
 
 // embedded returns the IPv4 address that an IPv6 address carries.

@@ -2,6 +2,7 @@ package names_test
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/crannog/crannog/internal/causeway/names"
@@ -83,6 +84,17 @@ func TestOwnAddressesAreNeverOpen(t *testing.T) {
 	for _, a := range []netip.Addr{{}, netip.MustParseAddr("2606:4700::1%eth0"), netip.MustParseAddr("::ffff:1.1.1.1%lo")} {
 		if err := names.CheckAddress(a, all, nil); fault.KindOf(err) != fault.Denied {
 			t.Errorf("%v: %v", a, err)
+		}
+	}
+}
+
+// The box sees the text: it must not be a way to look up internal names.
+func TestTextsDoNotNameTheAddress(t *testing.T) {
+	own := addresses("93.184.216.34")
+	for _, a := range []string{"10.0.0.5", "127.0.0.1", "93.184.216.34", "4000::1"} {
+		err := names.CheckAddress(netip.MustParseAddr(a), nil, own)
+		if text := fault.PublicText(err) + fault.HintOf(err); err == nil || strings.Contains(text, a) || !strings.Contains(err.Error(), a) {
+			t.Errorf("%s: the box sees %q, the log %v", a, text, err)
 		}
 	}
 }
