@@ -44,3 +44,27 @@ func Limits(l api.Limits) CreateOption { return func(r *api.CreateSandbox) { r.L
 
 // PrivatePorts makes the ports of programs inside need the traffic token.
 func PrivatePorts() CreateOption { return func(r *api.CreateSandbox) { r.PrivatePorts = true } }
+
+// Level is what the policy is added to: strict, standard, light or minimal.
+func Level(name string) CreateOption { return func(r *api.CreateSandbox) { access(r).Level = name } }
+
+// Net is the network as a whole: none, dev, open or policy.
+func Net(name string) CreateOption { return func(r *api.CreateSandbox) { access(r).Net = name } }
+
+// Allow lists hosts that may be reached, as host or host:port. Without a
+// network, a policy or hosts a sandbox reaches nothing.
+func Allow(hosts ...string) CreateOption {
+	return func(r *api.CreateSandbox) { access(r).Allow = append(access(r).Allow, hosts...) }
+}
+
+// Policy is a policy document in YAML.
+func Policy(document string) CreateOption {
+	return func(r *api.CreateSandbox) { access(r).Policy = document }
+}
+
+func access(r *api.CreateSandbox) *api.Access {
+	if r.Access == nil {
+		r.Access = &api.Access{}
+	}
+	return r.Access
+}

@@ -39,6 +39,7 @@ type CreateSandbox struct {
 	Limits          *Limits           `json:"limits,omitempty"`
 	PrivatePorts    bool              `json:"private_ports,omitempty" doc:"Programs' ports need the traffic token."`
 	MaskRequestHost string            `json:"mask_request_host,omitempty" maxLength:"256" doc:"Host header that programs inside see; ${PORT} is replaced."`
+	Access          *Access           `json:"access,omitempty" doc:"What it may reach and change."`
 }
 
 // Sandbox is one sandbox.
@@ -61,6 +62,8 @@ type Sandbox struct {
 	Engine          string            `json:"engine"`
 	Boundary        string            `json:"boundary" doc:"What the wall is made of."`
 	Effective       EffectiveLimits   `json:"effective"`
+	Network         Network           `json:"network"`
+	Checked         []Checked         `json:"checked,omitempty" doc:"What was tried from inside before it was ready."`
 	AccessToken     string            `json:"access_token,omitempty" doc:"Opens the data plane. Absent in lists and once stopped."`
 	TrafficToken    string            `json:"traffic_token,omitempty" doc:"Opens private ports. Absent in lists and once stopped."`
 }

@@ -92,7 +92,7 @@ func (a *app) root() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usagef("%s", err.Error()) })
 	root.AddGroup(&cobra.Group{ID: "run", Title: "Run:"}, &cobra.Group{ID: "manage", Title: "Manage:"}, &cobra.Group{ID: "server", Title: "Server:"})
 	a.add(root, "run", a.runCommand(), a.execCommand(), a.shellCommand())
-	a.add(root, "manage", a.lsCommand(), a.psCommand(), a.inspectCommand(), a.logsCommand(), a.cpCommand(),
+	a.add(root, "manage", a.lsCommand(), a.psCommand(), a.inspectCommand(), a.logsCommand(), a.netCommand(), a.cpCommand(),
 		a.stopCommand(), a.rmCommand(), a.pruneCommand(), a.statsCommand(),
 		a.approvalsCommand(), a.approveCommand(), a.denyCommand())
 	a.add(root, "server", a.serveCommand(), a.doctorCommand(), a.keyCommand(), a.secretCommand(), a.configCommand(), a.versionCommand())

@@ -192,6 +192,8 @@ func (b *box) do(ctx context.Context, args []string) (int, error) {
 		return a.collect(ctx, b.sb, cmd, b.flags.maxOutput, b.signals)
 	}
 	a.streams(cmd, tty)
+	tell := a.tellBlocked(ctx, b.sb)
+	defer tell.end(ctx)
 	r := &relay{app: a, cmd: cmd, signals: b.signals, kill: func() { b.cancel(signalled(syscall.SIGKILL)) }}
 	code, err := r.run(ctx)
 	if err != nil {

@@ -30,11 +30,13 @@ func (d *Daemon) surfaces() *surfaces {
 	return &surfaces{
 		proxy: dataplane.New(dataplane.Deps{Traffic: d.Service, Log: o.Log, Domain: o.Domain}),
 		own: httpapi.New(httpapi.Deps{
-			Sandboxes: d.Service, Traffic: d.Service, Keys: d.Keys, Engine: d.Engine, Approvals: d.Approvals,
+			Sandboxes: d.Service, Networks: d.Service, Traffic: d.Service, Keys: d.Keys, Engine: d.Engine, Approvals: d.Approvals,
 			Auth: d.authenticate, Log: o.Log, Version: o.Version,
+			Secrets: d.Secrets,
 		}),
 		e2b: e2bapi.New(e2bapi.Deps{
 			Sandboxes: d.Service, Templates: o.Templates, Keys: d.Keys, Log: o.Log, Domain: o.Domain,
+			Secrets: d.Secrets,
 		}),
 	}
 }

@@ -71,8 +71,12 @@ func fromCreate(in api.CreateSandbox) (sandbox.CreateRequest, error) {
 	if template == "" {
 		template = defaultTemplate
 	}
+	access, err := fromAccess(in.Access)
+	if err != nil {
+		return sandbox.CreateRequest{}, err
+	}
 	return sandbox.CreateRequest{
-		Template: template, Name: in.Name, Timeout: timeout, Forever: in.Forever, Ephemeral: in.Ephemeral,
+		Access: access, Template: template, Name: in.Name, Timeout: timeout, Forever: in.Forever, Ephemeral: in.Ephemeral,
 		Metadata: in.Metadata, Env: in.Env, Limits: limits, Workspace: in.Workspace,
 		PrivatePorts: in.PrivatePorts, MaskRequestHost: in.MaskRequestHost,
 	}, nil
@@ -93,6 +97,7 @@ func toSandbox(sb sandbox.Sandbox) api.Sandbox {
 		Workspace: sb.Workspace, MaskRequestHost: sb.MaskRequestHost,
 		Engine: sb.Engine, Boundary: string(sb.Boundary),
 		Effective: api.EffectiveLimits{Limits: toLimits(sb.Limits), Enforced: enforced},
+		Network:   toNetwork(sb), Checked: toChecked(sb),
 	}
 }
 

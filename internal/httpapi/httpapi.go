@@ -29,6 +29,7 @@ type Keys interface {
 // Deps are what the API stands on. All but Approvals are needed.
 type Deps struct {
 	Sandboxes sandbox.Sandboxes
+	Networks  sandbox.Networks
 	Traffic   sandbox.Traffic
 	Keys      Keys
 	Engine    engine.Engine
@@ -39,6 +40,9 @@ type Deps struct {
 	Auth    func(*http.Request) (sandbox.Principal, error)
 	Log     *slog.Logger
 	Version string
+	// Secrets are sealed secrets. Without it there are none, and the routes
+	// about them are absent.
+	Secrets Secrets
 }
 
 type server struct {
@@ -77,6 +81,8 @@ func apiConfig(version string) huma.Config {
 // routes names every operation of the API.
 func (s *server) routes(a huma.API) {
 	s.sandboxRoutes(a)
+	s.accessRoutes(a)
+	s.secretRoutes(a)
 	s.approvalRoutes(a)
 	register(s, a, op("exec", "POST", "/sandboxes/{id}/exec", "Run one command and return what it printed"), s.exec)
 	register(s, a, op("prune", "POST", "/prune", "Forget stopped sandboxes"), s.prune)

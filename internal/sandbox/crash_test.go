@@ -96,6 +96,7 @@ func live(dir string) error {
 	}
 	s, err := sandbox.NewService(sandbox.Deps{
 		Store: mined{st, b}, Engine: eng, Templates: shelf{}, Log: slog.New(slog.DiscardHandler),
+		Settings: sandbox.Settings{AnyBoundary: true},
 	})
 	if err != nil {
 		return err

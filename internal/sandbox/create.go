@@ -8,9 +8,11 @@ import (
 	"maps"
 	"time"
 
+	"github.com/crannog/crannog/internal/causeway/policy"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/offline"
 )
 
 // bootTimeout bounds a boot. A box is up in tens of milliseconds; a host on
@@ -25,11 +27,11 @@ const undoTimeout = 30 * time.Second
 // of it is left.
 func (s *Service) Create(ctx context.Context, who Principal, req CreateRequest) (Sandbox, error) {
 	began := time.Now()
-	r, template, err := s.plan(ctx, who, req)
+	r, template, compiled, err := s.plan(ctx, who, req)
 	if err != nil {
 		return Sandbox{}, err
 	}
-	spec, err := s.spec(r, template)
+	spec, config, err := s.spec(&r, template, compiled)
 	if err != nil {
 		return Sandbox{}, err
 	}
@@ -45,9 +47,9 @@ func (s *Service) Create(ctx context.Context, who Principal, req CreateRequest) 
 	}
 	defer unlock()
 
-	if err := s.make(ctx, r, spec); err != nil {
+	if err := s.make(ctx, r, compiled, spec, config); err != nil {
 		s.log.Warn("sandbox not created", "sandbox", r.ID, "owner", r.Owner, "err", err)
-		return Sandbox{}, s.undo(ctx, r.ID, err)
+		return Sandbox{}, s.undo(ctx, r, err)
 	}
 	r.State = Running
 	s.track(r)
@@ -64,16 +66,38 @@ func (s *Service) Create(ctx context.Context, who Principal, req CreateRequest) 
 }
 
 // make takes the steps that leave something behind.
-func (s *Service) make(ctx context.Context, r Record, spec engine.Spec) error {
+func (s *Service) make(ctx context.Context, r Record, compiled *policy.Policy, spec engine.Spec, config guest.Config) error {
 	// The row comes before the engine, so that a crash between the two leaves
 	// something that Reconcile finds.
 	if err := s.store.Insert(ctx, r, s.settings.MaxLive); err != nil {
 		return err
 	}
+	var err error
+	if spec.Workspace, err = s.shown(ctx, r, compiled); err != nil {
+		return err
+	}
+	link, err := s.attach(ctx, r, compiled)
+	if err != nil {
+		return err
+	}
+	if link.Box != nil {
+		defer link.Box.Close()
+		spec.Link = link.Box
+		config.Files = append(config.Files, link.Files...)
+		for name, value := range link.Env {
+			if _, set := config.Env[name]; !set {
+				config.Env[name] = value
+			}
+		}
+	}
+	if spec.GuestConfig, err = json.Marshal(config); err != nil {
+		return fmt.Errorf("create %s: %w", r.ID, err)
+	}
 	boot, cancel := context.WithTimeoutCause(ctx, bootTimeout,
 		fault.Newf(fault.Timeout, "create_timeout", "the sandbox did not boot within %s", bootTimeout))
 	defer cancel()
 	if err := s.engine.Create(boot, spec); err != nil {
+		err = disagreed(err)
 		if late := context.Cause(boot); late != nil {
 			err = errors.Join(canceled(late), err)
 		}
@@ -92,15 +116,16 @@ func (s *Service) make(ctx context.Context, r Record, spec engine.Spec) error {
 
 // undo takes the steps of make back, the last one first, and returns what the
 // caller is told.
-func (s *Service) undo(ctx context.Context, id string, cause error) error {
+func (s *Service) undo(ctx context.Context, r Record, cause error) error {
+	id := r.ID
 	if because := context.Cause(ctx); because != nil {
 		cause = canceled(because)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	err := s.engine.Remove(ctx, id)
+	err := errors.Join(s.engine.Remove(ctx, id), s.detach(ctx, r), s.dropCopy(id))
 	if err == nil {
-		err = s.store.Delete(ctx, id)
+		err = s.erase(ctx, id)
 	}
 	if err != nil {
 		// The row is still there, so the attendant tries again.
@@ -147,20 +172,27 @@ func canceled(cause error) error {
 	return fault.Wrap(cause, fault.Canceled, "canceled", "the request was canceled")
 }
 
-// spec is what the engine is asked for.
-func (s *Service) spec(r Record, t Template) (engine.Spec, error) {
+// spec is what the engine and the guest are asked for. It notes in the record
+// what will be checked from inside.
+func (s *Service) spec(r *Record, t Template, p *policy.Policy) (engine.Spec, guest.Config, error) {
 	hostname := r.Name
 	if hostname == "" {
 		hostname = r.ID
 	}
-	config, err := json.Marshal(guestConfig(r, t, hostname))
+	covered, err := cover(r.Workspace, p)
 	if err != nil {
-		return engine.Spec{}, fmt.Errorf("create %s: %w", r.ID, err)
+		return engine.Spec{}, guest.Config{}, err
+	}
+	config := guestConfig(*r, t, hostname)
+	config.Checks, r.Checked = s.checks(*r, p, covered)
+	if !r.Access.linked() {
+		config.Offline = true
+		config.Files = []guest.File{{Path: "/etc/resolv.conf", Mode: 0o644, Data: []byte(offline.ResolvConf)}}
 	}
 	return engine.Spec{
-		ID: r.ID, Hostname: hostname, Root: t.Root, Workspace: r.Workspace,
-		Limits: r.Limits.Limits, GuestConfig: config,
-	}, nil
+		ID: r.ID, Hostname: hostname, Root: t.Root,
+		Limits: r.Limits.Limits, Hide: covered.hide, ReadOnly: covered.readOnly,
+	}, config, nil
 }
 
 func guestConfig(r Record, t Template, hostname string) guest.Config {

@@ -77,6 +77,14 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 	if err := s.engine.Remove(ctx, id); err != nil {
 		return fmt.Errorf("remove %s: %w", id, err)
 	}
+	if err := s.dropCopy(id); err != nil {
+		return err
+	}
+	if s.way != nil {
+		if err := s.way.Detach(ctx, id); err != nil {
+			return fmt.Errorf("link of %s: %w", id, err)
+		}
+	}
 	if at.IsZero() {
 		at = time.Now()
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/crannog/crannog/internal/causeway/policy"
 	"github.com/crannog/crannog/internal/fault"
 )
 
@@ -46,7 +47,7 @@ var (
 
 // plan checks a request and decides all that a sandbox is made of. It changes
 // nothing.
-func (s *Service) plan(ctx context.Context, who Principal, req CreateRequest) (Record, Template, error) {
+func (s *Service) plan(ctx context.Context, who Principal, req CreateRequest) (Record, Template, *policy.Policy, error) {
 	for _, check := range []func() error{
 		who.check,
 		func() error { return checkLocal(who, req) },
@@ -56,29 +57,34 @@ func (s *Service) plan(ctx context.Context, who Principal, req CreateRequest) (R
 		func() error { return checkMask(req.MaskRequestHost) },
 	} {
 		if err := check(); err != nil {
-			return Record{}, Template{}, err
+			return Record{}, Template{}, nil, err
 		}
 	}
 	limits, err := s.limits(req.Limits)
 	if err != nil {
-		return Record{}, Template{}, err
+		return Record{}, Template{}, nil, err
 	}
 	ttl, err := s.lifetime(who, req)
 	if err != nil {
-		return Record{}, Template{}, err
+		return Record{}, Template{}, nil, err
 	}
 	workspace, err := resolveWorkspace(req.Workspace)
 	if err != nil {
-		return Record{}, Template{}, err
+		return Record{}, Template{}, nil, err
 	}
 	ref, err := ParseReference(req.Template)
 	if err != nil {
-		return Record{}, Template{}, err
+		return Record{}, Template{}, nil, err
 	}
 	template, err := s.templates.Resolve(ctx, ref)
 	if err != nil {
-		return Record{}, Template{}, err
+		return Record{}, Template{}, nil, err
 	}
+	compiled, err := s.compile(req.Access)
+	if err != nil {
+		return Record{}, Template{}, nil, err
+	}
+	req.Access.Net = req.Access.net()
 	info := s.engine.Info()
 	r := Record{ControlToken: newToken(), Process: s.self, Sandbox: Sandbox{
 		ID: newID(), Name: req.Name, TemplateID: template.ID, Template: ref.String(), State: Creating,
@@ -86,6 +92,7 @@ func (s *Service) plan(ctx context.Context, who Principal, req CreateRequest) (R
 		Metadata: maps.Clone(req.Metadata), Env: maps.Clone(req.Env), Limits: limits,
 		AccessToken: newToken(), MaskRequestHost: req.MaskRequestHost, Workspace: workspace,
 		Engine: info.Name, Boundary: info.Boundary, Enforced: info.Enforces,
+		Access: req.Access, PolicyLevel: compiled.Level(), PolicyDigest: compiled.Digest(),
 	}}
 	if req.PrivatePorts {
 		r.TrafficToken = newToken()
@@ -93,7 +100,7 @@ func (s *Service) plan(ctx context.Context, who Principal, req CreateRequest) (R
 	if ttl > 0 {
 		r.EndAt = r.StartedAt.Add(ttl)
 	}
-	return r, template, nil
+	return r, template, compiled, nil
 }
 
 // lifetime is how long the sandbox may live; zero is without end.

@@ -55,6 +55,8 @@ type Records interface {
 	// SetEnd changes the end of a running sandbox and reports whether it
 	// did. With onlyLater an earlier end than the row's changes nothing.
 	SetEnd(ctx context.Context, id string, end time.Time, onlyLater bool) (bool, error)
+	// SetAccess changes what a sandbox may reach.
+	SetAccess(ctx context.Context, id string, a Access, level, digest string) error
 	// Delete drops the row and its log. An unknown ID succeeds.
 	Delete(ctx context.Context, id string) error
 }

@@ -60,7 +60,7 @@ func (s *Service) Reconcile(ctx context.Context) (Report, error) {
 		}
 		work.do(status.ID, func() (*[]string, error) { return s.orphan(ctx, status.ID, &report) })
 	}
-	return report, work.wait()
+	return report, errors.Join(work.wait(), s.relink(ctx), s.dropFlows(ctx), s.dropCopies(ctx))
 }
 
 // crewSize is how many sandboxes are reconciled at once: a removal mostly

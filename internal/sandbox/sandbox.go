@@ -8,7 +8,10 @@ import (
 	"net"
 	"time"
 
+	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/causeway/policy"
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/netlog"
 )
 
 // Principal is who asks. It is an argument, never a context value, so that
@@ -72,6 +75,16 @@ type Sandbox struct {
 	Boundary        engine.Boundary
 	// Enforced lists the limits that the engine enforces on this host.
 	Enforced []engine.Limit
+
+	// Access is what was asked for, PolicyLevel and PolicyDigest what it came
+	// to.
+	Access       Access
+	PolicyLevel  string
+	PolicyDigest string
+	// Checked is what the sandbox's first process tried before it was ready.
+	Checked []string
+	// Unlinked is set when the process that held the sandbox's link has died.
+	Unlinked bool
 }
 
 // CreateRequest says what to create.
@@ -88,6 +101,7 @@ type CreateRequest struct {
 	Workspace       string // host directory, local callers only
 	PrivatePorts    bool   // programs' ports need the traffic token
 	MaskRequestHost string
+	Access          Access
 }
 
 // Filter narrows List. Zero fields match everything.
@@ -150,6 +164,21 @@ type Sandboxes interface {
 	Extend(ctx context.Context, who Principal, id string, d time.Duration) (Sandbox, error)
 	Metrics(ctx context.Context, who Principal, id string, from, to time.Time) ([]Metric, error)
 	Logs(ctx context.Context, who Principal, id string) ([]LogEntry, error)
+}
+
+// Networks is what surfaces use of sandboxes' ways out.
+type Networks interface {
+	// SetAccess changes what a running sandbox may reach, to what change
+	// makes of what it may reach now.
+	SetAccess(ctx context.Context, who Principal, ref string, change func(Access) (Access, error)) (Sandbox, error)
+	// Policy returns what governs a sandbox.
+	Policy(ctx context.Context, who Principal, ref string) (*policy.Policy, error)
+	// Flows calls yield for each record of the sandbox's link; see
+	// netlog.Dir.Read.
+	Flows(ctx context.Context, who Principal, ref string, f netlog.Filter, follow bool, yield func(causeway.Record) error) error
+	// Asked are the names that programs asked for in a running sandbox
+	// without a network.
+	Asked(ctx context.Context, who Principal, ref string) ([]string, error)
 }
 
 // Traffic is what the data-plane proxy uses. It authenticates by the

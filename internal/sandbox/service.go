@@ -8,8 +8,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/crannog/crannog/internal/causeway/policy"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/netlog"
+	"github.com/crannog/crannog/internal/workspace"
 )
 
 // Deps is what a Service is made of. Store, Engine, Templates and Log are
@@ -20,6 +23,15 @@ type Deps struct {
 	Templates Templates
 	Log       *slog.Logger
 	Settings  Settings
+	// Way gives sandboxes a network, Sealed the secrets that they use there,
+	// and Flows holds the records. Without them every sandbox that asks for a
+	// network is refused.
+	Way    Way
+	Sealed Sealed
+	Flows  *netlog.Dir
+	// Copies holds copies of workspaces, for policies that want one. Without
+	// it they are refused.
+	Copies *workspace.Copies
 	// Process is the process that holds what the Service creates; zero is
 	// this one. Alive tells whether another still runs; nil asks the kernel.
 	Process Process
@@ -34,6 +46,12 @@ type Settings struct {
 	MaxTimeout     time.Duration // longest life that a key may ask for
 	Retention      time.Duration // how long the record of a stopped one is kept
 	Max            Limits        // most that one sandbox may ask for; zero is the host's
+	Level          string        // the level of a sandbox that asks for none
+	// Organisation bounds what any sandbox may reach, Project what those of
+	// this state directory may. Nil is no further bound.
+	Organisation, Project *policy.Document
+	// AnyBoundary accepts an engine without a wall: for tests only.
+	AnyBoundary bool
 }
 
 func (s Settings) orDefault() Settings {
@@ -49,6 +67,9 @@ func (s Settings) orDefault() Settings {
 	if s.Retention == 0 {
 		s.Retention = 24 * time.Hour
 	}
+	if s.Level == "" {
+		s.Level = defaultLevel
+	}
 	return s
 }
 
@@ -61,6 +82,10 @@ type Service struct {
 	templates Templates
 	log       *slog.Logger
 	settings  Settings
+	way       Way
+	sealed    Sealed
+	flows     *netlog.Dir
+	copies    *workspace.Copies
 	self      Process
 	alive     func(Process) bool
 
@@ -80,6 +105,7 @@ type Service struct {
 
 var (
 	_ Sandboxes = (*Service)(nil)
+	_ Networks  = (*Service)(nil)
 	_ Traffic   = (*Service)(nil)
 )
 
@@ -108,6 +134,7 @@ func NewService(d Deps) (*Service, error) {
 	s := &Service{
 		store: d.Store, engine: d.Engine, templates: d.Templates, log: d.Log,
 		settings: settings, self: d.Process, alive: d.Alive,
+		way: d.Way, sealed: d.Sealed, flows: d.Flows, copies: d.Copies,
 		wake:     make(chan struct{}, 1),
 		live:     make(map[string]*box),
 		creating: make(map[string]context.CancelCauseFunc),
@@ -183,6 +210,11 @@ func (s *Service) drop(ctx context.Context, id string) error {
 
 // erase drops the record of a sandbox that has ended.
 func (s *Service) erase(ctx context.Context, id string) error {
+	if s.flows != nil {
+		if err := s.flows.Remove(id); err != nil {
+			return err
+		}
+	}
 	if err := s.store.Delete(ctx, id); err != nil {
 		return err
 	}

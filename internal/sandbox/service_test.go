@@ -81,7 +81,8 @@ func (r *rig) open(options ...option) {
 	}
 	deps := sandbox.Deps{
 		Store: r.store, Engine: r.engine, Templates: shelf{},
-		Log: slog.New(slog.NewTextHandler(r.t.Output(), nil)),
+		Log:      slog.New(slog.NewTextHandler(r.t.Output(), nil)),
+		Settings: sandbox.Settings{AnyBoundary: true}, // the fake has none
 	}
 	for _, o := range options {
 		o(&deps)

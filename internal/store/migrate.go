@@ -113,7 +113,7 @@ var migrations = []string{
 	`CREATE TABLE secrets (
 		id TEXT PRIMARY KEY,
 		owner TEXT NOT NULL,
-		name TEXT NOT NULL,
+		name TEXT NOT NULL COLLATE NOCASE,
 		version INTEGER NOT NULL,
 		metadata TEXT NOT NULL,
 		created_at INTEGER NOT NULL,
@@ -132,6 +132,10 @@ var migrations = []string{
 		UNIQUE (secret, version)
 	) STRICT;
 	CREATE INDEX secret_versions_by_key ON secret_versions (wrapped_by, seq);`,
+	`ALTER TABLE sandboxes ADD COLUMN access TEXT NOT NULL DEFAULT '{"net":"none"}';
+	ALTER TABLE sandboxes ADD COLUMN policy_level TEXT NOT NULL DEFAULT '';
+	ALTER TABLE sandboxes ADD COLUMN policy_digest TEXT NOT NULL DEFAULT '';
+	ALTER TABLE sandboxes ADD COLUMN checked TEXT NOT NULL DEFAULT '[]';`,
 }
 
 // migrate brings the tables up to date. Processes that start together take

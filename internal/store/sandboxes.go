@@ -17,7 +17,7 @@ var _ sandbox.Store = (*Store)(nil)
 
 const columns = `id, owner, name, state, template_id, template, started_at, end_at, stopped_at, reason,
 	ephemeral, pid, process_start, access_token, traffic_token, control_token, metadata, env, limits,
-	mask_request_host, workspace, engine, boundary, enforced`
+	mask_request_host, workspace, engine, boundary, enforced, access, policy_level, policy_digest, checked`
 
 // Insert adds a sandbox. Capacity and name are decided in the statement that
 // inserts, so two processes cannot both take the last place.
@@ -86,6 +86,20 @@ func (s *Store) SetEnd(ctx context.Context, id string, end time.Time, onlyLater 
 	return s.changes(ctx, "set end of sandbox "+id, query, args...)
 }
 
+// SetAccess changes what a sandbox may reach.
+func (s *Store) SetAccess(ctx context.Context, id string, a sandbox.Access, level, digest string) error {
+	text, err := json.Marshal(a)
+	if err != nil {
+		return fmt.Errorf("set access of sandbox %s: %w", id, err)
+	}
+	changed, err := s.changes(ctx, "set access of sandbox "+id,
+		`UPDATE sandboxes SET access = ?, policy_level = ?, policy_digest = ? WHERE id = ?`, string(text), level, digest, id)
+	if err == nil && !changed {
+		return sandbox.Unknown(id)
+	}
+	return err
+}
+
 // Delete drops a sandbox; its log goes with it.
 func (s *Store) Delete(ctx context.Context, id string) error {
 	_, err := s.changes(ctx, "delete sandbox "+id, `DELETE FROM sandboxes WHERE id = ?`, id)
@@ -105,8 +119,8 @@ func (s *Store) changes(ctx context.Context, what, query string, args ...any) (b
 }
 
 func encode(r sandbox.Record) ([]any, error) {
-	var texts [4]string
-	for i, v := range []any{r.Metadata, r.Env, r.Limits, r.Enforced} {
+	var texts [6]string
+	for i, v := range []any{r.Metadata, r.Env, r.Limits, r.Enforced, r.Access, r.Checked} {
 		b, err := json.Marshal(v)
 		if err != nil {
 			return nil, err
@@ -118,20 +132,22 @@ func encode(r sandbox.Record) ([]any, error) {
 		nanos(r.StartedAt), nanos(r.EndAt), nanos(r.StoppedAt), r.Reason,
 		r.Ephemeral, r.Process.PID, r.Process.Start, r.AccessToken, r.TrafficToken, r.ControlToken,
 		texts[0], texts[1], texts[2], r.MaskRequestHost, r.Workspace, r.Engine, string(r.Boundary), texts[3],
+		texts[4], r.PolicyLevel, r.PolicyDigest, texts[5],
 	}, nil
 }
 
 func decode(row interface{ Scan(...any) error }) (sandbox.Record, error) {
 	var r sandbox.Record
 	var started, end, stopped int64
-	var texts [4]string
+	var texts [6]string
 	err := row.Scan(&r.ID, &r.Owner, &r.Name, &r.State, &r.TemplateID, &r.Template, &started, &end, &stopped, &r.Reason,
 		&r.Ephemeral, &r.Process.PID, &r.Process.Start, &r.AccessToken, &r.TrafficToken, &r.ControlToken,
-		&texts[0], &texts[1], &texts[2], &r.MaskRequestHost, &r.Workspace, &r.Engine, &r.Boundary, &texts[3])
+		&texts[0], &texts[1], &texts[2], &r.MaskRequestHost, &r.Workspace, &r.Engine, &r.Boundary, &texts[3],
+		&texts[4], &r.PolicyLevel, &r.PolicyDigest, &texts[5])
 	if err != nil {
 		return sandbox.Record{}, err
 	}
-	for i, v := range []any{&r.Metadata, &r.Env, &r.Limits, &r.Enforced} {
+	for i, v := range []any{&r.Metadata, &r.Env, &r.Limits, &r.Enforced, &r.Access, &r.Checked} {
 		if err := json.Unmarshal([]byte(texts[i]), v); err != nil {
 			return sandbox.Record{}, fmt.Errorf("row %s: %w", r.ID, err)
 		}

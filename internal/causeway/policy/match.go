@@ -9,7 +9,7 @@ func (f Files) Matcher() Matcher {
 	compile := func(patterns []string) []glob {
 		out := make([]glob, len(patterns))
 		for i, p := range patterns {
-			out[i] = newGlob(p)
+			out[i] = *newGlob(p)
 		}
 		return out
 	}

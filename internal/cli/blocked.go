@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/causeway/approval"
+)
+
+// mostBlocked bounds what a run says about refusals: a program in a loop must
+// not bury its own output.
+const mostBlocked = 20
+
+// blocked tells on standard error what a sandbox was refused while it runs,
+// each thing once.
+type blocked struct {
+	app  *app
+	sb   *crannog.Sandbox
+	stop context.CancelFunc
+	done sync.WaitGroup
+
+	mu   sync.Mutex
+	said map[string]bool
+}
+
+// tellBlocked begins to tell. Without a network there is nothing to follow,
+// and the names that were asked for are told at the end.
+func (a *app) tellBlocked(ctx context.Context, sb *crannog.Sandbox) *blocked {
+	ctx, cancel := context.WithCancel(ctx)
+	b := &blocked{app: a, sb: sb, stop: cancel, said: map[string]bool{}}
+	if sb.Info().Network.Linked {
+		b.done.Go(func() {
+			// A stream that breaks off leaves the records, which net log shows.
+			_ = sb.Flows(ctx, crannog.FlowOptions{Denied: true, Follow: true}, func(r api.FlowRecord) error {
+				b.say(r)
+				return nil
+			})
+		})
+	}
+	return b
+}
+
+// lastWords is how long the end of a run waits for what was refused last.
+const lastWords = 2 * time.Second
+
+// end stops telling, after what was refused so far has been told.
+func (b *blocked) end(ctx context.Context) {
+	b.stop()
+	b.done.Wait()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+	defer cancel()
+	info := b.sb.Info()
+	if info.Network.Linked {
+		_ = b.sb.Flows(ctx, crannog.FlowOptions{Denied: true}, func(r api.FlowRecord) error { b.say(r); return nil })
+		return
+	}
+	names, err := b.sb.Asked(ctx)
+	if err != nil && b.app.verbose {
+		b.app.note("the names that were asked for are not known: %v", err)
+	}
+	for _, name := range names {
+		b.say(offline(info.ID, name))
+	}
+}
+
+// say tells of one refusal. A look-up that is refused is told once with its
+// name, and not again as the connection that never came.
+func (b *blocked) say(r api.FlowRecord) {
+	what := subject(r)
+	key := r.Rule + " " + what
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.said[key] {
+		return
+	}
+	b.said[key] = true
+	switch n := len(b.said); {
+	case n > mostBlocked+1:
+		return
+	case n > mostBlocked:
+		b.app.note("more was blocked; crannog net log shows all of it while the sandbox is kept")
+		return
+	}
+	if r.Fix != "" {
+		b.app.note("blocked %s  rule=%s  (allow: %s)", what, r.Rule, approval.Text(r.Fix, 200))
+		return
+	}
+	b.app.note("blocked %s  rule=%s", what, r.Rule)
+}

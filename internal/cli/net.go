@@ -1,0 +1,121 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/causeway/approval"
+)
+
+func (a *app) netCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "net", Short: "Show what sandboxes did over their networks"}
+	cmd.AddCommand(a.netLogCommand())
+	return cmd
+}
+
+func (a *app) netLogCommand() *cobra.Command {
+	var o crannog.FlowOptions
+	cmd := &cobra.Command{
+		Use: "log SANDBOX", Short: "Show what a sandbox did over its network, or tried to", Args: cobra.ExactArgs(1),
+		Long: "Show what a sandbox did over its network, or tried to: every name it asked for,\n" +
+			"every connection and every request, with what decided about it. In a sandbox\n" +
+			"without a network it shows the names that programs asked for in vain.",
+		Example:           "  crannog net log mybox --denied\n  crannog net log -f mybox --json | jq .host",
+		ValidArgsFunction: a.completeOne,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx := cmd.Context()
+			return a.with(ctx, func(c *connection) error {
+				sb, err := c.find(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				if err := a.asked(ctx, sb); err != nil {
+					return err
+				}
+				if err := sb.Flows(ctx, o, a.printFlow); err != nil {
+					return fail("read the network records of "+sb.ID(), err)
+				}
+				return nil
+			})
+		},
+	}
+	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "go on until the sandbox ends")
+	cmd.Flags().BoolVar(&o.Denied, "denied", false, "only what was refused")
+	return cmd
+}
+
+// asked prints the names that were asked for in a sandbox without a network.
+func (a *app) asked(ctx context.Context, sb *crannog.Sandbox) error {
+	if info := sb.Info(); info.Network.Linked || info.State != "running" {
+		return nil
+	}
+	names, err := sb.Asked(ctx)
+	if err != nil {
+		return fail("read the network records of "+sb.ID(), err)
+	}
+	for _, name := range names {
+		if err := a.printFlow(offline(sb.ID(), name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// offline is the record of a name that was asked for where there is no
+// network.
+func offline(sandbox, name string) api.FlowRecord {
+	return api.FlowRecord{
+		Sandbox: sandbox, Kind: "dns", Host: name, Effect: "deny", Rule: "network.none",
+		Reason: "this sandbox has no network", Fix: "--allow " + name,
+	}
+}
+
+func (a *app) printFlow(r api.FlowRecord) error {
+	if a.json {
+		return a.object(r)
+	}
+	at := "                 "
+	if !r.Time.IsZero() {
+		at = r.Time.Local().Format("01-02 15:04:05.000")
+	}
+	_, err := fmt.Fprintf(a.Stdout, "%s  %-5s  %-9s  %s  rule=%s%s\n", at, r.Effect, r.Kind, subject(r), r.Rule, tail(r))
+	return err
+}
+
+// subject is what a record is about. What a sandbox chose is made harmless: it
+// could otherwise write on the terminal of who reads it.
+func subject(r api.FlowRecord) string {
+	host := r.Host
+	if r.Port > 0 {
+		host = net.JoinHostPort(host, strconv.Itoa(r.Port))
+	}
+	return approval.Text(strings.TrimSpace(r.Method+" "+host+r.Path), 200)
+}
+
+func tail(r api.FlowRecord) string {
+	var b strings.Builder
+	if r.Status > 0 {
+		fmt.Fprintf(&b, "  %d", r.Status)
+	}
+	if r.Sent+r.Received > 0 {
+		fmt.Fprintf(&b, "  %d/%d bytes", r.Sent, r.Received)
+	}
+	if r.DurationMS > 0 {
+		fmt.Fprintf(&b, "  %s", (time.Duration(r.DurationMS * float64(time.Millisecond))).Round(time.Millisecond))
+	}
+	if r.Approval != "" {
+		fmt.Fprintf(&b, "  approval=%s", r.Approval)
+	}
+	if r.Error != "" {
+		fmt.Fprintf(&b, "  (%s)", approval.Text(r.Error, 200))
+	}
+	return b.String()
+}

@@ -1,0 +1,173 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/netlog"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+func (s *server) accessRoutes(a huma.API) {
+	register(s, a, op("sandboxes-access", "PUT", "/sandboxes/{id}/access", "Replace what a running sandbox may reach"), s.setAccess)
+	register(s, a, op("sandboxes-policy", "GET", "/sandboxes/{id}/policy", "The policy that governs it, as one document and by layers"), s.policy)
+	register(s, a, op("sandboxes-flows", "GET", "/sandboxes/{id}/network/log", "What it did over its link, and tried to"), s.flows)
+}
+
+func fromAccess(in *api.Access) (sandbox.Access, error) {
+	if in == nil {
+		return sandbox.Access{}, nil
+	}
+	out := sandbox.Access{Level: in.Level, Net: sandbox.Net(in.Net), Allow: slices.Clone(in.Allow)}
+	if in.Policy != "" {
+		doc, err := policy.Parse([]byte(in.Policy))
+		if err != nil {
+			return out, err
+		}
+		out.Documents = []policy.Document{doc}
+	}
+	return out, nil
+}
+
+func toNetwork(sb sandbox.Sandbox) api.Network {
+	return api.Network{
+		Linked: sb.Access.Net != sandbox.NetNone, Net: string(sb.Access.Net), Level: sb.PolicyLevel,
+		Policy: sb.PolicyDigest, Lost: sb.Unlinked,
+	}
+}
+
+// toChecked: a sandbox in which one check did not hold was never ready.
+func toChecked(sb sandbox.Sandbox) []api.Checked {
+	if sb.State == sandbox.Creating {
+		return nil
+	}
+	out := make([]api.Checked, 0, len(sb.Checked))
+	for _, c := range sb.Checked {
+		out = append(out, api.Checked{Check: c, Holds: true})
+	}
+	return out
+}
+
+type accessInput struct {
+	Ref
+	Body api.Access
+}
+
+func (s *server) setAccess(ctx context.Context, who sandbox.Principal, in *accessInput) (*sandboxBody, error) {
+	access, err := fromAccess(&in.Body)
+	if err != nil {
+		return nil, err
+	}
+	sb, err := s.Networks.SetAccess(ctx, who, in.ID, func(sandbox.Access) (sandbox.Access, error) { return access, nil })
+	if err != nil {
+		return nil, err
+	}
+	return &sandboxBody{withTokens(toSandbox(sb), sb)}, nil
+}
+
+type policyOutput struct{ Body api.Policy }
+
+func (s *server) policy(ctx context.Context, who sandbox.Principal, in *Ref) (*policyOutput, error) {
+	p, err := s.Networks.Policy(ctx, who, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	out := api.Policy{Digest: p.Digest(), Level: p.Level()}
+	if out.Document, err = p.Document().YAML(); err != nil {
+		return nil, err
+	}
+	for _, l := range p.Layers() {
+		text, err := l.Document.YAML()
+		if err != nil {
+			return nil, err
+		}
+		out.Layers = append(out.Layers, api.PolicyLayer{Kind: l.Kind, Document: text})
+	}
+	return &policyOutput{out}, nil
+}
+
+type flowsInput struct {
+	Ref
+	Denied bool   `query:"denied" doc:"Only what was refused."`
+	After  uint64 `query:"after" doc:"Only records with a greater seq."`
+	Follow bool   `query:"follow" doc:"Stream records as NDJSON until the sandbox ends."`
+}
+
+// maxFlows bounds one answer that is not a stream: who wants more goes on
+// after the last.
+const maxFlows = 10_000
+
+type flowsOutput struct {
+	ContentType string `header:"Content-Type"`
+	Body        func(huma.Context)
+}
+
+func (s *server) flows(ctx context.Context, who sandbox.Principal, in *flowsInput) (*flowsOutput, error) {
+	filter := netlog.Filter{Denied: in.Denied, After: in.After}
+	if in.Follow {
+		sb, err := s.Sandboxes.Get(ctx, who, in.ID)
+		if err != nil {
+			return nil, err
+		}
+		return &flowsOutput{"application/x-ndjson", func(c huma.Context) { s.followFlows(c, who, sb.ID, filter) }}, nil
+	}
+	list := api.FlowList{Records: []api.FlowRecord{}}
+	err := s.Networks.Flows(ctx, who, in.ID, filter, false, func(r causeway.Record) error {
+		if len(list.Records) < maxFlows {
+			list.Records = append(list.Records, toFlow(r))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if list.Asked, err = s.Networks.Asked(ctx, who, in.ID); err != nil {
+		return nil, err
+	}
+	return &flowsOutput{"application/json", func(c huma.Context) {
+		if err := json.NewEncoder(c.BodyWriter()).Encode(list); err != nil {
+			s.Log.Debug("flow list not sent", "err", err)
+		}
+	}}, nil
+}
+
+// followFlows streams records. A failure ends the stream: its header has been
+// sent.
+func (s *server) followFlows(c huma.Context, who sandbox.Principal, id string, filter netlog.Filter) {
+	c.SetHeader("Content-Type", "application/x-ndjson")
+	c.SetStatus(http.StatusOK)
+	flusher, _ := c.BodyWriter().(http.Flusher)
+	if flusher != nil {
+		flusher.Flush()
+	}
+	out := json.NewEncoder(c.BodyWriter())
+	err := s.Networks.Flows(c.Context(), who, id, filter, true, func(r causeway.Record) error {
+		if err := out.Encode(toFlow(r)); err != nil {
+			return err
+		}
+		if flusher != nil {
+			flusher.Flush()
+		}
+		return nil
+	})
+	if err != nil && c.Context().Err() == nil {
+		s.Log.Warn("stream of flows broke off", "sandbox", id, "err", err)
+	}
+}
+
+func toFlow(r causeway.Record) api.FlowRecord {
+	return api.FlowRecord{
+		Time: r.Time, Sandbox: r.Sandbox, Seq: r.Seq, Kind: string(r.Kind), Process: r.Process, Method: r.Method,
+		Host: r.Host, Port: r.Port, Path: r.Path, Address: r.Address, Status: r.Status,
+		Effect: string(r.Effect), Rule: r.Rule, Layer: r.Layer, Policy: r.Policy, Reason: r.Reason, Fix: r.Fix,
+		Sent: r.Sent, Received: r.Received, DurationMS: float64(r.Took.Microseconds()) / 1000,
+		Approval: r.Approval, Secrets: r.Secrets, Error: r.Error,
+	}
+}

@@ -1,0 +1,153 @@
+package sandbox
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Net is how a sandbox is connected as a whole.
+type Net string
+
+// The kinds of networks. NetDefault is NetPolicy where something asks for a
+// network, and NetNone otherwise.
+const (
+	NetDefault Net = ""
+	NetNone    Net = "none"   // no link at all
+	NetDev     Net = "dev"    // package registries, git forges, model APIs
+	NetOpen    Net = "open"   // every public host; the floor still holds
+	NetPolicy  Net = "policy" // what the policy says
+)
+
+// Access is what a sandbox may reach and change, as it was asked for. It is
+// kept, so that the policy can be made again after a restart.
+type Access struct {
+	Level string   `json:"level,omitempty"`
+	Net   Net      `json:"net,omitempty"`
+	Allow []string `json:"allow,omitempty"`
+	// Documents are the task's own, each of which can only be tighter than
+	// the layers above.
+	Documents []policy.Document `json:"documents,omitempty"`
+}
+
+// defaultLevel is the level of a sandbox that asks for none.
+const defaultLevel = "standard"
+
+// linked tells whether the sandbox gets a link.
+func (a Access) linked() bool {
+	switch a.Net {
+	case NetNone:
+		return false
+	case NetDefault:
+		return len(a.Allow) > 0 || slices.ContainsFunc(a.Documents, func(d policy.Document) bool {
+			return len(d.Network.Hosts) > 0 || d.Network.Unlisted != "" || len(d.Git.Remotes) > 0
+		})
+	}
+	return true
+}
+
+// net is the kind of network that the request comes to.
+func (a Access) net() Net {
+	switch {
+	case !a.linked():
+		return NetNone
+	case a.Net == NetDefault:
+		return NetPolicy
+	}
+	return a.Net
+}
+
+// compile lays the documents over each other: the organisation's, the
+// project's, and what the task asks for. The strictest level that any of them
+// names counts.
+func (s *Service) compile(a Access) (*policy.Policy, error) {
+	task, err := s.task(a)
+	if err != nil {
+		return nil, err
+	}
+	var layers []policy.Layer
+	if s.settings.Organisation != nil {
+		layers = append(layers, policy.Layer{Kind: policy.LayerOrganisation, Document: *s.settings.Organisation})
+	}
+	if s.settings.Project != nil {
+		layers = append(layers, policy.Layer{Kind: policy.LayerProject, Document: *s.settings.Project})
+	}
+	for _, d := range task {
+		layers = append(layers, policy.Layer{Kind: policy.LayerTask, Document: d})
+	}
+	p, _, err := policy.Compile(layers...)
+	if err != nil {
+		return nil, err
+	}
+	return p, s.checkBoundary(p)
+}
+
+// task are the documents of what was asked for.
+func (s *Service) task(a Access) ([]policy.Document, error) {
+	named := a.Level != "" || slices.ContainsFunc(a.Documents, func(d policy.Document) bool { return d.Level != "" })
+	var task []policy.Document
+	switch a.Net {
+	case NetDefault, NetNone, NetPolicy:
+	case NetDev, NetOpen:
+		d := policy.Dev()
+		if a.Net == NetOpen {
+			d = policy.Open()
+		}
+		if a.Net == NetOpen && !named {
+			// Who asks for an open network has not asked for the loosest of
+			// everything else.
+			rest, err := policy.Level(s.settings.Level)
+			if err != nil {
+				return nil, err
+			}
+			task = append(task, policy.Document{
+				Policy: d.Policy, Name: d.Name + "-files", Isolation: rest.Isolation, Filesystem: rest.Filesystem, Redact: rest.Redact,
+			})
+		}
+		named = named || d.Level != ""
+		task = append(task, d)
+	default:
+		return nil, fault.Newf(fault.Invalid, "net_invalid", "there is no network %q", a.Net).
+			WithHint("networks are none, dev, open and policy")
+	}
+	if len(a.Allow) > 0 {
+		d, err := policy.Hosts(a.Allow...)
+		if err != nil {
+			return nil, err
+		}
+		task = append(task, d)
+	}
+	level := a.Level
+	if !named {
+		level = s.settings.Level
+	}
+	if level != "" {
+		task = append(task, policy.Document{Policy: "v1", Name: "level", Level: level})
+	}
+	return append(task, a.Documents...), nil
+}
+
+// strength orders boundaries from the weakest.
+var strength = map[engine.Boundary]int{
+	engine.NoBoundary: 0, engine.SharedKernel: 1, engine.UserspaceKernel: 2, engine.OwnKernel: 3,
+}
+
+// checkBoundary refuses an engine whose wall is weaker than the policy wants:
+// a sandbox behind a weaker wall than was asked for is worse than none.
+func (s *Service) checkBoundary(p *policy.Policy) error {
+	want := engine.Boundary(p.Document().Isolation.AtLeast)
+	have := s.engine.Info()
+	if want == "" || strength[have.Boundary] >= strength[want] || have.Boundary == engine.NoBoundary && s.settings.AnyBoundary {
+		return nil
+	}
+	return fault.Newf(fault.Unsupported, "boundary_too_weak", "the policy wants a boundary of at least %s, and the engine %s has %s",
+		want, have.Name, have.Boundary).WithHint("use another engine, or another level")
+}
+
+// describe says for a log which policy it is.
+func describe(p *policy.Policy, a Access) string {
+	return fmt.Sprintf("%s, level %s, policy %s", a.net(), p.Level(), p.Digest())
+}

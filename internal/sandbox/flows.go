@@ -1,0 +1,125 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+
+	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/netlog"
+)
+
+// Policy returns what governs a sandbox.
+func (s *Service) Policy(ctx context.Context, who Principal, ref string) (*policy.Policy, error) {
+	r, err := s.resolve(ctx, who, ref)
+	if err != nil {
+		return nil, err
+	}
+	return s.compile(r.Access)
+}
+
+// Flows calls yield for each record of a sandbox's link.
+func (s *Service) Flows(ctx context.Context, who Principal, ref string, f netlog.Filter, follow bool, yield func(causeway.Record) error) error {
+	r, err := s.resolve(ctx, who, ref)
+	if err != nil {
+		return err
+	}
+	if s.flows == nil || !r.Access.linked() {
+		return nil
+	}
+	follow = follow && r.State == Running
+	if !follow {
+		return s.flows.Read(ctx, r.ID, f, false, yield)
+	}
+	// Followers of a sandbox that ends get what it wrote last, and their end.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	gone := s.Gone(r.ID)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-gone:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	last := f.After
+	err = s.flows.Read(ctx, r.ID, f, true, func(rec causeway.Record) error {
+		last = rec.Seq
+		return yield(rec)
+	})
+	cancel()
+	<-ended
+	select {
+	case <-gone:
+		f.After = last
+		return s.flows.Read(context.WithoutCancel(ctx), r.ID, f, false, yield)
+	default:
+		return err
+	}
+}
+
+// maxAsked bounds what a guest may say about names.
+const maxAsked = 64 << 10
+
+// Asked are the names that programs asked for in a sandbox without a network.
+func (s *Service) Asked(ctx context.Context, who Principal, ref string) ([]string, error) {
+	r, err := s.resolve(ctx, who, ref)
+	if err != nil {
+		return nil, err
+	}
+	if r.State != Running || r.Access.linked() {
+		return nil, nil
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://guest"+guest.PathAsked, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set(guest.ControlHeader, r.ControlToken)
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return s.engine.Dial(ctx, r.ID, engine.GuestPort)
+	}}
+	defer transport.CloseIdleConnections()
+	res, err := transport.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return nil, fault.Newf(fault.Unavailable, "guest_failed", "the guest answered %s", res.Status)
+	}
+	var asked guest.Asked
+	if err := json.NewDecoder(io.LimitReader(res.Body, maxAsked)).Decode(&asked); err != nil {
+		return nil, fmt.Errorf("names asked for in %s: %w", r.ID, err)
+	}
+	return asked.Names, nil
+}
+
+// dropFlows removes records of sandboxes that nothing else remembers.
+func (s *Service) dropFlows(ctx context.Context) error {
+	if s.flows == nil {
+		return nil
+	}
+	ids, err := s.flows.List()
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		_, err := s.store.Get(ctx, id)
+		if isUnknown(err) {
+			err = s.flows.Remove(id)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

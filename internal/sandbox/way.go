@@ -1,0 +1,242 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+
+	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+)
+
+// Way is the way out: what the Service uses of the process that holds all
+// links. It outlives this process, as sandboxes do.
+type Way interface {
+	// Attach makes a link, whose far end is judged by the policy.
+	Attach(ctx context.Context, a Attachment) (Link, error)
+	// Update replaces the policy and secrets of an attached sandbox. What is
+	// no longer allowed is closed.
+	Update(ctx context.Context, a Attachment) error
+	// Detach ends a link. An unknown sandbox is success.
+	Detach(ctx context.Context, sandbox string) error
+	// Adopt takes over the links that an earlier process made, and returns
+	// those of the sandboxes that have none any more.
+	Adopt(ctx context.Context, sandboxes []string) (lost []string, err error)
+}
+
+// Attachment is one sandbox's link, policy and secrets.
+type Attachment struct {
+	Sandbox string
+	Owner   string
+	Policy  *policy.Policy
+	Secrets []causeway.Secret
+}
+
+// Link is what a sandbox gets of its link.
+type Link struct {
+	// Box is the sandbox's end. The caller closes it.
+	Box *os.File
+	// Files and Env make the programs inside trust the causeway and ask its
+	// name server.
+	Files []guest.File
+	Env   map[string]string
+}
+
+// Sealed resolves what a policy binds.
+type Sealed interface {
+	// Resolve returns the values of a policy's bindings for a sandbox of an
+	// owner. local says that the owner may name resources of this host.
+	Resolve(ctx context.Context, owner string, local bool, p *policy.Policy) ([]causeway.Secret, error)
+}
+
+// attachment resolves what a sandbox's policy binds.
+func (s *Service) attachment(ctx context.Context, r Record, p *policy.Policy) (Attachment, error) {
+	a := Attachment{Sandbox: r.ID, Owner: r.Owner, Policy: p}
+	if len(p.Document().Secrets.Bind) == 0 {
+		return a, nil
+	}
+	if s.sealed == nil {
+		return a, fault.New(fault.Unsupported, "secrets_unavailable", "this service keeps no secrets")
+	}
+	var err error
+	a.Secrets, err = s.sealed.Resolve(ctx, r.Owner, r.Owner == "", p)
+	return a, err
+}
+
+// attach gives a sandbox that is being created its link, or nothing if it is
+// to have none.
+func (s *Service) attach(ctx context.Context, r Record, p *policy.Policy) (Link, error) {
+	if !r.Access.linked() {
+		if n := len(p.Document().Secrets.Bind); n > 0 {
+			return Link{}, fault.Newf(fault.Invalid, "secrets_without_network",
+				"the policy binds %d secrets, and the sandbox has no network to use them on", n).WithHint("allow the hosts, or drop the bindings")
+		}
+		return Link{}, nil
+	}
+	if s.way == nil {
+		return Link{}, fault.New(fault.Unsupported, "network_unavailable", "this service gives no sandbox a network")
+	}
+	a, err := s.attachment(ctx, r, p)
+	if err != nil {
+		return Link{}, err
+	}
+	link, err := s.way.Attach(ctx, a)
+	if err != nil {
+		return Link{}, fmt.Errorf("link of %s: %w", r.ID, err)
+	}
+	// Programs refuse to start without their keys. What they find is no key,
+	// and says so to who reads it.
+	dummies := make(map[string]string, len(a.Secrets)+len(link.Env))
+	for _, secret := range a.Secrets {
+		dummies[secret.Name] = "sealed-by-crannog-" + secret.Name
+	}
+	maps.Copy(dummies, link.Env)
+	link.Env = dummies
+	return link, nil
+}
+
+// detach ends a sandbox's link.
+func (s *Service) detach(ctx context.Context, r Record) error {
+	if s.way == nil || !r.Access.linked() {
+		return nil
+	}
+	if err := s.way.Detach(ctx, r.ID); err != nil {
+		return fmt.Errorf("link of %s: %w", r.ID, err)
+	}
+	return nil
+}
+
+// SetAccess changes what a running sandbox may reach. A sandbox without a
+// link stays without: a link is part of its machine.
+func (s *Service) SetAccess(ctx context.Context, who Principal, ref string, change func(Access) (Access, error)) (Sandbox, error) {
+	r, err := s.resolve(ctx, who, ref)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	unlock, err := s.locks.acquire(ctx, r.ID)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	defer unlock()
+	// Read again: another change may have come first.
+	if r, err = s.store.Get(ctx, r.ID); err != nil {
+		return Sandbox{}, err
+	}
+	if r.State != Running {
+		return Sandbox{}, notRunning(r)
+	}
+	next, err := change(r.Access)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	if next.linked() && !r.Access.linked() {
+		return Sandbox{}, fault.Newf(fault.Conflict, "network_fixed", "Sandbox \"%s\" was made without a network", r.ID).
+			WithHint("make one with a network, such as --net policy, whose policy can change while it runs")
+	}
+	// The link stays even if nothing is left that could pass it.
+	if r.Access.linked() && next.Net == NetDefault {
+		next.Net = NetPolicy
+	}
+	p, err := s.compile(next)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	if r.Access.linked() {
+		a, err := s.attachment(ctx, r, p)
+		if err != nil {
+			return Sandbox{}, err
+		}
+		if err := s.way.Update(ctx, a); err != nil {
+			return Sandbox{}, fmt.Errorf("policy of %s: %w", r.ID, err)
+		}
+	}
+	r.Access, r.PolicyLevel, r.PolicyDigest = next, p.Level(), p.Digest()
+	if err := s.store.SetAccess(ctx, r.ID, r.Access, r.PolicyLevel, r.PolicyDigest); err != nil {
+		return Sandbox{}, err
+	}
+	s.renew(r)
+	s.note(ctx, r.ID, "info", "policy changed", map[string]string{"policy": describe(p, r.Access)})
+	return r.Sandbox, nil
+}
+
+// renew replaces what is known of a running sandbox's access.
+func (s *Service) renew(r Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.live[r.ID]; b != nil {
+		b.record.Access, b.record.PolicyLevel, b.record.PolicyDigest = r.Access, r.PolicyLevel, r.PolicyDigest
+	}
+}
+
+// relink finds out which of the running sandboxes have lost their link, and
+// takes over the others'. A lost link is not made again: the sandbox's end of
+// it is closed for good, and it reaches nothing.
+func (s *Service) relink(ctx context.Context) error {
+	if s.way == nil {
+		return nil
+	}
+	var ids []string
+	for _, b := range s.boxes() {
+		if sb, ok := s.known(b.id); ok && sb.Access.linked() {
+			ids = append(ids, sb.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	lost, err := s.way.Adopt(ctx, ids)
+	if err != nil {
+		return fmt.Errorf("links: %w", err)
+	}
+	s.Unlinked(lost)
+	return nil
+}
+
+// Unlinked records that sandboxes have lost their links.
+func (s *Service) Unlinked(lost []string) {
+	for _, id := range lost {
+		s.mu.Lock()
+		b := s.live[id]
+		first := b != nil && !b.record.Unlinked
+		if first {
+			b.record.Unlinked = true
+		}
+		s.mu.Unlock()
+		if first {
+			s.log.Warn("sandbox lost its network", "sandbox", id)
+			s.note(s.ctx, id, "error", "the process that held the link has died; nothing can be reached any more", nil)
+		}
+	}
+}
+
+// RotateSecrets hands new values to the sandboxes of an owner that use them.
+func (s *Service) RotateSecrets(ctx context.Context, owner string) error {
+	var errs []error
+	for _, b := range s.boxes() {
+		r, err := s.store.Get(ctx, b.id)
+		if err != nil || r.State != Running || r.Owner != owner || !r.Access.linked() || s.way == nil {
+			errs = append(errs, ignoreUnknown(err))
+			continue
+		}
+		p, err := s.compile(r.Access)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if len(p.Document().Secrets.Bind) == 0 {
+			continue
+		}
+		a, err := s.attachment(ctx, r, p)
+		if err == nil {
+			err = s.way.Update(ctx, a)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("secrets of %s: %w", r.ID, err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,120 @@
+package crannog
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/crannog/crannog/api"
+)
+
+// FlowOptions narrow Flows. The zero value is everything so far.
+type FlowOptions struct {
+	Denied bool   // only what was refused
+	After  uint64 // only what came after the record with this number
+	Follow bool   // go on until the sandbox ends
+}
+
+func (o FlowOptions) query() string {
+	q := url.Values{}
+	if o.Denied {
+		q.Set("denied", "true")
+	}
+	if o.After > 0 {
+		q.Set("after", strconv.FormatUint(o.After, 10))
+	}
+	if o.Follow {
+		q.Set("follow", "true")
+	}
+	return q.Encode()
+}
+
+// Flows calls yield for each thing that the sandbox did over its link, or
+// tried to, in order, until yield returns an error, which it returns.
+func (s *Sandbox) Flows(ctx context.Context, o FlowOptions, yield func(api.FlowRecord) error) error {
+	path := "/sandboxes/" + segment(s.ID()) + "/network/log?" + o.query()
+	if o.Follow {
+		return s.followFlows(ctx, path, yield)
+	}
+	// The server bounds one answer, so the next begins where it ended.
+	for {
+		var list api.FlowList
+		if err := s.client.call(ctx, http.MethodGet, path, nil, &list); err != nil {
+			return err
+		}
+		for _, r := range list.Records {
+			if err := yield(r); err != nil {
+				return err
+			}
+			o.After = r.Seq
+		}
+		if len(list.Records) == 0 {
+			return nil
+		}
+		path = "/sandboxes/" + segment(s.ID()) + "/network/log?" + o.query()
+	}
+}
+
+func (s *Sandbox) followFlows(ctx context.Context, path string, yield func(api.FlowRecord) error) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.client.base+api.Prefix+path, nil)
+	if err != nil {
+		return fmt.Errorf("crannog: %w", err)
+	}
+	if s.client.key != "" {
+		req.Header.Set("X-API-Key", s.client.key)
+	}
+	resp, err := s.client.http.Do(req)
+	if err != nil {
+		return unreachable(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= http.StatusMultipleChoices {
+		return answerError(resp)
+	}
+	in := json.NewDecoder(bufio.NewReader(resp.Body))
+	for {
+		var r api.FlowRecord
+		switch err := in.Decode(&r); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return unreachable(err)
+		}
+		if err := yield(r); err != nil {
+			return err
+		}
+	}
+}
+
+// Asked are the names that programs asked for in a sandbox without a network.
+func (s *Sandbox) Asked(ctx context.Context) ([]string, error) {
+	var list api.FlowList
+	err := s.client.call(ctx, http.MethodGet, "/sandboxes/"+segment(s.ID())+"/network/log?denied=true", nil, &list)
+	return list.Asked, err
+}
+
+// SetAccess replaces what the sandbox may reach while it runs. What it no
+// longer may is closed.
+func (s *Sandbox) SetAccess(ctx context.Context, access api.Access) error {
+	var info api.Sandbox
+	if err := s.client.call(ctx, http.MethodPut, "/sandboxes/"+segment(s.ID())+"/access", access, &info); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.info = info
+	return nil
+}
+
+// Policy returns what governs the sandbox.
+func (s *Sandbox) Policy(ctx context.Context) (api.Policy, error) {
+	var out api.Policy
+	err := s.client.call(ctx, http.MethodGet, "/sandboxes/"+segment(s.ID())+"/policy", nil, &out)
+	return out, err
+}
