@@ -38,7 +38,8 @@ func (a *app) connect(ctx context.Context) (*connection, error) {
 		}
 		return a.tell(&connection{client, true, "local server at " + socket}), nil
 	}
-	client, err := crannog.Local(ctx, crannog.State(a.config.State), crannog.Logger(a.logger()))
+	client, err := crannog.Local(ctx, crannog.State(a.config.State), crannog.Logger(a.logger()),
+		crannog.SecretsKey(a.config.SecretsKey), crannog.SecretsExec(a.config.SecretsExec))
 	if err != nil {
 		return nil, fail("start an engine", err).hint(first(fault.HintOf(err), "crannog doctor says what this machine lacks"))
 	}

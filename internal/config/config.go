@@ -19,6 +19,8 @@ type Config struct {
 	Listen   string // address of the HTTP server
 	Insecure bool   // allow an address that others can reach, without TLS
 	LogLevel string // debug, info, warn or error
+	// What seals secrets, and the command lines that exec: may run.
+	SecretsKey, SecretsExec string
 	// What is told of questions to people, and what signs it; "" is nobody.
 	ApprovalWebhook       string
 	ApprovalWebhookSecret Secret
@@ -92,6 +94,7 @@ func Default(env Env) Config {
 		State:       defaultState(env),
 		Listen:      "127.0.0.1:7070",
 		LogLevel:    "info",
+		SecretsKey:  "file",
 		Template:    "base",
 		OutputBytes: 1 << 20,
 		origin:      map[string]string{},

@@ -30,7 +30,7 @@ type Keys interface {
 	Verify(ctx context.Context, secret string) (key.Key, error)
 }
 
-// Deps are what the handler is made of. All but Domain are required.
+// Deps are what the handler is made of. All but Domain and Secrets are required.
 type Deps struct {
 	Sandboxes sandbox.Sandboxes
 	Templates sandbox.Templates
@@ -39,6 +39,9 @@ type Deps struct {
 	// Domain is what sandboxes' host names end in, with a port if it is not
 	// the default one, or "" if this server has no such names.
 	Domain string
+	// Secrets are sealed secrets. Without it there are none, and the routes
+	// about them are absent.
+	Secrets Secrets
 }
 
 type api struct {

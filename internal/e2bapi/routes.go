@@ -39,6 +39,7 @@ func (a *api) routes() {
 	} {
 		a.handle(pattern, a.notOffered(what))
 	}
+	a.secretRoutes()
 	a.handle("/", unknownRoute)
 }
 

@@ -34,6 +34,8 @@ type Options struct {
 	Server  bool
 	Domain  string
 	Version string
+	// SecretsKey and SecretsExec are the daemon's.
+	SecretsKey, SecretsExec string
 	// Webhook is told of approvals; nil is none.
 	Webhook *approval.Webhook
 }
@@ -63,6 +65,7 @@ func Open(ctx context.Context, o Options) (*daemon.Daemon, error) {
 	}
 	return daemon.Open(ctx, daemon.Options{
 		StateDir: o.State, Log: o.Log, Engine: eng, Templates: template.NewHost(filepath.Join(o.State, "templates"), guest),
-		Server: o.Server, Domain: o.Domain, Version: o.Version, Webhook: o.Webhook,
+		Server: o.Server, Domain: o.Domain, Version: o.Version,
+		SecretsKey: o.SecretsKey, SecretsExec: o.SecretsExec, Webhook: o.Webhook,
 	})
 }

@@ -1,0 +1,184 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/crannog/crannog/api"
+)
+
+func (a *app) secretCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "secret", Short: "Seal, list, rotate and remove secrets", Args: cobra.ArbitraryArgs,
+		Long: "Seal, list, rotate and remove secrets. A value is read from a terminal, from\n" +
+			"standard input or from a file, never from the command line, where every user of\n" +
+			"the machine could see it. It is not shown again.",
+		Example: "  crannog secret set GITHUB_TOKEN\n  gh auth token | crannog secret rotate GITHUB_TOKEN",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("there is no command secret %s", args[0])
+			}
+			return cmd.Help()
+		},
+	}
+	cmd.AddCommand(a.secretSetCommand(), a.secretListCommand(), a.secretRotateCommand(), a.secretRemoveCommand(), a.secretKeyCommand())
+	return cmd
+}
+
+func (a *app) secretSetCommand() *cobra.Command {
+	return a.valueCommand("set NAME", "Seal a new secret", "seal the secret",
+		func(ctx context.Context, c *connection, name, value string) (api.Secret, error) {
+			return c.NewSecret(ctx, api.CreateSecret{Name: name, Value: value})
+		})
+}
+
+func (a *app) secretRotateCommand() *cobra.Command {
+	return a.valueCommand("rotate NAME", "Give a secret a new value", "rotate the secret",
+		func(ctx context.Context, c *connection, name, value string) (api.Secret, error) {
+			return c.RotateSecret(ctx, name, api.RotateSecret{Value: value})
+		})
+}
+
+// valueCommand is a command that takes a value.
+func (a *app) valueCommand(use, short, what string, send func(context.Context, *connection, string, string) (api.Secret, error)) *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use: use, Short: short,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				return nil
+			}
+			// The arguments are not repeated: the second is likely the value.
+			return errors.New("give the name alone; the value comes from the terminal, standard input or --from-file")
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			value, err := a.readValue(args[0], file)
+			if err != nil {
+				return fail("read the value", err)
+			}
+			return a.with(cmd.Context(), func(c *connection) error {
+				s, err := send(cmd.Context(), c, args[0], value)
+				if err != nil {
+					return fail(what, err)
+				}
+				if a.json {
+					return a.object(s)
+				}
+				_, err = fmt.Fprintln(a.Stdout, s.Name)
+				return err
+			})
+		},
+	}
+	cmd.Flags().StringVar(&file, "from-file", "", "read the value from a `file`")
+	return cmd
+}
+
+// maxValue is more than a secret may have; the server says how much that is.
+const maxValue = 1 << 20
+
+// readValue reads a value and takes off one line end, which editors and echo
+// add and which is no part of any credential.
+func (a *app) readValue(name, file string) (string, error) {
+	var data []byte
+	var err error
+	switch {
+	case file != "":
+		f, openErr := os.Open(file)
+		if openErr != nil {
+			return "", openErr
+		}
+		defer f.Close()
+		data, err = io.ReadAll(io.LimitReader(f, maxValue))
+	case a.Stdin != nil && term.IsTerminal(int(a.Stdin.Fd())):
+		data, err = a.askValue(name)
+	case a.Stdin != nil:
+		data, err = io.ReadAll(io.LimitReader(a.Stdin, maxValue))
+	}
+	if err != nil {
+		return "", err
+	}
+	defer clear(data)
+	data = bytes.TrimSuffix(bytes.TrimSuffix(data, []byte("\n")), []byte("\r"))
+	if len(data) == 0 {
+		return "", usagef("the value is empty").hint("pipe it in, or name a file with --from-file")
+	}
+	if !utf8.Valid(data) {
+		return "", usagef("the value is not text in UTF-8").hint("encode it, for example with base64")
+	}
+	return string(data), nil
+}
+
+// askValue asks on the terminal, without showing what is typed.
+func (a *app) askValue(name string) ([]byte, error) {
+	fmt.Fprintf(a.Stderr, "value of %s (not shown): ", printable(name))
+	value, err := term.ReadPassword(int(a.Stdin.Fd()))
+	fmt.Fprintln(a.Stderr)
+	return value, err
+}
+
+func (a *app) secretListCommand() *cobra.Command {
+	var f listFlags
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List secrets, without their values", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.with(cmd.Context(), func(c *connection) error {
+				secrets, err := c.Secrets(cmd.Context())
+				if err != nil {
+					return fail("list secrets", err)
+				}
+				now := time.Now()
+				return list(a, &f, secrets, func(s api.Secret) string { return s.Name }, []string{"NAME", "VERSION", "MADE", "CHANGED"}, func(s api.Secret) []string {
+					return []string{s.Name, strconv.FormatInt(s.Version, 10), ago(s.CreatedAt, now), ago(s.UpdatedAt, now)}
+				})
+			})
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func (a *app) secretRemoveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "rm NAME...", Aliases: []string{"remove"}, Short: "Forget secrets with all their values", Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.with(cmd.Context(), func(c *connection) error {
+				for _, ref := range args {
+					if err := c.RemoveSecret(cmd.Context(), ref); err != nil {
+						return fail("remove secret "+ref, err)
+					}
+				}
+				return a.done(args)
+			})
+		},
+	}
+}
+
+func (a *app) secretKeyCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "rotate-key", Short: "Seal all secrets with a new key", Args: cobra.NoArgs,
+		Long: "Make a new key and seal the secrets of all owners with it. The old key is\nforgotten; a copy of it opens nothing that is stored from then on.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.with(cmd.Context(), func(c *connection) error {
+				rotated, err := c.RotateSecretsKey(cmd.Context())
+				if err != nil {
+					return fail("rotate the key of the secrets", err)
+				}
+				if a.json {
+					return a.object(rotated)
+				}
+				_, err = fmt.Fprintf(a.Stdout, "%d values moved to the new key\n", rotated.Moved)
+				return err
+			})
+		},
+	}
+}

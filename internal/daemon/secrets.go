@@ -1,0 +1,43 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/crannog/crannog/internal/causeway/secrets"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/store"
+)
+
+// transitPrefix begins the name of a key that a Vault server keeps.
+const transitPrefix = "transit:"
+
+// openSecrets makes the vault of sealed secrets. The key file is made with
+// the first secret, so that who has none has no key to guard.
+func openSecrets(o Options, s *store.Store) (*secrets.Vault, error) {
+	var keys secrets.Keeper
+	switch name, transit := strings.CutPrefix(o.SecretsKey, transitPrefix); {
+	case o.SecretsKey == "" || o.SecretsKey == "file":
+		keys = secrets.NewKeyFile(filepath.Join(o.StateDir, secrets.KeyFileName))
+	case transit:
+		remote, err := secrets.NewRemote(os.Getenv, nil)
+		if err != nil {
+			return nil, err
+		}
+		mount, key, _ := strings.Cut(name, "/")
+		if keys, err = secrets.NewTransit(remote, mount, key); err != nil {
+			return nil, err
+		}
+	default:
+		return nil, fault.New(fault.Invalid, "secrets_key_invalid", "secrets_key is neither file nor transit:mount/key").
+			WithHint("for example secrets_key = \"transit:transit/crannog\"")
+	}
+	var lines []string
+	for line := range strings.SplitSeq(o.SecretsExec, ";") {
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return secrets.New(secrets.Options{Store: s, Keys: keys, Exec: lines, Getenv: os.Getenv}), nil
+}

@@ -1,0 +1,59 @@
+package crannog
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/standard"
+)
+
+// SecretsKey says what seals secrets in an engine inside this process: "" is
+// a key file in the state directory, "transit:mount/key" a key in the Vault
+// that the environment names. A server on the same state needs the same.
+func SecretsKey(key string) LocalOption {
+	return func(o *standard.Options) { o.SecretsKey = key }
+}
+
+// SecretsExec are the command lines that references exec: may run, apart by
+// semicolons.
+func SecretsExec(lines string) LocalOption {
+	return func(o *standard.Options) { o.SecretsExec = lines }
+}
+
+// Secrets returns the caller's sealed secrets. Values are not among what any
+// call returns.
+func (c *Client) Secrets(ctx context.Context) ([]api.Secret, error) {
+	var out api.SecretList
+	err := c.call(ctx, http.MethodGet, "/secrets", nil, &out)
+	return out.Secrets, err
+}
+
+// NewSecret seals a secret. A name that is taken is an error.
+func (c *Client) NewSecret(ctx context.Context, s api.CreateSecret) (api.Secret, error) {
+	var out api.Secret
+	err := c.call(ctx, http.MethodPost, "/secrets", s, &out)
+	return out, err
+}
+
+// RotateSecret gives a secret, by name or ID, a new value. Sandboxes use it
+// from their next request on.
+func (c *Client) RotateSecret(ctx context.Context, ref string, s api.RotateSecret) (api.Secret, error) {
+	var out api.Secret
+	err := c.call(ctx, http.MethodPost, "/secrets/"+url.PathEscape(ref)+"/rotate", s, &out)
+	return out, err
+}
+
+// RemoveSecret forgets a secret, by name or ID, with all its values.
+func (c *Client) RemoveSecret(ctx context.Context, ref string) error {
+	return c.call(ctx, http.MethodDelete, "/secrets/"+url.PathEscape(ref), nil, nil)
+}
+
+// RotateSecretsKey seals all secrets of all owners with a new key. Local
+// callers only.
+func (c *Client) RotateSecretsKey(ctx context.Context) (api.RotatedKey, error) {
+	var out api.RotatedKey
+	err := c.call(ctx, http.MethodPost, "/secrets/rotate-key", nil, &out)
+	return out, err
+}
