@@ -119,11 +119,11 @@ type body struct {
 	Error     string            `json:"error"`
 	Code      string            `json:"code"`
 	Decision  causeway.Decision `json:"decision"`
-	Approval  *approval         `json:"approval,omitempty"`
+	Approval  *answered         `json:"approval,omitempty"`
 	NextSteps []string          `json:"next_steps"`
 }
 
-type approval struct {
+type answered struct {
 	ID     string `json:"id"`
 	State  string `json:"state"`
 	Reason string `json:"reason,omitempty"`
@@ -132,7 +132,7 @@ type approval struct {
 func (r *refusal) body(method, target string) body {
 	out := body{Error: r.line(method, target), Code: r.code, Decision: r.decision, NextSteps: r.steps()}
 	if r.answer != nil {
-		out.Approval = &approval{ID: r.answer.Approval, State: r.answer.State, Reason: r.answer.Reason}
+		out.Approval = &answered{ID: r.answer.Approval, State: r.answer.State, Reason: r.answer.Reason}
 	}
 	return out
 }

@@ -159,15 +159,13 @@ func (x *exchange) weigh(g *generation) (causeway.Decision, []policy.Limits) {
 	q := policy.Request{Host: x.host, Port: x.port, Method: x.method, Path: x.path, WebSocket: x.upgrade, TLS: x.tls}
 	d, l := g.policy.Request(q)
 	limits := []policy.Limits{l}
-	for _, name := range []string{"X-Http-Method-Override", "X-Http-Method", "X-Method-Override"} {
-		for _, method := range x.r.Header[name] {
-			// Many servers act on this one. So it must be allowed too.
-			q.Method = strings.ToUpper(strings.TrimSpace(method))
-			also, l := g.policy.Request(q)
-			limits = append(limits, l)
-			if stricter(also.Effect, d.Effect) {
-				d = also
-			}
+	for _, method := range x.overrides() {
+		// It must be allowed too.
+		q.Method = method
+		also, l := g.policy.Request(q)
+		limits = append(limits, l)
+		if stricter(also.Effect, d.Effect) {
+			d = also
 		}
 	}
 	return d, limits
