@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -192,6 +193,25 @@ func outside(t *testing.T, pid, uid int) {
 		if !strings.Contains(string(data), want) {
 			t.Errorf("no %q in\n%s", want, data)
 		}
+	}
+}
+
+func TestTargets(t *testing.T) {
+	dir := t.TempDir()
+	deep := filepath.Join(dir, "run", "resolver")
+	file := filepath.Join(deep, "conf")
+	link, plain := filepath.Join(dir, "link"), filepath.Join(dir, "plain")
+	if err := errors.Join(os.MkdirAll(deep, 0o700), os.WriteFile(file, nil, 0o600), os.WriteFile(plain, nil, 0o600), os.Symlink(file, link)); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := confine.Targets(plain, link, "/no/such/file"), []string{plain, link, "/no/such/file", file, deep}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if err := errors.Join(os.Remove(link), os.Symlink("/usr/bin", link)); err != nil {
+		t.Fatal(err)
+	}
+	if got := confine.Targets(link); slices.Contains(got, "/usr") {
+		t.Errorf("half of the host is readable: %v", got)
 	}
 }
 

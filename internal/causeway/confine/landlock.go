@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -99,14 +100,20 @@ func allowBelow(ruleset int, path string, more uint64) error {
 	return nil
 }
 
-// Targets adds to paths the directories that their symbolic links lead into:
-// the link to a resolver's configuration stays, and the file at its end is
-// replaced each time that the host changes networks.
+// Targets adds to paths where their symbolic links lead: the file, and its
+// directory, because a resolver's configuration is replaced there each time
+// that the host changes networks. A directory that holds half of the host,
+// such as /run, is not added.
 func Targets(paths ...string) []string {
-	out := paths
+	out := slices.Clone(paths)
 	for _, path := range paths {
-		if target, err := filepath.EvalSymlinks(path); err == nil && target != filepath.Clean(path) {
-			out = append(out, filepath.Dir(target))
+		target, err := filepath.EvalSymlinks(path)
+		if err != nil || target == filepath.Clean(path) {
+			continue
+		}
+		out = append(out, target)
+		if dir := filepath.Dir(target); filepath.Dir(dir) != "/" {
+			out = append(out, dir)
 		}
 	}
 	return out

@@ -247,7 +247,8 @@ func (c *Client) List(ctx context.Context) ([]Status, error) {
 func (c *Client) Info() Info { return c.info }
 
 // Done is closed when the process is gone, and with it the network of every
-// sandbox, or when Close was called.
+// sandbox, or when Close was called. Connect and Adopt tell for certain which
+// sandboxes have lost theirs.
 func (c *Client) Done() <-chan struct{} { return c.peer.done }
 
 // Close leaves the process and the networks as they are. They then have

@@ -24,6 +24,7 @@ func TestMain(m *testing.M) {
 		reexec.Role{Match: reexec.Arg0(Arg0), Run: serveTestWorld},
 		reexec.Role{Match: reexec.Arg0("test-controller"), Run: beController},
 		reexec.Role{Match: reexec.Arg0("test-stranger"), Run: beStranger},
+		reexec.Role{Match: reexec.Arg0("test-user"), Run: beUser},
 	)
 	os.Exit(m.Run())
 }
@@ -75,6 +76,9 @@ func newState(t testing.TB, w testWorld) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
+		for _, pid := range processes(t, dir) {
+			_ = unix.Kill(pid, unix.SIGTERM)
+		}
 		awaitEnd(t, dir)
 		os.RemoveAll(dir)
 	})
@@ -111,7 +115,7 @@ func awaitEnd(t testing.TB, dir string) {
 		}
 	case <-time.After(20 * time.Second):
 		log, _ := os.ReadFile(filepath.Join(dir, dirName, logName))
-		t.Errorf("the process does not end by itself:\n%s", log)
+		t.Errorf("the process does not end:\n%s", log)
 	}
 }
 

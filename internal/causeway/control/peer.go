@@ -147,7 +147,10 @@ func (p *peer) answer(ctx context.Context, f *frame) {
 	if err != nil {
 		reply.Body, reply.Error = nil, toWire(err)
 	}
-	_ = p.send(reply, nil) // a failed one ends the connection
+	if p.send(reply, nil) != nil {
+		// Who asked would wait for ever.
+		p.conn.Close()
+	}
 }
 
 // send writes one frame. A peer that cannot be written to is gone.
@@ -200,17 +203,27 @@ func (p *peer) call(ctx context.Context, call string, body, into any, files ...*
 	}
 	select {
 	case f := <-reply:
-		if f.Error != nil {
-			return f.Error.fault()
-		}
-		if into == nil {
-			return nil
-		}
-		return strict(f.Body, into)
+		return f.result(into)
 	case <-ctx.Done():
 		_ = p.notify(callCancel, cancelBody{ID: id})
 		return ctx.Err()
 	case <-p.done:
+	}
+	select {
+	case f := <-reply: // the last thing that came
+		return f.result(into)
+	default:
 		return errGone
 	}
+}
+
+// result is what a reply says.
+func (f *frame) result(into any) error {
+	if f.Error != nil {
+		return f.Error.fault()
+	}
+	if into == nil {
+		return nil
+	}
+	return strict(f.Body, into)
 }

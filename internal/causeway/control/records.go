@@ -20,9 +20,10 @@ const (
 	// maxRecords is the greatest size of a sandbox's file. A sandbox that
 	// fills it loses its network, not the host its disk.
 	maxRecords = 64 << 20
-	// lastPart is how much of a file is read to find its last record, which
-	// is far shorter.
-	lastPart = 1 << 20
+	// maxRecord is far above what a record's bounded fields come to.
+	maxRecord = 256 << 10
+	// lastPart is how much of a file is read to find its last record.
+	lastPart = 4 * maxRecord
 )
 
 // openRecords makes of the caller's file what the process is given: one that
@@ -134,6 +135,9 @@ func (r *recorder) Record(rec causeway.Record) error {
 		return fmt.Errorf("record: %w", err)
 	}
 	line = append(line, '\n')
+	if len(line) > maxRecord {
+		return fault.New(fault.Internal, "record_too_long", "a record is longer than its fields may be")
+	}
 	if r.size+int64(len(r.rest)+len(line)) > maxRecords {
 		return fault.New(fault.Exhausted, "records_full", "the sandbox's network records have reached their greatest size").
 			WithHint("nothing more gets out of this sandbox; make it anew")

@@ -106,9 +106,12 @@ func (w *World) enter(log *slog.Logger) (*server, *net.UnixListener, error) {
 // /etc is, because the host replaces its resolver's file each time it changes
 // networks, and a right holds for a file and not for its name.
 func readable() []string {
-	return confine.Targets("/etc", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates",
+	paths := []string{
+		"/etc", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates",
 		"/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl/certs", "/etc/ssl/certs/ca-certificates.crt",
-		os.Getenv("SSL_CERT_FILE"), os.Getenv("SSL_CERT_DIR"))
+		os.Getenv("SSL_CERT_FILE"),
+	}
+	return confine.Targets(append(paths, filepath.SplitList(os.Getenv("SSL_CERT_DIR"))...)...)
 }
 
 // closeStrays closes what the program that started us had inherited itself,
