@@ -9,35 +9,23 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
-	"time"
 	"unicode/utf16"
 )
 
 // keyStore writes a Java key store of trusted certificates (JKS, version 2),
 // which every Java reads. It is guarded by the password that all of Java
 // assumes for a trust store: there is nothing secret in it.
-func keyStore(roots []*x509.Certificate, made time.Time) []byte {
+func keyStore(roots *Bundle, own *x509.Certificate) []byte {
 	const (
 		magic   = 0xFEEDFEED
 		version = 2
-		trusted = 2
 	)
-	var b []byte
-	text := func(s string) {
-		b = binary.BigEndian.AppendUint16(b, uint16(len(s)))
-		b = append(b, s...)
-	}
+	b := make([]byte, 0, len(roots.java)+len(own.Raw)+128)
 	b = binary.BigEndian.AppendUint32(b, magic)
 	b = binary.BigEndian.AppendUint32(b, version)
-	b = binary.BigEndian.AppendUint32(b, uint32(len(roots)))
-	for i, c := range roots {
-		b = binary.BigEndian.AppendUint32(b, trusted)
-		text(fmt.Sprintf("root-%d", i))
-		b = binary.BigEndian.AppendUint64(b, uint64(made.UnixMilli()))
-		text("X.509")
-		b = binary.BigEndian.AppendUint32(b, uint32(len(c.Raw)))
-		b = append(b, c.Raw...)
-	}
+	b = binary.BigEndian.AppendUint32(b, uint32(roots.count+1))
+	b = append(b, roots.java...)
+	b = appendStoreEntry(b, roots.count, own)
 	// The format fixes SHA-1 and this phrase. The sum finds damage; it is no
 	// signature.
 	h := sha1.New()
@@ -47,6 +35,21 @@ func keyStore(roots []*x509.Certificate, made time.Time) []byte {
 	h.Write([]byte("Mighty Aphrodite"))
 	h.Write(b)
 	return h.Sum(b)
+}
+
+// appendStoreEntry writes one certificate under the name root-<number>.
+func appendStoreEntry(b []byte, number int, c *x509.Certificate) []byte {
+	const trusted = 2
+	text := func(s string) {
+		b = binary.BigEndian.AppendUint16(b, uint16(len(s)))
+		b = append(b, s...)
+	}
+	b = binary.BigEndian.AppendUint32(b, trusted)
+	text(fmt.Sprintf("root-%d", number))
+	b = binary.BigEndian.AppendUint64(b, uint64(c.NotBefore.UnixMilli()))
+	text("X.509")
+	b = binary.BigEndian.AppendUint32(b, uint32(len(c.Raw)))
+	return append(b, c.Raw...)
 }
 
 // subjectHash names a certificate's file in OpenSSL's directory of roots: the

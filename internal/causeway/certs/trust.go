@@ -1,9 +1,9 @@
 package certs
 
 import (
-	"bytes"
 	"crypto/x509"
 	"encoding/pem"
+	"slices"
 
 	"github.com/crannog/crannog/internal/fault"
 )
@@ -61,26 +61,35 @@ var bundleVariables = []string{
 	"BUNDLE_SSL_CA_CERT",                 // Ruby's bundler
 }
 
-// Trust returns the files and variables. HostBundle is the PEM bundle of roots
-// that the box needs for connections that pass unopened; only certificates are
-// taken from it. Stores are the paths of further Java trust stores in the
-// image, each of which is replaced: Java knows no variable for it that does
-// not print a line at every start.
-func (a *Authority) Trust(hostBundle []byte, stores ...string) (Trust, error) {
-	roots, err := certificates(hostBundle)
-	if err != nil {
-		return Trust{}, err
-	}
-	own := a.Certificate()
-	var bundle bytes.Buffer
-	for _, c := range roots {
-		if err := pem.Encode(&bundle, &pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}); err != nil {
-			return Trust{}, fault.Wrap(err, fault.Internal, "bundle", "a bundle of roots could not be written")
-		}
-	}
-	bundle.Write(own)
-	java := keyStore(append(roots, a.root), a.root.NotBefore)
+// A Bundle is the world's roots, as every box gets them for connections that
+// pass unopened. Reading one costs milliseconds, so it is read once and not for
+// each box. It does not change and can be shared.
+type Bundle struct {
+	pem   []byte
+	java  []byte // entries of a Java trust store
+	count int
+}
 
+// ReadBundle reads a PEM bundle, such as the host's own. Only certificates are
+// taken from it.
+func ReadBundle(data []byte) (*Bundle, error) {
+	roots, err := certificates(data)
+	if err != nil {
+		return nil, err
+	}
+	b := &Bundle{count: len(roots)}
+	for i, c := range roots {
+		b.pem = append(b.pem, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
+		b.java = appendStoreEntry(b.java, i, c)
+	}
+	return b, nil
+}
+
+// Trust returns the files and variables. Stores are the paths of further Java
+// trust stores in the image, each of which is replaced: Java knows no variable
+// for it that does not print a line at every start.
+func (a *Authority) Trust(b *Bundle, stores ...string) Trust {
+	own := a.Certificate()
 	t := Trust{Env: map[string]string{
 		// Node reads it besides its own roots at each start, so the short file.
 		"NODE_EXTRA_CA_CERTS": AuthorityPath,
@@ -89,12 +98,12 @@ func (a *Authority) Trust(hostBundle []byte, stores ...string) (Trust, error) {
 		t.Env[name] = BundlePath
 	}
 	t.Files = append(t.Files,
-		File{Path: BundlePath, Mode: 0o644, Data: bundle.Bytes()},
+		File{Path: BundlePath, Mode: 0o644, Data: slices.Concat(b.pem, own)},
 		File{Path: AuthorityPath, Mode: 0o644, Data: own},
 		// OpenSSL's directory of roots: for programs whose environment was
 		// emptied, as by sudo or cron.
 		File{Path: "/etc/ssl/certs/" + subjectHash(a.root) + ".0", Mode: 0o777, Link: AuthorityPath},
-		File{Path: JavaPath, Mode: 0o644, Data: java},
+		File{Path: JavaPath, Mode: 0o644, Data: keyStore(b, a.root)},
 	)
 	for _, path := range otherBundles {
 		t.Files = append(t.Files, File{Path: path, Mode: 0o777, Link: BundlePath})
@@ -104,7 +113,7 @@ func (a *Authority) Trust(hostBundle []byte, stores ...string) (Trust, error) {
 			t.Files = append(t.Files, File{Path: path, Mode: 0o777, Link: JavaPath})
 		}
 	}
-	return t, nil
+	return t
 }
 
 // certificates reads a PEM bundle. Blocks of other kinds are left out, so that

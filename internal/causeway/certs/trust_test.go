@@ -20,11 +20,11 @@ import (
 func trust(t *testing.T, a *certs.Authority, stores ...string) certs.Trust {
 	t.Helper()
 	// Another authority plays the world's roots.
-	got, err := a.Trust(authority(t, time.Now).Certificate(), stores...)
+	b, err := certs.ReadBundle(authority(t, time.Now).Certificate())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return got
+	return a.Trust(b, stores...)
 }
 
 func file(t *testing.T, tr certs.Trust, path string) certs.File {
@@ -74,17 +74,17 @@ func TestTrustFiles(t *testing.T) {
 func TestTrustTakesCertificatesOnly(t *testing.T) {
 	a := authority(t, time.Now)
 	secret := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("do not show this")})
-	tr, err := a.Trust(append(secret, authority(t, time.Now).Certificate()...))
+	b, err := certs.ReadBundle(append(secret, authority(t, time.Now).Certificate()...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range tr.Files {
+	for _, f := range a.Trust(b).Files {
 		if bytes.Contains(f.Data, secret) || bytes.Contains(f.Data, []byte("do not show this")) {
 			t.Errorf("%s has the key", f.Path)
 		}
 	}
 	for _, empty := range [][]byte{nil, secret, []byte("not PEM")} {
-		if _, err := a.Trust(empty); fault.CodeOf(err) != "bundle_empty" {
+		if _, err := certs.ReadBundle(empty); fault.CodeOf(err) != "bundle_empty" {
 			t.Errorf("a bundle without certificates: %v", err)
 		}
 	}
@@ -174,4 +174,30 @@ func run(t *testing.T, env, argv []string) (string, error) {
 	cmd.Dir = t.TempDir()
 	out, err := cmd.CombinedOutput()
 	return string(out), err
+}
+
+func BenchmarkTrust(b *testing.B) {
+	data, err := os.ReadFile(certs.BundlePath)
+	if err != nil {
+		b.Skip(err)
+	}
+	a, err := certs.New("sb_1", time.Now)
+	if err != nil {
+		b.Fatal(err)
+	}
+	bundle, err := certs.ReadBundle(data)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		_ = a.Trust(bundle)
+	}
+}
+
+func BenchmarkNew(b *testing.B) {
+	for b.Loop() {
+		if _, err := certs.New("sb_1", time.Now); err != nil {
+			b.Fatal(err)
+		}
+	}
 }
