@@ -8,17 +8,40 @@ import "strings"
 type glob struct {
 	source   string
 	segments []string
+	// literal is how all that matches begins: most patterns of a long list
+	// are passed over by it.
+	literal string
 }
 
-func newGlob(pattern string) glob {
-	return glob{pattern, strings.Split(strings.TrimPrefix(pattern, "/"), "/")}
+func newGlob(pattern string) *glob {
+	rest := strings.TrimPrefix(pattern, "/")
+	literal, stars, _ := strings.Cut(rest, "*")
+	if strings.HasPrefix(stars, "*") {
+		// /a/** is also /a.
+		literal = strings.TrimSuffix(literal, "/")
+	}
+	return &glob{pattern, strings.Split(rest, "/"), literal}
+}
+
+// begins says whether a path, without the slash before it, could match.
+func (g *glob) begins(path string, fold bool) bool {
+	if len(path) < len(g.literal) {
+		return false
+	}
+	if fold {
+		return strings.EqualFold(path[:len(g.literal)], g.literal)
+	}
+	return path[:len(g.literal)] == g.literal
 }
 
 // match says whether the pattern covers the path. A box chooses the path, so
 // this never goes back further than to the last **, and the time is bounded
 // by the product of both lengths.
-func (g glob) match(path string, fold bool) bool {
+func (g *glob) match(path string, fold bool) bool {
 	path = strings.TrimPrefix(path, "/")
+	if !g.begins(path, fold) {
+		return false
+	}
 	i, pos := 0, 0 // the next segment of each; pos is past the end with none left
 	star, mark := -1, 0
 	for {

@@ -97,7 +97,7 @@ func newBlock(layer string, h Host) *block {
 		}
 		one := rule{name: b.name + "/" + id, do: r.Do, methods: r.Methods}
 		for _, p := range r.Paths {
-			one.paths = append(one.paths, newGlob(p))
+			one.paths = append(one.paths, *newGlob(p))
 		}
 		one.limits = r.Limits.limits(one.name)
 		b.needs = b.needs || len(r.Methods) > 0 || len(r.Paths) > 0 || r.Limits.Requests > 0
@@ -179,19 +179,20 @@ func (r *rule) match(q *question) (exact, loose bool) {
 	exact, loose = len(r.methods) == 0, len(r.methods) == 0
 	for _, m := range r.methods {
 		exact = exact || m == q.method
-		loose = loose || strings.EqualFold(m, q.method)
+		loose = loose || exact || r.do != causeway.Allow && strings.EqualFold(m, q.method)
 	}
 	if !loose || len(r.paths) == 0 {
 		return exact, loose
 	}
 	fits, close := false, false
 	for i := range r.paths {
-		if r.paths[i].match(q.path.exact, false) {
+		g := &r.paths[i]
+		if g.match(q.path.exact, false) {
 			fits, close = true, true
 			break
 		}
 		if r.do != causeway.Allow && !close {
-			close = r.paths[i].match(q.path.exact, true) || r.paths[i].match(q.path.loose, true)
+			close = g.match(q.path.exact, true) || g.match(q.path.loose, true)
 		}
 	}
 	return exact && fits, loose && close
