@@ -62,7 +62,11 @@ type Config struct {
 type File struct {
 	Path string `json:"path"` // absolute and clean
 	Mode uint32 `json:"mode"` // permission bits
-	Data []byte `json:"data"`
+	Data []byte `json:"data,omitempty"`
+	// Link is where a symbolic link points to, instead of Data.
+	Link string `json:"link,omitempty"`
+	// Append puts Data behind what the template has there.
+	Append bool `json:"append,omitempty"`
 }
 
 // Control paths, on GuestPort. Each needs the header X-Crannog-Control; any

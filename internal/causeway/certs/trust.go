@@ -15,6 +15,8 @@ type File struct {
 	Mode uint32
 	Data []byte
 	Link string
+	// Append says that Data comes behind what the file holds.
+	Append bool
 }
 
 // Trust is what a box needs so that its programs accept the authority's
@@ -90,6 +92,21 @@ func ReadBundle(data []byte) (*Bundle, error) {
 // for it that does not print a line at every start.
 func (a *Authority) Trust(b *Bundle, stores ...string) Trust {
 	own := a.Certificate()
+	t := around(own, a.root)
+	t.Files = append(t.Files,
+		File{Path: BundlePath, Mode: 0o644, Data: slices.Concat(b.pem, own)},
+		File{Path: JavaPath, Mode: 0o644, Data: keyStore(b, a.root)},
+	)
+	for _, path := range stores {
+		if path != JavaPath {
+			t.Files = append(t.Files, File{Path: path, Mode: 0o777, Link: JavaPath})
+		}
+	}
+	return t
+}
+
+// around is the trust but for the bundle and Java's store.
+func around(own []byte, root *x509.Certificate) Trust {
 	t := Trust{Env: map[string]string{
 		// Node reads it besides its own roots at each start, so the short file.
 		"NODE_EXTRA_CA_CERTS": AuthorityPath,
@@ -98,22 +115,37 @@ func (a *Authority) Trust(b *Bundle, stores ...string) Trust {
 		t.Env[name] = BundlePath
 	}
 	t.Files = append(t.Files,
-		File{Path: BundlePath, Mode: 0o644, Data: slices.Concat(b.pem, own)},
 		File{Path: AuthorityPath, Mode: 0o644, Data: own},
 		// OpenSSL's directory of roots: for programs whose environment was
 		// emptied, as by sudo or cron.
-		File{Path: "/etc/ssl/certs/" + subjectHash(a.root) + ".0", Mode: 0o777, Link: AuthorityPath},
-		File{Path: JavaPath, Mode: 0o644, Data: keyStore(b, a.root)},
+		File{Path: "/etc/ssl/certs/" + subjectHash(root) + ".0", Mode: 0o777, Link: AuthorityPath},
 	)
 	for _, path := range otherBundles {
 		t.Files = append(t.Files, File{Path: path, Mode: 0o777, Link: BundlePath})
 	}
-	for _, path := range stores {
-		if path != JavaPath {
-			t.Files = append(t.Files, File{Path: path, Mode: 0o777, Link: JavaPath})
-		}
-	}
 	return t
+}
+
+// Addition is Trust for a box that has a bundle at BundlePath already, to
+// which a certificate is added: nothing large travels into the box. Java's
+// store, which cannot be added to, is not part of it.
+func Addition(certificate []byte) (Trust, error) {
+	root, err := certificates(certificate)
+	if err != nil {
+		return Trust{}, err
+	}
+	t := around(certificate, root[0])
+	t.Files = append(t.Files, File{Path: BundlePath, Mode: 0o644, Data: certificate, Append: true})
+	return t, nil
+}
+
+// JavaStore is a trust store of Java's with the world's roots and one more.
+func JavaStore(b *Bundle, certificate []byte) (File, error) {
+	root, err := certificates(certificate)
+	if err != nil {
+		return File{}, err
+	}
+	return File{Path: JavaPath, Mode: 0o644, Data: keyStore(b, root[0])}, nil
 }
 
 // certificates reads a PEM bundle. Blocks of other kinds are left out, so that

@@ -122,11 +122,24 @@ func place(list []guest.File) error {
 		if err := os.MkdirAll(filepath.Dir(f.Path), 0o755); err != nil {
 			return err
 		}
+		var before []byte
+		if f.Append {
+			var err error
+			if before, err = os.ReadFile(f.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
 		// A link of the template may point to a file that cannot be written.
 		if err := os.Remove(f.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		if err := os.WriteFile(f.Path, f.Data, fs.FileMode(f.Mode)&fs.ModePerm); err != nil {
+		var err error
+		if f.Link != "" {
+			err = os.Symlink(f.Link, f.Path)
+		} else {
+			err = os.WriteFile(f.Path, append(before, f.Data...), fs.FileMode(f.Mode)&fs.ModePerm)
+		}
+		if err != nil {
 			return err
 		}
 	}
