@@ -19,7 +19,8 @@ var Layers = []Row{
 		"internal/process",
 	}},
 	{"causeway", []string{
-		"internal/causeway", "internal/causeway/names", "internal/causeway/certs", "internal/causeway/git", "internal/causeway/publish", "internal/causeway/wire",
+		"internal/causeway", "internal/causeway/names", "internal/causeway/certs", "internal/causeway/git", "internal/causeway/publish",
+		"internal/causeway/redact", "internal/causeway/secrets", "internal/causeway/wire",
 	}},
 	{"inside the box", []string{
 		"internal/guest/codec", "internal/guest/keepalive", "internal/guest/metadata", "internal/guest/metrics", "internal/guest/reap",
