@@ -39,7 +39,7 @@ func newStack(p *port) (*stack.Stack, error) {
 	moderate := tcpip.TCPModerateReceiveBufferOption(false)
 	// The peer is one machine on a link that loses nothing and keeps order:
 	// there is no late segment to wait for.
-	wait := tcpip.TCPTimeWaitTimeoutOption(10 * time.Millisecond)
+	wait := tcpip.TCPTimeWaitTimeoutOption(time.Millisecond)
 	// A sandbox that never answers or never closes is given up soon.
 	linger := tcpip.TCPLingerTimeoutOption(10 * time.Second)
 	retries := tcpip.TCPSynRetriesOption(2)
