@@ -19,7 +19,7 @@ var Layers = []Row{
 		"internal/process",
 	}},
 	{"causeway", []string{
-		"internal/causeway", "internal/causeway/names", "internal/causeway/certs", "internal/causeway/git", "internal/causeway/publish",
+		"internal/causeway", "internal/causeway/names", "internal/causeway/policy", "internal/causeway/certs", "internal/causeway/git", "internal/causeway/publish",
 		"internal/causeway/redact", "internal/causeway/secrets", "internal/causeway/wire",
 	}},
 	{"inside the box", []string{
