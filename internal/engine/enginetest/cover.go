@@ -126,4 +126,9 @@ func readOnlyIsNotChanged(t *testing.T, c *Config) {
 	}
 	b.want(t, "cd /workspace && cat rules.md .git/hooks/pre-commit", "be good#!/bin/sh")
 	b.want(t, "cd /workspace && echo x > .git/HEAD && mv keep kept && cat .git/HEAD kept", "x\nplain")
+	// A directory above may be renamed, and takes what is protected along.
+	b.want(t, "cd /workspace && mv .git moved && cat moved/hooks/pre-commit", "#!/bin/sh")
+	if r := b.sh(t, "cd /workspace && echo x > moved/hooks/pre-commit"); r.code == 0 {
+		t.Errorf("protected no more after a rename above: %+v", r)
+	}
 }
