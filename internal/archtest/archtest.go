@@ -21,6 +21,7 @@ var Layers = []Row{
 	{"causeway", []string{
 		"internal/causeway", "internal/causeway/names", "internal/causeway/policy", "internal/causeway/certs", "internal/causeway/git", "internal/causeway/publish",
 		"internal/causeway/redact", "internal/causeway/secrets", "internal/causeway/wire",
+		"internal/causeway/confine", "internal/causeway/control",
 	}},
 	{"inside the box", []string{
 		"internal/guest/codec", "internal/guest/keepalive", "internal/guest/metadata", "internal/guest/metrics", "internal/guest/reap",

@@ -7,8 +7,10 @@ import (
 	"context"
 	"log/slog"
 	"path/filepath"
+	"slices"
 
 	"github.com/crannog/crannog/internal/causeway/approval"
+	"github.com/crannog/crannog/internal/causeway/control"
 	"github.com/crannog/crannog/internal/daemon"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/gvisor"
@@ -23,8 +25,8 @@ import (
 // Dispatch plays another role if this process was started for one, and then
 // does not return. It comes first in main.
 func Dispatch() {
-	roles := append(gvisor.Roles(), reexec.Role{Match: reexec.Arg0(ocispec.GuestArg0), Run: guestmain.Main})
-	reexec.Dispatch(roles...)
+	guest := reexec.Role{Match: reexec.Arg0(ocispec.GuestArg0), Run: guestmain.Main}
+	reexec.Dispatch(append(slices.Concat(gvisor.Roles(), control.Roles()), guest)...)
 }
 
 // Options say where and how to open.
@@ -34,10 +36,10 @@ type Options struct {
 	Server  bool
 	Domain  string
 	Version string
-	// SecretsKey and SecretsExec are the daemon's.
-	SecretsKey, SecretsExec string
 	// Webhook is told of approvals; nil is none.
 	Webhook *approval.Webhook
+	// SecretsKey and SecretsExec are the daemon's.
+	SecretsKey, SecretsExec string
 }
 
 // Engine makes the engine alone, for looking at what this machine can do.
@@ -65,7 +67,7 @@ func Open(ctx context.Context, o Options) (*daemon.Daemon, error) {
 	}
 	return daemon.Open(ctx, daemon.Options{
 		StateDir: o.State, Log: o.Log, Engine: eng, Templates: template.NewHost(filepath.Join(o.State, "templates"), guest),
-		Server: o.Server, Domain: o.Domain, Version: o.Version,
-		SecretsKey: o.SecretsKey, SecretsExec: o.SecretsExec, Webhook: o.Webhook,
+		Server: o.Server, Domain: o.Domain, Version: o.Version, Webhook: o.Webhook,
+		SecretsKey: o.SecretsKey, SecretsExec: o.SecretsExec,
 	})
 }
