@@ -10,14 +10,19 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"github.com/crannog/crannog/internal/causeway/approval"
+	"github.com/crannog/crannog/internal/causeway/control"
 	"github.com/crannog/crannog/internal/causeway/secrets"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/key"
+	"github.com/crannog/crannog/internal/netlog"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/store"
+	"github.com/crannog/crannog/internal/workspace"
 )
 
 // Options say what to assemble. StateDir, Log, Engine and Templates are
@@ -57,6 +62,7 @@ type Daemon struct {
 
 	options Options
 	store   *store.Store
+	way     *way
 	lock    *os.File // nil unless a server
 }
 
@@ -86,13 +92,7 @@ func Open(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if d.Secrets, err = openSecrets(o, d.store); err != nil {
 		return nil, err
 	}
-	d.Service, err = sandbox.NewService(sandbox.Deps{
-		Store: d.store, Engine: o.Engine, Templates: o.Templates, Log: o.Log, Settings: o.Settings,
-	})
-	if err != nil {
-		return nil, err
-	}
-	if d.Approvals, err = approval.New(approval.Options{Store: d.store, Lookup: d.ownerOf, Log: o.Log}); err != nil {
+	if err := d.openService(); err != nil {
 		return nil, err
 	}
 	if d.Report, err = d.Service.Reconcile(ctx); err != nil {
@@ -105,6 +105,39 @@ func Open(ctx context.Context, o Options) (_ *Daemon, err error) {
 	return d, nil
 }
 
+// openService makes what sandboxes live by: the rules, their way out, and the
+// people who are asked.
+func (d *Daemon) openService() error {
+	o := d.options
+	flows := netlog.New(filepath.Join(o.StateDir, "net"))
+	d.way = &way{stateDir: o.StateDir, log: o.Log, flows: flows, connect: control.Connect}
+	var err error
+	d.Service, err = sandbox.NewService(sandbox.Deps{
+		Store: d.store, Engine: o.Engine, Templates: o.Templates, Log: o.Log, Settings: o.Settings,
+		Way: d.way, Sealed: sealed{d.Secrets, time.Now}, Flows: flows,
+		Copies: workspace.New(filepath.Join(o.StateDir, "workspaces")),
+	})
+	if err != nil {
+		return err
+	}
+	d.Approvals, err = approval.New(approval.Options{Store: d.store, Lookup: d.ownerOf, Log: o.Log, Amend: d.amend})
+	d.way.mu.Lock()
+	d.way.asker, d.way.lost = d.Approvals, d.Service.Relink
+	d.way.mu.Unlock()
+	return err
+}
+
+// amend adds a host to what a sandbox may reach, because a person said so.
+func (d *Daemon) amend(ctx context.Context, id, endpoint string) error {
+	_, err := d.Service.SetAccess(ctx, sandbox.Principal{Local: true}, id, func(a sandbox.Access) (sandbox.Access, error) {
+		if !slices.Contains(a.Allow, endpoint) {
+			a.Allow = append(slices.Clone(a.Allow), endpoint)
+		}
+		return a, nil
+	})
+	return err
+}
+
 // Close ends the ephemeral sandboxes of this process and lets go of the state.
 // Other sandboxes run on.
 func (d *Daemon) Close(ctx context.Context) error {
@@ -115,6 +148,10 @@ func (d *Daemon) Close(ctx context.Context) error {
 	if d.Service != nil {
 		errs = append(errs, d.Service.Close(ctx))
 		d.Service = nil
+	}
+	if d.way != nil {
+		errs = append(errs, d.way.close())
+		d.way = nil
 	}
 	if d.store != nil {
 		errs = append(errs, d.store.Close())

@@ -196,6 +196,13 @@ func (s *Service) relink(ctx context.Context) error {
 	return nil
 }
 
+// Relink looks again which links there are, after their process has died.
+func (s *Service) Relink(ctx context.Context) {
+	if err := s.relink(ctx); err != nil {
+		s.log.Error("lost links not found out", "err", err)
+	}
+}
+
 // Unlinked records that sandboxes have lost their links.
 func (s *Service) Unlinked(lost []string) {
 	for _, id := range lost {

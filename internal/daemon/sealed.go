@@ -1,0 +1,56 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/causeway/secrets"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// sealed finds the values that a policy binds.
+type sealed struct {
+	vault *secrets.Vault
+	now   func() time.Time
+}
+
+// Resolve implements sandbox.Sealed.
+func (s sealed) Resolve(ctx context.Context, owner string, local bool, p *policy.Policy) ([]causeway.Secret, error) {
+	who := secrets.Caller{Owner: owner, Local: local}
+	var list []causeway.Secret
+	for _, b := range p.Binds() {
+		ref := b.From
+		if ref == "" {
+			ref = b.Name
+		}
+		value, err := s.vault.Resolve(ctx, who, ref)
+		if err != nil {
+			return nil, fmt.Errorf("secret %s: %w", b.Name, named(b.Name, err))
+		}
+		one := causeway.Secret{
+			Name: b.Name, Value: value.Value.Reveal(), Generation: value.Generation,
+			Host: b.Host, Port: b.Port, Header: b.Header, Format: b.Format, Basic: b.Basic,
+			Methods: b.Methods, Paths: b.Paths, Uses: b.MaxUses, Approve: b.Approve,
+		}
+		if b.TTL > 0 {
+			one.Expires = s.now().Add(time.Duration(b.TTL))
+		}
+		for _, old := range value.Old {
+			one.Old = append(one.Old, old.Reveal())
+		}
+		list = append(list, one)
+	}
+	return list, nil
+}
+
+// named says which of a policy's secrets it is that cannot be found.
+func named(name string, err error) error {
+	if fault.KindOf(err) != fault.NotFound {
+		return err
+	}
+	return fault.Wrap(err, fault.Invalid, "secret_not_found", "the policy binds the secret "+name+", which does not exist").
+		WithHint("crannog secret set " + name)
+}
