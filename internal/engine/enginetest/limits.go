@@ -66,6 +66,35 @@ var limitRules = []rule{
 		}
 		b.want(t, "rm b && echo room > d && cat d", "room")
 	}},
+	{"limits/files-are-bounded", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		needs(t, e, engine.LimitInodes)
+		const most = 2000
+		b := c.start(t, e, func(s *engine.Spec) { s.Limits.DiskInodes = most })
+		// Each kind of file counts, wherever it lies in the root.
+		const fill = `python3 -c '
+import errno, os, sys
+dir, made = sys.argv[1], 0
+os.mkdir(dir)
+try:
+    for i in range(int(sys.argv[2])):
+        name = f"{dir}/{i}"
+        (os.mkdir(name), os.symlink("x", name + "l"), os.close(os.open(name + "f", os.O_CREAT | os.O_WRONLY)), os.mkfifo(name + "p"))
+        made += 4
+    print("all", made)
+except OSError as err:
+    print(errno.errorcode[err.errno], made > 1400)' %s %d`
+		b.want(t, fmt.Sprintf(fill, "/home/user/few", 100), "all 400")
+		b.want(t, fmt.Sprintf(fill, "/tmp/many", 1000), "ENOSPC True")
+		for _, dir := range []string{"/home/user", "/tmp", "/var/tmp", "/workspace"} {
+			if r := b.sh(t, ": > "+dir+"/more"); r.code == 0 {
+				t.Errorf("%s takes a file beyond the limit", dir)
+			}
+		}
+		b.want(t, "rm -r few && : > again && echo room", "room")
+		// Memory that is a file system has a bound of its own.
+		b.want(t, fmt.Sprintf(fill, "/dev/shm/many", 20000), "ENOSPC True")
+	}},
 	{"limits/processes-are-bounded", func(t *testing.T, c *Config) {
 		e := c.Open(t, t.TempDir())
 		needs(t, e, engine.LimitPIDs)

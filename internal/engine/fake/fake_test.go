@@ -50,6 +50,7 @@ func TestConformance(t *testing.T) {
 			"limits/memory-ends-the-box-and-says-so":      noLimits,
 			"limits/programs-see-the-memory-limit":        noLimits,
 			"limits/disk-is-full-at-the-limit":            noLimits,
+			"limits/files-are-bounded":                    noLimits,
 			"limits/processes-are-bounded":                noLimits,
 			"limits/cpu-is-bounded":                       noLimits,
 			"limits/usage-grows":                          noPrograms,

@@ -109,6 +109,7 @@ func bootBox(in io.Reader) (result bootResult, err error) {
 	}
 	// gVisor changes the specification that it is given, and reads the
 	// bundle's own copy again in its other processes.
+	boundInodes(req.OCI, req.Limits.DiskInodes)
 	data, err := json.Marshal(req.OCI)
 	if err != nil {
 		return result, err
@@ -161,8 +162,8 @@ func (r *bootRequest) runtimeConfig(root string) (*config.Config, error) {
 	for name, value := range map[string]string{
 		"root":     root,
 		"platform": "systrap",
-		// The network is gVisor's own stack, and the only link that it is
-		// given is loopback: see startRoot. "none" would refuse the forwarded
+		// The network is gVisor's own stack, and the only links that it is
+		// given are in startRoot. "none" would refuse the forwarded
 		// connections by which the daemon reaches the guest.
 		"network": "sandbox",
 		// Our own group is joined in confine, which is faster and also works

@@ -97,7 +97,7 @@ func (e *Engine) Info() engine.Info {
 		Name:     "gvisor",
 		Version:  runtimeVersion(),
 		Boundary: engine.UserspaceKernel,
-		Enforces: append(e.groups.Enforces(), engine.LimitPIDs, engine.LimitDisk),
+		Enforces: append(e.groups.Enforces(), engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes),
 	}
 	if e.groups == nil {
 		info.Enforces = append(info.Enforces, engine.LimitMemory, engine.LimitCPU)

@@ -48,8 +48,8 @@ func runRuntime() {
 	}
 	// Of gVisor's commands a box needs three.
 	cli.Run(nil, map[util.SubCommand]string{
-		new(sentrycmd.Boot):   "",
-		new(cmd.Gofer):        "",
-		new(sentrycmd.Umount): "",
+		bootCommand{new(sentrycmd.Boot)}: "",
+		new(cmd.Gofer):                   "",
+		new(sentrycmd.Umount):            "",
 	}, nil)
 }
