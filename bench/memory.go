@@ -75,7 +75,7 @@ func (b *bench) idleMemory(ctx context.Context, guest string, srv *server) error
 	}
 	sec.note("PSS: sum over the box's kernel, file server and stubs of Pss in /proc/PID/smaps_rollup, MB of a million bytes;")
 	sec.note("what boxes and server map together is shared out among them. charged: memory of the box's control group,")
-	sec.note("with cached file pages. Pages of program files are the binary's and the guest's: the kernel can drop and read them again. Taken when the sum stayed within 1 %% for a second.")
+	sec.note("with cached file pages. Pages of program files are the binary's and the guest's: the kernel can drop and read them again. Taken when the sum stayed within 1 %% for three seconds.")
 	b.report.add(sec)
 	for _, sb := range alive {
 		if err := sb.Kill(ctx); err != nil {
@@ -116,10 +116,14 @@ func (s *scores) addBoxes(srv *server, ids []string) error {
 	return nil
 }
 
+// look is how long a box's memory must stay the same for the box to count as
+// idle. What only its start needed is given back after two seconds.
+const look = 3 * time.Second
+
 // settled waits until the boxes' memory does not change, and gives up waiting
-// after ten seconds: then it is as idle as it gets.
+// after twenty seconds: then it is as idle as it gets.
 func settled(ctx context.Context, srv *server, ids []string) error {
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(20 * time.Second)
 	for last := int64(0); ; {
 		var sum int64
 		for _, id := range ids {
@@ -142,7 +146,7 @@ func settled(ctx context.Context, srv *server, ids []string) error {
 			return ctx.Err()
 		case <-deadline:
 			return nil
-		case <-time.After(time.Second):
+		case <-time.After(look):
 		}
 	}
 }
