@@ -139,36 +139,12 @@ func describe(r api.Approval, now time.Time) []string {
 	return lines
 }
 
-// watchApprovals prints events until a signal. A stream that breaks off is
-// taken up where it was, so that a restart of the server is no gap.
+// watchApprovals prints events until a signal.
 func (a *app) watchApprovals(ctx context.Context, c *connection, sandbox string) error {
 	ctx, stop := notify(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	last, heard, wait := "", false, watchBackoff
-	for {
-		var err error
-		last, err = c.WatchApprovals(ctx, sandbox, last, func(e api.ApprovalEvent) error {
-			heard, wait = true, watchBackoff
-			return a.printEvent(e)
-		})
-		if err == nil {
-			return nil
-		}
-		if !heard || crannog.Code(err) != "server_unreachable" {
-			return fail("watch approvals", err)
-		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return nil
-		case <-timer.C:
-		}
-		wait = min(2*wait, 30*time.Second)
-	}
+	return follow(ctx, c, sandbox, a.printEvent)
 }
-
-const watchBackoff = time.Second
 
 func (a *app) printEvent(e api.ApprovalEvent) error {
 	r := e.Approval

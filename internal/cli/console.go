@@ -1,0 +1,245 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+)
+
+// console shares one terminal between the program in a sandbox and the
+// questions about it. While a question stands, the program's output is held
+// back and its input stops: otherwise the program could paint over the
+// question, and what is typed for it could pass for an answer.
+type console struct {
+	tty    *os.File  // nil if there is no terminal
+	text   io.Writer // where questions are written
+	in     *inlet    // what is typed
+	shared bool      // the program's standard input is the terminal
+	stdin  io.Reader
+
+	// hold is held while a question stands, and for each of the program's
+	// writes.
+	hold sync.Mutex
+}
+
+// openConsole finds the terminal: standard input, or the one that the
+// process belongs to. There may be none.
+func (a *app) openConsole() *console {
+	if a.Stdin != nil && term.IsTerminal(int(a.Stdin.Fd())) {
+		return newConsole(a.Stdin, a.Stderr, true, a.Stdin)
+	}
+	var stdin io.Reader
+	if a.Stdin != nil {
+		stdin = a.Stdin
+	}
+	tty, err := os.OpenFile("/dev/tty", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		return &console{stdin: stdin} // nobody is there
+	}
+	return newConsole(tty, a.Stderr, false, stdin)
+}
+
+func newConsole(tty *os.File, text io.Writer, shared bool, stdin io.Reader) *console {
+	c := &console{tty: tty, text: text, shared: shared, stdin: stdin, in: newInlet(tty, shared)}
+	if !isTerminal(text) {
+		c.text = tty // a question in a file would be answered by nobody
+	}
+	if shared {
+		c.stdin = c.in
+	}
+	return c
+}
+
+// program returns the standard streams for the program in the sandbox.
+func (c *console) program(stdout, stderr io.Writer) (io.Reader, io.Writer, io.Writer) {
+	return c.stdin, &held{c, stdout}, &held{c, stderr}
+}
+
+// held is a stream that waits while a question stands.
+type held struct {
+	c *console
+	w io.Writer
+}
+
+func (h *held) Write(p []byte) (int, error) {
+	h.c.hold.Lock()
+	defer h.c.hold.Unlock()
+	return h.w.Write(p)
+}
+
+// plain undoes what a program may have left behind that would hide or garble
+// a question: another character set, invisible text, a hidden cursor.
+const plain = "\x0f\x1b(B\x1b[0m\x1b[?25h\r\n"
+
+// errNoAnswer is a terminal that is gone, or a person who typed Ctrl-C or
+// Ctrl-D.
+var errNoAnswer = errors.New("there was no answer")
+
+// ask shows lines and a prompt and returns what is typed up to the return
+// key. The terminal's mode stays as it is, raw or not: the command's relay
+// sets and restores it, and two who restore would leave it broken.
+func (c *console) ask(ctx context.Context, lines []string, prompt string) (string, error) {
+	c.hold.Lock()
+	defer c.hold.Unlock()
+	defer c.in.begin()()
+	// What was typed before the question was to be seen is no answer to it.
+	// A terminal that cannot be flushed is read as it is.
+	_ = unix.IoctlSetInt(int(c.tty.Fd()), unix.TCFLSH, unix.TCIFLUSH)
+	var b bytes.Buffer
+	b.WriteString(plain)
+	for _, line := range lines {
+		b.WriteString(line + "\r\n")
+	}
+	b.WriteString(prompt)
+	if _, err := c.text.Write(b.Bytes()); err != nil {
+		return "", err
+	}
+	answer, err := c.in.line(ctx, c.echo())
+	// The answer counts, whether or not the line after it can be written.
+	_, _ = io.WriteString(c.text, "\r\n")
+	return answer, err
+}
+
+// echo is where typed characters are shown: nowhere if the terminal does it.
+func (c *console) echo() io.Writer {
+	t, err := unix.IoctlGetTermios(int(c.tty.Fd()), unix.TCGETS)
+	if err == nil && t.Lflag&unix.ECHO != 0 {
+		return io.Discard
+	}
+	return c.text
+}
+
+// inlet reads a terminal and hands what is typed to whoever it is for at
+// that moment: the question that stands, else the program.
+type inlet struct {
+	src  io.Reader
+	keep bool // the program reads too
+
+	mu      sync.Mutex
+	more    *sync.Cond
+	started bool
+	asking  bool
+	program []byte
+	answer  []byte
+	err     error
+}
+
+// maxTyped bounds what is kept for a program that does not read.
+const maxTyped = 64 << 10
+
+func newInlet(src io.Reader, keep bool) *inlet {
+	in := &inlet{src: src, keep: keep}
+	in.more = sync.NewCond(&in.mu)
+	return in
+}
+
+// start begins reading with the first who wants something. in.mu is held.
+func (in *inlet) start() {
+	if !in.started {
+		in.started = true
+		go in.pump()
+	}
+}
+
+func (in *inlet) pump() {
+	buf := make([]byte, 4<<10)
+	for {
+		n, err := in.src.Read(buf)
+		in.mu.Lock()
+		switch {
+		case in.asking:
+			in.answer = append(in.answer, buf[:n]...)
+		case in.keep:
+			in.program = append(in.program, buf[:n]...)
+		}
+		in.err = err
+		in.more.Broadcast()
+		// A question must be heard even if the program reads nothing.
+		for err == nil && len(in.program) > maxTyped && !in.asking {
+			in.more.Wait()
+		}
+		in.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// Read is the program's.
+func (in *inlet) Read(p []byte) (int, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.start()
+	for len(in.program) == 0 {
+		if in.err != nil {
+			return 0, in.err
+		}
+		in.more.Wait()
+	}
+	n := copy(p, in.program)
+	in.program = in.program[n:]
+	in.more.Broadcast()
+	return n, nil
+}
+
+// begin gives what is typed to a question, until the returned function is
+// called.
+func (in *inlet) begin() func() {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.start()
+	in.asking, in.answer = true, nil
+	in.more.Broadcast()
+	return func() {
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		in.asking = false
+	}
+}
+
+// line returns what is typed up to the return key. Only plain letters are
+// shown, so that a pasted text cannot act on the terminal.
+func (in *inlet) line(ctx context.Context, echo io.Writer) (string, error) {
+	defer context.AfterFunc(ctx, func() {
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		in.more.Broadcast()
+	})()
+	const interrupt, end, backspace, erase = 3, 4, 8, 127
+	var typed []byte
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for {
+		for len(in.answer) == 0 {
+			switch {
+			case ctx.Err() != nil:
+				return "", context.Cause(ctx)
+			case in.err != nil:
+				return "", errNoAnswer
+			}
+			in.more.Wait()
+		}
+		b := in.answer[0]
+		in.answer = in.answer[1:]
+		switch {
+		case b == '\r' || b == '\n':
+			return string(typed), nil
+		case b == interrupt || b == end:
+			return "", errNoAnswer
+		case b == backspace || b == erase:
+			if len(typed) > 0 {
+				typed = typed[:len(typed)-1]
+				_, _ = io.WriteString(echo, "\b \b")
+			}
+		case b >= ' ' && b < erase && len(typed) < 32:
+			typed = append(typed, b)
+			_, _ = echo.Write([]byte{b})
+		}
+	}
+}
