@@ -17,7 +17,7 @@ func (x *exchange) connect() {
 	x.method, x.record.Kind = http.MethodConnect, causeway.KindConnect
 	stop := x.connectTarget()
 	if stop == nil {
-		if err := b.records.ready(b); err != nil {
+		if err := b.records.ready(b.current.Load()); err != nil {
 			stop = unrecorded(err)
 		}
 	}

@@ -83,7 +83,7 @@ func (b *Box) take(in incoming) {
 		f.note(stop, "")
 		return
 	}
-	if err := b.records.ready(b); err != nil {
+	if err := b.records.ready(b.current.Load()); err != nil {
 		return
 	}
 	raw, err := in.Accept()

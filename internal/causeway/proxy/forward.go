@@ -207,16 +207,16 @@ func (x *exchange) commit() *refusal {
 	}
 	lasting := x.upgrade || len(x.secrets) > 0 || x.record.Approval != "" || x.record.Kind != causeway.KindHTTP
 	if !lasting {
-		if err := x.box.records.ready(x.box); err != nil {
+		if err := x.box.records.ready(x.gen); err != nil {
 			return unrecorded(err)
 		}
 		return nil
 	}
 	seq, err := x.box.records.begin(x.record, x.gen)
-	x.record.Seq, x.begun = seq, true
 	if err != nil {
 		return unrecorded(err)
 	}
+	x.record.Seq, x.begun = seq, true
 	return nil
 }
 

@@ -117,7 +117,7 @@ func New(c Config) (*Box, error) {
 		return nil, err
 	}
 	b.current.Store(g)
-	if err := b.records.add(b.linkRecord("the link is open"), g); err != nil {
+	if err := b.records.add(linkRecord("the link is open"), g); err != nil {
 		b.cancel()
 		return nil, fault.Wrap(err, fault.Unavailable, "records_unavailable", "the sandbox's network records cannot be written")
 	}
@@ -165,7 +165,7 @@ func (b *Box) Update(p *policy.Policy, secrets []causeway.Secret) error {
 	}
 	// The record comes first: a policy that nobody can know of later does
 	// not begin.
-	if err := b.records.add(b.linkRecord("the policy is "+p.Digest()), g); err != nil {
+	if err := b.records.add(linkRecord("the policy is "+p.Digest()), g); err != nil {
 		return fault.Wrap(err, fault.Unavailable, "records_unavailable", "the sandbox's network records cannot be written")
 	}
 	b.current.Store(g)
@@ -200,7 +200,7 @@ func (b *Box) Close() {
 	b.current.Load().transport.CloseIdleConnections()
 	if first {
 		// There is nobody left to tell of an error.
-		_ = b.records.add(b.linkRecord("the link is closed"), b.current.Load())
+		_ = b.records.add(linkRecord("the link is closed"), b.current.Load())
 	}
 }
 
@@ -216,10 +216,6 @@ func (b *Box) open() []*flow {
 
 // errClosed says that the box is gone.
 var errClosed = errors.New("the sandbox's link is closed")
-
-func (b *Box) linkRecord(reason string) causeway.Record {
-	return causeway.Record{Time: time.Now(), Kind: causeway.KindLink, Decision: causeway.Decision{Effect: causeway.Allow, Rule: "link", Reason: reason}}
-}
 
 // Names answers a DNS query with synthetic addresses. Nothing is forwarded.
 func (b *Box) Names(query []byte, max int) []byte {

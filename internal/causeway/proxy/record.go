@@ -3,6 +3,7 @@ package proxy
 import (
 	"strings"
 	"sync"
+	"time"
 	"unicode/utf8"
 
 	"github.com/crannog/crannog/internal/causeway"
@@ -25,6 +26,9 @@ const longestField = 2 << 10
 func (l *records) add(r causeway.Record, g *generation) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err := l.mend(g); err != nil {
+		return err
+	}
 	l.seq++
 	r.Seq = l.seq
 	return l.keep(r, g)
@@ -35,6 +39,9 @@ func (l *records) add(r causeway.Record, g *generation) error {
 func (l *records) begin(r causeway.Record, g *generation) (uint64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err := l.mend(g); err != nil {
+		return 0, err
+	}
 	l.seq++
 	r.Seq = l.seq
 	return r.Seq, l.keep(r, g)
@@ -44,21 +51,31 @@ func (l *records) begin(r causeway.Record, g *generation) (uint64, error) {
 func (l *records) end(r causeway.Record, g *generation) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if err := l.mend(g); err != nil {
+		return err
+	}
 	return l.keep(r, g)
 }
 
-// ready says whether records can be kept. After one was lost nothing may
-// happen until one about the loss is kept.
-func (l *records) ready(b *Box) error {
+// ready says whether records can be kept.
+func (l *records) ready(g *generation) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.mend(g)
+}
+
+// mend writes that a record was lost. Until that is written, nothing else is,
+// and nothing may happen. mu is held.
+func (l *records) mend(g *generation) error {
 	if l.lost == nil {
 		return nil
 	}
-	r := b.linkRecord("a record before this one was lost")
-	l.seq++
-	r.Seq = l.seq
-	return l.keep(r, b.current.Load())
+	r := linkRecord("a record before this one was lost")
+	r.Sandbox, r.Policy, r.Seq = l.sandbox, g.policy.Digest(), l.seq+1
+	if l.lost = l.to.Record(r); l.lost == nil {
+		l.seq++
+	}
+	return l.lost
 }
 
 // keep passes a record on. mu is held.
@@ -104,4 +121,8 @@ func printable(text string, most int) string {
 		out.WriteString("...")
 	}
 	return out.String()
+}
+
+func linkRecord(reason string) causeway.Record {
+	return causeway.Record{Time: time.Now(), Kind: causeway.KindLink, Decision: causeway.Decision{Effect: causeway.Allow, Rule: "link", Reason: reason}}
 }

@@ -115,7 +115,8 @@ func (x *exchange) stop(why string) {
 	}
 	x.stopC()
 	if x.close != nil {
-		x.close()
+		// Closing TLS may wait for its peer, and the lock is held here.
+		go x.close()
 	}
 }
 
@@ -207,7 +208,7 @@ func (x *exchange) end() {
 	if p != nil && p != http.ErrAbortHandler {
 		x.record.Error = fmt.Sprintf("a fault of ours: %v", p)
 	}
-	if x.record.Error == "" {
+	if why != "" {
 		x.record.Error = why
 	}
 	x.record.Took = time.Since(x.began)
@@ -218,7 +219,8 @@ func (x *exchange) end() {
 	} else {
 		err = x.box.records.add(x.record, x.gen)
 	}
-	if p != nil || err != nil {
+	// Without a record nothing is answered, but that.
+	if p != nil || err != nil && x.record.Rule != policy.RuleRecord {
 		panic(http.ErrAbortHandler)
 	}
 }

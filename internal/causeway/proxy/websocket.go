@@ -41,11 +41,10 @@ func (x *exchange) switched(resp *http.Response) *refusal {
 	// The connection is ours: the flow ends with it.
 	defer x.flow.end()
 	defer conn.Close()
+	raw := x.flow.connection()
 	end := func() {
+		reset(raw)
 		_ = up.Close()
-		if c := x.flow.connection(); c != nil {
-			reset(c)
-		}
 	}
 	if !x.onStop(end) {
 		end()
