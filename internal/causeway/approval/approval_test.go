@@ -25,16 +25,34 @@ type rig struct {
 	*approval.Service
 	t     *testing.T
 	dir   string
-	log   *bytes.Buffer
+	log   *journal
 	mu    sync.Mutex
 	owner map[string]string // live sandboxes
 	added []string          // amendments
 	fail  error             // of the next amendment
 }
 
+// journal is a log that several may write and read.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
 func newRig(t *testing.T, dir string) *rig {
 	t.Helper()
-	r := &rig{t: t, dir: dir, log: &bytes.Buffer{}, owner: map[string]string{"box": "k1", "mine": ""}}
+	r := &rig{t: t, dir: dir, log: &journal{}, owner: map[string]string{"box": "k1", "mine": ""}}
 	st, err := store.Open(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
