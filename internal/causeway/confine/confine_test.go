@@ -44,21 +44,46 @@ type result struct {
 	Report        confine.Report
 }
 
-// start runs a role in a directory that everybody may enter. As root, and
-// unless other is set, it is root's.
-func start(t *testing.T, role string, other bool) (*exec.Cmd, io.WriteCloser, *bufio.Reader) {
+// who runs a role.
+type who struct {
+	name string
+	attr *syscall.SysProcAttr
+	// inside and outside are the user at the end, as the process and the host
+	// see it.
+	inside, outside int
+	powerless       bool // already before
+	notes           int
+}
+
+var everyone = []who{
+	{name: "root", inside: nobody, outside: nobody},
+	{name: "a user", inside: 1000, outside: 1000, powerless: true, attr: &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}},
+	// A namespace of one user has nobody whom its root could become.
+	{name: "the root of a namespace", inside: 0, outside: 1000, powerless: true, notes: 1, attr: &syscall.SysProcAttr{
+		Cloneflags:  unix.CLONE_NEWUSER,
+		Credential:  &syscall.Credential{NoSetGroups: true},
+		UidMappings: []syscall.SysProcIDMap{{HostID: 1000, Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{HostID: 1000, Size: 1}},
+	}},
+}
+
+// start runs a role in a directory that everybody may enter.
+func start(t *testing.T, role string, attr *syscall.SysProcAttr) (*exec.Cmd, io.WriteCloser, *bufio.Reader) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "confine")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	var errs []error
-	errs = append(errs, os.Chmod(dir, 0o777), os.WriteFile(filepath.Join(dir, "readable"), []byte("canary"), 0o644))
-	record, err := os.OpenFile(filepath.Join(dir, "record"), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o666)
-	errs = append(errs, os.Chmod(filepath.Join(dir, "record"), 0o666))
+	path, spool := filepath.Join(dir, "record"), filepath.Join(dir, "spool")
+	record, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o666)
 	listener, listenErr := net.Listen("tcp", "127.0.0.1:0")
-	if err := errors.Join(append(errs, err, listenErr)...); err != nil {
+	if err := errors.Join(err, listenErr, os.Chmod(dir, 0o777), os.Chmod(path, 0o666), os.Mkdir(spool, 0o700), os.Chmod(spool, 0o777),
+		os.WriteFile(filepath.Join(dir, "readable"), []byte("canary"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	directory, err := os.Open(spool)
+	if err != nil {
 		t.Fatal(err)
 	}
 	go func() {
@@ -70,38 +95,29 @@ func start(t *testing.T, role string, other bool) (*exec.Cmd, io.WriteCloser, *b
 			c.Close()
 		}
 	}()
-	t.Cleanup(func() { listener.Close(); record.Close() })
+	t.Cleanup(func() { listener.Close(); record.Close(); directory.Close() })
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args = []string{role, dir, listener.Addr().String()}
 	cmd.Env = []string{}
-	cmd.ExtraFiles = []*os.File{record}
+	cmd.ExtraFiles = []*os.File{record, directory}
 	if role != "confine-hog" { // whose end is a page of traces
 		cmd.Stderr = os.Stderr
 	}
-	if other {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
-	}
+	cmd.SysProcAttr = attr
 	in, err := cmd.StdinPipe()
 	out, outErr := cmd.StdoutPipe()
 	if err := errors.Join(err, outErr, cmd.Start()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { in.Close(); cmd.Process.Kill(); cmd.Wait() })
+	t.Cleanup(func() { in.Close(); _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	return cmd, in, bufio.NewReaderSize(out, 1<<20)
 }
 
 func TestNothingIsLeft(t *testing.T) {
-	for _, c := range []struct {
-		name  string
-		other bool
-		need  []hosttest.Ability
-	}{
-		{"from root", false, []hosttest.Ability{hosttest.Root}},
-		{"from a user", true, []hosttest.Ability{hosttest.Root}},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			hosttest.Need(t, c.need...)
-			cmd, in, out := start(t, "confine-probe", c.other)
+	hosttest.Need(t, hosttest.Root)
+	for _, w := range everyone {
+		t.Run(w.name, func(t *testing.T) {
+			cmd, in, out := start(t, "confine-probe", w.attr)
 			line, err := out.ReadBytes('\n')
 			if err != nil {
 				t.Fatal(err)
@@ -110,11 +126,7 @@ func TestNothingIsLeft(t *testing.T) {
 			if err := json.Unmarshal(line, &got); err != nil {
 				t.Fatalf("%v: %s", err, line)
 			}
-			wantUID := nobody
-			if c.other {
-				wantUID = 1000
-			}
-			if got.Report.UID != wantUID || got.Report.Landlock == 0 || len(got.Report.Notes) != 0 {
+			if got.Report.UID != w.inside || got.Report.Landlock == 0 || len(got.Report.Notes) != w.notes {
 				t.Errorf("report %+v", got.Report)
 			}
 			for _, a := range attempts {
@@ -123,7 +135,7 @@ func TestNothingIsLeft(t *testing.T) {
 				// through, so it is the confinement that stops it.
 				if absent := a.optional && strings.HasSuffix(before, unix.ENOSYS.Error()); absent {
 					t.Logf("%s: this kernel is built without", a.name)
-				} else if refusal(before) && (!a.privileged || !c.other) {
+				} else if refusal(before) && (!a.privileged || !w.powerless) {
 					t.Errorf("%s is refused without confinement too: %s", a.name, before)
 				}
 				if !refusal(after) {
@@ -135,10 +147,10 @@ func TestNothingIsLeft(t *testing.T) {
 					t.Errorf("%s does not work any more: %s", name, problem)
 				}
 			}
-			if len(got.Works) < 8 {
+			if len(got.Works) < 12 {
 				t.Errorf("only %d things were seen to work", len(got.Works))
 			}
-			outside(t, cmd.Process.Pid, wantUID)
+			outside(t, cmd.Process.Pid, w)
 			in.Close()
 			if err := cmd.Wait(); err != nil {
 				t.Error(err)
@@ -154,7 +166,7 @@ func refusal(text string) bool {
 }
 
 // outside looks at every thread as another process sees it.
-func outside(t *testing.T, pid, uid int) {
+func outside(t *testing.T, pid int, w who) {
 	t.Helper()
 	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 	if err != nil || len(threads) < 3 {
@@ -167,21 +179,25 @@ func outside(t *testing.T, pid, uid int) {
 		}
 		status := string(data)
 		for _, want := range []string{
-			fmt.Sprintf("Uid:\t%d\t%d\t%d\t%d\n", uid, uid, uid, uid), "CapPrm:\t0000000000000000\n", "CapEff:\t0000000000000000\n",
+			fmt.Sprintf("Uid:\t%d\t%[1]d\t%[1]d\t%[1]d\n", w.outside), "CapPrm:\t0000000000000000\n", "CapEff:\t0000000000000000\n",
 			"CapInh:\t0000000000000000\n", "CapAmb:\t0000000000000000\n", "NoNewPrivs:\t1\n", "Seccomp:\t2\n", "Seccomp_filters:\t1\n",
 		} {
 			if !strings.Contains(status, want) {
-				t.Errorf("thread %s: no %q in\n%s", thread.Name(), want, status)
+				name, _, _ := strings.Cut(want, ":")
+				_, have, _ := strings.Cut(status, "\n"+name+":")
+				have, _, _ = strings.Cut(have, "\n")
+				t.Errorf("thread %s: %s:%s, want %q", thread.Name(), name, have, want)
 			}
 		}
-		if uid == nobody && (!strings.Contains(status, "CapBnd:\t0000000000000000\n") || !strings.Contains(status, "Groups:\t \n")) {
-			t.Errorf("thread %s keeps a bounding set or groups:\n%s", thread.Name(), status)
+		// Who had nothing to gain keeps the bound of it.
+		if w.outside == nobody && (!strings.Contains(status, "CapBnd:\t0000000000000000\n") || !strings.Contains(status, "Groups:\t \n")) {
+			t.Errorf("thread %s keeps a bounding set or groups", thread.Name())
 		}
 	}
 	// What a process that cannot be dumped shows belongs to root: a debugger
 	// of the same user is refused.
 	var info unix.Stat_t
-	if err := unix.Stat(fmt.Sprintf("/proc/%d/environ", pid), &info); err != nil || info.Uid != 0 {
+	if err := unix.Stat(fmt.Sprintf("/proc/%d/environ", pid), &info); err != nil || info.Uid != 0 && w.inside != 0 {
 		t.Errorf("its /proc belongs to %d, %v", info.Uid, err)
 	}
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", pid))
@@ -216,7 +232,7 @@ func TestTargets(t *testing.T) {
 }
 
 func TestMemoryHasAnEnd(t *testing.T) {
-	cmd, _, out := start(t, "confine-hog", false)
+	cmd, _, out := start(t, "confine-hog", nil)
 	said, _ := io.ReadAll(out)
 	err := cmd.Wait()
 	if string(said) != "small\n" || err == nil {

@@ -24,7 +24,7 @@ import (
 
 var rules = confine.Rules{
 	UID: nobody, Read: confine.Targets("/etc/resolv.conf", "/etc/hosts", "/etc/ssl", "/usr/share/ca-certificates", "/no/such/file"),
-	Files: 512, FileBytes: 64 << 10, SoftMemory: 256 << 20, HardMemory: 1 << 30,
+	Spool: "/proc/self/fd/4", Files: 512, FileBytes: 64 << 10, SoftMemory: 256 << 20, HardMemory: 1 << 30,
 }
 
 // attempt is something that hostile code would try. It gets through if it
@@ -140,6 +140,13 @@ var attempts = []attempt{
 		}
 		return err
 	}},
+	{name: "make a file without a name", do: func(p place) error {
+		fd, err := unix.Open(p.dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+		if err == nil {
+			unix.Close(fd)
+		}
+		return err
+	}},
 	{name: "make a directory", do: func(p place) error {
 		return os.Mkdir(filepath.Join(p.dir, fmt.Sprint("d", time.Now().UnixNano())), 0o700)
 	}},
@@ -248,6 +255,24 @@ func works(p place) map[string]string {
 	} else {
 		note("end of a file", nil)
 	}
+	fd, err := unix.Openat(4, ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err == nil {
+		_, err = unix.Write(fd, []byte("body"))
+		// It cannot be given a name.
+		named := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), 4, "named", unix.AT_SYMLINK_FOLLOW)
+		if !errors.Is(named, unix.ENOSYS) {
+			err = fmt.Errorf("it gets a name: %v", named)
+		}
+		unix.Close(fd)
+	}
+	note("a file without a name in the spool", err)
+	_, err = unix.Openat(4, "named", unix.O_CREAT|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if errors.Is(err, unix.EPERM) {
+		err = nil
+	} else {
+		err = fmt.Errorf("a file with a name in the spool: %v", err)
+	}
+	note("only without a name", err)
 	note("threads, timers and garbage", runtimeWorks())
 	return out
 }

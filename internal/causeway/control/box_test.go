@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/netip"
 	"os"
@@ -124,14 +125,16 @@ func (b *testBox) dial(name string, port uint16) (*gonet.TCPConn, error) {
 }
 
 // get makes one request and returns its status.
-func (b *testBox) get(path string) (int, error) {
+func (b *testBox) get(path string) (int, error) { return b.send(http.MethodGet, path, nil) }
+
+func (b *testBox) send(method, path string, body io.Reader) (int, error) {
 	c, err := b.dial("api.test", 80)
 	if err != nil {
 		return 0, err
 	}
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
-	request, err := http.NewRequest(http.MethodGet, "http://api.test"+path, nil)
+	request, err := http.NewRequest(method, "http://api.test"+path, body)
 	if err != nil {
 		return 0, err
 	}

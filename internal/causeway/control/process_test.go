@@ -2,10 +2,12 @@ package control
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -29,7 +31,10 @@ import (
 // whatever address.
 func newWorld(t testing.TB) string {
 	t.Helper()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.URL.Path) }))
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, r.URL.Path)
+	}))
 	t.Cleanup(s.Close)
 	return newState(t, testWorld{
 		Addresses: map[string]string{"api.test": "93.184.216.34", "raw.test": "93.184.216.35"}, Upstream: s.Listener.Addr().String(),
@@ -363,6 +368,34 @@ func TestAGrantIsNeverGuessed(t *testing.T) {
 			t.Errorf("%+v: status %d, %v", try.answer, code, err)
 		}
 	}
+}
+
+// A body that is too large for memory is held in a file, which the confined
+// process makes in its spool.
+func TestALargeBodyIsHeld(t *testing.T) {
+	dir := newWorld(t)
+	held := make(chan string, 1)
+	c := mustConnect(t, dir, Options{Asker: askFunc(func(context.Context, causeway.Question) (causeway.Answer, error) {
+		entries, err := os.ReadDir(filepath.Join(dir, dirName, spoolName))
+		held <- fmt.Sprint(len(entries), err)
+		return causeway.Answer{Granted: true, State: "approved", Approval: "a1"}, nil
+	})})
+	b := mustAttach(t, c, dir, "box1")
+	const size = 8 << 20
+	if code, err := b.send(http.MethodPost, "/ask", bytes.NewReader(make([]byte, size))); err != nil || code != 200 {
+		t.Fatalf("status %d, %v", code, err)
+	}
+	if got := <-held; got != "0 <nil>" {
+		t.Errorf("the spool holds names: %s", got)
+	}
+	// The record comes when the answer is through.
+	settle(t, "bytes that were not sent", func() int {
+		list, err := c.List(t.Context())
+		if err != nil || len(list) != 1 {
+			t.Fatalf("list %+v, %v", list, err)
+		}
+		return 1 + size - int(list[0].Sent)
+	}, 1)
 }
 
 // Only the owner and root may talk to the process, whoever hands them the
