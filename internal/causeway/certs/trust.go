@@ -134,8 +134,11 @@ func Addition(certificate []byte) (Trust, error) {
 	if err != nil {
 		return Trust{}, err
 	}
-	t := around(certificate, root[0])
-	t.Files = append(t.Files, File{Path: BundlePath, Mode: 0o644, Data: certificate, Append: true})
+	// Encoded anew, so that nothing but the certificate comes along.
+	own := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root[0].Raw})
+	t := around(own, root[0])
+	// A bundle whose last line has no end would swallow our first one.
+	t.Files = append(t.Files, File{Path: BundlePath, Mode: 0o644, Data: slices.Concat([]byte("\n"), own), Append: true})
 	return t, nil
 }
 

@@ -90,6 +90,41 @@ func TestTrustTakesCertificatesOnly(t *testing.T) {
 	}
 }
 
+// An addition to a bundle is what Trust makes of the two.
+func TestAddition(t *testing.T) {
+	a, world := authority(t, time.Now), authority(t, time.Now).Certificate()
+	secret := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("do not show this")})
+	add, err := certs.Addition(append(secret, a.Certificate()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range add.Files {
+		if bytes.Contains(f.Data, []byte("PRIVATE KEY")) || f.Append != (f.Path == certs.BundlePath) {
+			t.Errorf("%s has the key, or comes behind what is there: %v", f.Path, f.Append)
+		}
+	}
+	// Without the end of its last line.
+	bundle := append(bytes.TrimSpace(world), file(t, add, certs.BundlePath).Data...)
+	b, err := certs.ReadBundle(world)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(bundle)
+	want := x509.NewCertPool()
+	want.AppendCertsFromPEM(file(t, a.Trust(b), certs.BundlePath).Data)
+	if !pool.Equal(want) {
+		t.Errorf("the bundle is\n%s", bundle)
+	}
+	store, err := certs.JavaStore(b, a.Certificate())
+	if err != nil || !bytes.Equal(store.Data, file(t, a.Trust(b), certs.JavaPath).Data) {
+		t.Errorf("Java's store is another one: %v", err)
+	}
+	if _, err := certs.Addition(secret); err == nil {
+		t.Error("an addition of nothing is no error")
+	}
+}
+
 func TestRoots(t *testing.T) {
 	other := authority(t, time.Now)
 	with, err := certs.Roots(other.Certificate())
