@@ -10,8 +10,9 @@ import (
 )
 
 // SecretsKey says what seals secrets in an engine inside this process: "" is
-// a key file in the state directory, "transit:mount/key" a key in the Vault
-// that the environment names. A server on the same state needs the same.
+// a key file in the state directory, "keyring" a key in the system's keyring,
+// "transit:mount/key" one in the Vault that the environment names. A server on
+// the same state needs the same.
 func SecretsKey(key string) LocalOption {
 	return func(o *standard.Options) { o.SecretsKey = key }
 }

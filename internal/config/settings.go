@@ -27,7 +27,7 @@ var settings = []setting{
 		func(c *Config, v string) error { c.ApprovalWebhookSecret = Secret(v); return nil },
 		func(c *Config) string { return c.ApprovalWebhookSecret.String() },
 	},
-	text("secrets_key", "what seals secrets: file, or transit:mount/key in the Vault that VAULT_ADDR names", func(c *Config) *string { return &c.SecretsKey }),
+	text("secrets_key", "what seals secrets: file, keyring, or transit:mount/key in the Vault that VAULT_ADDR names", func(c *Config) *string { return &c.SecretsKey }),
 	text("secrets_exec", "command lines that secrets named exec: may run, apart by semicolons", func(c *Config) *string { return &c.SecretsExec }),
 	text("url", "server to talk to; empty is the local one", func(c *Config) *string { return &c.URL }),
 	{"key", "API key for url", func(c *Config, v string) error { c.Key = Secret(v); return nil }, func(c *Config) string { return c.Key.String() }},

@@ -42,7 +42,8 @@ type Options struct {
 	Domain  string
 	Version string
 	// SecretsKey says what seals secrets: "" or "file" is a key file in the
-	// state directory, "transit:mount/key" a key that a Vault server keeps.
+	// state directory, "keyring" a key in the system's keyring,
+	// "transit:mount/key" a key that a Vault server keeps.
 	SecretsKey string
 	// SecretsExec are the command lines that references exec: may run, apart
 	// by semicolons. "" is none.

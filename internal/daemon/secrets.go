@@ -20,6 +20,12 @@ func openSecrets(o Options, s *store.Store) (*secrets.Vault, error) {
 	switch name, transit := strings.CutPrefix(o.SecretsKey, transitPrefix); {
 	case o.SecretsKey == "" || o.SecretsKey == "file":
 		keys = secrets.NewKeyFile(filepath.Join(o.StateDir, secrets.KeyFileName))
+	case o.SecretsKey == "keyring":
+		var err error
+		// Each state directory has an entry of its own.
+		if keys, err = secrets.NewKeyring(o.StateDir, filepath.Join(o.StateDir, secrets.KeyFileName+".lock"), os.Getenv); err != nil {
+			return nil, err
+		}
 	case transit:
 		remote, err := secrets.NewRemote(os.Getenv, nil)
 		if err != nil {
@@ -30,7 +36,7 @@ func openSecrets(o Options, s *store.Store) (*secrets.Vault, error) {
 			return nil, err
 		}
 	default:
-		return nil, fault.New(fault.Invalid, "secrets_key_invalid", "secrets_key is neither file nor transit:mount/key").
+		return nil, fault.New(fault.Invalid, "secrets_key_invalid", "secrets_key is none of file, keyring and transit:mount/key").
 			WithHint("for example secrets_key = \"transit:transit/crannog\"")
 	}
 	var lines []string

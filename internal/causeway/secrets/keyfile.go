@@ -29,44 +29,70 @@ const (
 	maxKeyFile     = 64 << 10
 )
 
-// KeyFile is a Keeper whose keys are in a file that only its user can read:
-// one line each, the current one first. More than one is there only while a
-// rotation goes on, or after one was interrupted. The file is read anew each
-// time, because another process may have rotated.
-type KeyFile struct{ path string }
+// Local is a Keeper whose keys are on this machine, in a place that only its
+// user can read: one line each, the current one first. More than one is there
+// only while a rotation goes on, or after one was interrupted. The place is
+// read anew each time, because another process may have rotated.
+type Local struct {
+	place    place
+	lockPath string
+}
 
-// NewKeyFile names the file. It is made with the first secret.
-func NewKeyFile(path string) *KeyFile { return &KeyFile{path} }
+// place is where lines of keys are kept.
+type place interface {
+	// load returns what is kept, or an error with the code codeKeyMissing.
+	load() ([]byte, error)
+	// create keeps data, if nothing is kept. Of many at once one wins.
+	create(data []byte) error
+	// replace keeps data in place of what is kept, whole or not at all.
+	replace(data []byte) error
+	// String names the place for people.
+	String() string
+}
 
-type fileKey struct {
+// NewKeyFile keeps keys in a file, which is made with the first secret.
+func NewKeyFile(path string) *Local { return &Local{keyFile{path}, path + ".lock"} }
+
+// keyFile is a file of mode 0600.
+type keyFile struct{ path string }
+
+func (f keyFile) String() string { return "the key file " + f.path }
+
+type localKey struct {
 	id  string
 	key []byte
 }
 
-// Create makes the file with one key, unless it is there. Of many that try at
-// once one makes it: a link to a whole file either happens or does not.
-func (k *KeyFile) Create(context.Context) error {
+// Create makes the first key, unless there is one.
+func (k *Local) Create(context.Context) error {
 	key := make([]byte, keySize)
 	defer clear(key)
 	if _, err := rand.Read(key); err != nil {
 		return fmt.Errorf("make key: %w", err)
 	}
-	temp, err := k.write([]fileKey{{key: key}})
+	data := lines([]localKey{{key: key}})
+	defer clear(data)
+	return k.place.create(data)
+}
+
+// create links a whole file to its name, which either happens or does not.
+func (f keyFile) create(data []byte) error {
+	temp, err := f.write(data)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.Remove(temp) }() // under its other name the file stays
-	if err := os.Link(temp, k.path); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Link(temp, f.path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("make key file: %w", err)
 	}
-	return syncDir(filepath.Dir(k.path))
+	return syncDir(filepath.Dir(f.path))
 }
 
 // Hold takes the lock that a rotation takes alone.
-func (k *KeyFile) Hold(ctx context.Context) (func(), error) { return k.lock(ctx, syscall.LOCK_SH) }
+func (k *Local) Hold(ctx context.Context) (func(), error) { return k.lock(ctx, syscall.LOCK_SH) }
 
-// Wrap wraps under the file's first key.
-func (k *KeyFile) Wrap(_ context.Context, dataKey, bound []byte) ([]byte, string, error) {
+// Wrap wraps under the first key.
+func (k *Local) Wrap(_ context.Context, dataKey, bound []byte) ([]byte, string, error) {
 	keys, err := k.read()
 	if err != nil {
 		return nil, "", err
@@ -80,7 +106,7 @@ func (k *KeyFile) Wrap(_ context.Context, dataKey, bound []byte) ([]byte, string
 }
 
 // Unwrap looks for the key by its name.
-func (k *KeyFile) Unwrap(_ context.Context, by string, wrapped, bound []byte) ([]byte, error) {
+func (k *Local) Unwrap(_ context.Context, by string, wrapped, bound []byte) ([]byte, error) {
 	keys, err := k.read()
 	if err != nil {
 		return nil, err
@@ -100,12 +126,12 @@ func (k *KeyFile) Unwrap(_ context.Context, by string, wrapped, bound []byte) ([
 		}
 		return dataKey, nil
 	}
-	return nil, fault.Newf(fault.Unavailable, "secrets_key_wrong", "the key file %s does not hold the key %s that this secret is sealed with", k.path, by).
-		WithHint("restore the key file that belongs to this state directory")
+	return nil, fault.Newf(fault.Unavailable, "secrets_key_wrong", "%s does not hold the key %s that this secret is sealed with", k.place, by).
+		WithHint("restore the key that belongs to this state directory")
 }
 
 // Rotate puts a new key first, has all moved to it, and drops the others.
-func (k *KeyFile) Rotate(ctx context.Context, rewrap func(by string) error) error {
+func (k *Local) Rotate(ctx context.Context, rewrap func(by string) error) error {
 	release, err := k.lock(ctx, syscall.LOCK_EX)
 	if err != nil {
 		return err
@@ -119,37 +145,31 @@ func (k *KeyFile) Rotate(ctx context.Context, rewrap func(by string) error) erro
 	if _, err := rand.Read(key); err != nil {
 		return fmt.Errorf("make key: %w", err)
 	}
-	keys = append([]fileKey{{keyID(key), key}}, keys...)
+	keys = append([]localKey{{keyID(key), key}}, keys...)
 	defer forget(keys)
-	if err := k.replace(keys); err != nil {
+	if err := k.keep(keys); err != nil {
 		return err
 	}
 	if err := rewrap(keys[0].id); err != nil {
 		return err
 	}
-	return k.replace(keys[:1])
+	return k.keep(keys[:1])
 }
 
-// read returns the keys after looking at who else could have read them.
-func (k *KeyFile) read() ([]fileKey, error) {
-	f, err := os.OpenFile(k.path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fault.Newf(fault.NotFound, codeKeyMissing, "the key file %s of the secrets is missing", k.path).
-			WithHint("restore it from a backup; without it the secrets cannot be opened, only removed and set again")
-	}
+func (k *Local) keep(keys []localKey) error {
+	data := lines(keys)
+	defer clear(data)
+	return k.place.replace(data)
+}
+
+// read returns the keys. There is at least one.
+func (k *Local) read() ([]localKey, error) {
+	data, err := k.place.load()
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, "secrets_key_unreadable", "the key file "+k.path+" of the secrets cannot be read")
-	}
-	defer f.Close()
-	if err := checkPrivate(f); err != nil {
 		return nil, err
 	}
-	data, err := io.ReadAll(io.LimitReader(f, maxKeyFile))
-	if err != nil {
-		return nil, fmt.Errorf("read key file: %w", err)
-	}
 	defer clear(data)
-	var keys []fileKey
+	var keys []localKey
 	for line := range bytes.Lines(data) {
 		text, ok := bytes.CutPrefix(bytes.TrimSuffix(line, []byte("\n")), []byte(keyLine))
 		key := make([]byte, base64.StdEncoding.DecodedLen(len(text)))
@@ -157,15 +177,40 @@ func (k *KeyFile) read() ([]fileKey, error) {
 		if !ok || err != nil || n != keySize {
 			forget(keys)
 			// The line is not shown: it may be most of a key.
-			return nil, fault.Newf(fault.Unavailable, "secrets_key_damaged", "the key file %s is damaged in line %d", k.path, len(keys)+1).
+			return nil, fault.Newf(fault.Unavailable, "secrets_key_damaged", "%s is damaged in line %d", k.place, len(keys)+1).
 				WithHint("restore it from a backup")
 		}
-		keys = append(keys, fileKey{keyID(key[:n]), key[:n]})
+		keys = append(keys, localKey{keyID(key[:n]), key[:n]})
 	}
 	if len(keys) == 0 {
-		return nil, fault.Newf(fault.Unavailable, "secrets_key_damaged", "the key file %s is empty", k.path).WithHint("restore it from a backup")
+		return nil, fault.Newf(fault.Unavailable, "secrets_key_damaged", "%s is empty", k.place).WithHint("restore it from a backup")
 	}
 	return keys, nil
+}
+
+// load reads the file after looking at who else could have read it.
+func (f keyFile) load() ([]byte, error) {
+	file, err := os.OpenFile(f.path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, missing(f)
+	}
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "secrets_key_unreadable", f.String()+" of the secrets cannot be read")
+	}
+	defer file.Close()
+	if err := checkPrivate(file); err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(file, maxKeyFile))
+	if err != nil {
+		return nil, fmt.Errorf("read key file: %w", err)
+	}
+	return data, nil
+}
+
+func missing(p place) error {
+	return fault.Newf(fault.NotFound, codeKeyMissing, "%s of the secrets is missing", p).
+		WithHint("restore it from a backup; without it the secrets cannot be opened, only removed and set again")
 }
 
 // checkPrivate refuses a file that others can read or that others wrote: the
@@ -189,44 +234,51 @@ func checkPrivate(f *os.File) error {
 	return nil
 }
 
-func (k *KeyFile) replace(keys []fileKey) error {
-	temp, err := k.write(keys)
+func (f keyFile) replace(data []byte) error {
+	temp, err := f.write(data)
 	if err != nil {
 		return err
 	}
-	if err := os.Rename(temp, k.path); err != nil {
+	if err := os.Rename(temp, f.path); err != nil {
 		return errors.Join(fmt.Errorf("replace key file: %w", err), os.Remove(temp))
 	}
-	return syncDir(filepath.Dir(k.path))
+	return syncDir(filepath.Dir(f.path))
 }
 
-// write puts keys into a new file beside the key file, down to the disk: a
+// write puts data into a new file beside the key file, down to the disk: a
 // secret must never be there before its key is.
-func (k *KeyFile) write(keys []fileKey) (path string, err error) {
-	f, err := os.CreateTemp(filepath.Dir(k.path), ".secrets-key-") // mode 0600
+func (f keyFile) write(data []byte) (path string, err error) {
+	temp, err := os.CreateTemp(filepath.Dir(f.path), ".secrets-key-") // mode 0600
 	if err != nil {
 		return "", fmt.Errorf("write key file: %w", err)
 	}
+	_, err = temp.Write(data)
+	if err = errors.Join(err, temp.Sync(), temp.Close()); err != nil {
+		return "", errors.Join(fmt.Errorf("write key file: %w", err), os.Remove(temp.Name()))
+	}
+	return temp.Name(), nil
+}
+
+func lines(keys []localKey) []byte {
 	var data []byte
 	for _, key := range keys {
 		data = append(data, keyLine...)
 		data = base64.StdEncoding.AppendEncode(data, key.key)
 		data = append(data, '\n')
 	}
-	defer clear(data)
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return "", errors.Join(fmt.Errorf("write key file: %w", err), os.Remove(f.Name()))
-	}
-	return f.Name(), nil
+	return data
 }
 
 // lockRetry is how often a lock that another process has is tried again.
 const lockRetry = 10 * time.Millisecond
 
-// lock locks a file beside the key file, which itself is replaced.
-func (k *KeyFile) lock(ctx context.Context, how int) (release func(), err error) {
-	f, err := os.OpenFile(k.path+".lock", os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
+// lock locks a file of its own, because the key file is replaced.
+func (k *Local) lock(ctx context.Context, how int) (release func(), err error) {
+	return lockFile(ctx, k.lockPath, how)
+}
+
+func lockFile(ctx context.Context, path string, how int) (release func(), err error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock key file: %w", err)
 	}
@@ -252,10 +304,10 @@ func keyID(key []byte) string {
 	if err != nil { // only for lengths that are not ours
 		return ""
 	}
-	return "file:" + hex.EncodeToString(id)
+	return "local:" + hex.EncodeToString(id)
 }
 
-func forget(keys []fileKey) {
+func forget(keys []localKey) {
 	for _, k := range keys {
 		clear(k.key)
 	}
