@@ -22,6 +22,8 @@ type blocked struct {
 	stop context.CancelFunc
 	done sync.WaitGroup
 
+	after uint64 // the last record before the command
+
 	mu   sync.Mutex
 	said map[string]bool
 }
@@ -32,9 +34,17 @@ func (a *app) tellBlocked(ctx context.Context, sb *crannog.Sandbox) *blocked {
 	ctx, cancel := context.WithCancel(ctx)
 	b := &blocked{app: a, sb: sb, stop: cancel, said: map[string]bool{}}
 	if sb.Info().Network.Linked {
+		// What was refused so far was tried by us, to see that it is.
+		err := sb.Flows(ctx, crannog.FlowOptions{}, func(r api.FlowRecord) error {
+			b.after = max(b.after, r.Seq)
+			return nil
+		})
+		if err != nil && a.verbose {
+			a.note("what is blocked is not told: %v", err)
+		}
 		b.done.Go(func() {
 			// A stream that breaks off leaves the records, which net log shows.
-			_ = sb.Flows(ctx, crannog.FlowOptions{Denied: true, Follow: true}, func(r api.FlowRecord) error {
+			_ = sb.Flows(ctx, crannog.FlowOptions{Denied: true, Follow: true, After: b.after}, func(r api.FlowRecord) error {
 				b.say(r)
 				return nil
 			})
@@ -54,7 +64,7 @@ func (b *blocked) end(ctx context.Context) {
 	defer cancel()
 	info := b.sb.Info()
 	if info.Network.Linked {
-		_ = b.sb.Flows(ctx, crannog.FlowOptions{Denied: true}, func(r api.FlowRecord) error { b.say(r); return nil })
+		_ = b.sb.Flows(ctx, crannog.FlowOptions{Denied: true, After: b.after}, func(r api.FlowRecord) error { b.say(r); return nil })
 		return
 	}
 	names, err := b.sb.Asked(ctx)
@@ -70,6 +80,9 @@ func (b *blocked) end(ctx context.Context) {
 // name, and not again as the connection that never came.
 func (b *blocked) say(r api.FlowRecord) {
 	what := subject(r)
+	if r.Kind == "dns" {
+		what = approval.Text(r.Host, 200) // one line, whatever types of address were asked for
+	}
 	key := r.Rule + " " + what
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -46,6 +46,7 @@ func (g *Guest) routes() http.Handler {
 	open.HandleFunc("POST /files", g.files.Upload)
 	open.HandleFunc(PathReady, g.control)
 	open.HandleFunc(PathUpdate, g.control)
+	open.HandleFunc(PathAsked, g.control)
 	open.Handle("/", g.guarded(closed))
 	return crossOrigin(open)
 }

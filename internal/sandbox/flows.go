@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 
 	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/causeway/policy"
@@ -100,7 +101,8 @@ func (s *Service) Asked(ctx context.Context, who Principal, ref string) ([]strin
 	if err := json.NewDecoder(io.LimitReader(res.Body, maxAsked)).Decode(&asked); err != nil {
 		return nil, fmt.Errorf("names asked for in %s: %w", r.ID, err)
 	}
-	return asked.Names, nil
+	// The sandbox's own look for a name that nobody has is not a program's.
+	return slices.DeleteFunc(asked.Names, func(name string) bool { return name == nobodysName }), nil
 }
 
 // dropFlows removes records of sandboxes that nothing else remembers.
