@@ -1,0 +1,160 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+)
+
+// direct is a client in the world itself.
+func (w *world) direct(h2 bool) *http.Client {
+	tr := &http.Transport{
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			host, port, err := net.SplitHostPort(address)
+			if err != nil {
+				return nil, err
+			}
+			return w.dial(ctx, network, net.JoinHostPort(w.zone[host][0].String(), port))
+		},
+		TLSClientConfig: &tls.Config{RootCAs: w.roots}, ForceAttemptHTTP2: h2, DisableCompression: true,
+	}
+	w.t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr}
+}
+
+func fetch(b *testing.B, c *http.Client, url string) int64 {
+	resp, err := c.Get(url)
+	if err != nil {
+		b.Fatal(err)
+	}
+	n, err := io.Copy(io.Discard, resp.Body)
+	if err != nil || resp.StatusCode != 200 {
+		b.Fatal(resp.Status, err)
+	}
+	resp.Body.Close()
+	return n
+}
+
+func latencies(b *testing.B, do func()) {
+	took := make([]time.Duration, 0, b.N)
+	for b.Loop() {
+		start := time.Now()
+		do()
+		took = append(took, time.Since(start))
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
+}
+
+func BenchmarkKeptAlive(b *testing.B) {
+	w := newWorld(b)
+	w.serve("443", func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "answer") }, "api.good.test")
+	box := w.box(openOne, withToken)
+	for name, c := range map[string]*http.Client{"direct/h1": w.direct(false), "direct/h2": w.direct(true), "box/h1": box.client(false), "box/h2": box.client(true)} {
+		b.Run(name, func(b *testing.B) {
+			fetch(b, c, "https://api.good.test/")
+			latencies(b, func() { fetch(b, c, "https://api.good.test/") })
+		})
+	}
+}
+
+func BenchmarkNewConnection(b *testing.B) {
+	w := newWorld(b)
+	w.serve("443", func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "answer") }, "api.good.test", "pass.good.test")
+	box := w.box(openOne, func(c *Config) { c.Limits.Connections = 1 << 20 })
+	a, err := box.names.Address("api.good.test")
+	if err != nil {
+		b.Fatal(err)
+	}
+	_ = a
+	for name, open := range map[string]func() (*http.Client, string){
+		"direct": func() (*http.Client, string) { return w.direct(false), "https://api.good.test/" },
+		"opened": func() (*http.Client, string) {
+			box.current.Load().transport.CloseIdleConnections()
+			return box.client(false), "https://api.good.test/"
+		},
+		"unopened": func() (*http.Client, string) {
+			c := box.client(false)
+			c.Transport.(*http.Transport).TLSClientConfig.RootCAs = w.roots
+			return c, "https://pass.good.test/"
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			latencies(b, func() {
+				// The bounds against floods are not what is measured.
+				box.queries = flood{rate: 1 << 30}
+				box.connects = flood{rate: 1 << 30}
+				c, url := open()
+				fetch(b, c, url)
+				c.CloseIdleConnections()
+			})
+		})
+	}
+}
+
+func BenchmarkDownload(b *testing.B) {
+	const size = 64 << 20
+	piece := make([]byte, 64<<10)
+	for i := range piece {
+		piece[i] = byte(i*7 + i>>8)
+	}
+	w := newWorld(b)
+	w.serve("443", func(rw http.ResponseWriter, _ *http.Request) {
+		for range size / len(piece) {
+			rw.Write(piece)
+		}
+	}, "api.good.test", "pass.good.test", "other.good.test")
+	box := w.box(openOne, withToken)
+	pass := box.client(false)
+	pass.Transport.(*http.Transport).TLSClientConfig.RootCAs = w.roots
+	for _, c := range []struct {
+		name, url string
+		client    *http.Client
+	}{
+		{"direct", "https://api.good.test/", w.direct(false)},
+		{"unopened", "https://pass.good.test/", pass},
+		{"opened", "https://other.good.test/", box.client(false)},
+		{"opened-h2", "https://other.good.test/", box.client(true)},
+		{"masked", "https://api.good.test/", box.client(false)},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			b.SetBytes(size)
+			for b.Loop() {
+				if n := fetch(b, c.client, c.url); n != size {
+					b.Fatal(n)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkIdleBox(b *testing.B) {
+	w := newWorld(b)
+	p := compiled(b, openOne)
+	heap := func() (m runtime.MemStats) {
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m
+	}
+	for b.Loop() {
+		before, routines := heap(), runtime.NumGoroutine()
+		boxes := make([]*box, 100)
+		for i := range boxes {
+			boxes[i] = w.box(openOne, withToken, func(c *Config) { c.Policy = p })
+		}
+		after := heap()
+		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/100/1024, "KiB/box")
+		b.ReportMetric(float64(runtime.NumGoroutine()-routines)/100, "goroutines/box")
+		for _, one := range boxes {
+			one.Close()
+		}
+	}
+}
