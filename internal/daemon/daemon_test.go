@@ -61,6 +61,7 @@ func open(t *testing.T, dir string, server bool) (*daemon.Daemon, error) {
 	d, err := daemon.Open(t.Context(), daemon.Options{
 		StateDir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Engine: eng, Templates: shelf{},
 		Server: server, Version: "test",
+		Settings: sandbox.Settings{AnyBoundary: true}, // the fake has none
 	})
 	if err == nil {
 		t.Cleanup(func() { shut(t, d) })
