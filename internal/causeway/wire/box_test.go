@@ -26,6 +26,7 @@ import (
 // of card.
 type box struct {
 	stack *stack.Stack
+	card  stack.LinkEndpoint
 	fd    int
 }
 
@@ -56,7 +57,7 @@ func newBox(t testing.TB, end *os.File) *box {
 		t.Fatal(err)
 	}
 	s.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, NIC: 1, Gateway: tcpip.AddrFrom4(causeway.Gateway.As4())}})
-	b := &box{stack: s, fd: fd}
+	b := &box{stack: s, card: card, fd: fd}
 	t.Cleanup(b.close)
 	return b
 }
@@ -68,6 +69,9 @@ func (b *box) close() {
 	}
 	b.stack.Close()
 	_ = unix.Shutdown(b.fd, unix.SHUT_RDWR)
+	// The card reads until it sees the end, and must not read from whatever
+	// gets the same number next.
+	b.card.Wait()
 	b.stack.TransportProtocolInstance(tcp.ProtocolNumber).Wait()
 	unix.Close(b.fd)
 	b.fd = -1

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -289,7 +290,8 @@ func FuzzFrames(f *testing.F) {
 		for {
 			n, _, err := unix.Recvfrom(fd, answer, 0)
 			if err != nil || n < 20 {
-				t.Fatalf("no answer: %d %v", n, err)
+				stacks := make([]byte, 1<<20)
+				t.Fatalf("no answer: %d %v %+v\n%s", n, err, l.Counts(), stacks[:runtime.Stack(stacks, true)])
 			}
 			if netip.AddrFrom4([4]byte(answer[16:20])) != boxAddress {
 				t.Fatalf("a frame to %v", answer[16:20])
