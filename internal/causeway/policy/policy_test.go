@@ -126,7 +126,7 @@ func TestRuleLayerAndFix(t *testing.T) {
 		{p, "CONNECT https://api.github.com/repos", "deny", "floor.method", "floor", ""},
 		{p, "GET https://API.github.com/repos/acme/pay/x", "deny", "floor.name", "floor", ""},
 		{p, "GET https://api.github.com./repos/acme/pay/x", "deny", "floor.name", "floor", ""},
-		{p, "GET https://203.0.113.9/", "deny", "network.addresses", "level", "policy: network.hosts: - {addresses: [203.0.113.9], ports: [443], tunnel: true, rules: [{do: allow}]}"},
+		{p, "GET https://203.0.113.9/", "deny", "network.addresses", "level", "--allow 203.0.113.9"},
 		{q, "GET https://example.com/", "ask", "network.unlisted", "level", "crannog approve"},
 	} {
 		d := decide(t, c.p, c.request)

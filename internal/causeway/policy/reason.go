@@ -1,11 +1,13 @@
 package policy
 
 import (
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/causeway/names"
 )
 
 // why is what a verdict hangs on.
@@ -56,6 +58,13 @@ func (p *Policy) decision(q *question, v verdict) causeway.Decision {
 		return d
 	}
 	d.Reason = v.reason(q)
+	if q.addr.IsValid() && names.CheckAddress(q.addr, everywhere, nil) != nil {
+		// Advice that would not help is worse than none.
+		return causeway.Decision{
+			Effect: causeway.Deny, Rule: RuleAddress, Layer: LayerFloor, Policy: p.digest,
+			Reason: "This address can never be reached: it is the machine's own, a metadata service's or nobody's.",
+		}
+	}
 	switch {
 	case v.effect == causeway.Ask:
 		d.Fix = "crannog approve"
@@ -64,8 +73,6 @@ func (p *Policy) decision(q *question, v verdict) causeway.Decision {
 		if v.layer == LayerLevel {
 			d.Fix = "--level " + p.loosened(v.rule)
 		}
-	case v.fixable && q.addr.IsValid():
-		d.Fix = "policy: network.hosts: - {addresses: [" + q.addr.String() + "], ports: [" + strconv.Itoa(q.port) + "], tunnel: true, rules: [{do: allow}]}"
 	case v.fixable:
 		d.Fix = "--allow " + flag(q)
 	case v.why == unmatched && v.layer != LayerOrganisation && v.block != nil:
@@ -73,6 +80,9 @@ func (p *Policy) decision(q *question, v verdict) causeway.Decision {
 	}
 	return d
 }
+
+// everywhere opens every private range; what is refused even then is the floor.
+var everywhere = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 
 // flag is the host as --allow takes it.
 func flag(q *question) string {
