@@ -12,7 +12,7 @@ import (
 const (
 	// maxQuestions is how many of one sandbox may be open at once: a sandbox
 	// must not be able to bury people, or us, in questions.
-	maxQuestions = 64
+	maxQuestions = 32
 	// answerTime is kept back from the wait for the way of the answer.
 	answerTime = time.Second
 	// maxWait bounds a question whose asker set no end.

@@ -141,7 +141,11 @@ func meet(ctx context.Context, dir *os.File, o Options, about hello, replace boo
 			o.Log.Debug("the causeway's connection ended", "err", err)
 		}
 	}()
-	if err := c.hello(ctx, about, replace); err != nil {
+	err = c.hello(ctx, about, replace)
+	if err == nil && o.Event != nil {
+		err = c.peer.call(ctx, callWatch, struct{}{}, nil)
+	}
+	if err != nil {
 		c.Close()
 		if errors.Is(err, errGone) {
 			return nil, errAbsent // it has just ended
@@ -194,12 +198,10 @@ func (c *Client) Attach(ctx context.Context, a Attachment) (box *os.File, certif
 	}
 	defer ours.Close()
 	var reply attachReply
-	c.claim(true, a.Sandbox)
+	had := c.claim(true, a.Sandbox)
 	body := attachBody{Sandbox: a.Sandbox, Policy: a.Policy, Secrets: a.Secrets, Seq: seq}
 	if err := c.peer.call(ctx, callAttach, body, &reply, ours, record); err != nil {
-		if fault.KindOf(err) != fault.Exists {
-			c.claim(false, a.Sandbox)
-		}
+		c.claim(had, a.Sandbox)
 		// If the process has opened it after all, this ends it.
 		box.Close()
 		return nil, nil, err
@@ -260,14 +262,18 @@ func (c *Client) Close() error {
 	return nil
 }
 
-func (c *Client) claim(mine bool, sandboxes ...string) {
+// claim makes sandboxes ones that this client answers for, or not, and tells
+// whether the last of them was.
+func (c *Client) claim(mine bool, sandboxes ...string) (had bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range sandboxes {
+		had = c.mine[s]
 		if mine {
 			c.mine[s] = true
 		} else {
 			delete(c.mine, s)
 		}
 	}
+	return had
 }

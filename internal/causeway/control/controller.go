@@ -15,6 +15,7 @@ type controller struct {
 	peer   *peer
 	mu     sync.Mutex
 	met    bool // it has said hello in a version that we speak
+	events bool // it wants to be told
 }
 
 // handle carries out what a controller asks for.
@@ -43,6 +44,11 @@ func (c *controller) handle(_ context.Context, call string, body json.RawMessage
 		return c.adopt(body)
 	case callList:
 		return c.server.list(), nil
+	case callWatch:
+		c.mu.Lock()
+		c.events = true
+		c.mu.Unlock()
+		return struct{}{}, nil
 	}
 	return nil, fault.Newf(fault.Invalid, "causeway_protocol", "no call is named %q", call)
 }

@@ -262,8 +262,36 @@ func TestTwoRequestsOfOneNumber(t *testing.T) {
 	if _, err := theirs.Write(hostileFrames["one number twice"]); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.serve(); err == nil || !strings.Contains(err.Error(), "two of one number") {
+	if err := p.serve(); err == nil || !strings.Contains(err.Error(), "two requests of one number") {
 		t.Errorf("ended with %v", err)
+	}
+}
+
+// Sandboxes that ask all they may do not cost the connection.
+func TestTooManyRequests(t *testing.T) {
+	ours, theirs := pair(t)
+	release := make(chan struct{})
+	busy := newPeer(ours, false, func(context.Context, string, json.RawMessage, []*os.File) (any, error) {
+		<-release
+		return struct{}{}, nil
+	})
+	p := newPeer(theirs, false, nil)
+	go func() { _ = busy.serve() }()
+	go func() { _ = p.serve() }()
+	errs := make(chan error)
+	for range maxServing + 10 {
+		go func() { errs <- p.call(t.Context(), callAsk, struct{}{}, nil) }()
+	}
+	for range 10 {
+		if err := <-errs; fault.KindOf(err) != fault.Exhausted {
+			t.Fatalf("beyond the limit: %v", err)
+		}
+	}
+	close(release)
+	for range maxServing {
+		if err := <-errs; err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -298,7 +326,7 @@ func FuzzPeer(f *testing.F) {
 		f.Add(data)
 	}
 	f.Add(framed(`{"id":1,"call":"hello","body":{"oldest":1,"version":1,"build":""}}`))
-	s := &server{about: hello{Oldest: oldest, Version: version}, peers: map[*peer]struct{}{}, boxes: map[string]*box{}, end: make(chan struct{})}
+	s := &server{about: hello{Oldest: oldest, Version: version}, peers: map[*peer]*controller{}, boxes: map[string]*box{}, end: make(chan struct{})}
 	s.ending = true // so that no fuzzed retire closes end twice
 	f.Fuzz(func(t *testing.T, data []byte) {
 		ours, theirs := pair(t)

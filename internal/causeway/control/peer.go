@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// maxServing is how many requests of one peer are worked on at once.
-	maxServing = 1024
+	// maxServing is how many requests of one peer are worked on at once. It
+	// is the questions of a hundred sandboxes that ask all they may.
+	maxServing = 100 * maxQuestions
 	// writePatience is how long a peer may leave its socket full before it
 	// counts as gone: it must not be able to stop the others.
 	writePatience = 10 * time.Second
@@ -120,18 +121,32 @@ func (p *peer) take(f *frame) error {
 		_, err := p.handle(p.ctx, f.Call, f.Body, f.files)
 		return err
 	}
-	ctx, stop := context.WithCancel(p.ctx)
-	p.mu.Lock()
-	if p.serving[f.ID] != nil || len(p.serving) >= maxServing {
-		p.mu.Unlock()
-		stop()
-		f.closeFiles()
-		return errors.New("too many requests at once, or two of one number")
+	ctx, err := p.begin(f.ID)
+	if err == nil {
+		p.workers.Go(func() { p.answer(ctx, f) })
+		return nil
 	}
-	p.serving[f.ID] = stop
-	p.mu.Unlock()
-	p.workers.Go(func() { p.answer(ctx, f) })
-	return nil
+	f.closeFiles()
+	if fault.KindOf(err) != fault.Exhausted {
+		return err
+	}
+	// Sandboxes can bring this about, so it is not the connection's end.
+	return p.send(&frame{ID: f.ID, Error: toWire(err)}, nil)
+}
+
+// begin gives a request its place.
+func (p *peer) begin(id uint64) (context.Context, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.serving[id] != nil {
+		return nil, errors.New("two requests of one number")
+	}
+	if len(p.serving) >= maxServing {
+		return nil, fault.New(fault.Exhausted, "causeway_busy", "too many requests at once")
+	}
+	ctx, stop := context.WithCancel(p.ctx)
+	p.serving[id] = stop
+	return ctx, nil
 }
 
 func (p *peer) answer(ctx context.Context, f *frame) {

@@ -34,6 +34,7 @@ const (
 	callDetach = "detach"
 	callAdopt  = "adopt"
 	callList   = "list"
+	callWatch  = "watch"
 )
 
 // callAsk is the process's question to a controller, callEvent its notice.

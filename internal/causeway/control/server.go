@@ -32,7 +32,7 @@ type server struct {
 	about  hello
 
 	mu      sync.Mutex
-	peers   map[*peer]struct{}
+	peers   map[*peer]*controller
 	boxes   map[string]*box // nil while it is being attached
 	idle    *time.Timer
 	ending  bool
@@ -43,7 +43,7 @@ type server struct {
 func newServer(w World, owner int, report confine.Report, log *slog.Logger) *server {
 	s := &server{
 		log: log, world: w, owner: owner, report: report, about: *w.about,
-		peers: map[*peer]struct{}{}, boxes: map[string]*box{}, end: make(chan struct{}),
+		peers: map[*peer]*controller{}, boxes: map[string]*box{}, end: make(chan struct{}),
 	}
 	s.idle = time.AfterFunc(linger, s.endIfIdle)
 	return s
@@ -108,7 +108,7 @@ func (s *server) accept(l *net.UnixListener) error {
 		if !full {
 			c := &controller{server: s}
 			c.peer = newPeer(conn, true, c.handle)
-			s.peers[c.peer] = struct{}{}
+			s.peers[c.peer] = c
 			s.idle.Stop()
 			s.working.Go(func() { s.serve(c) })
 		}
@@ -215,13 +215,17 @@ func (s *server) drop(b *box, reason string) {
 	}
 }
 
-// tell sends an event to every controller. One that does not read does not
-// hold up the others for longer than the socket's patience.
+// tell sends an event to the controllers that watch. One that does not read
+// holds up the others once, for as long as the socket's patience.
 func (s *server) tell(e Event) {
 	s.mu.Lock()
 	var peers []*peer
-	for p := range s.peers {
-		peers = append(peers, p)
+	for p, c := range s.peers {
+		c.mu.Lock()
+		if c.events {
+			peers = append(peers, p)
+		}
+		c.mu.Unlock()
 	}
 	s.mu.Unlock()
 	for _, p := range peers {
