@@ -20,7 +20,7 @@ var Layers = []Row{
 	}},
 	{"causeway", []string{
 		"internal/causeway", "internal/causeway/names", "internal/causeway/policy", "internal/causeway/certs", "internal/causeway/git", "internal/causeway/publish",
-		"internal/causeway/redact", "internal/causeway/secrets", "internal/causeway/approval", "internal/causeway/wire",
+		"internal/causeway/redact", "internal/causeway/secrets", "internal/causeway/approval", "internal/causeway/wire", "internal/causeway/proxy",
 		"internal/causeway/confine", "internal/causeway/control",
 	}},
 	{"inside the box", []string{

@@ -61,7 +61,9 @@ const (
 type Record struct {
 	Time    time.Time `json:"time"`
 	Sandbox string    `json:"sandbox"`
-	// Seq numbers the records of one sandbox from 1.
+	// Seq numbers the records of one sandbox from 1. What lasts, carries a
+	// secret or was approved has two with one number: the first before it
+	// happens, with Took zero, and the second, which counts, at its end.
 	Seq  uint64 `json:"seq"`
 	Kind Kind   `json:"kind"`
 	// Process is the program inside that asked, where it is known.

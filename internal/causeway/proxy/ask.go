@@ -53,17 +53,32 @@ func (b *Box) put(ctx context.Context, g *generation, d causeway.Decision, host 
 // ask asks about a whole connection, where the policy wants that. A grant is
 // for this one.
 func (f *flow) ask(g *generation, conn policy.Connection) *refusal {
-	if conn.Effect != causeway.Ask {
+	d, asks := g.asksHost(conn, f.host, f.port, f.tls)
+	if !asks {
 		return nil
 	}
-	id, stop := f.box.put(f.ctx, g, conn.Decision, f.host, f.port, hostQuestion(f.host, f.port))
+	id, stop := f.box.put(f.ctx, g, d, f.host, f.port, hostQuestion(f.host, f.port))
 	if stop != nil {
 		return stop
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.granted, f.approved = conn.Rule, id
+	f.granted, f.approved = d.Rule, id
 	return nil
+}
+
+// asksHost says whether a person is to be asked about a host as a whole. So
+// it is where each of its requests would be asked about because nobody has
+// listed it: one question says that better than many.
+func (g *generation) asksHost(conn policy.Connection, host string, port int, tls bool) (causeway.Decision, bool) {
+	if conn.Effect == causeway.Ask {
+		return conn.Decision, true
+	}
+	if !conn.Inspect {
+		return causeway.Decision{}, false
+	}
+	d, _ := g.policy.Request(policy.Request{Host: host, Port: port, Method: http.MethodGet, Path: "/", TLS: tls})
+	return d, d.Effect == causeway.Ask && d.Rule == policy.RuleUnlisted
 }
 
 func (f *flow) approval() string {

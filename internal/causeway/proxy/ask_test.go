@@ -245,3 +245,30 @@ network: {unlisted: deny, hosts: [{host: registry.npmjs.org, encoded_slash: true
 		t.Errorf("upstream saw %+v", l)
 	}
 }
+
+func TestUnlistedHostAsksOnceWhereAllIsOpened(t *testing.T) {
+	w := newWorld(t)
+	up := w.serve("443", nil, "new.test")
+	d := &desk{}
+	b := w.box("level: standard\n")
+	b.people.answer = d.answer
+	for _, keep := range []*http.Client{b.client(false), b.client(true)} {
+		if code, _ := b.with(keep, "GET", "https://new.test/x", "", nil); code != 403 {
+			t.Errorf("unasked: %d", code)
+		}
+		all := b.people.questions()
+		q := all[len(all)-1]
+		if q.Kind != causeway.AskHost || q.Rule != "network.unlisted" {
+			t.Errorf("question %+v", q)
+		}
+		d.approve(q)
+		for range 3 {
+			if code, body := b.with(keep, "GET", "https://new.test/x", "", nil); code != 200 {
+				t.Errorf("approved: %d %s", code, body)
+			}
+		}
+	}
+	if len(up.log()) != 6 {
+		t.Errorf("upstream saw %d", len(up.log()))
+	}
+}

@@ -91,5 +91,7 @@ func (b *Box) newTransport() *http.Transport {
 		MaxResponseHeaderBytes: 256 << 10,
 		WriteBufferSize:        4 << 10,
 		ReadBufferSize:         16 << 10,
+		// A server that is gone without a word is noticed.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second},
 	}
 }

@@ -207,17 +207,21 @@ func (x *exchange) decide() *refusal {
 // askHost asks about the host of a request to the proxy port, where no
 // connection was asked about.
 func (x *exchange) askHost() *refusal {
-	if !x.flow.proxy || x.conn.Effect != causeway.Ask || x.granted == x.conn.Rule {
+	if !x.flow.proxy {
 		return nil
 	}
-	id, stop := x.box.put(x.ctx, x.gen, x.conn.Decision, x.host, x.port, hostQuestion(x.host, x.port))
+	d, asks := x.gen.asksHost(x.conn, x.host, x.port, x.tls)
+	if !asks || x.granted == d.Rule {
+		return nil
+	}
+	id, stop := x.box.put(x.ctx, x.gen, d, x.host, x.port, hostQuestion(x.host, x.port))
 	if stop != nil {
 		return stop
 	}
 	x.record.Approval = id
 	x.flow.mu.Lock()
 	defer x.flow.mu.Unlock()
-	x.granted = x.conn.Rule
+	x.granted = d.Rule
 	return nil
 }
 

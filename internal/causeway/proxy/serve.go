@@ -70,12 +70,13 @@ func (b *Box) serve(w http.ResponseWriter, r *http.Request) {
 		x.connect()
 		return
 	}
+	running := b.running.Add(1)
 	defer x.end()
 	stop := x.identify()
 	if stop == nil && f.refused != nil {
 		stop = f.refused
 	}
-	if b.running.Add(1); stop == nil && b.running.Load() > int64(b.limits.Requests) {
+	if stop == nil && running > int64(b.limits.Requests) {
 		stop = floor(http.StatusTooManyRequests, "too_many", policy.RuleLimit, "too many requests are open")
 		stop.retry = time.Second
 	}
@@ -169,6 +170,10 @@ func (x *exchange) refuse(r *refusal) {
 	if method == "" {
 		method = printable(x.r.Method, 32)
 	}
+	if r == x.flow.refused {
+		// The next try is a new connection, which is judged anew.
+		x.w.Header().Set("Connection", "close")
+	}
 	r.write(x.w, method, x.gen.text.String(x.target()))
 }
 
@@ -198,6 +203,9 @@ func (x *exchange) end() {
 	}
 	if x.body != nil {
 		x.body.Close()
+	}
+	if t := x.gen.transport; t != x.box.current.Load().transport {
+		t.CloseIdleConnections() // nobody uses it after this
 	}
 	f := x.flow
 	f.mu.Lock()

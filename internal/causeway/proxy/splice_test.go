@@ -65,13 +65,17 @@ func TestHello(t *testing.T) {
 		t.Errorf("with a hidden one: %+v %v", h, err)
 	}
 	for name, bad := range map[string][]byte{
-		"two names":     twice(b),
-		"alert":         {21, 3, 3, 0, 2, 2, 40},
-		"empty record":  {22, 3, 1, 0, 0, 0, 0},
-		"server hello":  {22, 3, 1, 0, 4, 2, 0, 0, 0},
-		"long record":   {22, 3, 1, 0x50, 0, 1},
-		"SSLv2":         {0x80, 0x2e, 1, 0, 2},
-		"bytes at end":  func() []byte { c := bytes.Clone(b); binary.BigEndian.PutUint16(c[7:], binary.BigEndian.Uint16(c[7:])-1); return c }(),
+		"two names":    twice(b),
+		"alert":        {21, 3, 3, 0, 2, 2, 40},
+		"empty record": {22, 3, 1, 0, 0, 0, 0},
+		"server hello": {22, 3, 1, 0, 4, 2, 0, 0, 0},
+		"long record":  {22, 3, 1, 0x50, 0, 1},
+		"SSLv2":        {0x80, 0x2e, 1, 0, 2},
+		"bytes at end": func() []byte {
+			c := bytes.Clone(b)
+			binary.BigEndian.PutUint16(c[7:], binary.BigEndian.Uint16(c[7:])-1)
+			return c
+		}(),
 		"other version": func() []byte { c := bytes.Clone(b); c[1] = 2; return c }(),
 	} {
 		if h, _, err := parseHello(bad); !errors.Is(err, errHello) {
