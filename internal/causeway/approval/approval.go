@@ -131,15 +131,16 @@ var kinds = []string{
 // Bounds of a question. A program inside chooses much of the facts, and they
 // are kept, sent and shown.
 const (
-	maxFacts   = 32
-	maxName    = 64
-	maxText    = 512      // summary and rule, and a person's reason
-	maxFactsSz = 32 << 10 // names and values together
-	maxQuorum  = 16
-	maxExpiry  = 24 * time.Hour
+	maxFacts    = 64
+	maxName     = 64
+	maxFactName = 128      // a secret's name and what is put before it
+	maxText     = 512      // summary and rule, and a person's reason
+	maxFactsSz  = 32 << 10 // names and values together
+	maxQuorum   = 16
+	maxExpiry   = 24 * time.Hour
 )
 
-const factLetters = "abcdefghijklmnopqrstuvwxyz0123456789.:_-"
+const factLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.:_-"
 
 // check refuses what nobody could judge. A question that is cut to fit would
 // let a grant cover what its reader never saw.
@@ -148,8 +149,8 @@ func check(q causeway.Question) error {
 	for name, value := range q.Facts {
 		size += len(name) + len(value)
 		// Names that look alike when shown would hide each other.
-		if name == "" || len(name) > maxName || strings.Trim(name, factLetters) != "" {
-			return badQuestion("a fact's name is not 1 to 64 of a-z, 0-9 and .:_-")
+		if name == "" || len(name) > maxFactName || strings.Trim(name, factLetters) != "" {
+			return badQuestion("a fact's name is not 1 to 128 letters, digits and .:_-")
 		}
 	}
 	switch {

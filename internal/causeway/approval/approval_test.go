@@ -89,7 +89,7 @@ func push() causeway.Question {
 		Sandbox: "box", Kind: causeway.AskRequest, Summary: "POST to api.example.com", Rule: "host:api.example.com/write", Policy: "sha256:p1",
 		Facts: map[string]string{
 			"method": "POST", "host": "api.example.com", "port": "443", "path": "/a", "query": "x=1",
-			"header:content-type": "application/json", "body": "sha256:b1", "secret": "token/1",
+			"header:content-type": "application/json", "body": "sha256:b1", "secret_GITHUB_TOKEN": "generation 1",
 		},
 	}
 }
@@ -165,7 +165,7 @@ func TestGrantIsBoundToItsQuestion(t *testing.T) {
 			t.Errorf("%s is not in the digest", name)
 		}
 	}
-	for _, name := range []string{"fact body", "fact path", "fact header:content-type", "fact secret"} {
+	for _, name := range []string{"fact body", "fact path", "fact header:content-type", "fact secret_GITHUB_TOKEN"} {
 		q := push()
 		changes[name](&q)
 		answer := r.spend(q)

@@ -27,7 +27,7 @@ func Show(a Approval) api.Approval {
 		out.Always = Amendable(a)
 	}
 	for name, value := range a.Facts {
-		out.Facts[Text(name, maxName)] = Text(value, showValue)
+		out.Facts[Text(name, maxFactName)] = Text(value, showValue)
 	}
 	for _, v := range a.Votes {
 		out.Votes = append(out.Votes, api.ApprovalVote{Who: v.Who, Granted: v.Granted, Reason: Text(v.Reason, maxText), At: v.At})
