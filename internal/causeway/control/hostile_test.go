@@ -18,6 +18,7 @@ import (
 
 	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // rawPeer is a connection to the process that has said nothing.
@@ -82,6 +83,7 @@ var hostileFrames = map[string][]byte{
 
 // What does not keep to the protocol ends its own connection and no other.
 func TestHostileFramesEndTheConnection(t *testing.T) {
+	hosttest.Need(t, hosttest.Root) // to see what the process has open
 	dir := newWorld(t)
 	c := mustConnect(t, dir, Options{})
 	b := mustAttach(t, c, dir, "box1")
@@ -139,6 +141,7 @@ func attachWith(t *testing.T, p *peer, body any, files ...*os.File) error {
 }
 
 func TestBadAttachmentsAreRefused(t *testing.T) {
+	hosttest.Need(t, hosttest.Root) // to see what the process has open
 	dir := newWorld(t)
 	c := mustConnect(t, dir, Options{})
 	p := rawPeer(t, dir)

@@ -241,6 +241,7 @@ func beUser() {
 
 // Nothing is left in the controller of what came and went.
 func TestNothingLeaks(t *testing.T) {
+	hosttest.Need(t, hosttest.Root) // to see what the process has open
 	dir := newWorld(t)
 	c := mustConnect(t, dir, Options{Event: func(Event) {}})
 	round := func() {
