@@ -101,6 +101,8 @@ func (t *trie) automaton(skip bool) *automaton {
 			for _, b := range separators {
 				row[b] = n
 			}
+			// What a backslash does depends on what follows: out of the rows.
+			row['\\'] = stop
 		}
 	}
 	return a
@@ -118,11 +120,11 @@ func (a *automaton) failOf(parent uint32, b byte) uint32 {
 	return 0
 }
 
-// next is one step from any node.
+// stop is no node. It ends a glide.
+const stop = ^uint32(0)
+
+// next is one step from any node by a letter that is no separator.
 func (a *automaton) next(at uint32, b byte) uint32 {
-	if a.skip && isSeparator(b) {
-		return at
-	}
 	for at >= a.full {
 		if c := childOf(a.nodes, at, b); c != 0 {
 			return c
@@ -132,9 +134,13 @@ func (a *automaton) next(at uint32, b byte) uint32 {
 	return a.rows[at<<8|uint32(b)]
 }
 
-// separators may stand inside a form that is wrapped.
+// separators may stand inside a form that is wrapped. So may a backslash and
+// the letter of a line end or a tab after it: base64 in lines inside JSON.
 var separators = [...]byte{'\n', '\r', ' ', '\t'}
 
 func isSeparator(b byte) bool {
-	return b <= ' ' && (b == ' ' || b == '\n' || b == '\r' || b == '\t')
+	return b <= ' ' && (b == ' ' || b == '\n' || b == '\r' || b == '\t') || b == '\\'
 }
+
+// isEscaped says whether a backslash makes a separator of the letter.
+func isEscaped(b byte) bool { return b == 'n' || b == 'r' || b == 't' }

@@ -23,9 +23,21 @@ func newNaive(values ...[]byte) naive {
 	return n
 }
 
+// separators says of each byte whether it may stand inside a wrapped form.
+func separatorsOf(text []byte) []bool {
+	out := make([]bool, len(text))
+	odd := false
+	for i, b := range text {
+		out[i] = strings.IndexByte("\n\r \t\\", b) >= 0 || odd && strings.IndexByte("nrt", b) >= 0
+		odd = b == '\\' && !odd
+	}
+	return out
+}
+
 // matches are the stretches of whole values.
 func (n naive) matches(text []byte) [][2]int {
 	var out [][2]int
+	separator := separatorsOf(text)
 	for i := range text {
 		for _, f := range n.plain {
 			if bytes.HasPrefix(text[i:], f) {
@@ -35,7 +47,7 @@ func (n naive) matches(text []byte) [][2]int {
 		for _, f := range n.wrapped {
 			letters, others := 0, 0
 			for j := i; j < len(text) && letters < len(f); j++ {
-				if strings.IndexByte("\n\r \t", text[j]) >= 0 {
+				if separator[j] {
 					if letters == 0 {
 						break
 					}
@@ -57,6 +69,7 @@ func (n naive) matches(text []byte) [][2]int {
 // begun is the first position of which the text could be the beginning of a
 // value, with least letters or more, or the text's end.
 func (n naive) begun(text []byte, least int) int {
+	separator := separatorsOf(text)
 	for i := range text {
 		rest := text[i:]
 		for _, f := range n.plain {
@@ -64,13 +77,13 @@ func (n naive) begun(text []byte, least int) int {
 				return i
 			}
 		}
-		letters := bytes.Map(func(r rune) rune {
-			if strings.ContainsRune("\n\r \t", r) {
-				return -1
+		var letters []byte
+		for j, b := range rest {
+			if !separator[i+j] {
+				letters = append(letters, b)
 			}
-			return r
-		}, rest)
-		if bytes.IndexByte([]byte("\n\r \t"), rest[0]) >= 0 || len(letters) < least || len(rest)-len(letters) > len(letters) {
+		}
+		if separator[i] || len(letters) < least || len(rest)-len(letters) > len(letters) {
 			continue
 		}
 		for _, f := range n.wrapped {
@@ -165,14 +178,17 @@ func compose(a, b, data []byte) (text []byte, ends []int) {
 		case 4: // in lines
 			width := y%7 + 1
 			for len(f) > width {
-				text = append(append(text, f[:width]...), "\n\r \t"[op>>3&3])
+				text = append(append(text, f[:width]...), "\n\r \\"[op>>3&3])
+				if op>>3&3 == 3 {
+					text = append(text, 'n')
+				}
 				f = f[width:]
 			}
 			text = append(text, f...)
 		case 5:
 			text = append(text, byte(y))
 		case 6:
-			text = append(text, bytes.Repeat([]byte{"\n\r \tab"[x%6]}, y%20)...)
+			text = append(text, bytes.Repeat([]byte{"\n\\ nab"[x%6]}, y%20)...)
 		}
 		if op >= 128 {
 			ends = append(ends, len(text)-min(x%8, len(text)))
@@ -208,7 +224,7 @@ func TestAgainstNaive(t *testing.T) {
 	}
 	tried, found := 0, 0
 	for tried < 1500 {
-		a, b := letters(8+random.IntN(6), "abc\n"), letters(8+random.IntN(6), "abc\n 6")
+		a, b := letters(8+random.IntN(6), "abc\n"), letters(8+random.IntN(6), "nbc\n 6")
 		if Check(a) != nil || Check(b) != nil {
 			continue
 		}

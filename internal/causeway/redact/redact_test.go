@@ -48,6 +48,7 @@ func forms(v string) map[string]string {
 		out["base64 at "+string(rune('0'+i))] = std
 		out["base64url at "+string(rune('0'+i))] = base64.URLEncoding.EncodeToString([]byte(before + v + ":tail"))
 		out["base64 lines at "+string(rune('0'+i))] = groups(std, 13, "\r\n")
+		out["base64 lines in JSON at "+string(rune('0'+i))] = groups(std, 13, `\n`)
 		out["base64 in a query at "+string(rune('0'+i))] = url.QueryEscape(std)
 	}
 	return out

@@ -23,6 +23,7 @@ type Stream struct {
 	out  int // given out up to here
 
 	plain, wrapped uint32 // nodes of the automata
+	escape         bool   // an odd number of backslashes stands before pos
 	tokens         []token
 	spans          []span
 }
@@ -70,7 +71,7 @@ func (s *Stream) scan() {
 	plain, wrapped := s.t.plain, s.t.wrapped
 	buf := s.buf
 	for i := s.pos - s.base; i < len(buf); i++ {
-		if len(s.tokens) == 0 && s.plain < plain.full && s.wrapped < wrapped.full {
+		if len(s.tokens) == 0 && s.plain < plain.full && s.wrapped < wrapped.full && !s.escape {
 			i += s.glide(buf[i:])
 			if i == len(buf) {
 				break
@@ -79,12 +80,17 @@ func (s *Stream) scan() {
 		b := buf[i]
 		s.pos = s.base + i
 		s.step(b)
-		s.plain, s.wrapped = plain.next(s.plain, b), wrapped.next(s.wrapped, b)
+		s.plain = plain.next(s.plain, b)
+		separates := isSeparator(b) || s.escape && isEscaped(b)
+		s.escape = b == '\\' && !s.escape
+		if !separates {
+			s.wrapped = wrapped.next(s.wrapped, b)
+		}
 		s.pos++
 		for n := plain.nodes[s.plain].found; n != 0; n = plain.nodes[plain.nodes[n].fail].found {
 			s.hit(plain.nodes[n])
 		}
-		for n := wrapped.nodes[s.wrapped].found; n != 0 && !isSeparator(b); n = wrapped.nodes[wrapped.nodes[n].fail].found {
+		for n := wrapped.nodes[s.wrapped].found; n != 0 && !separates; n = wrapped.nodes[wrapped.nodes[n].fail].found {
 			if start, ok := s.back(int(wrapped.nodes[n].depth)); ok {
 				s.cover(start, s.pos, wrapped.nodes[n].pattern)
 			}
@@ -131,13 +137,25 @@ func (s *Stream) back(depth int) (start int, ok bool) {
 		if i < 0 {
 			return 0, false
 		}
-		if !isSeparator(s.buf[i]) {
+		if !s.separates(i) {
 			letters++
 		} else if others++; others > depth {
 			return 0, false
 		}
 	}
 	return s.base + i, true
+}
+
+// separates says whether the byte at an index of buf is a separator.
+func (s *Stream) separates(i int) bool {
+	if !isEscaped(s.buf[i]) {
+		return isSeparator(s.buf[i])
+	}
+	odd := false
+	for i--; i >= 0 && s.buf[i] == '\\'; i-- {
+		odd = !odd
+	}
+	return odd
 }
 
 // unfinished finds the longest beginning of a pattern below limit, of least

@@ -23,10 +23,18 @@ type seen struct {
 // would be of the same letters and end where it ends.
 func (s *Stream) open(start int, pattern int32) {
 	r := &rules[int(pattern)-s.t.values]
-	for _, k := range s.tokens {
-		if k.rule == r {
-			return
+	for i, k := range s.tokens {
+		if k.rule != r {
+			continue
 		}
+		if k := &s.tokens[i]; r.pem {
+			// Or a first line that leads nowhere would hide the next.
+			k.body, k.ending = 0, false
+			if !k.certain {
+				k.start = start
+			}
+		}
+		return
 	}
 	if r.word && !s.wordStart(start) {
 		return

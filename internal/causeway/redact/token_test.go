@@ -100,6 +100,20 @@ func TestAPrivateKeyWithoutEndIsLeft(t *testing.T) {
 	}
 }
 
+// A first line that leads nowhere does not hide the next one.
+func TestAPrivateKeyBehindALure(t *testing.T) {
+	r, err := redact.New(nil, redact.Options{Patterns: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := "-----BEGIN RSA PRIVATE KEY-----\nBODY" + letters + "\n-----END RSA PRIVATE KEY-----"
+	for _, lure := range []string{"-----BEGIN " + letters[:50], "-----BEGIN PRIVATE KEY-----\n-----END " + letters[:60], "-----BEGIN -----BEGIN "} {
+		if got := r.String(lure + key + "."); strings.Contains(got, "BODY") || !strings.HasSuffix(got, "[redacted:private-key].") {
+			t.Errorf("%q", got)
+		}
+	}
+}
+
 // FuzzPieces: a byte that is masked in the whole text is masked in pieces
 // too, but for five letters at a border, and never the other way round.
 func FuzzPieces(f *testing.F) {
