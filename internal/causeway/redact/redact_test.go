@@ -134,3 +134,17 @@ func TestTheNilRedactorPassesAll(t *testing.T) {
 		t.Error(out.String())
 	}
 }
+
+// As many separators as letters may stand in a value, and no more: what may
+// be a value has to be held, and must not be endless.
+func TestSeparatorsAreBounded(t *testing.T) {
+	r := known(t, redact.Options{})
+	digits := hex.EncodeToString([]byte(dbPass))
+	half := len(digits) / 2
+	for n, masked := range map[int]bool{0: true, 1: true, len(digits): true, len(digits) + 1: false, 3 * len(digits): false} {
+		in := digits[:half] + strings.Repeat(" ", n) + digits[half:]
+		if got := r.String(in); (got == "[redacted:DB]") != masked {
+			t.Errorf("%d separators: %q", n, got)
+		}
+	}
+}
