@@ -61,11 +61,13 @@ const (
 type Record struct {
 	Time    time.Time `json:"time"`
 	Sandbox string    `json:"sandbox"`
-	// Seq numbers the records of one sandbox from 1. What lasts, carries a
-	// secret or was approved has two with one number: the first before it
-	// happens, with Took zero, and the second, which counts, at its end.
+	// Seq numbers the records of one sandbox from 1.
 	Seq  uint64 `json:"seq"`
 	Kind Kind   `json:"kind"`
+	// Begins is set on the first of two records. What lasts, carries a secret
+	// or was approved is recorded before it happens, and with the same Time
+	// at its end: that one is counted.
+	Begins bool `json:"begins,omitempty"`
 	// Process is the program inside that asked, where it is known.
 	Process string `json:"process,omitempty"`
 	Method  string `json:"method,omitempty"`

@@ -212,11 +212,11 @@ func (x *exchange) commit() *refusal {
 		}
 		return nil
 	}
-	seq, err := x.box.records.begin(x.record, x.gen)
-	if err != nil {
+	first := x.record
+	first.Begins = true
+	if err := x.box.records.add(first, x.gen); err != nil {
 		return unrecorded(err)
 	}
-	x.record.Seq, x.begun = seq, true
 	return nil
 }
 

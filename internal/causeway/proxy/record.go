@@ -34,29 +34,6 @@ func (l *records) add(r causeway.Record, g *generation) error {
 	return l.keep(r, g)
 }
 
-// begin keeps the first of two records of one thing and returns the number
-// that both have.
-func (l *records) begin(r causeway.Record, g *generation) (uint64, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.mend(g); err != nil {
-		return 0, err
-	}
-	l.seq++
-	r.Seq = l.seq
-	return r.Seq, l.keep(r, g)
-}
-
-// end keeps the second of two records.
-func (l *records) end(r causeway.Record, g *generation) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if err := l.mend(g); err != nil {
-		return err
-	}
-	return l.keep(r, g)
-}
-
 // ready says whether records can be kept.
 func (l *records) ready(g *generation) error {
 	l.mu.Lock()

@@ -46,7 +46,6 @@ type exchange struct {
 	extra   map[string]string
 
 	record         causeway.Record
-	begun          bool // its first record is kept
 	sent, received atomic.Int64
 
 	// Below flow.mu.
@@ -221,12 +220,7 @@ func (x *exchange) end() {
 	}
 	x.record.Took = time.Since(x.began)
 	x.record.Sent, x.record.Received = x.sent.Load(), x.received.Load()
-	var err error
-	if x.begun {
-		err = x.box.records.end(x.record, x.gen)
-	} else {
-		err = x.box.records.add(x.record, x.gen)
-	}
+	err := x.box.records.add(x.record, x.gen)
 	// Without a record nothing is answered, but that.
 	if p != nil || err != nil && x.record.Rule != policy.RuleRecord {
 		panic(http.ErrAbortHandler)

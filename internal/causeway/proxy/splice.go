@@ -80,7 +80,9 @@ func (f *flow) connect(kind causeway.Kind, d causeway.Decision, m *meter) (*pass
 	if f.granted != "" {
 		p.record.Effect = causeway.Allow
 	}
-	if p.record.Seq, err = f.box.records.begin(p.record, g); err != nil {
+	first := p.record
+	first.Begins = true
+	if err := f.box.records.add(first, g); err != nil {
 		_ = up.Close()
 		f.spoke()
 		return nil, unrecorded(err)
@@ -121,7 +123,7 @@ func (f *flow) pass(c *client, up *passage, m *meter, first func() error) {
 		reset(conn)
 	}
 	// It is over in any case.
-	_ = f.box.records.end(r, up.gen)
+	_ = f.box.records.add(r, up.gen)
 }
 
 // both copies in both directions. An end of one direction is passed on, an

@@ -28,9 +28,12 @@ type spool struct {
 	box    *Box
 	memory []byte
 	file   *os.File
-	size   int64
-	taken  int64 // of the box's room
-	sum    hash.Hash
+	// fileless is set where no file can be made. The box's room bounds what
+	// memory takes then.
+	fileless bool
+	size     int64
+	taken    int64 // of the box's room
+	sum      hash.Hash
 }
 
 // spoolBody reads a body. What is approved is its hash, so no byte of it goes
@@ -67,16 +70,10 @@ func (s *spool) write(p []byte) error {
 	}
 	s.taken += int64(len(p))
 	s.sum.Write(p)
-	if s.file == nil && len(s.memory)+len(p) > inMemory {
-		f, err := s.box.spoolFile()
-		if err != nil {
-			return fmt.Errorf("hold a body: %w", err)
+	if s.file == nil && !s.fileless && len(s.memory)+len(p) > inMemory {
+		if err := s.spill(); err != nil {
+			return err
 		}
-		s.file = f
-		if _, err := f.Write(s.memory); err != nil {
-			return fmt.Errorf("hold a body: %w", err)
-		}
-		s.memory = nil
 	}
 	s.size += int64(len(p))
 	if s.file == nil {
@@ -86,6 +83,21 @@ func (s *spool) write(p []byte) error {
 	if _, err := s.file.Write(p); err != nil {
 		return fmt.Errorf("hold a body: %w", err)
 	}
+	return nil
+}
+
+// spill moves what is held to a file, where there can be one.
+func (s *spool) spill() error {
+	f, err := s.box.spoolFile()
+	if err != nil {
+		s.fileless = true
+		return nil
+	}
+	s.file = f
+	if _, err := f.Write(s.memory); err != nil {
+		return fmt.Errorf("hold a body: %w", err)
+	}
+	s.memory = nil
 	return nil
 }
 
@@ -113,13 +125,8 @@ func (s *spool) Close() {
 // its descriptor, also after a crash.
 func unnamedFile() (*os.File, error) {
 	fd, err := unix.Open(os.TempDir(), unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
-	if err == nil {
-		return os.NewFile(uintptr(fd), "spool"), nil
-	}
-	// Confined to no directory at all, memory is what is left. The room of
-	// a box bounds it.
-	if fd, err = unix.MemfdCreate("spool", unix.MFD_CLOEXEC); err != nil {
-		return nil, os.NewSyscallError("memfd_create", err)
+	if err != nil {
+		return nil, os.NewSyscallError("open", err)
 	}
 	return os.NewFile(uintptr(fd), "spool"), nil
 }

@@ -2,10 +2,12 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -425,5 +427,55 @@ func TestDroppedPacketsAreRecordedAndBounded(t *testing.T) {
 	}
 	if l[0].Rule != policy.RulePacket || l[0].Port != 443 || l[0].Method != "udp" {
 		t.Errorf("record %+v", l[0])
+	}
+}
+
+func TestWhatCarriesASecretIsRecordedFirst(t *testing.T) {
+	w := newWorld(t)
+	begun := make(chan []causeway.Record, 4)
+	var b *box
+	up := w.serve("443", func(http.ResponseWriter, *http.Request) {
+		b.records.mu.Lock()
+		defer b.records.mu.Unlock()
+		begun <- append([]causeway.Record(nil), b.records.list...)
+	}, "api.good.test")
+	b = w.box(boundHost, withToken)
+	keep := b.client(false)
+	if code, _ := b.with(keep, "GET", "https://api.good.test/", "", nil); code != 200 {
+		t.Fatal(code)
+	}
+	list := <-begun
+	if last := list[len(list)-1]; !last.Begins || last.Kind != causeway.KindHTTP || last.Secrets[0] != "TOKEN" {
+		t.Errorf("when the request arrived the last record was %+v", last)
+	}
+	b.records.fail.Store(true)
+	if code, body := b.with(keep, "GET", "https://api.good.test/", "", nil); code != 503 || !strings.Contains(body, policy.RuleRecord) {
+		t.Errorf("without a record: %d %s", code, body)
+	}
+	if len(up.log()) != 1 {
+		t.Errorf("upstream saw %d requests", len(up.log()))
+	}
+}
+
+func TestBodyIsHeldWithoutAFile(t *testing.T) {
+	w := newWorld(t)
+	b := w.box(asking, func(c *Config) {
+		c.Limits.Spool = 4 << 20
+		c.SpoolFile = func() (*os.File, error) { return nil, os.ErrPermission }
+	})
+	s, err := b.spoolBody(strings.NewReader(strings.Repeat("x", 3<<20)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.spoolBody(strings.NewReader(strings.Repeat("x", 3<<20))); !errors.Is(err, errSpoolFull) {
+		t.Errorf("over the room of the box: %v", err)
+	}
+	if n, err := io.Copy(io.Discard, s.reader()); n != 3<<20 || err != nil {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	s.Close()
+	s.Close()
+	if b.spooled.Load() != 0 {
+		t.Error("the room is not given back")
 	}
 }

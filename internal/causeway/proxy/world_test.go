@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -193,26 +194,15 @@ func (r *recorder) Record(one causeway.Record) error {
 	return nil
 }
 
-// all returns records of some kinds, of two with one number the last.
+// all returns the records of some kinds that count.
 func (r *recorder) all(kinds ...causeway.Kind) []causeway.Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out []causeway.Record
-	at := map[uint64]int{}
 	for _, one := range r.list {
-		wanted := len(kinds) == 0
-		for _, k := range kinds {
-			wanted = wanted || k == one.Kind
+		if !one.Begins && (len(kinds) == 0 || slices.Contains(kinds, one.Kind)) {
+			out = append(out, one)
 		}
-		if !wanted {
-			continue
-		}
-		if i, ok := at[one.Seq]; ok {
-			out[i] = one
-			continue
-		}
-		at[one.Seq] = len(out)
-		out = append(out, one)
 	}
 	return out
 }
