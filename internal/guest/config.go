@@ -36,6 +36,10 @@ type Config struct {
 	// all the same, and its writes never reach the host.
 	GrantFileAccess bool `json:"grant_file_access,omitempty"`
 
+	// NoRoot says that nothing is done as the superuser: the policy lists what
+	// may be written, and root may write everything.
+	NoRoot bool `json:"no_root,omitempty"`
+
 	// CommandTimeout is the longest that a command may run that asks for no
 	// time limit itself. Zero means that only the sandbox's end stops it.
 	CommandTimeout time.Duration `json:"command_timeout,omitempty"`

@@ -92,7 +92,7 @@ func New(cfg Config, opts Options) (*Guest, error) {
 }
 
 func (g *Guest) assemble(opts Options) {
-	g.accounts = identity.Accounts{Users: opts.Users, Default: g.cfg.DefaultUser}
+	g.accounts = identity.Accounts{Users: opts.Users, Default: g.cfg.DefaultUser, NoRoot: g.cfg.NoRoot}
 	actor := identity.Actor{Switch: opts.Switch}
 	if g.cfg.GrantFileAccess {
 		actor.FileAccess = g.cfg.DefaultUser

@@ -180,10 +180,14 @@ func (s *Service) spec(r *Record, t Template, p *policy.Policy) (engine.Spec, gu
 		hostname = r.ID
 	}
 	covered, err := cover(r.Workspace, p)
+	if err == nil && r.Boundary != engine.NoBoundary {
+		err = covered.coverTree(t.Root, p.Files())
+	}
 	if err != nil {
 		return engine.Spec{}, guest.Config{}, err
 	}
 	config := guestConfig(*r, t, hostname)
+	config.NoRoot = sealed(p.Files())
 	config.Checks, r.Checked = s.checks(*r, p, covered)
 	if !r.Access.linked() {
 		config.Offline = true

@@ -216,7 +216,7 @@ func TestFilesAndApprovals(t *testing.T) {
 		}
 	}
 	f := p.Files()
-	if f.Workspace != "overlay" || !f.Writable || len(f.ReadOnly) == 0 || f.Export.Deletions != causeway.Ask {
+	if f.Workspace != "overlay" || !f.Writable || len(f.Write) == 0 || f.Export.Deletions != causeway.Ask {
 		t.Errorf("%+v", f)
 	}
 	if n, d := p.Approval("a.test", 443); n != 3 || d.Minutes() != 1 {

@@ -29,15 +29,26 @@ type Users interface {
 }
 
 // UnknownError says that a request names no account.
-type UnknownError struct{ Name string }
+type UnknownError struct {
+	Name string
+	Why  string // what else is to say, or ""
+}
 
-func (e *UnknownError) Error() string { return fmt.Sprintf("invalid username: '%s'", e.Name) }
+func (e *UnknownError) Error() string {
+	text := fmt.Sprintf("invalid username: '%s'", e.Name)
+	if e.Why != "" {
+		text += ": " + e.Why
+	}
+	return text
+}
 
 // Accounts answers which user a request acts as.
 type Accounts struct {
 	Users
 	// Default is the user where a request names none.
 	Default string
+	// NoRoot says that no request acts as the superuser.
+	NoRoot bool
 }
 
 // ByName looks a name up; "" is the default user.
@@ -45,7 +56,11 @@ func (a Accounts) ByName(name string) (User, error) {
 	if name == "" {
 		name = a.Default
 	}
-	return a.Lookup(name)
+	user, err := a.Lookup(name)
+	if err == nil && a.NoRoot && user.UID == 0 {
+		return User{}, &UnknownError{Name: name, Why: "the policy lets nobody be root"}
+	}
+	return user, err
 }
 
 // ByHeader reads the user from HTTP Basic credentials, whose password means

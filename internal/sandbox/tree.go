@@ -1,0 +1,97 @@
+package sandbox
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/engine"
+)
+
+// userDirs are the places inside that the default user may write. All others
+// belong to root, who is nobody where a policy lists what may be written.
+var userDirs = []string{"/home/user", "/tmp", "/var/tmp", workspaceDir}
+
+// unseen are places that are made when the sandbox starts, or that its own
+// programs need: no policy hides them.
+var unseen = []string{"/.crannog", "/dev", "/proc", "/sys", "/run", "/tmp", "/home", workspaceDir}
+
+// onList tells whether a path, or something below or above it, is on a list.
+func onList(list []string, name string) (whole, part bool) {
+	for _, l := range list {
+		switch {
+		case l == "/" || l == name || strings.HasPrefix(name, l+"/"):
+			return true, true
+		case strings.HasPrefix(l, name+"/"):
+			part = true
+		}
+	}
+	return false, part
+}
+
+// sealed tells whether a policy lists what may be written, so that nobody may
+// be root inside.
+func sealed(files policy.Files) bool { return !slices.Contains(files.Write, "/") }
+
+// coverTree hides what a policy does not let be read, and seals what it does
+// not let be written.
+func (c *covered) coverTree(root engine.Root, files policy.Files) error {
+	if sealed(files) {
+		for _, dir := range userDirs {
+			if whole, part := onList(files.Write, dir); !whole && !part {
+				c.readOnly = append(c.readOnly, dir)
+			}
+		}
+	}
+	return c.coverUnread(root, "/", slices.Concat(files.ReadOnly, files.Write))
+}
+
+// coverUnread goes down only where a list names something further down.
+func (c *covered) coverUnread(root engine.Root, dir string, list []string) error {
+	if whole, _ := onList(list, dir); whole {
+		return nil
+	}
+	names, err := listed(root, dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		inside := path.Join(dir, name)
+		whole, part := onList(list, inside)
+		switch {
+		case whole || slices.Contains(unseen, inside):
+		case part:
+			if err := c.coverUnread(root, inside, list); err != nil {
+				return err
+			}
+		default:
+			c.hide = append(c.hide, inside)
+		}
+	}
+	return nil
+}
+
+// listed names what a template shows in a directory. A link is named too, and
+// hides with what it points to, if that is hidden.
+func listed(root engine.Root, dir string) ([]string, error) {
+	host := filepath.Join(root.Dir, dir)
+	for _, b := range root.Binds {
+		if rest, below := strings.CutPrefix(dir, b.Target); below && (rest == "" || rest[0] == '/') {
+			host = filepath.Join(b.Source, rest)
+		}
+	}
+	entries, err := os.ReadDir(host)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if e.Type()&os.ModeSymlink == 0 {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
