@@ -111,21 +111,22 @@ func Open(ctx context.Context, o Options) (_ *Daemon, err error) {
 func (d *Daemon) openService() error {
 	o := d.options
 	flows := netlog.New(filepath.Join(o.StateDir, "net"))
-	d.way = &way{stateDir: o.StateDir, log: o.Log, flows: flows, connect: control.Connect}
 	var err error
+	d.Approvals, err = approval.New(approval.Options{Store: d.store, Lookup: d.ownerOf, Log: o.Log, Amend: d.amend})
+	if err != nil {
+		return err
+	}
+	d.way = &way{stateDir: o.StateDir, log: o.Log, flows: flows, connect: control.Connect, asker: d.Approvals}
 	d.Service, err = sandbox.NewService(sandbox.Deps{
 		Store: d.store, Engine: o.Engine, Templates: o.Templates, Log: o.Log, Settings: o.Settings,
-		Way: d.way, Sealed: sealed{d.Secrets, time.Now}, Flows: flows,
+		Way: d.way, Sealed: sealed{d.Secrets, time.Now}, Questions: d.Approvals, Flows: flows,
 		Copies: workspace.New(filepath.Join(o.StateDir, "workspaces")),
 	})
 	if err != nil {
 		return err
 	}
-	d.Approvals, err = approval.New(approval.Options{Store: d.store, Lookup: d.ownerOf, Log: o.Log, Amend: d.amend})
-	d.way.mu.Lock()
-	d.way.asker, d.way.lost = d.Approvals, d.Service.Relink
-	d.way.mu.Unlock()
-	return err
+	d.way.onLoss(d.Service.Relink)
+	return nil
 }
 
 // amend adds a host to what a sandbox may reach, because a person said so.

@@ -26,12 +26,20 @@ type way struct {
 	// connect is control.Connect, but in tests.
 	connect func(ctx context.Context, stateDir string, o control.Options) (*control.Client, error)
 
+	asker causeway.Asker
+
 	mu     sync.Mutex
-	asker  causeway.Asker
 	lost   func(context.Context) // called after the process has died
 	client *control.Client
 	closed bool
 	wait   sync.WaitGroup
+}
+
+// onLoss says what is called after the process has died.
+func (w *way) onLoss(f func(context.Context)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lost = f
 }
 
 // open returns a client whose process lives.

@@ -92,6 +92,7 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 	if err != nil || !stopped {
 		return err
 	}
+	s.endQuestions(ctx, id, "", "the sandbox has ended")
 	r, err := s.store.Get(ctx, id)
 	if err != nil {
 		return ignoreUnknown(err) // another process has dropped the record

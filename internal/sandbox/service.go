@@ -28,7 +28,9 @@ type Deps struct {
 	// network is refused.
 	Way    Way
 	Sealed Sealed
-	Flows  *netlog.Dir
+	// Questions are ended with the policy or the sandbox that asked them.
+	Questions Questions
+	Flows     *netlog.Dir
 	// Copies holds copies of workspaces, for policies that want one. Without
 	// it they are refused.
 	Copies *workspace.Copies
@@ -84,6 +86,7 @@ type Service struct {
 	settings  Settings
 	way       Way
 	sealed    Sealed
+	questions Questions
 	flows     *netlog.Dir
 	copies    *workspace.Copies
 	self      Process
@@ -134,7 +137,7 @@ func NewService(d Deps) (*Service, error) {
 	s := &Service{
 		store: d.Store, engine: d.Engine, templates: d.Templates, log: d.Log,
 		settings: settings, self: d.Process, alive: d.Alive,
-		way: d.Way, sealed: d.Sealed, flows: d.Flows, copies: d.Copies,
+		way: d.Way, sealed: d.Sealed, questions: d.Questions, flows: d.Flows, copies: d.Copies,
 		wake:     make(chan struct{}, 1),
 		live:     make(map[string]*box),
 		creating: make(map[string]context.CancelCauseFunc),

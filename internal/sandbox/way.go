@@ -53,6 +53,25 @@ type Sealed interface {
 	Resolve(ctx context.Context, owner string, local bool, p *policy.Policy) ([]causeway.Secret, error)
 }
 
+// Questions are what sandboxes have asked people.
+type Questions interface {
+	// Retire ends the open questions of a sandbox that another policy than
+	// keep has asked; "" ends all.
+	Retire(ctx context.Context, sandbox, keep, reason string) error
+}
+
+// endQuestions ends questions that nothing can come of any more. One that stays
+// open is ended by its own time, and a grant for another policy cannot be
+// spent, so a failure fails nothing else.
+func (s *Service) endQuestions(ctx context.Context, id, keep, reason string) {
+	if s.questions == nil {
+		return
+	}
+	if err := s.questions.Retire(ctx, id, keep, reason); err != nil {
+		s.log.Warn("open questions not ended", "sandbox", id, "err", err)
+	}
+}
+
 // attachment resolves what a sandbox's policy binds.
 func (s *Service) attachment(ctx context.Context, r Record, p *policy.Policy) (Attachment, error) {
 	a := Attachment{Sandbox: r.ID, Owner: r.Owner, Policy: p}
@@ -159,6 +178,7 @@ func (s *Service) SetAccess(ctx context.Context, who Principal, ref string, chan
 		return Sandbox{}, err
 	}
 	s.renew(r)
+	s.endQuestions(ctx, r.ID, r.PolicyDigest, "the policy has changed")
 	s.note(ctx, r.ID, "info", "policy changed", map[string]string{"policy": describe(p, r.Access)})
 	return r.Sandbox, nil
 }
