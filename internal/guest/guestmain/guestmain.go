@@ -55,6 +55,13 @@ func run(stdin io.Reader, debug bool) error {
 	if err != nil {
 		return err
 	}
+	// Each signal is taken by way of another thread, which is slow here and
+	// needs nothing of what follows.
+	taken := make(chan struct{})
+	go func() {
+		ignoreSignals()
+		close(taken)
+	}()
 	users := identity.NewPasswd("/etc")
 	if err := prepare(cfg, users, log); err != nil {
 		return err
@@ -66,7 +73,6 @@ func run(stdin io.Reader, debug bool) error {
 	if err != nil {
 		return err
 	}
-	ignoreSignals()
 	reaper := reap.NewAll()
 	failed := make(chan error, 4)
 	go func() { failed <- reaper.Run(context.Background()) }()
@@ -93,6 +99,7 @@ func run(stdin io.Reader, debug bool) error {
 	if err := <-looked; err != nil {
 		return err
 	}
+	<-taken
 	if _, err := fmt.Fprintln(os.Stdout, engine.GuestReady); err != nil {
 		return fmt.Errorf("report readiness: %w", err)
 	}
