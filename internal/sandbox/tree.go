@@ -16,8 +16,8 @@ import (
 var userDirs = []string{"/home/user", "/tmp", "/var/tmp", workspaceDir}
 
 // unseen are places that are made when the sandbox starts, or that its own
-// programs need: no policy hides them.
-var unseen = []string{"/.crannog", "/dev", "/proc", "/sys", "/run", "/tmp", "/home", workspaceDir}
+// programs need, and hold nothing of the host: no policy hides them.
+var unseen = []string{"/.crannog", "/dev", "/proc", "/sys", "/run", "/tmp", "/var", "/root", "/home", workspaceDir}
 
 // onList tells whether a path, or something below or above it, is on a list.
 func onList(list []string, name string) (whole, part bool) {
