@@ -32,11 +32,11 @@ func (d *Daemon) surfaces() *surfaces {
 		own: httpapi.New(httpapi.Deps{
 			Sandboxes: d.Service, Networks: d.Service, Traffic: d.Service, Keys: d.Keys, Engine: d.Engine, Approvals: d.Approvals,
 			Auth: d.authenticate, Log: o.Log, Version: o.Version,
-			Secrets: d.Secrets,
+			Secrets: rotating{d.Secrets, d.Service},
 		}),
 		e2b: e2bapi.New(e2bapi.Deps{
 			Sandboxes: d.Service, Templates: o.Templates, Keys: d.Keys, Log: o.Log, Domain: o.Domain,
-			Secrets: d.Secrets,
+			Secrets: rotating{d.Secrets, d.Service},
 		}),
 	}
 }

@@ -258,10 +258,14 @@ func (s *Service) RotateSecrets(ctx context.Context, owner string) error {
 			continue
 		}
 		a, err := s.attachment(ctx, r, p)
-		if err == nil {
-			err = s.way.Update(ctx, a)
-		}
 		if err != nil {
+			// A value that is gone must not go on working: the sandbox goes on
+			// without any.
+			s.log.Warn("sandbox goes on without secrets", "sandbox", r.ID, "err", err)
+			s.note(ctx, r.ID, "warn", "goes on without secrets: one that its policy binds cannot be found", nil)
+			a.Secrets = nil
+		}
+		if err := s.way.Update(ctx, a); err != nil {
 			errs = append(errs, fmt.Errorf("secrets of %s: %w", r.ID, err))
 		}
 	}
