@@ -351,3 +351,34 @@ func TestConnectAndAbsoluteForm(t *testing.T) {
 		t.Error("the box reaches itself through us")
 	}
 }
+
+func TestWebSocketsLastBytesArrive(t *testing.T) {
+	w := newWorld(t)
+	ln, _ := w.listen("80", "ws.good.test")
+	go func() {
+		c, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		if _, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+			io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n")
+			c.Write(make([]byte, 1<<20))
+		}
+	}()
+	b := w.box(wsPolicy)
+	c, err := b.dial("ws.good.test", 80)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	io.WriteString(c, "GET /ws"+upgrade)
+	in := bufio.NewReader(c)
+	resp, err := http.ReadResponse(in, nil)
+	if err != nil || resp.StatusCode != 101 {
+		t.Fatal(resp, err)
+	}
+	if n, err := io.Copy(io.Discard, in); n != 1<<20 || err != nil {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+}

@@ -57,8 +57,12 @@ func (x *exchange) switched(resp *http.Response) *refusal {
 		_ = up.Close()
 		out <- err
 	}()
-	err = x.fromWebSocket(conn, up)
-	end()
+	if err = x.fromWebSocket(conn, up); err != nil {
+		end()
+	}
+	// Closed, not reset: the last frames are still on their way.
+	_ = conn.Close()
+	_ = up.Close()
 	if other := <-out; err == nil {
 		err = other
 	}
