@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/crannog/crannog/internal/causeway"
@@ -80,7 +81,9 @@ func (f *flow) named(h hello) *refusal {
 	if h.name == "" {
 		return floor(0, "sni", policy.RuleSNI, "the TLS hello names no host, and the connection goes to "+f.host)
 	}
-	if name, err := names.Canonical(h.name); err != nil || name != f.host {
+	// TLS knows no name that ends in a dot: a server that is shown one may
+	// answer for its default host.
+	if name, err := names.Canonical(h.name); err != nil || name != f.host || strings.HasSuffix(h.name, ".") {
 		return floor(0, "sni", policy.RuleSNI, "the TLS hello names "+printable(h.name, 253)+", and the connection goes to "+f.host)
 	}
 	return nil
