@@ -1,0 +1,231 @@
+package causeway_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+)
+
+// arena is the product on a state directory with a world of its own.
+type arena struct {
+	*world
+	state  string
+	client *crannog.Client
+}
+
+// shared is the one that most tests use: what passes between them would be a
+// leak too.
+var shared struct {
+	once sync.Once
+	arena
+	err error
+}
+
+func theArena(t testing.TB) *arena {
+	t.Helper()
+	shared.once.Do(func() {
+		if shared.world, shared.err = newWorld(); shared.err != nil {
+			return
+		}
+		if shared.state, shared.err = os.MkdirTemp("", "cw"); shared.err != nil {
+			return
+		}
+		if shared.err = shared.write(shared.state); shared.err != nil {
+			return
+		}
+		shared.client, shared.err = crannog.Local(context.Background(), crannog.State(shared.state))
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	return &shared.arena
+}
+
+// closeShared ends the shared arena, and finds out that it ends.
+func closeShared() error {
+	if shared.state == "" {
+		return nil
+	}
+	var err error
+	if shared.client != nil {
+		err = shared.client.Close()
+	}
+	return errors.Join(err, awaitCauseway(shared.state), os.RemoveAll(shared.state))
+}
+
+// box is a sandbox that somebody hostile is in.
+type box struct {
+	*crannog.Sandbox
+	t     testing.TB
+	arena *arena
+}
+
+var small = api.Limits{MemoryBytes: 512 << 20, CPUMillis: 2000, PIDs: 256, DiskBytes: 256 << 20, CommandTimeoutSeconds: 60}
+
+// box makes a sandbox under a policy document that ends with the test.
+func (a *arena) box(t testing.TB, document string, options ...crannog.CreateOption) *box {
+	t.Helper()
+	if document != "" {
+		options = append(options, crannog.Policy("policy: v1\nname: task\n"+document))
+	}
+	return a.boxWith(t, options...)
+}
+
+func (a *arena) boxWith(t testing.TB, options ...crannog.CreateOption) *box {
+	t.Helper()
+	sb, err := a.client.Create(t.Context(), append([]crannog.CreateOption{crannog.Timeout(10 * time.Minute), crannog.Limits(small)}, options...)...)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, a.log())
+	}
+	b := &box{Sandbox: sb, t: t, arena: a}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := sb.Kill(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	files := sb.FS().WithContext(t.Context())
+	for name, text := range map[string]string{"tmp/tools.py": tools, "tmp/world.pem": string(a.Roots)} {
+		if err := files.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b
+}
+
+func (a *arena) log() string {
+	data, _ := os.ReadFile(a.state + "/causeway/log")
+	return string(data)
+}
+
+// sh runs a shell line and returns what it says, and its exit code.
+func (b *box) sh(line string) (string, int) {
+	b.t.Helper()
+	return b.exec("", "", "sh", "-c", line)
+}
+
+func (b *box) exec(user, stdin string, cmd ...string) (string, int) {
+	b.t.Helper()
+	res, err := b.Exec(b.t.Context(), api.Exec{Cmd: cmd, User: user, Stdin: stdin, TimeoutSeconds: 60})
+	if err != nil {
+		b.t.Fatalf("%.200q: %v", cmd, err)
+	}
+	return strings.TrimSpace(res.Stdout + res.Stderr), res.ExitCode
+}
+
+// must runs a shell line that must succeed.
+func (b *box) must(line string) string {
+	b.t.Helper()
+	out, code := b.sh(line)
+	if code != 0 {
+		b.t.Fatalf("%s: exit %d: %s", line, code, out)
+	}
+	return out
+}
+
+// python runs a program with the tools at hand and returns its lines.
+func (b *box) python(text string) []string {
+	b.t.Helper()
+	return b.pythonAs("", text)
+}
+
+func (b *box) pythonAs(user, text string) []string {
+	b.t.Helper()
+	out, code := b.exec(user, "import sys\nsys.path.insert(0, '/tmp')\nfrom tools import *\n"+text, "python3", "-")
+	if code != 0 {
+		b.t.Fatalf("exit %d: %s", code, out)
+	}
+	return strings.Split(out, "\n")
+}
+
+// line runs a program that says one line.
+func (b *box) line(text string) string {
+	b.t.Helper()
+	return strings.Join(b.python(text), "\n")
+}
+
+// wants compares what was said line by line with patterns: one that ends in *
+// is the beginning, others are the whole.
+func (b *box) wants(got []string, want ...string) {
+	b.t.Helper()
+	if len(got) != len(want) {
+		b.t.Errorf("%d lines, want %d: %q", len(got), len(want), got)
+		return
+	}
+	for i, w := range want {
+		if prefix, ok := strings.CutSuffix(w, "*"); ok && strings.HasPrefix(got[i], prefix) || got[i] == w {
+			continue
+		}
+		b.t.Errorf("line %d: got %q, want %q", i+1, got[i], w)
+	}
+}
+
+// records are what is left of the sandbox's flows, of two with one number the
+// last.
+func (b *box) records(kinds ...string) []api.FlowRecord {
+	b.t.Helper()
+	var list []api.FlowRecord
+	err := b.Flows(b.t.Context(), crannog.FlowOptions{}, func(r api.FlowRecord) error {
+		if len(kinds) > 0 && !slices.Contains(kinds, r.Kind) {
+			return nil
+		}
+		if i := slices.IndexFunc(list, func(o api.FlowRecord) bool { return o.Seq == r.Seq }); i >= 0 {
+			list[i] = r
+			return nil
+		}
+		list = append(list, r)
+		return nil
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return list
+}
+
+// recorded waits for a record, which may come after the answer.
+func (b *box) recorded(what string, is func(api.FlowRecord) bool) api.FlowRecord {
+	b.t.Helper()
+	var found api.FlowRecord
+	eventually(b.t, "a record: "+what+"\n"+fmt.Sprint(b.records()), func() bool {
+		list := b.records()
+		i := slices.IndexFunc(list, is)
+		if i >= 0 {
+			found = list[i]
+		}
+		return i >= 0
+	})
+	return found
+}
+
+// eventually waits until something holds that another process brings about.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); !holds(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not so after ten seconds: %s", what)
+		}
+	}
+}
+
+// contains tells whether a text holds all of some others.
+func contains(text string, parts ...string) bool {
+	for _, p := range parts {
+		if !strings.Contains(text, p) {
+			return false
+		}
+	}
+	return true
+}
+
+// noContext is for what ends a test, whose own context is over then.
+func noContext() context.Context { return context.Background() }

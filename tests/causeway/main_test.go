@@ -1,0 +1,167 @@
+// Package causeway_test is inside a sandbox and tries to get out of it, or at
+// what it must not have, through the product as it is assembled. The world
+// that it would meet outside is made of servers of the test.
+package causeway_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/causeway/control"
+	"github.com/crannog/crannog/internal/cli"
+	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/engine/gvisor"
+	"github.com/crannog/crannog/internal/engine/ocispec"
+	"github.com/crannog/crannog/internal/guest/guestmain"
+	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/reexec"
+)
+
+// programName is this test binary as crannog itself: all of the product, but
+// for the world that its causeway meets.
+const programName = "crannog"
+
+// rootless says that a user who owns nothing on this machine runs the tests.
+var rootless = flag.Bool("rootless", false, "run as a user without rights, as TestRootless does")
+
+func TestMain(m *testing.M) {
+	reexec.Dispatch(slices.Concat(gvisor.Roles(), []reexec.Role{
+		{Match: reexec.Arg0(control.Arg0), Run: serveWorld},
+		{Match: reexec.Arg0(ocispec.GuestArg0), Run: guestmain.Main},
+		{Match: reexec.Arg0(programName), Run: runProgram},
+	})...)
+	flag.Parse()
+	code := m.Run()
+	if err := closeShared(); err != nil {
+		fmt.Fprintln(os.Stderr, "close:", err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+func runProgram() {
+	os.Exit(cli.Run(context.Background(), os.Args[1:], cli.Env{
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Vars: os.Environ(), Config: config.Host(), Version: "test",
+	}))
+}
+
+// program puts this binary below a directory under the product's name.
+func program(t testing.TB) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(shortDir(t), programName)
+	if err := os.Symlink(self, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// shortDir is a directory with a short name: a socket's path has at most 107
+// bytes.
+func shortDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "cw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// Programs that sandboxes see as they are on the host.
+var (
+	boxes   = hosttest.Ability{Name: "root, or a call by TestRootless", Has: func() bool { return os.Geteuid() == 0 || *rootless }}
+	curl    = hosttest.Program("curl")
+	openssl = hosttest.Program("openssl")
+)
+
+func need(t testing.TB, more ...hosttest.Ability) {
+	t.Helper()
+	hosttest.Need(t, append([]hosttest.Ability{boxes, hosttest.Python, curl}, more...)...)
+}
+
+// causewayPID is the process that holds the links of a state directory.
+func causewayPID(t testing.TB, state string) int {
+	t.Helper()
+	c, err := control.Connect(t.Context(), state, control.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	return c.Info().PID
+}
+
+// awaitCauseway returns when a state directory's causeway has ended, which is
+// when its lock is free.
+func awaitCauseway(state string) error {
+	lock, err := os.Open(filepath.Join(state, "causeway", "lock"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	defer lock.Close()
+	done := make(chan error, 1)
+	go func() { done <- unix.Flock(int(lock.Fd()), unix.LOCK_SH) }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(20 * time.Second):
+		log, _ := os.ReadFile(filepath.Join(state, "causeway", "log"))
+		return fmt.Errorf("the causeway of %s does not end: %s", state, log)
+	}
+}
+
+// local opens the product inside this process on a state directory.
+func local(t testing.TB, state string, w *world) *crannog.Client {
+	t.Helper()
+	if err := w.write(state); err != nil {
+		t.Fatal(err)
+	}
+	c, err := crannog.Local(t.Context(), crannog.State(state))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func mustJSON(t testing.TB, v any) []byte {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// host runs a program of this machine.
+func host(t testing.TB, dir, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %v: %v\n%s", name, args, err, out)
+	}
+	return string(out)
+}

@@ -1,0 +1,136 @@
+package causeway_test
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/crannog/crannog/internal/causeway/control"
+)
+
+// worldFile is in a state directory whose causeway meets a world of the
+// test's. The product knows no such file: it is read by a role that only this
+// test binary plays. Without it the causeway meets the real world.
+const worldFile = "world.json"
+
+// exchange says where the world is: at a listener of the test, which answers
+// what names mean and takes what is dialled.
+type exchange struct {
+	Address string
+	Roots   []byte
+}
+
+// order is what the causeway wants of the exchange.
+type order struct {
+	Lookup string `json:",omitempty"`
+	Dial   string `json:",omitempty"`
+}
+
+// outcome is the exchange's answer. After that to a dial come the bytes.
+type outcome struct {
+	Addresses []netip.Addr `json:",omitempty"`
+	Refused   bool         `json:",omitempty"`
+}
+
+func serveWorld() {
+	data, err := os.ReadFile(filepath.Join(filepath.Dir(os.Args[1]), worldFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		control.Serve(control.World{})
+	}
+	var x exchange
+	if err == nil {
+		err = json.Unmarshal(data, &x)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(x.Roots)
+	control.Serve(control.World{Resolver: &x, Dial: x.dial, Roots: roots})
+}
+
+// LookupNetIP implements names.Resolver.
+func (x *exchange) LookupNetIP(ctx context.Context, _, host string) ([]netip.Addr, error) {
+	conn, out, err := x.ask(ctx, order{Lookup: host})
+	if err != nil {
+		return nil, err
+	}
+	conn.Close()
+	if len(out.Addresses) == 0 {
+		return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
+	}
+	return out.Addresses, nil
+}
+
+func (x *exchange) dial(ctx context.Context, _, address string) (net.Conn, error) {
+	to, err := net.ResolveTCPAddr("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	conn, out, err := x.ask(ctx, order{Dial: address})
+	if err != nil {
+		return nil, err
+	}
+	if out.Refused {
+		conn.Close()
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: to, Err: os.NewSyscallError("connect", fmt.Errorf("connection refused"))}
+	}
+	return dialled{conn, to}, nil
+}
+
+func (x *exchange) ask(ctx context.Context, o order) (*net.TCPConn, outcome, error) {
+	var out outcome
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", x.Address)
+	if err != nil {
+		return nil, out, err
+	}
+	if err = json.NewEncoder(conn).Encode(o); err == nil {
+		err = readLine(conn, &out)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, out, err
+	}
+	return conn.(*net.TCPConn), out, nil
+}
+
+// dialled is a connection that came about where it was meant to go, as far as
+// the causeway can see.
+type dialled struct {
+	*net.TCPConn
+	to net.Addr
+}
+
+// RemoteAddr is what the causeway checks again when a policy changes.
+func (d dialled) RemoteAddr() net.Addr { return d.to }
+
+// readLine reads a line and not a byte more, since what follows is the
+// connection's own.
+func readLine(conn net.Conn, into any) error {
+	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		return err
+	}
+	var line []byte
+	for one := make([]byte, 1); ; {
+		if _, err := conn.Read(one); err != nil {
+			return err
+		}
+		if one[0] == '\n' {
+			break
+		}
+		line = append(line, one[0])
+	}
+	if err := json.Unmarshal(line, into); err != nil {
+		return err
+	}
+	return conn.SetReadDeadline(time.Time{})
+}

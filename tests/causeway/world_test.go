@@ -1,0 +1,293 @@
+package causeway_test
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// world is what is outside: names, hosts with public addresses, and an
+// authority that vouches for them. All of it is in the test's process.
+type world struct {
+	exchange
+	listener net.Listener
+	key      *ecdsa.PrivateKey
+	root     *x509.Certificate
+
+	mu      sync.Mutex
+	zone    map[string][]netip.Addr
+	turns   map[string][][]netip.Addr // before the zone, each once
+	at      map[string]chan<- net.Conn
+	lookups []string
+	dialled []string
+	last    int // the last address that was given away
+}
+
+func newWorld() (*world, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "the world's"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, err
+	}
+	w := &world{key: key, zone: map[string][]netip.Addr{}, turns: map[string][][]netip.Addr{}, at: map[string]chan<- net.Conn{}}
+	if w.root, err = x509.ParseCertificate(der); err != nil {
+		return nil, err
+	}
+	if w.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return nil, err
+	}
+	w.Address = w.listener.Addr().String()
+	w.Roots = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	go func() {
+		for {
+			conn, err := w.listener.Accept()
+			if err != nil {
+				return
+			}
+			go w.serve(conn)
+		}
+	}()
+	return w, nil
+}
+
+// write makes this the world of a state directory.
+func (w *world) write(state string) error {
+	data, err := json.Marshal(w.exchange)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(state, worldFile), data, 0o600)
+}
+
+// serve carries out one order of a causeway.
+func (w *world) serve(conn net.Conn) {
+	var o order
+	if err := readLine(conn, &o); err != nil {
+		conn.Close()
+		return
+	}
+	if o.Lookup != "" {
+		_ = json.NewEncoder(conn).Encode(outcome{Addresses: w.lookup(o.Lookup)})
+		conn.Close()
+		return
+	}
+	w.mu.Lock()
+	w.dialled = append(w.dialled, o.Dial)
+	to := w.at[o.Dial]
+	w.mu.Unlock()
+	if err := json.NewEncoder(conn).Encode(outcome{Refused: to == nil}); err != nil || to == nil {
+		conn.Close()
+		return
+	}
+	to <- conn
+}
+
+func (w *world) lookup(name string) []netip.Addr {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lookups = append(w.lookups, name)
+	if turns := w.turns[name]; len(turns) > 0 {
+		w.turns[name] = turns[1:]
+		return turns[0]
+	}
+	return w.zone[name]
+}
+
+// lookedUp and dials are what the world was asked, so far, about names that
+// end so and addresses that begin so.
+func (w *world) lookedUp(suffix string) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(w.lookups), func(n string) bool { return !strings.HasSuffix(n, suffix) })
+}
+
+func (w *world) dials(prefix string) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(w.dialled), func(a string) bool { return !strings.HasPrefix(a, prefix) })
+}
+
+// resolves makes names have addresses.
+func (w *world) resolves(name string, addresses ...string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.zone[name] = parse(addresses)
+}
+
+// resolvesInTurn makes a name have other addresses at each look-up.
+func (w *world) resolvesInTurn(name string, answers ...[]string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, a := range answers {
+		w.turns[name] = append(w.turns[name], parse(a))
+	}
+}
+
+func parse(addresses []string) (list []netip.Addr) {
+	for _, a := range addresses {
+		list = append(list, netip.MustParseAddr(a))
+	}
+	return list
+}
+
+// arrivals is a listener at an address of the world.
+type arrivals struct {
+	conns chan net.Conn
+	done  chan struct{}
+	once  sync.Once
+	addr  net.Addr
+}
+
+func (a *arrivals) Accept() (net.Conn, error) {
+	select {
+	case c := <-a.conns:
+		return c, nil
+	case <-a.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (a *arrivals) Close() error { a.once.Do(func() { close(a.done) }); return nil }
+
+func (a *arrivals) Addr() net.Addr { return a.addr }
+
+// listen opens a port of hosts that have a public address of their own.
+func (w *world) listen(t testing.TB, port int, hostnames ...string) (net.Listener, string) {
+	t.Helper()
+	w.mu.Lock()
+	w.last++
+	address := fmt.Sprintf("93.184.%d.%d", w.last/250, w.last%250+1)
+	if len(hostnames) > 0 && len(w.zone[hostnames[0]]) > 0 {
+		address = w.zone[hostnames[0]][0].String() // another port of the same
+	}
+	w.mu.Unlock()
+	for _, n := range hostnames {
+		w.resolves(n, address)
+	}
+	return w.listenAt(t, address, port), address
+}
+
+func (w *world) listenAt(t testing.TB, address string, port int) net.Listener {
+	t.Helper()
+	a := &arrivals{conns: make(chan net.Conn), done: make(chan struct{}), addr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(address), uint16(port)))}
+	in := make(chan net.Conn)
+	go func() {
+		for {
+			select {
+			case c := <-in:
+				select {
+				case a.conns <- c:
+				case <-a.done:
+					c.Close()
+				}
+			case <-a.done:
+				return
+			}
+		}
+	}()
+	key := a.addr.String()
+	w.mu.Lock()
+	w.at[key] = in
+	w.mu.Unlock()
+	t.Cleanup(func() {
+		w.mu.Lock()
+		delete(w.at, key)
+		w.mu.Unlock()
+		a.Close()
+	})
+	return a
+}
+
+// leaf is a certificate of the world's authority.
+func (w *world) leaf(t testing.TB, hostnames ...string) tls.Certificate {
+	t.Helper()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), DNSNames: hostnames,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, w.root, w.key.Public(), w.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: w.key}
+}
+
+// request is what reached a web server.
+type request struct {
+	Method, Host, Path, Proto, Body string
+	Header                          http.Header
+	At                              time.Time
+}
+
+func (r request) auth() string { return r.Header.Get("Authorization") }
+
+// web is a web server of the world, with a list of what reached it.
+type web struct {
+	address string
+	mu      sync.Mutex
+	list    []request
+}
+
+func (s *web) seen() []request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.list)
+}
+
+// web starts a web server on a port of some hosts, with TLS unless it is 80.
+// Without an answer it says hello.
+func (w *world) web(t testing.TB, port int, answer http.HandlerFunc, hostnames ...string) *web {
+	t.Helper()
+	l, address := w.listen(t, port, hostnames...)
+	s := &web{address: address}
+	server := &http.Server{ErrorLog: log.New(io.Discard, "", 0), Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(io.LimitReader(r.Body, 32<<20))
+		s.mu.Lock()
+		s.list = append(s.list, request{r.Method, r.Host, r.URL.EscapedPath(), r.Proto, string(body), r.Header.Clone(), time.Now()})
+		s.mu.Unlock()
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if answer == nil {
+			_, _ = io.WriteString(rw, "hello from "+r.Host)
+			return
+		}
+		answer(rw, r)
+	})}
+	if port == 80 {
+		go func() { _ = server.Serve(l) }()
+	} else {
+		server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{w.leaf(t, hostnames...)}}
+		go func() { _ = server.ServeTLS(l, "", "") }()
+	}
+	t.Cleanup(func() { server.Close() })
+	return s
+}
