@@ -107,8 +107,8 @@ type Question struct {
 	Rule  string            `json:"rule"`
 	// Policy is the digest of the policy that asked.
 	Policy string `json:"policy"`
-	Quorum int    `json:"quorum,omitempty"`  // zero is 1
-	Expiry int64  `json:"expiry,omitempty"`  // seconds that the question lives; zero is 30 minutes
+	Quorum int    `json:"quorum,omitempty"` // zero is 1
+	Expiry int64  `json:"expiry,omitempty"` // seconds that the question lives; zero is 30 minutes
 }
 
 // Kinds of approvals.
@@ -158,6 +158,11 @@ type Secret struct {
 	Expires time.Time `json:"expires,omitzero"`  // zero is with the sandbox
 	Uses    int64     `json:"uses,omitempty"`    // most uses; zero is the default
 	Approve bool      `json:"approve,omitempty"` // each use is asked for
+	// Plain values are set and not masked: they are too short, or too much
+	// like ordinary text, to be told from it. What a person sealed never is.
+	Plain bool `json:"plain,omitempty"`
+	// ApproveFirst has a person asked before the first use.
+	ApproveFirst bool `json:"approve_first,omitempty"`
 	// Old are earlier values, still masked in answers.
 	Old []string `json:"old,omitempty"`
 }

@@ -3,12 +3,14 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/causeway/policy"
 	"github.com/crannog/crannog/internal/causeway/secrets"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
 )
 
 // sealed finds the values that a policy binds.
@@ -18,10 +20,22 @@ type sealed struct {
 }
 
 // Resolve implements sandbox.Sealed.
-func (s sealed) Resolve(ctx context.Context, owner string, local bool, p *policy.Policy) ([]causeway.Secret, error) {
-	who := secrets.Caller{Owner: owner, Local: local}
+func (s sealed) Resolve(ctx context.Context, h sandbox.Holder, p *policy.Policy) ([]causeway.Secret, error) {
+	who := secrets.Caller{Owner: h.Owner, Local: h.Local}
+	own, err := s.own(ctx, h)
+	if err != nil {
+		return nil, err
+	}
 	var list []causeway.Secret
 	for _, b := range p.Binds() {
+		if strings.HasPrefix(b.Name, policy.OwnPrefix) && b.From == "" {
+			one, err := own.bind(b)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, one)
+			continue
+		}
 		ref := b.From
 		if ref == "" {
 			ref = b.Name
@@ -35,6 +49,9 @@ func (s sealed) Resolve(ctx context.Context, owner string, local bool, p *policy
 			Host: b.Host, Port: b.Port, Header: b.Header, Format: b.Format, Basic: b.Basic,
 			Methods: b.Methods, Paths: b.Paths, Uses: b.MaxUses, Approve: b.Approve,
 		}
+		// A task is a sandbox: whoever is asked each time a task uses a secret
+		// is asked at its first use, and so is whoever is asked at the first.
+		one.ApproveFirst = p.Document().Secrets.Approve != "never"
 		if b.TTL > 0 {
 			one.Expires = s.now().Add(time.Duration(b.TTL))
 		}

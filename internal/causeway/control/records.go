@@ -174,8 +174,12 @@ func (r *recorder) write(data []byte) (int, error) {
 		WithHint("look at the disk of the state directory")
 }
 
-// count keeps the sums that Status shows. mu is held.
+// count keeps the sums that Status shows. What is recorded at its beginning is
+// recorded again at its end, with all of it. mu is held.
 func (r *recorder) count(rec causeway.Record) {
+	if rec.Begins {
+		return
+	}
 	r.sent += rec.Sent
 	r.got += rec.Received
 	if rec.Effect == causeway.Deny {

@@ -217,6 +217,40 @@ func TestSecretThatAsksForEachUse(t *testing.T) {
 	}
 }
 
+func TestSecretThatAsksForItsFirstUse(t *testing.T) {
+	w := newWorld(t)
+	up := w.serve("443", nil, "api.good.test")
+	d := &desk{}
+	s := token("api.good.test")
+	s.ApproveFirst = true
+	b := w.box(asking, func(c *Config) { c.Secrets = []causeway.Secret{s} })
+	b.people.answer = d.answer
+	if code, _ := b.get("https://api.good.test/"); code != 403 {
+		t.Errorf("unasked: %d", code)
+	}
+	all := b.people.questions()
+	d.approve(all[len(all)-1])
+	for range 3 {
+		if code, _ := b.get("https://api.good.test/other"); code != 200 {
+			t.Errorf("permitted: %d", code)
+		}
+	}
+	if n := len(b.people.questions()); n != 2 {
+		t.Errorf("asked %d times, want once in vain and once for the grant", n)
+	}
+	// Another value is another question.
+	s.Generation++
+	if err := b.Update(b.current.Load().policy, []causeway.Secret{s}); err != nil {
+		t.Fatal(err)
+	}
+	if code, _ := b.get("https://api.good.test/"); code != 403 {
+		t.Errorf("after a rotation: %d", code)
+	}
+	if len(up.log()) != 3 {
+		t.Errorf("upstream saw %d", len(up.log()))
+	}
+}
+
 func TestPublishingAsks(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "registry.npmjs.org")

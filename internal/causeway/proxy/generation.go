@@ -49,6 +49,9 @@ func (b *Box) generation(p *policy.Policy, secrets []causeway.Secret, before *ge
 		}
 		g.secrets = append(g.secrets, one)
 		g.bound[one.place], g.masked[one.place.host] = true, true
+		if s.Plain {
+			continue
+		}
 		for _, v := range append([]string{s.Value}, s.Old...) {
 			values = append(values, redact.Value{Name: s.Name, Data: []byte(v)})
 		}

@@ -127,7 +127,7 @@ func (x *exchange) judge() *refusal {
 			return stop
 		}
 		x.gen = x.box.current.Load()
-		for _, step := range []func() *refusal{x.decide, x.choose, x.approve} {
+		for _, step := range []func() *refusal{x.decide, x.choose, x.permit, x.approve} {
 			if stop := step(); stop != nil {
 				return stop
 			}
