@@ -26,10 +26,16 @@ type Keys interface {
 	Revoke(ctx context.Context, ref string) (key.Key, error)
 }
 
+// Pruner forgets what has ended; sandbox.Service does.
+type Pruner interface {
+	Prune(ctx context.Context, who sandbox.Principal) ([]sandbox.Sandbox, error)
+}
+
 // Deps are what the API stands on. All but Approvals are needed.
 type Deps struct {
 	Sandboxes sandbox.Sandboxes
 	Networks  sandbox.Networks
+	Pruner    Pruner
 	Traffic   sandbox.Traffic
 	Keys      Keys
 	Engine    engine.Engine

@@ -69,7 +69,7 @@ func newRig(t *testing.T) *rig {
 	})
 	r.keys = key.NewRing(st, log)
 	r.handler = New(Deps{
-		Sandboxes: service, Networks: service, Traffic: service, Keys: r.keys, Engine: eng, Log: log, Version: "v9",
+		Sandboxes: service, Networks: service, Pruner: service, Traffic: service, Keys: r.keys, Engine: eng, Log: log, Version: "v9",
 		Auth: func(req *http.Request) (sandbox.Principal, error) {
 			if req.Header.Get("X-Api-Key") != secret {
 				return sandbox.Principal{}, fault.New(fault.Unauthenticated, "key_invalid", "no")

@@ -25,25 +25,15 @@ func (s *server) prune(ctx context.Context, who sandbox.Principal, _ *struct{}) 
 	if err := localOnly(who); err != nil {
 		return nil, err
 	}
-	out := &pruneOutput{api.Pruned{Removed: []string{}}}
-	filter := sandbox.Filter{States: []sandbox.State{sandbox.Stopped}}
-	for {
-		page, err := s.Sandboxes.List(ctx, who, filter)
-		if err != nil {
-			return nil, err
-		}
-		for _, sb := range page.Sandboxes {
-			if err := s.Sandboxes.Remove(ctx, who, sb.ID); err != nil && fault.KindOf(err) != fault.NotFound {
-				return nil, err
-			}
-			out.Body.Removed = append(out.Body.Removed, sb.ID)
-		}
-		n := len(page.Sandboxes)
-		if !page.More || n == 0 {
-			return out, nil
-		}
-		filter.AfterTime, filter.AfterID = page.Sandboxes[n-1].StartedAt, page.Sandboxes[n-1].ID
+	gone, err := s.Pruner.Prune(ctx, who)
+	if err != nil {
+		return nil, err
 	}
+	out := &pruneOutput{api.Pruned{Removed: make([]string, 0, len(gone))}}
+	for _, sb := range gone {
+		out.Body.Removed = append(out.Body.Removed, sb.ID)
+	}
+	return out, nil
 }
 
 type engineOutput struct{ Body api.Engine }

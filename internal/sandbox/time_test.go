@@ -105,7 +105,7 @@ func TestChangingTheEnd(t *testing.T) {
 		_, err = r.SetTimeout(ctx, alice, other.ID, 25*time.Hour)
 		wantKind(t, err, fault.Invalid, "timeout_invalid")
 		now, err := r.SetTimeout(ctx, alice, other.ID, 0)
-		if err != nil || now.State != sandbox.Stopped || now.Reason != "timeout" {
+		if err != nil || now.State != sandbox.Stopped || now.Reason != sandbox.ReasonKilled {
 			t.Errorf("ended now: %+v, %v", now, err)
 		}
 		r.nothing()

@@ -62,12 +62,12 @@ func (s *Service) setEnd(ctx context.Context, who Principal, ref string, d time.
 	return r.Sandbox, nil
 }
 
-// endNow ends a running sandbox because its time is up. The lock of the ID
-// must be held.
+// endNow ends a running sandbox because somebody said so: only the clock
+// ends one for its time. The lock of the ID must be held.
 func (s *Service) endNow(ctx context.Context, id string) (Sandbox, error) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer stop()
-	began, err := s.end(ctx, id, ReasonTimeout, time.Time{})
+	began, err := s.end(ctx, id, ReasonKilled, time.Time{})
 	if err != nil {
 		return Sandbox{}, err
 	}
