@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/config"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 )
@@ -31,6 +32,20 @@ type Access struct {
 	// Documents are the task's own, each of which can only be tighter than
 	// the layers above.
 	Documents []policy.Document `json:"documents,omitempty"`
+	// Lists are what E2B's wire asked for, which its document is made of.
+	Lists *Lists `json:"lists,omitempty"`
+	// Values are those of the documents' bindings that belong to this sandbox
+	// alone. They are sealed at once and never kept here; Own names them.
+	Values map[string]config.Secret `json:"-"`
+	Own    string                   `json:"own,omitempty"`
+}
+
+// Lists are the network fields of E2B's wire as they were given, to be shown
+// again. Rules have no fixed values: those are sealed.
+type Lists struct {
+	AllowOut []string          `json:"allow_out,omitempty"`
+	DenyOut  []string          `json:"deny_out,omitempty"`
+	Rules    policy.Transforms `json:"rules,omitempty"`
 }
 
 // defaultLevel is the level of a sandbox that asks for none.
@@ -60,37 +75,60 @@ func (a Access) net() Net {
 	return a.Net
 }
 
-// compile lays the documents over each other: the organisation's, the
+// Compile lays the documents over each other: the organisation's, the
 // project's, and what the task asks for. The strictest level that any of them
 // names counts.
-func (s *Service) compile(a Access) (*policy.Policy, error) {
-	task, err := s.task(a)
+func (a Access) Compile(settings Settings) (*policy.Policy, []policy.Warning, error) {
+	task, err := a.task(settings.orDefault().Level)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var layers []policy.Layer
-	if s.settings.Organisation != nil {
-		layers = append(layers, policy.Layer{Kind: policy.LayerOrganisation, Document: *s.settings.Organisation})
+	if settings.Organisation != nil {
+		layers = append(layers, policy.Layer{Kind: policy.LayerOrganisation, Document: *settings.Organisation})
 	}
-	if s.settings.Project != nil {
-		layers = append(layers, policy.Layer{Kind: policy.LayerProject, Document: *s.settings.Project})
+	if settings.Project != nil {
+		layers = append(layers, policy.Layer{Kind: policy.LayerProject, Document: *settings.Project})
 	}
 	for _, d := range task {
 		layers = append(layers, policy.Layer{Kind: policy.LayerTask, Document: d})
 	}
-	p, _, err := policy.Compile(layers...)
+	return policy.Compile(layers...)
+}
+
+// compile makes the policy of a sandbox on this service's engine.
+func (s *Service) compile(a Access) (*policy.Policy, error) {
+	p, _, err := a.Compile(s.settings)
 	if err != nil {
 		return nil, err
 	}
 	return p, s.checkBoundary(p)
 }
 
+// Linked tells whether the sandbox gets a network at all.
+func (a Access) Linked() bool { return a.linked() }
+
+// closed is what is left of an access whose network is taken away while the
+// sandbox runs. Its link is part of its machine and stays, so everything that
+// could pass it goes: a level's own network may let people be asked.
+func (a Access) closed() Access {
+	out := Access{Level: a.Level, Net: NetPolicy, Documents: []policy.Document{policy.None()}}
+	for _, d := range a.Documents {
+		d.Network, d.Git.Remotes, d.Secrets.Bind = policy.Network{Unlisted: "deny"}, nil, nil
+		out.Documents = append(out.Documents, d)
+	}
+	return out
+}
+
 // task are the documents of what was asked for.
-func (s *Service) task(a Access) ([]policy.Document, error) {
+func (a Access) task(usual string) ([]policy.Document, error) {
 	named := a.Level != "" || slices.ContainsFunc(a.Documents, func(d policy.Document) bool { return d.Level != "" })
 	var task []policy.Document
 	switch a.Net {
 	case NetDefault, NetNone, NetPolicy:
+		if !a.linked() {
+			task = append(task, policy.None())
+		}
 	case NetDev, NetOpen:
 		d := policy.Dev()
 		if a.Net == NetOpen {
@@ -99,7 +137,7 @@ func (s *Service) task(a Access) ([]policy.Document, error) {
 		if a.Net == NetOpen && !named {
 			// Who asks for an open network has not asked for the loosest of
 			// everything else.
-			rest, err := policy.Level(s.settings.Level)
+			rest, err := policy.Level(usual)
 			if err != nil {
 				return nil, err
 			}
@@ -122,7 +160,7 @@ func (s *Service) task(a Access) ([]policy.Document, error) {
 	}
 	level := a.Level
 	if !named {
-		level = s.settings.Level
+		level = usual
 	}
 	if level != "" {
 		task = append(task, policy.Document{Policy: "v1", Name: "level", Level: level})

@@ -51,7 +51,7 @@ func (s *Service) Create(ctx context.Context, who Principal, req CreateRequest) 
 		s.log.Warn("sandbox not created", "sandbox", r.ID, "owner", r.Owner, "err", err)
 		return Sandbox{}, s.undo(ctx, r, err)
 	}
-	r.State = Running
+	r.State, r.Access.Values = Running, nil
 	s.track(r)
 	if r.Ephemeral {
 		s.mu.Lock()
@@ -70,6 +70,10 @@ func (s *Service) make(ctx context.Context, r Record, compiled *policy.Policy, s
 	// The row comes before the engine, so that a crash between the two leaves
 	// something that Reconcile finds.
 	if err := s.store.Insert(ctx, r, s.settings.MaxLive); err != nil {
+		return err
+	}
+	// The row comes before the values too, so that they go with it.
+	if err := s.seal(ctx, r.ID, r.Access); err != nil {
 		return err
 	}
 	var err error
@@ -123,7 +127,7 @@ func (s *Service) undo(ctx context.Context, r Record, cause error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	err := errors.Join(s.engine.Remove(ctx, id), s.detach(ctx, r), s.dropCopy(id))
+	err := errors.Join(s.engine.Remove(ctx, id), s.detach(ctx, r), s.dropCopy(id), s.dropOwn(ctx, id, ""))
 	if err == nil {
 		err = s.erase(ctx, id)
 	}

@@ -34,9 +34,13 @@ func (s *Service) checks(r Record, p *policy.Policy, c covered) (probe.Checks, [
 	checks := probe.Checks{
 		Refused:  []string{metadataAddress},
 		Dropped:  []string{nobodysDatagram},
-		Unknown:  []string{nobodysName},
 		Hidden:   firstOf(c.hide),
 		ReadOnly: firstOf(c.readOnly),
+	}
+	// Where nobody lists hosts, every name has an address, and each connection
+	// is judged.
+	if !r.Access.linked() || !p.Reachable(nobodysName) {
+		checks.Unknown = []string{nobodysName}
 	}
 	if r.Access.linked() {
 		checks.Known = reachable(p)

@@ -80,6 +80,9 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 	if err := s.dropCopy(id); err != nil {
 		return err
 	}
+	if err := s.dropOwn(ctx, id, ""); err != nil {
+		return err
+	}
 	if s.way != nil {
 		if err := s.way.Detach(ctx, id); err != nil {
 			return fmt.Errorf("link of %s: %w", id, err)

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"strings"
 
 	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/config"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 )
@@ -46,11 +48,22 @@ type Link struct {
 	Env   map[string]string
 }
 
-// Sealed resolves what a policy binds.
+// Holder is whose bindings are resolved.
+type Holder struct {
+	Owner string
+	Local bool // the owner may name resources of this host
+	// Sandbox has values of its own where Own names them.
+	Sandbox, Own string
+}
+
+// Sealed keeps values and resolves what a policy binds.
 type Sealed interface {
-	// Resolve returns the values of a policy's bindings for a sandbox of an
-	// owner. local says that the owner may name resources of this host.
-	Resolve(ctx context.Context, owner string, local bool, p *policy.Policy) ([]causeway.Secret, error)
+	// Resolve returns the values of a policy's bindings for a sandbox.
+	Resolve(ctx context.Context, h Holder, p *policy.Policy) ([]causeway.Secret, error)
+	// Keep seals values of a sandbox's own under a name that is new.
+	Keep(ctx context.Context, sandbox, name string, values map[string]config.Secret) error
+	// Drop forgets what was kept for a sandbox, but for one name.
+	Drop(ctx context.Context, sandbox, but string) error
 }
 
 // Questions are what sandboxes have asked people.
@@ -82,7 +95,9 @@ func (s *Service) attachment(ctx context.Context, r Record, p *policy.Policy) (A
 		return a, fault.New(fault.Unsupported, "secrets_unavailable", "this service keeps no secrets")
 	}
 	var err error
-	a.Secrets, err = s.sealed.Resolve(ctx, r.Owner, r.Owner == "", p)
+	a.Secrets, err = s.sealed.Resolve(ctx, Holder{
+		Owner: r.Owner, Local: r.Owner == "", Sandbox: r.ID, Own: r.Access.Own,
+	}, p)
 	return a, err
 }
 
@@ -111,6 +126,9 @@ func (s *Service) attach(ctx context.Context, r Record, p *policy.Policy) (Link,
 	// and says so to who reads it.
 	dummies := make(map[string]string, len(a.Secrets)+len(link.Env))
 	for _, secret := range a.Secrets {
+		if strings.HasPrefix(secret.Name, policy.OwnPrefix) {
+			continue // no program knows it
+		}
 		dummies[secret.Name] = "sealed-by-crannog-" + secret.Name
 	}
 	maps.Copy(dummies, link.Env)
@@ -157,30 +175,46 @@ func (s *Service) SetAccess(ctx context.Context, who Principal, ref string, chan
 			WithHint("make one with a network, such as --net policy, whose policy can change while it runs")
 	}
 	// The link stays even if nothing is left that could pass it.
-	if r.Access.linked() && next.Net == NetDefault {
-		next.Net = NetPolicy
+	if r.Access.linked() && !next.linked() {
+		next = next.closed()
 	}
+	next.Net = next.net()
 	p, err := s.compile(next)
 	if err != nil {
 		return Sandbox{}, err
 	}
-	if r.Access.linked() {
-		a, err := s.attachment(ctx, r, p)
-		if err != nil {
-			return Sandbox{}, err
-		}
-		if err := s.way.Update(ctx, a); err != nil {
-			return Sandbox{}, fmt.Errorf("policy of %s: %w", r.ID, err)
-		}
-	}
-	r.Access, r.PolicyLevel, r.PolicyDigest = next, p.Level(), p.Digest()
-	if err := s.store.SetAccess(ctx, r.ID, r.Access, r.PolicyLevel, r.PolicyDigest); err != nil {
+	before := r.Access
+	if r.Access, err = s.keepOwn(ctx, r.ID, before, next); err != nil {
 		return Sandbox{}, err
+	}
+	r.PolicyLevel, r.PolicyDigest = p.Level(), p.Digest()
+	if err := s.enforce(ctx, r, p); err != nil {
+		return Sandbox{}, errors.Join(err, s.dropOwn(context.WithoutCancel(ctx), r.ID, before.Own))
+	}
+	if r.Access.Own != before.Own {
+		// What stays goes with the sandbox, and nothing names it.
+		if err := s.dropOwn(ctx, r.ID, r.Access.Own); err != nil {
+			s.log.Warn("old values not dropped", "sandbox", r.ID, "err", err)
+		}
 	}
 	s.renew(r)
 	s.endQuestions(ctx, r.ID, r.PolicyDigest, "the policy has changed")
 	s.note(ctx, r.ID, "info", "policy changed", map[string]string{"policy": describe(p, r.Access)})
 	return r.Sandbox, nil
+}
+
+// enforce puts a changed policy in force and keeps it.
+func (s *Service) enforce(ctx context.Context, r Record, p *policy.Policy) error {
+	if r.Access.linked() {
+		a, err := s.attachment(ctx, r, p)
+		if err != nil {
+			return err
+		}
+		if err := s.way.Update(ctx, a); err != nil {
+			return fmt.Errorf("policy of %s: %w", r.ID, err)
+		}
+	}
+	return s.store.SetAccess(ctx, r.ID, r.Access, r.PolicyLevel, r.PolicyDigest)
 }
 
 // renew replaces what is known of a running sandbox's access.
