@@ -1,6 +1,7 @@
 package e2bapi
 
 import (
+	"context"
 	"time"
 
 	"github.com/crannog/crannog/internal/sandbox"
@@ -50,18 +51,17 @@ func listedBodyOf(s sandbox.Sandbox) listedBody {
 	}
 }
 
-func (a *api) detailBody(s sandbox.Sandbox) detailBody {
+func (a *api) detailBody(ctx context.Context, who sandbox.Principal, s sandbox.Sandbox) (detailBody, error) {
+	internet, network, err := a.networkOf(ctx, who, s)
 	return detailBody{
-		listedBody:      listedBodyOf(s),
-		EnvdAccessToken: s.AccessToken,
-		Domain:          a.domain(),
-		Network: networkBody{
-			AllowPublicTraffic: s.TrafficToken == "",
-			MaskRequestHost:    s.MaskRequestHost,
-		},
-		Lifecycle: lifecycleBody{OnTimeout: "kill"},
-		Limits:    limitsOf(s.Limits),
-	}
+		listedBody:          listedBodyOf(s),
+		EnvdAccessToken:     s.AccessToken,
+		Domain:              a.domain(),
+		AllowInternetAccess: internet,
+		Network:             network,
+		Lifecycle:           lifecycleBody{OnTimeout: "kill"},
+		Limits:              limitsOf(s.Limits),
+	}, err
 }
 
 // wireTime is in UTC and cut to microseconds, the finest that the clients'

@@ -18,9 +18,8 @@ var (
 )
 
 // newSandbox is the body of create. A pointer tells "absent" from zero.
-// The flags secure and allow_internet_access are read so that a wrong type
-// is refused, and have no effect: every sandbox is secured and none has a
-// network, which the answer of info says.
+// The flag secure is read so that a wrong type is refused, and has no effect:
+// every sandbox is secured.
 type newSandbox struct {
 	TemplateID          string            `json:"templateID"`
 	Timeout             *int64            `json:"timeout"`
@@ -47,13 +46,10 @@ type newIAM struct {
 }
 
 type newNetwork struct {
-	AllowOut           []string       `json:"allowOut"`
-	DenyOut            []string       `json:"denyOut"`
-	Rules              map[string]any `json:"rules"`
-	EgressProxy        map[string]any `json:"egressProxy"`
-	AllowPublicTraffic *bool          `json:"allowPublicTraffic"`
-	MaskRequestHost    string         `json:"maskRequestHost"`
-	HTTPSPorts         []int          `json:"httpsPorts"`
+	egress
+	AllowPublicTraffic *bool  `json:"allowPublicTraffic"`
+	MaskRequestHost    string `json:"maskRequestHost"`
+	HTTPSPorts         []int  `json:"httpsPorts"`
 }
 
 func (a *api) create(g generation) call {
@@ -102,9 +98,14 @@ func (b newSandbox) request(g generation) (sandbox.CreateRequest, error) {
 		Env:      b.EnvVars,
 		Limits:   limits,
 	}
+	var out egress
 	if n := b.Network; n != nil {
+		out = n.egress
 		req.PrivatePorts = n.AllowPublicTraffic != nil && !*n.AllowPublicTraffic
 		req.MaskRequestHost = n.MaskRequestHost
+	}
+	if req.Access, err = out.access(b.AllowInternetAccess); err != nil {
+		return sandbox.CreateRequest{}, err
 	}
 	return req, checkMask(req.MaskRequestHost)
 }
@@ -131,18 +132,7 @@ func (b newSandbox) checkOffered() error {
 	case b.IAM != nil && len(b.IAM.Tokens) > 0:
 		return notSupported("identity tokens")
 	}
-	return b.Network.checkOffered()
-}
-
-func (n *newNetwork) checkOffered() error {
-	switch {
-	case n == nil:
-		return nil
-	case len(n.AllowOut) > 0, len(n.DenyOut) > 0, len(n.Rules) > 0:
-		return notSupported("network access, and rules for it,").WithHint("a sandbox has no network at all")
-	case n.EgressProxy != nil:
-		return notSupported("an egress proxy")
-	case len(n.HTTPSPorts) > 0:
+	if b.Network != nil && len(b.Network.HTTPSPorts) > 0 {
 		return notSupported("HTTPS to ports inside")
 	}
 	return nil

@@ -33,6 +33,7 @@ type Keys interface {
 // Deps are what the handler is made of. All but Domain and Secrets are required.
 type Deps struct {
 	Sandboxes sandbox.Sandboxes
+	Networks  Networks
 	Templates sandbox.Templates
 	Keys      Keys
 	Log       *slog.Logger

@@ -23,7 +23,11 @@ func (a *api) info(w http.ResponseWriter, r *http.Request, who sandbox.Principal
 	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, a.detailBody(found))
+	body, err := a.detailBody(r.Context(), who, found)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, body)
 	return nil
 }
 

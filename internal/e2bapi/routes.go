@@ -23,6 +23,8 @@ func (a *api) routes() {
 	a.handle("POST /sandboxes/{id}/connect", a.connectV1)
 	a.handle("POST /v2/sandboxes/{id}/connect", a.connectV2)
 
+	a.handle("PUT /sandboxes/{id}/network", a.setNetwork)
+
 	a.handle("GET /sandboxes/metrics", a.metricsOfMany)
 	a.handle("GET /sandboxes/{id}/metrics", a.metrics)
 	a.handle("GET /sandboxes/{id}/logs", a.logsV1)
@@ -35,7 +37,6 @@ func (a *api) routes() {
 		"POST /sandboxes/{id}/resume":    "resuming a sandbox",
 		"POST /sandboxes/{id}/snapshots": "making a snapshot",
 		"POST /sandboxes/{id}/fork":      "forking a sandbox",
-		"PUT /sandboxes/{id}/network":    "network access",
 	} {
 		a.handle(pattern, a.notOffered(what))
 	}

@@ -48,8 +48,11 @@ type detailBody struct {
 }
 
 type networkBody struct {
-	AllowPublicTraffic bool   `json:"allowPublicTraffic"`
-	MaskRequestHost    string `json:"maskRequestHost,omitempty"`
+	AllowOut           []string              `json:"allowOut,omitempty"`
+	DenyOut            []string              `json:"denyOut,omitempty"`
+	Rules              map[string][]ruleBody `json:"rules,omitempty"`
+	AllowPublicTraffic bool                  `json:"allowPublicTraffic"`
+	MaskRequestHost    string                `json:"maskRequestHost,omitempty"`
 }
 
 type lifecycleBody struct {

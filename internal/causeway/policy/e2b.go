@@ -23,6 +23,10 @@ const (
 	longestValue  = 2048
 )
 
+// OwnPrefix begins the names of sealed values that belong to one sandbox. No
+// secret of an owner can have such a name.
+const OwnPrefix = "e2b.header."
+
 // everything is ALL_TRAFFIC of E2B's clients.
 const everything = "0.0.0.0/0"
 
@@ -163,7 +167,7 @@ func (d *Document) transform(rules Transforms) ([]causeway.Secret, error) {
 				if err := c.err(); err != nil || value == "" || strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r >= 0x7f }) {
 					return nil, wireError("rules: " + host + " cannot have the header " + clip(name) + " with this value")
 				}
-				secret = "e2b.header." + strconv.Itoa(len(fixed)+1)
+				secret = OwnPrefix + strconv.Itoa(len(fixed)+1)
 				d.Secrets.Bind = append(d.Secrets.Bind, Bind{Name: secret, Host: host, Header: name})
 				fixed = append(fixed, causeway.Secret{Name: secret, Value: value, Generation: 1, Host: host, Port: 443, Header: name, Format: "{}"})
 			}
