@@ -56,8 +56,10 @@ func (a *app) tellBlocked(ctx context.Context, sb *crannog.Sandbox) *blocked {
 // lastWords is how long the end of a run waits for what was refused last.
 const lastWords = 2 * time.Second
 
-// end stops telling, after what was refused so far has been told.
-func (b *blocked) end(ctx context.Context) {
+// end stops telling, after what was refused so far has been told. Where there
+// is no network, the names that were asked for are told if the command failed:
+// one that did not fail has not missed them.
+func (b *blocked) end(ctx context.Context, failed bool) {
 	b.stop()
 	b.done.Wait()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
@@ -65,6 +67,9 @@ func (b *blocked) end(ctx context.Context) {
 	info := b.sb.Info()
 	if info.Network.Linked {
 		_ = b.sb.Flows(ctx, crannog.FlowOptions{Denied: true, After: b.after}, func(r api.FlowRecord) error { b.say(r); return nil })
+		return
+	}
+	if !failed {
 		return
 	}
 	names, err := b.sb.Asked(ctx)

@@ -94,7 +94,12 @@ func (a *app) printFlow(r api.FlowRecord) error {
 // could otherwise write on the terminal of who reads it.
 func subject(r api.FlowRecord) string {
 	host := r.Host
-	if r.Port > 0 {
+	switch {
+	case r.Method != "" && r.Path != "" && r.Port == 443:
+		host = "https://" + host
+	case r.Method != "" && r.Path != "" && r.Port == 80:
+		host = "http://" + host
+	case r.Port > 0:
 		host = net.JoinHostPort(host, strconv.Itoa(r.Port))
 	}
 	return approval.Text(strings.TrimSpace(r.Method+" "+host+r.Path), 200)

@@ -193,9 +193,11 @@ func (b *box) do(ctx context.Context, args []string) (int, error) {
 	}
 	a.streams(cmd, tty)
 	tell := a.tellBlocked(ctx, b.sb)
-	defer tell.end(ctx)
+	var code int
+	defer func() { tell.end(ctx, code != 0) }()
 	r := &relay{app: a, cmd: cmd, signals: b.signals, kill: func() { b.cancel(signalled(syscall.SIGKILL)) }}
-	code, err := r.run(ctx)
+	var err error
+	code, err = r.run(ctx)
 	if err != nil {
 		code, err = a.fate(ctx, b.sb, err)
 	}
