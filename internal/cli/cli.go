@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -130,12 +131,20 @@ func (a *app) load(cmd *cobra.Command, _ []string) error {
 		return fail("read the settings", invalid(codeSettings, err))
 	}
 	// A flag of any command that is named like a setting sets it.
-	for _, name := range []string{"state", "url", "listen", "insecure", "template", "memory", "cpus", "pids", "disk", "inodes", "approval_webhook"} {
+	for _, name := range []string{"state", "url", "listen", "insecure", "template", "memory", "cpus", "pids", "disk", "inodes", "approval_webhook",
+		"organisation_policy", "project_policy", "default_level", "max_live", "default_timeout", "max_timeout", "retention"} {
 		f := cmd.Flags().Lookup(strings.ReplaceAll(name, "_", "-"))
 		if f == nil || !f.Changed {
 			continue
 		}
-		if err := c.Set(name, f.Value.String(), "--"+f.Name); err != nil {
+		value := f.Value.String()
+		if strings.HasSuffix(name, "_policy") {
+			// A path on the command line means the current directory.
+			if full, err := filepath.Abs(value); err == nil && value != "" {
+				value = full
+			}
+		}
+		if err := c.Set(name, value, "--"+f.Name); err != nil {
 			return usagef("%s", err.Error())
 		}
 	}

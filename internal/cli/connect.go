@@ -10,6 +10,8 @@ import (
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/standard"
 )
 
 // connection is a way to a server.
@@ -38,8 +40,13 @@ func (a *app) connect(ctx context.Context) (*connection, error) {
 		}
 		return a.tell(&connection{client, true, "local server at " + socket}), nil
 	}
+	settings, err := a.settings()
+	if err != nil {
+		return nil, err
+	}
 	client, err := crannog.Local(ctx, crannog.State(a.config.State), crannog.Logger(a.logger()),
-		crannog.SecretsKey(a.config.SecretsKey), crannog.SecretsExec(a.config.SecretsExec))
+		crannog.SecretsKey(a.config.SecretsKey), crannog.SecretsExec(a.config.SecretsExec),
+		func(o *standard.Options) { o.Settings = settings })
 	if err != nil {
 		return nil, fail("start an engine", err).hint(first(fault.HintOf(err), "crannog doctor says what this machine lacks"))
 	}
@@ -65,6 +72,15 @@ func answers(ctx context.Context, socket string) bool {
 	// Nothing was sent, so nothing can be lost.
 	_ = conn.Close()
 	return true
+}
+
+// settings are the rules for all sandboxes of an engine that we start.
+func (a *app) settings() (sandbox.Settings, error) {
+	s, err := standard.Settings(a.config)
+	if err != nil {
+		return s, fail("use the settings", invalid(codeSettings, err)).hint(first(fault.HintOf(err), "crannog config shows where each value comes from"))
+	}
+	return s, nil
 }
 
 // logger writes what an engine in this process logs: warnings, and all with

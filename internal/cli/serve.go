@@ -23,9 +23,10 @@ import (
 )
 
 type serveFlags struct {
-	key    string
-	domain string
-	dryRun bool
+	key     string
+	keyFile string
+	domain  string
+	dryRun  bool
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -37,7 +38,7 @@ func (a *app) serveCommand() *cobra.Command {
 			"  crannog serve > crannog.env &\n" +
 			"  . ./crannog.env\n\n" +
 			"Keys are kept as hashes, so that none can be printed again. Each start therefore\n" +
-			"makes a key and prints it, unless --key or E2B_API_KEY gives one to use. Keys stay\n" +
+			"makes a key and prints it, unless --key-file or E2B_API_KEY gives one to use. Keys stay\n" +
 			"good after the server has ended: crannog key ls lists them, key revoke drops one.",
 		Example: "  crannog serve\n  crannog serve --listen 127.0.0.1:7171 --state /srv/crannog",
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), &f) },
@@ -45,15 +46,31 @@ func (a *app) serveCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.String("listen", "", "`address` to listen on (default 127.0.0.1:7070)")
 	flags.Bool("insecure", false, "allow an address that other machines can reach, without TLS")
-	flags.StringVar(&f.key, "key", "", "API `key` that clients show, instead of a new one (default $E2B_API_KEY)")
+	flags.StringVar(&f.key, "key", "", "API `key` that clients show, instead of a new one; whoever lists processes sees it, so prefer --key-file or $E2B_API_KEY")
+	flags.StringVar(&f.keyFile, "key-file", "", "`file` with the API key that clients show; - is standard input")
 	flags.StringVar(&f.domain, "domain", "", "what host names of sandboxes end in, such as sbx.example.com:443 (default on loopback localhost:PORT)")
 	flags.String("approval-webhook", "", "`URL` that is told of each approval asked for and answered; CRANNOG_APPROVAL_WEBHOOK_SECRET signs")
+	flags.String("organisation-policy", "", "`file` with a policy that no sandbox may be wider than")
+	flags.String("project-policy", "", "`file` with a policy below the organisation's, for this server's sandboxes")
+	flags.String("default-level", "", "`level` of a sandbox that names none (default standard)")
+	flags.String("max-live", "", "sandboxes alive at once (default 200)")
+	flags.String("default-timeout", "", "life of a sandbox that asks for none (default 5m)")
+	flags.String("max-timeout", "", "longest life that a key may ask for (default 24h)")
+	flags.String("retention", "", "how long the record of an ended sandbox is kept (default 24h)")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "check settings and machine, and do not start")
 	return cmd
 }
 
 func (a *app) serve(ctx context.Context, f *serveFlags) error {
 	log, err := a.serverLog()
+	if err != nil {
+		return err
+	}
+	settings, err := a.settings()
+	if err != nil {
+		return err
+	}
+	given, err := a.givenKey(f)
 	if err != nil {
 		return err
 	}
@@ -71,12 +88,13 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 	d, err := standard.Open(ctx, standard.Options{
 		State: a.config.State, Log: log, Server: true, Domain: first(f.domain, ownDomain(listener.Addr().String())), Version: a.Version,
 		Webhook:    a.webhook(log),
+		Settings:   settings,
 		SecretsKey: a.config.SecretsKey, SecretsExec: a.config.SecretsExec,
 	})
 	if err != nil {
 		return errors.Join(fail("start the server", err).hint(first(fault.HintOf(err), "crannog doctor says what this machine lacks")), listener.Close())
 	}
-	secret, err := a.serverKey(ctx, d, f)
+	secret, err := a.serverKey(ctx, d, given)
 	if err != nil {
 		return errors.Join(fail("make a key", err), listener.Close(), d.Close(context.WithoutCancel(ctx)))
 	}
@@ -121,9 +139,39 @@ func (a *app) tryServe(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
+// maxKey is more than any key has.
+const maxKey = 4 << 10
+
+// givenKey is the secret that somebody chose, or "".
+func (a *app) givenKey(f *serveFlags) (string, error) {
+	switch {
+	case f.key != "" && f.keyFile != "":
+		return "", usagef("--key and --key-file exclude each other")
+	case f.key != "":
+		a.note("whoever lists this machine's processes sees what --key says; --key-file does not show it")
+		return f.key, nil
+	case f.keyFile == "":
+		return first(a.config.Key.Reveal(), a.variable("E2B_API_KEY")), nil
+	}
+	var text []byte
+	var err error
+	if f.keyFile == "-" {
+		text, err = io.ReadAll(io.LimitReader(a.Stdin, maxKey))
+	} else {
+		text, err = readFile(f.keyFile, maxKey)
+	}
+	if err != nil {
+		return "", fail("read the key", err)
+	}
+	key := strings.TrimSpace(string(text))
+	if key == "" {
+		return "", usagef("--key-file: %s is empty", f.keyFile)
+	}
+	return key, nil
+}
+
 // serverKey returns the secret that clients of this session show.
-func (a *app) serverKey(ctx context.Context, d *daemon.Daemon, f *serveFlags) (string, error) {
-	given := first(f.key, a.config.Key.Reveal(), a.variable("E2B_API_KEY"))
+func (a *app) serverKey(ctx context.Context, d *daemon.Daemon, given string) (string, error) {
 	if given != "" {
 		_, err := d.Keys.Adopt(ctx, "given", given)
 		return given, err

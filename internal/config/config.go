@@ -24,6 +24,13 @@ type Config struct {
 	// What is told of questions to people, and what signs it; "" is nobody.
 	ApprovalWebhook       string
 	ApprovalWebhookSecret Secret
+	// Files with the policies above each sandbox's own; "" is none.
+	OrganisationPolicy, ProjectPolicy string
+	DefaultLevel                      string        // of a sandbox that names none; "" is standard
+	MaxLive                           int64         // sandboxes alive at once
+	DefaultTimeout                    time.Duration // life of a sandbox that asks for none
+	MaxTimeout                        time.Duration // longest life that a key may ask for
+	Retention                         time.Duration // how long records of ended sandboxes are kept
 
 	// Client.
 	URL string // server to talk to; "" is the local one
@@ -97,7 +104,10 @@ func Default(env Env) Config {
 		SecretsKey:  "file",
 		Template:    "base",
 		OutputBytes: 1 << 20,
-		origin:      map[string]string{},
+
+		MaxLive: 200, DefaultTimeout: 5 * time.Minute, MaxTimeout: 24 * time.Hour, Retention: 24 * time.Hour,
+
+		origin: map[string]string{},
 	}
 }
 

@@ -71,8 +71,9 @@ func TestEveryProblemIsReported(t *testing.T) {
 	}
 	c := Default(testEnv(nil))
 	c.State, c.Listen, c.LogLevel, c.URL, c.OutputBytes = "rel", "nowhere", "loud", "ftp://x", 0
+	c.OrganisationPolicy, c.ProjectPolicy, c.MaxLive, c.DefaultTimeout, c.Retention = "policy.yaml", "./p.yaml", 0, 48*time.Hour, 0
 	err = c.Validate()
-	for _, want := range []string{"state:", "listen:", "log_level:", "url:", "max_output:"} {
+	for _, want := range []string{"state:", "listen:", "log_level:", "url:", "max_output:", "organisation_policy:", "project_policy:", "max_live:", "default_timeout:", "retention:"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in: %v", want, err)
 		}

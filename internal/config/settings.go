@@ -29,6 +29,13 @@ var settings = []setting{
 	},
 	text("secrets_key", "what seals secrets: file, keyring, or transit:mount/key in the Vault that VAULT_ADDR names", func(c *Config) *string { return &c.SecretsKey }),
 	text("secrets_exec", "command lines that secrets named exec: may run, apart by semicolons", func(c *Config) *string { return &c.SecretsExec }),
+	text("organisation_policy", "file with a policy that no sandbox may be wider than; read once, at the start", func(c *Config) *string { return &c.OrganisationPolicy }),
+	text("project_policy", "file with a policy of this state directory's sandboxes, below the organisation's", func(c *Config) *string { return &c.ProjectPolicy }),
+	text("default_level", "level of a sandbox that names none: strict, standard, light or minimal; empty is standard", func(c *Config) *string { return &c.DefaultLevel }),
+	count("max_live", "sandboxes alive at once", func(c *Config) *int64 { return &c.MaxLive }),
+	duration("default_timeout", "life of a sandbox that asks for none", func(c *Config) *time.Duration { return &c.DefaultTimeout }),
+	duration("max_timeout", "longest life that a key may ask for", func(c *Config) *time.Duration { return &c.MaxTimeout }),
+	duration("retention", "how long the record of an ended sandbox is kept", func(c *Config) *time.Duration { return &c.Retention }),
 	text("url", "server to talk to; empty is the local one", func(c *Config) *string { return &c.URL }),
 	{"key", "API key for url", func(c *Config, v string) error { c.Key = Secret(v); return nil }, func(c *Config) string { return c.Key.String() }},
 	text("template", "what a sandbox starts from", func(c *Config) *string { return &c.Template }),
@@ -37,7 +44,7 @@ var settings = []setting{
 	count("pids", "processes of a sandbox; 0 is the server's default", func(c *Config) *int64 { return &c.PIDs }),
 	size("disk", "bytes a sandbox may write; 0 is the server's default", func(c *Config) *int64 { return &c.DiskBytes }),
 	count("inodes", "files a sandbox may create; 0 is the server's default", func(c *Config) *int64 { return &c.DiskInodes }),
-	{"command_timeout", "time limit of a command that names none; 0 is the server's default", setTimeout, func(c *Config) string { return c.CommandTimeout.String() }},
+	duration("command_timeout", "time limit of a command that names none; 0 is the server's default", func(c *Config) *time.Duration { return &c.CommandTimeout }),
 	size("max_output", "output that one call returns", func(c *Config) *int64 { return &c.OutputBytes }),
 }
 
@@ -79,9 +86,9 @@ func setCPUs(c *Config, v string) (err error) {
 	return err
 }
 
-func setTimeout(c *Config, v string) (err error) {
-	c.CommandTimeout, err = ParseDuration(v)
-	return err
+func duration(name, help string, at func(*Config) *time.Duration) setting {
+	set := func(c *Config, v string) (err error) { *at(c), err = ParseDuration(v); return err }
+	return setting{name, help, set, func(c *Config) string { return at(c).String() }}
 }
 
 // Value is one setting as `crannog config` shows it.

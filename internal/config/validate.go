@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"time"
 )
 
 var logLevels = []string{"debug", "info", "warn", "error"}
@@ -16,7 +17,7 @@ var logLevels = []string{"debug", "info", "warn", "error"}
 // Validate reports every setting that cannot work, before anything opens a
 // socket or a file.
 func (c Config) Validate() error {
-	return errors.Join(c.checkState(), c.checkListen(), c.checkLevel(), c.checkURL(), c.checkLimits(), c.checkWebhook())
+	return errors.Join(c.checkState(), c.checkListen(), c.checkLevel(), c.checkURL(), c.checkLimits(), c.checkWebhook(), c.checkPolicies(), c.checkLives())
 }
 
 func (c Config) checkState() error {
@@ -73,6 +74,9 @@ func (c Config) checkURL() error {
 	return nil
 }
 
+// maxLive is more than any machine holds.
+const maxLive = 100_000
+
 // minWebhookSecret is what cannot be guessed from signed calls.
 const minWebhookSecret = 16
 
@@ -90,6 +94,38 @@ func (c Config) checkWebhook() error {
 		return fmt.Errorf("approval_webhook_secret: it signs the calls and has at least %d characters, such as those of: openssl rand -hex 20", minWebhookSecret)
 	}
 	return nil
+}
+
+// checkPolicies refuses a path whose meaning changes with the directory in
+// which somebody stands: another file would be in force, or none.
+func (c Config) checkPolicies() error {
+	var problems []error
+	for _, f := range []struct{ name, path string }{{"organisation_policy", c.OrganisationPolicy}, {"project_policy", c.ProjectPolicy}} {
+		if f.path != "" && !filepath.IsAbs(f.path) {
+			problems = append(problems, fmt.Errorf("%s: %q is not an absolute path, such as /etc/crannog/policy.yaml", f.name, f.path))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// checkLives refuses zero, which nobody may take for unlimited.
+func (c Config) checkLives() error {
+	var problems []error
+	if c.MaxLive < 1 || c.MaxLive > maxLive {
+		problems = append(problems, fmt.Errorf("max_live: %d is not 1 to %d", c.MaxLive, maxLive))
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{{"default_timeout", c.DefaultTimeout}, {"max_timeout", c.MaxTimeout}, {"retention", c.Retention}} {
+		if d.value < time.Second {
+			problems = append(problems, fmt.Errorf("%s: %s is too short; a time such as 10m", d.name, d.value))
+		}
+	}
+	if c.DefaultTimeout > c.MaxTimeout {
+		problems = append(problems, fmt.Errorf("default_timeout: %s is more than max_timeout, %s", c.DefaultTimeout, c.MaxTimeout))
+	}
+	return errors.Join(problems...)
 }
 
 func (c Config) checkLimits() error {

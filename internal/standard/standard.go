@@ -19,6 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/guestbin"
 	"github.com/crannog/crannog/internal/reexec"
 	"github.com/crannog/crannog/internal/runtimebin"
+	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/template"
 )
 
@@ -38,6 +39,8 @@ type Options struct {
 	Version string
 	// Webhook is told of approvals; nil is none.
 	Webhook *approval.Webhook
+	// Settings are the rules for all sandboxes.
+	Settings sandbox.Settings
 	// SecretsKey and SecretsExec are the daemon's.
 	SecretsKey, SecretsExec string
 }
@@ -68,6 +71,6 @@ func Open(ctx context.Context, o Options) (*daemon.Daemon, error) {
 	return daemon.Open(ctx, daemon.Options{
 		StateDir: o.State, Log: o.Log, Engine: eng, Templates: template.NewHost(filepath.Join(o.State, "templates"), guest),
 		Server: o.Server, Domain: o.Domain, Version: o.Version, Webhook: o.Webhook,
-		SecretsKey: o.SecretsKey, SecretsExec: o.SecretsExec,
+		Settings: o.Settings, SecretsKey: o.SecretsKey, SecretsExec: o.SecretsExec,
 	})
 }
