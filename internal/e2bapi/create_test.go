@@ -80,9 +80,6 @@ func TestCreateRefusesWhatIsNotOffered(t *testing.T) {
 		`"volumeMounts":[{"name":"v","path":"/v"}]`,
 		`"mcp":{}`,
 		`"iam":{"tokens":{"a":{"audience":"x","tokenType":"JWT-SVID"}}}`,
-		`"network":{"allowOut":["example.com"]}`,
-		`"network":{"denyOut":["0.0.0.0/0"]}`,
-		`"network":{"rules":{"example.com":[]}}`,
 		`"network":{"egressProxy":{"address":"x:1"}}`,
 		`"network":{"httpsPorts":[443]}`,
 	} {

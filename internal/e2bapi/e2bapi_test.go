@@ -22,7 +22,7 @@ func newAPI(t testing.TB) (*memory, http.Handler) {
 	t.Helper()
 	boxes := &memory{}
 	return boxes, e2bapi.New(e2bapi.Deps{
-		Sandboxes: boxes, Templates: templates{}, Keys: keys{},
+		Sandboxes: boxes, Networks: boxes, Templates: templates{}, Keys: keys{},
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Domain: "sbx.example:8443",
 	})
 }
@@ -189,7 +189,6 @@ func TestNotOffered(t *testing.T) {
 		{"POST", "/sandboxes/" + id + "/resume", `{}`},
 		{"POST", "/sandboxes/" + id + "/snapshots", `{}`},
 		{"POST", "/sandboxes/" + id + "/fork", `{}`},
-		{"PUT", "/sandboxes/" + id + "/network", `{}`},
 		{"GET", "/snapshots", ""},
 		{"POST", "/v3/templates", `{}`},
 		{"GET", "/templates/aliases/base", ""},

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/crannog/crannog/internal/causeway/policy"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/key"
@@ -55,6 +56,8 @@ type memory struct {
 	samples []sandbox.Metric
 	entries []sandbox.LogEntry
 	fail    error // what every call returns, if set
+	// above are the layers that the operator put over those of callers.
+	above []policy.Layer
 }
 
 func (m *memory) Create(_ context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error) {
@@ -77,8 +80,9 @@ func (m *memory) Create(_ context.Context, who sandbox.Principal, req sandbox.Cr
 		ID: fmt.Sprintf("i%019d", m.made), TemplateID: t.ID, Template: t.Name, Owner: who.KeyID,
 		State: sandbox.Running, StartedAt: time.Now(), EndAt: time.Now().Add(req.Timeout),
 		Metadata: req.Metadata, Env: req.Env, Limits: req.Limits,
-		AccessToken: fmt.Sprintf("token%d", m.made), MaskRequestHost: req.MaskRequestHost,
+		AccessToken: fmt.Sprintf("token%d", m.made), MaskRequestHost: req.MaskRequestHost, Access: req.Access,
 	}
+	s.Access.Values = nil
 	if req.PrivatePorts {
 		s.TrafficToken = "traffic"
 	}
@@ -185,6 +189,38 @@ func (m *memory) end(who sandbox.Principal, id string, d time.Duration, onlyLate
 		m.boxes[i].EndAt = end
 	}
 	return m.boxes[i], nil
+}
+
+func (m *memory) SetAccess(_ context.Context, who sandbox.Principal, ref string, change func(sandbox.Access) (sandbox.Access, error)) (sandbox.Sandbox, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i, err := m.find(who, ref)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	next, err := change(m.boxes[i].Access)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	m.last.Access = next
+	next.Values = nil
+	m.boxes[i].Access = next
+	return m.boxes[i], nil
+}
+
+func (m *memory) Policy(_ context.Context, who sandbox.Principal, ref string) (*policy.Policy, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i, err := m.find(who, ref)
+	if err != nil {
+		return nil, err
+	}
+	layers := slices.Clone(m.above)
+	for _, d := range m.boxes[i].Access.Documents {
+		layers = append(layers, policy.Layer{Kind: policy.LayerTask, Document: d})
+	}
+	p, _, err := policy.Compile(layers...)
+	return p, err
 }
 
 func (m *memory) Metrics(_ context.Context, who sandbox.Principal, id string, from, to time.Time) ([]sandbox.Metric, error) {
