@@ -32,6 +32,8 @@ type inside struct {
 
 type box struct {
 	sandbox.Sandbox
+	mask  *sandbox.Mask
+	lost  error // why what to mask is not known
 	gone  chan struct{}
 	ports map[int]string // unix socket, by port
 }
@@ -73,6 +75,16 @@ func (in *inside) Dial(ctx context.Context, id string, port int) (net.Conn, erro
 	}
 	var d net.Dialer
 	return d.DialContext(ctx, "unix", socket)
+}
+
+func (in *inside) Mask(_ context.Context, id string) (*sandbox.Mask, error) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	b, ok := in.boxes[id]
+	if !ok {
+		return nil, fault.New(fault.NotFound, "sandbox_not_found", "no such sandbox")
+	}
+	return b.mask, b.lost
 }
 
 func (in *inside) Gone(id string) <-chan struct{} {

@@ -127,6 +127,7 @@ func (s *Service) undo(ctx context.Context, r Record, cause error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
+	s.cut(id)
 	err := errors.Join(s.engine.Remove(ctx, id), s.detach(ctx, r), s.dropCopy(id), s.dropOwn(ctx, id, ""))
 	if err == nil {
 		err = s.erase(ctx, id)

@@ -57,6 +57,7 @@ func (s *Service) track(r Record) {
 func (s *Service) cut(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	delete(s.masks, id)
 	b := s.live[id]
 	if b == nil {
 		return

@@ -191,6 +191,9 @@ type Traffic interface {
 	LiveAll(yield func(Sandbox) bool)
 	// Dial opens a stream to a port inside.
 	Dial(ctx context.Context, id string, port int) (net.Conn, error)
+	// Mask is what to hide in all that the sandbox says. After an error none
+	// of it may be passed on.
+	Mask(ctx context.Context, id string) (*Mask, error)
 	// Gone is closed when the sandbox stops for whatever reason, so that
 	// open streams can be cut. It is nil for an unknown one.
 	Gone(id string) <-chan struct{}

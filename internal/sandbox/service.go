@@ -101,6 +101,7 @@ type Service struct {
 	mu       sync.RWMutex
 	closed   bool
 	live     map[string]*box
+	masks    map[string]*Mask // of live sandboxes and of those that are made
 	creating map[string]context.CancelCauseFunc
 	held     map[string]bool // ephemeral sandboxes that end with this Service
 	requests sync.WaitGroup  // creations under way
@@ -140,6 +141,7 @@ func NewService(d Deps) (*Service, error) {
 		way: d.Way, sealed: d.Sealed, questions: d.Questions, flows: d.Flows, copies: d.Copies,
 		wake:     make(chan struct{}, 1),
 		live:     make(map[string]*box),
+		masks:    make(map[string]*Mask),
 		creating: make(map[string]context.CancelCauseFunc),
 		held:     make(map[string]bool),
 	}

@@ -89,7 +89,7 @@ func (s *Service) endQuestions(ctx context.Context, id, keep, reason string) {
 func (s *Service) attachment(ctx context.Context, r Record, p *policy.Policy) (Attachment, error) {
 	a := Attachment{Sandbox: r.ID, Owner: r.Owner, Policy: p}
 	if len(p.Document().Secrets.Bind) == 0 {
-		return a, nil
+		return a, s.hide(r.ID, p, nil)
 	}
 	if s.sealed == nil {
 		return a, fault.New(fault.Unsupported, "secrets_unavailable", "this service keeps no secrets")
@@ -98,6 +98,9 @@ func (s *Service) attachment(ctx context.Context, r Record, p *policy.Policy) (A
 	a.Secrets, err = s.sealed.Resolve(ctx, Holder{
 		Owner: r.Owner, Local: r.Owner == "", Sandbox: r.ID, Own: r.Access.Own,
 	}, p)
+	if err == nil {
+		err = s.hide(r.ID, p, a.Secrets)
+	}
 	return a, err
 }
 
@@ -109,7 +112,7 @@ func (s *Service) attach(ctx context.Context, r Record, p *policy.Policy) (Link,
 			return Link{}, fault.Newf(fault.Invalid, "secrets_without_network",
 				"the policy binds %d secrets, and the sandbox has no network to use them on", n).WithHint("allow the hosts, or drop the bindings")
 		}
-		return Link{}, nil
+		return Link{}, s.hide(r.ID, p, nil)
 	}
 	if s.way == nil {
 		return Link{}, fault.New(fault.Unsupported, "network_unavailable", "this service gives no sandbox a network")
@@ -184,6 +187,11 @@ func (s *Service) SetAccess(ctx context.Context, who Principal, ref string, chan
 		return Sandbox{}, err
 	}
 	before := r.Access
+	// What its policy bound until now stays masked. A policy whose secrets are
+	// lost must still be replaceable.
+	if err := s.recall(ctx, r); err != nil {
+		s.log.Warn("values of the replaced policy are not masked", "sandbox", r.ID, "err", err)
+	}
 	if r.Access, err = s.keepOwn(ctx, r.ID, before, next); err != nil {
 		return Sandbox{}, err
 	}
@@ -198,6 +206,7 @@ func (s *Service) SetAccess(ctx context.Context, who Principal, ref string, chan
 		}
 	}
 	s.renew(r)
+	s.unhide(r.ID, p)
 	s.endQuestions(ctx, r.ID, r.PolicyDigest, "the policy has changed")
 	s.note(ctx, r.ID, "info", "policy changed", map[string]string{"policy": describe(p, r.Access)})
 	return r.Sandbox, nil
@@ -213,6 +222,8 @@ func (s *Service) enforce(ctx context.Context, r Record, p *policy.Policy) error
 		if err := s.way.Update(ctx, a); err != nil {
 			return fmt.Errorf("policy of %s: %w", r.ID, err)
 		}
+	} else if err := s.hide(r.ID, p, nil); err != nil {
+		return err
 	}
 	return s.store.SetAccess(ctx, r.ID, r.Access, r.PolicyLevel, r.PolicyDigest)
 }
