@@ -146,6 +146,16 @@ func (f *flow) aim() *refusal {
 	if c.Effect == causeway.Deny {
 		return byPolicy(c.Decision)
 	}
+	if known {
+		return nil
+	}
+	// An address is as good as dialled: one that never will be is refused as
+	// if nothing were there, so that a scan finds no open port.
+	if err := names.CheckAddress(a, c.Private, f.box.dialer.Own); err != nil {
+		stop := byUpstream(err)
+		stop.status = 0
+		return stop
+	}
 	return nil
 }
 
