@@ -10,7 +10,15 @@ import (
 // Get finds a sandbox by ID, name or, for local callers, unique ID prefix.
 func (s *Service) Get(ctx context.Context, who Principal, ref string) (Sandbox, error) {
 	r, err := s.resolve(ctx, who, ref)
-	return r.Sandbox, err
+	return s.linkOf(r).Sandbox, err
+}
+
+// linkOf adds what no row says: whether the sandbox has lost its link.
+func (s *Service) linkOf(r Record) Record {
+	if sb, ok := s.known(r.ID); ok {
+		r.Unlinked = sb.Unlinked
+	}
+	return r
 }
 
 // resolve finds the row that a caller means and may see.
@@ -105,7 +113,7 @@ func (s *Service) List(ctx context.Context, who Principal, f Filter) (Page, erro
 	}
 	page.Sandboxes = make([]Sandbox, len(rows))
 	for i, r := range rows {
-		page.Sandboxes[i] = r.Sandbox
+		page.Sandboxes[i] = s.linkOf(r).Sandbox
 	}
 	return page, nil
 }
