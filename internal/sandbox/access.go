@@ -57,11 +57,27 @@ func (a Access) linked() bool {
 	case NetNone:
 		return false
 	case NetDefault:
-		return len(a.Allow) > 0 || slices.ContainsFunc(a.Documents, func(d policy.Document) bool {
-			return len(d.Network.Hosts) > 0 || d.Network.Unlisted != "" || len(d.Git.Remotes) > 0
-		})
+		return len(a.Allow) > 0 || a.documented()
 	}
 	return true
+}
+
+// documented tells whether a document says what may be reached.
+func (a Access) documented() bool {
+	return slices.ContainsFunc(a.Documents, func(d policy.Document) bool {
+		return len(d.Network.Hosts) > 0 || d.Network.Unlisted != "" || len(d.Git.Remotes) > 0
+	})
+}
+
+// settled is an access that says what its default comes to. Who lists hosts
+// and says no more of the network wants no others; beside a network or a
+// document, the list only adds to what that says.
+func (a Access) settled() Access {
+	if a.Net == NetDefault && len(a.Allow) > 0 && !a.documented() {
+		a.Documents = append(slices.Clone(a.Documents), policy.None())
+	}
+	a.Net = a.net()
+	return a
 }
 
 // net is the kind of network that the request comes to.
@@ -79,7 +95,7 @@ func (a Access) net() Net {
 // project's, and what the task asks for. The strictest level that any of them
 // names counts.
 func (a Access) Compile(settings Settings) (*policy.Policy, []policy.Warning, error) {
-	task, err := a.task(settings.orDefault().Level)
+	task, err := a.settled().task(settings.orDefault().Level)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -156,6 +172,7 @@ func (a Access) task(usual string) ([]policy.Document, error) {
 		if err != nil {
 			return nil, err
 		}
+		d.Network.Unlisted = "" // what settled said
 		task = append(task, d)
 	}
 	level := a.Level

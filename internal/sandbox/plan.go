@@ -84,8 +84,7 @@ func (s *Service) plan(ctx context.Context, who Principal, req CreateRequest) (R
 	if err != nil {
 		return Record{}, Template{}, nil, err
 	}
-	req.Access.Net = req.Access.net()
-	req.Access = nameOwn(req.Access)
+	req.Access = nameOwn(req.Access.settled())
 	info := s.engine.Info()
 	r := Record{ControlToken: newToken(), Process: s.self, Sandbox: Sandbox{
 		ID: newID(), Name: req.Name, TemplateID: template.ID, Template: ref.String(), State: Creating,

@@ -181,7 +181,7 @@ func (s *Service) SetAccess(ctx context.Context, who Principal, ref string, chan
 	if r.Access.linked() && !next.linked() {
 		next = next.closed()
 	}
-	next.Net = next.net()
+	next = next.settled()
 	p, err := s.compile(next)
 	if err != nil {
 		return Sandbox{}, err
