@@ -77,7 +77,7 @@ func (x *exchange) connectTarget() *refusal {
 		r.status = http.StatusForbidden
 		return r
 	}
-	return nil
+	return x.box.undialled(host, c, http.StatusForbidden)
 }
 
 // writeConnect answers a CONNECT: its target is an authority, not a URL.

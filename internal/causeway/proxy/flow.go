@@ -146,14 +146,20 @@ func (f *flow) aim() *refusal {
 	if c.Effect == causeway.Deny {
 		return byPolicy(c.Decision)
 	}
-	if known {
+	return f.box.undialled(host, c, 0)
+}
+
+// undialled refuses an address that would not be dialled in the end, as if
+// nothing were there: a scan is to find no open port. Names have their
+// addresses only when they are dialled.
+func (b *Box) undialled(host string, c policy.Connection, status int) *refusal {
+	a, err := netip.ParseAddr(host)
+	if err != nil {
 		return nil
 	}
-	// An address is as good as dialled: one that never will be is refused as
-	// if nothing were there, so that a scan finds no open port.
-	if err := names.CheckAddress(a, c.Private, f.box.dialer.Own); err != nil {
+	if err := names.CheckAddress(a, c.Private, b.dialer.Own); err != nil {
 		stop := byUpstream(err)
-		stop.status = 0
+		stop.status = status
 		return stop
 	}
 	return nil
