@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -42,7 +44,7 @@ func theArena(t testing.TB) *arena {
 		if shared.err = shared.write(shared.state); shared.err != nil {
 			return
 		}
-		shared.client, shared.err = crannog.Local(context.Background(), crannog.State(shared.state))
+		shared.client, shared.err = crannog.Local(context.Background(), crannog.State(shared.state), crannog.Logger(logTo(shared.state)))
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)
@@ -84,7 +86,7 @@ func (a *arena) boxWith(t testing.TB, options ...crannog.CreateOption) *box {
 	t.Helper()
 	sb, err := a.client.Create(t.Context(), append([]crannog.CreateOption{crannog.Timeout(10 * time.Minute), crannog.Limits(small)}, options...)...)
 	if err != nil {
-		t.Fatalf("%v\n%s", err, a.log())
+		t.Fatalf("%v\n%s", err, a.said())
 	}
 	b := &box{Sandbox: sb, t: t, arena: a}
 	t.Cleanup(func() {
@@ -103,9 +105,22 @@ func (a *arena) boxWith(t testing.TB, options ...crannog.CreateOption) *box {
 	return b
 }
 
-func (a *arena) log() string {
-	data, _ := os.ReadFile(a.state + "/causeway/log")
-	return string(data)
+// said is what the product and its causeway have logged.
+func (a *arena) said() string {
+	var all string
+	for _, name := range []string{"test.log", "causeway/log"} {
+		data, _ := os.ReadFile(filepath.Join(a.state, name))
+		all += string(data)
+	}
+	return all
+}
+
+func logTo(state string) *slog.Logger {
+	f, err := os.OpenFile(filepath.Join(state, "test.log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(f, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
 // sh runs a shell line and returns what it says, and its exit code.

@@ -138,7 +138,7 @@ func local(t testing.TB, state string, w *world) *crannog.Client {
 	if err := w.write(state); err != nil {
 		t.Fatal(err)
 	}
-	c, err := crannog.Local(t.Context(), crannog.State(state))
+	c, err := crannog.Local(t.Context(), crannog.State(state), crannog.Logger(logTo(state)))
 	if err != nil {
 		t.Fatal(err)
 	}

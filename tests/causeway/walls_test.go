@@ -1,0 +1,216 @@
+package causeway_test
+
+import (
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/servetest"
+)
+
+// everywhere is the widest policy there is; what it does not open, nothing
+// does.
+const everywhere = "level: minimal\n"
+
+func TestN19WhatIsBesideIt(t *testing.T) {
+	need(t)
+	a := theArena(t)
+	api := a.web(t, 443, nil, "api.n19.test")
+	b := a.box(t, everywhere, crannog.Net("open"))
+	sibling := a.box(t, everywhere, crannog.Net("open"))
+	sibling.must("(python3 -m http.server 8000 --bind 0.0.0.0 >/dev/null 2>&1 &) ; for i in 1 2 3 4 5 6 7 8 9; do curl -s -o /dev/null http://127.0.0.1:8000/ && exit 0; sleep 0.2; done; exit 1")
+	// Services of the host: on all of its addresses, and on sockets.
+	var hostPorts []string
+	l, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	met := make(chan struct{}, 100)
+	for _, l := range []net.Listener{l, abstract(t), socket(t, a.state)} {
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				met <- struct{}{}
+				c.Close()
+			}
+		}()
+	}
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	own, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range own {
+		if ip := o.(*net.IPNet).IP; ip.To4() != nil {
+			hostPorts = append(hostPorts, ip.String())
+		}
+	}
+	_, exchange, _ := net.SplitHostPort(a.Address)
+	for _, user := range []string{"user", "root"} {
+		got := b.pythonAs(user, fmt.Sprintf(`
+from concurrent.futures import ThreadPoolExecutor
+hosts = %s + ['10.199.0.1', '10.199.0.3', '10.199.0.0', '169.254.169.254', '172.17.0.1', '192.168.0.1', '198.18.0.0', '224.0.0.251', '255.255.255.255', '0.0.0.0']
+all = [(h, p) for h in hosts for p in (%s, %s, 22, 53, 80, 443, 3128, 8000, 8080, 5355)]
+with ThreadPoolExecutor(32) as pool:
+    for (h, p), r in zip(all, pool.map(lambda x: reach(x[0], x[1], 2), all)):
+        # What answers is ours, or this box itself.
+        if r == 'open' and h != '0.0.0.0' and not h.startswith('127.'): print('open', h, p)
+print('named', reach('host.docker.internal', 80), reach('localhost.n19', 80), reach('gateway', 80))
+for path in ('\0n19-abstract', %q, '/run/docker.sock', '/var/run/docker.sock', '/run/dbus/system_bus_socket', '/run/containerd/containerd.sock'):
+    s = socket.socket(socket.AF_UNIX)
+    try:
+        s.connect(path)
+        print('open', repr(path))
+    except OSError as e: pass
+listening = [l.split()[1] for l in open('/proc/net/tcp').readlines()[1:] if l.split()[3] == '0A']
+print('listening', len(listening))
+`, mustJSON(t, hostPorts), port, exchange, filepath.Join(a.state, "n19.sock")))
+		for _, line := range got {
+			if strings.HasPrefix(line, "open") && line != "open 10.199.0.1 3128" && !strings.HasSuffix(line, " 53") {
+				t.Errorf("%s: %s", user, line)
+			}
+		}
+	}
+	if len(met) > 0 {
+		t.Errorf("%d connections reached the host", len(met))
+	}
+	// As a proxy we lead there no more than as a router.
+	b.wants(b.python(fmt.Sprintf(`
+s, a = connect('localhost:%s')
+print('HTTP/1.1 200 OK' in a + raw(s, 'GET / HTTP/1.1\r\nHost: localhost:%s\r\n\r\n'))
+for t in ('127.0.0.1:%s', '10.199.0.1:3128', '10.199.0.2:22', '169.254.169.254:80'):
+    print(status(connect(t)[1]) in ('400', '403', '502'))
+print(status(raw(socket.create_connection((GATEWAY, 3128), 5), 'GET http://127.0.0.1:%s/ HTTP/1.1\r\nHost: 127.0.0.1:%s\r\nConnection: close\r\n\r\n')) in ('400', '403', '502'))
+print(status(get('api.n19.test', ca='/tmp/world.pem')))
+`, port, port, port, port, port)), "False", "True", "True", "True", "True", "True", "200")
+	if len(met) > 0 || len(api.seen()) != 1 || len(a.dials("127."))+len(a.dials("10.199"))+len(a.dials("169.254.")) > 0 {
+		t.Errorf("dialled %v", a.dials(""))
+	}
+}
+
+func abstract(t testing.TB) net.Listener { return unixListener(t, "@n19-abstract") }
+
+func socket(t testing.TB, state string) net.Listener {
+	return unixListener(t, filepath.Join(state, "n19.sock"))
+}
+
+func unixListener(t testing.TB, name string) net.Listener {
+	t.Helper()
+	l, err := net.Listen("unix", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// P24: without the causeway nothing is reachable, and everybody can see that.
+func TestN20TheCausewayDies(t *testing.T) {
+	need(t)
+	w, err := newWorld()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &arena{world: w, state: shortDir(t)}
+	a.client = local(t, a.state, w)
+	t.Cleanup(func() {
+		if err := a.client.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	api := a.web(t, 443, nil, "api.n20.test")
+	document := "network: {unlisted: deny, hosts: [{host: api.n20.test, rules: [{methods: [GET], do: allow}]}]}\n"
+	b := a.box(t, document)
+	if got := b.line("print(status(get('api.n20.test')))"); got != "200" {
+		t.Fatalf("before: %s", got)
+	}
+	open := make(chan []string, 1)
+	go func() {
+		open <- b.python(`
+c = tls('api.n20.test')
+c.settimeout(2)
+open('/tmp/open', 'w').close()
+try: print('ended' if c.recv(1) == b'' else 'alive')
+except TimeoutError: print('alive')
+except OSError: print('ended')
+`)
+	}()
+	eventually(t, "a connection stands", func() bool { _, code := b.sh("test -e /tmp/open"); return code == 0 })
+	old := causewayPID(t, a.state)
+	if err := unix.Kill(old, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the sandbox is shown as lost", func() bool {
+		sb, err := a.client.Get(t.Context(), b.ID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sb.Info().Network.Lost
+	})
+	seen := len(api.seen())
+	b.wants(b.python(fmt.Sprintf(`
+print(query('api.n20.test', 1, seconds=2) in ('0/1', '3/0'), reach('api.n20.test', 443, 3) == 'open', reach(%q, 443, 2) == 'open', reach('10.199.0.1', 3128, 2) == 'open')
+`, api.address)), "False False False False")
+	if got := strings.Join(<-open, ""); got != "ended" && got != "alive" || len(api.seen()) != seen {
+		t.Errorf("the open connection: %s; the world saw %d", got, len(api.seen()))
+	}
+	// The sandbox itself works on, and a new one has a network again.
+	b.must("echo fine > /tmp/file && cat /tmp/file")
+	next := a.box(t, document)
+	if got := next.line("print(status(get('api.n20.test')))"); got != "200" || causewayPID(t, a.state) == old {
+		t.Errorf("a new sandbox: %s", got)
+	}
+	if got := b.line("print(reach('api.n20.test', 443, 3))"); got == "open" {
+		t.Error("the lost link came back by itself")
+	}
+}
+
+// P23: a policy that cannot be read, or does not hold, starts nothing.
+func TestN20APolicyThatDoesNotLoad(t *testing.T) {
+	need(t)
+	a := theArena(t)
+	a.web(t, 443, nil, "api.n20b.test")
+	before := servetest.Processes(t, a.state)
+	for name, document := range map[string]string{
+		"unknown field":   "network: {unlisted: deny, hosts: [{host: api.n20b.test, rulez: []}]}\n",
+		"unknown effect":  "network: {unlisted: maybe}\n",
+		"wildcard of all": "network: {unlisted: deny, hosts: [{host: '*', rules: [{do: allow}]}]}\n",
+		"public suffix":   "network: {unlisted: deny, hosts: [{host: '*.com', rules: [{do: allow}]}]}\n",
+		"no YAML":         "network: {{{\n",
+		"unknown level":   "level: loose\n",
+		"two documents":   "network: {unlisted: deny}\n---\npolicy: v1\nname: two\nnetwork: {unlisted: allow}\n",
+		"repeated key":    "network: {unlisted: deny}\nnetwork: {unlisted: allow}\n",
+	} {
+		sb, err := a.client.Create(t.Context(), crannog.Policy("policy: v1\nname: task\n"+document))
+		if err == nil {
+			t.Errorf("%s: it started", name)
+			_ = sb.Kill(noContext())
+		}
+	}
+	if n := servetest.Processes(t, a.state); n != before {
+		t.Errorf("%d processes, and %d before", n, before)
+	}
+	// A change that cannot be read leaves what held.
+	b := a.box(t, "network: {unlisted: deny, hosts: [{host: api.n20b.test, rules: [{methods: [GET], do: allow}]}]}\n")
+	if err := b.SetAccess(t.Context(), accessOf("network: {unlisted: allow, hosts: [{host: '*'}]}\n")); err == nil {
+		t.Error("a bad change was taken")
+	}
+	b.wants(b.python("print(status(get('api.n20b.test')), status(get('api.n20b.test', method='POST')), reach('evil.n20b.test', 443))"), "200 403 no-name")
+	if c := b.Info().Checked; len(c) < 4 {
+		t.Errorf("checked from inside: %+v", c)
+	}
+	for _, c := range b.Info().Checked {
+		if !c.Holds {
+			t.Errorf("does not hold: %s", c.Check)
+		}
+	}
+}
