@@ -1,7 +1,6 @@
 // Package dataplane owns the way into a sandbox over HTTP: it finds out which
 // sandbox and port a request means, by headers, by host name or by a file
-// URL's signature, and forwards it there. It reads no body and knows nothing
-// of what the programs inside say.
+// URL's signature, forwards it there, and has the answer masked.
 package dataplane
 
 import (
@@ -14,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/masking"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -46,7 +46,7 @@ func New(d Deps) *Proxy {
 		Rewrite:        rewrite,
 		Transport:      roundTripper{},
 		FlushInterval:  -1, // at once: a terminal is on the other side
-		ModifyResponse: harden,
+		ModifyResponse: answered,
 		ErrorHandler:   p.failed,
 		ErrorLog:       slog.NewLogLogger(d.Log.Handler(), slog.LevelDebug),
 	}
@@ -71,6 +71,7 @@ type trip struct {
 	target
 	box  sandbox.Sandbox
 	back *backend
+	mask *sandbox.Mask
 }
 
 type tripKey struct{}
@@ -101,7 +102,12 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		notFound(to.id).write(w, r)
 		return
 	}
-	p.serve(w, r, &trip{target: to, box: box, back: back})
+	mask, err := p.Traffic.Mask(r.Context(), to.id)
+	if err != nil {
+		p.unmaskable(to, err).write(w, r)
+		return
+	}
+	p.serve(w, r, &trip{target: to, box: box, back: back, mask: mask})
 }
 
 // admit refuses what may not go in: the guest's own paths, methods that
@@ -151,7 +157,8 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *trip) {
 		p.Log.Debug("full duplex refused", "err", err)
 	}
 	defer breakOff(t.back.ctx, w, r)
-	p.forward.ServeHTTP(&hardCloser{ResponseWriter: w, gone: t.back.ctx}, r.WithContext(ctx))
+	p.forward.ServeHTTP(&hardCloser{ResponseWriter: w, gone: t.back.ctx, mask: t.mask}, r.WithContext(ctx))
+	masking.Header(w.Header(), t.mask) // trailers
 	hurry(w)
 	dropBody(w, r)
 }

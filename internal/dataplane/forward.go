@@ -11,13 +11,14 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/masking"
 )
 
 const controlHeader = guest.ControlHeader
 
-// rewrite aims a request at its port. Beyond hop-by-hop headers and the
-// control header it changes nothing: path, query, body and forwarding
-// headers go on as they came.
+// rewrite aims a request at its port. Beyond hop-by-hop headers, the control
+// header and what would keep an answer from being masked it changes nothing:
+// path, query, body and forwarding headers go on as they came.
 func rewrite(pr *httputil.ProxyRequest) {
 	t := tripOf(pr.In)
 	if t == nil {
@@ -42,6 +43,17 @@ func rewrite(pr *httputil.ProxyRequest) {
 		out.Header.Del("Connection")
 		out.Header.Del("Http2-Settings")
 	}
+	masking.Request(out.Header, t.port, t.mask)
+}
+
+// answered takes an answer from inside.
+func answered(r *http.Response) error {
+	t := tripOf(r.Request)
+	if t == nil {
+		return nil
+	}
+	harden(r, t)
+	return masking.Answer(r, t.port, t.mask)
 }
 
 // hostFor is the Host that the program inside sees.
@@ -62,17 +74,15 @@ var sameOrigin = []string{
 // harden keeps a file that a sandbox made from acting in our own origin: an
 // HTML file behind a signed URL is shown without scripts and without the
 // origin's storage.
-func harden(r *http.Response) error {
-	t := tripOf(r.Request)
-	if t == nil || !t.byURL {
-		return nil
+func harden(r *http.Response, t *trip) {
+	if !t.byURL {
+		return
 	}
 	for _, name := range sameOrigin {
 		r.Header.Del(name)
 	}
 	r.Header.Set("Content-Security-Policy", "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:")
 	r.Header.Set("X-Content-Type-Options", "nosniff")
-	return nil
 }
 
 // failed answers for a request that did not get an answer from inside.
@@ -94,6 +104,8 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 		portClosed(t.target).write(w, r)
 	case fault.KindOf(err) == fault.NotFound:
 		notFound(t.id).write(w, r)
+	case fault.CodeOf(err) == masking.CodeUnreadable:
+		(&refusal{status: http.StatusBadGateway, id: t.id, port: t.port, message: fault.PublicText(err)}).write(w, r)
 	default:
 		p.Log.Debug("no answer from inside", "sandbox", t.id, "port", t.port, "err", err)
 		(&refusal{status: http.StatusBadGateway, id: t.id, port: t.port,

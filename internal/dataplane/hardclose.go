@@ -7,6 +7,9 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/crannog/crannog/internal/masking"
+	"github.com/crannog/crannog/internal/sandbox"
 )
 
 // hardCloser is a ResponseWriter whose connection, once it is taken over for
@@ -15,6 +18,16 @@ import (
 type hardCloser struct {
 	http.ResponseWriter
 	gone context.Context
+	mask *sandbox.Mask
+}
+
+// WriteHeader masks what comes ahead of an answer. The answer's own headers
+// are masked already.
+func (h *hardCloser) WriteHeader(status int) {
+	if status < http.StatusOK {
+		masking.Header(h.Header(), h.mask)
+	}
+	h.ResponseWriter.WriteHeader(status)
 }
 
 // Unwrap lets http.ResponseController reach what the writer below can do.

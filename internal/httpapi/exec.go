@@ -12,6 +12,7 @@ import (
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/masking"
 	"github.com/crannog/crannog/internal/process"
 	"github.com/crannog/crannog/internal/sandbox"
 )
@@ -45,7 +46,11 @@ func (s *server) exec(ctx context.Context, who sandbox.Principal, in *execInput)
 	if timeout == 0 {
 		timeout = sb.Limits.CommandTimeout
 	}
-	client, done := s.guest(sb)
+	mask, err := s.Traffic.Mask(ctx, sb.ID)
+	if err != nil {
+		return nil, err
+	}
+	client, done := s.guest(sb, mask)
 	defer done()
 	spec := process.Spec{
 		Cmd: in.Body.Cmd[0], Args: in.Body.Cmd[1:], Env: in.Body.Env, Dir: in.Body.Cwd, User: in.Body.User,
@@ -69,8 +74,8 @@ func (s *server) exec(ctx context.Context, who sandbox.Principal, in *execInput)
 const idleTime = 2 * time.Second
 
 // guest returns a client of the guest inside, past the proxy: the caller is
-// known already.
-func (s *server) guest(sb sandbox.Sandbox) (*process.Client, func()) {
+// known already. What the guest says is masked.
+func (s *server) guest(sb sandbox.Sandbox, mask *sandbox.Mask) (*process.Client, func()) {
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return s.Traffic.Dial(ctx, sb.ID, engine.GuestPort)
@@ -81,7 +86,8 @@ func (s *server) guest(sb sandbox.Sandbox) (*process.Client, func()) {
 		IdleConnTimeout: idleTime,
 	}
 	header := http.Header{"X-Access-Token": {sb.AccessToken}}
-	return process.New(&http.Client{Transport: transport}, "http://guest", header), transport.CloseIdleConnections
+	masked := masking.Transport(transport, engine.GuestPort, mask)
+	return process.New(&http.Client{Transport: masked}, "http://guest", header), transport.CloseIdleConnections
 }
 
 // oneRun is one command from start to answer.
