@@ -62,6 +62,11 @@ func Policy(document string) CreateOption {
 	return func(r *api.CreateSandbox) { access(r).Policy = document }
 }
 
+// Access is all of what the sandbox may reach and change at once.
+func Access(a api.Access) CreateOption {
+	return func(r *api.CreateSandbox) { *access(r) = a }
+}
+
 func access(r *api.CreateSandbox) *api.Access {
 	if r.Access == nil {
 		r.Access = &api.Access{}

@@ -51,14 +51,54 @@ func (a *app) askHere(ctx context.Context, service approver, sandbox string, c *
 	}
 }
 
+// asking begins to put the questions of a sandbox to the person at the
+// terminal, which the command then shares. The returned function ends it.
+func (a *app) asking(ctx context.Context, c *connection, sb *crannog.Sandbox, cmd *crannog.Cmd) func() {
+	at := a.openConsole()
+	if at.tty == nil {
+		a.note("there is no terminal to ask at: whatever would be asked is denied")
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = at.program(a.Stdout, a.Stderr)
+	// What we say ourselves must not be written into a question either.
+	a.Stderr = cmd.Stderr
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := a.askHere(ctx, c, sb.ID(), at); err != nil && ctx.Err() == nil {
+			a.note("nothing is asked here any more: %v; crannog approvals still shows it", err)
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// answerTime is how long an answer may take to get through.
+const answerTime = 10 * time.Second
+
 // errElsewhere ends a question that somebody else answered.
 var errElsewhere = errors.New("it was answered elsewhere")
 
 // answer asks about one approval and passes on what the person says.
 func (a *app) answer(ctx context.Context, service approver, c *console, r api.Approval) error {
+	// The news of our own answer ends the question's context, and must not end
+	// the answer.
+	pass := func(say func(context.Context) (api.Approval, error)) error {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
+		defer cancel()
+		_, err := say(ctx)
+		return over(err)
+	}
+	deny := func(why string) error {
+		return pass(func(ctx context.Context) (api.Approval, error) { return service.Deny(ctx, r.ID, why) })
+	}
+	approve := func(remember bool) error {
+		return pass(func(ctx context.Context) (api.Approval, error) { return service.Approve(ctx, r.ID, "", remember) })
+	}
 	if c.tty == nil {
-		_, err := service.Deny(ctx, r.ID, "there is no terminal to ask at")
-		return err
+		return deny("there is no terminal to ask at")
 	}
 	question, prompt := promptFor(r)
 	lines := question
@@ -75,15 +115,12 @@ func (a *app) answer(ctx context.Context, service approver, c *console, r api.Ap
 		}
 		switch strings.ToLower(strings.TrimSpace(text)) {
 		case "y", "yes":
-			_, err = service.Approve(ctx, r.ID, "", false)
-			return over(err)
+			return approve(false)
 		case "n", "no":
-			_, err = service.Deny(ctx, r.ID, "the person at the terminal said no")
-			return over(err)
+			return deny("the person at the terminal said no")
 		case "a", "always":
 			if r.Always != "" {
-				_, err = service.Approve(ctx, r.ID, "", true)
-				return over(err)
+				return approve(true)
 			}
 		}
 		// All of it again: the program may have written over it since.

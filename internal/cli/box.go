@@ -24,10 +24,7 @@ type boxFlags struct {
 	env         []string
 	envFiles    []string
 	metadata    []string
-	level       string
-	policy      string
-	net         string
-	allow       []string
+	accessFlags
 }
 
 func (b *boxFlags) add(f *pflag.FlagSet) {
@@ -39,10 +36,7 @@ func (b *boxFlags) add(f *pflag.FlagSet) {
 	f.StringArrayVarP(&b.env, "env", "e", nil, "set `NAME=VALUE` inside; NAME alone takes ours")
 	f.StringArrayVar(&b.envFiles, "env-file", nil, "read NAME=VALUE lines from a `file`")
 	f.StringArrayVar(&b.metadata, "metadata", nil, "label the sandbox with `NAME=VALUE`")
-	f.StringVar(&b.level, "level", "", "`level` of the policy: strict, standard, light or minimal (default standard)")
-	f.StringVar(&b.policy, "policy", "", "`file` with a policy document; crannog policy check reads it first")
-	f.StringVar(&b.net, "net", "", "network: none, dev, open or policy (default none, or policy with --policy or --allow)")
-	f.StringArrayVar(&b.allow, "allow", nil, "let `HOST[:PORT]` be reached; may be repeated")
+	b.accessFlags.add(f)
 	// Read by load, because they are settings.
 	f.String("memory", "", "memory, such as 512m")
 	f.String("cpus", "", "CPUs, such as 1.5")
@@ -79,7 +73,11 @@ func (a *app) boxOptions(b *boxFlags, c *connection) ([]crannog.CreateOption, bo
 	if err != nil {
 		return nil, false, err
 	}
-	opts = append(opts, access...)
+	if access.Level == "" && access.Net != "open" && access.Policy == "" {
+		// A server that was set up otherwise must not be the looser one.
+		access.Level = a.config.DefaultLevel
+	}
+	opts = append(opts, crannog.Access(access))
 	dir, err := a.workspaceOf(b, c)
 	if err != nil {
 		return nil, false, err
@@ -88,32 +86,6 @@ func (a *app) boxOptions(b *boxFlags, c *connection) ([]crannog.CreateOption, bo
 		opts = append(opts, crannog.Workspace(dir))
 	}
 	return opts, dir != "", nil
-}
-
-// maxPolicy bounds a policy file; what is longer the policy's parser refuses
-// too, but only after it was read.
-const maxPolicy = 1 << 20
-
-// access turns flags into what the sandbox may reach.
-func (b *boxFlags) access() ([]crannog.CreateOption, error) {
-	var opts []crannog.CreateOption
-	if b.level != "" {
-		opts = append(opts, crannog.Level(b.level))
-	}
-	if b.net != "" {
-		opts = append(opts, crannog.Net(b.net))
-	}
-	if len(b.allow) > 0 {
-		opts = append(opts, crannog.Allow(b.allow...))
-	}
-	if b.policy != "" {
-		text, err := readFile(b.policy, maxPolicy)
-		if err != nil {
-			return nil, fail("read the policy", err)
-		}
-		opts = append(opts, crannog.Policy(string(text)))
-	}
-	return opts, nil
 }
 
 // readFile reads a file that has at most so many bytes.

@@ -107,6 +107,7 @@ func (a *app) shellCommand() *cobra.Command {
 		ValidArgsFunction: a.completeOne,
 	}
 	f.boxFlags.add(cmd.Flags())
+	f.offer(cmd)
 	f.commandFlags.add(cmd)
 	cmd.Flags().SetInterspersed(true)
 	return cmd

@@ -51,19 +51,25 @@ func (a *app) runCommand() *cobra.Command {
 			"The current directory is shown at /workspace, copy-on-write: the command may\n" +
 			"change files, and the host's stay as they are. Of the environment only the\n" +
 			"language, the time zone and the terminal's type go in, because the rest holds\n" +
-			"secrets. The exit code is the command's; see crannog help exit-codes.",
+			"secrets. There is no network unless --allow, --net, --policy or --ask gives one;\n" +
+			"see crannog help network. The exit code is the command's; see crannog help exit-codes.",
 		Example:     "  crannog run -- python3 -c 'print(6*7)'\n  crannog run --timeout 30s --memory 512m make test\n  tar c . | crannog run wc -c",
 		Annotations: map[string]string{"code": "own"},
 		RunE:        func(cmd *cobra.Command, args []string) error { return a.run(cmd.Context(), &f, args) },
 	}
 	f.boxFlags.add(cmd.Flags())
 	f.commandFlags.add(cmd)
+	f.offer(cmd)
+	cmd.Flags().BoolVar(&f.ask, "ask", false, "ask at this terminal about what the policy leaves to people; alone, about every host")
 	cmd.Flags().BoolVarP(&f.detach, "detach", "d", false, "print the sandbox's ID and leave the command running; its output is thrown away")
 	cmd.Flags().BoolVar(&f.rm, "rm", true, "remove the sandbox afterwards (not with --name or -d)")
 	return cmd
 }
 
 func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
+	if f.ask && f.detach {
+		return usagef("--ask and --detach exclude each other: nobody would be there").hint("crannog approvals --watch shows what is asked")
+	}
 	if len(args) == 0 {
 		return usagef("run needs a command").hint("crannog run -- python3 -c 'print(6*7)'")
 	}
@@ -78,7 +84,7 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 		if err != nil {
 			return err
 		}
-		code, err = box.do(ctx, args)
+		code, err = box.do(ctx, c, args)
 		return errors.Join(err, box.end(ctx))
 	})
 	if sig, ok := errors.AsType[signalled](context.Cause(ctx)); ok && code == 0 {
@@ -176,7 +182,7 @@ func (b *box) end(ctx context.Context) error {
 	return nil
 }
 
-func (b *box) do(ctx context.Context, args []string) (int, error) {
+func (b *box) do(ctx context.Context, c *connection, args []string) (int, error) {
 	a := b.app
 	cmd := b.sb.CommandContext(ctx, args[0], args[1:]...)
 	tty := !b.flags.noTTY && !b.flags.detach && !a.json && a.interactive()
@@ -185,13 +191,16 @@ func (b *box) do(ctx context.Context, args []string) (int, error) {
 		return 0, err
 	}
 	cmd.Dir = b.dir
-	switch {
-	case b.flags.detach:
+	if b.flags.detach {
 		return 0, b.leave(cmd)
-	case a.json:
-		return a.collect(ctx, b.sb, cmd, b.flags.maxOutput, b.signals)
 	}
 	a.streams(cmd, tty)
+	if b.flags.ask {
+		defer a.asking(ctx, c, b.sb, cmd)()
+	}
+	if a.json {
+		return a.collect(ctx, b.sb, cmd, b.flags.maxOutput, b.signals)
+	}
 	tell := a.tellBlocked(ctx, b.sb)
 	var code int
 	defer func() { tell.end(ctx, code != 0) }()

@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"slices"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// accessFlags say what a sandbox may reach and change.
+type accessFlags struct {
+	level  string
+	policy string
+	net    string
+	allow  []string
+	ask    bool
+}
+
+func (b *accessFlags) add(f *pflag.FlagSet) {
+	f.StringVar(&b.level, "level", "", "`level` of the policy: strict, standard, light or minimal (default standard)")
+	f.StringVar(&b.policy, "policy", "", "`file` with a policy document; crannog policy check reads it first")
+	f.StringVar(&b.net, "net", "", "network: none, dev, open or policy (default none, or policy with --policy or --allow)")
+	f.StringArrayVar(&b.allow, "allow", nil, "let `HOST[:PORT]` be reached; may be repeated")
+}
+
+// nets are the networks that --net knows, with what they are.
+var nets = [][2]string{
+	{"none", "no network at all"},
+	{"dev", "package registries, git forges, model APIs"},
+	{"open", "every public host"},
+	{"policy", "what the level and the policy say"},
+}
+
+// offer completes the values of the flags.
+func (b *accessFlags) offer(cmd *cobra.Command) {
+	offerValues(cmd, "level", levelNames())
+	var known []cobra.Completion
+	for _, n := range nets {
+		known = append(known, cobra.CompletionWithDesc(n[0], n[1]))
+	}
+	offerValues(cmd, "net", known)
+	if cmd.Flags().Lookup("allow") != nil {
+		// A host is nothing that we could know, and no file either.
+		offerValues(cmd, "allow", nil)
+	}
+}
+
+func levelNames() []cobra.Completion {
+	notes := map[string]string{
+		"strict": "nothing but what is listed, files copied", "standard": "asks about the rest",
+		"light": "reads freely, asks about writes", "minimal": "open, and recorded",
+	}
+	var known []cobra.Completion
+	for _, l := range policy.Levels() {
+		known = append(known, cobra.CompletionWithDesc(l, notes[l]))
+	}
+	return known
+}
+
+func offerValues(cmd *cobra.Command, flag string, values []cobra.Completion) {
+	err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	if err != nil {
+		panic(err) // there is no such flag
+	}
+}
+
+// maxPolicy bounds a policy file; what is longer the policy's parser refuses
+// too, but only after it was read.
+const maxPolicy = 1 << 20
+
+// access turns flags into what the sandbox may reach. What could never work
+// is told before anything is started.
+func (b *accessFlags) access() (api.Access, error) {
+	out := api.Access{Level: b.level, Net: b.net, Allow: b.allow}
+	if b.level != "" && !slices.Contains(policy.Levels(), b.level) {
+		return out, usagef("--level: there is no level %q", b.level).hint("levels are strict, standard, light and minimal")
+	}
+	if b.net != "" && !slices.ContainsFunc(nets, func(n [2]string) bool { return n[0] == b.net }) {
+		return out, usagef("--net: there is no network %q", b.net).hint("networks are none, dev, open and policy; one host is --allow " + b.net)
+	}
+	if b.net == "none" {
+		for flag, given := range map[string]bool{"--allow": len(b.allow) > 0, "--ask": b.ask} {
+			if given {
+				return out, usagef("--net none and %s exclude each other", flag)
+			}
+		}
+	}
+	if _, err := policy.Hosts(b.allow...); err != nil {
+		return out, usagef("--allow: %s", err.Error()).hint("a host, or a host and a port: --allow example.com --allow example.com:8443")
+	}
+	if b.ask && b.net == "" && b.policy == "" {
+		// Whatever the level leaves to people is asked about, hosts above all.
+		out.Net = string(sandbox.NetPolicy)
+		if b.level == "strict" && len(b.allow) == 0 {
+			return out, usagef("--ask has nothing to ask: the level strict refuses every host that is not listed").
+				hint("list hosts with --allow or --policy, or use --level standard")
+		}
+	}
+	if b.policy == "" {
+		return out, nil
+	}
+	text, err := readFile(b.policy, maxPolicy)
+	if err != nil {
+		return out, fail("read the policy", err)
+	}
+	if _, err := policy.Parse(text); err != nil {
+		return out, fail("use "+b.policy, err)
+	}
+	out.Policy = string(text)
+	return out, nil
+}
