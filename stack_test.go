@@ -33,6 +33,7 @@ func newStack(t testing.TB) *Client {
 	}
 	d, err := daemon.Open(t.Context(), daemon.Options{
 		StateDir: dir, Log: log, Engine: eng, Templates: oneTemplate{}, Version: "test",
+		Settings: sandbox.Settings{AnyBoundary: true}, // the fake has none
 	})
 	if err != nil {
 		t.Fatal(err)
