@@ -22,9 +22,13 @@ type Resolver interface {
 // through the host's search domains.
 type System struct{}
 
+// system is Go's own resolver in every build: the C library's, which a build
+// with C code may prefer, loads libraries that a confined process cannot.
+var system = net.Resolver{PreferGo: true}
+
 // LookupNetIP asks the host's resolver for an absolute name.
 func (System) LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error) {
-	return net.DefaultResolver.LookupNetIP(ctx, network, host+".")
+	return system.LookupNetIP(ctx, network, host+".")
 }
 
 const (
