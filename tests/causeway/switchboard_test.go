@@ -41,21 +41,24 @@ type outcome struct {
 }
 
 func serveWorld() {
-	data, err := os.ReadFile(filepath.Join(filepath.Dir(os.Args[1]), worldFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		control.Serve(control.World{})
-	}
-	var x exchange
-	if err == nil {
-		err = json.Unmarshal(data, &x)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(x.Roots)
-	control.Serve(control.World{Resolver: &x, Dial: x.dial, Roots: roots})
+	control.ServeGathered(func() ([]byte, error) {
+		data, err := os.ReadFile(filepath.Join(filepath.Dir(os.Args[1]), worldFile))
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return data, err
+	}, func(data []byte) (control.World, error) {
+		if len(data) == 0 {
+			return control.World{}, nil
+		}
+		var x exchange
+		if err := json.Unmarshal(data, &x); err != nil {
+			return control.World{}, err
+		}
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM(x.Roots)
+		return control.World{Resolver: &x, Dial: x.dial, Roots: roots}, nil
+	})
 }
 
 // LookupNetIP implements names.Resolver.

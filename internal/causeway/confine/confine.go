@@ -10,8 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
-	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -54,122 +52,96 @@ type Report struct {
 // for each write to a slow disk; a thousand of them is a fault.
 const maxThreads = 1024
 
+// Begun is a process that has read what it needs, and is to be confined.
+type Begun struct {
+	// UID is who started the process.
+	UID int
+	// Gathered is what was read while the process still could.
+	Gathered []byte
+
+	rules Rules
+	notes []string
+	// secured and bounded are whether the secure bits were set and the set
+	// that bounds what a program may gain was emptied: each needs a right.
+	secured, bounded bool
+}
+
+// Begin comes first in the process's main. It calls gather, which may be nil,
+// to read what cannot be read any more afterwards.
+//
+// In a build with C code it starts the program again and so does not return;
+// the second time it returns what was gathered the first time. Descriptors
+// without close-on-exec, arguments and environment stay as they are.
+func Begin(r Rules, gather func() ([]byte, error)) (*Begun, error) {
+	if r.Files == 0 || r.FileBytes == 0 || r.SoftMemory == 0 || r.HardMemory == 0 {
+		return nil, errors.New("confine: a limit is zero, which is not unlimited")
+	}
+	if text, again := os.LookupEnv(Variable); again && staged {
+		return resume(r, text)
+	}
+	b := &Begun{UID: unix.Geteuid(), rules: r}
+	if gather != nil {
+		var err error
+		if b.Gathered, err = gather(); err != nil {
+			return nil, err
+		}
+	}
+	if !staged {
+		return b, nil
+	}
+	return nil, b.restart()
+}
+
 // Apply takes the rights away from every thread of this process. After an
 // error some may be gone and others not: the process must end.
-func Apply(r Rules) (Report, error) {
-	if r.Files == 0 || r.FileBytes == 0 || r.SoftMemory == 0 || r.HardMemory == 0 {
-		return Report{}, errors.New("confine: a limit is zero, which is not unlimited")
-	}
-	var report Report
+func (b *Begun) Apply() (Report, error) {
+	report := Report{Notes: b.notes, SoftMemory: b.rules.SoftMemory, HardMemory: b.rules.HardMemory}
 	debug.SetMaxThreads(maxThreads)
-	debug.SetMemoryLimit(int64(min(r.SoftMemory, math.MaxInt64)))
-	for _, step := range []struct {
-		name string
-		do   func(Rules, *Report) error
-	}{
-		// Limits come first: root may raise its number of files.
-		{"limits", limit},
-		{"bounding set", dropBounding},
-		{"user", become},
-		{"capabilities", dropCapabilities},
-		{"process", closeProcess},
-		{"files", restrictFiles},
-		// The filter comes last, because it refuses all of the above.
-		{"system calls", filterCalls},
-	} {
-		if err := step.do(r, &report); err != nil {
-			return report, fmt.Errorf("confine %s: %w", step.name, err)
-		}
+	debug.SetMemoryLimit(int64(min(b.rules.SoftMemory, math.MaxInt64)))
+	// A write beyond the limit is an error for the writer. Without this the
+	// kernel's signal would end the process.
+	signal.Ignore(unix.SIGXFSZ)
+	rights := b.takeAway
+	if staged {
+		rights = b.checkInherited
+	}
+	if err := rights(&report); err != nil {
+		return report, err
+	}
+	if err := hide(); err != nil {
+		return report, fmt.Errorf("confine process: %w", err)
+	}
+	// The filter comes last, because it refuses all of the above.
+	if err := filterCalls(&report); err != nil {
+		return report, fmt.Errorf("confine system calls: %w", err)
 	}
 	return verify(report)
 }
 
-// limit sets what the kernel counts. RLIMIT_NPROC is not among them: it
-// counts every process of the user, so that somebody else's threads would
-// stop ours. The filter lets the process start none at all.
-func limit(r Rules, report *Report) error {
-	// A write beyond the limit is an error for the writer. Without this the
-	// kernel's signal would end the process.
-	signal.Ignore(unix.SIGXFSZ)
-	report.SoftMemory, report.HardMemory = r.SoftMemory, r.HardMemory
-	for resource, value := range map[int]uint64{
-		unix.RLIMIT_CORE:  0, // a core file would hold every secret
-		unix.RLIMIT_FSIZE: r.FileBytes,
-		unix.RLIMIT_DATA:  r.HardMemory,
-	} {
-		var old unix.Rlimit
-		if err := unix.Getrlimit(resource, &old); err != nil {
-			return err
-		}
-		if err := setLimit(resource, min(value, old.Max)); err != nil {
-			return fmt.Errorf("resource %d: %w", resource, err)
+// takeAway changes all that a program keeps when it is started again.
+func (b *Begun) takeAway(report *Report) error {
+	for _, s := range b.steps() {
+		if err := s.do(report); err != nil {
+			return fmt.Errorf("confine %s: %w", s.name, err)
 		}
 	}
-	return limitFiles(r, report)
-}
-
-// limitFiles raises the number where it may, and says where it may not.
-func limitFiles(r Rules, report *Report) error {
-	report.Files = r.Files
-	err := setLimit(unix.RLIMIT_NOFILE, r.Files)
-	if !errors.Is(err, unix.EPERM) {
-		return err
-	}
-	var old unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
-		return err
-	}
-	report.Files = old.Max
-	report.Notes = append(report.Notes, fmt.Sprintf("only %d files may be open, %d are wanted: raise the hard limit (ulimit -Hn)", old.Max, r.Files))
-	return setLimit(unix.RLIMIT_NOFILE, old.Max)
-}
-
-// setLimit goes by way of package syscall, which then leaves the number of
-// files of the programs that it starts alone.
-func setLimit(resource int, value uint64) error {
-	return syscall.Setrlimit(resource, &syscall.Rlimit{Cur: value, Max: value})
-}
-
-// become changes root into a user who owns nothing.
-func become(r Rules, report *Report) error {
-	report.UID = unix.Geteuid()
-	if report.UID != 0 {
-		return nil
-	}
-	if r.UID <= 0 {
-		return errors.New("root has nobody to become")
-	}
-	if !mapped("/proc/self/uid_map", r.UID) || !mapped("/proc/self/gid_map", r.UID) {
-		report.Notes = append(report.Notes, fmt.Sprintf("this user namespace has no user %d, so the process stays its root, without capabilities", r.UID))
-		return nil
-	}
-	// Groups go first: only root may change them. Each call holds for all
-	// threads.
-	if err := syscall.Setgroups(nil); err != nil {
-		return err
-	}
-	if err := syscall.Setresgid(r.UID, r.UID, r.UID); err != nil {
-		return err
-	}
-	if err := syscall.Setresuid(r.UID, r.UID, r.UID); err != nil {
-		return err
-	}
-	report.UID = r.UID
 	return nil
 }
 
-// mapped tells whether a user namespace knows an ID. A map that cannot be
-// read counts as complete, so that the change is tried and fails loudly.
-func mapped(path string, id int) bool {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return true
+type step struct {
+	name string
+	do   func(*Report) error
+}
+
+func (b *Begun) steps() []step {
+	return []step{
+		// Limits come first: root may raise its number of files.
+		{"limits", b.limit},
+		{"secure bits", b.secure},
+		{"bounding set", b.dropBounding},
+		{"user", b.become},
+		{"capabilities", dropCapabilities},
+		{"privileges", noNewPrivileges},
+		{"files", b.restrictFiles},
 	}
-	for line := range strings.Lines(string(data)) {
-		var inside, outside, count int
-		if _, err := fmt.Sscan(line, &inside, &outside, &count); err == nil && id >= inside && id-inside < count {
-			return true
-		}
-	}
-	return false
 }

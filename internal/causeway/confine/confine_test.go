@@ -1,7 +1,7 @@
 //go:build !race
 
-// A binary with the race detector holds C code, and such a one cannot be
-// confined.
+// The race detector's runtime makes system calls and takes memory that the
+// confinement refuses.
 
 package confine_test
 
@@ -42,6 +42,10 @@ type result struct {
 	Before, After map[string]string
 	Works         map[string]string
 	Report        confine.Report
+	// Starter is who started the process.
+	Starter int
+	// BornHidden is whether no debugger could ever read the process.
+	BornHidden bool
 }
 
 // who runs a role.
@@ -128,6 +132,12 @@ func TestNothingIsLeft(t *testing.T) {
 			}
 			if got.Report.UID != w.inside || got.Report.Landlock == 0 || len(got.Report.Notes) != w.notes {
 				t.Errorf("report %+v", got.Report)
+			}
+			if want := map[bool]int{true: 0, false: w.inside}[w.inside == nobody]; got.Starter != want {
+				t.Errorf("user %d has started it, want %d", got.Starter, want)
+			}
+			if changes := w.inside == nobody; startedAgain && got.BornHidden != changes {
+				t.Errorf("it is hidden since its start: %t, want %t", got.BornHidden, changes)
 			}
 			for _, a := range attempts {
 				before, after := got.Before[a.name], got.After[a.name]
@@ -250,7 +260,7 @@ func TestZeroIsNotUnlimited(t *testing.T) {
 	} {
 		rules := full
 		change(&rules)
-		if _, err := confine.Apply(rules); err == nil {
+		if _, err := confine.Begin(rules, nil); err == nil {
 			t.Fatalf("no limit of %s is accepted", name)
 		}
 	}

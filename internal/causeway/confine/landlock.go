@@ -32,18 +32,18 @@ const bindVersion = 4
 // restrictFiles takes the file system away. A kernel without Landlock leaves
 // the filter, under which nothing can be opened for writing, and the rights
 // of the user; the report says so.
-func restrictFiles(r Rules, report *Report) error {
-	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
-	if errno == unix.ENOSYS || errno == unix.EOPNOTSUPP {
+func (b *Begun) restrictFiles(report *Report) error {
+	version, err := landlockVersion()
+	if err != nil {
+		return err
+	}
+	if version == 0 {
 		report.Notes = append(report.Notes, "this kernel has no Landlock: files that its user may read stay readable to the process")
 		return nil
 	}
-	if errno != 0 {
-		return errno
-	}
 	attr := unix.LandlockRulesetAttr{}
 	for v, access := range accessByVersion {
-		if v <= int(version) {
+		if v <= version {
 			attr.Handled_access_fs |= access
 		}
 	}
@@ -57,22 +57,42 @@ func restrictFiles(r Rules, report *Report) error {
 		return fmt.Errorf("rule set: %w", errno)
 	}
 	defer unix.Close(int(ruleset))
-	for _, path := range r.Read {
+	for _, path := range b.rules.Read {
 		if err := allowBelow(int(ruleset), path, 0); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
-	if r.Spool != "" {
+	if b.rules.Spool != "" {
 		// A name in it cannot be made: the filter has no call for that.
-		if err := allowBelow(int(ruleset), r.Spool, unix.LANDLOCK_ACCESS_FS_WRITE_FILE); err != nil {
-			return fmt.Errorf("%s: %w", r.Spool, err)
+		if err := allowBelow(int(ruleset), b.rules.Spool, unix.LANDLOCK_ACCESS_FS_WRITE_FILE); err != nil {
+			return fmt.Errorf("%s: %w", b.rules.Spool, err)
 		}
 	}
-	if err := onAllThreads(unix.SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0, 0); err != nil {
+	if staged {
+		// The program is started once more, which needs both rights. They
+		// stay, and are worth nothing: the filter has no call to start a
+		// program, and what is in this one is no secret.
+		if err := allowBelow(int(ruleset), self, unix.LANDLOCK_ACCESS_FS_EXECUTE); err != nil {
+			return fmt.Errorf("%s: %w", self, err)
+		}
+	}
+	if err := change(unix.SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0, 0); err != nil {
 		return err
 	}
-	report.Landlock = int(version)
+	report.Landlock = version
 	return nil
+}
+
+// landlockVersion is zero where the kernel has no Landlock.
+func landlockVersion() (int, error) {
+	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno == unix.ENOSYS || errno == unix.EOPNOTSUPP {
+		return 0, nil
+	}
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(version), nil
 }
 
 // allowBelow gives reading back, and what else is asked for.

@@ -3,64 +3,72 @@ package confine
 import (
 	"errors"
 	"fmt"
-	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// onAllThreads makes a system call on every thread of the process: most
-// rights belong to a thread, and one that kept them would be enough.
-func onAllThreads(trap, a1, a2, a3 uintptr) error {
-	_, _, errno := syscall.AllThreadsSyscall(trap, a1, a2, a3)
-	if errno == syscall.ENOTSUP {
-		return errors.New("a binary with C code cannot change all of its threads: build with CGO_ENABLED=0")
+// secureBits keep a program of root's from gaining anything by being root's.
+// They are named in the kernel's header securebits.h: no root, no raising of
+// ambient capabilities, and a lock on each.
+const secureBits = 1<<0 | 1<<1 | 1<<6 | 1<<7
+
+// secure sets them, where it may.
+func (b *Begun) secure(*Report) error {
+	have, err := unix.PrctlRetInt(unix.PR_GET_SECUREBITS, 0, 0, 0, 0)
+	if err != nil {
+		return err
 	}
-	if errno != 0 {
-		return errno
+	err = change(unix.SYS_PRCTL, unix.PR_SET_SECUREBITS, uintptr(have)|secureBits, 0)
+	b.secured = err == nil
+	if errors.Is(err, unix.EPERM) {
+		return nil // it has nothing to gain with
 	}
-	return nil
+	return err
 }
 
 // dropBounding empties the set that bounds what a program may gain. Only who
 // may gain something can, and must: it comes before the change of user.
-func dropBounding(Rules, *Report) error {
+func (b *Begun) dropBounding(*Report) error {
 	for c := uintptr(0); c <= unix.CAP_LAST_CAP; c++ {
 		set, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0)
 		if err != nil {
-			return nil // a kernel that knows fewer
+			break // a kernel that knows fewer
 		}
 		if set == 0 {
 			continue
 		}
-		if err := onAllThreads(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0); errors.Is(err, unix.EPERM) {
+		if err := change(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, c, 0); errors.Is(err, unix.EPERM) {
 			return nil // it has nothing to gain with
 		} else if err != nil {
 			return err
 		}
 	}
+	b.bounded = true
 	return nil
 }
 
 // dropCapabilities empties the other sets.
-func dropCapabilities(Rules, *Report) error {
+func dropCapabilities(*Report) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none [2]unix.CapUserData
-	if err := onAllThreads(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none[0])), 0); err != nil {
+	if err := change(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&none[0])), 0); err != nil {
 		return err
 	}
-	if err := onAllThreads(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0); err != nil && !errors.Is(err, unix.EINVAL) {
+	if err := change(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0); err != nil && !errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("ambient set: %w", err)
 	}
 	return nil
 }
 
-// closeProcess makes the process unreadable: no core file, no debugger of the
-// same user, no /proc/PID/mem, which would all show the secrets that it holds.
-func closeProcess(Rules, *Report) error {
-	if err := onAllThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0); err != nil {
-		return fmt.Errorf("no new privileges: %w", err)
-	}
+// noNewPrivileges keeps any program from gaining a right by being started.
+func noNewPrivileges(*Report) error {
+	return change(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0)
+}
+
+// hide makes the process unreadable: no core file, no debugger of the same
+// user, no /proc/PID/mem, which would all show the secrets that it holds.
+func hide() error {
 	return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 }
 
@@ -68,12 +76,10 @@ func closeProcess(Rules, *Report) error {
 // what it was told.
 func verify(report Report) (Report, error) {
 	report.UID = unix.Geteuid()
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var have [2]unix.CapUserData
-	if err := unix.Capget(&header, &have[0]); err != nil {
-		return report, fmt.Errorf("confine: read capabilities: %w", err)
+	var err error
+	if report.Capabilities, err = capabilities(); err != nil {
+		return report, err
 	}
-	report.Capabilities = have != [2]unix.CapUserData{}
 	for _, question := range []struct {
 		option int
 		set    func(int)
@@ -92,4 +98,14 @@ func verify(report Report) (Report, error) {
 		return report, fmt.Errorf("confine: the kernel accepted every step and says otherwise: %+v", report)
 	}
 	return report, nil
+}
+
+// capabilities tells whether any is left.
+func capabilities() (bool, error) {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var have [2]unix.CapUserData
+	if err := unix.Capget(&header, &have[0]); err != nil {
+		return true, fmt.Errorf("confine: read capabilities: %w", err)
+	}
+	return have != [2]unix.CapUserData{}, nil
 }

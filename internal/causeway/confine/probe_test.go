@@ -181,29 +181,48 @@ func tryAll(p place) map[string]string {
 	return out
 }
 
+// before is what a process hands to the one that it becomes.
+type before struct {
+	Attempts map[string]string
+	PID      int
+}
+
 func probe() {
 	p := place{os.Args[1], os.Args[2]}
+	var got result
+	born, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
+	fail(err)
+	got.BornHidden = born != 1
 	// Threads that are there before must lose their rights too.
 	var wait sync.WaitGroup
 	release := make(chan struct{})
 	for range 8 {
 		wait.Go(func() { runtime.LockOSThread(); <-release; runtime.UnlockOSThread() })
 	}
-	var got result
-	got.Before = tryAll(p)
-	report, err := confine.Apply(rules)
+	begun, err := confine.Begin(rules, func() ([]byte, error) {
+		return json.Marshal(before{tryAll(p), os.Getpid()})
+	})
+	fail(err)
+	var b before
+	fail(json.Unmarshal(begun.Gathered, &b))
+	if b.PID != os.Getpid() {
+		fail(fmt.Errorf("it was %d and is %d", b.PID, os.Getpid()))
+	}
+	report, err := begun.Apply()
+	fail(err)
+	got.Starter, got.Before, got.Report, got.After, got.Works = begun.UID, b.Attempts, report, tryAll(p), works(p)
+	close(release)
+	wait.Wait()
+	fail(json.NewEncoder(os.Stdout).Encode(got))
+	var end [1]byte
+	os.Stdin.Read(end[:])
+}
+
+func fail(err error) {
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}
-	got.Report, got.After, got.Works = report, tryAll(p), works(p)
-	close(release)
-	wait.Wait()
-	if err := json.NewEncoder(os.Stdout).Encode(got); err != nil {
-		os.Exit(1)
-	}
-	var b [1]byte
-	os.Stdin.Read(b[:])
 }
 
 // works is what the process is for.
@@ -293,7 +312,11 @@ func runtimeWorks() error {
 
 // hog takes a piece of memory within the limit and one beyond.
 func hog() {
-	if _, err := confine.Apply(rules); err != nil {
+	begun, err := confine.Begin(rules, nil)
+	if err == nil {
+		_, err = begun.Apply()
+	}
+	if err != nil {
 		fmt.Println(err)
 		os.Exit(0)
 	}

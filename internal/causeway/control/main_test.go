@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/json"
-	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -50,22 +49,20 @@ func (w *testWorld) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr
 }
 
 func serveTestWorld() {
-	data, err := os.ReadFile(filepath.Join(filepath.Dir(os.Args[1]), worldFile))
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	var w testWorld
-	if err := json.Unmarshal(data, &w); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(w.Roots)
-	Serve(World{Resolver: &w, Roots: roots, about: w.About, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, network, w.Upstream)
-	}})
+	ServeGathered(func() ([]byte, error) {
+		return os.ReadFile(filepath.Join(filepath.Dir(os.Args[1]), worldFile))
+	}, func(data []byte) (World, error) {
+		var w testWorld
+		if err := json.Unmarshal(data, &w); err != nil {
+			return World{}, err
+		}
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM(w.Roots)
+		return World{Resolver: &w, Roots: roots, about: w.About, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, network, w.Upstream)
+		}}, nil
+	})
 }
 
 // newState makes a state directory with its world.

@@ -50,10 +50,17 @@ func Roles() []reexec.Role {
 
 // Serve is the process's main. It does not return.
 func Serve(w World) {
+	ServeGathered(nil, func([]byte) (World, error) { return w, nil })
+}
+
+// ServeGathered is Serve for a world that is made of what gather read, which
+// it may do as the user who started the process. It is called once, and may
+// be so in a program that then starts itself again to be confined.
+func ServeGathered(gather func() ([]byte, error), world func([]byte) (World, error)) {
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	s, listener, err := enter(log, gather, world)
 	ready := os.NewFile(fdReady, "ready")
 	unix.CloseOnExec(fdReady)
-	s, listener, err := w.enter(log)
 	if err != nil {
 		_ = json.NewEncoder(ready).Encode(toWire(err))
 		log.Error("the causeway cannot start", "err", err)
@@ -71,8 +78,21 @@ func Serve(w World) {
 }
 
 // enter takes over what was handed down and gives up the rest.
-func (w *World) enter(log *slog.Logger) (*server, *net.UnixListener, error) {
-	if err := closeStrays(); err != nil {
+func enter(log *slog.Logger, gather func() ([]byte, error), world func([]byte) (World, error)) (*server, *net.UnixListener, error) {
+	begun, err := confine.Begin(confine.Rules{
+		UID: nobody, Files: maxDescriptors, FileBytes: maxFileBytes, SoftMemory: softMemory, HardMemory: hardMemory,
+		Spool: fmt.Sprintf("/proc/self/fd/%d", fdSpool), Read: readable(),
+	}, func() ([]byte, error) {
+		if err := closeStrays(); err != nil || gather == nil {
+			return nil, err
+		}
+		return gather()
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	w, err := world(begun.Gathered)
+	if err != nil {
 		return nil, nil, err
 	}
 	unix.CloseOnExec(fdLock)
@@ -91,15 +111,11 @@ func (w *World) enter(log *slog.Logger) (*server, *net.UnixListener, error) {
 	if err := w.prepare(); err != nil {
 		return nil, nil, err
 	}
-	owner := os.Geteuid()
-	report, err := confine.Apply(confine.Rules{
-		UID: nobody, Files: maxDescriptors, FileBytes: maxFileBytes, SoftMemory: softMemory, HardMemory: hardMemory,
-		Spool: fmt.Sprintf("/proc/self/fd/%d", fdSpool), Read: readable(),
-	})
+	report, err := begun.Apply()
 	if err != nil {
 		return nil, nil, err
 	}
-	return newServer(*w, owner, report, log), listener, nil
+	return newServer(w, begun.UID, report, log), listener, nil
 }
 
 // readable is what the resolver and TLS read while the process runs. All of

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/causeway/certs"
 	"github.com/crannog/crannog/internal/causeway/names"
 	"github.com/crannog/crannog/internal/causeway/proxy"
+	"github.com/crannog/crannog/internal/fault"
 )
 
 // World is what the process meets outside. The zero value is the real one:
@@ -37,6 +39,16 @@ type World struct {
 // prepare reads what cannot be read any more once the process is confined.
 func (w *World) prepare() error {
 	if w.Roots == nil {
+		// Roots of one's own that cannot be read would be replaced by the
+		// host's without a word.
+		if path := os.Getenv("SSL_CERT_FILE"); path != "" {
+			f, err := os.Open(path)
+			if errors.Is(err, fs.ErrPermission) {
+				return fault.Wrap(err, fault.Unavailable, "roots_unreadable", "the certificate roots of SSL_CERT_FILE cannot be read by the process that uses them").
+					WithHint("make them readable for everybody, directories above included")
+			}
+			f.Close()
+		}
 		roots, err := certs.Roots(nil)
 		if err != nil {
 			return err

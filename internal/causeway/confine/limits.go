@@ -1,0 +1,56 @@
+package confine
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// limit sets what the kernel counts. RLIMIT_NPROC is not among them: it
+// counts every process of the user, so that somebody else's threads would
+// stop ours. The filter lets the process start none at all.
+func (b *Begun) limit(report *Report) error {
+	for resource, value := range b.rules.limits() {
+		var old unix.Rlimit
+		if err := unix.Getrlimit(resource, &old); err != nil {
+			return err
+		}
+		if err := setLimit(resource, min(value, old.Max)); err != nil {
+			return fmt.Errorf("resource %d: %w", resource, err)
+		}
+	}
+	return limitFiles(b.rules.Files, report)
+}
+
+// limits are what the kernel counts, apart from the number of files.
+func (r Rules) limits() map[int]uint64 {
+	return map[int]uint64{
+		unix.RLIMIT_CORE:  0, // a core file would hold every secret
+		unix.RLIMIT_FSIZE: r.FileBytes,
+		unix.RLIMIT_DATA:  r.HardMemory,
+	}
+}
+
+// limitFiles raises the number where it may, and says where it may not.
+func limitFiles(want uint64, report *Report) error {
+	report.Files = want
+	err := setLimit(unix.RLIMIT_NOFILE, want)
+	if !errors.Is(err, unix.EPERM) {
+		return err
+	}
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		return err
+	}
+	report.Files = old.Max
+	report.Notes = append(report.Notes, fmt.Sprintf("only %d files may be open, %d are wanted: raise the hard limit (ulimit -Hn)", old.Max, want))
+	return setLimit(unix.RLIMIT_NOFILE, old.Max)
+}
+
+// setLimit goes by way of package syscall, which then leaves the number of
+// files of the programs that it starts alone.
+func setLimit(resource int, value uint64) error {
+	return syscall.Setrlimit(resource, &syscall.Rlimit{Cur: value, Max: value})
+}

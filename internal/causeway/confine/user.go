@@ -1,0 +1,93 @@
+package confine
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// become changes root into a user who owns nothing.
+func (b *Begun) become(report *Report) error {
+	if unix.Geteuid() != 0 {
+		return nil
+	}
+	uid := b.rules.UID
+	if uid <= 0 {
+		return errors.New("root has nobody to become")
+	}
+	if !mapped("/proc/self/uid_map", uid) || !mapped("/proc/self/gid_map", uid) {
+		report.Notes = append(report.Notes, fmt.Sprintf("this user namespace has no user %d, so the process stays its root, without capabilities", uid))
+		return nil
+	}
+	if staged {
+		if err := unix.Prctl(unix.PR_SET_KEEPCAPS, 1, 0, 0, 0); err != nil {
+			return err
+		}
+	}
+	// Groups go first: only root may change them.
+	id := uintptr(uid)
+	for _, call := range [][4]uintptr{{unix.SYS_SETGROUPS}, {unix.SYS_SETRESGID, id, id, id}, {unix.SYS_SETRESUID, id, id, id}} {
+		if err := change(call[0], call[1], call[2], call[3]); err != nil {
+			return err
+		}
+	}
+	if staged {
+		return openAsOwner(uid)
+	}
+	return nil
+}
+
+// openAsOwner makes this thread open files as the owner of the program, until
+// the program is started again: the kernel then makes it the user again. It
+// has two reasons. The program may be one that only its owner may start. And
+// because the change is one of user, the kernel starts the program as one that
+// no other process of the user can debug. Otherwise somebody else's process of
+// that user could take it over before it has said so itself.
+func openAsOwner(uid int) error {
+	var program unix.Stat_t
+	if err := unix.Stat(self, &program); err != nil {
+		return err
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	change := [2]unix.CapUserData{{Effective: 1 << unix.CAP_SETUID, Permitted: 1 << unix.CAP_SETUID}}
+	if err := unix.Capset(&header, &change[0]); err != nil {
+		return err
+	}
+	for _, owner := range []uint32{program.Uid, 0} {
+		if owner != uint32(uid) && filesUser(owner) == owner {
+			return unix.Prctl(unix.PR_SET_KEEPCAPS, 0, 0, 0, 0)
+		}
+	}
+	return errors.New("it cannot open files as the owner of the program")
+}
+
+// filesUser tries to make this thread open files as a user, and returns as
+// whom it does.
+func filesUser(uid uint32) uint32 {
+	// The call tells what was before, also if it changes nothing.
+	_, _, _ = unix.RawSyscall(unix.SYS_SETFSUID, uintptr(uid), 0, 0)
+	now, _, _ := unix.RawSyscall(unix.SYS_SETFSUID, nobodyAtAll, 0, 0)
+	return uint32(now)
+}
+
+// nobodyAtAll is a user whom the kernel never takes.
+const nobodyAtAll = uintptr(^uint32(0))
+
+// mapped tells whether a user namespace knows an ID. A map that cannot be
+// read counts as complete, so that the change is tried and fails loudly.
+func mapped(path string, id int) bool {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return true
+	}
+	for line := range strings.Lines(string(data)) {
+		var inside, outside, count int
+		if _, err := fmt.Sscan(line, &inside, &outside, &count); err == nil && id >= inside && id-inside < count {
+			return true
+		}
+	}
+	return false
+}
