@@ -59,15 +59,51 @@ all other commands
   5     the name is taken, or the sandbox is in a state that forbids it
   6     the server cannot be reached
 
-doctor
-  0     nothing found
-  1     something found; each line says what to do
-  2     sandboxes cannot run here
+doctor, policy show, check, test and explain
+  0     nothing found; as expected; allowed
+  1     something found, and each line says what; not as expected; asked or denied
+  2     sandboxes cannot run here; a file cannot be read, the command line is wrong
+`
+
+const networkHelp = `A sandbox has no network unless a flag gives one. What it gets then ends in a
+process of ours, which lets through what the policy allows and records it all.
+
+  --allow example.com        this host on port 443, and no other
+  --allow example.com:8443   another port; --allow '*.example.com' all names below
+  --net dev                  package registries, git forges, model APIs; mostly to read
+  --net open                 every public host
+  --ask                      ask me about each host, at this terminal
+  --policy FILE              what a document says; crannog policy check FILE reads it
+  --level strict             stricter about all else: writes, pushes, files
+
+Flags add up: --ask --allow example.com does not ask about that host. Whatever is
+allowed, nothing reaches this machine or the metadata services of clouds, and a
+private network only what a policy lists in cidrs. A running sandbox changes with
+crannog policy set, and what it did is in crannog net log.
+
+What is refused is told on standard error, with the rule that did it:
+
+  network.none        the sandbox was made without a network
+  network.unlisted    no block of the policy is about this host
+  host:NAME           a block is, and none of its rules allows this request
+  host:NAME/RULE      this rule denies it
+  network.writes      the policy leaves changes (POST and others) to people
+  network.tunnels     bytes that nobody can look into, such as a protocol of its own
+  git.push            this ref is not among those that may be pushed to
+  packages.publish    publishing needs a person
+  identity.*          the connection says to be about another host than it is
+  floor.*             never allowed: this machine, metadata, unclear requests
+
+crannog policy explain SANDBOX GET URL says which rule it is and what would
+allow it. A question that waits for a person is in crannog approvals.
 `
 
 // addHelp adds the topics that belong to no command, and a tree of all.
 func (a *app) addHelp(root *cobra.Command) {
-	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "What exit codes mean", Long: strings.TrimSpace(exitCodes)})
+	root.AddCommand(
+		&cobra.Command{Use: "exit-codes", Short: "What exit codes mean", Long: strings.TrimSpace(exitCodes)},
+		&cobra.Command{Use: "network", Short: "How to let a sandbox reach something, and what refusals mean", Long: strings.TrimSpace(networkHelp)},
+	)
 	var tree bool
 	help := &cobra.Command{
 		Use: "help [COMMAND]", Short: "Help about a command",

@@ -38,6 +38,8 @@ type app struct {
 	// running is true for commands whose exit code is another program's, so
 	// that a failure of ours must not look like one of its.
 	running bool
+	// checking is true for commands that tell findings from failures.
+	checking bool
 }
 
 // Run does what args say and returns the exit code. args do not contain the
@@ -53,7 +55,7 @@ func Run(ctx context.Context, args []string, env Env) int {
 	if err == nil {
 		return 0
 	}
-	a.running = cmd.Annotations["code"] == "own"
+	a.running, a.checking = cmd.Annotations["code"] == "own", cmd.Annotations["code"] == "check"
 	if exit, ok := errors.AsType[exitCode](err); ok {
 		return int(exit)
 	}
@@ -93,7 +95,7 @@ func (a *app) root() *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usagef("%s", err.Error()) })
 	root.AddGroup(&cobra.Group{ID: "run", Title: "Run:"}, &cobra.Group{ID: "manage", Title: "Manage:"}, &cobra.Group{ID: "server", Title: "Server:"})
 	a.add(root, "run", a.runCommand(), a.execCommand(), a.shellCommand())
-	a.add(root, "manage", a.lsCommand(), a.psCommand(), a.inspectCommand(), a.logsCommand(), a.netCommand(), a.cpCommand(),
+	a.add(root, "manage", a.lsCommand(), a.psCommand(), a.inspectCommand(), a.logsCommand(), a.netCommand(), a.policyCommand(), a.cpCommand(),
 		a.stopCommand(), a.rmCommand(), a.pruneCommand(), a.statsCommand(),
 		a.approvalsCommand(), a.approveCommand(), a.denyCommand())
 	a.add(root, "server", a.serveCommand(), a.doctorCommand(), a.keyCommand(), a.secretCommand(), a.configCommand(), a.versionCommand())

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/crannog/crannog/internal/causeway/control"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/standard"
 )
@@ -62,7 +64,45 @@ func (a *app) examine(ctx context.Context) []finding {
 		checkMemory(), checkState(a.config.State), checkDisk(a.config.State), checkPort(ctx, a.config), checkClock(),
 	}
 	findings = append(findings, checkPrograms()...)
-	return append(findings, a.checkEngine(ctx)...)
+	return append(append(findings, a.checkEngine(ctx)...), a.checkCauseway(ctx)...)
+}
+
+// checkCauseway starts the process that holds the networks, or finds the one
+// that runs, and says what confines it. One that was started ends by itself.
+func (a *app) checkCauseway(ctx context.Context) []finding {
+	const name = "causeway"
+	client, err := control.Connect(ctx, a.config.State, control.Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return []finding{{name, resultWarn, "sandboxes get no network: " + err.Error(), fault.HintOf(err)}}
+	}
+	r := client.Info().Confinement
+	if err := client.Close(); err != nil {
+		return []finding{{name, resultWarn, err.Error(), ""}}
+	}
+	var parts, lacks []string
+	for _, c := range []struct {
+		holds    bool
+		has, not string
+	}{
+		{r.UID != 0, fmt.Sprintf("user %d", r.UID), "it runs as root"},
+		{!r.Capabilities, "no capabilities", "it has capabilities"},
+		{r.NoNewPrivs, "no new privileges", "it may gain privileges"},
+		{!r.Dumpable, "not traceable", "others can trace it"},
+		{r.Seccomp, "seccomp", "no seccomp filter"},
+		{r.Landlock > 0, fmt.Sprintf("landlock %d", r.Landlock), ""},
+	} {
+		switch {
+		case c.holds:
+			parts = append(parts, c.has)
+		case c.not != "":
+			lacks = append(lacks, c.not)
+		}
+	}
+	findings := []finding{{name, resultOK, "can be started; " + strings.Join(parts, ", "), ""}}
+	for _, note := range append(lacks, r.Notes...) {
+		findings = append(findings, finding{name, resultWarn, note, ""})
+	}
+	return findings
 }
 
 // checkEngine asks the engine itself, whose word counts most.

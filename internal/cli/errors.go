@@ -127,6 +127,12 @@ const (
 	codeUnreachable = 6
 )
 
+// Exit codes of commands that look for something.
+const (
+	codeFound  = 1
+	codeCannot = 2
+)
+
 // Exit codes of commands that run another program, as in docker and sh.
 const (
 	codeOurs          = 125
@@ -144,6 +150,9 @@ func (a *app) codeOf(err error) int {
 			return codeNotExecutable
 		}
 		return codeOurs
+	}
+	if a.checking {
+		return codeCannot
 	}
 	if f, ok := errors.AsType[*failure](err); ok && f.usage || v.Code == codeSettings {
 		return codeUsage

@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// policyChange is what policy set prints.
+type policyChange struct {
+	ID      string      `json:"id"`
+	Network api.Network `json:"network"`
+	// Wider lists what may be allowed now and was not before.
+	Wider []string `json:"wider"`
+}
+
+func (a *app) policySetCommand() *cobra.Command {
+	var f accessFlags
+	var dry bool
+	cmd := &cobra.Command{
+		Use: "set SANDBOX", Short: "Change what a running sandbox may reach", Args: cobra.ExactArgs(1),
+		Long: "Change what a running sandbox may reach: the flags take the place of those that it\n" +
+			"was made with, and only its level stays if none is named. Connections that are no\n" +
+			"longer allowed are closed. What became wider is printed. A sandbox that was made\n" +
+			"without a network stays without, and files stay as they were shown.",
+		Example:           "  crannog policy set mybox --allow example.com\n  crannog policy set mybox --net none\n  crannog policy set mybox --policy policy.yaml --dry-run",
+		ValidArgsFunction: a.completeOne,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if f.level == "" && f.net == "" && f.policy == "" && len(f.allow) == 0 {
+				return usagef("say what it may reach: --allow, --net, --policy or --level").hint("crannog policy set " + args[0] + " --net none takes all of it away")
+			}
+			return a.withSandbox(cmd.Context(), args[0], func(_ *connection, sb *crannog.Sandbox) error {
+				return a.setPolicy(cmd.Context(), sb, &f, dry)
+			})
+		},
+	}
+	f.add(cmd.Flags())
+	f.offer(cmd)
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would become wider, and change nothing")
+	return cmd
+}
+
+func (a *app) setPolicy(ctx context.Context, sb *crannog.Sandbox, f *accessFlags, dry bool) error {
+	kept := *f
+	if kept.level == "" && kept.policy == "" && kept.net != "open" {
+		kept.level = sb.Info().Network.Level
+	}
+	if kept.level != "" && kept.net == "" && len(kept.allow) == 0 && kept.policy == "" {
+		// A level alone changes the level and not that there is a network.
+		kept.net = string(sandbox.NetPolicy)
+	}
+	access, err := kept.access()
+	if err != nil {
+		return err
+	}
+	before, err := policyNow(ctx, sb)
+	if err != nil {
+		return err
+	}
+	if dry {
+		after, err := kept.after(before)
+		if err != nil {
+			return fail("make the policy", err)
+		}
+		return a.printChange(policyChange{sb.ID(), sb.Info().Network, policy.Widen(before, after)}, dry)
+	}
+	if err := sb.SetAccess(ctx, access); err != nil {
+		return fail("change the policy of "+sb.ID(), err)
+	}
+	after, err := policyNow(ctx, sb)
+	if err != nil {
+		return err
+	}
+	return a.printChange(policyChange{sb.ID(), sb.Info().Network, policy.Widen(before, after)}, dry)
+}
+
+func policyNow(ctx context.Context, sb *crannog.Sandbox) (*policy.Policy, error) {
+	text, err := sb.Policy(ctx)
+	if err != nil {
+		return nil, fail("read the policy of "+sb.ID(), err)
+	}
+	return compiled(text)
+}
+
+// after is what the flags would come to below the organisation's and the
+// project's documents that are in force.
+func (b *accessFlags) after(before *policy.Policy) (*policy.Policy, error) {
+	access, err := b.asked()
+	if err != nil {
+		return nil, err
+	}
+	settings := sandbox.Settings{Level: before.Level()}
+	for _, l := range before.Layers() {
+		switch l.Kind {
+		case policy.LayerOrganisation:
+			settings.Organisation = &l.Document
+		case policy.LayerProject:
+			settings.Project = &l.Document
+		}
+	}
+	p, _, err := access.Compile(settings)
+	return p, err
+}
+
+func (a *app) printChange(c policyChange, dry bool) error {
+	if c.Wider == nil {
+		c.Wider = []string{}
+	}
+	if a.json {
+		return a.object(c)
+	}
+	if a.quiet {
+		_, err := fmt.Fprintln(a.Stdout, c.ID)
+		return err
+	}
+	for _, w := range c.Wider {
+		fmt.Fprintf(a.Stdout, "wider: %s\n", oneLine(w))
+	}
+	if len(c.Wider) == 0 {
+		fmt.Fprintln(a.Stdout, "nothing is wider than before")
+	}
+	if dry {
+		fmt.Fprintln(a.Stdout, "nothing was changed")
+		return nil
+	}
+	_, err := fmt.Fprintf(a.Stdout, "%s: level %s, %s\n", c.ID, c.Network.Level, c.Network.Policy)
+	return err
+}
