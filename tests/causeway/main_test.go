@@ -53,6 +53,7 @@ func TestMain(m *testing.M) {
 }
 
 func runProgram() {
+	reexec.Dispatch() // no other role is this process's
 	os.Exit(cli.Run(context.Background(), os.Args[1:], cli.Env{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Vars: os.Environ(), Config: config.Host(), Version: "test",
 	}))
