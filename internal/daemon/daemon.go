@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/crannog/crannog/internal/causeway/approval"
@@ -131,13 +130,7 @@ func (d *Daemon) openService() error {
 
 // amend adds a host to what a sandbox may reach, because a person said so.
 func (d *Daemon) amend(ctx context.Context, id, endpoint string) error {
-	_, err := d.Service.SetAccess(ctx, sandbox.Principal{Local: true}, id, func(a sandbox.Access) (sandbox.Access, error) {
-		if !slices.Contains(a.Allow, endpoint) {
-			a.Allow = append(slices.Clone(a.Allow), endpoint)
-		}
-		return a, nil
-	})
-	return err
+	return d.Service.Amend(ctx, id, endpoint)
 }
 
 // Close ends the ephemeral sandboxes of this process and lets go of the state.

@@ -71,6 +71,7 @@ type Questions interface {
 	// Retire ends the open questions of a sandbox that another policy than
 	// keep has asked; "" ends all.
 	Retire(ctx context.Context, sandbox, keep, reason string) error
+	causeway.Asker
 }
 
 // endQuestions ends questions that nothing can come of any more. One that stays
@@ -153,6 +154,30 @@ func (s *Service) detach(ctx context.Context, r Record) error {
 // SetAccess changes what a running sandbox may reach. A sandbox without a
 // link stays without: a link is part of its machine.
 func (s *Service) SetAccess(ctx context.Context, who Principal, ref string, change func(Access) (Access, error)) (Sandbox, error) {
+	r, err := s.resolve(ctx, who, ref)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	if r.State == Running {
+		// Without the lock: people take their time.
+		if err := s.mayWiden(ctx, r, change); err != nil {
+			return Sandbox{}, err
+		}
+	}
+	asked := r.PolicyDigest
+	return s.setAccess(ctx, who, r.ID, func(a Access) (Access, error) {
+		p, err := s.compile(a)
+		if err != nil {
+			return a, err
+		}
+		if p.Level() == carefulLevel && p.Digest() != asked {
+			return a, fault.New(fault.Conflict, "policy_changed", "the policy was changed meanwhile; ask again")
+		}
+		return change(a)
+	})
+}
+
+func (s *Service) setAccess(ctx context.Context, who Principal, ref string, change func(Access) (Access, error)) (Sandbox, error) {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {
 		return Sandbox{}, err
