@@ -21,6 +21,9 @@ type Rules struct {
 	// Read are the files and directories that stay readable where the kernel
 	// has Landlock. What does not exist is passed over.
 	Read []string
+	// Start are files that the program reads while it starts, before main.
+	// They stay readable in a build with C code only, which is started again.
+	Start []string
 	// Spool, if set, is a directory in which files without a name can be
 	// made, through a descriptor of it that is open already.
 	Spool string

@@ -31,6 +31,7 @@ func TestMain(m *testing.M) {
 	reexec.Dispatch(
 		reexec.Role{Match: reexec.Arg0("confine-probe"), Run: probe},
 		reexec.Role{Match: reexec.Arg0("confine-hog"), Run: hog},
+		reexec.Role{Match: reexec.Arg0("confine-forgetful"), Run: forgetful},
 	)
 	os.Exit(m.Run())
 }
@@ -71,8 +72,11 @@ var everyone = []who{
 	}},
 }
 
+// program is what start runs.
+var program = "/proc/self/exe"
+
 // start runs a role in a directory that everybody may enter.
-func start(t *testing.T, role string, attr *syscall.SysProcAttr) (*exec.Cmd, io.WriteCloser, *bufio.Reader) {
+func start(t *testing.T, role string, attr *syscall.SysProcAttr, more ...string) (*exec.Cmd, io.WriteCloser, *bufio.Reader) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "confine")
 	if err != nil {
@@ -100,8 +104,8 @@ func start(t *testing.T, role string, attr *syscall.SysProcAttr) (*exec.Cmd, io.
 		}
 	}()
 	t.Cleanup(func() { listener.Close(); record.Close(); directory.Close() })
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Args = []string{role, dir, listener.Addr().String()}
+	cmd := exec.Command(program)
+	cmd.Args = append([]string{role, dir, listener.Addr().String()}, more...)
 	cmd.Env = []string{}
 	cmd.ExtraFiles = []*os.File{record, directory}
 	if role != "confine-hog" { // whose end is a page of traces

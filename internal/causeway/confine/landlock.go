@@ -75,6 +75,11 @@ func (b *Begun) restrictFiles(report *Report) error {
 		if err := allowBelow(int(ruleset), self, unix.LANDLOCK_ACCESS_FS_EXECUTE); err != nil {
 			return fmt.Errorf("%s: %w", self, err)
 		}
+		for _, path := range b.rules.Start {
+			if err := allowBelow(int(ruleset), path, 0); err != nil {
+				return fmt.Errorf("%s: %w", path, err)
+			}
+		}
 	}
 	if err := change(unix.SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0, 0); err != nil {
 		return err

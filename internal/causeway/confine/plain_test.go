@@ -4,3 +4,6 @@ package confine_test
 
 // startedAgain is whether a program is started again to be confined.
 const startedAgain = false
+
+// forgetful is for the other build.
+func forgetful() {}

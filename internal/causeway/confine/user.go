@@ -35,18 +35,18 @@ func (b *Begun) become(report *Report) error {
 		}
 	}
 	if staged {
-		return openAsOwner(uid)
+		return openAsOwner()
 	}
 	return nil
 }
 
-// openAsOwner makes this thread open files as the owner of the program, until
-// the program is started again: the kernel then makes it the user again. It
-// has two reasons. The program may be one that only its owner may start. And
+// openAsOwner makes this thread open files as root, or as the owner of a
+// program that only its owner may start, until the program is started again:
+// the kernel then makes it the user again. There is one more reason for it:
 // because the change is one of user, the kernel starts the program as one that
 // no other process of the user can debug. Otherwise somebody else's process of
 // that user could take it over before it has said so itself.
-func openAsOwner(uid int) error {
+func openAsOwner() error {
 	var program unix.Stat_t
 	if err := unix.Stat(self, &program); err != nil {
 		return err
@@ -56,12 +56,14 @@ func openAsOwner(uid int) error {
 	if err := unix.Capset(&header, &change[0]); err != nil {
 		return err
 	}
-	for _, owner := range []uint32{program.Uid, 0} {
-		if owner != uint32(uid) && filesUser(owner) == owner {
-			return unix.Prctl(unix.PR_SET_KEEPCAPS, 0, 0, 0, 0)
-		}
+	owner := uint32(0)
+	if program.Mode&0o001 == 0 {
+		owner = program.Uid
 	}
-	return errors.New("it cannot open files as the owner of the program")
+	if filesUser(owner) != owner {
+		return fmt.Errorf("it cannot open files as %d, the owner of the program", owner)
+	}
+	return unix.Prctl(unix.PR_SET_KEEPCAPS, 0, 0, 0, 0)
 }
 
 // filesUser tries to make this thread open files as a user, and returns as

@@ -82,6 +82,8 @@ func enter(log *slog.Logger, gather func() ([]byte, error), world func([]byte) (
 	begun, err := confine.Begin(confine.Rules{
 		UID: nobody, Files: maxDescriptors, FileBytes: maxFileBytes, SoftMemory: softMemory, HardMemory: hardMemory,
 		Spool: fmt.Sprintf("/proc/self/fd/%d", fdSpool), Read: readable(),
+		// gVisor, which is in the same program, ends it if it cannot.
+		Start: []string{"/proc/sys/vm/mmap_min_addr"},
 	}, func() ([]byte, error) {
 		if err := closeStrays(); err != nil || gather == nil {
 			return nil, err
