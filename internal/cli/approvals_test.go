@@ -171,9 +171,9 @@ func TestPrintedQuestionsAreInert(t *testing.T) {
 	s := newServed(t)
 	id := s.ask(s.question("\x07\u200b\x9b"))
 	for _, args := range [][]string{{"approvals"}, {"approvals", "--json"}, {"approvals", "--jsonl"}, {"approvals", "--format", "{{.summary}}{{.facts}}"}, {"approvals", id}, {"__complete", "deny", ""}} {
-		code, stdout, _ := s.run(args...)
+		code, stdout, stderr := s.run(args...)
 		if code != 0 || !strings.Contains(stdout, "a.example.com") || strings.ContainsAny(stdout, "\x1b\x07\u202e\u200b\u009b") || strings.Contains(stdout, "\nApproved") || strings.Contains(stdout, `\u001b`) {
-			t.Errorf("%v: %d %q", args, code, stdout)
+			t.Errorf("%v: %d %q %q", args, code, stdout, stderr)
 		}
 	}
 }
