@@ -151,21 +151,24 @@ func (a Access) task(usual string) ([]policy.Document, error) {
 			d = policy.Open()
 		}
 		if a.Net == NetOpen && !named {
-			// Who asks for an open network has not asked for the loosest of
-			// everything else.
-			rest, err := policy.Level(usual)
+			rest, err := butNetwork(usual, d.Name)
 			if err != nil {
 				return nil, err
 			}
-			task = append(task, policy.Document{
-				Policy: d.Policy, Name: d.Name + "-files", Isolation: rest.Isolation, Filesystem: rest.Filesystem, Redact: rest.Redact,
-			})
+			task = append(task, rest)
 		}
 		named = named || d.Level != ""
 		task = append(task, d)
 	default:
 		return nil, fault.Newf(fault.Invalid, "net_invalid", "there is no network %q", a.Net).
 			WithHint("networks are none, dev, open and policy")
+	}
+	if a.Lists != nil && a.Level == "" {
+		rest, err := butNetwork(usual, "net/e2b")
+		if err != nil {
+			return nil, err
+		}
+		task = append(task, rest)
 	}
 	if len(a.Allow) > 0 {
 		d, err := policy.Hosts(a.Allow...)
@@ -183,6 +186,15 @@ func (a Access) task(usual string) ([]policy.Document, error) {
 		task = append(task, policy.Document{Policy: "v1", Name: "level", Level: level})
 	}
 	return append(task, a.Documents...), nil
+}
+
+// butNetwork is what the usual level says of all but the network: who asks for
+// an open network has not asked for the loosest of everything else.
+func butNetwork(usual, name string) (policy.Document, error) {
+	level, err := policy.Level(usual)
+	return policy.Document{
+		Policy: "v1", Name: name + "-files", Isolation: level.Isolation, Filesystem: level.Filesystem, Redact: level.Redact,
+	}, err
 }
 
 // strength orders boundaries from the weakest.
