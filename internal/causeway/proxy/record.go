@@ -59,7 +59,8 @@ func (l *records) mend(g *generation) error {
 func (l *records) keep(r causeway.Record, g *generation) error {
 	r.Sandbox = l.sandbox
 	r.Host, r.Path, r.Error = g.clean(r.Host), g.clean(r.Path), g.clean(r.Error)
-	r.Method = g.clean(r.Method)
+	// What a request named is told again where it says why not.
+	r.Method, r.Reason, r.Fix = g.clean(r.Method), g.clean(r.Reason), g.clean(r.Fix)
 	r.Policy = g.policy.Digest()
 	l.lost = l.to.Record(r)
 	return l.lost
