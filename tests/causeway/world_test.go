@@ -244,9 +244,11 @@ func (w *world) leaf(t testing.TB, hostnames ...string) tls.Certificate {
 
 // request is what reached a web server.
 type request struct {
-	Method, Host, Path, Proto, Body string
-	Header                          http.Header
-	At                              time.Time
+	Method, Host, Path, Query, Proto, Body string
+	// From tells connections apart.
+	From   string
+	Header http.Header
+	At     time.Time
 }
 
 func (r request) auth() string { return r.Header.Get("Authorization") }
@@ -273,7 +275,10 @@ func (w *world) web(t testing.TB, port int, answer http.HandlerFunc, hostnames .
 	server := &http.Server{ErrorLog: log.New(io.Discard, "", 0), Handler: http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(io.LimitReader(r.Body, 32<<20))
 		s.mu.Lock()
-		s.list = append(s.list, request{r.Method, r.Host, r.URL.EscapedPath(), r.Proto, string(body), r.Header.Clone(), time.Now()})
+		s.list = append(s.list, request{
+			Method: r.Method, Host: r.Host, Path: r.URL.EscapedPath(), Query: r.URL.RawQuery, Proto: r.Proto, Body: string(body), From: r.RemoteAddr,
+			Header: r.Header.Clone(), At: time.Now(),
+		})
 		s.mu.Unlock()
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		if answer == nil {

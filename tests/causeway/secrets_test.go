@@ -1,0 +1,392 @@
+package causeway_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+)
+
+// halves is the canary for programs inside, which must not bring it there
+// themselves; leaks looks for it in the forms that a server gives it.
+const halves = `
+import base64
+K = 'sk-canary-4f9a' + '8b7c6d5e4f3a2b1c'
+def leaks(text):
+    b = text if isinstance(text, bytes) else text.encode('latin-1')
+    k = K.encode()
+    forms = [k, k.hex().encode(), k.hex().upper().encode(), k[::-1]]
+    for i in range(3):
+        e = base64.b64encode(b'x' * i + k)
+        forms.append(e[4 if i else 0:-4])
+    return any(f in b for f in forms)
+`
+
+// reflecting gives back what it was sent, as careless and hostile servers do.
+func reflecting(w http.ResponseWriter, r *http.Request) {
+	value := r.Header.Get("Authorization")
+	flush := func() { _ = http.NewResponseController(w).Flush() }
+	switch r.URL.Path {
+	case "/raw":
+		_, _ = io.WriteString(w, "you sent "+value)
+	case "/base64/0", "/base64/1", "/base64/2":
+		_, _ = io.WriteString(w, base64.StdEncoding.EncodeToString([]byte(strings.Repeat("x", int(r.URL.Path[8]-'0'))+value)))
+	case "/hex":
+		_, _ = io.WriteString(w, hex.EncodeToString([]byte(value)))
+	case "/gzip":
+		w.Header().Set("Content-Encoding", "gzip")
+		z := gzip.NewWriter(w)
+		_, _ = io.WriteString(z, "you sent "+value)
+		z.Close()
+	case "/slow":
+		for _, c := range []byte("you sent " + value + "\n") {
+			_, _ = w.Write([]byte{c})
+			flush()
+		}
+	case "/header":
+		w.Header().Set("X-Sent", value)
+		w.Header().Set("Set-Cookie", "session="+value)
+	case "/error":
+		http.Error(w, "bad key "+value, http.StatusUnauthorized)
+	case "/location":
+		w.Header().Set("Location", "/?key="+value)
+		w.WriteHeader(http.StatusFound)
+	case "/br":
+		w.Header().Set("Content-Encoding", "br")
+		_, _ = io.WriteString(w, value)
+	default:
+		_, _ = io.WriteString(w, "hello from "+r.Host)
+	}
+}
+
+// P20: a secret is never inside, and nothing that comes back brings it there.
+func TestS1NotInside(t *testing.T) {
+	need(t)
+	a := theArena(t)
+	up := a.web(t, 443, nil, "api.s1.test")
+	a.seal(t, "S1", canary)
+	b := a.box(t, fronted1("S1", "api.s1.test"))
+	b.must("curl -sS -m 10 https://api.s1.test/")
+	if len(up.seen()) != 1 || up.seen()[0].auth() != "Bearer "+canary {
+		t.Fatalf("it is not in use: %+v", up.seen())
+	}
+	search := halves + `
+import glob, stat
+def found(k):
+    hits = set()
+    for d in glob.glob('/proc/[0-9]*'):
+        if d == '/proc/%d' % os.getpid(): continue
+        for f in ('environ', 'cmdline'):
+            try:
+                if k in open(d + '/' + f, 'rb').read(): hits.add(f)
+            except OSError: pass
+        try:
+            mem = open(d + '/mem', 'rb', 0)
+            for line in open(d + '/maps'):
+                r, mode = line.split()[:2]
+                lo, hi = (int(x, 16) for x in r.split('-'))
+                if 'r' not in mode or hi - lo > 64 << 20: continue
+                try:
+                    mem.seek(lo)
+                    if k in mem.read(hi - lo): hits.add('memory')
+                except (OSError, ValueError, OverflowError): pass
+        except OSError: pass
+    for top in ('/etc', '/home', '/root', '/tmp', '/var', '/run', '/workspace', '/opt', '/dev/shm'):
+        for base, _, files in os.walk(top):
+            for f in files:
+                p = os.path.join(base, f)
+                try:
+                    if stat.S_ISREG(os.lstat(p).st_mode) and os.path.getsize(p) < 8 << 20 and k in open(p, 'rb').read(): hits.add('file')
+                except OSError: pass
+    return sorted(hits)
+import subprocess
+child = subprocess.Popen(['sleep', '30'], env={'PLANTED': 'planted-7f3e' + '9d2c'})
+time.sleep(0.2)
+open('/tmp/plant', 'w').write('planted-7f3e' + '9d2c')
+print(found(K.encode()))
+print(found(b'planted-7f3e' + b'9d2c'))
+child.kill()
+print(os.environ.get('S1'))
+`
+	got := b.pythonAs("root", search)
+	if got[0] != "[]" || got[2] != "sealed-by-crannog-S1" {
+		t.Errorf("the value is inside: %q", got)
+	}
+	if !contains(got[1], "environ", "file") {
+		t.Errorf("control: what was planted is not found: %q", got)
+	}
+}
+
+// fronted1 is a policy with one host and one secret of it.
+func fronted1(secret, host string) string {
+	return fmt.Sprintf(`
+level: light
+network: {unlisted: deny, writes: rule, hosts: [{host: %s, rules: [{paths: ["/**"], do: allow}]}]}
+secrets: {bind: [{name: %s, host: %s, header: Authorization, format: "Bearer {}"}]}
+`, host, secret, host)
+}
+
+// P20
+func TestS2AndS3Reflected(t *testing.T) {
+	need(t)
+	a := theArena(t)
+	up := a.web(t, 443, reflecting, "api.s2.test")
+	a.seal(t, "S2", canary)
+	b := a.box(t, fronted1("S2", "api.s2.test"))
+	got := b.python(halves + `
+print(leaks('x' + K), leaks(base64.b64encode(b'Bearer ' + K.encode())), leaks('nothing'))
+for p in ('/raw', '/base64/0', '/base64/1', '/base64/2', '/hex', '/gzip', '/slow', '/header', '/error', '/location'):
+    for h in ('', 'Accept-Encoding: gzip, br\r\n'):
+        a = get('api.s2.test', p, extra=h)
+        print(p, status(a), leaks(a))
+a = get('api.s2.test', '/br', extra='Accept-Encoding: br\r\n')
+print(status(a), leaks(a), 'you' in a)
+`)
+	b.wants(got[:1], "True True False")
+	for _, line := range got[1 : len(got)-1] {
+		if !strings.HasSuffix(line, " False") || contains(line, "none") {
+			t.Error(line)
+		}
+	}
+	b.wants(got[len(got)-1:], "502 False False")
+	out, _ := b.sh("for p in raw gzip slow; do curl -sS -m 10 --compressed https://api.s2.test/$p; done; curl -sS -m 10 -D - -o /dev/null https://api.s2.test/header")
+	if strings.Count(out, "you sent Bearer [redacted:S2]")+strings.Count(out, "you sent Bearer "+strings.Repeat("*", len(canary))) != 3 || !contains(out, "[redacted:S2]") || contains(out, canary) {
+		t.Errorf("masked: %s", out)
+	}
+	for _, r := range up.seen() {
+		if r.auth() != "Bearer "+canary {
+			t.Errorf("%s carries %q", r.Path, r.auth())
+		}
+	}
+	// The command's own output is masked too, whatever made it.
+	if out, _ := b.sh("printf 'sk-canary-4f9a'; sleep 0.1; echo 8b7c6d5e4f3a2b1c"); contains(out, canary) || !contains(out, "redacted") {
+		t.Errorf("the output of a command: %s", out)
+	}
+}
+
+// P20
+func TestS4NotInWhatIsKept(t *testing.T) {
+	need(t)
+	a := theArena(t)
+	a.web(t, 443, reflecting, "api.s4.test")
+	a.seal(t, "S4", canary)
+	b := a.box(t, strings.Replace(fronted1("S4", "api.s4.test"), "hosts: [", "hosts: [{host: ask.s4.test, approval: {timeout: 1h}, rules: [{methods: [GET], do: ask}]}, ", 1))
+	// Errors of ours, of theirs, of nobody, and a question.
+	b.python(halves + `
+for p in ('/raw', '/error', '/br', '/location', '/%2e%2e/', '/header'): get('api.s4.test', p)
+get('api.s4.test', '/' + K)
+get('api.s4.test', name=K + '.test')
+handshake('api.s4.test', sni=K)
+query(K + '.s4.test', 1)
+connect(K + '.test:443')
+reach(K, 443)
+`)
+	files := func(needle string) (list []string) {
+		err := filepath.WalkDir(a.state, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return nil
+			}
+			data, err := os.ReadFile(path)
+			if err == nil && bytes.Contains(data, []byte(needle)) {
+				list = append(list, path)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return list
+	}
+	if got := files(canary); len(got) > 0 {
+		t.Errorf("the value is in %v", got)
+	}
+	for _, form := range []string{base64.StdEncoding.EncodeToString([]byte(canary)), hex.EncodeToString([]byte(canary))} {
+		if got := files(form); len(got) > 0 {
+			t.Errorf("the value is in %v", got)
+		}
+	}
+	if got := files(b.ID()); len(got) == 0 {
+		t.Error("control: nothing is kept of the sandbox")
+	}
+	for _, r := range b.records() {
+		if contains(fmt.Sprintf("%+v", r), canary) {
+			t.Errorf("record %+v", r)
+		}
+	}
+	list, err := a.client.Approvals(t.Context(), crannog.ApprovalOptions{States: []string{"all"}})
+	if err != nil || contains(fmt.Sprintf("%+v", list), canary) {
+		t.Errorf("approvals: %v", err)
+	}
+}
+
+func TestS5PlaceholderStays(t *testing.T) {
+	need(t)
+	a := theArena(t)
+	up := a.web(t, 443, nil, "api.s5.test")
+	a.seal(t, "S5", canary)
+	b := a.box(t, fronted1("S5", "api.s5.test"))
+	b.must(`curl -sS -m 10 -H "X-Other: $S5" -H "Cookie: key=$S5" -A "$S5" -d "key=$S5" "https://api.s5.test/x?key=$S5"`)
+	if len(up.seen()) != 1 {
+		t.Fatal("nothing was sent")
+	}
+	r := up.seen()[0]
+	all := fmt.Sprint(r.Query, r.Body, r.Header.Get("X-Other"), r.Header.Get("Cookie"), r.Header.Get("User-Agent"))
+	if contains(all, canary) || strings.Count(all, "sealed-by-crannog-S5") != 5 || r.auth() != "Bearer "+canary {
+		t.Errorf("sent %s", all)
+	}
+	// What the program sets where the value goes is not what is sent.
+	b.must(`curl -sS -m 10 -H "Authorization: Bearer mine" https://api.s5.test/y`)
+	if got := up.seen()[1].Header.Values("Authorization"); len(got) != 1 || got[0] != "Bearer "+canary {
+		t.Errorf("sent %q", got)
+	}
+}
+
+func TestS6Rotation(t *testing.T) {
+	need(t)
+	a := theArena(t)
+	const second = "sk-second-0a1b2c3d4e5f60718293"
+	var old, fresh atomic.Int64
+	a.web(t, 443, func(w http.ResponseWriter, r *http.Request) {
+		switch r.Header.Get("Authorization") {
+		case "Bearer " + canary:
+			old.Add(1)
+		case "Bearer " + second:
+			fresh.Add(1)
+		}
+		_, _ = io.WriteString(w, "was "+canary+" is "+second+".")
+	}, "api.s6.test")
+	a.seal(t, "S6", canary)
+	b := a.box(t, fronted1("S6", "api.s6.test"))
+	done := make(chan []string, 1)
+	go func() {
+		done <- b.python(halves + `
+bad, n = [], 0
+while not (os.path.exists('/tmp/enough') and n > 100) and n < 5000:
+    a = get('api.s6.test')
+    if status(a) != '200' or leaks(a): bad.append(status(a))
+    n += 1
+print(len(bad), bad[:5])
+a = get('api.s6.test')
+print('sk-second' in a, leaks(a), 'redacted' in a or '***' in a)
+`)
+	}()
+	eventually(t, "the old value is in use", func() bool { return old.Load() > 20 })
+	if _, err := a.client.RotateSecret(t.Context(), "S6", api.RotateSecret{Value: second}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the new value is in use", func() bool { return fresh.Load() > 20 })
+	after := old.Load()
+	eventually(t, "and is the only one", func() bool { return fresh.Load() > 60 })
+	if n := old.Load() - after; n > 0 {
+		t.Errorf("%d requests with the old value after those with the new", n)
+	}
+	b.must("touch /tmp/enough")
+	b.wants(<-done, "0 []", "False False True")
+}
+
+func TestS7WhatIsNeverBound(t *testing.T) {
+	need(t)
+	a := theArena(t)
+	a.seal(t, "S7", canary)
+	for name, c := range map[string][2]string{
+		"plain":    {"{host: api.s7.test, ports: [80], rules: [{do: allow}]}", "{name: S7, host: api.s7.test, port: 80, header: Authorization}"},
+		"tunnel":   {"{host: api.s7.test, tunnel: true, rules: [{do: allow}]}", "{name: S7, host: api.s7.test, header: Authorization}"},
+		"wildcard": {"{host: '*.s7.test', rules: [{do: allow}]}", "{name: S7, host: '*.s7.test', header: Authorization}"},
+		"twice":    {"{host: api.s7.test, rules: [{do: allow}]}", "{name: S7, host: api.s7.test, header: Authorization}, {name: S7B, host: api.s7.test, header: authorization}"},
+		"framing":  {"{host: api.s7.test, rules: [{do: allow}]}", "{name: S7, host: api.s7.test, header: Host}"},
+		"echo":     {"{host: httpbin.org, rules: [{do: allow}]}", "{name: S7, host: httpbin.org, header: Authorization}"},
+		"fine":     {"{host: api.s7.test, rules: [{do: allow}]}", "{name: S7, host: api.s7.test, header: Authorization}"},
+	} {
+		sb, err := a.client.Create(t.Context(), crannog.Policy("policy: v1\nname: s7\nlevel: minimal\nnetwork: {unlisted: deny, hosts: ["+c[0]+"]}\nsecrets: {bind: ["+c[1]+"]}\n"))
+		if (err == nil) != (name == "fine") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err == nil {
+			if err := sb.Kill(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+func TestS8SpentAndRevoked(t *testing.T) {
+	need(t)
+	a := theArena(t)
+	up := a.web(t, 443, nil, "uses.s8.test", "ttl.s8.test", "asked.s8.test")
+	a.seal(t, "S8", canary)
+	b := a.box(t, `
+level: light
+network:
+  unlisted: deny
+  hosts:
+    - {host: uses.s8.test, rules: [{methods: [GET], do: allow}]}
+    - {host: ttl.s8.test, rules: [{methods: [GET], do: allow}]}
+    - {host: asked.s8.test, rules: [{methods: [GET], do: allow}]}
+secrets:
+  bind:
+    - {name: S8, host: uses.s8.test, header: Authorization, max_uses: 2}
+    - {name: S8, host: ttl.s8.test, header: Authorization, ttl: 3s}
+    - {name: S8, host: asked.s8.test, header: Authorization, approve: true}
+`)
+	b.wants(b.python("for i in range(4): print(status(get('uses.s8.test')))\nprint(status(get('ttl.s8.test')))"), "200", "200", "403", "403", "200")
+	eventually(t, "the time is over", func() bool { return b.line("print(status(get('ttl.s8.test')))") == "403" })
+	p := newPeople(t, a)
+	p.answer(func(q api.Approval) bool { return q.Kind == "secret.use" || q.Kind == "net.request" })
+	if got := b.line("print(status(get('asked.s8.test')))"); got != "200" {
+		t.Errorf("approved: %s", got)
+	}
+	p.answer(func(api.Approval) bool { return false })
+	if got := b.line("print(status(get('asked.s8.test')))"); got != "403" {
+		t.Errorf("no longer approved: %s", got)
+	}
+	if n := len(p.asked()); n != 2 {
+		t.Errorf("asked %d times", n)
+	}
+	for _, r := range up.seen() {
+		if r.auth() != canary {
+			t.Errorf("without the value: %+v", r)
+		}
+	}
+}
+
+func TestS10Streams(t *testing.T) {
+	need(t)
+	a := theArena(t)
+	a.web(t, 443, func(w http.ResponseWriter, r *http.Request) {
+		for _, part := range []string{"data: ends in s", "\ndata: " + canary[:11], canary[11:] + "\n"} {
+			_, _ = io.WriteString(w, part)
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-time.After(700 * time.Millisecond): // the server thinks
+			case <-r.Context().Done():
+			}
+		}
+	}, "api.s10.test")
+	a.seal(t, "S10", canary)
+	b := a.box(t, fronted1("S10", "api.s10.test"))
+	got := b.python(halves + `
+c = tls('api.s10.test')
+c.sendall(b'GET / HTTP/1.1\r\nHost: api.s10.test\r\nConnection: close\r\n\r\n')
+began, text, at = time.monotonic(), b'', None
+while True:
+    part = c.recv(4096)
+    if not part: break
+    text += part
+    if at is None and b'ends in s' in text: at = time.monotonic() - began
+print(at is not None and at < 0.5, leaks(text), b'redacted' in text or b'***' in text)
+`)
+	b.wants(got, "True False True")
+}
