@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"strconv"
 	"strings"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/causeway/names"
 	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -55,7 +57,7 @@ func (a *app) policyExplainCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			d, steps := p.Explain(r)
+			d, steps := explain(p, r)
 			if err := a.printExplanation(explanation{strings.Join(args, " "), d, steps}); err != nil {
 				return err
 			}
@@ -68,6 +70,27 @@ func (a *app) policyExplainCommand() *cobra.Command {
 	f.add(cmd.Flags())
 	f.offer(cmd)
 	return cmd
+}
+
+// explain adds to the policy's answer what the floor says of an address. That
+// is looked at when a connection is made, whatever a policy allows.
+func explain(p *policy.Policy, r policy.Request) (causeway.Decision, []policy.Step) {
+	d, steps := p.Explain(r)
+	a, err := netip.ParseAddr(r.Host)
+	if err != nil || d.Effect == causeway.Deny {
+		return d, steps
+	}
+	if err := names.CheckAddress(a, p.Connect(r.Host, r.Port).Private, nil); err != nil {
+		d = causeway.Decision{
+			Effect: causeway.Deny, Rule: policy.RuleAddress, Layer: policy.LayerFloor, Policy: d.Policy, Reason: fault.PublicText(err), Fix: fault.HintOf(err),
+		}
+		if fault.CodeOf(err) == "address_private" {
+			d.Rule = policy.RulePrivate
+		}
+		// The last step said what decides, which it no longer does.
+		steps = append(steps[:len(steps)-1:len(steps)-1], policy.Step{Layer: d.Layer, Rule: d.Rule, Effect: d.Effect, Text: "no connection goes there"})
+	}
+	return d, steps
 }
 
 // linkedAnyway makes of flags that give no network what the level says of

@@ -48,8 +48,9 @@ func (a *app) policySetCommand() *cobra.Command {
 
 func (a *app) setPolicy(ctx context.Context, sb *crannog.Sandbox, f *accessFlags, dry bool) error {
 	kept := *f
-	if kept.level == "" && kept.policy == "" && kept.net != "open" {
-		kept.level = sb.Info().Network.Level
+	if now := sb.Info().Network; kept.level == "" && kept.policy == "" && kept.net != "open" && now.Net != "open" {
+		// An open network brought a level of its own, which goes with it.
+		kept.level = now.Level
 	}
 	if kept.level != "" && kept.net == "" && len(kept.allow) == 0 && kept.policy == "" {
 		// A level alone changes the level and not that there is a network.

@@ -73,6 +73,10 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	if len(args) == 0 {
 		return usagef("run needs a command").hint("crannog run -- python3 -c 'print(6*7)'")
 	}
+	// What could never work is told before an engine is started.
+	if _, err := f.access(); err != nil {
+		return err
+	}
 	signals, release := caught()
 	defer release()
 	// Until the command runs, a signal means that nobody wants it.
