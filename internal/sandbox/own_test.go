@@ -39,8 +39,8 @@ func (w *road) Attach(_ context.Context, a sandbox.Attachment) (sandbox.Link, er
 	null, err := os.Open(os.DevNull)
 	return sandbox.Link{Box: null}, err
 }
-func (w *road) Update(_ context.Context, a sandbox.Attachment) error      { return w.take(a) }
-func (w *road) Detach(context.Context, string) error                      { return nil }
+func (w *road) Update(_ context.Context, a sandbox.Attachment) error       { return w.take(a) }
+func (w *road) Detach(context.Context, string) error                       { return nil }
 func (w *road) Adopt(context.Context, []string) (lost []string, err error) { return nil, nil }
 
 // safe keeps sandboxes' own values.
