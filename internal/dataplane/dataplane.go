@@ -104,7 +104,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	mask, err := p.Traffic.Mask(r.Context(), to.id)
 	if err != nil {
-		p.unmaskable(to, err).write(w, r)
+		p.unmaskable(w, r, to, err)
 		return
 	}
 	p.serve(w, r, &trip{target: to, box: box, back: back, mask: mask})

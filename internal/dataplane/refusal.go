@@ -5,8 +5,6 @@ import (
 	"html/template"
 	"net/http"
 	"strings"
-
-	"github.com/crannog/crannog/internal/fault"
 )
 
 // refusal is an answer of the proxy itself.
@@ -35,17 +33,6 @@ func notFound(id string) *refusal {
 func portClosed(t target) *refusal {
 	return &refusal{status: http.StatusBadGateway, id: t.id, port: t.port,
 		message: "The sandbox is running but port is not open"}
-}
-
-// unmaskable answers where what must be masked is not known. Not 502 or 503:
-// clients take those for the end of the sandbox.
-func (p *Proxy) unmaskable(to target, err error) *refusal {
-	if fault.KindOf(err) == fault.NotFound {
-		return notFound(to.id)
-	}
-	p.Log.Debug("no mask", "sandbox", to.id, "err", err)
-	return &refusal{status: http.StatusInternalServerError, id: to.id,
-		message: "The sandbox's sealed secrets cannot be read now. What it says cannot be masked and is not passed on"}
 }
 
 func reservedPath(path string) *refusal {
