@@ -1,0 +1,77 @@
+package cli
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+func TestProblemsHaveLines(t *testing.T) {
+	for said, want := range map[string][]policyFinding{
+		"line 3: there is no field a; line 12: b: x; y is none": {
+			{File: "f", Line: 3, Result: "error", Text: "there is no field a"}, {File: "f", Line: 12, Result: "error", Text: "b: x; y is none"},
+		},
+		"the document is empty":      {{File: "f", Result: "error", Text: "the document is empty"}},
+		"line of text: no number":    {{File: "f", Result: "error", Text: "line of text: no number"}},
+		"line 3: a; line of text: b": {{File: "f", Line: 3, Result: "error", Text: "a"}, {File: "f", Result: "error", Text: "line of text: b"}},
+	} {
+		if got := problems("f", fault.New(fault.Invalid, "policy_invalid", said)); !slices.Equal(got, want) {
+			t.Errorf("%s: %+v", said, got)
+		}
+	}
+	if got := problems("f", errors.New("other")); len(got) != 1 || got[0].Text != "other" {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestRequestOf(t *testing.T) {
+	for _, c := range []struct {
+		method, target string
+		want           policy.Request
+	}{
+		{"get", "Example.COM", policy.Request{Host: "example.com", Port: 443, Method: "GET", Path: "/", TLS: true}},
+		{"POST", "http://a.example:8080/x", policy.Request{Host: "a.example", Port: 8080, Method: "POST", Path: "/x"}},
+		{"CONNECT", "a.example:22", policy.Request{Host: "a.example", Port: 22}},
+		{"connect", "a.example", policy.Request{Host: "a.example", Port: 443}},
+		{"CONNECT", "[2001:db8::1]:22", policy.Request{Host: "2001:db8::1", Port: 22}},
+	} {
+		if got, err := requestOf(c.method, c.target); err != nil || got != c.want {
+			t.Errorf("%s %s: %+v, %v", c.method, c.target, got, err)
+		}
+	}
+	for _, c := range [][2]string{
+		{"CONNECT", "a.example:0"}, {"CONNECT", "a.example:65536"}, {"CONNECT", ":22"}, {"GET", "ftp://a.example/"}, {"GET", "https://u:p@a.example/"}, {"GET", "https:///"},
+	} {
+		if got, err := requestOf(c[0], c[1]); err == nil {
+			t.Errorf("%s %s: %+v", c[0], c[1], got)
+		}
+	}
+}
+
+// A level that is completed must be one that --level takes.
+func TestOfferedWordsWork(t *testing.T) {
+	for _, l := range policy.Levels() {
+		if _, err := (&accessFlags{level: l}).access(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, n := range nets {
+		if _, err := (&accessFlags{net: n[0]}).access(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, f := range []accessFlags{
+		{level: "king"}, {net: "lan"}, {net: "none", allow: []string{"a.example"}}, {net: "none", ask: true}, {ask: true, level: "strict"},
+		{allow: []string{"https://a.example"}}, {allow: []string{""}}, {policy: "/nonexistent"},
+	} {
+		if got, err := f.access(); err == nil {
+			t.Errorf("%+v comes to %+v", f, got)
+		}
+	}
+	if got, err := (&accessFlags{ask: true, allow: []string{"a.example"}}).access(); err != nil || got.Net != "policy" || len(got.Allow) != 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
