@@ -123,7 +123,7 @@ func trusting(certificate []byte) ([]guest.File, map[string]string, error) {
 		Path: "/etc/resolv.conf", Mode: 0o644, Data: fmt.Appendf(nil, "nameserver %s\noptions timeout:2 attempts:2\n", causeway.Gateway),
 	}}
 	for _, f := range append(trust.Files, store...) {
-		files = append(files, guest.File{Path: f.Path, Mode: f.Mode, Data: f.Data, Link: f.Link, Append: f.Append})
+		files = append(files, guest.File{Path: f.Path, Mode: f.Mode, Data: f.Data, Link: f.Link, Append: f.Append, Around: (*guest.Around)(f.Around)})
 	}
 	return files, trust.Env, nil
 }
@@ -131,10 +131,15 @@ func trusting(certificate []byte) ([]guest.File, map[string]string, error) {
 // javaStore is the trust store for a host that has Java; boxes show the
 // host's programs.
 func javaStore(certificate []byte) ([]certs.File, error) {
-	if _, err := os.Stat(certs.JavaPath); errors.Is(err, fs.ErrNotExist) {
+	// Read each time: the host's packages may have changed it.
+	there, err := os.ReadFile(certs.JavaPath)
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	} else if err != nil {
 		return nil, err
+	}
+	if added, ok, err := certs.JavaAddition(there, certificate); ok || err != nil {
+		return []certs.File{added}, err
 	}
 	roots, err := worldRoots()
 	if err != nil {

@@ -71,6 +71,18 @@ type File struct {
 	Link string `json:"link,omitempty"`
 	// Append puts Data behind what the template has there.
 	Append bool `json:"append,omitempty"`
+	// Around puts Data behind a part of what the template has there, if it
+	// has the file at all.
+	Around *Around `json:"around,omitempty"`
+}
+
+// Around is a part of a file that stays, with something new before it.
+type Around struct {
+	Head []byte `json:"head,omitempty"`
+	// The bytes From to To of the file stay. It must have Length of them.
+	From   int `json:"from"`
+	To     int `json:"to"`
+	Length int `json:"length"`
 }
 
 // Control paths, on GuestPort. Each needs the header X-Crannog-Control; any

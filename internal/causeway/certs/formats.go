@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"math"
 	"strings"
 	"unicode/utf16"
 )
@@ -16,36 +17,73 @@ import (
 // which every Java reads. It is guarded by the password that all of Java
 // assumes for a trust store: there is nothing secret in it.
 func keyStore(roots *Bundle, own *x509.Certificate) []byte {
+	b := make([]byte, 0, len(roots.java)+len(own.Raw)+128)
+	b = append(b, storeHead(uint32(roots.count+1))...)
+	b = append(b, roots.java...)
+	b = appendStoreEntry(b, rootName(roots.count), own)
+	return append(b, storeSum(b)...)
+}
+
+// Sizes of a store's parts, and the name of the one entry that is ours alone.
+const (
+	storeHeadSize = 12
+	storeSumSize  = sha1.Size
+	ownEntry      = "crannog"
+)
+
+func rootName(number int) string { return fmt.Sprintf("root-%d", number) }
+
+// storeHead is a store's beginning: what it is and how many entries it has.
+func storeHead(count uint32) []byte {
 	const (
 		magic   = 0xFEEDFEED
 		version = 2
 	)
-	b := make([]byte, 0, len(roots.java)+len(own.Raw)+128)
-	b = binary.BigEndian.AppendUint32(b, magic)
+	b := binary.BigEndian.AppendUint32(nil, magic)
 	b = binary.BigEndian.AppendUint32(b, version)
-	b = binary.BigEndian.AppendUint32(b, uint32(roots.count+1))
-	b = append(b, roots.java...)
-	b = appendStoreEntry(b, roots.count, own)
-	// The format fixes SHA-1 and this phrase. The sum finds damage; it is no
-	// signature.
+	return binary.BigEndian.AppendUint32(b, count)
+}
+
+// storeSum is a store's end. The format fixes SHA-1 and the phrase. The sum
+// finds damage; it is no signature.
+func storeSum(parts ...[]byte) []byte {
 	h := sha1.New()
 	for _, unit := range utf16.Encode([]rune("changeit")) {
 		h.Write([]byte{byte(unit >> 8), byte(unit)})
 	}
 	h.Write([]byte("Mighty Aphrodite"))
-	h.Write(b)
-	return h.Sum(b)
+	for _, p := range parts {
+		h.Write(p)
+	}
+	return h.Sum(nil)
 }
 
-// appendStoreEntry writes one certificate under the name root-<number>.
-func appendStoreEntry(b []byte, number int, c *x509.Certificate) []byte {
+// storeAddition adds one certificate to a store. It is false for a file that
+// is none, is guarded by another password, or has a name of ours already.
+func storeAddition(store []byte, own *x509.Certificate) (around Around, tail []byte, ok bool) {
+	if len(store) < storeHeadSize+storeSumSize {
+		return around, nil, false
+	}
+	from, to := storeHeadSize, len(store)-storeSumSize
+	count := binary.BigEndian.Uint32(store[storeHeadSize-4:])
+	if !bytes.Equal(store[:from], storeHead(count)) || !bytes.Equal(store[to:], storeSum(store[:to])) ||
+		count == math.MaxUint32 || bytes.Contains(store, []byte(ownEntry)) {
+		return around, nil, false
+	}
+	around = Around{Head: storeHead(count + 1), From: from, To: to, Length: len(store)}
+	tail = appendStoreEntry(nil, ownEntry, own)
+	return around, append(tail, storeSum(around.Head, store[from:to], tail)...), true
+}
+
+// appendStoreEntry writes one certificate.
+func appendStoreEntry(b []byte, name string, c *x509.Certificate) []byte {
 	const trusted = 2
 	text := func(s string) {
 		b = binary.BigEndian.AppendUint16(b, uint16(len(s)))
 		b = append(b, s...)
 	}
 	b = binary.BigEndian.AppendUint32(b, trusted)
-	text(fmt.Sprintf("root-%d", number))
+	text(name)
 	b = binary.BigEndian.AppendUint64(b, uint64(c.NotBefore.UnixMilli()))
 	text("X.509")
 	b = binary.BigEndian.AppendUint32(b, uint32(len(c.Raw)))

@@ -17,6 +17,15 @@ type File struct {
 	Link string
 	// Append says that Data comes behind what the file holds.
 	Append bool
+	// Around, if set, says that Data comes behind a part of what it holds.
+	Around *Around
+}
+
+// Around is a part of a file that stays, with something new before it.
+type Around struct {
+	Head     []byte
+	From, To int // what stays
+	Length   int // of the file whose part it is
 }
 
 // Trust is what a box needs so that its programs accept the authority's
@@ -82,7 +91,7 @@ func ReadBundle(data []byte) (*Bundle, error) {
 	b := &Bundle{count: len(roots)}
 	for i, c := range roots {
 		b.pem = append(b.pem, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
-		b.java = appendStoreEntry(b.java, i, c)
+		b.java = appendStoreEntry(b.java, rootName(i), c)
 	}
 	return b, nil
 }
@@ -149,6 +158,18 @@ func JavaStore(b *Bundle, certificate []byte) (File, error) {
 		return File{}, err
 	}
 	return File{Path: JavaPath, Mode: 0o644, Data: keyStore(b, root[0])}, nil
+}
+
+// JavaAddition is JavaStore for a box that has a store at JavaPath already:
+// next to nothing travels into the box. It is false for a store that cannot be
+// added to.
+func JavaAddition(store, certificate []byte) (File, bool, error) {
+	root, err := certificates(certificate)
+	if err != nil {
+		return File{}, false, err
+	}
+	around, tail, ok := storeAddition(store, root[0])
+	return File{Path: JavaPath, Mode: 0o644, Data: tail, Around: &around}, ok, nil
 }
 
 // certificates reads a PEM bundle. Blocks of other kinds are left out, so that

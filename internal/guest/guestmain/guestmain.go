@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -31,8 +32,7 @@ const maxConfig = 4 << 20
 
 // Main is the program. It does not return.
 func Main() {
-	debug := slices.Contains(os.Args[1:], debugFlag)
-	err := run(os.Stdin, debug)
+	err := run(os.Stdin, os.Args[1:])
 	if err == nil {
 		os.Exit(0)
 	}
@@ -42,8 +42,9 @@ func Main() {
 }
 
 // run serves until the sandbox's end.
-func run(stdin io.Reader, debug bool) error {
+func run(stdin io.Reader, args []string) error {
 	tune()
+	debug := slices.Contains(args, debugFlag)
 	if err := keepDescriptors(); err != nil {
 		return err
 	}
@@ -63,12 +64,16 @@ func run(stdin io.Reader, debug bool) error {
 		close(taken)
 	}()
 	users := identity.NewPasswd("/etc")
-	if err := prepare(cfg, users, log); err != nil {
-		return err
-	}
-	// No program runs yet that could change what is looked at.
-	looked := make(chan error, 1)
-	go func() { looked <- probe.Run(context.Background(), cfg.Checks) }()
+	// The system around the guest is prepared while the guest is made. No
+	// program runs yet that could change what is then looked at.
+	prepared := make(chan error, 1)
+	go func() {
+		err := prepare(cfg, users, log)
+		if err == nil {
+			err = probe.Run(context.Background(), cfg.Checks)
+		}
+		prepared <- err
+	}()
 	asked, err := offlineNames(cfg)
 	if err != nil {
 		return err
@@ -93,10 +98,16 @@ func run(stdin io.Reader, debug bool) error {
 			return err
 		}
 	}
-	if err := serveRelay(servers, failed); err != nil {
+	var first net.Conn
+	if slices.Contains(args, engine.GuestChannel) {
+		if first, err = firstChannel(); err != nil {
+			return err
+		}
+	}
+	if err := serveRelay(first, servers, failed); err != nil {
 		return err
 	}
-	if err := <-looked; err != nil {
+	if err := <-prepared; err != nil {
 		return err
 	}
 	<-taken

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -54,8 +55,9 @@ func loopbackUp() error {
 
 // running is a guest that is the first process of its own namespaces.
 type running struct {
-	t   *testing.T
-	cmd *exec.Cmd
+	t     *testing.T
+	cmd   *exec.Cmd
+	first net.Conn // the stream that the guest was started with
 }
 
 func boot(t *testing.T, cfg guest.Config) *running {
@@ -66,6 +68,8 @@ func boot(t *testing.T, cfg guest.Config) *running {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	first, theirs := channelPair(t)
+	cmd.Args, cmd.ExtraFiles = append(cmd.Args, engine.GuestChannel), []*os.File{theirs}
 	cmd.Env = append(os.Environ(), roleVariable+"=guest")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWUTS}
 	cmd.Stdin = strings.NewReader(string(input))
@@ -76,6 +80,7 @@ func boot(t *testing.T, cfg guest.Config) *running {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	theirs.Close() // the guest's end must be seen
 	t.Cleanup(func() {
 		if cmd.ProcessState == nil {
 			_ = cmd.Process.Kill() // it may have ended
@@ -90,7 +95,7 @@ func boot(t *testing.T, cfg guest.Config) *running {
 	if lines.Scan() {
 		t.Errorf("the guest goes on: %q", lines.Text())
 	}
-	return &running{t: t, cmd: cmd}
+	return &running{t: t, cmd: cmd, first: first}
 }
 
 // call sends a request from inside the guest's network.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -20,7 +21,8 @@ const dialTimeout = 5 * time.Second
 
 // serveRelay listens for the engine and joins its streams with ports inside:
 // with our own servers directly, with programs by the loopback.
-func serveRelay(servers map[int]*http.Server, failed chan<- error) error {
+// A first stream may be there already; it is nil if not.
+func serveRelay(first net.Conn, servers map[int]*http.Server, failed chan<- error) error {
 	listener, err := listen(engine.RelayPort)
 	if err != nil {
 		return err
@@ -43,8 +45,22 @@ func serveRelay(servers map[int]*http.Server, failed chan<- error) error {
 		dialer := net.Dialer{Timeout: dialTimeout}
 		return dialer.Dial("tcp4", address(port))
 	}
+	if first != nil {
+		go relay.Answer(first, open)
+	}
 	go func() { failed <- relay.Serve(listener, open) }()
 	return nil
+}
+
+// firstChannel takes over the stream that the engine opened with the sandbox.
+func firstChannel() (net.Conn, error) {
+	f := os.NewFile(engine.GuestChannelFD, "channel")
+	defer f.Close() // FileConn has its own copy
+	conn, err := net.FileConn(f)
+	if err != nil {
+		return nil, fmt.Errorf("first stream: %w", err)
+	}
+	return conn, nil
 }
 
 func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

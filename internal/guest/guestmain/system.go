@@ -122,18 +122,17 @@ func place(list []guest.File) error {
 		if err := os.MkdirAll(filepath.Dir(f.Path), 0o755); err != nil {
 			return err
 		}
-		var before []byte
-		if f.Append {
-			var err error
-			if before, err = os.ReadFile(f.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
+		before, err := kept(f)
+		if errors.Is(err, errNothingThere) {
+			continue
+		}
+		if err != nil {
+			return err
 		}
 		// A link of the template may point to a file that cannot be written.
 		if err := os.Remove(f.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		var err error
 		if f.Link != "" {
 			err = os.Symlink(f.Link, f.Path)
 		} else {
@@ -144,6 +143,31 @@ func place(list []guest.File) error {
 		}
 	}
 	return nil
+}
+
+var errNothingThere = errors.New("there is no such file")
+
+// kept is what comes before a file's new content.
+func kept(f guest.File) ([]byte, error) {
+	if !f.Append && f.Around == nil {
+		return nil, nil
+	}
+	before, err := os.ReadFile(f.Path)
+	switch a := f.Around; {
+	case errors.Is(err, fs.ErrNotExist) && a != nil:
+		return nil, errNothingThere
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil || a == nil:
+		return before, err
+	case len(before) != a.Length || a.From < len(a.Head) || a.To < a.From || a.To > a.Length:
+		return nil, fmt.Errorf("%s is not the file that was to be added to", f.Path)
+	default:
+		// A head of the same size, as all have, costs no copy.
+		start := a.From - len(a.Head)
+		copy(before[start:], a.Head)
+		return before[start:a.To], nil
+	}
 }
 
 // ensure makes a directory if nothing is there.

@@ -1,0 +1,70 @@
+package guestmain
+
+import (
+	"bufio"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/relay"
+)
+
+// channelPair is an engine's end of a first stream and the guest's.
+func channelPair(t *testing.T) (net.Conn, *os.File) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := os.NewFile(uintptr(fds[0]), "ours")
+	defer ours.Close()
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn, os.NewFile(uintptr(fds[1]), "theirs")
+}
+
+// The stream that came with the guest leads to the guest. TestFirstProcess
+// sees that no program inside has its descriptor.
+func TestFirstChannel(t *testing.T) {
+	r := boot(t, config())
+	conn, err := relay.Dial(t.Context(), r.first, engine.GuestPort)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://guest/health", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := req.Write(conn); err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.ReadResponse(bufio.NewReader(conn), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusNoContent {
+		t.Errorf("%s", res.Status)
+	}
+}
+
+// On the first stream too, a port without a listener is refused.
+func TestFirstChannelRefuses(t *testing.T) {
+	r := boot(t, config())
+	if _, err := relay.Dial(t.Context(), r.first, 9); !errors.Is(err, relay.ErrRefused) {
+		t.Errorf("%v", err)
+	}
+}

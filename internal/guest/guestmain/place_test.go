@@ -1,0 +1,50 @@
+package guestmain
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/crannog/crannog/internal/guest"
+)
+
+func TestPlaceAroundWhatIsThere(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "store")
+	set := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := guest.File{Path: path, Mode: 0o644, Data: []byte("new-end"), Around: &guest.Around{Head: []byte("HE"), From: 2, To: 8, Length: 11}}
+	set("hemiddleend")
+	if err := place([]guest.File{file}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != "HEmiddlenew-end" {
+		t.Errorf("%q %v", got, err)
+	}
+	// Another file than was meant is no place to add to, and stays.
+	set("another")
+	if err := place([]guest.File{file}); err == nil {
+		t.Error("another file was added to")
+	}
+	for _, bad := range []guest.Around{{Head: []byte("HE"), From: 1, To: 8, Length: 7}, {From: 5, To: 4, Length: 7}, {From: 0, To: 8, Length: 7}, {From: -1, To: 3, Length: 7}} {
+		if err := place([]guest.File{{Path: path, Mode: 0o644, Around: &bad}}); err == nil {
+			t.Errorf("%+v was taken", bad)
+		}
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != "another" {
+		t.Errorf("%q %v", got, err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := place([]guest.File{file}); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(path); err == nil {
+		t.Error("a store was made where there was none")
+	}
+}
