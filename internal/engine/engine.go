@@ -64,6 +64,14 @@ const (
 // listens. After it the guest lets go of its standard output and error.
 const GuestReady = "ready"
 
+// GuestChannel is the guest's argument that says that its descriptor
+// GuestChannelFD is a first stream to its relay, which the engine opened with
+// the sandbox: it is there as soon as the guest is.
+const (
+	GuestChannel   = "--channel"
+	GuestChannelFD = 3
+)
+
 // Boundary is what an engine's wall is made of, so that nobody takes a jail
 // for a virtual machine.
 type Boundary string

@@ -89,6 +89,17 @@ func Serve(l net.Listener, open func(port int) (net.Conn, error)) error {
 	}
 }
 
+// Answer serves a channel that is there before anybody wants it: it may stay
+// for as long as it likes without saying its port.
+func Answer(channel net.Conn, open func(port int) (net.Conn, error)) {
+	var number [2]byte
+	if _, err := io.ReadFull(channel, number[:]); err != nil {
+		_ = channel.Close() // nobody wanted it
+		return
+	}
+	connect(channel, number, open)
+}
+
 func answer(channel net.Conn, open func(port int) (net.Conn, error)) {
 	var number [2]byte
 	if channel.SetDeadline(time.Now().Add(askTimeout)) != nil {
@@ -99,6 +110,11 @@ func answer(channel net.Conn, open func(port int) (net.Conn, error)) {
 		_ = channel.Close() // whoever asked left
 		return
 	}
+	connect(channel, number, open)
+}
+
+// connect joins a channel with the port that it asked for.
+func connect(channel net.Conn, number [2]byte, open func(port int) (net.Conn, error)) {
 	plain, err := open(int(binary.BigEndian.Uint16(number[:])))
 	if err != nil {
 		_, _ = channel.Write([]byte{refused}) // the close says it too

@@ -68,6 +68,7 @@ func runBoot() {
 	unix.CloseOnExec(3)
 	unix.CloseOnExec(4)
 	unix.CloseOnExec(linkDescriptor)
+	unix.CloseOnExec(channelDescriptor)
 	unix.CloseOnExec(highDescriptor)
 	result, err := bootBox(in)
 	if err != nil {
@@ -118,7 +119,10 @@ func bootBox(in io.Reader) (result bootResult, err error) {
 		return result, err
 	}
 	result.Times.Rooted = time.Now()
-	c, err := container.New(conf, container.Args{ID: req.ID, Spec: req.OCI, BundleDir: req.BoxDir})
+	c, err := container.New(conf, container.Args{
+		ID: req.ID, Spec: req.OCI, BundleDir: req.BoxDir,
+		PassFiles: map[int]*os.File{engine.GuestChannelFD: os.NewFile(channelDescriptor, "channel")},
+	})
 	if err != nil {
 		return result, fmt.Errorf("create: %w", err)
 	}

@@ -31,6 +31,7 @@ type box struct {
 	removed bool // Remove was called: the exit that follows is ours
 
 	conns controlConns
+	first *os.File // a stream to the guest's relay that nobody uses yet
 }
 
 func newBox(e *Engine, rec record) *box {
@@ -85,6 +86,7 @@ func (b *box) ended(code *int) {
 		b.exit.Reason, b.exit.Code = engine.ReasonExited, *code
 	}
 	b.conns.close()
+	b.dropFirst()
 	if b.rec.Exit == nil && !b.removed {
 		exit := b.exit
 		b.rec.Exit = &exit

@@ -102,6 +102,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, b *box) (bootResult
 	cmd.ExtraFiles = make([]*os.File, highDescriptor-2)
 	cmd.ExtraFiles[0], cmd.ExtraFiles[1] = pipes.request.read, pipes.result.write
 	cmd.ExtraFiles[linkDescriptor-3] = spec.Link
+	cmd.ExtraFiles[channelDescriptor-3] = pipes.boxChannel
 	cmd.ExtraFiles[highDescriptor-3] = pipes.request.read
 	cmd.SysProcAttr = e.bootAttr()
 	start := cmd.Start
@@ -135,12 +136,14 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, b *box) (bootResult
 		err = fmt.Errorf("gvisor: %s", result.Error)
 	}
 	if err != nil {
+		pipes.channel.Close()
 		// A child that was cut short may have left processes that no record
 		// names; they are found by the box's name in their arguments.
 		b.killStrays()
 		pipes.output.read.Close()
 		return result, nil, err
 	}
+	b.keepFirst(pipes.channel)
 	return result, pipes.output.read, nil
 }
 

@@ -21,11 +21,8 @@ import (
 	"github.com/crannog/crannog/internal/relay"
 )
 
-// Dial implements engine.Engine. One end of a socket pair is given to gVisor,
-// which connects it to the guest's relay on the box's loopback, and the relay
-// to the port. It needs no network and works for any process that can open
-// the control socket. The relay is there because gVisor drops what does not
-// fit into the port's send buffer.
+// Dial implements engine.Engine. The first stream was opened with the box;
+// whoever comes later, or from another process, opens one of their own.
 func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
 	if port < 1 || port > 65535 {
 		return nil, fault.Newf(fault.Invalid, "invalid_port", "port %d is not between 1 and 65535", port)
@@ -40,31 +37,50 @@ func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error
 		return nil, fault.Newf(fault.NotFound, "sandbox_not_found", "sandbox %q has stopped", id)
 	default:
 	}
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("dial %s:%d: %w", id, port, err)
+	if channel := b.takeFirst(); channel != nil {
+		conn, err := relay.Dial(ctx, channel, port)
+		if err == nil {
+			return conn, nil
+		}
+		if errors.Is(err, relay.ErrRefused) || ctx.Err() != nil {
+			return nil, dialFault(id, port, err)
+		}
+		// Somebody inside has closed it. Whether the relay lives shows now.
 	}
-	ours, theirs := os.NewFile(uintptr(fds[0]), "dial"), os.NewFile(uintptr(fds[1]), "dial")
-	defer ours.Close() // FileConn has its own copy
-	args := &boot.PortForwardOpts{
-		FilePayload: urpc.FilePayload{Files: []*os.File{theirs}},
-		ContainerID: id,
-		Port:        engine.RelayPort,
-	}
-	err = b.conns.call(ctx, boot.ContMgrPortForward, args, nil)
-	theirs.Close() // the box has its own copy, and its end must be seen
+	channel, err := b.forward(ctx)
 	if err != nil {
 		return nil, dialFault(id, port, err)
-	}
-	channel, err := net.FileConn(ours)
-	if err != nil {
-		return nil, fmt.Errorf("dial %s:%d: %w", id, port, err)
 	}
 	conn, err := relay.Dial(ctx, channel, port)
 	if err != nil {
 		return nil, dialFault(id, port, err)
 	}
 	return conn, nil
+}
+
+// forward opens a stream to the guest's relay. One end of a socket pair is given to gVisor,
+// which connects it to the relay on the box's loopback, and the relay to
+// ports. It needs no network and works for any process that can open
+// the control socket. The relay is there because gVisor drops what does not
+// fit into the port's send buffer.
+func (b *box) forward(ctx context.Context) (net.Conn, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "dial"), os.NewFile(uintptr(fds[1]), "dial")
+	defer ours.Close() // FileConn has its own copy
+	args := &boot.PortForwardOpts{
+		FilePayload: urpc.FilePayload{Files: []*os.File{theirs}},
+		ContainerID: b.rec.ID,
+		Port:        engine.RelayPort,
+	}
+	err = b.conns.call(ctx, boot.ContMgrPortForward, args, nil)
+	theirs.Close() // the box has its own copy, and its end must be seen
+	if err != nil {
+		return nil, err
+	}
+	return net.FileConn(ours)
 }
 
 func dialFault(id string, port int, err error) error {

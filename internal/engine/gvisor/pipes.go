@@ -1,7 +1,10 @@
 package gvisor
 
 import (
+	"fmt"
 	"os"
+
+	"golang.org/x/sys/unix"
 )
 
 // pipe is one direction between the server and the child that boots a box.
@@ -20,6 +23,8 @@ type pipes struct {
 	output  pipe // from the guest's standard output and error
 	request pipe // to the child
 	result  pipe // from the child
+	// channel is the first stream to the guest's relay: our end, and the box's.
+	channel, boxChannel *os.File
 }
 
 func newPipes() (*pipes, error) {
@@ -31,13 +36,19 @@ func newPipes() (*pipes, error) {
 			return nil, err
 		}
 	}
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		p.closeAll()
+		return nil, fmt.Errorf("first stream: %w", err)
+	}
+	p.channel, p.boxChannel = os.NewFile(uintptr(fds[0]), "channel"), os.NewFile(uintptr(fds[1]), "box-channel")
 	return p, nil
 }
 
 func (p *pipes) all() []*pipe { return []*pipe{&p.config, &p.output, &p.request, &p.result} }
 
 func (p *pipes) closeChildEnds() {
-	for _, f := range []*os.File{p.config.read, p.output.write, p.request.read, p.result.write} {
+	for _, f := range []*os.File{p.config.read, p.output.write, p.request.read, p.result.write, p.boxChannel} {
 		f.Close()
 	}
 }
@@ -48,6 +59,11 @@ func (p *pipes) closeAll() {
 			if f != nil {
 				f.Close()
 			}
+		}
+	}
+	for _, f := range []*os.File{p.channel, p.boxChannel} {
+		if f != nil {
+			f.Close()
 		}
 	}
 }

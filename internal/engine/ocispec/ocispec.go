@@ -67,7 +67,7 @@ func Build(p Params) *specs.Spec {
 		// sandbox's own overlay; the tree below is opened read-only.
 		Root: &specs.Root{Path: p.RootPath},
 		Process: &specs.Process{
-			Args: []string{p.Guest},
+			Args: []string{p.Guest, engine.GuestChannel},
 			Cwd:  "/",
 			Env: []string{
 				"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
