@@ -71,6 +71,19 @@ type box struct {
 	arena *arena
 }
 
+// end removes the sandbox, once.
+func (b *box) end() {
+	if b.Sandbox == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(noContext(), 20*time.Second)
+	defer cancel()
+	if err := b.Kill(ctx); err != nil {
+		b.t.Error(err)
+	}
+	b.Sandbox = nil
+}
+
 var small = api.Limits{MemoryBytes: 512 << 20, CPUMillis: 2000, PIDs: 256, DiskBytes: 256 << 20, CommandTimeoutSeconds: 60}
 
 // box makes a sandbox under a policy document that ends with the test.
@@ -94,13 +107,7 @@ func (a *arena) boxWith(t testing.TB, options ...crannog.CreateOption) *box {
 		t.Fatalf("%v\n%s", err, a.said())
 	}
 	b := &box{Sandbox: sb, t: t, arena: a}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-		defer cancel()
-		if err := sb.Kill(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(b.end)
 	files := sb.FS().WithContext(t.Context())
 	for name, text := range map[string]string{"tmp/tools.py": tools, "tmp/world.pem": string(a.Roots)} {
 		if err := files.WriteFile(name, []byte(text), 0o644); err != nil {

@@ -1,0 +1,308 @@
+package causeway_test
+
+import (
+	"fmt"
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/servetest"
+)
+
+// asking is a policy under which writes are asked about.
+func asking(host, more string) string {
+	return fmt.Sprintf("level: light\nnetwork: {unlisted: deny, hosts: [{host: %s, rules: [{methods: [GET], do: allow}, {methods: [POST, PUT], do: ask}]}]}\n%s", host, more)
+}
+
+// send is a request whose sender does not wait for people.
+const send = `
+def send(host, path='/x', body='one', extra='', method='POST', seconds=1.5):
+    c = tls(host)
+    try: c.sendall(('%s %s HTTP/1.1\r\nHost: %s\r\nContent-Type: text/plain\r\n%sContent-Length: %d\r\nConnection: close\r\n\r\n%s' % (method, path, host, extra, len(body), body)).encode('latin-1'))
+    except OSError: pass
+    c.settimeout(seconds)
+    out = b''
+    try:
+        while True:
+            part = c.recv(65536)
+            if not part: break
+            out += part
+    except OSError: pass
+    return status(out.decode('latin-1')) if out else 'waits'
+`
+
+// pending waits for the one open question of a sandbox.
+func (b *box) pending() api.Approval {
+	b.t.Helper()
+	var found api.Approval
+	eventually(b.t, "a question", func() bool {
+		list, err := b.arena.client.Approvals(b.t.Context(), crannog.ApprovalOptions{Sandbox: b.ID()})
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if len(list) > 0 {
+			found = list[0]
+		}
+		return len(list) > 0
+	})
+	return found
+}
+
+// P21: an approval is for the bytes that were asked about, and for once.
+func TestA1ApprovedAndSentAnother(t *testing.T) {
+	need(t)
+	a := theArena(t)
+	up := a.web(t, 443, nil, "api.a1.test")
+	b := a.box(t, asking("api.a1.test", ""))
+	if got := b.line(send + "print(send('api.a1.test'))"); got != "waits" {
+		t.Fatalf("unasked: %s", got)
+	}
+	q := b.pending()
+	if _, err := a.client.Approve(t.Context(), q.ID, "", false); err != nil {
+		t.Fatal(err)
+	}
+	b.wants(b.python(send+`
+from concurrent.futures import ThreadPoolExecutor
+tries = [dict(body='two'), dict(body='one '), dict(path='/y'), dict(path='/x?q=1'), dict(method='PUT'), dict(extra='Accept: text/html\r\n'), dict(extra='X-HTTP-Method-Override: PUT\r\n'), dict(extra='Content-Encoding: gzip\r\n')]
+with ThreadPoolExecutor(8) as pool: print(len(tries), '200' in pool.map(lambda k: send('api.a1.test', **k), tries))
+`), "8 False")
+	if len(up.seen()) > 0 {
+		t.Fatalf("the world saw %+v", up.seen())
+	}
+	if state, err := a.client.Approval(t.Context(), q.ID); err != nil || state.State != "approved" {
+		t.Errorf("the grant is %s, %v", state.State, err)
+	}
+	b.wants(b.python(send+"print(send('api.a1.test', seconds=5), send('api.a1.test') == '200')"), "200 False")
+	if s := up.seen(); len(s) != 1 || s[0].Body != "one" || s[0].Path != "/x" {
+		t.Errorf("the world saw %+v", s)
+	}
+}
+
+// P21: a grant ends with the value of the secret that it was given for.
+func TestA1ApprovedAndRotated(t *testing.T) {
+	need(t)
+	a := theArena(t)
+	up := a.web(t, 443, nil, "api.a1r.test")
+	a.seal(t, "A1R", canary)
+	b := a.box(t, asking("api.a1r.test", "secrets: {bind: [{name: A1R, host: api.a1r.test, header: Authorization}]}\n"))
+	ask := send + "print(send('api.a1r.test'))"
+	b.wants(b.python(ask), "waits")
+	first := b.pending()
+	if _, err := a.client.Approve(t.Context(), first.ID, "", false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.client.RotateSecret(t.Context(), "A1R", api.RotateSecret{Value: "sk-second-0a1b2c3d4e5f60718293"}); err != nil {
+		t.Fatal(err)
+	}
+	b.wants(b.python(ask), "waits")
+	second := b.pending()
+	if second.ID == first.ID || len(up.seen()) > 0 {
+		t.Errorf("the question is the same, or the world saw %+v", up.seen())
+	}
+	if _, err := a.client.Approve(t.Context(), second.ID, "", false); err != nil {
+		t.Fatal(err)
+	}
+	b.wants(b.python(send+"print(send('api.a1r.test', seconds=5))"), "200")
+}
+
+// P21
+func TestA2SpentOnce(t *testing.T) {
+	need(t)
+	a := theArena(t)
+	up := a.web(t, 443, nil, "api.a2.test")
+	b := a.box(t, asking("api.a2.test", ""))
+	if got := b.line(send + "print(send('api.a2.test'))"); got != "waits" {
+		t.Fatalf("unasked: %s", got)
+	}
+	q := b.pending()
+	if _, err := a.client.Approve(t.Context(), q.ID, "", false); err != nil {
+		t.Fatal(err)
+	}
+	got := b.python(send + `
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(100) as pool: got = list(pool.map(lambda i: send('api.a2.test', seconds=5), range(100)))
+print(got.count('200'))
+print(send('api.a2.test') != '200')
+`)
+	b.wants(got, "1", "True")
+	if n := len(up.seen()); n != 1 {
+		t.Errorf("the world saw %d requests", n)
+	}
+	state, err := a.client.Approval(t.Context(), q.ID)
+	if err != nil || state.State != "spent" {
+		t.Errorf("the grant is %s, %v", state.State, err)
+	}
+	b.recorded("the approval's ID", func(r api.FlowRecord) bool { return r.Approval == q.ID && r.Effect == "allow" && r.Status == 200 })
+}
+
+// serving is an arena whose product is a server of its own.
+func serving(t testing.TB) (*arena, *servetest.Server, string) {
+	t.Helper()
+	w, err := newWorld()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &arena{world: w, state: shortDir(t)}
+	if err := w.write(a.state); err != nil {
+		t.Fatal(err)
+	}
+	path := program(t)
+	s := servetest.Start(t, path, a.state)
+	a.client = s.Client(t)
+	t.Cleanup(func() {
+		s.Kill()
+		if err := awaitCauseway(a.state); err != nil {
+			t.Error(err)
+		}
+	})
+	return a, s, path
+}
+
+func TestA3ApprovesItself(t *testing.T) {
+	need(t)
+	a, s, _ := serving(t)
+	up := a.web(t, 443, nil, "api.a3.test")
+	b := a.box(t, asking("api.a3.test", ""))
+	if got := b.line(send + "print(send('api.a3.test'))"); got != "waits" {
+		t.Fatalf("unasked: %s", got)
+	}
+	q := b.pending()
+	port := s.URL[strings.LastIndexByte(s.URL, ':')+1:]
+	b.wants(b.pythonAs("root", fmt.Sprintf(`
+print(sorted(set(reach(h, %s, 1) == 'open' for h in ('127.0.0.1', '10.199.0.1', '10.199.0.2', 'localhost', '169.254.169.254'))))
+print(os.path.exists(%q), os.path.exists('/run/crannog.sock'))
+print(status(connect('127.0.0.1:%s')[1]), status(connect('localhost:%s')[1]))
+names = [k for k in os.environ if 'KEY' in k or 'TOKEN' in k or 'CRANNOG' in k]
+print(names)
+`, port, a.state, port, port)), "[False]", "False False", "403 403", "[]")
+	b.recorded("the attempt", func(r api.FlowRecord) bool { return r.Kind == "connect" && r.Host == "127.0.0.1" && r.Effect == "deny" })
+	// The sandbox's own tokens are no keys, in whatever header.
+	info := b.Info()
+	for _, token := range []string{info.AccessToken, info.TrafficToken, ""} {
+		for _, header := range []string{"X-API-Key", "X-Access-Token", "Authorization", "E2B-Traffic-Access-Token"} {
+			for _, verb := range []string{"approve", "deny"} {
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"/v1/approvals/"+q.ID+"/"+verb, strings.NewReader("{}"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Header.Set("Content-Type", "application/json")
+				r.Header.Set(header, strings.TrimSpace(map[string]string{"Authorization": "Bearer "}[header]+token))
+				resp, err := http.DefaultClient.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp.Body.Close()
+				if resp.StatusCode != http.StatusUnauthorized {
+					t.Errorf("%s with %s: %d", verb, header, resp.StatusCode)
+				}
+			}
+		}
+	}
+	if state, err := a.client.Approval(t.Context(), q.ID); err != nil || state.State != "pending" || len(state.Votes) != 0 || len(up.seen()) != 0 {
+		t.Errorf("it is %+v, %v", state, err)
+	}
+	if _, err := a.client.Approve(t.Context(), q.ID, "", false); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.line(send + "print(send('api.a3.test', seconds=5))"); got != "200" {
+		t.Errorf("a person with the key: %s", got)
+	}
+}
+
+func TestA4PromptSpoofing(t *testing.T) {
+	need(t)
+	a := theArena(t)
+	a.web(t, 443, nil, "api.a4.test")
+	b := a.box(t, asking("api.a4.test", "git: {push: {unlisted: ask, delete: ask, force: ask}}\n"))
+	b.python(send + `
+send('api.a4.test', '/a%E2%80%AEb%1b%5b2Jc%0aapproved', 'x' * (1 << 20))
+send('api.a4.test', '/x', extra='Accept: \x1b[31mred\r\nX-Note: \xe2\x80\xae\r\n')
+send('api.a4.test', '/x?q=\xe2\x80\xae')
+line = '0' * 40 + ' ' + '1' * 40 + ' refs/heads/x\x1b[2Jy\x07\xe2\x80\xaez\0report-status'
+send('api.a4.test', '/acme/pay.git/git-receive-pack', '%04x%s0000PACK' % (len(line) + 4, line))
+line = line.replace('\x1b[2Jy\x07', '-\xc2\x9b1m-')
+send('api.a4.test', '/acme/pay.git/git-receive-pack', '%04x%s0000PACK' % (len(line) + 4, line))
+send('api.a4.test', '/y', 'z' * (1 << 20))
+`)
+	list, err := a.client.Approvals(t.Context(), crannog.ApprovalOptions{States: []string{"all"}, Sandbox: b.ID()})
+	if err != nil || len(list) < 2 {
+		t.Fatalf("%d questions, %v", len(list), err)
+	}
+	large := false
+	for _, q := range list {
+		for _, text := range append([]string{q.Summary, q.Rule}, values(q.Facts)...) {
+			if i := strings.IndexFunc(text, func(r rune) bool {
+				return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r)
+			}); i >= 0 || len(text) > 4096 {
+				t.Errorf("%q", text)
+			}
+		}
+		large = large || q.Facts["body_bytes"] == "1048576"
+	}
+	if !large {
+		t.Errorf("no question about the large body: %+v", list)
+	}
+	for _, args := range [][]string{{"approvals", "--all"}, {"net", "log", b.ID()}} {
+		cmd := exec.CommandContext(t.Context(), program(t), append(args, "--state", a.state)...)
+		out, err := cmd.CombinedOutput()
+		if err != nil || strings.ContainsAny(string(out), "\x1b\x07\u202e\u009b") || !contains(string(out), "api.a4.test") {
+			t.Errorf("crannog %v: %v %q", args, err, out)
+		}
+	}
+}
+
+func values(m map[string]string) (list []string) {
+	for k, v := range m {
+		list = append(list, k, v)
+	}
+	return list
+}
+
+func TestA5TimeAndRestart(t *testing.T) {
+	need(t)
+	a, s, path := serving(t)
+	up := a.web(t, 443, nil, "api.a5.test", "late.a5.test")
+	b := a.box(t, `
+level: light
+network:
+  unlisted: deny
+  hosts:
+    - {host: api.a5.test, rules: [{methods: [POST], do: ask}]}
+    - {host: late.a5.test, approval: {timeout: 1s}, rules: [{methods: [POST], do: ask}]}
+`)
+	b.wants(b.python(send+"print(send('late.a5.test', seconds=15))"), "403")
+	list, err := a.client.Approvals(t.Context(), crannog.ApprovalOptions{States: []string{"all"}, Sandbox: b.ID()})
+	if err != nil || len(list) != 1 || list[0].State != "expired" {
+		t.Errorf("the question of a second: %+v, %v", list, err)
+	} else if _, err := a.client.Approve(t.Context(), list[0].ID, "", false); err == nil {
+		t.Error("what has expired was approved")
+	}
+	// While a question waits, the server dies.
+	b.wants(b.python(send+"print(send('api.a5.test'))"), "waits")
+	q := b.pending()
+	s.Kill()
+	next := servetest.Start(t, path, a.state)
+	a.client = next.Client(t)
+	sb, err := a.client.Get(t.Context(), b.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Sandbox = sb
+	if again := b.pending(); again.ID != q.ID || again.Digest != q.Digest {
+		t.Errorf("the question is another: %+v", again)
+	}
+	if len(up.seen()) > 0 {
+		t.Errorf("the world saw %+v", up.seen())
+	}
+	if _, err := a.client.Approve(t.Context(), q.ID, "", false); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.line(send + "print(send('api.a5.test', seconds=5))"); got != "200" {
+		t.Errorf("approved after the restart: %s", got)
+	}
+	b.end()
+}

@@ -1,0 +1,129 @@
+package causeway_test
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/causeway/names"
+	"github.com/crannog/crannog/internal/hosttest"
+)
+
+// registries are where real programs get their packages.
+var registries = []string{"registry.npmjs.org", "proxy.golang.org", "deb.debian.org"}
+
+// real makes a sandbox that meets the real registries, through a causeway
+// without any world of the test's.
+func real(t *testing.T) *box {
+	t.Helper()
+	a := &arena{world: &world{}, state: shortDir(t)}
+	var err error
+	if a.client, err = crannog.Local(t.Context(), crannog.State(a.state), crannog.Logger(logTo(a.state))); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := a.client.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := awaitCauseway(a.state); err != nil {
+			t.Error(err)
+		}
+	})
+	var hosts []string
+	for _, h := range registries {
+		cidrs := ""
+		found, err := net.DefaultResolver.LookupNetIP(t.Context(), "ip4", h)
+		if err != nil {
+			t.Fatalf("this host cannot reach %s: %v", h, err)
+		}
+		for _, f := range found {
+			// A mirror of the host's network, which a rule must name.
+			if names.CheckAddress(f.Unmap(), nil, nil) != nil {
+				cidrs = fmt.Sprintf("cidrs: [%s], ", netip.PrefixFrom(f.Unmap(), 32))
+			}
+		}
+		hosts = append(hosts, fmt.Sprintf("    - {host: %s, ports: [80, 443], encoded_slash: true, %srules: [{methods: [GET, HEAD], do: allow}, {methods: [POST], paths: [/-/**], do: deny}]}\n", h, cidrs))
+	}
+	limits := small
+	limits.MemoryBytes, limits.DiskBytes, limits.CommandTimeoutSeconds = 1<<30, 1<<30, 120
+	return a.boxWith(t, crannog.Limits(limits), crannog.Policy("policy: v1\nname: dev\nnetwork:\n  unlisted: deny\n  hosts:\n"+strings.Join(hosts, "")))
+}
+
+func TestRealRegistries(t *testing.T) {
+	need(t, hosttest.Node)
+	if _, err := os.Stat("/usr/local/go/bin/go"); err != nil {
+		t.Log("Go is not below /usr/local/go, so go mod download is not tried")
+	}
+	b := real(t)
+	if out, code := b.sh(`mkdir -p /tmp/js && cd /tmp/js && printf '{"name":"x","version":"1.0.0","dependencies":{"is-number":"7.0.0","@types/ms":"0.7.34"}}' > package.json &&
+npm install --no-audit --no-fund --no-update-notifier --registry https://registry.npmjs.org/ 2>&1 && node -e 'console.log(require("is-number")(5), require("fs").existsSync("node_modules/@types/ms"))'`); code != 0 || !strings.HasSuffix(out, "true true") {
+		t.Errorf("npm: exit %d, %s", code, out)
+	}
+	if _, err := os.Stat("/usr/local/go/bin/go"); err == nil {
+		out, code := b.sh(`mkdir -p /tmp/go && cd /tmp/go && printf 'module x\n\ngo 1.21\n\nrequire golang.org/x/sync v0.10.0\n' > go.mod && printf 'package x\n\nimport _ "golang.org/x/sync/errgroup"\n' > x.go &&
+export PATH=$PATH:/usr/local/go/bin HOME=/tmp GOFLAGS=-mod=mod GOTOOLCHAIN=local GOSUMDB=off GOPROXY=https://proxy.golang.org GOPATH=/tmp/gopath && go mod download 2>&1 && ls $GOPATH/pkg/mod/golang.org/x`)
+		if code != 0 || !contains(out, "sync@v0.10.0") {
+			t.Errorf("go: exit %d, %s", code, out)
+		}
+	}
+	out, code := b.exec("root", "", "sh", "-c", `mkdir -p /tmp/apt/lists/partial /tmp/apt/cache/archives/partial && echo 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian bookworm-updates main' > /tmp/apt/list &&
+apt-get -o Dir::Etc::sourcelist=/tmp/apt/list -o Dir::Etc::sourceparts=/dev/null -o Dir::State::lists=/tmp/apt/lists -o Dir::Cache=/tmp/apt/cache -o APT::Sandbox::User=root update 2>&1 && ls /tmp/apt/lists`)
+	if code != 0 || !contains(out, "deb.debian.org_debian_dists_bookworm-updates") {
+		t.Errorf("apt: exit %d, %s", code, out)
+	}
+	if out, code := b.sh("npm ping --registry https://registry.yarnpkg.com/ 2>&1; curl -sS -m 5 https://github.com/"); code == 0 {
+		t.Errorf("what is not listed: %s", out)
+	}
+	if t.Failed() {
+		for _, r := range b.records() {
+			if r.Effect != "allow" || r.Error != "" || r.Status >= 400 {
+				t.Logf("%s %s %s:%d%s %d %s %s %s %s", r.Kind, r.Method, r.Host, r.Port, r.Path, r.Status, r.Effect, r.Rule, r.Reason, r.Error)
+			}
+		}
+	}
+}
+
+// Libraries in their usual use trust the causeway without being told.
+func TestLibraries(t *testing.T) {
+	need(t, hosttest.Node, hosttest.Git, openssl)
+	a := theArena(t)
+	up := a.web(t, 443, streaming, "api.lib.test")
+	bare, _ := forge(t, a, "git.lib.test")
+	b := a.box(t, `
+level: light
+network:
+  unlisted: deny
+  hosts:
+    - {host: api.lib.test, websocket: allow, rules: [{methods: [GET, POST], paths: ["/**"], do: allow}]}
+    - {host: git.lib.test, rules: [{do: allow}]}
+git: {fetch: allow, push: {unlisted: deny}, remotes: [{host: git.lib.test, repo: acme/pay}]}
+`)
+	for name, line := range map[string]string{
+		"curl":   "curl -sS -m 10 https://api.lib.test/",
+		"urllib": `python3 -c 'import urllib.request as u; print(u.urlopen("https://api.lib.test/", timeout=10).read().decode())'`,
+		"fetch":  `node -e 'fetch("https://api.lib.test/").then(r => r.text()).then(console.log, e => { console.log(e.cause || e); process.exit(1) })'`,
+		"https":  `node -e 'require("https").get("https://api.lib.test/", r => r.on("data", d => console.log(String(d))))'`,
+		"post":   "curl -sS -m 10 -d data --http2 https://api.lib.test/",
+		"proxy":  "https_proxy=http://10.199.0.1:3128 curl -sS -m 10 https://api.lib.test/",
+	} {
+		if out, code := b.sh(line); code != 0 || out != "hello from api.lib.test" {
+			t.Errorf("%s: exit %d, %s", name, code, out)
+		}
+	}
+	if out, code := b.sh(`node -e '
+const s = require("https").request({host: "api.lib.test", path: "/ws/echo", headers: {Connection: "Upgrade", Upgrade: "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}})
+s.on("upgrade", (r, c) => { c.on("data", d => { console.log(r.statusCode, d.length); c.destroy() }); c.write(Buffer.from([0x81, 0x82, 1, 2, 3, 4, 0x69, 0x6b])) })
+s.end()'`); code != 0 || out != "101 8" {
+		t.Errorf("WebSocket: exit %d, %s", code, out)
+	}
+	if out, code := b.sh("cd /tmp && git clone -q https://git.lib.test/acme/pay.git && cat pay/README && git -C pay fetch --all -q && git ls-remote https://git.lib.test/acme/pay.git refs/heads/main"); code != 0 || !contains(out, "a project", strings.Fields(host(t, bare, "git", "rev-parse", "main"))[0]) {
+		t.Errorf("git: exit %d, %s", code, out)
+	}
+	if len(up.seen()) != 7 {
+		t.Errorf("the world saw %d requests", len(up.seen()))
+	}
+}

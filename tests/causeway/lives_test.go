@@ -1,0 +1,184 @@
+package causeway_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/servetest"
+)
+
+// P7: a server that is killed leaves its sandboxes their network, and the
+// next one takes them over, with what they may reach.
+func TestKilledServer(t *testing.T) {
+	need(t)
+	a, s, path := serving(t)
+	up := a.web(t, 443, streaming, "api.kill.test")
+	a.web(t, 443, nil, "late.kill.test")
+	rules := "network: {unlisted: deny, hosts: [{host: api.kill.test, rules: [{methods: [GET], do: allow}]}%s]}\n"
+	b := a.box(t, fmt.Sprintf(rules, ""))
+	b.must("(python3 -c 'import sys; sys.path.insert(0, \"/tmp\"); from tools import *\n" +
+		"c = tls(\"api.kill.test\"); c.sendall(b\"GET /stream HTTP/1.1\\r\\nHost: api.kill.test\\r\\n\\r\\n\")\n" +
+		"while True:\n    part = c.recv(4096)\n    if not part: break\n    open(\"/tmp/stream\", \"ab\").write(part)\n" +
+		"' >/dev/null 2>&1 &) ; (while :; do curl -sS -m 3 https://api.kill.test/ >>/tmp/got 2>>/tmp/failed; sleep 0.05; done >/dev/null 2>&1 &) ; true")
+	eventually(t, "the stream runs", func() bool { return len(up.seen()) > 3 })
+	pid := causewayPID(t, a.state)
+	s.Kill()
+	seen := len(up.seen())
+	eventually(t, "requests go on without a server", func() bool { return len(up.seen()) > seen+3 })
+	next := servetest.Start(t, path, a.state)
+	a.client = next.Client(t)
+	sb, err := a.client.Get(t.Context(), b.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Sandbox = sb
+	if n := sb.Info().Network; !n.Linked || n.Lost || causewayPID(t, a.state) != pid {
+		t.Errorf("network %+v", n)
+	}
+	if failed := b.must("cat /tmp/failed 2>/dev/null; pgrep -c python3"); failed != "1" {
+		t.Errorf("requests failed, or the stream ended: %s", failed)
+	}
+	one, two := b.must("wc -c < /tmp/stream"), ""
+	eventually(t, "the stream goes on", func() bool { two = b.must("wc -c < /tmp/stream"); return two != one })
+	b.wants(b.python("print(reach('late.kill.test', 443), status(get('api.kill.test')))"), "no-name 200")
+	if err := sb.SetAccess(t.Context(), accessOf(fmt.Sprintf(rules, ", {host: late.kill.test, rules: [{methods: [GET], do: allow}]}"))); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.line("print(status(get('late.kill.test')))"); got != "200" {
+		t.Errorf("what the new server allows: %s", got)
+	}
+	// And when the causeway dies under the next server, that one knows.
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the sandbox is shown as lost", func() bool {
+		sb, err := a.client.Get(t.Context(), b.ID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sb.Info().Network.Lost
+	})
+	b.wants(b.python("print(query('api.kill.test', 1, seconds=1) == '0/1', reach('api.kill.test', 443, 2) == 'open')"), "False False")
+	b.end()
+}
+
+// descriptorsOf counts a process's open files by what they are.
+func descriptorsOf(t testing.TB, pid string) int {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join("/proc", pid, "fd"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// state lists what is in a state directory, but for what a database needs
+// while it is open.
+func state(t testing.TB, dir string) (files []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		if err == nil && !strings.HasSuffix(path, "-wal") && !strings.HasSuffix(path, "-shm") {
+			files = append(files, strings.TrimPrefix(path, dir))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// P8: fifty sandboxes with networks leave no process, socket, file or
+// goroutine, neither here nor in the causeway.
+func TestNothingIsLeft(t *testing.T) {
+	need(t)
+	w, err := newWorld()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &arena{world: w, state: shortDir(t)}
+	a.client = local(t, a.state, w)
+	closed := false
+	t.Cleanup(func() {
+		if !closed {
+			a.client.Close()
+		}
+	})
+	a.web(t, 443, nil, "api.leak.test")
+	one := func() {
+		sb, err := a.client.Create(t.Context(), crannog.Limits(small), crannog.Policy("policy: v1\nname: leak\nnetwork: {unlisted: deny, hosts: [{host: api.leak.test, rules: [{methods: [GET], do: allow}]}]}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := sb.CommandContext(t.Context(), "curl", "-sS", "-m", "10", "https://api.leak.test/").CombinedOutput()
+		if err != nil || string(out) != "hello from api.leak.test" {
+			t.Errorf("%v %s", err, out)
+		}
+		if err := sb.Kill(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	counts := func() [4]int {
+		runtime.GC()
+		pid := causewayPID(t, a.state)
+		return [4]int{runtime.NumGoroutine(), descriptorsOf(t, "self"), descriptorsOf(t, fmt.Sprint(pid)), servetest.Processes(t, a.state)}
+	}
+	for range 3 {
+		one() // what is made once and kept is not a leak
+	}
+	var before [4]int
+	eventually(t, "calm", func() bool { was := before; before = counts(); return was == before })
+	files, pid := state(t, a.state), causewayPID(t, a.state)
+	done := make(chan struct{})
+	for range 2 {
+		go func() {
+			for range 25 {
+				one()
+			}
+			done <- struct{}{}
+		}()
+	}
+	<-done
+	<-done
+	var after [4]int
+	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		after = counts()
+		if after[0] <= before[0]+6 && after[1] <= before[1]+4 && after[2] <= before[2]+4 && after[3] == before[3] {
+			break
+		}
+	}
+	// A few goroutines and files are pools of connections to ourselves.
+	if after[0] > before[0]+6 || after[1] > before[1]+4 || after[2] > before[2]+4 || after[3] != before[3] {
+		t.Errorf("goroutines, our files, the causeway's, processes: %v, and before %v", after, before)
+	}
+	if causewayPID(t, a.state) != pid {
+		t.Error("the causeway is another")
+	}
+	for _, f := range state(t, a.state) {
+		if dir := filepath.Dir(f); dir == "/run" || strings.HasPrefix(dir, "/causeway") || strings.HasPrefix(dir, "/workspaces") {
+			if !strings.Contains(strings.Join(files, "\n"), f) {
+				t.Errorf("left: %s", f)
+			}
+		}
+	}
+	closed = true
+	if err := a.client.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := awaitCauseway(a.state); err != nil {
+		t.Error(err)
+	}
+	servetest.NothingLeft(t, a.state)
+}
