@@ -116,6 +116,9 @@ func lower(c byte) byte {
 // covers says whether all that narrow matches is surely matched by wide too.
 // It may miss some that are.
 func covers(wide, narrow string) bool {
+	if apart(wide, narrow) {
+		return false
+	}
 	w, n := newGlob(wide).segments, newGlob(narrow).segments
 	for i, s := range w {
 		if s == "**" && i == len(w)-1 {
@@ -133,6 +136,22 @@ func covers(wide, narrow string) bool {
 		}
 	}
 	return len(w) == len(n)
+}
+
+// apart says whether two patterns differ before the first star of either, and
+// so match nothing in common. Each rule of a block is compared with each
+// other, and nearly all of a thousand are apart.
+func apart(a, b string) bool {
+	a, b = strings.TrimPrefix(a, "/"), strings.TrimPrefix(b, "/")
+	for i := range min(len(a), len(b)) {
+		if a[i] == '*' || b[i] == '*' {
+			return false
+		}
+		if a[i] != b[i] {
+			return true
+		}
+	}
+	return false
 }
 
 // coversAll says whether every path of narrow is surely one of wide. None is
