@@ -81,7 +81,13 @@ func (s *Service) settle(ctx context.Context, r Record) error {
 	s.mu.RLock()
 	b := s.live[r.ID]
 	known := b != nil && (b.ending || b.record.EndAt.Equal(r.EndAt) && !b.owed)
+	changed := b != nil && b.record.PolicyDigest != r.PolicyDigest
 	s.mu.RUnlock()
+	if changed {
+		if err := s.locked(ctx, r.ID, s.relearn); err != nil {
+			return err
+		}
+	}
 	switch {
 	case b == nil:
 		return ignoreUnknown(s.adopt(ctx, r.ID))

@@ -209,6 +209,31 @@ func (s *Service) recall(ctx context.Context, r Record) error {
 	return err
 }
 
+// relearn takes over a policy that another process has put in force. While its
+// values cannot be found out nothing of the sandbox passes, so that none is
+// shown.
+func (s *Service) relearn(ctx context.Context, id string) error {
+	r, err := s.store.Get(ctx, id)
+	if err != nil || r.State != Running {
+		return ignoreUnknown(err)
+	}
+	p, err := s.compile(r.Access)
+	if err == nil && r.Access.linked() {
+		_, err = s.attachment(ctx, r, p)
+	} else if err == nil {
+		err = s.hide(id, p, nil)
+	}
+	if err != nil {
+		s.mu.Lock()
+		delete(s.masks, id)
+		s.mu.Unlock()
+		return err
+	}
+	s.renew(r)
+	s.unhide(id, p)
+	return nil
+}
+
 // unhide follows a policy that masks less, once it is in force. Streams that
 // run keep to what they had.
 func (s *Service) unhide(id string, p *policy.Policy) {

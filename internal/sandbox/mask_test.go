@@ -3,10 +3,13 @@ package sandbox_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"os"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/causeway/policy"
@@ -245,4 +248,49 @@ func TestMaskOfASandboxWithoutSecrets(t *testing.T) {
 	if m, err := r.Mask(t.Context(), "i0000000000000000001"); m != nil || fault.KindOf(err) != fault.NotFound {
 		t.Errorf("%v, %v", m, err)
 	}
+}
+
+// A policy that another process put in force is masked here too; and if its
+// values cannot be found out, nothing passes.
+func TestMaskFollowsOtherProcesses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, with := newKeeper(t)
+		k.set("KEY", firstValue)
+		k.set("OTHER", otherValue)
+		r := newRig(t, with)
+		deps := sandbox.Deps{
+			Store: r.store, Engine: r.engine, Templates: shelf{}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+			Settings: sandbox.Settings{AnyBoundary: true}, Way: k, Sealed: k,
+		}
+		other, err := sandbox.NewService(deps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close(context.Background())
+		sb, err := r.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base", Access: binding(t, "KEY")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := r.mask(sb.ID)
+		hides(t, m, false, otherValue)
+		change := func(a sandbox.Access) {
+			t.Helper()
+			if _, err := other.SetAccess(t.Context(), alice, sb.ID, func(sandbox.Access) (sandbox.Access, error) { return a, nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		change(binding(t, "OTHER"))
+		time.Sleep(6 * time.Second)
+		hides(t, m, true, firstValue, otherValue)
+
+		change(binding(t, "KEY", "OTHER"))
+		k.fail(errors.New("closed"))
+		time.Sleep(6 * time.Second)
+		if _, err := r.Mask(t.Context(), sb.ID); fault.CodeOf(err) != "mask_unavailable" {
+			t.Errorf("with a closed vault: %v", err)
+		}
+		k.fail(nil)
+		time.Sleep(6 * time.Second)
+		hides(t, r.mask(sb.ID), true, firstValue, otherValue)
+	})
 }
