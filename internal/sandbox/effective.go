@@ -37,14 +37,15 @@ func (s *Service) checks(r Record, p *policy.Policy, c covered) (probe.Checks, [
 		Hidden:   firstOf(c.hide),
 		ReadOnly: firstOf(c.readOnly),
 	}
-	// Where nobody lists hosts, every name has an address, and each connection
-	// is judged.
-	if !r.Access.linked() || !p.Reachable(nobodysName) {
-		checks.Unknown = []string{nobodysName}
-	}
 	if r.Access.linked() {
+		// Where nobody lists hosts, every name has an address, and each
+		// connection is judged.
+		if !p.Reachable(nobodysName) {
+			checks.Unknown = []string{nobodysName}
+		}
 		checks.Known = reachable(p)
 	} else {
+		// Without a way out nobody outside can be asked for a name.
 		checks.Offline = true
 	}
 	if slices.Contains(r.Enforced, engine.LimitMemory) {
