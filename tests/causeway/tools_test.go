@@ -23,7 +23,7 @@ def reach(host, port, seconds=5):
     except Exception as e:
         return word(e)
 
-def raw(s, data, seconds=10, idle=0.7):
+def raw(s, data, seconds=10, idle=0.4):
     """Sends bytes and returns all that comes back."""
     out = b''
     try:

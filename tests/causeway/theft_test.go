@@ -1,0 +1,111 @@
+package causeway_test
+
+import (
+	"context"
+	"database/sql"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/causeway/secrets"
+	"github.com/crannog/crannog/internal/store"
+)
+
+// P20: who takes the database has nothing without the key.
+func TestS9Theft(t *testing.T) {
+	need(t)
+	w, err := newWorld()
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := shortDir(t)
+	a := &arena{world: w, state: state, client: local(t, state, w)}
+	up := a.web(t, 443, nil, "api.s9.test")
+	for name, value := range map[string]string{"S9": canary, "OTHER": "other-0a1b2c3d4e5f60718293"} {
+		if _, err := a.client.NewSecret(t.Context(), api.CreateSecret{Name: name, Value: value}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.client.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// steal copies the database, and the key if with says so.
+	steal := func(with bool, change string) *arena {
+		to := shortDir(t)
+		files, err := filepath.Glob(filepath.Join(state, store.FileName+"*"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no database: %v", err)
+		}
+		if with {
+			files = append(files, filepath.Join(state, secrets.KeyFileName))
+		}
+		for _, f := range files {
+			data, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(data), canary) {
+				t.Errorf("%s shows the value", f)
+			}
+			if err := os.WriteFile(filepath.Join(to, filepath.Base(f)), data, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if change != "" {
+			db, err := sql.Open("sqlite", filepath.Join(to, store.FileName))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := db.ExecContext(t.Context(), change); err != nil {
+				t.Fatal(err)
+			}
+			if err := db.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		client := local(t, to, w)
+		t.Cleanup(func() {
+			if err := client.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := awaitCauseway(to); err != nil {
+				t.Error(err)
+			}
+		})
+		return &arena{world: w, state: to, client: client}
+	}
+	uses := func(a *arena) (string, error) {
+		sb, err := a.client.Create(t.Context(), crannog.Policy("policy: v1\nname: s9\n"+fronted1("S9", "api.s9.test")))
+		if err != nil {
+			return "", err
+		}
+		defer func() {
+			if err := sb.Kill(context.WithoutCancel(t.Context())); err != nil {
+				t.Error(err)
+			}
+		}()
+		out, err := sb.CommandContext(t.Context(), "curl", "-sS", "-m", "10", "https://api.s9.test/").CombinedOutput()
+		return string(out), err
+	}
+	if out, err := uses(steal(false, "")); err == nil {
+		t.Errorf("without the key: %s", out)
+	}
+	// One secret's sealed bytes in another's place, and an older version's.
+	swap := `UPDATE secret_versions SET (sealed, wrapped) = (SELECT v.sealed, v.wrapped FROM secret_versions v JOIN secrets s ON s.id = v.secret WHERE s.name = 'OTHER')
+		WHERE secret = (SELECT id FROM secrets WHERE name = 'S9')`
+	if out, err := uses(steal(true, swap)); err == nil {
+		t.Errorf("swapped: %s", out)
+	}
+	if out, err := uses(steal(true, "UPDATE secret_versions SET version = version + 1; UPDATE secrets SET version = version + 1")); err == nil {
+		t.Errorf("another version: %s", out)
+	}
+	if len(up.seen()) > 0 {
+		t.Errorf("the world saw %+v", up.seen())
+	}
+	if out, err := uses(steal(true, "")); err != nil || len(up.seen()) != 1 || up.seen()[0].auth() != "Bearer "+canary {
+		t.Errorf("with the key: %v %s", err, out)
+	}
+}
