@@ -72,7 +72,7 @@ func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "crannog",
 		Short: "A safe place to run what agents write",
-		Long: "Crannog runs programs in sandboxes on a kernel of their own, without the host's files and without a network.\n\n" +
+		Long: "Crannog runs programs in sandboxes on a kernel of their own, without the host's files, and with no way out but the one that you allow.\n\n" +
 			"  crannog run -- python3 -c 'print(6*7)'",
 		Args:          cobra.ArbitraryArgs,
 		SilenceErrors: true,

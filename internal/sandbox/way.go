@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/crannog/crannog/internal/causeway"
@@ -304,10 +305,24 @@ func (s *Service) Unlinked(lost []string) {
 		}
 		s.mu.Unlock()
 		if first {
-			s.log.Warn("sandbox lost its network", "sandbox", id)
-			s.note(s.ctx, id, "error", "the process that held the link has died; nothing can be reached any more", nil)
+			s.noteLoss(id)
 		}
 	}
+}
+
+// lossNote is what a sandbox's log says of a lost link.
+const lossNote = "the process that held the link has died; nothing can be reached any more"
+
+// noteLoss adds the loss to a sandbox's log, once: each process finds it out
+// by itself.
+func (s *Service) noteLoss(id string) {
+	ctx := context.WithoutCancel(s.ctx)
+	entries, err := s.store.Entries(ctx, id)
+	if err == nil && slices.ContainsFunc(entries, func(e LogEntry) bool { return e.Message == lossNote }) {
+		return
+	}
+	s.log.Warn("sandbox lost its network", "sandbox", id)
+	s.note(ctx, id, "error", lossNote, nil)
 }
 
 // RotateSecrets hands new values to the sandboxes of an owner that use them.
