@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/reexec"
 )
 
 // group is one set of figures that can be asked for by name.
@@ -36,6 +37,11 @@ var groups = []group{
 	{"interpreter", interpreterFigures},
 	{"memory", memoryFigures},
 	{"humaneval", humanevalFigures},
+	{"net", netFigures},
+	{"netbytes", netByteFigures},
+	{"netrules", netRuleFigures},
+	{"netcrowd", netCrowdFigures},
+	{"netcreate", netCreateFigures},
 }
 
 // bench is one run: what was asked for, where things are, and what was found.
@@ -106,6 +112,7 @@ func (f flags) fewer(part int) int { return max(min(3, f.n), f.n/part) }
 
 func main() {
 	// Boxes are processes of this very program, so this comes first.
+	reexec.Dispatch(netRoles()...)
 	crannog.Main()
 	f, err := parse(os.Args[1:], os.Stderr)
 	if errors.Is(err, flag.ErrHelp) {

@@ -29,11 +29,16 @@ type row struct {
 	N        int     `json:"n"`
 	P50      float64 `json:"p50"`
 	P95      float64 `json:"p95"`
+	P99      float64 `json:"p99,omitempty"` // where there are enough values for one
 	Baseline string  `json:"baseline,omitempty"`
 	Ratio    float64 `json:"ratio,omitempty"` // of the medians
 	Target   string  `json:"target,omitempty"`
 	Reached  bool    `json:"reached,omitempty"`
 }
+
+// enough is how many values a 99th percentile needs to say more than the
+// largest of them would.
+const enough = 200
 
 // table makes a section of what a race scored, in the order of names, or in
 // the order in which they came if there are none. What nobody scored is left
@@ -45,7 +50,11 @@ func table(group, title, unit string, s *scores, names ...string) section {
 	sec := section{Group: group, Title: title, Unit: unit}
 	for _, name := range names {
 		if v := s.by[name]; len(v) > 0 {
-			sec.Rows = append(sec.Rows, row{Name: name, N: len(v), P50: v.p50(), P95: v.p95()})
+			r := row{Name: name, N: len(v), P50: v.p50(), P95: v.p95()}
+			if len(v) >= enough {
+				r.P99 = v.percentile(0.99)
+			}
+			sec.Rows = append(sec.Rows, r)
 		}
 	}
 	return sec
@@ -108,13 +117,31 @@ func (s section) print(w io.Writer) {
 		width = max(width, len([]rune(r.Name)))
 	}
 	fmt.Fprintf(w, "\n%s: %s\n", s.Group, s.Title)
-	fmt.Fprintf(w, "  %s %5s %10s %10s   %s\n", pad("what", width), "n", "p50 "+s.Unit, "p95 "+s.Unit, "against the baseline; target")
+	tail := func(string) string { return "" }
+	if s.tails() {
+		tail = func(text string) string { return fmt.Sprintf(" %10s", text) }
+	}
+	fmt.Fprintf(w, "  %s %5s %10s %10s%s   %s\n", pad("what", width), "n", "p50 "+s.Unit, "p95 "+s.Unit, tail("p99 "+s.Unit), "against the baseline; target")
 	for _, r := range s.Rows {
-		fmt.Fprintf(w, "  %s %5d %10s %10s   %s\n", pad(r.Name, width), r.N, number(r.P50), number(r.P95), r.verdict())
+		last := ""
+		if r.P99 != 0 {
+			last = number(r.P99)
+		}
+		fmt.Fprintf(w, "  %s %5d %10s %10s%s   %s\n", pad(r.Name, width), r.N, number(r.P50), number(r.P95), tail(last), r.verdict())
 	}
 	for _, n := range s.Notes {
 		fmt.Fprintf(w, "  %s\n", n)
 	}
+}
+
+// tails says whether any row has a 99th percentile.
+func (s section) tails() bool {
+	for _, r := range s.Rows {
+		if r.P99 != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func (r row) verdict() string {

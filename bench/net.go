@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The ways to the server.
+const (
+	wayDirect = "direct, on the host"
+	wayProxy  = "plain CONNECT proxy, on the host"
+	wayPass   = "box, link that passes all"
+	waySplice = "box, causeway, unopened"
+	wayOpen   = "box, causeway, opened"
+	waySecret = "box, causeway, opened, secret set and masked"
+)
+
+// netTarget is a way and where it leads.
+type netTarget struct {
+	name, host string
+	box        *loneBox // nil is the host
+	proxy      string
+}
+
+func (r *netRig) ways() []netTarget {
+	return []netTarget{
+		{name: wayDirect, host: hostOpen},
+		{name: wayProxy, host: hostOpen, proxy: r.proxy},
+		{name: wayPass, host: hostOpen, box: r.pass},
+		{name: waySplice, host: hostSplice, box: r.causeway},
+		{name: wayOpen, host: hostOpen, box: r.causeway},
+		{name: waySecret, host: hostSecret, box: r.causeway},
+	}
+}
+
+// score runs a job on a way and keeps what value makes of each time. The
+// processor time of the causeway's process is kept beside it.
+func (r *netRig) score(t netTarget, j netJob, value func(time.Duration) float64) contender {
+	j.Host, j.Port, j.Roots, j.Proxy = t.host, 443, r.roots, t.proxy
+	return contender{t.name, func(ctx context.Context, s *scores) error {
+		do := r.onHost
+		if t.box != nil {
+			do = t.box.run
+		} else {
+			j.Dial = r.upstream.address
+		}
+		before, err := processorTime(r.client.Info().PID)
+		if err != nil {
+			return err
+		}
+		took, err := do(ctx, j)
+		if err != nil {
+			return err
+		}
+		after, err := processorTime(r.client.Info().PID)
+		if err != nil {
+			return err
+		}
+		for _, d := range took {
+			s.add(t.name, value(d))
+		}
+		if t.box == r.causeway {
+			s.add(processor+t.name, micros(after-before)/float64(len(took)))
+		}
+		return nil
+	}}
+}
+
+// processor goes before the name of a way whose processor time it is.
+const processor = "processor time: "
+
+// processorTime is what a process has used, as its clock says.
+func processorTime(pid int) (time.Duration, error) {
+	const scheduled = 2 // CPUCLOCK_SCHED
+	var t unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|scheduled), &t); err != nil {
+		return 0, fmt.Errorf("processor time of %d: %w", pid, err)
+	}
+	return time.Duration(t.Nano()), nil
+}
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+// netFigures measures small requests over TLS: on a connection that is there,
+// and with a new one for each.
+func netFigures(ctx context.Context, b *bench) (err error) {
+	r, err := b.netRig(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.close()) }()
+	const perRound = 60
+	for _, h2 := range []bool{false, true} {
+		var all []contender
+		for _, t := range r.ways() {
+			all = append(all, r.score(t, netJob{Kind: jobKept, H2: h2, N: perRound}, micros))
+		}
+		s, err := race(ctx, b.n, all...)
+		if err != nil {
+			return err
+		}
+		sec := netTable("net", r, s, "a small answer over TLS on a kept-alive connection, "+protocol(h2), "µs")
+		sec.within(wayDirect, wayPass, 250, 1000, waySplice, wayOpen, waySecret)
+		b.report.add(sec)
+	}
+	var all []contender
+	for _, t := range r.ways() {
+		all = append(all, r.score(t, netJob{Kind: jobNew, N: perRound / 4}, micros))
+	}
+	const lookup = "look-up of a name, in the box"
+	all = append(all, r.score(netTarget{name: lookup, host: hostOpen, box: r.causeway}, netJob{Kind: jobLookup, N: perRound / 4}, micros))
+	s, err := race(ctx, b.n, all...)
+	if err != nil {
+		return err
+	}
+	sec := netTable("net", r, s, "a new connection, TLS and a small answer", "µs", lookup)
+	sec.within(wayDirect, wayPass, 3000, 0, waySplice, wayOpen, waySecret)
+	b.report.add(sec)
+	return nil
+}
+
+func protocol(h2 bool) string {
+	if h2 {
+		return "HTTP/2"
+	}
+	return "HTTP/1.1"
+}
+
+// netTable is a table of all ways, and of what else was measured.
+func netTable(group string, r *netRig, s *scores, title, unit string, more ...string) section {
+	var names []string
+	for _, t := range r.ways() {
+		names = append(names, t.name)
+	}
+	sec := table(group, title, unit, s, append(names, more...)...)
+	sec.against(wayDirect, names...)
+	for _, name := range names {
+		if v := s.by[processor+name]; len(v) > 0 {
+			sec.note("%s: %s ms of processor time of the causeway's process each", name, number(v.p50()/1000))
+		}
+	}
+	return sec
+}
+
+// within says for rows how far their median may be above the baseline's, in
+// the table's unit, and, if far is not zero, that their 99th percentile may
+// be twice the baseline's and far more. Beside it stands how far they are
+// above a box whose link passes all: that much is the causeway's own.
+func (s *section) within(baseline, boxed string, near, far float64, rows ...string) {
+	base, box := s.find(baseline), s.find(boxed)
+	if base == nil || box == nil {
+		return
+	}
+	for _, name := range rows {
+		r := s.find(name)
+		if r == nil {
+			continue
+		}
+		s.target(name, fmt.Sprintf("p50 ≤ + %s %s", number(near), s.Unit), func(r row) bool { return r.P50 <= base.P50+near })
+		text := fmt.Sprintf("%s: p50 %+.0f %s against %s, %+.0f against %s", name, r.P50-base.P50, s.Unit, baseline, r.P50-box.P50, boxed)
+		if limit := 2*base.P99 + far; far > 0 && r.P99 > 0 {
+			word := "missed"
+			if r.P99 <= limit {
+				word = "reached"
+			}
+			text += fmt.Sprintf("; p99 ≤ 2× + %s, which is %s: %s", number(far), number(limit), word)
+		}
+		s.note("%s", text)
+	}
+}

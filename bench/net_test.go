@@ -1,0 +1,55 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/causeway/policy"
+)
+
+// A way that is named unopened and is opened, or the other way round, would
+// be measured as something that it is not.
+func TestThePolicyOpensWhatTheWaysSay(t *testing.T) {
+	d, err := policy.Parse([]byte(netPolicy(manyRules)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _, err := policy.Compile(policy.Layer{Kind: policy.LayerTask, Document: d})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for host, opened := range map[string]bool{hostSplice: false, hostOpen: true, hostSecret: true, hostTen: true, hostThousand: true} {
+		c := p.Connect(host, 443)
+		if c.Effect != causeway.Allow || c.Inspect != opened {
+			t.Errorf("%s: %+v", host, c)
+		}
+		for _, method := range []string{"GET", "POST"} {
+			if d, _ := p.Request(policy.Request{Host: host, Port: 443, Method: method, Path: "/answer", TLS: true}); d.Effect != causeway.Allow {
+				t.Errorf("%s %s: %+v", method, host, d)
+			}
+		}
+	}
+	if c := p.Connect("other.test", 443); c.Effect != causeway.Deny {
+		t.Errorf("an unlisted host: %+v", c)
+	}
+	for _, b := range d.Network.Hosts {
+		if want := map[string]int{hostTen: usualRules, hostThousand: manyRules}[b.Host]; want > 0 && len(b.Rules) != want {
+			t.Errorf("%s has %d rules", b.Host, len(b.Rules))
+		}
+	}
+}
+
+func TestWithin(t *testing.T) {
+	s := section{Unit: "µs", Rows: []row{{Name: "direct", P50: 100, P99: 200}, {Name: "box", P50: 300, P99: 500}, {Name: "near", P50: 350, P99: 1400}, {Name: "far", P50: 351, P99: 1401}}}
+	s.within("direct", "box", 250, 1000, "near", "far")
+	if !s.find("near").Reached || s.find("far").Reached {
+		t.Errorf("%+v", s.Rows)
+	}
+	want := []string{
+		"near: p50 +250 µs against direct, +50 against box; p99 ≤ 2× + 1000, which is 1400: reached",
+		"far: p50 +251 µs against direct, +51 against box; p99 ≤ 2× + 1000, which is 1400: missed",
+	}
+	if len(s.Notes) != 2 || s.Notes[0] != want[0] || s.Notes[1] != want[1] {
+		t.Errorf("%q", s.Notes)
+	}
+}

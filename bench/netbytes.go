@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/crannog/crannog/internal/causeway/policy"
+)
+
+const (
+	netDownload = 64 << 20
+	netUpload   = 32 << 20
+)
+
+// netByteFigures measures how many bytes a second get in and out.
+func netByteFigures(ctx context.Context, b *bench) (err error) {
+	r, err := b.netRig(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.close()) }()
+	for _, way := range []struct {
+		kind jobKind
+		size int64
+		h2   bool
+	}{{jobDownload, netDownload, false}, {jobDownload, netDownload, true}, {jobUpload, netUpload, false}} {
+		var all []contender
+		for _, t := range r.ways() {
+			job := netJob{Kind: way.kind, H2: way.h2, N: 1, Bytes: way.size}
+			all = append(all, r.score(t, job, func(d time.Duration) float64 { return rate(way.size, d) }))
+		}
+		s, err := race(ctx, b.fewer(4), all...)
+		if err != nil {
+			return err
+		}
+		sec := netTable("netbytes", r, s, fmt.Sprintf("%s of %d MiB over TLS, %s", way.kind, way.size>>20, protocol(way.h2)), "MB/s")
+		if way.kind == jobDownload && !way.h2 {
+			sec.target(waySplice, "≥ 400 MB/s", func(r row) bool { return r.P50 >= 400 })
+			sec.target(waySecret, "≥ 150 MB/s", func(r row) bool { return r.P50 >= 150 })
+		}
+		b.report.add(sec)
+	}
+	return nil
+}
+
+// netRuleFigures compares hosts with few and with many rules: the same
+// sandbox, the same answers.
+func netRuleFigures(ctx context.Context, b *bench) (err error) {
+	r, err := b.netRig(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.close()) }()
+	targets := []netTarget{{name: "10 rules", host: hostTen, box: r.causeway}, {name: "1,000 rules", host: hostThousand, box: r.causeway}}
+	var all []contender
+	for _, t := range targets {
+		all = append(all, r.score(t, netJob{Kind: jobKept, N: 60}, micros))
+	}
+	s, err := race(ctx, b.n, all...)
+	if err != nil {
+		return err
+	}
+	sec := table("netrules", "a small answer on a kept-alive connection, by the rules of its host", "µs", s, targets[0].name, targets[1].name)
+	sec.against(targets[0].name)
+	b.report.add(sec)
+	return b.decisions(ctx)
+}
+
+// decisions measures what the policy alone takes to judge a request.
+func (b *bench) decisions(ctx context.Context) error {
+	d, err := policy.Parse([]byte(netPolicy(manyRules)))
+	if err != nil {
+		return err
+	}
+	p, _, err := policy.Compile(policy.Layer{Kind: policy.LayerTask, Document: d})
+	if err != nil {
+		return err
+	}
+	const many = 1000
+	judge := func(name, host string) contender {
+		return contender{name, func(_ context.Context, s *scores) error {
+			q := policy.Request{Host: host, Port: 443, Method: "GET", Path: "/answer", TLS: true}
+			began := time.Now()
+			for range many {
+				if got, _ := p.Request(q); got.Effect != "allow" {
+					return errors.New(got.Reason)
+				}
+			}
+			s.add(name, micros(time.Since(began))/many)
+			return nil
+		}}
+	}
+	s, err := race(ctx, b.n, judge("10 rules", hostTen), judge("1,000 rules", hostThousand))
+	if err != nil {
+		return err
+	}
+	sec := table("netrules", "the policy's decision on that request, without the rest", "µs", s)
+	sec.against("10 rules")
+	b.report.add(sec)
+	return nil
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/crannog/crannog"
+)
+
+// netCreateFigures measures what a network adds to a box's start.
+func netCreateFigures(ctx context.Context, b *bench) (err error) {
+	client, err := b.local(ctx, "netcreate")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, client.Close()) }()
+	const (
+		none   = "create, no network"
+		linked = "create, linked, one host allowed"
+		start  = "start of the causeway's process, until it answers"
+		attach = "attach a sandbox to it, 23 rules"
+	)
+	create := func(name string, opts ...crannog.CreateOption) contender {
+		return contender{name, func(ctx context.Context, s *scores) error {
+			began := time.Now()
+			sb, err := client.Create(ctx, append(opts, crannog.Ephemeral(), crannog.Timeout(5*time.Minute))...)
+			if err != nil {
+				return err
+			}
+			s.addTime(name, time.Since(began))
+			return sb.Kill(ctx)
+		}}
+	}
+	s, err := race(ctx, b.n, create(none, crannog.Net("none")), create(linked, crannog.Allow("example.com")), b.startCauseway(start, attach))
+	if err != nil {
+		return err
+	}
+	sec := table("netcreate", "what a network adds to a start", "ms", s, none, linked, start, attach)
+	sec.against(none, linked)
+	sec.note("Created with crannog.Local; the causeway's process is there already, one for all boxes of a state directory.")
+	b.report.add(sec)
+	return nil
+}

@@ -1,0 +1,226 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/causeway/control"
+	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/causeway/wire"
+)
+
+// netRig is a server and the ways to it: from the host directly and through a
+// plain proxy, from a box whose link passes everything, and from a box whose
+// link is the causeway's. Each part is a process of its own, as in life; the
+// server is in this one.
+type netRig struct {
+	dir      string
+	upstream *upstream
+	proxy    string
+	client   *control.Client
+	causeway *loneBox
+	pass     *loneBox
+	roots    []byte // of the causeway and of the upstream
+	hostArgv string // the client's program on the host
+	closers  []func() error
+}
+
+func (b *bench) netRig(ctx context.Context) (_ *netRig, err error) {
+	r := &netRig{}
+	if r.dir, err = os.MkdirTemp(b.dir, "net"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.close())
+		}
+	}()
+	workspace := filepath.Join(r.dir, "workspace")
+	if err := os.MkdirAll(workspace, 0o755); err != nil {
+		return nil, err
+	}
+	r.hostArgv = filepath.Join(workspace, clientArg0)
+	if err := copyProgram(r.hostArgv); err != nil {
+		return nil, err
+	}
+	if r.upstream, err = startUpstream(); err != nil {
+		return nil, err
+	}
+	r.closers = append(r.closers, r.upstream.close)
+	if r.proxy, err = r.start(ctx, connectArg0, nil); err != nil {
+		return nil, err
+	}
+	if r.client, err = r.openCauseway(ctx, r.dir); err != nil {
+		return nil, err
+	}
+	eng, err := openAlone(filepath.Join(r.dir, "engine"), slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	end, certificate, err := r.attach(ctx, r.client, r.dir, "causeway1", manyRules)
+	if err != nil {
+		return nil, err
+	}
+	r.roots = append(bytes.Clone(r.upstream.roots), certificate...)
+	if r.causeway, err = r.box(ctx, eng, workspace, end); err != nil {
+		return nil, err
+	}
+	end, ours, err := wire.Pair()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := r.start(ctx, passArg0, ours); err != nil {
+		return nil, errors.Join(err, end.Close(), ours.Close())
+	}
+	if r.pass, err = r.box(ctx, eng, workspace, end); err != nil {
+		return nil, errors.Join(err, ours.Close())
+	}
+	return r, ours.Close()
+}
+
+// close ends all, the last first.
+func (r *netRig) close() error {
+	var errs []error
+	for i := len(r.closers) - 1; i >= 0; i-- {
+		errs = append(errs, r.closers[i]())
+	}
+	return errors.Join(errs...)
+}
+
+// copyProgram puts this program where boxes find it, under the client's name.
+func copyProgram(to string) (err error) {
+	from, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, from)
+	return errors.Join(err, out.Close())
+}
+
+// start starts this program in another role and returns its first line.
+func (r *netRig) start(ctx context.Context, role string, file *os.File) (string, error) {
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", r.upstream.address)
+	cmd.Args[0], cmd.Stderr = role, os.Stderr
+	if file != nil {
+		cmd.ExtraFiles = []*os.File{file}
+	}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return "", err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", err
+	}
+	r.closers = append(r.closers, func() error { return errors.Join(in.Close(), cmd.Wait()) })
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", role, err)
+	}
+	return strings.TrimSpace(line), nil
+}
+
+// openCauseway starts a causeway's process whose world is the upstream.
+func (r *netRig) openCauseway(ctx context.Context, state string) (*control.Client, error) {
+	if err := (netWorld{Upstream: r.upstream.address, Roots: r.upstream.roots}).write(state); err != nil {
+		return nil, err
+	}
+	c, err := control.Connect(ctx, state, control.Options{})
+	if err == nil {
+		r.closers = append(r.closers, c.Close)
+	}
+	return c, err
+}
+
+// attach gives a sandbox a network with records in a file, as the daemon does.
+func (r *netRig) attach(ctx context.Context, c *control.Client, dir, id string, many int) (*os.File, []byte, error) {
+	record, err := os.OpenFile(filepath.Join(dir, id+".ndjson"), os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer record.Close()
+	d, err := policy.Parse([]byte(netPolicy(many)))
+	if err != nil {
+		return nil, nil, err
+	}
+	return c.Attach(ctx, control.Attachment{
+		Sandbox: id, Record: record, Policy: []policy.Layer{{Kind: policy.LayerTask, Document: d}},
+		Secrets: []causeway.Secret{{
+			Name: "API", Value: "k-4f9d0c7ab1e2836655d0", Generation: 1, Host: hostSecret, Port: 443, Header: "Authorization", Format: "Bearer {}",
+			Expires: time.Now().Add(time.Hour), Uses: 1 << 30,
+		}},
+	})
+}
+
+// usualRules and manyRules are what the host with many rules has: usually not
+// many.
+const (
+	usualRules = 10
+	manyRules  = 1000
+)
+
+// netPolicy passes one host unopened and opens the others, the last of which
+// has many rules.
+func netPolicy(many int) string {
+	var b strings.Builder
+	b.WriteString("policy: v1\nlevel: minimal\nnetwork:\n  unlisted: deny\n  hosts:\n")
+	block := func(host string, rules int, open bool) {
+		fmt.Fprintf(&b, "    - host: %s\n      rules:\n", host)
+		for i := range rules - 1 {
+			fmt.Fprintf(&b, "        - {id: r%d, methods: [GET, PUT], paths: [/repos/%d/**, /v%d/*/items], do: allow}\n", i, i, i)
+		}
+		if open {
+			b.WriteString("        - {id: rest, methods: [GET, POST], do: allow}\n")
+		} else {
+			b.WriteString("        - {id: all, do: allow}\n")
+		}
+	}
+	block(hostSplice, 1, false)
+	block(hostOpen, 1, true)
+	block(hostSecret, 1, true)
+	block(hostTen, 10, true)
+	block(hostThousand, many, true)
+	return b.String()
+}
+
+// onHost runs the client's job on the host.
+func (r *netRig) onHost(ctx context.Context, j netJob) ([]time.Duration, error) {
+	var out bytes.Buffer
+	if err := hostCommand(ctx, &out, r.hostArgv, j.argument()); err != nil {
+		return nil, err
+	}
+	return readTimes(out.Bytes())
+}
+
+func (j netJob) argument() string {
+	data, err := json.Marshal(j)
+	if err != nil {
+		panic(err) // it has only what JSON has
+	}
+	return string(data)
+}
+
+func readTimes(out []byte) (took []time.Duration, err error) {
+	err = json.Unmarshal(out, &took)
+	return took, err
+}

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/causeway/control"
+	"github.com/crannog/crannog/internal/causeway/names"
+	"github.com/crannog/crannog/internal/causeway/wire"
+	"github.com/crannog/crannog/internal/reexec"
+)
+
+// Names of the processes that this program starts itself as.
+const (
+	clientArg0  = "bench-net-client"
+	connectArg0 = "bench-net-connect"
+	passArg0    = "bench-net-pass"
+)
+
+// netRoles are this program's own. They come before the standard ones, so
+// that the causeway's process of a state directory with a world meets that.
+func netRoles() []reexec.Role {
+	return []reexec.Role{
+		{Match: reexec.Arg0(control.Arg0), Run: serveWorld},
+		{Match: reexec.Arg0(clientArg0), Run: netClient},
+		{Match: reexec.Arg0(connectArg0), Run: serveConnect},
+		{Match: reexec.Arg0(passArg0), Run: servePass},
+	}
+}
+
+// netWorld is all that a causeway of ours meets outside: one server, which
+// every name leads to. It is a file of the state directory; only this
+// program's role reads it.
+type netWorld struct {
+	Upstream string
+	Roots    []byte // PEM
+}
+
+const (
+	worldFile = "world.json"
+	// everyName is the address of all names: a public one, as the checks
+	// want it, to which nothing is ever sent.
+	everyName = "93.184.216.34"
+)
+
+func (w netWorld) write(state string) error {
+	data, err := json.Marshal(w)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(state, 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(state, worldFile), data, 0o600)
+}
+
+// LookupNetIP implements names.Resolver.
+func (netWorld) LookupNetIP(context.Context, string, string) ([]netip.Addr, error) {
+	return []netip.Addr{netip.MustParseAddr(everyName)}, nil
+}
+
+var _ names.Resolver = netWorld{}
+
+func serveWorld() {
+	data, err := os.ReadFile(filepath.Join(filepath.Dir(os.Args[1]), worldFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		control.Serve(control.World{})
+	}
+	var w netWorld
+	if err == nil {
+		err = json.Unmarshal(data, &w)
+	}
+	if err != nil {
+		fail(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(w.Roots)
+	control.Serve(control.World{Resolver: w, Roots: roots, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, w.Upstream)
+	}})
+}
+
+func fail(err error) {
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+// untilInputEnds ends the process when whoever started it is gone.
+func untilInputEnds() {
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	os.Exit(0)
+}
+
+// serveConnect is the least that is a proxy: it takes CONNECT, connects, and
+// copies. It asks nobody and records nothing. Its argument is where every
+// connection goes, its first line of output where it listens.
+func serveConnect() {
+	go untilInputEnds()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		fail(err)
+	}
+	fmt.Println(l.Addr())
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			fail(err)
+		}
+		go func() {
+			defer c.Close()
+			in := bufio.NewReader(c)
+			if r, err := http.ReadRequest(in); err != nil || r.Method != http.MethodConnect || in.Buffered() > 0 {
+				return
+			}
+			up, err := net.Dial("tcp", os.Args[1])
+			if err != nil {
+				return
+			}
+			if _, err := io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n"); err == nil {
+				join(c, up)
+			}
+			up.Close()
+		}()
+	}
+}
+
+// join copies both ways until both have ended.
+func join(a, b net.Conn) {
+	back := make(chan struct{})
+	one := func(to, from net.Conn) {
+		// On loopback the kernel moves the bytes, where it can.
+		if _, tcp := from.(*net.TCPConn); tcp {
+			_, _ = io.CopyBuffer(to, from, make([]byte, 256<<10))
+		} else {
+			_, _ = io.CopyBuffer(struct{ io.Writer }{to}, struct{ io.Reader }{from}, make([]byte, 256<<10))
+		}
+		if h, ok := to.(interface{ CloseWrite() error }); ok {
+			_ = h.CloseWrite()
+		}
+	}
+	go func() { defer close(back); one(a, b) }()
+	one(b, a)
+	<-back
+}
+
+// servePass holds our end of a link and passes everything on unseen: what is
+// left of a causeway that decides nothing. Its argument is where every
+// connection goes, descriptor 3 is the link.
+func servePass() {
+	go untilInputEnds()
+	table := names.NewTable()
+	l, err := wire.Open(os.NewFile(3, "link"), &pass{to: os.Args[1], names: table}, wire.Options{})
+	if err != nil {
+		fail(err)
+	}
+	fmt.Println("open")
+	<-l.Done()
+}
+
+type pass struct {
+	to    string
+	names *names.Table
+}
+
+var _ wire.Handler = (*pass)(nil)
+
+func (p *pass) TCP(f *wire.Flow) {
+	up, err := net.Dial("tcp", p.to)
+	if err != nil {
+		return
+	}
+	defer up.Close()
+	in, err := f.Accept()
+	if err != nil {
+		return
+	}
+	defer in.Close()
+	join(in, up)
+}
+
+func (p *pass) Names(query []byte, limit int) []byte {
+	reply, _, err := names.Answer(query, limit, func(name string) (netip.Addr, bool) {
+		a, err := p.names.Address(name)
+		return a, err == nil
+	})
+	if err != nil {
+		return nil
+	}
+	return reply
+}
+
+func (p *pass) Dropped(string, netip.AddrPort) {}
+
+// gatewayResolver asks the link's name server, whatever the files say.
+func gatewayResolver() *net.Resolver {
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, netip.AddrPortFrom(causeway.Gateway, 53).String())
+	}}
+}
