@@ -44,7 +44,7 @@ func theArena(t testing.TB) *arena {
 		if shared.err = shared.write(shared.state); shared.err != nil {
 			return
 		}
-		shared.client, shared.err = crannog.Local(context.Background(), crannog.State(shared.state), crannog.Logger(logTo(shared.state)))
+		shared.client, shared.err = crannog.Local(noContext(), crannog.State(shared.state), crannog.Logger(logTo(shared.state)))
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)

@@ -18,9 +18,9 @@ const goProgram = "/usr/local/go/bin/go"
 // registries are where real programs get their packages.
 var registries = []string{"registry.npmjs.org", "proxy.golang.org", "deb.debian.org"}
 
-// real makes a sandbox that meets the real registries, through a causeway
+// mirrored makes a sandbox that meets the real registries, through a causeway
 // without any world of the test's.
-func real(t *testing.T) *box {
+func mirrored(t *testing.T) *box {
 	t.Helper()
 	a := &arena{world: &world{}, state: shortDir(t)}
 	var err error
@@ -57,7 +57,7 @@ func real(t *testing.T) *box {
 
 func TestRealRegistries(t *testing.T) {
 	need(t, hosttest.Node, hosttest.Program("npm"), hosttest.Program("apt-get"), hosttest.Ability{Name: "Go in /usr/local/go", Has: func() bool { _, err := os.Stat(goProgram); return err == nil }})
-	b := real(t)
+	b := mirrored(t)
 	if out, code := b.sh(`mkdir -p /tmp/js && cd /tmp/js && printf '{"name":"x","version":"1.0.0","dependencies":{"is-number":"7.0.0","@types/ms":"0.7.34"}}' > package.json &&
 npm install --no-audit --no-fund --no-update-notifier --registry https://registry.npmjs.org/ 2>&1 && node -e 'console.log(require("is-number")(5), require("fs").existsSync("node_modules/@types/ms"))'`); code != 0 || !strings.HasSuffix(out, "true true") {
 		t.Errorf("npm: exit %d, %s", code, out)
