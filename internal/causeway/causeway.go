@@ -119,7 +119,6 @@ const (
 	AskPush    = "git.push"
 	AskSecret  = "secret.use"
 	AskWiden   = "policy.widen"
-	AskExport  = "fs.export"
 )
 
 // Answer is what came of a question. A grant is spent by being answered: the

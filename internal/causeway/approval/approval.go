@@ -125,7 +125,7 @@ const EventVote = "vote"
 // kinds are what may be asked.
 var kinds = []string{
 	causeway.AskHost, causeway.AskRequest, causeway.AskPublish, causeway.AskPush,
-	causeway.AskSecret, causeway.AskWiden, causeway.AskExport,
+	causeway.AskSecret, causeway.AskWiden,
 }
 
 // Bounds of a question. A program inside chooses much of the facts, and they

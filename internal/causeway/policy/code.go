@@ -115,14 +115,13 @@ func (p *Policy) stricter(d causeway.Decision, s setting, rule string) causeway.
 func (p *Policy) explain(d causeway.Decision, what string) causeway.Decision {
 	switch d.Effect {
 	case causeway.Allow:
-		return d
 	case causeway.Ask:
 		d.Reason, d.Fix = d.Rule+" of the "+d.Layer+" layer asks about this "+what+".", "crannog approve"
-		return d
-	}
-	d.Reason = d.Rule + " of the " + d.Layer + " layer denies this " + what + "."
-	if d.Layer == LayerLevel {
-		d.Fix = "--level " + p.loosened(d.Rule)
+	default:
+		d.Reason = d.Rule + " of the " + d.Layer + " layer denies this " + what + "."
+		if d.Layer == LayerLevel {
+			d.Fix = "--level " + p.loosened(d.Rule)
+		}
 	}
 	return d
 }

@@ -100,12 +100,11 @@ func complete(d Document) bool {
 		d.Approvals.Quorum == 0 || d.Approvals.Timeout == 0 || d.Secrets.MaxTTL == 0 {
 		return false
 	}
-	n, g, e := d.Network, d.Git, d.Filesystem.Export
+	n, g := d.Network, d.Git
 	return !slices.Contains([]string{
 		d.Isolation.AtLeast, d.Filesystem.Workspace.Mode, n.Unlisted, n.Writes, string(n.Tunnels), string(n.WebSocket),
 		string(g.Fetch), string(g.Push.Unlisted), string(g.Push.Delete), string(g.Push.Force), string(d.Packages.Publish),
 		d.Secrets.Approve, string(d.Approvals.OnTimeout),
-		string(e.Do), string(e.Deletions), string(e.SymlinksOut), string(e.Setuid), string(e.Special),
 	}, "")
 }
 

@@ -44,8 +44,7 @@ func comments(t *testing.T) map[string]string {
 // rows lists the fields of a type, those inside of it after it.
 func rows(t *testing.T, of reflect.Type, path string, said map[string]string, out *strings.Builder) {
 	t.Helper()
-	for i := range of.NumField() {
-		f := of.Field(i)
+	for f := range of.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 		if path != "" {
 			name = path + "." + name

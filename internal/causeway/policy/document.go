@@ -36,8 +36,7 @@ type Isolation struct {
 	AtLeast string `yaml:"at_least,omitempty" json:"at_least,omitempty"`
 }
 
-// Filesystem says what of the sandbox's file tree may be read and written,
-// and what may leave it.
+// Filesystem says what of the sandbox's file tree may be read and written.
 type Filesystem struct {
 	// How the task's files come in.
 	Workspace Workspace `yaml:"workspace,omitempty" json:"workspace,omitzero"`
@@ -47,10 +46,8 @@ type Filesystem struct {
 	Write []string `yaml:"write,omitempty" json:"write,omitempty"`
 	// Globs of files that do not come in. Layers add up.
 	Deny []string `yaml:"deny,omitempty" json:"deny,omitempty"`
-	// Globs of files that cannot be changed, and are flagged when they leave. Layers add up.
+	// Globs of files that cannot be changed. Layers add up.
 	Protect []string `yaml:"protect,omitempty" json:"protect,omitempty"`
-	// What may go back to the owner's tree.
-	Export Export `yaml:"export,omitempty" json:"export,omitzero"`
 }
 
 // Workspace is how the task's files come in.
@@ -59,20 +56,6 @@ type Workspace struct {
 	Mode string `yaml:"mode,omitempty" json:"mode,omitempty"`
 	// Whether the sandbox may write there.
 	Writable *bool `yaml:"writable,omitempty" json:"writable,omitempty"`
-}
-
-// Export is what may go back to the owner's tree.
-type Export struct {
-	// The change set as a whole: allow, ask or deny.
-	Do causeway.Effect `yaml:"do,omitempty" json:"do,omitempty"`
-	// Change sets that delete: allow, ask or deny.
-	Deletions causeway.Effect `yaml:"deletions,omitempty" json:"deletions,omitempty"`
-	// Symbolic links that point out of the tree: allow, ask or deny.
-	SymlinksOut causeway.Effect `yaml:"symlinks_out,omitempty" json:"symlinks_out,omitempty"`
-	// Files with a set-user-ID or set-group-ID bit: allow, ask or deny.
-	Setuid causeway.Effect `yaml:"setuid,omitempty" json:"setuid,omitempty"`
-	// Devices, sockets and named pipes: allow, ask or deny.
-	Special causeway.Effect `yaml:"special,omitempty" json:"special,omitempty"`
 }
 
 // Network says what may be reached.
@@ -234,7 +217,7 @@ type Approvals struct {
 // Redact says what is masked in answers, outputs and records. Sealed values
 // in the answers of the hosts that they go to are masked in any case.
 type Redact struct {
-	// Sealed values in command output, logs and exported files.
+	// Sealed values in command output and in files that leave.
 	Outputs *bool `yaml:"outputs,omitempty" json:"outputs,omitempty"`
 	// Also what looks like a well-known kind of token.
 	Patterns *bool `yaml:"patterns,omitempty" json:"patterns,omitempty"`

@@ -6,7 +6,7 @@ import (
 )
 
 // Files is what a policy says about the sandbox's file tree: what is mounted
-// and how, and what is looked at when files leave.
+// and how.
 type Files struct {
 	Workspace string // copy, overlay or bind
 	Writable  bool   // whether the workspace may be written
@@ -14,13 +14,12 @@ type Files struct {
 	Write     []string
 	Deny      []string // globs
 	Protect   []string // globs
-	Export    Export
 }
 
 // Files is the policy's file part.
 func (p *Policy) Files() Files {
 	f := p.merged.Filesystem
-	out := Files{Workspace: f.Workspace.Mode, Write: f.Write, Deny: f.Deny, Protect: f.Protect, Export: f.Export}
+	out := Files{Workspace: f.Workspace.Mode, Write: f.Write, Deny: f.Deny, Protect: f.Protect}
 	out.Writable = f.Workspace.Writable != nil && *f.Workspace.Writable
 	for _, r := range f.Read {
 		if !slices.Contains(f.Write, r) {

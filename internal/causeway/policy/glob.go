@@ -1,6 +1,9 @@
 package policy
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // glob is a pattern over segments between slashes: * is any run of bytes in
 // a segment, and at least one where it is the whole segment; ** is any
@@ -164,18 +167,9 @@ func coversAll(wide, narrow []string) bool {
 		narrow = []string{"/**"}
 	}
 	for _, n := range narrow {
-		if !anyOf(wide, func(w string) bool { return covers(w, n) }) {
+		if !slices.ContainsFunc(wide, func(w string) bool { return covers(w, n) }) {
 			return false
 		}
 	}
 	return true
-}
-
-func anyOf(list []string, is func(string) bool) bool {
-	for _, s := range list {
-		if is(s) {
-			return true
-		}
-	}
-	return false
 }

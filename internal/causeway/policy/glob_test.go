@@ -25,12 +25,12 @@ func TestGlob(t *testing.T) {
 		{"/", "/", "/a"},
 	} {
 		g := newGlob(c.pattern)
-		for _, p := range strings.Fields(c.yes) {
+		for p := range strings.FieldsSeq(c.yes) {
 			if !g.match(p, false) {
 				t.Errorf("%s does not match %s", c.pattern, p)
 			}
 		}
-		for _, p := range strings.Fields(c.no) {
+		for p := range strings.FieldsSeq(c.no) {
 			if g.match(p, false) {
 				t.Errorf("%s matches %s", c.pattern, p)
 			}

@@ -83,17 +83,17 @@ func TestProjectAndTask(t *testing.T) {
 }
 
 func TestSettingsOnlyTighten(t *testing.T) {
-	up := parse(t, "level: standard\nnetwork: {unlisted: deny, writes: ask}\napprovals: {quorum: 3, timeout: 5m}\nsecrets: {max_ttl: 10m}\nfilesystem: {write: [/workspace], deny: ['**/a'], export: {do: ask}}")
+	up := parse(t, "level: standard\nnetwork: {unlisted: deny, writes: ask}\napprovals: {quorum: 3, timeout: 5m}\nsecrets: {max_ttl: 10m}\nfilesystem: {write: [/workspace], deny: ['**/a']}")
 	down := parse(t, "level: minimal\nnetwork: {unlisted: allow, writes: rule, tunnels: allow, websocket: allow}\napprovals: {quorum: 1, timeout: 1h}\nsecrets: {max_ttl: 1h, approve: never}\n"+
-		"filesystem: {write: [/workspace/sub, /etc], deny: ['**/b'], workspace: {mode: bind}, export: {do: allow}}\nredact: {outputs: false, patterns: false}\ngit: {push: {force: allow}}\npackages: {publish: allow}\nisolation: {at_least: none}")
+		"filesystem: {write: [/workspace/sub, /etc], deny: ['**/b'], workspace: {mode: bind}}\nredact: {outputs: false, patterns: false}\ngit: {push: {force: allow}}\npackages: {publish: allow}\nisolation: {at_least: none}")
 	p, warnings, err := policy.Compile(org(up), ofTask(down))
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := p.Document()
 	got := fmt.Sprint(p.Level(), d.Network.Unlisted, d.Network.Writes, d.Network.Tunnels, d.Network.WebSocket, d.Approvals.Quorum, d.Approvals.Timeout, d.Secrets.MaxTTL, d.Secrets.Approve,
-		d.Filesystem.Write, d.Filesystem.Workspace.Mode, d.Filesystem.Export.Do, *d.Redact.Outputs, *d.Redact.Patterns, d.Git.Push.Force, d.Packages.Publish, d.Isolation.AtLeast)
-	const want = "standarddenyaskdenydeny3 5m 10mfirst_use[/workspace/sub]overlayasktrue truedenyaskuserspace-kernel"
+		d.Filesystem.Write, d.Filesystem.Workspace.Mode, *d.Redact.Outputs, *d.Redact.Patterns, d.Git.Push.Force, d.Packages.Publish, d.Isolation.AtLeast)
+	const want = "standarddenyaskdenydeny3 5m 10mfirst_use[/workspace/sub]overlaytrue truedenyaskuserspace-kernel"
 	if strings.ReplaceAll(got, " ", "") != strings.ReplaceAll(want, " ", "") {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -67,22 +67,15 @@ func (p *Policy) Binds() []Bind { return p.merged.Secrets.Bind }
 // scalars are the settings that are words and have nothing to do with the
 // network.
 type scalars struct {
-	isolation, mode, approve, onTimeout          setting
-	export, deletions, symlinks, setuid, special setting
+	isolation, mode, approve, onTimeout setting
 }
 
 func (s *scalars) lay(l Layer, warn func(field, text string)) {
 	d := &l.Document
-	e := d.Filesystem.Export
 	s.isolation.lay(l, "isolation.at_least", d.Isolation.AtLeast, boundaries, warn)
 	s.mode.lay(l, "filesystem.workspace.mode", d.Filesystem.Workspace.Mode, modes, warn)
 	s.approve.lay(l, "secrets.approve", d.Secrets.Approve, approve, warn)
 	s.onTimeout.lay(l, "approvals.on_timeout", string(d.Approvals.OnTimeout), effects, warn)
-	s.export.lay(l, "filesystem.export.do", string(e.Do), effects, warn)
-	s.deletions.lay(l, "filesystem.export.deletions", string(e.Deletions), effects, warn)
-	s.symlinks.lay(l, "filesystem.export.symlinks_out", string(e.SymlinksOut), effects, warn)
-	s.setuid.lay(l, "filesystem.export.setuid", string(e.Setuid), effects, warn)
-	s.special.lay(l, "filesystem.export.special", string(e.Special), effects, warn)
 }
 
 func (s *scalars) into(m *Document) {
@@ -90,10 +83,6 @@ func (s *scalars) into(m *Document) {
 	m.Filesystem.Workspace.Mode = s.mode.value
 	m.Secrets.Approve = s.approve.value
 	m.Approvals.OnTimeout = s.onTimeout.effect()
-	m.Filesystem.Export = Export{
-		Do: s.export.effect(), Deletions: s.deletions.effect(), SymlinksOut: s.symlinks.effect(),
-		Setuid: s.setuid.effect(), Special: s.special.effect(),
-	}
 }
 
 func (s setting) effect() causeway.Effect { return causeway.Effect(s.value) }

@@ -106,6 +106,7 @@ func number(n *yaml.Node, path string, lines map[string]int) {
 		for i, c := range n.Content {
 			number(c, path+"["+strconv.Itoa(i)+"]", lines)
 		}
+	case yaml.DocumentNode, yaml.ScalarNode, yaml.AliasNode: // no fields inside
 	}
 }
 

@@ -20,7 +20,7 @@ func TestWhatIsRefused(t *testing.T) {
 		{"nothing", "", "empty"},
 		{"no version", "name: x\n", "policy: must be v1"},
 		{"another version", "policy: v2\n", "line 1: policy: must be v1"},
-		{"unknown field", "policy: v1\nnetwrok: {}\n", "line 2: there is no field netwrok"},
+		{"unknown field", "policy: v1\nnetworks: {}\n", "line 2: there is no field networks"},
 		{"unknown field deep down", hosts + "    - host: a.test\n      rules: [{do: allow, method: [GET]}]\n", "line 5: there is no field method"},
 		{"a key twice", "policy: v1\nname: a\nname: b\n", "already defined"},
 		{"two documents", "policy: v1\n---\npolicy: v1\n", "more than one document"},

@@ -28,6 +28,7 @@ func (w why) step() string {
 		return "this rule matches"
 	case elsewhere:
 		return "the block does not list the port"
+	case unmatched, notListed, bySetting:
 	}
 	return "no rule of the block matches"
 }
@@ -123,6 +124,7 @@ func (v verdict) reason(q *question) string {
 		return "No block is about " + at + ", and " + v.rule + " of the " + v.layer + " layer" + verb + "those."
 	case bySetting:
 		return v.rule + " of the " + v.layer + " layer" + verb + "this."
+	case unmatched:
 	}
 	return "The block for " + q.host + " in the " + v.layer + " layer has no rule for this."
 }

@@ -14,8 +14,9 @@ func rank(e causeway.Effect) int {
 		return 0
 	case causeway.Ask:
 		return 1
+	default:
+		return 2
 	}
-	return 2
 }
 
 // The values of settings that are words, from the loosest.

@@ -156,12 +156,6 @@ func (c *checker) files(f *Filesystem) {
 			}
 		}
 	}
-	e := f.Export
-	c.effect("filesystem.export.do", e.Do)
-	c.effect("filesystem.export.deletions", e.Deletions)
-	c.effect("filesystem.export.symlinks_out", e.SymlinksOut)
-	c.effect("filesystem.export.setuid", e.Setuid)
-	c.effect("filesystem.export.special", e.Special)
 }
 
 // glob checks a pattern that must begin in one of the given ways.

@@ -63,11 +63,6 @@ func (w *widening) settings(a, b *Document) {
 		{"git.fetch", a.Git.Fetch, b.Git.Fetch}, {"git.push.unlisted", a.Git.Push.Unlisted, b.Git.Push.Unlisted},
 		{"git.push.delete", a.Git.Push.Delete, b.Git.Push.Delete}, {"git.push.force", a.Git.Push.Force, b.Git.Push.Force},
 		{"packages.publish", a.Packages.Publish, b.Packages.Publish},
-		{"filesystem.export.do", a.Filesystem.Export.Do, b.Filesystem.Export.Do},
-		{"filesystem.export.deletions", a.Filesystem.Export.Deletions, b.Filesystem.Export.Deletions},
-		{"filesystem.export.symlinks_out", a.Filesystem.Export.SymlinksOut, b.Filesystem.Export.SymlinksOut},
-		{"filesystem.export.setuid", a.Filesystem.Export.Setuid, b.Filesystem.Export.Setuid},
-		{"filesystem.export.special", a.Filesystem.Export.Special, b.Filesystem.Export.Special},
 	} {
 		w.word(s.field, fmt.Sprint(s.old), fmt.Sprint(s.now), effects)
 	}
@@ -101,7 +96,7 @@ func (w *widening) files(a, b *Filesystem) {
 		old, now []string
 	}{{"read", a.Read, b.Read}, {"write", a.Write, b.Write}} {
 		for _, p := range l.now {
-			if !anyOf(l.old, func(o string) bool { return under(p, o) }) {
+			if !slices.ContainsFunc(l.old, func(o string) bool { return under(p, o) }) {
 				w.add("filesystem.%s: %s", l.field, p)
 			}
 		}
