@@ -25,7 +25,7 @@ const (
 type Decision struct {
 	Effect Effect `json:"effect"`
 	// Rule names what decided: "host:api.github.com/read-issues",
-	// "network.unlisted", "floor.metadata", "identity.sni".
+	// "network.unlisted", "floor.address", "identity.sni".
 	Rule string `json:"rule"`
 	// Layer is the layer whose rule it is: floor, level, organisation,
 	// project or task.

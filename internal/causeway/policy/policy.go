@@ -35,7 +35,6 @@ const (
 	RulePath        = "floor.path"        // a path that servers read in more than one way
 	RuleMethod      = "floor.method"      // CONNECT inside a connection, TRACE
 	RuleAddress     = "floor.address"     // the name resolves to what nobody may reach
-	RuleMetadata    = "floor.metadata"    // the metadata service of a cloud
 	RulePrivate     = "floor.private"     // a private address without a cidrs entry
 	RuleOwn         = "floor.own"         // the host itself, or our API
 	RuleProtocol    = "floor.protocol"    // neither TLS nor HTTP where one of them must be
