@@ -9,9 +9,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
-	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"os"
@@ -140,7 +138,7 @@ func (b *Box) httpServer() *http.Server {
 		MaxHeaderBytes:    b.limits.Header,
 		ConnState:         b.state,
 		ConnContext:       withFlow,
-		ErrorLog:          log.New(io.Discard, "", 0), // what it says is the box's, and in the records
+		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // what it says is the box's, and in the records
 		// Otherwise net/http answers "OPTIONS *" by itself, unseen.
 		DisableGeneralOptionsHandler: true,
 		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: 100, MaxReadFrameSize: 64 << 10},
@@ -215,9 +213,6 @@ func (b *Box) open() []*flow {
 	}
 	return list
 }
-
-// errClosed says that the box is gone.
-var errClosed = errors.New("the sandbox's link is closed")
 
 // Names answers a DNS query with synthetic addresses. Nothing is forwarded.
 func (b *Box) Names(query []byte, max int) []byte {

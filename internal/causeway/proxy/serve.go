@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -212,7 +213,7 @@ func (x *exchange) end() {
 	why := x.why
 	x.record.Address = x.address
 	f.mu.Unlock()
-	if p != nil && p != http.ErrAbortHandler {
+	if cause, _ := p.(error); p != nil && !errors.Is(cause, http.ErrAbortHandler) {
 		x.record.Error = fmt.Sprintf("a fault of ours: %v", p)
 	}
 	if why != "" {

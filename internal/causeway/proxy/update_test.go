@@ -116,7 +116,7 @@ network: {unlisted: deny, hosts: [{host: kept.good.test, rules: [{do: allow}]}, 
 	kept.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 	for {
 		if _, err := kept.Read(make([]byte, 512)); err != nil {
-			if ne, ok := err.(net.Error); !ok || !ne.Timeout() {
+			if ne, ok := errors.AsType[net.Error](err); !ok || !ne.Timeout() {
 				t.Errorf("what is still allowed ended: %v", err)
 			}
 			break
