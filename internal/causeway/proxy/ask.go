@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -166,9 +167,7 @@ func (x *exchange) approve() *refusal {
 		}
 	}
 	q.Facts = x.facts()
-	for k, v := range x.extra {
-		q.Facts[k] = v
-	}
+	maps.Copy(q.Facts, x.extra)
 	id, stop := x.box.put(x.ctx, x.gen, d, x.host, x.port, q)
 	if stop != nil {
 		return stop

@@ -3,6 +3,7 @@ package proxy
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 )
 
 // errShort says that more bytes may make a whole ClientHello.
@@ -38,11 +39,10 @@ type hello struct {
 // parseHello reads the ClientHello at the beginning of a TLS stream and says
 // how many bytes of the stream it has.
 func parseHello(b []byte) (h hello, size int, err error) {
-	message, size, err := handshake(b, 1)
+	m, size, err := handshake(b, 1)
 	if err != nil {
 		return hello{}, 0, err
 	}
-	m := cursor(message)
 	if !m.skip(2 + 32) {
 		return hello{}, 0, errHello
 	}
@@ -80,10 +80,8 @@ func readExtensions(list cursor) (h hello, ok bool) {
 		if !ok || n == len(seen) {
 			return hello{}, false
 		}
-		for _, k := range seen[:n] {
-			if k == kind {
-				return hello{}, false
-			}
+		if slices.Contains(seen[:n], kind) {
+			return hello{}, false
 		}
 		seen[n] = kind
 		n++

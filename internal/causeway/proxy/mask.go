@@ -4,6 +4,7 @@ import (
 	"compress/gzip"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 
@@ -56,9 +57,7 @@ func (x *exchange) answer(resp *http.Response) *refusal {
 		stream = g.bytes.Stream()
 	}
 	h := x.w.Header()
-	for name, values := range resp.Header {
-		h[name] = values
-	}
+	maps.Copy(h, resp.Header)
 	x.w.WriteHeader(resp.StatusCode)
 	// Of a stream, each piece is passed on as it comes.
 	err := x.copyBody(source, stream, length < 0)

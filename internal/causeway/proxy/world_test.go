@@ -12,6 +12,7 @@ import (
 	"errors"
 	"io"
 	"log"
+	"maps"
 	"math/big"
 	"net"
 	"net/http"
@@ -378,12 +379,12 @@ func (b *box) dial(name string, port int) (net.Conn, error) {
 func (b *box) client(h2 bool) *http.Client {
 	tr := &http.Transport{
 		DialContext: func(_ context.Context, _, address string) (net.Conn, error) {
-			a := netip.AddrPort{}
 			host, port, err := net.SplitHostPort(address)
 			if err != nil {
 				return nil, err
 			}
-			if a, err = netip.ParseAddrPort("0.0.0.0:" + port); err != nil {
+			a, err := netip.ParseAddrPort("0.0.0.0:" + port)
+			if err != nil {
 				return nil, err
 			}
 			return b.dial(host, int(a.Port()))
@@ -416,9 +417,7 @@ func (b *box) with(c *http.Client, method, url, body string, header http.Header)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	for k, v := range header {
-		r.Header[k] = v
-	}
+	maps.Copy(r.Header, header)
 	if h := header.Get("Host"); h != "" {
 		r.Host = h
 		r.Header.Del("Host")
