@@ -94,7 +94,7 @@ func TestReset(t *testing.T) {
 	if err := ours.(interface{ Reset() error }).Reset(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := inside.Read(make([]byte, 1)); err == nil || err == io.EOF || !strings.Contains(err.Error(), "reset") {
+	if _, err := inside.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) || !strings.Contains(err.Error(), "reset") {
 		t.Fatalf("inside: %v", err)
 	}
 	if n := l.Counts().Connections; n != 0 {
