@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -103,12 +104,7 @@ type Request struct {
 func (r *Request) Probe() bool { return len(r.Commands) == 0 }
 
 func (r *Request) has(capability string) bool {
-	for _, c := range r.Capabilities {
-		if c == capability {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(r.Capabilities, capability)
 }
 
 func isZero(id string) bool { return id != "" && strings.Trim(id, "0") == "" }

@@ -93,9 +93,10 @@ func strength(e causeway.Effect) int {
 		return 0
 	case causeway.Ask:
 		return 1
+	default:
+		// An effect that nobody knows is never weaker than Deny.
+		return 2
 	}
-	// An effect that nobody knows is never weaker than Deny.
-	return 2
 }
 
 func known(e causeway.Effect) causeway.Effect {
