@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/net/bpf"
@@ -116,8 +117,8 @@ func (c check) body() []bpf.Instruction {
 		// From the last to the first, since a condition that fails jumps
 		// over what follows it.
 		alternative := []bpf.Instruction{bpf.RetConstant{Val: allow}}
-		for i := len(all) - 1; i >= 0; i-- {
-			alternative = append(all[i].code(len(alternative)), alternative...)
+		for _, one := range slices.Backward(all) {
+			alternative = append(one.code(len(alternative)), alternative...)
 		}
 		out = append(out, alternative...)
 	}
