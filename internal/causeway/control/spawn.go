@@ -89,7 +89,8 @@ func start(ctx context.Context, dir, lock *os.File, o Options) error {
 		return fmt.Errorf("causeway: %w", err)
 	}
 	open = append(open, ready, readyIn)
-	cmd := exec.Command(o.program())
+	// It outlives whoever asked for it first.
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), o.program())
 	cmd.Args = []string{Arg0, dir.Name()}
 	cmd.Dir, cmd.Env, cmd.Stderr = "/", environment(), log
 	cmd.ExtraFiles = []*os.File{listener, lock, readyIn, spool}
