@@ -148,10 +148,10 @@ func FuzzPieces(f *testing.F) {
 		}
 		shown := 0
 		for i := range text {
-			switch {
-			case got[i] == whole[i]:
+			switch got[i] {
+			case whole[i]:
 				shown = 0
-			case got[i] == '*':
+			case '*':
 				t.Fatalf("byte %d is masked in pieces only:\n%q\n%q", i, whole, got)
 			default:
 				if shown++; shown > 5 {

@@ -93,5 +93,5 @@ func (t *Transit) name(ciphertext string) (string, error) {
 			return "transit:" + t.mount + "/" + t.key + ":v" + strconv.Itoa(n), nil
 		}
 	}
-	return "", errors.New("Vault's transit engine made no ciphertext of the known form")
+	return "", errors.New("the transit engine of Vault made no ciphertext of the known form")
 }
