@@ -43,7 +43,7 @@ func route(address string) error {
 // refused opens a connection that must not come about. A silence is as good
 // as a refusal.
 func refused(ctx context.Context, address string) error {
-	if route(address) == errUnroutable {
+	if errors.Is(route(address), errUnroutable) {
 		return nil
 	}
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp4", address)
@@ -57,7 +57,7 @@ func refused(ctx context.Context, address string) error {
 
 // dropped sends a datagram and wants no answer to it.
 func dropped(ctx context.Context, address string) error {
-	if route(address) == errUnroutable {
+	if errors.Is(route(address), errUnroutable) {
 		return nil
 	}
 	conn, err := (&net.Dialer{}).DialContext(ctx, "udp4", address)
@@ -82,10 +82,10 @@ func dropped(ctx context.Context, address string) error {
 
 // offline wants that the kernel inside knows no way to any address outside.
 func offline(context.Context) error {
-	switch err := route(elsewhere); err {
-	case errUnroutable:
+	switch err := route(elsewhere); {
+	case errors.Is(err, errUnroutable):
 		return nil
-	case nil:
+	case err == nil:
 		return errors.New("there is a way out, and none was asked for")
 	default:
 		return err

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"errors"
 	"runtime"
 	"strings"
 	"testing"
@@ -32,11 +33,11 @@ func TestRoute(t *testing.T) {
 	if err := route(address); err != nil {
 		t.Errorf("with a loopback: %v", err)
 	}
-	if err := nowhere(t, func() error { return route(address) }); err != errUnroutable {
+	if err := nowhere(t, func() error { return route(address) }); !errors.Is(err, errUnroutable) {
 		t.Errorf("without: %v", err)
 	}
 	for _, wrong := range []string{"", "example.com:80", "[::1]:9"} {
-		if err := route(wrong); err == nil || err == errUnroutable {
+		if err := route(wrong); err == nil || errors.Is(err, errUnroutable) {
 			t.Errorf("%q: %v", wrong, err)
 		}
 	}
@@ -47,7 +48,7 @@ func TestOffline(t *testing.T) {
 	if err := nowhere(t, func() error { return offline(t.Context()) }); err != nil {
 		t.Errorf("without a route: %v", err)
 	}
-	if route(elsewhere) == errUnroutable {
+	if errors.Is(route(elsewhere), errUnroutable) {
 		t.Skip("this host has no route to the outside")
 	}
 	if err := Run(t.Context(), Checks{Offline: true}); err == nil || !strings.Contains(err.Error(), "a way out") {
