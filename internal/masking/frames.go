@@ -24,7 +24,6 @@ type frameReader struct {
 	redactor func() *redact.Redactor
 	stream   stream
 	in       []byte
-	head     int // of in: how much of the next message's head there is
 	left     int // of the message
 	pending
 }

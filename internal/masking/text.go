@@ -38,7 +38,7 @@ func (m jsonMask) mask(text []byte) []byte {
 			end := stringEnd(text, i)
 			key := follows(text, end, ':')
 			said := unquote(text[i:end])
-			masked := said
+			var masked string
 			if !key && pictureFields[field] {
 				masked = m.picture(said)
 			} else {
