@@ -2,6 +2,7 @@ package dataplane_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -40,7 +41,7 @@ func TestALateBodyIsNoRequest(t *testing.T) {
 	}
 	// The end of the connection is awaited, not the end of the answer.
 	rest, err := io.ReadAll(from)
-	if e, ok := err.(net.Error); ok && e.Timeout() {
+	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
 		t.Fatal("the connection is held for the body's sake")
 	}
 	_, _ = io.WriteString(conn, smuggled) // it is closed, so this fails at the latest with the next read

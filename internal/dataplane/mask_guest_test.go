@@ -93,10 +93,11 @@ func TestInterpreterIsMasked(t *testing.T) {
 	w := newWorld(t)
 	picture := base64.StdEncoding.EncodeToString([]byte("\x89PNG" + sealedValue + "\x00\xff"))
 	number := "1234567890123"
-	escaped := ""
+	var units strings.Builder
 	for _, c := range sealedValue {
-		escaped += fmt.Sprintf(`\u%04x`, c)
+		fmt.Fprintf(&units, `\u%04x`, c)
 	}
+	escaped := units.String()
 	script := []string{
 		`{"type":"number_of_executions","execution_count":1}`,
 		`{"type":"stdout","text":"a ` + sealedValue[:9] + `","timestamp":"T1"}`,

@@ -1,6 +1,7 @@
 package runtimebin_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"testing"
@@ -21,7 +22,7 @@ func TestTheProgramRefusesWhatIsNoPartOfIts(t *testing.T) {
 		return // built without make
 	}
 	err = exec.Command(path, "serve").Run()
-	if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != 2 {
+	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 2 {
 		t.Errorf("%v", err)
 	}
 }
