@@ -58,6 +58,7 @@ func (a Access) linked() bool {
 		return false
 	case NetDefault:
 		return len(a.Allow) > 0 || a.documented()
+	case NetDev, NetOpen, NetPolicy:
 	}
 	return true
 }
