@@ -39,7 +39,7 @@ func TestSettings(t *testing.T) {
 
 	// What cannot be read in full is not half in force.
 	for name, text := range map[string]string{
-		"unknown field": good + "netwrok: {}\n", "twice": good + good, "two documents": good + "---\n" + good,
+		"unknown field": good + "networks: {}\n", "twice": good + good, "two documents": good + "---\n" + good,
 		"empty": "", "too long": good + strings.Repeat("#\n", 1<<20), "not text": "\x00",
 	} {
 		bad := c
