@@ -22,7 +22,7 @@ const nobodySpecial = 61235
 func home(t *testing.T) string {
 	t.Helper()
 	hosttest.Need(t, hosttest.Root, hosttest.Python)
-	dir, err := os.MkdirTemp("/var/tmp", "crannog-user-") //nolint:usetesting // t.TempDir is below a directory of root's
+	dir, err := os.MkdirTemp("/var/tmp", "crannog-user-") // t.TempDir is below a directory of root's
 	if err != nil {
 		t.Fatal(err)
 	}
