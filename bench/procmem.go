@@ -58,7 +58,7 @@ func descendants(pid int) ([]int, error) {
 			if err != nil {
 				return nil, err
 			}
-			for _, field := range strings.Fields(string(data)) {
+			for field := range strings.FieldsSeq(string(data)) {
 				child, err := strconv.Atoi(field)
 				if err != nil {
 					return nil, err
