@@ -150,12 +150,11 @@ func readConfig(stdin io.Reader) (guest.Config, error) {
 	return cfg, nil
 }
 
-// Times of the servers. idleTimeout is longer than clients keep connections,
-// so that it is they who close an idle one and never lose a request on it.
-const (
-	headerTimeout = 30 * time.Second
-	idleTimeout   = 10 * time.Minute
-)
+// idleTimeout is longer than clients keep connections, so that it is they who
+// close an idle one and never lose a request on it. It bounds the wait for a
+// first request too: a client may open a connection, send that request on
+// another one that has just become free, and keep this one for later.
+const idleTimeout = 10 * time.Minute
 
 // serve listens on the sandbox's loopback and serves in the background.
 func serve(port int, h http.Handler, log *slog.Logger, failed chan<- error) (*http.Server, error) {
@@ -164,7 +163,7 @@ func serve(port int, h http.Handler, log *slog.Logger, failed chan<- error) (*ht
 		return nil, err
 	}
 	server := &http.Server{
-		Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+		Handler: h, ReadHeaderTimeout: idleTimeout, IdleTimeout: idleTimeout,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	go func() { failed <- server.Serve(listener) }()
