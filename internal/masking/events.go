@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/base64"
 	"encoding/binary"
+	"errors"
 	"io"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -75,7 +76,7 @@ func (r *eventReader) fill() {
 		flags, payload, err := r.messages.next()
 		switch {
 		case err != nil:
-			if err == io.EOF {
+			if errors.Is(err, io.EOF) {
 				r.release()
 			}
 		case flags == 0:

@@ -3,6 +3,7 @@ package masking
 import (
 	"bufio"
 	"encoding/binary"
+	"errors"
 	"io"
 
 	"github.com/crannog/crannog/internal/causeway/redact"
@@ -101,7 +102,7 @@ func (m *messages) next() (flags byte, payload []byte, err error) {
 			m.large = payload
 		}
 	}
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		err = io.ErrUnexpectedEOF
 	}
 	return head[0], payload, err

@@ -46,10 +46,10 @@ func (r *lineReader) Read(b []byte) (int, error) { return r.read(b, r.fill) }
 func (r *lineReader) fill() {
 	for {
 		line, err := readLine(r.source)
-		if err == nil || err == io.EOF && len(line) > 0 {
+		if err == nil || errors.Is(err, io.EOF) && len(line) > 0 {
 			r.line(line)
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			r.release()
 		}
 		if r.err = err; err != nil || len(r.out) >= batch || !lineReady(r.source) {

@@ -2,6 +2,7 @@ package masking
 
 import (
 	"compress/gzip"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -153,7 +154,7 @@ type gunzip struct {
 func (g *gunzip) Read(b []byte) (int, error) {
 	if g.z == nil && g.err == nil {
 		g.z, g.err = gzip.NewReader(g.source)
-		if g.err == io.EOF {
+		if errors.Is(g.err, io.EOF) {
 			g.err = io.ErrUnexpectedEOF // not even a header
 		}
 	}
