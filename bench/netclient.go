@@ -74,6 +74,7 @@ func (j netJob) do(ctx context.Context) ([]time.Duration, error) {
 		once = c.fresh
 	case jobLookup:
 		once = c.find
+	case jobDownload, jobUpload: // transfers
 	}
 	skip := warm
 	if j.Bytes > 0 {
@@ -139,8 +140,11 @@ func (c *netWay) dial(ctx context.Context, network, _ string) (net.Conn, error) 
 	}
 	// Nothing can follow the head before we have sent our hello.
 	resp, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: http.MethodConnect})
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = errors.New("the proxy says " + resp.Status)
+	if err == nil {
+		resp.Body.Close() // of a yes it is the tunnel, which stays open
+		if resp.StatusCode != http.StatusOK {
+			err = errors.New("the proxy says " + resp.Status)
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())

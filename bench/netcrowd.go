@@ -29,7 +29,7 @@ const (
 func netCrowdFigures(ctx context.Context, b *bench) (err error) {
 	r := &netRig{dir: filepath.Join(b.dir, "netcrowd")}
 	defer func() { err = errors.Join(err, r.close()) }()
-	if r.upstream, err = startUpstream(); err != nil {
+	if r.upstream, err = startUpstream(ctx); err != nil {
 		return err
 	}
 	r.closers = append(r.closers, r.upstream.close)

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -55,7 +56,7 @@ func (b *bench) netRig(ctx context.Context) (_ *netRig, err error) {
 	if err := copyProgram(r.hostArgv); err != nil {
 		return nil, err
 	}
-	if r.upstream, err = startUpstream(); err != nil {
+	if r.upstream, err = startUpstream(ctx); err != nil {
 		return nil, err
 	}
 	r.closers = append(r.closers, r.upstream.close)
@@ -93,8 +94,8 @@ func (b *bench) netRig(ctx context.Context) (_ *netRig, err error) {
 // close ends all, the last first.
 func (r *netRig) close() error {
 	var errs []error
-	for i := len(r.closers) - 1; i >= 0; i-- {
-		errs = append(errs, r.closers[i]())
+	for _, end := range slices.Backward(r.closers) {
+		errs = append(errs, end())
 	}
 	return errors.Join(errs...)
 }

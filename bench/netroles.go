@@ -108,7 +108,7 @@ func untilInputEnds() {
 // connection goes, its first line of output where it listens.
 func serveConnect() {
 	go untilInputEnds()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		fail(err)
 	}
@@ -124,7 +124,7 @@ func serveConnect() {
 			if r, err := http.ReadRequest(in); err != nil || r.Method != http.MethodConnect || in.Buffered() > 0 {
 				return
 			}
-			up, err := net.Dial("tcp", os.Args[1])
+			up, err := new(net.Dialer).DialContext(context.Background(), "tcp", os.Args[1])
 			if err != nil {
 				return
 			}
@@ -177,7 +177,7 @@ type pass struct {
 var _ wire.Handler = (*pass)(nil)
 
 func (p *pass) TCP(f *wire.Flow) {
-	up, err := net.Dial("tcp", p.to)
+	up, err := new(net.Dialer).DialContext(context.Background(), "tcp", p.to)
 	if err != nil {
 		return
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -51,12 +52,12 @@ type upstream struct {
 	server  *http.Server
 }
 
-func startUpstream() (*upstream, error) {
+func startUpstream(ctx context.Context) (*upstream, error) {
 	roots, config, err := upstreamTLS(hostSplice, hostOpen, hostSecret, hostTen, hostThousand)
 	if err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
