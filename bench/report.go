@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -68,7 +69,7 @@ func (s *section) against(baseline string, rows ...string) {
 	}
 	for i := range s.Rows {
 		r := &s.Rows[i]
-		if r.Name != baseline && (len(rows) == 0 || contains(rows, r.Name)) {
+		if r.Name != baseline && (len(rows) == 0 || slices.Contains(rows, r.Name)) {
 			r.Baseline, r.Ratio = baseline, r.P50/base.P50
 		}
 	}
@@ -92,15 +93,6 @@ func (s *section) find(name string) *row {
 		}
 	}
 	return nil
-}
-
-func contains(list []string, s string) bool {
-	for _, one := range list {
-		if one == s {
-			return true
-		}
-	}
-	return false
 }
 
 // add keeps a section and shows it.
