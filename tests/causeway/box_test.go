@@ -119,12 +119,12 @@ func (a *arena) boxWith(t testing.TB, options ...crannog.CreateOption) *box {
 
 // said is what the product and its causeway have logged.
 func (a *arena) said() string {
-	var all string
+	var all strings.Builder
 	for _, name := range []string{"test.log", "causeway/log"} {
 		data, _ := os.ReadFile(filepath.Join(a.state, name))
-		all += string(data)
+		all.Write(data)
 	}
-	return all
+	return all.String()
 }
 
 func logTo(state string) *slog.Logger {

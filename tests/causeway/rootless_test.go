@@ -22,7 +22,7 @@ func TestRootless(t *testing.T) {
 		t.Skip("this is that run")
 	}
 	hosttest.Need(t, hosttest.Root, hosttest.Python, curl, openssl)
-	dir, err := os.MkdirTemp("/var/tmp", "cw") //nolint:usetesting // t.TempDir is below a directory of root's
+	dir, err := os.MkdirTemp("/var/tmp", "cw") // t.TempDir is below a directory of root's
 	if err != nil {
 		t.Fatal(err)
 	}
