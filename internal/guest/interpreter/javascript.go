@@ -1,6 +1,10 @@
 package interpreter
 
-import "sync"
+import (
+	"runtime"
+	"strconv"
+	"sync"
+)
 
 // javascriptBoot reads the worker's first part from the request pipe and runs
 // it. It is the only part that a process list shows.
@@ -22,11 +26,21 @@ var (
 	typescriptLanguage = nodeLanguage("typescript")
 )
 
+// maxV8Threads is what Node takes where nobody says otherwise.
+const maxV8Threads = 4
+
+// v8Threads gives Node as many helpers as there are processors beside the one
+// that runs the program. Each costs a start about a millisecond, and more than
+// that have nothing to run on.
+func v8Threads() string {
+	return "--v8-pool-size=" + strconv.Itoa(max(1, min(maxV8Threads, runtime.NumCPU()-1)))
+}
+
 func nodeLanguage(name string) *language {
 	return &language{
 		name:    name,
 		program: "node",
-		args:    []string{"-e", javascriptBoot},
+		args:    []string{v8Threads(), "-e", javascriptBoot},
 		hello:   sync.OnceValue(func() []byte { return workerProgram("javascript", "main.js") }),
 		encode:  encodeJSON,
 	}
