@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/control/client"
@@ -47,7 +48,7 @@ func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error
 		}
 		// Somebody inside has closed it. Whether the relay lives shows now.
 	}
-	channel, err := b.forward(ctx)
+	channel, err := b.forwardPatiently(ctx)
 	if err != nil {
 		return nil, dialFault(id, port, err)
 	}
@@ -56,6 +57,31 @@ func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error
 		return nil, dialFault(id, port, err)
 	}
 	return conn, nil
+}
+
+// A box's kernel that has no descriptor left cannot take a stream's, and says
+// so in these words. Programs that used them up give them back when they end,
+// which takes it a moment.
+const (
+	noDescriptor       = "stream FD is required"
+	descriptorPatience = 3 * time.Second
+	descriptorPause    = 50 * time.Millisecond
+)
+
+// forwardPatiently is forward, again and again while the box's kernel is out
+// of descriptors.
+func (b *box) forwardPatiently(ctx context.Context) (net.Conn, error) {
+	for began := time.Now(); ; {
+		conn, err := b.forward(ctx)
+		if err == nil || !strings.Contains(err.Error(), noDescriptor) || time.Since(began) > descriptorPatience {
+			return conn, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(descriptorPause):
+		}
+	}
 }
 
 // forward opens a stream to the guest's relay. One end of a socket pair is given to gVisor,
@@ -84,6 +110,10 @@ func (b *box) forward(ctx context.Context) (net.Conn, error) {
 }
 
 func dialFault(id string, port int, err error) error {
+	if strings.Contains(err.Error(), noDescriptor) {
+		return fault.Wrap(err, fault.Unavailable, "descriptors_exhausted", fmt.Sprintf("the programs in sandbox %q have used up its file descriptors", id)).
+			WithHint("end some of them, or make a new sandbox")
+	}
 	if errors.Is(err, relay.ErrRefused) {
 		return fault.Wrap(err, fault.Unavailable, "port_closed", fmt.Sprintf("nothing listens on port %d", port))
 	}
