@@ -35,7 +35,9 @@ func (v *Vault) sealing(ctx context.Context, work func() error) error {
 		return listErr
 	}
 	if len(kept) > 0 {
-		return err
+		// Somebody else may have made the key and the first secret since we
+		// looked; a key that was lost is missing now as well.
+		return work()
 	}
 	if err := v.Keys.Create(ctx); err != nil {
 		return err
