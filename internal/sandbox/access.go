@@ -51,8 +51,8 @@ type Lists struct {
 // defaultLevel is the level of a sandbox that asks for none.
 const defaultLevel = "standard"
 
-// linked tells whether the sandbox gets a link.
-func (a Access) linked() bool {
+// Linked tells whether the sandbox gets a link, and so a network at all.
+func (a Access) Linked() bool {
 	switch a.Net {
 	case NetNone:
 		return false
@@ -84,7 +84,7 @@ func (a Access) settled() Access {
 // net is the kind of network that the request comes to.
 func (a Access) net() Net {
 	switch {
-	case !a.linked():
+	case !a.Linked():
 		return NetNone
 	case a.Net == NetDefault:
 		return NetPolicy
@@ -122,9 +122,6 @@ func (s *Service) compile(a Access) (*policy.Policy, error) {
 	return p, s.checkBoundary(p)
 }
 
-// Linked tells whether the sandbox gets a network at all.
-func (a Access) Linked() bool { return a.linked() }
-
 // closed is what is left of an access whose network is taken away while the
 // sandbox runs. Its link is part of its machine and stays, so everything that
 // could pass it goes: a level's own network may let people be asked.
@@ -143,7 +140,7 @@ func (a Access) task(usual string) ([]policy.Document, error) {
 	var task []policy.Document
 	switch a.Net {
 	case NetDefault, NetNone, NetPolicy:
-		if !a.linked() {
+		if !a.Linked() {
 			task = append(task, policy.None())
 		}
 	case NetDev, NetOpen:

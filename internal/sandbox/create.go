@@ -194,7 +194,7 @@ func (s *Service) spec(r *Record, t Template, p *policy.Policy) (engine.Spec, gu
 	config := guestConfig(*r, t, hostname)
 	config.NoRoot = sealed(p.Files())
 	config.Checks, r.Checked = s.checks(*r, p, covered)
-	if !r.Access.linked() {
+	if !r.Access.Linked() {
 		config.Offline = true
 		config.Files = []guest.File{{Path: "/etc/resolv.conf", Mode: 0o644, Data: []byte(offline.ResolvConf)}}
 	}

@@ -1,7 +1,6 @@
 package sandbox
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -37,7 +36,7 @@ func (s *Service) checks(r Record, p *policy.Policy, c covered) (probe.Checks, [
 		Hidden:   firstOf(c.hide),
 		ReadOnly: firstOf(c.readOnly),
 	}
-	if r.Access.linked() {
+	if r.Access.Linked() {
 		// Where nobody lists hosts, every name has an address, and each
 		// connection is judged.
 		if !p.Reachable(nobodysName) {
@@ -116,6 +115,6 @@ func disagreed(err error) error {
 		return err
 	}
 	text := err.Error()
-	return errors.Join(fault.Wrap(err, fault.Internal, "policy_not_effective", text[strings.Index(text, probe.Failure):]).
-		WithHint("nothing was started; this is a fault of crannog or of its engine, please report it"), err)
+	return fault.Wrap(err, fault.Internal, "policy_not_effective", text[strings.Index(text, probe.Failure):]).
+		WithHint("nothing was started; this is a fault of crannog or of its engine, please report it")
 }

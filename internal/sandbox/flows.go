@@ -5,13 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 
 	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/causeway/policy"
-	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/netlog"
@@ -32,7 +30,7 @@ func (s *Service) Flows(ctx context.Context, who Principal, ref string, f netlog
 	if err != nil {
 		return err
 	}
-	if s.flows == nil || !r.Access.linked() {
+	if s.flows == nil || !r.Access.Linked() {
 		return nil
 	}
 	follow = follow && r.State == Running
@@ -77,19 +75,10 @@ func (s *Service) Asked(ctx context.Context, who Principal, ref string) ([]strin
 	if err != nil {
 		return nil, err
 	}
-	if r.State != Running || r.Access.linked() {
+	if r.State != Running || r.Access.Linked() {
 		return nil, nil
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://guest"+guest.PathAsked, nil)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set(guest.ControlHeader, r.ControlToken)
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return s.engine.Dial(ctx, r.ID, engine.GuestPort)
-	}}
-	defer transport.CloseIdleConnections()
-	res, err := transport.RoundTrip(req)
+	res, err := s.control(ctx, r, http.MethodGet, guest.PathAsked, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -202,7 +202,7 @@ func (s *Service) recall(ctx context.Context, r Record) error {
 	if err != nil {
 		return err
 	}
-	if !r.Access.linked() {
+	if !r.Access.Linked() {
 		return s.hide(r.ID, p, nil)
 	}
 	_, err = s.attachment(ctx, r, p)
@@ -218,7 +218,7 @@ func (s *Service) relearn(ctx context.Context, id string) error {
 		return ignoreUnknown(err)
 	}
 	p, err := s.compile(r.Access)
-	if err == nil && r.Access.linked() {
+	if err == nil && r.Access.Linked() {
 		_, err = s.attachment(ctx, r, p)
 	} else if err == nil {
 		err = s.hide(id, p, nil)

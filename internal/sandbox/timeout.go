@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"time"
@@ -119,19 +120,7 @@ func (s *Service) update(ctx context.Context, r Record, u guest.Update) error {
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://guest"+guest.PathUpdate, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	req.Header.Set(guest.ControlHeader, r.ControlToken)
-	req.Header.Set("Content-Type", "application/json")
-	// The program that answers is the box's, so redirects are not followed
-	// and its answer's body is not read.
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return s.engine.Dial(ctx, r.ID, engine.GuestPort)
-	}}
-	defer transport.CloseIdleConnections()
-	res, err := transport.RoundTrip(req)
+	res, err := s.control(ctx, r, http.MethodPost, guest.PathUpdate, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -140,4 +129,22 @@ func (s *Service) update(ctx context.Context, r Record, u guest.Update) error {
 		return fmt.Errorf("guest answered %s", res.Status)
 	}
 	return nil
+}
+
+// control asks the guest's control service. The program that answers is the
+// box's, so redirects are not followed; the caller bounds what it reads.
+func (s *Service) control(ctx context.Context, r Record, method, path string, body io.Reader) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://guest"+path, body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set(guest.ControlHeader, r.ControlToken)
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	// Without kept connections the body's end is the connection's.
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return s.engine.Dial(ctx, r.ID, engine.GuestPort)
+	}}
+	return transport.RoundTrip(req)
 }

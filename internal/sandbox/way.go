@@ -109,7 +109,7 @@ func (s *Service) attachment(ctx context.Context, r Record, p *policy.Policy) (A
 // attach gives a sandbox that is being created its link, or nothing if it is
 // to have none.
 func (s *Service) attach(ctx context.Context, r Record, p *policy.Policy) (Link, error) {
-	if !r.Access.linked() {
+	if !r.Access.Linked() {
 		if n := len(p.Document().Secrets.Bind); n > 0 {
 			return Link{}, fault.Newf(fault.Invalid, "secrets_without_network",
 				"the policy binds %d secrets, and the sandbox has no network to use them on", n).WithHint("allow the hosts, or drop the bindings")
@@ -143,7 +143,7 @@ func (s *Service) attach(ctx context.Context, r Record, p *policy.Policy) (Link,
 
 // detach ends a sandbox's link.
 func (s *Service) detach(ctx context.Context, r Record) error {
-	if s.way == nil || !r.Access.linked() {
+	if s.way == nil || !r.Access.Linked() {
 		return nil
 	}
 	if err := s.way.Detach(ctx, r.ID); err != nil {
@@ -199,12 +199,12 @@ func (s *Service) setAccess(ctx context.Context, who Principal, ref string, chan
 	if err != nil {
 		return Sandbox{}, err
 	}
-	if next.linked() && !r.Access.linked() {
+	if next.Linked() && !r.Access.Linked() {
 		return Sandbox{}, fault.Newf(fault.Conflict, "network_fixed", "Sandbox \"%s\" was made without a network", r.ID).
 			WithHint("make one with a network, such as --net policy, whose policy can change while it runs")
 	}
 	// The link stays even if nothing is left that could pass it.
-	if r.Access.linked() && !next.linked() {
+	if r.Access.Linked() && !next.Linked() {
 		next = next.closed()
 	}
 	next = next.settled()
@@ -240,7 +240,7 @@ func (s *Service) setAccess(ctx context.Context, who Principal, ref string, chan
 
 // enforce puts a changed policy in force and keeps it.
 func (s *Service) enforce(ctx context.Context, r Record, p *policy.Policy) error {
-	if r.Access.linked() {
+	if r.Access.Linked() {
 		a, err := s.attachment(ctx, r, p)
 		if err != nil {
 			return err
@@ -272,7 +272,7 @@ func (s *Service) relink(ctx context.Context) error {
 	}
 	var ids []string
 	for _, b := range s.boxes() {
-		if sb, ok := s.known(b.id); ok && sb.Access.linked() {
+		if sb, ok := s.known(b.id); ok && sb.Access.Linked() {
 			ids = append(ids, sb.ID)
 		}
 	}
@@ -330,7 +330,7 @@ func (s *Service) RotateSecrets(ctx context.Context, owner string) error {
 	var errs []error
 	for _, b := range s.boxes() {
 		r, err := s.store.Get(ctx, b.id)
-		if err != nil || r.State != Running || r.Owner != owner || !r.Access.linked() || s.way == nil {
+		if err != nil || r.State != Running || r.Owner != owner || !r.Access.Linked() || s.way == nil {
 			errs = append(errs, ignoreUnknown(err))
 			continue
 		}
