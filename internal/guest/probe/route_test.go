@@ -48,9 +48,7 @@ func TestOffline(t *testing.T) {
 	if err := nowhere(t, func() error { return offline(t.Context()) }); err != nil {
 		t.Errorf("without a route: %v", err)
 	}
-	if errors.Is(route(elsewhere), errUnroutable) {
-		t.Skip("this host has no route to the outside")
-	}
+	hosttest.Need(t, hosttest.Ability{Name: "route to the outside", Has: func() bool { return !errors.Is(route(elsewhere), errUnroutable) }})
 	if err := Run(t.Context(), Checks{Offline: true}); err == nil || !strings.Contains(err.Error(), "a way out") {
 		t.Errorf("with one: %v", err)
 	}
