@@ -47,6 +47,16 @@ type Config struct {
 	// is there to do it. Zero means never.
 	EndAt time.Time `json:"end_at,omitzero"`
 
+	// Renew says that this configuration takes the place of an earlier one,
+	// and what that means for what the sandbox is. "" is a first boot.
+	Renew Renewal `json:"renew,omitempty"`
+	// Preload names languages of the code interpreter whose first worker is
+	// started, with its usual libraries loaded, before the guest is ready.
+	Preload []string `json:"preload,omitempty"`
+	// Archive says that a tar of changed files follows the configuration on
+	// standard input, to be unpacked over the root before anything else runs.
+	Archive bool `json:"archive,omitempty"`
+
 	// Files are written before anything else, over what the template has:
 	// the name server of the link and the certificates that are trusted.
 	Files []File `json:"files,omitempty"`
@@ -61,6 +71,25 @@ type Config struct {
 	DiskBytes   int64 `json:"disk_bytes"`
 	PIDs        int64 `json:"pids"`
 }
+
+// Renewal is what happened to a sandbox before its guest got a new
+// configuration. After each of them, streams from outside are cut, tokens,
+// environment, files, end and limits are those of the new configuration, and
+// the checks run again.
+type Renewal string
+
+const (
+	// Resumed: the same sandbox goes on after a pause. Nothing else changes.
+	Resumed Renewal = "resumed"
+	// RolledBack: the same sandbox goes on from an earlier state of its own.
+	// Random streams are new, so that what it draws twice differs.
+	RolledBack Renewal = "rolled-back"
+	// Copied: this is another sandbox now. Random streams, machine ID and boot
+	// ID are new.
+	Copied Renewal = "copied"
+	// Claimed: the sandbox waited for its first user, who has come.
+	Claimed Renewal = "claimed"
+)
 
 // File is a file of the superuser inside.
 type File struct {
@@ -95,6 +124,9 @@ const (
 	PathAsked = "/_crannog/asked"
 	// PathUpdate takes a POST of Update and answers 204.
 	PathUpdate = "/_crannog/update"
+	// PathClaim takes a POST of a Config with Renew Claimed and answers 204
+	// when its checks hold, else 409 with their message.
+	PathClaim = "/_crannog/claim"
 )
 
 // Asked are the names that programs in a sandbox without a network asked for.

@@ -59,6 +59,7 @@ type Sandbox struct {
 	StartedAt time.Time
 	EndAt     time.Time // when it ends by itself; zero is never (local callers only)
 	StoppedAt time.Time // zero while it runs
+	PausedAt  time.Time // zero unless it is paused
 	Reason    string    // why it stopped: killed, timeout, oom, exited, crashed, lost
 
 	Metadata map[string]string
@@ -85,6 +86,22 @@ type Sandbox struct {
 	Checked []string
 	// Unlinked is set when the process that held the sandbox's link has died.
 	Unlinked bool
+
+	// OnEnd is what happens when its time is up.
+	OnEnd OnEnd
+	// Origin is the snapshot that it was made of, At the one that it came from
+	// last; "" is the template.
+	Origin, At string
+	// Parent is the sandbox that it is a copy of, or "".
+	Parent string
+}
+
+// OnEnd is what happens to a sandbox when its time is up. The zero value ends
+// it.
+type OnEnd struct {
+	Pause     bool // instead of ending it
+	FilesOnly bool // pause without memory
+	Wake      bool // traffic resumes it
 }
 
 // CreateRequest says what to create.
@@ -102,6 +119,7 @@ type CreateRequest struct {
 	PrivatePorts    bool   // programs' ports need the traffic token
 	MaskRequestHost string
 	Access          Access
+	OnEnd           OnEnd
 }
 
 // Filter narrows List. Zero fields match everything.

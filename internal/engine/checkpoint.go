@@ -1,0 +1,52 @@
+package engine
+
+import (
+	"context"
+	"os"
+)
+
+// Checkpointer is the ability to write down the whole state of a running
+// sandbox (memory, processes, files, listeners) and to go on from it.
+type Checkpointer interface {
+	// Format names what writes the state. Only an engine of the same format
+	// reads it; anything else is refused before it is tried.
+	Format() string
+
+	// Checkpoint writes the state into dir, an empty directory of ours. The
+	// sandbox pauses while it does. With goOn it goes on afterwards; without,
+	// it does not run any more and is to be removed. After an error it goes
+	// on, unless it died of something else.
+	Checkpoint(ctx context.Context, id, dir string, goOn bool) error
+
+	// Restore is Create, but the sandbox goes on from the state in dir, as
+	// often as the caller likes and under any ID. Limits for memory and CPU
+	// may differ from those of the checkpoint; the root, the workspace, what
+	// is covered, and the limits for processes and files may not. Streams that
+	// led into the sandbox are gone; its guest reads spec.GuestConfig again.
+	Restore(ctx context.Context, spec Spec, dir string) error
+
+	// Replace puts a restored sandbox, or with dir "" a new one, in the place
+	// of the one with the same ID. All that can fail before the old one has to
+	// stop is done first, so that after most errors the old one goes on; after
+	// an error with the code "replace_failed" there is none of that ID.
+	Replace(ctx context.Context, spec Spec, dir string) error
+}
+
+// Archiver is the ability to write down the files of a running sandbox alone,
+// in a form that does not depend on the engine.
+type Archiver interface {
+	// Archive writes a tar of all that the sandbox has changed below its root
+	// to w. The sandbox goes on. What it has deleted is a character device 0:0
+	// of that name, as in an overlay. Workspace and covers are part of it only
+	// where the sandbox has written.
+	Archive(ctx context.Context, id string, w *os.File) error
+}
+
+// Warmer is the ability to do in advance what Create, Restore and Replace of
+// sandboxes of one kind have in common.
+type Warmer interface {
+	// Warm keeps n kernels ready for sandboxes like spec, whose ID, Hostname,
+	// GuestConfig and Link do not matter, and for no others; zero drops all of
+	// them. It returns at once: kernels are made one by one in the background.
+	Warm(spec Spec, n int)
+}
