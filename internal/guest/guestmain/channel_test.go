@@ -9,27 +9,24 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/relay"
 )
 
-// channelPair is an engine's end of a first stream and the guest's.
-func channelPair(t *testing.T) (net.Conn, *os.File) {
+// channelPair is an engine's end of a first stream and the guest's two.
+func channelPair(t *testing.T) (net.Conn, []*os.File) {
 	t.Helper()
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	in, toGuest, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours := os.NewFile(uintptr(fds[0]), "ours")
-	defer ours.Close()
-	conn, err := net.FileConn(ours)
+	fromGuest, out, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
+	conn := relay.Pipes(fromGuest, toGuest)
 	t.Cleanup(func() { conn.Close() })
-	return conn, os.NewFile(uintptr(fds[1]), "theirs")
+	return conn, []*os.File{in, out}
 }
 
 // The stream that came with the guest leads to the guest. TestFirstProcess

@@ -69,7 +69,7 @@ func boot(t *testing.T, cfg guest.Config) *running {
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	first, theirs := channelPair(t)
-	cmd.Args, cmd.ExtraFiles = append(cmd.Args, engine.GuestChannel), []*os.File{theirs}
+	cmd.Args, cmd.ExtraFiles = append(cmd.Args, engine.GuestChannel), theirs
 	cmd.Env = append(os.Environ(), roleVariable+"=guest")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWUTS}
 	cmd.Stdin = strings.NewReader(string(input))
@@ -80,7 +80,9 @@ func boot(t *testing.T, cfg guest.Config) *running {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	theirs.Close() // the guest's end must be seen
+	for _, f := range theirs {
+		f.Close() // the guest's end must be seen
+	}
 	t.Cleanup(func() {
 		if cmd.ProcessState == nil {
 			_ = cmd.Process.Kill() // it may have ended

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/relay"
 )
@@ -54,13 +56,12 @@ func serveRelay(first net.Conn, servers map[int]*http.Server, failed chan<- erro
 
 // firstChannel takes over the stream that the engine opened with the sandbox.
 func firstChannel() (net.Conn, error) {
-	f := os.NewFile(engine.GuestChannelFD, "channel")
-	defer f.Close() // FileConn has its own copy
-	conn, err := net.FileConn(f)
-	if err != nil {
-		return nil, fmt.Errorf("first stream: %w", err)
+	for fd := engine.GuestChannelFD; fd <= engine.GuestChannelFD+1; fd++ {
+		if err := unix.SetNonblock(fd, true); err != nil {
+			return nil, fmt.Errorf("first stream: %w", err)
+		}
 	}
-	return conn, nil
+	return relay.Pipes(os.NewFile(engine.GuestChannelFD, "channel"), os.NewFile(engine.GuestChannelFD+1, "channel")), nil
 }
 
 func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
