@@ -111,6 +111,12 @@ type Snapshots interface {
 
 // Waker is what the data-plane proxy uses beside Traffic.
 type Waker interface {
+	// Asleep returns a sandbox that does not run now and that resumes on
+	// traffic: one that is paused, or on its way there or back. The proxy
+	// compares its tokens first, so that not everybody can wake it.
+	Asleep(ctx context.Context, id string) (Sandbox, bool)
+	// AsleepAll calls yield for each of them until it returns false.
+	AsleepAll(ctx context.Context, yield func(Sandbox) bool)
 	// Wake resumes a paused sandbox that resumes on traffic, and waits for it.
 	// Any other that does not run is NotFound.
 	Wake(ctx context.Context, id string) (Sandbox, error)
