@@ -42,7 +42,7 @@ func (s *Service) attend() {
 	}
 }
 
-var liveStates = []State{Creating, Running, Stopping}
+var liveStates = []State{Creating, Waiting, Running, Stopping}
 
 // follow takes over what other processes did and finishes what was left
 // half done.
@@ -75,7 +75,7 @@ func (s *Service) settle(ctx context.Context, r Record) error {
 		return s.locked(ctx, r.ID, s.abandon)
 	case r.State == Stopping:
 		return s.locked(ctx, r.ID, s.resume)
-	case r.State == Creating:
+	case r.State == Creating || r.State == Waiting:
 		return nil
 	}
 	s.mu.RLock()
@@ -98,9 +98,9 @@ func (s *Service) settle(ctx context.Context, r Record) error {
 }
 
 // abandoned reports whether the process is dead without which the row means
-// nothing: the one that creates it, or the one that holds it.
+// nothing: the one that creates it, hands it out or holds it.
 func (s *Service) abandoned(r Record) bool {
-	needs := r.State == Creating || r.Ephemeral && r.State != Stopped
+	needs := r.State == Creating || r.State == Waiting || r.Ephemeral && r.State != Stopped
 	return needs && r.Process != s.self && !s.alive(r.Process)
 }
 

@@ -101,6 +101,7 @@ type Journal interface {
 // Store is all that the Service keeps.
 type Store interface {
 	Records
+	Claims
 	Listing
 	Journal
 }

@@ -19,7 +19,7 @@ type Report struct {
 	Abandoned []string // their process was dead: removed
 	Finished  []string // their removal had begun: finished
 	Orphans   []string // only the engine had them: removed
-	Left      []string // another live process is creating them
+	Left      []string // another live process is creating them or keeps them
 }
 
 // Empty reports whether there was nothing to do.
@@ -114,7 +114,7 @@ func (s *Service) reconcile(ctx context.Context, r Record, there bool, report *R
 	switch {
 	case s.abandoned(r):
 		return &report.Abandoned, s.locked(ctx, r.ID, s.abandon)
-	case r.State == Creating:
+	case r.State == Creating || r.State == Waiting:
 		return &report.Left, nil
 	case r.State == Stopping:
 		return &report.Finished, s.locked(ctx, r.ID, s.resume)

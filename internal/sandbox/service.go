@@ -229,8 +229,12 @@ func (s *Service) erase(ctx context.Context, id string) error {
 	return nil
 }
 
-// may reports whether a caller may see a sandbox.
+// may reports whether a caller may see a sandbox. One that waits for its first
+// caller is nobody's.
 func (who Principal) may(r Record) bool {
+	if r.State == Waiting {
+		return false
+	}
 	return who.Local || who.KeyID != "" && who.KeyID == r.Owner
 }
 

@@ -60,7 +60,7 @@ func (s *Store) Find(ctx context.Context, ref string, who sandbox.Principal) ([]
 	}
 	// IDs are lower-case ASCII, so all that begin with ref sort before ref
 	// with the highest character behind it.
-	prefixed, err := s.records(ctx, pick+`id >= ? AND id < ? LIMIT 2`, ref, ref+"\x7f")
+	prefixed, err := s.records(ctx, pick+`id >= ? AND id < ? AND state <> 'waiting' LIMIT 2`, ref, ref+"\x7f")
 	return append(found, prefixed...), err
 }
 
@@ -100,6 +100,8 @@ func conditions(q sandbox.Query, paged bool) (string, []any) {
 			states[i] = string(state)
 		}
 		add(`state IN (`+placeholders(len(states))+`)`, states...)
+	} else {
+		add(`state <> 'waiting'`) // nobody's
 	}
 	for k, v := range q.Metadata {
 		add(`EXISTS (SELECT 1 FROM json_each(metadata) m WHERE m.key = ? AND m.value = ?)`, k, v)

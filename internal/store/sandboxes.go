@@ -19,6 +19,9 @@ const columns = `id, owner, name, state, template_id, template, started_at, end_
 	ephemeral, pid, process_start, access_token, traffic_token, control_token, metadata, env, limits,
 	mask_request_host, workspace, engine, boundary, enforced, access, policy_level, policy_digest, checked`
 
+// countLive is how many sandboxes count for the limit.
+const countLive = `(SELECT count(*) FROM sandboxes WHERE state IN ('creating', 'running', 'stopping'))`
+
 // Insert adds a sandbox. Capacity and name are decided in the statement that
 // inserts, so two processes cannot both take the last place.
 func (s *Store) Insert(ctx context.Context, r sandbox.Record, max int) error {
@@ -28,10 +31,9 @@ func (s *Store) Insert(ctx context.Context, r sandbox.Record, max int) error {
 	}
 	marks := strings.TrimSuffix(strings.Repeat("?,", len(values)), ",")
 	res, err := s.exec(ctx, `INSERT INTO sandboxes (`+columns+`) SELECT `+marks+`
-		WHERE (SELECT count(*) FROM sandboxes WHERE state IN ('creating', 'running', 'stopping')) < ?`, append(values, max)...)
+		WHERE `+countLive+` < ?`, append(values, max)...)
 	if isUnique(err) {
-		return fault.Newf(fault.Exists, "sandbox_name_taken", "a sandbox named %q is live already", r.Name).
-			WithHint("remove it or choose another name")
+		return nameTaken(r.Name)
 	}
 	if err != nil {
 		return fmt.Errorf("insert sandbox %s: %w", r.ID, classify(err))
@@ -41,10 +43,19 @@ func (s *Store) Insert(ctx context.Context, r sandbox.Record, max int) error {
 		return fmt.Errorf("insert sandbox %s: %w", r.ID, err)
 	}
 	if n == 0 {
-		return fault.Newf(fault.Exhausted, "too_many_sandboxes", "%d sandboxes are live, which is the limit", max).
-			WithHint("remove some, or raise the server's limit")
+		return tooMany(max)
 	}
 	return nil
+}
+
+func tooMany(max int) error {
+	return fault.Newf(fault.Exhausted, "too_many_sandboxes", "%d sandboxes are live, which is the limit", max).
+		WithHint("remove some, or raise the server's limit")
+}
+
+func nameTaken(name string) error {
+	return fault.Newf(fault.Exists, "sandbox_name_taken", "a sandbox named %q is live already", name).
+		WithHint("remove it or choose another name")
 }
 
 // Get finds a sandbox by its ID.
