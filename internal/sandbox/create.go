@@ -88,11 +88,7 @@ func (s *Service) make(ctx context.Context, r Record, compiled *policy.Policy, s
 		defer link.Box.Close()
 		spec.Link = link.Box
 		config.Files = append(config.Files, link.Files...)
-		for name, value := range link.Env {
-			if _, set := config.Env[name]; !set {
-				config.Env[name] = value
-			}
-		}
+		addEnv(config.Env, link.Env)
 	}
 	if spec.GuestConfig, err = json.Marshal(config); err != nil {
 		return fmt.Errorf("create %s: %w", r.ID, err)
@@ -191,8 +187,14 @@ func (s *Service) spec(r *Record, t Template, p *policy.Policy) (engine.Spec, gu
 	if err != nil {
 		return engine.Spec{}, guest.Config{}, err
 	}
+	spec, config := s.specOf(r, t, p, covered, sealed(p.Files()), hostname)
+	return spec, config, nil
+}
+
+// specOf is spec for what is known already of the files.
+func (s *Service) specOf(r *Record, t Template, p *policy.Policy, covered covered, noRoot bool, hostname string) (engine.Spec, guest.Config) {
 	config := guestConfig(*r, t, hostname)
-	config.NoRoot = sealed(p.Files())
+	config.NoRoot = noRoot
 	config.Checks, r.Checked = s.checks(*r, p, covered)
 	if !r.Access.Linked() {
 		config.Offline = true
@@ -201,7 +203,16 @@ func (s *Service) spec(r *Record, t Template, p *policy.Policy) (engine.Spec, gu
 	return engine.Spec{
 		ID: r.ID, Hostname: hostname, Root: t.Root,
 		Limits: r.Limits.Limits, Hide: covered.hide, ReadOnly: covered.readOnly,
-	}, config, nil
+	}, config
+}
+
+// addEnv adds variables that are not set yet.
+func addEnv(env, more map[string]string) {
+	for name, value := range more {
+		if _, set := env[name]; !set {
+			env[name] = value
+		}
+	}
 }
 
 func guestConfig(r Record, t Template, hostname string) guest.Config {

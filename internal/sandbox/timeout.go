@@ -134,17 +134,25 @@ func (s *Service) update(ctx context.Context, r Record, u guest.Update) error {
 // control asks the guest's control service. The program that answers is the
 // box's, so redirects are not followed; the caller bounds what it reads.
 func (s *Service) control(ctx context.Context, r Record, method, path string, body io.Reader) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, method, "http://guest"+path, body)
+	req, err := controlRequest(ctx, r.ControlToken, method, path, body)
 	if err != nil {
 		return nil, err
-	}
-	req.Header.Set(guest.ControlHeader, r.ControlToken)
-	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
 	}
 	// Without kept connections the body's end is the connection's.
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return s.engine.Dial(ctx, r.ID, engine.GuestPort)
 	}}
 	return transport.RoundTrip(req)
+}
+
+func controlRequest(ctx context.Context, token, method, path string, body io.Reader) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://guest"+path, body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set(guest.ControlHeader, token)
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	return req, nil
 }

@@ -127,18 +127,23 @@ func (s *Service) attach(ctx context.Context, r Record, p *policy.Policy) (Link,
 	if err != nil {
 		return Link{}, fmt.Errorf("link of %s: %w", r.ID, err)
 	}
-	// Programs refuse to start without their keys. What they find is no key,
-	// and says so to who reads it.
-	dummies := make(map[string]string, len(a.Secrets)+len(link.Env))
-	for _, secret := range a.Secrets {
+	link.Env = variables(a.Secrets, link.Env)
+	return link, nil
+}
+
+// variables are those of a link, beside one for each secret: programs refuse
+// to start without their keys. What they find is no key, and says so to who
+// reads it.
+func variables(secrets []causeway.Secret, link map[string]string) map[string]string {
+	all := make(map[string]string, len(secrets)+len(link))
+	for _, secret := range secrets {
 		if strings.HasPrefix(secret.Name, policy.OwnPrefix) {
 			continue // no program knows it
 		}
-		dummies[secret.Name] = "sealed-by-crannog-" + secret.Name
+		all[secret.Name] = "sealed-by-crannog-" + secret.Name
 	}
-	maps.Copy(dummies, link.Env)
-	link.Env = dummies
-	return link, nil
+	maps.Copy(all, link)
+	return all
 }
 
 // detach ends a sandbox's link.
