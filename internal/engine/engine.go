@@ -77,6 +77,11 @@ const (
 	GuestChannelFD = 3
 )
 
+// BecomeSyscall is a system call of an own kernel, for the guest alone: the
+// address and length of a host name, and 1 for a new boot ID or 0. Where the
+// kernel has no such call it is ENOSYS.
+const BecomeSyscall = 1999
+
 // Boundary is what an engine's wall is made of, so that nobody takes a jail
 // for a virtual machine.
 type Boundary string
@@ -175,6 +180,10 @@ type Spec struct {
 	// GuestConfig is handed to the guest on its standard input. It holds the
 	// sandbox's tokens, so it is never put in argv, environment or a file.
 	GuestConfig []byte
+	// Archive, if not nil, is a tar that the guest reads behind GuestConfig:
+	// what Archiver wrote. The engine reads it from its beginning and leaves
+	// it open.
+	Archive *os.File
 	// Link is the sandbox's end of its link to the causeway. The engine hands
 	// on a copy: the caller keeps its own, and closes it after Create so that
 	// the sandbox's end is only the sandbox's. Nil is loopback and nothing

@@ -18,6 +18,9 @@ type Template struct {
 	DefaultDir  string
 	// Env is set for every process, below what the caller sets.
 	Env map[string]string
+	// Revision names the state of the programs that it shows. Saved memory
+	// refers to them, and goes on with no others.
+	Revision string
 }
 
 // Templates finds templates.
@@ -35,6 +38,19 @@ type Record struct {
 	ControlToken string
 	// Process created the sandbox, and holds it if it is ephemeral.
 	Process Process
+	// Actor does what a state says that passes: pausing, resuming.
+	Actor Process
+	// CreateTimeout is the life that it was created with; zero is for ever.
+	CreateTimeout time.Duration
+	// Run counts the sandbox's machines, so that who watches one does not take
+	// its end for that of the next.
+	Run  int64
+	Base Base
+	// Saved is what it goes on from when it is resumed.
+	Saved Saved
+	// Pending is what a running sandbox is being replaced by: toStart, the ID
+	// of a snapshot, or "" if it is not.
+	Pending string
 }
 
 // Records keeps one row per sandbox. Several processes may use the same rows
@@ -70,6 +86,29 @@ type Move struct {
 	// EndedBy, unless zero, makes the move only if the row's end is not
 	// later: another process may have extended it.
 	EndedBy time.Time
+	// By, unless zero, is who does what the new state says.
+	By Process
+	// WasBy and Run, unless zero, make the move only of a row that is at that
+	// run, and that that process acts on.
+	WasBy Process
+	Run   int64
+	// Next counts a new run.
+	Next bool
+	// MaxLive and MaxPaused, unless zero, make the move only if fewer rows are
+	// live or paused; otherwise it is Exhausted.
+	MaxLive, MaxPaused int
+	// Change, unless nil, is what else is kept.
+	Change *Change
+}
+
+// Change is what a move keeps beside the state. Nil fields stay as they are.
+type Change struct {
+	PausedAt *time.Time
+	EndAt    *time.Time
+	Saved    *Saved
+	Pending  *string
+	At       *string // the snapshot that it came from last
+	Checked  []string
 }
 
 // Query selects rows.
@@ -82,6 +121,38 @@ type Query struct {
 	StoppedBefore time.Time
 	// Skip leaves out that many rows from the front.
 	Skip int
+}
+
+// SnapshotRows keeps one row per snapshot.
+type SnapshotRows interface {
+	// InsertSnapshot adds a row that nobody sees yet.
+	InsertSnapshot(ctx context.Context, s Stored) error
+	// KeepSnapshot shows it, gives it its name, which no other of its owner
+	// has from then on, and notes that its sandbox came from it last.
+	KeepSnapshot(ctx context.Context, id, sum string, bytes int64) error
+	// GetSnapshot finds a row by its ID, also one that nobody sees yet, or is
+	// NotFound.
+	GetSnapshot(ctx context.Context, id string) (Stored, error)
+	// ListSnapshots returns rows newest first. A limit of zero is none.
+	ListSnapshots(ctx context.Context, q SnapshotQuery) ([]Stored, error)
+	// DeleteSnapshot drops the row. What came from it comes from its parent
+	// then. An unknown ID succeeds.
+	DeleteSnapshot(ctx context.Context, id string) error
+	// Holds reports whether anything but a sandbox needs the copy of a
+	// workspace that was made for one.
+	Holds(ctx context.Context, workspaceCopy, but string) (bool, error)
+}
+
+// SnapshotQuery selects rows of snapshots.
+type SnapshotQuery struct {
+	SnapshotFilter
+	// Owner limits to one key's rows; AllOwners lifts that.
+	Owner     string
+	AllOwners bool
+	// Unfinished selects those that nobody sees yet instead.
+	Unfinished bool
+	// CreatedBefore, unless zero, selects only older ones.
+	CreatedBefore time.Time
 }
 
 // Listing reads many rows.
@@ -104,4 +175,5 @@ type Store interface {
 	Claims
 	Listing
 	Journal
+	SnapshotRows
 }

@@ -111,6 +111,9 @@ var (
 	_ Sandboxes = (*Service)(nil)
 	_ Networks  = (*Service)(nil)
 	_ Traffic   = (*Service)(nil)
+	_ States    = (*Service)(nil)
+	_ Snapshots = (*Service)(nil)
+	_ Waker     = (*Service)(nil)
 )
 
 // NewService makes a Service and starts its clock. Call Reconcile before

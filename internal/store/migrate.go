@@ -136,6 +136,7 @@ var migrations = []string{
 	ALTER TABLE sandboxes ADD COLUMN policy_level TEXT NOT NULL DEFAULT '';
 	ALTER TABLE sandboxes ADD COLUMN policy_digest TEXT NOT NULL DEFAULT '';
 	ALTER TABLE sandboxes ADD COLUMN checked TEXT NOT NULL DEFAULT '[]';`,
+	states,
 }
 
 // migrate brings the tables up to date. Processes that start together take

@@ -17,10 +17,11 @@ var _ sandbox.Store = (*Store)(nil)
 
 const columns = `id, owner, name, state, template_id, template, started_at, end_at, stopped_at, reason,
 	ephemeral, pid, process_start, access_token, traffic_token, control_token, metadata, env, limits,
-	mask_request_host, workspace, engine, boundary, enforced, access, policy_level, policy_digest, checked`
+	mask_request_host, workspace, engine, boundary, enforced, access, policy_level, policy_digest, checked,
+	paused_at, on_end, origin, at_snapshot, parent, actor_pid, actor_start, create_timeout, run, base, base_copy, saved, image, pending`
 
 // countLive is how many sandboxes count for the limit.
-const countLive = `(SELECT count(*) FROM sandboxes WHERE state IN ('creating', 'running', 'stopping'))`
+const countLive = `(SELECT count(*) FROM sandboxes WHERE state IN ('creating', 'running', 'stopping', 'pausing', 'resuming'))`
 
 // Insert adds a sandbox. Capacity and name are decided in the statement that
 // inserts, so two processes cannot both take the last place.
@@ -71,21 +72,6 @@ func (s *Store) Get(ctx context.Context, id string) (sandbox.Record, error) {
 	return r, nil
 }
 
-// Move changes the state of a sandbox that is in an expected one.
-func (s *Store) Move(ctx context.Context, id string, m sandbox.Move) (bool, error) {
-	args := []any{string(m.To), m.Reason, nanos(m.At), id}
-	query := `UPDATE sandboxes SET state = ?, reason = CASE reason WHEN '' THEN ? ELSE reason END, stopped_at = ?
-		WHERE id = ? AND state IN (` + placeholders(len(m.From)) + `)`
-	for _, from := range m.From {
-		args = append(args, string(from))
-	}
-	if !m.EndedBy.IsZero() {
-		query += ` AND end_at <> 0 AND end_at <= ?`
-		args = append(args, nanos(m.EndedBy))
-	}
-	return s.changes(ctx, "move sandbox "+id, query, args...)
-}
-
 // SetEnd changes the end of a running sandbox.
 func (s *Store) SetEnd(ctx context.Context, id string, end time.Time, onlyLater bool) (bool, error) {
 	query := `UPDATE sandboxes SET end_at = ? WHERE id = ? AND state = 'running'`
@@ -130,8 +116,8 @@ func (s *Store) changes(ctx context.Context, what, query string, args ...any) (b
 }
 
 func encode(r sandbox.Record) ([]any, error) {
-	var texts [6]string
-	for i, v := range []any{r.Metadata, r.Env, r.Limits, r.Enforced, r.Access, r.Checked} {
+	var texts [9]string
+	for i, v := range []any{r.Metadata, r.Env, r.Limits, r.Enforced, r.Access, r.Checked, r.OnEnd, r.Base, r.Saved} {
 		b, err := json.Marshal(v)
 		if err != nil {
 			return nil, err
@@ -144,26 +130,31 @@ func encode(r sandbox.Record) ([]any, error) {
 		r.Ephemeral, r.Process.PID, r.Process.Start, r.AccessToken, r.TrafficToken, r.ControlToken,
 		texts[0], texts[1], texts[2], r.MaskRequestHost, r.Workspace, r.Engine, string(r.Boundary), texts[3],
 		texts[4], r.PolicyLevel, r.PolicyDigest, texts[5],
+		nanos(r.PausedAt), texts[6], r.Origin, r.At, r.Parent, r.Actor.PID, r.Actor.Start, int64(r.CreateTimeout), r.Run,
+		texts[7], r.Base.Copy, texts[8], r.Saved.Image, r.Pending,
 	}, nil
 }
 
 func decode(row interface{ Scan(...any) error }) (sandbox.Record, error) {
 	var r sandbox.Record
-	var started, end, stopped int64
-	var texts [6]string
+	var started, end, stopped, paused int64
+	var texts [9]string
+	var baseCopy, image string // of their texts, for queries
 	err := row.Scan(&r.ID, &r.Owner, &r.Name, &r.State, &r.TemplateID, &r.Template, &started, &end, &stopped, &r.Reason,
 		&r.Ephemeral, &r.Process.PID, &r.Process.Start, &r.AccessToken, &r.TrafficToken, &r.ControlToken,
 		&texts[0], &texts[1], &texts[2], &r.MaskRequestHost, &r.Workspace, &r.Engine, &r.Boundary, &texts[3],
-		&texts[4], &r.PolicyLevel, &r.PolicyDigest, &texts[5])
+		&texts[4], &r.PolicyLevel, &r.PolicyDigest, &texts[5],
+		&paused, &texts[6], &r.Origin, &r.At, &r.Parent, &r.Actor.PID, &r.Actor.Start, &r.CreateTimeout, &r.Run,
+		&texts[7], &baseCopy, &texts[8], &image, &r.Pending)
 	if err != nil {
 		return sandbox.Record{}, err
 	}
-	for i, v := range []any{&r.Metadata, &r.Env, &r.Limits, &r.Enforced, &r.Access, &r.Checked} {
+	for i, v := range []any{&r.Metadata, &r.Env, &r.Limits, &r.Enforced, &r.Access, &r.Checked, &r.OnEnd, &r.Base, &r.Saved} {
 		if err := json.Unmarshal([]byte(texts[i]), v); err != nil {
 			return sandbox.Record{}, fmt.Errorf("row %s: %w", r.ID, err)
 		}
 	}
-	r.StartedAt, r.EndAt, r.StoppedAt = moment(started), moment(end), moment(stopped)
+	r.StartedAt, r.EndAt, r.StoppedAt, r.PausedAt = moment(started), moment(end), moment(stopped), moment(paused)
 	return r, nil
 }
 

@@ -56,6 +56,9 @@ func full(id string) sandbox.Record {
 	at := time.Unix(1_700_000_000, 123456789).UTC()
 	return sandbox.Record{
 		ControlToken: "control", Process: sandbox.Process{PID: 42, Start: "boot/1"},
+		Actor: sandbox.Process{PID: 43, Start: "boot/2"}, CreateTimeout: 8, Run: 9, Pending: "start",
+		Base:  sandbox.Base{Root: engine.Root{Dir: "/r", Binds: []engine.Bind{{Source: "/s", Target: "/t"}}, Guest: "/g"}, Hide: []string{"/h"}, Copy: "i0", Revision: "1"},
+		Saved: sandbox.Saved{Image: "image", Sum: "sum", FilesOnly: true, Format: "f"},
 		Sandbox: sandbox.Sandbox{
 			ID: id, Name: "web", TemplateID: "t", Template: "base", State: sandbox.Running, Owner: "alice", Ephemeral: true,
 			StartedAt: at, EndAt: at.Add(1), StoppedAt: at.Add(2), Reason: "oom",
@@ -67,7 +70,8 @@ func full(id string) sandbox.Record {
 			AccessToken: "access", TrafficToken: "traffic", MaskRequestHost: "mask", Workspace: "/w",
 			Engine: "fake", Boundary: engine.NoBoundary, Enforced: []engine.Limit{engine.LimitCPU},
 			Access: sandbox.Access{Level: "strict", Net: sandbox.NetDev, Allow: []string{"example.com"}}, PolicyLevel: "strict", PolicyDigest: "sha256:1",
-			Checked: []string{"no connection"},
+			Checked: []string{"no connection"}, PausedAt: at.Add(3), OnEnd: sandbox.OnEnd{Pause: true, FilesOnly: true, Wake: true},
+			Origin: "o", At: "a", Parent: "p",
 		},
 	}
 }

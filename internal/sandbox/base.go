@@ -1,0 +1,99 @@
+package sandbox
+
+import (
+	"slices"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+)
+
+// Base is what a sandbox's machine was made of. It is kept, because every
+// later machine of the sandbox, and of what is copied from it, must be made of
+// the same: memory that was saved refers to it.
+type Base struct {
+	Root engine.Root `json:"root"`
+	// Hide and ReadOnly are what is covered; NoRoot says that nobody is root.
+	Hide     []string `json:"hide,omitempty"`
+	ReadOnly []string `json:"read_only,omitempty"`
+	NoRoot   bool     `json:"no_root,omitempty"`
+	// Copy is the sandbox for which the workspace was copied, "" if the
+	// caller's own directory is shown.
+	Copy string `json:"copy,omitempty"`
+	// Of the template.
+	Env         map[string]string `json:"env,omitempty"`
+	DefaultUser string            `json:"default_user,omitempty"`
+	DefaultDir  string            `json:"default_dir,omitempty"`
+	Revision    string            `json:"revision,omitempty"`
+}
+
+// covered are the paths that every machine of the sandbox covers.
+func (b Base) covered() covered { return covered{hide: b.Hide, readOnly: b.ReadOnly} }
+
+// sameCovers tells whether saved memory can go on under another's covers.
+func (b Base) sameCovers(o Base) bool {
+	same := func(a, b []string) bool {
+		return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+	}
+	return same(b.Hide, o.Hide) && same(b.ReadOnly, o.ReadOnly) && b.NoRoot == o.NoRoot
+}
+
+// sameRoot tells whether two machines start from the same files.
+func (b Base) sameRoot(o Base) bool {
+	return b.Root.Dir == o.Root.Dir && b.Root.Guest == o.Root.Guest && slices.Equal(b.Root.Binds, o.Root.Binds) && b.Copy == o.Copy
+}
+
+// Saved is the image of a paused sandbox, or the one that is being written.
+type Saved struct {
+	Image     string `json:"image,omitempty"` // "" is none
+	Sum       string `json:"sum,omitempty"`
+	FilesOnly bool   `json:"files_only,omitempty"`
+	Format    string `json:"format,omitempty"`
+}
+
+// Stored is a snapshot as it is stored: all that a sandbox made of it needs
+// to be equal.
+type Stored struct {
+	Snapshot
+	// Sum is the digest of its image. A snapshot that is still being written
+	// has none, and nobody sees it.
+	Sum       string
+	Base      Base
+	Limits    Limits
+	Workspace string
+	Access    Access
+	// Process writes it.
+	Process Process
+}
+
+// toStart is what Record.Pending says of a sandbox that is put back to its
+// template.
+const toStart = "start"
+
+// shown is a record as callers see it. What is paused has no end ahead, and
+// shows when it was paused.
+func (r Record) shown() Sandbox {
+	if !r.PausedAt.IsZero() {
+		r.EndAt = r.PausedAt
+	}
+	return r.Sandbox
+}
+
+// endIn is when a sandbox ends that gets d from now; zero is its own time.
+func (r Record) endIn(d time.Duration) time.Time {
+	if d == 0 {
+		d = r.CreateTimeout
+	}
+	if d == 0 {
+		return time.Time{} // made to live for ever
+	}
+	return time.Now().UTC().Round(0).Add(d)
+}
+
+// guestEnd is when the guest ends the sandbox by itself. One that is paused in
+// time must not be ended instead.
+func (r Record) guestEnd() time.Time {
+	if r.OnEnd.Pause {
+		return time.Time{}
+	}
+	return r.EndAt
+}

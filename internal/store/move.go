@@ -1,0 +1,124 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// update collects what a statement sets and asks for, with its values.
+type update struct {
+	set, where         string
+	setArgs, whereArgs []any
+}
+
+func (u *update) keep(term string, values ...any) {
+	if u.set != "" {
+		u.set += ", "
+	}
+	u.set, u.setArgs = u.set+term, append(u.setArgs, values...)
+}
+
+func (u *update) only(term string, values ...any) {
+	if u.where != "" {
+		u.where += " AND "
+	}
+	u.where, u.whereArgs = u.where+term, append(u.whereArgs, values...)
+}
+
+// Move changes the state of a sandbox that is in an expected one. All that it
+// asks for is decided in one statement, so that of two processes one moves.
+func (s *Store) Move(ctx context.Context, id string, m sandbox.Move) (bool, error) {
+	var u update
+	u.keep(`state = ?`, string(m.To))
+	u.keep(`reason = CASE reason WHEN '' THEN ? ELSE reason END`, m.Reason)
+	u.keep(`stopped_at = ?`, nanos(m.At))
+	if m.By != (sandbox.Process{}) {
+		u.keep(`actor_pid = ?, actor_start = ?`, m.By.PID, m.By.Start)
+	}
+	if m.Next {
+		u.keep(`run = run + 1`)
+	}
+	if err := u.change(m.Change); err != nil {
+		return false, fmt.Errorf("move sandbox %s: %w", id, err)
+	}
+	u.expect(id, m)
+	room := u
+	if m.MaxLive > 0 {
+		u.only(countLive+` < ?`, m.MaxLive)
+	}
+	if m.MaxPaused > 0 {
+		u.only(countPaused+` < ?`, m.MaxPaused)
+	}
+	moved, err := s.changes(ctx, "move sandbox "+id, `UPDATE sandboxes SET `+u.set+` WHERE `+u.where, append(u.setArgs, u.whereArgs...)...)
+	if err != nil || moved || m.MaxLive == 0 && m.MaxPaused == 0 {
+		return moved, err
+	}
+	// Nothing has changed: was it for want of room?
+	var there bool
+	if err := s.db.QueryRowContext(ctx, `SELECT count(*) > 0 FROM sandboxes WHERE `+room.where, room.whereArgs...).Scan(&there); err != nil || !there {
+		return false, classify(err)
+	}
+	if m.MaxLive > 0 {
+		return false, tooMany(m.MaxLive)
+	}
+	return false, fault.Newf(fault.Exhausted, "too_many_paused", "%d sandboxes are paused, which is the limit", m.MaxPaused).
+		WithHint("remove some, or raise the server's limit max_paused")
+}
+
+// countPaused is how many sandboxes count for the limit of paused ones.
+const countPaused = `(SELECT count(*) FROM sandboxes WHERE state IN ('pausing', 'paused'))`
+
+func (u *update) expect(id string, m sandbox.Move) {
+	from := make([]any, len(m.From))
+	for i, state := range m.From {
+		from[i] = string(state)
+	}
+	u.only(`id = ?`, id)
+	u.only(`state IN (`+placeholders(len(from))+`)`, from...)
+	if !m.EndedBy.IsZero() {
+		u.only(`end_at <> 0 AND end_at <= ?`, nanos(m.EndedBy))
+	}
+	if m.WasBy != (sandbox.Process{}) {
+		u.only(`actor_pid = ? AND actor_start = ?`, m.WasBy.PID, m.WasBy.Start)
+	}
+	if m.Run > 0 {
+		u.only(`run = ?`, m.Run)
+	}
+}
+
+func (u *update) change(c *sandbox.Change) error {
+	if c == nil {
+		return nil
+	}
+	if c.PausedAt != nil {
+		u.keep(`paused_at = ?`, nanos(*c.PausedAt))
+	}
+	if c.EndAt != nil {
+		u.keep(`end_at = ?`, nanos(*c.EndAt))
+	}
+	if c.Pending != nil {
+		u.keep(`pending = ?`, *c.Pending)
+	}
+	if c.At != nil {
+		u.keep(`at_snapshot = ?`, *c.At)
+	}
+	if c.Saved != nil {
+		text, err := json.Marshal(c.Saved)
+		if err != nil {
+			return err
+		}
+		u.keep(`saved = ?, image = ?`, string(text), c.Saved.Image)
+	}
+	if c.Checked != nil {
+		text, err := json.Marshal(c.Checked)
+		if err != nil {
+			return err
+		}
+		u.keep(`checked = ?`, string(text))
+	}
+	return nil
+}

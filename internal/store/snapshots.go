@@ -1,0 +1,175 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+const snapshotColumns = `id, name, owner, sandbox, parent, template_id, template, files_only, created_at, bytes, format, sum,
+	base, base_copy, limits, workspace, access, pid, process_start`
+
+// InsertSnapshot adds a row that nobody sees yet: it has no digest.
+func (s *Store) InsertSnapshot(ctx context.Context, n sandbox.Stored) error {
+	var texts [3]string
+	for i, v := range []any{n.Base, n.Limits, n.Access} {
+		b, err := json.Marshal(v)
+		if err != nil {
+			return fmt.Errorf("insert snapshot %s: %w", n.ID, err)
+		}
+		texts[i] = string(b)
+	}
+	_, err := s.exec(ctx, `INSERT INTO snapshots (`+snapshotColumns+`) VALUES (`+placeholders(19)+`)`,
+		n.ID, n.Name, n.Owner, n.Sandbox, n.Parent, n.TemplateID, n.Template, n.FilesOnly, nanos(n.CreatedAt), n.Bytes, n.Format, n.Sum,
+		texts[0], n.Base.Copy, texts[1], n.Workspace, texts[2], n.Process.PID, n.Process.Start)
+	if err != nil {
+		return fmt.Errorf("insert snapshot %s: %w", n.ID, classify(err))
+	}
+	return nil
+}
+
+// KeepSnapshot shows a snapshot, gives it its name and moves its sandbox to it.
+func (s *Store) KeepSnapshot(ctx context.Context, id, sum string, bytes int64) error {
+	return s.together(ctx, "keep snapshot "+id, func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, `UPDATE snapshots SET name = '' WHERE id <> ? AND name <> ''
+			AND (owner, name) = (SELECT owner, name FROM snapshots WHERE id = ?) AND sum <> ''`, id, id); err != nil {
+			return err
+		}
+		res, err := tx.ExecContext(ctx, `UPDATE snapshots SET sum = ?, bytes = ? WHERE id = ? AND sum = ''`, sum, bytes, id)
+		if err != nil {
+			return err
+		}
+		if n, err := res.RowsAffected(); err != nil || n == 0 {
+			return errors.Join(err, errors.New("its row is gone"))
+		}
+		_, err = tx.ExecContext(ctx, `UPDATE sandboxes SET at_snapshot = ? WHERE id = (SELECT sandbox FROM snapshots WHERE id = ?)`, id, id)
+		return err
+	})
+}
+
+// together makes several changes or none.
+func (s *Store) together(ctx context.Context, what string, do func(*sql.Tx) error) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, classify(err))
+	}
+	if err := do(tx); err != nil {
+		return errors.Join(fmt.Errorf("%s: %w", what, classify(err)), tx.Rollback())
+	}
+	if err := tx.Commit(); err != nil {
+		return fmt.Errorf("%s: %w", what, classify(err))
+	}
+	return nil
+}
+
+// GetSnapshot finds a row by its ID.
+func (s *Store) GetSnapshot(ctx context.Context, id string) (sandbox.Stored, error) {
+	n, err := decodeSnapshot(s.db.QueryRowContext(ctx, `SELECT `+snapshotColumns+` FROM snapshots WHERE id = ?`, id))
+	if errors.Is(err, sql.ErrNoRows) {
+		return sandbox.Stored{}, sandbox.SnapshotUnknown(id)
+	}
+	if err != nil {
+		return sandbox.Stored{}, fmt.Errorf("get snapshot %s: %w", id, classify(err))
+	}
+	return n, nil
+}
+
+// ListSnapshots returns the rows that a query selects, newest first.
+func (s *Store) ListSnapshots(ctx context.Context, q sandbox.SnapshotQuery) ([]sandbox.Stored, error) {
+	var u update
+	if q.Unfinished {
+		u.only(`sum = ''`)
+	} else {
+		u.only(`sum <> ''`)
+	}
+	if !q.AllOwners {
+		u.only(`owner = ?`, q.Owner)
+	}
+	if q.Sandbox != "" {
+		u.only(`sandbox = ?`, q.Sandbox)
+	}
+	if q.Name != "" {
+		u.only(`name = ?`, q.Name)
+	}
+	if !q.CreatedBefore.IsZero() {
+		u.only(`created_at < ?`, nanos(q.CreatedBefore))
+	}
+	if q.AfterID != "" {
+		u.only(`(created_at, id) < (?, ?)`, nanos(q.AfterTime), q.AfterID)
+	}
+	limit := q.Limit
+	if limit == 0 {
+		limit = -1 // SQLite's word for none
+	}
+	rows, err := s.db.QueryContext(ctx, `SELECT `+snapshotColumns+` FROM snapshots WHERE `+u.where+
+		` ORDER BY created_at DESC, id DESC LIMIT ?`, append(u.whereArgs, limit)...)
+	if err != nil {
+		return nil, fmt.Errorf("list snapshots: %w", classify(err))
+	}
+	defer rows.Close()
+	var out []sandbox.Stored
+	for rows.Next() {
+		n, err := decodeSnapshot(rows)
+		if err != nil {
+			return nil, fmt.Errorf("list snapshots: %w", classify(err))
+		}
+		out = append(out, n)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("list snapshots: %w", classify(err))
+	}
+	return out, nil
+}
+
+// DeleteSnapshot drops a row. What came from it comes from its parent then,
+// so that a tree stays one.
+func (s *Store) DeleteSnapshot(ctx context.Context, id string) error {
+	return s.together(ctx, "delete snapshot "+id, func(tx *sql.Tx) error {
+		for _, query := range []string{
+			`UPDATE snapshots SET parent = (SELECT parent FROM snapshots WHERE id = ?1) WHERE parent = ?1 AND EXISTS (SELECT 1 FROM snapshots WHERE id = ?1)`,
+			`UPDATE sandboxes SET at_snapshot = (SELECT parent FROM snapshots WHERE id = ?1) WHERE at_snapshot = ?1 AND EXISTS (SELECT 1 FROM snapshots WHERE id = ?1)`,
+			`DELETE FROM snapshots WHERE id = ?1`,
+		} {
+			if _, err := tx.ExecContext(ctx, query, id); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Holds reports whether a snapshot, or a sandbox but one, needs a copy of a
+// workspace.
+func (s *Store) Holds(ctx context.Context, workspaceCopy, but string) (bool, error) {
+	var held bool
+	err := s.db.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM sandboxes WHERE base_copy = ?1 AND state <> 'stopped' AND id <> ?2)
+		OR EXISTS (SELECT 1 FROM snapshots WHERE base_copy = ?1)`, workspaceCopy, but).Scan(&held)
+	if err != nil {
+		return false, fmt.Errorf("who holds the copy %s: %w", workspaceCopy, classify(err))
+	}
+	return held, nil
+}
+
+func decodeSnapshot(row interface{ Scan(...any) error }) (sandbox.Stored, error) {
+	var n sandbox.Stored
+	var created int64
+	var texts [3]string
+	var baseCopy string // of the base, for queries
+	if err := row.Scan(&n.ID, &n.Name, &n.Owner, &n.Sandbox, &n.Parent, &n.TemplateID, &n.Template, &n.FilesOnly, &created, &n.Bytes, &n.Format, &n.Sum,
+		&texts[0], &baseCopy, &texts[1], &n.Workspace, &texts[2], &n.Process.PID, &n.Process.Start); err != nil {
+		return sandbox.Stored{}, err
+	}
+	for i, v := range []any{&n.Base, &n.Limits, &n.Access} {
+		if err := json.Unmarshal([]byte(texts[i]), v); err != nil {
+			return sandbox.Stored{}, fmt.Errorf("row %s: %w", n.ID, err)
+		}
+	}
+	n.CreatedAt = moment(created)
+	return n, nil
+}
