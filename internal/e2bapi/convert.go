@@ -41,7 +41,7 @@ func listedBodyOf(s sandbox.Sandbox) listedBody {
 		Alias:        s.Template,
 		StartedAt:    wireTime(s.StartedAt),
 		EndAt:        wireTime(endOf(s)),
-		State:        string(sandbox.Running),
+		State:        stateOf(s),
 		CPUCount:     wholeCPUs(s.Limits.Limits),
 		MemoryMB:     limits.MemoryBytes >> 20,
 		DiskSizeMB:   limits.DiskBytes >> 20,
@@ -59,7 +59,7 @@ func (a *api) detailBody(ctx context.Context, who sandbox.Principal, s sandbox.S
 		Domain:              a.domain(),
 		AllowInternetAccess: internet,
 		Network:             network,
-		Lifecycle:           lifecycleBody{OnTimeout: "kill"},
+		Lifecycle:           lifecycleOf(s.OnEnd),
 		Limits:              limitsOf(s.Limits),
 	}, err
 }
@@ -72,9 +72,20 @@ func wireTime(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond)
 // it: the last second of the year 9999, which every client can read.
 var noEnd = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
+// endOf is when a sandbox ends, or, of a paused one, when it was paused.
 func endOf(s sandbox.Sandbox) time.Time {
+	if s.State != sandbox.Running && !s.PausedAt.IsZero() {
+		return s.PausedAt
+	}
 	if s.EndAt.IsZero() {
 		return noEnd
 	}
 	return s.EndAt
+}
+
+func lifecycleOf(e sandbox.OnEnd) lifecycleBody {
+	if e.Pause {
+		return lifecycleBody{OnTimeout: "pause", AutoResume: e.Wake}
+	}
+	return lifecycleBody{OnTimeout: "kill", AutoResume: e.Wake}
 }

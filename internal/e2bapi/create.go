@@ -97,6 +97,7 @@ func (b newSandbox) request(g generation) (sandbox.CreateRequest, error) {
 		Metadata: b.Metadata,
 		Env:      b.EnvVars,
 		Limits:   limits,
+		OnEnd:    b.onEnd(),
 	}
 	var out egress
 	if n := b.Network; n != nil {
@@ -110,21 +111,27 @@ func (b newSandbox) request(g generation) (sandbox.CreateRequest, error) {
 	return req, checkMask(req.MaskRequestHost)
 }
 
+// onEnd is what happens when the sandbox's time is up.
+func (b newSandbox) onEnd() sandbox.OnEnd {
+	return sandbox.OnEnd{
+		Pause:     b.AutoPause,
+		FilesOnly: b.AutoPauseMemory != nil && !*b.AutoPauseMemory,
+		Wake:      b.AutoResume != nil && b.AutoResume.Enabled,
+	}
+}
+
 // checkOffered refuses what this server does not do yet. Accepting it and
 // doing nothing would leave a caller with less isolation, or less state,
 // than it believes to have.
 func (b newSandbox) checkOffered() error {
-	memoryOff := b.AutoPauseMemory != nil && !*b.AutoPauseMemory
-	resume := b.AutoResume != nil && b.AutoResume.Enabled
+	e := b.onEnd()
 	switch {
-	case memoryOff && !b.AutoPause:
+	case e.FilesOnly && !e.Pause:
 		return fault.New(fault.Invalid, "auto_pause_invalid", "autoPauseMemory can only be false together with autoPause")
-	case memoryOff && resume:
+	case e.FilesOnly && e.Wake:
+		// Arbitrary traffic must not boot a sandbox anew: what ran in it is
+		// lost, and its owner is to decide that.
 		return fault.New(fault.Invalid, "auto_pause_invalid", "autoResume needs autoPauseMemory")
-	case b.AutoPause:
-		return notSupported("pausing a sandbox at its end")
-	case resume:
-		return notSupported("resuming a sandbox by traffic")
 	case len(b.VolumeMounts) > 0:
 		return notSupported("mounting volumes")
 	case b.MCP != nil:

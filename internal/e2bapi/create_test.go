@@ -74,9 +74,6 @@ func TestOldClientsFlagsAreAccepted(t *testing.T) {
 func TestCreateRefusesWhatIsNotOffered(t *testing.T) {
 	boxes, h := newAPI(t)
 	for _, field := range []string{
-		`"autoPause":true`,
-		`"autoPause":true,"autoPauseMemory":false`,
-		`"autoResume":{"enabled":true}`,
 		`"volumeMounts":[{"name":"v","path":"/v"}]`,
 		`"mcp":{}`,
 		`"iam":{"tokens":{"a":{"audience":"x","tokenType":"JWT-SVID"}}}`,
@@ -128,6 +125,9 @@ func TestCreateRefusesBadInput(t *testing.T) {
 		{`{"templateID":"nope"}`, "template_not_found", 404},
 		{`{"templateID":"base:v9"}`, "template_tag_not_found", 404},
 		{`{"templateID":"base","autoPauseMemory":false}`, "auto_pause_invalid", 400},
+		{`{"templateID":"base","autoPause":false,"autoPauseMemory":false}`, "auto_pause_invalid", 400},
+		{`{"templateID":"base","autoPause":"yes"}`, "field_invalid", 400},
+		{`{"templateID":"base","autoResume":true}`, "field_invalid", 400},
 		{`{"templateID":"base","autoPause":true,"autoPauseMemory":false,"autoResume":{"enabled":true}}`, "auto_pause_invalid", 400},
 		{`{"templateID":"base","network":{"maskRequestHost":"hé"}}`, "mask_request_host_invalid", 400},
 		{`{"templateID":"base","network":{"maskRequestHost":"a\r\nX: y"}}`, "mask_request_host_invalid", 400},

@@ -34,6 +34,8 @@ type Keys interface {
 type Deps struct {
 	Sandboxes sandbox.Sandboxes
 	Networks  Networks
+	States    States
+	Snapshots Snapshots
 	Templates sandbox.Templates
 	Keys      Keys
 	Log       *slog.Logger

@@ -22,7 +22,7 @@ func newAPI(t testing.TB) (*memory, http.Handler) {
 	t.Helper()
 	boxes := &memory{}
 	return boxes, e2bapi.New(e2bapi.Deps{
-		Sandboxes: boxes, Networks: boxes, Templates: templates{}, Keys: keys{},
+		Sandboxes: boxes, Networks: boxes, States: boxes, Snapshots: boxes, Templates: templates{}, Keys: keys{},
 		Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Domain: "sbx.example:8443",
 	})
 }
@@ -129,6 +129,9 @@ func TestAnotherKeysSandboxDoesNotExist(t *testing.T) {
 		{"GET", "/sandboxes/" + id + "/logs", ""},
 		{"GET", "/v2/sandboxes/" + id + "/logs", ""},
 		{"POST", "/sandboxes/" + id + "/pause", ""},
+		{"POST", "/sandboxes/" + id + "/resume", ""},
+		{"POST", "/sandboxes/" + id + "/fork", ""},
+		{"POST", "/sandboxes/" + id + "/snapshots", "{}"},
 	} {
 		w := do(h, c.method, c.path, c.body, "X-API-KEY", otherKey)
 		wantFailure(t, w, http.StatusNotFound, "sandbox_not_found",
@@ -185,14 +188,9 @@ func TestNotOffered(t *testing.T) {
 	boxes.fill(1, "k1")
 	id := boxes.boxes[0].ID
 	for _, c := range []struct{ method, path, body string }{
-		{"POST", "/sandboxes/" + id + "/pause", `{"memory":true}`},
-		{"POST", "/sandboxes/" + id + "/resume", `{}`},
-		{"POST", "/sandboxes/" + id + "/snapshots", `{}`},
-		{"POST", "/sandboxes/" + id + "/fork", `{}`},
-		{"GET", "/snapshots", ""},
 		{"POST", "/v3/templates", `{}`},
-		{"GET", "/templates/aliases/base", ""},
-		{"DELETE", "/templates/x", ""},
+		{"DELETE", "/templates/base", ""},
+		{"GET", "/templates", ""},
 		{"GET", "/volumes", ""},
 		{"GET", "/secrets", ""},
 		{"GET", "/teams", ""},

@@ -40,8 +40,14 @@ type failure struct {
 	ErrorCode string `json:"error_code,omitempty"`
 }
 
-// fail answers with an error and logs it if it is ours.
+// fail answers with an error.
 func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
+	told := a.failureOf(r, err)
+	writeJSON(w, told.Code, told)
+}
+
+// failureOf is what to tell of an error. It logs one that is ours.
+func (a *api) failureOf(r *http.Request, err error) failure {
 	code, ok := status[fault.KindOf(err)]
 	if !ok {
 		code = http.StatusInternalServerError
@@ -56,7 +62,7 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if hint := fault.HintOf(err); hint != "" && code != http.StatusInternalServerError {
 		message += "; " + hint
 	}
-	writeJSON(w, code, failure{Code: code, Message: message, ErrorCode: fault.CodeOf(err)})
+	return failure{Code: code, Message: message, ErrorCode: fault.CodeOf(err)}
 }
 
 func writeJSON(w http.ResponseWriter, code int, body any) {

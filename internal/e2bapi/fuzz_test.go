@@ -71,3 +71,23 @@ func FuzzSandboxID(f *testing.F) {
 		}
 	})
 }
+
+// What a query asks for is bounded, and belongs to one sandbox or one name.
+func FuzzSnapshotQuery(f *testing.F) {
+	for _, seed := range []string{
+		"", "sandboxID=i0&name=a&limit=5", "name=a:default", "name=a/b", "limit=-1", "nextToken=x", "%zz", "a;b",
+		"nextToken=" + pageToken{after: time.Unix(1, 2), id: "s1"}.String(), "name=&name=b", "sandboxID=i0-c",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		q, err := parseSnapshotQuery(raw)
+		if err != nil {
+			return
+		}
+		if q.Limit < 1 || q.Limit > maxPage || q.Sandbox != "" && !isID(q.Sandbox) || q.AfterID != "" && !isID(q.AfterID) ||
+			strings.ContainsAny(q.Name, ":/ ABCDEFGHIJKLMNOPQRSTUVWXYZ") {
+			t.Fatalf("%q asks for %+v", raw, q)
+		}
+	})
+}

@@ -19,7 +19,7 @@ const (
 )
 
 func (a *api) info(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
-	found, err := a.running(r, who)
+	found, err := a.existing(r, who)
 	if err != nil {
 		return err
 	}
@@ -32,7 +32,7 @@ func (a *api) info(w http.ResponseWriter, r *http.Request, who sandbox.Principal
 }
 
 func (a *api) remove(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
-	found, err := a.running(r, who)
+	found, err := a.existing(r, who)
 	if err != nil {
 		return err
 	}
@@ -79,25 +79,15 @@ func (a *api) refresh(w http.ResponseWriter, r *http.Request, who sandbox.Princi
 		return fault.Newf(fault.Invalid, "duration_invalid", "duration must be between 0 and %d", maxRefresh)
 	}
 	seconds := max(body.Duration, minRefresh)
-	if _, err := a.extend(r, who, time.Duration(seconds)*time.Second); err != nil {
+	found, err := a.running(r, who)
+	if err != nil {
 		return err
+	}
+	if _, err := a.Sandboxes.Extend(r.Context(), who, found.ID, time.Duration(seconds)*time.Second); err != nil {
+		return notFoundAs(err, found.ID)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
-}
-
-// extend lets the sandbox live for d from here on, and never for less than
-// it would have lived.
-func (a *api) extend(r *http.Request, who sandbox.Principal, d time.Duration) (sandbox.Sandbox, error) {
-	found, err := a.running(r, who)
-	if err != nil {
-		return sandbox.Sandbox{}, err
-	}
-	extended, err := a.Sandboxes.Extend(r.Context(), who, found.ID, d)
-	if err != nil {
-		return sandbox.Sandbox{}, notFoundAs(err, found.ID)
-	}
-	return extended, nil
 }
 
 // connectBody is the body of both connects. Memory chooses how a paused
@@ -115,7 +105,7 @@ func (a *api) connectV1(w http.ResponseWriter, r *http.Request, who sandbox.Prin
 	if body.Timeout == nil {
 		return timeoutMissing()
 	}
-	return a.connect(w, r, who, *body.Timeout)
+	return a.connect(w, r, who, body)
 }
 
 func (a *api) connectV2(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
@@ -123,24 +113,10 @@ func (a *api) connectV2(w http.ResponseWriter, r *http.Request, who sandbox.Prin
 	if err := decode(w, r, &body, true); err != nil {
 		return err
 	}
-	seconds := int64(connectDefault)
-	if body.Timeout != nil {
-		seconds = *body.Timeout
+	if body.Timeout == nil {
+		body.Timeout = new(int64(connectDefault))
 	}
-	return a.connect(w, r, who, seconds)
-}
-
-func (a *api) connect(w http.ResponseWriter, r *http.Request, who sandbox.Principal, seconds int64) error {
-	d, err := durationOf(seconds)
-	if err != nil {
-		return err
-	}
-	connected, err := a.extend(r, who, d)
-	if err != nil {
-		return err
-	}
-	writeJSON(w, http.StatusOK, a.sandboxBody(connected))
-	return nil
+	return a.connect(w, r, who, body)
 }
 
 func timeoutMissing() error {

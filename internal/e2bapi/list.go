@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,11 +15,17 @@ import (
 
 const maxPage = 100
 
-// states that a list can ask for. No sandbox is ever paused here, so that
-// asking for paused ones only is an empty list, which is the truth.
+// The two states that the wire knows.
 const (
 	stateRunning = "running"
 	statePaused  = "paused"
+)
+
+// What the wire calls running, what it calls paused, and both.
+var (
+	runningStates = []sandbox.State{sandbox.Running}
+	pausedStates  = []sandbox.State{sandbox.Paused, sandbox.Pausing, sandbox.Resuming}
+	wireStates    = slices.Concat(runningStates, pausedStates)
 )
 
 // listQuery is a list call's query, read.
@@ -39,7 +46,7 @@ func (a *api) listV2(w http.ResponseWriter, r *http.Request, who sandbox.Princip
 	}
 	if q.empty {
 		// The number that run does not depend on the filter.
-		q.filter = sandbox.Filter{States: []sandbox.State{sandbox.Running}, Limit: 1}
+		q.filter = sandbox.Filter{States: runningStates, Limit: 1}
 	}
 	page, err := a.Sandboxes.List(r.Context(), who, q.filter)
 	if err != nil {
@@ -70,7 +77,7 @@ func (a *api) listV1(w http.ResponseWriter, r *http.Request, who sandbox.Princip
 	if err != nil {
 		return err
 	}
-	f := sandbox.Filter{States: []sandbox.State{sandbox.Running}, Metadata: metadata, Limit: maxPage}
+	f := sandbox.Filter{States: runningStates, Metadata: metadata, Limit: maxPage}
 	all := []listedBody{}
 	for {
 		page, err := a.Sandboxes.List(r.Context(), who, f)
@@ -116,14 +123,13 @@ func parseListQuery(raw string) (listQuery, error) {
 		return listQuery{}, err
 	}
 	q := listQuery{ref: values.Get("template")}
-	q.filter.States = []sandbox.State{sandbox.Running}
 	if q.filter.Metadata, err = parseMetadata(values.Get("metadata")); err != nil {
 		return listQuery{}, err
 	}
-	if q.running, err = parseStates(values["state"]); err != nil {
+	if q.filter.States, err = parseStates(values["state"]); err != nil {
 		return listQuery{}, err
 	}
-	q.empty = !q.running
+	q.running = slices.Contains(q.filter.States, sandbox.Running)
 	if q.filter.Ascending, err = parseOrder(values.Get("order")); err != nil {
 		return listQuery{}, err
 	}
@@ -145,23 +151,25 @@ func parseListQuery(raw string) (listQuery, error) {
 	return q, nil
 }
 
-// parseStates reads the states, joined by commas or repeated, and says
-// whether running ones are among them. None given means all.
-func parseStates(values []string) (running bool, err error) {
+// parseStates reads the states, joined by commas or repeated. None given
+// means all.
+func parseStates(values []string) ([]sandbox.State, error) {
 	joined := strings.Join(values, ",")
 	if joined == "" {
-		return true, nil
+		return wireStates, nil
 	}
+	var running, paused []sandbox.State
 	for s := range strings.SplitSeq(joined, ",") {
 		switch s {
 		case stateRunning:
-			running = true
+			running = runningStates
 		case statePaused:
+			paused = pausedStates
 		default:
-			return false, invalidQuery("state")
+			return nil, invalidQuery("state")
 		}
 	}
-	return running, nil
+	return slices.Concat(running, paused), nil
 }
 
 func parseOrder(s string) (ascending bool, err error) {

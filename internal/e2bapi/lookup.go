@@ -2,6 +2,7 @@ package e2bapi
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/crannog/crannog/internal/fault"
@@ -34,9 +35,23 @@ func notFoundAs(err error, id string) error {
 	return err
 }
 
-// running finds the sandbox that the path names. What does not run does not
-// exist on this wire; neither do names, which the service also takes.
+// running finds a sandbox that runs. For calls that need one, a paused one
+// does not exist.
 func (a *api) running(r *http.Request, who sandbox.Principal) (sandbox.Sandbox, error) {
+	found, err := a.existing(r, who)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	if found.State != sandbox.Running {
+		return sandbox.Sandbox{}, unknownSandbox(found.ID)
+	}
+	return found, nil
+}
+
+// existing finds the sandbox that the path names. What neither runs nor is
+// paused does not exist on this wire; neither do names, which the service
+// also takes.
+func (a *api) existing(r *http.Request, who sandbox.Principal) (sandbox.Sandbox, error) {
 	id, err := sandboxID(r.PathValue("id"))
 	if err != nil {
 		return sandbox.Sandbox{}, err
@@ -45,7 +60,7 @@ func (a *api) running(r *http.Request, who sandbox.Principal) (sandbox.Sandbox, 
 	if err != nil {
 		return sandbox.Sandbox{}, notFoundAs(err, id)
 	}
-	if found.ID != id || found.State != sandbox.Running {
+	if found.ID != id || !slices.Contains(wireStates, found.State) {
 		return sandbox.Sandbox{}, unknownSandbox(id)
 	}
 	return found, nil

@@ -58,6 +58,12 @@ type memory struct {
 	fail    error // what every call returns, if set
 	// above are the layers that the operator put over those of callers.
 	above []policy.Layer
+
+	snapshots []sandbox.Snapshot
+	filesOnly bool   // what the latest pause was asked for
+	forks     int    // copies that the latest fork made
+	between   func() // called by Resume before it looks
+	failFork  error  // of each second copy
 }
 
 func (m *memory) Create(_ context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error) {
@@ -66,11 +72,7 @@ func (m *memory) Create(_ context.Context, who sandbox.Principal, req sandbox.Cr
 	if m.fail != nil {
 		return sandbox.Sandbox{}, m.fail
 	}
-	ref, err := sandbox.ParseReference(req.Template)
-	if err != nil {
-		return sandbox.Sandbox{}, err
-	}
-	t, err := templates{}.Resolve(context.Background(), ref)
+	t, err := m.origin(who, req.Template)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -81,6 +83,7 @@ func (m *memory) Create(_ context.Context, who sandbox.Principal, req sandbox.Cr
 		State: sandbox.Running, StartedAt: time.Now(), EndAt: time.Now().Add(req.Timeout),
 		Metadata: req.Metadata, Env: req.Env, Limits: req.Limits,
 		AccessToken: fmt.Sprintf("token%d", m.made), MaskRequestHost: req.MaskRequestHost, Access: req.Access,
+		OnEnd: req.OnEnd,
 	}
 	s.Access.Values = nil
 	if req.PrivatePorts {
@@ -133,10 +136,15 @@ func (m *memory) List(_ context.Context, who sandbox.Principal, f sandbox.Filter
 	slices.SortFunc(sorted, order)
 	var page sandbox.Page
 	for _, s := range sorted {
-		if s.Owner != who.KeyID || s.State != sandbox.Running {
+		if s.Owner != who.KeyID {
 			continue
 		}
-		page.Running++
+		if s.State == sandbox.Running {
+			page.Running++
+		}
+		if !slices.Contains(f.States, s.State) {
+			continue
+		}
 		if f.AfterID != "" && order(s, after) <= 0 || s.StartedAt.Before(f.StartedAfter) ||
 			f.TemplateID != "" && s.TemplateID != f.TemplateID || !holds(s.Metadata, f.Metadata) {
 			continue
@@ -184,6 +192,9 @@ func (m *memory) end(who sandbox.Principal, id string, d time.Duration, onlyLate
 	i, err := m.find(who, id)
 	if err != nil {
 		return sandbox.Sandbox{}, err
+	}
+	if m.boxes[i].State != sandbox.Running {
+		return sandbox.Sandbox{}, fault.New(fault.NotFound, "sandbox_not_running", "it does not run")
 	}
 	if end := time.Now().Add(d); !onlyLater || end.After(m.boxes[i].EndAt) {
 		m.boxes[i].EndAt = end

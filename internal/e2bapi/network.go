@@ -113,9 +113,12 @@ func (a *api) setNetwork(w http.ResponseWriter, r *http.Request, who sandbox.Pri
 	if err := decode(w, r, &body, true); err != nil {
 		return err
 	}
-	found, err := a.running(r, who)
+	found, err := a.existing(r, who)
 	if err != nil {
 		return err
+	}
+	if found.State != sandbox.Running {
+		return alreadyPaused(found.ID)
 	}
 	next, err := body.access(body.AllowInternetAccess)
 	if err != nil {

@@ -34,9 +34,14 @@ func (a *api) metrics(w http.ResponseWriter, r *http.Request, who sandbox.Princi
 	if !from.IsZero() && !to.IsZero() && to.Before(from) {
 		return fault.New(fault.Invalid, "query_invalid", "end is before start")
 	}
-	found, err := a.running(r, who)
+	found, err := a.existing(r, who)
 	if err != nil {
 		return err
+	}
+	if found.State != sandbox.Running {
+		// Nothing is measured of what does not run.
+		writeJSON(w, http.StatusOK, []metricBody{})
+		return nil
 	}
 	samples, err := a.Sandboxes.Metrics(r.Context(), who, found.ID, from, to)
 	if err != nil {
@@ -173,7 +178,7 @@ func parseLogQuery(raw, cursor string) (logQuery, error) {
 // logs returns the entries that a query asks for, from its cursor on in its
 // direction.
 func (a *api) logs(r *http.Request, who sandbox.Principal, q logQuery) ([]logEntry, error) {
-	found, err := a.running(r, who)
+	found, err := a.existing(r, who)
 	if err != nil {
 		return nil, err
 	}

@@ -30,16 +30,10 @@ func (a *api) routes() {
 	a.handle("GET /sandboxes/{id}/logs", a.logsV1)
 	a.handle("GET /v2/sandboxes/{id}/logs", a.logsV2)
 
-	// Calls on one sandbox that this server does not offer: an unknown
-	// sandbox is still "not found", which clients handle apart.
-	for pattern, what := range map[string]string{
-		"POST /sandboxes/{id}/pause":     "pausing a sandbox",
-		"POST /sandboxes/{id}/resume":    "resuming a sandbox",
-		"POST /sandboxes/{id}/snapshots": "making a snapshot",
-		"POST /sandboxes/{id}/fork":      "forking a sandbox",
-	} {
-		a.handle(pattern, a.notOffered(what))
-	}
+	a.handle("POST /sandboxes/{id}/pause", a.pause)
+	a.handle("POST /sandboxes/{id}/resume", a.resume)
+	a.handle("POST /sandboxes/{id}/fork", a.fork)
+	a.snapshotRoutes()
 	a.secretRoutes()
 	a.handle("/", unknownRoute)
 }
@@ -47,7 +41,6 @@ func (a *api) routes() {
 // absent names the parts of the E2B API that this server does not have, by
 // the first segment of the path without its version.
 var absent = map[string]string{
-	"snapshots":     "snapshots",
 	"templates":     "building and listing templates",
 	"volumes":       "volumes",
 	"volumecontent": "volumes",
@@ -72,16 +65,6 @@ func unknownRoute(_ http.ResponseWriter, r *http.Request, _ sandbox.Principal) e
 
 func isVersion(s string) bool {
 	return len(s) == 2 && s[0] == 'v' && s[1] >= '1' && s[1] <= '9'
-}
-
-// notOffered answers for a call on one sandbox that this server lacks.
-func (a *api) notOffered(what string) call {
-	return func(_ http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
-		if _, err := a.running(r, who); err != nil {
-			return err
-		}
-		return notSupported(what)
-	}
 }
 
 func notSupported(what string) *fault.Error {
