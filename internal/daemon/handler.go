@@ -35,8 +35,8 @@ func (d *Daemon) surfaces() *surfaces {
 			Secrets: rotating{d.Secrets, d.Service},
 		}),
 		e2b: e2bapi.New(e2bapi.Deps{
-			Sandboxes: d.Service, Networks: d.Service, Templates: o.Templates, Keys: d.Keys, Log: o.Log, Domain: o.Domain,
-			Secrets: rotating{d.Secrets, d.Service},
+			Sandboxes: d.Service, Networks: d.Service, States: d.Service, Snapshots: d.Service, Templates: o.Templates,
+			Keys: d.Keys, Log: o.Log, Domain: o.Domain, Secrets: rotating{d.Secrets, d.Service},
 		}),
 	}
 }
