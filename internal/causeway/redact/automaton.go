@@ -101,8 +101,6 @@ func (t *trie) automaton(skip bool) *automaton {
 			for _, b := range separators {
 				row[b] = n
 			}
-			// What a backslash does depends on what follows: out of the rows.
-			row['\\'] = stop
 		}
 	}
 	return a
@@ -119,9 +117,6 @@ func (a *automaton) failOf(parent uint32, b byte) uint32 {
 	}
 	return 0
 }
-
-// stop is no node. It ends a glide.
-const stop = ^uint32(0)
 
 // next is one step from any node by a letter that is no separator.
 func (a *automaton) next(at uint32, b byte) uint32 {

@@ -15,6 +15,7 @@ import (
 // tables are what all streams of one Redactor read.
 type tables struct {
 	plain, wrapped *automaton
+	skip           *skip
 	names          []string // by pattern; those of rules follow those of values
 	values         int      // patterns below this are values, the others start rules
 	history        int      // bytes that a step may look back
@@ -39,6 +40,7 @@ func build(values []Value, patterns bool) *tables {
 		}
 	}
 	t.plain, t.wrapped = plain.automaton(false), wrapped.automaton(true)
+	t.skip = newSkip(t.plain, t.wrapped)
 	t.history = max(plain.longest, 2*wrapped.longest, maxHeader) + 8
 	return t
 }

@@ -71,9 +71,8 @@ func (s *Stream) scan() {
 	plain, wrapped := s.t.plain, s.t.wrapped
 	buf := s.buf
 	for i := s.pos - s.base; i < len(buf); i++ {
-		if len(s.tokens) == 0 && s.plain < plain.full && s.wrapped < wrapped.full && !s.escape {
-			i += s.glide(buf[i:])
-			if i == len(buf) {
+		if s.local(i) {
+			if i = s.glide(i); i == len(buf) {
 				break
 			}
 		}
@@ -97,24 +96,6 @@ func (s *Stream) scan() {
 		}
 	}
 	s.pos = s.base + len(buf)
-}
-
-// glide passes over bytes that stay in full rows and returns how many. No
-// pattern ends there.
-func (s *Stream) glide(b []byte) int {
-	plain, wrapped := s.plain, s.wrapped
-	rows, wrows := s.t.plain.rows, s.t.wrapped.rows
-	full, wfull := s.t.plain.full, s.t.wrapped.full
-	for i, c := range b {
-		p, w := rows[plain<<8|uint32(c)], wrows[wrapped<<8|uint32(c)]
-		if p >= full || w >= wfull {
-			s.plain, s.wrapped = plain, wrapped
-			return i
-		}
-		plain, wrapped = p, w
-	}
-	s.plain, s.wrapped = plain, wrapped
-	return len(b)
 }
 
 // hit takes the end of a plain pattern: a value, or the prefix of a rule.

@@ -1,0 +1,115 @@
+package redact
+
+// skip says of which letters a pattern may begin, so that a stream can pass
+// over ordinary text without asking the automata about each byte.
+//
+// Between two bytes the state is local if no more than the last byte belongs
+// to a beginning: then the byte alone gives both nodes. From a local state, a
+// byte leads to a local one again unless the two are a pair that begins a
+// pattern; and such a pair leads nowhere after all if the letter that follows
+// is not the pattern's third. No pattern has fewer than three.
+type skip struct {
+	pairs   bits
+	triples bits // by a hash: it may say yes too often
+}
+
+// bits has one bit for each number of 16 bits.
+type bits [1 << 16 / 64]uint64
+
+func (b *bits) set(i uint16)      { b[i>>6] |= 1 << (i & 63) }
+func (b *bits) has(i uint16) bool { return b[i>>6]>>(i&63)&1 != 0 }
+
+func pair(a, b byte) uint16 { return uint16(a)<<8 | uint16(b) }
+
+// triple is the upper half of a product: each letter moves all of its bits.
+func triple(a, b, c byte) uint16 {
+	return uint16((uint32(a)<<16 | uint32(b)<<8 | uint32(c)) * 0x9e3779b1 >> 16)
+}
+
+// newSkip reads the first letters from the automata. It is nil if a pattern
+// has too few of them.
+func newSkip(plain, wrapped *automaton) *skip {
+	s := &skip{}
+	whole := plain.begin(s.add) && wrapped.begin(func(a, b, c byte) {
+		s.add(a, b, c)
+		// Separators may stand between the letters. What follows two of them,
+		// or a backslash, is for the automaton to say.
+		for _, x := range wrappers {
+			s.add(a, b, x)
+			s.add(a, x, b)
+			for _, y := range wrappers {
+				s.add(a, x, y)
+			}
+		}
+	})
+	if !whole {
+		return nil
+	}
+	// A backslash makes separators of letters: it is never passed over.
+	for a := range 256 {
+		s.pairs.set(pair(byte(a), '\\'))
+	}
+	return s
+}
+
+func (s *skip) add(a, b, c byte) {
+	s.pairs.set(pair(a, b))
+	s.triples.set(triple(a, b, c))
+}
+
+// wrappers are all bytes that may begin a separator.
+var wrappers = [...]byte{'\n', '\r', ' ', '\t', '\\'}
+
+// begin calls add for the first three letters of all patterns, and says
+// whether each has as many.
+func (a *automaton) begin(add func(a, b, c byte)) bool {
+	n := a.nodes
+	for i := n[0].child; i != 0; i = n[i].sibling {
+		for j := n[i].child; j != 0; j = n[j].sibling {
+			if n[i].pattern >= 0 || n[j].pattern >= 0 {
+				return false
+			}
+			for k := n[j].child; k != 0; k = n[k].sibling {
+				add(n[i].letter, n[j].letter, n[k].letter)
+			}
+		}
+	}
+	return true
+}
+
+// local says whether the state before buf[i] is local, and which byte makes
+// it so.
+func (s *Stream) local(i int) bool {
+	if s.t.skip == nil || i == 0 || len(s.tokens) > 0 || s.escape {
+		return false
+	}
+	plain, wrapped := s.t.nodesOf(s.buf[i-1])
+	return s.plain == plain && s.wrapped == wrapped
+}
+
+// nodesOf are the nodes of a local state.
+func (t *tables) nodesOf(last byte) (plain, wrapped uint32) {
+	if plain = t.plain.rows[last]; !isSeparator(last) {
+		wrapped = t.wrapped.rows[last]
+	}
+	return plain, wrapped
+}
+
+// glide passes over bytes from a local state to local states, from index i
+// on, and returns the index where a pattern may have begun.
+func (s *Stream) glide(i int) int {
+	skip, buf := s.t.skip, s.buf
+	last := uint16(buf[i-1])
+	for ; i < len(buf); i++ {
+		last = last<<8 | uint16(buf[i])
+		if !skip.pairs.has(last) {
+			continue
+		}
+		b := byte(last)
+		if b == '\\' || i+1 == len(buf) || skip.triples.has(triple(byte(last>>8), b, buf[i+1])) {
+			break
+		}
+	}
+	s.plain, s.wrapped = s.t.nodesOf(buf[i-1])
+	return i
+}
