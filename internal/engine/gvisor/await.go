@@ -52,7 +52,7 @@ func (b *box) guestExit() *int {
 	call := struct {
 		Method string `json:"method"`
 		Arg    string `json:"arg"`
-	}{boot.ContMgrWait, b.rec.ID}
+	}{boot.ContMgrWait, b.rec.Kernel}
 	if err := json.NewEncoder(conn).Encode(call); err != nil {
 		return nil
 	}

@@ -2,7 +2,6 @@ package gvisor
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -15,7 +14,6 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/log"
-	"gvisor.dev/gvisor/runsc/boot"
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/container"
 	rflag "gvisor.dev/gvisor/runsc/flag"
@@ -23,9 +21,9 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// bootArg0 is the name of the child that creates one box and ends. A panic in
-// gVisor's code ends this child and not the server, and gVisor takes the
-// box's stdio from the process's own.
+// bootArg0 is the name of the child that makes one box's kernel and ends. A
+// panic in gVisor's code ends this child and not the server, and gVisor takes
+// the box's stdio from the process's own.
 const bootArg0 = "crannog-boot"
 
 // bootRequest travels to the child on descriptor 3.
@@ -37,10 +35,8 @@ type bootRequest struct {
 	Root        engine.Root
 	Workspace   string
 	Limits      engine.Limits
-	// Link says that descriptor 5 is the box's end of a link.
-	Link     bool
-	Hide     []string
-	ReadOnly []string
+	Hide        []string
+	ReadOnly    []string
 	// CPUs keeps the box on this many processors, where there is no group
 	// that could bound its share. Zero leaves it alone.
 	CPUs int
@@ -67,10 +63,10 @@ func runBoot() {
 	in, out := os.NewFile(3, "request"), os.NewFile(4, "result")
 	unix.CloseOnExec(3)
 	unix.CloseOnExec(4)
-	unix.CloseOnExec(linkDescriptor)
 	unix.CloseOnExec(channelDescriptor)
+	unix.CloseOnExec(channelDescriptor + 1)
 	unix.CloseOnExec(highDescriptor)
-	result, err := bootBox(in)
+	result, err := makeKernel(in)
 	if err != nil {
 		result.Error = err.Error()
 	}
@@ -80,7 +76,7 @@ func runBoot() {
 	os.Exit(0)
 }
 
-func bootBox(in io.Reader) (result bootResult, err error) {
+func makeKernel(in io.Reader) (result bootResult, err error) {
 	result.Times.Began = time.Now()
 	var req bootRequest
 	if err := json.NewDecoder(in).Decode(&req); err != nil {
@@ -121,7 +117,10 @@ func bootBox(in io.Reader) (result bootResult, err error) {
 	result.Times.Rooted = time.Now()
 	c, err := container.New(conf, container.Args{
 		ID: req.ID, Spec: req.OCI, BundleDir: req.BoxDir,
-		PassFiles: map[int]*os.File{engine.GuestChannelFD: os.NewFile(channelDescriptor, "channel")},
+		PassFiles: map[int]*os.File{
+			engine.GuestChannelFD:     os.NewFile(channelDescriptor, "channel"),
+			engine.GuestChannelFD + 1: os.NewFile(channelDescriptor+1, "channel"),
+		},
 	})
 	if err != nil {
 		return result, fmt.Errorf("create: %w", err)
@@ -130,10 +129,6 @@ func bootBox(in io.Reader) (result bootResult, err error) {
 	result.Sentry = processOf(c.SandboxPid())
 	result.Gofer = processOf(c.GoferPid.Load())
 	result.Socket = filepath.Join(req.RuntimeRoot, filepath.Base(c.Sandbox.GetControlSocketPath()))
-	if err := req.startRoot(result.Socket); err != nil {
-		return result, errors.Join(fmt.Errorf("start: %w", err), c.Destroy())
-	}
-	result.Times.Started = time.Now()
 	return result, nil
 }
 
@@ -188,27 +183,6 @@ func (r *bootRequest) runtimeConfig(root string) (*config.Config, error) {
 		}
 	}
 	return config.NewFromFlags(flags)
-}
-
-// startRoot gives the box its network and starts the guest. These are two
-// calls that gVisor's own start makes too; its way would look through a
-// network namespace for links to take over.
-func (r *bootRequest) startRoot(socket string) error {
-	conn, err := connectControl(socket)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	links := loopback()
-	if r.Link {
-		end := os.NewFile(linkDescriptor, "link")
-		defer end.Close()
-		links = linked(end)
-	}
-	if err := conn.Call(boot.ContMgrSetNetworkArgs, links, nil); err != nil {
-		return fmt.Errorf("network: %w", err)
-	}
-	return conn.Call(boot.ContMgrRootContainerStart, &r.ID, nil)
 }
 
 // highDescriptor is open in the child that boots a box, so that the kernel

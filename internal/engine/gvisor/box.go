@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,6 +23,7 @@ import (
 type box struct {
 	e   *Engine
 	rec record
+	dir string // its own directory
 
 	watching sync.Once
 	done     chan struct{} // closed when exit is set
@@ -31,11 +33,11 @@ type box struct {
 	removed bool // Remove was called: the exit that follows is ours
 
 	conns controlConns
-	first *os.File // a stream to the guest's relay that nobody uses yet
+	first net.Conn // a stream to the guest's relay that nobody uses yet
 }
 
-func newBox(e *Engine, rec record) *box {
-	return &box{e: e, rec: rec, done: make(chan struct{}), conns: controlConns{socket: rec.Socket}}
+func newBox(e *Engine, rec record, dir string) *box {
+	return &box{e: e, rec: rec, dir: dir, done: make(chan struct{}), conns: controlConns{socket: rec.Socket}}
 }
 
 // watch waits for the end of the box in the background, once.
@@ -90,7 +92,7 @@ func (b *box) ended(code *int) {
 	if b.rec.Exit == nil && !b.removed {
 		exit := b.exit
 		b.rec.Exit = &exit
-		if err := b.rec.write(b.e.boxDir(b.rec.ID)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := b.rec.write(b.dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			b.e.log.Error("record exit", "sandbox", b.rec.ID, "err", err)
 		}
 	}
@@ -120,7 +122,7 @@ func (e *Engine) Remove(_ context.Context, id string) error {
 	b, err := e.find(id)
 	if fault.KindOf(err) == fault.NotFound {
 		// No record: a creation that was cut short before it wrote one.
-		b = newBox(e, record{ID: id})
+		b = newBox(e, record{ID: id, Kernel: id}, e.boxDir(id))
 	} else if err != nil {
 		return err
 	}
@@ -150,12 +152,12 @@ func (b *box) destroy() error {
 	if b.rec.Group != nil {
 		errs = append(errs, b.rec.Group.Remove())
 	} else if b.e.groups != nil {
-		errs = append(errs, b.e.groups.RemoveNamed(b.rec.ID))
+		errs = append(errs, b.e.groups.RemoveNamed(b.rec.Kernel))
 	}
 	errs = append(errs, b.removeRuntimeFiles())
 	// The directory comes last: as long as it exists, List names the box.
 	if errors.Join(errs...) == nil {
-		errs = append(errs, removeDir(b.e.boxDir(b.rec.ID)))
+		errs = append(errs, removeDir(b.dir))
 	}
 	return errors.Join(errs...)
 }
@@ -185,7 +187,7 @@ func (b *box) removeRuntimeFiles() error {
 	}
 	for _, entry := range entries {
 		name := entry.Name()
-		if name == "runsc-"+b.rec.ID+".sock" || strings.HasPrefix(name, b.rec.ID+"_") {
+		if name == "runsc-"+b.rec.Kernel+".sock" || strings.HasPrefix(name, b.rec.Kernel+"_") {
 			errs = append(errs, os.RemoveAll(filepath.Join(root, name)))
 		}
 	}

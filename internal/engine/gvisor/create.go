@@ -4,207 +4,125 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"os/exec"
-	"runtime"
 	"strings"
 	"syscall"
 	"time"
 
+	"gvisor.dev/gvisor/runsc/boot"
+
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/engine/ocispec"
 	"github.com/crannog/crannog/internal/fault"
 )
 
 // Create implements engine.Engine.
-func (e *Engine) Create(ctx context.Context, spec engine.Spec) (err error) {
+func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
+	if err := ready(&spec); err != nil {
+		return err
+	}
+	k, err := e.newKernel(ctx, spec, spec.ID, e.boxDir(spec.ID))
+	if err != nil {
+		return err
+	}
+	return e.launch(ctx, k, spec, "")
+}
+
+// ready checks a specification and fills its limits.
+func ready(spec *engine.Spec) error {
 	if !validID(spec.ID) {
 		return fault.Newf(fault.Invalid, "invalid_id", "sandbox ID %q is not 1 to 40 of [a-z0-9]", spec.ID)
 	}
-	asked := time.Now()
 	spec.Limits = spec.Limits.OrDefault()
-	if e.groups == nil && spec.Limits.MilliCPU%1000 != 0 {
-		return fault.New(fault.Unsupported, "limit_not_enforced", "without control groups CPU is bounded by whole processors only").
-			WithHint("ask for a whole number of CPUs, or let this user write a control group; crannog doctor says how")
-	}
-	dir := e.boxDir(spec.ID)
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		if errors.Is(err, fs.ErrExist) {
-			return fault.Newf(fault.Exists, "sandbox_exists", "sandbox %q exists", spec.ID)
-		}
-		return fmt.Errorf("create %s: %w", spec.ID, err)
-	}
-	rec := record{ID: spec.ID, Created: asked, Creator: processOf(os.Getpid()), Limits: spec.Limits}
-	b := newBox(e, rec)
-	defer func() {
-		if err == nil {
-			return
-		}
-		// The context may be what failed; the cleanup has its own time.
-		if undo := b.destroy(); undo != nil {
-			e.log.Error("undo create", "sandbox", spec.ID, "err", undo)
-		}
-	}()
-	if err := rec.write(dir); err != nil {
-		return fmt.Errorf("create %s: %w", spec.ID, err)
-	}
-	if e.groups != nil {
-		// The group's directories are known before they are made, but a crash
-		// in between leaves only empty groups of this name, which Remove
-		// looks for by name.
-		if b.rec.Group, err = e.groups.Create(spec.ID, spec.Limits); err != nil {
-			return fmt.Errorf("create %s: %w", spec.ID, err)
-		}
-	}
-	forked := time.Now()
-	result, ready, err := e.boot(ctx, spec, b)
-	if err != nil {
-		return e.explain(spec.ID, err)
-	}
-	result.Times.asked, result.Times.forked, result.Times.heard = asked, forked, time.Now()
-	b.rec.Sentry, b.rec.Gofer, b.rec.Socket = result.Sentry, result.Gofer, result.Socket
-	if err := b.rec.write(dir); err != nil {
-		ready.Close()
-		return fmt.Errorf("create %s: %w", spec.ID, err)
-	}
-	if err := awaitReady(ctx, ready); err != nil {
-		return e.explain(spec.ID, err)
-	}
-	result.Times.log(e.log, spec.ID)
-	e.mu.Lock()
-	e.boxes[spec.ID] = b
-	e.mu.Unlock()
-	b.watch()
 	return nil
 }
 
-// boot runs the child that creates the box. The returned pipe carries what
-// the guest prints until it is ready.
-func (e *Engine) boot(ctx context.Context, spec engine.Spec, b *box) (bootResult, *os.File, error) {
-	var result bootResult
-	pipes, err := newPipes()
-	if err != nil {
-		return result, nil, err
+// launch starts the guest in a kernel, or lets it go on from the state in a
+// directory, and makes the box known. After an error nothing of it is left.
+func (e *Engine) launch(ctx context.Context, k *kernel, spec engine.Spec, image string) error {
+	if err := e.start(ctx, k, spec, image); err != nil {
+		k.discard()
+		return e.explain(spec.ID, err)
 	}
-	defer pipes.closeChildEnds()
-	cmd := exec.CommandContext(ctx, e.runtime)
-	cmd.Args = []string{bootArg0, spec.ID}
-	cmd.Env = []string{}
-	if e.rootless {
-		cmd.Env = append(cmd.Env, "CRANNOG_ROOTLESS=1")
-	}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = pipes.config.read, pipes.output.write, pipes.output.write
-	cmd.ExtraFiles = make([]*os.File, highDescriptor-2)
-	cmd.ExtraFiles[0], cmd.ExtraFiles[1] = pipes.request.read, pipes.result.write
-	cmd.ExtraFiles[linkDescriptor-3] = spec.Link
-	cmd.ExtraFiles[channelDescriptor-3] = pipes.boxChannel
-	cmd.ExtraFiles[highDescriptor-3] = pipes.request.read
-	cmd.SysProcAttr = e.bootAttr()
-	start := cmd.Start
-	if b.rec.Group != nil {
-		// The box is under its limits before anything of it exists.
-		start = func() error { return b.rec.Group.Start(cmd) }
-	}
-	if err := start(); err != nil {
-		pipes.closeAll()
-		return result, nil, e.startFault(err)
-	}
-	pipes.closeChildEnds()
-	go pipes.config.send(spec.GuestConfig)
-	request, err := json.Marshal(e.bootRequest(spec, b))
-	if err != nil {
-		request = nil
-	}
-	go pipes.request.send(request)
-	decodeErr := json.NewDecoder(pipes.result.read).Decode(&result)
-	pipes.result.read.Close()
-	waitErr := cmd.Wait()
-	switch {
-	case ctx.Err() != nil:
-		err = ctx.Err()
-	case decodeErr != nil:
-		err = fmt.Errorf("gvisor child: %w (%v): %s", decodeErr, waitErr, drain(pipes.output.read))
-	case result.Refused:
-		err = fault.Newf(fault.Invalid, "path_not_covered", "a path of the policy cannot be hidden or protected: %s", result.Error).
-			WithHint("name paths that exist in the sandbox, without symbolic links at their end")
-	case result.Error != "":
-		err = fmt.Errorf("gvisor: %s", result.Error)
-	}
-	if err != nil {
-		pipes.channel.Close()
-		// A child that was cut short may have left processes that no record
-		// names; they are found by the box's name in their arguments.
-		b.killStrays()
-		pipes.output.read.Close()
-		return result, nil, err
-	}
-	b.keepFirst(pipes.channel)
-	return result, pipes.output.read, nil
+	e.publish(k.b)
+	return nil
 }
 
-func (e *Engine) bootRequest(spec engine.Spec, b *box) bootRequest {
-	req := bootRequest{
-		ID:          spec.ID,
-		BoxDir:      e.boxDir(spec.ID),
-		RuntimeRoot: e.runtimeRoot(),
-		Root:        spec.Root,
-		Workspace:   spec.Workspace,
-		Limits:      spec.Limits,
-		Link:        spec.Link != nil,
-		Hide:        spec.Hide,
-		ReadOnly:    spec.ReadOnly,
-		OCI: ocispec.Build(ocispec.Params{
-			RootPath: e.rootPoint(),
-			Guest:    spec.Root.Guest,
-			Hostname: spec.Hostname,
-			Limits:   spec.Limits,
-		}),
-	}
-	if cpus := int((spec.Limits.MilliCPU + 999) / 1000); b.rec.Group == nil && cpus < runtime.NumCPU() {
-		req.CPUs = cpus
-	}
-	return req
+// publish makes a running box known and watches it.
+func (e *Engine) publish(b *box) {
+	e.mu.Lock()
+	e.boxes[b.rec.ID] = b
+	e.mu.Unlock()
+	b.watch()
 }
 
-// bootAttr gives the child its own mount namespace, and without root a user
-// namespace in which it may mount.
-func (e *Engine) bootAttr() *syscall.SysProcAttr {
-	attr := &syscall.SysProcAttr{
-		Cloneflags: syscall.CLONE_NEWNS,
-		// Signals for the server's terminal are not for its boxes.
-		Setsid: true,
+// start lets the guest run and returns when it is ready.
+func (e *Engine) start(ctx context.Context, k *kernel, spec engine.Spec, image string) error {
+	conn, err := connectControl(k.b.rec.Socket)
+	if err != nil {
+		return err
 	}
-	if e.rootless {
-		attr.Cloneflags |= syscall.CLONE_NEWUSER
-		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
-		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	go k.config.send(spec.GuestConfig)
+	// The network comes first: gVisor does not look at it later.
+	network := loopback()
+	if spec.Link != nil {
+		network = linked(spec.Link)
 	}
-	return attr
+	network.IsRestore = image != ""
+	if err := conn.Call(boot.ContMgrSetNetworkArgs, network, nil); err != nil {
+		return errors.Join(context.Cause(ctx), fmt.Errorf("network: %w", err))
+	}
+	if image == "" {
+		err = conn.Call(boot.ContMgrRootContainerStart, &k.b.rec.Kernel, nil)
+	} else {
+		err = goOn(conn, image)
+	}
+	if err != nil {
+		return errors.Join(context.Cause(ctx), fmt.Errorf("start: %w", err))
+	}
+	k.times.started = time.Now()
+	used, err := awaitReady(ctx, k.output)
+	k.output = nil
+	if err != nil {
+		return err
+	}
+	k.times.log(e.log, spec.ID)
+	if used {
+		k.channel.Close()
+	} else {
+		k.b.keepFirst(k.channel)
+	}
+	k.channel = nil
+	return nil
 }
 
-// awaitReady reads what the guest prints until it says that it listens. It
-// closes the pipe: the guest has let go of it by then.
-func awaitReady(ctx context.Context, output *os.File) error {
+// awaitReady reads what the guest prints until it says that it listens, and
+// whether its first stream leads nowhere. It closes the pipe: the guest has
+// let go of it by then.
+func awaitReady(ctx context.Context, output *os.File) (used bool, err error) {
 	stop := context.AfterFunc(ctx, func() { _ = output.SetReadDeadline(time.Now()) })
 	defer output.Close()
 	defer stop()
 	var said bytes.Buffer
 	lines := bufio.NewScanner(io.LimitReader(output, 64<<10))
 	for lines.Scan() {
-		if lines.Text() == engine.GuestReady {
-			return nil
+		switch lines.Text() {
+		case engine.GuestReady:
+			return false, nil
+		case engine.GuestReadyUsed:
+			return true, nil
 		}
 		said.WriteString(lines.Text() + "\n")
 	}
 	if err := ctx.Err(); err != nil {
-		return err
+		return false, err
 	}
-	return fmt.Errorf("the guest ended before it was ready: %s", strings.TrimSpace(said.String()))
+	return false, fmt.Errorf("the guest ended before it was ready: %s", strings.TrimSpace(said.String()))
 }
 
 // startFault explains why a process in new namespaces did not start. Where

@@ -98,7 +98,7 @@ func (b *box) forward(ctx context.Context) (net.Conn, error) {
 	defer ours.Close() // FileConn has its own copy
 	args := &boot.PortForwardOpts{
 		FilePayload: urpc.FilePayload{Files: []*os.File{theirs}},
-		ContainerID: b.rec.ID,
+		ContainerID: b.rec.Kernel,
 		Port:        engine.RelayPort,
 	}
 	err = b.conns.call(ctx, boot.ContMgrPortForward, args, nil)

@@ -1,18 +1,16 @@
 package gvisor
 
-import (
-	"net"
-	"os"
-)
+import "net"
 
-// channelDescriptor is where the child that boots a box finds the box's end of
-// its first stream. Opening one later costs the box a call, a connection on
-// its own network and two copies of each byte, at the moment when its caller
-// waits for a first command.
-const channelDescriptor = 6
+// channelDescriptor is where the child that makes a box's kernel finds the
+// box's end of its first stream: what it reads, and after it what it writes.
+// Opening a stream later costs the box a call, a connection on its own network
+// and two copies of each byte, at the moment when its caller waits for a first
+// command.
+const channelDescriptor = 5
 
 // keepFirst keeps our end until somebody wants it.
-func (b *box) keepFirst(channel *os.File) {
+func (b *box) keepFirst(channel net.Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.first = channel
@@ -22,15 +20,9 @@ func (b *box) keepFirst(channel *os.File) {
 func (b *box) takeFirst() net.Conn {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.first == nil {
-		return nil
-	}
-	conn, err := net.FileConn(b.first)
-	b.dropFirst() // FileConn has its own copy
-	if err != nil {
-		return nil // another one can be opened
-	}
-	return conn
+	first := b.first
+	b.first = nil
+	return first
 }
 
 // dropFirst closes what nobody took. b.mu must be held.

@@ -49,13 +49,17 @@ type Engine struct {
 	groups   *cgroup.Tree // nil if groups cannot be made
 	noGroups error        // why
 
-	mu    sync.Mutex
-	boxes map[string]*box
+	mu     sync.Mutex
+	boxes  map[string]*box
+	spares spares
 }
 
 var (
-	_ engine.Engine = (*Engine)(nil)
-	_ engine.Meter  = (*Engine)(nil)
+	_ engine.Engine       = (*Engine)(nil)
+	_ engine.Meter        = (*Engine)(nil)
+	_ engine.Checkpointer = (*Engine)(nil)
+	_ engine.Archiver     = (*Engine)(nil)
+	_ engine.Warmer       = (*Engine)(nil)
 )
 
 var silence sync.Once
@@ -174,13 +178,14 @@ func (e *Engine) find(id string) (*box, error) {
 	if b := e.boxes[id]; b != nil {
 		return b, nil
 	}
-	b = newBox(e, rec)
+	b = newBox(e, rec, e.boxDir(id))
 	e.boxes[id] = b
 	return b, nil
 }
 
 // List implements engine.Engine.
 func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
+	e.sweepSpares()
 	entries, err := os.ReadDir(e.dir)
 	if err != nil {
 		return nil, fmt.Errorf("gvisor: list: %w", err)

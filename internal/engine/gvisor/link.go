@@ -10,10 +10,6 @@ import (
 	"github.com/crannog/crannog/internal/causeway"
 )
 
-// linkDescriptor is where the child that boots a box finds the box's end of
-// its link.
-const linkDescriptor = 5
-
 // loopback is the network of a box that has no other.
 func loopback() *boot.CreateLinksAndRoutesArgs {
 	return &boot.CreateLinksAndRoutesArgs{LoopbackLinks: []boot.LoopbackLink{boot.DefaultLoopbackLink}}

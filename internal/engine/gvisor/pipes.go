@@ -1,13 +1,14 @@
 package gvisor
 
 import (
-	"fmt"
+	"net"
 	"os"
 
-	"golang.org/x/sys/unix"
+	"github.com/crannog/crannog/internal/relay"
 )
 
-// pipe is one direction between the server and the child that boots a box.
+// pipe is one direction between the server and the child that makes a box's
+// kernel, or the box.
 type pipe struct{ read, write *os.File }
 
 // send writes data and ends the stream. An error means that the reader is
@@ -17,14 +18,24 @@ func (p *pipe) send(data []byte) {
 	p.write.Close()
 }
 
-// pipes are the four streams of a boot.
+func (p *pipe) close() {
+	for _, f := range []*os.File{p.read, p.write} {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// pipes are the streams of a new kernel. Descriptors that a box's kernel holds
+// are pipes and nothing else: a socket would not be one any more after the box
+// went on from a saved state.
 type pipes struct {
 	config  pipe // to the guest's standard input
 	output  pipe // from the guest's standard output and error
 	request pipe // to the child
 	result  pipe // from the child
-	// channel is the first stream to the guest's relay: our end, and the box's.
-	channel, boxChannel *os.File
+	// toGuest and fromGuest are the first stream to the guest's relay.
+	toGuest, fromGuest pipe
 }
 
 func newPipes() (*pipes, error) {
@@ -36,34 +47,25 @@ func newPipes() (*pipes, error) {
 			return nil, err
 		}
 	}
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		p.closeAll()
-		return nil, fmt.Errorf("first stream: %w", err)
-	}
-	p.channel, p.boxChannel = os.NewFile(uintptr(fds[0]), "channel"), os.NewFile(uintptr(fds[1]), "box-channel")
 	return p, nil
 }
 
-func (p *pipes) all() []*pipe { return []*pipe{&p.config, &p.output, &p.request, &p.result} }
+func (p *pipes) all() []*pipe {
+	return []*pipe{&p.config, &p.output, &p.request, &p.result, &p.toGuest, &p.fromGuest}
+}
 
-func (p *pipes) closeChildEnds() {
-	for _, f := range []*os.File{p.config.read, p.output.write, p.request.read, p.result.write, p.boxChannel} {
+// closeTheirs closes what the child and the box hold.
+func (p *pipes) closeTheirs() {
+	for _, f := range []*os.File{p.config.read, p.output.write, p.request.read, p.result.write, p.toGuest.read, p.fromGuest.write} {
 		f.Close()
 	}
 }
 
 func (p *pipes) closeAll() {
 	for _, one := range p.all() {
-		for _, f := range []*os.File{one.read, one.write} {
-			if f != nil {
-				f.Close()
-			}
-		}
-	}
-	for _, f := range []*os.File{p.channel, p.boxChannel} {
-		if f != nil {
-			f.Close()
-		}
+		one.close()
 	}
 }
+
+// channel is our end of the first stream.
+func (p *pipes) channel() net.Conn { return relay.Pipes(p.fromGuest.read, p.toGuest.write) }

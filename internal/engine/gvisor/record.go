@@ -21,6 +21,7 @@ import (
 // to find and free the rest.
 type record struct {
 	ID      string        `json:"id"`
+	Kernel  string        `json:"kernel"` // what gVisor calls it
 	Created time.Time     `json:"created"`
 	Creator process       `json:"creator"`
 	Limits  engine.Limits `json:"limits"`
@@ -133,6 +134,9 @@ func readRecord(dir string) (record, error) {
 	}
 	if err := json.Unmarshal(data, &rec); err != nil {
 		return rec, fmt.Errorf("record: %w", err)
+	}
+	if rec.Kernel == "" {
+		rec.Kernel = rec.ID // written before kernels had names of their own
 	}
 	return rec, nil
 }

@@ -42,6 +42,9 @@ func isRuntime(args []string) bool {
 
 func runRuntime() {
 	quicken(filepath.Base(os.Args[0]))
+	if filepath.Base(os.Args[0]) == kernelArg0 {
+		addBecome()
+	}
 	if err := errors.Join(tameLibc(), filters.Install()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -11,7 +11,7 @@ import (
 // killStrays ends processes of this box that no record names, because the
 // server or the child that made them was killed before it could write them
 // down. They are known by their program name and their last argument, the
-// box's ID; only processes of our own user can be signalled at all. A child
+// box's kernel; only processes of our own user can be signalled at all. A child
 // that still boots may start more while we look, so it goes first and we look
 // until nothing is found.
 func (b *box) killStrays() {
@@ -47,7 +47,7 @@ func (b *box) strays() []process {
 		}
 		args := strings.Split(strings.TrimRight(string(data), "\x00"), "\x00")
 		p := processOf(pid)
-		if args[len(args)-1] != b.rec.ID || !p.alive() {
+		if args[len(args)-1] != b.rec.Kernel || !p.alive() {
 			continue
 		}
 		if args[0] == bootArg0 {

@@ -8,13 +8,13 @@ import (
 // timeline says where the time of one boot went. The child's marks are taken
 // in another process of the same machine, so all of them are wall clock.
 type timeline struct {
-	asked   time.Time // Create was called
+	asked   time.Time // a kernel was asked for
 	forked  time.Time // the child was asked for: record and group exist
 	Began   time.Time // the child's main
 	Rooted  time.Time // limits joined, root assembled, settings made
 	Made    time.Time // gVisor's kernel and file server run
-	Started time.Time // loopback is up and the guest was asked to start
-	heard   time.Time // the child's answer is here and the child is gone
+	heard   time.Time // the child's answer is here
+	started time.Time // the network is up and the guest was asked to start
 }
 
 // log tells the shares at level debug: they explain a slow boot, and the
@@ -26,8 +26,8 @@ func (t timeline) log(log *slog.Logger, id string) {
 		"child", t.Began.Sub(t.forked),
 		"root", t.Rooted.Sub(t.Began),
 		"kernel", t.Made.Sub(t.Rooted),
-		"start", t.Started.Sub(t.Made),
-		"answer", t.heard.Sub(t.Started),
-		"guest", ready.Sub(t.Started),
+		"answer", t.heard.Sub(t.Made),
+		"start", t.started.Sub(t.heard),
+		"guest", ready.Sub(t.started),
 		"all", ready.Sub(t.asked))
 }

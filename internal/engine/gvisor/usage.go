@@ -40,7 +40,7 @@ func (b *box) programMemory() int64 {
 	ctx, cancel := context.WithTimeout(context.Background(), usageTime)
 	defer cancel()
 	var out boot.EventOut
-	if err := b.conns.call(ctx, boot.ContMgrEvent, &b.rec.ID, &out); err != nil {
+	if err := b.conns.call(ctx, boot.ContMgrEvent, &b.rec.Kernel, &out); err != nil {
 		return 0
 	}
 	return int64(out.Event.Data.Memory.Usage.Usage)

@@ -1,0 +1,100 @@
+package gvisor
+
+import (
+	"fmt"
+	"reflect"
+
+	"gvisor.dev/gvisor/pkg/context"
+	"gvisor.dev/gvisor/pkg/errors/linuxerr"
+	"gvisor.dev/gvisor/pkg/fspath"
+	"gvisor.dev/gvisor/pkg/rand"
+	"gvisor.dev/gvisor/pkg/sentry/arch"
+	"gvisor.dev/gvisor/pkg/sentry/fsimpl/kernfs"
+	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
+	"gvisor.dev/gvisor/pkg/sentry/kernel/auth"
+	"gvisor.dev/gvisor/pkg/sentry/syscalls/linux"
+	"gvisor.dev/gvisor/pkg/sentry/vfs"
+
+	"github.com/crannog/crannog/internal/engine"
+)
+
+// A sandbox that goes on from the state of another is to have a host name and
+// a boot ID of its own. gVisor lets programs with CAP_SYS_ADMIN set the one and
+// nobody the other, and no program of a box has that capability. So our
+// kernel has one system call more, which only the first process may use: all
+// programs of the user's are its descendants.
+
+// nameBytes is the most of a host name, as in Linux.
+const nameBytes = 64
+
+// addBecome puts the call into the tables of our kernel.
+func addBecome() {
+	for _, table := range []*sentry.SyscallTable{linux.AMD64, linux.ARM64} {
+		table.Table[engine.BecomeSyscall] = sentry.Syscall{
+			Name: "crannog_become", Fn: become, SupportLevel: sentry.SupportFull,
+			Note: "host name and boot ID of a copy, for the first process",
+		}
+		table.Init()
+	}
+}
+
+// become sets the host name to the string at the first argument with the
+// length of the second, and draws a new boot ID if the third is 1.
+func become(t *sentry.Task, _ uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
+	if t.ThreadGroup() != t.Kernel().GlobalInit() {
+		return 0, nil, linuxerr.EPERM
+	}
+	size, fresh := args[1].SizeT(), args[2].Uint()
+	if size > nameBytes || fresh > 1 {
+		return 0, nil, linuxerr.EINVAL
+	}
+	name := make([]byte, size)
+	if _, err := t.CopyInBytes(args[0].Pointer(), name); err != nil {
+		return 0, nil, err
+	}
+	if fresh == 1 {
+		if err := drawBootID(t); err != nil {
+			t.Warningf("boot ID: %v", err)
+			return 0, nil, linuxerr.EIO
+		}
+	}
+	t.UTSNamespace().SetHostName(t, string(name))
+	return 0, nil, nil
+}
+
+// drawBootID replaces the text of /proc/sys/kernel/random/boot_id, which
+// gVisor draws once when it makes the file.
+func drawBootID(t *sentry.Task) error {
+	ctx := context.Background()
+	mounts := t.MountNamespace()
+	root := mounts.Root(t)
+	defer root.DecRef(t)
+	dentry, err := t.Kernel().VFS().GetDentryAt(t, auth.NewRootCredentials(t.Kernel().RootUserNamespace()), &vfs.PathOperation{
+		Root: root, Start: root, Path: fspath.Parse("/proc/sys/kernel/random/boot_id"),
+	}, &vfs.GetDentryOptions{})
+	if err != nil {
+		return err
+	}
+	defer dentry.DecRef(ctx)
+	file, ok := dentry.Dentry().Impl().(*kernfs.Dentry)
+	if !ok {
+		return fmt.Errorf("it is a %T", dentry.Dentry().Impl())
+	}
+	text := reflect.Indirect(reflect.ValueOf(file.Inode())).FieldByName("StaticData").FieldByName("Data")
+	if text.Kind() != reflect.String || !text.CanSet() || text.Len() != len(newUUID())+1 {
+		return fmt.Errorf("its inode is a %T", file.Inode())
+	}
+	// Whoever reads it meanwhile sees the old text or the new, which have the
+	// same length.
+	text.SetString(newUUID() + "\n")
+	return nil
+}
+
+func newUUID() string {
+	var b [16]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		panic(err) // the host's kernel has no random numbers
+	}
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}

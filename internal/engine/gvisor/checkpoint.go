@@ -1,0 +1,198 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/sentry/control"
+	"gvisor.dev/gvisor/pkg/state/statefile"
+	"gvisor.dev/gvisor/pkg/urpc"
+	"gvisor.dev/gvisor/runsc/boot"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// imageFiles are the files of a saved state, in the order in which gVisor
+// takes them: the kernel's objects, where each page of memory is, the pages.
+var imageFiles = []string{"checkpoint.img", "pages_meta.img", "pages.img"}
+
+// Format implements engine.Checkpointer. What gVisor writes is read by the
+// same version of it, on the same kind of processor.
+func (e *Engine) Format() string { return "gvisor/" + runtimeVersion() + "/" + architecture }
+
+// Checkpoint implements engine.Checkpointer.
+func (e *Engine) Checkpoint(ctx context.Context, id, dir string, goOn bool) error {
+	b, err := e.find(id)
+	if err != nil {
+		return err
+	}
+	b.watch()
+	select {
+	case <-b.done:
+		return fault.Newf(fault.NotFound, "sandbox_not_found", "sandbox %q has stopped", id)
+	default:
+	}
+	files, err := openImage(dir, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR)
+	if err != nil {
+		return saveFault(id, err)
+	}
+	defer closeFiles(files)
+	opts := control.SaveOpts{
+		Metadata:      statefile.CompressionLevelNone.ToMetadata(),
+		HavePagesFile: true,
+		// Pages of zeros are most of what programs have reserved.
+		AppMFExcludeCommittedZeroPages: true,
+		FilePayload:                    urpc.FilePayload{Files: files},
+		Resume:                         goOn,
+	}
+	if err := b.conns.call(ctx, boot.ContMgrCheckpoint, &opts, nil); err != nil {
+		return saveFault(id, err)
+	}
+	return nil
+}
+
+// saveFault names what a caller can do something about.
+func saveFault(id string, err error) error {
+	if errors.Is(err, unix.ENOSPC) || strings.Contains(err.Error(), unix.ENOSPC.Error()) {
+		return fault.Wrap(err, fault.Exhausted, "disk_full", "there is no room on the disk for the sandbox's state").
+			WithHint("crannog prune frees what nothing needs; crannog snapshot rm drops snapshots")
+	}
+	return fmt.Errorf("save %s: %w", id, err)
+}
+
+func openImage(dir string, flags int) ([]*os.File, error) {
+	var files []*os.File
+	for _, name := range imageFiles {
+		f, err := os.OpenFile(filepath.Join(dir, name), flags, 0o600)
+		if err != nil {
+			closeFiles(files)
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+// goOn lets a kernel go on from a saved state. Pages are read while programs
+// already run.
+func goOn(conn *urpc.Client, dir string) error {
+	files, err := openImage(dir, unix.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer closeFiles(files)
+	opts := boot.RestoreOpts{FilePayload: urpc.FilePayload{Files: files}, HavePagesFile: true, Background: true}
+	return conn.Call(boot.ContMgrRestore, &opts, nil)
+}
+
+// Restore implements engine.Checkpointer.
+func (e *Engine) Restore(ctx context.Context, spec engine.Spec, dir string) error {
+	if err := ready(&spec); err != nil {
+		return err
+	}
+	k, err := e.kernelFor(ctx, spec)
+	if err != nil {
+		return err
+	}
+	return e.launch(ctx, k, spec, dir)
+}
+
+// kernelFor is a kernel in the directory of the box's ID, a spare one if there
+// is one.
+func (e *Engine) kernelFor(ctx context.Context, spec engine.Spec) (*kernel, error) {
+	k := e.takeSpare(spec)
+	if k == nil {
+		return e.newKernel(ctx, spec, spec.ID, e.boxDir(spec.ID))
+	}
+	if err := k.b.move(spec.ID, unix.RENAME_NOREPLACE); err != nil {
+		k.discard()
+		if errors.Is(err, unix.EEXIST) {
+			return nil, taken(spec.ID)
+		}
+		return nil, fmt.Errorf("create %s: %w", spec.ID, err)
+	}
+	return k, nil
+}
+
+// move gives a box an ID and the directory of it. With RENAME_EXCHANGE its
+// former directory is that of the box that had the ID.
+func (b *box) move(id string, flags uint) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	rec := b.rec
+	rec.ID = id
+	// The record is right before and after the move: it names the kernel.
+	if err := rec.write(b.dir); err != nil {
+		return err
+	}
+	dir := b.e.boxDir(id)
+	if err := unix.Renameat2(unix.AT_FDCWD, b.dir, unix.AT_FDCWD, dir, flags); err != nil {
+		return err
+	}
+	b.rec, b.dir = rec, dir
+	return nil
+}
+
+// Replace implements engine.Checkpointer.
+func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) error {
+	if err := ready(&spec); err != nil {
+		return err
+	}
+	old, err := e.find(spec.ID)
+	if err != nil {
+		return err
+	}
+	old.watch()
+	k := e.takeSpare(spec)
+	if k == nil {
+		if k, err = e.newSpare(ctx, spec); err != nil {
+			return err
+		}
+	}
+	// The old one stands still, so that nothing is done twice, and goes on if
+	// the new one fails.
+	if err := old.conns.call(ctx, boot.ContMgrPause, nil, nil); err != nil {
+		k.discard()
+		return fmt.Errorf("replace %s: %w", spec.ID, err)
+	}
+	if err := e.start(ctx, k, spec, dir); err != nil {
+		k.discard()
+		resume, cancel := context.WithTimeout(context.WithoutCancel(ctx), resumePatience)
+		defer cancel()
+		if err := old.conns.call(resume, boot.ContMgrResume, nil, nil); err != nil {
+			e.log.Error("a sandbox that was to be replaced does not go on", "sandbox", spec.ID, "err", err)
+		}
+		return e.explain(spec.ID, err)
+	}
+	return e.exchange(old, k.b, spec.ID)
+}
+
+// exchange puts a running box in the place of another, and ends that.
+func (e *Engine) exchange(old, next *box, id string) error {
+	spare := next.dir
+	if err := next.move(id, unix.RENAME_EXCHANGE); err != nil {
+		undo := errors.Join(next.destroy(), old.destroy())
+		return fault.Wrap(errors.Join(err, undo), fault.Internal, "replace_failed", fmt.Sprintf("sandbox %s could not be replaced and has ended", id))
+	}
+	old.mu.Lock()
+	old.dir = spare
+	old.mu.Unlock()
+	e.publish(next)
+	if err := old.destroy(); err != nil {
+		// What is left lies in a spare's directory, whose rest is removed later.
+		e.log.Error("end of a replaced sandbox", "sandbox", id, "err", err)
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+package gvisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/ocispec"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// kernel is a box in which nothing runs yet: its processes, its root and its
+// limits are there, and it waits for a guest to start or to go on.
+type kernel struct {
+	b       *box
+	config  pipe     // our end of the guest's standard input
+	output  *os.File // what the guest prints
+	channel net.Conn // our end of the first stream
+	times   timeline
+}
+
+// discard frees all of a kernel that came to nothing.
+func (k *kernel) discard() {
+	k.close()
+	// The context of whoever asked may be what failed; the cleanup has its own
+	// time.
+	if err := k.b.destroy(); err != nil {
+		k.b.e.log.Error("undo create", "sandbox", k.b.rec.ID, "err", err)
+	}
+}
+
+// close lets go of our ends.
+func (k *kernel) close() {
+	k.config.close()
+	if k.output != nil {
+		k.output.Close()
+	}
+	if k.channel != nil {
+		k.channel.Close()
+	}
+}
+
+// newKernel makes a kernel with the directory as its own. After an error
+// nothing of it is left.
+func (e *Engine) newKernel(ctx context.Context, spec engine.Spec, name, dir string) (_ *kernel, err error) {
+	if e.groups == nil && spec.Limits.MilliCPU%1000 != 0 {
+		return nil, fault.New(fault.Unsupported, "limit_not_enforced", "without control groups CPU is bounded by whole processors only").
+			WithHint("ask for a whole number of CPUs, or let this user write a control group; crannog doctor says how")
+	}
+	asked := time.Now()
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return nil, taken(spec.ID)
+		}
+		return nil, fmt.Errorf("create %s: %w", spec.ID, err)
+	}
+	rec := record{ID: spec.ID, Kernel: name, Created: asked, Creator: processOf(os.Getpid()), Limits: spec.Limits}
+	k := &kernel{b: newBox(e, rec, dir)}
+	defer func() {
+		if err != nil {
+			k.discard()
+		}
+	}()
+	if err := rec.write(dir); err != nil {
+		return nil, fmt.Errorf("create %s: %w", spec.ID, err)
+	}
+	if e.groups != nil {
+		// The group's directories are known before they are made, but a crash
+		// in between leaves only empty groups of this name, which Remove
+		// looks for by name.
+		if k.b.rec.Group, err = e.groups.Create(name, spec.Limits); err != nil {
+			return nil, fmt.Errorf("create %s: %w", spec.ID, err)
+		}
+	}
+	k.times.asked, k.times.forked = asked, time.Now()
+	result, err := e.boot(ctx, spec, k)
+	if err != nil {
+		return nil, e.explain(spec.ID, err)
+	}
+	asked, forked := k.times.asked, k.times.forked
+	k.times = result.Times
+	k.times.asked, k.times.forked, k.times.heard = asked, forked, time.Now()
+	k.b.rec.Sentry, k.b.rec.Gofer, k.b.rec.Socket = result.Sentry, result.Gofer, result.Socket
+	if err := k.b.rec.write(dir); err != nil {
+		return nil, fmt.Errorf("create %s: %w", spec.ID, err)
+	}
+	return k, nil
+}
+
+func taken(id string) error {
+	return fault.Newf(fault.Exists, "sandbox_exists", "sandbox %q exists", id)
+}
+
+// boot runs the child that makes the kernel.
+func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootResult, error) {
+	var result bootResult
+	p, err := newPipes()
+	if err != nil {
+		return result, err
+	}
+	cmd := exec.CommandContext(ctx, e.runtime)
+	cmd.Args = []string{bootArg0, k.b.rec.Kernel}
+	cmd.Env = []string{}
+	if e.rootless {
+		cmd.Env = append(cmd.Env, "CRANNOG_ROOTLESS=1")
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.config.read, p.output.write, p.output.write
+	cmd.ExtraFiles = make([]*os.File, highDescriptor-2)
+	cmd.ExtraFiles[0], cmd.ExtraFiles[1] = p.request.read, p.result.write
+	cmd.ExtraFiles[channelDescriptor-3], cmd.ExtraFiles[channelDescriptor-2] = p.toGuest.read, p.fromGuest.write
+	cmd.ExtraFiles[highDescriptor-3] = p.request.read
+	cmd.SysProcAttr = e.bootAttr()
+	start := cmd.Start
+	if k.b.rec.Group != nil {
+		// The box is under its limits before anything of it exists.
+		start = func() error { return k.b.rec.Group.Start(cmd) }
+	}
+	if err := start(); err != nil {
+		p.closeAll()
+		return result, e.startFault(err)
+	}
+	p.closeTheirs()
+	k.config, k.output, k.channel = pipe{write: p.config.write}, p.output.read, p.channel()
+	request, err := json.Marshal(e.bootRequest(spec, k.b))
+	if err != nil {
+		request = nil
+	}
+	go p.request.send(request)
+	decodeErr := json.NewDecoder(p.result.read).Decode(&result)
+	p.result.read.Close()
+	waitErr := cmd.Wait()
+	switch {
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	case decodeErr != nil:
+		err = fmt.Errorf("gvisor child: %w (%v): %s", decodeErr, waitErr, drain(k.output))
+	case result.Refused:
+		err = fault.Newf(fault.Invalid, "path_not_covered", "a path of the policy cannot be hidden or protected: %s", result.Error).
+			WithHint("name paths that exist in the sandbox, without symbolic links at their end")
+	case result.Error != "":
+		err = fmt.Errorf("gvisor: %s", result.Error)
+	}
+	if err != nil {
+		// A child that was cut short may have left processes that no record
+		// names; they are found by the kernel's name in their arguments.
+		k.b.killStrays()
+	}
+	return result, err
+}
+
+func (e *Engine) bootRequest(spec engine.Spec, b *box) bootRequest {
+	req := bootRequest{
+		ID:          b.rec.Kernel,
+		BoxDir:      b.dir,
+		RuntimeRoot: e.runtimeRoot(),
+		Root:        spec.Root,
+		Workspace:   spec.Workspace,
+		Limits:      spec.Limits,
+		Hide:        spec.Hide,
+		ReadOnly:    spec.ReadOnly,
+		OCI: ocispec.Build(ocispec.Params{
+			RootPath: e.rootPoint(),
+			Guest:    spec.Root.Guest,
+			Hostname: spec.Hostname,
+			Limits:   spec.Limits,
+		}),
+	}
+	if cpus := int((spec.Limits.MilliCPU + 999) / 1000); b.rec.Group == nil && cpus < runtime.NumCPU() {
+		req.CPUs = cpus
+	}
+	return req
+}
+
+// bootAttr gives the child its own mount namespace, and without root a user
+// namespace in which it may mount.
+func (e *Engine) bootAttr() *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWNS,
+		// Signals for the server's terminal are not for its boxes.
+		Setsid: true,
+	}
+	if e.rootless {
+		attr.Cloneflags |= syscall.CLONE_NEWUSER
+		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
+	}
+	return attr
+}

@@ -1,0 +1,176 @@
+package gvisor
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+)
+
+// resumePatience bounds how long a box may take to go on that was to be
+// replaced.
+const resumePatience = 5 * time.Second
+
+// spareDir is the beginning of a spare kernel's directory, which no box's ID
+// can be.
+const spareDir = "spare-"
+
+// spareTime bounds the making of a spare kernel.
+const spareTime = time.Minute
+
+// spares are kernels that wait for a box to go on in them.
+type spares struct {
+	mu     sync.Mutex
+	kind   string // of which kind are wanted
+	spec   engine.Spec
+	want   int
+	have   []*kernel
+	making bool
+	closed bool
+	done   sync.WaitGroup
+}
+
+// kindOf names all that cannot change once a kernel is made.
+func kindOf(spec engine.Spec) string {
+	spec.ID, spec.Hostname, spec.GuestConfig, spec.Link = "", "", nil, nil
+	data, err := json.Marshal(spec)
+	if err != nil {
+		return "" // of no kind, so never spared
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// Warm implements engine.Warmer.
+func (e *Engine) Warm(spec engine.Spec, n int) {
+	spec.Limits = spec.Limits.OrDefault()
+	kind := kindOf(spec)
+	s := &e.spares
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var drop []*kernel
+	if n <= 0 || kind != s.kind {
+		drop, s.have = s.have, nil
+	} else if len(s.have) > n {
+		drop, s.have = s.have[n:], s.have[:n]
+	}
+	s.kind, s.spec, s.want = kind, spec, max(n, 0)
+	if len(drop) > 0 {
+		s.done.Go(func() {
+			for _, k := range drop {
+				k.discard()
+			}
+		})
+	}
+	e.refill()
+}
+
+// refill makes spare kernels, one after the other, until there are as many as
+// are wanted. e.spares.mu must be held.
+func (e *Engine) refill() {
+	s := &e.spares
+	if s.making || s.closed || len(s.have) >= s.want || s.kind == "" {
+		return
+	}
+	s.making = true
+	spec, kind := s.spec, s.kind
+	s.done.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), spareTime)
+		defer cancel()
+		k, err := e.newSpare(ctx, spec)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.making = false
+		switch {
+		case err != nil:
+			e.log.Warn("no spare kernel", "err", err)
+			s.want = 0 // until somebody asks again
+		case s.closed || kind != s.kind || len(s.have) >= s.want:
+			s.done.Go(k.discard)
+		default:
+			s.have = append(s.have, k)
+		}
+		e.refill()
+	})
+}
+
+// newSpare makes a kernel in a directory of its own.
+func (e *Engine) newSpare(ctx context.Context, spec engine.Spec) (*kernel, error) {
+	name := "k" + strings.ToLower(rand.Text()[:19])
+	spec.Limits = spec.Limits.OrDefault()
+	return e.newKernel(ctx, spec, name, filepath.Join(e.dir, spareDir+name))
+}
+
+// takeSpare returns a spare kernel that fits and lives, or nil.
+func (e *Engine) takeSpare(spec engine.Spec) *kernel {
+	kind := kindOf(spec)
+	s := &e.spares
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if kind != s.kind {
+		return nil
+	}
+	for len(s.have) > 0 {
+		k := s.have[0]
+		s.have = s.have[1:]
+		defer e.refill()
+		if k.b.rec.Sentry.alive() {
+			return k
+		}
+		s.done.Go(k.discard)
+	}
+	return nil
+}
+
+// Close drops the spare kernels. Boxes go on.
+func (e *Engine) Close() error {
+	s := &e.spares
+	s.mu.Lock()
+	s.closed, s.want = true, 0
+	drop := s.have
+	s.have = nil
+	s.mu.Unlock()
+	for _, k := range drop {
+		k.discard()
+	}
+	s.done.Wait()
+	return nil
+}
+
+// sweepSpares removes kernels and replaced boxes whose process is dead.
+func (e *Engine) sweepSpares() {
+	entries, err := os.ReadDir(e.dir)
+	if err != nil {
+		return // List tells
+	}
+	for _, entry := range entries {
+		name, ok := strings.CutPrefix(entry.Name(), spareDir)
+		if !ok {
+			continue
+		}
+		dir := filepath.Join(e.dir, entry.Name())
+		rec, err := readRecord(dir)
+		if err != nil {
+			// One that is being made has no record for a moment.
+			if info, err := entry.Info(); err != nil || time.Since(info.ModTime()) < spareTime {
+				continue
+			}
+			rec = record{ID: name, Kernel: name}
+		}
+		if rec.Creator.alive() {
+			continue
+		}
+		if err := newBox(e, rec, dir).destroy(); err != nil {
+			e.log.Error("spare kernel not removed", "kernel", rec.Kernel, "err", fmt.Errorf("%s: %w", dir, err))
+		}
+	}
+}
