@@ -1,0 +1,155 @@
+// Package demand owns how many sandboxes of each kind are worth having ready:
+// it counts what is asked for, forgets it in time, and divides a budget of
+// memory. It makes nothing and knows no clock.
+package demand
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+const (
+	// halfLife is how soon half of what was asked for is forgotten.
+	halfLife = 5 * time.Minute
+	// burst is the time within which creations count as one burst: about as
+	// long as it takes to make a few more.
+	burst = time.Second
+	// regular is how often a kind must have been asked for lately. Once is
+	// nothing: the next may never come.
+	regular = 1.5
+	// cold is what counts as forgotten.
+	cold = 0.2
+)
+
+// Bounds of what is kept ready, whatever the budget, and of what is counted:
+// a caller may ask for another kind each time.
+const (
+	MaxEach  = 32
+	MaxTotal = 128
+	maxKinds = 64
+)
+
+// Book counts demand by kind. It is not safe for concurrent use.
+type Book struct {
+	kinds  map[string]*entry
+	floors []string
+}
+
+type entry struct {
+	at   time.Time
+	heat float64 // creations, fading with halfLife
+	now  float64 // creations, fading with burst
+	peak float64 // the greatest of now, fading with halfLife
+}
+
+func (e *entry) fade(at time.Time) {
+	d := max(0, at.Sub(e.at))
+	e.at = at
+	long := math.Exp2(-float64(d) / float64(halfLife))
+	e.heat *= long
+	e.now *= math.Exp(-float64(d) / float64(burst))
+	e.peak = max(e.peak*long, e.now)
+}
+
+// Ask counts a creation.
+func (b *Book) Ask(kind string, at time.Time) {
+	if b.kinds == nil {
+		b.kinds = make(map[string]*entry)
+	}
+	e := b.kinds[kind]
+	if e == nil {
+		b.forget(at)
+		e = &entry{at: at}
+		b.kinds[kind] = e
+	}
+	e.fade(at)
+	e.heat++
+	e.now++
+	e.peak = max(e.peak, e.now)
+}
+
+// Floor names the kinds of which one is always worth having, the first first.
+func (b *Book) Floor(kinds []string) { b.floors = slices.Clone(kinds) }
+
+// Known tells whether a kind still counts.
+func (b *Book) Known(kind string) bool {
+	return b.kinds[kind] != nil || slices.Contains(b.floors, kind)
+}
+
+// forget drops what has gone cold, and the coldest where there are too many.
+func (b *Book) forget(at time.Time) {
+	var coldest string
+	least := math.Inf(1)
+	for kind, e := range b.kinds {
+		e.fade(at)
+		if e.heat < cold {
+			delete(b.kinds, kind)
+		} else if e.heat < least {
+			coldest, least = kind, e.heat
+		}
+	}
+	if len(b.kinds) >= maxKinds {
+		delete(b.kinds, coldest)
+	}
+}
+
+// Share is how many of one kind are to be ready.
+type Share struct {
+	Kind  string
+	Count int
+}
+
+// Want divides a budget: one of each kind first, the floors before the others
+// and these by their demand, then more of those that bursts are likeliest to
+// need. The order is that in which they are to be made. What a kind costs must
+// be more than nothing.
+func (b *Book) Want(at time.Time, budget int64, cost func(kind string) int64) []Share {
+	b.forget(at)
+	type wish struct {
+		Share
+		most int
+		heat float64
+	}
+	var wishes []wish
+	for _, kind := range b.floors {
+		wishes = append(wishes, wish{Share: Share{Kind: kind}, most: 1, heat: math.Inf(1)})
+	}
+	for kind, e := range b.kinds {
+		if e.heat < regular {
+			continue
+		}
+		most := min(MaxEach, max(1, int(math.Round(e.peak))))
+		if i := slices.IndexFunc(wishes, func(w wish) bool { return w.Kind == kind }); i >= 0 {
+			wishes[i].most = most
+		} else {
+			wishes = append(wishes, wish{Share: Share{Kind: kind}, most: most, heat: e.heat})
+		}
+	}
+	slices.SortStableFunc(wishes, func(a, b wish) int {
+		return cmp.Or(cmp.Compare(b.heat, a.heat), cmp.Compare(b.most, a.most))
+	})
+	total := 0
+	for round, more := 0, true; more; round++ {
+		more = false
+		for i := range wishes {
+			w := &wishes[i]
+			price := cost(w.Kind)
+			if w.Count != round || w.Count >= w.most || total >= MaxTotal || price <= 0 || price > budget {
+				continue
+			}
+			budget -= price
+			w.Count++
+			total++
+			more = true
+		}
+	}
+	var out []Share
+	for _, w := range wishes {
+		if w.Count > 0 {
+			out = append(out, w.Share)
+		}
+	}
+	return out
+}

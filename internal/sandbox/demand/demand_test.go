@@ -1,0 +1,162 @@
+package demand
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func one(string) int64 { return 1 }
+
+func (b *Book) counts(at time.Time, budget int64) map[string]int {
+	out := map[string]int{}
+	for _, s := range b.Want(at, budget, one) {
+		out[s.Kind] = s.Count
+	}
+	return out
+}
+
+func TestOneCreationIsNoDemand(t *testing.T) {
+	var b Book
+	if got := b.counts(start, 100); len(got) != 0 {
+		t.Errorf("of nothing: %v", got)
+	}
+	b.Ask("a", start)
+	if got := b.counts(start, 100); len(got) != 0 {
+		t.Errorf("after one: %v", got)
+	}
+	b.Ask("a", start.Add(time.Minute))
+	if got := b.counts(start.Add(time.Minute), 100); got["a"] != 1 {
+		t.Errorf("after two in a minute: %v", got)
+	}
+	if got := b.counts(start.Add(time.Hour), 100); len(got) != 0 || b.Known("a") {
+		t.Errorf("an hour later: %v, known %t", got, b.Known("a"))
+	}
+}
+
+func TestBurstsAreRemembered(t *testing.T) {
+	var b Book
+	for range 10 {
+		b.Ask("a", start)
+	}
+	if got := b.counts(start.Add(time.Second), 100); got["a"] != 10 {
+		t.Errorf("after a burst of 10: %v", got)
+	}
+	if got := b.counts(start.Add(5*time.Minute), 100); got["a"] != 5 {
+		t.Errorf("half a life later: %v", got)
+	}
+	for range 1000 {
+		b.Ask("a", start.Add(5*time.Minute))
+	}
+	if got := b.counts(start.Add(5*time.Minute), 1000); got["a"] != MaxEach {
+		t.Errorf("after a burst of 1000: %v", got)
+	}
+	// One after the other needs no more than a burst's worth.
+	var slow Book
+	at := start
+	for range 1000 {
+		at = at.Add(500 * time.Millisecond)
+		slow.Ask("a", at)
+	}
+	if got := slow.counts(at, 100); got["a"] < 1 || got["a"] > 3 {
+		t.Errorf("two a second: %v", got)
+	}
+}
+
+func TestFloorsComeFirst(t *testing.T) {
+	var b Book
+	b.Floor([]string{"first", "second"})
+	for range 20 {
+		b.Ask("hot", start)
+	}
+	for range 3 {
+		b.Ask("warm", start)
+	}
+	for budget, want := range map[int64]string{
+		0: "[]", 1: "[{first 1}]", 2: "[{first 1} {second 1}]", 3: "[{first 1} {second 1} {hot 1}]",
+		5: "[{first 1} {second 1} {hot 2} {warm 1}]", 10: "[{first 1} {second 1} {hot 5} {warm 3}]", 1000: "[{first 1} {second 1} {hot 20} {warm 3}]",
+	} {
+		if got := fmt.Sprint(b.Want(start, budget, one)); got != want {
+			t.Errorf("with %d: %s, want %s", budget, got, want)
+		}
+	}
+	// What a floor is asked for beside that counts too.
+	b.Ask("first", start)
+	b.Ask("first", start)
+	if got := b.counts(start, 1000); got["first"] != 2 {
+		t.Errorf("a floor that is asked for: %v", got)
+	}
+	// What costs nothing is not counted, and so not made without end.
+	if got := b.Want(start, 100, func(string) int64 { return 0 }); len(got) != 0 {
+		t.Errorf("for nothing: %v", got)
+	}
+}
+
+func TestTooManyKinds(t *testing.T) {
+	var b Book
+	b.Ask("kept", start)
+	b.Ask("kept", start)
+	for n := range 10_000 {
+		b.Ask(fmt.Sprint("kind", n), start)
+	}
+	if len(b.kinds) > maxKinds || !b.Known("kept") {
+		t.Errorf("%d kinds, the one in use known %t", len(b.kinds), b.Known("kept"))
+	}
+	total := 0
+	for n := range 10 {
+		for range 100 {
+			b.Ask(fmt.Sprint("hot", n), start)
+		}
+	}
+	for _, s := range b.Want(start, 1<<40, one) {
+		total += s.Count
+	}
+	if total != MaxTotal {
+		t.Errorf("%d in all, want %d", total, MaxTotal)
+	}
+}
+
+func TestBudget(t *testing.T) {
+	const gib = 1 << 30
+	roomy := Memory{Total: 24 * gib, Available: 20 * gib}
+	for name, tc := range map[string]struct {
+		fixed int64
+		m     Memory
+		used  int64
+		want  int64
+	}{
+		"a share":           {0, roomy, 0, 20 * gib / 100 * 10},
+		"used counts":       {0, roomy, gib, 21 * gib / 100 * 10},
+		"fixed":             {gib, roomy, 0, gib},
+		"fixed, too much":   {100 * gib, roomy, 0, 10 * gib},
+		"scarce":            {gib, Memory{Total: 24 * gib, Available: gib}, 0, 0},
+		"stalled":           {gib, Memory{Total: 24 * gib, Available: 20 * gib, Stalled: 15}, 0, 0},
+		"nothing is known":  {0, Memory{}, 0, 0},
+		"fixed and unknown": {gib, Memory{}, 0, 0},
+	} {
+		g := Gauge{Fixed: tc.fixed}
+		if got := g.Budget(tc.m, tc.used, start); got != tc.want {
+			t.Errorf("%s: %d, want %d", name, got, tc.want)
+		}
+	}
+}
+
+func TestPressurePasses(t *testing.T) {
+	roomy := Memory{Total: 100, Available: 50}
+	pressed := roomy
+	pressed.Stalled = 50
+	var g Gauge
+	var got []int64
+	for _, step := range []struct {
+		m     Memory
+		after time.Duration
+	}{{roomy, 0}, {pressed, time.Second}, {roomy, 2 * time.Second}, {roomy, 30 * time.Second}, {roomy, 32 * time.Second}} {
+		got = append(got, g.Budget(step.m, 50, start.Add(step.after)))
+	}
+	if want := []int64{10, 0, 0, 0, 10}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
