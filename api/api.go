@@ -29,7 +29,7 @@ type EffectiveLimits struct {
 // CreateSandbox is the body of POST /v1/sandboxes.
 type CreateSandbox struct {
 	Name            string            `json:"name,omitempty" maxLength:"63" doc:"Unique among running sandboxes."`
-	Template        string            `json:"template,omitempty" maxLength:"256" doc:"What the sandbox starts from; the host's tools if absent."`
+	Template        string            `json:"template,omitempty" maxLength:"256" doc:"What the sandbox starts from: a template, or a snapshot by ID or name; the host's tools if absent."`
 	TimeoutSeconds  float64           `json:"timeout_seconds,omitempty" minimum:"0" doc:"Until it ends by itself; the server's default if absent."`
 	Forever         bool              `json:"forever,omitempty" doc:"No end by itself. Local callers only."`
 	Ephemeral       bool              `json:"ephemeral,omitempty" doc:"Ends with the server's process. Local callers only."`
@@ -40,6 +40,7 @@ type CreateSandbox struct {
 	PrivatePorts    bool              `json:"private_ports,omitempty" doc:"Programs' ports need the traffic token."`
 	MaskRequestHost string            `json:"mask_request_host,omitempty" maxLength:"256" doc:"Host header that programs inside see; ${PORT} is replaced."`
 	Access          *Access           `json:"access,omitempty" doc:"What it may reach and change."`
+	OnEnd           *OnEnd            `json:"on_end,omitempty" doc:"What happens when its time is up; it ends if absent."`
 }
 
 // Sandbox is one sandbox.
@@ -48,13 +49,18 @@ type Sandbox struct {
 	Name            string            `json:"name,omitempty"`
 	Template        string            `json:"template"`
 	TemplateID      string            `json:"template_id"`
-	State           string            `json:"state" enum:"creating,running,stopping,stopped"`
+	State           string            `json:"state" enum:"creating,running,pausing,paused,resuming,stopping,stopped"`
 	Reason          string            `json:"reason,omitempty" doc:"Why it stopped: killed, timeout, oom, exited, crashed or lost."`
 	Owner           string            `json:"owner,omitempty" doc:"ID of the key that made it; absent for a local one."`
 	Ephemeral       bool              `json:"ephemeral,omitempty"`
 	StartedAt       time.Time         `json:"started_at"`
 	EndsAt          *time.Time        `json:"ends_at,omitempty" doc:"When it ends by itself; absent is never."`
 	StoppedAt       *time.Time        `json:"stopped_at,omitempty"`
+	PausedAt        *time.Time        `json:"paused_at,omitempty" doc:"Absent unless it is paused."`
+	OnEnd           *OnEnd            `json:"on_end,omitempty" doc:"What happens when its time is up; it ends if absent."`
+	Origin          string            `json:"origin,omitempty" doc:"The snapshot that it was made of; absent is the template."`
+	At              string            `json:"at,omitempty" doc:"The snapshot that it came from last, or that was last taken of it; absent is its start."`
+	Parent          string            `json:"parent,omitempty" doc:"The sandbox that it is a copy of."`
 	Metadata        map[string]string `json:"metadata,omitempty"`
 	EnvNames        []string          `json:"env_names,omitempty" doc:"Names only: values may be secrets."`
 	Workspace       string            `json:"workspace,omitempty"`

@@ -4,7 +4,8 @@ import "time"
 
 // Pruned is the answer of POST /v1/prune.
 type Pruned struct {
-	Removed []string `json:"removed" doc:"IDs of the stopped sandboxes whose records are gone."`
+	Removed    []string `json:"removed" doc:"IDs of the stopped sandboxes whose records are gone."`
+	FreedBytes int64    `json:"freed_bytes" doc:"What the disk has free again of saved states that nobody holds."`
 }
 
 // Engine is the answer of GET /v1/engine.

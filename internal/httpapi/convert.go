@@ -75,8 +75,12 @@ func fromCreate(in api.CreateSandbox) (sandbox.CreateRequest, error) {
 	if err != nil {
 		return sandbox.CreateRequest{}, err
 	}
+	onEnd, err := fromOnEnd(in.OnEnd)
+	if err != nil {
+		return sandbox.CreateRequest{}, err
+	}
 	return sandbox.CreateRequest{
-		Access: access, Template: template, Name: in.Name, Timeout: timeout, Forever: in.Forever, Ephemeral: in.Ephemeral,
+		Access: access, OnEnd: onEnd, Template: template, Name: in.Name, Timeout: timeout, Forever: in.Forever, Ephemeral: in.Ephemeral,
 		Metadata: in.Metadata, Env: in.Env, Limits: limits, Workspace: in.Workspace,
 		PrivatePorts: in.PrivatePorts, MaskRequestHost: in.MaskRequestHost,
 	}, nil
@@ -93,6 +97,7 @@ func toSandbox(sb sandbox.Sandbox) api.Sandbox {
 		ID: sb.ID, Name: sb.Name, Template: sb.Template, TemplateID: sb.TemplateID,
 		State: string(sb.State), Reason: sb.Reason, Owner: sb.Owner, Ephemeral: sb.Ephemeral,
 		StartedAt: sb.StartedAt, EndsAt: moment(sb.EndAt), StoppedAt: moment(sb.StoppedAt),
+		PausedAt: moment(sb.PausedAt), OnEnd: toOnEnd(sb.OnEnd), Origin: sb.Origin, At: sb.At, Parent: sb.Parent,
 		Metadata: sb.Metadata, EnvNames: slices.Sorted(maps.Keys(sb.Env)),
 		Workspace: sb.Workspace, MaskRequestHost: sb.MaskRequestHost,
 		Engine: sb.Engine, Boundary: string(sb.Boundary),
@@ -101,10 +106,13 @@ func toSandbox(sb sandbox.Sandbox) api.Sandbox {
 	}
 }
 
-// withTokens adds what opens a running sandbox, for answers about one only.
+// withTokens adds what opens a sandbox, for answers about one only. A paused
+// one keeps its tokens, and a stream that wakes it shows them.
 func withTokens(out api.Sandbox, sb sandbox.Sandbox) api.Sandbox {
-	if sb.State == sandbox.Running {
+	switch sb.State {
+	case sandbox.Running, sandbox.Pausing, sandbox.Paused, sandbox.Resuming:
 		out.AccessToken, out.TrafficToken = sb.AccessToken, sb.TrafficToken
+	case sandbox.Creating, sandbox.Stopping, sandbox.Stopped:
 	}
 	return out
 }

@@ -36,12 +36,9 @@ func (s *server) exec(ctx context.Context, who sandbox.Principal, in *execInput)
 	if len(in.Body.Cmd) == 0 || in.Body.Cmd[0] == "" {
 		return nil, fault.New(fault.Invalid, "empty_command", "cmd names no program")
 	}
-	sb, err := s.Sandboxes.Get(ctx, who, in.ID)
+	sb, err := s.awake(ctx, who, in.ID)
 	if err != nil {
 		return nil, err
-	}
-	if sb.State != sandbox.Running {
-		return nil, fault.Newf(fault.Conflict, "not_running", "sandbox %s is %s", sb.ID, sb.State)
 	}
 	if timeout == 0 {
 		timeout = sb.Limits.CommandTimeout

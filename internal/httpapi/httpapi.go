@@ -7,6 +7,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"reflect"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -31,10 +32,14 @@ type Pruner interface {
 	Prune(ctx context.Context, who sandbox.Principal) ([]sandbox.Sandbox, error)
 }
 
-// Deps are what the API stands on. All but Approvals are needed.
+// Deps are what the API stands on. What may be absent says so.
 type Deps struct {
 	Sandboxes sandbox.Sandboxes
 	Networks  sandbox.Networks
+	// States and Snapshots are about sandboxes' saved states. Without them the
+	// routes about them are absent.
+	States    sandbox.States
+	Snapshots sandbox.Snapshots
 	Pruner    Pruner
 	Traffic   sandbox.Traffic
 	Keys      Keys
@@ -60,6 +65,9 @@ type server struct {
 func New(deps Deps) http.Handler {
 	s := &server{Deps: deps, mux: http.NewServeMux()}
 	a := humago.New(s.mux, apiConfig(deps.Version))
+	// An error answer has one description, whether it is a whole answer or a
+	// part of one.
+	a.OpenAPI().Components.Schemas.RegisterTypeAlias(reflect.TypeFor[problem](), reflect.TypeFor[api.Problem]())
 	s.routes(a)
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, fault.Newf(fault.NotFound, "route_not_found", "there is no %s %s", r.Method, r.URL.Path))
@@ -88,6 +96,8 @@ func apiConfig(version string) huma.Config {
 func (s *server) routes(a huma.API) {
 	s.sandboxRoutes(a)
 	s.accessRoutes(a)
+	s.stateRoutes(a)
+	s.snapshotRoutes(a)
 	s.secretRoutes(a)
 	s.approvalRoutes(a)
 	register(s, a, op("exec", "POST", "/sandboxes/{id}/exec", "Run one command and return what it printed"), s.exec)

@@ -116,7 +116,7 @@ func (s *server) list(ctx context.Context, who sandbox.Principal, in *listInput)
 		out.Sandboxes = append(out.Sandboxes, toSandbox(sb))
 	}
 	if n := len(page.Sandboxes); page.More && n > 0 {
-		out.NextCursor = cursorOf(page.Sandboxes[n-1])
+		out.NextCursor = cursorOf(page.Sandboxes[n-1].StartedAt, page.Sandboxes[n-1].ID)
 	}
 	return &listOutput{out}, nil
 }
@@ -154,11 +154,11 @@ func parseStates(text string) ([]sandbox.State, error) {
 	var states []sandbox.State
 	for name := range strings.SplitSeq(text, ",") {
 		switch state := sandbox.State(name); state {
-		case sandbox.Creating, sandbox.Running, sandbox.Stopping, sandbox.Stopped:
+		case sandbox.Creating, sandbox.Running, sandbox.Pausing, sandbox.Paused, sandbox.Resuming, sandbox.Stopping, sandbox.Stopped:
 			states = append(states, state)
 		default:
 			return nil, fault.Newf(fault.Invalid, "invalid_state", "there is no state %q", name).
-				WithHint("states are creating, running, stopping and stopped")
+				WithHint("states are creating, running, pausing, paused, resuming, stopping and stopped")
 		}
 	}
 	return states, nil
@@ -170,9 +170,9 @@ type cursor struct {
 	ID   string    `json:"i"`
 }
 
-func cursorOf(sb sandbox.Sandbox) string {
+func cursorOf(at time.Time, id string) string {
 	// A struct of a time and a string always marshals.
-	b, _ := json.Marshal(cursor{sb.StartedAt, sb.ID})
+	b, _ := json.Marshal(cursor{at, id})
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
