@@ -66,11 +66,12 @@ func (c *Client) Version(ctx context.Context) (api.Version, error) {
 	return out, err
 }
 
-// Prune forgets stopped sandboxes and returns their IDs. Local callers only.
-func (c *Client) Prune(ctx context.Context) ([]string, error) {
+// Prune forgets stopped sandboxes and frees what is left of saved states that
+// nobody holds. Local callers only.
+func (c *Client) Prune(ctx context.Context) (api.Pruned, error) {
 	var out api.Pruned
 	err := c.call(ctx, http.MethodPost, "/prune", nil, &out)
-	return out.Removed, err
+	return out, err
 }
 
 // NewKey makes an API key. Its secret is shown this once. Local callers only.

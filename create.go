@@ -12,7 +12,8 @@ type CreateOption func(*api.CreateSandbox)
 // Name gives the sandbox a name, unique among running ones.
 func Name(name string) CreateOption { return func(r *api.CreateSandbox) { r.Name = name } }
 
-// Template says what the sandbox starts from.
+// Template says what the sandbox starts from: a template, or a snapshot by its
+// ID or name.
 func Template(ref string) CreateOption { return func(r *api.CreateSandbox) { r.Template = ref } }
 
 // Timeout is how long the sandbox lives unless told otherwise later.

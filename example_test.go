@@ -71,3 +71,50 @@ func ExampleSandbox_RunCode() {
 		}
 	}
 }
+
+// A snapshot is taken once, and as many sandboxes start from it as one likes.
+func ExampleSandbox_Snapshot() {
+	ctx := context.Background()
+	var client *crannog.Client // from New or Local
+	var sb *crannog.Sandbox    // from Create, with everything installed
+	snap, err := sb.Snapshot(ctx, api.CreateSnapshot{Name: "installed"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("kept as", snap.ID)
+	next, err := client.Create(ctx, crannog.Template("installed"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer next.Kill(ctx)
+	if err := sb.Rollback(ctx, snap.ID); errors.Is(err, crannog.ErrNotFound) {
+		fmt.Println("somebody removed it")
+	}
+}
+
+// Each copy goes on from the very same moment, and by itself.
+func ExampleSandbox_Fork() {
+	ctx := context.Background()
+	var sb *crannog.Sandbox // from Create or Get
+	copies, err := sb.Fork(ctx, api.CreateFork{Count: 3})
+	for i, c := range copies {
+		defer c.Kill(ctx)
+		out, err := c.CommandContext(ctx, "./attempt", fmt.Sprint(i)).Output()
+		fmt.Printf("%s %v\n", out, err)
+	}
+	if err != nil {
+		fmt.Println("there are fewer:", err)
+	}
+}
+
+// A paused sandbox uses no memory, and goes on where it was.
+func ExampleSandbox_Pause() {
+	ctx := context.Background()
+	var sb *crannog.Sandbox // from Create or Get
+	if err := sb.Pause(ctx); err != nil && crannog.Code(err) != "sandbox_paused" {
+		log.Fatal(err)
+	}
+	if err := sb.Resume(ctx, time.Hour); err != nil {
+		log.Fatal(err)
+	}
+}

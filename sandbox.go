@@ -44,7 +44,7 @@ func (c *Client) Get(ctx context.Context, ref string) (*Sandbox, error) {
 
 // ListOptions narrows List. The zero value lists what runs.
 type ListOptions struct {
-	States   []string          // such as "stopped"; "all" shows every state
+	States   []string          // such as "paused"; "all" shows every state
 	Metadata map[string]string // all must match
 }
 

@@ -23,8 +23,11 @@ func (a *app) stopCommand() *cobra.Command {
 		ValidArgsFunction: a.completeMany,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.each(cmd.Context(), args, "stop", func(sb *crannog.Sandbox) error {
-				if sb.Info().State == "stopped" {
+				switch sb.Info().State {
+				case "stopped":
 					return nil
+				case "pausing", "paused", "resuming":
+					return sb.Kill(cmd.Context()) // there is no end to move
 				}
 				return sb.SetTimeout(cmd.Context(), 0)
 			})
@@ -50,7 +53,7 @@ func (a *app) rmCommand() *cobra.Command {
 			return a.each(cmd.Context(), args, "remove", func(sb *crannog.Sandbox) error { return sb.Kill(cmd.Context()) })
 		},
 	}
-	cmd.Flags().BoolVarP(&all, "all", "a", false, "all that run")
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "all that run or are paused")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be removed")
 	return cmd
@@ -58,14 +61,14 @@ func (a *app) rmCommand() *cobra.Command {
 
 func (a *app) rmAll(ctx context.Context, yes, dry bool) error {
 	return a.with(ctx, func(c *connection) error {
-		rows, err := c.List(ctx, crannog.ListOptions{})
+		rows, err := c.List(ctx, crannog.ListOptions{States: alive})
 		if err != nil {
 			return fail("list sandboxes", err)
 		}
 		if dry {
 			return a.done(ids(rows))
 		}
-		if err := a.confirm(yes, len(rows) == 0, fmt.Sprintf("remove %d running sandboxes", len(rows))); err != nil {
+		if err := a.confirm(yes, len(rows) == 0, fmt.Sprintf("remove %d sandboxes that run or are paused", len(rows))); err != nil {
 			return err
 		}
 		var removed []string
@@ -88,7 +91,10 @@ func (a *app) rmAll(ctx context.Context, yes, dry bool) error {
 func (a *app) pruneCommand() *cobra.Command {
 	var yes, dry bool
 	cmd := &cobra.Command{
-		Use: "prune", Short: "Forget sandboxes that have ended", Args: cobra.NoArgs,
+		Use: "prune", Short: "Forget sandboxes that have ended, and free what they left", Args: cobra.NoArgs,
+		Long: "Forget sandboxes that have ended, and free what the disk holds of saved states\n" +
+			"that belong to nobody any more. Snapshots and paused sandboxes stay; crannog\n" +
+			"snapshot rm and crannog rm drop them.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.with(cmd.Context(), func(c *connection) error {
 				rows, err := c.List(cmd.Context(), crannog.ListOptions{States: []string{"stopped"}})
@@ -101,11 +107,13 @@ func (a *app) pruneCommand() *cobra.Command {
 				if err := a.confirm(yes, len(rows) == 0, fmt.Sprintf("forget %d ended sandboxes", len(rows))); err != nil {
 					return err
 				}
-				removed, err := c.Prune(cmd.Context())
+				stop := a.progress("forgetting what has ended")
+				pruned, err := c.Prune(cmd.Context())
+				stop()
 				if err != nil {
 					return fail("forget ended sandboxes", err)
 				}
-				return a.done(removed)
+				return a.pruned(pruned)
 			})
 		},
 	}
@@ -114,38 +122,65 @@ func (a *app) pruneCommand() *cobra.Command {
 	return cmd
 }
 
+// pruned prints what is gone, and says how much it was.
+func (a *app) pruned(p api.Pruned) error {
+	if a.json {
+		return a.object(p)
+	}
+	if p.FreedBytes > 0 {
+		a.note("freed %s of saved states", bytesText(p.FreedBytes))
+	}
+	return a.done(p.Removed)
+}
+
 // each does the same to every sandbox that is named, and goes on after an
 // error, so that one wrong name does not keep the others.
 func (a *app) each(ctx context.Context, refs []string, verb string, do func(*crannog.Sandbox) error) error {
-	return a.with(ctx, func(c *connection) error {
-		var done []string
-		var problems []error
-		for _, ref := range refs {
-			sb, err := c.find(ctx, ref)
-			if err == nil {
-				if err = do(sb); err != nil {
-					err = fail(verb+" "+ref, err)
-				}
-			}
-			if err != nil {
-				problems = append(problems, err)
-				continue
-			}
-			done = append(done, sb.ID())
+	return a.with(ctx, func(c *connection) error { return a.eachOf(ctx, c, refs, verb, do) })
+}
+
+func (a *app) eachOf(ctx context.Context, c *connection, refs []string, verb string, do func(*crannog.Sandbox) error) error {
+	return a.eachNamed(ctx, refs, func(ref string) (string, error) {
+		sb, err := c.find(ctx, ref)
+		if err != nil {
+			return "", err
 		}
-		if err := a.done(done); err != nil {
-			problems = append(problems, err)
+		if err := do(sb); err != nil {
+			return "", fail(verb+" "+ref, err)
 		}
-		if len(problems) > 1 {
-			for _, err := range problems[:len(problems)-1] {
-				a.report(err)
-			}
-		}
-		if len(problems) > 0 {
-			return problems[len(problems)-1]
-		}
-		return nil
+		return sb.ID(), nil
 	})
+}
+
+// eachNamed prints the IDs of what something was done to.
+func (a *app) eachNamed(ctx context.Context, refs []string, do func(ref string) (id string, err error)) error {
+	var done []string
+	err := a.every(ctx, refs, func(ref string) error {
+		id, err := do(ref)
+		if err == nil {
+			done = append(done, id)
+		}
+		return err
+	})
+	return errors.Join(err, a.done(done))
+}
+
+// every does something with each name until it is interrupted. Of several
+// errors it reports all but the last, which it returns.
+func (a *app) every(ctx context.Context, names []string, do func(string) error) error {
+	var last error
+	for _, name := range names {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err := do(name); err != nil {
+			if last != nil {
+				a.report(last)
+			}
+			last = err
+		}
+	}
+	return last
 }
 
 // done prints the IDs that something was done to.
