@@ -54,7 +54,7 @@ all other commands
   0     done
   1     failed
   2     the command line or a setting is wrong
-  3     there is no such sandbox or key
+  3     there is no such sandbox, snapshot or key
   4     the server refuses
   5     the name is taken, or the sandbox is in a state that forbids it
   6     the server cannot be reached

@@ -1,23 +1,25 @@
 package cli
 
 import (
+	"context"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/config"
 )
 
 // boxFlags say what a sandbox is made of.
 type boxFlags struct {
 	name        string
 	template    string
+	from        string
+	onEnd       string
+	wake        bool
 	workspace   string
 	noWorkspace bool
 	ttl         string
@@ -30,6 +32,9 @@ type boxFlags struct {
 func (b *boxFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&b.name, "name", "", "keep the sandbox under this `name`")
 	f.StringVar(&b.template, "template", "", "what the sandbox starts from (default base)")
+	f.StringVar(&b.from, "from", "", "start from a `snapshot`, by name or ID, in place of a template")
+	f.StringVar(&b.onEnd, "on-end", "", "`what` happens when --ttl is over: kill, pause or pause-files (default kill)")
+	f.BoolVar(&b.wake, "wake", false, "with --on-end pause: what comes in for it resumes it")
 	f.StringVar(&b.workspace, "workspace", "", "host `directory` shown copy-on-write at /workspace (default: the current one)")
 	f.BoolVar(&b.noWorkspace, "no-workspace", false, "start with an empty /workspace")
 	f.StringVar(&b.ttl, "ttl", "", "`time` after which the sandbox ends by itself")
@@ -47,7 +52,7 @@ func (b *boxFlags) add(f *pflag.FlagSet) {
 
 // options turns flags and settings into what Create takes. A directory is
 // shown only by a local server: the path means nothing elsewhere.
-func (a *app) boxOptions(b *boxFlags, c *connection) ([]crannog.CreateOption, bool, error) {
+func (a *app) boxOptions(ctx context.Context, b *boxFlags, c *connection) ([]crannog.CreateOption, bool, error) {
 	limits := api.Limits{
 		MemoryBytes: a.config.MemoryBytes, CPUMillis: a.config.MilliCPU, PIDs: a.config.PIDs,
 		DiskBytes: a.config.DiskBytes, DiskInodes: a.config.DiskInodes,
@@ -65,9 +70,20 @@ func (a *app) boxOptions(b *boxFlags, c *connection) ([]crannog.CreateOption, bo
 	if err != nil {
 		return nil, false, err
 	}
+	template, err := a.startOf(ctx, b, c)
+	if err != nil {
+		return nil, false, err
+	}
+	onEnd, err := b.atEnd()
+	if err != nil {
+		return nil, false, err
+	}
 	opts := []crannog.CreateOption{
-		crannog.Template(a.config.Template), crannog.Limits(limits), crannog.Name(b.name),
+		crannog.Template(template), crannog.Limits(limits), crannog.Name(b.name),
 		crannog.Metadata(labels), crannog.Env(environment),
+	}
+	if onEnd.Pause {
+		opts = append(opts, crannog.OnEnd(onEnd))
 	}
 	access, err := b.access()
 	if err != nil {
@@ -86,6 +102,37 @@ func (a *app) boxOptions(b *boxFlags, c *connection) ([]crannog.CreateOption, bo
 		opts = append(opts, crannog.Workspace(dir))
 	}
 	return opts, dir != "", nil
+}
+
+// startOf is what the sandbox starts from.
+func (a *app) startOf(ctx context.Context, b *boxFlags, c *connection) (string, error) {
+	if b.from == "" {
+		return a.config.Template, nil
+	}
+	snap, err := c.findSnapshot(ctx, b.from)
+	return snap.ID, err
+}
+
+// atEnd reads --on-end and --wake.
+func (b *boxFlags) atEnd() (api.OnEnd, error) {
+	o := api.OnEnd{Wake: b.wake}
+	switch b.onEnd {
+	case "", "kill":
+		if b.wake {
+			return o, usagef("--wake needs --on-end pause: what has ended does not come back")
+		}
+		return o, nil
+	case "pause":
+		o.Pause = true
+	case "pause-files":
+		o.Pause, o.FilesOnly = true, true
+	default:
+		return o, usagef("--on-end: %q is not kill, pause or pause-files", b.onEnd)
+	}
+	if b.ttl == "" {
+		return o, usagef("--on-end %s needs --ttl, which says when that is", b.onEnd)
+	}
+	return o, nil
 }
 
 // readFile reads a file that has at most so many bytes.
@@ -119,7 +166,9 @@ func (a *app) workspaceOf(b *boxFlags, c *connection) (string, error) {
 	switch {
 	case b.noWorkspace && b.workspace != "":
 		return "", usagef("--workspace and --no-workspace exclude each other")
-	case b.noWorkspace:
+	case b.from != "" && b.workspace != "":
+		return "", usagef("--workspace and --from exclude each other: a snapshot shows the directory that its sandbox showed")
+	case b.noWorkspace, b.from != "":
 		return "", nil
 	case b.workspace != "" && !c.local:
 		return "", usagef("--workspace needs a local server").hint("copy files with crannog cp instead")
@@ -181,16 +230,4 @@ func holds(dir, home string) bool {
 	}
 	rel, err := filepath.Rel(dir, home)
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
-}
-
-// lifetime reads --ttl; zero if it was not given.
-func (b *boxFlags) lifetime() (time.Duration, error) {
-	if b.ttl == "" {
-		return 0, nil
-	}
-	d, err := config.ParseDuration(b.ttl)
-	if err != nil || d == 0 {
-		return 0, usagef("--ttl: %q is not a time such as 10m", b.ttl)
-	}
-	return d, nil
 }

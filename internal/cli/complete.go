@@ -14,39 +14,61 @@ import (
 // completionTime is how long a shell waits for names.
 const completionTime = 2 * time.Second
 
-// completeOne offers the sandboxes that run for the first argument.
+// completeOne offers the sandboxes that have not ended for the first argument.
 func (a *app) completeOne(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveDefault
 	}
-	return a.names(cmd.Context(), nil), cobra.ShellCompDirectiveNoFileComp
+	return a.names(cmd.Context(), nil, alive), cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeMany offers those that are not named yet.
 func (a *app) completeMany(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	return a.names(cmd.Context(), args), cobra.ShellCompDirectiveNoFileComp
+	return a.names(cmd.Context(), args, alive), cobra.ShellCompDirectiveNoFileComp
 }
 
-// names asks a server, but starts no engine: a tab key must not wait for
-// one. Nothing is offered where nothing answers.
-func (a *app) names(ctx context.Context, taken []string) []cobra.Completion {
-	if ctx == nil {
-		ctx = context.Background()
+// completeStates offers those in some states that are not named yet.
+func (a *app) completeStates(states ...string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return a.names(cmd.Context(), args, states), cobra.ShellCompDirectiveNoFileComp
 	}
-	ctx, cancel := context.WithTimeout(ctx, completionTime)
-	defer cancel()
-	c, err := config.Load(a.Env.Config, a.configFile)
+}
+
+// completeSnapshots offers snapshots that are not named yet.
+func (a *app) completeSnapshots(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return a.snapshotNames(cmd.Context(), args), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeRollback offers a sandbox and then a snapshot.
+func (a *app) completeRollback(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	switch len(args) {
+	case 0:
+		return a.names(cmd.Context(), nil, alive), cobra.ShellCompDirectiveNoFileComp
+	case 1:
+		return a.snapshotNames(cmd.Context(), nil), cobra.ShellCompDirectiveNoFileComp
+	}
+	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+// offerStart completes what a sandbox starts from and how it ends.
+func (a *app) offerStart(cmd *cobra.Command) {
+	err := cmd.RegisterFlagCompletionFunc("from", func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return a.snapshotNames(cmd.Context(), nil), cobra.ShellCompDirectiveNoFileComp
+	})
 	if err != nil {
-		return nil
+		panic(err) // there is no such flag
 	}
-	a.config = c
-	if c.URL == "" && !answers(ctx, c.Socket()) {
-		return nil
-	}
+	offerValues(cmd, "on-end", []cobra.Completion{
+		cobra.CompletionWithDesc("kill", "it is gone"), cobra.CompletionWithDesc("pause", "it can be resumed where it was"),
+		cobra.CompletionWithDesc("pause-files", "its files stay, and it boots anew"),
+	})
+}
+
+// names offers sandboxes in some states.
+func (a *app) names(ctx context.Context, taken, states []string) []cobra.Completion {
 	var found []cobra.Completion
-	// An error offers nothing, which is all that completion can say.
-	_ = a.with(ctx, func(c *connection) error {
-		rows, err := c.List(ctx, crannog.ListOptions{})
+	answered := a.ask(ctx, func(ctx context.Context, c *connection) error {
+		rows, err := c.List(ctx, crannog.ListOptions{States: states})
 		for _, row := range rows {
 			if name := label(row); !slices.Contains(taken, name) {
 				found = append(found, cobra.CompletionWithDesc(name, row.Template))
@@ -54,5 +76,44 @@ func (a *app) names(ctx context.Context, taken []string) []cobra.Completion {
 		}
 		return err
 	})
-	return append(found, lastAlias)
+	if answered && slices.Contains(states, "running") {
+		found = append(found, lastAlias)
+	}
+	return found
+}
+
+// snapshotNames offers snapshots.
+func (a *app) snapshotNames(ctx context.Context, taken []string) []cobra.Completion {
+	var found []cobra.Completion
+	a.ask(ctx, func(ctx context.Context, c *connection) error {
+		rows, err := c.Snapshots(ctx, crannog.SnapshotOptions{})
+		for _, row := range rows {
+			if name := first(row.Name, row.ID); !slices.Contains(taken, name) {
+				found = append(found, cobra.CompletionWithDesc(name, "of "+row.Sandbox))
+			}
+		}
+		return err
+	})
+	return found
+}
+
+// ask asks a server for names, but starts no engine: a tab key must not wait
+// for one. Nothing is offered where nothing answers, and an error offers
+// nothing either, which is all that completion can say.
+func (a *app) ask(ctx context.Context, work func(context.Context, *connection) error) (answered bool) {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	ctx, cancel := context.WithTimeout(ctx, completionTime)
+	defer cancel()
+	c, err := config.Load(a.Env.Config, a.configFile)
+	if err != nil {
+		return false
+	}
+	a.config = c
+	if c.URL == "" && !answers(ctx, c.Socket()) {
+		return false
+	}
+	_ = a.with(ctx, func(c *connection) error { return work(ctx, c) })
+	return true
 }

@@ -137,11 +137,14 @@ func findHint(err error) string {
 	return "crannog ls lists what runs, crannog ls --all what ran"
 }
 
-// running refuses a sandbox that has ended.
-func running(sb *crannog.Sandbox) error {
-	info := sb.Info()
-	if info.State == "running" {
+// running refuses a sandbox that does not run.
+func running(info api.Sandbox) error {
+	switch info.State {
+	case "running":
 		return nil
+	case "pausing", "paused":
+		return fail("use the sandbox", fault.Newf(fault.Conflict, "sandbox_paused", "sandbox %s is %s", label(info), info.State)).
+			hint("crannog resume " + label(info))
 	}
 	text := fmt.Sprintf("sandbox %s is %s", label(info), info.State)
 	if info.Reason != "" {

@@ -90,7 +90,7 @@ func (a *app) boxFS(ctx context.Context, c *connection, ref, user string) (*cran
 	if err != nil {
 		return nil, err
 	}
-	if err := running(sb); err != nil {
+	if err := a.awake(ctx, sb); err != nil {
 		return nil, err
 	}
 	return sb.FS().As(user).WithContext(ctx), nil
@@ -101,7 +101,7 @@ func (a *app) completePath(cmd *cobra.Command, args []string, word string) ([]co
 		return nil, cobra.ShellCompDirectiveDefault
 	}
 	var found []cobra.Completion
-	for _, name := range a.names(cmd.Context(), nil) {
+	for _, name := range a.names(cmd.Context(), nil, alive) {
 		name, _, _ = strings.Cut(name, "\t")
 		found = append(found, name+":")
 	}

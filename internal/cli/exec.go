@@ -47,7 +47,7 @@ func (a *app) exec(ctx context.Context, f *commandFlags, ref string, env, args [
 		if err != nil {
 			return err
 		}
-		if err := running(sb); err != nil {
+		if err := a.awake(ctx, sb); err != nil {
 			return err
 		}
 		tty := !f.noTTY && !a.json && a.interactive()
@@ -108,6 +108,7 @@ func (a *app) shellCommand() *cobra.Command {
 	}
 	f.boxFlags.add(cmd.Flags())
 	f.offer(cmd)
+	a.offerStart(cmd)
 	f.commandFlags.add(cmd)
 	cmd.Flags().SetInterspersed(true)
 	return cmd

@@ -15,18 +15,21 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
+// alive are the states of sandboxes that have not ended.
+var alive = []string{"running", "pausing", "paused", "resuming"}
+
 func (a *app) lsCommand() *cobra.Command {
 	var f listFlags
 	var all bool
 	var labels []string
 	cmd := &cobra.Command{
-		Use: "ls", Aliases: []string{"list"}, Short: "List sandboxes", Args: cobra.NoArgs,
+		Use: "ls", Aliases: []string{"list"}, Short: "List sandboxes that run or are paused", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			metadata, err := pairsOf("--metadata", labels)
 			if err != nil {
 				return err
 			}
-			o := crannog.ListOptions{Metadata: metadata}
+			o := crannog.ListOptions{Metadata: metadata, States: alive}
 			if all {
 				o.States = []string{"all"}
 			}
@@ -55,6 +58,10 @@ func (a *app) printSandboxes(f *listFlags, rows []api.Sandbox) error {
 		}
 		if s.EndsAt != nil {
 			ends = ago(*s.EndsAt, now)
+		}
+		if s.PausedAt != nil {
+			ends = "-"
+			state += " " + ago(*s.PausedAt, now)
 		}
 		if s.StoppedAt != nil {
 			ends = ago(*s.StoppedAt, now)
@@ -93,7 +100,7 @@ func (a *app) withSandbox(ctx context.Context, ref string, work func(*connection
 		if err != nil {
 			return err
 		}
-		if err := running(sb); err != nil {
+		if err := a.awake(ctx, sb); err != nil {
 			return err
 		}
 		return work(c, sb)

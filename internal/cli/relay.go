@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -170,12 +171,15 @@ func (a *app) fate(ctx context.Context, sb *crannog.Sandbox, err error) (int, er
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	info, getErr := sb.Refresh(ctx)
-	for getErr == nil && info.State != "stopped" && ctx.Err() == nil {
+	for getErr == nil && info.State != "stopped" && !slices.Contains(alive[1:], info.State) && ctx.Err() == nil {
 		time.Sleep(20 * time.Millisecond)
 		info, getErr = sb.Refresh(ctx)
 	}
 	if getErr != nil {
 		return 0, err
+	}
+	if err := running(info); err != nil && info.State != "stopped" {
+		return 0, err // somebody paused it, and the command with it
 	}
 	switch info.Reason {
 	case "oom":

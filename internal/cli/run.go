@@ -60,10 +60,32 @@ func (a *app) runCommand() *cobra.Command {
 	f.boxFlags.add(cmd.Flags())
 	f.commandFlags.add(cmd)
 	f.offer(cmd)
+	a.offerStart(cmd)
 	cmd.Flags().BoolVar(&f.ask, "ask", false, "ask at this terminal about what the policy leaves to people; alone, about every host")
 	cmd.Flags().BoolVarP(&f.detach, "detach", "d", false, "print the sandbox's ID and leave the command running; its output is thrown away")
 	cmd.Flags().BoolVar(&f.rm, "rm", true, "remove the sandbox afterwards (not with --name or -d)")
 	return cmd
+}
+
+// kept tells whether the sandbox outlives the command.
+func (f *runFlags) kept() bool { return f.detach || f.name != "" || !f.rm }
+
+// check tells what could never work before an engine is started.
+func (f *runFlags) check() error {
+	if _, err := f.access(); err != nil {
+		return err
+	}
+	if f.from != "" && f.template != "" {
+		return usagef("--from and --template exclude each other")
+	}
+	onEnd, err := f.atEnd()
+	if err != nil {
+		return err
+	}
+	if onEnd.Pause && !f.kept() {
+		return usagef("--on-end %s needs --name or --detach: this sandbox is removed afterwards", f.onEnd)
+	}
+	return nil
 }
 
 func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
@@ -73,8 +95,7 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	if len(args) == 0 {
 		return usagef("run needs a command").hint("crannog run -- python3 -c 'print(6*7)'")
 	}
-	// What could never work is told before an engine is started.
-	if _, err := f.access(); err != nil {
+	if err := f.check(); err != nil {
 		return err
 	}
 	signals, release := caught()
@@ -121,15 +142,15 @@ type box struct {
 }
 
 func (a *app) open(ctx context.Context, c *connection, f *runFlags, signals <-chan os.Signal, cancel context.CancelCauseFunc) (*box, error) {
-	opts, workspace, err := a.boxOptions(&f.boxFlags, c)
+	opts, workspace, err := a.boxOptions(ctx, &f.boxFlags, c)
 	if err != nil {
 		return nil, err
 	}
-	ttl, err := f.lifetime()
+	ttl, err := lifetime(f.ttl)
 	if err != nil {
 		return nil, err
 	}
-	b := &box{app: a, flags: f, signals: signals, cancel: cancel, rest: func() {}, keep: f.detach || f.name != "" || !f.rm}
+	b := &box{app: a, flags: f, signals: signals, cancel: cancel, rest: func() {}, keep: f.kept()}
 	lease := false
 	switch {
 	case ttl > 0:

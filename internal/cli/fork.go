@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog/api"
+)
+
+func (a *app) forkCommand() *cobra.Command {
+	var count int
+	var ttl string
+	cmd := &cobra.Command{
+		Use: "fork SANDBOX", Short: "Copy a running sandbox as it is now", Args: cobra.ExactArgs(1),
+		Long: "Copy a running sandbox as it is now, with memory, processes and files, and print\n" +
+			"the copies' IDs. Each goes on by itself from the same moment, with an ID, a host\n" +
+			"name, a machine ID and random numbers of its own. Connections are not copied. A\n" +
+			"copy lives as long as the sandbox has left, unless --ttl says otherwise.",
+		Example:           "  crannog fork dev\n  for id in $(crannog fork dev -n 3); do crannog exec $id -- ./attempt & done",
+		ValidArgsFunction: a.completeStates("running"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if count < 1 || count > 100 {
+				return usagef("--count: from 1 to 100 copies, and not %d", count)
+			}
+			d, err := lifetime(ttl)
+			if err != nil {
+				return err
+			}
+			return a.fork(cmd.Context(), args[0], count, d)
+		},
+	}
+	cmd.Flags().IntVarP(&count, "count", "n", 1, "`number` of copies")
+	cmd.Flags().StringVar(&ttl, "ttl", "", "`time` after which each copy ends by itself")
+	return cmd
+}
+
+func (a *app) fork(ctx context.Context, ref string, count int, ttl time.Duration) error {
+	return a.breakable(ctx, func(ctx context.Context, c *connection) error {
+		sb, err := c.find(ctx, ref)
+		if err != nil {
+			return err
+		}
+		info := sb.Info()
+		if err := running(info); err != nil {
+			return err
+		}
+		if ttl == 0 {
+			ttl = timeLeft(info)
+		}
+		stop := a.progress(fmt.Sprintf("copying %s", label(info)))
+		copies, err := sb.Fork(ctx, api.CreateFork{Count: count, TimeoutSeconds: ttl.Seconds()})
+		stop()
+		infos := make([]api.Sandbox, 0, len(copies))
+		for _, c := range copies {
+			info := c.Info()
+			info.AccessToken, info.TrafficToken = "", ""
+			infos = append(infos, info)
+		}
+		if err != nil {
+			err = fail("fork "+ref, err)
+		}
+		if a.json {
+			return errors.Join(err, a.object(infos))
+		}
+		return errors.Join(err, a.done(ids(infos)))
+	})
+}
+
+// timeLeft is how long a sandbox lives from now; zero is the server's default.
+func timeLeft(info api.Sandbox) time.Duration {
+	if info.EndsAt == nil {
+		return 0
+	}
+	return max(time.Until(*info.EndsAt), time.Second)
+}

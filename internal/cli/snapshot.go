@@ -1,0 +1,145 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+)
+
+func (a *app) snapshotCommand() *cobra.Command {
+	var req api.CreateSnapshot
+	cmd := &cobra.Command{
+		Use: "snapshot SANDBOX...", Short: "Keep the state of a sandbox; ls and rm manage what is kept",
+		Long: "Keep the state of a sandbox that runs, with memory, processes and files. It pauses\n" +
+			"briefly and goes on. crannog run --from starts a new one there, crannog rollback\n" +
+			"puts one back to it. The newest snapshot of a name has the name. A sandbox that is\n" +
+			"called ls or rm is named by its ID here.",
+		Example:           "  crannog snapshot dev --name installed\n  crannog run --from installed -- pytest\n  crannog snapshot ls",
+		Args:              cobra.ArbitraryArgs,
+		ValidArgsFunction: a.completeStates("running"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 0:
+				return usagef("name a sandbox").hint("crannog snapshot ls lists what is kept")
+			case len(args) > 1 && req.Name != "":
+				return usagef("--name goes with one sandbox: the last of them would have the name")
+			}
+			return a.snapshot(cmd.Context(), args, req)
+		},
+	}
+	cmd.Flags().StringVar(&req.Name, "name", "", "keep it under this `name`")
+	cmd.Flags().BoolVar(&req.FilesOnly, "files-only", false, "leave memory and processes out: any version can start from it")
+	cmd.AddCommand(a.snapshotListCommand(), a.snapshotRemoveCommand())
+	return cmd
+}
+
+func (a *app) snapshot(ctx context.Context, refs []string, req api.CreateSnapshot) error {
+	return a.breakable(ctx, func(ctx context.Context, c *connection) error {
+		var taken []api.Snapshot
+		err := a.every(ctx, refs, func(ref string) error {
+			sb, err := c.find(ctx, ref)
+			if err != nil {
+				return err
+			}
+			defer a.progress("keeping the state of " + ref)()
+			snap, err := sb.Snapshot(ctx, req)
+			if err != nil {
+				return fail("snapshot "+ref, err)
+			}
+			taken = append(taken, snap)
+			return nil
+		})
+		return errors.Join(err, a.printTaken(taken))
+	})
+}
+
+// printTaken prints one object for one snapshot, as inspect does, and an array
+// for several.
+func (a *app) printTaken(taken []api.Snapshot) error {
+	switch {
+	case a.json && len(taken) == 1:
+		return a.object(taken[0])
+	case a.json:
+		return a.object(append([]api.Snapshot{}, taken...))
+	}
+	for _, snap := range taken {
+		fmt.Fprintln(a.Stdout, snap.ID)
+	}
+	return nil
+}
+
+func (a *app) snapshotListCommand() *cobra.Command {
+	var f listFlags
+	cmd := &cobra.Command{
+		Use: "ls [SANDBOX]", Aliases: []string{"list"}, Short: "List snapshots, or those of one sandbox", Args: cobra.MaximumNArgs(1),
+		Long: "List snapshots, or those of one sandbox. SIZE is what was written down, OWN what\n" +
+			"the disk would have free without it: snapshots share what they have in common.",
+		ValidArgsFunction: a.completeOne,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.with(cmd.Context(), func(c *connection) error {
+				var o crannog.SnapshotOptions
+				if len(args) == 1 {
+					sb, err := c.find(cmd.Context(), args[0])
+					if err != nil {
+						return err
+					}
+					o.Sandbox = sb.ID()
+				}
+				rows, err := c.Snapshots(cmd.Context(), o)
+				if err != nil {
+					return fail("list snapshots", err)
+				}
+				return a.printSnapshots(&f, rows)
+			})
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func (a *app) printSnapshots(f *listFlags, rows []api.Snapshot) error {
+	now := time.Now()
+	head := []string{"ID", "NAME", "SANDBOX", "KIND", "MADE", "SIZE", "OWN"}
+	return list(a, f, rows, func(s api.Snapshot) string { return s.ID }, head, func(s api.Snapshot) []string {
+		return []string{s.ID, s.Name, s.Sandbox, kindOf(s), ago(s.CreatedAt, now), bytesText(s.Bytes), bytesText(s.OwnBytes)}
+	})
+}
+
+// kindOf says what a snapshot holds.
+func kindOf(s api.Snapshot) string {
+	if s.FilesOnly {
+		return "files"
+	}
+	return "full"
+}
+
+func (a *app) snapshotRemoveCommand() *cobra.Command {
+	var dry bool
+	cmd := &cobra.Command{
+		Use: "rm SNAPSHOT...", Aliases: []string{"remove"}, Short: "Forget snapshots", Args: cobra.MinimumNArgs(1),
+		Long:              "Forget snapshots. Sandboxes and snapshots that came from them stay.",
+		ValidArgsFunction: a.completeSnapshots,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.breakable(cmd.Context(), func(ctx context.Context, c *connection) error {
+				return a.eachNamed(ctx, args, func(ref string) (string, error) {
+					snap, err := c.findSnapshot(ctx, ref)
+					if err != nil || dry {
+						return snap.ID, err
+					}
+					if err := c.RemoveSnapshot(ctx, snap.ID); err != nil {
+						return "", fail("remove snapshot "+ref, err)
+					}
+					return snap.ID, nil
+				})
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be forgotten")
+	return cmd
+}

@@ -1,0 +1,207 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/config"
+)
+
+func (a *app) pauseCommand() *cobra.Command {
+	var filesOnly bool
+	cmd := &cobra.Command{
+		Use: "pause SANDBOX...", Short: "Write sandboxes down and end their processes", Args: cobra.MinimumNArgs(1),
+		Long: "Write sandboxes down, memory, processes and files, and end their processes. A\n" +
+			"paused one uses no memory, keeps its name and ID, and does not end by itself;\n" +
+			"crannog resume lets it go on where it was. Connections into it and out of it are cut.",
+		Example:           "  crannog pause dev\n  crannog pause --files-only dev",
+		ValidArgsFunction: a.completeStates("running"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.eachLong(cmd.Context(), args, "pause", func(ctx context.Context, sb *crannog.Sandbox) error {
+				switch {
+				case sb.Info().State == "paused":
+					return nil
+				case filesOnly:
+					return sb.PauseFiles(ctx)
+				}
+				return sb.Pause(ctx)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&filesOnly, "files-only", false, "keep files and not memory: it boots anew when it is resumed")
+	return cmd
+}
+
+func (a *app) resumeCommand() *cobra.Command {
+	var ttl string
+	cmd := &cobra.Command{
+		Use: "resume SANDBOX...", Short: "Let paused sandboxes go on", Args: cobra.MinimumNArgs(1),
+		Long:              "Let paused sandboxes go on where they were. One that runs stays as it is.",
+		ValidArgsFunction: a.completeStates("paused", "pausing"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d, err := lifetime(ttl)
+			if err != nil {
+				return err
+			}
+			return a.eachLong(cmd.Context(), args, "resume", func(ctx context.Context, sb *crannog.Sandbox) error { return sb.Resume(ctx, d) })
+		},
+	}
+	cmd.Flags().StringVar(&ttl, "ttl", "", "`time` after which it ends by itself (default: what it was made with)")
+	return cmd
+}
+
+func (a *app) resetCommand() *cobra.Command {
+	var yes, dry bool
+	cmd := &cobra.Command{
+		Use: "reset SANDBOX...", Short: "Put sandboxes back to their start", Args: cobra.MinimumNArgs(1),
+		Long: "Put sandboxes back to their start, in place: to the snapshot that they were made\n" +
+			"of, or to a fresh boot of their template. They keep their names and IDs; what has\n" +
+			"happened since is lost.",
+		ValidArgsFunction: a.completeMany,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if dry {
+				return a.each(cmd.Context(), args, "find", func(*crannog.Sandbox) error { return nil })
+			}
+			if err := a.confirm(yes, false, fmt.Sprintf("put %s back to the start, and lose what has happened since", counted(args))); err != nil {
+				return err
+			}
+			return a.eachLong(cmd.Context(), args, "reset", func(ctx context.Context, sb *crannog.Sandbox) error { return sb.Reset(ctx) })
+		},
+	}
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be reset")
+	return cmd
+}
+
+func (a *app) rollbackCommand() *cobra.Command {
+	var yes, dry bool
+	cmd := &cobra.Command{
+		Use: "rollback SANDBOX [SNAPSHOT]", Short: "Put a sandbox back to a snapshot", Args: cobra.RangeArgs(1, 2),
+		Long: "Put a sandbox back to a snapshot, in place: without one, to the one that it came\n" +
+			"from or that was taken of it last. It keeps its name and ID; what has happened\n" +
+			"since is lost, and connections are cut.",
+		Example:           "  crannog snapshot dev --name clean\n  crannog rollback dev clean",
+		ValidArgsFunction: a.completeRollback,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.rollback(cmd.Context(), args, yes, dry)
+		},
+	}
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print the snapshot that it would be put back to")
+	return cmd
+}
+
+func (a *app) rollback(ctx context.Context, args []string, yes, dry bool) error {
+	return a.breakable(ctx, func(ctx context.Context, c *connection) error {
+		sb, err := c.find(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		ref := sb.Info().At
+		if len(args) == 2 {
+			ref = args[1]
+		}
+		if ref == "" {
+			return usagef("sandbox %s came from no snapshot, and none was taken of it", args[0]).
+				hint("crannog reset " + args[0] + " puts it back to its start")
+		}
+		snap, err := c.findSnapshot(ctx, ref)
+		if err != nil {
+			return err
+		}
+		name := first(snap.Name, snap.ID)
+		if dry {
+			return a.done([]string{snap.ID})
+		}
+		if err := a.confirm(yes, false, fmt.Sprintf("put %s back to %s, and lose what has happened since", args[0], name)); err != nil {
+			return err
+		}
+		stop := a.progress("putting " + args[0] + " back to " + name)
+		err = sb.Rollback(ctx, snap.ID)
+		stop()
+		if err != nil {
+			return fail("roll "+args[0]+" back to "+name, err)
+		}
+		return a.done([]string{sb.ID()})
+	})
+}
+
+// counted names one thing and counts several.
+func counted(names []string) string {
+	if len(names) == 1 {
+		return names[0]
+	}
+	return fmt.Sprintf("%d sandboxes", len(names))
+}
+
+// lifetime reads --ttl; zero if it was not given.
+func lifetime(ttl string) (time.Duration, error) {
+	if ttl == "" {
+		return 0, nil
+	}
+	d, err := config.ParseDuration(ttl)
+	if err != nil || d == 0 {
+		return 0, usagef("--ttl: %q is not a time such as 10m", ttl)
+	}
+	return d, nil
+}
+
+// breakable does work that may take long. An interrupt takes back what has
+// not happened yet, and tells the server so.
+func (a *app) breakable(ctx context.Context, work func(context.Context, *connection) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	signals, release := caught()
+	defer release()
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		for {
+			select {
+			case s := <-signals:
+				if sig, ok := s.(syscall.Signal); ok && (sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP) {
+					cancel(signalled(sig))
+				}
+			case <-done:
+				return
+			}
+		}
+	}()
+	err := a.with(ctx, func(c *connection) error { return work(ctx, c) })
+	if sig, ok := errors.AsType[signalled](context.Cause(ctx)); ok && err != nil {
+		return exitCode(128 + int(sig))
+	}
+	return err
+}
+
+// eachLong is each for what may take long.
+func (a *app) eachLong(ctx context.Context, refs []string, verb string, do func(context.Context, *crannog.Sandbox) error) error {
+	return a.breakable(ctx, func(ctx context.Context, c *connection) error {
+		return a.eachOf(ctx, c, refs, verb, func(sb *crannog.Sandbox) error {
+			defer a.progress(verb + " " + label(sb.Info()))()
+			return do(ctx, sb)
+		})
+	})
+}
+
+// awake refuses a sandbox in which nothing can run. One that is on its way
+// back is waited for, and one that traffic resumes is resumed: what we want
+// of it is traffic too.
+func (a *app) awake(ctx context.Context, sb *crannog.Sandbox) error {
+	info := sb.Info()
+	saved := info.State == "pausing" || info.State == "paused"
+	if info.State != "resuming" && (!saved || info.OnEnd == nil || !info.OnEnd.Wake) {
+		return running(info)
+	}
+	defer a.progress("resuming " + label(info))()
+	if err := sb.Resume(ctx, 0); err != nil {
+		return fail("resume "+label(info), err)
+	}
+	return nil
+}

@@ -1,0 +1,141 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+)
+
+// node is a state from which others came: a template, a snapshot or a sandbox.
+// What it shows besides is for people.
+type node struct {
+	Kind     string  `json:"kind"` // template, snapshot or sandbox
+	ID       string  `json:"id"`
+	Name     string  `json:"name,omitempty"`
+	State    string  `json:"state,omitempty"`  // of a sandbox
+	CopyOf   string  `json:"parent,omitempty"` // the sandbox of which it is a copy
+	Children []*node `json:"children,omitempty"`
+
+	at    time.Time
+	about string
+}
+
+func (a *app) treeCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "tree", Short: "Show which sandboxes and snapshots came from which", Args: cobra.NoArgs,
+		Long: "Show which sandboxes and snapshots came from which. A snapshot hangs below the one\n" +
+			"that its sandbox came from then, a sandbox below the one that it came from last,\n" +
+			"and what came from none below its template.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.with(cmd.Context(), func(c *connection) error {
+				roots, err := lineage(cmd.Context(), c)
+				if err != nil {
+					return err
+				}
+				if a.json {
+					return a.object(roots)
+				}
+				for _, root := range roots {
+					a.printNode(root, "", "")
+				}
+				return nil
+			})
+		},
+	}
+	return cmd
+}
+
+// lineage asks for all that is kept.
+func lineage(ctx context.Context, c *connection) ([]*node, error) {
+	snaps, err := c.Snapshots(ctx, crannog.SnapshotOptions{})
+	if err != nil {
+		return nil, fail("list snapshots", err)
+	}
+	boxes, err := c.List(ctx, crannog.ListOptions{States: alive})
+	if err != nil {
+		return nil, fail("list sandboxes", err)
+	}
+	return grow(snaps, boxes, time.Now()), nil
+}
+
+// grow makes the trees. A parent that is not among the snapshots is nobody's
+// business any more: what came from it hangs below the template.
+func grow(snaps []api.Snapshot, boxes []api.Sandbox, now time.Time) []*node {
+	roots := []*node{}
+	byID := make(map[string]*node, len(snaps))
+	for _, s := range snaps {
+		byID[s.ID] = &node{
+			Kind: "snapshot", ID: s.ID, Name: s.Name, at: s.CreatedAt,
+			about: fmt.Sprintf("snapshot of %s, %s, %s", s.Sandbox, ago(s.CreatedAt, now), bytesText(s.Bytes)),
+		}
+	}
+	under := func(parent, template string, n *node) {
+		p := byID[parent]
+		if p == nil {
+			i := slices.IndexFunc(roots, func(r *node) bool { return r.ID == template })
+			if i < 0 {
+				i, roots = len(roots), append(roots, &node{Kind: "template", ID: template})
+			}
+			p = roots[i]
+		}
+		p.Children = append(p.Children, n)
+	}
+	for _, s := range snaps {
+		parent := s.Parent
+		if parent == s.ID {
+			parent = "" // a server that says so would keep us busy for ever
+		}
+		under(parent, s.Template, byID[s.ID])
+	}
+	for _, b := range boxes {
+		n := &node{Kind: "sandbox", ID: b.ID, Name: b.Name, State: b.State, CopyOf: b.Parent, at: b.StartedAt, about: "sandbox, " + b.State}
+		if b.Parent != "" {
+			n.about += ", copy of " + b.Parent
+		}
+		under(b.At, b.Template, n)
+	}
+	for _, r := range roots {
+		r.sort()
+	}
+	slices.SortFunc(roots, func(x, y *node) int { return strings.Compare(x.ID, y.ID) })
+	return roots
+}
+
+// sort puts children in the order in which they were made.
+func (n *node) sort() {
+	slices.SortFunc(n.Children, func(x, y *node) int {
+		if c := x.at.Compare(y.at); c != 0 {
+			return c
+		}
+		return strings.Compare(x.ID, y.ID)
+	})
+	for _, c := range n.Children {
+		c.sort()
+	}
+}
+
+// printNode draws a node behind lead, and its children behind rest.
+func (a *app) printNode(n *node, lead, rest string) {
+	text := n.ID
+	if n.Name != "" {
+		text = n.Name + "  " + n.ID
+	}
+	if n.about != "" {
+		text += "  (" + n.about + ")"
+	}
+	fmt.Fprintln(a.Stdout, lead+oneLine(text))
+	for i, c := range n.Children {
+		if i == len(n.Children)-1 {
+			a.printNode(c, rest+"└── ", rest+"    ")
+		} else {
+			a.printNode(c, rest+"├── ", rest+"│   ")
+		}
+	}
+}
