@@ -28,9 +28,10 @@ type surfaces struct {
 func (d *Daemon) surfaces() *surfaces {
 	o := d.options
 	return &surfaces{
-		proxy: dataplane.New(dataplane.Deps{Traffic: d.Service, Log: o.Log, Domain: o.Domain}),
+		proxy: dataplane.New(dataplane.Deps{Traffic: d.Service, Waker: d.Service, Log: o.Log, Domain: o.Domain}),
 		own: httpapi.New(httpapi.Deps{
-			Sandboxes: d.Service, Networks: d.Service, Pruner: d.Service, Traffic: d.Service, Keys: d.Keys, Engine: d.Engine, Approvals: d.Approvals,
+			Sandboxes: d.Service, Networks: d.Service, States: d.Service, Snapshots: d.Service, Pruner: d.Service, Traffic: d.Service,
+			Keys: d.Keys, Engine: d.Engine, Approvals: d.Approvals,
 			Auth: d.authenticate, Log: o.Log, Version: o.Version,
 			Secrets: rotating{d.Secrets, d.Service},
 		}),
