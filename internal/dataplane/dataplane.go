@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/masking"
 	"github.com/crannog/crannog/internal/sandbox"
 )
@@ -23,6 +24,7 @@ const TrafficHeader = "E2b-Traffic-Access-Token"
 // Deps are what the proxy is made of. All but Domain are required.
 type Deps struct {
 	Traffic sandbox.Traffic
+	Waker   sandbox.Waker
 	Log     *slog.Logger
 	// Domain is what sandboxes' host names end in, or "".
 	Domain string
@@ -33,15 +35,20 @@ type Deps struct {
 type Proxy struct {
 	Deps
 	forward *httputil.ReverseProxy
+	ctx     context.Context // of resumptions, which outlive who asked for them
+	cancel  context.CancelFunc
+	search  sync.Mutex // one look through all paused sandboxes at a time
 
 	mu       sync.Mutex
 	backends map[string]*backend
+	wakings  map[string]*waking
 	closed   bool
 }
 
 // New makes a Proxy. Close ends it.
 func New(d Deps) *Proxy {
-	p := &Proxy{Deps: d, backends: map[string]*backend{}}
+	p := &Proxy{Deps: d, backends: map[string]*backend{}, wakings: map[string]*waking{}}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.forward = &httputil.ReverseProxy{
 		Rewrite:        rewrite,
 		Transport:      roundTripper{},
@@ -60,6 +67,7 @@ func (p *Proxy) Close() {
 	open := p.backends
 	p.backends = map[string]*backend{}
 	p.mu.Unlock()
+	p.cancel()
 	for _, b := range open {
 		b.close()
 	}
@@ -88,26 +96,46 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refusal.write(w, r)
 		return
 	}
+	again := true
+	for look := 0; again && look < maxLooks; look++ {
+		t, refusal, err := p.reach(r, to)
+		switch {
+		case refusal != nil:
+			refusal.write(w, r)
+			return
+		case err != nil && fault.KindOf(err) != fault.NotFound:
+			p.unmaskable(w, r, to, err)
+			return
+		case err == nil:
+			p.serve(w, r, t)
+			return
+		}
+		var answered bool
+		if again, answered = p.asleep(w, r, to); answered {
+			return
+		}
+		// Between the two looks somebody else may have resumed it.
+		again = again || look == 0
+	}
+	notFound(to.id).write(w, r)
+}
+
+// reach finds the way into a sandbox that runs. One that does not is
+// NotFound.
+func (p *Proxy) reach(r *http.Request, to target) (*trip, *refusal, error) {
 	box, ok := p.Traffic.Live(to.id)
 	if !ok {
-		notFound(to.id).write(w, r)
-		return
+		return nil, nil, sandbox.Unknown(to.id)
 	}
 	if refusal := admit(r, to, box); refusal != nil {
-		refusal.write(w, r)
-		return
+		return nil, refusal, nil
 	}
 	back, ok := p.backend(to.id)
 	if !ok {
-		notFound(to.id).write(w, r)
-		return
+		return nil, nil, sandbox.Unknown(to.id)
 	}
 	mask, err := p.Traffic.Mask(r.Context(), to.id)
-	if err != nil {
-		p.unmaskable(w, r, to, err)
-		return
-	}
-	p.serve(w, r, &trip{target: to, box: box, back: back, mask: mask})
+	return &trip{target: to, box: box, back: back, mask: mask}, nil, err
 }
 
 // admit refuses what may not go in: the guest's own paths, methods that

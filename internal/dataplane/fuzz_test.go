@@ -6,6 +6,9 @@ import (
 	"path"
 	"strings"
 	"testing"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/sandbox"
 )
 
 func FuzzHost(f *testing.F) {
@@ -63,6 +66,32 @@ func FuzzControlHeader(f *testing.F) {
 			if http.CanonicalHeaderKey(left) == controlHeader {
 				t.Fatalf("%q stays", left)
 			}
+		}
+	})
+}
+
+// Nothing that a stranger writes opens the way to a resumption.
+func FuzzMayWake(f *testing.F) {
+	for _, seed := range [][2]string{
+		{"/health", ""}, {"/files?path=a&signature=v1_x", "x"}, {"/files?signature=&signature_expiration=0", ""},
+		{"/files?signature_expiration=-1;signature=v1_", "token\x00"}, {"/execute", "secre"}, {"//files?path=%zz", "secret "},
+	} {
+		f.Add(seed[0], seed[1], true)
+		f.Add(seed[0], seed[1], false)
+	}
+	box := sandbox.Sandbox{ID: "i1", AccessToken: "secret", TrafficToken: "other"}
+	f.Fuzz(func(t *testing.T, raw, token string, inside bool) {
+		u, err := url.ParseRequestURI(raw)
+		if err != nil || token == box.AccessToken || token == box.TrafficToken {
+			return
+		}
+		to := target{id: "i1", port: engine.InterpreterPort}
+		if inside {
+			to.port = engine.GuestPort
+		}
+		r := &http.Request{Method: http.MethodGet, URL: u, Header: http.Header{tokenHeader: {token}, TrafficHeader: {token}}}
+		if mayWake(r, to, box) == nil {
+			t.Fatalf("%q with the token %q wakes port %d", raw, token, to.port)
 		}
 	})
 }

@@ -28,6 +28,11 @@ type inside struct {
 
 	mu    sync.Mutex
 	boxes map[string]*box
+	beds  map[string]*box // those that are paused
+	woken []string
+	rouse func(id string) error // called by Wake before it resumes
+	// looked is called, unless nil, after a look at a sandbox that is not live.
+	looked func()
 }
 
 type box struct {
@@ -43,6 +48,11 @@ func (in *inside) Live(id string) (sandbox.Sandbox, bool) {
 	defer in.mu.Unlock()
 	b, ok := in.boxes[id]
 	if !ok {
+		if in.looked != nil {
+			in.mu.Unlock()
+			in.looked()
+			in.mu.Lock()
+		}
 		return sandbox.Sandbox{}, false
 	}
 	return b.Sandbox, true
@@ -152,11 +162,11 @@ const boxID = "i0000000000000000001"
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	in := &inside{t: t, boxes: map[string]*box{}}
+	in := &inside{t: t, boxes: map[string]*box{}, beds: map[string]*box{}}
 	in.add(boxID, nil)
 	in.serve(boxID, engine.GuestPort, echo("guest"))
 	in.serve(boxID, 3000, echo("program"))
-	p := dataplane.New(dataplane.Deps{Traffic: in, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	p := dataplane.New(dataplane.Deps{Traffic: in, Waker: in, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	t.Cleanup(p.Close)
 	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !p.Match(r) {

@@ -4,8 +4,10 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/sandbox"
@@ -122,25 +124,42 @@ func (p *Proxy) routeSigned(r *http.Request) (target, *refusal) {
 	if err != nil {
 		return target{}, badRequest("the query is malformed")
 	}
-	got := query.Get("signature")
-	if got == "" {
+	if query.Get("signature") == "" {
 		return target{}, unauthorized("missing signature query parameter")
 	}
 	expires, err := signature.ParseExpiration(query.Get("signature_expiration"))
 	if err != nil {
 		return target{}, unauthorized("invalid signature")
 	}
-	id := ""
-	p.Traffic.LiveAll(func(s sandbox.Sandbox) bool {
-		for _, op := range fileOps(r.Method) {
-			if signature.Verify(got, query.Get("path"), op, query.Get("username"), s.AccessToken, expires) {
-				id = s.ID
-			}
-		}
-		return id == ""
-	})
+	id := p.signer(r, query, expires)
 	if id == "" {
 		return target{}, unauthorized("invalid signature")
 	}
 	return target{id: id, port: engine.GuestPort, byURL: true}, nil
+}
+
+// signer finds the sandbox of whose token a signature is made, first among
+// those that run. An expired one finds no paused sandbox, which it would wake.
+func (p *Proxy) signer(r *http.Request, query url.Values, expires int64) (id string) {
+	match := func(s sandbox.Sandbox) bool {
+		if verify(r.Method, query, expires, s) {
+			id = s.ID
+		}
+		return id == ""
+	}
+	if p.Traffic.LiveAll(match); id != "" || signature.Expired(expires, time.Now().Unix()) {
+		return id
+	}
+	// One at a time: the list is read from the disk, and anybody can ask.
+	p.search.Lock()
+	defer p.search.Unlock()
+	p.Waker.AsleepAll(r.Context(), match)
+	return id
+}
+
+// verify tells whether a file URL is signed with a sandbox's token.
+func verify(method string, query url.Values, expires int64, s sandbox.Sandbox) bool {
+	return slices.ContainsFunc(fileOps(method), func(op signature.Op) bool {
+		return signature.Verify(query.Get("signature"), query.Get("path"), op, query.Get("username"), s.AccessToken, expires)
+	})
 }

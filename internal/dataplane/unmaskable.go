@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/fault"
 )
 
 const unmaskableText = "The sandbox's sealed secrets cannot be read now. What it says cannot be masked and is not passed on"
@@ -16,12 +15,8 @@ const unmaskableText = "The sandbox's sealed secrets cannot be read now. What it
 // unmaskable answers where what must be masked is not known. It is not 502 or
 // 503: clients take those for the end of the sandbox.
 func (p *Proxy) unmaskable(w http.ResponseWriter, r *http.Request, to target, err error) {
-	if fault.KindOf(err) == fault.NotFound {
-		notFound(to.id).write(w, r)
-		return
-	}
 	p.Log.Debug("no mask", "sandbox", to.id, "err", err)
-	if to.port == engine.GuestPort && refuseCall(w, r, unmaskableText) {
+	if to.port == engine.GuestPort && refuseCall(w, r, http.StatusInternalServerError, "internal", unmaskableText) {
 		return
 	}
 	(&refusal{status: http.StatusInternalServerError, id: to.id, message: unmaskableText}).write(w, r)
@@ -29,7 +24,7 @@ func (p *Proxy) unmaskable(w http.ResponseWriter, r *http.Request, to target, er
 
 // refuseCall answers a call of the guest's services as they would, so that
 // its client shows the text. It does not know all protocols.
-func refuseCall(w http.ResponseWriter, r *http.Request, text string) bool {
+func refuseCall(w http.ResponseWriter, r *http.Request, status int, code, text string) bool {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || r.Method != http.MethodPost || r.URL.Path == filesPath {
 		return false
@@ -38,7 +33,7 @@ func refuseCall(w http.ResponseWriter, r *http.Request, text string) bool {
 		Code    string `json:"code"`
 		Message string `json:"message"`
 	}
-	said := problem{"internal", text}
+	said := problem{code, text}
 	stream := strings.HasPrefix(kind, "application/connect+")
 	var body []byte
 	switch {
@@ -61,7 +56,7 @@ func refuseCall(w http.ResponseWriter, r *http.Request, text string) bool {
 	h.Set("Cache-Control", "no-store")
 	h.Set("Access-Control-Allow-Origin", "*")
 	if !stream { // a stream tells its error behind a good status
-		w.WriteHeader(http.StatusInternalServerError)
+		w.WriteHeader(status)
 	}
 	_, _ = w.Write(body) // the client left; there is nobody to tell
 	return true

@@ -42,6 +42,8 @@ func (s *Service) AsleepAll(ctx context.Context, yield func(Sandbox) bool) {
 	}
 }
 
+// asleep leaves out what was paused without its memory: it would boot anew,
+// and its owner is to decide that rather than any request.
 func (r Record) asleep() bool {
-	return r.OnEnd.Wake && slices.Contains(sleeping, r.State)
+	return r.OnEnd.Wake && !r.Saved.FilesOnly && slices.Contains(sleeping, r.State)
 }

@@ -1,0 +1,11 @@
+package dataplane
+
+// Waiting is how many requests wait for a sandbox to be resumed.
+func (p *Proxy) Waiting(id string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if k := p.wakings[id]; k != nil {
+		return k.waiting
+	}
+	return 0
+}
