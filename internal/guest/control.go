@@ -16,9 +16,13 @@ const maxUpdate = 1 << 20
 // after the machine slept or its clock was set.
 const maxTick = time.Minute
 
+// grace is how long the end waits for another one. A sandbox that was restored
+// sees that its end is long past before it is told of its new one.
+const grace = 200 * time.Millisecond
+
 // control answers the daemon. To everybody else these paths do not exist.
 func (g *Guest) control(w http.ResponseWriter, r *http.Request) {
-	if !sameToken(r.Header.Get(ControlHeader), g.cfg.ControlToken) {
+	if !sameToken(r.Header.Get(ControlHeader), g.controlToken()) {
 		files.Hurry(w)
 		notFound(w, r)
 		return
@@ -26,11 +30,13 @@ func (g *Guest) control(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case r.URL.Path == PathReady && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		w.WriteHeader(http.StatusNoContent)
-	case r.URL.Path == PathAsked && r.Method == http.MethodGet && g.asked != nil:
+	case r.URL.Path == PathAsked && r.Method == http.MethodGet && g.opts.Asked != nil:
 		// The header is sent by then: a caller that left is no error of ours.
-		_ = json.NewEncoder(w).Encode(Asked{Names: g.asked()})
+		_ = json.NewEncoder(w).Encode(Asked{Names: g.opts.Asked()})
 	case r.URL.Path == PathUpdate && r.Method == http.MethodPost:
 		g.update(w, r)
+	case r.URL.Path == PathClaim && r.Method == http.MethodPost && g.opts.Claim != nil:
+		g.claim(w, r)
 	default:
 		notFound(w, r)
 	}
@@ -46,11 +52,25 @@ func (g *Guest) update(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
+// claim gives a sandbox that waits to its first user.
+func (g *Guest) claim(w http.ResponseWriter, r *http.Request) {
+	cfg, _, err := Decode(http.MaxBytesReader(w, r.Body, maxConfig))
+	if err != nil || cfg.Renew != Claimed || cfg.Archive {
+		fail(w, http.StatusBadRequest, "malformed claim")
+		return
+	}
+	if err := g.opts.Claim(r.Context(), cfg); err != nil {
+		fail(w, http.StatusConflict, err.Error())
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
 // Apply changes a running guest.
 func (g *Guest) Apply(u Update) {
 	g.mu.Lock()
 	if u.AccessToken != "" {
-		g.token = u.AccessToken
+		g.cfg.AccessToken = u.AccessToken
 	}
 	if u.Env != nil {
 		g.env = environment(g.cfg, u.Env)
@@ -63,7 +83,7 @@ func (g *Guest) Apply(u Update) {
 
 // setEnd replaces the time of the end; zero is never.
 func (g *Guest) setEnd(at time.Time) {
-	if g.end == nil {
+	if g.opts.End == nil {
 		return
 	}
 	g.mu.Lock()
@@ -71,7 +91,7 @@ func (g *Guest) setEnd(at time.Time) {
 	if g.timer != nil {
 		g.timer.Stop()
 	}
-	g.endAt = at
+	g.endAt, g.overdue = at, false
 	if !at.IsZero() && !g.closed {
 		g.timer = time.AfterFunc(tick(at), g.tick)
 	}
@@ -85,13 +105,20 @@ func (g *Guest) tick() {
 		return
 	}
 	if left := tick(g.endAt); left > 0 {
+		g.overdue = false
 		g.timer = time.AfterFunc(left, g.tick)
+		g.mu.Unlock()
+		return
+	}
+	if !g.overdue {
+		g.overdue = true
+		g.timer = time.AfterFunc(grace, g.tick)
 		g.mu.Unlock()
 		return
 	}
 	g.ended = true
 	g.mu.Unlock()
-	g.end()
+	g.opts.End()
 }
 
 // tick returns how long to wait before looking at the clock again.

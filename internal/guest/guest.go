@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -38,43 +39,41 @@ type Options struct {
 	// Asked are the names that were asked for in vain; nil where there is a
 	// network.
 	Asked func() []string
+	// Claim makes the sandbox that waits another's, or says why it cannot be;
+	// it calls Renew. Nil where nobody claims.
+	Claim func(context.Context, Config) error
 	// Log gets what no answer tells; nil drops it.
 	Log *slog.Logger
 }
 
 // Guest serves one sandbox. It is safe for concurrent use.
 type Guest struct {
-	cfg       Config
-	accounts  identity.Accounts
+	opts      Options
 	log       *slog.Logger
 	process   *process.Service
 	directory *filesystem.Service
 	files     *files.Service
 	metrics   *metrics.Sampler
 	handler   http.Handler
-	end       func()
-	asked     func() []string
 
-	mu     sync.Mutex
-	token  string
-	env    map[string]string
-	endAt  time.Time
-	timer  *time.Timer
-	ended  bool
-	closed bool
+	mu    sync.Mutex
+	cfg   Config // without its files
+	env   map[string]string
+	endAt time.Time
+	timer *time.Timer
+	ended bool
+	// overdue says that the end was seen to be past once.
+	overdue bool
+	closed  bool
 }
 
 // New returns a guest that serves nothing until its Handler is used.
 func New(cfg Config, opts Options) (*Guest, error) {
-	if cfg.AccessToken == "" || cfg.ControlToken == "" {
-		// An empty token would be matched by a request that has none.
-		return nil, errors.New("guest: access token and control token are required")
-	}
 	if opts.Users == nil {
 		return nil, errors.New("guest: a user database is required")
 	}
-	if _, err := opts.Users.Lookup(cfg.DefaultUser); err != nil {
-		return nil, fmt.Errorf("guest: default user: %w", err)
+	if err := cfg.check(opts.Users); err != nil {
+		return nil, err
 	}
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
@@ -85,32 +84,76 @@ func New(cfg Config, opts Options) (*Guest, error) {
 	if opts.Path == "" {
 		opts.Path = DefaultPath
 	}
-	g := &Guest{cfg: cfg, log: opts.Log, end: opts.End, asked: opts.Asked, token: cfg.AccessToken, env: environment(cfg, cfg.Env)}
-	g.assemble(opts)
+	g := &Guest{opts: opts, log: opts.Log}
+	g.take(cfg)
+	p := parts(cfg, opts, g)
+	g.process, g.directory, g.files, g.metrics = process.New(p.process), filesystem.New(p.directory), files.New(p.files), metrics.New(p.limits)
+	g.handler = g.routes()
 	g.setEnd(cfg.EndAt)
 	return g, nil
 }
 
-func (g *Guest) assemble(opts Options) {
-	g.accounts = identity.Accounts{Users: opts.Users, Default: g.cfg.DefaultUser, NoRoot: g.cfg.NoRoot}
-	actor := identity.Actor{Switch: opts.Switch}
-	if g.cfg.GrantFileAccess {
-		actor.FileAccess = g.cfg.DefaultUser
+// check refuses a configuration that nothing could be served with.
+func (c Config) check(users identity.Users) error {
+	if c.AccessToken == "" || c.ControlToken == "" {
+		// An empty token would be matched by a request that has none.
+		return errors.New("guest: access token and control token are required")
 	}
-	g.process = process.New(process.Config{
-		Accounts: g.accounts, Actor: actor, Reaper: opts.Reaper, Env: g.Env,
-		Path: opts.Path, DefaultDir: g.cfg.DefaultDir, CommandTimeout: g.cfg.CommandTimeout,
-	})
-	g.directory = filesystem.New(filesystem.Config{
-		Accounts: g.accounts, Actor: actor, DefaultDir: g.cfg.DefaultDir,
-	})
-	g.files = files.New(files.Config{
-		Accounts: g.accounts, Actor: actor, Log: opts.Log, DefaultDir: g.cfg.DefaultDir, Token: g.AccessToken,
-	})
-	g.metrics = metrics.New(metrics.Limits{
-		MilliCPU: g.cfg.MilliCPU, MemoryBytes: g.cfg.MemoryBytes, DiskBytes: g.cfg.DiskBytes,
-	})
-	g.handler = g.routes()
+	if _, err := users.Lookup(c.DefaultUser); err != nil {
+		return fmt.Errorf("guest: default user: %w", err)
+	}
+	return nil
+}
+
+// composition is what the services are made from.
+type composition struct {
+	process   process.Config
+	directory filesystem.Config
+	files     files.Config
+	limits    metrics.Limits
+}
+
+func parts(cfg Config, opts Options, g *Guest) composition {
+	accounts := identity.Accounts{Users: opts.Users, Default: cfg.DefaultUser, NoRoot: cfg.NoRoot}
+	actor := identity.Actor{Switch: opts.Switch}
+	if cfg.GrantFileAccess {
+		actor.FileAccess = cfg.DefaultUser
+	}
+	return composition{
+		process: process.Config{
+			Accounts: accounts, Actor: actor, Reaper: opts.Reaper, Env: g.Env,
+			Path: opts.Path, DefaultDir: cfg.DefaultDir, CommandTimeout: cfg.CommandTimeout,
+		},
+		directory: filesystem.Config{Accounts: accounts, Actor: actor, DefaultDir: cfg.DefaultDir},
+		files: files.Config{
+			Accounts: accounts, Actor: actor, Log: opts.Log, DefaultDir: cfg.DefaultDir, Token: g.AccessToken,
+		},
+		limits: metrics.Limits{MilliCPU: cfg.MilliCPU, MemoryBytes: cfg.MemoryBytes, DiskBytes: cfg.DiskBytes},
+	}
+}
+
+// take makes the tokens, variables and names those of cfg.
+func (g *Guest) take(cfg Config) {
+	cfg.Files = nil // they are large, and written by now
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.cfg, g.env = cfg, environment(cfg, cfg.Env)
+}
+
+// Renew makes g the guest of another configuration, as if it had been made
+// from it. Processes and watchers stay, and so do requests that run.
+func (g *Guest) Renew(cfg Config) error {
+	if err := cfg.check(g.opts.Users); err != nil {
+		return err
+	}
+	g.take(cfg)
+	p := parts(cfg, g.opts, g)
+	g.process.Renew(p.process)
+	g.directory.Renew(p.directory)
+	g.files.Renew(p.files)
+	g.metrics.Renew(p.limits)
+	g.setEnd(cfg.EndAt)
+	return nil
 }
 
 // environment is what the sandbox sets for every process.
@@ -134,13 +177,19 @@ func (g *Guest) Env() map[string]string {
 func (g *Guest) AccessToken() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.token
+	return g.cfg.AccessToken
+}
+
+func (g *Guest) controlToken() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.cfg.ControlToken
 }
 
 // Command starts a process of the guest's own as the default user, with the
 // variables that cmd has.
 func (g *Guest) Command(cmd *exec.Cmd) (*process.Command, error) {
-	user, err := g.accounts.ByName("")
+	user, err := g.defaultUser()
 	if err != nil {
 		return nil, err
 	}
@@ -149,12 +198,24 @@ func (g *Guest) Command(cmd *exec.Cmd) (*process.Command, error) {
 
 // Environ returns the variables of the default user's processes.
 func (g *Guest) Environ() map[string]string {
-	user, err := g.accounts.ByName("")
+	user, err := g.defaultUser()
 	if err != nil {
 		g.log.Error("default user is gone", "err", err)
-		user = identity.User{Name: g.cfg.DefaultUser, Home: "/"}
+		user.Home = "/"
 	}
 	return g.process.Environ(user)
+}
+
+// defaultUser has the name of the default user also after an error.
+func (g *Guest) defaultUser() (identity.User, error) {
+	g.mu.Lock()
+	accounts := identity.Accounts{Users: g.opts.Users, Default: g.cfg.DefaultUser, NoRoot: g.cfg.NoRoot}
+	g.mu.Unlock()
+	user, err := accounts.ByName("")
+	if err != nil {
+		user = identity.User{Name: accounts.Default}
+	}
+	return user, err
 }
 
 // Close cuts all streams and kills every process. Closing twice is fine.

@@ -47,6 +47,7 @@ func (g *Guest) routes() http.Handler {
 	open.HandleFunc(PathReady, g.control)
 	open.HandleFunc(PathUpdate, g.control)
 	open.HandleFunc(PathAsked, g.control)
+	open.HandleFunc(PathClaim, g.control)
 	open.Handle("/", g.guarded(closed))
 	return crossOrigin(open)
 }

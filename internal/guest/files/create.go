@@ -20,7 +20,7 @@ import (
 // nowhere that the user could not write.
 func (s *Service) create(user identity.User, path string) (*os.File, error) {
 	var f *os.File
-	err := s.cfg.Actor.Do(user, func() (err error) {
+	err := s.cfg().Actor.Do(user, func() (err error) {
 		f, err = openWrite(path)
 		if errors.Is(err, os.ErrNotExist) {
 			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -93,7 +93,7 @@ func (s *Service) compose(req composeRequest) (Entry, string, error) {
 	}
 	paths := make([]string, 0, len(req.Sources)+1)
 	for _, name := range append(slices.Clone(req.Sources), req.Destination) {
-		path, err := user.Resolve(name, s.cfg.DefaultDir)
+		path, err := user.Resolve(name, s.cfg().DefaultDir)
 		if err != nil {
 			return Entry{}, name, refuse(http.StatusBadRequest, "%v", err)
 		}
@@ -129,7 +129,7 @@ func (s *Service) join(user identity.User, sources []string, destination string)
 		}
 	}
 	for _, source := range sources {
-		if err := s.cfg.Actor.Do(user, func() error { return os.Remove(source) }); err != nil {
+		if err := s.cfg().Actor.Do(user, func() error { return os.Remove(source) }); err != nil {
 			return source, err
 		}
 	}

@@ -60,7 +60,7 @@ func (s *Service) download(w http.ResponseWriter, r *http.Request, t target) err
 // openRead opens a regular file as user.
 func (s *Service) openRead(user identity.User, path string) (*os.File, error) {
 	var f *os.File
-	err := s.cfg.Actor.Do(user, func() (err error) {
+	err := s.cfg().Actor.Do(user, func() (err error) {
 		// Without O_NONBLOCK the opening of a named pipe waits for a writer.
 		f, err = os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 		return err

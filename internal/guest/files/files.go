@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -30,10 +31,20 @@ type Config struct {
 }
 
 // Service serves files. It is safe for concurrent use.
-type Service struct{ cfg Config }
+type Service struct{ config atomic.Pointer[Config] }
 
 // New returns a service.
-func New(cfg Config) *Service { return &Service{cfg: cfg} }
+func New(cfg Config) *Service {
+	s := &Service{}
+	s.Renew(cfg)
+	return s
+}
+
+// Renew replaces what the service was made from. Requests that run go on with
+// what they have read of it.
+func (s *Service) Renew(cfg Config) { s.config.Store(&cfg) }
+
+func (s *Service) cfg() *Config { return s.config.Load() }
 
 // TokenHeader carries the access token.
 const TokenHeader = "X-Access-Token"
@@ -78,7 +89,7 @@ func (s *Service) target(r *http.Request, op signature.Op) (target, url.Values, 
 	if err != nil {
 		return target{}, nil, err
 	}
-	path, err := user.Resolve(query.Get("path"), s.cfg.DefaultDir)
+	path, err := user.Resolve(query.Get("path"), s.cfg().DefaultDir)
 	if err != nil {
 		return target{}, nil, refuse(http.StatusBadRequest, "%v", err)
 	}
@@ -86,7 +97,7 @@ func (s *Service) target(r *http.Request, op signature.Op) (target, url.Values, 
 }
 
 func (s *Service) account(name string) (identity.User, error) {
-	user, err := s.cfg.Accounts.ByName(name)
+	user, err := s.cfg().Accounts.ByName(name)
 	if unknown, ok := errors.AsType[*identity.UnknownError](err); ok {
 		return user, refuse(http.StatusUnauthorized, "%v", unknown)
 	}
@@ -96,7 +107,7 @@ func (s *Service) account(name string) (identity.User, error) {
 // authorize accepts the token or a signature made with it. A wrong token is
 // not saved by a right signature.
 func (s *Service) authorize(r *http.Request, query url.Values, op signature.Op) error {
-	token := s.cfg.Token()
+	token := s.cfg().Token()
 	if given := r.Header.Get(TokenHeader); given != "" {
 		if !equal(given, token) {
 			return refuse(http.StatusUnauthorized, "access token present in header but does not match")
@@ -141,7 +152,7 @@ func (s *Service) fail(w http.ResponseWriter, path string, err error) {
 	case errors.Is(err, metadata.ErrUnsupported):
 		text = err.Error()
 	default:
-		s.cfg.Log.Error("file request failed", "err", err)
+		s.cfg().Log.Error("file request failed", "err", err)
 	}
 	answer(w, status, map[string]any{"code": status, "message": text})
 }

@@ -117,7 +117,7 @@ func (u *upload) partPath(part *multipart.Part, fixed string) (string, error) {
 		if err != nil || params["filename"] == "" {
 			return "", refuse(http.StatusBadRequest, "a part has no file name and the request no path")
 		}
-		path, err = u.user.Resolve(params["filename"], u.service.cfg.DefaultDir)
+		path, err = u.user.Resolve(params["filename"], u.service.cfg().DefaultDir)
 		if err != nil {
 			return "", refuse(http.StatusBadRequest, "%v", err)
 		}
@@ -138,7 +138,7 @@ func (u *upload) write(path string, content io.Reader) error {
 	}
 	_, err = io.CopyBuffer(struct{ io.Writer }{f}, bodyReader{content}, make([]byte, readAhead))
 	if err == nil {
-		err = u.service.cfg.Actor.Do(u.user, func() error { return metadata.Replace(int(f.Fd()), u.metadata) })
+		err = u.service.cfg().Actor.Do(u.user, func() error { return metadata.Replace(int(f.Fd()), u.metadata) })
 	}
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err

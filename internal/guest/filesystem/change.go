@@ -22,7 +22,7 @@ func (s *Service) MakeDir(_ context.Context, req *connect.Request[pb.MakeDirRequ
 		return nil, err
 	}
 	var entry *pb.EntryInfo
-	err = s.cfg.Actor.Do(user, func() error {
+	err = s.cfg().Actor.Do(user, func() error {
 		if err := makeDir(path); err != nil {
 			return err
 		}
@@ -57,7 +57,7 @@ func (s *Service) Move(_ context.Context, req *connect.Request[pb.MoveRequest]) 
 		return nil, err
 	}
 	var entry *pb.EntryInfo
-	err = s.cfg.Actor.Do(user, func() error {
+	err = s.cfg().Actor.Do(user, func() error {
 		if err := s.move(source, destination); err != nil {
 			return err
 		}
@@ -102,7 +102,7 @@ func (s *Service) remove(user identity.User, path string) error {
 	if path == "/" {
 		return connect.NewError(connect.CodeInvalidArgument, errors.New("the root directory cannot be removed"))
 	}
-	err := s.cfg.Actor.Do(user, func() error { return os.RemoveAll(path) })
+	err := s.cfg().Actor.Do(user, func() error { return os.RemoveAll(path) })
 	if errors.Is(err, syscall.ENOTDIR) {
 		return nil // a file is where a directory of the path would be
 	}

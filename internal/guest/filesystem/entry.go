@@ -48,8 +48,8 @@ func (s *Service) describe(path string, info fs.FileInfo) *pb.EntryInfo {
 	e.Mode = uint32(shown.Mode().Perm())
 	e.Permissions = shown.Mode().String()
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		e.Owner = text(s.cfg.Accounts.UserName(stat.Uid))
-		e.Group = text(s.cfg.Accounts.GroupName(stat.Gid))
+		e.Owner = text(s.cfg().Accounts.UserName(stat.Uid))
+		e.Group = text(s.cfg().Accounts.GroupName(stat.Gid))
 	}
 	return e
 }

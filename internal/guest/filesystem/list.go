@@ -25,7 +25,7 @@ func (s *Service) ListDir(_ context.Context, req *connect.Request[pb.ListDirRequ
 		return nil, err
 	}
 	l := lister{service: s}
-	err = s.cfg.Actor.Do(user, func() error { return l.list(path, max(1, req.Msg.GetDepth())) })
+	err = s.cfg().Actor.Do(user, func() error { return l.list(path, max(1, req.Msg.GetDepth())) })
 	if err != nil {
 		return nil, failure("path not found", err)
 	}

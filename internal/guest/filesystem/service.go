@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"sync/atomic"
 	"syscall"
 
 	"connectrpc.com/connect"
@@ -28,7 +29,7 @@ type Config struct {
 
 // Service serves files. It is safe for concurrent use.
 type Service struct {
-	cfg      Config
+	config   atomic.Pointer[Config]
 	watchers watchers
 	closing  chan struct{}
 }
@@ -37,8 +38,16 @@ var _ filesystempbconnect.FilesystemHandler = (*Service)(nil)
 
 // New returns a service without watchers.
 func New(cfg Config) *Service {
-	return &Service{cfg: cfg, watchers: newWatchers(), closing: make(chan struct{})}
+	s := &Service{watchers: newWatchers(), closing: make(chan struct{})}
+	s.Renew(cfg)
+	return s
 }
+
+// Renew replaces what the service was made from. Requests that run go on with
+// what they have read of it.
+func (s *Service) Renew(cfg Config) { s.config.Store(&cfg) }
+
+func (s *Service) cfg() *Config { return s.config.Load() }
 
 // Close cuts all streams and ends all watchers.
 func (s *Service) Close() error {
@@ -51,14 +60,14 @@ func (s *Service) Close() error {
 
 // locate finds the request's user and resolves its path.
 func (s *Service) locate(h http.Header, path string) (identity.User, string, error) {
-	user, err := s.cfg.Accounts.ByHeader(h)
+	user, err := s.cfg().Accounts.ByHeader(h)
 	if unknown, ok := errors.AsType[*identity.UnknownError](err); ok {
 		return user, "", connect.NewError(connect.CodeUnauthenticated, unknown)
 	}
 	if err != nil {
 		return user, "", connect.NewError(connect.CodeInternal, err)
 	}
-	abs, err := user.Resolve(path, s.cfg.DefaultDir)
+	abs, err := user.Resolve(path, s.cfg().DefaultDir)
 	if err != nil {
 		return user, "", connect.NewError(connect.CodeInvalidArgument, err)
 	}
@@ -72,7 +81,7 @@ func (s *Service) Stat(_ context.Context, req *connect.Request[pb.StatRequest]) 
 		return nil, err
 	}
 	var entry *pb.EntryInfo
-	err = s.cfg.Actor.Do(user, func() error {
+	err = s.cfg().Actor.Do(user, func() error {
 		entry, err = s.entry(path)
 		return err
 	})

@@ -42,7 +42,7 @@ func (s *Service) open(h http.Header, req watchRequest) (*watched, error) {
 	if err != nil {
 		return nil, err
 	}
-	as := func(work func() error) error { return s.cfg.Actor.Do(user, work) }
+	as := func(work func() error) error { return s.cfg().Actor.Do(user, work) }
 	err = as(func() error { return watchable(path, req.GetAllowNetworkMounts()) })
 	if err != nil {
 		return nil, failure(fmt.Sprintf("path %s not found", path), err)
@@ -91,7 +91,7 @@ func (w *watched) event(e watch.Event) *pb.FilesystemEvent {
 		return out
 	}
 	// An entry that is gone again has nothing to describe.
-	_ = w.service.cfg.Actor.Do(w.user, func() error {
+	_ = w.service.cfg().Actor.Do(w.user, func() error {
 		entry, err := w.service.entry(filepath.Join(w.root, e.Name))
 		if err == nil {
 			out.Entry = entry

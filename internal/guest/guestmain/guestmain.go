@@ -5,12 +5,9 @@ package guestmain
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -20,29 +17,36 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/identity"
 	"github.com/crannog/crannog/internal/guest/offline"
-	"github.com/crannog/crannog/internal/guest/probe"
 	"github.com/crannog/crannog/internal/guest/reap"
 )
 
 // debugFlag keeps standard output and error open and logs to the latter.
 const debugFlag = "--debug"
 
-// maxConfig bounds what is read from standard input.
-const maxConfig = 4 << 20
+// surroundings are what a test puts in the place of a sandbox's.
+type surroundings struct {
+	root   string // where the files of the system are
+	events string
+	become func(hostname string, fresh bool) error
+}
 
 // Main is the program. It does not return.
-func Main() {
-	err := run(os.Stdin, os.Args[1:])
+func Main() { mainIn(surroundings{root: "/", events: eventsPath, become: become}) }
+
+func mainIn(around surroundings) {
+	err := run(os.Stdin, os.Args[1:], around)
 	if err == nil {
 		os.Exit(0)
 	}
 	// Nobody may be there to read it; the exit status says the rest.
-	_, _ = fmt.Fprintln(os.Stderr, "crannog-guest:", err)
+	tell(os.Stderr, err)
 	os.Exit(1)
 }
 
+func tell(w io.Writer, err error) { _, _ = fmt.Fprintln(w, "crannog-guest:", err) }
+
 // run serves until the sandbox's end.
-func run(stdin io.Reader, args []string) error {
+func run(stdin io.Reader, args []string, around surroundings) error {
 	tune()
 	debug := slices.Contains(args, debugFlag)
 	if err := keepDescriptors(); err != nil {
@@ -52,10 +56,33 @@ func run(stdin io.Reader, args []string) error {
 	if debug {
 		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	cfg, err := readConfig(stdin)
+	cfg, _, err := guest.Decode(stdin)
 	if err != nil {
 		return err
 	}
+	b := &box{around: around, users: identity.NewPasswd("/etc"), log: log, standard: standard{in: 0, out: 1, err: 2}}
+	b.mu.Lock()
+	happened, err := b.boot(cfg, args)
+	b.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(os.Stdout, engine.GuestReady); err != nil {
+		return fmt.Errorf("report readiness: %w", err)
+	}
+	if !debug {
+		if b.standard, err = silence(); err != nil {
+			return err
+		}
+	}
+	go b.attend(happened)
+	time.AfterFunc(settleAfter, settle)
+	return <-b.failed
+}
+
+// boot makes the sandbox what cfg says. b.mu must be held.
+func (b *box) boot(cfg guest.Config, args []string) (*events, error) {
+	b.failed = make(chan error, 8)
 	// Each signal is taken by way of another thread, which is slow here and
 	// needs nothing of what follows.
 	taken := make(chan struct{})
@@ -63,64 +90,57 @@ func run(stdin io.Reader, args []string) error {
 		ignoreSignals()
 		close(taken)
 	}()
-	users := identity.NewPasswd("/etc")
 	// The system around the guest is prepared while the guest is made. No
 	// program runs yet that could change what is then looked at.
 	prepared := make(chan error, 1)
-	go func() {
-		err := prepare(cfg, users, log)
-		if err == nil {
-			err = probe.Run(context.Background(), cfg.Checks)
-		}
-		prepared <- err
-	}()
+	go func() { prepared <- b.prepare(cfg) }()
 	asked, err := offlineNames(cfg)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	reaper := reap.NewAll()
-	failed := make(chan error, 4)
-	go func() { failed <- reaper.Run(context.Background()) }()
+	go func() { b.failed <- reaper.Run(context.Background()) }()
 
-	g, err := guest.New(cfg, guest.Options{
-		Users: users, Switch: os.Geteuid() == 0, Reaper: reaper, Log: log, Asked: asked,
-		End: func() { failed <- nil },
+	b.guest, err = guest.New(cfg, guest.Options{
+		Users: b.users, Switch: os.Geteuid() == 0, Reaper: reaper, Log: b.log, Asked: asked,
+		End: func() { b.failed <- nil }, Claim: b.claim,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	// Nothing is closed on the way out: when the first process ends, the
-	// kernel ends all others and cuts all streams, and sooner than we could.
-	ports := map[int]http.Handler{engine.GuestPort: g.Handler(), engine.InterpreterPort: NewInterpreter(g, log)}
-	servers := map[int]*http.Server{}
-	for port, handler := range ports {
-		if servers[port], err = serve(port, handler, log, failed); err != nil {
-			return err
-		}
+	b.interpreter = NewInterpreter(b.guest, b.log)
+	if err := b.listen(args); err != nil {
+		return nil, err
 	}
-	var first net.Conn
-	if slices.Contains(args, engine.GuestChannel) {
-		if first, err = firstChannel(); err != nil {
-			return err
-		}
-	}
-	if err := serveRelay(first, servers, failed); err != nil {
-		return err
+	happened, err := watchEvents(b.around.events)
+	if err != nil {
+		return nil, err
 	}
 	if err := <-prepared; err != nil {
-		return err
+		return nil, err
 	}
 	<-taken
-	if _, err := fmt.Fprintln(os.Stdout, engine.GuestReady); err != nil {
-		return fmt.Errorf("report readiness: %w", err)
-	}
-	if !debug {
-		if err := silence(); err != nil {
+	return happened, nil
+}
+
+// listen serves everything. Nothing is closed on the way out: when the first
+// process ends, the kernel ends all others and cuts all streams, and sooner
+// than we could.
+func (b *box) listen(args []string) error {
+	servers := map[int]*http.Server{}
+	for port, handler := range map[int]http.Handler{engine.GuestPort: b.guest.Handler(), engine.InterpreterPort: b.interpreter} {
+		var err error
+		if servers[port], err = b.serve(port, handler); err != nil {
 			return err
 		}
 	}
-	time.AfterFunc(settleAfter, settle)
-	return <-failed
+	if slices.Contains(args, engine.GuestChannel) {
+		var err error
+		if b.first, err = firstChannel(); err != nil {
+			return err
+		}
+	}
+	return serveRelay(b.first, &b.streams, servers, b.failed)
 }
 
 // offlineNames answers for names in a sandbox without a network.
@@ -135,21 +155,6 @@ func offlineNames(cfg guest.Config) (func() []string, error) {
 	return server.Asked, nil
 }
 
-// readConfig takes the configuration from standard input, which its writer
-// closes behind it.
-func readConfig(stdin io.Reader) (guest.Config, error) {
-	var cfg guest.Config
-	in := json.NewDecoder(io.LimitReader(stdin, maxConfig))
-	in.DisallowUnknownFields()
-	if err := in.Decode(&cfg); err != nil {
-		return cfg, fmt.Errorf("read configuration: %w", err)
-	}
-	if _, err := in.Token(); !errors.Is(err, io.EOF) {
-		return cfg, errors.New("read configuration: more than one object")
-	}
-	return cfg, nil
-}
-
 // idleTimeout is longer than clients keep connections, so that it is they who
 // close an idle one and never lose a request on it. It bounds the wait for a
 // first request too: a client may open a connection, send that request on
@@ -157,15 +162,15 @@ func readConfig(stdin io.Reader) (guest.Config, error) {
 const idleTimeout = 10 * time.Minute
 
 // serve listens on the sandbox's loopback and serves in the background.
-func serve(port int, h http.Handler, log *slog.Logger, failed chan<- error) (*http.Server, error) {
+func (b *box) serve(port int, h http.Handler) (*http.Server, error) {
 	listener, err := listen(port)
 	if err != nil {
 		return nil, err
 	}
 	server := &http.Server{
-		Handler: h, ReadHeaderTimeout: idleTimeout, IdleTimeout: idleTimeout,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		Handler: h, ReadHeaderTimeout: idleTimeout, IdleTimeout: idleTimeout, ConnState: b.streams.observe,
+		ErrorLog: slog.NewLogLogger(b.log.Handler(), slog.LevelWarn),
 	}
-	go func() { failed <- server.Serve(listener) }()
+	go func() { b.failed <- server.Serve(listener) }()
 	return server, nil
 }

@@ -19,7 +19,7 @@ func TestPlaceAroundWhatIsThere(t *testing.T) {
 	}
 	file := guest.File{Path: path, Mode: 0o644, Data: []byte("new-end"), Around: &guest.Around{Head: []byte("HE"), From: 2, To: 8, Length: 11}}
 	set("hemiddleend")
-	if err := place([]guest.File{file}); err != nil {
+	if err := place("/", []guest.File{file}, true); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != "HEmiddlenew-end" {
@@ -27,11 +27,11 @@ func TestPlaceAroundWhatIsThere(t *testing.T) {
 	}
 	// Another file than was meant is no place to add to, and stays.
 	set("another")
-	if err := place([]guest.File{file}); err == nil {
+	if err := place("/", []guest.File{file}, true); err == nil {
 		t.Error("another file was added to")
 	}
 	for _, bad := range []guest.Around{{Head: []byte("HE"), From: 1, To: 8, Length: 7}, {From: 5, To: 4, Length: 7}, {From: 0, To: 8, Length: 7}, {From: -1, To: 3, Length: 7}} {
-		if err := place([]guest.File{{Path: path, Mode: 0o644, Around: &bad}}); err == nil {
+		if err := place("/", []guest.File{{Path: path, Mode: 0o644, Around: &bad}}, true); err == nil {
 			t.Errorf("%+v was taken", bad)
 		}
 	}
@@ -41,7 +41,7 @@ func TestPlaceAroundWhatIsThere(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if err := place([]guest.File{file}); err != nil {
+	if err := place("/", []guest.File{file}, true); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Lstat(path); err == nil {

@@ -24,7 +24,7 @@ const dialTimeout = 5 * time.Second
 // serveRelay listens for the engine and joins its streams with ports inside:
 // with our own servers directly, with programs by the loopback.
 // A first stream may be there already; it is nil if not.
-func serveRelay(first net.Conn, servers map[int]*http.Server, failed chan<- error) error {
+func serveRelay(first *firstStream, all *streams, servers map[int]*http.Server, failed chan<- error) error {
 	listener, err := listen(engine.RelayPort)
 	if err != nil {
 		return err
@@ -50,18 +50,19 @@ func serveRelay(first net.Conn, servers map[int]*http.Server, failed chan<- erro
 	if first != nil {
 		go relay.Answer(first, open)
 	}
-	go func() { failed <- relay.Serve(listener, open) }()
+	go func() { failed <- relay.Serve(kept{listener, all}, open) }()
 	return nil
 }
 
 // firstChannel takes over the stream that the engine opened with the sandbox.
-func firstChannel() (net.Conn, error) {
+func firstChannel() (*firstStream, error) {
 	for fd := engine.GuestChannelFD; fd <= engine.GuestChannelFD+1; fd++ {
 		if err := unix.SetNonblock(fd, true); err != nil {
 			return nil, fmt.Errorf("first stream: %w", err)
 		}
 	}
-	return relay.Pipes(os.NewFile(engine.GuestChannelFD, "channel"), os.NewFile(engine.GuestChannelFD+1, "channel")), nil
+	channel := relay.Pipes(os.NewFile(engine.GuestChannelFD, "channel"), os.NewFile(engine.GuestChannelFD+1, "channel"))
+	return &firstStream{Conn: channel}, nil
 }
 
 func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

@@ -4,11 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"math"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"syscall"
@@ -83,22 +81,13 @@ var directories = []struct {
 	{"/var/tmp", 0o777 | fs.ModeSticky},
 }
 
-// prepare makes the system around the guest what programs expect.
-func prepare(cfg guest.Config, users identity.Users, log *slog.Logger) error {
-	unix.Umask(0o022)
-	if cfg.Hostname != "" {
-		// A kernel that refuses leaves a name that is wrong and harmless.
-		if err := unix.Sethostname([]byte(cfg.Hostname)); err != nil {
-			log.Warn("hostname is not set", "err", err)
-		}
-	}
+// furnish makes the directories that programs expect, and the user's the
+// user's.
+func furnish(cfg guest.Config, users identity.Users) error {
 	for _, d := range directories {
 		if err := ensure(d.path, d.mode); err != nil {
 			return err
 		}
-	}
-	if err := place(cfg.Files); err != nil {
-		return err
 	}
 	user, err := users.Lookup(cfg.DefaultUser)
 	if err != nil {
@@ -110,64 +99,6 @@ func prepare(cfg guest.Config, users identity.Users, log *slog.Logger) error {
 		}
 	}
 	return nil
-}
-
-// place writes files over what the template has. No program of the sandbox
-// has run yet, so no link in the way can be its.
-func place(list []guest.File) error {
-	for _, f := range list {
-		if !filepath.IsAbs(f.Path) || filepath.Clean(f.Path) != f.Path {
-			return fmt.Errorf("file %q: not a clean absolute path", f.Path)
-		}
-		if err := os.MkdirAll(filepath.Dir(f.Path), 0o755); err != nil {
-			return err
-		}
-		before, err := kept(f)
-		if errors.Is(err, errNothingThere) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		// A link of the template may point to a file that cannot be written.
-		if err := os.Remove(f.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		if f.Link != "" {
-			err = os.Symlink(f.Link, f.Path)
-		} else {
-			err = os.WriteFile(f.Path, append(before, f.Data...), fs.FileMode(f.Mode)&fs.ModePerm)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-var errNothingThere = errors.New("there is no such file")
-
-// kept is what comes before a file's new content.
-func kept(f guest.File) ([]byte, error) {
-	if !f.Append && f.Around == nil {
-		return nil, nil
-	}
-	before, err := os.ReadFile(f.Path)
-	switch a := f.Around; {
-	case errors.Is(err, fs.ErrNotExist) && a != nil:
-		return nil, errNothingThere
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, nil
-	case err != nil || a == nil:
-		return before, err
-	case len(before) != a.Length || a.From < len(a.Head) || a.To < a.From || a.To > a.Length:
-		return nil, fmt.Errorf("%s is not the file that was to be added to", f.Path)
-	default:
-		// A head of the same size, as all have, costs no copy.
-		start := a.From - len(a.Head)
-		copy(before[start:], a.Head)
-		return before[start:a.To], nil
-	}
 }
 
 // ensure makes a directory if nothing is there.
@@ -202,22 +133,4 @@ func hand(dir string, user identity.User, fileAccess bool) error {
 		return err
 	}
 	return nil // the policy has sealed it
-}
-
-// silence points the standard streams at nothing, so that no later message
-// of ours blocks on a pipe that nobody reads.
-func silence() error {
-	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return &fs.PathError{Op: "open", Path: os.DevNull, Err: err}
-	}
-	for fd := range 3 {
-		if err := unix.Dup3(null, fd, 0); err != nil && null != fd {
-			return fmt.Errorf("redirect descriptor %d: %w", fd, err)
-		}
-	}
-	if null > 2 {
-		return unix.Close(null)
-	}
-	return nil
 }

@@ -61,6 +61,7 @@ func exitError(status int) execError {
 // execute runs code and writes all that the client sees. An error means that
 // nothing ran.
 func (x *session) execute(ctx context.Context, code string, env map[string]string, out *stream) error {
+	severed := x.server.severance()
 	waiting := func() time.Duration { return out.keepalive(x.server.pace.keepalive) }
 	if err := x.acquire(ctx, waiting); err != nil {
 		return err
@@ -83,7 +84,7 @@ func (x *session) execute(ctx context.Context, code string, env map[string]strin
 		// that does not read must not keep us from noticing that.
 		_ = w.send(r)
 	})
-	x.follow(ctx, w, e, aborted)
+	x.follow(client{ctx.Done(), severed}, w, e, aborted)
 	return nil
 }
 
@@ -107,8 +108,22 @@ func (x *session) unabortable() {
 	x.abort = nil
 }
 
+// client is who waits for an execution. Left is closed when it has gone, and
+// severed, before that, if it could not help it.
+type client struct{ left, severed <-chan struct{} }
+
+// wasSevered says that a client that has gone did not leave by itself.
+func (c client) wasSevered() bool {
+	select {
+	case <-c.severed:
+		return true
+	default:
+		return false
+	}
+}
+
 // follow waits for the end of the execution, however it comes.
-func (x *session) follow(ctx context.Context, w *worker, e *execution, aborted <-chan execError) {
+func (x *session) follow(c client, w *worker, e *execution, aborted <-chan execError) {
 	keepalive := time.NewTimer(x.server.pace.keepalive)
 	defer keepalive.Stop()
 	for {
@@ -123,8 +138,12 @@ func (x *session) follow(ctx context.Context, w *worker, e *execution, aborted <
 			w.finish(e, &reason)
 			x.stop()
 			return
-		case <-ctx.Done():
+		case <-c.left:
 			e.out.cut()
+			if c.wasSevered() {
+				c.left = nil
+				continue
+			}
 			x.interrupt(w, e)
 			return
 		case <-x.server.life.Done():

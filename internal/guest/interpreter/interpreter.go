@@ -55,6 +55,7 @@ type Server struct {
 	mu       sync.Mutex
 	sessions []*session          // in the order of creation
 	defaults map[string]*session // by language
+	severed  chan struct{}       // closed by the next Sever
 
 	workers sync.WaitGroup
 }
@@ -62,7 +63,7 @@ type Server struct {
 // New makes a server. Its default contexts are listed at once; their workers
 // start when they are used.
 func New(opts Options) *Server {
-	s := &Server{opts: opts, pace: defaultPace, defaults: map[string]*session{}}
+	s := &Server{opts: opts, pace: defaultPace, defaults: map[string]*session{}, severed: make(chan struct{})}
 	s.life, s.end = context.WithCancel(context.Background())
 	for _, name := range []string{"python", "javascript"} {
 		sess := s.newSession(languages[name], opts.Home)

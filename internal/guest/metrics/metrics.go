@@ -35,11 +35,11 @@ type Sample struct {
 // Sampler measures. The processor's share is that since the last sample, so
 // nothing runs between two. It is safe for concurrent use.
 type Sampler struct {
-	limits Limits
-	proc   string
-	root   string
+	proc string
+	root string
 
 	mu      sync.Mutex
+	limits  Limits
 	at      time.Time
 	spent   time.Duration
 	percent float64
@@ -50,13 +50,27 @@ func New(limits Limits) *Sampler {
 	return &Sampler{limits: limits, proc: "/proc", root: "/", at: time.Now()}
 }
 
+// Renew replaces the totals.
+func (s *Sampler) Renew(limits Limits) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.limits = limits
+}
+
+func (s *Sampler) totals() Limits {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.limits
+}
+
 // shortest is the least time between two samples that gives a share worth
 // naming: the kernel counts in hundredths of a second.
 const shortest = 200 * time.Millisecond
 
 // Sample measures now.
 func (s *Sampler) Sample() (Sample, error) {
-	out := Sample{Unix: time.Now().Unix(), CPUCount: s.cpus()}
+	limits := s.totals()
+	out := Sample{Unix: time.Now().Unix(), CPUCount: limits.cpus()}
 	percent, err := s.cpu()
 	if err != nil {
 		return out, err
@@ -67,8 +81,8 @@ func (s *Sampler) Sample() (Sample, error) {
 		return out, err
 	}
 	out.MemTotal, out.MemUsed, out.MemCache = mem.total, mem.total-mem.free-mem.cache, mem.cache
-	if s.limits.MemoryBytes > 0 {
-		out.MemTotal = s.limits.MemoryBytes
+	if limits.MemoryBytes > 0 {
+		out.MemTotal = limits.MemoryBytes
 	}
 	out.MemTotalMB, out.MemUsedMB = out.MemTotal>>20, out.MemUsed>>20
 	var disk syscall.Statfs_t
@@ -77,16 +91,16 @@ func (s *Sampler) Sample() (Sample, error) {
 	}
 	out.DiskTotal = int64(disk.Blocks) * disk.Bsize
 	out.DiskUsed = int64(disk.Blocks-disk.Bfree) * disk.Bsize
-	if s.limits.DiskBytes > 0 {
-		out.DiskTotal = s.limits.DiskBytes
+	if limits.DiskBytes > 0 {
+		out.DiskTotal = limits.DiskBytes
 	}
 	return out, nil
 }
 
 // cpus rounds up: a sandbox with one and a half sees two.
-func (s *Sampler) cpus() int64 {
-	if s.limits.MilliCPU > 0 {
-		return (s.limits.MilliCPU + 999) / 1000
+func (l Limits) cpus() int64 {
+	if l.MilliCPU > 0 {
+		return (l.MilliCPU + 999) / 1000
 	}
 	return int64(runtime.NumCPU())
 }

@@ -40,42 +40,105 @@ func route(address string) error {
 	}
 }
 
+// open makes a socket on its way to an address, without waiting.
+func open(kind int, address string) (fd int, err error) {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil || !at.Addr().Is4() {
+		return -1, fmt.Errorf("%q is not an address of IPv4 with a port", address)
+	}
+	fd, err = unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1, fmt.Errorf("a socket to %s: %w", address, err)
+	}
+	err = unix.Connect(fd, &unix.SockaddrInet4{Addr: at.Addr().As4(), Port: int(at.Port())})
+	if err != nil && !errors.Is(err, unix.EINPROGRESS) {
+		_ = unix.Close(fd) // nothing was sent
+		return -1, &unreachedError{err}
+	}
+	return fd, nil
+}
+
+// unreachedError says that the kernel knows that an address is out of reach.
+type unreachedError struct{ error }
+
+// await waits until something of a socket is there, or the context ends.
+func await(ctx context.Context, fd int, event int16) bool {
+	for {
+		left := patience
+		if end, ok := ctx.Deadline(); ok {
+			left = time.Until(end)
+		}
+		if left <= 0 {
+			return false
+		}
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: event}}, int(left/time.Millisecond)+1)
+		if !errors.Is(err, unix.EINTR) {
+			return err == nil && n > 0
+		}
+	}
+}
+
 // refused opens a connection that must not come about. A silence is as good
 // as a refusal.
 func refused(ctx context.Context, address string) error {
-	if errors.Is(route(address), errUnroutable) {
+	fd, err := open(unix.SOCK_STREAM, address)
+	if _, unreached := errors.AsType[*unreachedError](err); unreached {
 		return nil
 	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp4", address)
 	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if !await(ctx, fd, unix.POLLOUT) {
 		return nil
 	}
-	// The connection was the breach; how it ends is no matter.
-	_ = conn.Close()
+	status, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if err != nil {
+		return fmt.Errorf("a connection to %s: %w", address, err)
+	}
+	if status != 0 {
+		return nil
+	}
 	return fmt.Errorf("a connection to %s came about", address)
 }
 
-// dropped sends a datagram and wants no answer to it.
-func dropped(ctx context.Context, address string) error {
-	if errors.Is(route(address), errUnroutable) {
-		return nil
+// datagram is one that must not reach anybody, on its way. A negative number
+// is one that had no way.
+type datagram struct {
+	address string
+	fd      int
+}
+
+func send(address string) (datagram, error) {
+	fd, err := open(unix.SOCK_DGRAM, address)
+	if _, unreached := errors.AsType[*unreachedError](err); unreached {
+		return datagram{address, -1}, nil
 	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "udp4", address)
 	if err != nil {
+		return datagram{}, err
+	}
+	if _, err := unix.Write(fd, []byte{0}); err != nil {
+		_ = unix.Close(fd) // it was not sent
+		return datagram{address, -1}, nil
+	}
+	return datagram{address, fd}, nil
+}
+
+// late looks whether somebody has answered. Unless what was sent after it is
+// settled, an answer may still be on its way.
+func (d datagram) late(ctx context.Context, settled bool) error {
+	if d.fd < 0 {
 		return nil
 	}
-	defer conn.Close()
-	if _, err := conn.Write([]byte{0}); err != nil {
-		return nil
-	}
-	if end, ok := ctx.Deadline(); ok {
-		if err := conn.SetReadDeadline(end); err != nil {
-			return err
-		}
+	defer unix.Close(d.fd)
+	if !settled {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		await(ctx, d.fd, unix.POLLIN)
 	}
 	var answer [1]byte
-	if _, err := conn.Read(answer[:]); err == nil {
-		return fmt.Errorf("a datagram to %s was answered", address)
+	if _, err := unix.Read(d.fd, answer[:]); err == nil {
+		return fmt.Errorf("a datagram to %s was answered", d.address)
 	}
 	return nil
 }

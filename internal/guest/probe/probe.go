@@ -39,7 +39,39 @@ type Checks struct {
 
 // Run looks at everything at once and returns an error that names all that
 // does not hold, in a stable order.
+//
+// Datagrams go first and are looked after last. A link carries what is sent in
+// order, so whoever at its end answers them has done so when a connection or
+// a question that came after them is settled; only where nothing came after
+// them does the look take all of its patience.
 func Run(ctx context.Context, c Checks) error {
+	var wrong findings
+	var sent []datagram
+	for _, address := range c.Dropped {
+		d, err := send(address)
+		wrong.add(err)
+		if err == nil {
+			sent = append(sent, d)
+		}
+	}
+	var group sync.WaitGroup
+	for _, look := range c.looks() {
+		group.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
+			wrong.add(look(ctx))
+		})
+	}
+	group.Wait()
+	settled := len(c.Refused)+len(c.Unknown)+len(c.Known) > 0
+	for _, d := range sent {
+		wrong.add(d.late(ctx, settled))
+	}
+	return wrong.err()
+}
+
+// looks are all but those for datagrams.
+func (c Checks) looks() []func(context.Context) error {
 	var looks []func(context.Context) error
 	each := func(list []string, look func(context.Context, string) error) {
 		for _, what := range list {
@@ -47,7 +79,6 @@ func Run(ctx context.Context, c Checks) error {
 		}
 	}
 	each(c.Refused, refused)
-	each(c.Dropped, dropped)
 	each(c.Known, known)
 	each(c.Unknown, unknown)
 	each(c.Hidden, hidden)
@@ -61,24 +92,28 @@ func Run(ctx context.Context, c Checks) error {
 	if c.DiskBytes > 0 {
 		looks = append(looks, func(context.Context) error { return disk(c.DiskBytes) })
 	}
-	var wrong []string
-	var mu sync.Mutex
-	var group sync.WaitGroup
-	for _, look := range looks {
-		group.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, patience)
-			defer cancel()
-			if err := look(ctx); err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				wrong = append(wrong, err.Error())
-			}
-		})
+	return looks
+}
+
+// findings collects what does not hold.
+type findings struct {
+	mu    sync.Mutex
+	wrong []string
+}
+
+func (f *findings) add(err error) {
+	if err == nil {
+		return
 	}
-	group.Wait()
-	if len(wrong) == 0 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.wrong = append(f.wrong, err.Error())
+}
+
+func (f *findings) err() error {
+	if len(f.wrong) == 0 {
 		return nil
 	}
-	slices.Sort(wrong)
-	return fmt.Errorf("%s%q", Failure, wrong)
+	slices.Sort(f.wrong)
+	return fmt.Errorf("%s%q", Failure, f.wrong)
 }

@@ -2,9 +2,11 @@ package probe
 
 import (
 	"errors"
+	"net"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -51,5 +53,42 @@ func TestOffline(t *testing.T) {
 	hosttest.Need(t, hosttest.Ability{Name: "route to the outside", Has: func() bool { return !errors.Is(route(elsewhere), errUnroutable) }})
 	if err := Run(t.Context(), Checks{Offline: true}); err == nil || !strings.Contains(err.Error(), "a way out") {
 		t.Errorf("with one: %v", err)
+	}
+}
+
+// A look at a datagram that nobody answers does not wait where something that
+// came after it is settled.
+func TestSilenceIsNotWaitedFor(t *testing.T) {
+	silent, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	began := time.Now()
+	if err := Run(t.Context(), Checks{Dropped: []string{silent.LocalAddr().String()}, Refused: []string{closed(t)}}); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took >= patience {
+		t.Errorf("it took %v", took)
+	}
+	// It was sent all the same.
+	if err := silent.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if n, _, err := silent.ReadFrom(make([]byte, 2)); n != 1 || err != nil {
+		t.Errorf("%d bytes came: %v", n, err)
+	}
+}
+
+// An answer is seen also where nothing is waited for.
+func TestAnswerIsSeenBesideOthers(t *testing.T) {
+	at := echo(t)
+	d, err := send(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	await(t.Context(), d.fd, unix.POLLIN)
+	if err := d.late(t.Context(), true); err == nil || !strings.Contains(err.Error(), "was answered") {
+		t.Errorf("got %v", err)
 	}
 }

@@ -20,14 +20,14 @@ type Command struct {
 // caller's; only files may be its standard streams, because nobody copies.
 // cmd.Wait must not be called.
 func (s *Service) Command(u identity.User, cmd *exec.Cmd) (*Command, error) {
-	attr := s.cfg.Actor.Attr(u)
+	attr := s.cfg().Actor.Attr(u)
 	if cmd.SysProcAttr != nil {
 		own := *cmd.SysProcAttr
 		own.Credential, own.AmbientCaps = attr.Credential, attr.AmbientCaps
 		attr = &own
 	}
 	cmd.SysProcAttr = attr
-	pid, exit, err := s.cfg.Reaper.Start(func() (int, error) {
+	pid, exit, err := s.cfg().Reaper.Start(func() (int, error) {
 		if err := cmd.Start(); err != nil {
 			return 0, err
 		}
@@ -48,7 +48,7 @@ func (c *Command) Wait() syscall.WaitStatus { return <-c.exit }
 
 // Environ returns the variables of a process of u that asks for none.
 func (s *Service) Environ(u identity.User) map[string]string {
-	env := map[string]string{"PATH": s.cfg.Path, "HOME": u.Home, "USER": u.Name, "LOGNAME": u.Name}
-	maps.Copy(env, s.cfg.Env())
+	env := map[string]string{"PATH": s.cfg().Path, "HOME": u.Home, "USER": u.Name, "LOGNAME": u.Name}
+	maps.Copy(env, s.cfg().Env())
 	return env
 }

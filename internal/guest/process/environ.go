@@ -62,7 +62,7 @@ func program(cmd, path string) (string, error) {
 func (s *Service) startError(u identity.User, cmd, dir string, cause error) error {
 	var text string
 	code := connect.CodeInvalidArgument
-	errDir := s.cfg.Actor.Do(u, func() error { return enterable(dir) })
+	errDir := s.cfg().Actor.Do(u, func() error { return enterable(dir) })
 	switch {
 	case os.IsNotExist(errDir):
 		text = fmt.Sprintf("cwd '%s' does not exist", dir)

@@ -5,6 +5,7 @@ package process
 
 import (
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -33,7 +34,7 @@ type Config struct {
 
 // Service runs processes. It is safe for concurrent use.
 type Service struct {
-	cfg     Config
+	config  atomic.Pointer[Config]
 	table   table
 	closing chan struct{}
 }
@@ -42,8 +43,16 @@ var _ processpbconnect.ProcessHandler = (*Service)(nil)
 
 // New returns a service without processes.
 func New(cfg Config) *Service {
-	return &Service{cfg: cfg, closing: make(chan struct{}), table: newTable()}
+	s := &Service{closing: make(chan struct{}), table: newTable()}
+	s.Renew(cfg)
+	return s
 }
+
+// Renew replaces what the service was made from. Requests that run go on with
+// what they have read of it.
+func (s *Service) Renew(cfg Config) { s.config.Store(&cfg) }
+
+func (s *Service) cfg() *Config { return s.config.Load() }
 
 // closeWait is how long Close waits for killed processes. The kernel ends
 // them within milliseconds, unless one hangs in a system call.

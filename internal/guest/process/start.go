@@ -31,7 +31,7 @@ func (s *Service) launch(ctx context.Context, u identity.User, req *pb.StartRequ
 	if config.GetCmd() == "" {
 		return nil, nil, connect.NewError(connect.CodeInvalidArgument, errors.New("cmd is missing"))
 	}
-	dir, err := u.Resolve(config.GetCwd(), s.cfg.DefaultDir)
+	dir, err := u.Resolve(config.GetCwd(), s.cfg().DefaultDir)
 	if err != nil {
 		return nil, nil, connect.NewError(connect.CodeInvalidArgument, err)
 	}
@@ -68,7 +68,7 @@ func (s *Service) launch(ctx context.Context, u identity.User, req *pb.StartRequ
 // fork starts the program and sets p.pid. The child's descriptors are closed
 // in any case.
 func (s *Service) fork(p *process, u identity.User, std *stdio, path, dir string, env []string) (<-chan syscall.WaitStatus, error) {
-	attr := &syscall.ProcAttr{Dir: dir, Env: env, Sys: s.cfg.Actor.Attr(u)}
+	attr := &syscall.ProcAttr{Dir: dir, Env: env, Sys: s.cfg().Actor.Attr(u)}
 	for _, fd := range std.child {
 		attr.Files = append(attr.Files, uintptr(fd))
 	}
@@ -76,7 +76,7 @@ func (s *Service) fork(p *process, u identity.User, std *stdio, path, dir string
 		attr.Sys.Setctty = true // Ctty is the child's descriptor 0
 	}
 	argv := append([]string{p.config.GetCmd()}, p.config.GetArgs()...)
-	pid, exit, err := s.cfg.Reaper.Start(func() (int, error) { return syscall.ForkExec(path, argv, attr) })
+	pid, exit, err := s.cfg().Reaper.Start(func() (int, error) { return syscall.ForkExec(path, argv, attr) })
 	std.closeChild()
 	p.pid = pid
 	return exit, err
@@ -88,8 +88,8 @@ func (s *Service) track(ctx context.Context, p *process, exit <-chan syscall.Wai
 	known := s.table.add(p)
 	if deadline, ok := ctx.Deadline(); ok {
 		p.limit(time.Until(deadline))
-	} else if s.cfg.CommandTimeout > 0 {
-		p.limit(s.cfg.CommandTimeout)
+	} else if s.cfg().CommandTimeout > 0 {
+		p.limit(s.cfg().CommandTimeout)
 	}
 	first := p.output.join()
 	p.pump()
@@ -121,7 +121,7 @@ func (s *Service) connectTerminal(u identity.User, size *pb.PTY_Size) (*stdio, e
 		return nil, err
 	}
 	std := &stdio{child: []int{slave, slave, slave}, tty: tty, output: []*os.File{tty.file}, input: newInput(tty.file)}
-	if s.cfg.Actor.Switch {
+	if s.cfg().Actor.Switch {
 		// Programs open their terminal again by name.
 		if err := unix.Fchown(slave, int(u.UID), -1); err != nil {
 			std.abandon()

@@ -18,7 +18,7 @@ var errTimeLimit = errors.New("the command ran longer than its time limit and wa
 // Start runs a process and shows it until it ends. The process outlives the
 // call: only its time limit, a signal or its own end stop it.
 func (s *Service) Start(ctx context.Context, req *connect.Request[pb.StartRequest], stream *connect.ServerStream[pb.StartResponse]) error {
-	user, err := s.cfg.Accounts.ByHeader(req.Header())
+	user, err := s.cfg().Accounts.ByHeader(req.Header())
 	if err != nil {
 		return userError(err)
 	}

@@ -1,0 +1,39 @@
+package guest
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// maxConfig bounds a configuration. What follows it is not counted.
+const maxConfig = 4 << 20
+
+// Decode reads a configuration, which begins in. Archive says whether
+// something follows: that is what rest has.
+func Decode(in io.Reader) (cfg Config, rest io.Reader, err error) {
+	object := json.NewDecoder(io.LimitReader(in, maxConfig))
+	object.DisallowUnknownFields()
+	if err := object.Decode(&cfg); err != nil {
+		return Config{}, nil, fmt.Errorf("read configuration: %w", err)
+	}
+	tail := bufio.NewReader(io.MultiReader(object.Buffered(), in))
+	if cfg.Archive {
+		if end, err := tail.ReadByte(); err != nil || end != '\n' {
+			return Config{}, nil, errors.New("read configuration: an archive begins on a new line")
+		}
+		return cfg, tail, nil
+	}
+	for {
+		switch c, err := tail.ReadByte(); {
+		case errors.Is(err, io.EOF):
+			return cfg, nil, nil
+		case err != nil:
+			return Config{}, nil, fmt.Errorf("read configuration: %w", err)
+		case c != ' ' && c != '\n' && c != '\r' && c != '\t':
+			return Config{}, nil, errors.New("read configuration: more than one object")
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package guestmain
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/guest"
+)
+
+// addedAttribute says of a file what of it is ours. It is an attribute of the
+// file because it has to go wherever the file goes: into a saved state, and
+// into an archive of the files alone.
+const addedAttribute = "user.crannog.added"
+
+// addition is what was put around a part of a file. Where it is found, the
+// parts of another addition to the same original take its place.
+type addition struct {
+	From, To, Length int // the part of the original, and the original's length
+	Head, Tail       int // how much is before and behind the part
+	Sum              string
+}
+
+const additionFormat = "%d %d %d %d %d %64s"
+
+func (a addition) String() string {
+	return fmt.Sprintf(additionFormat, a.From, a.To, a.Length, a.Head, a.Tail, a.Sum)
+}
+
+// sum is how an addition is known again.
+func sum(head, tail []byte) string {
+	h := sha256.New()
+	h.Write(head)
+	h.Write(tail)
+	return fmt.Sprintf("%x", h.Sum(nil))
+}
+
+// readAddition is false for a file that has none.
+func readAddition(path string) (addition, bool) {
+	var text [256]byte
+	n, err := unix.Getxattr(path, addedAttribute, text[:])
+	if err != nil {
+		return addition{}, false
+	}
+	return parseAddition(string(text[:n]))
+}
+
+// parseAddition reads what a superuser inside may have written.
+func parseAddition(text string) (addition, bool) {
+	var a addition
+	if _, err := fmt.Sscanf(text, additionFormat, &a.From, &a.To, &a.Length, &a.Head, &a.Tail, &a.Sum); err != nil {
+		return addition{}, false
+	}
+	ok := 0 <= a.From && a.From <= a.To && a.To <= a.Length && a.Length <= maxAdded &&
+		0 <= a.Head && a.Head <= maxAdded && 0 <= a.Tail && a.Tail <= maxAdded
+	return a, ok
+}
+
+// maxAdded bounds a file that is added to. All of it is in memory for a moment.
+const maxAdded = 64 << 20
+
+// find cuts content into what is before, the part itself, what is behind it,
+// and what came later. It is false if the addition is not there any more.
+func (a addition) find(content []byte) (part, rest []byte, ok bool) {
+	middle, end := a.Head+a.To-a.From, a.Head+a.To-a.From+a.Tail
+	if end > len(content) || sum(content[:a.Head], content[middle:end]) != a.Sum {
+		return nil, nil, false
+	}
+	return content[a.Head:middle], content[end:], true
+}
+
+var errNotMeant = errors.New("it is not the file that was to be added to")
+
+// add puts the data of f where it belongs in the file that is there.
+func add(f guest.File, first bool) error {
+	next := addition{Tail: len(f.Data), Sum: sum(nil, f.Data)}
+	if a := f.Around; a != nil {
+		next = addition{From: a.From, To: a.To, Length: a.Length, Head: len(a.Head), Tail: len(f.Data), Sum: sum(a.Head, f.Data)}
+		if a.From < len(a.Head) || a.To < a.From || a.To > a.Length {
+			return fmt.Errorf("add to %s: %w", f.Path, errNotMeant)
+		}
+	}
+	before, known := readAddition(f.Path)
+	if f.Append {
+		next.From, next.To, next.Length = before.From, before.To, before.Length
+	}
+	if known && before == next && !first {
+		return nil
+	}
+	content, err := readRegular(f.Path, maxAdded)
+	if errors.Is(err, fs.ErrNotExist) {
+		if f.Around != nil {
+			return nil // there is nothing to add to
+		}
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	if f.Append {
+		return appendTo(f, content, before, known)
+	}
+	part, ok := original(*f.Around, content, before, known)
+	if !ok && first {
+		return fmt.Errorf("add to %s: %w", f.Path, errNotMeant)
+	}
+	if !ok {
+		return nil
+	}
+	return put(f, next.String(), f.Around.Head, part, f.Data)
+}
+
+// appendTo puts the data behind the content, or in the place of what was put
+// there before.
+func appendTo(f guest.File, content []byte, before addition, known bool) error {
+	part, rest := content, []byte(nil)
+	if known {
+		if found, later, ok := before.find(content); ok && before.Head == 0 {
+			part, rest = found, later
+		}
+	}
+	next := addition{To: len(part), Length: len(part), Tail: len(f.Data), Sum: sum(nil, f.Data)}
+	return put(f, next.String(), part, f.Data, rest)
+}
+
+// original is the part of the file that stays: of the template's file, or of
+// one that was made of the same.
+func original(a guest.Around, content []byte, before addition, known bool) ([]byte, bool) {
+	if !known {
+		return content[min(a.From, len(content)):min(a.To, len(content))], len(content) == a.Length
+	}
+	part, rest, ok := before.find(content)
+	ok = ok && len(rest) == 0 && before.From == a.From && before.To == a.To && before.Length == a.Length
+	return part, ok
+}

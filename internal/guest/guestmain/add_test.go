@@ -1,0 +1,169 @@
+package guestmain
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/guest"
+)
+
+// placed writes one file below a root and returns what is there.
+func placed(t *testing.T, root string, f guest.File, first bool) string {
+	t.Helper()
+	if err := place(root, []guest.File{f}, first); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(root, f.Path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The certificate of the sandbox that was takes nobody's place in the bundle:
+// the new one is in its place.
+func TestAppendedTwiceIsAppendedOnce(t *testing.T) {
+	root := t.TempDir()
+	path := filepath.Join(root, "bundle")
+	write(t, path, "original\n")
+	add := func(text string) guest.File {
+		return guest.File{Path: "/bundle", Mode: 0o644, Data: []byte(text), Append: true}
+	}
+	if got := placed(t, root, add("one\n"), true); got != "original\none\n" {
+		t.Fatalf("%q", got)
+	}
+	for range 2 {
+		if got := placed(t, root, add("another\n"), false); got != "original\nanother\n" {
+			t.Fatalf("%q", got)
+		}
+	}
+	// What somebody inside has added stays.
+	write(t, path, "original\nanother\nmine\n")
+	if got := placed(t, root, add("third\n"), false); got != "original\nthird\nmine\n" {
+		t.Errorf("%q", got)
+	}
+	// Who makes the file anew has decided what is in it.
+	write(t, path, "rebuilt\n")
+	if got := placed(t, root, add("fourth\n"), false); got != "rebuilt\nfourth\n" {
+		t.Errorf("%q", got)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if got := placed(t, root, add("fifth\n"), false); got != "fifth\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestPlacedAroundTwiceIsPlacedOnce(t *testing.T) {
+	root := t.TempDir()
+	path := filepath.Join(root, "store")
+	write(t, path, "hemiddleend")
+	around := func(head, tail string) guest.File {
+		return guest.File{Path: "/store", Mode: 0o644, Data: []byte(tail), Around: &guest.Around{Head: []byte(head), From: 2, To: 8, Length: 11}}
+	}
+	if got := placed(t, root, around("HE", "-one"), true); got != "HEmiddle-one" {
+		t.Fatalf("%q", got)
+	}
+	for range 2 {
+		if got := placed(t, root, around("he", "-two and more"), false); got != "hemiddle-two and more" {
+			t.Fatalf("%q", got)
+		}
+	}
+	// One that somebody inside has changed is theirs.
+	write(t, path, "their own")
+	if got := placed(t, root, around("HE", "-three"), false); got != "their own" {
+		t.Errorf("%q", got)
+	}
+}
+
+// Somebody inside may put anything in the way once programs have run.
+func TestPlaceInTheWay(t *testing.T) {
+	root, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")
+	write(t, outside, "before")
+	path := filepath.Join(root, "f")
+	for _, obstruct := range []func(string) error{
+		func(p string) error { return os.Symlink(outside, p) },
+		func(p string) error { return unix.Mkfifo(p, 0o600) },
+		func(p string) error { return os.Mkdir(p+replacing, 0o700) },
+		func(p string) error { return os.Symlink(outside, p+replacing) },
+	} {
+		if err := obstruct(path); err != nil {
+			t.Fatal(err)
+		}
+		if got := placed(t, root, guest.File{Path: "/f", Mode: 0o640, Data: []byte("ours")}, false); got != "ours" {
+			t.Errorf("%q", got)
+		}
+		if info, err := os.Lstat(path); err != nil || info.Mode() != 0o640 {
+			t.Errorf("%v %v", info.Mode(), err)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if data, err := os.ReadFile(outside); err != nil || string(data) != "before" {
+		t.Errorf("a link was followed: %q %v", data, err)
+	}
+	// A pipe in the place of a file to add to holds nobody up.
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := place(root, []guest.File{{Path: "/f", Data: []byte("x"), Append: true}}, false); err == nil {
+		t.Error("a pipe was added to")
+	}
+}
+
+// A file that is as it should be is not touched: a claim has no time to spare.
+func TestPlaceLeavesWhatIsThere(t *testing.T) {
+	root := t.TempDir()
+	for _, f := range []guest.File{
+		{Path: "/f", Mode: 0o644, Data: []byte("x")}, {Path: "/l", Link: "/f"}, {Path: "/a", Mode: 0o644, Data: []byte("x"), Append: true},
+	} {
+		number := func() uint64 {
+			var stat unix.Stat_t
+			if err := unix.Lstat(filepath.Join(root, f.Path), &stat); err != nil {
+				t.Fatal(err)
+			}
+			return stat.Ino
+		}
+		if err := place(root, []guest.File{f}, true); err != nil {
+			t.Fatal(err)
+		}
+		before := number()
+		if err := place(root, []guest.File{f}, false); err != nil || number() != before {
+			t.Errorf("%s was written again: %v", f.Path, err)
+		}
+		f.Mode, f.Data, f.Link = 0o600, []byte("y"), strings.Replace(f.Link, "f", "g", 1)
+		if err := place(root, []guest.File{f}, false); err != nil || number() == before {
+			t.Errorf("%s was not written: %v", f.Path, err)
+		}
+	}
+}
+
+func FuzzAddition(f *testing.F) {
+	f.Add(addition{From: 1, To: 3, Length: 4, Head: 1, Tail: 2, Sum: sum([]byte("h"), []byte("ta"))}.String(), []byte("hmmta"))
+	f.Add("0 9 9 0 9 x", []byte(""))
+	f.Add("-1 -1 -1 -1 -1 -1", []byte("text"))
+	f.Add("9223372036854775807 9223372036854775807 9223372036854775807 1 1 x", []byte("text"))
+	f.Fuzz(func(t *testing.T, text string, content []byte) {
+		a, ok := parseAddition(text)
+		if !ok {
+			return
+		}
+		part, rest, ok := a.find(content)
+		if ok && a.Head+len(part)+a.Tail+len(rest) != len(content) {
+			t.Errorf("%q of %q: %q and %q", text, content, part, rest)
+		}
+	})
+}

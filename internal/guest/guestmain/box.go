@@ -1,0 +1,138 @@
+package guestmain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/identity"
+	"github.com/crannog/crannog/internal/guest/interpreter"
+	"github.com/crannog/crannog/internal/guest/probe"
+)
+
+// box is what the first process has made of a sandbox: what it boots, and
+// makes anew when it becomes another one.
+type box struct {
+	around   surroundings
+	users    identity.Users
+	log      *slog.Logger
+	standard standard
+	streams  streams
+	first    *firstStream // nil where the engine gave none
+	failed   chan error   // the first value ends the program
+
+	mu          sync.Mutex // held while the sandbox is made into something
+	hostname    string
+	guest       *guest.Guest
+	interpreter *interpreter.Server
+}
+
+// prepare makes the system around the guest what programs expect, and looks
+// whether it is what was asked for.
+func (b *box) prepare(cfg guest.Config) error {
+	unix.Umask(0o022)
+	if cfg.Hostname != "" {
+		// A kernel that refuses leaves a name that is wrong and harmless.
+		if err := unix.Sethostname([]byte(cfg.Hostname)); err != nil {
+			b.log.Warn("hostname is not set", "err", err)
+		}
+	}
+	b.hostname = cfg.Hostname
+	if err := b.furnish(cfg, cfg.Renew == ""); err != nil {
+		return err
+	}
+	return probe.Run(context.Background(), cfg.Checks)
+}
+
+// furnish writes all files that depend on the configuration.
+func (b *box) furnish(cfg guest.Config, first bool) error {
+	if err := furnish(cfg, b.users); err != nil {
+		return err
+	}
+	nameFiles(b.around.root, cfg, b.log)
+	return place(b.around.root, cfg.Files, first)
+}
+
+// attend waits for what happens to the sandbox, for as long as it lives.
+func (b *box) attend(happened *events) {
+	for happened.file != nil {
+		event, err := happened.next()
+		if err == nil && event == restored {
+			err = b.goOn()
+		}
+		if err != nil {
+			// The engine waits for an answer, and a sandbox that is only in part
+			// what it should be must not go on.
+			tell(descriptor(b.standard.err), err)
+			b.failed <- err
+			return
+		}
+	}
+}
+
+// goOn makes the sandbox, which has just been restored from a saved state,
+// what its new configuration says, and says so.
+func (b *box) goOn() error {
+	// Their other ends belong to another time, if not to another sandbox.
+	b.interpreter.Sever()
+	b.streams.cut()
+	answer := engine.GuestReady
+	if b.first.cut() {
+		answer = engine.GuestReadyUsed
+	}
+	cfg, _, err := guest.Decode(descriptor(b.standard.in))
+	if err != nil {
+		return err
+	}
+	if cfg.Renew == "" {
+		return errors.New("the configuration does not say what became of the sandbox")
+	}
+	if err := b.become(context.Background(), cfg, b.around.become); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(descriptor(b.standard.out), answer); err != nil {
+		return fmt.Errorf("report readiness: %w", err)
+	}
+	return nil
+}
+
+// claim makes the sandbox, which waited for it, somebody's.
+func (b *box) claim(ctx context.Context, cfg guest.Config) error {
+	return b.become(ctx, cfg, func(hostname string, fresh bool) error {
+		err := b.around.become(hostname, fresh)
+		if errors.Is(err, unix.ENOSYS) {
+			err = unix.Sethostname([]byte(hostname))
+		}
+		return err
+	})
+}
+
+// become makes a running sandbox what cfg says. Nobody is let in by the new
+// tokens before the checks hold.
+func (b *box) become(ctx context.Context, cfg guest.Config, name func(string, bool) error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if cfg.Hostname == "" {
+		cfg.Hostname = b.hostname
+	}
+	copied := cfg.Renew == guest.Copied
+	if copied || cfg.Hostname != b.hostname {
+		if err := name(cfg.Hostname, copied); err != nil {
+			return err
+		}
+		b.hostname = cfg.Hostname
+	}
+	if err := b.furnish(cfg, false); err != nil {
+		return err
+	}
+	if err := probe.Run(ctx, cfg.Checks); err != nil {
+		return err
+	}
+	return b.guest.Renew(cfg)
+}

@@ -1,0 +1,262 @@
+package guestmain
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/hosttest"
+)
+
+// Variables that make the test binary a guest, in surroundings of its own.
+const (
+	roleVariable   = "GUESTMAIN_TEST_ROLE"
+	rootVariable   = "GUESTMAIN_TEST_ROOT"
+	eventsVariable = "GUESTMAIN_TEST_EVENTS"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(roleVariable) == "guest" {
+		if err := loopbackUp(); err != nil {
+			fmt.Println("loopback:", err)
+			os.Exit(3)
+		}
+		root := os.Getenv(rootVariable)
+		mainIn(surroundings{root: root, events: os.Getenv(eventsVariable), become: func(hostname string, fresh bool) error {
+			if fresh {
+				// Where the kernel would draw a boot ID.
+				if err := os.WriteFile(filepath.Join(root, "fresh"), nil, 0o600); err != nil {
+					return err
+				}
+			}
+			return unix.Sethostname([]byte(hostname))
+		}})
+	}
+	os.Exit(m.Run())
+}
+
+// loopbackUp does what an engine does before it starts the guest.
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	request, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	request.SetUint16(unix.IFF_UP)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request)
+}
+
+// running is a guest that is the first process of its own namespaces.
+type running struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	root  string   // where it finds and writes the files of the system
+	first net.Conn // the stream that the guest was started with
+
+	access string // the token for shell
+
+	input  string   // a named pipe: a configuration can be written again
+	events *os.File // what the kernel would tell
+	lines  *bufio.Scanner
+}
+
+func boot(t *testing.T, cfg guest.Config) *running {
+	t.Helper()
+	r := bootIn(t, t.TempDir(), cfg)
+	if said := r.says(); said != engine.GuestReady {
+		t.Fatalf("the guest says %q", said)
+	}
+	return r
+}
+
+func bootIn(t *testing.T, root string, cfg guest.Config) *running {
+	t.Helper()
+	hosttest.Need(t, hosttest.Root)
+	dir := t.TempDir()
+	r := &running{t: t, root: root, access: "access", input: filepath.Join(dir, "input")}
+	eventsName := filepath.Join(dir, "events")
+	for _, name := range []string{r.input, eventsName} {
+		if err := unix.Mkfifo(name, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var err error
+	if r.events, err = os.OpenFile(eventsName, os.O_RDWR, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.events.Close() })
+	// Opened for both, so that nothing waits for the other side.
+	stdin, err := os.OpenFile(r.input, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.configure(cfg)
+	r.cmd = exec.CommandContext(t.Context(), os.Args[0])
+	var theirs []*os.File
+	r.first, theirs = channelPair(t)
+	r.cmd.Args, r.cmd.ExtraFiles = append(r.cmd.Args, engine.GuestChannel), theirs
+	r.cmd.Env = append(os.Environ(), roleVariable+"=guest", rootVariable+"="+root, eventsVariable+"="+eventsName)
+	r.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWUTS}
+	// A descriptor that only reads, or the guest would hold its input open.
+	reading, err := os.OpenFile(r.input, os.O_RDONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.cmd.Stdin = reading
+	out, err := r.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.cmd.Stderr = r.cmd.Stdout
+	if err := r.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range append(theirs, stdin, reading) {
+		f.Close() // the guest's ends must be seen
+	}
+	t.Cleanup(func() {
+		if r.cmd.ProcessState == nil {
+			_ = r.cmd.Process.Kill() // it may have ended
+			_ = r.cmd.Wait()
+		}
+	})
+	r.lines = bufio.NewScanner(out)
+	return r
+}
+
+// configure writes a configuration to where the guest reads it, at some time.
+func (r *running) configure(cfg guest.Config) {
+	r.t.Helper()
+	input, err := json.Marshal(cfg)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	// For both, so that it does not wait for the guest; what is written stays in
+	// the pipe for as long as anybody has it open, which is this until it is read.
+	pipe, err := os.OpenFile(r.input, os.O_RDWR, 0)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer pipe.Close()
+	if _, err := pipe.Write(append(input, '\n')); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// says is the next line of the guest, or its end.
+func (r *running) says() string {
+	r.t.Helper()
+	if !r.lines.Scan() {
+		return "the end"
+	}
+	return r.lines.Text()
+}
+
+// happens tells the guest what a kernel would.
+func (r *running) happens(event string) {
+	r.t.Helper()
+	if _, err := r.events.WriteString(event + "\n"); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// call sends a request from inside the guest's network.
+func (r *running) call(method, path, body string, headers ...string) (int, string) {
+	r.t.Helper()
+	type answer struct {
+		code int
+		body string
+		err  error
+	}
+	done := make(chan answer)
+	go func() {
+		// The thread stays in the other network, so it must end with this
+		// goroutine: it is never unlocked.
+		runtime.LockOSThread()
+		code, text, err := r.callHere(method, path, body, headers)
+		done <- answer{code, text, err}
+	}()
+	a := <-done
+	if a.err != nil {
+		r.t.Fatal(a.err)
+	}
+	return a.code, a.body
+}
+
+func (r *running) callHere(method, path, body string, headers []string) (int, string, error) {
+	network, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", r.cmd.Process.Pid))
+	if err != nil {
+		return 0, "", err
+	}
+	defer network.Close()
+	if err := unix.Setns(int(network.Fd()), unix.CLONE_NEWNET); err != nil {
+		return 0, "", err
+	}
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, "", err
+	}
+	conn := os.NewFile(uintptr(fd), "connection")
+	defer conn.Close()
+	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: engine.GuestPort, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		return 0, "", err
+	}
+	req, err := http.NewRequest(method, "http://guest"+path, strings.NewReader(body))
+	if err != nil {
+		return 0, "", err
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	req.Close = true
+	if err := req.Write(conn); err != nil {
+		return 0, "", err
+	}
+	res, err := http.ReadResponse(bufio.NewReader(conn), req)
+	if err != nil {
+		return 0, "", err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	return res.StatusCode, string(text), err
+}
+
+// enveloped is a message as a stream has it.
+func enveloped(message string) string {
+	return string([]byte{0, 0, 0, byte(len(message) >> 8), byte(len(message))}) + message
+}
+
+// shell runs a command and returns the raw stream of its events.
+func (r *running) shell(command string) string {
+	r.t.Helper()
+	msg := fmt.Sprintf(`{"process":{"cmd":"/bin/sh","args":["-c",%q]},"stdin":false}`, command)
+	code, body := r.call("POST", "/process.Process/Start", enveloped(msg),
+		"Content-Type", "application/connect+json", "Connect-Protocol-Version", "1", "X-Access-Token", r.access)
+	if code != 200 {
+		r.t.Fatalf("start: %d %s", code, body)
+	}
+	return body
+}
+
+// config has root as its user: then nothing on the host changes owner.
+func config() guest.Config {
+	return guest.Config{SandboxID: "i", Hostname: "inside", AccessToken: "access", ControlToken: "control", DefaultUser: "root", DefaultDir: "/"}
+}

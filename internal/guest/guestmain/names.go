@@ -1,0 +1,172 @@
+package guestmain
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/guest"
+)
+
+// become gives the sandbox its host name, and with fresh a boot ID that no
+// other has. Only our kernel can do it: another says ENOSYS.
+func become(hostname string, fresh bool) error {
+	name := append([]byte(hostname), 0)
+	var draw uintptr
+	if fresh {
+		draw = 1
+	}
+	if _, _, errno := unix.Syscall(engine.BecomeSyscall, uintptr(unsafe.Pointer(&name[0])), uintptr(len(hostname)), draw); errno != 0 {
+		return fmt.Errorf("set the host name: %w", errno)
+	}
+	return nil
+}
+
+// Files that name the machine.
+const (
+	hostnamePath = "/etc/hostname"
+	hostsPath    = "/etc/hosts"
+	machinePath  = "/etc/machine-id"
+	busPath      = "/var/lib/dbus/machine-id"
+)
+
+// nameFiles makes the files that name the machine those of this one. What a
+// policy has sealed stays as it is.
+func nameFiles(root string, cfg guest.Config, log *slog.Logger) {
+	list := []func() error{
+		func() error { return nameHost(root, cfg.Hostname) },
+		func() error { return nameMachine(root, cfg.Renew == guest.Copied) },
+	}
+	for _, name := range list {
+		if err := name(); err != nil {
+			log.Warn("a file with a name of the machine is not written", "err", err)
+		}
+	}
+}
+
+// nameHost writes the host name, and where the host's address is looked up
+// puts it in the place of the name before.
+func nameHost(root, name string) error {
+	path := filepath.Join(root, hostnamePath)
+	before, err := readSmall(path)
+	if err != nil || name == "" {
+		return err
+	}
+	old := strings.TrimSpace(string(before))
+	if old == name {
+		return nil
+	}
+	if err := put(guest.File{Path: path, Mode: 0o644}, "", []byte(name+"\n")); err != nil {
+		return err
+	}
+	path = filepath.Join(root, hostsPath)
+	hosts, err := readSmall(path)
+	if err != nil {
+		return err
+	}
+	return put(guest.File{Path: path, Mode: 0o644}, "", renameHost(hosts, old, name))
+}
+
+// renameHost replaces a name in a table of hosts. Where it was not listed, the
+// new one is an address of the loopback.
+func renameHost(hosts []byte, old, name string) []byte {
+	var out bytes.Buffer
+	listed := false
+	for line := range bytes.Lines(hosts) {
+		entry, comment, commented := strings.Cut(strings.TrimRight(string(line), "\n"), "#")
+		fields := strings.Fields(entry)
+		changed := false
+		for i := 1; i < len(fields); i++ {
+			if fields[i] == old && old != "localhost" {
+				fields[i], changed = name, true
+			}
+			listed = listed || fields[i] == name
+		}
+		if changed {
+			entry = strings.Join(fields, " ")
+		}
+		if commented {
+			entry += "#" + comment
+		}
+		out.WriteString(entry + "\n")
+	}
+	if !listed {
+		out.WriteString("127.0.1.1 " + name + "\n")
+	}
+	return out.Bytes()
+}
+
+// uninitialized is what an image may say that has no ID yet.
+const uninitialized = "uninitialized"
+
+// nameMachine gives the machine an ID if it has none, or in any case if it is
+// another's.
+func nameMachine(root string, another bool) error {
+	path := filepath.Join(root, machinePath)
+	if !another {
+		now, err := readSmall(path)
+		if text := strings.TrimSpace(string(now)); err != nil || text != "" && text != uninitialized {
+			return err
+		}
+	}
+	var id [16]byte
+	rand.Read(id[:]) // never fails
+	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
+	text := fmt.Appendf(nil, "%x\n", id)
+	if err := put(guest.File{Path: path, Mode: 0o444}, "", text); err != nil {
+		return err
+	}
+	// Mostly it is a link to the other.
+	bus := filepath.Join(root, busPath)
+	if info, err := os.Lstat(bus); err != nil || !info.Mode().IsRegular() {
+		return nil
+	}
+	return put(guest.File{Path: bus, Mode: 0o444}, "", text)
+}
+
+// maxSmall bounds files that should have a line or a few, and which somebody
+// inside may have filled.
+const maxSmall = 1 << 20
+
+// readSmall reads a file that may be absent.
+func readSmall(path string) ([]byte, error) {
+	data, err := readRegular(path, maxSmall)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return data, err
+}
+
+// readRegular reads a file in whose place anything may be by now: a pipe would
+// hold up who reads it, and a device would never end.
+func readRegular(path string, most int64) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > most {
+		return nil, fmt.Errorf("%s is not a file of a sensible size", path)
+	}
+	data := make([]byte, info.Size())
+	n, err := io.ReadFull(file, data)
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		err = nil // it has become shorter
+	}
+	return data[:n], err
+}

@@ -1,0 +1,115 @@
+package guestmain
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/guest"
+)
+
+// place writes files below root, over what is there. Before any program has
+// run, a file that is to be added to must be the one that was meant; later
+// somebody inside may have changed it, and then it is theirs.
+func place(root string, list []guest.File, first bool) error {
+	for _, f := range list {
+		if !filepath.IsAbs(f.Path) || filepath.Clean(f.Path) != f.Path {
+			return fmt.Errorf("file %q: not a clean absolute path", f.Path)
+		}
+		f.Path = filepath.Join(root, f.Path)
+		var err error
+		switch {
+		case f.Append || f.Around != nil:
+			err = add(f, first)
+		case !same(f):
+			err = put(f, "", f.Data)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// same says that a file is there already: a claim has no time to spare.
+func same(f guest.File) bool {
+	info, err := os.Lstat(f.Path)
+	if err != nil {
+		return false
+	}
+	if f.Link != "" {
+		to, err := os.Readlink(f.Path)
+		return err == nil && to == f.Link
+	}
+	if !info.Mode().IsRegular() || info.Size() != int64(len(f.Data)) || info.Mode().Perm() != permission(f) {
+		return false
+	}
+	data, err := readRegular(f.Path, int64(len(f.Data)))
+	return err == nil && bytes.Equal(data, f.Data)
+}
+
+func permission(f guest.File) fs.FileMode { return fs.FileMode(f.Mode) & fs.ModePerm }
+
+// replacing is the name under which a file is made that takes another's place.
+const replacing = ".crannog-new"
+
+// put makes a file of pieces. Programs may be reading the one before, so the
+// new one takes its place at once. A link in the place of either is never
+// followed: the one may point to a file that cannot be written, the other
+// would be somebody's try to have us write elsewhere.
+func put(f guest.File, attribute string, pieces ...[]byte) error {
+	next := f.Path + replacing
+	err := create(next, f, attribute, pieces)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = os.MkdirAll(filepath.Dir(f.Path), 0o755)
+	case errors.Is(err, fs.ErrExist):
+		err = os.RemoveAll(next)
+	default:
+		return finish(err, next, f.Path)
+	}
+	if err != nil {
+		return err
+	}
+	return finish(create(next, f, attribute, pieces), next, f.Path)
+}
+
+func finish(err error, next, path string) error {
+	if err == nil {
+		err = os.Rename(next, path)
+	}
+	if err != nil {
+		_ = os.Remove(next) // it may not be there; the error says more
+	}
+	return err
+}
+
+func create(path string, f guest.File, attribute string, pieces [][]byte) error {
+	if f.Link != "" {
+		return os.Symlink(f.Link, path)
+	}
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, permission(f))
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	for _, piece := range pieces {
+		if _, err := file.Write(piece); err != nil {
+			return err
+		}
+	}
+	if attribute == "" {
+		return nil
+	}
+	// Where files have no attributes, no state is saved either.
+	err = unix.Fsetxattr(int(file.Fd()), addedAttribute, []byte(attribute), 0)
+	if errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EPERM) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,212 @@
+package guestmain
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/probe"
+	"github.com/crannog/crannog/internal/relay"
+)
+
+// copied is what another sandbox is told that goes on from the state of the
+// one with config.
+func copied() guest.Config {
+	cfg := config()
+	cfg.Renew, cfg.SandboxID, cfg.Hostname = guest.Copied, "copy", "another"
+	cfg.AccessToken, cfg.ControlToken = "access2", "control2"
+	cfg.Env = map[string]string{"WHOSE": "the copy's"}
+	return cfg
+}
+
+func (r *running) file(name string) string {
+	r.t.Helper()
+	data, err := os.ReadFile(filepath.Join(r.root, name))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return string(data)
+}
+
+// dial opens the first stream to the guest's own port.
+func (r *running) dial() net.Conn {
+	r.t.Helper()
+	conn, err := relay.Dial(r.t.Context(), r.first, engine.GuestPort)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		r.t.Fatal(err)
+	}
+	return conn
+}
+
+func TestACopyIsAnotherSandbox(t *testing.T) {
+	cfg := config()
+	cfg.Files = []guest.File{{Path: "/etc/resolv.conf", Mode: 0o644, Data: []byte("first\n")}}
+	r := boot(t, cfg)
+	machine := r.file("etc/machine-id")
+	if len(machine) != 33 {
+		t.Fatalf("the machine is called %q", machine)
+	}
+	next := copied()
+	next.Files = []guest.File{{Path: "/etc/resolv.conf", Mode: 0o644, Data: []byte("second\n")}}
+	r.configure(next)
+	r.happens("restore")
+	if said := r.says(); said != engine.GuestReady {
+		t.Fatalf("the guest says %q", said)
+	}
+	if code, _ := r.call("GET", guest.PathReady, "", guest.ControlHeader, "control"); code != 404 {
+		t.Errorf("the old control token: %d", code)
+	}
+	if code, _ := r.call("GET", guest.PathReady, "", guest.ControlHeader, "control2"); code != 204 {
+		t.Errorf("the new control token: %d", code)
+	}
+	if code, _ := r.call("GET", "/envs", "", "X-Access-Token", "access"); code != 401 {
+		t.Errorf("the old access token: %d", code)
+	}
+	_, envs := r.call("GET", "/envs", "", "X-Access-Token", "access2")
+	for _, part := range []string{`"E2B_SANDBOX_ID":"copy"`, `"WHOSE":"the copy's"`} {
+		if !strings.Contains(envs, part) {
+			t.Errorf("%s is not in %s", part, envs)
+		}
+	}
+	if got := r.file("etc/machine-id"); got == machine || len(got) != 33 {
+		t.Errorf("the machine is called %q, and was %q", got, machine)
+	}
+	if got := r.file("etc/hostname"); got != "another\n" {
+		t.Errorf("host name: %q", got)
+	}
+	if got := r.file("etc/hosts"); !strings.Contains(got, " another\n") || strings.Contains(got, "inside") {
+		t.Errorf("hosts: %q", got)
+	}
+	if got := r.file("etc/resolv.conf"); got != "second\n" {
+		t.Errorf("a file of the configuration: %q", got)
+	}
+	r.file("fresh") // the boot ID was asked for
+	r.access = "access2"
+	if got := r.shell(`test "$(uname -n)" = another && exit 7`); !strings.Contains(got, `"exit status 7"`) {
+		t.Errorf("the host name inside: %q", got)
+	}
+}
+
+// What only goes on keeps its machine ID, and nobody draws a boot ID for it.
+func TestResumedIsTheSameMachine(t *testing.T) {
+	r := boot(t, config())
+	machine := r.file("etc/machine-id")
+	next := config()
+	next.Renew, next.AccessToken = guest.Resumed, "access2"
+	for range 2 {
+		// A state that was only saved changes nothing, as often as it happens.
+		r.happens("resume")
+		if code, _ := r.call("GET", guest.PathReady, "", guest.ControlHeader, "control"); code != 204 {
+			t.Fatalf("ready: %d", code)
+		}
+		r.configure(next)
+		r.happens("restore")
+		if said := r.says(); said != engine.GuestReady {
+			t.Fatalf("the guest says %q", said)
+		}
+	}
+	if got := r.file("etc/machine-id"); got != machine {
+		t.Errorf("the machine is called %q, and was %q", got, machine)
+	}
+	if _, err := os.Stat(filepath.Join(r.root, "fresh")); err == nil {
+		t.Error("a boot ID was drawn")
+	}
+	if code, _ := r.call("GET", "/envs", "", "X-Access-Token", "access2"); code != 200 {
+		t.Errorf("the new access token: %d", code)
+	}
+}
+
+// A command's stream breaks off, the command goes on, and the stream that came
+// with the guest is not one any more.
+func TestStreamsAreCut(t *testing.T) {
+	r := boot(t, config())
+	conn := r.dial()
+	message := `{"process":{"cmd":"/bin/cat"},"stdin":true,"tag":"mine"}`
+	req, err := http.NewRequestWithContext(t.Context(), "POST", "http://guest/process.Process/Start", strings.NewReader(enveloped(message)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, value := range map[string]string{"Content-Type": "application/connect+json", "Connect-Protocol-Version": "1", "X-Access-Token": "access"} {
+		req.Header.Set(name, value)
+	}
+	if err := req.Write(conn); err != nil {
+		t.Fatal(err)
+	}
+	var seen strings.Builder
+	for buffer := make([]byte, 4096); !strings.Contains(seen.String(), `"pid"`); {
+		n, err := conn.Read(buffer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen.Write(buffer[:n])
+	}
+	r.configure(copied())
+	r.happens("restore")
+	if said := r.says(); said != engine.GuestReadyUsed {
+		t.Fatalf("the guest says %q", said)
+	}
+	rest, err := io.ReadAll(conn)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal("the stream was not cut")
+	}
+	if strings.Contains(string(rest), `"end"`) {
+		t.Errorf("the stream ended as if the command had: %q", rest)
+	}
+	r.access = "access2"
+	if code, body := r.call("POST", "/process.Process/List", "{}", "Content-Type", "application/json", "X-Access-Token", "access2"); code != 200 || !strings.Contains(body, `"mine"`) {
+		t.Errorf("the command is gone: %d %s", code, body)
+	}
+}
+
+// A sandbox that is not what it should be never says that it is ready.
+func TestARestoredSandboxIsChecked(t *testing.T) {
+	for name, change := range map[string]func(*guest.Config){
+		"checks":  func(c *guest.Config) { c.Checks = probe.Checks{DiskBytes: 1} },
+		"renewal": func(c *guest.Config) { c.Renew = "" },
+		"token":   func(c *guest.Config) { c.AccessToken = "" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := boot(t, config())
+			next := copied()
+			change(&next)
+			r.configure(next)
+			r.happens("restore")
+			said := r.says()
+			if !strings.HasPrefix(said, "crannog-guest: ") {
+				t.Errorf("the guest says %q", said)
+			}
+			if err := r.cmd.Wait(); err == nil || r.cmd.ProcessState.ExitCode() != 1 {
+				t.Errorf("it ended with %v", err)
+			}
+		})
+	}
+}
+
+// Nothing of the guest's standard streams is left to what it starts, and it
+// writes to none of them by chance.
+func TestStandardStreamsAreKeptApart(t *testing.T) {
+	r := boot(t, config())
+	for _, fd := range []string{"0", "1", "2"} {
+		name, to := filepath.Join("/proc", strconv.Itoa(r.cmd.Process.Pid), "fd", fd), ""
+		// It says that it is ready a moment before.
+		for end := time.Now().Add(20 * time.Second); to != os.DevNull && time.Now().Before(end); {
+			to, _ = os.Readlink(name)
+		}
+		if to != os.DevNull {
+			t.Errorf("descriptor %s is %q", fd, to)
+		}
+	}
+}

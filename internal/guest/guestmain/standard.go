@@ -1,0 +1,97 @@
+package guestmain
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// standard are the streams that the engine gave to the guest: where its
+// configuration comes from and where it answers. In a saved state they lead
+// nowhere; what goes on from one has new ones in their place.
+type standard struct{ in, out, err int }
+
+// keptAbove is where they are kept, clear of the numbers that mean something.
+const keptAbove = 10
+
+// silence points the standard streams at nothing, so that no later message
+// of ours blocks on a pipe that nobody reads, and keeps them elsewhere.
+func silence() (standard, error) {
+	var kept [3]int
+	for fd := range kept {
+		var err error
+		if kept[fd], err = unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, keptAbove); err != nil {
+			return standard{}, fmt.Errorf("keep descriptor %d: %w", fd, err)
+		}
+	}
+	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return standard{}, &fs.PathError{Op: "open", Path: os.DevNull, Err: err}
+	}
+	for fd := range kept {
+		if err := unix.Dup3(null, fd, 0); err != nil && null != fd {
+			return standard{}, fmt.Errorf("redirect descriptor %d: %w", fd, err)
+		}
+	}
+	streams := standard{in: kept[0], out: kept[1], err: kept[2]}
+	if null > 2 {
+		return streams, unix.Close(null)
+	}
+	return streams, nil
+}
+
+// descriptor reads and writes a descriptor as it is, without the runtime's
+// poller: it may be another file each time.
+type descriptor int
+
+// Read implements io.Reader.
+func (d descriptor) Read(b []byte) (int, error) {
+	for {
+		n, err := unix.Read(int(d), b)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			if err := d.wait(unix.POLLIN); err != nil {
+				return 0, err
+			}
+		case err != nil:
+			return 0, err
+		case n == 0 && len(b) > 0:
+			return 0, io.EOF
+		default:
+			return n, nil
+		}
+	}
+}
+
+// Write implements io.Writer.
+func (d descriptor) Write(b []byte) (int, error) {
+	done := 0
+	for done < len(b) {
+		n, err := unix.Write(int(d), b[done:])
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			if err := d.wait(unix.POLLOUT); err != nil {
+				return done, err
+			}
+		case err != nil:
+			return done, err
+		default:
+			done += n
+		}
+	}
+	return done, nil
+}
+
+func (d descriptor) wait(events int16) error {
+	_, err := unix.Poll([]unix.PollFd{{Fd: int32(d), Events: events}}, -1)
+	if errors.Is(err, unix.EINTR) {
+		return nil
+	}
+	return err
+}

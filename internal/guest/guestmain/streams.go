@@ -1,0 +1,108 @@
+package guestmain
+
+import (
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+)
+
+// streams are the connections from outside, so that all can be cut at once
+// while the listeners stay.
+type streams struct {
+	mu   sync.Mutex
+	open map[net.Conn]struct{}
+}
+
+// observe is the ConnState of a server.
+func (s *streams) observe(conn net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		s.add(conn)
+	case http.StateClosed, http.StateHijacked:
+		s.remove(conn)
+	case http.StateActive, http.StateIdle:
+	}
+}
+
+func (s *streams) add(conn net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open == nil {
+		s.open = map[net.Conn]struct{}{}
+	}
+	s.open[conn] = struct{}{}
+}
+
+func (s *streams) remove(conn net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.open, conn)
+}
+
+// cut closes all. Whoever is at the other end sees a stream that breaks off.
+func (s *streams) cut() {
+	s.mu.Lock()
+	open := s.open
+	s.open = nil
+	s.mu.Unlock()
+	for conn := range open {
+		_ = conn.Close() // it is of no more use, whatever it says
+	}
+}
+
+// kept is a listener whose connections are among the streams.
+type kept struct {
+	net.Listener
+	streams *streams
+}
+
+// Accept implements net.Listener.
+func (k kept) Accept() (net.Conn, error) {
+	conn, err := k.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	own := &keptConn{Conn: conn, streams: k.streams}
+	k.streams.add(own)
+	return own, nil
+}
+
+type keptConn struct {
+	net.Conn
+	streams *streams
+}
+
+// Close implements net.Conn.
+func (c *keptConn) Close() error {
+	c.streams.remove(c)
+	return c.Conn.Close()
+}
+
+// firstStream is the one that came with the guest.
+type firstStream struct {
+	net.Conn
+	used atomic.Bool
+}
+
+// Read implements net.Conn. What was read once, even if only its end, is not
+// there for another reader.
+func (f *firstStream) Read(b []byte) (int, error) {
+	n, err := f.Conn.Read(b)
+	f.used.Store(true)
+	return n, err
+}
+
+// cut closes the stream if it was used, and says whether it was. One that was
+// not is another by now, where the sandbox went on from a saved state, and
+// whoever waits for its first bytes gets those of the new one.
+func (f *firstStream) cut() bool {
+	if f == nil {
+		return false
+	}
+	used := f.used.Load()
+	if used {
+		_ = f.Close() // it may have been closed long ago
+	}
+	return used
+}
