@@ -13,14 +13,14 @@ type Row struct {
 // upwards cannot be written down.
 var Layers = []Row{
 	{"foundations", []string{
-		"api", "internal/fault", "internal/config", "internal/reexec", "internal/carried", "internal/hosttest", "internal/signature", "internal/relay",
+		"api", "internal/fault", "internal/sandboxid", "internal/config", "internal/reexec", "internal/carried", "internal/hosttest", "internal/signature", "internal/relay",
 		"internal/gen", "internal/gen/processpb", "internal/gen/processpb/processpbconnect",
 		"internal/gen/filesystempb", "internal/gen/filesystempb/filesystempbconnect",
 		"internal/process",
 	}},
 	{"causeway", []string{
 		"internal/causeway", "internal/causeway/names", "internal/causeway/policy", "internal/causeway/certs", "internal/causeway/git", "internal/causeway/publish",
-		"internal/causeway/redact", "internal/causeway/secrets", "internal/causeway/approval", "internal/causeway/wire", "internal/causeway/proxy",
+		"internal/causeway/redact", "internal/causeway/secrets", "internal/causeway/approval", "internal/causeway/wire", "internal/causeway/wire/wiretest", "internal/causeway/proxy",
 		"internal/causeway/confine", "internal/causeway/control",
 	}},
 	{"inside the box", []string{

@@ -9,19 +9,15 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandboxid"
 )
 
 // suffix of every file: newline-delimited JSON.
 const suffix = ".ndjson"
-
-var form = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]{1,40}$`) })
 
 // Dir is the directory of the files.
 type Dir struct{ path string }
@@ -31,8 +27,8 @@ func New(path string) *Dir { return &Dir{path: path} }
 
 func (d *Dir) file(sandbox string) (string, error) {
 	// An ID is part of a path here: nothing but its own alphabet may pass.
-	if !form().MatchString(sandbox) {
-		return "", fault.Newf(fault.Invalid, "invalid_id", "sandbox ID %q is not 1 to 40 of [a-z0-9]", sandbox)
+	if err := sandboxid.Check(sandbox); err != nil {
+		return "", err
 	}
 	return filepath.Join(d.path, sandbox+suffix), nil
 }
@@ -77,7 +73,7 @@ func (d *Dir) List() ([]string, error) {
 	}
 	var list []string
 	for _, e := range entries {
-		if id, ok := strings.CutSuffix(e.Name(), suffix); ok && form().MatchString(id) {
+		if id, ok := strings.CutSuffix(e.Name(), suffix); ok && sandboxid.Valid(id) {
 			list = append(list, id)
 		}
 	}

@@ -12,16 +12,13 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
-	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandboxid"
 )
-
-var form = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]{1,40}$`) })
 
 // Copies is the directory of all copies.
 type Copies struct{ path string }
@@ -31,8 +28,8 @@ func New(path string) *Copies { return &Copies{path} }
 
 func (c *Copies) dir(sandbox string) (string, error) {
 	// An ID is part of a path here: nothing but its own alphabet may pass.
-	if !form().MatchString(sandbox) {
-		return "", fault.Newf(fault.Invalid, "invalid_id", "sandbox ID %q is not 1 to 40 of [a-z0-9]", sandbox)
+	if err := sandboxid.Check(sandbox); err != nil {
+		return "", err
 	}
 	return filepath.Join(c.path, sandbox), nil
 }
@@ -82,6 +79,18 @@ func (c *Copies) Make(ctx context.Context, sandbox, source string, most int64, d
 	return dir, nil
 }
 
+// Find returns the copy that was made for a sandbox.
+func (c *Copies) Find(sandbox string) (string, error) {
+	dir, err := c.dir(sandbox)
+	if err != nil {
+		return "", err
+	}
+	if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
+		return "", errors.Join(fault.New(fault.NotFound, "workspace_copy_gone", "the copy of the workspace is gone"), err)
+	}
+	return dir, nil
+}
+
 // Remove drops a sandbox's copy. One that is not there is success.
 func (c *Copies) Remove(sandbox string) error {
 	if _, err := c.dir(sandbox); err != nil {
@@ -112,7 +121,7 @@ func (c *Copies) List() ([]string, error) {
 	}
 	var list []string
 	for _, e := range entries {
-		if form().MatchString(e.Name()) {
+		if sandboxid.Valid(e.Name()) {
 			list = append(list, e.Name())
 		}
 	}

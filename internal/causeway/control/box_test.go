@@ -12,74 +12,28 @@ import (
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
-	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
-	"gvisor.dev/gvisor/pkg/tcpip/header"
-	"gvisor.dev/gvisor/pkg/tcpip/link/fdbased"
-	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
-	"gvisor.dev/gvisor/pkg/tcpip/stack"
-	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
-	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
 
 	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/causeway/wire/wiretest"
 )
 
-// testBox is the network of a sandbox: gVisor's, on the link's other end.
-type testBox struct {
-	stack *stack.Stack
-	fd    int
-}
+// testBox is the network of a sandbox on the link's other end.
+type testBox struct{ *wiretest.Box }
 
 func newTestBox(t testing.TB, end *os.File) *testBox {
 	t.Helper()
-	fd, err := unix.FcntlInt(end.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	b, err := wiretest.Open(end)
 	if err != nil {
 		t.Fatal(err)
 	}
-	end.Close()
-	b := &testBox{fd: fd, stack: stack.New(stack.Options{
-		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol},
-		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol},
-	})}
-	t.Cleanup(b.close)
-	card, err := fdbased.New(&fdbased.Options{
-		FDs: []int{fd}, MTU: causeway.MTU, RXChecksumOffload: true, TXChecksumOffload: true, ClosedFunc: func(tcpip.Error) {},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := b.stack.CreateNIC(1, card); err != nil {
-		t.Fatal(err)
-	}
-	own := tcpip.ProtocolAddress{Protocol: ipv4.ProtocolNumber, AddressWithPrefix: tcpip.AddrFrom4(causeway.Box.Addr().As4()).WithPrefix()}
-	if err := b.stack.AddProtocolAddress(1, own, stack.AddressProperties{}); err != nil {
-		t.Fatal(err)
-	}
-	b.stack.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, NIC: 1, Gateway: tcpip.AddrFrom4(causeway.Gateway.As4())}})
-	return b
-}
-
-// close is the end of the sandbox. It may be called more than once.
-func (b *testBox) close() {
-	if b.fd < 0 {
-		return
-	}
-	b.stack.Close()
-	_ = unix.Shutdown(b.fd, unix.SHUT_RDWR)
-	b.stack.Wait()
-	unix.Close(b.fd)
-	b.fd = -1
-}
-
-func fullAddress(a netip.AddrPort) tcpip.FullAddress {
-	return tcpip.FullAddress{NIC: 1, Addr: tcpip.AddrFrom4(a.Addr().As4()), Port: a.Port()}
+	t.Cleanup(func() { b.Close() })
+	return &testBox{b}
 }
 
 // lookup asks the gateway for a name.
 func (b *testBox) lookup(name string) (netip.Addr, error) {
-	server := fullAddress(netip.AddrPortFrom(causeway.Gateway, 53))
-	c, err := gonet.DialUDP(b.stack, nil, &server, ipv4.ProtocolNumber)
+	c, err := b.DialUDP(netip.AddrPortFrom(causeway.Gateway, 53))
 	if err != nil {
 		return netip.Addr{}, err
 	}
@@ -121,7 +75,7 @@ func (b *testBox) dial(name string, port uint16) (*gonet.TCPConn, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	return gonet.DialContextTCP(ctx, b.stack, fullAddress(netip.AddrPortFrom(a, port)), ipv4.ProtocolNumber)
+	return b.Dial(ctx, netip.AddrPortFrom(a, port))
 }
 
 // get makes one request and returns its status.

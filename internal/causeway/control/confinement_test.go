@@ -167,7 +167,7 @@ func TestManySandboxes(t *testing.T) {
 		t.Errorf("%d sandboxes, %v", len(list), err)
 	}
 	for _, b := range boxes {
-		b.close()
+		b.Close()
 	}
 	settle(t, "descriptors of the process", func() int { return descriptors(t, pid) }, open)
 	settle(t, "threads of the process", func() int {

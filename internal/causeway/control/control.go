@@ -76,16 +76,3 @@ func peerUID(c *net.UnixConn) (int, error) {
 	}
 	return int(cred.Uid), nil
 }
-
-// validID says whether a sandbox's ID is of the form that engines take.
-func validID(id string) bool {
-	if len(id) == 0 || len(id) > 40 {
-		return false
-	}
-	for _, c := range []byte(id) {
-		if (c < 'a' || c > 'z') && (c < '0' || c > '9') {
-			return false
-		}
-	}
-	return true
-}

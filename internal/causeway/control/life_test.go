@@ -42,7 +42,7 @@ func TestItEndsByItself(t *testing.T) {
 		t.Error("another process")
 	}
 	again.Close()
-	b.close()
+	b.Close()
 	awaitEnd(t, dir)
 	if left := processes(t, dir); len(left) > 0 {
 		t.Errorf("left: %v", left)
@@ -188,7 +188,7 @@ func TestLongStateDirectory(t *testing.T) {
 	c := mustConnect(t, dir, Options{})
 	b := mustAttach(t, c, dir, "box1")
 	wantGet(t, b, "/hello", 200)
-	b.close()
+	b.Close()
 	c.Close()
 	awaitEnd(t, dir)
 }
@@ -261,7 +261,7 @@ func TestNothingLeaks(t *testing.T) {
 			t.Fatal(err)
 		}
 		other.Close()
-		b.close()
+		b.Close()
 	}
 	pid := c.Info().PID
 	round()

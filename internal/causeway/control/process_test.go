@@ -118,7 +118,7 @@ func TestASandboxGetsOut(t *testing.T) {
 	}
 	wantEvent(t, events, Event{Sandbox: "box1", Kind: EventAttached})
 	// The end of the sandbox is the end of its network.
-	b.close()
+	b.Close()
 	wantEvent(t, events, Event{Sandbox: "box1", Kind: EventDetached, Reason: "the sandbox has ended"})
 	if list, err := c.List(t.Context()); err != nil || len(list) != 0 {
 		t.Errorf("list %+v, %v", list, err)

@@ -7,82 +7,27 @@ import (
 	"sync"
 	"testing"
 
-	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
-	"gvisor.dev/gvisor/pkg/tcpip/header"
-	"gvisor.dev/gvisor/pkg/tcpip/link/fdbased"
-	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
-	"gvisor.dev/gvisor/pkg/tcpip/stack"
-	"gvisor.dev/gvisor/pkg/tcpip/transport/icmp"
-	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
-	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
 
-	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/causeway/wire"
+	"github.com/crannog/crannog/internal/causeway/wire/wiretest"
 )
 
-// box is a sandbox's kernel as gVisor's is: the same stack on the same kind
-// of card.
-type box struct {
-	stack *stack.Stack
-	card  stack.LinkEndpoint
-	fd    int
-}
+// box is the network of a sandbox, with what tests say often.
+type box struct{ *wiretest.Box }
 
 func newBox(t testing.TB, end *os.File) *box {
 	t.Helper()
-	s := stack.New(stack.Options{
-		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol},
-		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol, icmp.NewProtocol4},
-	})
-	fd, err := unix.Dup(int(end.Fd()))
+	b, err := wiretest.Open(end)
 	if err != nil {
 		t.Fatal(err)
 	}
-	end.Close()
-	card, err := fdbased.New(&fdbased.Options{
-		FDs: []int{fd}, MTU: causeway.MTU, PacketDispatchMode: fdbased.RecvMMsg,
-		RXChecksumOffload: true, TXChecksumOffload: true,
-		ClosedFunc: func(tcpip.Error) {},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.CreateNIC(1, card); err != nil {
-		t.Fatal(err)
-	}
-	address := tcpip.ProtocolAddress{Protocol: ipv4.ProtocolNumber, AddressWithPrefix: tcpip.AddrFrom4(causeway.Box.Addr().As4()).WithPrefix()}
-	if err := s.AddProtocolAddress(1, address, stack.AddressProperties{}); err != nil {
-		t.Fatal(err)
-	}
-	s.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, NIC: 1, Gateway: tcpip.AddrFrom4(causeway.Gateway.As4())}})
-	b := &box{stack: s, card: card, fd: fd}
-	t.Cleanup(b.close)
-	return b
-}
-
-// close is the end of the sandbox's process.
-func (b *box) close() {
-	if b.fd < 0 {
-		return
-	}
-	b.stack.Close()
-	_ = unix.Shutdown(b.fd, unix.SHUT_RDWR)
-	// The card reads until it sees the end, and must not read from whatever
-	// gets the same number next.
-	b.card.Wait()
-	b.stack.TransportProtocolInstance(tcp.ProtocolNumber).Wait()
-	unix.Close(b.fd)
-	b.fd = -1
-}
-
-func full(a netip.AddrPort) tcpip.FullAddress {
-	return tcpip.FullAddress{NIC: 1, Addr: tcpip.AddrFrom4(a.Addr().As4()), Port: a.Port()}
+	t.Cleanup(func() { b.Close() })
+	return &box{b}
 }
 
 func (b *box) dial(ctx context.Context, to string) (*gonet.TCPConn, error) {
-	return gonet.DialContextTCP(ctx, b.stack, full(netip.MustParseAddrPort(to)), ipv4.ProtocolNumber)
+	return b.Dial(ctx, netip.MustParseAddrPort(to))
 }
 
 func (b *box) mustDial(t testing.TB, to string) *gonet.TCPConn {
@@ -97,8 +42,7 @@ func (b *box) mustDial(t testing.TB, to string) *gonet.TCPConn {
 
 func (b *box) dialUDP(t testing.TB, to string) *gonet.UDPConn {
 	t.Helper()
-	remote := full(netip.MustParseAddrPort(to))
-	c, err := gonet.DialUDP(b.stack, nil, &remote, ipv4.ProtocolNumber)
+	c, err := b.DialUDP(netip.MustParseAddrPort(to))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func TestTheBoxsEndEndsTheLink(t *testing.T) {
 	l, b := open(t, h, wire.Options{})
 	b.mustDial(t, "1.1.1.1:80")
 	ours := <-conns
-	_ = unix.Shutdown(b.fd, unix.SHUT_RDWR)
+	_ = b.Hangup()
 	<-l.Done()
 	if _, err := ours.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("a read after the box's end: %v", err)
@@ -70,7 +70,7 @@ func TestErrorsHaveIdentities(t *testing.T) {
 	defer ours.Close()
 	// A close with something unread is a reset.
 	_, _ = ours.Write([]byte("unread"))
-	for b.stack.Stats().TCP.ValidSegmentsReceived.Value() < 2 {
+	for b.Segments() < 2 {
 		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(10 * time.Millisecond)
@@ -130,11 +130,11 @@ func TestLinksLeaveNothing(t *testing.T) {
 		ours.Close()
 		cancel()
 		dials.Wait()
-		b.close()
+		b.Close()
 	}
 	ends := map[string]func(*wire.Link, *box){
 		"closed by us":      func(l *wire.Link, _ *box) { l.Close() },
-		"closed by the box": func(_ *wire.Link, b *box) { _ = unix.Shutdown(b.fd, unix.SHUT_RDWR) },
+		"closed by the box": func(_ *wire.Link, b *box) { _ = b.Hangup() },
 	}
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
