@@ -4,9 +4,15 @@
 const call = (method, path) =>
   fetch(new URL(path, process.env.E2B_API_URL), { method, headers: { 'X-API-KEY': process.env.E2B_API_KEY } })
 
-const response = await call('GET', '/sandboxes')
-if (!response.ok) throw new Error(`list sandboxes: ${response.status} ${await response.text()}`)
-const left = (await response.json()).map((s) => s.sandboxID)
+// The second generation's list has the paused ones as well.
+const left = []
+for (let token = ''; ; ) {
+  const response = await call('GET', `/v2/sandboxes?nextToken=${encodeURIComponent(token)}`)
+  if (!response.ok) throw new Error(`list sandboxes: ${response.status} ${await response.text()}`)
+  left.push(...(await response.json()).map((s) => s.sandboxID))
+  token = response.headers.get('x-next-token')
+  if (!token) break
+}
 for (const id of left) {
   console.error(`sandbox ${id} is left`)
   const removed = await call('DELETE', `/sandboxes/${id}`)

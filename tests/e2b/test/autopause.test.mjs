@@ -1,0 +1,83 @@
+import assert from 'node:assert/strict'
+import { randomBytes } from 'node:crypto'
+import { after, test } from 'node:test'
+
+import { bootId, held, hold, sameMemory, stateOf } from './state.mjs'
+import { eventually, forEachSdk, port, sandboxUrl } from './support.mjs'
+
+forEachSdk('auto-pause and auto-resume', (sdk) => {
+  const made = []
+  const create = async (opts) => {
+    const sandbox = await sdk.Sandbox.create(opts)
+    made.push(sandbox)
+    return sandbox
+  }
+  after(() => Promise.all(made.map((s) => s.kill())))
+  const paused = (sandbox) => eventually('it is paused', async () => (await stateOf(sdk, sandbox)) === 'paused', 30_000)
+
+  test('its time runs out, and it is paused', async () => {
+    const sandbox = await create({ timeoutMs: 60_000, lifecycle: { onTimeout: 'pause' } })
+    assert.deepEqual((await sandbox.getInfo()).lifecycle, { onTimeout: 'pause', autoResume: false })
+    await hold(sandbox)
+    const before = await held(sandbox)
+    await sandbox.setTimeout(1_000)
+    await paused(sandbox)
+    assert.equal(await sandbox.isRunning(), false)
+    assert.equal((await port(sandbox, 8000)).status, 502)
+    await sandbox.connect({ timeoutMs: 60_000 })
+    sameMemory(before, await held(sandbox))
+  })
+
+  test('without memory it boots anew', async () => {
+    const sandbox = await create({ timeoutMs: 60_000, lifecycle: { onTimeout: { action: 'pause', keepMemory: false } } })
+    await sandbox.files.write('kept', 'kept')
+    const boot = await bootId(sandbox)
+    await sandbox.setTimeout(1_000)
+    await paused(sandbox)
+    await sandbox.connect({ timeoutMs: 60_000 })
+    assert.equal(await sandbox.files.read('kept'), 'kept')
+    assert.notEqual(await bootId(sandbox), boot)
+  })
+
+  test('a request resumes it and is served', async () => {
+    const sandbox = await create({ timeoutMs: 60_000, lifecycle: { onTimeout: 'pause', autoResume: true } })
+    assert.deepEqual((await sandbox.getInfo()).lifecycle, { onTimeout: 'pause', autoResume: true })
+    await hold(sandbox)
+    const before = await held(sandbox)
+    await sandbox.setTimeout(1_000)
+    await paused(sandbox)
+
+    const body = randomBytes(1 << 20)
+    const response = await port(sandbox, 8000, '/echo', { method: 'POST', body })
+    assert.equal(response.status, 200)
+    assert.deepEqual(Buffer.from(await response.arrayBuffer()), body)
+    sameMemory(before, await held(sandbox))
+    const info = await sandbox.getInfo()
+    assert.equal(info.state, 'running')
+    assert.ok(info.endAt - Date.now() > 270_000, `it was woken until ${info.endAt}`)
+
+    // The SDK's own calls, all at once, share one resumption.
+    await sandbox.pause()
+    const outputs = await Promise.all(Array.from({ length: 10 }, (_, i) => sandbox.commands.run(`echo ${i}`)))
+    assert.deepEqual(outputs.map((o) => o.stdout), Array.from({ length: 10 }, (_, i) => `${i}\n`))
+    await sandbox.pause()
+    assert.equal(await sandbox.isRunning(), true)
+  })
+
+  test('nobody without a token resumes it', async () => {
+    const sandbox = await create({
+      timeoutMs: 60_000, lifecycle: { onTimeout: 'pause', autoResume: true }, network: { allowPublicTraffic: false },
+    })
+    await sandbox.files.write('a.txt', 'a')
+    const signed = await sandbox.downloadUrl('a.txt')
+    await sandbox.pause()
+    assert.equal((await port(sandbox, 49983, '/health')).status, 502)
+    assert.equal((await port(sandbox, 49983, '/envs', { headers: { 'X-Access-Token': 'wrong' } })).status, 502)
+    assert.equal((await port(sandbox, 8000)).status, 403)
+    assert.equal((await fetch(signed.replace(/v1_[^&]*/, 'v1_wrong'))).status, 401)
+    assert.equal(await stateOf(sdk, sandbox), 'paused')
+    assert.ok(signed.startsWith(sandboxUrl))
+    assert.equal(await (await fetch(signed)).text(), 'a')
+    assert.equal(await stateOf(sdk, sandbox), 'running')
+  })
+})

@@ -1,0 +1,97 @@
+import assert from 'node:assert/strict'
+import { after, test } from 'node:test'
+
+import { held, hold, stateOf } from './state.mjs'
+import { eventually, forEachSdk, port } from './support.mjs'
+
+// writer sends numbers until it is stopped, and keeps those that were
+// acknowledged. What gets no answer is not sent again.
+function writer(sandbox) {
+  const acknowledged = []
+  const failures = new Map()
+  let stopped = false
+  const loop = async (lane) => {
+    for (let n = 0; !stopped; n++) {
+      const line = `${lane}-${n}`
+      try {
+        const response = await port(sandbox, 8000, '/', { method: 'POST', body: line, signal: AbortSignal.timeout(20_000) })
+        const text = await response.text()
+        if (response.status === 200 && text === line) {
+          acknowledged.push(line)
+          continue
+        }
+        failures.set(response.status, (failures.get(response.status) ?? 0) + 1)
+      } catch (error) {
+        const name = error.cause?.code ?? error.name
+        failures.set(name, (failures.get(name) ?? 0) + 1)
+      }
+      await new Promise((done) => setTimeout(done, 20))
+    }
+  }
+  const lanes = [0, 1, 2].map(loop)
+  return {
+    acknowledged,
+    failures,
+    stop: async () => {
+      stopped = true
+      await Promise.all(lanes)
+    },
+  }
+}
+
+// lost are the acknowledged lines that the file does not have.
+async function lost(sandbox, acknowledged) {
+  const { stdout } = await sandbox.commands.run('sha256sum acknowledged > /dev/null && cat acknowledged', { timeoutMs: 30_000 })
+  const there = new Set(stdout.split('\n'))
+  return acknowledged.filter((line) => !there.has(line))
+}
+
+forEachSdk('what was written stays', (sdk) => {
+  const made = []
+  const create = async (opts) => {
+    const sandbox = await sdk.Sandbox.create({ timeoutMs: 300_000, ...opts })
+    made.push(sandbox)
+    return sandbox
+  }
+  after(() => Promise.all(made.map((s) => s.kill())))
+
+  test('through ten cycles under writes', async () => {
+    const sandbox = await create()
+    await hold(sandbox)
+    const before = await held(sandbox)
+    const load = writer(sandbox)
+    let seen = 0
+    for (let cycle = 0; cycle < 10; cycle++) {
+      await eventually('something is acknowledged', () => load.acknowledged.length > seen + 5)
+      seen = load.acknowledged.length
+      assert.equal(await sandbox.pause(), true)
+      await sandbox.connect({ timeoutMs: 300_000 })
+    }
+    await eventually('something is acknowledged', () => load.acknowledged.length > seen + 5)
+    await load.stop()
+    assert.deepEqual(await lost(sandbox, load.acknowledged), [])
+    assert.equal(load.failures.get(200), undefined, 'an answer was not the one to its request')
+    assert.equal((await held(sandbox)).sum, before.sum)
+    assert.equal((await held(sandbox)).pid, before.pid)
+  })
+
+  test('through auto-pauses under writes that resume it', async () => {
+    const sandbox = await create({ lifecycle: { onTimeout: 'pause', autoResume: true } })
+    await hold(sandbox)
+    const load = writer(sandbox)
+    for (let round = 0; round < 3; round++) {
+      const seen = load.acknowledged.length
+      await eventually('something is acknowledged', () => load.acknowledged.length > seen + 5)
+      const before = (await sandbox.getInfo()).endAt
+      await sandbox.setTimeout(1_000)
+      // It was paused and woken if it ends later than it was told to.
+      await eventually('it was paused and woken', async () => {
+        const info = await sandbox.getInfo()
+        return info.state === 'running' && info.endAt - Date.now() > 100_000 && info.endAt > before - 200_000
+      }, 40_000)
+    }
+    await load.stop()
+    assert.equal(await stateOf(sdk, sandbox), 'running')
+    assert.deepEqual(await lost(sandbox, load.acknowledged), [])
+  })
+})

@@ -1,0 +1,132 @@
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { after, test } from 'node:test'
+
+import { bootId, furnish, held, hold, sameMemory, stateOf, tree } from './state.mjs'
+import { control, eventually, forEachSdk, port, rejects } from './support.mjs'
+
+forEachSdk('pause and resume', (sdk) => {
+  const made = []
+  const create = async (opts) => {
+    const sandbox = await sdk.Sandbox.create({ timeoutMs: 300_000, ...opts })
+    made.push(sandbox)
+    return sandbox
+  }
+  after(() => Promise.all(made.map((s) => s.kill())))
+
+  test('files, memory and a listening server are as they were', async () => {
+    const run = randomUUID()
+    const sandbox = await create({ metadata: { run }, envs: { FROM_CREATE: 'yes' } })
+    await furnish(sandbox)
+    const process = await hold(sandbox)
+    const files = await tree(sandbox)
+    const before = await held(sandbox)
+
+    assert.equal(await sandbox.pause(), true)
+    assert.equal(await sandbox.pause(), false)
+    assert.equal(await sandbox.isRunning(), false)
+    const paused = await sandbox.getInfo()
+    assert.equal(paused.state, 'paused')
+    assert.ok(Math.abs(paused.endAt - Date.now()) < 30_000, `paused at ${paused.endAt}`)
+    const listed = async (state) => (await sdk.Sandbox.list({ query: { metadata: { run }, state } }).nextItems()).map((s) => s.state)
+    assert.deepEqual(await listed(['paused']), ['paused'])
+    assert.deepEqual(await listed(['running']), [])
+    assert.deepEqual(await listed(undefined), ['paused'])
+    for (const number of [49983, 49999, 8000]) {
+      const response = await port(sandbox, number, '/health')
+      assert.equal(response.status, 502)
+      assert.deepEqual(await response.json(), { sandboxId: sandbox.sandboxId, message: 'The sandbox was not found', code: 502 })
+    }
+    await rejects(sandbox.commands.run('true'), sdk.SandboxError)
+    await rejects(sandbox.setTimeout(1000), sdk.SandboxNotFoundError)
+
+    const again = await sdk.Sandbox.connect(sandbox.sandboxId, { timeoutMs: 200_000 })
+    assert.equal(again.sandboxId, sandbox.sandboxId)
+    const info = await again.getInfo()
+    assert.equal(info.state, 'running')
+    assert.ok(Math.abs(info.endAt - Date.now() - 200_000) < 30_000, `it ends at ${info.endAt}`)
+    const later = await held(sandbox)
+    sameMemory(before, later)
+    assert.equal(later.host, before.host)
+    assert.ok(Math.abs(later.clock * 1000 - Date.now()) < 5_000, 'the clock inside stood still')
+    assert.equal(await tree(sandbox), files)
+    assert.ok((await again.commands.list()).some((p) => p.pid === process.pid))
+    assert.equal((await sandbox.commands.run('echo $FROM_CREATE')).stdout, 'yes\n')
+    assert.deepEqual({ ...info.metadata }, { run })
+  })
+
+  test('a program goes on where it was, and can be connected to', async () => {
+    const sandbox = await create()
+    const process = await sandbox.commands.run('i=0; while read line; do i=$((i+1)); echo "$i $line"; done', { background: true, stdin: true, timeoutMs: 0 })
+    await sandbox.commands.sendStdin(process.pid, 'one\n')
+    await eventually('it answers', () => process.stdout === '1 one\n')
+    await sandbox.pause()
+    const cut = await process.wait().then(() => undefined, (error) => error)
+    assert.ok(cut instanceof sdk.TimeoutError, `${cut?.constructor.name}: ${cut?.message}`)
+    await sandbox.connect()
+    const again = await sandbox.commands.connect(process.pid)
+    await sandbox.commands.sendStdin(process.pid, 'two\n')
+    await eventually('it answers again', () => again.stdout === '2 two\n')
+    assert.equal(await again.kill(), true)
+  })
+
+  test('without memory it boots anew, with its files', async () => {
+    const sandbox = await create()
+    await furnish(sandbox)
+    await hold(sandbox)
+    const [files, boot] = [await tree(sandbox), await bootId(sandbox)]
+    assert.equal(await sandbox.pause({ keepMemory: false }), true)
+    assert.equal(await sandbox.pause({ keepMemory: false }), false)
+    assert.equal(await stateOf(sdk, sandbox), 'paused')
+    await sandbox.connect()
+    assert.notEqual(await bootId(sandbox), boot)
+    assert.equal(await tree(sandbox), files)
+    assert.deepEqual(await sandbox.commands.list(), [])
+    const response = await port(sandbox, 8000)
+    assert.equal(response.status, 502)
+    assert.match((await response.json()).message, /port is not open/)
+  })
+
+  test('one that is paused can be killed', async () => {
+    const sandbox = await create()
+    await sandbox.betaPause()
+    assert.equal(await sandbox.kill(), true)
+    assert.equal(await sandbox.kill(), false)
+    await rejects(sandbox.connect(), sdk.SandboxNotFoundError)
+    await rejects(sandbox.pause(), sdk.SandboxNotFoundError)
+    assert.equal(await sandbox.isRunning(), false)
+  })
+
+  test('connects at once, and while it is being paused, wait', async () => {
+    const sandbox = await create()
+    await sandbox.files.write('kept', 'kept')
+    await sandbox.pause()
+    const all = await Promise.all(Array.from({ length: 8 }, () => sdk.Sandbox.connect(sandbox.sandboxId)))
+    for (const one of all) assert.equal(await one.files.read('kept'), 'kept')
+    const codes = []
+    for (let round = 0; round < 3; round++) {
+      const pausing = sandbox.pause()
+      await eventually('it is being paused', async () => (await stateOf(sdk, sandbox)) === 'paused')
+      const response = await control('POST', `/sandboxes/${sandbox.sandboxId}/connect`, { body: { timeout: 300 } })
+      codes.push(response.status)
+      await pausing
+      assert.equal(await sandbox.files.read('kept'), 'kept')
+    }
+    assert.deepEqual(codes, [201, 201, 201])
+  })
+
+  test('resume and connect say whether it was paused', async () => {
+    const sandbox = await create()
+    const call = async (path, body) => (await control('POST', path.replace('%', sandbox.sandboxId), { body })).status
+    assert.equal(await call('/sandboxes/%/resume', {}), 409)
+    assert.equal(await call('/v2/sandboxes/%/connect'), 200)
+    assert.equal(await call('/sandboxes/%/pause'), 204)
+    assert.equal(await call('/sandboxes/%/pause'), 409)
+    assert.equal(await call('/sandboxes/%/fork', {}), 409)
+    assert.equal(await call('/sandboxes/%/snapshots', {}), 404)
+    assert.equal(await call('/sandboxes/%/resume', { timeout: 60 }), 201)
+    assert.equal(await call('/sandboxes/%/pause'), 204)
+    assert.equal(await call('/v2/sandboxes/%/connect', {}), 201)
+    assert.equal((await sandbox.commands.run('echo up')).stdout, 'up\n')
+  })
+})

@@ -1,0 +1,108 @@
+// What a sandbox's state is compared by, before and after.
+import assert from 'node:assert/strict'
+import { createHash } from 'node:crypto'
+
+import { eventually, port } from './support.mjs'
+
+// A server that holds a counter and a large array, writes down what it is
+// told before it answers, and says what machine it runs on.
+const holder = `
+import hashlib, http.server, json, os, sys, threading, time
+big = bytearray(os.urandom(1 << 20)) * 24
+count = 0
+lock = threading.Lock()
+log = open("/home/user/acknowledged", "a")
+class Holder(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def answer(self, body, kind="application/json"):
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def do_GET(self):
+        global count
+        with lock:
+            count += 1
+            now = count
+        read = lambda p: open(p).read().strip()
+        self.answer(json.dumps({
+            "count": now, "pid": os.getpid(), "sum": hashlib.sha256(big).hexdigest(), "clock": time.time(),
+            "boot": read("/proc/sys/kernel/random/boot_id"), "host": os.uname().nodename, "random": os.urandom(16).hex(),
+            "machine": read("/etc/machine-id") if os.path.exists("/etc/machine-id") else None,
+        }).encode())
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path == "/echo":
+            return self.answer(body, "application/octet-stream")
+        with lock:
+            log.write(body.decode() + "\\n")
+            log.flush()
+            os.fsync(log.fileno())
+        self.answer(body, "text/plain")
+    def log_message(self, *args):
+        pass
+class Server(http.server.ThreadingHTTPServer):
+    request_queue_size = 128
+Server(("127.0.0.1", 8000), Holder).serve_forever()
+`
+
+// hold starts the server and returns its process.
+export async function hold(sandbox) {
+  await sandbox.files.write('/home/user/holder.py', holder)
+  const process = await sandbox.commands.run('exec python3 -u /home/user/holder.py', { background: true, timeoutMs: 0 })
+  await eventually('the server inside answers', async () => (await port(sandbox, 8000)).status === 200)
+  return process
+}
+
+// held asks the server what it holds.
+export async function held(sandbox) {
+  const response = await port(sandbox, 8000)
+  assert.equal(response.status, 200, `the server inside: ${response.status} ${response.status === 200 ? '' : await response.text()}`)
+  return response.json()
+}
+
+// sameMemory checks that the process went on as it was.
+export function sameMemory(before, after) {
+  assert.equal(after.sum, before.sum)
+  assert.equal(after.pid, before.pid)
+  assert.equal(after.count, before.count + 1)
+  assert.notEqual(after.random, before.random)
+}
+
+// furnish makes files of many kinds.
+export async function furnish(sandbox) {
+  const blob = Buffer.alloc(3 << 20)
+  for (let i = 0; i < blob.length; i += 32) createHash('sha256').update(String(i)).digest().copy(blob, i)
+  await sandbox.files.write('/home/user/kept/blob', new Blob([blob]).stream())
+  await sandbox.files.write('/home/user/kept/deep/er/text', 'täxt\n')
+  const made = await sandbox.commands.run([
+    'cd /home/user/kept && ln -s deep/er/text link && ln blob hard && mkfifo pipe && : > empty && mkdir -m 700 closed',
+    'chmod 4751 empty && truncate -s 1G holes && printf end | dd of=holes bs=1 seek=123456789 conv=notrunc status=none',
+    "touch -d '2001-02-03 04:05:06.789 UTC' deep && rm -rf /home/user/.profile && mkdir -p /tmp/t && echo in tmp > /tmp/t/file",
+  ].join(' && '))
+  assert.equal(made.exitCode, 0)
+  assert.equal(createHash('sha256').update(blob).digest('hex'), (await sandbox.commands.run('sha256sum < /home/user/kept/blob')).stdout.slice(0, 64))
+}
+
+// tree describes all files of a sandbox's own: kind, mode, owner, size, times
+// and targets, and a digest of each file's bytes.
+export async function tree(sandbox) {
+  const { stdout } = await sandbox.commands.run([
+    'cd / && find home/user tmp/t ! -name acknowledged -printf "%y %m %U:%G %n %s %T@ %p -> %l\\n" | sort',
+    'find home/user tmp/t -type f ! -name acknowledged -size -100M -print0 | sort -z | xargs -0 sha256sum',
+    'tail -c +123456780 home/user/kept/holes | head -c 20 | sha256sum',
+  ].join('; '), { timeoutMs: 60_000 })
+  assert.ok(stdout.split('\n').length > 20, stdout)
+  return stdout
+}
+
+// bootId is what a machine that was started anew has another of.
+export async function bootId(sandbox) {
+  return (await sandbox.commands.run('cat /proc/sys/kernel/random/boot_id')).stdout.trim()
+}
+
+// stateOf asks the control plane, which wakes nobody.
+export async function stateOf(sdk, sandbox) {
+  return (await sdk.Sandbox.getInfo(sandbox.sandboxId)).state
+}
