@@ -42,7 +42,7 @@ func (s *Service) attend() {
 	}
 }
 
-var liveStates = []State{Creating, Waiting, Running, Stopping}
+var liveStates = []State{Creating, Waiting, Running, Pausing, Resuming, Stopping}
 
 // follow takes over what other processes did and finishes what was left
 // half done.
@@ -74,13 +74,15 @@ func (s *Service) settle(ctx context.Context, r Record) error {
 	case s.abandoned(r):
 		return s.locked(ctx, r.ID, s.abandon)
 	case r.State == Stopping:
-		return s.locked(ctx, r.ID, s.resume)
-	case r.State == Creating || r.State == Waiting:
+		return s.locked(ctx, r.ID, s.finishEnd)
+	case s.stranded(r):
+		return s.locked(ctx, r.ID, s.mend)
+	case r.State != Running:
 		return nil
 	}
 	s.mu.RLock()
 	b := s.live[r.ID]
-	known := b != nil && (b.ending || b.record.EndAt.Equal(r.EndAt) && !b.owed)
+	known := b != nil && b.record.Run == r.Run && (b.ending || b.record.EndAt.Equal(r.EndAt) && !b.owed)
 	changed := b != nil && b.record.PolicyDigest != r.PolicyDigest
 	s.mu.RUnlock()
 	if changed {
@@ -112,8 +114,8 @@ func (s *Service) abandon(ctx context.Context, id string) error {
 	return s.erase(ctx, id)
 }
 
-// resume finishes a removal that failed or whose process died.
-func (s *Service) resume(ctx context.Context, id string) error {
+// finishEnd finishes a removal that failed or whose process died.
+func (s *Service) finishEnd(ctx context.Context, id string) error {
 	r, err := s.store.Get(ctx, id)
 	if err != nil || r.State != Stopping {
 		return ignoreUnknown(err)

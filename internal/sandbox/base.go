@@ -29,14 +29,6 @@ type Base struct {
 // covered are the paths that every machine of the sandbox covers.
 func (b Base) covered() covered { return covered{hide: b.Hide, readOnly: b.ReadOnly} }
 
-// sameCovers tells whether saved memory can go on under another's covers.
-func (b Base) sameCovers(o Base) bool {
-	same := func(a, b []string) bool {
-		return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
-	}
-	return same(b.Hide, o.Hide) && same(b.ReadOnly, o.ReadOnly) && b.NoRoot == o.NoRoot
-}
-
 // sameRoot tells whether two machines start from the same files.
 func (b Base) sameRoot(o Base) bool {
 	return b.Root.Dir == o.Root.Dir && b.Root.Guest == o.Root.Guest && slices.Equal(b.Root.Binds, o.Root.Binds) && b.Copy == o.Copy

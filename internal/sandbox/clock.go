@@ -43,7 +43,7 @@ func (s *Service) nextEnd() time.Time {
 	defer s.mu.RUnlock()
 	var next time.Time
 	for _, b := range s.live {
-		end := b.record.EndAt
+		end := b.due()
 		if b.ending || end.IsZero() {
 			continue
 		}
@@ -54,12 +54,25 @@ func (s *Service) nextEnd() time.Time {
 	return next
 }
 
+// due is when the clock has something to do about a box; zero is never.
+func (b *box) due() time.Time {
+	end := b.record.EndAt
+	if !end.IsZero() && b.notBefore.After(end) {
+		return b.notBefore
+	}
+	return end
+}
+
 func (s *Service) expireDue(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, b := range s.live {
-		if end := b.record.EndAt; !b.ending && !end.IsZero() && !end.After(now) {
+		if end := b.due(); !b.ending && !end.IsZero() && !end.After(now) {
 			b.ending = true
+			if b.record.OnEnd.Pause {
+				s.loops.Go(func() { s.pauseDue(b) })
+				continue
+			}
 			s.loops.Go(func() { s.expire(b) })
 		}
 	}
@@ -112,7 +125,7 @@ func (s *Service) notEnding(b *box) {
 // ID must be held.
 func (s *Service) refresh(ctx context.Context, id string) error {
 	r, err := s.store.Get(ctx, id)
-	if isUnknown(err) || err == nil && (r.State == Stopped || r.State == Stopping) {
+	if isUnknown(err) || err == nil && r.State != Running && r.State != Waiting {
 		s.cut(id)
 		return nil
 	}
@@ -120,10 +133,18 @@ func (s *Service) refresh(ctx context.Context, id string) error {
 		return err
 	}
 	s.mu.Lock()
-	if b := s.live[id]; b != nil {
+	b := s.live[id]
+	another := b != nil && r.State == Running && b.record.Run != r.Run
+	if b != nil {
 		b.record.EndAt, b.ending = r.EndAt, false
 	}
 	s.mu.Unlock()
+	if another {
+		// Another process has given it another machine: streams into the old
+		// one end, and its end is no news.
+		s.cut(id)
+		s.track(r)
+	}
 	s.rouse()
 	return nil
 }

@@ -127,46 +127,42 @@ func (c *covered) hideTarget(workspace, name string) error {
 }
 
 // shown is the directory that a sandbox's workspace is made of: the caller's
-// own, which its writes never reach, or a copy where the policy wants one.
-func (s *Service) shown(ctx context.Context, r Record, p *policy.Policy) (string, error) {
-	files := p.Files()
-	if r.Workspace == "" || files.Workspace != workspaceCopy {
+// own, which its writes never reach, or a copy where the policy wants one. A
+// sandbox's later machines show what the first did.
+func (s *Service) shown(ctx context.Context, r Record, p *policy.Policy, again bool) (string, error) {
+	of := r.Base.Copy
+	if of == "" {
 		return r.Workspace, nil
 	}
 	if s.copies == nil {
 		return "", fault.New(fault.Unsupported, "workspace_copy_unavailable", "the policy wants a copy of the workspace, and this service makes none")
 	}
-	match := files.Matcher()
-	return s.copies.Make(ctx, r.ID, r.Workspace, r.Limits.DiskBytes, func(name string) bool {
+	if again {
+		return s.copies.Find(of)
+	}
+	match := p.Files().Matcher()
+	return s.copies.Make(ctx, of, r.Workspace, r.Limits.DiskBytes, func(name string) bool {
 		return match.Denied(path.Join(workspaceDir, name))
 	})
 }
 
-// dropCopy removes the copy of a sandbox's workspace, if there is one.
-func (s *Service) dropCopy(id string) error {
-	if s.copies == nil {
+// dropCopy removes the copy of a sandbox's workspace, if there is one and
+// nothing else refers to it.
+func (s *Service) dropCopy(ctx context.Context, r Record) error {
+	if s.copies == nil || r.Base.Copy == "" {
 		return nil
 	}
-	return s.copies.Remove(id)
+	held, err := s.store.Holds(ctx, r.Base.Copy, r.ID)
+	if err != nil || held {
+		return err
+	}
+	return s.copies.Remove(r.Base.Copy)
 }
 
-// dropCopies removes copies that belong to no live sandbox.
+// dropCopies removes copies that nothing refers to.
 func (s *Service) dropCopies(ctx context.Context) error {
 	if s.copies == nil {
 		return nil
 	}
-	ids, err := s.copies.List()
-	if err != nil {
-		return err
-	}
-	for _, id := range ids {
-		r, err := s.store.Get(ctx, id)
-		if isUnknown(err) || err == nil && r.State == Stopped {
-			err = s.copies.Remove(id)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.sweep(s.copies, func(id string) (bool, error) { return s.store.Holds(ctx, id, "") })
 }

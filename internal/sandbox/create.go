@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -35,6 +34,10 @@ func (s *Service) Create(ctx context.Context, who Principal, req CreateRequest) 
 	if err != nil {
 		return Sandbox{}, err
 	}
+	from, err := s.origin(&r, template, compiled)
+	if err != nil {
+		return Sandbox{}, err
+	}
 	ctx, done, err := s.begin(ctx, r.ID)
 	if err != nil {
 		return Sandbox{}, err
@@ -47,10 +50,15 @@ func (s *Service) Create(ctx context.Context, who Principal, req CreateRequest) 
 	}
 	defer unlock()
 
-	if err := s.make(ctx, r, compiled, spec, config); err != nil {
+	if err := s.make(ctx, r, compiled, spec, config, from); err != nil {
 		s.log.Warn("sandbox not created", "sandbox", r.ID, "owner", r.Owner, "err", err)
 		return Sandbox{}, s.undo(ctx, r, err)
 	}
+	return s.created(ctx, r, began, "engine"), nil
+}
+
+// created begins the life of a sandbox that is ready.
+func (s *Service) created(ctx context.Context, r Record, began time.Time, source string) Sandbox {
 	r.State, r.Access.Values = Running, nil
 	s.track(r)
 	if r.Ephemeral {
@@ -58,15 +66,15 @@ func (s *Service) Create(ctx context.Context, who Principal, req CreateRequest) 
 		s.held[r.ID] = true
 		s.mu.Unlock()
 	}
-	s.log.Info("sandbox created", "sandbox", r.ID, "owner", r.Owner, "engine", r.Engine, "took", time.Since(began))
+	s.log.Info("sandbox created", "sandbox", r.ID, "owner", r.Owner, "engine", r.Engine, "from", source, "took", time.Since(began))
 	s.note(ctx, r.ID, "info", "sandbox created", map[string]string{
-		"template": r.Template, "engine": r.Engine, "took": time.Since(began).Round(time.Millisecond).String(),
+		"template": r.Template, "engine": r.Engine, "from": source, "took": time.Since(began).Round(time.Millisecond).String(),
 	})
-	return r.Sandbox, nil
+	return r.Sandbox
 }
 
 // make takes the steps that leave something behind.
-func (s *Service) make(ctx context.Context, r Record, compiled *policy.Policy, spec engine.Spec, config guest.Config) error {
+func (s *Service) make(ctx context.Context, r Record, compiled *policy.Policy, spec engine.Spec, config guest.Config, from source) error {
 	// The row comes before the engine, so that a crash between the two leaves
 	// something that Reconcile finds.
 	if err := s.store.Insert(ctx, r, s.settings.MaxLive); err != nil {
@@ -76,31 +84,7 @@ func (s *Service) make(ctx context.Context, r Record, compiled *policy.Policy, s
 	if err := s.seal(ctx, r.ID, r.Access); err != nil {
 		return err
 	}
-	var err error
-	if spec.Workspace, err = s.shown(ctx, r, compiled); err != nil {
-		return err
-	}
-	link, err := s.attach(ctx, r, compiled)
-	if err != nil {
-		return err
-	}
-	if link.Box != nil {
-		defer link.Box.Close()
-		spec.Link = link.Box
-		config.Files = append(config.Files, link.Files...)
-		addEnv(config.Env, link.Env)
-	}
-	if spec.GuestConfig, err = json.Marshal(config); err != nil {
-		return fmt.Errorf("create %s: %w", r.ID, err)
-	}
-	boot, cancel := context.WithTimeoutCause(ctx, bootTimeout,
-		fault.Newf(fault.Timeout, "create_timeout", "the sandbox did not boot within %s", bootTimeout))
-	defer cancel()
-	if err := s.engine.Create(boot, spec); err != nil {
-		err = disagreed(err)
-		if late := context.Cause(boot); late != nil {
-			err = errors.Join(canceled(late), err)
-		}
+	if err := s.boot(ctx, r, compiled, spec, config, from); err != nil {
 		return fmt.Errorf("create %s: %w", r.ID, err)
 	}
 	moved, err := s.store.Move(ctx, r.ID, Move{From: []State{Creating}, To: Running})
@@ -124,7 +108,7 @@ func (s *Service) undo(ctx context.Context, r Record, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
 	s.cut(id)
-	err := errors.Join(s.engine.Remove(ctx, id), s.detach(ctx, r), s.dropCopy(id), s.dropOwn(ctx, id, ""))
+	err := errors.Join(s.engine.Remove(ctx, id), s.detach(ctx, r), s.dropCopy(ctx, r), s.dropOwn(ctx, id, ""))
 	if err == nil {
 		err = s.erase(ctx, id)
 	}
@@ -176,10 +160,6 @@ func canceled(cause error) error {
 // spec is what the engine and the guest are asked for. It notes in the record
 // what will be checked from inside.
 func (s *Service) spec(r *Record, t Template, p *policy.Policy) (engine.Spec, guest.Config, error) {
-	hostname := r.Name
-	if hostname == "" {
-		hostname = r.ID
-	}
 	covered, err := cover(r.Workspace, p)
 	if err == nil && r.Boundary != engine.NoBoundary {
 		err = covered.coverTree(t.Root, p.Files())
@@ -187,12 +167,20 @@ func (s *Service) spec(r *Record, t Template, p *policy.Policy) (engine.Spec, gu
 	if err != nil {
 		return engine.Spec{}, guest.Config{}, err
 	}
-	spec, config := s.specOf(r, t, p, covered, sealed(p.Files()), hostname)
+	spec, config := s.specOf(r, t, p, covered, sealed(p.Files()), r.hostname())
+	if r.Workspace != "" && p.Files().Workspace == workspaceCopy && r.Base.Copy == "" {
+		r.Base.Copy = r.ID
+	}
 	return spec, config, nil
 }
 
-// specOf is spec for what is known already of the files.
+// specOf is spec for what is known already of the files. It notes what the
+// machine is made of.
 func (s *Service) specOf(r *Record, t Template, p *policy.Policy, covered covered, noRoot bool, hostname string) (engine.Spec, guest.Config) {
+	r.Base = Base{
+		Root: t.Root, Hide: covered.hide, ReadOnly: covered.readOnly, NoRoot: noRoot, Copy: r.Base.Copy,
+		Env: t.Env, DefaultUser: t.DefaultUser, DefaultDir: t.DefaultDir, Revision: t.Revision,
+	}
 	config := guestConfig(*r, t, hostname)
 	config.NoRoot = noRoot
 	config.Checks, r.Checked = s.checks(*r, p, covered)
@@ -221,7 +209,7 @@ func guestConfig(r Record, t Template, hostname string) guest.Config {
 		AccessToken: r.AccessToken, ControlToken: r.ControlToken,
 		Env:         make(map[string]string, len(t.Env)+len(r.Env)+3),
 		DefaultUser: t.DefaultUser, DefaultDir: t.DefaultDir,
-		CommandTimeout: r.Limits.CommandTimeout, EndAt: r.EndAt,
+		CommandTimeout: r.Limits.CommandTimeout, EndAt: r.guestEnd(),
 		MemoryBytes: r.Limits.MemoryBytes, MilliCPU: r.Limits.MilliCPU,
 		DiskBytes: r.Limits.DiskBytes, PIDs: r.Limits.PIDs,
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/crannog/crannog/internal/fault"
 )
 
 // Remove ends a sandbox and keeps its record; of one that had ended before it
@@ -39,7 +41,13 @@ func (s *Service) remove(ctx context.Context, r Record) error {
 		return err
 	}
 	defer unlock()
-	if _, err = s.end(ctx, id, ReasonKilled, time.Time{}); err != nil || !r.Ephemeral {
+	now, err := s.store.Get(ctx, id)
+	if err != nil {
+		return ignoreUnknown(err)
+	}
+	// What was on disk alone has no end that could be looked up afterwards.
+	kept := !r.Ephemeral && now.State != Paused
+	if _, err = s.end(ctx, id, ReasonKilled, time.Time{}); err != nil || kept {
 		return err
 	}
 	return s.erase(ctx, id)
@@ -61,11 +69,26 @@ func (s *Service) Forget(ctx context.Context, who Principal, ref string) error {
 // was this call that began it. The lock of the ID must be held. A zero time
 // means that it still runs and is stopped here.
 func (s *Service) end(ctx context.Context, id, reason string, at time.Time) (bool, error) {
-	began, err := s.store.Move(ctx, id, Move{From: []State{Creating, Running}, To: Stopping, Reason: reason})
+	began, err := s.store.Move(ctx, id, Move{
+		From: []State{Creating, Running, Pausing, Paused, Resuming}, To: Stopping, Reason: reason,
+	})
 	if err != nil {
 		return false, err
 	}
 	return began, s.finish(ctx, id, at)
+}
+
+// endRun is end for a machine that has stopped by itself: of a sandbox that
+// has another by now, or is being paused, it is the end of nothing.
+func (s *Service) endRun(ctx context.Context, id string, run int64, reason string, at time.Time) error {
+	began, err := s.store.Move(ctx, id, Move{From: []State{Running}, To: Stopping, Reason: reason, Run: run})
+	if err != nil {
+		return err
+	}
+	if !began {
+		return s.refresh(ctx, id)
+	}
+	return s.finish(ctx, id, at)
 }
 
 // finish frees what a sandbox holds whose row is in the state stopping, or
@@ -77,7 +100,14 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 	if err := s.engine.Remove(ctx, id); err != nil {
 		return fmt.Errorf("remove %s: %w", id, err)
 	}
-	if err := s.dropCopy(id); err != nil {
+	row, err := s.store.Get(ctx, id)
+	if err != nil && !isUnknown(err) {
+		return err
+	}
+	if err := s.dropCopy(ctx, row); err != nil {
+		return err
+	}
+	if err := s.dropImage(ctx, row); err != nil {
 		return err
 	}
 	if err := s.dropOwn(ctx, id, ""); err != nil {
@@ -103,6 +133,19 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 	s.log.Info("sandbox stopped", "sandbox", id, "owner", r.Owner, "reason", r.Reason)
 	s.note(ctx, id, "info", "sandbox stopped", map[string]string{"reason": r.Reason})
 	return nil
+}
+
+// dropImage removes what a sandbox was to go on from. One that is in use goes
+// with its user: the attendant looks again.
+func (s *Service) dropImage(ctx context.Context, r Record) error {
+	if s.images == nil || r.Saved.Image == "" {
+		return nil
+	}
+	err := ignoreUnknown(s.images.Remove(ctx, r.Saved.Image))
+	if fault.KindOf(err) == fault.Conflict {
+		return nil
+	}
+	return err
 }
 
 // note adds a line to a sandbox's log. The log is a convenience, so a failure

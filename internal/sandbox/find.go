@@ -10,7 +10,7 @@ import (
 // Get finds a sandbox by ID, name or, for local callers, unique ID prefix.
 func (s *Service) Get(ctx context.Context, who Principal, ref string) (Sandbox, error) {
 	r, err := s.resolve(ctx, who, ref)
-	return s.linkOf(r).Sandbox, err
+	return s.linkOf(r).shown(), err
 }
 
 // linkOf adds what no row says: whether the sandbox has lost its link.
@@ -113,7 +113,7 @@ func (s *Service) List(ctx context.Context, who Principal, f Filter) (Page, erro
 	}
 	page.Sandboxes = make([]Sandbox, len(rows))
 	for i, r := range rows {
-		page.Sandboxes[i] = s.linkOf(r).Sandbox
+		page.Sandboxes[i] = s.linkOf(r).shown()
 	}
 	return page, nil
 }

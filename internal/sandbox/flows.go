@@ -99,14 +99,28 @@ func (s *Service) dropFlows(ctx context.Context) error {
 	if s.flows == nil {
 		return nil
 	}
-	ids, err := s.flows.List()
+	return s.sweep(s.flows, func(id string) (bool, error) {
+		_, err := s.store.Get(ctx, id)
+		return !isUnknown(err), ignoreUnknown(err)
+	})
+}
+
+// shelf keeps something for sandboxes, by their IDs.
+type shelf interface {
+	List() ([]string, error)
+	Remove(id string) error
+}
+
+// sweep clears a shelf of what nobody wants any more.
+func (s *Service) sweep(of shelf, wanted func(id string) (bool, error)) error {
+	ids, err := of.List()
 	if err != nil {
 		return err
 	}
 	for _, id := range ids {
-		_, err := s.store.Get(ctx, id)
-		if isUnknown(err) {
-			err = s.flows.Remove(id)
+		keep, err := wanted(id)
+		if err == nil && !keep {
+			err = of.Remove(id)
 		}
 		if err != nil {
 			return err

@@ -1,30 +1,173 @@
 package sandbox
 
-import "context"
+import (
+	"context"
+	"errors"
+	"maps"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+)
+
+// maxCopies is the most that one call copies.
+const maxCopies = 100
 
 // Fork copies a running sandbox.
 func (s *Service) Fork(ctx context.Context, who Principal, ref string, req ForkRequest) ([]Fork, error) {
-	if _, err := s.resolve(ctx, who, ref); err != nil {
+	ttl, err := s.checkFork(who, req)
+	if err != nil {
 		return nil, err
 	}
-	_, err := s.checkpointer()
-	return nil, err
+	r, draft, err := s.template(ctx, who, ref)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	forks := s.copyAll(ctx, r, draft.Dir(), ttl, req)
+	made := 0
+	for _, f := range forks {
+		if f.Err == nil {
+			made++
+		}
+	}
+	s.log.Info("sandbox copied", "sandbox", r.ID, "copies", made, "of", len(forks), "took", time.Since(began))
+	s.note(ctx, r.ID, "info", "sandbox copied", nil)
+	// What is left of the draft after an error goes with this process.
+	if err := draft.Abort(); err != nil {
+		s.log.Warn("draft of copies not removed", "sandbox", r.ID, "err", err)
+	}
+	return forks, nil
 }
 
-// Rollback puts a sandbox back to a snapshot.
-func (s *Service) Rollback(ctx context.Context, who Principal, ref, snapshot string) (Sandbox, error) {
-	if _, err := s.resolve(ctx, who, ref); err != nil {
-		return Sandbox{}, err
+func (s *Service) checkFork(who Principal, req ForkRequest) (time.Duration, error) {
+	if req.Count < 1 || req.Count > maxCopies {
+		return 0, fault.Newf(fault.Invalid, "count_invalid", "count is %d, and must be from 1 to %d", req.Count, maxCopies)
 	}
-	_, err := s.checkpointer()
-	return Sandbox{}, err
+	if err := who.check(); err != nil {
+		return 0, err
+	}
+	create := CreateRequest{Timeout: req.Timeout, Ephemeral: req.Ephemeral}
+	if err := checkLocal(who, create); err != nil {
+		return 0, err
+	}
+	return s.lifetime(who, create)
 }
 
-// Reset puts a sandbox back to its start.
-func (s *Service) Reset(ctx context.Context, who Principal, ref string) (Sandbox, error) {
-	if _, err := s.resolve(ctx, who, ref); err != nil {
+// template writes a running sandbox down once for all its copies.
+func (s *Service) template(ctx context.Context, who Principal, ref string) (Record, Draft, error) {
+	ctx, r, release, err := s.act(ctx, who, ref)
+	if err != nil {
+		return Record{}, nil, err
+	}
+	defer release()
+	if r.State != Running {
+		return Record{}, nil, notNow(r)
+	}
+	save, _, err := s.saver(r, false)
+	if err != nil {
+		return Record{}, nil, err
+	}
+	draft, err := s.images.Begin(newSnapshotID())
+	if err != nil {
+		return Record{}, nil, err
+	}
+	if err := s.writeDown(ctx, r, draft, save); err != nil {
+		return Record{}, nil, errors.Join(err, draft.Abort())
+	}
+	return r, draft, nil
+}
+
+// copyAll makes all copies, as many at once as there are processors to keep
+// busy, and one that waits for the disk.
+func (s *Service) copyAll(ctx context.Context, r Record, dir string, ttl time.Duration, req ForkRequest) []Fork {
+	forks := make([]Fork, req.Count)
+	p, values, err := s.ofCopies(ctx, r)
+	if err != nil {
+		for i := range forks {
+			forks[i].Err = err
+		}
+		return forks
+	}
+	seats := make(chan struct{}, runtime.NumCPU()+1)
+	var group sync.WaitGroup
+	for i := range forks {
+		seats <- struct{}{}
+		group.Go(func() {
+			defer func() { <-seats }()
+			forks[i].Sandbox, forks[i].Err = s.copyOne(ctx, s.twin(r, values, ttl, req.Ephemeral), p, dir)
+		})
+	}
+	group.Wait()
+	return forks
+}
+
+// ofCopies is the policy of all copies, and the values that came with the
+// sandbox, which each copy has sealed for itself.
+func (s *Service) ofCopies(ctx context.Context, r Record) (*policy.Policy, map[string]config.Secret, error) {
+	p, err := s.compile(r.Access)
+	if err != nil || r.Access.Own == "" {
+		return p, nil, err
+	}
+	a, err := s.attachment(ctx, r, p)
+	if err != nil {
+		return nil, nil, err
+	}
+	values := make(map[string]config.Secret)
+	for _, secret := range a.Secrets {
+		if strings.HasPrefix(secret.Name, policy.OwnPrefix) {
+			values[secret.Name] = config.Secret(secret.Value)
+		}
+	}
+	return p, values, nil
+}
+
+// twin is the record of a copy: all that makes a sandbox somebody is its own.
+func (s *Service) twin(r Record, values map[string]config.Secret, ttl time.Duration, ephemeral bool) Record {
+	c := r
+	c.ID, c.Name, c.Parent, c.State = newID(), "", r.ID, Creating
+	c.AccessToken, c.ControlToken = newToken(), newToken()
+	if r.TrafficToken != "" {
+		c.TrafficToken = newToken()
+	}
+	c.StartedAt = time.Now().UTC().Round(0)
+	c.EndAt, c.CreateTimeout = c.StartedAt.Add(ttl), ttl
+	c.Ephemeral, c.Process, c.Actor, c.Run = ephemeral, s.self, Process{}, 1
+	c.Saved, c.Pending, c.Reason, c.Unlinked = Saved{}, "", "", false
+	c.Metadata, c.Env = maps.Clone(r.Metadata), maps.Clone(r.Env)
+	c.Access.Values, c.Access.Own = nil, ""
+	if len(values) > 0 {
+		c.Access.Values = values
+		c.Access = nameOwn(c.Access)
+	}
+	return c
+}
+
+// copyOne makes one copy. After an error nothing of it is left.
+func (s *Service) copyOne(ctx context.Context, r Record, p *policy.Policy, dir string) (Sandbox, error) {
+	began := time.Now()
+	if ctx.Err() != nil {
+		return Sandbox{}, canceled(context.Cause(ctx))
+	}
+	spec, config := s.machine(&r, p)
+	ctx, done, err := s.begin(ctx, r.ID)
+	if err != nil {
 		return Sandbox{}, err
 	}
-	_, err := s.checkpointer()
-	return Sandbox{}, err
+	defer done()
+	unlock, err := s.locks.acquire(ctx, r.ID)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	defer unlock()
+	if err := s.make(ctx, r, p, spec, config, source{dir: dir, renew: guest.Copied, again: true}); err != nil {
+		s.log.Warn("copy not made", "sandbox", r.ID, "parent", r.Parent, "err", err)
+		return Sandbox{}, s.undo(ctx, r, err)
+	}
+	return s.created(ctx, r, began, "copy"), nil
 }

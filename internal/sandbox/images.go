@@ -25,7 +25,7 @@ type Draft interface {
 	// Dir is an empty directory to write into.
 	Dir() string
 	// Commit makes it an image, which outlives a crash. parent is one that it
-	// is likely to share data with, or "".
+	// is likely to share data with, or "". After an error neither is left.
 	Commit(ctx context.Context, parent string) (Image, error)
 	// Abort drops it. After Commit it does nothing.
 	Abort() error

@@ -31,10 +31,13 @@ type box struct {
 
 	// Guarded by Service.mu.
 
-	record  Record
-	ending  bool // the clock has begun to end it
-	owed    bool // the guest has not heard of the latest end
-	samples ring
+	record Record
+	ending bool // the clock has begun to end it
+	// notBefore is when the clock looks at it again, if that is later than its
+	// end.
+	notBefore time.Time
+	owed      bool // the guest has not heard of the latest end
+	samples   ring
 }
 
 // track watches a running sandbox; one that is watched already stays as it is.
@@ -42,6 +45,7 @@ func (s *Service) track(r Record) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	b := &box{id: r.ID, record: r, gone: make(chan struct{}), cancel: cancel}
 	s.mu.Lock()
+	b.notBefore = s.put[r.ID].until
 	if s.live[r.ID] != nil || s.ctx.Err() != nil {
 		s.mu.Unlock()
 		cancel()
@@ -113,7 +117,13 @@ func (s *Service) ended(b *box, reason string, at time.Time) {
 		return
 	}
 	defer unlock()
-	if _, err := s.end(ctx, b.id, reason, at); err != nil {
+	s.mu.RLock()
+	watched, run := s.live[b.id] == b, b.record.Run
+	s.mu.RUnlock()
+	if !watched {
+		return // somebody else has seen to it
+	}
+	if err := s.endRun(ctx, b.id, run, reason, at); err != nil {
 		s.log.Error("end of sandbox not recorded", "sandbox", b.id, "err", err)
 	}
 }

@@ -2,26 +2,213 @@ package sandbox
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
 	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
 )
+
+// saveTimeout bounds how long it may take to write a sandbox down.
+const saveTimeout = 10 * time.Minute
 
 // Pause writes a running sandbox down and ends its processes.
 func (s *Service) Pause(ctx context.Context, who Principal, ref string, filesOnly bool) (Sandbox, error) {
-	if _, err := s.resolve(ctx, who, ref); err != nil {
+	ctx, r, release, err := s.act(ctx, who, ref)
+	if err != nil {
 		return Sandbox{}, err
 	}
-	_, err := s.checkpointer()
-	return Sandbox{}, err
+	defer release()
+	r, err = s.pause(ctx, r, filesOnly, time.Time{})
+	return r.shown(), err
 }
 
-// Resume lets a paused sandbox go on.
-func (s *Service) Resume(ctx context.Context, who Principal, ref string, d time.Duration) (Sandbox, bool, error) {
-	if _, err := s.resolve(ctx, who, ref); err != nil {
-		return Sandbox{}, false, err
+// pause takes a running sandbox to paused: if due is not zero, only one whose
+// end has come by then. After an error it runs on. The caller acts on it.
+func (s *Service) pause(ctx context.Context, r Record, filesOnly bool, due time.Time) (Record, error) {
+	if r.State != Running {
+		return Record{}, notNow(r)
 	}
-	_, err := s.checkpointer()
-	return Sandbox{}, false, err
+	began := time.Now()
+	save, format, err := s.saver(r, filesOnly)
+	if err != nil {
+		return Record{}, err
+	}
+	r.Saved = Saved{Image: newSnapshotID(), FilesOnly: filesOnly, Format: format}
+	draft, err := s.images.Begin(r.Saved.Image)
+	if err != nil {
+		return Record{}, err
+	}
+	// The row names the image before there is one, so that a crash at any
+	// time leaves it with somebody.
+	moved, err := s.move(ctx, r.ID, Move{
+		From: []State{Running}, To: Pausing, By: s.self, Run: r.Run, EndedBy: due, MaxPaused: s.settings.MaxPaused,
+		Change: &Change{Saved: &r.Saved},
+	})
+	if err != nil || !moved {
+		return Record{}, errors.Join(err, draft.Abort(), s.stale(ctx, r.ID, moved, err))
+	}
+	// Streams are cut and the way out is shut first, and the machine goes on
+	// until its image is written and the row says so. What it does after the
+	// image was taken reaches nobody, so nobody misses it; and neither a full
+	// disk nor a crash in between costs more than the pause.
+	s.cut(r.ID)
+	err = s.gate(ctx, r, false)
+	if err == nil {
+		err = s.writeDown(ctx, r, draft, save)
+	}
+	if err != nil {
+		return Record{}, s.runOn(ctx, r, draft, err)
+	}
+	return s.commitPause(ctx, r, draft, began)
 }
 
-// Wake resumes a paused sandbox that resumes on traffic.
-func (s *Service) Wake(_ context.Context, id string) (Sandbox, error) { return Sandbox{}, Unknown(id) }
+// gate shuts a sandbox's way out, or opens it again to what its policy says.
+func (s *Service) gate(ctx context.Context, r Record, open bool) error {
+	if s.way == nil || !r.Access.Linked() {
+		return nil
+	}
+	access := r.Access
+	if !open {
+		access = access.closed()
+	}
+	p, err := s.compile(access)
+	if err != nil {
+		return err
+	}
+	a := Attachment{Sandbox: r.ID, Owner: r.Owner, Policy: p}
+	if open {
+		if a, err = s.attachment(ctx, r, p); err != nil {
+			return err
+		}
+	}
+	if err := s.way.Update(ctx, a); err != nil {
+		return fmt.Errorf("way out of %s: %w", r.ID, err)
+	}
+	return nil
+}
+
+// stale says why a sandbox did not move, having read its row again.
+func (s *Service) stale(ctx context.Context, id string, moved bool, err error) error {
+	if err != nil || moved {
+		return nil
+	}
+	r, err := s.store.Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	return errors.Join(notNow(r), s.refresh(ctx, id))
+}
+
+// saver writes a sandbox into a directory.
+type saver func(ctx context.Context, dir string) error
+
+// saver finds how the engine writes a sandbox down, and in which format.
+func (s *Service) saver(r Record, filesOnly bool) (saver, string, error) {
+	if s.images == nil {
+		return nil, "", noImages()
+	}
+	if err := r.Base.known(); err != nil {
+		return nil, "", err
+	}
+	if !filesOnly {
+		c, err := s.checkpointer()
+		if err != nil {
+			return nil, "", err
+		}
+		return func(ctx context.Context, dir string) error { return c.Checkpoint(ctx, r.ID, dir, true) }, c.Format(), nil
+	}
+	a, err := s.archiver()
+	if err != nil {
+		return nil, "", err
+	}
+	return func(ctx context.Context, dir string) (err error) {
+		f, err := os.OpenFile(filepath.Join(dir, archiveName), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, f.Close()) }()
+		return a.Archive(ctx, r.ID, f)
+	}, "", nil
+}
+
+// archiver is the engine's ability to write files alone.
+func (s *Service) archiver() (engine.Archiver, error) {
+	a, ok := s.engine.(engine.Archiver)
+	if !ok {
+		return nil, fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s cannot save the files of a sandbox", s.engine.Info().Name)
+	}
+	return a, nil
+}
+
+// writeDown has a sandbox written into a draft.
+func (s *Service) writeDown(ctx context.Context, r Record, draft Draft, save saver) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, saveTimeout,
+		fault.Newf(fault.Timeout, "save_timeout", "the sandbox was not written down within %s", saveTimeout))
+	defer cancel()
+	if err := save(ctx, draft.Dir()); err != nil {
+		if late := context.Cause(ctx); late != nil {
+			err = errors.Join(canceled(late), err)
+		}
+		return fmt.Errorf("save %s: %w", r.ID, full(err))
+	}
+	return nil
+}
+
+// full names the one cause of a failed save that a caller can do something
+// about.
+func full(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return fault.Wrap(err, fault.Exhausted, "snapshot_disk_full", "the disk of the state directory is full").
+			WithHint("make room: crannog snapshot ls, crannog prune")
+	}
+	return err
+}
+
+// runOn gives a sandbox back to its callers whose pause has failed.
+func (s *Service) runOn(ctx context.Context, r Record, draft Draft, cause error) error {
+	ctx, cancel := lasting(ctx)
+	defer cancel()
+	s.log.Warn("sandbox not paused", "sandbox", r.ID, "err", cause)
+	opened := s.gate(ctx, r, true)
+	moved, err := s.move(ctx, r.ID, Move{From: []State{Pausing}, To: Running, Change: &Change{Saved: &Saved{}}})
+	if moved {
+		r.State, r.Saved = Running, Saved{}
+		s.track(r)
+		s.note(ctx, r.ID, "warn", "pause failed: "+fault.PublicText(cause), nil)
+	}
+	return errors.Join(cause, opened, err, draft.Abort())
+}
+
+// commitPause makes what was written the sandbox.
+func (s *Service) commitPause(ctx context.Context, r Record, draft Draft, began time.Time) (Record, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveTimeout)
+	defer cancel()
+	image, err := draft.Commit(ctx, r.At)
+	if err != nil {
+		return Record{}, s.runOn(ctx, r, draft, full(err))
+	}
+	r.Saved.Sum, r.PausedAt = image.Sum, time.Now().UTC().Round(0)
+	moved, err := s.move(ctx, r.ID, Move{
+		From: []State{Pausing}, To: Paused, Change: &Change{Saved: &r.Saved, PausedAt: &r.PausedAt},
+	})
+	if err != nil {
+		return Record{}, err // the attendant looks after it
+	}
+	if !moved {
+		return Record{}, errors.Join(removedMeanwhile(), s.images.Remove(ctx, r.Saved.Image))
+	}
+	r.State = Paused
+	if err := s.stopMachine(ctx, r); err != nil {
+		s.log.Warn("machine of a paused sandbox not removed", "sandbox", r.ID, "err", err)
+	}
+	s.endQuestions(ctx, r.ID, "", "the sandbox is paused")
+	s.log.Info("sandbox paused", "sandbox", r.ID, "owner", r.Owner, "bytes", image.Bytes, "took", time.Since(began))
+	s.note(ctx, r.ID, "info", "sandbox paused", map[string]string{"took": time.Since(began).Round(time.Millisecond).String()})
+	s.settleImages()
+	return r, nil
+}

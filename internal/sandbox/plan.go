@@ -55,14 +55,11 @@ func (s *Service) plan(ctx context.Context, who Principal, req CreateRequest) (R
 		func() error { return checkMetadata(req.Metadata) },
 		func() error { return checkEnv(req.Env) },
 		func() error { return checkMask(req.MaskRequestHost) },
+		func() error { return s.checkOnEnd(req.OnEnd) },
 	} {
 		if err := check(); err != nil {
 			return Record{}, Template{}, nil, err
 		}
-	}
-	limits, err := s.limits(req.Limits)
-	if err != nil {
-		return Record{}, Template{}, nil, err
 	}
 	ttl, err := s.lifetime(who, req)
 	if err != nil {
@@ -76,24 +73,35 @@ func (s *Service) plan(ctx context.Context, who Principal, req CreateRequest) (R
 	if err != nil {
 		return Record{}, Template{}, nil, err
 	}
-	template, err := s.templates.Resolve(ctx, ref)
+	template, err := s.startingPoint(ctx, who, ref)
 	if err != nil {
 		return Record{}, Template{}, nil, err
 	}
+	if workspace, err = template.origin.joins(req.Limits, workspace); err != nil {
+		return Record{}, Template{}, nil, err
+	}
+	limits, err := s.limits(req.Limits)
+	if err != nil {
+		return Record{}, Template{}, nil, err
+	}
+	template.origin.inherit(&limits, req.Limits)
 	compiled, err := s.compile(req.Access)
 	if err != nil {
 		return Record{}, Template{}, nil, err
 	}
 	req.Access = nameOwn(req.Access.settled())
 	info := s.engine.Info()
-	r := Record{ControlToken: newToken(), Process: s.self, Sandbox: Sandbox{
-		ID: newID(), Name: req.Name, TemplateID: template.ID, Template: ref.String(), State: Creating,
+	r := Record{ControlToken: newToken(), Process: s.self, Run: 1, CreateTimeout: ttl, Sandbox: Sandbox{
+		ID: newID(), Name: req.Name, TemplateID: template.ID, Template: ref.String(), State: Creating, OnEnd: req.OnEnd,
 		Owner: who.KeyID, Ephemeral: req.Ephemeral, StartedAt: time.Now().UTC().Round(0),
 		Metadata: maps.Clone(req.Metadata), Env: maps.Clone(req.Env), Limits: limits,
 		AccessToken: newToken(), MaskRequestHost: req.MaskRequestHost, Workspace: workspace,
 		Engine: info.Name, Boundary: info.Boundary, Enforced: info.Enforces,
 		Access: req.Access, PolicyLevel: compiled.Level(), PolicyDigest: compiled.Digest(),
 	}}
+	if o := template.origin; o != nil {
+		r.Template, r.Origin, r.At = o.Template, o.ID, o.ID
+	}
 	if req.PrivatePorts {
 		r.TrafficToken = newToken()
 	}

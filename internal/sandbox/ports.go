@@ -21,6 +21,8 @@ type Template struct {
 	// Revision names the state of the programs that it shows. Saved memory
 	// refers to them, and goes on with no others.
 	Revision string
+	// origin is the snapshot that takes the template's place, or nil.
+	origin *Stored
 }
 
 // Templates finds templates.
@@ -141,6 +143,8 @@ type SnapshotRows interface {
 	// Holds reports whether anything but a sandbox needs the copy of a
 	// workspace that was made for one.
 	Holds(ctx context.Context, workspaceCopy, but string) (bool, error)
+	// HoldsImage reports whether a snapshot or a sandbox needs an image.
+	HoldsImage(ctx context.Context, id string) (bool, error)
 }
 
 // SnapshotQuery selects rows of snapshots.

@@ -19,12 +19,13 @@ type Report struct {
 	Abandoned []string // their process was dead: removed
 	Finished  []string // their removal had begun: finished
 	Orphans   []string // only the engine had them: removed
-	Left      []string // another live process is creating them or keeps them
+	Left      []string // another live process is creating, keeping or changing them
+	Mended    []string // their pausing or resuming was cut short: decided
 }
 
 // Empty reports whether there was nothing to do.
 func (r Report) Empty() bool {
-	return len(slices.Concat(r.Adopted, r.Expired, r.Lost, r.Abandoned, r.Finished, r.Orphans, r.Left)) == 0
+	return len(slices.Concat(r.Adopted, r.Expired, r.Lost, r.Abandoned, r.Finished, r.Orphans, r.Left, r.Mended)) == 0
 }
 
 // Reconcile compares the store with the engine, as after a crash, and leaves
@@ -60,7 +61,7 @@ func (s *Service) Reconcile(ctx context.Context) (Report, error) {
 		}
 		work.do(status.ID, func() (*[]string, error) { return s.orphan(ctx, status.ID, &report) })
 	}
-	return report, errors.Join(work.wait(), s.relink(ctx), s.dropFlows(ctx), s.dropCopies(ctx))
+	return report, errors.Join(work.wait(), s.relink(ctx), s.dropFlows(ctx), s.dropCopies(ctx), s.lostImages(ctx), s.prune(ctx))
 }
 
 // crewSize is how many sandboxes are reconciled at once: a removal mostly
@@ -114,15 +115,17 @@ func (s *Service) reconcile(ctx context.Context, r Record, there bool, report *R
 	switch {
 	case s.abandoned(r):
 		return &report.Abandoned, s.locked(ctx, r.ID, s.abandon)
-	case r.State == Creating || r.State == Waiting:
-		return &report.Left, nil
+	case s.stranded(r):
+		return &report.Mended, s.locked(ctx, r.ID, s.mend)
 	case r.State == Stopping:
-		return &report.Finished, s.locked(ctx, r.ID, s.resume)
+		return &report.Finished, s.locked(ctx, r.ID, s.finishEnd)
+	case r.State != Running:
+		return &report.Left, nil
 	case !there:
 		return &report.Lost, s.locked(ctx, r.ID, func(ctx context.Context, id string) error {
-			_, err := s.end(ctx, id, ReasonLost, time.Time{})
-			return err
+			return s.endRun(ctx, id, r.Run, ReasonLost, time.Time{})
 		})
+	case r.OnEnd.Pause: // the clock pauses it if its time was up
 	case !r.EndAt.IsZero() && !r.EndAt.After(time.Now()):
 		return &report.Expired, s.locked(ctx, r.ID, s.overdue)
 	}
@@ -151,6 +154,9 @@ func (s *Service) orphan(ctx context.Context, id string, report *Report) (*[]str
 	}
 	defer unlock()
 	r, err := s.store.Get(ctx, id)
+	if err == nil && r.State == Paused {
+		return &report.Orphans, s.sweepPaused(ctx, id)
+	}
 	if err == nil && r.State != Stopped || err != nil && !isUnknown(err) {
 		return nil, err
 	}

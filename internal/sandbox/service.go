@@ -34,6 +34,8 @@ type Deps struct {
 	// Copies holds copies of workspaces, for policies that want one. Without
 	// it they are refused.
 	Copies *workspace.Copies
+	// Images holds what is saved of sandboxes. Without it no state is saved.
+	Images Images
 	// Process is the process that holds what the Service creates; zero is
 	// this one. Alive tells whether another still runs; nil asks the kernel.
 	Process Process
@@ -44,11 +46,15 @@ type Deps struct {
 // default.
 type Settings struct {
 	MaxLive        int           // sandboxes alive at once
+	MaxPaused      int           // sandboxes paused at once
 	DefaultTimeout time.Duration // life of a sandbox that asks for none
 	MaxTimeout     time.Duration // longest life that a key may ask for
 	Retention      time.Duration // how long the record of a stopped one is kept
-	Max            Limits        // most that one sandbox may ask for; zero is the host's
-	Level          string        // the level of a sandbox that asks for none
+	// SnapshotRetention is how long snapshots are kept; zero is until somebody
+	// removes them. The budget of the disk bounds them in any case.
+	SnapshotRetention time.Duration
+	Max               Limits // most that one sandbox may ask for; zero is the host's
+	Level             string // the level of a sandbox that asks for none
 	// Organisation bounds what any sandbox may reach, Project what those of
 	// this state directory may. Nil is no further bound.
 	Organisation, Project *policy.Document
@@ -59,6 +65,9 @@ type Settings struct {
 func (s Settings) orDefault() Settings {
 	if s.MaxLive == 0 {
 		s.MaxLive = 200
+	}
+	if s.MaxPaused == 0 {
+		s.MaxPaused = 1000
 	}
 	if s.DefaultTimeout == 0 {
 		s.DefaultTimeout = 5 * time.Minute
@@ -89,14 +98,17 @@ type Service struct {
 	questions Questions
 	flows     *netlog.Dir
 	copies    *workspace.Copies
+	images    Images
 	self      Process
 	alive     func(Process) bool
 
 	locks locks
 	wake  chan struct{} // tells the clock that an end has changed
-	ctx   context.Context
-	stop  context.CancelFunc
-	loops sync.WaitGroup
+	// unsettled tells that there are new images.
+	unsettled chan struct{}
+	ctx       context.Context
+	stop      context.CancelFunc
+	loops     sync.WaitGroup
 
 	mu       sync.RWMutex
 	closed   bool
@@ -104,7 +116,13 @@ type Service struct {
 	masks    map[string]*Mask // of live sandboxes and of those that are made
 	creating map[string]context.CancelCauseFunc
 	held     map[string]bool // ephemeral sandboxes that end with this Service
-	requests sync.WaitGroup  // creations under way
+	// unwritten are sandboxes of whose passing state this Service could not
+	// write down how it went.
+	unwritten map[string]bool
+	failures  map[string]failure // of resuming
+	put       map[string]putOff  // pauses that are tried again
+	requests  sync.WaitGroup     // creations under way
+
 }
 
 var (
@@ -141,17 +159,21 @@ func NewService(d Deps) (*Service, error) {
 	s := &Service{
 		store: d.Store, engine: d.Engine, templates: d.Templates, log: d.Log,
 		settings: settings, self: d.Process, alive: d.Alive,
-		way: d.Way, sealed: d.Sealed, questions: d.Questions, flows: d.Flows, copies: d.Copies,
+		way: d.Way, sealed: d.Sealed, questions: d.Questions, flows: d.Flows, copies: d.Copies, images: d.Images,
 		wake:     make(chan struct{}, 1),
 		live:     make(map[string]*box),
 		masks:    make(map[string]*Mask),
 		creating: make(map[string]context.CancelCauseFunc),
 		held:     make(map[string]bool),
+
+		unwritten: make(map[string]bool), failures: make(map[string]failure), put: make(map[string]putOff),
+		unsettled: make(chan struct{}, 1),
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.loops.Go(s.clock)
 	s.loops.Go(s.attend)
 	s.loops.Go(s.sample)
+	s.loops.Go(s.tidy)
 	return s, nil
 }
 
@@ -228,6 +250,8 @@ func (s *Service) erase(ctx context.Context, id string) error {
 	}
 	s.mu.Lock()
 	delete(s.held, id)
+	delete(s.failures, id)
+	delete(s.put, id)
 	s.mu.Unlock()
 	return nil
 }

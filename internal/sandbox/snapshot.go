@@ -2,9 +2,23 @@ package sandbox
 
 import (
 	"context"
+	"errors"
+	"regexp"
+	"strings"
+	"time"
 
 	"github.com/crannog/crannog/internal/fault"
 )
+
+// snapshotID is the form of a snapshot's ID, which no name has.
+var snapshotID = regexp.MustCompile(`^[a-z0-9]+$`)
+
+const snapshotIDLength = 20
+
+// newSnapshotID makes the ID of a snapshot or image: 103 bits.
+func newSnapshotID() string { return random(snapshotIDLength) }
+
+func isSnapshotID(s string) bool { return len(s) == snapshotIDLength && snapshotID.MatchString(s) }
 
 // SnapshotUnknown is the error for a snapshot that does not exist or that the
 // caller may not see. Both read the same, so that IDs cannot be probed.
@@ -16,26 +30,235 @@ func SnapshotUnknown(ref string) error {
 	return fault.Newf(fault.NotFound, "snapshot_not_found", "Snapshot \"%s\" doesn't exist or you don't have access to it", ref)
 }
 
+// checkSnapshotName takes what is a template reference too, and no ID.
+func checkSnapshotName(name string) (string, error) {
+	name = strings.ToLower(strings.TrimSpace(name))
+	if name == "" {
+		return "", nil
+	}
+	if len(name) > maxSnapshotName || !identifier.MatchString(name) || isSnapshotID(name) {
+		return "", fault.Newf(fault.Invalid, "snapshot_name_invalid",
+			"a snapshot's name is 1 to %d characters of a-z, 0-9, - and _, and does not look like an ID (%d of a-z and 0-9)", maxSnapshotName, snapshotIDLength)
+	}
+	return name, nil
+}
+
+const maxSnapshotName = 63
+
 // Snapshot takes one of a running sandbox.
 func (s *Service) Snapshot(ctx context.Context, who Principal, ref string, req SnapshotRequest) (Snapshot, error) {
-	if _, err := s.resolve(ctx, who, ref); err != nil {
+	name, err := checkSnapshotName(req.Name)
+	if err != nil {
 		return Snapshot{}, err
 	}
-	_, err := s.checkpointer()
-	return Snapshot{}, err
+	ctx, r, release, err := s.act(ctx, who, ref)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	defer release()
+	if r.State != Running {
+		return Snapshot{}, notNow(r)
+	}
+	save, format, err := s.saver(r, req.FilesOnly)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	n := Stored{
+		Snapshot: Snapshot{
+			ID: newSnapshotID(), Name: name, Owner: r.Owner, Sandbox: r.ID, Parent: r.At, TemplateID: r.TemplateID, Template: r.Template,
+			FilesOnly: req.FilesOnly, CreatedAt: time.Now().UTC().Round(0), Format: format,
+		},
+		Base: r.Base, Limits: r.Limits, Workspace: r.Workspace, Access: r.Access, Process: s.self,
+	}
+	n.Access.Values, n.Access.Own = nil, "" // values are the sandbox's alone
+	if err := s.take(ctx, r, &n, save); err != nil {
+		s.log.Warn("snapshot not taken", "sandbox", r.ID, "err", err)
+		return Snapshot{}, err
+	}
+	s.noteSnapshot(r.ID, n.ID)
+	s.log.Info("snapshot taken", "sandbox", r.ID, "snapshot", n.ID, "bytes", n.Bytes, "took", time.Since(n.CreatedAt))
+	s.note(ctx, r.ID, "info", "snapshot taken", map[string]string{"snapshot": n.ID, "name": n.Name})
+	s.settleImages()
+	n.OwnBytes = n.Bytes // until somebody shares it
+	return n.Snapshot, nil
+}
+
+// take takes the steps that leave something behind.
+func (s *Service) take(ctx context.Context, r Record, n *Stored, save saver) (err error) {
+	draft, err := s.images.Begin(n.ID)
+	if err != nil {
+		return err
+	}
+	// The row names the image before there is one, so that a crash at any
+	// time leaves it with somebody.
+	if err := s.store.InsertSnapshot(ctx, *n); err != nil {
+		return errors.Join(err, draft.Abort())
+	}
+	defer func() {
+		if err != nil {
+			ctx, cancel := lasting(ctx)
+			defer cancel()
+			err = errors.Join(err, draft.Abort(), s.images.Remove(ctx, n.ID), s.store.DeleteSnapshot(ctx, n.ID))
+		}
+	}()
+	if err := s.writeDown(ctx, r, draft, save); err != nil {
+		return err
+	}
+	image, err := draft.Commit(ctx, r.At)
+	if err != nil {
+		return full(err)
+	}
+	n.Sum, n.Bytes = image.Sum, image.Bytes
+	return s.store.KeepSnapshot(ctx, n.ID, n.Sum, n.Bytes)
+}
+
+// noteSnapshot takes over what the row says of where the sandbox came from.
+func (s *Service) noteSnapshot(id, at string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.live[id]; b != nil {
+		b.record.At = at
+	}
+}
+
+// mayUse reports whether a caller may see a snapshot.
+func (who Principal) mayUse(n Stored) bool {
+	return n.Sum != "" && (who.Local || who.KeyID != "" && who.KeyID == n.Owner)
+}
+
+// findSnapshot finds what a caller means by an ID or name. A local caller's
+// own goes before a key's of the same name.
+func (s *Service) findSnapshot(ctx context.Context, who Principal, ref string) (Stored, error) {
+	if isSnapshotID(ref) {
+		n, err := s.store.GetSnapshot(ctx, ref)
+		if err == nil && !who.mayUse(n) {
+			err = SnapshotUnknown(ref)
+		}
+		return n, err
+	}
+	if !identifier.MatchString(ref) || len(ref) > maxSnapshotName {
+		return Stored{}, SnapshotUnknown(ref)
+	}
+	q := SnapshotQuery{SnapshotFilter: SnapshotFilter{Name: ref}, Owner: who.KeyID, AllOwners: who.Local}
+	found, err := s.store.ListSnapshots(ctx, q)
+	if err != nil {
+		return Stored{}, err
+	}
+	for _, n := range found {
+		if n.Owner == who.KeyID {
+			return n, nil
+		}
+	}
+	switch len(found) {
+	case 0:
+		return Stored{}, SnapshotUnknown(ref)
+	case 1:
+		return found[0], nil
+	}
+	return Stored{}, fault.Newf(fault.Conflict, "snapshot_ambiguous", "%q means more than one snapshot", ref).
+		WithHint("name it by its ID")
+}
+
+// seenSnapshot is findSnapshot for a caller's own words, also those of a
+// template reference.
+func (s *Service) seenSnapshot(ctx context.Context, who Principal, ref string) (Stored, error) {
+	if err := who.check(); err != nil {
+		return Stored{}, err
+	}
+	parsed, err := ParseReference(ref)
+	if err != nil || parsed.Namespace != "" || parsed.Tag != DefaultTag {
+		return Stored{}, SnapshotUnknown(ref)
+	}
+	return s.findSnapshot(ctx, who, parsed.Name)
+}
+
+// FindSnapshot finds one by ID or name.
+func (s *Service) FindSnapshot(ctx context.Context, who Principal, ref string) (Snapshot, error) {
+	n, err := s.seenSnapshot(ctx, who, ref)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	page, err := s.sized(ctx, []Stored{n})
+	if err != nil {
+		return Snapshot{}, err
+	}
+	return page[0], nil
 }
 
 // Snapshots returns a page of the caller's snapshots; local callers see all.
 func (s *Service) Snapshots(ctx context.Context, who Principal, f SnapshotFilter) (SnapshotPage, error) {
-	return SnapshotPage{}, who.check()
+	if err := who.check(); err != nil {
+		return SnapshotPage{}, err
+	}
+	if f.Limit < 0 || f.Limit > maxPage {
+		return SnapshotPage{}, fault.Newf(fault.Invalid, "limit_invalid", "limit is %d, and must be from 1 to %d", f.Limit, maxPage)
+	}
+	if f.Limit == 0 {
+		f.Limit = maxPage
+	}
+	f.Name = strings.ToLower(strings.TrimSpace(f.Name))
+	q := SnapshotQuery{SnapshotFilter: f, Owner: who.KeyID, AllOwners: who.Local}
+	// One row more than the page tells whether there is another page.
+	q.Limit++
+	rows, err := s.store.ListSnapshots(ctx, q)
+	if err != nil {
+		return SnapshotPage{}, err
+	}
+	page := SnapshotPage{More: len(rows) > f.Limit}
+	if page.More {
+		rows = rows[:f.Limit]
+	}
+	page.Snapshots, err = s.sized(ctx, rows)
+	return page, err
 }
 
-// FindSnapshot finds one by ID or name.
-func (s *Service) FindSnapshot(_ context.Context, _ Principal, ref string) (Snapshot, error) {
-	return Snapshot{}, SnapshotUnknown(ref)
+// sized adds what no row says: how much of the disk is a snapshot's alone.
+func (s *Service) sized(ctx context.Context, rows []Stored) ([]Snapshot, error) {
+	out := make([]Snapshot, len(rows))
+	if len(rows) == 0 || s.images == nil {
+		return out, nil
+	}
+	sizes, err := s.images.Sizes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i, n := range rows {
+		n.OwnBytes = sizes[n.ID].Own
+		out[i] = n.Snapshot
+	}
+	return out, nil
 }
 
-// RemoveSnapshot drops one.
-func (s *Service) RemoveSnapshot(_ context.Context, _ Principal, ref string) error {
-	return SnapshotUnknown(ref)
+// RemoveSnapshot drops one. The row goes first: data without a row is found
+// again, a row without data would be a promise that cannot be kept.
+func (s *Service) RemoveSnapshot(ctx context.Context, who Principal, ref string) error {
+	n, err := s.seenSnapshot(ctx, who, ref)
+	if err != nil {
+		return err
+	}
+	return s.removeSnapshot(ctx, n)
+}
+
+func (s *Service) removeSnapshot(ctx context.Context, n Stored) error {
+	ctx, cancel := lasting(ctx)
+	defer cancel()
+	if err := s.store.DeleteSnapshot(ctx, n.ID); err != nil {
+		return err
+	}
+	s.log.Info("snapshot removed", "snapshot", n.ID, "owner", n.Owner)
+	if s.images == nil {
+		return nil
+	}
+	// One in use goes with its user: the attendant looks again.
+	if err := ignoreUnknown(s.images.Remove(ctx, n.ID)); err != nil && fault.KindOf(err) != fault.Conflict {
+		return err
+	}
+	if n.Base.Copy == "" || s.copies == nil {
+		return nil
+	}
+	held, err := s.store.Holds(ctx, n.Base.Copy, "")
+	if err != nil || held {
+		return err
+	}
+	return s.copies.Remove(n.Base.Copy)
 }

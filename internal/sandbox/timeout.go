@@ -60,7 +60,7 @@ func (s *Service) setEnd(ctx context.Context, who Principal, ref string, d time.
 		s.tell(ctx, r)
 		s.note(ctx, r.ID, "info", "end changed", map[string]string{"end_at": r.EndAt.Format(time.RFC3339Nano)})
 	}
-	return r.Sandbox, nil
+	return r.shown(), nil
 }
 
 // endNow ends a running sandbox because somebody said so: only the clock
@@ -86,8 +86,9 @@ func (s *Service) endNow(ctx context.Context, id string) (Sandbox, error) {
 func (s *Service) ends(r Record) {
 	s.mu.Lock()
 	if b := s.live[r.ID]; b != nil {
-		b.record.EndAt = r.EndAt
+		b.record.EndAt, b.notBefore = r.EndAt, time.Time{}
 	}
+	delete(s.put, r.ID)
 	s.mu.Unlock()
 	s.rouse()
 }
@@ -101,6 +102,9 @@ const tellTimeout = 2 * time.Second
 // tells it again. The lock of the ID must be held, so that an older end does
 // not overtake.
 func (s *Service) tell(ctx context.Context, r Record) {
+	if r.OnEnd.Pause {
+		return // it knows of no end, which it would make
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellTimeout)
 	defer cancel()
 	err := s.update(ctx, r, guest.Update{EndAt: &r.EndAt})

@@ -156,6 +156,17 @@ func (s *Store) Holds(ctx context.Context, workspaceCopy, but string) (bool, err
 	return held, nil
 }
 
+// HoldsImage reports whether a snapshot or a sandbox needs an image.
+func (s *Store) HoldsImage(ctx context.Context, id string) (bool, error) {
+	var held bool
+	err := s.db.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM snapshots WHERE id = ?1)
+		OR EXISTS (SELECT 1 FROM sandboxes WHERE image = ?1 AND state IN ('pausing', 'paused', 'resuming'))`, id).Scan(&held)
+	if err != nil {
+		return false, fmt.Errorf("who holds the image %s: %w", id, classify(err))
+	}
+	return held, nil
+}
+
 func decodeSnapshot(row interface{ Scan(...any) error }) (sandbox.Stored, error) {
 	var n sandbox.Stored
 	var created int64

@@ -19,6 +19,7 @@ const states = `
 	ALTER TABLE sandboxes ADD COLUMN image TEXT NOT NULL DEFAULT '';
 	ALTER TABLE sandboxes ADD COLUMN pending TEXT NOT NULL DEFAULT '';
 	UPDATE sandboxes SET create_timeout = end_at - started_at WHERE end_at > started_at;
+	CREATE INDEX sandboxes_by_image ON sandboxes (image) WHERE image <> '';
 	CREATE TABLE snapshots (
 		id TEXT PRIMARY KEY,
 		name TEXT NOT NULL,

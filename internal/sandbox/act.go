@@ -1,0 +1,126 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// passing are the states that a process takes a sandbox through.
+var passing = []State{Pausing, Resuming}
+
+// awaitEvery is how often the row of a sandbox is read that another process
+// is pausing or resuming.
+const awaitEvery = 20 * time.Millisecond
+
+// act gets hold of a sandbox for a change of its state, once nobody else is
+// changing it. What it returns lets go. The context ends when the sandbox is
+// removed or the Service is closed.
+func (s *Service) act(ctx context.Context, who Principal, ref string) (context.Context, Record, func(), error) {
+	r, err := s.resolve(ctx, who, ref)
+	if err != nil {
+		return nil, Record{}, nil, err
+	}
+	return s.actOn(ctx, r.ID)
+}
+
+func (s *Service) actOn(ctx context.Context, id string) (context.Context, Record, func(), error) {
+	unlock, err := s.locks.acquire(ctx, id)
+	if err != nil {
+		return nil, Record{}, nil, err
+	}
+	ctx, done, err := s.begin(ctx, id)
+	if err != nil {
+		unlock()
+		return nil, Record{}, nil, err
+	}
+	release := func() { done(); unlock() }
+	r, err := s.settled(ctx, id)
+	if err != nil {
+		release()
+		return nil, Record{}, nil, err
+	}
+	return ctx, r, release, nil
+}
+
+// settled reads the row of a sandbox once no other process takes it through a
+// passing state. The lock of the ID must be held.
+func (s *Service) settled(ctx context.Context, id string) (Record, error) {
+	for {
+		r, err := s.store.Get(ctx, id)
+		if err != nil || r.State != Pausing && r.State != Resuming {
+			return r, err
+		}
+		if s.stranded(r) {
+			if err := s.mend(ctx, id); err != nil {
+				return Record{}, err
+			}
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return Record{}, canceled(context.Cause(ctx))
+		case <-time.After(awaitEvery):
+		}
+	}
+}
+
+// stranded reports whether nobody finishes what a passing state says: its
+// process is dead, or it is this one, which could not write down how it went.
+func (s *Service) stranded(r Record) bool {
+	if r.State != Pausing && r.State != Resuming {
+		return false
+	}
+	s.mu.RLock()
+	owed := s.unwritten[r.ID]
+	s.mu.RUnlock()
+	return owed || r.Actor != s.self && !s.alive(r.Actor)
+}
+
+// move takes a sandbox that this Service acts on to its next state. What
+// cannot be written is found again by the attendant.
+func (s *Service) move(ctx context.Context, id string, m Move) (bool, error) {
+	moved, err := s.store.Move(ctx, id, m)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.unwritten[id] = true
+	} else {
+		delete(s.unwritten, id)
+	}
+	return moved, err
+}
+
+// lasting is a context for what must be finished whoever goes away.
+func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+}
+
+// codeChanged says that another process was faster.
+const codeChanged = "sandbox_changed"
+
+// notNow is the error for a sandbox in a state in which nothing can be done
+// that is about a running or paused one.
+func notNow(r Record) error {
+	switch r.State {
+	case Stopping:
+		return fault.Newf(fault.Conflict, "sandbox_stopping", "Sandbox \"%s\" is being stopped", r.ID)
+	case Paused:
+		return alreadyPaused(r.ID)
+	case Running, Pausing, Resuming:
+		return fault.Newf(fault.Conflict, codeChanged, "Sandbox \"%s\" was changed meanwhile; try again", r.ID)
+	case Creating, Waiting, Stopped:
+	}
+	return notRunning(r)
+}
+
+func alreadyPaused(id string) error {
+	return fault.Newf(fault.Conflict, "sandbox_paused", "Sandbox \"%s\" is paused", id).WithHint("crannog resume " + id)
+}
+
+// stopMachine frees what a machine holds beside its state on disk.
+func (s *Service) stopMachine(ctx context.Context, r Record) error {
+	return errors.Join(s.engine.Remove(ctx, r.ID), s.detach(ctx, r))
+}

@@ -1,0 +1,110 @@
+package sandbox
+
+import (
+	"context"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// ReasonPauseFailed is why a sandbox stopped that could not be paused for as
+// long as records are kept.
+const ReasonPauseFailed = "pause_failed"
+
+// putOffLeast and putOffMost bound how long the clock rests after a pause that
+// failed.
+const (
+	putOffLeast = time.Second
+	putOffMost  = time.Minute
+)
+
+// putOff is a pause that is tried again.
+type putOff struct {
+	tries int
+	until time.Time
+}
+
+// pauseDue pauses a box whose time is up. What keeps it from being paused, such
+// as a full disk, does not end it: its state would be lost.
+func (s *Service) pauseDue(b *box) {
+	// Close ends what is under way; the next process pauses it.
+	ctx, r, release, err := s.actOn(s.ctx, b.id)
+	if err == nil {
+		err = s.pauseLate(ctx, r)
+		release()
+	}
+	switch {
+	case err == nil || s.ctx.Err() != nil:
+		s.mu.Lock()
+		delete(s.put, b.id)
+		s.mu.Unlock()
+	case isUnknown(err) || fault.CodeOf(err) == codeChanged:
+		// Another process has extended, paused or ended it.
+		ctx, cancel := lasting(s.ctx)
+		defer cancel()
+		if err := s.locked(ctx, b.id, s.refresh); err != nil {
+			s.log.Warn("sandbox not settled", "sandbox", b.id, "err", err)
+		}
+	default:
+		s.postpone(b.id, err)
+	}
+	s.notEnding(b)
+}
+
+// pauseLate pauses a sandbox that nobody has extended, or ends it once it is
+// later than anybody would wait.
+func (s *Service) pauseLate(ctx context.Context, r Record) error {
+	if r.State != Running || r.EndAt.IsZero() || r.EndAt.After(time.Now()) {
+		return s.refresh(ctx, r.ID)
+	}
+	_, err := s.pause(ctx, r, r.OnEnd.FilesOnly, time.Now())
+	if err == nil || time.Since(r.EndAt) < s.settings.Retention || s.ctx.Err() != nil {
+		return err
+	}
+	s.log.Error("sandbox ended: it could not be paused", "sandbox", r.ID, "err", err)
+	ctx, cancel := lasting(ctx)
+	defer cancel()
+	return s.endRun(ctx, r.ID, r.Run, ReasonPauseFailed, time.Time{})
+}
+
+// postpone lets the clock try again, later each time.
+func (s *Service) postpone(id string, err error) {
+	s.mu.Lock()
+	p := s.put[id]
+	rest := min(putOffLeast<<min(p.tries, 16), putOffMost)
+	p = putOff{tries: p.tries + 1, until: time.Now().Add(rest)}
+	s.put[id] = p
+	if b := s.live[id]; b != nil {
+		b.notBefore = p.until
+	}
+	s.mu.Unlock()
+	s.log.Warn("sandbox not paused in time, and tried again", "sandbox", id, "tries", p.tries, "rest", rest, "err", err)
+	if p.tries == 1 {
+		s.note(s.ctx, id, "warn", "its time is up, and it cannot be paused: "+fault.PublicText(err), nil)
+	}
+}
+
+// checkOnEnd refuses what contradicts itself, and what this engine cannot do
+// when the time has come.
+func (s *Service) checkOnEnd(o OnEnd) error {
+	switch {
+	case !o.Pause && (o.FilesOnly || o.Wake):
+		if o.FilesOnly {
+			return fault.New(fault.Invalid, "on_end_invalid", "a pause without memory needs a pause at the end")
+		}
+		return nil // traffic also wakes what somebody has paused
+	case o.FilesOnly && o.Wake:
+		return fault.New(fault.Invalid, "on_end_invalid", "traffic cannot resume a sandbox that is paused without memory")
+	case !o.Pause:
+		return nil
+	case s.images == nil:
+		return noImages()
+	}
+	var err error
+	if o.FilesOnly {
+		_, err = s.archiver()
+	} else {
+		_, err = s.checkpointer()
+	}
+	return err
+}

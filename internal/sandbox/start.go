@@ -1,0 +1,196 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+)
+
+// archiveName is the file of an image of files only.
+const archiveName = "files.tar"
+
+// archiveTimeout bounds a boot that unpacks files first.
+const archiveTimeout = 10 * time.Minute
+
+// source is what a machine starts from. The zero value is a first boot.
+type source struct {
+	saved Saved
+	// dir is where the state lies that is not an image, or "".
+	dir     string
+	renew   guest.Renewal
+	replace bool // the machine of the same ID
+	again   bool // it is not the sandbox's first machine
+}
+
+// from is the source that a snapshot is.
+func (n Stored) from(renew guest.Renewal) source {
+	return source{saved: n.saved(), renew: renew, again: true}
+}
+
+func (n Stored) saved() Saved {
+	return Saved{Image: n.ID, Sum: n.Sum, FilesOnly: n.FilesOnly, Format: n.Format}
+}
+
+// machine is what the engine and the guest are asked for, as at the first
+// time. It notes in the record what will be checked from inside.
+func (s *Service) machine(r *Record, p *policy.Policy) (engine.Spec, guest.Config) {
+	b := r.Base
+	return s.specOf(r, Template{
+		ID: r.TemplateID, Root: b.Root, DefaultUser: b.DefaultUser, DefaultDir: b.DefaultDir, Env: b.Env, Revision: b.Revision,
+	}, p, b.covered(), b.NoRoot, r.hostname())
+}
+
+func (r Record) hostname() string {
+	if r.Name != "" {
+		return r.Name
+	}
+	return r.ID
+}
+
+// known refuses a sandbox of which too little was kept to make its machine
+// again.
+func (b Base) known() error {
+	if b.Root.Dir != "" {
+		return nil
+	}
+	return fault.New(fault.Conflict, "sandbox_too_old", "the sandbox was made by an earlier version, which kept too little of it to save its state").
+		WithHint("make a new sandbox; this one goes on until its end")
+}
+
+// fits refuses to let saved memory go on where it cannot.
+func (s *Service) fits(ctx context.Context, templateID string, b Base, from Saved) error {
+	if err := b.known(); err != nil || from.FilesOnly {
+		return err
+	}
+	c, err := s.checkpointer()
+	if err != nil {
+		return err
+	}
+	if have := c.Format(); from.Format != have {
+		return fault.Newf(fault.Conflict, "snapshot_format", "the state was saved in the format %q, and this engine goes on only from %q", from.Format, have).
+			WithHint("one of files only would work: take it without memory where the sandbox runs, or use the version that saved this one")
+	}
+	t, err := s.templates.Resolve(ctx, Reference{Name: templateID, Tag: DefaultTag})
+	if err != nil {
+		return err
+	}
+	changed := t.Revision != b.Revision
+	for _, bind := range b.Root.Binds {
+		_, err := os.Stat(bind.Source)
+		changed = changed || err != nil
+	}
+	if changed {
+		// Memory maps pages of programs from the host. Were they others, it
+		// would run through code that is not there any more.
+		return fault.New(fault.Conflict, "snapshot_programs_changed", "programs of the template have changed since the state was saved, and what is in its memory refers to them").
+			WithHint("one of files only would work; of this one nothing can go on until the programs are the same again")
+	}
+	return nil
+}
+
+// boot starts a machine, whose guest makes all checks before it is ready.
+// After an error nothing of it is left but perhaps its link.
+func (s *Service) boot(ctx context.Context, r Record, p *policy.Policy, spec engine.Spec, config guest.Config, from source) (err error) {
+	if spec.Workspace, err = s.shown(ctx, r, p, from.again); err != nil {
+		return err
+	}
+	// All that can be found out is found out before anything is touched.
+	dir, archive, release, err := s.open(ctx, from)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	if from.replace {
+		// A link has one end: the new machine's takes the old one's place.
+		if err := s.detach(ctx, r); err != nil {
+			return err
+		}
+	}
+	link, err := s.attach(ctx, r, p)
+	if err != nil {
+		return err
+	}
+	if link.Box != nil {
+		defer link.Box.Close()
+		spec.Link = link.Box
+		config.Files = append(config.Files, link.Files...)
+		addEnv(config.Env, link.Env)
+	}
+	most := bootTimeout
+	if archive != nil {
+		// A machine without memory begins anew, whatever it was.
+		spec.Archive, config.Archive, most = archive, true, archiveTimeout
+	} else if dir != "" {
+		config.Renew = from.renew
+	}
+	if spec.GuestConfig, err = json.Marshal(config); err != nil {
+		return err
+	}
+	boot, cancel := context.WithTimeoutCause(ctx, most,
+		fault.Newf(fault.Timeout, "create_timeout", "the sandbox did not boot within %s", most))
+	defer cancel()
+	if err := s.launch(boot, spec, dir, from.replace); err != nil {
+		err = disagreed(err)
+		if late := context.Cause(boot); late != nil {
+			err = errors.Join(canceled(late), err)
+		}
+		return err
+	}
+	return nil
+}
+
+// launch hands over to the engine. dir is saved memory, or "".
+func (s *Service) launch(ctx context.Context, spec engine.Spec, dir string, replace bool) error {
+	if dir == "" && !replace {
+		return s.engine.Create(ctx, spec)
+	}
+	c, err := s.checkpointer()
+	if err != nil {
+		return err
+	}
+	if replace {
+		return c.Replace(ctx, spec, dir)
+	}
+	return c.Restore(ctx, spec, dir)
+}
+
+// open finds the state that a machine starts from, and has all of it
+// verified: a directory of memory, an archive of files, or neither.
+func (s *Service) open(ctx context.Context, from source) (dir string, archive *os.File, release func() error, err error) {
+	release = func() error { return nil }
+	dir = from.dir
+	if from.saved.Image != "" {
+		if s.images == nil {
+			return "", nil, nil, noImages()
+		}
+		lease, err := s.images.Lease(ctx, from.saved.Image, from.saved.Sum)
+		if err != nil {
+			return "", nil, nil, err
+		}
+		if err := lease.Verify(ctx); err != nil {
+			return "", nil, nil, errors.Join(err, lease.Release())
+		}
+		dir, release = lease.Dir(), lease.Release
+	}
+	if !from.saved.FilesOnly {
+		return dir, nil, release, nil
+	}
+	if archive, err = os.Open(filepath.Join(dir, archiveName)); err != nil {
+		return "", nil, nil, errors.Join(fmt.Errorf("archive of files: %w", err), release())
+	}
+	drop := release
+	return "", archive, func() error { return errors.Join(archive.Close(), drop()) }, nil
+}
+
+func noImages() error {
+	return fault.New(fault.Unsupported, "state_unsupported", "this service keeps no state of sandboxes")
+}
