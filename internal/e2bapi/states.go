@@ -138,26 +138,28 @@ func (a *api) connect(w http.ResponseWriter, r *http.Request, who sandbox.Princi
 	if err := checkReboot(found, body.Memory); err != nil {
 		return err
 	}
+	gone := unknownSandbox(found.ID)
 	for range connects {
+		if found.State == sandbox.Running {
+			var extended sandbox.Sandbox
+			if extended, gone = a.Sandboxes.Extend(r.Context(), who, found.ID, d); gone == nil {
+				writeJSON(w, http.StatusOK, a.sandboxBody(extended))
+				return nil
+			}
+			if fault.KindOf(gone) != fault.NotFound {
+				return gone
+			}
+			// Its time was up in between: it is paused, or gone.
+		}
 		var was bool
-		found, was, err = a.States.Resume(r.Context(), who, found.ID, d)
-		if err != nil {
-			return notFoundAs(err, found.ID)
+		id := found.ID
+		if found, was, err = a.States.Resume(r.Context(), who, id, d); err != nil {
+			return notFoundAs(err, id)
 		}
 		if was {
 			writeJSON(w, http.StatusCreated, a.sandboxBody(found))
 			return nil
 		}
-		var extended sandbox.Sandbox
-		extended, err = a.Sandboxes.Extend(r.Context(), who, found.ID, d)
-		if err == nil {
-			writeJSON(w, http.StatusOK, a.sandboxBody(extended))
-			return nil
-		}
-		if fault.KindOf(err) != fault.NotFound {
-			return err
-		}
-		// Its time was up in between: it is paused, or gone.
 	}
-	return notFoundAs(err, found.ID)
+	return notFoundAs(gone, found.ID)
 }
