@@ -52,6 +52,8 @@ type Options struct {
 	Fault func(step Step, id string) error
 	// Enforces is what Info claims, for tests of what callers make of it.
 	Enforces []engine.Limit
+	// Format is that of saved states; "" is the fake's own.
+	Format string
 }
 
 // Engine is the fake. It is safe for concurrent use.

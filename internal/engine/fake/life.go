@@ -22,6 +22,11 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 	if err := e.at(ctx, CreateBegin, spec.ID); err != nil {
 		return err
 	}
+	return e.create(ctx, spec, "")
+}
+
+// create makes a sandbox, from saved memory unless dir is "".
+func (e *Engine) create(ctx context.Context, spec engine.Spec, dir string) error {
 	if err := checkRoot(spec.Root.Dir); err != nil {
 		return fmt.Errorf("create %s: %w", spec.ID, err)
 	}
@@ -30,7 +35,7 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 	} else if err != nil {
 		return fmt.Errorf("create %s: %w", spec.ID, err)
 	}
-	err := e.boot(ctx, spec)
+	err := e.boot(ctx, spec, dir)
 	if err == nil {
 		return nil
 	}
@@ -52,11 +57,11 @@ func checkRoot(dir string) error {
 	return err
 }
 
-func (e *Engine) boot(ctx context.Context, spec engine.Spec) error {
+func (e *Engine) boot(ctx context.Context, spec engine.Spec, dir string) error {
 	if err := e.at(ctx, CreateDir, spec.ID); err != nil {
 		return err
 	}
-	b, err := e.serve(spec)
+	b, err := e.serve(spec, dir)
 	if err != nil {
 		return fmt.Errorf("create %s: %w", spec.ID, err)
 	}

@@ -25,13 +25,18 @@ type box struct {
 	servers []*http.Server
 	end     func()
 	done    chan struct{}
+	state   *State
 
 	once sync.Once
 	exit engine.Exit // written before done is closed
 }
 
 // serve starts the guest's handlers.
-func (e *Engine) serve(spec engine.Spec) (*box, error) {
+func (e *Engine) serve(spec engine.Spec, dir string) (*box, error) {
+	state, err := load(spec, dir)
+	if err != nil {
+		return nil, fmt.Errorf("saved state: %w", err)
+	}
 	var config guest.Config
 	if len(spec.GuestConfig) > 0 {
 		if err := json.Unmarshal(spec.GuestConfig, &config); err != nil {
@@ -43,7 +48,7 @@ func (e *Engine) serve(spec engine.Spec) (*box, error) {
 		return nil, err
 	}
 	b := &box{
-		id: spec.ID, created: time.Now(), control: config.ControlToken,
+		id: spec.ID, created: time.Now(), control: config.ControlToken, state: state,
 		ports: make(map[int]*listener, len(handlers)), end: end, done: make(chan struct{}),
 	}
 	for port, handler := range handlers {

@@ -1,0 +1,119 @@
+package fake_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// A state goes on as often as one likes, under other IDs, and each goes its
+// own way from there; files alone go on without memory.
+func TestSavedStateGoesOn(t *testing.T) {
+	e, err := fake.New(fake.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	ctx, image := t.Context(), t.TempDir()
+	config := []byte(`{"control_token":"c"}`)
+	if err := e.Create(ctx, engine.Spec{ID: "a", GuestConfig: config}); err != nil {
+		t.Fatal(err)
+	}
+	e.State("a").Remember("x", "1")
+	e.State("a").Write("f", "one")
+	if err := e.Checkpoint(ctx, "a", image, true); err != nil {
+		t.Fatal(err)
+	}
+	e.State("a").Remember("x", "2")
+	for _, id := range []string{"b", "c"} {
+		if err := e.Restore(ctx, engine.Spec{ID: id, GuestConfig: config}, image); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.State("b").Remember("x", "3")
+	for id, want := range map[string]string{"a": "2", "b": "3", "c": "1"} {
+		if got := e.State(id).Memory("x"); got != want {
+			t.Errorf("%s remembers %q, want %q", id, got, want)
+		}
+	}
+	if err := e.Replace(ctx, engine.Spec{ID: "a", GuestConfig: config}, image); err != nil || e.State("a").Memory("x") != "1" {
+		t.Errorf("replaced: %v, %q", err, e.State("a").Memory("x"))
+	}
+	name := filepath.Join(t.TempDir(), "files.tar")
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := e.Archive(ctx, "a", f); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Create(ctx, engine.Spec{ID: "d", GuestConfig: config, Archive: f}); err != nil {
+		t.Fatal(err)
+	}
+	if s := e.State("d"); s.File("f") != "one" || s.Memory("x") != "" {
+		t.Errorf("of files alone: %q and %q", s.File("f"), s.Memory("x"))
+	}
+	if err := e.Checkpoint(ctx, "a", t.TempDir(), false); err != nil || e.State("a") != nil {
+		t.Errorf("saved for good: %v, and it runs: %t", err, e.State("a") != nil)
+	}
+}
+
+// After a failed step the old sandbox runs, but for the one that says that it
+// does not.
+func TestStateFaults(t *testing.T) {
+	broken := errors.New("broken on purpose")
+	var at fake.Step
+	e, err := fake.New(fake.Options{Dir: t.TempDir(), Fault: func(step fake.Step, _ string) error {
+		if step == at {
+			return broken
+		}
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	ctx, image := t.Context(), t.TempDir()
+	spec := engine.Spec{ID: "box", GuestConfig: []byte(`{"control_token":"c"}`)}
+	if err := e.Create(ctx, spec); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Checkpoint(ctx, "box", image, true); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(filepath.Join(t.TempDir(), "files.tar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	ops := map[fake.Step]func() error{
+		fake.CheckpointBegin: func() error { return e.Checkpoint(ctx, "box", t.TempDir(), false) },
+		fake.CheckpointSaved: func() error { return e.Checkpoint(ctx, "box", t.TempDir(), false) },
+		fake.ArchiveBegin:    func() error { return e.Archive(ctx, "box", f) },
+		fake.ArchiveSaved:    func() error { return e.Archive(ctx, "box", f) },
+		fake.RestoreBegin:    func() error { return e.Restore(ctx, engine.Spec{ID: "other"}, image) },
+		fake.ReplaceBegin:    func() error { return e.Replace(ctx, spec, image) },
+		fake.ReplaceReady:    func() error { return e.Replace(ctx, spec, image) },
+		fake.ReplaceStop:     func() error { return e.Replace(ctx, spec, image) },
+	}
+	for _, at = range fake.StateSteps {
+		if err := ops[at](); !errors.Is(err, broken) {
+			t.Errorf("%s: %v", at, err)
+		}
+		gone := at == fake.ReplaceStop
+		list, err := e.List(ctx)
+		if err != nil || gone != (len(list) == 0) || gone != (e.State("box") == nil) {
+			t.Errorf("after %s: %v, %v", at, list, err)
+		}
+	}
+	at = ""
+	if err := e.Replace(ctx, spec, image); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("replace of what is not there: %v", err)
+	}
+}
