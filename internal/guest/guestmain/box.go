@@ -134,5 +134,13 @@ func (b *box) become(ctx context.Context, cfg guest.Config, name func(string, bo
 	if err := probe.Run(ctx, cfg.Checks); err != nil {
 		return err
 	}
-	return b.guest.Renew(cfg)
+	if err := b.guest.Renew(cfg); err != nil {
+		return err
+	}
+	b.interpreter.Renew(interpreter.Renewal{
+		Home: b.guest.Environ()["HOME"],
+		// A sandbox that only goes on draws on where it was.
+		Fresh: cfg.Renew != guest.Resumed,
+	})
+	return nil
 }

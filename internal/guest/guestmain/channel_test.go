@@ -3,7 +3,6 @@ package guestmain
 import (
 	"bufio"
 	"errors"
-	"net"
 	"net/http"
 	"os"
 	"testing"
@@ -13,8 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/relay"
 )
 
-// channelPair is an engine's end of a first stream and the guest's two.
-func channelPair(t *testing.T) (net.Conn, []*os.File) {
+// channelPair is an engine's end of a channel and the guest's two.
+func channelPair(t *testing.T) (*relay.Channel, []*os.File) {
 	t.Helper()
 	in, toGuest, err := os.Pipe()
 	if err != nil {
@@ -24,7 +23,10 @@ func channelPair(t *testing.T) (net.Conn, []*os.File) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn := relay.Pipes(fromGuest, toGuest)
+	conn, err := relay.NewChannel(fromGuest, toGuest)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { conn.Close() })
 	return conn, []*os.File{in, out}
 }
@@ -33,7 +35,7 @@ func channelPair(t *testing.T) (net.Conn, []*os.File) {
 // sees that no program inside has its descriptor.
 func TestFirstChannel(t *testing.T) {
 	r := boot(t, config())
-	conn, err := relay.Dial(t.Context(), r.first, engine.GuestPort)
+	conn, err := r.first.Dial(t.Context(), engine.GuestPort)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +63,7 @@ func TestFirstChannel(t *testing.T) {
 // On the first stream too, a port without a listener is refused.
 func TestFirstChannelRefuses(t *testing.T) {
 	r := boot(t, config())
-	if _, err := relay.Dial(t.Context(), r.first, 9); !errors.Is(err, relay.ErrRefused) {
+	if _, err := r.first.Dial(t.Context(), 9); !errors.Is(err, relay.ErrRefused) {
 		t.Errorf("%v", err)
 	}
 }

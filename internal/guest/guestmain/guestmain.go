@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
@@ -119,6 +120,7 @@ func (b *box) boot(cfg guest.Config, args []string) (*events, error) {
 	if err := <-prepared; err != nil {
 		return nil, err
 	}
+	b.preload(cfg.Preload)
 	<-taken
 	return happened, nil
 }
@@ -141,6 +143,20 @@ func (b *box) listen(args []string) error {
 		}
 	}
 	return serveRelay(b.first, &b.streams, servers, b.failed)
+}
+
+// preload starts workers of the interpreter. One that does not start is started
+// again by whoever needs it, who sees why it does not.
+func (b *box) preload(languages []string) {
+	var all sync.WaitGroup
+	for _, language := range languages {
+		all.Go(func() {
+			if err := b.interpreter.Preload(context.Background(), language); err != nil {
+				b.log.Warn("a language is not loaded", "language", language, "err", err)
+			}
+		})
+	}
+	all.Wait()
 }
 
 // offlineNames answers for names in a sandbox without a network.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -20,6 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/relay"
 )
 
 // Variables that make the test binary a guest, in surroundings of its own.
@@ -68,8 +68,8 @@ func loopbackUp() error {
 type running struct {
 	t     *testing.T
 	cmd   *exec.Cmd
-	root  string   // where it finds and writes the files of the system
-	first net.Conn // the stream that the guest was started with
+	root  string         // where it finds and writes the files of the system
+	first *relay.Channel // the channel that the guest was started with
 
 	access string // the token for shell
 

@@ -21,48 +21,67 @@ import (
 // made or refused at once, unless the program's queue is full.
 const dialTimeout = 5 * time.Second
 
-// serveRelay listens for the engine and joins its streams with ports inside:
-// with our own servers directly, with programs by the loopback.
-// A first stream may be there already; it is nil if not.
+// serveRelay joins the engine's streams with ports inside: with our own servers
+// directly, with programs by the loopback. They come by the channel, if the
+// engine gave one, and for any other process of the host by a port.
 func serveRelay(first *firstStream, all *streams, servers map[int]*http.Server, failed chan<- error) error {
 	listener, err := listen(engine.RelayPort)
 	if err != nil {
 		return err
 	}
-	direct := map[int]*pipes{}
+	in := inside{}
 	for port, server := range servers {
 		own := newPipes()
-		direct[port] = own
+		in[port] = own
 		go func() { failed <- server.Serve(own) }()
 	}
-	open := func(port int) (net.Conn, error) {
-		if own := direct[port]; own != nil {
-			return own.open()
-		}
-		// The relay is no way to itself: a stream in a stream would come
-		// from outside and not from the engine.
-		if port == engine.RelayPort || port == 0 {
-			return nil, errors.New("no such port")
-		}
-		dialer := net.Dialer{Timeout: dialTimeout}
-		return dialer.Dial("tcp4", address(port))
-	}
 	if first != nil {
-		go relay.Answer(first, open)
+		go func() { failed <- relay.ServeChannel(first.read, first.write, in) }()
 	}
-	go func() { failed <- relay.Serve(kept{listener, all}, open) }()
+	go func() { failed <- relay.Serve(kept{listener, all}, in.open) }()
 	return nil
 }
 
-// firstChannel takes over the stream that the engine opened with the sandbox.
+// inside are the ports that the guest serves itself. It implements
+// relay.Inside.
+type inside map[int]*pipes
+
+// Serves implements relay.Inside.
+func (in inside) Serves(port int) bool { return in[port] != nil }
+
+// Take implements relay.Inside.
+func (in inside) Take(port int, stream net.Conn) bool { return in[port].take(stream) == nil }
+
+// Open implements relay.Inside.
+func (in inside) Open(port int) (net.Conn, error) {
+	// The relay is no way to itself: a stream in a stream would come from
+	// outside and not from the engine.
+	if port == engine.RelayPort || port == 0 {
+		return nil, errors.New("no such port")
+	}
+	dialer := net.Dialer{Timeout: dialTimeout}
+	return dialer.Dial("tcp4", address(port))
+}
+
+// open is for streams that cannot be handed to a server as they are.
+func (in inside) open(port int) (net.Conn, error) {
+	if own := in[port]; own != nil {
+		return own.open()
+	}
+	return in.Open(port)
+}
+
+// firstChannel takes over the channel that the engine gave the sandbox.
 func firstChannel() (*firstStream, error) {
 	for fd := engine.GuestChannelFD; fd <= engine.GuestChannelFD+1; fd++ {
 		if err := unix.SetNonblock(fd, true); err != nil {
-			return nil, fmt.Errorf("first stream: %w", err)
+			return nil, fmt.Errorf("channel: %w", err)
 		}
 	}
-	channel := relay.Pipes(os.NewFile(engine.GuestChannelFD, "channel"), os.NewFile(engine.GuestChannelFD+1, "channel"))
-	return &firstStream{Conn: channel}, nil
+	return &firstStream{
+		read:  os.NewFile(engine.GuestChannelFD, "channel"),
+		write: os.NewFile(engine.GuestChannelFD+1, "channel"),
+	}, nil
 }
 
 func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
@@ -88,11 +107,19 @@ func newPipes() *pipes {
 
 func (p *pipes) open() (net.Conn, error) {
 	ours, theirs := net.Pipe()
+	if err := p.take(theirs); err != nil {
+		return nil, err
+	}
+	return ours, nil
+}
+
+// take gives a connection to the server.
+func (p *pipes) take(conn net.Conn) error {
 	select {
-	case p.waiting <- theirs:
-		return ours, nil
+	case p.waiting <- conn:
+		return nil
 	case <-p.closed:
-		return nil, net.ErrClosed
+		return net.ErrClosed
 	}
 }
 

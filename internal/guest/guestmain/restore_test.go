@@ -15,7 +15,6 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/probe"
-	"github.com/crannog/crannog/internal/relay"
 )
 
 // copied is what another sandbox is told that goes on from the state of the
@@ -40,7 +39,7 @@ func (r *running) file(name string) string {
 // dial opens the first stream to the guest's own port.
 func (r *running) dial() net.Conn {
 	r.t.Helper()
-	conn, err := relay.Dial(r.t.Context(), r.first, engine.GuestPort)
+	conn, err := r.first.Dial(r.t.Context(), engine.GuestPort)
 	if err != nil {
 		r.t.Fatal(err)
 	}

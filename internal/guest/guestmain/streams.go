@@ -3,8 +3,8 @@ package guestmain
 import (
 	"net"
 	"net/http"
+	"os"
 	"sync"
-	"sync/atomic"
 )
 
 // streams are the connections from outside, so that all can be cut at once
@@ -79,30 +79,8 @@ func (c *keptConn) Close() error {
 	return c.Conn.Close()
 }
 
-// firstStream is the one that came with the guest.
-type firstStream struct {
-	net.Conn
-	used atomic.Bool
-}
+// firstStream are the two pipes of the channel that came with the guest.
+type firstStream struct{ read, write *os.File }
 
-// Read implements net.Conn. What was read once, even if only its end, is not
-// there for another reader.
-func (f *firstStream) Read(b []byte) (int, error) {
-	n, err := f.Conn.Read(b)
-	f.used.Store(true)
-	return n, err
-}
-
-// cut closes the stream if it was used, and says whether it was. One that was
-// not is another by now, where the sandbox went on from a saved state, and
-// whoever waits for its first bytes gets those of the new one.
-func (f *firstStream) cut() bool {
-	if f == nil {
-		return false
-	}
-	used := f.used.Load()
-	if used {
-		_ = f.Close() // it may have been closed long ago
-	}
-	return used
-}
+// cut has nothing to do: the next host's greeting ends what the channel carries.
+func (f *firstStream) cut() bool { return false }

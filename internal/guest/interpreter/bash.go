@@ -30,6 +30,12 @@ var bashLanguage = &language{
 // lets the parser recover from code that ends inside a quotation.
 func encodeBash(r request) []byte {
 	var b strings.Builder
+	switch {
+	case r.Renew != nil:
+		return r.Renew.encodeBash()
+	case r.Preload != 0:
+		return []byte("__crannog_done 0 \"$?\"\n")
+	}
 	if len(r.Env) > 0 {
 		b.WriteString("__crannog_set")
 		for _, k := range slices.Sorted(maps.Keys(r.Env)) {
@@ -40,6 +46,30 @@ func encodeBash(r request) []byte {
 	fmt.Fprintf(&b, "\\builtin \\eval %s 60>&- </dev/null\n\n", quoteBash(r.Code))
 	fmt.Fprintf(&b, "{ __crannog_done %d \"$?\"; } 2>/dev/null\n", r.N)
 	return []byte(b.String())
+}
+
+// encodeBash renders a renewal as one command of the worker's.
+func (r renewal) encodeBash() []byte {
+	var b strings.Builder
+	fmt.Fprintf(&b, "__crannog_renew %d", r.Seed)
+	word := func(s *string) {
+		if s == nil {
+			b.WriteString(" 0 ''")
+			return
+		}
+		b.WriteString(" 1 " + quoteBash(*s))
+	}
+	if r.Dir != nil {
+		b.WriteString(" " + quoteBash(*r.Dir.From) + " " + quoteBash(*r.Dir.To))
+	} else {
+		b.WriteString(" '' ''")
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Env)) {
+		b.WriteString(" " + quoteBash(name))
+		word(r.Env[name].From)
+		word(r.Env[name].To)
+	}
+	return []byte("{ " + b.String() + "; } 2>/dev/null\n")
 }
 
 // quoteBash renders text as one word on one line. NUL bytes are left out, as

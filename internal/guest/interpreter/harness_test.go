@@ -7,11 +7,14 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -30,6 +33,8 @@ func (plainStarter) Start(cmd *exec.Cmd) (Process, error) {
 
 func (p plainProcess) Signal(sig syscall.Signal) error { return syscall.Kill(-p.cmd.Process.Pid, sig) }
 
+func (p plainProcess) pid() string { return strconv.Itoa(p.cmd.Process.Pid) }
+
 func (p plainProcess) Wait() Exit {
 	_ = p.cmd.Wait() // how it ended is in ProcessState
 	status := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
@@ -44,6 +49,7 @@ type box struct {
 	t      testing.TB
 	server *Server
 	home   string
+	mu     sync.Mutex
 	env    map[string]string
 	http   *http.Client
 }
@@ -56,7 +62,7 @@ func newBox(t testing.TB) *box {
 	}}
 	b.server = New(Options{
 		Starter: plainStarter{}, Home: home,
-		Env:         func() map[string]string { return b.env },
+		Env:         b.environ,
 		AccessToken: func() string { return testToken },
 		Log:         slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
@@ -79,6 +85,24 @@ func newBox(t testing.TB) *box {
 		<-done
 	})
 	return b
+}
+
+func (b *box) environ() map[string]string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.env
+}
+
+func (b *box) setEnv(env map[string]string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.env = env
+}
+
+func (b *box) dropEnv(name string) {
+	env := maps.Clone(b.environ())
+	delete(env, name)
+	b.setEnv(env)
 }
 
 // line is any line of an execution.

@@ -32,7 +32,7 @@ type contextInfo struct {
 	Cwd      string `json:"cwd"`
 }
 
-func (x *session) info() contextInfo { return contextInfo{x.id, x.lang.name, x.dir} }
+func (x *session) info() contextInfo { return contextInfo{x.id, x.lang.name, x.directory()} }
 
 func (s *Server) handleExecute(w http.ResponseWriter, r *http.Request) {
 	if !s.authorized(r) {

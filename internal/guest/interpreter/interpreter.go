@@ -16,7 +16,7 @@ import (
 type Options struct {
 	// Starter starts the workers as the sandbox's user.
 	Starter Starter
-	// Home is the working directory of contexts that name none.
+	// Home is the working directory of contexts that name none, until Renew.
 	Home string
 	// Env returns the whole environment for a worker. It is asked at each
 	// start, so that changes reach the contexts that start later.
@@ -56,6 +56,9 @@ type Server struct {
 	sessions []*session          // in the order of creation
 	defaults map[string]*session // by language
 	severed  chan struct{}       // closed by the next Sever
+	home     string              // of contexts that name no directory
+	renewals int                 // how often Renew was called
+	draws    int                 // how often with Fresh
 
 	workers sync.WaitGroup
 }
@@ -63,7 +66,7 @@ type Server struct {
 // New makes a server. Its default contexts are listed at once; their workers
 // start when they are used.
 func New(opts Options) *Server {
-	s := &Server{opts: opts, pace: defaultPace, defaults: map[string]*session{}, severed: make(chan struct{})}
+	s := &Server{opts: opts, pace: defaultPace, defaults: map[string]*session{}, severed: make(chan struct{}), home: opts.Home}
 	s.life, s.end = context.WithCancel(context.Background())
 	for _, name := range []string{"python", "javascript"} {
 		sess := s.newSession(languages[name], opts.Home)

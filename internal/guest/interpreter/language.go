@@ -58,6 +58,11 @@ type request struct {
 	Code     string            `json:"code"`
 	Env      map[string]string `json:"env,omitempty"`
 	Language string            `json:"language,omitempty"`
+
+	// Each of these makes the request another one, without code. Renew is not
+	// answered; Preload, which is not 0 then, is when all is loaded.
+	Renew   *renewal `json:"renew,omitempty"`
+	Preload int      `json:"preload,omitempty"`
 }
 
 // encodeJSON renders a request as a line of JSON.

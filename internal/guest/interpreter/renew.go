@@ -1,5 +1,43 @@
 package interpreter
 
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"slices"
+	"strings"
+)
+
+// Renewal is what a new configuration of the sandbox means for its contexts.
+// Their variables are asked for by Options.Env.
+type Renewal struct {
+	// Home is the working directory of contexts that name none.
+	Home string
+	// Fresh says that another sandbox goes on, or has gone on, from the same
+	// state: what is drawn at random from now on must be another thing.
+	Fresh bool
+}
+
+// Renew takes a new configuration over. A worker that is idle after code of a
+// user's hears of it now; one that runs code, or waits for its first, hears of
+// it before the next.
+func (s *Server) Renew(r Renewal) {
+	s.mu.Lock()
+	before := s.home
+	s.home = r.Home
+	s.renewals++
+	if r.Fresh {
+		s.draws++
+	}
+	sessions := slices.Clone(s.sessions)
+	s.mu.Unlock()
+	for _, sess := range sessions {
+		sess.move(before, r.Home)
+		if r.Fresh {
+			sess.renewIdle()
+		}
+	}
+}
+
 // Sever lets the code that runs go on without its client: the connections are
 // about to be cut because the sandbox was saved and goes on elsewhere, and not
 // because somebody has lost interest. What the code prints is dropped.
@@ -15,4 +53,140 @@ func (s *Server) severance() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.severed
+}
+
+// told counts what a worker knows of: renewals, and those that were fresh.
+type told struct{ renewals, draws int }
+
+func (s *Server) toTell() told {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return told{s.renewals, s.draws}
+}
+
+// renewal is what a worker is told. Numbers stand for booleans, because the
+// Python worker reads no others.
+type renewal struct {
+	Env map[string]change `json:"env,omitempty"`
+	Dir *change           `json:"dir,omitempty"`
+	// Seed is not 0 if random streams begin anew. A worker that cannot draw one
+	// of its own takes it for that.
+	Seed uint32 `json:"seed,omitempty"`
+}
+
+// change takes effect where code has not changed the same thing. Nil is what
+// is not set.
+type change struct {
+	From *string `json:"from,omitempty"`
+	To   *string `json:"to,omitempty"`
+}
+
+// changes are the differences of two environments.
+func changes(from, to map[string]string) map[string]change {
+	all := map[string]change{}
+	for k, v := range from {
+		if now, ok := to[k]; !ok {
+			all[k] = change{From: &v}
+		} else if now != v {
+			all[k] = change{From: &v, To: &now}
+		}
+	}
+	for k, v := range to {
+		if _, ok := from[k]; !ok {
+			all[k] = change{To: &v}
+		}
+	}
+	return all
+}
+
+// early says of a variable that interpreters, their libraries or the loader
+// read it when they start, and not again.
+func early(name string) bool {
+	switch name {
+	case "PATH", "HOME", "USER", "LOGNAME", "TZ", "LANG", "LANGUAGE", "NO_COLOR", "TMPDIR":
+		return true
+	}
+	for _, prefix := range []string{"PYTHON", "NODE_", "LD_", "LC_", "MPL", "OMP_", "OPENBLAS_", "MKL_", "NUMEXPR_", "NPY_", "BLIS_", "GLIBC_", "MALLOC_", "BASH", "SSL_", "OPENSSL_", "UV_", "XDG_"} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// renew prepares what a worker has to be told before it takes another request.
+// It is false for a worker that nobody has used and that would have started
+// differently: a new one takes its place, and nobody has lost anything. The
+// slot must be held.
+func (x *session) renew(w *worker) bool {
+	now := x.server.toTell()
+	if w.told == now {
+		return true
+	}
+	env := x.server.opts.Env()
+	r := renewal{Env: changes(w.env, env)}
+	if w.executions == 0 {
+		for name := range r.Env {
+			if early(name) {
+				return false
+			}
+		}
+		if dir := x.directory(); dir != w.dir {
+			if checkDir(dir) != nil {
+				return false
+			}
+			from := w.dir
+			r.Dir, w.dir = &change{From: &from, To: &dir}, dir
+		}
+	}
+	if w.told.draws != now.draws {
+		r.Seed = seed()
+	}
+	w.env, w.told = env, now
+	if len(r.Env) > 0 || r.Dir != nil || r.Seed != 0 {
+		w.first = append(w.first, w.lang.encode(request{Renew: &r})...)
+	}
+	return true
+}
+
+// seed is a number at random, but not 0.
+func seed() uint32 {
+	var b [4]byte
+	rand.Read(b[:]) // never fails
+	return max(1, binary.NativeEndian.Uint32(b[:]))
+}
+
+// renewIdle tells a worker now that nothing else would tell before somebody
+// uses it: what its code has left running may draw at random as well.
+func (x *session) renewIdle() {
+	select {
+	case x.slot <- struct{}{}:
+	default:
+		return // whoever uses it next tells it
+	}
+	w := x.worker
+	if w == nil || !w.alive() || w.executions == 0 || !x.renew(w) {
+		x.release()
+		return
+	}
+	x.server.workers.Go(func() {
+		defer x.release()
+		// It fails only when the worker is gone.
+		_ = w.flush()
+	})
+}
+
+// move takes a context along whose directory was the home.
+func (x *session) move(from, to string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.dir == from {
+		x.dir = to
+	}
+}
+
+func (x *session) directory() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.dir
 }

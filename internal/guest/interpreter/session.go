@@ -17,7 +17,6 @@ type session struct {
 	server *Server
 	id     string
 	lang   *language
-	dir    string
 	// slot holds the right to use the worker. Whoever has put a value in may
 	// touch the worker, and takes it out again.
 	slot chan struct{}
@@ -27,6 +26,7 @@ type session struct {
 	worker *worker
 
 	mu      sync.Mutex
+	dir     string
 	abort   func(execError) // ends the current execution, or nil
 	removed bool
 }
@@ -74,7 +74,7 @@ func (s *Server) byLanguage(name string) (*session, error) {
 	if sess, ok := s.defaults[lang.name]; ok {
 		return sess, nil
 	}
-	sess := s.newSession(lang, s.opts.Home)
+	sess := s.newSession(lang, s.home)
 	if err := s.add(sess); err != nil {
 		return nil, err
 	}
@@ -89,11 +89,11 @@ func (s *Server) create(ctx context.Context, language, dir string) (*session, er
 	if err != nil {
 		return nil, err
 	}
+	s.mu.Lock()
 	if dir == "" {
-		dir = s.opts.Home
+		dir = s.home
 	}
 	sess := s.newSession(lang, dir)
-	s.mu.Lock()
 	err = s.add(sess)
 	s.mu.Unlock()
 	if err != nil {
@@ -156,11 +156,11 @@ func (x *session) release() { <-x.slot }
 // live returns the worker, a fresh one if the last has ended. The slot must
 // be held.
 func (x *session) live(ctx context.Context) (*worker, error) {
-	if x.worker != nil && x.worker.alive() {
+	if x.worker != nil && x.worker.alive() && x.renew(x.worker) {
 		return x.worker, nil
 	}
 	x.stop()
-	w, err := x.server.startWorker(ctx, x.lang, x.dir)
+	w, err := x.server.startWorker(ctx, x.lang, x.directory())
 	if err != nil {
 		return nil, err
 	}

@@ -39,11 +39,18 @@ type worker struct {
 	mu       sync.Mutex
 	listener listener // of the current execution, or nil
 
+	// Whoever has the slot may touch these.
 	executions int
+	env        map[string]string // what the worker knows of the sandbox's
+	dir        string            // where it has started, or was moved to
+	told       told
+	first      []byte // what it has to read before the next request
 }
 
 // startWorker starts a worker and returns when it is ready.
 func (s *Server) startWorker(ctx context.Context, lang *language, dir string) (*worker, error) {
+	// Before the variables are asked for: what changes meanwhile is told later.
+	known := s.toTell()
 	env := s.opts.Env()
 	path, err := lookProgram(lang, env)
 	if err != nil {
@@ -53,7 +60,7 @@ func (s *Server) startWorker(ctx context.Context, lang *language, dir string) (*
 		return nil, err
 	}
 	w := &worker{
-		lang:  lang,
+		lang: lang, env: env, dir: dir, told: known,
 		ready: make(chan struct{}), lost: make(chan struct{}), exited: make(chan struct{}),
 	}
 	child, err := w.open()
@@ -183,7 +190,15 @@ func (w *worker) text(kind string, b []byte) {
 
 // send hands a request to the worker.
 func (w *worker) send(r request) error {
-	_, err := w.requests.Write(w.lang.encode(r))
+	w.first = append(w.first, w.lang.encode(r)...)
+	return w.flush()
+}
+
+// flush writes what the worker has to read.
+func (w *worker) flush() error {
+	data := w.first
+	w.first = nil
+	_, err := w.requests.Write(data)
 	return err
 }
 

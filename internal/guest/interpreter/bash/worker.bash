@@ -30,6 +30,25 @@ __crannog_set() {
     return "$__crannog_status"
 }
 
+# __crannog_renew SEED FROM-DIRECTORY TO-DIRECTORY [NAME WAS OLD IS NEW]...:
+# brings the shell up to date where its code has not changed the same thing. A
+# seed of 0 is none; WAS and IS say whether there is a value.
+__crannog_renew() {
+    local __crannog_status=$?
+    (($1 == 0)) || RANDOM=$1
+    [[ -z $3 || $PWD != "$2" ]] || builtin cd -- "$3" >/dev/null
+    shift 3
+    while (($# > 4)); do
+        if [[ $1 == [a-zA-Z_]* && $1 != *[!a-zA-Z0-9_]* ]]; then
+            if { (($2)) && [[ -v $1 && ${!1} == "$3" ]]; } || { ((!$2)) && [[ ! -v $1 ]]; }; then
+                if (($4)); then export "$1=$5"; else unset -v "$1"; fi
+            fi
+        fi
+        shift 5
+    done
+    return "$__crannog_status"
+}
+
 # __crannog_done NUMBER STATUS: says that a request is finished.
 __crannog_done() {
     builtin eval "${__crannog_undo-}"

@@ -193,7 +193,19 @@
     return kept.join("\n") + cause;
   }
 
+  // attend does what the server asks for itself.
+  function attend(r) {
+    request = r.n;
+    try {
+      if (r.renew) use("renewal").renew(r.renew, require);
+    } catch {
+      // The code has broken what this needs, and its next cell will tell.
+    }
+    if (r.preload) send({ type: "done" });
+  }
+
   async function serve(r) {
+    if (r.renew || r.preload) return attend(r);
     request = r.n;
     const before = {};
     for (const [k, v] of Object.entries(r.env ?? {})) {

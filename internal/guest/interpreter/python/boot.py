@@ -200,6 +200,8 @@ def reset_env(before):
 
 def serve(request):
     """Runs one request. Whatever the code does, this returns."""
+    if "renew" in request or "preload" in request:
+        return attend(request)
     channel.request = request["n"]
     before = set_env(request.get("env") or {})
     cells = use("cells")
@@ -226,6 +228,18 @@ def serve(request):
     cells.flush()
     reset_env(before)
     channel.send({"type": "done"})
+
+
+def attend(request):
+    """Does what the server asks for itself."""
+    channel.request = request["n"]
+    try:
+        change = request.get("renew")
+        use("renewal").preload() if change is None else use("renewal").renew(change)
+    except BaseException:
+        pass  # the code has broken what this needs, and its next cell will tell
+    if "preload" in request:
+        channel.send({"type": "done"})
 
 
 def main(requests):

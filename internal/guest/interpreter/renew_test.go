@@ -1,0 +1,265 @@
+package interpreter
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/hosttest"
+)
+
+// change gives the box other variables, as a new configuration does.
+func (b *box) change(values map[string]string) {
+	env := maps.Clone(b.env)
+	maps.Copy(env, values)
+	b.setEnv(env)
+}
+
+// draws is code that shows what is drawn at random, after it was made certain.
+// Where a generator can be given a seed, what follows it is known.
+var draws = map[string]struct{ begin, draw string }{
+	"python":     {"import random; random.seed(7); mine = random.Random(7)", "print(random.random(), mine.random())"},
+	"javascript": {"", "console.log(Math.random())"},
+	"bash":       {"RANDOM=7", "echo $RANDOM $RANDOM $RANDOM"},
+}
+
+// What a copy draws differs from what the sandbox would have drawn. A sandbox
+// that only goes on draws on.
+func TestRandomStreamsBeginAnew(t *testing.T) {
+	for name, code := range draws {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			seen := map[string]bool{}
+			for _, fresh := range []bool{false, true, true} {
+				b := newBox(t)
+				b.t = t
+				b.run(payload{"language": name, "code": code.begin}).fine(t)
+				b.server.Renew(Renewal{Home: b.home, Fresh: fresh})
+				o := b.run(payload{"language": name, "code": code.draw}).fine(t)
+				if o.count != 2 || len(o.stdout) < 4 || seen[o.stdout] {
+					t.Errorf("execution %d drew %q", o.count, o.stdout)
+				}
+				seen[o.stdout] = true
+			}
+			// The control: a known seed and no renewal always give the same.
+			if code.begin == "" {
+				return
+			}
+			b := newBox(t)
+			b.t = t
+			b.run(payload{"language": name, "code": code.begin}).fine(t)
+			if o := b.run(payload{"language": name, "code": code.draw}).fine(t); !seen[o.stdout] {
+				t.Errorf("without a renewal it drew %q, which none of them did", o.stdout)
+			}
+		})
+	}
+}
+
+func needNumpy(t *testing.T) {
+	t.Helper()
+	hosttest.Need(t, hosttest.Ability{Name: "numpy", Has: func() bool {
+		o := newBox(t).python("import importlib.util; importlib.util.find_spec('numpy') is not None")
+		return o.text() == "True"
+	}})
+}
+
+func TestNumpyBeginsAnew(t *testing.T) {
+	b := newBox(t)
+	needNumpy(t)
+	b.python("import numpy as np\nnp.random.seed(7); mine = np.random.default_rng(7); old = np.random.RandomState(7)").fine(t)
+	b.server.Renew(Renewal{Home: b.home, Fresh: true})
+	code := "[g == h for g, h in zip([np.random.random(), mine.random(), old.random_sample()], [np.random.RandomState(7).random_sample(), np.random.default_rng(7).random(), np.random.RandomState(7).random_sample()])]"
+	if got := b.python(code).fine(t).text(); got != "[False, False, False]" {
+		t.Errorf("it drew on: %s", got)
+	}
+}
+
+// Whatever JavaScript has for drawing at random still does what it did.
+func TestJavaScriptDrawsAsBefore(t *testing.T) {
+	b := newBox(t)
+	b.run(payload{"language": "js", "code": "var c = require('crypto')"}).fine(t)
+	b.server.Renew(Renewal{Home: b.home, Fresh: true})
+	for code, want := range map[string]string{
+		"[c.randomBytes(3).length, c.randomBytes(0).length]":                                                     "[ 3, 0 ]",
+		"[c.randomInt(5, 6), c.randomInt(1), c.randomInt(-3, -2)]":                                               "[ 5, 0, -3 ]",
+		"new Set(Array.from({length: 500}, () => c.randomInt(3))).size":                                          "3",
+		"/^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/.test(c.randomUUID())":           "true",
+		"crypto.randomUUID() !== crypto.randomUUID()":                                                            "true",
+		"const a = new Uint16Array(8); c.randomFillSync(a, 2, 4); [a[0], a[1], a[6], a[7], a.some(x => x)]":      "[ 0, 0, 0, 0, true ]",
+		"crypto.getRandomValues(new Uint8Array(64)).some(x => x)":                                                "true",
+		"await new Promise((r) => c.randomBytes(4, (e, b) => r([e, b.length])))":                                 "[ null, 4 ]",
+		"await new Promise((r) => c.randomInt(1, (e, n) => r([e, n])))":                                          "[ undefined, 0 ]",
+		"await new Promise((r) => c.randomFill(new Uint8Array(32), 1, (e, b) => r([e, b[0], b.some(x => x)])))":  "[ null, 0, true ]",
+		"(await import('node:crypto')).randomBytes === c.randomBytes":                                            "true",
+		"try { c.randomBytes(-1) } catch (e) { e.code }":                                                         "ERR_OUT_OF_RANGE",
+		"const m = Array.from({length: 1000}, Math.random); [m.every(x => x >= 0 && x < 1), new Set(m).size]":    "[ true, 1000 ]",
+		"const h = Array.from({length: 4000}, Math.random); h.reduce((x, y) => x + y) / 4000 > 0.45 && h.length": "4000",
+		"/native/.test(Math.random) || /native/.test(c.randomBytes)":                                             "false",
+	} {
+		if got := b.run(payload{"language": "js", "code": code}).fine(t).text(); got != want {
+			t.Errorf("%s: %s, want %s", code, got, want)
+		}
+	}
+}
+
+// Variables reach contexts that have run code, except where the code has
+// changed them.
+func TestRenewalReachesContexts(t *testing.T) {
+	for name, code := range map[string]struct{ set, show string }{
+		"python": {
+			"import os; x = 1; os.environ['MINE'] = 'code'",
+			"print(os.environ.get('MINE'), os.environ.get('GONE'), os.environ.get('SAME'), os.environ.get('NEW'), x)",
+		},
+		"javascript": {
+			"x = 1; process.env.MINE = 'code'",
+			"console.log(process.env.MINE, process.env.GONE ?? 'None', process.env.SAME, process.env.NEW, x)",
+		},
+		"bash": {
+			"x=1; MINE=code",
+			`echo $MINE ${GONE-None} $(sh -c 'echo $SAME $NEW') $x; (exit 3)`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBox(t)
+			b.t = t
+			b.change(map[string]string{"MINE": "before", "GONE": "before", "SAME": "it's \\ \"before\""})
+			b.run(payload{"language": name, "code": code.set}).fine(t)
+			b.change(map[string]string{"MINE": "after", "SAME": "it's\n'after'", "NEW": "new", "1 bad": "x", "not-a-name": "y"})
+			b.dropEnv("GONE")
+			b.server.Renew(Renewal{Home: b.home})
+			o := b.run(payload{"language": name, "code": code.show})
+			want := "code None it's\n'after' new 1\n"
+			if name == "bash" {
+				want = "code None it's 'after' new 1\n"
+			}
+			if strings.Join(strings.Fields(o.stdout), " ") != strings.Join(strings.Fields(want), " ") || o.count != 2 {
+				t.Errorf("execution %d: %q", o.count, o.stdout)
+			}
+		})
+	}
+}
+
+// A worker that waits for its first code is moved and told everything; nothing
+// of it shows but that it is there already.
+func TestPreloadedWorkerIsClaimed(t *testing.T) {
+	for name, show := range map[string]string{
+		"python":     "import os; print(os.getcwd(), os.environ['E2B_SANDBOX_ID'], os.getpid())",
+		"javascript": "console.log(process.cwd(), process.env.E2B_SANDBOX_ID, process.pid)",
+		"bash":       "echo $PWD $E2B_SANDBOX_ID $$",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBox(t)
+			b.t = t
+			b.change(map[string]string{"E2B_SANDBOX_ID": "waiting"})
+			if err := b.server.Preload(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+			waiting := b.pid(name)
+			work := filepath.Join(b.home, "work")
+			if err := os.Mkdir(work, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			b.change(map[string]string{"E2B_SANDBOX_ID": "claimed"})
+			b.server.Renew(Renewal{Home: work, Fresh: true})
+			o := b.run(payload{"language": name, "code": show}).fine(t)
+			if want := work + " claimed " + waiting + "\n"; o.stdout != want || o.count != 1 {
+				t.Errorf("execution %d: %q, want %q", o.count, o.stdout, want)
+			}
+			if _, list := b.call("GET", "/contexts", nil); !strings.Contains(list, work) {
+				t.Errorf("contexts: %s", list)
+			}
+		})
+	}
+}
+
+// What is read only when a program starts needs a program that starts.
+func TestPreloadedWorkerIsReplacedWhereItMatters(t *testing.T) {
+	b := newBox(t)
+	if err := b.server.Preload(t.Context(), "python"); err != nil {
+		t.Fatal(err)
+	}
+	waiting := b.pid("python")
+	b.change(map[string]string{"PYTHONHASHSEED": "5", "TZ": "Asia/Tokyo"})
+	b.server.Renew(Renewal{Home: b.home})
+	if got := b.python("import os, time; print(os.getpid(), time.tzname)").fine(t).stdout; strings.HasPrefix(got, waiting) || !strings.Contains(got, "JST") {
+		t.Errorf("%q from %s", got, waiting)
+	}
+}
+
+func TestPreloadShowsNothing(t *testing.T) {
+	loaded, plain := newBox(t), newBox(t)
+	if err := loaded.server.Preload(t.Context(), "python"); err != nil {
+		t.Fatal(err)
+	}
+	const code = "x = 1\nsorted(globals())"
+	if got, want := loaded.python(code).fine(t).text(), plain.python(code).fine(t).text(); got != want {
+		t.Errorf("names: %s, without: %s", got, want)
+	}
+	if err := loaded.server.Preload(t.Context(), "cobol"); err == nil {
+		t.Error("a language that nobody knows was loaded")
+	}
+	loaded.change(map[string]string{"PATH": "/nonexistent"})
+	if err := loaded.server.Preload(t.Context(), "bash"); err != nil {
+		t.Errorf("a language that is not installed: %v", err)
+	}
+}
+
+func TestPreloadLoadsWhatIsUsual(t *testing.T) {
+	needNumpy(t)
+	b := newBox(t)
+	if err := b.server.Preload(t.Context(), "python"); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.python("import sys; 'numpy' in sys.modules").fine(t).text(); got != "True" {
+		t.Error("numpy is not loaded")
+	}
+}
+
+// Code whose client was cut off goes on; one whose client left is interrupted,
+// which TestLeavingInterrupts sees.
+func TestSeveredCodeGoesOn(t *testing.T) {
+	b := newBox(t)
+	mark := filepath.Join(b.home, "mark")
+	code := "print('go', flush=True)\nimport os, time\nwhile not os.path.exists(" + quotePython(mark) + "): time.sleep(0.01)\nx = 'went on'"
+	_, leave := b.begin(payload{"code": code})
+	b.server.Sever()
+	leave()
+	if err := os.WriteFile(mark, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.python("x").fine(t).text(); got != "went on" {
+		t.Errorf("x is %q", got)
+	}
+}
+
+func quotePython(s string) string { return "'" + s + "'" }
+
+func TestChanges(t *testing.T) {
+	got := changes(map[string]string{"A": "1", "B": "1", "C": "1"}, map[string]string{"B": "1", "C": "2", "D": "3"})
+	if len(got) != 3 || got["A"].To != nil || *got["C"].From != "1" || *got["C"].To != "2" || got["D"].From != nil {
+		t.Errorf("%+v", got)
+	}
+	if keys := slices.Sorted(maps.Keys(got)); !slices.Equal(keys, []string{"A", "C", "D"}) {
+		t.Errorf("%v", keys)
+	}
+}
+
+// pid is the number of the waiting worker of a default context.
+func (b *box) pid(language string) string {
+	b.t.Helper()
+	sess, err := b.server.byLanguage(language)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := sess.acquire(b.t.Context(), func() time.Duration { return time.Minute }); err != nil {
+		b.t.Fatal(err)
+	}
+	defer sess.release()
+	return sess.worker.proc.(plainProcess).pid()
+}
