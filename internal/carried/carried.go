@@ -1,5 +1,6 @@
 // Package carried owns programs that a binary carries inside: it writes them
-// out below the state directory, where they can be started.
+// out below the state directory, where they can be started, and removes those
+// of earlier versions.
 package carried
 
 import (
@@ -28,17 +29,36 @@ func Program(files fs.FS, src, dir string) (string, error) {
 		return "", fmt.Errorf("%s: %w", src, err)
 	}
 	path := filepath.Join(dir, name)
-	if info, err := os.Stat(path); err == nil && info.Size() == size {
-		return path, nil
+	for range tries {
+		if info, err := os.Stat(path); err != nil || info.Size() != size {
+			if err := write(files, src, path); err != nil {
+				return "", err
+			}
+		}
+		// Somebody may prune at this moment.
+		if err = use(path); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
 	}
+	if err != nil {
+		// What is missing is the file, and not the program inside of us.
+		return "", fmt.Errorf("%s: %v", src, err)
+	}
+	return path, nil
+}
+
+// tries bounds how often a program is written that others remove meanwhile.
+const tries = 3
+
+func write(files fs.FS, src, path string) error {
 	data, err := fs.ReadFile(files, src)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", src, err)
+		return fmt.Errorf("%s: %w", src, err)
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("%s: %w", src, err)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("%s: %w", src, err)
 	}
-	return path, install(path, data)
+	return install(path, data)
 }
 
 // head is how much of a program its name is made from. The linker writes its
@@ -66,9 +86,12 @@ func nameOf(f fs.File) (string, int64, error) {
 // megabytes for each byte that an idle box still needs.
 const piece = 128 << 10
 
+// newFile begins the name of a file that is being written.
+const newFile = ".new-"
+
 // install makes the file appear in one step: several servers may start at once.
 func install(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	f, err := os.CreateTemp(filepath.Dir(path), newFile+"*")
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
