@@ -31,7 +31,7 @@ var Layers = []Row{
 	}},
 	{"engines", []string{
 		"internal/engine", "internal/guest/guestmain", "internal/engine/cgroup", "internal/engine/ocispec",
-		"internal/engine/gvisor/filters", "internal/engine/gvisor/filters/generate", "internal/engine/gvisor",
+		"internal/engine/gvisor/filters", "internal/engine/gvisor/filters/generate", "internal/engine/gvisor/early", "internal/engine/gvisor",
 		"internal/engine/fake", "internal/engine/enginetest",
 	}},
 	{"rules", []string{"internal/netlog", "internal/workspace", "internal/key", "internal/sandbox/demand", "internal/sandbox", "internal/template", "internal/store"}},

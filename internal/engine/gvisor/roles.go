@@ -12,6 +12,7 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
 	"gvisor.dev/gvisor/runsc/cmd/util"
 
+	_ "github.com/crannog/crannog/internal/engine/gvisor/early" // comes before all of gVisor
 	"github.com/crannog/crannog/internal/engine/gvisor/filters"
 	"github.com/crannog/crannog/internal/reexec"
 )

@@ -1,0 +1,32 @@
+package gvisor
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestEarlyComesFirst guards what package early is for. Were it to import
+// something heavy, it would run after what it means to spare.
+func TestEarlyComesFirst(t *testing.T) {
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
+	cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	var order []string
+	for line := range strings.Lines(string(out)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "init" {
+			order = append(order, fields[1])
+		}
+	}
+	early := slices.Index(order, "github.com/crannog/crannog/internal/engine/gvisor/early")
+	for _, late := range []string{"gvisor.dev/gvisor/pkg/sentry/kernel", "gvisor.dev/gvisor/pkg/sentry/syscalls/linux", "gvisor.dev/gvisor/pkg/sentry/socket/netstack"} {
+		if at := slices.Index(order, late); early < 0 || at < early {
+			t.Errorf("%s is number %d to be initialised, early %d", late, at, early)
+		}
+	}
+}
