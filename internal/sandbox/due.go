@@ -27,6 +27,7 @@ type putOff struct {
 // pauseDue pauses a box whose time is up. What keeps it from being paused, such
 // as a full disk, does not end it: its state would be lost.
 func (s *Service) pauseDue(b *box) {
+	p := s.postpone(b.id)
 	// Close ends what is under way; the next process pauses it.
 	ctx, r, release, err := s.actOn(s.ctx, b.id)
 	if err == nil {
@@ -46,7 +47,10 @@ func (s *Service) pauseDue(b *box) {
 			s.log.Warn("sandbox not settled", "sandbox", b.id, "err", err)
 		}
 	default:
-		s.postpone(b.id, err)
+		s.log.Warn("sandbox not paused in time, and tried again", "sandbox", b.id, "tries", p.tries, "at", p.until, "err", err)
+		if p.tries == 1 {
+			s.note(s.ctx, b.id, "warn", "its time is up, and it cannot be paused: "+fault.PublicText(err), nil)
+		}
 	}
 	s.notEnding(b)
 }
@@ -67,21 +71,19 @@ func (s *Service) pauseLate(ctx context.Context, r Record) error {
 	return s.endRun(ctx, r.ID, r.Run, ReasonPauseFailed, time.Time{})
 }
 
-// postpone lets the clock try again, later each time.
-func (s *Service) postpone(id string, err error) {
+// postpone says when the clock tries again if a pause fails, later each time.
+// It does so beforehand: a sandbox that goes on has a new box, for which the
+// clock would try at once.
+func (s *Service) postpone(id string) putOff {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	p := s.put[id]
-	rest := min(putOffLeast<<min(p.tries, 16), putOffMost)
-	p = putOff{tries: p.tries + 1, until: time.Now().Add(rest)}
+	p = putOff{tries: p.tries + 1, until: time.Now().Add(min(putOffLeast<<min(p.tries, 16), putOffMost))}
 	s.put[id] = p
 	if b := s.live[id]; b != nil {
 		b.notBefore = p.until
 	}
-	s.mu.Unlock()
-	s.log.Warn("sandbox not paused in time, and tried again", "sandbox", id, "tries", p.tries, "rest", rest, "err", err)
-	if p.tries == 1 {
-		s.note(s.ctx, id, "warn", "its time is up, and it cannot be paused: "+fault.PublicText(err), nil)
-	}
+	return p
 }
 
 // checkOnEnd refuses what contradicts itself, and what this engine cannot do

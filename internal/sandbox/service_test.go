@@ -2,6 +2,7 @@ package sandbox_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -48,9 +49,12 @@ type rig struct {
 	dir    string
 	store  *store.Store
 	engine *fake.Engine
+	album  *album
+	format string // of saved states; "" is the fake's own
 
 	mu    sync.Mutex
 	ends  map[string]time.Time // what guests were told
+	boots []guest.Config       // what guests were given
 	deaf  bool                 // guests refuse updates
 	fault func(fake.Step, string) error
 }
@@ -75,12 +79,15 @@ func (r *rig) open(options ...option) {
 	if r.store, err = store.Open(r.t.Context(), r.dir); err != nil {
 		r.t.Fatal(err)
 	}
-	r.engine, err = fake.New(fake.Options{Dir: filepath.Join(r.dir, "run"), Guest: r.guest, Fault: r.fail, Enforces: enforced})
+	r.engine, err = fake.New(fake.Options{Dir: filepath.Join(r.dir, "run"), Guest: r.guest, Fault: r.fail, Enforces: enforced, Format: r.format})
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	if r.album, err = newAlbum(filepath.Join(r.dir, "album")); err != nil {
+		r.t.Fatal(err)
+	}
 	deps := sandbox.Deps{
-		Store: r.store, Engine: r.engine, Templates: shelf{},
+		Store: r.store, Engine: r.engine, Templates: shelf{}, Images: r.album,
 		Log:      slog.New(slog.NewTextHandler(r.t.Output(), nil)),
 		Settings: sandbox.Settings{AnyBoundary: true}, // the fake has none
 	}
@@ -108,6 +115,13 @@ func (r *rig) close() {
 }
 
 func (r *rig) guest(spec engine.Spec) (map[int]http.Handler, func(), error) {
+	var config guest.Config
+	if err := json.Unmarshal(spec.GuestConfig, &config); err != nil {
+		return nil, nil, err
+	}
+	r.mu.Lock()
+	r.boots = append(r.boots, config)
+	r.mu.Unlock()
 	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(spec.ID)) })
 	control := fake.Control(spec, hello, func(u guest.Update) {
 		r.mu.Lock()
