@@ -1,9 +1,11 @@
 package guestmain
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"sync"
 
@@ -61,10 +63,11 @@ func (b *box) furnish(cfg guest.Config, first bool) error {
 
 // attend waits for what happens to the sandbox, for as long as it lives.
 func (b *box) attend(happened *events) {
+	var ahead bool
 	for happened.file != nil {
 		event, err := happened.next()
-		if err == nil && event == restored {
-			err = b.goOn()
+		if err == nil {
+			ahead, err = b.answer(event, ahead)
 		}
 		if err != nil {
 			// The engine waits for an answer, and a sandbox that is only in part
@@ -76,9 +79,24 @@ func (b *box) attend(happened *events) {
 	}
 }
 
+// answer does what an event asks for. A state may be saved again before this
+// process has seen that it was saved once: what goes on from it is told of the
+// first event only. So whether there is a configuration is what counts, and
+// the event of one that was found ahead of it is passed over.
+func (b *box) answer(event string, ahead bool) (found bool, err error) {
+	in := bufio.NewReader(descriptor(b.standard.in))
+	if _, err := in.Peek(1); err != nil {
+		if errors.Is(err, io.EOF) && (event != restored || ahead) {
+			return false, nil
+		}
+		return false, fmt.Errorf("read configuration: %w", err)
+	}
+	return event != restored, b.goOn(in)
+}
+
 // goOn makes the sandbox, which has just been restored from a saved state,
 // what its new configuration says, and says so.
-func (b *box) goOn() error {
+func (b *box) goOn(in io.Reader) error {
 	// Their other ends belong to another time, if not to another sandbox.
 	b.interpreter.Sever()
 	b.streams.cut()
@@ -86,7 +104,7 @@ func (b *box) goOn() error {
 	if b.first.cut() {
 		answer = engine.GuestReadyUsed
 	}
-	cfg, _, err := guest.Decode(descriptor(b.standard.in))
+	cfg, _, err := guest.Decode(in)
 	if err != nil {
 		return err
 	}

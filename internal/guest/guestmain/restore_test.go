@@ -154,7 +154,7 @@ func TestStreamsAreCut(t *testing.T) {
 	}
 	r.configure(copied())
 	r.happens("restore")
-	if said := r.says(); said != engine.GuestReadyUsed {
+	if said := r.says(); said != engine.GuestReady {
 		t.Fatalf("the guest says %q", said)
 	}
 	rest, err := io.ReadAll(conn)
@@ -207,5 +207,28 @@ func TestStandardStreamsAreKeptApart(t *testing.T) {
 		if to != os.DevNull {
 			t.Errorf("descriptor %s is %q", fd, to)
 		}
+	}
+}
+
+// A state that was saved twice in a moment tells of the first time only.
+func TestAStateThatWasSavedTwice(t *testing.T) {
+	r := boot(t, config())
+	for range 2 {
+		r.configure(copied())
+		r.happens("resume")
+		if said := r.says(); said != engine.GuestReady {
+			t.Fatalf("the guest says %q", said)
+		}
+		r.happens("restore") // which it has done
+		r.configure(copied())
+		r.happens("restore")
+		if said := r.says(); said != engine.GuestReady {
+			t.Fatalf("the guest says %q", said)
+		}
+	}
+	// Without a configuration nobody knows what the sandbox is now.
+	r.happens("restore")
+	if said := r.says(); !strings.HasPrefix(said, "crannog-guest: read configuration") {
+		t.Errorf("the guest says %q", said)
 	}
 }
