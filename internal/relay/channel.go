@@ -1,0 +1,215 @@
+package relay
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/yamux"
+)
+
+// A channel carries many streams over two pipes between the host and a guest.
+// It stays when the sandbox's state is saved, which a forwarded port does not
+// survive, and leads to the new host's end where the sandbox goes on.
+//
+// What the host sends is in frames of at most atomic bytes, which a pipe takes
+// whole or not at all: a host that dies leaves no half frame. A host begins
+// with a greeting, a random number that the guest repeats; whatever came
+// before it in either direction was for another host.
+
+// atomic is how many bytes a pipe takes at once, by POSIX PIPE_BUF of Linux.
+const atomic = 4096
+
+const (
+	frameHeader = 2
+	greeting    = 0x8000 // in a frame's header, beside its length
+	nonceSize   = 32
+)
+
+// patience of a channel's sessions: a guest that stands still, because its
+// state is written down or its processors are busy, is not a dead one.
+const patience = 10 * time.Minute
+
+func sessionConfig() *yamux.Config {
+	c := yamux.DefaultConfig()
+	c.EnableKeepAlive = false // an idle sandbox is to cost nothing
+	c.ConnectionWriteTimeout = patience
+	c.StreamOpenTimeout = 0
+	c.StreamCloseTimeout = linger
+	c.LogOutput = io.Discard
+	return c
+}
+
+// Inside is what a guest joins streams with.
+type Inside interface {
+	// Serves tells whether the guest itself serves a port.
+	Serves(port int) bool
+	// Take serves a stream to such a port, and reports whether it does.
+	Take(port int, stream net.Conn) bool
+	// Open connects to a program's port; an error is told as a refusal.
+	Open(port int) (net.Conn, error)
+}
+
+// ServeChannel serves the guest's end of a channel until the pipe fails.
+func ServeChannel(fromHost, toHost *os.File, inside Inside) error {
+	c := &guestEnd{pipes: pipes{read: fromHost, write: toHost}}
+	for {
+		nonce, err := c.greeted()
+		if err != nil {
+			return err
+		}
+		if _, err := toHost.Write(nonce); err != nil {
+			continue // that host is gone
+		}
+		session, err := yamux.Server(c, sessionConfig())
+		if err != nil {
+			return err
+		}
+		serveSession(session, inside)
+	}
+}
+
+// serveSession serves one host until it goes or another one comes.
+func serveSession(session *yamux.Session, inside Inside) {
+	for {
+		stream, err := session.Accept()
+		if err != nil {
+			_ = session.Close() // it waits until nobody uses the pipes
+			return
+		}
+		go serveStream(stream, inside)
+	}
+}
+
+// serveStream joins a stream with the port that it asks for.
+func serveStream(stream net.Conn, inside Inside) {
+	var number [2]byte
+	if _, err := io.ReadFull(stream, number[:]); err != nil {
+		_ = stream.Close() // whoever asked left
+		return
+	}
+	port := int(binary.BigEndian.Uint16(number[:]))
+	if inside.Serves(port) {
+		if _, err := stream.Write([]byte{accepted}); err != nil || !inside.Take(port, stream) {
+			_ = stream.Close()
+		}
+		return
+	}
+	plain, err := inside.Open(port)
+	if err != nil {
+		_, _ = stream.Write([]byte{refused}) // the close says it too
+		_ = stream.Close()
+		return
+	}
+	if _, err := stream.Write([]byte{accepted}); err == nil {
+		splice(plain, stream)
+	}
+	_, _ = plain.Close(), stream.Close()
+}
+
+// splice copies both ways until one side ends and all that it said has been
+// delivered.
+func splice(a, b net.Conn) {
+	ended := make(chan struct{}, 2)
+	for _, way := range [][2]net.Conn{{a, b}, {b, a}} {
+		go func() {
+			// An error ends the stream as an end does.
+			_, _ = io.Copy(onlyWriter{way[1]}, onlyReader{way[0]})
+			ended <- struct{}{}
+		}()
+	}
+	<-ended
+}
+
+// onlyReader and onlyWriter keep io.Copy from ways of its own, which hold
+// more memory for each stream.
+type onlyReader struct{ io.Reader }
+
+type onlyWriter struct{ io.Writer }
+
+// guestEnd is the guest's end of a channel: one connection per host, one after
+// the other, over the same pipes.
+type guestEnd struct {
+	pipes
+	buf  [64 << 10]byte
+	have []byte // read and not yet taken
+	left int    // of the frame that is being taken
+
+	mu   sync.Mutex
+	next []byte // the greeting of the next host
+}
+
+// greeted waits for a host.
+func (g *guestEnd) greeted() ([]byte, error) {
+	if err := g.SetDeadline(time.Time{}); err != nil {
+		return nil, err
+	}
+	var rest [atomic]byte
+	for {
+		g.mu.Lock()
+		nonce := g.next
+		g.next = nil
+		g.mu.Unlock()
+		if nonce != nil {
+			return nonce, nil
+		}
+		if _, err := g.Read(rest[:]); err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
+		}
+	}
+}
+
+// Read implements net.Conn. It ends at the next host's greeting.
+func (g *guestEnd) Read(b []byte) (int, error) {
+	for g.left == 0 {
+		if err := g.fill(frameHeader); err != nil {
+			return 0, err
+		}
+		head := binary.BigEndian.Uint16(g.have)
+		if head&greeting == 0 {
+			g.left = int(head)
+			g.have = g.have[frameHeader:]
+			continue
+		}
+		if head != greeting|nonceSize {
+			return 0, errProtocol
+		}
+		if err := g.fill(frameHeader + nonceSize); err != nil {
+			return 0, err
+		}
+		g.mu.Lock()
+		g.next = bytes.Clone(g.have[frameHeader : frameHeader+nonceSize])
+		g.mu.Unlock()
+		g.have = g.have[frameHeader+nonceSize:]
+		return 0, io.EOF
+	}
+	if err := g.fill(1); err != nil {
+		return 0, err
+	}
+	n := copy(b, g.have[:min(len(g.have), g.left)])
+	g.have, g.left = g.have[n:], g.left-n
+	return n, nil
+}
+
+// fill reads until there are at least n bytes.
+func (g *guestEnd) fill(n int) error {
+	for len(g.have) < n {
+		if len(g.have) > 0 {
+			copy(g.buf[:], g.have)
+		}
+		more, err := g.read.Read(g.buf[len(g.have):])
+		g.have = g.buf[:len(g.have)+more]
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close implements net.Conn. The pipes stay for the next host.
+func (g *guestEnd) Close() error { return g.SetDeadline(time.Unix(1, 0)) }
