@@ -111,7 +111,7 @@ func (m *memory) Snapshots(_ context.Context, who sandbox.Principal, f sandbox.S
 	}
 	var page sandbox.SnapshotPage
 	for _, s := range slices.Backward(m.snapshots) {
-		if s.Owner != who.KeyID || f.Sandbox != "" && s.Sandbox != f.Sandbox || f.Name != "" && s.Name != f.Name && s.ID != f.Name {
+		if s.Owner != who.KeyID || f.Sandbox != "" && s.Sandbox != f.Sandbox || f.Name != "" && s.Name != f.Name {
 			continue
 		}
 		if f.AfterID != "" && !s.CreatedAt.Before(f.AfterTime) {

@@ -86,7 +86,7 @@ func (a *api) listSnapshots(w http.ResponseWriter, r *http.Request, who sandbox.
 	if err != nil {
 		return err
 	}
-	page, err := a.Snapshots.Snapshots(r.Context(), who, f)
+	page, err := a.snapshotPage(r.Context(), who, f)
 	if err != nil {
 		return err
 	}
@@ -100,6 +100,24 @@ func (a *api) listSnapshots(w http.ResponseWriter, r *http.Request, who sandbox.
 	}
 	writeJSON(w, http.StatusOK, bodies)
 	return nil
+}
+
+// snapshotPage returns a page of what a filter selects, whose name may be an
+// ID as well.
+func (a *api) snapshotPage(ctx context.Context, who sandbox.Principal, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error) {
+	if f.Name == "" {
+		return a.Snapshots.Snapshots(ctx, who, f)
+	}
+	found, err := a.Snapshots.FindSnapshot(ctx, who, f.Name)
+	switch {
+	case fault.KindOf(err) == fault.NotFound && err != nil, err == nil && found.ID != f.Name:
+		return a.Snapshots.Snapshots(ctx, who, f)
+	case err != nil:
+		return sandbox.SnapshotPage{}, err
+	case f.AfterID != "", f.Sandbox != "" && f.Sandbox != found.Sandbox:
+		return sandbox.SnapshotPage{}, nil
+	}
+	return sandbox.SnapshotPage{Snapshots: []sandbox.Snapshot{found}}, nil
 }
 
 func parseSnapshotQuery(raw string) (sandbox.SnapshotFilter, error) {
