@@ -34,7 +34,7 @@ var Layers = []Row{
 		"internal/engine/gvisor/filters", "internal/engine/gvisor/filters/generate", "internal/engine/gvisor/early", "internal/engine/gvisor",
 		"internal/engine/fake", "internal/engine/enginetest",
 	}},
-	{"rules", []string{"internal/netlog", "internal/workspace", "internal/key", "internal/sandbox/demand", "internal/sandbox", "internal/template", "internal/store"}},
+	{"rules", []string{"internal/netlog", "internal/workspace", "internal/key", "internal/snapshot", "internal/sandbox/demand", "internal/sandbox", "internal/template", "internal/store"}},
 	{"doors", []string{"internal/masking", "internal/e2bapi", "internal/dataplane", "internal/httpapi"}},
 	{"assembly", []string{"internal/daemon", "internal/standard", "", "internal/cli"}},
 	{"programs", []string{"cmd/crannog-guest", "cmd/crannog-runtime", "cmd/crannog", "bench"}},

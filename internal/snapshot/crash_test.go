@@ -1,0 +1,211 @@
+package snapshot
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// The crash tests run this test binary as the process that dies.
+const (
+	crashDir = "CRANNOG_TEST_CRASH_DIR"
+	crashAt  = "CRANNOG_TEST_CRASH_AT"
+)
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(crashDir); dir != "" {
+		if err := live(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// rows is what a caller keeps of its images.
+type rows map[string]string
+
+func (r rows) find(_ context.Context, id string) (string, error) { return r[id], nil }
+
+// lineage is what the images of the crash test hold.
+func lineage() (a, b []byte) {
+	a = noise(1, 700)
+	clear(a[600*pageBytes : 650*pageBytes])
+	b = slices.Clone(a)
+	copy(b[50*pageBytes:], noise(2, 100))
+	return a, b
+}
+
+// live takes two images through their whole life and notes what it was told.
+func live(dir string) error {
+	left, err := strconv.Atoi(os.Getenv(crashAt))
+	if err != nil {
+		return err
+	}
+	step := func(string) {
+		if left--; left == 0 {
+			syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		}
+	}
+	s, err := Open(filepath.Join(dir, "snapshots"), Options{Budget: 1 << 30, step: step})
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	var told []Image
+	write := func(id, parent string, pages []byte) error {
+		d, err := s.Begin(id)
+		if err != nil {
+			return err
+		}
+		step("")
+		for name, data := range map[string][]byte{StateFile: []byte(id), MetaFile: []byte(id), PagesFile: pages} {
+			if err := os.WriteFile(filepath.Join(d.Dir(), name), data, 0o600); err != nil {
+				return err
+			}
+		}
+		img, err := d.Commit(ctx, parent)
+		if err != nil {
+			return err
+		}
+		told = append(told, img)
+		data, err := json.Marshal(told)
+		if err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, "told"), data, 0o600)
+	}
+	a, b := lineage()
+	if err := write("a", "", a); err != nil {
+		return err
+	}
+	if err := write("b", "a", b); err != nil {
+		return err
+	}
+	if err := s.Settle(ctx); err != nil {
+		return err
+	}
+	if _, err := s.dropCopy("b"); err != nil {
+		return err
+	}
+	if _, err := load(ctx, s, "b", told[1].Sum); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "removing"), nil, 0o600); err != nil {
+		return err
+	}
+	if err := s.Remove(ctx, "a"); err != nil {
+		return err
+	}
+	s.drain()
+	_, err = s.Prune(ctx, func(id string) bool { return id == "b" })
+	return err
+}
+
+// A crash at any step leaves whole images, and nothing of what was under way.
+func TestACrashAtAnyStepLeavesNoHalfImage(t *testing.T) {
+	a, b := lineage()
+	n := 1
+	for ; ; n++ {
+		if n > 100 {
+			t.Fatalf("the child still dies at step %d", n)
+		}
+		dir := t.TempDir()
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), crashDir+"="+dir, crashAt+"="+strconv.Itoa(n))
+		out, err := cmd.CombinedOutput()
+		if err != nil && !bytes.Contains([]byte(err.Error()), []byte("killed")) {
+			t.Fatalf("step %d: %v\n%s", n, err, out)
+		}
+		lives := err == nil
+		inspect(t, n, dir, map[string][]byte{"a": a, "b": b})
+		if lives {
+			break
+		}
+	}
+	if n < 25 {
+		t.Errorf("only %d steps", n)
+	}
+}
+
+func inspect(t *testing.T, n int, dir string, want map[string][]byte) {
+	t.Helper()
+	var told []Image
+	if data, err := os.ReadFile(filepath.Join(dir, "told")); err == nil {
+		if err := json.Unmarshal(data, &told); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sums := rows{}
+	for _, img := range told {
+		sums[img.ID] = img.Sum
+	}
+	s := open(t, filepath.Join(dir, "snapshots"), Options{Budget: 1 << 30, Sum: sums.find})
+	if left, _ := os.ReadDir(filepath.Join(s.dir, draftsDir)); len(left) != 0 {
+		t.Errorf("step %d: drafts left: %v", n, left)
+	}
+	_, err := os.Stat(filepath.Join(dir, "removing"))
+	removing := err == nil
+	check := func() {
+		t.Helper()
+		for _, img := range told {
+			got, err := load(t.Context(), s, img.ID, img.Sum)
+			if img.ID == "a" && removing && fault.KindOf(err) == fault.NotFound {
+				continue
+			}
+			if err != nil || !bytes.Equal(got, want[img.ID]) {
+				t.Fatalf("step %d: image %s: %v", n, img.ID, err)
+			}
+		}
+	}
+	check()
+	settle(t, s)
+	check()
+	if err := s.evict(1 << 60); err != nil {
+		t.Fatal(err)
+	}
+	check()
+	// What was committed and never told is dropped; afterwards there is
+	// nothing that nobody needs.
+	if _, err := s.Prune(t.Context(), func(id string) bool { return sums[id] != "" }); err != nil {
+		t.Fatalf("step %d: %v", n, err)
+	}
+	check()
+	if _, err := s.Prune(t.Context(), func(string) bool { return false }); err != nil {
+		t.Fatalf("step %d: %v", n, err)
+	}
+	if used, err := s.measure(); err != nil || used != 0 {
+		t.Errorf("step %d: %d bytes left of nothing: %v, packs %v", n, used, err, packs(t, s))
+	}
+}
+
+// A draft of a process that lives is nobody else's to drop.
+func TestOnlyDraftsOfTheDeadAreDropped(t *testing.T) {
+	s := shelf(t)
+	d, err := s.Begin("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	open(t, s.dir, Options{Budget: 1 << 30})
+	if _, err := os.Stat(d.Dir()); err != nil {
+		t.Fatal("a draft was taken from under its maker")
+	}
+	// The descriptor is what a dead process has no more.
+	d.dir.Close()
+	open(t, s.dir, Options{Budget: 1 << 30})
+	if _, err := os.Stat(d.Dir()); err == nil {
+		t.Fatal("a dead process's draft is still there")
+	}
+}

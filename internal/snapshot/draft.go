@@ -1,0 +1,250 @@
+package snapshot
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// smallMax bounds the files that are read whole before a restore begins.
+const smallMax = 256 << 20
+
+// Image is what was committed.
+type Image struct {
+	ID     string
+	Parent string // or ""
+	// Sum proves the image to whoever keeps it: Lease takes it again. It is a
+	// key, so it stays out of answers and logs, and lies where those who can
+	// write to the images cannot.
+	Sum   string
+	Bytes int64 // of its files, however little of the disk they take
+}
+
+// Draft is an image that is being written.
+type Draft struct {
+	id string
+	*stage
+	ended bool
+}
+
+// Begin makes room for a new image. It is Exhausted with the code
+// "snapshot_budget" if images take all that they may, also after copies that
+// can be made again were dropped, and "disk_full" if the disk has nothing left.
+func (s *Images) Begin(id string) (*Draft, error) {
+	if err := validID(id); err != nil {
+		return nil, err
+	}
+	if _, err := s.root.Lstat(imagePath(id)); err == nil {
+		return nil, fault.Newf(fault.Exists, "snapshot_exists", "there is an image of snapshot %s", id)
+	}
+	if err := s.ready(); err != nil {
+		return nil, fmt.Errorf("begin image %s: %w", id, err)
+	}
+	if err := s.makeRoom(1); err != nil {
+		return nil, err
+	}
+	g, err := s.newStage(id)
+	if err != nil {
+		return nil, err
+	}
+	return &Draft{id: id, stage: g}, nil
+}
+
+// Dir is an empty private directory for the engine to write into. What may be
+// in it in the end is checkpoint.img, pages_meta.img and pages.img, or
+// files.tar alone.
+func (d *Draft) Dir() string { return filepath.Join(d.s.dir, d.name) }
+
+// Room is how much may still be written. Images cannot hold an engine back, so
+// a caller who would lose something if Commit refuses asks before.
+func (d *Draft) Room() (int64, error) {
+	written, err := d.s.blocks(d.name)
+	if err != nil {
+		return 0, fmt.Errorf("measure draft %s: %w", d.id, err)
+	}
+	free, err := d.s.free()
+	if err != nil {
+		return 0, err
+	}
+	return max(min(d.s.budget-d.s.used.Load()-written, free), 0), nil
+}
+
+// Fault says what a failure to write into the draft means: Exhausted with the
+// code "disk_full" if it says so or if the disk is full, otherwise the error
+// as it is. An engine's errors come from another process, as text.
+func (d *Draft) Fault(err error) error {
+	if err == nil || fault.KindOf(err) != fault.Internal {
+		return err
+	}
+	free, ferr := d.s.free()
+	if strings.Contains(err.Error(), unix.ENOSPC.Error()) || ferr == nil && free < 1<<20 {
+		return diskFault(fmt.Errorf("%w: %w", unix.ENOSPC, err))
+	}
+	return diskFault(err)
+}
+
+// Abort drops the draft: nobody finds it any more, and its blocks are free soon
+// after. After Commit it does nothing.
+func (d *Draft) Abort() error {
+	if !d.ended {
+		d.ended = true
+		d.s.clear(gone{name: d.name, dir: d.dir})
+	}
+	return nil
+}
+
+// Commit makes the draft an image: whole, or not at all. Nobody may write to
+// its files any more. What is in it outlives this process at once, and a loss of
+// power after Settle. After an error there is neither draft nor image.
+func (d *Draft) Commit(ctx context.Context, parent string) (_ Image, err error) {
+	if d.ended {
+		return Image{}, errors.New("commit a draft that has ended")
+	}
+	defer func() {
+		if err != nil {
+			d.ended = true
+			err = errors.Join(d.Fault(err), d.drop())
+		}
+	}()
+	if err := ctx.Err(); err != nil {
+		return Image{}, err
+	}
+	if parent != "" {
+		if err := validID(parent); err != nil {
+			return Image{}, err
+		}
+	}
+	m, err := d.look(parent)
+	if err != nil {
+		return Image{}, fmt.Errorf("commit %s: %w", d.id, err)
+	}
+	taken, err := d.s.blocks(d.name)
+	if err != nil {
+		return Image{}, fmt.Errorf("commit %s: %w", d.id, err)
+	}
+	if err := d.s.makeRoom(taken); err != nil {
+		return Image{}, err
+	}
+	sum := newSum()
+	data, err := m.seal(sum)
+	if err != nil {
+		return Image{}, err
+	}
+	d.s.step("commit: manifest")
+	if err := d.write(manifestFile, data, false); err != nil {
+		return Image{}, err
+	}
+	d.s.step("commit: rename")
+	// A directory does not replace one that has something in it.
+	if err := d.s.root.Rename(d.name, imagePath(d.id)); errors.Is(err, fs.ErrExist) {
+		return Image{}, fault.Newf(fault.Exists, "snapshot_exists", "there is an image of snapshot %s", d.id)
+	} else if err != nil {
+		return Image{}, fmt.Errorf("commit %s: %w", d.id, err)
+	}
+	d.ended = true
+	d.s.used.Add(taken)
+	d.s.remember(d.id, sum)
+	d.s.step("commit: end")
+	// The lock ends with the descriptor: before, nobody could lease.
+	d.dir.Close()
+	return Image{ID: d.id, Parent: parent, Sum: sum, Bytes: m.bytes()}, nil
+}
+
+// look describes the files of a draft.
+func (d *Draft) look(parent string) (manifest, error) {
+	m := manifest{Format: manifestFormat, ID: d.id, Parent: parent, Made: d.s.now().UnixNano()}
+	entries, err := fs.ReadDir(d.s.root.FS(), d.name)
+	if err != nil {
+		return m, err
+	}
+	for _, e := range entries {
+		switch e.Name() {
+		case StateFile:
+			m.State, err = d.small(e.Name())
+		case MetaFile:
+			m.Meta, err = d.small(e.Name())
+		case PagesFile, FilesFile:
+			if m.Bulk.Name != "" {
+				return m, errors.New("files and memory in one draft")
+			}
+			m.Bulk, err = d.bulk(e.Name())
+		default:
+			err = fmt.Errorf("%q does not belong into a draft", e.Name())
+		}
+		if err != nil {
+			return m, err
+		}
+	}
+	return m, m.validate()
+}
+
+// small reads a file, and remembers that it was read.
+func (d *Draft) small(name string) (*part, error) {
+	f, before, err := d.take(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if before.Bytes > smallMax {
+		return nil, fmt.Errorf("%s has %d bytes", name, before.Bytes)
+	}
+	h := sha256.New()
+	if n, err := io.Copy(h, f); err != nil || n != before.Bytes {
+		return nil, fmt.Errorf("read %s: %d of %d bytes: %w", name, n, before.Bytes, errors.Join(err, errShort))
+	}
+	if after, err := identify(f); err != nil || after != before {
+		return nil, errors.Join(fmt.Errorf("%s is still being written", name), err)
+	}
+	sum := digest(h.Sum(nil))
+	d.s.known.add(before, sum)
+	return &part{Bytes: before.Bytes, SHA256: hex.EncodeToString(sum[:])}, nil
+}
+
+// bulk only looks at a file: reading tens of megabytes would be most of the
+// time that a snapshot takes.
+func (d *Draft) bulk(name string) (bulk, error) {
+	f, seen, err := d.take(name)
+	if err != nil {
+		return bulk{}, err
+	}
+	return bulk{Name: name, Bytes: seen.Bytes, Seen: &seen, Boot: d.s.boot}, f.Close()
+}
+
+// take opens a file of the draft and makes it ours alone.
+func (d *Draft) take(name string) (*os.File, identity, error) {
+	f, err := openRegular(d.s.root, d.path(name))
+	if err != nil {
+		return nil, identity{}, err
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(int(f.Fd()), &st); err == nil && st.Nlink != 1 {
+		// Whoever has the other name could write to it later.
+		err = fmt.Errorf("%s has %d names", name, st.Nlink)
+	}
+	if err == nil && st.Mode&0o777 != 0o600 {
+		err = f.Chmod(0o600)
+	}
+	seen, ierr := identify(f)
+	if err = errors.Join(err, ierr); err != nil {
+		return nil, identity{}, errors.Join(err, f.Close())
+	}
+	return f, seen, nil
+}
+
+// remember keeps the key of an image that is still to be settled.
+func (s *Images) remember(id, sum string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sums[id] = sum
+}

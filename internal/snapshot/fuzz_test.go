@@ -1,0 +1,151 @@
+package snapshot
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func example() manifest {
+	hash := strings.Repeat("ab", 32)
+	return manifest{
+		Format: manifestFormat, ID: "b", Parent: "a", Made: 1,
+		State: &part{Bytes: 3, SHA256: hash}, Meta: &part{Bytes: 0, SHA256: hash},
+		Bulk: bulk{Name: PagesFile, Bytes: 8192, Tree: hash},
+	}
+}
+
+func TestManifestsThatAreNotOursAreRefused(t *testing.T) {
+	sum := newSum()
+	whole, err := example().seal(sum)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := openManifest(whole, sum); err != nil || m.ID != "b" {
+		t.Fatalf("%+v %v", m, err)
+	}
+	body, err := json.Marshal(example())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string][2]string{
+		"an unknown field":   {`"format":1`, `"format":1,"path":"/etc"`},
+		"a repeated field":   {`"format":1`, `"format":1,"format":1`},
+		"another case":       {`"format"`, `"Format"`},
+		"another format":     {`"format":1`, `"format":2`},
+		"a path as name":     {`"pages.img"`, `"../pages.img"`},
+		"a path as id":       {`"id":"b"`, `"id":"../b"`},
+		"a path as parent":   {`"parent":"a"`, `"parent":"a/b"`},
+		"a negative size":    {`"bytes":8192`, `"bytes":-1`},
+		"a huge size":        {`"bytes":8192`, `"bytes":9223372036854775807`},
+		"a short hash":       {`"tree":"ab`, `"tree":"`},
+		"no proof":           {`,"tree":"` + strings.Repeat("ab", 32) + `"`, ``},
+		"two proofs":         {`"tree"`, `"boot":"x","tree"`},
+		"a missing part":     {`"state":{"bytes":3,"sha256":"` + strings.Repeat("ab", 32) + `"},`, ``},
+		"parts of the other": {`"pages.img"`, `"files.tar"`},
+	} {
+		bad := bytes.Replace(body, []byte(change[0]), []byte(change[1]), 1)
+		if bytes.Equal(bad, body) {
+			t.Fatalf("%s: nothing was changed", name)
+		}
+		// Even under the right key.
+		mac, err := authenticate(sum, bad)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := openManifest([]byte(hexLine(mac)+string(bad)), sum); err == nil {
+			t.Errorf("a manifest with %s was read", name)
+		}
+	}
+	mac, _ := authenticate(sum, append(body, ' '))
+	if _, err := openManifest([]byte(hexLine(mac)+string(body)+" "), sum); err == nil {
+		t.Error("bytes behind the end were read")
+	}
+}
+
+func hexLine(b []byte) string {
+	const digits = "0123456789abcdef"
+	var s strings.Builder
+	for _, c := range b {
+		s.WriteByte(digits[c>>4])
+		s.WriteByte(digits[c&15])
+	}
+	return s.String() + "\n"
+}
+
+func FuzzManifest(f *testing.F) {
+	settled := example()
+	fresh := example()
+	fresh.Bulk.Tree, fresh.Bulk.Boot, fresh.Bulk.Seen = "", "boot", &identity{Inode: 1}
+	files := manifest{Format: 1, ID: "f", Bulk: bulk{Name: FilesFile, Tree: settled.Bulk.Tree}}
+	for _, m := range []manifest{settled, fresh, files} {
+		data, err := m.seal(newSum())
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Add([]byte("\n{}"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		m, err := decodeManifest(data)
+		if err != nil {
+			return
+		}
+		if validID(m.ID) != nil || m.Bulk.Bytes < 0 || m.Bulk.Name != PagesFile && m.Bulk.Name != FilesFile {
+			t.Fatalf("read %+v", m)
+		}
+		body, err := json.Marshal(m)
+		if err != nil || !bytes.HasSuffix(data, body) {
+			t.Fatalf("%q is read as %s", data, body)
+		}
+		if m.bytes() < 0 {
+			t.Fatal("sizes wrap around")
+		}
+	})
+}
+
+func FuzzIndex(f *testing.F) {
+	name := newName()
+	for _, x := range []index{
+		{},
+		{pages: 5, runs: []run{{0, 0, 5}}},
+		{pages: 9, packs: []string{name, newName()}, runs: []run{{1, 7, 3}, {0, 0, 2}, {2, 0, 4}}},
+		{pages: 2, packs: []string{name, name}, runs: []run{{3, 1 << 63, 2}}},
+	} {
+		data := x.encode()
+		f.Add(data[:len(data)-sha256.Size])
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		// The checksum is right: who changes an index can make one.
+		sum := sha256.Sum256(body)
+		data := append(bytes.Clone(body), sum[:]...)
+		x, err := decodeIndex(data)
+		if err != nil {
+			return
+		}
+		if !bytes.Equal(x.encode(), data) {
+			t.Fatalf("%x is read as %+v", data, x)
+		}
+		var pages uint64
+		for _, r := range x.runs {
+			if int(r.pack) > len(x.packs) || r.at+r.count < r.at || int64((r.at+r.count)*pageBytes) < 0 {
+				t.Fatalf("run %+v", r)
+			}
+			pages += r.count
+		}
+		if pages != x.pages {
+			t.Fatalf("%d pages of %d", pages, x.pages)
+		}
+		for _, p := range x.packs {
+			if strings.ContainsAny(p, "./") {
+				t.Fatalf("pack %q", p)
+			}
+		}
+		x.compact()
+		if _, err := decodeIndex(x.encode()); err != nil {
+			t.Fatalf("compact: %v", err)
+		}
+	})
+}

@@ -1,0 +1,65 @@
+package snapshot
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// digest is a SHA-256.
+type digest = [sha256.Size]byte
+
+// identity tells one state of one file from all others. The kernel alone sets
+// the change time, so a program that alters a file and puts its size and
+// modification time back is noticed too.
+type identity struct {
+	Device   uint64 `json:"device"`
+	Inode    uint64 `json:"inode"`
+	Bytes    int64  `json:"bytes"`
+	Modified int64  `json:"modified"`
+	Changed  int64  `json:"changed"`
+}
+
+func identify(f *os.File) (identity, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return identity{}, fmt.Errorf("stat %s: %w", f.Name(), err)
+	}
+	return identity{
+		Device: st.Dev, Inode: st.Ino, Bytes: st.Size,
+		Modified: unix.TimespecToNsec(st.Mtim), Changed: unix.TimespecToNsec(st.Ctim),
+	}, nil
+}
+
+// memoryMax bounds the memory of verified files. Some tens of thousands of
+// images would have to be in use to reach it.
+const memoryMax = 1 << 16
+
+// memory holds which files this process has read, and their hashes, so that a
+// second lease reads nothing.
+type memory struct {
+	mu   sync.Mutex
+	seen map[identity]digest
+}
+
+func newMemory() *memory { return &memory{seen: map[identity]digest{}} }
+
+// holds reports whether a file in this very state was read and had that hash.
+func (m *memory) holds(i identity, d digest) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	got, ok := m.seen[i]
+	return ok && got == d
+}
+
+func (m *memory) add(i identity, d digest) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.seen) >= memoryMax {
+		clear(m.seen)
+	}
+	m.seen[i] = d
+}

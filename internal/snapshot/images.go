@@ -1,0 +1,197 @@
+// Package snapshot owns how saved states of sandboxes lie on disk: it takes
+// what an engine has written, keeps it whole and untouched, lets images of one
+// lineage share their pages, and stays within a budget. What an image is for,
+// whose it is and what names it has are not its concern.
+//
+// # Layout
+//
+//	images/ID/manifest        what belongs to the image, under a MAC
+//	images/ID/checkpoint.img  and pages_meta.img, the small files
+//	images/ID/pages.img       memory, flat; dropped when it is only a cache
+//	images/ID/index           where the pages of pages.img lie in packs
+//	images/ID/files.tar       an image of files alone has only this
+//	packs/PACK.pages, .sums   pages that one image was the first to have
+//	drafts/…                  what is being written; its directory is locked by
+//	                          the process that writes, and dropped after it
+//
+// # Life of an image
+//
+// Commit only looks: it hashes the small files, notes the identity of the big
+// one (inode, size, times) and renames the directory. Settle later reads the
+// big one, writes its hash into the manifest and syncs all of it: then the
+// image is durable. Until then every change through the file system shows in
+// the change time, which no program sets, and is refused; what is changed below
+// the file system (a bad disk, somebody who writes to the device) in these
+// seconds is not noticed. An image that was not settled when the machine went
+// down is refused, because nobody knows which of its bytes reached the disk.
+//
+// The manifest is under a key that only the image's Sum holds. Whoever can
+// write to this directory but not to where the caller keeps Sum cannot make up
+// an image, change one, or put one in the place of another.
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	imagesDir = "images"
+	packsDir  = "packs"
+	draftsDir = "drafts"
+	lockName  = "lock"
+)
+
+// defaultBudget holds some hundred boxes of an ordinary size.
+const defaultBudget = 20 << 30
+
+// Options configure Open.
+type Options struct {
+	// Budget is how many bytes of the disk images may take. Zero is 20 GiB or
+	// a fifth of what is free, whichever is less; it is never unlimited.
+	Budget int64
+	// Log may be nil.
+	Log *slog.Logger
+	// Sum finds the Sum of an image again, "" if nobody knows it. Settle needs
+	// it for images that a process committed and did not live to settle. With
+	// nil they wait for their first Lease.
+	Sum func(ctx context.Context, id string) (string, error)
+
+	now  func() time.Time
+	step func(name string)
+}
+
+// Images is a directory of images. Several processes may have it open. It is
+// safe for concurrent use.
+type Images struct {
+	dir    string
+	root   *os.Root
+	budget int64
+	log    *slog.Logger
+	sum    func(ctx context.Context, id string) (string, error)
+	now    func() time.Time
+	step   func(name string) // told before each change of the disk
+	boot   string
+	known  *memory
+	used   atomic.Int64 // bytes of images and packs, as of the last look
+
+	measuring sync.Mutex // before used and budget are known
+	measured  bool
+
+	clearing sync.Mutex // one who removes what is gone
+
+	settling  sync.Mutex // one Settle or Prune at a time
+	collected bool       // this process has looked for packs that nobody needs
+
+	mu       sync.Mutex
+	sums     map[string]string        // of images that this process can settle
+	building map[string]chan struct{} // images whose pages are being put together
+	spoiled  map[string]bool          // images whose flat copy is not what it was
+	warned   map[string]bool          // images whose damage is in the log
+	gone     []gone                   // directories that are still to be removed
+	current  string                   // the image that is being settled
+	stop     context.CancelFunc       // ends that
+}
+
+// Open opens a directory of images, makes it if it is missing, and drops what
+// dead processes were writing.
+func Open(dir string, o Options) (*Images, error) {
+	if o.Budget < 0 {
+		return nil, fmt.Errorf("open images: a budget of %d bytes", o.Budget)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open images: %w", err)
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return nil, fmt.Errorf("open images: %w", err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open images: %w", err)
+	}
+	s := &Images{
+		dir: dir, root: root, budget: o.Budget, log: o.Log, sum: o.Sum, now: o.now, step: o.step,
+		boot: strings.TrimSpace(string(boot)), known: newMemory(),
+		sums: map[string]string{}, building: map[string]chan struct{}{}, spoiled: map[string]bool{}, warned: map[string]bool{},
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	if s.step == nil {
+		s.step = func(string) {}
+	}
+	if err := s.prepare(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open images: %w", err), root.Close())
+	}
+	return s, nil
+}
+
+func (s *Images) prepare() error {
+	// A directory that others may enter would let them read memory of boxes.
+	if err := s.root.Chmod(".", 0o700); err != nil {
+		return err
+	}
+	for _, d := range []string{imagesDir, packsDir, draftsDir} {
+		if err := s.root.Mkdir(d, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+			return err
+		}
+	}
+	return s.sweep()
+}
+
+// ready measures for the first time. Open does not: most commands that open
+// images use none.
+func (s *Images) ready() error {
+	s.measuring.Lock()
+	defer s.measuring.Unlock()
+	if s.measured {
+		return nil
+	}
+	used, err := s.measure()
+	if err != nil {
+		return err
+	}
+	if s.budget == 0 {
+		free, err := s.free()
+		if err != nil {
+			return err
+		}
+		// What images take already is not lost to them.
+		s.budget = max(min(defaultBudget, (free+used)/5), 1)
+	}
+	s.measured = true
+	return nil
+}
+
+// Close lets go of the directory. Leases and drafts must have ended.
+func (s *Images) Close() error {
+	s.drain()
+	return s.root.Close()
+}
+
+// free is what the disk has left for us.
+func (s *Images) free() (int64, error) {
+	d, err := s.root.Open(".")
+	if err != nil {
+		return 0, err
+	}
+	defer d.Close()
+	var st unix.Statfs_t
+	if err := unix.Fstatfs(int(d.Fd()), &st); err != nil {
+		return 0, fmt.Errorf("free space of %s: %w", s.dir, err)
+	}
+	return int64(st.Bavail) * st.Bsize, nil
+}

@@ -1,0 +1,305 @@
+package snapshot
+
+import (
+	"bytes"
+	"context"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// open opens images in a directory, without a pause for anybody.
+func open(t testing.TB, dir string, o Options) *Images {
+	t.Helper()
+	s, err := Open(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func shelf(t testing.TB) *Images {
+	t.Helper()
+	return open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 1 << 30})
+}
+
+// noise is n pages that are like no others.
+func noise(seed uint64, n int) []byte {
+	b := make([]byte, n*pageBytes)
+	c := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16)})
+	c.Read(b)
+	return b
+}
+
+func put(t testing.TB, path string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// commit writes an image as gVisor would.
+func commit(t testing.TB, s *Images, id, parent string, pages []byte) Image {
+	t.Helper()
+	d, err := s.Begin(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, filepath.Join(d.Dir(), StateFile), []byte("state of "+id))
+	put(t, filepath.Join(d.Dir(), MetaFile), []byte("meta of "+id))
+	put(t, filepath.Join(d.Dir(), PagesFile), pages)
+	img, err := d.Commit(t.Context(), parent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return img
+}
+
+func settle(t testing.TB, s *Images) {
+	t.Helper()
+	if err := s.Settle(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// load leases an image, verifies it and returns its pages.
+func load(ctx context.Context, s *Images, id, sum string) ([]byte, error) {
+	l, err := s.Lease(ctx, id, sum)
+	if err != nil {
+		return nil, err
+	}
+	defer l.Release()
+	if err := l.Verify(ctx); err != nil {
+		return nil, err
+	}
+	return os.ReadFile(filepath.Join(l.Dir(), PagesFile))
+}
+
+func wantPages(t testing.TB, s *Images, img Image, pages []byte) {
+	t.Helper()
+	got, err := load(t.Context(), s, img.ID, img.Sum)
+	if err != nil {
+		t.Fatalf("%s: %v", img.ID, err)
+	}
+	if !bytes.Equal(got, pages) {
+		t.Fatalf("%s: other pages than were committed", img.ID)
+	}
+}
+
+func wantCode(t testing.TB, err error, kind fault.Kind, code string) {
+	t.Helper()
+	if fault.KindOf(err) != kind || fault.CodeOf(err) != code {
+		t.Fatalf("error %v (%s %s), want %s %s", err, fault.KindOf(err), fault.CodeOf(err), kind, code)
+	}
+}
+
+// packs names the packs on disk.
+func packs(t testing.TB, s *Images) []string {
+	t.Helper()
+	s.drain()
+	names, err := filepath.Glob(filepath.Join(s.dir, packsDir, "*.pages"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// dropCopies makes every image that can be rebuilt need it.
+func dropCopies(t testing.TB, s *Images) {
+	t.Helper()
+	if err := s.evict(1 << 60); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// unlinkFlat drops the flat file also of an image that is a pack itself.
+func unlinkFlat(t testing.TB, s *Images, id string) {
+	t.Helper()
+	if err := os.Remove(filepath.Join(s.dir, imagePath(id, PagesFile))); err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
+	}
+}
+
+func TestRoundTripThroughAllFormsOfAnImage(t *testing.T) {
+	s := shelf(t)
+	base := noise(1, 300)
+	child := slices.Clone(base)
+	copy(child[10*pageBytes:], noise(2, 20))
+	clear(child[100*pageBytes : 150*pageBytes])
+	a, b := commit(t, s, "a", "", base), commit(t, s, "b", "a", child)
+	if a.Bytes != int64(len(base)+len("state of a")+len("meta of a")) || b.Parent != "a" || len(a.Sum) != 64 || a.Sum == b.Sum {
+		t.Fatalf("images %+v %+v", a, b)
+	}
+	check := func(form string) {
+		t.Helper()
+		for range 2 {
+			wantPages(t, s, a, base)
+			wantPages(t, s, b, child)
+		}
+		// A process that has seen nothing of it reads the same.
+		other := open(t, s.dir, Options{Budget: 1 << 30})
+		wantPages(t, other, a, base)
+		wantPages(t, other, b, child)
+	}
+	check("as committed")
+	settle(t, s)
+	check("settled")
+	dropCopies(t, s)
+	if s.has(imagePath("b", PagesFile)) {
+		t.Fatal("the copy of b is still there")
+	}
+	check("rebuilt")
+	unlinkFlat(t, s, "a")
+	check("with a rebuilt as well")
+}
+
+func TestFilesAloneAreAnImageToo(t *testing.T) {
+	s := shelf(t)
+	d, err := s.Begin("files")
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, filepath.Join(d.Dir(), FilesFile), []byte("a tar"))
+	img, err := d.Commit(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		l, err := s.Lease(t.Context(), "files", img.Sum)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Verify(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(filepath.Join(l.Dir(), FilesFile)); err != nil || string(got) != "a tar" {
+			t.Fatalf("%q %v", got, err)
+		}
+		l.Release()
+		settle(t, s)
+	}
+	if len(packs(t, s)) != 0 {
+		t.Error("files went into a pack")
+	}
+}
+
+func TestNobodyElseMayRead(t *testing.T) {
+	s := shelf(t)
+	d, err := s.Begin("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{StateFile, MetaFile, PagesFile} {
+		path := filepath.Join(d.Dir(), name)
+		put(t, path, noise(1, 2))
+		if err := os.Chmod(path, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := d.Commit(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	commit(t, s, "b", "a", noise(2, 3))
+	settle(t, s)
+	seen := 0
+	err = filepath.WalkDir(s.dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		seen++
+		if want := map[bool]fs.FileMode{true: 0o700, false: 0o600}[e.IsDir()]; info.Mode().Perm() != want {
+			t.Errorf("%s has mode %v", path, info.Mode())
+		}
+		return nil
+	})
+	if err != nil || seen < 15 {
+		t.Fatalf("saw %d files: %v", seen, err)
+	}
+}
+
+func TestBeginAndCommitRefuse(t *testing.T) {
+	s := shelf(t)
+	for _, id := range []string{"", ".", "..", "a/b", "../a", "A", "-a", "a b", "a\n", strings.Repeat("a", 65)} {
+		_, err := s.Begin(id)
+		wantCode(t, err, fault.Invalid, "snapshot_id_invalid")
+		_, err = s.Lease(t.Context(), id, "")
+		wantCode(t, err, fault.Invalid, "snapshot_id_invalid")
+		wantCode(t, s.Remove(t.Context(), id), fault.Invalid, "snapshot_id_invalid")
+	}
+	drafts := map[string]func(dir string){
+		"nothing":        func(string) {},
+		"a part missing": func(dir string) { os.Remove(filepath.Join(dir, MetaFile)) },
+		"both kinds":     func(dir string) { put(t, filepath.Join(dir, FilesFile), nil) },
+		"another file":   func(dir string) { put(t, filepath.Join(dir, "more"), nil) },
+		"an index":       func(dir string) { put(t, filepath.Join(dir, indexFile), nil) },
+		"a link": func(dir string) {
+			os.Remove(filepath.Join(dir, PagesFile))
+			os.Symlink("/etc/passwd", filepath.Join(dir, PagesFile))
+		},
+		"a second name": func(dir string) { os.Link(filepath.Join(dir, PagesFile), filepath.Join(s.dir, "elsewhere")) },
+	}
+	for name, spoil := range drafts {
+		d, err := s.Begin("x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name != "nothing" {
+			for _, f := range []string{StateFile, MetaFile, PagesFile} {
+				put(t, filepath.Join(d.Dir(), f), []byte("data"))
+			}
+		}
+		spoil(d.Dir())
+		if _, err := d.Commit(t.Context(), ""); err == nil {
+			t.Errorf("a draft with %s was committed", name)
+		}
+		if _, err := os.Stat(d.Dir()); err == nil || s.has(imagePath("x")) {
+			t.Errorf("a draft with %s left something", name)
+		}
+	}
+	commit(t, s, "a", "", noise(1, 1))
+	_, err := s.Begin("a")
+	wantCode(t, err, fault.Exists, "snapshot_exists")
+}
+
+// Two that write the same image: one wins, whole.
+func TestTheFirstOfTwoDraftsWins(t *testing.T) {
+	s := shelf(t)
+	second, err := s.Begin("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{StateFile, MetaFile, PagesFile} {
+		put(t, filepath.Join(second.Dir(), f), []byte("data"))
+	}
+	img := commit(t, s, "a", "", noise(1, 1))
+	_, err = second.Commit(t.Context(), "")
+	wantCode(t, err, fault.Exists, "snapshot_exists")
+	wantPages(t, s, img, noise(1, 1))
+	if left, _ := os.ReadDir(filepath.Join(s.dir, draftsDir)); len(left) != 0 {
+		t.Errorf("drafts left: %v", left)
+	}
+}
+
+func TestAnUnknownImageIsNotFound(t *testing.T) {
+	s := shelf(t)
+	img := commit(t, s, "a", "", noise(1, 1))
+	if err := s.Remove(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.Lease(t.Context(), "a", img.Sum)
+	wantCode(t, err, fault.NotFound, "snapshot_not_found")
+	if err := s.Remove(t.Context(), "a"); err != nil {
+		t.Errorf("removing what is gone: %v", err)
+	}
+}

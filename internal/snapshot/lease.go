@@ -1,0 +1,200 @@
+package snapshot
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Lease keeps the files of an image as they are. Any number of leases hold an
+// image at a time.
+type Lease struct {
+	s   *Images
+	id  string
+	sum string
+	dir *os.File // with a shared lock
+
+	once sync.Once
+	err  error
+}
+
+// Lease holds an image. Its small files are verified when Lease returns; what
+// Verify has not approved yet may be given to an engine whose sandbox nobody
+// sees before it has. An image that is not what sum was given for is Invalid
+// with the code "snapshot_damaged". Pages that lie in packs are put together
+// first, which takes longer than a usual lease.
+func (s *Images) Lease(ctx context.Context, id, sum string) (_ *Lease, err error) {
+	dir, err := s.hold(ctx, id, unix.LOCK_SH, true)
+	if err != nil {
+		return nil, err
+	}
+	l := &Lease{s: s, id: id, sum: sum, dir: dir}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.Release())
+		}
+	}()
+	m, err := s.authentic(id, sum)
+	if err != nil {
+		return nil, err
+	}
+	for name, p := range m.parts() {
+		if err := s.checkPart(id, name, p); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.flatten(ctx, m); err != nil {
+		return nil, err
+	}
+	if !m.settled() {
+		s.remember(id, sum)
+	}
+	// The time of the manifest is what least recent use goes by.
+	now := s.now()
+	if err := s.root.Chtimes(imagePath(id, manifestFile), now, now); err != nil {
+		return nil, fmt.Errorf("lease image %s: %w", id, err)
+	}
+	return l, nil
+}
+
+// Dir has the files of the image. They are not to be written to.
+func (l *Lease) Dir() string { return filepath.Join(l.s.dir, imagePath(l.id)) }
+
+// Verify finds out whether the big file is what was committed. It reads all of
+// it the first time, and remembers for the life of the process.
+func (l *Lease) Verify(ctx context.Context) error {
+	m, err := l.s.authentic(l.id, l.sum)
+	if err != nil {
+		return err
+	}
+	f, err := openRegular(l.s.root, imagePath(l.id, m.Bulk.Name))
+	if err != nil {
+		return readFault(l.id, m.Bulk.Name, err)
+	}
+	defer f.Close()
+	before, err := identify(f)
+	if err != nil {
+		return err
+	}
+	if !m.settled() {
+		why := l.s.untouched(m, before)
+		if why == "" {
+			return nil
+		}
+		// Settling gives the file a second name, but writes the manifest
+		// before that.
+		if m, err = l.s.authentic(l.id, l.sum); err != nil {
+			return err
+		}
+		if !m.settled() {
+			return damaged(l.id, why, nil)
+		}
+	}
+	want, err := parseDigest(m.Bulk.Tree)
+	if err != nil {
+		return err
+	}
+	if l.s.known.holds(before, want) {
+		return nil
+	}
+	if before.Bytes != m.Bulk.Bytes {
+		return damaged(l.id, m.Bulk.Name+" has another size", nil)
+	}
+	got, err := treeOf(ctx, f, m.Bulk.Bytes)
+	if err == nil && got != want || errors.Is(err, errShort) {
+		l.s.spoil(l.id)
+		return damaged(l.id, m.Bulk.Name+" was changed", err)
+	}
+	if err != nil {
+		return fmt.Errorf("verify image %s: %w", l.id, err)
+	}
+	// A file that was touched meanwhile is read again the next time.
+	if after, err := identify(f); err == nil && after == before {
+		l.s.known.add(before, want)
+	}
+	return nil
+}
+
+// Release lets go of the image. It may be called more than once.
+func (l *Lease) Release() error {
+	l.once.Do(func() { l.err = errors.Join(l.dir.Close(), l.s.dropSpoiled(l.id)) })
+	return l.err
+}
+
+// authentic reads an image's manifest and proves it by its sum.
+func (s *Images) authentic(id, sum string) (manifest, error) {
+	data, err := s.readManifest(id)
+	if err != nil {
+		return manifest{}, readFault(id, manifestFile, err)
+	}
+	m, err := openManifest(data, sum)
+	if err == nil && m.ID != id {
+		err = fmt.Errorf("manifest of %s", m.ID)
+	}
+	if err != nil {
+		return manifest{}, damaged(id, "its manifest is not the one that was committed", err)
+	}
+	return m, nil
+}
+
+func (s *Images) readManifest(id string) ([]byte, error) {
+	f, err := openRegular(s.root, imagePath(id, manifestFile))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, manifestMax+1))
+}
+
+// checkPart verifies a small file.
+func (s *Images) checkPart(id, name string, p *part) error {
+	want, err := parseDigest(p.SHA256)
+	if err != nil {
+		return err
+	}
+	f, err := openRegular(s.root, imagePath(id, name))
+	if err != nil {
+		return readFault(id, name, err)
+	}
+	defer f.Close()
+	before, err := identify(f)
+	if err != nil {
+		return err
+	}
+	if before.Bytes != p.Bytes {
+		return damaged(id, name+" has another size", nil)
+	}
+	if s.known.holds(before, want) {
+		return nil
+	}
+	h := sha256.New()
+	if _, err := io.Copy(h, io.LimitReader(f, p.Bytes+1)); err != nil {
+		return fmt.Errorf("read %s of image %s: %w", name, id, err)
+	}
+	if digest(h.Sum(nil)) != want {
+		return damaged(id, name+" was changed", nil)
+	}
+	if after, err := identify(f); err == nil && after == before {
+		s.known.add(before, want)
+	}
+	return nil
+}
+
+// untouched says why the big file of an image that is not settled cannot be
+// trusted, or "".
+func (s *Images) untouched(m manifest, now identity) string {
+	switch {
+	case m.Bulk.Boot != s.boot:
+		return "the machine went down before it was on the disk"
+	case *m.Bulk.Seen != now:
+		return m.Bulk.Name + " was changed"
+	}
+	return ""
+}

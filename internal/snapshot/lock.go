@@ -1,0 +1,128 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Locks are flocks: the kernel frees them with the process that held them, and
+// they work between processes as between goroutines. On an image's directory,
+// a shared one keeps its files as they are (leases, and whoever reads for
+// longer), an exclusive one lets its owner drop files. The file "lock" guards
+// which packs there are and who needs them.
+
+var errBusy = errors.New("locked by another")
+
+// lockWait bounds waiting for somebody who does not answer to our context.
+const lockWait = 10 * time.Second
+
+// tryLock takes a lock or says errBusy.
+func tryLock(f *os.File, how int) error {
+	for {
+		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EWOULDBLOCK):
+			return errBusy
+		}
+		return err
+	}
+}
+
+// lock waits for a lock.
+func lock(ctx context.Context, f *os.File, how int) error {
+	end := time.NewTimer(lockWait)
+	defer end.Stop()
+	for pause := 100 * time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
+		if err := tryLock(f, how); !errors.Is(err, errBusy) {
+			return err
+		}
+		again := time.NewTimer(pause)
+		select {
+		case <-again.C:
+		case <-end.C:
+			return errBusy
+		case <-ctx.Done():
+			again.Stop()
+			return ctx.Err()
+		}
+	}
+}
+
+// exclusive takes the lock of packs and indexes.
+func (s *Images) exclusive(ctx context.Context) (unlock func(), err error) {
+	f, err := s.root.OpenFile(lockName, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock images: %w", err)
+	}
+	if err := lock(ctx, f, unix.LOCK_EX); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock images: %w", err)
+	}
+	return func() { f.Close() }, nil
+}
+
+// hold opens an image's directory under a lock. Without wait it is errBusy if
+// another has it.
+func (s *Images) hold(ctx context.Context, id string, how int, wait bool) (*os.File, error) {
+	if err := validID(id); err != nil {
+		return nil, err
+	}
+	for {
+		info, err := s.root.Lstat(imagePath(id))
+		if err == nil && !info.IsDir() {
+			return nil, damaged(id, "its directory was exchanged", nil)
+		}
+		var d *os.File
+		if err == nil {
+			d, err = s.root.Open(imagePath(id))
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, notFound(id)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("open image %s: %w", id, err)
+		}
+		if wait {
+			err = lock(ctx, d, how)
+		} else {
+			err = tryLock(d, how)
+		}
+		if err == nil && s.isAt(d, imagePath(id)) {
+			return d, nil
+		}
+		d.Close()
+		switch {
+		case errors.Is(err, errBusy) && wait:
+			return nil, fault.Newf(fault.Conflict, "snapshot_in_use", "snapshot %s is being used", id).WithHint("try again")
+		case errors.Is(err, errBusy):
+			return nil, errBusy
+		case errors.Is(err, context.Canceled):
+			return nil, fault.Wrap(err, fault.Canceled, "canceled", "canceled while waiting for a snapshot")
+		case errors.Is(err, context.DeadlineExceeded):
+			return nil, fault.Wrap(err, fault.Timeout, "timeout", "the time was up while waiting for a snapshot")
+		case err != nil:
+			return nil, fmt.Errorf("lock image %s: %w", id, err)
+		}
+		// It was removed while we waited. Another may have its name by now.
+	}
+}
+
+// isAt reports whether a directory that was opened is still under its name.
+func (s *Images) isAt(d *os.File, name string) bool {
+	have, err := d.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := s.root.Lstat(name)
+	return err == nil && os.SameFile(have, there)
+}

@@ -1,0 +1,177 @@
+package snapshot
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+const (
+	manifestFormat = 1
+	manifestMax    = 8 << 10
+	// bytesMax is beyond any memory or file system that a box could have, and
+	// far from where sums of sizes wrap around.
+	bytesMax = 1 << 46
+)
+
+// manifest says what belongs to an image. State and Meta are there with a bulk
+// called pages.img, and not with files.tar.
+type manifest struct {
+	Format int    `json:"format"`
+	ID     string `json:"id"`
+	Parent string `json:"parent,omitempty"`
+	Made   int64  `json:"made"` // nanoseconds since 1970
+	State  *part  `json:"state,omitempty"`
+	Meta   *part  `json:"meta,omitempty"`
+	Bulk   bulk   `json:"bulk"`
+}
+
+// part is a small file.
+type part struct {
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256"`
+}
+
+// bulk is the big file. Before it was read, Seen and Boot hold; after, Tree.
+type bulk struct {
+	Name  string    `json:"name"`
+	Bytes int64     `json:"bytes"`
+	Seen  *identity `json:"seen,omitempty"`
+	Boot  string    `json:"boot,omitempty"`
+	Tree  string    `json:"tree,omitempty"`
+}
+
+// settled reports whether the bulk was read and synced.
+func (m manifest) settled() bool { return m.Bulk.Tree != "" }
+
+func (m manifest) bytes() int64 {
+	n := m.Bulk.Bytes
+	for _, p := range m.parts() {
+		n += p.Bytes
+	}
+	return n
+}
+
+// parts are the small files by name.
+func (m manifest) parts() map[string]*part {
+	if m.Bulk.Name == FilesFile {
+		return nil
+	}
+	return map[string]*part{StateFile: m.State, MetaFile: m.Meta}
+}
+
+// newSum makes the key of a new image.
+func newSum() string {
+	var key [sha256.Size]byte
+	// rand.Read never fails: it ends the program instead.
+	rand.Read(key[:])
+	return hex.EncodeToString(key[:])
+}
+
+// seal encodes a manifest under the key that an image's Sum holds.
+func (m manifest) seal(sum string) ([]byte, error) {
+	body, err := json.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("encode manifest: %w", err)
+	}
+	mac, err := authenticate(sum, body)
+	if err != nil {
+		return nil, err
+	}
+	return append(append([]byte(hex.EncodeToString(mac)), '\n'), body...), nil
+}
+
+func authenticate(sum string, body []byte) ([]byte, error) {
+	key, err := hex.DecodeString(sum)
+	if err != nil || len(key) != sha256.Size {
+		// An empty or short key could be tried out.
+		return nil, errors.New("not a sum of an image")
+	}
+	h := hmac.New(sha256.New, key)
+	h.Write([]byte("crannog image manifest\n"))
+	h.Write(body)
+	return h.Sum(nil), nil
+}
+
+// openManifest decodes what seal made, and nothing else.
+func openManifest(data []byte, sum string) (manifest, error) {
+	head, body, ok := bytes.Cut(data, []byte("\n"))
+	if !ok {
+		return manifest{}, errors.New("manifest: no authentication")
+	}
+	want, err := authenticate(sum, body)
+	if err != nil {
+		return manifest{}, err
+	}
+	if !hmac.Equal(head, []byte(hex.EncodeToString(want))) {
+		return manifest{}, errors.New("manifest: not the one that was committed")
+	}
+	return decodeManifest(data)
+}
+
+// decodeManifest decodes without authentication, for what needs no trust: who
+// has which parent, and how much there is.
+func decodeManifest(data []byte) (manifest, error) {
+	_, body, ok := bytes.Cut(data, []byte("\n"))
+	if !ok || len(data) > manifestMax {
+		return manifest{}, errors.New("manifest: not of a form that is ours")
+	}
+	var m manifest
+	if err := json.Unmarshal(body, &m); err != nil {
+		return manifest{}, fmt.Errorf("manifest: %w", err)
+	}
+	// Only what we would write is read: no unknown or repeated field, no other
+	// spelling of one, nothing behind the end.
+	again, err := json.Marshal(m)
+	if err != nil || !bytes.Equal(again, body) {
+		return manifest{}, errors.New("manifest: fields that are not ours")
+	}
+	return m, m.validate()
+}
+
+func (m manifest) validate() error {
+	bad := func(what string) error { return fmt.Errorf("manifest: bad %s", what) }
+	switch {
+	case m.Format != manifestFormat:
+		return bad("format")
+	case validID(m.ID) != nil:
+		return bad("id")
+	case m.Parent != "" && validID(m.Parent) != nil:
+		return bad("parent")
+	case m.Bulk.Name != PagesFile && m.Bulk.Name != FilesFile:
+		return bad("name")
+	case m.Bulk.Bytes < 0 || m.Bulk.Bytes > bytesMax:
+		return bad("size")
+	case m.Bulk.Name == FilesFile && (m.State != nil || m.Meta != nil):
+		return bad("set of files")
+	case m.settled() == (m.Bulk.Seen != nil) || m.settled() == (m.Bulk.Boot != ""):
+		return bad("proof")
+	}
+	if m.settled() {
+		if _, err := parseDigest(m.Bulk.Tree); err != nil {
+			return err
+		}
+	}
+	for name, p := range m.parts() {
+		if p == nil || p.Bytes < 0 || p.Bytes > bytesMax {
+			return bad(name)
+		}
+		if _, err := parseDigest(p.SHA256); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func parseDigest(text string) (digest, error) {
+	b, err := hex.DecodeString(text)
+	if err != nil || len(b) != len(digest{}) {
+		return digest{}, errors.New("manifest: bad hash")
+	}
+	return digest(b), nil
+}

@@ -1,0 +1,161 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Remove drops an image at once, and frees its blocks soon after. Those that came from it keep the pages that they
+// share with it. While it is leased, Remove waits, at most ten seconds; then it
+// is a Conflict with the code "snapshot_in_use". An unknown one is success.
+func (s *Images) Remove(ctx context.Context, id string) error {
+	// Who settles it would hold us up for nothing.
+	s.interrupt(id)
+	d, err := s.hold(ctx, id, unix.LOCK_EX, true)
+	if fault.KindOf(err) == fault.NotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	g := gone{dir: d, name: path.Join(draftsDir, id+"."+newName()), packed: s.has(imagePath(id, indexFile))}
+	taken, err := s.blocks(imagePath(id))
+	if err == nil {
+		// It goes as a whole: what a crash leaves is a draft.
+		s.step("remove: rename")
+		err = s.root.Rename(imagePath(id), g.name)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("remove image %s: %w", id, err), d.Close())
+	}
+	s.mu.Lock()
+	delete(s.sums, id)
+	delete(s.warned, id)
+	s.mu.Unlock()
+	if !g.packed {
+		s.used.Add(-taken)
+	}
+	s.clear(g)
+	return nil
+}
+
+// gone is a directory in drafts that nobody needs. The lock on it keeps others
+// from sweeping it at the same time.
+type gone struct {
+	name   string
+	dir    *os.File
+	packed bool // packs may have lost who needed them
+}
+
+// clear removes a directory in the background: to free tens of megabytes takes
+// longer than a resumption has time for.
+func (s *Images) clear(g gone) {
+	s.mu.Lock()
+	s.gone = append(s.gone, g)
+	s.mu.Unlock()
+	go s.drain()
+}
+
+// drain removes what is still to be removed, and returns when it is.
+func (s *Images) drain() {
+	s.clearing.Lock()
+	defer s.clearing.Unlock()
+	s.mu.Lock()
+	all := s.gone
+	s.gone = nil
+	s.mu.Unlock()
+	var packed bool
+	var errs []error
+	for _, g := range all {
+		s.step("remove: files")
+		errs = append(errs, s.root.RemoveAll(g.name), g.dir.Close())
+		packed = packed || g.packed
+	}
+	if packed {
+		errs = append(errs, s.collect(context.Background(), false))
+		_, err := s.measure()
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		// A later sweep or collection finds it again.
+		s.log.Warn("removed data is still on the disk", "err", err)
+	}
+}
+
+// Prune drops images that keep does not want, but for those that somebody
+// holds, what dead processes were writing, and all pages that no image needs.
+// Copies stay. It returns how much more of the disk is free.
+func (s *Images) Prune(ctx context.Context, keep func(id string) bool) (int64, error) {
+	s.settling.Lock()
+	defer s.settling.Unlock()
+	err := s.ready()
+	var before int64
+	if err == nil {
+		before, err = s.measure()
+	}
+	if err != nil {
+		return 0, fmt.Errorf("prune images: %w", err)
+	}
+	ids, err := s.list()
+	if err != nil {
+		return 0, fmt.Errorf("prune images: %w", err)
+	}
+	errs := []error{s.sweep()}
+	for _, id := range ids {
+		if keep(id) {
+			continue
+		}
+		err := s.Remove(ctx, id)
+		switch fault.KindOf(err) {
+		case fault.Conflict:
+			s.log.Warn("snapshot is being used and was not pruned", "snapshot", id)
+		default:
+			errs = append(errs, err)
+		}
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+	}
+	s.drain()
+	errs = append(errs, s.collect(ctx, true))
+	after, err := s.measure()
+	return max(before-after, 0), errors.Join(append(errs, err)...)
+}
+
+// thin frees the blocks of pages that nobody needs. Pages keep their places, so
+// no index changes. The lock of packs is held: who looked at this pack to share
+// its pages finds out in publish.
+func (s *Images) thin(name string, p *packUse) error {
+	var live int64
+	for _, n := range p.users {
+		if n > 0 {
+			live++
+		}
+	}
+	if p.bytes <= live*pageBytes+leafBytes {
+		return nil // as good as all of it is needed
+	}
+	f, err := s.root.OpenFile(packPath(name, ".pages"), os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("thin pack: %w", err)
+	}
+	s.step("collect: pages")
+	for from := 0; from < len(p.users) && err == nil; {
+		to := from
+		for to < len(p.users) && p.users[to] == 0 {
+			to++
+		}
+		if to > from {
+			err = punch(f, int64(from)*pageBytes, int64(to-from)*pageBytes)
+		}
+		from = to + 1
+	}
+	return errors.Join(err, f.Close())
+}

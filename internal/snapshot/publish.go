@@ -1,0 +1,158 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+)
+
+// lineMax is of how many packs an image's pages may come. A longer line would
+// need as many open files for each rebuild; instead the next image begins anew.
+const lineMax = 64
+
+// pack moves the pages of a settled image into packs: those that its parent
+// does not have into a new one. The first of a lineage becomes a pack as it is.
+// The image's lock is held.
+func (s *Images) pack(ctx context.Context, m manifest) error {
+	var have []string
+	if m.Parent != "" && s.has(imagePath(m.Parent, indexFile)) {
+		x, err := s.readIndex(m.Parent)
+		if err != nil {
+			s.warn(m.Parent, err)
+		}
+		if len(x.packs) < lineMax {
+			have = x.packs
+		}
+	}
+	c, err := s.openCatalog(have)
+	if err != nil {
+		return err
+	}
+	defer c.close()
+	g, err := s.newStage("pack")
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.packInto(ctx, g, m, c), g.drop())
+}
+
+func (s *Images) packInto(ctx context.Context, g *stage, m manifest, c *catalog) error {
+	// A hole is made through a descriptor that may write.
+	f, err := s.root.OpenFile(imagePath(m.ID, PagesFile), os.O_RDWR, 0)
+	if err != nil {
+		return readFault(m.ID, PagesFile, err)
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || info.Size() != m.Bulk.Bytes {
+		return errors.Join(damaged(m.ID, PagesFile+" has another size", nil), err)
+	}
+	name := newName()
+	var x index
+	var sums []byte
+	s.step("pack: pages")
+	if len(c.names) == 0 {
+		x, sums, err = adopt(ctx, f, m.Bulk.Bytes, name)
+	} else {
+		x, sums, err = splitInto(ctx, g, f, m.Bulk.Bytes, c, name)
+	}
+	if err == nil {
+		x.compact()
+		s.step("pack: sums")
+		err = g.write("sums", sums, true)
+	}
+	if err == nil {
+		s.step("pack: index")
+		err = g.write(indexFile, x.encode(), true)
+	}
+	if err == nil {
+		err = s.publish(ctx, g, m.ID, name, x, c)
+	}
+	if err != nil || len(c.names) > 0 {
+		return err
+	}
+	return s.reread(ctx, f, m.ID)
+}
+
+// reread verifies a file whose change time a second name has altered, so that
+// the next lease does not have to.
+func (s *Images) reread(ctx context.Context, f *os.File, id string) error {
+	data, err := s.readManifest(id)
+	if err != nil {
+		return err
+	}
+	m, err := decodeManifest(data)
+	if err != nil {
+		return err
+	}
+	before, err := identify(f)
+	if err != nil {
+		return err
+	}
+	tree, err := treeSlowly(ctx, f, m.Bulk.Bytes, func(int64, int64) {})
+	if err != nil {
+		return err
+	}
+	if after, err := identify(f); err == nil && after == before {
+		// Under what it is, not under what it should be: a lease compares.
+		s.known.add(before, tree)
+	}
+	return nil
+}
+
+func splitInto(ctx context.Context, g *stage, f *os.File, size int64, c *catalog, name string) (index, []byte, error) {
+	out, err := g.create("pages")
+	if err != nil {
+		return index{}, nil, err
+	}
+	x, sums, err := split(ctx, f, out, size, c, name)
+	if err == nil {
+		err = out.Sync()
+	}
+	return x, sums, errors.Join(err, out.Close())
+}
+
+// publish puts a new pack and the index that needs it in their places. Until
+// the index is there nobody needs the pack, and collect drops it.
+func (s *Images) publish(ctx context.Context, g *stage, id, name string, x index, c *catalog) error {
+	unlock, err := s.exclusive(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	// Packs may have lost pages, or gone, since they were looked at.
+	for i, f := range c.files {
+		now, err := identify(f)
+		if err != nil {
+			return err
+		}
+		if now != c.seen[i] || !s.has(packPath(c.names[i], ".pages")) {
+			return errBusy
+		}
+	}
+	if slices.Contains(x.packs, name) {
+		s.step("publish: sums")
+		if err := s.root.Rename(g.path("sums"), packPath(name, ".sums")); err != nil {
+			return fmt.Errorf("publish pack: %w", err)
+		}
+		s.step("publish: pages")
+		if len(c.names) == 0 {
+			err = s.root.Link(imagePath(id, PagesFile), packPath(name, ".pages"))
+		} else {
+			err = s.root.Rename(g.path("pages"), packPath(name, ".pages"))
+		}
+		if err == nil {
+			err = s.syncDir(packsDir)
+		}
+		if err != nil {
+			return fmt.Errorf("publish pack: %w", err)
+		}
+	}
+	s.step("publish: index")
+	if err := s.root.Rename(g.path(indexFile), imagePath(id, indexFile)); err != nil {
+		return fmt.Errorf("publish index: %w", err)
+	}
+	s.step("publish: sync")
+	return s.syncDir(imagePath(id))
+}

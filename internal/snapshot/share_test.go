@@ -1,0 +1,245 @@
+package snapshot
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+)
+
+// chain commits n images, each of which changes some pages of the one before.
+func chain(t *testing.T, s *Images, n, pages, change int) ([]Image, [][]byte) {
+	t.Helper()
+	var images []Image
+	var all [][]byte
+	parent, data := "", noise(1, pages)
+	for i := range n {
+		if i > 0 {
+			data = slices.Clone(data)
+			copy(data[(i*37%(pages-change))*pageBytes:], noise(uint64(i+10), change))
+		}
+		img := commit(t, s, fmt.Sprintf("s%d", i), parent, data)
+		images, all, parent = append(images, img), append(all, data), img.ID
+	}
+	return images, all
+}
+
+func disk(t *testing.T, s *Images) int64 {
+	t.Helper()
+	s.drain()
+	n, err := s.measure()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestAChainOfTenCostsLittleMoreThanOne(t *testing.T) {
+	s := shelf(t)
+	images, pages := chain(t, s, 10, 2000, 20)
+	one := int64(len(pages[0]))
+	if before := disk(t, s); before < 10*one {
+		t.Fatalf("ten flat images take %d bytes", before)
+	}
+	settle(t, s)
+	dropCopies(t, s)
+	got := disk(t, s)
+	t.Logf("one %d KiB, ten %d KiB", one>>10, got>>10)
+	// Nine times 20 pages, and small files.
+	if most := one + 9*20*pageBytes + 10*10*pageBytes; got > most {
+		t.Errorf("ten images take %d bytes, want at most %d", got, most)
+	}
+	for i := range images {
+		wantPages(t, s, images[i], pages[i])
+	}
+	dropCopies(t, s)
+	sizes, err := s.Sizes(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, img := range images[1:] {
+		if z := sizes[img.ID]; z.Bytes != img.Bytes || z.Own > 30*pageBytes || !z.Durable {
+			t.Errorf("%s: %+v", img.ID, z)
+		}
+	}
+}
+
+func TestZerosCostNothing(t *testing.T) {
+	s := shelf(t)
+	data := make([]byte, 1000*pageBytes)
+	copy(data[500*pageBytes:], noise(1, 10))
+	a := commit(t, s, "a", "", data)
+	b := commit(t, s, "b", "a", append(slices.Clone(data), make([]byte, 500*pageBytes)...))
+	settle(t, s)
+	dropCopies(t, s)
+	if got := disk(t, s); got > 30*pageBytes {
+		t.Errorf("they take %d KiB", got>>10)
+	}
+	wantPages(t, s, a, data)
+	wantPages(t, s, b, append(slices.Clone(data), make([]byte, 500*pageBytes)...))
+	if got := disk(t, s); got > 60*pageBytes {
+		t.Errorf("rebuilt they take %d KiB", got>>10)
+	}
+}
+
+func TestRemovingAnAncestorLeavesWhatOthersNeed(t *testing.T) {
+	for _, gone := range [][]int{{0}, {2}, {4}, {0, 1, 2}, {1, 3}, {3, 2, 1, 0}} {
+		t.Run(fmt.Sprint(gone), func(t *testing.T) {
+			t.Parallel()
+			s := shelf(t)
+			images, pages := chain(t, s, 5, 500, 100)
+			settle(t, s)
+			dropCopies(t, s)
+			for _, i := range gone {
+				if err := s.Remove(t.Context(), images[i].ID); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := disk(t, s)
+			freed, err := s.Prune(t.Context(), func(string) bool { return true })
+			if err != nil {
+				t.Fatal(err)
+			}
+			after := disk(t, s)
+			if freed != before-after {
+				t.Errorf("freed %d, but %d became %d", freed, before, after)
+			}
+			for i := range images {
+				if !slices.Contains(gone, i) {
+					wantPages(t, s, images[i], pages[i])
+				}
+			}
+			// What is left is what they need, and little more.
+			dropCopies(t, s)
+			need := map[string]bool{}
+			for i := range images {
+				if slices.Contains(gone, i) {
+					continue
+				}
+				for p := range slices.Chunk(pages[i], pageBytes) {
+					need[string(p)] = true
+				}
+			}
+			slack := int64(leafBytes + 20*pageBytes) // for each pack and its files
+			if most := int64(len(need))*pageBytes + 5*slack; disk(t, s) > most {
+				t.Errorf("they take %d KiB and need %d", disk(t, s)>>10, most>>10)
+			}
+			if freed == 0 && slices.Equal(gone, []int{3, 2, 1, 0}) {
+				t.Error("nothing was freed")
+			}
+			for _, img := range images {
+				s.Remove(t.Context(), img.ID)
+			}
+			if left := packs(t, s); len(left) != 0 || disk(t, s) != 0 {
+				t.Errorf("left: %v, %d bytes", left, disk(t, s))
+			}
+		})
+	}
+}
+
+// Pages that a prune has thinned out are no pages to share any more.
+func TestAChildOfAThinnedLineageIsWhole(t *testing.T) {
+	s := shelf(t)
+	images, pages := chain(t, s, 2, 600, 300)
+	settle(t, s)
+	if err := s.Remove(t.Context(), images[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	if freed, err := s.Prune(t.Context(), func(string) bool { return true }); err != nil || freed == 0 {
+		t.Fatalf("freed %d: %v", freed, err)
+	}
+	// It has again what only the removed one had.
+	child := commit(t, s, "child", images[1].ID, pages[0])
+	settle(t, s)
+	dropCopies(t, s)
+	wantPages(t, s, child, pages[0])
+	wantPages(t, s, images[1], pages[1])
+}
+
+// A pack that is damaged gets no new dependants.
+func TestADamagedPageIsNotShared(t *testing.T) {
+	s := shelf(t)
+	data := noise(1, 100)
+	commit(t, s, "a", "", data)
+	settle(t, s)
+	path := packs(t, s)[0]
+	harm(t, "one bit", path, "")
+	child := commit(t, s, "b", "a", data)
+	settle(t, s)
+	dropCopies(t, s)
+	wantPages(t, s, child, data)
+}
+
+func TestPrune(t *testing.T) {
+	s := shelf(t)
+	images, pages := chain(t, s, 3, 300, 50)
+	settle(t, s)
+	l, err := s.Lease(t.Context(), images[0].ID, images[0].Sum)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wait, kept := make(chan struct{}), 0
+	go func() {
+		// Prune waits a while for who holds it.
+		time.Sleep(20 * time.Millisecond)
+		l.Release()
+		close(wait)
+	}()
+	if _, err := s.Prune(t.Context(), func(id string) bool { kept++; return id == images[1].ID }); err != nil {
+		t.Fatal(err)
+	}
+	<-wait
+	if ids, _ := s.list(); !slices.Equal(ids, []string{images[1].ID}) || kept != 3 {
+		t.Errorf("left %v after %d questions", ids, kept)
+	}
+	wantPages(t, s, images[1], pages[1])
+}
+
+// While an index cannot be read nobody knows which pages it needs.
+func TestNothingIsCollectedBesideABrokenIndex(t *testing.T) {
+	s := shelf(t)
+	images, _ := chain(t, s, 3, 300, 50)
+	settle(t, s)
+	before := packs(t, s)
+	path := filepath.Join(s.dir, imagePath(images[2].ID, indexFile))
+	whole := contents(t, path)
+	harm(t, "one bit", path, "")
+	if err := s.Remove(t.Context(), images[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Remove(t.Context(), images[1].ID); err != nil {
+		t.Fatal(err)
+	}
+	if after := packs(t, s); !slices.Equal(after, before) {
+		t.Errorf("packs %v became %v", before, after)
+	}
+	put(t, path, whole)
+	dropCopies(t, s)
+	if _, err := load(t.Context(), s, images[2].ID, images[2].Sum); err != nil {
+		t.Error(err)
+	}
+}
+
+// The copies that were used last stay.
+func TestCopiesStayWithinTheirShareByLeastRecentUse(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "snapshots")
+	const one = 500 * pageBytes
+	clock := time.Now()
+	s := open(t, dir, Options{Budget: 4 * (3*one + one/2), now: func() time.Time { clock = clock.Add(time.Second); return clock }})
+	images, pages := chain(t, s, 6, 500, 5)
+	for _, i := range []int{1, 5, 4, 3, 2, 1} {
+		wantPages(t, s, images[i], pages[i])
+	}
+	settle(t, s)
+	for i, want := range []bool{true, true, true, true, false, false} {
+		if has := s.has(imagePath(images[i].ID, PagesFile)); has != want {
+			t.Errorf("%s flat: %v, want %v", images[i].ID, has, want)
+		}
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, imagePath("s1", PagesFile))); err != nil || !bytes.Equal(got, pages[1]) {
+		t.Errorf("the copy of s1: %v", err)
+	}
+}
