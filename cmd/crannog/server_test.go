@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -36,6 +37,8 @@ func serve(ts *testscript.TestScript, neg bool, args []string) {
 	s.cmd.Env = []string{
 		"PATH=" + ts.Getenv("PATH"), "HOME=" + ts.Getenv("HOME"),
 		"CRANNOG_STATE=" + ts.Getenv("CRANNOG_STATE"), "E2B_API_KEY=" + ts.Getenv("GIVEN_KEY"),
+		// Where nothing is said nothing waits: scripts count what runs.
+		"CRANNOG_POOL=" + cmp.Or(ts.Getenv("CRANNOG_POOL"), "off"),
 	}
 	s.cmd.Stderr = s.log
 	out, err := s.cmd.StdoutPipe()

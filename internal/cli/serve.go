@@ -54,6 +54,7 @@ func (a *app) serveCommand() *cobra.Command {
 	flags.String("project-policy", "", "`file` with a policy below the organisation's, for this server's sandboxes")
 	flags.String("default-level", "", "`level` of a sandbox that names none (default standard)")
 	flags.String("max-live", "", "sandboxes alive at once (default 200)")
+	flags.String("pool", "", "`memory` for sandboxes that wait ready: auto, a size, or off (default auto)")
 	flags.String("default-timeout", "", "life of a sandbox that asks for none (default 5m)")
 	flags.String("max-timeout", "", "longest life that a key may ask for (default 24h)")
 	flags.String("retention", "", "how long the record of an ended sandbox is kept (default 24h)")
@@ -87,7 +88,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 	}
 	d, err := standard.Open(ctx, standard.Options{
 		State: a.config.State, Log: log, Server: true, Domain: first(f.domain, ownDomain(listener.Addr().String())), Version: a.Version,
-		Webhook:    a.webhook(log),
+		Pool: a.pool(), Webhook: a.webhook(log),
 		Settings:   settings,
 		SecretsKey: a.config.SecretsKey, SecretsExec: a.config.SecretsExec,
 	})
@@ -105,6 +106,14 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 		return fail("serve", err)
 	}
 	return nil
+}
+
+// pool is what the settings say of sandboxes that wait, or nil.
+func (a *app) pool() *daemon.Pool {
+	if !a.config.Pool.On {
+		return nil
+	}
+	return &daemon.Pool{Bytes: a.config.Pool.Bytes}
 }
 
 // webhook is what the settings say is told of approvals, or nil.

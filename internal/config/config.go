@@ -31,6 +31,7 @@ type Config struct {
 	DefaultTimeout                    time.Duration // life of a sandbox that asks for none
 	MaxTimeout                        time.Duration // longest life that a key may ask for
 	Retention                         time.Duration // how long records of ended sandboxes are kept
+	Pool                              Pool          // memory of sandboxes that wait for callers
 
 	// Client.
 	URL string // server to talk to; "" is the local one
@@ -106,6 +107,7 @@ func Default(env Env) Config {
 		OutputBytes: 1 << 20,
 
 		MaxLive: 200, DefaultTimeout: 5 * time.Minute, MaxTimeout: 24 * time.Hour, Retention: 24 * time.Hour,
+		Pool: Pool{On: true},
 
 		origin: map[string]string{},
 	}

@@ -36,6 +36,11 @@ var settings = []setting{
 	duration("default_timeout", "life of a sandbox that asks for none", func(c *Config) *time.Duration { return &c.DefaultTimeout }),
 	duration("max_timeout", "longest life that a key may ask for", func(c *Config) *time.Duration { return &c.MaxTimeout }),
 	duration("retention", "how long the record of an ended sandbox is kept", func(c *Config) *time.Duration { return &c.Retention }),
+	{
+		"pool", "memory for sandboxes that wait ready for callers: auto (a tenth of what is available), a size, or off",
+		func(c *Config, v string) (err error) { c.Pool, err = parsePool(v); return err },
+		func(c *Config) string { return c.Pool.String() },
+	},
 	text("url", "server to talk to; empty is the local one", func(c *Config) *string { return &c.URL }),
 	{"key", "API key for url", func(c *Config, v string) error { c.Key = Secret(v); return nil }, func(c *Config) string { return c.Key.String() }},
 	text("template", "what a sandbox starts from", func(c *Config) *string { return &c.Template }),

@@ -35,6 +35,8 @@ type Options struct {
 	// Server takes the state directory for a server: there is one at a time,
 	// beside any number of other users.
 	Server bool
+	// Pool lets sandboxes wait for callers while the server runs; nil is none.
+	Pool *Pool
 	// Webhook is told of approvals while the server runs; nil is none.
 	Webhook *approval.Webhook
 	// Domain is what sandboxes' host names end in, or "".

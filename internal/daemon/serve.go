@@ -39,6 +39,9 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
+	if err := d.startPool(); err != nil {
+		return errors.Join(err, local.Close(), l.Close())
+	}
 	faces := d.surfaces()
 	srv := &http.Server{
 		Handler: faces, ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHead,

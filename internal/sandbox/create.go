@@ -38,6 +38,9 @@ func (s *Service) Create(ctx context.Context, who Principal, req CreateRequest) 
 	if err != nil {
 		return Sandbox{}, err
 	}
+	if made, claimed, err := s.claim(ctx, r, template, compiled, spec, config); claimed {
+		return made, err
+	}
 	ctx, done, err := s.begin(ctx, r.ID)
 	if err != nil {
 		return Sandbox{}, err
@@ -138,6 +141,7 @@ func (s *Service) begin(ctx context.Context, id string) (context.Context, func()
 		delete(s.creating, id)
 		s.mu.Unlock()
 		cancel(nil)
+		s.pool.Load().rouse()
 		s.requests.Done()
 	}, nil
 }

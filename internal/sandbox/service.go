@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/crannog/crannog/internal/causeway/policy"
@@ -123,6 +124,7 @@ type Service struct {
 	put       map[string]putOff  // pauses that are tried again
 	requests  sync.WaitGroup     // creations under way
 
+	pool atomic.Pointer[pool] // nil keeps none
 }
 
 var (
@@ -191,6 +193,7 @@ func (s *Service) Close(ctx context.Context) error {
 	}
 	s.mu.Unlock()
 	s.requests.Wait()
+	s.pool.Load().close()
 
 	s.mu.Lock()
 	held := make([]string, 0, len(s.held))

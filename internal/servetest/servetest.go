@@ -47,7 +47,8 @@ type Server struct {
 func Start(t testing.TB, program, state string) *Server {
 	t.Helper()
 	s := &Server{State: state}
-	s.cmd = exec.Command(program, "serve", "--listen", "127.0.0.1:0", "--state", state, "--key", Key)
+	s.cmd = exec.Command(program, "serve", "--listen", "127.0.0.1:0", "--state", state, "--key", Key,
+		"--pool", "off") // what waits would count as left
 	s.cmd.Stderr = &s.stderr
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {

@@ -37,6 +37,8 @@ type Options struct {
 	Server  bool
 	Domain  string
 	Version string
+	// Pool lets sandboxes wait for callers while a server runs; nil is none.
+	Pool *daemon.Pool
 	// Webhook is told of approvals; nil is none.
 	Webhook *approval.Webhook
 	// Settings are the rules for all sandboxes.
@@ -70,7 +72,7 @@ func Open(ctx context.Context, o Options) (*daemon.Daemon, error) {
 	}
 	return daemon.Open(ctx, daemon.Options{
 		StateDir: o.State, Log: o.Log, Engine: eng, Templates: template.NewHost(filepath.Join(o.State, "templates"), guest),
-		Server: o.Server, Domain: o.Domain, Version: o.Version, Webhook: o.Webhook,
+		Server: o.Server, Domain: o.Domain, Version: o.Version, Pool: o.Pool, Webhook: o.Webhook,
 		Settings: o.Settings, SecretsKey: o.SecretsKey, SecretsExec: o.SecretsExec,
 	})
 }

@@ -1,0 +1,23 @@
+package config
+
+import "testing"
+
+func TestPool(t *testing.T) {
+	for text, want := range map[string]Pool{
+		"auto": {On: true}, "off": {}, "0": {}, "512m": {On: true, Bytes: 512 << 20}, "2g": {On: true, Bytes: 2 << 30},
+	} {
+		got, err := parsePool(text)
+		if err != nil || got != want {
+			t.Errorf("%s: %+v, %v", text, got, err)
+		}
+		if again, err := parsePool(got.String()); err != nil || again != want {
+			t.Errorf("%s is shown as %s: %+v, %v", text, got, again, err)
+		}
+	}
+	// Nothing is without a bound.
+	for _, text := range []string{"", "on", "unlimited", "-1", "1k", "31m", "auto "} {
+		if got, err := parsePool(text); err == nil {
+			t.Errorf("%q is taken for %+v", text, got)
+		}
+	}
+}

@@ -1,0 +1,38 @@
+package daemon
+
+import (
+	"github.com/crannog/crannog/internal/e2bapi"
+	"github.com/crannog/crannog/internal/httpapi"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// interpreterTemplate is the name under which E2B's interpreter asks for the
+// host's template.
+const interpreterTemplate = "code-interpreter-v1"
+
+// Pool says that sandboxes wait for callers while the server runs.
+type Pool struct {
+	Bytes int64 // the memory that they may use; zero is a share of what is available
+}
+
+// startPool lets sandboxes wait that clients of either surface ask for who say
+// nothing special.
+func (d *Daemon) startPool() error {
+	if d.options.Pool == nil {
+		return nil
+	}
+	o := sandbox.PoolOptions{Bytes: d.options.Pool.Bytes, Preload: map[string][]string{interpreterTemplate: {"python"}}}
+	for _, usual := range []func() (sandbox.CreateRequest, error){
+		func() (sandbox.CreateRequest, error) { return e2bapi.Usual("base") },
+		httpapi.Usual,
+		func() (sandbox.CreateRequest, error) { return e2bapi.Usual(interpreterTemplate) },
+	} {
+		req, err := usual()
+		if err != nil {
+			return err
+		}
+		o.Usual = append(o.Usual, req)
+	}
+	d.Service.StartPool(o)
+	return nil
+}

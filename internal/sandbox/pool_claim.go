@@ -1,0 +1,202 @@
+package sandbox
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+)
+
+// claim gives a caller a sandbox that waits, if there is one of the kind that
+// it asks for, and reports whether it did. What the pool is to blame for is no
+// error: the sandbox is then made anew.
+func (s *Service) claim(ctx context.Context, r Record, t Template, p *policy.Policy, spec engine.Spec, config guest.Config) (Sandbox, bool, error) {
+	pool := s.pool.Load()
+	if pool == nil || r.Workspace != "" || r.Origin != "" || s.nameTaken(ctx, r) {
+		return Sandbox{}, false, nil
+	}
+	w := pool.hand(r, t, spec, config)
+	if w == nil {
+		return Sandbox{}, false, nil
+	}
+	began := time.Now()
+	r.ID, r.ControlToken = w.id, w.control
+	ctx, done, err := s.begin(ctx, r.ID)
+	if err != nil {
+		pool.putBack(w)
+		return Sandbox{}, true, err
+	}
+	defer done()
+	unlock, err := s.locks.acquire(ctx, r.ID)
+	if err != nil {
+		pool.putBack(w)
+		return Sandbox{}, true, err
+	}
+	err = pool.give(ctx, w, r, p, config)
+	if err == nil {
+		defer unlock()
+		w.line.close()
+		return s.created(ctx, r, began, "pool"), true, nil
+	}
+	unlock()
+	if untouched, ok := errors.AsType[*untouchedError](err); ok {
+		s.cut(w.id)
+		pool.putBack(w)
+		return Sandbox{}, true, untouched.cause
+	}
+	pool.loops(func() { pool.discard(w) })
+	if because := context.Cause(ctx); because != nil {
+		return Sandbox{}, true, canceled(because)
+	}
+	if refused, ok := errors.AsType[*refusedError](err); ok {
+		return Sandbox{}, true, refused.cause
+	}
+	if errors.Is(err, errNotHeld) {
+		s.log.Error("waiting sandbox was not what was asked for", "sandbox", w.id, "err", err)
+	} else {
+		s.log.Warn("waiting sandbox not handed over", "sandbox", w.id, "err", err)
+	}
+	return Sandbox{}, false, nil
+}
+
+// nameTaken looks for a live sandbox of the name before one that waits is used
+// up for it: a caller could empty the pool by asking for one name again and
+// again. It is not what decides, so a failure to look is none to be told.
+func (s *Service) nameTaken(ctx context.Context, r Record) bool {
+	if r.Name == "" {
+		return false
+	}
+	found, err := s.store.Find(ctx, r.Name, Principal{KeyID: r.Owner, Local: r.Owner == ""})
+	return err != nil || slices.ContainsFunc(found, func(f Record) bool {
+		return f.Name == r.Name && f.Owner == r.Owner && f.State != Stopped
+	})
+}
+
+// untouchedError is a request's own fault, found before anything of the
+// request had reached the sandbox. refusedError is one found later.
+type (
+	untouchedError struct{ cause error }
+	refusedError   struct{ cause error }
+)
+
+func (e *untouchedError) Error() string { return e.cause.Error() }
+func (e *refusedError) Error() string   { return e.cause.Error() }
+
+// hand counts a request and takes a waiting sandbox of its kind out, or
+// returns nil.
+func (p *pool) hand(r Record, t Template, spec engine.Spec, config guest.Config) *waiting {
+	key, err := keyOf(spec, config, r.Access.Linked(), t)
+	if err != nil {
+		p.s.log.Error("kind of sandbox not found out", "err", err)
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	p.last = now
+	p.book.Ask(key, now)
+	k := p.kinds[key]
+	if k == nil {
+		if k, err = p.s.newKind(r, t, spec, config); err != nil {
+			p.s.log.Error("kind of sandbox not found out", "err", err)
+			return nil
+		}
+		k.preload = p.options.Preload[t.Name]
+		p.kinds[key] = k
+	}
+	w := k.take()
+	if w == nil || p.closed {
+		k.missed++
+		return nil
+	}
+	k.claimed++
+	w.unwatch()
+	return w
+}
+
+// putBack lets a sandbox wait on of which no request has seen anything.
+func (p *pool) putBack(w *waiting) {
+	var ctx context.Context
+	p.mu.Lock()
+	ctx, w.unwatch = context.WithCancel(p.ctx)
+	kept := !p.closed
+	if kept {
+		w.kind.claimed--
+		w.kind.ready = append(w.kind.ready, w)
+		p.watches.Go(func() { p.watch(ctx, w) })
+	}
+	p.mu.Unlock()
+	if !kept {
+		p.discard(w)
+	}
+}
+
+// loops does something in the background that close waits for.
+func (p *pool) loops(do func()) {
+	p.mu.Lock()
+	closed := p.closed
+	if !closed {
+		p.watches.Go(do)
+	}
+	p.mu.Unlock()
+	if closed {
+		do()
+	}
+}
+
+// give makes a waiting sandbox the caller's. The order is the argument: what
+// the policy binds is found out while nothing has changed; the policy is in
+// force before the guest checks that it holds; and the row is the caller's,
+// so that anybody can find the sandbox, only after that. Who dies in between
+// leaves a waiting row without a process, which Reconcile removes.
+func (p *pool) give(ctx context.Context, w *waiting, r Record, policy *policy.Policy, config guest.Config) error {
+	s := p.s
+	env := w.env
+	if w.kind.linked {
+		a, err := s.bound(ctx, r, policy)
+		if err != nil {
+			if dropped := s.dropOwn(context.WithoutCancel(ctx), r.ID, ""); dropped != nil {
+				return errors.Join(err, dropped)
+			}
+			return &untouchedError{err}
+		}
+		if err := s.way.Update(ctx, a); err != nil {
+			return fmt.Errorf("link of %s: %w", r.ID, err)
+		}
+		env = variables(a.Secrets, w.env)
+	} else if _, err := s.attach(ctx, r, policy); err != nil {
+		return &untouchedError{err} // it binds what nothing could use
+	}
+	config.SandboxID, config.Hostname, config.ControlToken = r.ID, cmp.Or(r.Name, r.ID), r.ControlToken
+	config.Env["E2B_SANDBOX_ID"] = r.ID
+	addEnv(config.Env, env)
+	// The files are there: they are the link's, not the caller's.
+	config.Renew, config.Files = guest.Claimed, nil
+	if err := w.line.post(ctx, guest.PathClaim, config); err != nil {
+		return err
+	}
+	r.State, r.Access.Values = Running, nil
+	claimed, err := s.store.Claim(ctx, r, s.settings.MaxLive)
+	switch {
+	case fault.KindOf(err) == fault.Exhausted || fault.KindOf(err) == fault.Exists:
+		return &refusedError{err}
+	case err == nil && !claimed:
+		return errors.New("the row of the waiting sandbox is gone")
+	}
+	return err
+}
+
+// bound seals a request's own values and resolves all that its policy binds.
+func (s *Service) bound(ctx context.Context, r Record, p *policy.Policy) (Attachment, error) {
+	if err := s.seal(ctx, r.ID, r.Access); err != nil {
+		return Attachment{}, err
+	}
+	return s.attachment(ctx, r, p)
+}

@@ -1,0 +1,175 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+)
+
+// fill makes one sandbox of a kind and lets it wait.
+func (p *pool) fill(k *kind) error {
+	began := time.Now()
+	closed, err := p.s.closedPolicy(k)
+	if err != nil {
+		return err
+	}
+	w := &waiting{kind: k, looked: began}
+	r, spec, config, err := p.s.vacant(k, closed)
+	if err != nil {
+		return err
+	}
+	w.id, w.control = r.ID, r.ControlToken
+	if err := p.prepare(w, r, closed, spec, config); err != nil {
+		p.discard(w)
+		return err
+	}
+	bytes := p.s.usage(p.ctx, w.id)
+	var ctx context.Context
+	ctx, w.unwatch = context.WithCancel(p.ctx)
+	p.mu.Lock()
+	if bytes > 0 {
+		k.measured = bytes
+	}
+	kept := !p.closed
+	if kept {
+		k.ready = append(k.ready, w)
+	}
+	p.mu.Unlock()
+	if !kept {
+		p.discard(w)
+		return nil
+	}
+	p.watches.Go(func() { p.watch(ctx, w) })
+	p.s.log.Debug("sandbox waits", "sandbox", w.id, "kind", k.name, "bytes", bytes, "took", time.Since(began))
+	return nil
+}
+
+// vacant plans a sandbox of a kind that is nobody's: it has an ID and tokens
+// that nobody knows, and nothing of any request.
+func (s *Service) vacant(k *kind, closed *policy.Policy) (Record, engine.Spec, guest.Config, error) {
+	info := s.engine.Info()
+	now := time.Now().UTC().Round(0)
+	r := Record{ControlToken: newToken(), Process: s.self, Sandbox: Sandbox{
+		ID: newID(), TemplateID: k.template.ID, Template: k.asked, State: Waiting, StartedAt: now, EndAt: now.Add(waitFor),
+		Limits: k.limits, AccessToken: newToken(), Engine: info.Name, Boundary: info.Boundary, Enforced: info.Enforces,
+		Access: k.closedAccess().settled(), PolicyLevel: closed.Level(), PolicyDigest: closed.Digest(),
+	}}
+	spec, config := s.specOf(&r, k.template, closed, k.covered, k.noRoot, r.ID)
+	key, err := keyOf(spec, config, r.Access.Linked(), k.template)
+	if err == nil && key != k.key {
+		// It would be handed to callers who asked for something else.
+		err = fault.New(fault.Internal, "pool_kind_differs", "a waiting sandbox would not be of its kind")
+	}
+	config.Preload = k.preload
+	return r, spec, config, err
+}
+
+// prepare takes the steps of make, for nobody.
+func (p *pool) prepare(w *waiting, r Record, closed *policy.Policy, spec engine.Spec, config guest.Config) error {
+	s := p.s
+	if err := s.store.Insert(p.ctx, r, s.settings.MaxLive); err != nil {
+		return err
+	}
+	if w.kind.linked {
+		if s.way == nil {
+			return fault.New(fault.Unsupported, "network_unavailable", "this service gives no sandbox a network")
+		}
+		link, err := s.way.Attach(p.ctx, Attachment{Sandbox: r.ID, Policy: closed})
+		if err != nil {
+			return fmt.Errorf("link of %s: %w", r.ID, err)
+		}
+		defer link.Box.Close()
+		spec.Link, w.env = link.Box, link.Env
+		config.Files = append(config.Files, link.Files...)
+		addEnv(config.Env, link.Env)
+	}
+	var err error
+	if spec.GuestConfig, err = json.Marshal(config); err != nil {
+		return err
+	}
+	boot, cancel := context.WithTimeout(p.ctx, bootTimeout)
+	defer cancel()
+	if err := s.engine.Create(boot, spec); err != nil {
+		return fmt.Errorf("create %s: %w", r.ID, disagreed(err))
+	}
+	w.line = s.newLine(w.id, w.control)
+	return w.line.putOff(p.ctx, time.Now().Add(waitFor))
+}
+
+// look asks a waiting sandbox whether it is there, and keeps it from ending.
+func (p *pool) look(w *waiting) {
+	err := w.line.putOff(p.ctx, time.Now().Add(waitFor))
+	if err == nil || p.ctx.Err() != nil {
+		return
+	}
+	if p.remove(w) {
+		p.s.log.Warn("waiting sandbox does not answer", "sandbox", w.id, "err", err)
+		p.discard(w)
+	}
+}
+
+// watch removes a waiting sandbox that has ended.
+func (p *pool) watch(ctx context.Context, w *waiting) {
+	exit, err := p.s.engine.Wait(ctx, w.id)
+	if ctx.Err() != nil || !p.remove(w) {
+		return
+	}
+	p.s.log.Warn("waiting sandbox ended", "sandbox", w.id, "reason", exit.Reason, "err", err)
+	p.discard(w)
+	p.nudge()
+}
+
+// remove takes one out, and reports whether it waited.
+func (p *pool) remove(w *waiting) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, other := range w.kind.ready {
+		if other == w {
+			w.kind.ready = append(w.kind.ready[:i:i], w.kind.ready[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// discard frees all that one held that waits no more. What fails is tried
+// again; after a crash, Reconcile finds the row.
+func (p *pool) discard(w *waiting) {
+	if w.unwatch != nil {
+		w.unwatch()
+	}
+	if w.line != nil {
+		w.line.close()
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), undoTimeout)
+	defer cancel()
+	err := p.s.locked(ctx, w.id, p.s.vacate)
+	if err == nil {
+		return
+	}
+	p.s.log.Error("waiting sandbox not removed", "sandbox", w.id, "err", err)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w.retry = time.Now().Add(failPause)
+	p.doomed = append(p.doomed, w)
+}
+
+// vacate removes a sandbox that belongs to nobody, and its row.
+func (s *Service) vacate(ctx context.Context, id string) error {
+	s.cut(id)
+	errs := []error{s.engine.Remove(ctx, id), s.dropOwn(ctx, id, "")}
+	if s.way != nil {
+		errs = append(errs, s.way.Detach(ctx, id))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return s.erase(ctx, id)
+}
