@@ -75,7 +75,9 @@ func census(t testing.TB, dir string) map[string]int {
 	count("descriptors", "/proc/self/fd", func(string) bool { return true })
 	count("processes", "/proc", func(pid string) bool { return isBoxProcess(pid, dir) })
 	for _, base := range []string{"/sys/fs/cgroup/crannog", "/sys/fs/cgroup/memory/crannog", "/sys/fs/cgroup/cpu/crannog", "/sys/fs/cgroup/pids/crannog"} {
-		count("groups", base, func(name string) bool { return strings.HasPrefix(name, "t") })
+		count("groups", base, func(name string) bool {
+			return strings.HasPrefix(name, "t") || strings.HasPrefix(name, "k")
+		})
 	}
 	err := filepath.WalkDir(dir, func(string, fs.DirEntry, error) error { n["files"]++; return nil })
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/relay"
 )
 
 // box is the handle of one box. It holds nothing that could not be found
@@ -32,8 +32,8 @@ type box struct {
 	exit    engine.Exit
 	removed bool // Remove was called: the exit that follows is ours
 
-	conns controlConns
-	first net.Conn // a stream to the guest's relay that nobody uses yet
+	conns   controlConns
+	channel *relay.Channel // nil until somebody wants it
 }
 
 func newBox(e *Engine, rec record, dir string) *box {
@@ -88,7 +88,7 @@ func (b *box) ended(code *int) {
 		b.exit.Reason, b.exit.Code = engine.ReasonExited, *code
 	}
 	b.conns.close()
-	b.dropFirst()
+	b.dropChannel()
 	if b.rec.Exit == nil && !b.removed {
 		exit := b.exit
 		b.rec.Exit = &exit

@@ -86,43 +86,33 @@ func (e *Engine) start(ctx context.Context, k *kernel, spec engine.Spec, image s
 		return errors.Join(context.Cause(ctx), fmt.Errorf("start: %w", err))
 	}
 	k.times.started = time.Now()
-	used, err := awaitReady(ctx, k.output)
+	err = awaitReady(ctx, k.output)
 	k.output = nil
 	if err != nil {
 		return err
 	}
 	k.times.log(e.log, spec.ID)
-	if used {
-		k.channel.Close()
-	} else {
-		k.b.keepFirst(k.channel)
-	}
-	k.channel = nil
 	return nil
 }
 
-// awaitReady reads what the guest prints until it says that it listens, and
-// whether its first stream leads nowhere. It closes the pipe: the guest has
-// let go of it by then.
-func awaitReady(ctx context.Context, output *os.File) (used bool, err error) {
+// awaitReady reads what the guest prints until it says that it listens. It
+// closes the pipe: the guest has let go of it by then.
+func awaitReady(ctx context.Context, output *os.File) error {
 	stop := context.AfterFunc(ctx, func() { _ = output.SetReadDeadline(time.Now()) })
 	defer output.Close()
 	defer stop()
 	var said bytes.Buffer
 	lines := bufio.NewScanner(io.LimitReader(output, 64<<10))
 	for lines.Scan() {
-		switch lines.Text() {
-		case engine.GuestReady:
-			return false, nil
-		case engine.GuestReadyUsed:
-			return true, nil
+		if lines.Text() == engine.GuestReady {
+			return nil
 		}
 		said.WriteString(lines.Text() + "\n")
 	}
 	if err := ctx.Err(); err != nil {
-		return false, err
+		return err
 	}
-	return false, fmt.Errorf("the guest ended before it was ready: %s", strings.TrimSpace(said.String()))
+	return fmt.Errorf("the guest ended before it was ready: %s", strings.TrimSpace(said.String()))
 }
 
 // startFault explains why a process in new namespaces did not start. Where

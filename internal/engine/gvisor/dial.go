@@ -22,8 +22,8 @@ import (
 	"github.com/crannog/crannog/internal/relay"
 )
 
-// Dial implements engine.Engine. The first stream was opened with the box;
-// whoever comes later, or from another process, opens one of their own.
+// Dial implements engine.Engine. Streams go through the box's channel, which
+// one process has; from any other each is a forwarded port.
 func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
 	if port < 1 || port > 65535 {
 		return nil, fault.Newf(fault.Invalid, "invalid_port", "port %d is not between 1 and 65535", port)
@@ -38,15 +38,15 @@ func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error
 		return nil, fault.Newf(fault.NotFound, "sandbox_not_found", "sandbox %q has stopped", id)
 	default:
 	}
-	if channel := b.takeFirst(); channel != nil {
-		conn, err := relay.Dial(ctx, channel, port)
+	if channel := b.openedChannel(); channel != nil {
+		conn, err := channel.Dial(ctx, port)
 		if err == nil {
 			return conn, nil
 		}
 		if errors.Is(err, relay.ErrRefused) || ctx.Err() != nil {
 			return nil, dialFault(id, port, err)
 		}
-		// Somebody inside has closed it. Whether the relay lives shows now.
+		// Whether the guest lives shows now.
 	}
 	channel, err := b.forwardPatiently(ctx)
 	if err != nil {

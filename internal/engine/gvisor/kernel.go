@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -21,11 +20,10 @@ import (
 // kernel is a box in which nothing runs yet: its processes, its root and its
 // limits are there, and it waits for a guest to start or to go on.
 type kernel struct {
-	b       *box
-	config  pipe     // our end of the guest's standard input
-	output  *os.File // what the guest prints
-	channel net.Conn // our end of the first stream
-	times   timeline
+	b      *box
+	config pipe     // our end of the guest's standard input
+	output *os.File // what the guest prints
+	times  timeline
 }
 
 // discard frees all of a kernel that came to nothing.
@@ -43,9 +41,6 @@ func (k *kernel) close() {
 	k.config.close()
 	if k.output != nil {
 		k.output.Close()
-	}
-	if k.channel != nil {
-		k.channel.Close()
 	}
 }
 
@@ -103,6 +98,14 @@ func taken(id string) error {
 // boot runs the child that makes the kernel.
 func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootResult, error) {
 	var result bootResult
+	channel, ours, err := makeChannel(k.b.dir)
+	if err != nil {
+		return result, err
+	}
+	defer closeFiles(channel)
+	k.b.mu.Lock()
+	k.b.channel = ours
+	k.b.mu.Unlock()
 	p, err := newPipes()
 	if err != nil {
 		return result, err
@@ -116,7 +119,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootRes
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = p.config.read, p.output.write, p.output.write
 	cmd.ExtraFiles = make([]*os.File, highDescriptor-2)
 	cmd.ExtraFiles[0], cmd.ExtraFiles[1] = p.request.read, p.result.write
-	cmd.ExtraFiles[channelDescriptor-3], cmd.ExtraFiles[channelDescriptor-2] = p.toGuest.read, p.fromGuest.write
+	cmd.ExtraFiles[channelDescriptor-3], cmd.ExtraFiles[channelDescriptor-2] = channel[0], channel[1]
 	cmd.ExtraFiles[highDescriptor-3] = p.request.read
 	cmd.SysProcAttr = e.bootAttr()
 	start := cmd.Start
@@ -129,7 +132,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootRes
 		return result, e.startFault(err)
 	}
 	p.closeTheirs()
-	k.config, k.output, k.channel = pipe{write: p.config.write}, p.output.read, p.channel()
+	k.config, k.output = pipe{write: p.config.write}, p.output.read
 	request, err := json.Marshal(e.bootRequest(spec, k.b))
 	if err != nil {
 		request = nil

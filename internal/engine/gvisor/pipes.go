@@ -1,11 +1,6 @@
 package gvisor
 
-import (
-	"net"
-	"os"
-
-	"github.com/crannog/crannog/internal/relay"
-)
+import "os"
 
 // pipe is one direction between the server and the child that makes a box's
 // kernel, or the box.
@@ -34,8 +29,6 @@ type pipes struct {
 	output  pipe // from the guest's standard output and error
 	request pipe // to the child
 	result  pipe // from the child
-	// toGuest and fromGuest are the first stream to the guest's relay.
-	toGuest, fromGuest pipe
 }
 
 func newPipes() (*pipes, error) {
@@ -51,12 +44,12 @@ func newPipes() (*pipes, error) {
 }
 
 func (p *pipes) all() []*pipe {
-	return []*pipe{&p.config, &p.output, &p.request, &p.result, &p.toGuest, &p.fromGuest}
+	return []*pipe{&p.config, &p.output, &p.request, &p.result}
 }
 
 // closeTheirs closes what the child and the box hold.
 func (p *pipes) closeTheirs() {
-	for _, f := range []*os.File{p.config.read, p.output.write, p.request.read, p.result.write, p.toGuest.read, p.fromGuest.write} {
+	for _, f := range []*os.File{p.config.read, p.output.write, p.request.read, p.result.write} {
 		f.Close()
 	}
 }
@@ -66,6 +59,3 @@ func (p *pipes) closeAll() {
 		one.close()
 	}
 }
-
-// channel is our end of the first stream.
-func (p *pipes) channel() net.Conn { return relay.Pipes(p.fromGuest.read, p.toGuest.write) }

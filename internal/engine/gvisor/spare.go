@@ -74,6 +74,13 @@ func (e *Engine) Warm(spec engine.Spec, n int) {
 	e.refill()
 }
 
+// Spares is how many spare kernels wait.
+func (e *Engine) Spares() int {
+	e.spares.mu.Lock()
+	defer e.spares.mu.Unlock()
+	return len(e.spares.have)
+}
+
 // refill makes spare kernels, one after the other, until there are as many as
 // are wanted. e.spares.mu must be held.
 func (e *Engine) refill() {

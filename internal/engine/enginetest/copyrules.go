@@ -1,0 +1,156 @@
+package enginetest
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// identity prints what must differ between copies, one thing per line.
+const identity = "uname -n; cat /etc/hostname; cat /etc/machine-id; cat /proc/sys/kernel/random/boot_id; head -c 8 /dev/urandom | od -An -tx1"
+
+var copyRules = []rule{
+	// P26
+	{"copies/are-not-each-other", func(t *testing.T, c *Config) {
+		b := c.start(t, c.Open(t, t.TempDir()))
+		dir := save(t, b)
+		seen := map[string]string{}
+		for _, one := range []*box{b, c.copyOf(t, b.e, dir), c.copyOf(t, b.e, dir)} {
+			lines := strings.Split(strings.TrimSpace(one.shAs(t, "root", identity).stdout), "\n")
+			if len(lines) != 5 || lines[0] != lines[1] {
+				t.Fatalf("%s says %q", one.id, lines)
+			}
+			for i, line := range lines[1:] {
+				if other, taken := seen[line]; taken || len(line) < 3 {
+					t.Errorf("line %d of %s is that of %s: %q", i+1, one.id, other, line)
+				}
+				seen[line] = one.id
+			}
+		}
+		// The control: what is not to change does not.
+		b.want(t, "cat /proc/sys/kernel/random/boot_id | wc -c", "37")
+		first := b.shAs(t, "root", "cat /etc/machine-id /proc/sys/kernel/random/boot_id").stdout
+		save(t, b)
+		if again := b.shAs(t, "root", "cat /etc/machine-id /proc/sys/kernel/random/boot_id").stdout; again != first {
+			t.Errorf("a saved sandbox became another: %q, before %q", again, first)
+		}
+	}},
+	{"copies/only-the-guest-may-become-another", func(t *testing.T, c *Config) {
+		b := c.start(t, c.Open(t, t.TempDir()))
+		for _, user := range []string{"user", "root"} {
+			r := b.shAs(t, user, `python3 -c '
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+print(libc.syscall(1999, b"other", 5, 1), ctypes.get_errno())'; uname -n`)
+			if r.stdout != "-1 1\nbox\n" { // EPERM
+				t.Errorf("%s: %q", user, r.stdout)
+			}
+		}
+	}},
+	{"copies/know-the-time", func(t *testing.T, c *Config) {
+		b := c.start(t, c.Open(t, t.TempDir()))
+		other := c.copyOf(t, b.e, save(t, b))
+		said := number(t, other.sh(t, "date +%s").stdout)
+		if late := time.Since(time.Unix(int64(said), 0)); late < -2*time.Second || late > 5*time.Second {
+			t.Errorf("the copy's clock is %v behind", late)
+		}
+	}},
+	{"copies/streams-end-at-a-restore", func(t *testing.T, c *Config) {
+		// A program that waits for its input keeps waiting in the source, and
+		// the copy's guest serves new streams at once.
+		b := c.start(t, c.Open(t, t.TempDir()))
+		ended := make(chan error, 1)
+		go func() {
+			_, err := b.exec(t.Context(), "user", "/bin/sh", "-c", "sleep 3; echo done")
+			ended <- err
+		}()
+		eventually(t, "it runs", func() bool { return b.sh(t, "pgrep -x sleep").code == 0 })
+		other := c.copyOf(t, b.e, save(t, b))
+		other.want(t, "echo well", "well")
+		if err := <-ended; err != nil {
+			t.Errorf("a stream of the source was cut: %v", err)
+		}
+	}},
+	{"copies/spare-kernels-are-used-and-dropped", func(t *testing.T, c *Config) {
+		dir := t.TempDir()
+		e := c.Open(t, dir)
+		b := c.start(t, e)
+		saved := save(t, b)
+		b.want(t, "echo x", "x")
+		b.client.CloseIdleConnections()
+		before := census(t, dir)
+		for range 3 {
+			warm(t, c, e, 2)
+			other := c.copyOf(t, e, saved)
+			other.want(t, "uname -n", other.id)
+			other.client.CloseIdleConnections()
+			if err := e.Remove(t.Context(), other.id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		warm(t, c, e, 0)
+		gone(t, dir, before)
+	}},
+	{"copies/a-full-disk-costs-nothing", func(t *testing.T, c *Config) {
+		dir := t.TempDir()
+		e := c.Open(t, dir)
+		b := c.start(t, e)
+		b.sh(t, "head -c 20m /dev/urandom > f")
+		full := t.TempDir()
+		if err := unix.Mount("tmpfs", full, "tmpfs", 0, "size=4m"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := unix.Unmount(full, unix.MNT_DETACH); err != nil {
+				t.Error(err)
+			}
+		})
+		err := saver(t, e).Checkpoint(t.Context(), b.id, full, true)
+		if fault.KindOf(err) != fault.Exhausted {
+			t.Errorf("got %v, want no room", err)
+		}
+		b.want(t, "stat -c %s f", "20971520")
+		c.copyOf(t, e, save(t, b)).want(t, "stat -c %s f", "20971520")
+	}},
+	{"copies/cycles-leave-nothing", func(t *testing.T, c *Config) {
+		dir := t.TempDir()
+		e := c.Open(t, dir)
+		b := c.start(t, e)
+		saved := save(t, b)
+		turn := func() {
+			other := c.copyOf(t, e, saved)
+			other.want(t, "echo x", "x")
+			other.client.CloseIdleConnections()
+			if err := e.Remove(t.Context(), other.id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		turn()
+		b.client.CloseIdleConnections()
+		before := census(t, dir)
+		for range 2 * c.Cycles {
+			turn()
+		}
+		gone(t, dir, before)
+	}},
+}
+
+// warm asks for spare kernels and waits until they are there.
+func warm(t testing.TB, c *Config, e engine.Engine, n int) {
+	t.Helper()
+	w, ok := e.(engine.Warmer)
+	if !ok {
+		t.Fatal("the engine has no spare kernels")
+	}
+	w.Warm(c.spec("any"), n)
+	counter, ok := e.(interface{ Spares() int })
+	if !ok {
+		t.Fatal("the engine does not count its spare kernels")
+	}
+	eventually(t, "spare kernels are made", func() bool { return counter.Spares() == n })
+}

@@ -1,0 +1,132 @@
+package enginetest
+
+import (
+	"archive/tar"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/guest"
+)
+
+// renewed is the configuration of a box that goes on from a saved state.
+func renewed(id, hostname string, how guest.Renewal) []byte {
+	config, err := json.Marshal(guest.Config{
+		SandboxID: id, TemplateID: "base", Hostname: hostname, AccessToken: accessToken, ControlToken: controlToken,
+		DefaultUser: "user", MemoryBytes: 1 << 30, MilliCPU: 2000, DiskBytes: 1 << 30, PIDs: 512, Renew: how,
+	})
+	if err != nil {
+		panic(err)
+	}
+	return config
+}
+
+// saver is the engine's ability to save and go on.
+func saver(t testing.TB, e engine.Engine) engine.Checkpointer {
+	t.Helper()
+	s, ok := e.(engine.Checkpointer)
+	if !ok {
+		t.Fatal("the engine saves no states")
+	}
+	return s
+}
+
+// save writes a box's state to a new directory, and the box goes on.
+func save(t testing.TB, b *box) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := saver(t, b.e).Checkpoint(t.Context(), b.id, dir, true); err != nil {
+		t.Fatalf("checkpoint: %v", err)
+	}
+	return dir
+}
+
+// copyOf makes another box from a state, and removes it when the test ends.
+func (c *Config) copyOf(t testing.TB, e engine.Engine, dir string, change ...func(*engine.Spec)) *box {
+	t.Helper()
+	id := newID()
+	spec := c.spec(id)
+	for _, f := range change {
+		f(&spec)
+	}
+	spec.Hostname, spec.GuestConfig = id, renewed(id, id, guest.Copied)
+	if err := saver(t, e).Restore(t.Context(), spec, dir); err != nil {
+		t.Fatalf("restore: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := e.Remove(context.Background(), id); err != nil {
+			t.Errorf("remove %s: %v", id, err)
+		}
+	})
+	return attach(t, e, id)
+}
+
+// memory starts a program that keeps a number in memory alone, and serves and
+// changes it on a port.
+func memory(t testing.TB, b *box, port int) {
+	t.Helper()
+	b.sh(t, fmt.Sprintf(`cat > keep.py <<'X'
+import http.server
+class H(http.server.BaseHTTPRequestHandler):
+    n = 0
+    def do_GET(self):
+        H.n += 1
+        body = f"{H.n}".encode()
+        self.send_response(200); self.send_header("Content-Length", str(len(body))); self.end_headers(); self.wfile.write(body)
+    def log_message(self, *a): pass
+http.server.ThreadingHTTPServer(("127.0.0.1", %d), H).serve_forever()
+X
+setsid python3 keep.py >/dev/null 2>&1 &
+`, port))
+	eventually(t, "the program listens", func() bool { return b.sh(t, ask(port)).code == 0 })
+}
+
+func ask(port int) string {
+	return fmt.Sprintf(`python3 -c 'import urllib.request as u; print(u.urlopen("http://127.0.0.1:%d/").read().decode())'`, port)
+}
+
+func number(t testing.TB, text string) int {
+	t.Helper()
+	var n int
+	if _, err := fmt.Sscan(strings.TrimSpace(text), &n); err != nil {
+		t.Fatalf("%q is no number", text)
+	}
+	return n
+}
+
+// tarList names what an archive holds: path, kind or mode, owner.
+func tarList(t testing.TB, f *os.File) string {
+	t.Helper()
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	var list strings.Builder
+	r := tar.NewReader(f)
+	kinds := map[string]string{}
+	for {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return list.String()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		kind := h.FileInfo().Mode().String()
+		switch h.Typeflag {
+		case tar.TypeSymlink:
+			kind = "L"
+		case tar.TypeChar:
+			kind = "c"
+		case tar.TypeLink:
+			kind = kinds[h.Linkname]
+		}
+		kinds[h.Name] = kind
+		fmt.Fprintf(&list, "%s %s %d\n", strings.TrimPrefix(h.Name, "/"), kind, h.Uid)
+	}
+}

@@ -1,0 +1,236 @@
+package enginetest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+)
+
+var stateRules = []rule{
+	// P25
+	{"state/memory-files-and-listeners-go-on", func(t *testing.T, c *Config) {
+		b := c.start(t, c.Open(t, t.TempDir()))
+		memory(t, b, 8001)
+		b.sh(t, "echo before > f; echo shared > /dev/shm/f")
+		was := number(t, b.sh(t, ask(8001)).stdout)
+		dir := save(t, b)
+		b.want(t, ask(8001), fmt.Sprint(was+1))
+		b.sh(t, "echo after > f; echo new > g; rm /dev/shm/f")
+		for range 2 {
+			other := c.copyOf(t, b.e, dir)
+			other.want(t, "cat f /dev/shm/f; ls g 2>&1 | grep -c 'No such'", "before\nshared\n1")
+			other.want(t, ask(8001), fmt.Sprint(was+1))
+			other.want(t, ask(8001), fmt.Sprint(was+2))
+		}
+		b.want(t, "cat f", "after")
+		b.want(t, ask(8001), fmt.Sprint(was+2))
+	}},
+	{"state/a-copy-is-saved-too", func(t *testing.T, c *Config) {
+		b := c.start(t, c.Open(t, t.TempDir()))
+		memory(t, b, 8001)
+		was := number(t, b.sh(t, ask(8001)).stdout)
+		for range 3 {
+			b = c.copyOf(t, b.e, save(t, b))
+			was++
+			b.want(t, ask(8001), fmt.Sprint(was))
+		}
+	}},
+	{"state/ends-with-its-last-save", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		b := c.start(t, e)
+		memory(t, b, 8001)
+		was := number(t, b.sh(t, ask(8001)).stdout)
+		dir := t.TempDir()
+		if err := saver(t, e).Checkpoint(t.Context(), b.id, dir, false); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.Wait(t.Context(), b.id); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Remove(t.Context(), b.id); err != nil {
+			t.Fatal(err)
+		}
+		spec := c.spec(b.id)
+		spec.GuestConfig = renewed(b.id, "box", guest.Resumed)
+		if err := saver(t, e).Restore(t.Context(), spec, dir); err != nil {
+			t.Fatal(err)
+		}
+		again := attach(t, e, b.id)
+		again.want(t, ask(8001), fmt.Sprint(was+1))
+	}},
+	{"state/replaces-in-place", func(t *testing.T, c *Config) {
+		dir := t.TempDir()
+		e := c.Open(t, dir)
+		b := c.start(t, e)
+		memory(t, b, 8001)
+		was := number(t, b.sh(t, ask(8001)).stdout)
+		b.sh(t, "echo before > f")
+		saved := save(t, b)
+		b.sh(t, "echo after > f")
+		b.client.CloseIdleConnections()
+		before := census(t, dir)
+		for range 3 {
+			spec := c.spec(b.id)
+			spec.GuestConfig = renewed(b.id, "box", guest.RolledBack)
+			if err := saver(t, e).Replace(t.Context(), spec, saved); err != nil {
+				t.Fatal(err)
+			}
+			now := attach(t, e, b.id)
+			now.want(t, "cat f; echo more >> f", "before")
+			now.want(t, ask(8001), fmt.Sprint(was+1))
+			now.client.CloseIdleConnections()
+		}
+		gone(t, dir, before)
+	}},
+	{"state/goes-on-if-it-cannot-be-replaced", func(t *testing.T, c *Config) {
+		dir := t.TempDir()
+		e := c.Open(t, dir)
+		b := c.start(t, e)
+		memory(t, b, 8001)
+		b.want(t, "echo x", "x")
+		b.client.CloseIdleConnections()
+		before := census(t, dir)
+		saved := save(t, b)
+		damage(t, saved, "checkpoint.img", func(data []byte) []byte { return data[:len(data)/2] })
+		was := number(t, b.sh(t, ask(8001)).stdout)
+		spec := c.spec(b.id)
+		spec.GuestConfig = renewed(b.id, "box", guest.RolledBack)
+		if err := saver(t, e).Replace(t.Context(), spec, saved); err == nil {
+			t.Fatal("replaced from half a state")
+		}
+		b.want(t, ask(8001), fmt.Sprint(was+1))
+		b.client.CloseIdleConnections()
+		gone(t, dir, before)
+	}},
+	{"state/truncated-is-refused", func(t *testing.T, c *Config) {
+		dir := t.TempDir()
+		e := c.Open(t, dir)
+		b := c.start(t, e)
+		saved := save(t, b)
+		c.copyOf(t, e, saved) // the control: it is whole
+		b.want(t, "echo x", "x")
+		before := census(t, dir)
+		for _, name := range []string{"checkpoint.img", "pages_meta.img"} {
+			broken := t.TempDir()
+			if err := os.CopyFS(broken, os.DirFS(saved)); err != nil {
+				t.Fatal(err)
+			}
+			damage(t, broken, name, func(data []byte) []byte { return data[:len(data)/2] })
+			id := newID()
+			spec := c.spec(id)
+			spec.GuestConfig = renewed(id, "box", guest.Copied)
+			if err := saver(t, e).Restore(t.Context(), spec, broken); err == nil {
+				t.Errorf("%s: half of it was enough", name)
+				_ = e.Remove(t.Context(), id)
+			}
+		}
+		gone(t, dir, before)
+	}},
+	{"state/unknown-is-not-found", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		if err := saver(t, e).Checkpoint(t.Context(), "nobody", t.TempDir(), true); fault.KindOf(err) != fault.NotFound {
+			t.Errorf("checkpoint: %v", err)
+		}
+		spec := c.spec("nobody")
+		if err := saver(t, e).Replace(t.Context(), spec, t.TempDir()); fault.KindOf(err) != fault.NotFound {
+			t.Errorf("replace: %v", err)
+		}
+	}},
+	{"state/a-taken-id-is-refused", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		b := c.start(t, e)
+		saved := save(t, b)
+		for spare := range 2 {
+			if spare == 1 {
+				warm(t, c, e, 1)
+			}
+			spec := c.spec(b.id)
+			spec.GuestConfig = renewed(b.id, "box", guest.Copied)
+			if err := saver(t, e).Restore(t.Context(), spec, saved); fault.KindOf(err) != fault.Exists {
+				t.Errorf("with %d spare: %v", spare, err)
+			}
+			b.want(t, "echo well", "well")
+		}
+	}},
+	{"state/limits-hold-in-a-copy", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		needs(t, e, engine.LimitPIDs)
+		small := func(s *engine.Spec) { s.Limits.PIDs = 64; s.Limits.DiskBytes = 64 << 20 }
+		b := c.start(t, e, small)
+		other := c.copyOf(t, e, save(t, b), small)
+		r := other.sh(t, `python3 -c '
+import os, time
+n = 0
+try:
+    while n < 1000:
+        if os.fork() == 0: time.sleep(60); os._exit(0)
+        n += 1
+except BlockingIOError: pass
+print(n)'; pkill -f python3`)
+		if n := number(t, r.stdout); n == 0 || n >= 64 {
+			t.Errorf("%d processes of 64", n)
+		}
+		if r := other.sh(t, "head -c 100m /dev/zero > b"); r.code == 0 || !strings.Contains(r.stderr, "No space left") {
+			t.Errorf("got %+v, want no space", r)
+		}
+	}},
+	{"state/files-are-archived", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		b := c.start(t, e)
+		b.sh(t, "mkdir -p d && echo inside > d/f && ln -s f d/l && mkfifo d/p && chmod 640 d/f")
+		b.shAs(t, "root", "rm /etc/mime.types /usr/bin/true; echo own > /etc/own")
+		archiver, ok := e.(engine.Archiver)
+		if !ok {
+			t.Fatal("the engine archives nothing")
+		}
+		f, err := os.Create(filepath.Join(t.TempDir(), "files.tar"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if err := archiver.Archive(t.Context(), b.id, f); err != nil {
+			t.Fatal(err)
+		}
+		list := tarList(t, f)
+		for _, want := range []string{"home/user/d/f -rw-r----- 1000", "home/user/d/l L 1000", "etc/own -rw-r--r-- 0", "usr/bin/true c 0"} {
+			if !strings.Contains(list, want) {
+				t.Errorf("the archive has no %q:\n%s", want, list)
+			}
+		}
+	}},
+}
+
+// gone waits until no more is there than before.
+func gone(t testing.TB, dir string, before map[string]int) {
+	t.Helper()
+	var left []string
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if left = grown(before, census(t, dir)); len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not gone within 20 s: %v", left)
+		}
+	}
+}
+
+// damage changes a file of a saved state.
+func damage(t testing.TB, dir, name string, change func([]byte) []byte) {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path, change(data), 0o600)
+	}
+	if err != nil {
+		t.Fatal(errors.Join(errors.New("damage"), err))
+	}
+}

@@ -1,0 +1,103 @@
+package gvisor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/relay"
+)
+
+// channelDescriptor is where the child that makes a box's kernel finds the
+// box's end of its channel: what it reads, and after it what it writes.
+const channelDescriptor = 5
+
+// The channel's two pipes have names in the box's directory, so that the next
+// server takes the channel over. One process at a time has it, which a lock on
+// the first of them tells; all others have ports forwarded.
+const (
+	toGuestName   = "to-guest"
+	fromGuestName = "from-guest"
+)
+
+// makeChannel makes a channel's pipes in a directory and returns the box's
+// ends and ours. The box reads from a pipe that it also holds open for
+// writing: it sees no end when a server dies.
+func makeChannel(dir string) (theirs []*os.File, ours *relay.Channel, err error) {
+	for _, name := range []string{toGuestName, fromGuestName} {
+		if err := unix.Mkfifo(filepath.Join(dir, name), 0o600); err != nil {
+			return nil, nil, fmt.Errorf("channel: %w", err)
+		}
+	}
+	if ours, err = openChannel(dir); err != nil {
+		return nil, nil, err
+	}
+	for name, flags := range map[string]int{toGuestName: unix.O_RDWR, fromGuestName: unix.O_WRONLY} {
+		// gVisor takes it from us without a poller of ours.
+		fd, err := unix.Open(filepath.Join(dir, name), flags|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		if err != nil {
+			closeFiles(theirs)
+			return nil, nil, errors.Join(fmt.Errorf("channel: %w", err), ours.Close())
+		}
+		theirs = append(theirs, os.NewFile(uintptr(fd), name))
+	}
+	if theirs[0].Name() != toGuestName {
+		theirs[0], theirs[1] = theirs[1], theirs[0]
+	}
+	return theirs, ours, nil
+}
+
+// errChannelHeld says that another process has the channel.
+var errChannelHeld = errors.New("another process has the channel")
+
+// openChannel opens our end and greets the guest.
+func openChannel(dir string) (*relay.Channel, error) {
+	// Reading first: a pipe that nobody reads cannot be opened for writing.
+	read, err := os.OpenFile(filepath.Join(dir, fromGuestName), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("channel: %w", err)
+	}
+	if err := unix.Flock(int(read.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		read.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			err = errChannelHeld
+		}
+		return nil, fmt.Errorf("channel: %w", err)
+	}
+	write, err := os.OpenFile(filepath.Join(dir, toGuestName), unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		read.Close()
+		return nil, fmt.Errorf("channel: %w", err)
+	}
+	return relay.NewChannel(read, write)
+}
+
+// channel returns the box's channel, or nil if another process has it or it
+// is broken. A box of an earlier version has none.
+func (b *box) openedChannel() *relay.Channel {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.channel != nil {
+		if b.channel.Broken() {
+			return nil
+		}
+		return b.channel
+	}
+	channel, err := openChannel(b.dir)
+	if err != nil {
+		return nil
+	}
+	b.channel = channel
+	return channel
+}
+
+// dropChannel ends all streams. b.mu must be held.
+func (b *box) dropChannel() {
+	if b.channel != nil {
+		_ = b.channel.Close() // its streams end, whatever it says
+		b.channel = nil
+	}
+}
