@@ -11,6 +11,8 @@ import (
 
 	"gvisor.dev/gvisor/pkg/sentry/platform"
 	"gvisor.dev/gvisor/pkg/sync"
+
+	"github.com/crannog/crannog/internal/idle"
 )
 
 // settled is when a gVisor process has started for sure: what only its start
@@ -50,6 +52,7 @@ func quicken(name string) {
 		debug.SetMemoryLimit(most)
 		debug.FreeOSMemory()
 		letGo(started)
+		idle.GiveBack(idle.After)
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/identity"
+	"github.com/crannog/crannog/internal/idle"
 )
 
 // Memory is paid for in every sandbox, processor time only where something
@@ -42,10 +43,11 @@ func tune() {
 const settleAfter = 2 * time.Second
 
 // settle gives back what only the start needed, and from then on the collector
-// runs early.
+// runs early and what a busy time took goes back after it.
 func settle() {
 	debug.SetGCPercent(collectPercent)
 	debug.FreeOSMemory()
+	idle.GiveBack(idle.After)
 }
 
 // keepDescriptors marks what this process has open as not for its children.
