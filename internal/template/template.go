@@ -27,8 +27,9 @@ var hostNames = []string{"base", "code-interpreter-v1"}
 // Host is the set of templates that are made from this host. It implements
 // sandbox.Templates.
 type Host struct {
-	dir   string
-	guest string
+	dir      string
+	guest    string
+	revision revision
 
 	mu   sync.Mutex
 	root *engine.Root
@@ -36,7 +37,15 @@ type Host struct {
 
 // NewHost keeps its files below dir. guest is the host path of the program
 // that runs as PID 1 inside.
-func NewHost(dir, guest string) *Host { return &Host{dir: dir, guest: guest} }
+func NewHost(dir, guest string) *Host {
+	h := &Host{dir: dir, guest: guest, revision: revision{root: "/"}}
+	// A guest's program of its own is named by its content and stays when
+	// another takes its place. This program does not.
+	if self, err := os.Executable(); err == nil && self == guest {
+		h.revision.self = self
+	}
+	return h
+}
 
 // Resolve implements sandbox.Templates.
 func (h *Host) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template, error) {
@@ -51,7 +60,11 @@ func (h *Host) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Templa
 		if err != nil {
 			return sandbox.Template{}, err
 		}
-		return sandbox.Template{ID: templateID(name), Name: name, Root: root}, nil
+		programs, err := h.revision.look()
+		if err != nil {
+			return sandbox.Template{}, fmt.Errorf("programs of the host: %w", err)
+		}
+		return sandbox.Template{ID: templateID(name), Name: name, Root: root, Revision: programs}, nil
 	}
 	return sandbox.Template{}, sandbox.TemplateUnknown(ref)
 }

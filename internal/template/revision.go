@@ -1,0 +1,201 @@
+package template
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// What tells that the host's programs have changed: what packages say that
+// they have installed, and the directories that programs and their libraries
+// lie in. A package manager replaces files by renaming, which shows there.
+var (
+	packageFiles = []string{
+		"/var/lib/dpkg/status", "/lib/apk/db/installed", "/var/lib/rpm/rpmdb.sqlite", "/var/lib/rpm/Packages", "/etc/ld.so.cache",
+	}
+	programDirs = []string{
+		"/usr/bin", "/usr/sbin", "/usr/lib", "/usr/lib32", "/usr/lib64", "/usr/libexec", "/usr/lib/*-linux-gnu", "/usr/lib/*-linux-musl",
+		"/usr/lib/python3/dist-packages", "/usr/lib/python3.*/site-packages", "/usr/lib/node_modules", "/var/lib/pacman/local",
+		"/usr/local/bin", "/usr/local/sbin", "/usr/local/lib", "/usr/local/lib64", "/usr/local/lib/node_modules",
+		"/usr/local/lib/python3.*/dist-packages", "/usr/local/lib/python3.*/site-packages",
+	}
+)
+
+// ownProgram begins the names of programs that may change without a change of
+// what runs inside: an upgrade of crannog keeps its snapshots.
+const ownProgram = "crannog"
+
+// revision follows the host's programs below a root. It reads what has
+// changed since the last look, and only that.
+type revision struct {
+	root string
+	self string // the guest's program where it is this one, or ""
+
+	mu   sync.Mutex
+	seen map[string]glimpse
+	// dirs are what programDirs matched when the directories that the patterns
+	// are of were as within says.
+	dirs   []string
+	within [5]identity
+}
+
+// glimpse is what a file or directory came to when it was as it was.
+type glimpse struct {
+	was identity
+	sum string
+}
+
+// identity changes with every change of a file, or of a directory's names.
+type identity struct {
+	dev, ino  uint64
+	size, sec int64
+	nsec      int64
+}
+
+// look names the state of all programs.
+func (v *revision) look() (string, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	var all []byte
+	add := func(path string, read func(string) (string, error)) error {
+		sum, err := v.glance(path, read)
+		if err == nil && sum != "" {
+			all = append(append(append(append(all, path...), 0), sum...), '\n')
+		}
+		return err
+	}
+	for _, name := range packageFiles {
+		if err := add(filepath.Join(v.root, name), readSum); err != nil {
+			return "", err
+		}
+	}
+	if err := v.match(); err != nil {
+		return "", err
+	}
+	for _, dir := range v.dirs {
+		if err := add(dir, listSum); err != nil {
+			return "", err
+		}
+	}
+	if v.self != "" {
+		if err := add(v.self, func(path string) (string, error) { is, err := identify(path); return is.String(), err }); err != nil {
+			return "", err
+		}
+	}
+	return shortDigest(all), nil
+}
+
+// match finds the directories of programs, if there may be others than at the
+// last look.
+func (v *revision) match() error {
+	var within [5]identity
+	for i, dir := range []string{"/usr", "/usr/lib", "/usr/local", "/usr/local/lib", "/var/lib"} {
+		is, err := identify(filepath.Join(v.root, dir))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		within[i] = is
+	}
+	if v.dirs != nil && within == v.within {
+		return nil
+	}
+	var dirs []string
+	for _, pattern := range programDirs {
+		matches, err := filepath.Glob(filepath.Join(v.root, pattern))
+		if err != nil {
+			return err
+		}
+		dirs = append(dirs, matches...)
+	}
+	v.dirs, v.within = dirs, within
+	return nil
+}
+
+// glance reads a path unless it is as it was. What is not there is "".
+func (v *revision) glance(path string, read func(string) (string, error)) (string, error) {
+	is, err := identify(path)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	if g := v.seen[path]; g.was == is {
+		return g.sum, nil
+	}
+	sum, err := read(path)
+	if errors.Is(err, fs.ErrPermission) {
+		sum, err = is.String(), nil // as much as this user can tell
+	}
+	if err != nil {
+		return "", err
+	}
+	if v.seen == nil {
+		v.seen = make(map[string]glimpse)
+	}
+	v.seen[path] = glimpse{is, sum}
+	return sum, nil
+}
+
+func identify(path string) (identity, error) {
+	var st syscall.Stat_t
+	if err := syscall.Stat(path, &st); err != nil {
+		return identity{}, &fs.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return identity{st.Dev, st.Ino, st.Size, st.Mtim.Sec, st.Mtim.Nsec}, nil
+}
+
+func (i identity) String() string {
+	return fmt.Sprintf("%d:%d:%d:%d.%09d", i.dev, i.ino, i.size, i.sec, i.nsec)
+}
+
+func readSum(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// listSum names what is in a directory: what each entry is, and when it was
+// changed. Directories among them count by their names alone.
+func listSum(dir string) (string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", err
+	}
+	lines := make([]string, 0, len(entries))
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ownProgram) {
+			continue
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // gone since, and the directory has changed again
+		}
+		if err != nil {
+			return "", err
+		}
+		line := fmt.Sprintf("%q %v", e.Name(), info.Mode())
+		if !info.IsDir() {
+			line += fmt.Sprintf(" %d %d", info.Size(), info.ModTime().UnixNano())
+		}
+		lines = append(lines, line)
+	}
+	slices.Sort(lines)
+	return shortDigest([]byte(strings.Join(lines, "\n"))), nil
+}

@@ -1,0 +1,86 @@
+package template
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// The revision changes with the programs, however they change, and with
+// nothing else: an upgrade of crannog keeps it, and so does a second look.
+func TestRevisionFollowsPrograms(t *testing.T) {
+	root := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		// As a package manager does: a new file takes the old one's place.
+		if err := os.WriteFile(path+".new", []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v := &revision{root: root}
+	look := func() string {
+		t.Helper()
+		got, err := v.look()
+		if err != nil || got == "" {
+			t.Fatalf("%q, %v", got, err)
+		}
+		if fresh, err := (&revision{root: root}).look(); err != nil || fresh != got {
+			t.Fatalf("another process sees %q, %v; want %q", fresh, err, got)
+		}
+		return got
+	}
+	write("usr/bin/node", "1")
+	write("usr/local/bin/crannog", "1")
+	write("var/lib/dpkg/status", "1")
+	write("home/user/note", "1")
+	before := look()
+	if again := look(); again != before {
+		t.Errorf("a second look: %s, then %s", before, again)
+	}
+	write("usr/local/bin/crannog", "two")
+	write("home/user/note", "two")
+	if got := look(); got != before {
+		t.Error("it changed with what is no program of the box")
+	}
+	// The same list of packages, written again, is the same.
+	write("var/lib/dpkg/status", "1")
+	if err := os.Chtimes(filepath.Join(root, "var/lib/dpkg/status"), time.Time{}, time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if got := look(); got != before {
+		t.Error("it changed with a time alone")
+	}
+	for _, change := range []func(){
+		func() { write("usr/bin/node", "two") },
+		func() { write("usr/local/lib/python3.11/dist-packages/numpy", "") },
+		func() { write("var/lib/dpkg/status", "two") },
+		func() { write("usr/lib/x86_64-linux-gnu/libc.so.6", "1") },
+	} {
+		change()
+		if got := look(); got == before {
+			t.Error("it did not change with a program")
+		} else {
+			before = got
+		}
+	}
+}
+
+func BenchmarkRevision(b *testing.B) {
+	v := &revision{root: "/"}
+	if _, err := v.look(); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := v.look(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
