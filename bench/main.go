@@ -36,6 +36,7 @@ var groups = []group{
 	{"files", fileFigures},
 	{"interpreter", interpreterFigures},
 	{"memory", memoryFigures},
+	{"thousand", thousandFigures},
 	{"humaneval", humanevalFigures},
 	{"net", netFigures},
 	{"netbytes", netByteFigures},
@@ -60,6 +61,7 @@ type flags struct {
 	runsc   string
 	python  string
 	crowd   int
+	idle    int
 }
 
 func parse(args []string, stderr io.Writer) (flags, error) {
@@ -74,14 +76,15 @@ func parse(args []string, stderr io.Writer) (flags, error) {
 	set.StringVar(&f.runsc, "runsc", "", "stock runsc `binary` to compare with")
 	set.StringVar(&f.python, "python", "/usr/bin/python3", "the python3 that boxes see, run bare")
 	set.IntVar(&f.crowd, "crowd", 100, "`boxes` at once in the crowd group")
+	set.IntVar(&f.idle, "idle", 1000, "idle `boxes` in the thousand group")
 	if err := set.Parse(args); err != nil {
 		return f, err
 	}
 	if set.NArg() > 0 {
 		return f, fmt.Errorf("unexpected argument %q", set.Arg(0))
 	}
-	if f.n < 1 || f.crowd < 1 {
-		return f, errors.New("-n and -crowd are at least 1")
+	if f.n < 1 || f.crowd < 1 || f.idle < 1 {
+		return f, errors.New("-n, -crowd and -idle are at least 1")
 	}
 	for _, name := range f.wanted() {
 		if !slices.Contains(groupNames(), name) {

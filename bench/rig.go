@@ -32,12 +32,12 @@ type server struct {
 }
 
 // serve starts a server and waits for its start block.
-func (b *bench) serve(ctx context.Context, binary, name string) (_ *server, err error) {
+func (b *bench) serve(ctx context.Context, binary, name string, args ...string) (_ *server, err error) {
 	s := &server{state: filepath.Join(b.dir, name)}
 	if s.logs, err = os.Create(s.state + ".log"); err != nil {
 		return nil, err
 	}
-	s.cmd = exec.CommandContext(ctx, binary, "serve", "--listen", "127.0.0.1:0", "--state", s.state)
+	s.cmd = exec.CommandContext(ctx, binary, append([]string{"serve", "--listen", "127.0.0.1:0", "--state", s.state}, args...)...)
 	s.cmd.Stderr = s.logs
 	s.cmd.Cancel = func() error { return s.cmd.Process.Signal(syscall.SIGTERM) }
 	s.cmd.WaitDelay = 30 * time.Second

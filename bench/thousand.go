@@ -1,0 +1,236 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog"
+)
+
+// bootsAtOnce is how many boxes are made at the same time on the way to many:
+// enough to keep two processors busy.
+const bootsAtOnce = 4
+
+// thousandFigures asks whether a server with very many idle boxes still
+// answers, and what they cost.
+func thousandFigures(ctx context.Context, b *bench) (err error) {
+	srv, err := b.serve(ctx, b.crannog, "thousand", "--max-live", strconv.Itoa(b.idle+10))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, srv.close()) }()
+	s := newScores()
+	var boxes []*crannog.Sandbox
+	free := available()
+	last := free
+	quarter := max(b.idle/4, 1)
+	began := time.Now()
+	for len(boxes) < b.idle {
+		more, err := inBatches(min(quarter, b.idle-len(boxes)), func() (*crannog.Sandbox, error) {
+			return timed(s, "create", func() (*crannog.Sandbox, error) {
+				return srv.client.Create(ctx, crannog.Timeout(time.Hour))
+			})
+		})
+		boxes = append(boxes, more...)
+		if err != nil {
+			return fmt.Errorf("with %d boxes: %w", len(boxes), err)
+		}
+		if err := settledMemory(ctx); err != nil {
+			return err
+		}
+		if err := answers(ctx, s, srv.client, boxes); err != nil {
+			return fmt.Errorf("with %d boxes: %w", len(boxes), err)
+		}
+		now := available()
+		s.add(fmt.Sprintf("memory that the machine lost, for each of boxes %d to %d, MB", len(boxes)-len(more)+1, len(boxes)), (last-now)/float64(len(more)))
+		last = now
+	}
+	made := time.Since(began)
+	sec := table("thousand", fmt.Sprintf("beside %d idle boxes", len(boxes)), "", s)
+	sec.note("made %d at a time, with pauses to measure, in %.0f s; times in ms", bootsAtOnce, made.Seconds())
+	if err := sec.idleCost(ctx, srv, boxes, (free-last)/float64(len(boxes))); err != nil {
+		return err
+	}
+	began = time.Now()
+	if _, err := inBatches(len(boxes), pop(boxes, func(sb *crannog.Sandbox) error { return sb.Kill(ctx) })); err != nil {
+		return err
+	}
+	sec.note("all removed in %.0f s", time.Since(began).Seconds())
+	b.report.add(sec)
+	return nil
+}
+
+// idleCost tells what all boxes together hold and use.
+func (s *section) idleCost(ctx context.Context, srv *server, boxes []*crannog.Sandbox, lost float64) error {
+	const mb = 1e6
+	var sum memory
+	var pids []int
+	for _, sb := range boxes {
+		p, err := processesOf(srv.state, sb.ID())
+		if err != nil {
+			return err
+		}
+		own := append(p.stubs, p.sentry, p.gofer)
+		one, err := pssOf(own...)
+		if err != nil {
+			return err
+		}
+		sum.add(one)
+		pids = append(pids, own...)
+	}
+	server, err := pssOf(srv.cmd.Process.Pid)
+	if err != nil {
+		return err
+	}
+	n := float64(len(boxes))
+	s.note("PSS of all boxes %.0f MB, of each %.1f MB: %.1f of the processes' own, %.1f of the box's memory, %.1f of program files; the machine lost %.1f MB for each, so the rest is the host kernel's",
+		float64(sum.all)/mb, float64(sum.all)/mb/n, float64(sum.anon)/mb/n, float64(sum.shmem)/mb/n, float64(sum.file)/mb/n, lost)
+	threads, before := threadsAndTime(pids)
+	const look = 20 * time.Second
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(look):
+	}
+	_, after := threadsAndTime(pids)
+	s.note("%d processes and %d threads; idle they use %.0f ms of processor time in a second, all together; the server has %.0f MB",
+		len(pids), threads, 1e3*(after-before).Seconds()/look.Seconds(), float64(server.all)/mb)
+	return nil
+}
+
+// answers asks a server with many boxes what callers ask it most.
+func answers(ctx context.Context, s *scores, client *crannog.Client, boxes []*crannog.Sandbox) error {
+	const rounds = 10
+	at := func(what string) string { return fmt.Sprintf("%s, with %d boxes", what, len(boxes)) }
+	for round := range rounds {
+		if _, err := timed(s, at("list all"), func() (any, error) {
+			all, err := client.List(ctx, crannog.ListOptions{})
+			if err == nil && len(all) != len(boxes) {
+				err = fmt.Errorf("the list names %d boxes of %d", len(all), len(boxes))
+			}
+			return nil, err
+		}); err != nil {
+			return err
+		}
+		// Boxes that have run nothing for a while, all over the list.
+		sb := boxes[(round*len(boxes)/rounds+round)%len(boxes)]
+		for _, what := range []string{"exec of `true`, first in its box", "exec of `true`, second in its box"} {
+			took, err := boxed(ctx, sb, "true")
+			if err != nil {
+				return err
+			}
+			s.addTime(at(what), took)
+		}
+	}
+	return nil
+}
+
+// timed does something and adds how long it took.
+func timed[T any](s *scores, name string, do func() (T, error)) (T, error) {
+	began := time.Now()
+	result, err := do()
+	if err == nil {
+		s.addTime(name, time.Since(began))
+	}
+	return result, err
+}
+
+// inBatches does something n times, some at a time, and returns what came of
+// it. The first error stops what has not begun.
+func inBatches[T any](n int, do func() (T, error)) ([]T, error) {
+	var (
+		mu    sync.Mutex
+		all   []T
+		first error
+		group sync.WaitGroup
+	)
+	left := n
+	for range min(bootsAtOnce, n) {
+		group.Go(func() {
+			for {
+				mu.Lock()
+				stop := first != nil || left <= 0
+				left--
+				mu.Unlock()
+				if stop {
+					return
+				}
+				one, err := do()
+				mu.Lock()
+				if err == nil {
+					all = append(all, one)
+				} else if first == nil {
+					first = err
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	group.Wait()
+	return all, first
+}
+
+// pop hands out one of a list after the other.
+func pop[T any](list []T, do func(T) error) func() (struct{}, error) {
+	var mu sync.Mutex
+	return func() (struct{}, error) {
+		mu.Lock()
+		one := list[0]
+		list = list[1:]
+		mu.Unlock()
+		return struct{}{}, do(one)
+	}
+}
+
+// settledMemory waits until boxes have given back what only their start
+// needed.
+func settledMemory(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(2 * look):
+		return nil
+	}
+}
+
+// available is how much memory the host's kernel could still give, in MB of a
+// million bytes. Unlike what processes report it knows what the kernel itself
+// needs for them.
+func available() float64 {
+	kb, _, _ := strings.Cut(fieldOf("/proc/meminfo", "MemAvailable"), " ")
+	n, err := strconv.ParseFloat(kb, 64)
+	if err != nil {
+		return 0
+	}
+	return n * 1024 / 1e6
+}
+
+// threadsAndTime sums up the threads of processes and the time for which they
+// ran.
+func threadsAndTime(pids []int) (threads int, ran time.Duration) {
+	for _, pid := range pids {
+		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+		if err != nil {
+			continue // it has ended
+		}
+		threads += len(tasks)
+		for _, task := range tasks {
+			data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/schedstat", pid, task.Name()))
+			if err != nil {
+				continue
+			}
+			ns, _, _ := strings.Cut(string(data), " ")
+			n, err := strconv.ParseInt(ns, 10, 64)
+			if err == nil {
+				ran += time.Duration(n)
+			}
+		}
+	}
+	return threads, ran
+}
