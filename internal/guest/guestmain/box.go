@@ -46,7 +46,7 @@ func (b *box) prepare(cfg guest.Config) error {
 		}
 	}
 	b.hostname = cfg.Hostname
-	if err := b.furnish(cfg, cfg.Renew == ""); err != nil {
+	if err := b.furnish(cfg, cfg.Renew == "" && !cfg.Archive); err != nil {
 		return err
 	}
 	return probe.Run(context.Background(), cfg.Checks)
@@ -107,6 +107,9 @@ func (b *box) goOn(in io.Reader) error {
 	cfg, _, err := guest.Decode(in)
 	if err != nil {
 		return err
+	}
+	if cfg.Archive {
+		return errors.New("an archive is for a sandbox in which nothing runs yet")
 	}
 	if cfg.Renew == "" {
 		return errors.New("the configuration does not say what became of the sandbox")

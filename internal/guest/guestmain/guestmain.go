@@ -19,6 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/identity"
 	"github.com/crannog/crannog/internal/guest/offline"
 	"github.com/crannog/crannog/internal/guest/reap"
+	"github.com/crannog/crannog/internal/guest/unpack"
 )
 
 // debugFlag keeps standard output and error open and logs to the latter.
@@ -57,9 +58,15 @@ func run(stdin io.Reader, args []string, around surroundings) error {
 	if debug {
 		log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
-	cfg, _, err := guest.Decode(stdin)
+	cfg, archive, err := guest.Decode(stdin)
 	if err != nil {
 		return err
+	}
+	if archive != nil {
+		// Users, their homes and everything else may be in it.
+		if err := unpack.Over(around.root, archive); err != nil {
+			return err
+		}
 	}
 	b := &box{around: around, users: identity.NewPasswd("/etc"), log: log, standard: standard{in: 0, out: 1, err: 2}}
 	b.mu.Lock()

@@ -88,7 +88,8 @@ func boot(t *testing.T, cfg guest.Config) *running {
 	return r
 }
 
-func bootIn(t *testing.T, root string, cfg guest.Config) *running {
+// bootIn starts a guest; more is what follows its configuration.
+func bootIn(t *testing.T, root string, cfg guest.Config, more ...byte) *running {
 	t.Helper()
 	hosttest.Need(t, hosttest.Root)
 	dir := t.TempDir()
@@ -109,7 +110,7 @@ func bootIn(t *testing.T, root string, cfg guest.Config) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.configure(cfg)
+	r.configure(cfg, more...)
 	r.cmd = exec.CommandContext(t.Context(), os.Args[0])
 	var theirs []*os.File
 	r.first, theirs = channelPair(t)
@@ -144,7 +145,7 @@ func bootIn(t *testing.T, root string, cfg guest.Config) *running {
 }
 
 // configure writes a configuration to where the guest reads it, at some time.
-func (r *running) configure(cfg guest.Config) {
+func (r *running) configure(cfg guest.Config, more ...byte) {
 	r.t.Helper()
 	input, err := json.Marshal(cfg)
 	if err != nil {
@@ -157,7 +158,7 @@ func (r *running) configure(cfg guest.Config) {
 		r.t.Fatal(err)
 	}
 	defer pipe.Close()
-	if _, err := pipe.Write(append(input, '\n')); err != nil {
+	if _, err := pipe.Write(append(append(input, '\n'), more...)); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -1,0 +1,215 @@
+package unpack
+
+import (
+	"archive/tar"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxDepth bounds how many directories are open at once.
+const maxDepth = 200
+
+// tree is the root with the way down to the directory of the last entry, which
+// is mostly that of the next one.
+type tree struct {
+	root  *os.Root
+	dev   uint64 // what is not on it is mounted
+	dirs  []dir  // from the root
+	times []moment
+}
+
+type dir struct {
+	name string // from the one above
+	fd   int
+}
+
+func openTree(root string) (*tree, error) {
+	r, err := os.OpenRoot(root)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.Open(root, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, errors.Join(&os.PathError{Op: "open", Path: root, Err: err}, r.Close())
+	}
+	t := &tree{root: r, dirs: []dir{{fd: fd}}}
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		t.close()
+		return nil, &os.PathError{Op: "stat", Path: root, Err: err}
+	}
+	t.dev = stat.Dev
+	return t, nil
+}
+
+func (t *tree) close() {
+	t.up(0)
+	_ = t.root.Close() // nothing is written through it
+}
+
+// up closes all directories but the first n.
+func (t *tree) up(n int) {
+	for _, d := range t.dirs[n:] {
+		_ = unix.Close(d.fd) // nothing is written through it
+	}
+	t.dirs = t.dirs[:n]
+}
+
+// leave closes a directory, and those below it, that is about to go.
+func (t *tree) leave(name string) {
+	parts := strings.Split(name, "/")
+	if t.common(parts) == len(parts) {
+		t.up(len(parts))
+	}
+}
+
+// common is how many of the parts are open.
+func (t *tree) common(parts []string) int {
+	n := 0
+	for n < len(parts) && n+1 < len(t.dirs) && t.dirs[n+1].name == parts[n] {
+		n++
+	}
+	return n
+}
+
+// parent opens the directory that name is in, which stays open until another
+// one is asked for.
+func (t *tree) parent(name string) (fd int, base string, err error) {
+	parts := strings.Split(name, "/")
+	above, base := parts[:len(parts)-1], parts[len(parts)-1]
+	if len(above) > maxDepth {
+		return -1, "", fmt.Errorf("it is more than %d directories deep", maxDepth)
+	}
+	n := t.common(above)
+	t.up(n + 1)
+	for _, part := range above[n:] {
+		fd, err := openDirectory(t.dirs[len(t.dirs)-1].fd, part)
+		if err != nil {
+			return -1, "", err
+		}
+		t.dirs = append(t.dirs, dir{part, fd})
+	}
+	return t.dirs[len(t.dirs)-1].fd, base, nil
+}
+
+func openDirectory(in int, base string) (int, error) {
+	return unix.Openat(in, base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+}
+
+// look is nil if there is nothing.
+func look(in int, base string) (*unix.Stat_t, error) {
+	var stat unix.Stat_t
+	err := unix.Fstatat(in, base, &stat, unix.AT_SYMLINK_NOFOLLOW)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	return &stat, err
+}
+
+// describe sets the owner, the attributes and then the mode, some of whose bits
+// a new owner clears.
+func (t *tree) describe(fd int, h *tar.Header) error {
+	if err := unix.Fchown(fd, h.Uid, h.Gid); err != nil {
+		return err
+	}
+	for key, value := range h.PAXRecords {
+		if err := attribute(fd, key, value); err != nil {
+			return err
+		}
+	}
+	return unix.Fchmod(fd, permission(h))
+}
+
+// recordPrefix begins the names of records that are attributes.
+const recordPrefix = "SCHILY.xattr."
+
+// attribute sets one. Those of the overlay itself are not the file's.
+func attribute(fd int, key, value string) error {
+	name, is := strings.CutPrefix(key, recordPrefix)
+	if !is || strings.HasPrefix(name, "trusted.overlay.") || strings.HasPrefix(name, "user.overlay.") {
+		return nil
+	}
+	data := []byte(value)
+	if strings.HasPrefix(name, "system.posix_acl_") {
+		plain, err := base64.RawStdEncoding.DecodeString(value)
+		if err != nil {
+			return fmt.Errorf("the attribute %.60q: %w", name, err)
+		}
+		data = plain
+	}
+	err := unix.Fsetxattr(fd, name, data, 0)
+	if errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EPERM) {
+		return nil // this kernel, or this user, has no such attributes
+	}
+	return err
+}
+
+// opaque says that nothing of a directory below shows in this one.
+func opaque(h *tar.Header) bool {
+	for _, space := range []string{"trusted", "user"} {
+		if h.PAXRecords[recordPrefix+space+".overlay.opaque"] == "y" {
+			return true
+		}
+	}
+	return false
+}
+
+func touch(in int, base string, at time.Time) error {
+	stamp, err := unix.TimeToTimespec(at)
+	if err != nil {
+		return nil // a time that no file can have
+	}
+	return unix.UtimesNanoAt(in, base, []unix.Timespec{{Nsec: unix.UTIME_OMIT}, stamp}, unix.AT_SYMLINK_NOFOLLOW)
+}
+
+// block is how much of a file has its own place on a disk.
+const block = 4 << 10
+
+// fill writes the content. Where there are only zeros it leaves a hole, as
+// there was before the file was packed: a disk that was large enough has to be
+// so again.
+func fill(f *os.File, content io.Reader) error {
+	var buffer [16 * block]byte
+	var size int64
+	for {
+		n, err := io.ReadFull(content, buffer[:])
+		for at := 0; at < n; at += block {
+			piece := buffer[at:min(at+block, n)]
+			if zeros(piece) {
+				continue
+			}
+			if _, err := f.WriteAt(piece, size+int64(at)); err != nil {
+				return err
+			}
+		}
+		size += int64(n)
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF) && n > 0 && ended(content):
+			return f.Truncate(size)
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// ended says that a short read was the last of a file, and not of the archive.
+func ended(content io.Reader) bool {
+	n, err := content.Read(make([]byte, 1))
+	return n == 0 && errors.Is(err, io.EOF)
+}
+
+func zeros(b []byte) bool {
+	for _, c := range b {
+		if c != 0 {
+			return false
+		}
+	}
+	return true
+}
