@@ -22,6 +22,13 @@ import (
 // store, proxy and guest on the fake engine, whose programs run right here.
 func newStack(t testing.TB) *Client {
 	t.Helper()
+	c, _ := newStackOn(t)
+	return c
+}
+
+// newStackOn also returns the engine, which knows what is in memory.
+func newStackOn(t testing.TB) (*Client, *fake.Engine) {
+	t.Helper()
 	dir := t.TempDir()
 	home := t.TempDir()
 	log := slog.New(slog.DiscardHandler)
@@ -45,7 +52,7 @@ func newStack(t testing.TB) *Client {
 		}
 		eng.Close()
 	})
-	return c
+	return c, eng
 }
 
 // inside is what a box serves: the guest, the interpreter, and a program on
@@ -78,7 +85,7 @@ func inside(spec engine.Spec, home string, log *slog.Logger) (map[int]http.Handl
 type oneTemplate struct{}
 
 func (oneTemplate) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template, error) {
-	if ref.Name != "base" {
+	if ref.Name != "base" && ref.Name != "aaaaaaaaaaaaaaaaaaaa" {
 		return sandbox.Template{}, sandbox.TemplateUnknown(ref)
 	}
 	return sandbox.Template{ID: "aaaaaaaaaaaaaaaaaaaa", Name: "base", Root: engine.Root{Dir: "/"}}, nil

@@ -65,6 +65,7 @@ type Daemon struct {
 	options Options
 	store   *store.Store
 	way     *way
+	images  *images
 	lock    *os.File // nil unless a server
 }
 
@@ -94,6 +95,9 @@ func Open(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if d.Secrets, err = openSecrets(o, d.store); err != nil {
 		return nil, err
 	}
+	if err := d.openImages(); err != nil {
+		return nil, err
+	}
 	if err := d.openService(); err != nil {
 		return nil, err
 	}
@@ -102,7 +106,7 @@ func Open(ctx context.Context, o Options) (_ *Daemon, err error) {
 	}
 	if r := d.Report; !r.Empty() {
 		o.Log.Info("state reconciled", "adopted", len(r.Adopted), "expired", len(r.Expired), "lost", len(r.Lost),
-			"abandoned", len(r.Abandoned), "finished", len(r.Finished), "orphans", len(r.Orphans), "left", len(r.Left))
+			"abandoned", len(r.Abandoned), "finished", len(r.Finished), "orphans", len(r.Orphans), "left", len(r.Left), "mended", len(r.Mended))
 	}
 	return d, nil
 }
@@ -121,7 +125,7 @@ func (d *Daemon) openService() error {
 	d.Service, err = sandbox.NewService(sandbox.Deps{
 		Store: d.store, Engine: o.Engine, Templates: o.Templates, Log: o.Log, Settings: o.Settings,
 		Way: d.way, Sealed: sealed{d.Secrets, time.Now}, Questions: d.Approvals, Flows: flows,
-		Copies: workspace.New(filepath.Join(o.StateDir, "workspaces")),
+		Copies: workspace.New(filepath.Join(o.StateDir, "workspaces")), Images: d.images,
 	})
 	if err != nil {
 		return err
@@ -149,6 +153,10 @@ func (d *Daemon) Close(ctx context.Context) error {
 	if d.way != nil {
 		errs = append(errs, d.way.close())
 		d.way = nil
+	}
+	if d.images != nil {
+		errs = append(errs, d.images.Close())
+		d.images = nil
 	}
 	if d.store != nil {
 		errs = append(errs, d.store.Close())

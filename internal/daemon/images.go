@@ -1,0 +1,82 @@
+package daemon
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/snapshot"
+	"github.com/crannog/crannog/internal/store"
+)
+
+// images keeps what is saved of sandboxes. It says the same as
+// snapshot.Images in the words of package sandbox.
+type images struct{ *snapshot.Images }
+
+func openImages(o Options, st *store.Store) (images, error) {
+	dir, err := snapshot.Open(filepath.Join(o.StateDir, "snapshots"), snapshot.Options{
+		Log: o.Log, Sum: func(ctx context.Context, id string) (string, error) { return sumOf(ctx, st, id) },
+	})
+	return images{dir}, err
+}
+
+// sumOf is the digest of an image, which lies in the row of the snapshot or
+// the paused sandbox that it is of; "" if nobody knows it.
+func sumOf(ctx context.Context, st *store.Store, id string) (string, error) {
+	n, err := st.GetSnapshot(ctx, id)
+	if err == nil || fault.KindOf(err) != fault.NotFound {
+		return n.Sum, err
+	}
+	rows, err := st.List(ctx, sandbox.Query{AllOwners: true, Filter: sandbox.Filter{
+		States: []sandbox.State{sandbox.Pausing, sandbox.Paused, sandbox.Resuming},
+	}})
+	if err != nil {
+		return "", err
+	}
+	for _, r := range rows {
+		if r.Saved.Image == id {
+			return r.Saved.Sum, nil
+		}
+	}
+	return "", nil
+}
+
+// Begin implements sandbox.Images.
+func (i images) Begin(id string) (sandbox.Draft, error) {
+	d, err := i.Images.Begin(id)
+	if err != nil {
+		return nil, err
+	}
+	return draft{d}, nil
+}
+
+// Lease implements sandbox.Images.
+func (i images) Lease(ctx context.Context, id, sum string) (sandbox.Lease, error) {
+	l, err := i.Images.Lease(ctx, id, sum)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Sizes implements sandbox.Images.
+func (i images) Sizes(ctx context.Context) (map[string]sandbox.ImageSize, error) {
+	sizes, err := i.Images.Sizes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]sandbox.ImageSize, len(sizes))
+	for id, size := range sizes {
+		out[id] = sandbox.ImageSize{Bytes: size.Bytes, Own: size.Own}
+	}
+	return out, nil
+}
+
+type draft struct{ *snapshot.Draft }
+
+// Commit implements sandbox.Draft.
+func (d draft) Commit(ctx context.Context, parent string) (sandbox.Image, error) {
+	image, err := d.Draft.Commit(ctx, parent)
+	return sandbox.Image{ID: image.ID, Sum: image.Sum, Bytes: image.Bytes}, err
+}
