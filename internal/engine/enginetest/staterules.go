@@ -97,8 +97,8 @@ var stateRules = []rule{
 		memory(t, b, 8001)
 		b.want(t, "echo x", "x")
 		b.client.CloseIdleConnections()
-		before := census(t, dir)
 		saved := save(t, b)
+		before := census(t, dir)
 		damage(t, saved, "checkpoint.img", func(data []byte) []byte { return data[:len(data)/2] })
 		was := number(t, b.sh(t, ask(8001)).stdout)
 		spec := c.spec(b.id)
@@ -143,6 +143,27 @@ var stateRules = []rule{
 		if err := saver(t, e).Replace(t.Context(), spec, t.TempDir()); fault.KindOf(err) != fault.NotFound {
 			t.Errorf("replace: %v", err)
 		}
+	}},
+	{"state/another-process-is-in-the-way", func(t *testing.T, c *Config) {
+		dir := t.TempDir()
+		e := c.Open(t, dir)
+		b := c.start(t, e)
+		b.want(t, "echo x", "x")
+		theirs, err := c.Open(t, dir).Dial(t.Context(), b.id, engine.GuestPort)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer theirs.Close()
+		err = saver(t, e).Checkpoint(t.Context(), b.id, t.TempDir(), true)
+		if fault.KindOf(err) != fault.Conflict {
+			t.Errorf("got %v, want a conflict", err)
+		}
+		b.want(t, "echo x", "x")
+		theirs.Close()
+		eventually(t, "it can be saved again", func() bool {
+			return saver(t, e).Checkpoint(t.Context(), b.id, t.TempDir(), true) == nil
+		})
+		b.want(t, "echo x", "x")
 	}},
 	{"state/a-taken-id-is-refused", func(t *testing.T, c *Config) {
 		e := c.Open(t, t.TempDir())

@@ -57,11 +57,21 @@ func (e *Engine) Checkpoint(ctx context.Context, id, dir string, goOn bool) erro
 	return nil
 }
 
+// forwarding is what gVisor says of a box into which a port is forwarded: the
+// copying is done by its kernel itself, and not by a program that could stand
+// still.
+const forwarding = "waiter.ChannelNotifier"
+
 // saveFault names what a caller can do something about.
 func saveFault(id string, err error) error {
 	if errors.Is(err, unix.ENOSPC) || strings.Contains(err.Error(), unix.ENOSPC.Error()) {
 		return fault.Wrap(err, fault.Exhausted, "disk_full", "there is no room on the disk for the sandbox's state").
 			WithHint("crannog prune frees what nothing needs; crannog snapshot rm drops snapshots")
+	}
+	if strings.Contains(err.Error(), forwarding) {
+		// The rest of the text is gVisor's own view of its memory.
+		return fault.Newf(fault.Conflict, "streams_in_the_way", "another program of this host has streams into sandbox %q, which cannot be saved", id).
+			WithHint("end it, or let one crannog serve do all the work")
 	}
 	return fmt.Errorf("save %s: %w", id, err)
 }
