@@ -145,6 +145,17 @@ func dialRetry(ctx context.Context, tries int, dial func() (net.Conn, error)) (n
 	}
 }
 
+// left tells whether the sandbox has gone. It knows as soon as the service
+// has said so, before anything else here has heard of it.
+func (b *backend) left() bool {
+	select {
+	case <-b.gone:
+		return true
+	default:
+		return b.ctx.Err() != nil
+	}
+}
+
 // close cuts what is open and drops what is idle. It may be called twice.
 func (b *backend) close() {
 	b.cancel()

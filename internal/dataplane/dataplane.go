@@ -184,8 +184,8 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *trip) {
 	if err := rc.EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		p.Log.Debug("full duplex refused", "err", err)
 	}
-	defer breakOff(t.back.ctx, w, r)
-	p.forward.ServeHTTP(&hardCloser{ResponseWriter: w, gone: t.back.ctx, mask: t.mask}, r.WithContext(ctx))
+	defer breakOff(t.back, w, r)
+	p.forward.ServeHTTP(&hardCloser{ResponseWriter: w, back: t.back, mask: t.mask}, r.WithContext(ctx))
 	masking.Header(w.Header(), t.mask) // trailers
 	hurry(w)
 	dropBody(w, r)

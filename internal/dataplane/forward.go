@@ -52,6 +52,9 @@ func answered(r *http.Response) error {
 	if t == nil {
 		return nil
 	}
+	if t.back.left() {
+		return errGone // what it says now is nothing that it will know
+	}
 	harden(r, t)
 	return masking.Answer(r, t.port, t.mask)
 }
@@ -88,11 +91,14 @@ func harden(r *http.Response, t *trip) {
 // failed answers for a request that did not get an answer from inside.
 func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	t := tripOf(r)
+	if h, ok := w.(*hardCloser); ok {
+		w = h.ResponseWriter // what is said here is ours
+	}
 	switch {
 	case t == nil:
 		p.Log.Error("request without a target", "err", err)
 		(&refusal{status: http.StatusInternalServerError, message: "internal error"}).write(w, r)
-	case t.back.ctx.Err() != nil, errors.Is(context.Cause(r.Context()), errGone):
+	case t.back.left(), errors.Is(context.Cause(r.Context()), errGone):
 		// Nothing of an answer was sent, so this one is taken for ours and
 		// not for the program's. An answer that is under way breaks off. The
 		// rest of an upload is not read, so the connection is of no more use.

@@ -2,7 +2,6 @@ package dataplane
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"net"
 	"net/http"
@@ -12,13 +11,24 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// hardCloser is a ResponseWriter whose connection, once it is taken over for
-// another protocol, is reset when the sandbox goes. Such a connection has no
-// framing of ours, so an orderly end would look like the program's own.
+// hardCloser is a ResponseWriter that passes nothing on from the moment on in
+// which the sandbox goes, and whose connection, once it is taken over for
+// another protocol, is then reset. Such a connection has no framing of ours,
+// so an orderly end would look like the program's own.
 type hardCloser struct {
 	http.ResponseWriter
-	gone context.Context
+	back *backend
 	mask *sandbox.Mask
+}
+
+// Write passes on what the sandbox said before it went. Of a sandbox that is
+// paused this is what its saved state knows of: with anything later, its
+// clients would take for done what it does not remember.
+func (h *hardCloser) Write(p []byte) (int, error) {
+	if h.back.left() {
+		panic(http.ErrAbortHandler)
+	}
+	return h.ResponseWriter.Write(p)
 }
 
 // WriteHeader masks what comes ahead of an answer. The answer's own headers
@@ -39,18 +49,26 @@ func (h *hardCloser) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return &hardConn{Conn: conn, gone: h.gone}, rw, nil
+	return &hardConn{Conn: conn, back: h.back}, rw, nil
 }
 
 // hardConn resets instead of closing if the sandbox is gone.
 type hardConn struct {
 	net.Conn
-	gone context.Context
+	back *backend
+}
+
+// Write passes on what the sandbox said before it went.
+func (c *hardConn) Write(p []byte) (int, error) {
+	if c.back.left() {
+		return 0, errGone
+	}
+	return c.Conn.Write(p)
 }
 
 // Close ends the connection.
 func (c *hardConn) Close() error {
-	if c.gone.Err() != nil {
+	if c.back.left() {
 		reset(c.Conn)
 	}
 	return c.Conn.Close()
@@ -58,7 +76,7 @@ func (c *hardConn) Close() error {
 
 // CloseWrite passes on that the program inside has said all.
 func (c *hardConn) CloseWrite() error {
-	if c.gone.Err() != nil {
+	if c.back.left() {
 		return c.Close()
 	}
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
@@ -84,14 +102,14 @@ func interrupt(rc *http.ResponseController) {
 // breakOff is deferred around a request. The end of the connection is the
 // end of an HTTP/1.0 answer, so breaking one off takes a reset; in later
 // versions a missing last chunk tells.
-func breakOff(gone context.Context, w http.ResponseWriter, r *http.Request) {
+func breakOff(back *backend, w http.ResponseWriter, r *http.Request) {
 	v := recover()
 	if v == nil {
 		return
 	}
 	if err, ok := v.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		rc := http.NewResponseController(w)
-		if gone.Err() != nil && !r.ProtoAtLeast(1, 1) {
+		if back.left() && !r.ProtoAtLeast(1, 1) {
 			if conn, _, err := rc.Hijack(); err == nil {
 				reset(conn)
 				_ = conn.Close() // it is reset either way
