@@ -14,11 +14,17 @@ import (
 // snapshot.Images in the words of package sandbox.
 type images struct{ *snapshot.Images }
 
-func openImages(o Options, st *store.Store) (images, error) {
-	dir, err := snapshot.Open(filepath.Join(o.StateDir, "snapshots"), snapshot.Options{
-		Log: o.Log, Sum: func(ctx context.Context, id string) (string, error) { return sumOf(ctx, st, id) },
+// openImages opens what earlier processes have saved.
+func (d *Daemon) openImages() error {
+	dir, err := snapshot.Open(filepath.Join(d.options.StateDir, "snapshots"), snapshot.Options{
+		Budget: d.options.Settings.SnapshotBudget, Log: d.options.Log,
+		Sum: func(ctx context.Context, id string) (string, error) { return sumOf(ctx, d.store, id) },
 	})
-	return images{dir}, err
+	if err != nil {
+		return err
+	}
+	d.images = &images{dir}
+	return nil
 }
 
 // sumOf is the digest of an image, which lies in the row of the snapshot or
@@ -43,7 +49,7 @@ func sumOf(ctx context.Context, st *store.Store, id string) (string, error) {
 }
 
 // Begin implements sandbox.Images.
-func (i images) Begin(id string) (sandbox.Draft, error) {
+func (i *images) Begin(id string) (sandbox.Draft, error) {
 	d, err := i.Images.Begin(id)
 	if err != nil {
 		return nil, err
@@ -52,7 +58,7 @@ func (i images) Begin(id string) (sandbox.Draft, error) {
 }
 
 // Lease implements sandbox.Images.
-func (i images) Lease(ctx context.Context, id, sum string) (sandbox.Lease, error) {
+func (i *images) Lease(ctx context.Context, id, sum string) (sandbox.Lease, error) {
 	l, err := i.Images.Lease(ctx, id, sum)
 	if err != nil {
 		return nil, err
@@ -61,7 +67,7 @@ func (i images) Lease(ctx context.Context, id, sum string) (sandbox.Lease, error
 }
 
 // Sizes implements sandbox.Images.
-func (i images) Sizes(ctx context.Context) (map[string]sandbox.ImageSize, error) {
+func (i *images) Sizes(ctx context.Context) (map[string]sandbox.ImageSize, error) {
 	sizes, err := i.Images.Sizes(ctx)
 	if err != nil {
 		return nil, err

@@ -54,8 +54,11 @@ type Settings struct {
 	// SnapshotRetention is how long snapshots are kept; zero is until somebody
 	// removes them. The budget of the disk bounds them in any case.
 	SnapshotRetention time.Duration
-	Max               Limits // most that one sandbox may ask for; zero is the host's
-	Level             string // the level of a sandbox that asks for none
+	// SnapshotBudget is how much of the disk saved states may take. It is for
+	// who opens Images; zero is their default.
+	SnapshotBudget int64
+	Max            Limits // most that one sandbox may ask for; zero is the host's
+	Level          string // the level of a sandbox that asks for none
 	// Organisation bounds what any sandbox may reach, Project what those of
 	// this state directory may. Nil is no further bound.
 	Organisation, Project *policy.Document
