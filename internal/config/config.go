@@ -28,6 +28,9 @@ type Config struct {
 	OrganisationPolicy, ProjectPolicy string
 	DefaultLevel                      string        // of a sandbox that names none; "" is standard
 	MaxLive                           int64         // sandboxes alive at once
+	MaxPaused                         int64         // sandboxes paused at once
+	SnapshotBudget                    int64         // bytes of the disk for saved states; zero is a share of what is free
+	SnapshotRetention                 time.Duration // how long snapshots are kept; zero is until they are removed
 	DefaultTimeout                    time.Duration // life of a sandbox that asks for none
 	MaxTimeout                        time.Duration // longest life that a key may ask for
 	Retention                         time.Duration // how long records of ended sandboxes are kept
@@ -106,7 +109,7 @@ func Default(env Env) Config {
 		Template:    "base",
 		OutputBytes: 1 << 20,
 
-		MaxLive: 200, DefaultTimeout: 5 * time.Minute, MaxTimeout: 24 * time.Hour, Retention: 24 * time.Hour,
+		MaxLive: 200, MaxPaused: 1000, DefaultTimeout: 5 * time.Minute, MaxTimeout: 24 * time.Hour, Retention: 24 * time.Hour,
 		Pool: Pool{On: true},
 
 		origin: map[string]string{},

@@ -77,6 +77,9 @@ func (c Config) checkURL() error {
 // maxLive is more than any machine holds.
 const maxLive = 100_000
 
+// minBudget is about what one idle sandbox leaves on disk, several times.
+const minBudget = 64 << 20
+
 // minWebhookSecret is what cannot be guessed from signed calls.
 const minWebhookSecret = 16
 
@@ -113,6 +116,15 @@ func (c Config) checkLives() error {
 	var problems []error
 	if c.MaxLive < 1 || c.MaxLive > maxLive {
 		problems = append(problems, fmt.Errorf("max_live: %d is not 1 to %d", c.MaxLive, maxLive))
+	}
+	if c.MaxPaused < 1 || c.MaxPaused > maxLive {
+		problems = append(problems, fmt.Errorf("max_paused: %d is not 1 to %d", c.MaxPaused, maxLive))
+	}
+	if c.SnapshotBudget != 0 && c.SnapshotBudget < minBudget {
+		problems = append(problems, fmt.Errorf("snapshot_budget: %s does not hold one sandbox; at least %s, or 0 for the default", FormatSize(c.SnapshotBudget), FormatSize(minBudget)))
+	}
+	if c.SnapshotRetention != 0 && c.SnapshotRetention < time.Minute {
+		problems = append(problems, fmt.Errorf("snapshot_retention: %s is too short; a time such as 168h, or 0 to keep them", c.SnapshotRetention))
 	}
 	for _, d := range []struct {
 		name  string

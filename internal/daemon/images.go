@@ -4,10 +4,8 @@ import (
 	"context"
 	"path/filepath"
 
-	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/snapshot"
-	"github.com/crannog/crannog/internal/store"
 )
 
 // images keeps what is saved of sandboxes. It says the same as
@@ -17,35 +15,13 @@ type images struct{ *snapshot.Images }
 // openImages opens what earlier processes have saved.
 func (d *Daemon) openImages() error {
 	dir, err := snapshot.Open(filepath.Join(d.options.StateDir, "snapshots"), snapshot.Options{
-		Budget: d.options.Settings.SnapshotBudget, Log: d.options.Log,
-		Sum: func(ctx context.Context, id string) (string, error) { return sumOf(ctx, d.store, id) },
+		Budget: d.options.Settings.SnapshotBudget, Log: d.options.Log, Sum: d.store.SumOf,
 	})
 	if err != nil {
 		return err
 	}
 	d.images = &images{dir}
 	return nil
-}
-
-// sumOf is the digest of an image, which lies in the row of the snapshot or
-// the paused sandbox that it is of; "" if nobody knows it.
-func sumOf(ctx context.Context, st *store.Store, id string) (string, error) {
-	n, err := st.GetSnapshot(ctx, id)
-	if err == nil || fault.KindOf(err) != fault.NotFound {
-		return n.Sum, err
-	}
-	rows, err := st.List(ctx, sandbox.Query{AllOwners: true, Filter: sandbox.Filter{
-		States: []sandbox.State{sandbox.Pausing, sandbox.Paused, sandbox.Resuming},
-	}})
-	if err != nil {
-		return "", err
-	}
-	for _, r := range rows {
-		if r.Saved.Image == id {
-			return r.Saved.Sum, nil
-		}
-	}
-	return "", nil
 }
 
 // Begin implements sandbox.Images.

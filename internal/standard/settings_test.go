@@ -25,11 +25,11 @@ func TestSettings(t *testing.T) {
 	good := "policy: v1\nnetwork: {unlisted: deny}\n"
 	c := config.Config{
 		OrganisationPolicy: file(good), ProjectPolicy: file(good), DefaultLevel: "strict",
-		MaxLive: 7, DefaultTimeout: time.Minute, MaxTimeout: time.Hour, Retention: 2 * time.Hour,
+		MaxLive: 7, MaxPaused: 8, SnapshotBudget: 9, SnapshotRetention: 10, DefaultTimeout: time.Minute, MaxTimeout: time.Hour, Retention: 2 * time.Hour,
 	}
 	s, err := standard.Settings(c)
 	if err != nil || s.Organisation == nil || s.Project == nil || s.Organisation.Network.Unlisted != "deny" || s.Level != "strict" ||
-		s.MaxLive != 7 || s.DefaultTimeout != time.Minute || s.MaxTimeout != time.Hour || s.Retention != 2*time.Hour {
+		s.MaxLive != 7 || s.MaxPaused != 8 || s.SnapshotBudget != 9 || s.SnapshotRetention != 10 || s.DefaultTimeout != time.Minute || s.MaxTimeout != time.Hour || s.Retention != 2*time.Hour {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	p, _, err := (sandbox.Access{}).Compile(s)

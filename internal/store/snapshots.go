@@ -167,6 +167,17 @@ func (s *Store) HoldsImage(ctx context.Context, id string) (bool, error) {
 	return held, nil
 }
 
+// SumOf finds the digest of an image, "" if no row has it.
+func (s *Store) SumOf(ctx context.Context, id string) (string, error) {
+	var sum string
+	err := s.db.QueryRowContext(ctx, `SELECT coalesce((SELECT sum FROM snapshots WHERE id = ?1),
+		(SELECT saved ->> 'sum' FROM sandboxes WHERE image = ?1 AND state IN ('pausing', 'paused', 'resuming')), '')`, id).Scan(&sum)
+	if err != nil {
+		return "", fmt.Errorf("digest of image %s: %w", id, classify(err))
+	}
+	return sum, nil
+}
+
 func decodeSnapshot(row interface{ Scan(...any) error }) (sandbox.Stored, error) {
 	var n sandbox.Stored
 	var created int64
