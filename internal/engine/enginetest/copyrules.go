@@ -79,11 +79,10 @@ print(libc.syscall(1999, b"other", 5, 1), ctypes.get_errno())'; uname -n`)
 	{"copies/spare-kernels-are-used-and-dropped", func(t *testing.T, c *Config) {
 		dir := t.TempDir()
 		e := c.Open(t, dir)
+		cycle(t, c, e)
+		before := census(t, dir)
 		b := c.start(t, e)
 		saved := save(t, b)
-		b.want(t, "echo x", "x")
-		b.client.CloseIdleConnections()
-		before := census(t, dir)
 		for range 3 {
 			warm(t, c, e, 2)
 			other := c.copyOf(t, e, saved)
@@ -94,7 +93,7 @@ print(libc.syscall(1999, b"other", 5, 1), ctypes.get_errno())'; uname -n`)
 			}
 		}
 		warm(t, c, e, 0)
-		gone(t, dir, before)
+		b.gone(t, dir, before)
 	}},
 	{"copies/a-full-disk-costs-nothing", func(t *testing.T, c *Config) {
 		dir := t.TempDir()
@@ -120,6 +119,8 @@ print(libc.syscall(1999, b"other", 5, 1), ctypes.get_errno())'; uname -n`)
 	{"copies/cycles-leave-nothing", func(t *testing.T, c *Config) {
 		dir := t.TempDir()
 		e := c.Open(t, dir)
+		cycle(t, c, e)
+		before := census(t, dir)
 		b := c.start(t, e)
 		saved := save(t, b)
 		turn := func() {
@@ -130,13 +131,10 @@ print(libc.syscall(1999, b"other", 5, 1), ctypes.get_errno())'; uname -n`)
 				t.Fatal(err)
 			}
 		}
-		turn()
-		b.client.CloseIdleConnections()
-		before := census(t, dir)
 		for range 2 * c.Cycles {
 			turn()
 		}
-		gone(t, dir, before)
+		b.gone(t, dir, before)
 	}},
 }
 

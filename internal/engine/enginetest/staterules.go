@@ -69,14 +69,14 @@ var stateRules = []rule{
 	{"state/replaces-in-place", func(t *testing.T, c *Config) {
 		dir := t.TempDir()
 		e := c.Open(t, dir)
+		cycle(t, c, e)
+		before := census(t, dir)
 		b := c.start(t, e)
 		memory(t, b, 8001)
 		was := number(t, b.sh(t, ask(8001)).stdout)
 		b.sh(t, "echo before > f")
 		saved := save(t, b)
 		b.sh(t, "echo after > f")
-		b.client.CloseIdleConnections()
-		before := census(t, dir)
 		for range 3 {
 			spec := c.spec(b.id)
 			spec.GuestConfig = renewed(b.id, "box", guest.RolledBack)
@@ -88,17 +88,16 @@ var stateRules = []rule{
 			now.want(t, ask(8001), fmt.Sprint(was+1))
 			now.client.CloseIdleConnections()
 		}
-		gone(t, dir, before)
+		b.gone(t, dir, before)
 	}},
 	{"state/goes-on-if-it-cannot-be-replaced", func(t *testing.T, c *Config) {
 		dir := t.TempDir()
 		e := c.Open(t, dir)
+		cycle(t, c, e)
+		before := census(t, dir)
 		b := c.start(t, e)
 		memory(t, b, 8001)
-		b.want(t, "echo x", "x")
-		b.client.CloseIdleConnections()
 		saved := save(t, b)
-		before := census(t, dir)
 		damage(t, saved, "checkpoint.img", func(data []byte) []byte { return data[:len(data)/2] })
 		was := number(t, b.sh(t, ask(8001)).stdout)
 		spec := c.spec(b.id)
@@ -107,17 +106,19 @@ var stateRules = []rule{
 			t.Fatal("replaced from half a state")
 		}
 		b.want(t, ask(8001), fmt.Sprint(was+1))
-		b.client.CloseIdleConnections()
-		gone(t, dir, before)
+		b.gone(t, dir, before)
 	}},
 	{"state/truncated-is-refused", func(t *testing.T, c *Config) {
 		dir := t.TempDir()
 		e := c.Open(t, dir)
+		cycle(t, c, e)
+		before := census(t, dir)
 		b := c.start(t, e)
 		saved := save(t, b)
-		c.copyOf(t, e, saved) // the control: it is whole
-		b.want(t, "echo x", "x")
-		before := census(t, dir)
+		control := c.copyOf(t, e, saved) // it is whole
+		if err := e.Remove(t.Context(), control.id); err != nil {
+			t.Fatal(err)
+		}
 		for _, name := range []string{"checkpoint.img", "pages_meta.img"} {
 			broken := t.TempDir()
 			if err := os.CopyFS(broken, os.DirFS(saved)); err != nil {
@@ -132,7 +133,7 @@ var stateRules = []rule{
 				_ = e.Remove(t.Context(), id)
 			}
 		}
-		gone(t, dir, before)
+		b.gone(t, dir, before)
 	}},
 	{"state/unknown-is-not-found", func(t *testing.T, c *Config) {
 		e := c.Open(t, t.TempDir())
@@ -229,9 +230,13 @@ print(n)'; pkill -f python3`)
 	}},
 }
 
-// gone waits until no more is there than before.
-func gone(t testing.TB, dir string, before map[string]int) {
+// gone removes the box and waits until no more is there than before it.
+func (b *box) gone(t testing.TB, dir string, before map[string]int) {
 	t.Helper()
+	b.client.CloseIdleConnections()
+	if err := b.e.Remove(t.Context(), b.id); err != nil {
+		t.Fatal(err)
+	}
 	var left []string
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		if left = grown(before, census(t, dir)); len(left) == 0 {

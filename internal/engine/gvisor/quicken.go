@@ -35,25 +35,36 @@ func quicken(name string) {
 	// number that the box gets itself before it reads it; the file server's
 	// is set here.
 	processors := runtime.GOMAXPROCS(1)
-	// A process that has just started has next to no garbage, and collecting
-	// it costs the kernel's start 5 ms. A box that is busy from its first
-	// moment has some.
-	percent, most := debug.SetGCPercent(-1), debug.SetMemoryLimit(startMemory)
+	collect := collectLater()
 	switch name {
 	case fileServerArg0:
 		time.AfterFunc(spread, func() { runtime.GOMAXPROCS(processors) })
 	case kernelArg0:
 		forgoTracePoints()
-		takeSignalsEarly()
+		watchPlatform(collect)
 	}
+}
+
+// collectLater leaves garbage until the process has started. One that has just
+// started has next to none, and collecting it costs the kernel's start 5 ms. A
+// box that is busy from its first moment has some. What it returns does the
+// same once more.
+func collectLater() (again func()) {
+	percent, most := debug.SetGCPercent(-1), debug.SetMemoryLimit(startMemory)
 	started := programPages()
-	time.AfterFunc(settled, func() {
+	var watched sync.Once
+	timer := time.AfterFunc(settled, func() {
 		debug.SetGCPercent(percent)
 		debug.SetMemoryLimit(most)
 		debug.FreeOSMemory()
 		letGo(started)
-		idle.GiveBack(idle.After)
+		watched.Do(func() { idle.GiveBack(idle.After) })
 	})
+	return func() {
+		debug.SetGCPercent(-1)
+		debug.SetMemoryLimit(startMemory)
+		timer.Reset(settled)
+	}
 }
 
 // tracePoints is what guards the table of gVisor's trace points.
@@ -66,22 +77,33 @@ var tracePoints sync.Once
 // would be refused, not left without events.
 func forgoTracePoints() { tracePoints.Do(func() {}) }
 
-// takeSignalsEarly begins to take signals while the kernel waits for its first
-// stub. It would take them one by one just before the guest starts, each by
-// way of another thread, for 8 ms; a signal that is taken already costs
-// nothing.
-func takeSignalsEarly() {
+// watchPlatform puts what a kernel does without at its start, and once more
+// when a box goes on in it that was saved elsewhere, where the kernel makes its
+// platform. A kernel may have waited for that box for long.
+func watchPlatform(again func()) {
 	const name = "systrap"
 	if systrap, err := platform.Lookup(name); err == nil {
-		platform.Register(name, signalTaker{systrap})
+		platform.Register(name, quickPlatform{systrap, again})
 	}
 }
 
-// signalTaker is a platform's constructor that takes the process's signals on
-// the way: by then capabilities are dropped, so another thread costs little.
-type signalTaker struct{ platform.Constructor }
+type quickPlatform struct {
+	platform.Constructor
+	again func()
+}
 
-func (t signalTaker) New(opts platform.Options) (platform.Platform, error) {
+// New implements platform.Constructor.
+func (q quickPlatform) New(opts platform.Options) (platform.Platform, error) {
+	q.again()
+	takeSignalsEarly()
+	return q.Constructor.New(opts)
+}
+
+// takeSignalsEarly begins to take signals while the kernel waits for its first
+// stub. It would take them one by one just before the guest starts, each by
+// way of another thread, for 8 ms; a signal that is taken already costs
+// nothing. By then capabilities are dropped, so another thread costs little.
+func takeSignalsEarly() {
 	go func() {
 		// What arrives before gVisor listens is lost instead of ending the
 		// process. Nobody sends any: we kill.
@@ -94,5 +116,4 @@ func (t signalTaker) New(opts platform.Options) (platform.Platform, error) {
 			}
 		}
 	}()
-	return t.Constructor.New(opts)
 }
