@@ -54,6 +54,9 @@ func (s *Images) Begin(id string) (*Draft, error) {
 	if err := s.makeRoom(1); err != nil {
 		return nil, err
 	}
+	if err := s.findDisk(); err != nil {
+		return nil, err
+	}
 	g, err := s.newStage(id)
 	if err != nil {
 		return nil, err

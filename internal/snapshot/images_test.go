@@ -1,10 +1,7 @@
 package snapshot
 
 import (
-	"bytes"
-	"context"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,119 +10,6 @@ import (
 
 	"github.com/crannog/crannog/internal/fault"
 )
-
-// open opens images in a directory, without a pause for anybody.
-func open(t testing.TB, dir string, o Options) *Images {
-	t.Helper()
-	s, err := Open(dir, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
-	return s
-}
-
-func shelf(t testing.TB) *Images {
-	t.Helper()
-	return open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 1 << 30})
-}
-
-// noise is n pages that are like no others.
-func noise(seed uint64, n int) []byte {
-	b := make([]byte, n*pageBytes)
-	c := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16)})
-	c.Read(b)
-	return b
-}
-
-func put(t testing.TB, path string, data []byte) {
-	t.Helper()
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// commit writes an image as gVisor would.
-func commit(t testing.TB, s *Images, id, parent string, pages []byte) Image {
-	t.Helper()
-	d, err := s.Begin(id)
-	if err != nil {
-		t.Fatal(err)
-	}
-	put(t, filepath.Join(d.Dir(), StateFile), []byte("state of "+id))
-	put(t, filepath.Join(d.Dir(), MetaFile), []byte("meta of "+id))
-	put(t, filepath.Join(d.Dir(), PagesFile), pages)
-	img, err := d.Commit(t.Context(), parent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return img
-}
-
-func settle(t testing.TB, s *Images) {
-	t.Helper()
-	if err := s.Settle(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// load leases an image, verifies it and returns its pages.
-func load(ctx context.Context, s *Images, id, sum string) ([]byte, error) {
-	l, err := s.Lease(ctx, id, sum)
-	if err != nil {
-		return nil, err
-	}
-	defer l.Release()
-	if err := l.Verify(ctx); err != nil {
-		return nil, err
-	}
-	return os.ReadFile(filepath.Join(l.Dir(), PagesFile))
-}
-
-func wantPages(t testing.TB, s *Images, img Image, pages []byte) {
-	t.Helper()
-	got, err := load(t.Context(), s, img.ID, img.Sum)
-	if err != nil {
-		t.Fatalf("%s: %v", img.ID, err)
-	}
-	if !bytes.Equal(got, pages) {
-		t.Fatalf("%s: other pages than were committed", img.ID)
-	}
-}
-
-func wantCode(t testing.TB, err error, kind fault.Kind, code string) {
-	t.Helper()
-	if fault.KindOf(err) != kind || fault.CodeOf(err) != code {
-		t.Fatalf("error %v (%s %s), want %s %s", err, fault.KindOf(err), fault.CodeOf(err), kind, code)
-	}
-}
-
-// packs names the packs on disk.
-func packs(t testing.TB, s *Images) []string {
-	t.Helper()
-	s.drain()
-	names, err := filepath.Glob(filepath.Join(s.dir, packsDir, "*.pages"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return names
-}
-
-// dropCopies makes every image that can be rebuilt need it.
-func dropCopies(t testing.TB, s *Images) {
-	t.Helper()
-	if err := s.evict(1 << 60); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// unlinkFlat drops the flat file also of an image that is a pack itself.
-func unlinkFlat(t testing.TB, s *Images, id string) {
-	t.Helper()
-	if err := os.Remove(filepath.Join(s.dir, imagePath(id, PagesFile))); err != nil && !os.IsNotExist(err) {
-		t.Fatal(err)
-	}
-}
 
 func TestRoundTripThroughAllFormsOfAnImage(t *testing.T) {
 	s := shelf(t)

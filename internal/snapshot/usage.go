@@ -1,29 +1,15 @@
 package snapshot
 
 import (
-	"cmp"
-	"context"
 	"errors"
 	"io/fs"
-	"os"
 	"path"
-	"slices"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/fault"
 )
-
-// Which flat copies are kept. A pages.img whose pages lie in packs too is a
-// copy that can be made again. It stays, so that fork, rollback and resume find
-// it, while all such copies together take at most a quarter of the budget;
-// above that the ones go first whose last commit or lease is longest ago. When
-// a new image needs the room, they go in the same order until it fits. A leased
-// one never goes. The first image of a lineage needs no copy: its pages.img is
-// its pack.
-const flatShare = 4
 
 // freeMin is how much of the disk is left to others.
 const freeMin = 16 << 20
@@ -105,7 +91,7 @@ func (s *Images) measure() (int64, error) {
 	return sum, nil
 }
 
-// makeRoom sees to it that need more bytes fit into the budget and on the disk.
+// makeRoom sees to it that need more bytes fit into the budget.
 func (s *Images) makeRoom(need int64) error {
 	if s.used.Load()+need > s.budget {
 		s.drain()
@@ -126,6 +112,11 @@ func (s *Images) makeRoom(need int64) error {
 				WithHint("remove snapshots with crannog prune, or raise the budget")
 		}
 	}
+	return nil
+}
+
+// findDisk sees to it that the disk has something left to begin with.
+func (s *Images) findDisk() error {
 	free, err := s.free()
 	if err == nil && free < freeMin {
 		s.drain()
@@ -137,131 +128,4 @@ func (s *Images) makeRoom(need int64) error {
 		err = unix.ENOSPC
 	}
 	return diskFault(err)
-}
-
-// flat is a copy of pages that can be made again.
-type flat struct {
-	id    string
-	bytes int64
-	used  time.Time
-}
-
-// flats lists all copies, the one that was used longest ago first.
-func (s *Images) flats() ([]flat, error) {
-	ids, err := s.list()
-	if err != nil {
-		return nil, err
-	}
-	var all []flat
-	for _, id := range ids {
-		bytes, ok := s.copyOf(id)
-		if !ok {
-			continue
-		}
-		info, err := s.root.Lstat(imagePath(id, manifestFile))
-		if err != nil {
-			continue // it was removed
-		}
-		all = append(all, flat{id, bytes, info.ModTime()})
-	}
-	slices.SortFunc(all, func(a, b flat) int {
-		return cmp.Or(a.used.Compare(b.used), cmp.Compare(a.id, b.id))
-	})
-	return all, nil
-}
-
-// copyOf reports whether an image's pages.img can be made again, and what it
-// takes.
-func (s *Images) copyOf(id string) (int64, bool) {
-	info, err := s.root.Lstat(imagePath(id, PagesFile))
-	if err != nil || !s.has(imagePath(id, indexFile)) {
-		return 0, false
-	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	// With two names it is a pack.
-	return st.Blocks * 512, ok && st.Nlink == 1
-}
-
-func (s *Images) has(name string) bool {
-	_, err := s.root.Lstat(name)
-	return err == nil
-}
-
-// evict drops copies that nobody holds until that has freed some bytes, if
-// there are enough.
-func (s *Images) evict(need int64) error {
-	all, err := s.flats()
-	if err != nil {
-		return err
-	}
-	for _, f := range all {
-		if need <= 0 {
-			break
-		}
-		dropped, err := s.dropCopy(f.id)
-		if err != nil {
-			return err
-		}
-		if dropped {
-			need -= f.bytes
-		}
-	}
-	return nil
-}
-
-// trim keeps copies within their share.
-func (s *Images) trim() error {
-	all, err := s.flats()
-	if err != nil {
-		return err
-	}
-	var sum int64
-	for _, f := range all {
-		sum += f.bytes
-	}
-	return s.evict(sum - s.budget/flatShare)
-}
-
-// dropCopy drops the copy of one image, unless somebody holds it.
-func (s *Images) dropCopy(id string) (bool, error) {
-	d, err := s.hold(context.Background(), id, unix.LOCK_EX, false)
-	if errors.Is(err, errBusy) || fault.KindOf(err) == fault.NotFound {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	defer d.Close()
-	if _, ok := s.copyOf(id); !ok {
-		return false, nil
-	}
-	s.step("drop copy")
-	if err := s.root.Remove(imagePath(id, PagesFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return false, err
-	}
-	return true, nil
-}
-
-// spoil notes that an image's big file is not what it was.
-func (s *Images) spoil(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.spoiled[id] = true
-}
-
-// dropSpoiled drops a copy that was found to be changed, so that the next
-// lease makes it again. An image without packs stays damaged.
-func (s *Images) dropSpoiled(id string) error {
-	s.mu.Lock()
-	was := s.spoiled[id]
-	delete(s.spoiled, id)
-	s.mu.Unlock()
-	if !was {
-		return nil
-	}
-	dropped, err := s.dropCopy(id)
-	if dropped {
-		s.log.Warn("dropped a copy of pages that was changed", "snapshot", id)
-	}
-	return err
 }

@@ -1,0 +1,141 @@
+package snapshot
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// finish hashes and syncs the files of an image and says so in its manifest. A
+// lock is held.
+func (s *Images) finish(ctx context.Context, id string) error {
+	data, err := s.readManifest(id)
+	if err != nil {
+		return readFault(id, manifestFile, err)
+	}
+	if m, err := decodeManifest(data); err != nil || m.settled() {
+		return err
+	}
+	sum, err := s.sumOf(ctx, id)
+	if err != nil {
+		return err
+	}
+	m, err := s.authentic(id, sum)
+	if err != nil {
+		return err
+	}
+	tree, seen, err := s.readBulk(ctx, m)
+	if err != nil {
+		return err
+	}
+	for name, p := range m.parts() {
+		if err := s.checkPart(id, name, p); err != nil {
+			return err
+		}
+		if err := s.syncFile(imagePath(id, name)); err != nil {
+			return err
+		}
+	}
+	m.Bulk.Tree, m.Bulk.Seen, m.Bulk.Boot = hex.EncodeToString(tree[:]), nil, ""
+	if data, err = m.seal(sum); err != nil {
+		return err
+	}
+	g, err := s.newStage("settle")
+	if err != nil {
+		return err
+	}
+	s.step("finish: manifest")
+	if err = errors.Join(s.replaceManifest(g, id, data), g.drop()); err != nil {
+		return diskFault(err)
+	}
+	s.known.add(seen, tree)
+	s.step("finish: sync")
+	if err := errors.Join(s.syncDir(imagePath(id)), s.syncDir(imagesDir)); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	delete(s.sums, id)
+	s.mu.Unlock()
+	return nil
+}
+
+// replaceManifest puts another manifest in the place of the first. Its time,
+// that of the last use, stays.
+func (s *Images) replaceManifest(g *stage, id string, data []byte) error {
+	if err := g.write(manifestFile, data, true); err != nil {
+		return err
+	}
+	info, err := s.root.Lstat(imagePath(id, manifestFile))
+	if err != nil {
+		return err
+	}
+	if err := s.root.Chtimes(g.path(manifestFile), info.ModTime(), info.ModTime()); err != nil {
+		return err
+	}
+	s.step("finish: rename")
+	return s.root.Rename(g.path(manifestFile), imagePath(id, manifestFile))
+}
+
+// readBulk hashes a big file that nobody has touched since Commit, and sends it
+// to the disk bit by bit, so that the sync at the end holds nobody up.
+func (s *Images) readBulk(ctx context.Context, m manifest) (digest, identity, error) {
+	fail := func(err error) (digest, identity, error) { return digest{}, identity{}, err }
+	f, err := openRegular(s.root, imagePath(m.ID, m.Bulk.Name))
+	if err != nil {
+		return fail(readFault(m.ID, m.Bulk.Name, err))
+	}
+	defer f.Close()
+	seen, err := identify(f)
+	if err != nil {
+		return fail(err)
+	}
+	if why := s.untouched(m, seen); why != "" {
+		return fail(damaged(m.ID, why, nil))
+	}
+	tree, err := treeSlowly(ctx, f, m.Bulk.Bytes, func(off, n int64) {
+		// Only a hint: Sync below says whether it is on the disk.
+		_ = unix.SyncFileRange(int(f.Fd()), off, n, unix.SYNC_FILE_RANGE_WRITE)
+	})
+	if errors.Is(err, errShort) {
+		return fail(damaged(m.ID, m.Bulk.Name+" was changed", err))
+	}
+	if err != nil {
+		return fail(err)
+	}
+	s.step("finish: sync files")
+	if err := f.Sync(); err != nil {
+		return fail(diskFault(err))
+	}
+	if now, err := identify(f); err != nil || now != seen {
+		return fail(errors.Join(damaged(m.ID, m.Bulk.Name+" was changed", nil), err))
+	}
+	return tree, seen, nil
+}
+
+func (s *Images) syncFile(name string) error {
+	f, err := openRegular(s.root, name)
+	if err != nil {
+		return err
+	}
+	return diskFault(errors.Join(f.Sync(), f.Close()))
+}
+
+// sumOf finds the key of an image.
+func (s *Images) sumOf(ctx context.Context, id string) (string, error) {
+	s.mu.Lock()
+	sum := s.sums[id]
+	s.mu.Unlock()
+	if sum != "" {
+		return sum, nil
+	}
+	if s.sum == nil {
+		return "", errUnknown
+	}
+	sum, err := s.sum(ctx, id)
+	if err == nil && sum == "" {
+		err = errUnknown
+	}
+	return sum, err
+}
