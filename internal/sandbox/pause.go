@@ -156,6 +156,7 @@ func (s *Service) writeDown(ctx context.Context, r Record, draft Draft, save sav
 		}
 		return fmt.Errorf("save %s: %w", r.ID, full(err))
 	}
+	s.pool.Load().saved(r)
 	return nil
 }
 

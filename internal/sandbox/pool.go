@@ -60,11 +60,14 @@ type pool struct {
 	book   demand.Book
 	kinds  map[string]*kind
 	doomed []*waiting // whose removal failed
-	last   time.Time  // when a creation was last under way
-	memory demand.Memory
-	budget int64
-	pause  time.Duration
-	resume time.Time // when something may be made again
+	// retired are zygotes to be dropped.
+	retired  []*zygote
+	restores restores
+	last     time.Time // when a creation was last under way
+	memory   demand.Memory
+	budget   int64
+	pause    time.Duration
+	resume   time.Time // when something may be made again
 }
 
 // StartPool begins to keep sandboxes ready, until Close. It is called once,
@@ -148,6 +151,8 @@ func (p *pool) usual() {
 func (p *pool) step() time.Duration {
 	now := time.Now()
 	p.measure(now)
+	p.bury()
+	p.warm(now)
 	if w := p.surplus(now); w != nil {
 		p.discard(w)
 		return 0
@@ -206,6 +211,7 @@ func (p *pool) wants(now time.Time) []demand.Share {
 	})
 	for key, k := range p.kinds {
 		if len(k.ready) == 0 && !p.book.Known(key) {
+			p.retire(k)
 			delete(p.kinds, key)
 		}
 	}
@@ -295,9 +301,14 @@ func (p *pool) close() {
 	for _, k := range p.kinds {
 		all = slices.Concat(all, k.ready)
 		k.ready = nil
+		p.retire(k)
 	}
 	p.doomed = nil
 	p.mu.Unlock()
+	p.bury()
+	if warmer, ok := p.s.engine.(engine.Warmer); ok && p.restores.warm {
+		warmer.Warm(p.restores.spec, 0)
+	}
 	var group sync.WaitGroup
 	for _, w := range all {
 		group.Go(func() { p.discard(w) })

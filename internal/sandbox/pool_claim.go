@@ -159,6 +159,7 @@ func (p *pool) loops(do func()) {
 func (p *pool) give(ctx context.Context, w *waiting, r Record, policy *policy.Policy, config guest.Config) error {
 	s := p.s
 	env := w.env
+	began := time.Now()
 	if w.kind.linked {
 		a, err := s.bound(ctx, r, policy)
 		if err != nil {
@@ -174,6 +175,7 @@ func (p *pool) give(ctx context.Context, w *waiting, r Record, policy *policy.Po
 	} else if _, err := s.attach(ctx, r, policy); err != nil {
 		return &untouchedError{err} // it binds what nothing could use
 	}
+	linked := time.Now()
 	config.SandboxID, config.Hostname, config.ControlToken = r.ID, cmp.Or(r.Name, r.ID), r.ControlToken
 	config.Env["E2B_SANDBOX_ID"] = r.ID
 	addEnv(config.Env, env)
@@ -182,8 +184,10 @@ func (p *pool) give(ctx context.Context, w *waiting, r Record, policy *policy.Po
 	if err := w.line.post(ctx, guest.PathClaim, config); err != nil {
 		return err
 	}
+	held := time.Now()
 	r.State, r.Access.Values = Running, nil
 	claimed, err := s.store.Claim(ctx, r, s.settings.MaxLive)
+	s.log.Debug("sandbox handed over", "sandbox", r.ID, "link", linked.Sub(began), "guest", held.Sub(linked), "row", time.Since(held))
 	switch {
 	case fault.KindOf(err) == fault.Exhausted || fault.KindOf(err) == fault.Exists:
 		return &refusedError{err}

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -20,13 +19,18 @@ func (p *pool) fill(k *kind) error {
 	if err != nil {
 		return err
 	}
+	p.breed(k, closed)
 	w := &waiting{kind: k, looked: began}
 	r, spec, config, err := p.s.vacant(k, closed)
 	if err != nil {
 		return err
 	}
 	w.id, w.control = r.ID, r.ControlToken
-	if err := p.prepare(w, r, closed, spec, config); err != nil {
+	if err = p.prepare(w, r, closed, spec, config); err == nil {
+		w.line = p.s.newLine(w.id, w.control)
+		err = w.line.putOff(p.ctx, time.Now().Add(waitFor))
+	}
+	if err != nil {
 		p.discard(w)
 		return err
 	}
@@ -90,17 +94,7 @@ func (p *pool) prepare(w *waiting, r Record, closed *policy.Policy, spec engine.
 		config.Files = append(config.Files, link.Files...)
 		addEnv(config.Env, link.Env)
 	}
-	var err error
-	if spec.GuestConfig, err = json.Marshal(config); err != nil {
-		return err
-	}
-	boot, cancel := context.WithTimeout(p.ctx, bootTimeout)
-	defer cancel()
-	if err := s.engine.Create(boot, spec); err != nil {
-		return fmt.Errorf("create %s: %w", r.ID, disagreed(err))
-	}
-	w.line = s.newLine(w.id, w.control)
-	return w.line.putOff(p.ctx, time.Now().Add(waitFor))
+	return p.launch(p.ctx, w.kind, spec, config)
 }
 
 // look asks a waiting sandbox whether it is there, and keeps it from ending.

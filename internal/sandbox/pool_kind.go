@@ -35,6 +35,11 @@ type kind struct {
 	linked   bool
 	preload  []string
 
+	// Written by the pool's loop, under pool.mu.
+
+	zygote    *zygote   // nil is none
+	bootUntil time.Time // none is made until then
+
 	// Guarded by pool.mu.
 
 	ready    []*waiting // the oldest first
@@ -57,10 +62,11 @@ type waiting struct {
 
 // price is what one more is taken to use.
 func (k *kind) price() int64 {
+	loaded := int64(len(k.preload)) * preloadPrice
 	if k.measured > 0 {
-		return max(k.measured, leastPrice)
+		return max(k.measured, leastPrice+loaded)
 	}
-	return guessedPrice + int64(len(k.preload))*preloadPrice
+	return guessedPrice + loaded
 }
 
 // take takes the oldest one out, or returns nil. pool.mu must be held.

@@ -3,6 +3,8 @@ package sandbox_test
 import (
 	"errors"
 	"net/http"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"sync"
@@ -436,16 +438,43 @@ func TestPoolFollowsDemand(t *testing.T) {
 	})
 }
 
-// Sandboxes of an interpreter's template wait with its language loaded.
+// Sandboxes of an interpreter's template wait with its language loaded: they
+// go on from one that has loaded it and was never anybody's. Where that cannot
+// be, each loads it.
 func TestPreload(t *testing.T) {
-	p := newPoolRig(t)
-	p.start(sandbox.CreateRequest{Template: "code-interpreter-v1"}, plain)
-	for _, r := range p.rows() {
-		boot, _, _ := p.configs(r.ID)
-		want := map[bool][]string{true: {"python"}}[r.Template == "code-interpreter-v1"]
-		if !slices.Equal(boot.Preload, want) {
-			t.Errorf("%s is loaded with %v", r.Template, boot.Preload)
-		}
+	for name, tc := range map[string]struct {
+		broken fake.Step
+		copied bool
+	}{"restored": {"", true}, "not saved": {fake.CheckpointSaved, false}, "not restored": {fake.RestoreBegin, false}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPoolRig(t)
+				p.setFault(func(step fake.Step, _ string) error {
+					if step == tc.broken {
+						return errors.New("broken on purpose")
+					}
+					return nil
+				})
+				p.start(sandbox.CreateRequest{Template: "code-interpreter-v1"}, plain)
+				for _, r := range p.rows() {
+					boot, _, _ := p.configs(r.ID)
+					loaded := r.Template == "code-interpreter-v1"
+					if slices.Equal(boot.Preload, []string{"python"}) != loaded || (boot.Renew == guest.Copied) != (loaded && tc.copied) {
+						t.Errorf("%s is loaded with %v as %q", r.Template, boot.Preload, boot.Renew)
+					}
+				}
+				sb, err := p.Create(t.Context(), alice, sandbox.CreateRequest{Template: "code-interpreter-v1"})
+				if _, _, claimed := p.configs(sb.ID); err != nil || !claimed {
+					t.Errorf("claimed %t, %v", claimed, err)
+				}
+				p.Remove(t.Context(), alice, sb.ID)
+				p.close()
+				if drafts, err := os.ReadDir(filepath.Join(p.dir, "album", "drafts")); err != nil || len(drafts) != 0 {
+					t.Errorf("left: %v, %v", drafts, err)
+				}
+				p.leavesNothing()
+			})
+		})
 	}
 }
 

@@ -157,6 +157,7 @@ func (s *Service) launch(ctx context.Context, spec engine.Spec, dir string, repl
 	if err != nil {
 		return err
 	}
+	defer s.pool.Load().restored(spec)
 	if replace {
 		return c.Replace(ctx, spec, dir)
 	}
