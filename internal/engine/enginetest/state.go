@@ -17,14 +17,26 @@ import (
 
 // renewed is the configuration of a box that goes on from a saved state.
 func renewed(id, hostname string, how guest.Renewal) []byte {
-	config, err := json.Marshal(guest.Config{
+	return marshal(guest.Config{
 		SandboxID: id, TemplateID: "base", Hostname: hostname, AccessToken: accessToken, ControlToken: controlToken,
 		DefaultUser: "user", MemoryBytes: 1 << 30, MilliCPU: 2000, DiskBytes: 1 << 30, PIDs: 512, Renew: how,
 	})
+}
+
+// archived is that of a box that boots with the files of another.
+func archived(id string) []byte {
+	return marshal(guest.Config{
+		SandboxID: id, TemplateID: "base", Hostname: id, AccessToken: accessToken, ControlToken: controlToken,
+		DefaultUser: "user", MemoryBytes: 1 << 30, MilliCPU: 2000, DiskBytes: 1 << 30, PIDs: 512, Archive: true, Renew: guest.Copied,
+	})
+}
+
+func marshal(config guest.Config) []byte {
+	data, err := json.Marshal(config)
 	if err != nil {
 		panic(err)
 	}
-	return config
+	return data
 }
 
 // saver is the engine's ability to save and go on.

@@ -227,6 +227,16 @@ print(n)'; pkill -f python3`)
 				t.Errorf("the archive has no %q:\n%s", want, list)
 			}
 		}
+		// And back: another sandbox boots with them.
+		other := c.start(t, e, func(s *engine.Spec) {
+			s.Archive = f
+			s.GuestConfig = archived(s.ID)
+		})
+		other.want(t, "cat d/f; readlink d/l; stat -c '%a %U' d/f; test -p d/p && cat /etc/own; ls /etc/mime.types /usr/bin/true 2>&1 | grep -c 'No such'",
+			"inside\nf\n640 user\nown\n2")
+		if one, two := b.shAs(t, "root", "cat /etc/machine-id").stdout, other.shAs(t, "root", "cat /etc/machine-id").stdout; one == two {
+			t.Error("the machine ID came with the files")
+		}
 	}},
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -235,10 +234,10 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 	e.world.mu.Unlock()
 	old.stop(engine.Exit{Reason: engine.ReasonKilled, At: time.Now()})
 	if err := e.at(ctx, ReplaceStop, spec.ID); err != nil {
-		e.take(spec.ID)
 		drop()
-		if err := os.RemoveAll(e.dir(spec.ID)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+		if e.find(spec.ID) == b {
+			e.take(spec.ID)
+			err = errors.Join(err, os.RemoveAll(e.dir(spec.ID)))
 		}
 		return fault.Wrap(err, fault.Internal, "replace_failed", "the sandbox could not be replaced")
 	}

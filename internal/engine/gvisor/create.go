@@ -67,7 +67,7 @@ func (e *Engine) start(ctx context.Context, k *kernel, spec engine.Spec, image s
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	go k.config.send(spec.GuestConfig)
+	go k.config.sendWith(spec.GuestConfig, spec.Archive)
 	// The network comes first: gVisor does not look at it later.
 	network := loopback()
 	if spec.Link != nil {

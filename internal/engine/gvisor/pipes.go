@@ -1,6 +1,11 @@
 package gvisor
 
-import "os"
+import (
+	"io"
+	"math"
+	"os"
+	"slices"
+)
 
 // pipe is one direction between the server and the child that makes a box's
 // kernel, or the box.
@@ -11,6 +16,20 @@ type pipe struct{ read, write *os.File }
 func (p *pipe) send(data []byte) {
 	_, _ = p.write.Write(data)
 	p.write.Close()
+}
+
+// sendWith writes data and, if there is one, a new line and a file behind it.
+func (p *pipe) sendWith(data []byte, archive *os.File) {
+	if archive == nil {
+		p.send(data)
+		return
+	}
+	defer p.write.Close()
+	if _, err := p.write.Write(append(slices.Clip(data), '\n')); err != nil {
+		return
+	}
+	// By its own offsets: the caller's is not ours to move.
+	_, _ = io.Copy(p.write, io.NewSectionReader(archive, 0, math.MaxInt64))
 }
 
 func (p *pipe) close() {

@@ -41,7 +41,7 @@ type spares struct {
 
 // kindOf names all that cannot change once a kernel is made.
 func kindOf(spec engine.Spec) string {
-	spec.ID, spec.Hostname, spec.GuestConfig, spec.Link = "", "", nil, nil
+	spec.ID, spec.Hostname, spec.GuestConfig, spec.Link, spec.Archive = "", "", nil, nil, nil
 	data, err := json.Marshal(spec)
 	if err != nil {
 		return "" // of no kind, so never spared

@@ -23,6 +23,7 @@ type tree struct {
 	dev   uint64 // what is not on it is mounted
 	dirs  []dir  // from the root
 	times []moment
+	gone  map[string]bool // names that an earlier entry has deleted
 }
 
 type dir struct {
@@ -39,7 +40,7 @@ func openTree(root string) (*tree, error) {
 	if err != nil {
 		return nil, errors.Join(&os.PathError{Op: "open", Path: root, Err: err}, r.Close())
 	}
-	t := &tree{root: r, dirs: []dir{{fd: fd}}}
+	t := &tree{root: r, dirs: []dir{{fd: fd}}, gone: map[string]bool{}}
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
 		t.close()

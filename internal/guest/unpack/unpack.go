@@ -103,11 +103,16 @@ func (t *tree) entry(h *tar.Header, content io.Reader) error {
 	case tar.TypeSymlink:
 		return t.symlink(in, base, name, h)
 	case tar.TypeLink:
+		// What is deleted is one inode with many names.
+		if other, err := clean(h.Linkname); err == nil && t.gone[other] {
+			return t.drop(name)
+		}
 		return t.link(in, base, name, h)
 	case tar.TypeFifo:
 		return t.fifo(in, base, name, h)
 	case tar.TypeChar:
 		if h.Devmajor == 0 && h.Devminor == 0 {
+			t.gone[name] = true
 			return t.drop(name)
 		}
 		return nil // no program of a box can have made a device
