@@ -90,6 +90,9 @@ func add(f guest.File, first bool) error {
 	if known && before == next && !first {
 		return nil
 	}
+	if f.Append && known && !first && before.replaceTail(f) == nil {
+		return nil
+	}
 	content, err := readRegular(f.Path, maxAdded)
 	if errors.Is(err, fs.ErrNotExist) {
 		if f.Around != nil {
@@ -124,6 +127,35 @@ func appendTo(f guest.File, content []byte, before addition, known bool) error {
 	}
 	next := addition{To: len(part), Length: len(part), Tail: len(f.Data), Sum: sum(nil, f.Data)}
 	return put(f, next.String(), part, f.Data, rest)
+}
+
+// replaceTail puts the data in the place of what was put there before, where
+// nothing is behind that: the rest of a large file need not be read.
+func (a addition) replaceTail(f guest.File) error {
+	file, size, err := openOwn(f.Path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	at := int64(a.To - a.From)
+	if a.Head != 0 || size != at+int64(a.Tail) {
+		return errNotMeant
+	}
+	tail := make([]byte, a.Tail)
+	if _, err := file.ReadAt(tail, at); err != nil || sum(nil, tail) != a.Sum {
+		return errNotMeant
+	}
+	a.Tail, a.Sum = len(f.Data), sum(nil, f.Data)
+	if err := unix.Fsetxattr(int(file.Fd()), addedAttribute, []byte(a.String()), 0); err != nil {
+		return err
+	}
+	if _, err := file.WriteAt(f.Data, at); err != nil {
+		return err
+	}
+	if err := file.Truncate(at + int64(a.Tail)); err != nil {
+		return err
+	}
+	return file.Chmod(permission(f))
 }
 
 // original is the part of the file that stays: of the template's file, or of

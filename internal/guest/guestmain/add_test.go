@@ -130,12 +130,12 @@ func TestPlaceLeavesWhatIsThere(t *testing.T) {
 	for _, f := range []guest.File{
 		{Path: "/f", Mode: 0o644, Data: []byte("x")}, {Path: "/l", Link: "/f"}, {Path: "/a", Mode: 0o644, Data: []byte("x"), Append: true},
 	} {
-		number := func() uint64 {
+		number := func() [3]int64 {
 			var stat unix.Stat_t
 			if err := unix.Lstat(filepath.Join(root, f.Path), &stat); err != nil {
 				t.Fatal(err)
 			}
-			return stat.Ino
+			return [3]int64{int64(stat.Ino), int64(stat.Mode), stat.Ctim.Nano()}
 		}
 		if err := place(root, []guest.File{f}, true); err != nil {
 			t.Fatal(err)

@@ -67,7 +67,7 @@ func nameHost(root, name string) error {
 	if old == name {
 		return nil
 	}
-	if err := put(guest.File{Path: path, Mode: 0o644}, "", []byte(name+"\n")); err != nil {
+	if err := overwrite(path, 0o644, []byte(name+"\n")); err != nil {
 		return err
 	}
 	path = filepath.Join(root, hostsPath)
@@ -75,7 +75,7 @@ func nameHost(root, name string) error {
 	if err != nil {
 		return err
 	}
-	return put(guest.File{Path: path, Mode: 0o644}, "", renameHost(hosts, old, name))
+	return overwrite(path, 0o644, renameHost(hosts, old, name))
 }
 
 // renameHost replaces a name in a table of hosts. Where it was not listed, the
@@ -124,7 +124,7 @@ func nameMachine(root string, another bool) error {
 	rand.Read(id[:]) // never fails
 	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
 	text := fmt.Appendf(nil, "%x\n", id)
-	if err := put(guest.File{Path: path, Mode: 0o444}, "", text); err != nil {
+	if err := overwrite(path, 0o444, text); err != nil {
 		return err
 	}
 	// Mostly it is a link to the other.
@@ -132,7 +132,7 @@ func nameMachine(root string, another bool) error {
 	if info, err := os.Lstat(bus); err != nil || !info.Mode().IsRegular() {
 		return nil
 	}
-	return put(guest.File{Path: bus, Mode: 0o444}, "", text)
+	return overwrite(bus, 0o444, text)
 }
 
 // maxSmall bounds files that should have a line or a few, and which somebody
