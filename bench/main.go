@@ -37,6 +37,7 @@ var groups = []group{
 	{"interpreter", interpreterFigures},
 	{"memory", memoryFigures},
 	{"thousand", thousandFigures},
+	{"tti", ttiFigures},
 	{"humaneval", humanevalFigures},
 	{"net", netFigures},
 	{"netbytes", netByteFigures},
@@ -62,6 +63,7 @@ type flags struct {
 	python  string
 	crowd   int
 	idle    int
+	npm     string
 }
 
 func parse(args []string, stderr io.Writer) (flags, error) {
@@ -77,6 +79,7 @@ func parse(args []string, stderr io.Writer) (flags, error) {
 	set.StringVar(&f.python, "python", "/usr/bin/python3", "the python3 that boxes see, run bare")
 	set.IntVar(&f.crowd, "crowd", 100, "`boxes` at once in the crowd group")
 	set.IntVar(&f.idle, "idle", 1000, "idle `boxes` in the thousand group")
+	set.StringVar(&f.npm, "npm", "tests/e2b", "`directory` with the npm client, for the tti group")
 	if err := set.Parse(args); err != nil {
 		return f, err
 	}

@@ -61,6 +61,14 @@ func table(group, title, unit string, s *scores, names ...string) section {
 	return sec
 }
 
+// tails99 gives every row a 99th percentile, also those with few values, of
+// which it is next to the largest.
+func (s *section) tails99(from *scores) {
+	for i := range s.Rows {
+		s.Rows[i].P99 = from.by[s.Rows[i].Name].percentile(0.99)
+	}
+}
+
 // against names the baseline of the rows, all of them if none are named.
 func (s *section) against(baseline string, rows ...string) {
 	base := s.find(baseline)

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// meter sums up the processor time that a server's boxes cost. Who waits for
+// a box's processes is not the server, so they are looked at before they end.
+type meter struct {
+	srv    *server
+	before time.Duration
+
+	mu    sync.Mutex
+	boxes time.Duration
+}
+
+func newMeter(srv *server) (*meter, error) {
+	before, err := processTime(srv.cmd.Process.Pid)
+	return &meter{srv: srv, before: before}, err
+}
+
+// box adds what a box has used until now.
+func (m *meter) box(id string) error {
+	p, err := processesOf(m.srv.state, id)
+	if err != nil {
+		return err
+	}
+	_, ran := threadsAndTime(append(p.stubs, p.sentry, p.gofer))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.boxes += ran
+	return nil
+}
+
+// spent is the time of the boxes that were looked at, and of the server and
+// what it has waited for, since the meter was made.
+func (m *meter) spent() (time.Duration, error) {
+	now, err := processTime(m.srv.cmd.Process.Pid)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.boxes + now - m.before, err
+}
+
+// tick is the unit of /proc/PID/stat on every architecture that we build for.
+const tick = time.Second / 100
+
+// processTime is the processor time of a process and of its children that have
+// ended and were waited for.
+func processTime(pid int) (time.Duration, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	return parseProcessTime(string(data))
+}
+
+func parseProcessTime(stat string) (time.Duration, error) {
+	// The name may hold spaces and parentheses; it ends with the last one.
+	fields := strings.Fields(stat[strings.LastIndex(stat, ")")+1:])
+	const first, count = 11, 4 // user, system, and both of children
+	if len(fields) < first+count {
+		return 0, fmt.Errorf("a process's stat reads %q", stat)
+	}
+	var sum int64
+	for _, field := range fields[first : first+count] {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("a process's stat reads %q", stat)
+		}
+		sum += n
+	}
+	return time.Duration(sum) * tick, nil
+}

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/crannog/crannog"
+)
+
+// refill is how long a server gets after each round to make the next box
+// ready: callers come with a pause, and what happens in it slows nobody down.
+const refill = 400 * time.Millisecond
+
+const (
+	nameWarm = "a box, from the pool"
+	nameCold = "a box, cold"
+)
+
+// ttiFigures measures the time from nothing to something that interacts.
+func ttiFigures(ctx context.Context, b *bench) (err error) {
+	warm, err := b.serve(ctx, b.crannog, "tti-warm", "--max-live", "1000")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, warm.close()) }()
+	cold, err := b.serve(ctx, b.crannog, "tti-cold", "--max-live", "1000", "--pool", "off")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, cold.close()) }()
+	if err := b.ttiOne(ctx, warm, cold); err != nil {
+		return err
+	}
+	if err := b.ttiCrowd(ctx, warm, cold); err != nil {
+		return err
+	}
+	return b.npmFigures(ctx, warm, cold)
+}
+
+// ttiOne has the ways take turns.
+func (b *bench) ttiOne(ctx context.Context, warm, cold *server) error {
+	live, err := cold.client.Create(ctx, crannog.Timeout(time.Hour))
+	if err != nil {
+		return err
+	}
+	all := []contender{bare(nameBare, "/bin/true")}
+	if found("bwrap") {
+		all = append(all, bare(nameBwrap, bubblewrap("/bin/true")...))
+	}
+	if found(b.runsc) {
+		if err := os.MkdirAll(filepath.Join(b.dir, "stock"), 0o700); err != nil {
+			return err
+		}
+		all = append(all, bare(nameStock, b.stockDo("/bin/true")...))
+	}
+	const create, again = ": create returns", ": a second command"
+	box := func(name string, srv *server) contender {
+		return contender{name, func(ctx context.Context, s *scores) error {
+			began := time.Now()
+			sb, err := srv.client.Create(ctx, crannog.Timeout(5*time.Minute))
+			if err != nil {
+				return err
+			}
+			s.addTime(name+create, time.Since(began))
+			_, err = boxed(ctx, sb, "true")
+			s.addTime(name, time.Since(began))
+			if err == nil {
+				var took time.Duration
+				took, err = boxed(ctx, sb, "true")
+				s.addTime(name+again, took)
+			}
+			return errors.Join(err, sb.Kill(ctx), srv.rest(ctx))
+		}}
+	}
+	const exec = "`true` in a live box"
+	all = append(all, box(nameWarm, warm), box(nameCold, cold), inBox(exec, live, "true"))
+	s, err := race(ctx, 2*b.n, all...)
+	if err != nil {
+		return err
+	}
+	sec := table("tti", "from nothing to the end of `true`, one after the other", "ms", s,
+		nameBare, nameBwrap, nameStock, nameWarm, nameCold, exec, nameWarm+create, nameCold+create, nameWarm+again, nameCold+again)
+	sec.tails99(s)
+	sec.against(nameStock, nameWarm, nameCold, nameBwrap)
+	sec.target(nameCold, "≤ 0.80× "+nameStock, func(r row) bool { return r.Ratio > 0 && r.Ratio <= 0.8 })
+	sec.target(nameWarm+create, "≤ 5 ms, p99 ≤ 20 ms", func(r row) bool { return r.P50 <= 5 && r.P99 <= 20 })
+	if live := sec.find(exec); live != nil {
+		most := live.P50 + 5
+		sec.target(nameWarm, "≤ "+exec+" + 5 ms", func(r row) bool { return r.P50 <= most })
+	}
+	b.report.add(sec)
+	return live.Kill(ctx)
+}
+
+// rest waits until the server has made ready what it keeps ready: until its
+// boxes have not changed for a while.
+func (s *server) rest(ctx context.Context) error {
+	deadline := time.After(5 * time.Second)
+	for last, same := "", 0; same < 4; {
+		names, err := filepath.Glob(filepath.Join(s.state, "run", "*", "box.json"))
+		if err != nil {
+			return err
+		}
+		now := ""
+		for _, name := range names {
+			now += name
+		}
+		if same++; now != last {
+			last, same = now, 0
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-deadline:
+			return nil
+		case <-time.After(refill / 4):
+		}
+	}
+	return nil
+}
+
+// ttiCrowd asks for many at the same moment, and tells what they cost.
+func (b *bench) ttiCrowd(ctx context.Context, warm, cold *server) error {
+	s, costs := newScores(), newScores()
+	sec := section{}
+	crowd := func(name string, do func() error) {
+		took, failed := together(b.crowd, do)
+		s.addTime(name+": all", took)
+		if len(failed) > 0 {
+			sec.note("%s: %d failed%s", name, len(failed), firstOf(failed))
+		}
+	}
+	one := func(name string, argv []string) func() error {
+		return func() error {
+			began := time.Now()
+			err := hostCommand(ctx, nil, argv...)
+			s.addTime(name, time.Since(began))
+			return err
+		}
+	}
+	if found("bwrap") {
+		crowd(nameBwrap, one(nameBwrap, bubblewrap("/bin/true")))
+	}
+	if found(b.runsc) {
+		crowd(nameStock, one(nameStock, b.stockDo("/bin/true")))
+	}
+	for _, way := range []struct {
+		name string
+		srv  *server
+	}{{nameWarm, warm}, {nameCold, cold}} {
+		meter, err := newMeter(way.srv)
+		if err != nil {
+			return err
+		}
+		crowd(way.name, func() error {
+			began := time.Now()
+			sb, err := way.srv.client.Create(ctx, crannog.Timeout(10*time.Minute))
+			if err != nil {
+				return err
+			}
+			_, err = boxed(ctx, sb, "true")
+			s.addTime(way.name, time.Since(began))
+			return errors.Join(err, meter.box(sb.ID()), sb.Kill(ctx))
+		})
+		if err := way.srv.rest(ctx); err != nil {
+			return err
+		}
+		spent, err := meter.spent()
+		if err != nil {
+			return err
+		}
+		costs.add(way.name, float64(b.crowd)/spent.Seconds())
+	}
+	notes := sec.Notes
+	sec = table("tti", "from nothing to the end of `true`, many at once", "ms", s)
+	sec.tails99(s)
+	sec.Notes = notes
+	sec.against(nameStock, nameWarm, nameCold, nameBwrap)
+	sec.against(nameStock+": all", nameWarm+": all", nameCold+": all", nameBwrap+": all")
+	b.report.add(sec)
+	sec = table("tti", "boxes created, used once and removed for one second of processor time", "", costs)
+	sec.note("by the times of the server, of what it started and waited for, and of each box's processes; of %d at once", b.crowd)
+	b.report.add(sec)
+	return nil
+}

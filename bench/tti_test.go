@@ -1,0 +1,78 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// request is a start request as the SDK sends it.
+func request(argv ...string) []byte {
+	message := `{"process":{"cmd":"` + argv[0] + `","args":["` + strings.Join(argv[1:], `","`) + `"],"envs":{}},"stdin":false}`
+	return append([]byte{0, 0, 0, 0, byte(len(message))}, message...)
+}
+
+func TestStartedCommand(t *testing.T) {
+	got, err := startedCommand(bytes.NewReader(request("/bin/bash", "-l", "-c", "node -v")))
+	if err != nil || !slices.Equal(got, []string{"/bin/bash", "-l", "-c", "node -v"}) {
+		t.Errorf("%q %v", got, err)
+	}
+	for _, bad := range []string{"", "\x00\x00", "\x00\x00\x00\x00\x02{}", "\x00\x00\x00\x00\x09{\"process\"", string(request(""))} {
+		if got, err := startedCommand(strings.NewReader(bad)); err == nil {
+			t.Errorf("%q gave %q", bad, got)
+		}
+	}
+}
+
+func TestAnswererRunsOnlyWhatItIsMeantTo(t *testing.T) {
+	nothing, err := newAnswerer(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nothing.close()
+	runs, err := newAnswerer(func(argv ...string) []string { return argv })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer runs.close()
+	ask := func(a *answerer) string {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, a.url+"/process.Process/Start", bytes.NewReader(request("/bin/sh", "-c", "echo it ran; exit 3")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := new(http.Client).Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(body)
+	}
+	const ran = `{"event":{"data":{"stdout":"aXQgcmFuCg=="}}}` // "it ran\n"
+	if got := ask(runs); !strings.Contains(got, ran) || !strings.Contains(got, `"exitCode":3`) {
+		t.Errorf("%q", got)
+	}
+	if got := ask(nothing); strings.Contains(got, ran) || !strings.Contains(got, `"exitCode":0`) {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestParseProcessTime(t *testing.T) {
+	got, err := parseProcessTime("12 (a) b) (c) S 1 2 3 4 5 6 7 8 9 10 100 20 3 1 20 0")
+	if err != nil || got != 1240*time.Millisecond {
+		t.Errorf("%v %v", got, err)
+	}
+	for _, bad := range []string{"", "12 (a) S 1 2", "12 (a) S 1 2 3 4 5 6 7 8 9 10 x 20 3 1"} {
+		if got, err := parseProcessTime(bad); err == nil {
+			t.Errorf("%q gave %v", bad, got)
+		}
+	}
+}
