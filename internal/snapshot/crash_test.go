@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -173,6 +174,17 @@ func inspect(t *testing.T, n int, dir string, want map[string][]byte) {
 	check()
 	settle(t, s)
 	check()
+	for _, p := range packs(t, s) {
+		needed := false
+		for _, img := range told {
+			x, err := s.readIndex(img.ID)
+			needed = needed || err == nil && slices.Contains(x.packs, strings.TrimSuffix(filepath.Base(p), ".pages"))
+		}
+		// One of an image that was committed and never told is not.
+		if ids, _ := s.list(); !needed && len(ids) <= len(told) {
+			t.Errorf("step %d: nobody needs %s", n, p)
+		}
+	}
 	if err := s.evict(1 << 60); err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -197,4 +200,48 @@ func TestALeaseHoldsItsFiles(t *testing.T) {
 	if s.has(imagePath(images[1].ID, PagesFile)) {
 		t.Error("the copy is still there")
 	}
+}
+
+// Whoever waits for an image that goes meanwhile has not found it, rather than
+// a damaged one.
+func TestWaitingForAnImageThatGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := shelf(t)
+		img := commit(t, s, "a", "", noise(1, 2))
+		d, err := s.hold(t.Context(), "a", unix.LOCK_EX, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan error)
+		go func() {
+			_, err := s.Lease(t.Context(), "a", img.Sum)
+			got <- err
+		}()
+		synctest.Wait()
+		if err := s.root.RemoveAll(imagePath("a")); err != nil {
+			t.Fatal(err)
+		}
+		d.Close()
+		wantCode(t, <-got, fault.NotFound, "snapshot_not_found")
+	})
+}
+
+// A lease that nobody gives back ends a removal's patience.
+func TestAnImageInUseIsNotRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := shelf(t)
+		img := commit(t, s, "a", "", noise(1, 2))
+		l, err := s.Lease(t.Context(), "a", img.Sum)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantCode(t, s.Remove(t.Context(), "a"), fault.Conflict, "snapshot_in_use")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		wantCode(t, s.Remove(ctx, "a"), fault.Timeout, "timeout")
+		if err := errors.Join(l.Verify(t.Context()), l.Release(), s.Remove(t.Context(), "a")); err != nil {
+			t.Error(err)
+		}
+		s.drain()
+	})
 }

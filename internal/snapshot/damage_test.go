@@ -227,6 +227,26 @@ func TestAnImageIsProvedByItsSum(t *testing.T) {
 	wantCode(t, err, fault.Invalid, "snapshot_damaged")
 }
 
+// What was read and found to be one image's file is not another's for that.
+func TestAVerifiedFileIsNotVerifiedForAnother(t *testing.T) {
+	s, images, pages := pair(t)
+	settle(t, s)
+	for _, name := range []string{StateFile, PagesFile} {
+		path := filepath.Join(s.dir, imagePath("b", name))
+		os.Remove(path)
+		if err := os.Link(filepath.Join(s.dir, imagePath("c", name)), path); err != nil {
+			t.Fatal(err)
+		}
+		wantPages(t, s, images[2], pages[2])
+		_, err := load(t.Context(), s, "b", images[1].Sum)
+		wantCode(t, err, fault.Invalid, "snapshot_damaged")
+		if name == StateFile {
+			os.Remove(path)
+			put(t, path, []byte("state of b"))
+		}
+	}
+}
+
 // Without a sync nobody knows what a loss of power left.
 func TestAnImageThatWasNotSettledBeforeABootIsRefused(t *testing.T) {
 	s := shelf(t)

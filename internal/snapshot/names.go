@@ -59,25 +59,28 @@ var errIrregular = errors.New("not a regular file of ours")
 // openRegular opens a file of ours. Another kind of file in its place, such as
 // a link that leads elsewhere or a pipe that never ends, is refused.
 func openRegular(root *os.Root, name string) (*os.File, error) {
-	before, err := root.Lstat(name)
-	if err != nil {
-		return nil, err
+	for range 100 {
+		before, err := root.Lstat(name)
+		if err != nil {
+			return nil, err
+		}
+		if !before.Mode().IsRegular() {
+			break
+		}
+		f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return nil, err
+		}
+		after, err := f.Stat()
+		if err == nil && os.SameFile(before, after) {
+			return f, nil
+		}
+		// A manifest or an index was replaced just now.
+		if err := errors.Join(err, f.Close()); err != nil {
+			return nil, err
+		}
 	}
-	if !before.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: %w", name, errIrregular)
-	}
-	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	after, err := f.Stat()
-	if err == nil && !os.SameFile(before, after) {
-		err = fmt.Errorf("%s, exchanged while it was opened: %w", name, errIrregular)
-	}
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
+	return nil, fmt.Errorf("%s: %w", name, errIrregular)
 }
 
 func notFound(id string) error {

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -157,6 +158,41 @@ func TestAChildOfAThinnedLineageIsWhole(t *testing.T) {
 	dropCopies(t, s)
 	wantPages(t, s, child, pages[0])
 	wantPages(t, s, images[1], pages[1])
+}
+
+// A prune in the middle of packing takes pages away that were found before.
+func TestPackingAndPruningAtOnce(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "snapshots")
+	other := open(t, dir, Options{Budget: 1 << 30})
+	pruned := int64(0)
+	s := open(t, dir, Options{Budget: 1 << 30, step: func(name string) {
+		if name != "pack: index" || other.has(imagePath("s0")) || pruned > 0 {
+			return
+		}
+		var err error
+		if pruned, err = other.Prune(context.Background(), func(string) bool { return true }); err != nil {
+			t.Error(err)
+		}
+	}})
+	images, pages := chain(t, s, 2, 600, 300)
+	settle(t, s)
+	if err := s.Remove(t.Context(), images[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	s.drain()
+	child := commit(t, s, "child", images[1].ID, pages[0])
+	settle(t, s)
+	if pruned == 0 {
+		t.Fatal("nothing was pruned meanwhile")
+	}
+	dropCopies(t, s)
+	wantPages(t, s, child, pages[0])
+	settle(t, s)
+	dropCopies(t, s)
+	if s.has(imagePath("child", PagesFile)) {
+		t.Error("it was never packed")
+	}
+	wantPages(t, s, child, pages[0])
 }
 
 // A pack that is damaged gets no new dependants.
