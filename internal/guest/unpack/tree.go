@@ -100,8 +100,34 @@ func (t *tree) parent(name string) (fd int, base string, err error) {
 	return t.dirs[len(t.dirs)-1].fd, base, nil
 }
 
+// openDirectory opens a directory and no link to one. gVisor follows a link in
+// spite of O_NOFOLLOW if O_DIRECTORY is there too, so what was opened is compared
+// with what has the name.
 func openDirectory(in int, base string) (int, error) {
-	return unix.Openat(in, base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	named, err := look(in, base)
+	if err != nil {
+		return -1, err
+	}
+	if named == nil {
+		return -1, unix.ENOENT
+	}
+	if named.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return -1, unix.ENOTDIR
+	}
+	fd, err := unix.Openat(in, base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	var opened unix.Stat_t
+	err = unix.Fstat(fd, &opened)
+	if err == nil && (opened.Dev != named.Dev || opened.Ino != named.Ino) {
+		err = unix.ELOOP
+	}
+	if err != nil {
+		_ = unix.Close(fd) // nothing is written through it
+		return -1, err
+	}
+	return fd, nil
 }
 
 // look is nil if there is nothing.
