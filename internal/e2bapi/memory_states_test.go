@@ -37,7 +37,7 @@ func (m *memory) Pause(_ context.Context, who sandbox.Principal, ref string, fil
 		return sandbox.Sandbox{}, fault.New(fault.Conflict, "sandbox_paused", "it is paused")
 	}
 	m.filesOnly = filesOnly
-	m.boxes[i].State, m.boxes[i].PausedAt = sandbox.Paused, time.Now()
+	m.boxes[i].State, m.boxes[i].PausedAt, m.boxes[i].FilesOnly = sandbox.Paused, time.Now(), filesOnly
 	return m.boxes[i], nil
 }
 
@@ -55,7 +55,7 @@ func (m *memory) Resume(_ context.Context, who sandbox.Principal, ref string, d 
 	if b.State == sandbox.Running {
 		return *b, false, nil
 	}
-	b.State, b.PausedAt, b.EndAt = sandbox.Running, time.Time{}, time.Now().Add(d)
+	b.State, b.PausedAt, b.FilesOnly, b.EndAt = sandbox.Running, time.Time{}, false, time.Now().Add(d)
 	return *b, true, nil
 }
 

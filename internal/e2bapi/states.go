@@ -112,9 +112,9 @@ func resumeTime(seconds int64) (time.Duration, error) {
 
 // checkReboot refuses to leave out, at a resumption, the memory that was
 // kept: to restore it all the same would bring back what the caller wants to
-// be rid of.
+// be rid of. Where none was kept there is nothing to leave out.
 func checkReboot(s sandbox.Sandbox, memory *bool) error {
-	if memory == nil || *memory || s.State == sandbox.Running {
+	if memory == nil || *memory || s.State == sandbox.Running || s.FilesOnly {
 		return nil
 	}
 	return notSupported("resuming without the memory that was kept")

@@ -161,6 +161,12 @@ func TestResumeRefuses(t *testing.T) {
 	if boxes.boxes[0].State != sandbox.Paused {
 		t.Error("a refused call resumed")
 	}
+	// Where no memory was kept, there is none to leave out.
+	boxes.boxes[0].FilesOnly = true
+	if w := do(h, "POST", "/v2/sandboxes/"+id+"/connect", `{"memory":false}`); w.Code != http.StatusCreated {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+	pause(t, h, id)
 	wantFailure(t, do(h, "POST", "/sandboxes/"+unknownID+"/resume", ``), http.StatusNotFound, "sandbox_not_found", "doesn't exist")
 	// Another caller resumes it between this one's look and call.
 	boxes.between = func() { boxes.boxes[0].State = sandbox.Running }

@@ -64,6 +64,7 @@ const toStart = "start"
 // shown is a record as callers see it. What is paused has no end ahead, and
 // shows when it was paused.
 func (r Record) shown() Sandbox {
+	r.Sandbox.FilesOnly = r.State == Paused && r.Saved.FilesOnly
 	if !r.PausedAt.IsZero() {
 		r.EndAt = r.PausedAt
 	}

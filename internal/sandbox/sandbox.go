@@ -60,6 +60,7 @@ type Sandbox struct {
 	EndAt     time.Time // when it ends by itself; zero is never (local callers only)
 	StoppedAt time.Time // zero while it runs
 	PausedAt  time.Time // zero unless it is paused
+	FilesOnly bool      // it is paused without its memory
 	Reason    string    // why it stopped: killed, timeout, oom, exited, crashed, lost
 
 	Metadata map[string]string

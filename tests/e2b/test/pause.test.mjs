@@ -78,13 +78,24 @@ forEachSdk('pause and resume', (sdk) => {
     assert.equal(await sandbox.pause({ keepMemory: false }), true)
     assert.equal(await sandbox.pause({ keepMemory: false }), false)
     assert.equal(await stateOf(sdk, sandbox), 'paused')
-    await sandbox.connect()
+    await sandbox.connect({ onResume: 'reboot' })
     assert.notEqual(await bootId(sandbox), boot)
     assert.equal(await tree(sandbox), files)
     assert.deepEqual(await sandbox.commands.list(), [])
     const response = await port(sandbox, 8000)
     assert.equal(response.status, 502)
     assert.match((await response.json()).message, /port is not open/)
+  })
+
+  test('memory that was kept is not left out', async () => {
+    const sandbox = await create()
+    await sandbox.pause()
+    const path = `/v2/sandboxes/${sandbox.sandboxId}/connect`
+    const response = await control('POST', path, { body: { memory: false } })
+    assert.equal(response.status, 501)
+    assert.equal((await response.json()).error_code, 'not_supported')
+    assert.equal(await stateOf(sdk, sandbox), 'paused')
+    assert.equal((await control('POST', path, { body: { memory: true } })).status, 201)
   })
 
   test('one that is paused can be killed', async () => {

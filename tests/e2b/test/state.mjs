@@ -78,7 +78,7 @@ export async function furnish(sandbox) {
   await sandbox.files.write('/home/user/kept/deep/er/text', 'täxt\n')
   const made = await sandbox.commands.run([
     'cd /home/user/kept && ln -s deep/er/text link && ln blob hard && mkfifo pipe && : > empty && mkdir -m 700 closed',
-    'chmod 4751 empty && truncate -s 1G holes && printf end | dd of=holes bs=1 seek=123456789 conv=notrunc status=none',
+    'chmod 4751 empty && truncate -s 160M holes && printf end | dd of=holes bs=1 seek=123456789 conv=notrunc status=none',
     "touch -d '2001-02-03 04:05:06.789 UTC' deep && rm -rf /home/user/.profile && mkdir -p /tmp/t && echo in tmp > /tmp/t/file",
   ].join(' && '))
   assert.equal(made.exitCode, 0)
