@@ -46,19 +46,23 @@ func (b *box) prepare(cfg guest.Config) error {
 		}
 	}
 	b.hostname = cfg.Hostname
-	if err := b.furnish(cfg, cfg.Renew == "" && !cfg.Archive); err != nil {
-		return err
-	}
-	return probe.Run(context.Background(), cfg.Checks)
+	return b.arrange(context.Background(), cfg, cfg.Renew == "" && !cfg.Archive)
 }
 
-// furnish writes all files that depend on the configuration.
-func (b *box) furnish(cfg guest.Config, first bool) error {
+// arrange writes all files that depend on the configuration, and looks whether
+// what it says holds.
+func (b *box) arrange(ctx context.Context, cfg guest.Config, first bool) error {
+	var named sync.WaitGroup
+	// No check has to do with these files.
+	named.Go(func() { nameFiles(b.around.root, cfg, b.log) })
+	defer named.Wait()
 	if err := furnish(cfg, b.users); err != nil {
 		return err
 	}
-	nameFiles(b.around.root, cfg, b.log)
-	return place(b.around.root, cfg.Files, first)
+	if err := place(b.around.root, cfg.Files, first); err != nil {
+		return err
+	}
+	return probe.Run(ctx, cfg.Checks)
 }
 
 // attend waits for what happens to the sandbox, for as long as it lives.
@@ -149,10 +153,7 @@ func (b *box) become(ctx context.Context, cfg guest.Config, name func(string, bo
 		}
 		b.hostname = cfg.Hostname
 	}
-	if err := b.furnish(cfg, false); err != nil {
-		return err
-	}
-	if err := probe.Run(ctx, cfg.Checks); err != nil {
+	if err := b.arrange(ctx, cfg, false); err != nil {
 		return err
 	}
 	if err := b.guest.Renew(cfg); err != nil {
