@@ -232,6 +232,47 @@ func TestOneGrantOneAction(t *testing.T) {
 	}
 }
 
+// A2: two callers that both have read that a grant is there: the store gives it
+// to one, and only for the question and within the time that it is for.
+func TestTheStoreSpendsOnce(t *testing.T) {
+	dir := t.TempDir()
+	r := newRig(t, dir)
+	q := push()
+	id := r.ask(q).Approval
+	st, err := store.Open(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	spend := func(digest string, at time.Time) bool {
+		t.Helper()
+		ok, err := st.SpendApproval(t.Context(), id, digest, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ok
+	}
+	now, digest := time.Now(), approval.Digest(q)
+	if spend(digest, now) {
+		t.Error("spent before anybody approved it")
+	}
+	r.approve(id)
+	other := push()
+	other.Facts["body"] = "sha256:b2"
+	if spend(approval.Digest(other), now) {
+		t.Error("spent for another question")
+	}
+	if spend(digest, now.Add(time.Hour)) {
+		t.Error("spent after its time")
+	}
+	if !spend(digest, now) {
+		t.Error("the first caller does not get it")
+	}
+	if spend(digest, now) {
+		t.Error("spent twice")
+	}
+}
+
 // Of waiters with equal questions one grant serves one; the others wait on.
 func TestGrantWakesOneWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
