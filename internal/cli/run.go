@@ -209,7 +209,12 @@ func (b *box) end(ctx context.Context) error {
 
 func (b *box) do(ctx context.Context, c *connection, args []string) (int, error) {
 	a := b.app
-	cmd := b.sb.CommandContext(ctx, args[0], args[1:]...)
+	life := ctx
+	if b.flags.detach {
+		// Our end is not the command's.
+		life = context.WithoutCancel(ctx)
+	}
+	cmd := b.sb.CommandContext(life, args[0], args[1:]...)
 	tty := !b.flags.noTTY && !b.flags.detach && !a.json && a.interactive()
 	cmd.Env = a.environment(tty)
 	if err := b.flags.apply(cmd); err != nil {
