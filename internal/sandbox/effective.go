@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/crannog/crannog/internal/causeway/policy"
 	"github.com/crannog/crannog/internal/engine"
@@ -108,13 +109,27 @@ func words(c probe.Checks) []string {
 	return list
 }
 
+// maxFinding bounds what is told of a look from inside that failed.
+const maxFinding = 400
+
 // disagreed gives a boot that the guest broke off, because the policy did not
-// hold, its own error.
+// hold, an error that says so: who is told of an internal error alone would
+// only try again. The words come out of a box, so they are bounded, and lines
+// and controls in them are nothing that a terminal or log would act on.
 func disagreed(err error) error {
 	if err == nil || !strings.Contains(err.Error(), probe.Failure) {
 		return err
 	}
 	text := err.Error()
-	return fault.Wrap(err, fault.Internal, "policy_not_effective", text[strings.Index(text, probe.Failure):]).
-		WithHint("nothing was started; this is a fault of crannog or of its engine, please report it")
+	text = strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, text[strings.Index(text, probe.Failure):])
+	if len(text) > maxFinding {
+		text = strings.ToValidUTF8(text[:maxFinding], "") + "…"
+	}
+	return fault.Wrap(err, fault.Unsupported, "policy_not_effective", "the policy does not hold on this host, so nothing was started: "+text).
+		WithHint("this is a fault of crannog or of its engine, please report it with the output of crannog doctor")
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/sandbox"
@@ -196,38 +197,41 @@ func TestDeathAtEachStepOfStates(t *testing.T) {
 				}
 				ended := false
 				t.Run(fmt.Sprint(n), func(t *testing.T) {
-					g := newGrave()
-					r := newRig(t, func(d *sandbox.Deps) {
-						d.Alive = func(p sandbox.Process) bool { return p.Start != "dead" }
-					})
-					s := victim(t, r, g)
-					sb, err := s.Create(t.Context(), local, sandbox.CreateRequest{Template: "base"})
-					if err != nil {
-						t.Fatal(err)
-					}
-					r.state(sb.ID).Remember("x", "1")
-					snap, err := s.Snapshot(t.Context(), local, sb.ID, sandbox.SnapshotRequest{Name: "n"})
-					if err != nil {
-						t.Fatal(err)
-					}
-					r.state(sb.ID).Remember("x", "2")
-					if op.paused {
-						if _, err := s.Pause(t.Context(), local, sb.ID, false); err != nil {
+					synctest.Test(t, func(t *testing.T) {
+						g := newGrave()
+						r := newRig(t, func(d *sandbox.Deps) {
+							d.Alive = func(p sandbox.Process) bool { return p.Start != "dead" }
+						})
+						s := victim(t, r, g)
+						sb, err := s.Create(t.Context(), local, sandbox.CreateRequest{Template: "base"})
+						if err != nil {
 							t.Fatal(err)
 						}
-					}
-					done := make(chan error, 1)
-					g.arm(n)
-					go func() { done <- op.do(context.Background(), setup{s, sb.ID, snap.ID}) }()
-					select {
-					case err := <-done:
+						r.state(sb.ID).Remember("x", "1")
+						snap, err := s.Snapshot(t.Context(), local, sb.ID, sandbox.SnapshotRequest{Name: "n"})
 						if err != nil {
-							t.Errorf("it failed by itself: %v", err)
+							t.Fatal(err)
 						}
-						ended = true
-					case <-g.fell:
-					}
-					r.survives(sb.ID, op.want)
+						r.state(sb.ID).Remember("x", "2")
+						if op.paused {
+							if _, err := s.Pause(t.Context(), local, sb.ID, false); err != nil {
+								t.Fatal(err)
+							}
+						}
+						done := make(chan error, 1)
+						g.arm(n)
+						go func() { done <- op.do(context.Background(), setup{s, sb.ID, snap.ID}) }()
+						select {
+						case err := <-done:
+							if err != nil {
+								t.Errorf("it failed by itself: %v", err)
+							}
+							ended = true
+						case <-g.fell:
+							synctest.Wait() // until nothing of it moves any more
+						}
+						r.survives(sb.ID, op.want)
+					})
 				})
 				if ended || t.Failed() {
 					break
@@ -273,6 +277,9 @@ func (r *rig) survives(id string, want []string) {
 		default:
 			r.t.Errorf("%s is %s (%s)", row.ID, row.State, row.Reason)
 		}
+	}
+	if _, err := r.Prune(ctx, local); err != nil {
+		r.t.Error(err)
 	}
 	r.images(len(snapshots.Snapshots) + paused)
 	held, err := r.engine.List(ctx)

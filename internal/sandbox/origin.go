@@ -92,7 +92,7 @@ func (s *Service) origin(r *Record, t Template, p *policy.Policy) (source, error
 		return source{}, nil
 	}
 	if n.FilesOnly {
-		from := n.from("")
+		from := n.from(guest.Copied)
 		from.again = false
 		return from, nil
 	}

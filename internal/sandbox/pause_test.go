@@ -132,7 +132,7 @@ func TestPauseOfFilesOnly(t *testing.T) {
 	if s := r.state(sb.ID); s.Memory("x") != "" || s.File("f") != "one" {
 		t.Errorf("memory %q, file %q", s.Memory("x"), s.File("f"))
 	}
-	if c := r.booted(); !c.Archive || c.Renew != "" {
+	if c := r.booted(); !c.Archive || c.Renew != guest.Resumed {
 		t.Errorf("the guest was given %+v", c)
 	}
 	r.images(0)

@@ -61,7 +61,7 @@ func (s *Service) Reconcile(ctx context.Context) (Report, error) {
 		}
 		work.do(status.ID, func() (*[]string, error) { return s.orphan(ctx, status.ID, &report) })
 	}
-	return report, errors.Join(work.wait(), s.relink(ctx), s.dropFlows(ctx), s.dropCopies(ctx), s.lostImages(ctx), s.prune(ctx))
+	return report, errors.Join(work.wait(), s.relink(ctx), s.dropFlows(ctx), s.dropCopies(ctx))
 }
 
 // crewSize is how many sandboxes are reconciled at once: a removal mostly
@@ -171,6 +171,9 @@ func (s *Service) Prune(ctx context.Context, who Principal) ([]Sandbox, error) {
 	}
 	if who.Local {
 		if _, err := s.Reconcile(ctx); err != nil {
+			return nil, err
+		}
+		if err := s.sweepImages(ctx); err != nil {
 			return nil, err
 		}
 	}

@@ -175,7 +175,7 @@ func TestSnapshotOfFilesOnly(t *testing.T) {
 	if s := r.state(made.ID); s.Memory("x") != "" || s.File("f") != "one" || made.Limits.PIDs != 77 {
 		t.Errorf("memory %q, file %q", s.Memory("x"), s.File("f"))
 	}
-	if c := r.booted(); !c.Archive || c.Renew != "" {
+	if c := r.booted(); !c.Archive || c.Renew != guest.Copied {
 		t.Errorf("the guest was given %+v", c)
 	}
 }
@@ -260,10 +260,11 @@ func TestSavedStatesAndRestarts(t *testing.T) {
 	}
 	r.open()
 	r.reconcile()
-	r.images(2)
-	if got, err := r.Get(ctx, alice, lost.ID); err != nil || got.State != sandbox.Stopped || got.Reason != sandbox.ReasonLost {
-		t.Errorf("without its image it is %s (%s), %v", got.State, got.Reason, err)
+	pruned, err := r.Prune(ctx, local)
+	if err != nil || len(pruned) != 1 || pruned[0].ID != lost.ID || pruned[0].Reason != sandbox.ReasonLost {
+		t.Errorf("without their images: %+v, %v", pruned, err)
 	}
+	r.images(2)
 	_, err = r.FindSnapshot(ctx, alice, bare.ID)
 	wantKind(t, err, fault.NotFound, "snapshot_not_found")
 	if _, _, err := r.Resume(ctx, alice, sb.ID, 0); err != nil || r.state(sb.ID).Memory("x") != "1" {
@@ -281,7 +282,8 @@ func TestSnapshotsAreRetiredIfTheOperatorSaysSo(t *testing.T) {
 		r.snapshot(local, sb.ID, "old")
 		time.Sleep(2 * time.Hour)
 		r.snapshot(local, sb.ID, "new")
-		r.reconcile()
+		time.Sleep(59 * time.Minute)
+		synctest.Wait()
 		page, err := r.Snapshots(t.Context(), local, sandbox.SnapshotFilter{})
 		if err != nil || len(page.Snapshots) != 1 || page.Snapshots[0].Name != "new" {
 			t.Errorf("%+v, %v", page, err)

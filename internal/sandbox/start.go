@@ -127,9 +127,9 @@ func (s *Service) boot(ctx context.Context, r Record, p *policy.Policy, spec eng
 	}
 	most := bootTimeout
 	if archive != nil {
-		// A machine without memory begins anew, whatever it was.
 		spec.Archive, config.Archive, most = archive, true, archiveTimeout
-	} else if dir != "" {
+	}
+	if archive != nil || dir != "" {
 		config.Renew = from.renew
 	}
 	if spec.GuestConfig, err = json.Marshal(config); err != nil {

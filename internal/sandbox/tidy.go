@@ -14,27 +14,45 @@ func (s *Service) settleImages() {
 	}
 }
 
-// tidy settles images in the background.
+// Saved states are looked through soon after the start, but not while a caller
+// may be waiting for its only sandbox, and then now and then.
+const (
+	sweepFirst = 3 * time.Second
+	sweepEvery = time.Hour
+)
+
+// tidy looks after images in the background.
 func (s *Service) tidy() {
+	if s.images == nil {
+		return
+	}
+	timer := time.NewTimer(sweepFirst)
+	defer timer.Stop()
 	for {
+		what, err := "images not settled", error(nil)
 		select {
 		case <-s.ctx.Done():
 			return
 		case <-s.unsettled:
+			err = s.images.Settle(s.ctx)
+		case <-timer.C:
+			timer.Reset(sweepEvery)
+			what, err = "images not looked through", s.sweepImages(s.ctx)
+			s.settleImages()
 		}
-		if err := s.images.Settle(s.ctx); err != nil && s.ctx.Err() == nil {
-			s.log.Warn("images not settled", "err", err)
+		if err != nil && s.ctx.Err() == nil {
+			s.log.Warn(what, "err", err)
 		}
 	}
 }
 
-// prune drops snapshots that are older than the operator keeps them, and data
-// that nothing refers to.
-func (s *Service) prune(ctx context.Context) error {
+// sweepImages brings images and the rows that name them together, and drops
+// snapshots that are older than the operator keeps them.
+func (s *Service) sweepImages(ctx context.Context) error {
 	if s.images == nil {
 		return nil
 	}
-	var errs []error
+	errs := []error{s.lostImages(ctx)}
 	if s.settings.SnapshotRetention > 0 {
 		old, err := s.store.ListSnapshots(ctx, SnapshotQuery{AllOwners: true, CreatedBefore: time.Now().Add(-s.settings.SnapshotRetention)})
 		errs = append(errs, err)
@@ -46,6 +64,5 @@ func (s *Service) prune(ctx context.Context) error {
 	if freed > 0 {
 		s.log.Info("data of no snapshot dropped", "bytes", freed)
 	}
-	s.settleImages()
 	return errors.Join(append(errs, err)...)
 }

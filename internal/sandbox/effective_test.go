@@ -1,0 +1,29 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest/probe"
+)
+
+// What a look from inside has found reaches the caller, in words that are
+// bounded and that no terminal acts on; any other failure stays ours.
+func TestFailedLookIsTold(t *testing.T) {
+	found := fmt.Errorf("create: guest: %w", errors.New(probe.Failure+": /etc/x can be read\x1b[2J\nsecond "+strings.Repeat("ä", 500)))
+	err := disagreed(found)
+	text := fault.PublicText(err)
+	if fault.CodeOf(err) != "policy_not_effective" || !errors.Is(err, found) || !strings.Contains(text, "/etc/x can be read") {
+		t.Errorf("got %q (%v)", text, err)
+	}
+	if strings.ContainsAny(text, "\x1b\n") || len(text) > 600 || strings.ToValidUTF8(text, "?") != text {
+		t.Errorf("told %q", text)
+	}
+	other := errors.New("create: no such file")
+	if got := disagreed(other); got != other || fault.PublicText(got) != "internal error" {
+		t.Errorf("got %v", got)
+	}
+}
