@@ -23,11 +23,8 @@ func (a *app) stopCommand() *cobra.Command {
 		ValidArgsFunction: a.completeMany,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.each(cmd.Context(), args, "stop", func(sb *crannog.Sandbox) error {
-				switch sb.Info().State {
-				case "stopped":
+				if sb.Info().State == "stopped" {
 					return nil
-				case "pausing", "paused", "resuming":
-					return sb.Kill(cmd.Context()) // there is no end to move
 				}
 				return sb.SetTimeout(cmd.Context(), 0)
 			})
