@@ -146,13 +146,12 @@ func (b *box) become(ctx context.Context, cfg guest.Config, name func(string, bo
 	if cfg.Hostname == "" {
 		cfg.Hostname = b.hostname
 	}
-	copied := cfg.Renew == guest.Copied
-	if copied || cfg.Hostname != b.hostname {
-		if err := name(cfg.Hostname, copied); err != nil {
-			return err
-		}
-		b.hostname = cfg.Hostname
+	// Also under an old name: a kernel that goes on from a saved state has the
+	// one that it was made with, and a spare one was made with none.
+	if err := name(cfg.Hostname, cfg.Renew == guest.Copied); err != nil {
+		return err
 	}
+	b.hostname = cfg.Hostname
 	if err := b.arrange(ctx, cfg, false); err != nil {
 		return err
 	}
