@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -151,10 +152,10 @@ func TestClaim(t *testing.T) {
 // a moment before it hears of its new one.
 func TestTheEndWaitsForAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ended := false
+		var ended atomic.Bool
 		cfg := another()
 		cfg.EndAt = time.Now().Add(-time.Hour)
-		g, err := guest.New(cfg, guest.Options{Users: identity.Fixed{{Name: "user"}}, End: func() { ended = true }})
+		g, err := guest.New(cfg, guest.Options{Users: identity.Fixed{{Name: "user"}}, End: func() { ended.Store(true) }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -165,12 +166,12 @@ func TestTheEndWaitsForAnother(t *testing.T) {
 		}
 		time.Sleep(59 * time.Minute)
 		synctest.Wait()
-		if ended {
+		if ended.Load() {
 			t.Fatal("it ended at the old time")
 		}
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		if !ended {
+		if !ended.Load() {
 			t.Error("it did not end at the new time")
 		}
 		if err := g.Close(); err != nil {
