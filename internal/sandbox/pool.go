@@ -33,6 +33,8 @@ const (
 	// poolIdle how often otherwise.
 	poolTick = 2 * time.Second
 	poolIdle = 30 * time.Second
+	// usualEvery is how often it is found out what the usual kinds are.
+	usualEvery = 30 * time.Second
 	// waitFor is when a waiting sandbox ends by itself, so that none outlives
 	// its server for long, and lookEvery how often that is put off.
 	waitFor   = 10 * time.Minute
@@ -64,10 +66,12 @@ type pool struct {
 	retired  []*zygote
 	restores restores
 	last     time.Time // when a creation was last under way
-	memory   demand.Memory
-	budget   int64
-	pause    time.Duration
-	resume   time.Time // when something may be made again
+	// settled is when it was last found out what the usual kinds are.
+	settled time.Time
+	memory  demand.Memory
+	budget  int64
+	pause   time.Duration
+	resume  time.Time // when something may be made again
 }
 
 // StartPool begins to keep sandboxes ready, until Close. It is called once,
@@ -107,7 +111,6 @@ func (p *pool) nudge() {
 
 func (p *pool) run() {
 	defer close(p.ended)
-	p.usual()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -121,13 +124,25 @@ func (p *pool) run() {
 	}
 }
 
-// usual makes the kinds of the usual requests known.
-func (p *pool) usual() {
+// usual finds out of which kinds the usual requests are now: their templates
+// change with the host's programs, and what waits is then of no more use.
+func (p *pool) usual(now time.Time) {
+	p.mu.Lock()
+	first, due := p.settled.IsZero(), now.Sub(p.settled) >= usualEvery
+	if due {
+		p.settled = now
+	}
+	p.mu.Unlock()
+	if !due {
+		return
+	}
 	var usual []*kind
 	for _, req := range p.options.Usual {
 		k, err := p.s.kindOf(p.ctx, req)
 		if err != nil {
-			p.s.log.Warn("no sandbox of a usual kind will wait", "template", req.Template, "err", err)
+			if first {
+				p.s.log.Warn("no sandbox of a usual kind will wait", "template", req.Template, "err", err)
+			}
 			continue
 		}
 		k.preload = p.options.Preload[k.template.Name]
@@ -137,9 +152,7 @@ func (p *pool) usual() {
 	defer p.mu.Unlock()
 	var keys []string
 	for _, k := range usual {
-		if p.kinds[k.key] == nil {
-			p.kinds[k.key] = k
-		}
+		p.meet(k)
 		if !slices.Contains(keys, k.key) {
 			keys = append(keys, k.key)
 		}
@@ -147,143 +160,18 @@ func (p *pool) usual() {
 	p.book.Floor(keys)
 }
 
-// step does at most one thing, and returns when to look again.
-func (p *pool) step() time.Duration {
-	now := time.Now()
-	p.measure(now)
-	p.bury()
-	p.warm(now)
-	if w := p.surplus(now); w != nil {
-		p.discard(w)
-		return 0
+// meet makes a kind known, if it is not. What waits with earlier programs of
+// the template is forgotten. p.mu must be held.
+func (p *pool) meet(k *kind) {
+	if p.kinds[k.key] != nil {
+		return
 	}
-	if w := p.overdue(now); w != nil {
-		p.look(w)
-		return 0
-	}
-	k, wait := p.lacking(now)
-	if k == nil {
-		return wait
-	}
-	err := p.fill(k)
-	if p.ctx.Err() != nil {
-		return wait
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err == nil {
-		p.pause = 0
-		return 0
-	}
-	p.pause = min(max(2*p.pause, failPause), failPauseMax)
-	p.resume = time.Now().Add(p.pause)
-	p.s.log.Warn("no sandbox made to wait", "kind", k.name, "err", err)
-	return p.pause
-}
-
-// measure finds out how much may wait. What cannot be read is no memory.
-func (p *pool) measure(now time.Time) {
-	m, err := p.options.Memory()
-	if err != nil {
-		p.s.log.Warn("memory not read: nothing will wait", "err", err)
-		m = demand.Memory{}
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	var used int64
-	for _, k := range p.kinds {
-		used += int64(len(k.ready)) * k.price()
-	}
-	before := p.budget
-	p.memory, p.budget = m, p.gauge.Budget(m, used, now)
-	if before > 0 && p.budget == 0 && used > 0 {
-		p.s.log.Info("waiting sandboxes make room", "available", m.Available, "stalled", m.Stalled)
-	}
-}
-
-// wants is how many of each kind are to wait. p.mu must be held.
-func (p *pool) wants(now time.Time) []demand.Share {
-	list := p.book.Want(now, p.budget, func(key string) int64 {
-		if k := p.kinds[key]; k != nil {
-			return k.price()
-		}
-		return 0 // none
-	})
-	for key, k := range p.kinds {
-		if len(k.ready) == 0 && !p.book.Known(key) {
-			p.retire(k)
-			delete(p.kinds, key)
+	for key, other := range p.kinds {
+		if other.family == k.family {
+			p.book.Forget(key)
 		}
 	}
-	return list
-}
-
-// surplus takes one that need not wait any more, or whose removal failed.
-func (p *pool) surplus(now time.Time) *waiting {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.doomed) > 0 && now.After(p.doomed[0].retry) {
-		w := p.doomed[0]
-		p.doomed = p.doomed[1:]
-		return w
-	}
-	want := make(map[string]int)
-	for _, share := range p.wants(now) {
-		want[share.Kind] = share.Count
-	}
-	for key, k := range p.kinds {
-		if len(k.ready) > want[key] {
-			return k.take()
-		}
-	}
-	return nil
-}
-
-// overdue is one that has not been looked at for long.
-func (p *pool) overdue(now time.Time) *waiting {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, k := range p.kinds {
-		for _, w := range k.ready {
-			if now.Sub(w.looked) >= lookEvery {
-				w.looked = now
-				return w
-			}
-		}
-	}
-	return nil
-}
-
-// lacking is a kind of which one more is to wait and may be made now, or when
-// to look again.
-func (p *pool) lacking(now time.Time) (*kind, time.Duration) {
-	busy := p.s.busy()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	idle := poolIdle
-	for _, share := range p.wants(now) {
-		k := p.kinds[share.Kind]
-		idle = poolTick
-		if len(k.ready) >= share.Count {
-			continue
-		}
-		// Who has asked goes before who may ask.
-		if since := now.Sub(p.last); busy || since < quiet {
-			return nil, max(quiet-since, quiet/4)
-		}
-		if now.Before(p.resume) {
-			return nil, min(p.resume.Sub(now), poolTick)
-		}
-		return k, 0
-	}
-	return nil, idle
-}
-
-// busy tells whether a creation is under way.
-func (s *Service) busy() bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return len(s.creating) > 0
+	p.kinds[k.key] = k
 }
 
 // close ends all that waits.

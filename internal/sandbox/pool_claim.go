@@ -109,7 +109,9 @@ func (p *pool) hand(r Record, t Template, spec engine.Spec, config guest.Config)
 			return nil
 		}
 		k.preload = p.options.Preload[t.Name]
-		p.kinds[key] = k
+		p.meet(k)
+		// It may be a usual one whose template has changed.
+		p.settled = p.settled.Add(-usualEvery)
 	}
 	w := k.take()
 	if w == nil || p.closed {

@@ -26,6 +26,7 @@ const (
 // kind is all that cannot change in a sandbox that has booted.
 type kind struct {
 	key      string
+	family   string // the key without the state of the template's programs
 	name     string // for people
 	template Template
 	asked    string // the template as it was asked for
@@ -120,8 +121,14 @@ func (s *Service) newKind(r Record, t Template, spec engine.Spec, config guest.C
 	if err != nil {
 		return nil, err
 	}
+	bare := t
+	bare.Revision = ""
+	family, err := keyOf(spec, config, r.Access.Linked(), bare)
+	if err != nil {
+		return nil, err
+	}
 	k := &kind{
-		key: key, name: r.Template, template: t, asked: r.Template, limits: r.Limits,
+		key: key, family: family, name: r.Template, template: t, asked: r.Template, limits: r.Limits,
 		covered: covered{hide: spec.Hide, readOnly: spec.ReadOnly}, noRoot: config.NoRoot, linked: r.Access.Linked(),
 	}
 	if k.linked {

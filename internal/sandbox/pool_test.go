@@ -3,22 +3,17 @@ package sandbox_test
 import (
 	"errors"
 	"net/http"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/probe"
 	"github.com/crannog/crannog/internal/sandbox"
-	"github.com/crannog/crannog/internal/sandbox/demand"
 )
 
 // A waiting sandbox becomes the caller's as a whole, and another takes its
@@ -344,152 +339,4 @@ func newRigOn(p *poolRig, options ...option) *rig {
 	r := &rig{t: p.t, dir: p.dir, ends: map[string]time.Time{}}
 	r.open(append([]option{p.claimable}, options...)...)
 	return r
-}
-
-// A creation that fails leaves nothing, is not tried again at once, and its
-// removal is, until it succeeds.
-func TestFillFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPoolRig(t)
-		tries, broken := 0, true
-		p.setFault(func(step fake.Step, _ string) error {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			if step == fake.CreateReady {
-				tries++
-			}
-			if broken && (step == fake.CreateReady || step == fake.RemoveBegin) {
-				return errors.New("broken on purpose")
-			}
-			return nil
-		})
-		p.StartPool(sandbox.PoolOptions{Usual: []sandbox.CreateRequest{opened}, Memory: func() (demand.Memory, error) { return p.memory, nil }})
-		time.Sleep(8 * time.Second)
-		p.mu.Lock()
-		if tries != 2 {
-			t.Errorf("tried %d times in 8 s", tries)
-		}
-		broken = false
-		p.mu.Unlock()
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if rows := p.rows(); len(rows) != 1 || p.waiting() != 1 {
-			t.Errorf("%d rows, %d wait", len(rows), p.waiting())
-		}
-		p.leavesNothing()
-	})
-}
-
-// What waits makes room when memory is short, and comes back when it is not.
-func TestPoolMakesRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPoolRig(t)
-		p.start(opened, plain)
-		p.setMemory(demand.Memory{Total: 40 << 30, Available: 20 << 30, Stalled: 30})
-		time.Sleep(5 * time.Second)
-		synctest.Wait()
-		if p.waiting() != 0 {
-			t.Error("under pressure something waits")
-		}
-		p.nothing()
-		p.setMemory(demand.Memory{Total: 40 << 30, Available: 20 << 30})
-		time.Sleep(40 * time.Second)
-		synctest.Wait()
-		if p.waiting() != 2 {
-			t.Errorf("%d wait after it has passed", p.waiting())
-		}
-		p.setMemory(demand.Memory{Total: 40 << 30, Available: 1 << 29})
-		time.Sleep(5 * time.Second)
-		synctest.Wait()
-		if p.waiting() != 0 {
-			t.Errorf("%d wait where memory is scarce", p.waiting())
-		}
-	})
-}
-
-// As many wait as bursts need, for as long as there are any; and none ends
-// while it is wanted.
-func TestPoolFollowsDemand(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPoolRig(t)
-		p.start(opened)
-		for range 5 {
-			p.create(alice)
-		}
-		time.Sleep(time.Second)
-		synctest.Wait()
-		if n := p.waiting(); n != 6 {
-			t.Errorf("%d wait after a burst of 5", n)
-		}
-		time.Sleep(5 * time.Minute)
-		for _, r := range p.rows() {
-			if end := p.ends[r.ID]; time.Until(end) < 5*time.Minute {
-				t.Errorf("one ends in %s", time.Until(end))
-			}
-		}
-		time.Sleep(time.Hour)
-		synctest.Wait()
-		if n := p.waiting(); n != 1 {
-			t.Errorf("%d wait an hour later", n)
-		}
-		if boot, _, _ := p.configs(p.rows()[0].ID); boot.Offline {
-			t.Error("the one that waits is not of the usual kind")
-		}
-	})
-}
-
-// Sandboxes of an interpreter's template wait with its language loaded: they
-// go on from one that has loaded it and was never anybody's. Where that cannot
-// be, each loads it.
-func TestPreload(t *testing.T) {
-	for name, tc := range map[string]struct {
-		broken fake.Step
-		copied bool
-	}{"restored": {"", true}, "not saved": {fake.CheckpointSaved, false}, "not restored": {fake.RestoreBegin, false}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := newPoolRig(t)
-				p.setFault(func(step fake.Step, _ string) error {
-					if step == tc.broken {
-						return errors.New("broken on purpose")
-					}
-					return nil
-				})
-				p.start(sandbox.CreateRequest{Template: "code-interpreter-v1"}, plain)
-				for _, r := range p.rows() {
-					boot, _, _ := p.configs(r.ID)
-					loaded := r.Template == "code-interpreter-v1"
-					if slices.Equal(boot.Preload, []string{"python"}) != loaded || (boot.Renew == guest.Copied) != (loaded && tc.copied) {
-						t.Errorf("%s is loaded with %v as %q", r.Template, boot.Preload, boot.Renew)
-					}
-				}
-				sb, err := p.Create(t.Context(), alice, sandbox.CreateRequest{Template: "code-interpreter-v1"})
-				if _, _, claimed := p.configs(sb.ID); err != nil || !claimed {
-					t.Errorf("claimed %t, %v", claimed, err)
-				}
-				p.Remove(t.Context(), alice, sb.ID)
-				p.close()
-				if drafts, err := os.ReadDir(filepath.Join(p.dir, "album", "drafts")); err != nil || len(drafts) != 0 {
-					t.Errorf("left: %v, %v", drafts, err)
-				}
-				p.leavesNothing()
-			})
-		})
-	}
-}
-
-// 200 claims and removals leave nothing, also not after the end.
-func TestPoolLeavesNothing(t *testing.T) {
-	p := newPoolRig(t)
-	p.start(opened)
-	for range 200 {
-		sb, err := p.Create(t.Context(), alice, opened)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := p.Forget(t.Context(), alice, sb.ID); err != nil {
-			t.Fatal(err)
-		}
-	}
-	p.leavesNothing()
 }

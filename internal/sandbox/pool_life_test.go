@@ -1,0 +1,214 @@
+package sandbox_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/demand"
+)
+
+// A creation that fails leaves nothing, is not tried again at once, and its
+// removal is, until it succeeds.
+func TestFillFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPoolRig(t)
+		tries, broken := 0, true
+		p.setFault(func(step fake.Step, _ string) error {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if step == fake.CreateReady {
+				tries++
+			}
+			if broken && (step == fake.CreateReady || step == fake.RemoveBegin) {
+				return errors.New("broken on purpose")
+			}
+			return nil
+		})
+		p.StartPool(sandbox.PoolOptions{Usual: []sandbox.CreateRequest{opened}, Memory: func() (demand.Memory, error) { return p.memory, nil }})
+		time.Sleep(8 * time.Second)
+		p.mu.Lock()
+		if tries != 2 {
+			t.Errorf("tried %d times in 8 s", tries)
+		}
+		broken = false
+		p.mu.Unlock()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if rows := p.rows(); len(rows) != 1 || p.waiting() != 1 {
+			t.Errorf("%d rows, %d wait", len(rows), p.waiting())
+		}
+		p.leavesNothing()
+	})
+}
+
+// What waits makes room when memory is short, and comes back when it is not.
+func TestPoolMakesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPoolRig(t)
+		p.start(opened, plain)
+		p.setMemory(demand.Memory{Total: 40 << 30, Available: 20 << 30, Stalled: 30})
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if p.waiting() != 0 {
+			t.Error("under pressure something waits")
+		}
+		p.nothing()
+		p.setMemory(demand.Memory{Total: 40 << 30, Available: 20 << 30})
+		time.Sleep(40 * time.Second)
+		synctest.Wait()
+		if p.waiting() != 2 {
+			t.Errorf("%d wait after it has passed", p.waiting())
+		}
+		p.setMemory(demand.Memory{Total: 40 << 30, Available: 1 << 29})
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if p.waiting() != 0 {
+			t.Errorf("%d wait where memory is scarce", p.waiting())
+		}
+	})
+}
+
+// As many wait as bursts need, for as long as there are any; and none ends
+// while it is wanted.
+func TestPoolFollowsDemand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPoolRig(t)
+		p.start(opened)
+		for range 5 {
+			p.create(alice)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := p.waiting(); n != 6 {
+			t.Errorf("%d wait after a burst of 5", n)
+		}
+		time.Sleep(5 * time.Minute)
+		for _, r := range p.rows() {
+			if end := p.ends[r.ID]; time.Until(end) < 5*time.Minute {
+				t.Errorf("one ends in %s", time.Until(end))
+			}
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := p.waiting(); n != 1 {
+			t.Errorf("%d wait an hour later", n)
+		}
+		if boot, _, _ := p.configs(p.rows()[0].ID); boot.Offline {
+			t.Error("the one that waits is not of the usual kind")
+		}
+	})
+}
+
+// Sandboxes of an interpreter's template wait with its language loaded: they
+// go on from one that has loaded it and was never anybody's. Where that cannot
+// be, each loads it.
+func TestPreload(t *testing.T) {
+	for name, tc := range map[string]struct {
+		broken fake.Step
+		copied bool
+	}{"restored": {"", true}, "not saved": {fake.CheckpointSaved, false}, "not restored": {fake.RestoreBegin, false}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPoolRig(t)
+				p.setFault(func(step fake.Step, _ string) error {
+					if step == tc.broken {
+						return errors.New("broken on purpose")
+					}
+					return nil
+				})
+				p.start(sandbox.CreateRequest{Template: "code-interpreter-v1"}, plain)
+				for _, r := range p.rows() {
+					boot, _, _ := p.configs(r.ID)
+					loaded := r.Template == "code-interpreter-v1"
+					if slices.Equal(boot.Preload, []string{"python"}) != loaded || (boot.Renew == guest.Copied) != (loaded && tc.copied) {
+						t.Errorf("%s is loaded with %v as %q", r.Template, boot.Preload, boot.Renew)
+					}
+				}
+				sb, err := p.Create(t.Context(), alice, sandbox.CreateRequest{Template: "code-interpreter-v1"})
+				if _, _, claimed := p.configs(sb.ID); err != nil || !claimed {
+					t.Errorf("claimed %t, %v", claimed, err)
+				}
+				p.Remove(t.Context(), alice, sb.ID)
+				p.close()
+				if drafts, err := os.ReadDir(filepath.Join(p.dir, "album", "drafts")); err != nil || len(drafts) != 0 {
+					t.Errorf("left: %v, %v", drafts, err)
+				}
+				p.leavesNothing()
+			})
+		})
+	}
+}
+
+// shifting is a shelf whose template's programs change.
+type shifting struct {
+	shelf
+	revision *atomic.Pointer[string]
+}
+
+func (s shifting) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Template, error) {
+	t, err := s.shelf.Resolve(ctx, ref)
+	t.Revision = *s.revision.Load()
+	return t, err
+}
+
+// What waits with programs that are no longer those of its template is handed
+// to nobody, and the usual kinds wait with the new ones.
+func TestPoolFollowsTemplate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var revision atomic.Pointer[string]
+		set := func(to string) { revision.Store(&to) }
+		set("old")
+		p := newPoolRig(t, func(d *sandbox.Deps) { d.Templates = shifting{revision: &revision} })
+		p.start(opened)
+		old := p.rows()[0].ID
+		set("new")
+		sb, err := p.Create(t.Context(), alice, opened)
+		if _, _, claimed := p.configs(sb.ID); err != nil || claimed {
+			t.Errorf("claimed %t, %v", claimed, err)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		rows := p.rows()
+		if len(rows) != 1 || rows[0].ID == old || rows[0].Base.Revision != "new" {
+			t.Errorf("waiting: %+v", rows)
+		}
+		sb, err = p.Create(t.Context(), alice, opened)
+		if err != nil || sb.ID != rows[0].ID {
+			t.Errorf("%s, %v", sb.ID, err)
+		}
+		set("newer")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		for _, r := range p.rows() {
+			if r.Base.Revision != "newer" {
+				t.Errorf("one waits with the programs %q", r.Base.Revision)
+			}
+		}
+	})
+}
+
+// 200 claims and removals leave nothing, also not after the end.
+func TestPoolLeavesNothing(t *testing.T) {
+	p := newPoolRig(t)
+	p.start(opened)
+	for range 200 {
+		sb, err := p.Create(t.Context(), alice, opened)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Forget(t.Context(), alice, sb.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.leavesNothing()
+}
