@@ -37,6 +37,7 @@ var groups = []group{
 	{"interpreter", interpreterFigures},
 	{"memory", memoryFigures},
 	{"thousand", thousandFigures},
+	{"state", stateFigures},
 	{"tti", ttiFigures},
 	{"humaneval", humanevalFigures},
 	{"net", netFigures},

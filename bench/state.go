@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+)
+
+// dirtySizes are how much memory a program inside holds that nobody else has.
+var dirtySizes = []struct {
+	name  string
+	bytes int64
+	most  int // copies at once
+}{
+	{"10 MB", 10e6, 100},
+	{"100 MB", 100e6, 10},
+	{"1 GB", 1e9, 1},
+}
+
+// stateLimits hold the largest of them beside an interpreter.
+var stateLimits = api.Limits{MemoryBytes: 2 << 30}
+
+// stateFigures measures what saves, copies and brings back boxes.
+func stateFigures(ctx context.Context, b *bench) (err error) {
+	srv, err := b.serve(ctx, b.crannog, "state", "--max-live", "1000", "--pool", "off")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, srv.close()) }()
+	for _, size := range dirtySizes {
+		rounds := b.n
+		if size.bytes > 100e6 {
+			rounds = b.fewer(5)
+		}
+		if err := b.stateAt(ctx, srv, size.name, size.bytes, rounds); err != nil {
+			return fmt.Errorf("%s: %w", size.name, err)
+		}
+		for _, count := range []int{1, 10, 100} {
+			if count <= size.most {
+				if err := b.forks(ctx, srv, size.name, size.bytes, count); err != nil {
+					return fmt.Errorf("%s, %d copies: %w", size.name, count, err)
+				}
+			}
+		}
+	}
+	if err := b.numpyForks(ctx, srv); err != nil {
+		return err
+	}
+	return b.stateMemory(ctx, srv)
+}
+
+// dirtyBox makes a box in which an interpreter holds so many bytes that no two
+// pages are the same.
+func dirtyBox(ctx context.Context, srv *server, bytes int64) (*crannog.Sandbox, error) {
+	sb, err := srv.client.Create(ctx, crannog.Timeout(time.Hour), crannog.Limits(stateLimits))
+	if err != nil {
+		return nil, err
+	}
+	code := fmt.Sprintf("import os\nheld = [os.urandom(1 << 20) for _ in range(%d)]\nprint(42)", bytes>>20)
+	if err := runCode(ctx, sb, code); err != nil {
+		return nil, errors.Join(err, sb.Kill(ctx))
+	}
+	return sb, nil
+}
+
+// check asks whether the memory that was there is there.
+func check(ctx context.Context, sb *crannog.Sandbox, bytes int64) error {
+	return runCode(ctx, sb, fmt.Sprintf("print(42 if len(held) == %d else 0)", bytes>>20))
+}
+
+const (
+	didSnapshot = "snapshot, the box goes on"
+	didRollback = "rollback"
+	didPause    = "pause"
+	didResume   = "resume"
+	toAnswer    = " to the first answer of Python"
+)
+
+// stateAt does one thing after the other with one box.
+func (b *bench) stateAt(ctx context.Context, srv *server, name string, bytes int64, rounds int) error {
+	sb, err := dirtyBox(ctx, srv, bytes)
+	if err != nil {
+		return err
+	}
+	s, err := race(ctx, rounds, contender{name, func(ctx context.Context, s *scores) error {
+		began := time.Now()
+		snap, err := sb.Snapshot(ctx, api.CreateSnapshot{})
+		if err != nil {
+			return err
+		}
+		s.addTime(didSnapshot, time.Since(began))
+		for _, step := range []struct {
+			name   string
+			do     func() error
+			answer bool
+		}{
+			{didRollback, func() error { return sb.Rollback(ctx, snap.ID) }, true},
+			{didPause, func() error { return sb.Pause(ctx) }, false},
+			{didResume, func() error { return sb.Resume(ctx, time.Hour) }, true},
+		} {
+			began = time.Now()
+			if err := step.do(); err != nil {
+				return fmt.Errorf("%s: %w", step.name, err)
+			}
+			s.addTime(step.name, time.Since(began))
+			if !step.answer {
+				continue
+			}
+			if err := check(ctx, sb, bytes); err != nil {
+				return fmt.Errorf("after %s: %w", step.name, err)
+			}
+			s.addTime(step.name+toAnswer, time.Since(began))
+		}
+		return srv.client.RemoveSnapshot(ctx, snap.ID)
+	}})
+	if err := errors.Join(err, sb.Kill(ctx)); err != nil {
+		return err
+	}
+	sec := table("state", "a box whose Python holds "+name, "ms", s)
+	sec.tails99(s)
+	if name == dirtySizes[0].name {
+		for what, most := range map[string]float64{didSnapshot: 30, didRollback: 70, didPause: 60, didResume: 50} {
+			sec.target(what, fmt.Sprintf("≤ %.0f ms", most), func(r row) bool { return r.P50 <= most })
+		}
+	}
+	b.report.add(sec)
+	return nil
+}
+
+// forks copies a box, so many at once.
+func (b *bench) forks(ctx context.Context, srv *server, name string, bytes int64, count int) error {
+	source, err := dirtyBox(ctx, srv, bytes)
+	if err != nil {
+		return err
+	}
+	rounds := b.n
+	if bytes*int64(count) > 100e6 {
+		rounds = b.fewer(5)
+	}
+	answer := func(sb *crannog.Sandbox) error { return check(ctx, sb, bytes) }
+	var cost time.Duration
+	s, err := race(ctx, rounds, contender{name, func(ctx context.Context, s *scores) error {
+		return forkOnce(ctx, source, count, s, answer)
+	}})
+	if err == nil {
+		cost, err = forkCost(ctx, srv, source, count, answer)
+	}
+	if err := errors.Join(err, source.Kill(ctx)); err != nil {
+		return err
+	}
+	sec := table("state", fmt.Sprintf("fork: %d of a box whose Python holds %s", count, name), "ms", s)
+	sec.tails99(s)
+	if count == 100 {
+		sec.target(didFork, "≤ 4000 ms", func(r row) bool { return r.P50 <= 4000 })
+	}
+	sec.note("processor time of each copy, with its share of saving the box, to its first answer and without its removal: %.0f ms (to reach: 60)", millis(cost))
+	b.report.add(sec)
+	return nil
+}

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+)
+
+const (
+	didFork = "fork returns"
+	toLast  = "until the last copy has answered"
+)
+
+// forkOnce makes copies, has each of them answer, and removes them.
+func forkOnce(ctx context.Context, source *crannog.Sandbox, count int, s *scores, answer func(*crannog.Sandbox) error) error {
+	copies, err := forked(ctx, source, count, s, answer)
+	return errors.Join(err, killAll(ctx, copies))
+}
+
+// forked makes copies that have answered. It returns those that were made
+// also with an error.
+func forked(ctx context.Context, source *crannog.Sandbox, count int, s *scores, answer func(*crannog.Sandbox) error) ([]*crannog.Sandbox, error) {
+	began := time.Now()
+	copies, err := source.Fork(ctx, api.CreateFork{Count: count, TimeoutSeconds: 600})
+	if err != nil {
+		return copies, err
+	}
+	s.addTime(didFork, time.Since(began))
+	_, err = inBatches(len(copies), pop(copies, func(sb *crannog.Sandbox) error {
+		err := answer(sb)
+		if err == nil && count == 1 {
+			s.addTime(didFork+toAnswer, time.Since(began))
+		}
+		return err
+	}))
+	if err == nil && count > 1 {
+		s.addTime(toLast, time.Since(began))
+	}
+	return copies, err
+}
+
+func killAll(ctx context.Context, boxes []*crannog.Sandbox) error {
+	_, err := inBatches(len(boxes), pop(boxes, func(sb *crannog.Sandbox) error { return sb.Kill(ctx) }))
+	return err
+}
+
+// forkCost is the processor time of one copy.
+func forkCost(ctx context.Context, srv *server, source *crannog.Sandbox, count int, answer func(*crannog.Sandbox) error) (time.Duration, error) {
+	// The server's time is told in hundredths of a second.
+	const enough = 20
+	rounds := (enough + count - 1) / count
+	var sum time.Duration
+	for range rounds {
+		p, err := processesOf(srv.state, source.ID())
+		if err != nil {
+			return 0, err
+		}
+		own := append(p.stubs, p.sentry, p.gofer)
+		_, before := threadsAndTime(own)
+		m, err := newMeter(srv)
+		if err != nil {
+			return 0, err
+		}
+		copies, err := forked(ctx, source, count, newScores(), answer)
+		for _, sb := range copies {
+			err = errors.Join(err, m.box(sb.ID()))
+		}
+		spent, more := m.spent()
+		_, after := threadsAndTime(own)
+		if err := errors.Join(err, more, killAll(ctx, copies)); err != nil {
+			return 0, err
+		}
+		sum += spent + after - before
+	}
+	return sum / time.Duration(rounds*count), nil
+}
+
+// numpyCode leaves numpy and an array behind; numpyAnswer needs both.
+const (
+	numpyCode   = "import numpy\narray = numpy.arange(10)\nprint(int(array.sum()) - 3)"
+	numpyAnswer = "print(int(array.sum()) - 3)"
+)
+
+// numpyForks measures how soon a copy of a box that holds numpy is of use,
+// beside what there is without copies.
+func (b *bench) numpyForks(ctx context.Context, srv *server) error {
+	if err := hostCommand(ctx, nil, b.python, "-c", "import numpy"); err != nil {
+		sec := section{Group: "state", Title: "fork: a box that holds numpy", Unit: "ms"}
+		sec.note("not measured: %v", err)
+		b.report.add(sec)
+		return nil
+	}
+	source, err := srv.client.Create(ctx, crannog.Timeout(time.Hour))
+	if err != nil {
+		return err
+	}
+	if err := runCode(ctx, source, numpyCode); err != nil {
+		return errors.Join(err, source.Kill(ctx))
+	}
+	const whole, made, bareStart = "fork to the first answer of numpy", "a box made anew, to the same answer", "bare python3 that imports numpy"
+	answer := func(sb *crannog.Sandbox) error { return runCode(ctx, sb, numpyAnswer) }
+	s, err := race(ctx, b.n,
+		contender{whole, func(ctx context.Context, s *scores) error {
+			part := newScores()
+			err := forkOnce(ctx, source, 1, part, answer)
+			for _, v := range part.by[didFork] {
+				s.add(didFork, v)
+			}
+			for _, v := range part.by[didFork+toAnswer] {
+				s.add(whole, v)
+			}
+			return err
+		}},
+		contender{made, func(ctx context.Context, s *scores) error {
+			began := time.Now()
+			sb, err := srv.client.Create(ctx, crannog.Timeout(time.Hour))
+			if err != nil {
+				return err
+			}
+			err = runCode(ctx, sb, numpyCode)
+			s.addTime(made, time.Since(began))
+			return errors.Join(err, sb.Kill(ctx))
+		}},
+		bare(bareStart, b.python, "-c", numpyCode))
+	var cost time.Duration
+	if err == nil {
+		cost, err = forkCost(ctx, srv, source, 1, answer)
+	}
+	if err := errors.Join(err, source.Kill(ctx)); err != nil {
+		return err
+	}
+	sec := table("state", "fork: one of a box that holds numpy", "ms", s, didFork, whole, made, bareStart)
+	sec.tails99(s)
+	sec.against(made)
+	sec.target(whole, "≤ 45 ms", func(r row) bool { return r.P50 <= 45 })
+	sec.note("processor time of each copy, with saving the box, to its first answer and without its removal: %.0f ms (to reach: 60)", millis(cost))
+	b.report.add(sec)
+	return nil
+}
