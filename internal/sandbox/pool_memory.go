@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"strconv"
 
@@ -17,10 +16,10 @@ func hostMemory() (demand.Memory, error) {
 	if err != nil {
 		return demand.Memory{}, err
 	}
-	// Kernels without accounting of stalls have no such file, and refuse to
-	// read it where it is switched off.
+	// Kernels without an account of stalls have no such file, and refuse to
+	// read it where that is switched off. What is available decides then.
 	stalls, err := os.ReadFile("/proc/pressure/memory")
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil {
 		stalls = nil
 	}
 	return parseMemory(info, stalls)
