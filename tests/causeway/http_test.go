@@ -37,16 +37,16 @@ level: light
 network:
   unlisted: deny
   hosts:
-    - {host: api.n14.test, websocket: allow, rules: [{methods: [GET], paths: [/ws/*], do: allow}]}
+    - {host: api.n14.test, websocket: allow, rules: [{methods: [GET, POST], paths: [/ws/*], do: allow}]}
 `)
 	b.wants(b.python(`
 up = 'GET %s HTTP/1.1\r\nHost: api.n14.test\r\nConnection: Upgrade\r\nUpgrade: %s\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n'
 inner = 'GET /closed HTTP/1.1\r\nHost: api.n14.test\r\n\r\n'
 a = say('api.n14.test', up % ('/ws/ignored', 'websocket') + inner)
 print(a.count('HTTP/1.1 '), 'closed thing' in a)
-a = say('api.n14.test', up % ('/ws/ignored', 'h2c') + inner)
+a = say('api.n14.test', up % ('/ws/echo', 'h2c') + inner)
 print('101' in a, 'closed thing' in a)
-a = say('api.n14.test', up % ('/ws/ignored', 'websocket, h2c') + inner)
+a = say('api.n14.test', up % ('/ws/echo', 'websocket, h2c') + inner)
 print('101' in a, 'closed thing' in a)
 a = say('api.n14.test', up.replace('GET', 'POST') % ('/ws/echo', 'websocket') + inner)
 print('101' in a, 'closed thing' in a)
@@ -213,11 +213,13 @@ print(short(r[1]), '|', short(r[3]))
 			t.Errorf("the world saw %+v", r)
 		}
 	}
+	// Looked at inside: what a command says is masked once more on its way out.
 	for _, version := range []string{"--http2", "--http1.1"} {
-		out, _ := b.sh("curl -sS -m 10 -D - " + version + " https://api.n24.test/trailer")
-		if contains(out, canary) || !contains(strings.ToLower(out), "body") || !contains(out, "[redacted:N24]") {
-			t.Errorf("%s: %s", version, out)
-		}
+		b.must("curl -sS -m 10 -D /tmp/head -o /tmp/body " + version + " https://api.n24.test/trailer")
+		b.wants(b.python(halves+`
+text = open('/tmp/head').read() + open('/tmp/body').read()
+print(leaks(text), 'body' in text, text.count('redacted' + ':N24'))
+`), "False True 2")
 	}
 	if n := len(up.seen()); n != 4 {
 		t.Errorf("the world saw %d requests", n)
