@@ -29,7 +29,7 @@ type Keys interface {
 
 // Pruner forgets what has ended; sandbox.Service does.
 type Pruner interface {
-	Prune(ctx context.Context, who sandbox.Principal) ([]sandbox.Sandbox, error)
+	Prune(ctx context.Context, who sandbox.Principal) (sandbox.Pruned, error)
 }
 
 // Deps are what the API stands on. What may be absent says so.

@@ -29,8 +29,8 @@ func (s *server) prune(ctx context.Context, who sandbox.Principal, _ *struct{}) 
 	if err != nil {
 		return nil, err
 	}
-	out := &pruneOutput{api.Pruned{Removed: make([]string, 0, len(gone))}}
-	for _, sb := range gone {
+	out := &pruneOutput{api.Pruned{Removed: make([]string, 0, len(gone.Sandboxes)), FreedBytes: gone.Freed}}
+	for _, sb := range gone.Sandboxes {
 		out.Body.Removed = append(out.Body.Removed, sb.ID)
 	}
 	return out, nil

@@ -163,32 +163,41 @@ func (s *Service) orphan(ctx context.Context, id string, report *Report) (*[]str
 	return &report.Orphans, s.engine.Remove(ctx, id)
 }
 
+// Pruned is what Prune has dropped.
+type Pruned struct {
+	Sandboxes []Sandbox
+	// Freed is how many bytes of saved states nobody held.
+	Freed int64
+}
+
 // Prune drops the records of stopped sandboxes that the caller may see and,
 // for a local caller, whatever is dead. It returns what it dropped.
-func (s *Service) Prune(ctx context.Context, who Principal) ([]Sandbox, error) {
+func (s *Service) Prune(ctx context.Context, who Principal) (Pruned, error) {
+	var out Pruned
 	if err := who.check(); err != nil {
-		return nil, err
+		return out, err
 	}
 	if who.Local {
 		if _, err := s.Reconcile(ctx); err != nil {
-			return nil, err
+			return out, err
 		}
-		if err := s.sweepImages(ctx); err != nil {
-			return nil, err
+		freed, err := s.sweepImages(ctx)
+		out.Freed = freed
+		if err != nil {
+			return out, err
 		}
 	}
 	rows, err := s.store.List(ctx, Query{
 		Owner: who.KeyID, AllOwners: who.Local, Filter: Filter{States: []State{Stopped}},
 	})
 	if err != nil {
-		return nil, err
+		return out, err
 	}
-	out := make([]Sandbox, 0, len(rows))
 	for _, r := range rows {
 		if err := s.erase(ctx, r.ID); err != nil {
 			return out, err
 		}
-		out = append(out, r.Sandbox)
+		out.Sandboxes = append(out.Sandboxes, r.Sandbox)
 	}
 	return out, nil
 }

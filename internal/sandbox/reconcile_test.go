@@ -193,14 +193,14 @@ func TestPrune(t *testing.T) {
 		}
 	}
 	pruned, err := r.Prune(ctx, alice)
-	if err != nil || len(pruned) != 1 || pruned[0].ID != hers.ID {
+	if err != nil || len(pruned.Sandboxes) != 1 || pruned.Sandboxes[0].ID != hers.ID {
 		t.Errorf("alice prunes %+v, %v", pruned, err)
 	}
 	if err := os.Mkdir(filepath.Join(r.dir, "run", "leftover"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	pruned, err = r.Prune(ctx, local)
-	if err != nil || len(pruned) != 1 || pruned[0].ID != his.ID {
+	if err != nil || len(pruned.Sandboxes) != 1 || pruned.Sandboxes[0].ID != his.ID {
 		t.Errorf("a local caller prunes %+v, %v", pruned, err)
 	}
 	if _, err := os.Stat(filepath.Join(r.dir, "run", "leftover")); !os.IsNotExist(err) {

@@ -261,7 +261,7 @@ func TestSavedStatesAndRestarts(t *testing.T) {
 	r.open()
 	r.reconcile()
 	pruned, err := r.Prune(ctx, local)
-	if err != nil || len(pruned) != 1 || pruned[0].ID != lost.ID || pruned[0].Reason != sandbox.ReasonLost {
+	if err != nil || len(pruned.Sandboxes) != 1 || pruned.Sandboxes[0].ID != lost.ID || pruned.Sandboxes[0].Reason != sandbox.ReasonLost {
 		t.Errorf("without their images: %+v, %v", pruned, err)
 	}
 	r.images(2)

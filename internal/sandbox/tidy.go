@@ -29,7 +29,8 @@ func (s *Service) tidy() {
 	timer := time.NewTimer(sweepFirst)
 	defer timer.Stop()
 	for {
-		what, err := "images not settled", error(nil)
+		what := "images not settled"
+		var err error
 		select {
 		case <-s.ctx.Done():
 			return
@@ -37,7 +38,8 @@ func (s *Service) tidy() {
 			err = s.images.Settle(s.ctx)
 		case <-timer.C:
 			timer.Reset(sweepEvery)
-			what, err = "images not looked through", s.sweepImages(s.ctx)
+			what = "images not looked through"
+			_, err = s.sweepImages(s.ctx)
 			s.settleImages()
 		}
 		if err != nil && s.ctx.Err() == nil {
@@ -47,10 +49,11 @@ func (s *Service) tidy() {
 }
 
 // sweepImages brings images and the rows that name them together, and drops
-// snapshots that are older than the operator keeps them.
-func (s *Service) sweepImages(ctx context.Context) error {
+// snapshots that are older than the operator keeps them. It returns how many
+// bytes nobody held.
+func (s *Service) sweepImages(ctx context.Context) (int64, error) {
 	if s.images == nil {
-		return nil
+		return 0, nil
 	}
 	errs := []error{s.lostImages(ctx)}
 	if s.settings.SnapshotRetention > 0 {
@@ -64,5 +67,5 @@ func (s *Service) sweepImages(ctx context.Context) error {
 	if freed > 0 {
 		s.log.Info("data of no snapshot dropped", "bytes", freed)
 	}
-	return errors.Join(append(errs, err)...)
+	return freed, errors.Join(append(errs, err)...)
 }
