@@ -88,6 +88,27 @@ func TestPlacedAroundTwiceIsPlacedOnce(t *testing.T) {
 	}
 }
 
+// Links that are called after a certificate do not pile up.
+func TestRelink(t *testing.T) {
+	root := t.TempDir()
+	for name, to := range map[string]string{"old": "/own", "kept": "/own", "theirs": "/elsewhere"} {
+		if err := os.Symlink(to, filepath.Join(root, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(t, filepath.Join(root, "file"), "x")
+	before := map[string]string{"/old": "/own", "/kept": "/own", "/theirs": "/own", "/file": "/own", "/absent": "/own"}
+	now := relink(root, before, []guest.File{{Path: "/kept", Link: "/own"}, {Path: "/plain", Data: []byte("x")}})
+	if len(now) != 1 || now["/kept"] != "/own" {
+		t.Errorf("%v", now)
+	}
+	for name, want := range map[string]bool{"old": false, "kept": true, "theirs": true, "file": true} {
+		if _, err := os.Lstat(filepath.Join(root, name)); (err == nil) != want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // Somebody inside may put anything in the way once programs have run.
 func TestPlaceInTheWay(t *testing.T) {
 	root, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")

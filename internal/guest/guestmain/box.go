@@ -31,6 +31,7 @@ type box struct {
 
 	mu          sync.Mutex // held while the sandbox is made into something
 	hostname    string
+	links       map[string]string // those of the configuration, to where
 	guest       *guest.Guest
 	interpreter *interpreter.Server
 }
@@ -62,6 +63,7 @@ func (b *box) arrange(ctx context.Context, cfg guest.Config, first bool) error {
 	if err := place(b.around.root, cfg.Files, first); err != nil {
 		return err
 	}
+	b.links = relink(b.around.root, b.links, cfg.Files)
 	return probe.Run(ctx, cfg.Checks)
 }
 

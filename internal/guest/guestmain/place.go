@@ -36,6 +36,27 @@ func place(root string, list []guest.File, first bool) error {
 	return nil
 }
 
+// relink returns the links of a configuration, and removes those of the one
+// before that it does not have: a certificate's is called after the certificate.
+func relink(root string, before map[string]string, list []guest.File) map[string]string {
+	now := map[string]string{}
+	for _, f := range list {
+		if f.Link != "" {
+			now[f.Path] = f.Link
+		}
+	}
+	for name, to := range before {
+		if _, stays := now[name]; stays {
+			continue
+		}
+		path := filepath.Join(root, name)
+		if is, err := os.Readlink(path); err == nil && is == to {
+			_ = os.Remove(path) // it is in nobody's way
+		}
+	}
+	return now
+}
+
 // same says that a file is there already: a claim has no time to spare.
 func same(f guest.File) bool {
 	info, err := os.Lstat(f.Path)
