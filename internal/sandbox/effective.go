@@ -130,6 +130,6 @@ func disagreed(err error) error {
 	if len(text) > maxFinding {
 		text = strings.ToValidUTF8(text[:maxFinding], "") + "…"
 	}
-	return fault.Wrap(err, fault.Unsupported, "policy_not_effective", "the policy does not hold on this host, so nothing was started: "+text).
-		WithHint("this is a fault of crannog or of its engine, please report it with the output of crannog doctor")
+	return fault.Wrap(err, fault.Unsupported, "policy_not_effective", text).
+		WithHint("nothing was started; this is a fault of crannog or of its engine, please report it with the output of crannog doctor")
 }

@@ -1,0 +1,192 @@
+package store_test
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+func stored(id string) sandbox.Stored {
+	r := full("i1")
+	return sandbox.Stored{
+		Snapshot: sandbox.Snapshot{
+			ID: id, Name: "n", Owner: "alice", Sandbox: "i1", Parent: "p", TemplateID: "t", Template: "base", FilesOnly: true,
+			CreatedAt: time.Unix(1_700_000_000, 123456789).UTC(), Bytes: 5, Format: "f",
+		},
+		Sum: "sum", Base: r.Base, Limits: r.Limits, Workspace: "/w", Access: r.Access, Process: r.Process,
+	}
+}
+
+func TestEveryFieldOfASnapshotIsKept(t *testing.T) {
+	s := open(t, t.TempDir())
+	want := stored("a")
+	want.Base = sandbox.Base{
+		Root: engine.Root{Dir: "/r", Binds: []engine.Bind{{Source: "/s", Target: "/t"}}, Guest: "/g"}, Hide: []string{"/h"}, ReadOnly: []string{"/o"},
+		NoRoot: true, Copy: "i0", Env: map[string]string{"A": "b"}, DefaultUser: "u", DefaultDir: "/d", Revision: "1",
+	}
+	for _, v := range []any{want, want.Snapshot, want.Base, want.Base.Root} {
+		rv := reflect.ValueOf(v)
+		for i := range rv.NumField() {
+			// How much is a snapshot's alone changes with the others.
+			if rv.Field(i).IsZero() && rv.Type().Field(i).Name != "OwnBytes" {
+				t.Errorf("the test leaves %s.%s empty", rv.Type(), rv.Type().Field(i).Name)
+			}
+		}
+	}
+	if err := s.InsertSnapshot(t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.GetSnapshot(t.Context(), "a"); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+	if _, err := s.GetSnapshot(t.Context(), "b"); fault.CodeOf(err) != "snapshot_not_found" {
+		t.Errorf("another: %v", err)
+	}
+}
+
+func TestSnapshotsAreSeenWhenTheyAreWhole(t *testing.T) {
+	s := open(t, t.TempDir())
+	ctx := t.Context()
+	r := full("i1")
+	r.At = ""
+	if err := s.Insert(ctx, r, 1); err != nil {
+		t.Fatal(err)
+	}
+	at := time.Unix(100, 0).UTC()
+	for i, id := range []string{"a", "b", "c"} {
+		n := stored(id)
+		n.Sum, n.Parent, n.CreatedAt = "", map[string]string{"b": "a", "c": "b"}[id], at.Add(time.Duration(i))
+		if err := s.InsertSnapshot(ctx, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all := sandbox.SnapshotQuery{AllOwners: true}
+	if rows, err := s.ListSnapshots(ctx, all); err != nil || len(rows) != 0 {
+		t.Errorf("before they are whole: %d, %v", len(rows), err)
+	}
+	unfinished := all
+	unfinished.Unfinished = true
+	if rows, err := s.ListSnapshots(ctx, unfinished); err != nil || len(rows) != 3 {
+		t.Errorf("unfinished: %d, %v", len(rows), err)
+	}
+	for _, id := range []string{"a", "b", "c"} {
+		if held, err := s.HoldsImage(ctx, id); err != nil || !held {
+			t.Errorf("%s is held: %t, %v", id, held, err)
+		}
+		if err := s.KeepSnapshot(ctx, id, "sum-"+id, 7); err != nil {
+			t.Fatal(err)
+		}
+		if sum, err := s.SumOf(ctx, id); err != nil || sum != "sum-"+id {
+			t.Errorf("sum of %s is %q, %v", id, sum, err)
+		}
+	}
+	rows, err := s.ListSnapshots(ctx, sandbox.SnapshotQuery{SnapshotFilter: sandbox.SnapshotFilter{Name: "n"}, Owner: "alice"})
+	if err != nil || len(rows) != 1 || rows[0].ID != "c" || rows[0].Bytes != 7 {
+		t.Errorf("of the name: %+v, %v", rows, err)
+	}
+	if rows, err := s.ListSnapshots(ctx, sandbox.SnapshotQuery{Owner: "bob"}); err != nil || len(rows) != 0 {
+		t.Errorf("bob's: %+v, %v", rows, err)
+	}
+	page := all
+	page.Limit, page.AfterTime, page.AfterID = 1, at.Add(2), "c"
+	if rows, err = s.ListSnapshots(ctx, page); err != nil || len(rows) != 1 || rows[0].ID != "b" {
+		t.Errorf("the page after c: %+v, %v", rows, err)
+	}
+	if got, err := s.Get(ctx, "i1"); err != nil || got.At != "c" {
+		t.Errorf("the sandbox is at %q, %v", got.At, err)
+	}
+	for range 2 {
+		if err := s.DeleteSnapshot(ctx, "b"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := s.GetSnapshot(ctx, "c"); err != nil || n.Parent != "a" {
+		t.Errorf("what came from b comes from %q, %v", n.Parent, err)
+	}
+	if err := s.DeleteSnapshot(ctx, "c"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Get(ctx, "i1"); err != nil || got.At != "a" {
+		t.Errorf("the sandbox is at %q, %v", got.At, err)
+	}
+	if err := s.KeepSnapshot(ctx, "c", "sum", 1); err == nil {
+		t.Error("a removed snapshot was shown")
+	}
+}
+
+// A copy of a workspace and an image are kept for as long as anybody needs
+// them.
+func TestWhatIsHeld(t *testing.T) {
+	s := open(t, t.TempDir())
+	ctx := t.Context()
+	r := full("i1")
+	r.State = sandbox.Paused
+	if err := s.Insert(ctx, r, 1); err != nil {
+		t.Fatal(err)
+	}
+	check := func(want bool, what string) {
+		t.Helper()
+		if held, err := s.Holds(ctx, "i0", "i9"); err != nil || held != want {
+			t.Errorf("%s: copy %t, %v", what, held, err)
+		}
+		if held, err := s.HoldsImage(ctx, "image"); err != nil || held != want {
+			t.Errorf("%s: image %t, %v", what, held, err)
+		}
+	}
+	check(true, "paused")
+	if held, err := s.Holds(ctx, "i0", "i1"); err != nil || held {
+		t.Errorf("by another than itself: %t, %v", held, err)
+	}
+	if sum, err := s.SumOf(ctx, "image"); err != nil || sum != "sum" {
+		t.Errorf("sum %q, %v", sum, err)
+	}
+	if _, err := s.Move(ctx, "i1", sandbox.Move{From: []sandbox.State{sandbox.Paused}, To: sandbox.Stopped}); err != nil {
+		t.Fatal(err)
+	}
+	check(false, "stopped")
+}
+
+// What a move asks for is decided together: of two, one goes, and want of room
+// is not taken for somebody else's change.
+func TestMovesAskForMore(t *testing.T) {
+	s := open(t, t.TempDir())
+	ctx := t.Context()
+	for _, id := range []string{"i1", "i2", "i3"} {
+		r := full(id)
+		r.Name, r.State, r.Reason, r.Run, r.Actor = id, sandbox.Running, "", 1, sandbox.Process{}
+		if err := s.Insert(ctx, r, 9); err != nil {
+			t.Fatal(err)
+		}
+	}
+	running, me, you := []sandbox.State{sandbox.Running}, sandbox.Process{PID: 1, Start: "a"}, sandbox.Process{PID: 1, Start: "b"}
+	image, none := sandbox.Saved{Image: "x", Sum: "y"}, time.Time{}
+	for i, step := range []struct {
+		id   string
+		m    sandbox.Move
+		want bool
+		code string
+	}{
+		{"i1", sandbox.Move{From: running, To: sandbox.Pausing, By: me, Run: 2}, false, ""},
+		{"i1", sandbox.Move{From: running, To: sandbox.Pausing, By: me, Run: 1, MaxPaused: 1, Change: &sandbox.Change{Saved: &image}}, true, ""},
+		{"i2", sandbox.Move{From: running, To: sandbox.Pausing, By: me, MaxPaused: 1}, false, "too_many_paused"},
+		{"i2", sandbox.Move{From: running, To: sandbox.Pausing, By: me, Run: 7, MaxPaused: 1}, false, ""},
+		{"i1", sandbox.Move{From: []sandbox.State{sandbox.Pausing}, To: sandbox.Pausing, By: you, WasBy: you}, false, ""},
+		{"i1", sandbox.Move{From: []sandbox.State{sandbox.Pausing}, To: sandbox.Pausing, By: you, WasBy: me}, true, ""},
+		{"i1", sandbox.Move{From: []sandbox.State{sandbox.Pausing}, To: sandbox.Paused, Change: &sandbox.Change{PausedAt: &time.Time{}}}, true, ""},
+		{"i1", sandbox.Move{From: []sandbox.State{sandbox.Paused}, To: sandbox.Resuming, Next: true, MaxLive: 2}, false, "too_many_sandboxes"},
+		{"i1", sandbox.Move{From: []sandbox.State{sandbox.Paused}, To: sandbox.Resuming, Next: true, MaxLive: 3, Change: &sandbox.Change{EndAt: &none}}, true, ""},
+	} {
+		moved, err := s.Move(ctx, step.id, step.m)
+		if moved != step.want || (err != nil) != (step.code != "") || err != nil && fault.CodeOf(err) != step.code {
+			t.Errorf("step %d: %t, %v", i, moved, err)
+		}
+	}
+	got, err := s.Get(ctx, "i1")
+	if err != nil || got.Run != 2 || got.Saved != image || got.Actor != you || !got.EndAt.IsZero() || !got.PausedAt.IsZero() {
+		t.Errorf("it is %+v, %v", got, err)
+	}
+}
