@@ -157,7 +157,7 @@ func victim(t *testing.T, r *rig, g *grave) *sandbox.Service {
 	return s
 }
 
-// P9: a process that is killed at any step of saving a state or going on from
+// P7: a process that is killed at any step of saving a state or going on from
 // one costs nobody a sandbox: it runs or is paused, with what was in it, and
 // nothing else is left.
 func TestDeathAtEachStepOfStates(t *testing.T) {

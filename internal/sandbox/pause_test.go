@@ -216,7 +216,7 @@ func TestResumeFailsAtEachStep(t *testing.T) {
 	}
 }
 
-// P24: state that was changed on disk does not go on.
+// P25: state that was changed on disk does not go on.
 func TestChangedStateIsRefused(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)
@@ -293,7 +293,7 @@ func TestResumesShareOne(t *testing.T) {
 	r.images(0)
 }
 
-// P20 is kept while a sandbox is paused: it counts for one bound or the other.
+// A paused sandbox counts for one bound, a running one for the other.
 func TestPausedSandboxesAreBounded(t *testing.T) {
 	r := newRig(t, func(d *sandbox.Deps) { d.Settings.MaxLive, d.Settings.MaxPaused = 2, 1 })
 	ctx := t.Context()

@@ -165,7 +165,7 @@ func TestOverdueSandboxIsPaused(t *testing.T) {
 	})
 }
 
-// P13: a copy's secrets are resolved for it and never copied: values that came
+// P26: a copy's secrets are resolved for it and never copied: values that came
 // with the sandbox are sealed once more under the copy's own name, and go
 // with it.
 func TestSecretsOfCopies(t *testing.T) {
@@ -204,7 +204,7 @@ func TestSecretsOfCopies(t *testing.T) {
 	}
 }
 
-// P17: nothing leaves a sandbox that is being written down: what it does from
+// Nothing leaves a sandbox that is being written down: what it does from
 // then on did not happen.
 func TestWayOutIsShutForAPause(t *testing.T) {
 	way := &road{}
