@@ -94,7 +94,7 @@ func TestPoolFollowsDemand(t *testing.T) {
 		}
 		time.Sleep(5 * time.Minute)
 		for _, r := range p.rows() {
-			if end := p.ends[r.ID]; time.Until(end) < 5*time.Minute {
+			if end := p.toldEnd(r.ID); time.Until(end) < 5*time.Minute {
 				t.Errorf("one ends in %s", time.Until(end))
 			}
 		}

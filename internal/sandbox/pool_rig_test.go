@@ -161,6 +161,13 @@ func (p *poolRig) configs(id string) (boot, claim guest.Config, claimed bool) {
 	return p.booted[id], claim, claimed
 }
 
+// toldEnd is what a guest was last told of its end.
+func (p *poolRig) toldEnd(id string) time.Time {
+	p.rig.mu.Lock()
+	defer p.rig.mu.Unlock()
+	return p.rig.ends[id]
+}
+
 var (
 	plain  = sandbox.CreateRequest{Template: "base"}
 	opened = sandbox.CreateRequest{Template: "base", Access: sandbox.Access{Net: sandbox.NetOpen}}

@@ -98,7 +98,7 @@ func TestWaitingIsNobodys(t *testing.T) {
 	}
 }
 
-// P4: before its claim a sandbox reaches nothing and holds no secret; then
+// P27: before its claim a sandbox reaches nothing and holds no secret; then
 // what its claimer's policy says, and its guest checks that.
 func TestWaitingReachesNothing(t *testing.T) {
 	p := newPoolRig(t, func(d *sandbox.Deps) { d.Engine = walled{d.Engine} })
@@ -127,7 +127,7 @@ func TestWaitingReachesNothing(t *testing.T) {
 	}
 }
 
-// P4: a claim skips no check that a boot would make.
+// P27: a claim skips no check that a boot would make.
 func TestClaimChecksAsABootDoes(t *testing.T) {
 	narrow := sandbox.CreateRequest{Template: "base", Access: sandbox.Access{Allow: []string{"listed.example"}}}
 	checks := func(start bool) (probe.Checks, sandbox.Sandbox) {
@@ -266,7 +266,7 @@ func TestTakenNameUsesNothingUp(t *testing.T) {
 	}
 }
 
-// Two claims never share anything, also where many race, and where sandboxes
+// P27: two claims never share anything, also where many race, and where sandboxes
 // that wait die meanwhile.
 func TestClaimsShareNothing(t *testing.T) {
 	p := newPoolRig(t)
@@ -313,7 +313,7 @@ func TestClaimsShareNothing(t *testing.T) {
 	}
 }
 
-// P9: what a dead process kept ready goes; what a living one does, stays.
+// What a dead process kept ready goes; what a living one does, stays.
 func TestReconcileWaiting(t *testing.T) {
 	first := newPoolRig(t, func(d *sandbox.Deps) { d.Process = sandbox.Process{PID: 4, Start: "first"} })
 	first.start(opened)
