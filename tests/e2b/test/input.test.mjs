@@ -27,11 +27,9 @@ forEachSdk('bad input', (sdk) => {
 
   test('what is not supported yet', async () => {
     const text = /501: .*not supported by this server yet/
-    await rejects(create({ lifecycle: { onTimeout: 'pause' } }), sdk.SandboxError, text)
     await rejects(create({ network: { egressProxy: { address: 'proxy.example.com:1080' } } }), sdk.SandboxError, text)
     await rejects(create({ volumeMounts: { '/v': 'volume' } }), sdk.SandboxError, text)
     await rejects(create({ mcp: {} }), sdk.SandboxError)
-    await rejects(sdk.Sandbox.listSnapshots().nextItems(), sdk.SandboxError, text)
     await rejects(sdk.Volume.create('v'), Error, text)
   })
 })
