@@ -56,6 +56,7 @@ type pool struct {
 	wake    chan struct{}
 	watches sync.WaitGroup
 	gauge   demand.Gauge // of the loop
+	told    int64        // creations that the log has told of, of the loop
 
 	mu     sync.Mutex
 	closed bool
@@ -65,6 +66,7 @@ type pool struct {
 	// retired are zygotes to be dropped.
 	retired  []*zygote
 	restores restores
+	reported time.Time // when the log last said what waits
 	last     time.Time // when a creation was last under way
 	// settled is when it was last found out what the usual kinds are.
 	settled time.Time

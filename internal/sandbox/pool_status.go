@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// reportEvery is how often the log says what waits.
+const reportEvery = 10 * time.Minute
+
 // PoolStatus is what waits for callers at one time.
 type PoolStatus struct {
 	// Budget is the memory that all that waits may use now, Used what it is
@@ -48,4 +51,28 @@ func (s *Service) Pool() (PoolStatus, bool) {
 		return cmp.Or(cmp.Compare(b.Claimed+b.Missed, a.Claimed+a.Missed), cmp.Compare(a.Name, b.Name))
 	})
 	return status, true
+}
+
+// report tells an operator now and then how well the pool does, if anything
+// was asked of it.
+func (p *pool) report(now time.Time) {
+	p.mu.Lock()
+	due := now.Sub(p.reported) >= reportEvery
+	if due {
+		p.reported = now
+	}
+	p.mu.Unlock()
+	if !due {
+		return
+	}
+	status, _ := p.s.Pool()
+	var claimed, missed int64
+	waiting := 0
+	for _, k := range status.Kinds {
+		claimed, missed, waiting = claimed+k.Claimed, missed+k.Missed, waiting+k.Waiting
+	}
+	if asked := claimed + missed; asked != p.told {
+		p.told = asked
+		p.s.log.Info("sandboxes wait", "waiting", waiting, "bytes", status.Used, "budget", status.Budget, "claimed", claimed, "missed", missed)
+	}
 }

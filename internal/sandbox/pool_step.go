@@ -13,6 +13,7 @@ func (p *pool) step() time.Duration {
 	p.measure(now)
 	p.bury()
 	p.warm(now)
+	p.report(now)
 	if w := p.surplus(now); w != nil {
 		p.discard(w)
 		return 0
