@@ -7,7 +7,7 @@ import "time"
 type OnEnd struct {
 	Pause     bool `json:"pause,omitempty" doc:"Write it down and end its processes, so that it can be resumed."`
 	FilesOnly bool `json:"files_only,omitempty" doc:"Pause without memory: it boots anew when it is resumed. Needs pause."`
-	Wake      bool `json:"wake,omitempty" doc:"Traffic to it resumes it. Needs pause."`
+	Wake      bool `json:"wake,omitempty" doc:"Traffic to it resumes it, whoever paused it. Not with files_only."`
 }
 
 // Pause is the body of POST /v1/sandboxes/{id}/pause.

@@ -34,7 +34,7 @@ func (b *boxFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&b.template, "template", "", "what the sandbox starts from (default base)")
 	f.StringVar(&b.from, "from", "", "start from a `snapshot`, by name or ID, in place of a template")
 	f.StringVar(&b.onEnd, "on-end", "", "`what` happens when --ttl is over: kill, pause or pause-files (default kill)")
-	f.BoolVar(&b.wake, "wake", false, "with --on-end pause: what comes in for it resumes it")
+	f.BoolVar(&b.wake, "wake", false, "what comes in for it resumes it when it is paused")
 	f.StringVar(&b.workspace, "workspace", "", "host `directory` shown copy-on-write at /workspace (default: the current one)")
 	f.BoolVar(&b.noWorkspace, "no-workspace", false, "start with an empty /workspace")
 	f.StringVar(&b.ttl, "ttl", "", "`time` after which the sandbox ends by itself")
@@ -82,7 +82,7 @@ func (a *app) boxOptions(ctx context.Context, b *boxFlags, c *connection) ([]cra
 		crannog.Template(template), crannog.Limits(limits), crannog.Name(b.name),
 		crannog.Metadata(labels), crannog.Env(environment),
 	}
-	if onEnd.Pause {
+	if onEnd != (api.OnEnd{}) {
 		opts = append(opts, crannog.OnEnd(onEnd))
 	}
 	access, err := b.access()
@@ -118,9 +118,6 @@ func (b *boxFlags) atEnd() (api.OnEnd, error) {
 	o := api.OnEnd{Wake: b.wake}
 	switch b.onEnd {
 	case "", "kill":
-		if b.wake {
-			return o, usagef("--wake needs --on-end pause: what has ended does not come back")
-		}
 		return o, nil
 	case "pause":
 		o.Pause = true
@@ -128,6 +125,9 @@ func (b *boxFlags) atEnd() (api.OnEnd, error) {
 		o.Pause, o.FilesOnly = true, true
 	default:
 		return o, usagef("--on-end: %q is not kill, pause or pause-files", b.onEnd)
+	}
+	if o.FilesOnly && o.Wake {
+		return o, usagef("--wake and --on-end pause-files exclude each other: what boots anew has nothing that listens")
 	}
 	if b.ttl == "" {
 		return o, usagef("--on-end %s needs --ttl, which says when that is", b.onEnd)

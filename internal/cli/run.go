@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/config"
 )
 
@@ -82,8 +83,8 @@ func (f *runFlags) check() error {
 	if err != nil {
 		return err
 	}
-	if onEnd.Pause && !f.kept() {
-		return usagef("--on-end %s needs --name or --detach: this sandbox is removed afterwards", f.onEnd)
+	if onEnd != (api.OnEnd{}) && !f.kept() {
+		return usagef("--on-end and --wake need --name or --detach: this sandbox is removed afterwards")
 	}
 	return nil
 }

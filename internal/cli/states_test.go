@@ -23,12 +23,12 @@ func TestStateUsage(t *testing.T) {
 	}
 	// run fails before an engine is started.
 	for args, want := range map[string]string{
-		"--on-end pause --name n true":                "--ttl",
-		"--on-end pause --ttl 5m true":                "removed afterwards",
-		"--on-end sleep --ttl 5m --name n true":       "--on-end",
-		"--wake --ttl 5m --name n true":               "--wake",
-		"--from s --template t true":                  "exclude each other",
-		"--on-end kill --wake --ttl 5m --name n true": "--wake",
+		"--on-end pause --name n true":                       "--ttl",
+		"--on-end pause --ttl 5m true":                       "removed afterwards",
+		"--on-end sleep --ttl 5m --name n true":              "--on-end",
+		"--wake true":                                        "removed afterwards",
+		"--from s --template t true":                         "exclude each other",
+		"--on-end pause-files --wake --ttl 5m --name n true": "--wake",
 	} {
 		code, _, stderr := run(t, append([]string{"run"}, strings.Fields(args)...)...)
 		if code != codeOurs || !strings.Contains(stderr, want) || !strings.Contains(stderr, "code=usage") {

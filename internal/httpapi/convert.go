@@ -75,12 +75,8 @@ func fromCreate(in api.CreateSandbox) (sandbox.CreateRequest, error) {
 	if err != nil {
 		return sandbox.CreateRequest{}, err
 	}
-	onEnd, err := fromOnEnd(in.OnEnd)
-	if err != nil {
-		return sandbox.CreateRequest{}, err
-	}
 	return sandbox.CreateRequest{
-		Access: access, OnEnd: onEnd, Template: template, Name: in.Name, Timeout: timeout, Forever: in.Forever, Ephemeral: in.Ephemeral,
+		Access: access, OnEnd: fromOnEnd(in.OnEnd), Template: template, Name: in.Name, Timeout: timeout, Forever: in.Forever, Ephemeral: in.Ephemeral,
 		Metadata: in.Metadata, Env: in.Env, Limits: limits, Workspace: in.Workspace,
 		PrivatePorts: in.PrivatePorts, MaskRequestHost: in.MaskRequestHost,
 	}, nil

@@ -30,14 +30,11 @@ func toOnEnd(o sandbox.OnEnd) *api.OnEnd {
 	return &api.OnEnd{Pause: o.Pause, FilesOnly: o.FilesOnly, Wake: o.Wake}
 }
 
-func fromOnEnd(in *api.OnEnd) (sandbox.OnEnd, error) {
+func fromOnEnd(in *api.OnEnd) sandbox.OnEnd {
 	if in == nil {
-		return sandbox.OnEnd{}, nil
+		return sandbox.OnEnd{}
 	}
-	if !in.Pause && (in.FilesOnly || in.Wake) {
-		return sandbox.OnEnd{}, fault.New(fault.Invalid, "on_end_invalid", "on_end: files_only and wake need pause")
-	}
-	return sandbox.OnEnd{Pause: in.Pause, FilesOnly: in.FilesOnly, Wake: in.Wake}, nil
+	return sandbox.OnEnd{Pause: in.Pause, FilesOnly: in.FilesOnly, Wake: in.Wake}
 }
 
 type pauseInput struct {

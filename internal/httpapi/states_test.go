@@ -226,8 +226,8 @@ func TestSnapshotPages(t *testing.T) {
 
 func TestCreateSaysWhatHappensAtTheEnd(t *testing.T) {
 	for body, want := range map[string]string{
-		`{"on_end":{"pause":true,"wake":true}}`: "", `{"on_end":{}}`: "",
-		`{"on_end":{"wake":true}}`: "on_end_invalid", `{"on_end":{"files_only":true}}`: "on_end_invalid",
+		`{"on_end":{"wake":true}}`: "", `{"on_end":{}}`: "",
+		`{"on_end":{"pause":true,"files_only":true,"wake":true}}`: "on_end_invalid", `{"on_end":{"files_only":true}}`: "on_end_invalid",
 		`{"on_end":{"pauze":true}}`: "invalid_request", `{"on_end":"pause"}`: "invalid_request",
 	} {
 		r := newRig(t)
