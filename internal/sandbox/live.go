@@ -203,7 +203,15 @@ func (s *Service) Dial(ctx context.Context, id string, port int) (net.Conn, erro
 	if _, ok := s.Live(id); !ok {
 		return nil, Unknown(id)
 	}
-	return s.engine.Dial(ctx, id, port)
+	gone := s.Gone(id)
+	if gone == nil {
+		return nil, Unknown(id)
+	}
+	conn, err := s.engine.Dial(ctx, id, port)
+	if err != nil {
+		return nil, err
+	}
+	return &stream{conn, gone}, nil
 }
 
 // Gone is closed when the sandbox stops.
