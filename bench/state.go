@@ -24,9 +24,11 @@ var dirtySizes = []struct {
 // stateLimits hold the largest of them beside an interpreter.
 var stateLimits = api.Limits{MemoryBytes: 2 << 30}
 
-// stateFigures measures what saves, copies and brings back boxes.
+// stateFigures measures what saves, copies and brings back boxes. Between the
+// steps the server gets the time to make its spare kernels, as it has between
+// the calls of people.
 func stateFigures(ctx context.Context, b *bench) (err error) {
-	srv, err := b.serve(ctx, b.crannog, "state", "--max-live", "1000", "--pool", "off")
+	srv, err := b.serve(ctx, b.crannog, "state", "--max-live", "1000")
 	if err != nil {
 		return err
 	}
@@ -102,6 +104,9 @@ func (b *bench) stateAt(ctx context.Context, srv *server, name string, bytes int
 			{didPause, func() error { return sb.Pause(ctx) }, false},
 			{didResume, func() error { return sb.Resume(ctx, time.Hour) }, true},
 		} {
+			if err := srv.rest(ctx); err != nil {
+				return err
+			}
 			began = time.Now()
 			if err := step.do(); err != nil {
 				return fmt.Errorf("%s: %w", step.name, err)
@@ -144,7 +149,7 @@ func (b *bench) forks(ctx context.Context, srv *server, name string, bytes int64
 	answer := func(sb *crannog.Sandbox) error { return check(ctx, sb, bytes) }
 	var cost time.Duration
 	s, err := race(ctx, rounds, contender{name, func(ctx context.Context, s *scores) error {
-		return forkOnce(ctx, source, count, s, answer)
+		return errors.Join(forkOnce(ctx, source, count, s, answer), srv.rest(ctx))
 	}})
 	if err == nil {
 		cost, err = forkCost(ctx, srv, source, count, answer)

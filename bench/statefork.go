@@ -54,6 +54,9 @@ func forkCost(ctx context.Context, srv *server, source *crannog.Sandbox, count i
 	rounds := (enough + count - 1) / count
 	var sum time.Duration
 	for range rounds {
+		if err := srv.rest(ctx); err != nil {
+			return 0, err
+		}
 		p, err := processesOf(srv.state, source.ID())
 		if err != nil {
 			return 0, err
@@ -112,7 +115,7 @@ func (b *bench) numpyForks(ctx context.Context, srv *server) error {
 			for _, v := range part.by[didFork+toAnswer] {
 				s.add(whole, v)
 			}
-			return err
+			return errors.Join(err, srv.rest(ctx))
 		}},
 		contender{made, func(ctx context.Context, s *scores) error {
 			began := time.Now()
@@ -122,7 +125,7 @@ func (b *bench) numpyForks(ctx context.Context, srv *server) error {
 			}
 			err = runCode(ctx, sb, numpyCode)
 			s.addTime(made, time.Since(began))
-			return errors.Join(err, sb.Kill(ctx))
+			return errors.Join(err, sb.Kill(ctx), srv.rest(ctx))
 		}},
 		bare(bareStart, b.python, "-c", numpyCode))
 	var cost time.Duration

@@ -95,12 +95,12 @@ func (b *bench) ttiOne(ctx context.Context, warm, cold *server) error {
 	return live.Kill(ctx)
 }
 
-// rest waits until the server has made ready what it keeps ready: until its
-// boxes have not changed for a while.
+// rest waits until the server has made ready what it keeps ready, boxes and
+// spare kernels: until they have not changed for a while.
 func (s *server) rest(ctx context.Context) error {
 	deadline := time.After(5 * time.Second)
 	for last, same := "", 0; same < 4; {
-		names, err := filepath.Glob(filepath.Join(s.state, "run", "*", "box.json"))
+		names, err := filepath.Glob(filepath.Join(s.state, "run", "*"))
 		if err != nil {
 			return err
 		}
