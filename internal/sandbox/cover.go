@@ -149,14 +149,18 @@ func (s *Service) shown(ctx context.Context, r Record, p *policy.Policy, again b
 // dropCopy removes the copy of a sandbox's workspace, if there is one and
 // nothing else refers to it.
 func (s *Service) dropCopy(ctx context.Context, r Record) error {
-	if s.copies == nil || r.Base.Copy == "" {
+	of := r.Base.Copy
+	if of == "" && r.Base.known() != nil {
+		of = r.ID // a row of an earlier version does not say
+	}
+	if s.copies == nil || of == "" {
 		return nil
 	}
-	held, err := s.store.Holds(ctx, r.Base.Copy, r.ID)
+	held, err := s.store.Holds(ctx, of, r.ID)
 	if err != nil || held {
 		return err
 	}
-	return s.copies.Remove(r.Base.Copy)
+	return s.copies.Remove(of)
 }
 
 // dropCopies removes copies that nothing refers to.
@@ -164,5 +168,12 @@ func (s *Service) dropCopies(ctx context.Context) error {
 	if s.copies == nil {
 		return nil
 	}
-	return s.sweep(s.copies, func(id string) (bool, error) { return s.store.Holds(ctx, id, "") })
+	return s.sweep(s.copies, func(id string) (bool, error) {
+		held, err := s.store.Holds(ctx, id, "")
+		if err != nil || held {
+			return held, err
+		}
+		r, err := s.store.Get(ctx, id)
+		return err == nil && r.State != Stopped && r.Base.known() != nil, ignoreUnknown(err)
+	})
 }

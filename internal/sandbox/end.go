@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Remove ends a sandbox and keeps its record; of one that had ended before it
-// drops the record. One that is being created is canceled, and callers that
+// Remove ends a sandbox and keeps its record; of one that had ended before, or
+// is paused, it drops all that there is. One that is being created is canceled, and callers that
 // remove the same sandbox at once all succeed.
 func (s *Service) Remove(ctx context.Context, who Principal, ref string) error {
 	r, err := s.resolve(ctx, who, ref)

@@ -91,6 +91,8 @@ func TestPauseAndResume(t *testing.T) {
 	wantKind(t, err, fault.Conflict, "sandbox_paused")
 	_, err = r.Fork(ctx, alice, sb.ID, sandbox.ForkRequest{Count: 1})
 	wantKind(t, err, fault.Conflict, "sandbox_paused")
+	_, err = r.SetTimeout(ctx, alice, sb.ID, 0)
+	wantKind(t, err, fault.NotFound, "sandbox_not_running")
 
 	back, was, err := r.Resume(ctx, alice, sb.ID, 0)
 	if err != nil || !was || back.State != sandbox.Running || !back.PausedAt.IsZero() {

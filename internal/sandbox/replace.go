@@ -43,13 +43,18 @@ func (s *Service) putBack(ctx context.Context, who Principal, ref string, to fun
 	if err := r.Base.known(); err != nil {
 		return Sandbox{}, err
 	}
+	if _, err := s.checkpointer(); err != nil {
+		return Sandbox{}, err // before anything is cut
+	}
 	target := to(r)
 	from, at, err := s.backTo(ctx, r, target)
 	if err != nil {
 		return Sandbox{}, err
 	}
-	if err := s.fits(ctx, r.TemplateID, r.Base, from.saved); err != nil && (from.saved.Image != "") {
-		return Sandbox{}, err
+	if from.saved.Image != "" {
+		if err := s.fits(ctx, r.TemplateID, r.Base, from.saved); err != nil {
+			return Sandbox{}, err
+		}
 	}
 	if r.State == Paused {
 		r, err = s.awaken(ctx, r, r.endIn(0), from, &at)

@@ -172,8 +172,8 @@ type Sandboxes interface {
 	// prefix. Another key's sandbox is NotFound.
 	Get(ctx context.Context, who Principal, ref string) (Sandbox, error)
 	List(ctx context.Context, who Principal, f Filter) (Page, error)
-	// Remove ends a sandbox and keeps its record; of one that had ended before
-	// it drops the record.
+	// Remove ends a sandbox and keeps its record; of one that had ended before,
+	// or is paused, it drops all that there is.
 	Remove(ctx context.Context, who Principal, id string) error
 	// SetTimeout lets the sandbox end after d from now, shorter or longer.
 	// Zero ends it now.

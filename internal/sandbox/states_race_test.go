@@ -6,10 +6,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/crannog/crannog/internal/causeway/policy"
 	"github.com/crannog/crannog/internal/config"
 	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/workspace"
 )
 
 // beside is another process on the same state.
@@ -238,5 +240,54 @@ func TestWayOutIsShutForAPause(t *testing.T) {
 	}
 	if _, _, err := r.Resume(ctx, alice, sb.ID, 0); err != nil || !reachable() {
 		t.Errorf("resumed: %v, open: %t", err, reachable())
+	}
+}
+
+// A copy of a workspace is there for as long as anything shows it: the sandbox
+// that it was made for, its copies, and snapshots of any of them.
+func TestCopyOfAWorkspaceIsShared(t *testing.T) {
+	copies := workspace.New(t.TempDir() + "/copies")
+	r := newRig(t, func(d *sandbox.Deps) { d.Copies = copies })
+	ctx := t.Context()
+	source := t.TempDir()
+	left := func() int {
+		t.Helper()
+		list, err := copies.List()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	sb := r.create(local, func(c *sandbox.CreateRequest) {
+		c.Workspace = source
+		c.Access.Documents = []policy.Document{{Policy: "v1", Name: "copied", Filesystem: policy.Filesystem{Workspace: policy.Workspace{Mode: "copy"}}}}
+	})
+	if left() != 1 {
+		t.Fatal("no copy was made")
+	}
+	forks, err := r.Fork(ctx, local, sb.ID, sandbox.ForkRequest{Count: 1})
+	if err != nil || forks[0].Err != nil {
+		t.Fatal(err, forks)
+	}
+	twin := forks[0].Sandbox
+	n := r.snapshot(local, twin.ID, "")
+	for _, step := range []struct {
+		do   func() error
+		want int
+	}{
+		{func() error { return r.Remove(ctx, local, sb.ID) }, 1},
+		{func() error { _, err := r.Pause(ctx, local, twin.ID, false); return err }, 1},
+		{func() error { _, err := r.Reconcile(ctx); return err }, 1},
+		{func() error { _, _, err := r.Resume(ctx, local, twin.ID, 0); return err }, 1},
+		{func() error { return r.Remove(ctx, local, twin.ID) }, 1},
+		{func() error { _, err := r.Prune(ctx, local); return err }, 1},
+		{func() error { return r.RemoveSnapshot(ctx, local, n.ID) }, 0},
+	} {
+		if err := step.do(); err != nil {
+			t.Error(err)
+		}
+		if got := left(); got != step.want {
+			t.Errorf("%d copies, want %d", got, step.want)
+		}
 	}
 }

@@ -68,12 +68,19 @@ func (s *Service) setEnd(ctx context.Context, who Principal, ref string, d time.
 func (s *Service) endNow(ctx context.Context, id string) (Sandbox, error) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer stop()
+	// A paused one has no end that could be made now: it is removed.
+	r, err := s.store.Get(ctx, id)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	if r.State != Running && r.State != Creating {
+		return Sandbox{}, notRunning(r)
+	}
 	began, err := s.end(ctx, id, ReasonKilled, time.Time{})
 	if err != nil {
 		return Sandbox{}, err
 	}
-	r, err := s.store.Get(ctx, id)
-	if err != nil {
+	if r, err = s.store.Get(ctx, id); err != nil {
 		return Sandbox{}, err
 	}
 	if !began {
