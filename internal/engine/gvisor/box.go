@@ -16,6 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/relay"
+	"github.com/crannog/crannog/internal/sandboxid"
 )
 
 // box is the handle of one box. It holds nothing that could not be found
@@ -116,7 +117,7 @@ func (e *Engine) Wait(ctx context.Context, id string) (engine.Exit, error) {
 
 // Remove implements engine.Engine.
 func (e *Engine) Remove(_ context.Context, id string) error {
-	if !validID(id) {
+	if !sandboxid.Valid(id) {
 		return nil
 	}
 	b, err := e.find(id)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandboxid"
 )
 
 // Create implements engine.Engine.
@@ -32,8 +33,8 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 
 // ready checks a specification and fills its limits.
 func ready(spec *engine.Spec) error {
-	if !validID(spec.ID) {
-		return fault.Newf(fault.Invalid, "invalid_id", "sandbox ID %q is not 1 to 40 of [a-z0-9]", spec.ID)
+	if err := sandboxid.Check(spec.ID); err != nil {
+		return err
 	}
 	spec.Limits = spec.Limits.OrDefault()
 	return nil
@@ -60,6 +61,7 @@ func (e *Engine) publish(b *box) {
 
 // start lets the guest run and returns when it is ready.
 func (e *Engine) start(ctx context.Context, k *kernel, spec engine.Spec, image string) error {
+	k.times.wanted = time.Now()
 	conn, err := connectControl(k.b.rec.Socket)
 	if err != nil {
 		return err

@@ -24,6 +24,7 @@ import (
 	"github.com/crannog/crannog/internal/engine/cgroup"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/reexec"
+	"github.com/crannog/crannog/internal/sandboxid"
 )
 
 // Options configure the engine.
@@ -192,7 +193,7 @@ func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 	}
 	var out []engine.Status
 	for _, entry := range entries {
-		if !entry.IsDir() || !validID(entry.Name()) {
+		if !entry.IsDir() || !sandboxid.Valid(entry.Name()) {
 			continue
 		}
 		status := engine.Status{ID: entry.Name(), State: engine.Stopped}
@@ -217,16 +218,4 @@ func (e *Engine) Usage(_ context.Context, id string) (engine.Usage, error) {
 		return engine.Usage{}, err
 	}
 	return b.usage(), nil
-}
-
-func validID(id string) bool {
-	if len(id) == 0 || len(id) > 40 {
-		return false
-	}
-	for _, c := range id {
-		if (c < 'a' || c > 'z') && (c < '0' || c > '9') {
-			return false
-		}
-	}
-	return true
 }

@@ -14,6 +14,7 @@ type timeline struct {
 	Rooted  time.Time // limits joined, root assembled, settings made
 	Made    time.Time // gVisor's kernel and file server run
 	heard   time.Time // the child's answer is here
+	wanted  time.Time // a box was to run in the kernel, which may have waited for it
 	started time.Time // the network is up and the guest was asked to start
 }
 
@@ -27,7 +28,7 @@ func (t timeline) log(log *slog.Logger, id string) {
 		"root", t.Rooted.Sub(t.Began),
 		"kernel", t.Made.Sub(t.Rooted),
 		"answer", t.heard.Sub(t.Made),
-		"start", t.started.Sub(t.heard),
+		"start", t.started.Sub(t.wanted),
 		"guest", ready.Sub(t.started),
 		"all", ready.Sub(t.asked))
 }
