@@ -48,11 +48,17 @@ func (a *app) fork(ctx context.Context, ref string, count int, ttl time.Duration
 		if err := running(info); err != nil {
 			return err
 		}
-		if ttl == 0 {
-			ttl = timeLeft(info)
+		req := api.CreateFork{Count: count}
+		switch {
+		case ttl > 0:
+			req.TimeoutSeconds = ttl.Seconds()
+		case info.EndsAt != nil:
+			req.TimeoutSeconds = max(time.Until(*info.EndsAt), time.Second).Seconds()
+		default:
+			req.Forever = c.local
 		}
 		stop := a.progress(fmt.Sprintf("copying %s", label(info)))
-		copies, err := sb.Fork(ctx, api.CreateFork{Count: count, TimeoutSeconds: ttl.Seconds()})
+		copies, err := sb.Fork(ctx, req)
 		stop()
 		infos := make([]api.Sandbox, 0, len(copies))
 		for _, c := range copies {
@@ -68,12 +74,4 @@ func (a *app) fork(ctx context.Context, ref string, count int, ttl time.Duration
 		}
 		return errors.Join(err, a.done(ids(infos)))
 	})
-}
-
-// timeLeft is how long a sandbox lives from now; zero is the server's default.
-func timeLeft(info api.Sandbox) time.Duration {
-	if info.EndsAt == nil {
-		return 0
-	}
-	return max(time.Until(*info.EndsAt), time.Second)
 }

@@ -102,7 +102,7 @@ func (s *server) fork(ctx context.Context, who sandbox.Principal, in *forkInput)
 		return nil, err
 	}
 	forks, err := s.States.Fork(ctx, who, in.ID, sandbox.ForkRequest{
-		Count: max(body.Count, 1), Timeout: d, Ephemeral: body.Ephemeral,
+		Count: max(body.Count, 1), Timeout: d, Forever: body.Forever, Ephemeral: body.Ephemeral,
 	})
 	if err != nil {
 		return nil, err

@@ -54,7 +54,7 @@ func (b *book) Resume(_ context.Context, _ sandbox.Principal, ref string, d time
 }
 
 func (b *book) Fork(_ context.Context, _ sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error) {
-	b.say("fork %s %d %v %v", ref, req.Count, req.Timeout, req.Ephemeral)
+	b.say("fork %s %d %v %v %v", ref, req.Count, req.Timeout, req.Forever, req.Ephemeral)
 	forks := make([]sandbox.Fork, req.Count)
 	for i := range forks {
 		forks[i].Sandbox = sandbox.Sandbox{ID: fmt.Sprint("c", i), State: sandbox.Running, AccessToken: "t", Parent: ref}
@@ -131,8 +131,9 @@ func TestStates(t *testing.T) {
 		{"POST", "/v1/sandboxes/i1/pause", `{"files_only":true}`, 200, "pause i1 true"},
 		{"POST", "/v1/sandboxes/i1/resume", ``, 200, "resume i1 0s"},
 		{"POST", "/v1/sandboxes/i1/resume", `{"timeout_seconds":90}`, 200, "resume i1 1m30s"},
-		{"POST", "/v1/sandboxes/i1/fork", ``, 201, "fork i1 1 0s false"},
-		{"POST", "/v1/sandboxes/i1/fork", `{"count":2,"timeout_seconds":1.5,"ephemeral":true}`, 201, "fork i1 2 1.5s true"},
+		{"POST", "/v1/sandboxes/i1/fork", ``, 201, "fork i1 1 0s false false"},
+		{"POST", "/v1/sandboxes/i1/fork", `{"count":2,"timeout_seconds":1.5,"ephemeral":true}`, 201, "fork i1 2 1.5s false true"},
+		{"POST", "/v1/sandboxes/i1/fork", `{"forever":true}`, 201, "fork i1 1 0s true false"},
 		{"POST", "/v1/sandboxes/i1/rollback", `{"snapshot":"clean"}`, 200, "rollback i1 clean"},
 		{"POST", "/v1/sandboxes/i1/reset", ``, 200, "reset i1"},
 		{"POST", "/v1/sandboxes/i1/snapshots", ``, 201, "snapshot i1  false"},

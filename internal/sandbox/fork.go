@@ -52,7 +52,7 @@ func (s *Service) checkFork(who Principal, req ForkRequest) (time.Duration, erro
 	if err := who.check(); err != nil {
 		return 0, err
 	}
-	create := CreateRequest{Timeout: req.Timeout, Ephemeral: req.Ephemeral}
+	create := CreateRequest{Timeout: req.Timeout, Forever: req.Forever, Ephemeral: req.Ephemeral}
 	if err := checkLocal(who, create); err != nil {
 		return 0, err
 	}
@@ -136,7 +136,10 @@ func (s *Service) twin(r Record, values map[string]config.Secret, ttl time.Durat
 		c.TrafficToken = newToken()
 	}
 	c.StartedAt = time.Now().UTC().Round(0)
-	c.EndAt, c.CreateTimeout = c.StartedAt.Add(ttl), ttl
+	c.EndAt, c.CreateTimeout = time.Time{}, ttl
+	if ttl > 0 {
+		c.EndAt = c.StartedAt.Add(ttl)
+	}
 	c.Ephemeral, c.Process, c.Actor, c.Run = ephemeral, s.self, Process{}, 1
 	c.Saved, c.Pending, c.Reason, c.Unlinked = Saved{}, "", "", false
 	c.Metadata, c.Env = maps.Clone(r.Metadata), maps.Clone(r.Env)

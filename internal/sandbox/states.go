@@ -65,6 +65,7 @@ type ForkRequest struct {
 	Count int // 1 to 100
 	// Timeout of each copy; zero is the default.
 	Timeout   time.Duration
+	Forever   bool // copies without an end; local callers only
 	Ephemeral bool // local callers only
 }
 
