@@ -64,14 +64,9 @@ const (
 // listens. After it the guest lets go of its standard output and error.
 const GuestReady = "ready"
 
-// GuestReadyUsed is the line of a guest that went on from a saved state in
-// which its first stream was in use, or had been: the new one leads nowhere.
-const GuestReadyUsed = "ready, first stream used"
-
 // GuestChannel is the guest's argument that says that its descriptors
-// GuestChannelFD and the one after it, which it reads and writes, are a first
-// stream to its relay, which the engine opened with the sandbox: it is there
-// as soon as the guest is.
+// GuestChannelFD and the one after it, which it reads and writes, are a channel
+// of streams from the engine.
 const (
 	GuestChannel   = "--channel"
 	GuestChannelFD = 3

@@ -26,8 +26,7 @@ type box struct {
 	log      *slog.Logger
 	standard standard
 	streams  streams
-	first    *firstStream // nil where the engine gave none
-	failed   chan error   // the first value ends the program
+	failed   chan error // the first value ends the program
 
 	mu          sync.Mutex // held while the sandbox is made into something
 	hostname    string
@@ -106,10 +105,6 @@ func (b *box) goOn(in io.Reader) error {
 	// Their other ends belong to another time, if not to another sandbox.
 	b.interpreter.Sever()
 	b.streams.cut()
-	answer := engine.GuestReady
-	if b.first.cut() {
-		answer = engine.GuestReadyUsed
-	}
 	cfg, _, err := guest.Decode(in)
 	if err != nil {
 		return err
@@ -123,7 +118,7 @@ func (b *box) goOn(in io.Reader) error {
 	if err := b.become(context.Background(), cfg, b.around.become); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(descriptor(b.standard.out), answer); err != nil {
+	if _, err := fmt.Fprintln(descriptor(b.standard.out), engine.GuestReady); err != nil {
 		return fmt.Errorf("report readiness: %w", err)
 	}
 	return nil

@@ -143,13 +143,14 @@ func (b *box) listen(args []string) error {
 			return err
 		}
 	}
+	var way *channel // nil where the engine gave none
 	if slices.Contains(args, engine.GuestChannel) {
 		var err error
-		if b.first, err = firstChannel(); err != nil {
+		if way, err = givenChannel(); err != nil {
 			return err
 		}
 	}
-	return serveRelay(b.first, &b.streams, servers, b.failed)
+	return serveRelay(way, &b.streams, servers, b.failed)
 }
 
 // preload starts workers of the interpreter. One that does not start is started

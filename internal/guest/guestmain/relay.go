@@ -24,7 +24,7 @@ const dialTimeout = 5 * time.Second
 // serveRelay joins the engine's streams with ports inside: with our own servers
 // directly, with programs by the loopback. They come by the channel, if the
 // engine gave one, and for any other process of the host by a port.
-func serveRelay(first *firstStream, all *streams, servers map[int]*http.Server, failed chan<- error) error {
+func serveRelay(way *channel, all *streams, servers map[int]*http.Server, failed chan<- error) error {
 	listener, err := listen(engine.RelayPort)
 	if err != nil {
 		return err
@@ -35,8 +35,8 @@ func serveRelay(first *firstStream, all *streams, servers map[int]*http.Server, 
 		in[port] = own
 		go func() { failed <- server.Serve(own) }()
 	}
-	if first != nil {
-		go func() { failed <- relay.ServeChannel(first.read, first.write, in) }()
+	if way != nil {
+		go func() { failed <- relay.ServeChannel(way.read, way.write, in) }()
 	}
 	go func() { failed <- relay.Serve(kept{listener, all}, in.open) }()
 	return nil
@@ -71,14 +71,18 @@ func (in inside) open(port int) (net.Conn, error) {
 	return in.Open(port)
 }
 
-// firstChannel takes over the channel that the engine gave the sandbox.
-func firstChannel() (*firstStream, error) {
+// channel are the two pipes by which the engine reaches the guest. They stay
+// when the sandbox goes on elsewhere: the next host greets.
+type channel struct{ read, write *os.File }
+
+// givenChannel takes over what the engine gave the sandbox.
+func givenChannel() (*channel, error) {
 	for fd := engine.GuestChannelFD; fd <= engine.GuestChannelFD+1; fd++ {
 		if err := unix.SetNonblock(fd, true); err != nil {
 			return nil, fmt.Errorf("channel: %w", err)
 		}
 	}
-	return &firstStream{
+	return &channel{
 		read:  os.NewFile(engine.GuestChannelFD, "channel"),
 		write: os.NewFile(engine.GuestChannelFD+1, "channel"),
 	}, nil

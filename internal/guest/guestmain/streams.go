@@ -3,7 +3,6 @@ package guestmain
 import (
 	"net"
 	"net/http"
-	"os"
 	"sync"
 )
 
@@ -78,9 +77,3 @@ func (c *keptConn) Close() error {
 	c.streams.remove(c)
 	return c.Conn.Close()
 }
-
-// firstStream are the two pipes of the channel that came with the guest.
-type firstStream struct{ read, write *os.File }
-
-// cut has nothing to do: the next host's greeting ends what the channel carries.
-func (f *firstStream) cut() bool { return false }
