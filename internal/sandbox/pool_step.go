@@ -1,8 +1,10 @@
 package sandbox
 
 import (
+	"log/slog"
 	"time"
 
+	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox/demand"
 )
 
@@ -38,7 +40,11 @@ func (p *pool) step() time.Duration {
 	}
 	p.pause = min(max(2*p.pause, failPause), failPauseMax)
 	p.resume = time.Now().Add(p.pause)
-	p.s.log.Warn("no sandbox made to wait", "kind", k.name, "err", err)
+	level := slog.LevelWarn
+	if fault.CodeOf(err) == "too_many_sandboxes" {
+		level = slog.LevelDebug // callers have all the places that there are
+	}
+	p.s.log.Log(p.ctx, level, "no sandbox made to wait", "kind", k.name, "err", err)
 	return p.pause
 }
 

@@ -189,6 +189,31 @@ func TestOtherKindsAreMadeAnew(t *testing.T) {
 	}
 }
 
+// What starts from a snapshot is made from it, whatever waits.
+func TestSnapshotsAreNotClaimed(t *testing.T) {
+	p := newPoolRig(t)
+	p.start(opened)
+	sb, err := p.Create(t.Context(), alice, opened)
+	if err != nil {
+		t.Fatal(err)
+	}
+	snap, err := p.Snapshot(t.Context(), alice, sb.ID, sandbox.SnapshotRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.waits(1)
+	from := opened
+	from.Template = snap.ID
+	made, err := p.Create(t.Context(), alice, from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	boot, _, claimed := p.configs(made.ID)
+	if claimed || boot.Renew != guest.Copied || made.Origin != snap.ID {
+		t.Errorf("claimed %t, booted as %q from %q", claimed, boot.Renew, made.Origin)
+	}
+}
+
 // What the pool is to blame for costs a caller nothing but time, and the
 // sandbox that failed is gone.
 func TestPoolFails(t *testing.T) {
