@@ -62,6 +62,12 @@ func (s *Service) pauseLate(ctx context.Context, r Record) error {
 		return s.refresh(ctx, r.ID)
 	}
 	_, err := s.pause(ctx, r, r.OnEnd.FilesOnly, time.Now())
+	if fault.CodeOf(err) == codePrograms {
+		// Its memory could not go on. Its files can.
+		if _, err = s.pause(ctx, r, true, time.Now()); err == nil {
+			s.note(ctx, r.ID, "warn", "paused without its memory: programs of the host have changed since it began", nil)
+		}
+	}
 	if err == nil || time.Since(r.EndAt) < s.settings.Retention || s.ctx.Err() != nil {
 		return err
 	}

@@ -69,7 +69,7 @@ func (s *Service) template(ctx context.Context, who Principal, ref string) (Reco
 	if r.State != Running {
 		return Record{}, nil, notNow(r)
 	}
-	save, _, err := s.saver(r, false)
+	save, _, err := s.saver(ctx, r, false)
 	if err != nil {
 		return Record{}, nil, err
 	}

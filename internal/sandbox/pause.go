@@ -34,7 +34,7 @@ func (s *Service) pause(ctx context.Context, r Record, filesOnly bool, due time.
 		return Record{}, notNow(r)
 	}
 	began := time.Now()
-	save, format, err := s.saver(r, filesOnly)
+	save, format, err := s.saver(ctx, r, filesOnly)
 	if err != nil {
 		return Record{}, err
 	}
@@ -108,7 +108,7 @@ func (s *Service) stale(ctx context.Context, id string, moved bool, err error) e
 type saver func(ctx context.Context, dir string) error
 
 // saver finds how the engine writes a sandbox down, and in which format.
-func (s *Service) saver(r Record, filesOnly bool) (saver, string, error) {
+func (s *Service) saver(ctx context.Context, r Record, filesOnly bool) (saver, string, error) {
 	if s.images == nil {
 		return nil, "", noImages()
 	}
@@ -118,6 +118,10 @@ func (s *Service) saver(r Record, filesOnly bool) (saver, string, error) {
 	if !filesOnly {
 		c, err := s.checkpointer()
 		if err != nil {
+			return nil, "", err
+		}
+		// What could never go on is refused while the sandbox still runs.
+		if err := s.fits(ctx, r.TemplateID, r.Base, Saved{Format: c.Format()}); err != nil {
 			return nil, "", err
 		}
 		return func(ctx context.Context, dir string) error { return c.Checkpoint(ctx, r.ID, dir, true) }, c.Format(), nil

@@ -59,7 +59,7 @@ func (s *Service) Snapshot(ctx context.Context, who Principal, ref string, req S
 	if r.State != Running {
 		return Snapshot{}, notNow(r)
 	}
-	save, format, err := s.saver(r, req.FilesOnly)
+	save, format, err := s.saver(ctx, r, req.FilesOnly)
 	if err != nil {
 		return Snapshot{}, err
 	}

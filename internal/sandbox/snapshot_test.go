@@ -218,6 +218,16 @@ func TestWhatMemoryNeeds(t *testing.T) {
 		wantKind(t, err, fault.Conflict, code)
 		_, _, err = r.Resume(ctx, alice, paused.ID, 0)
 		wantKind(t, err, fault.Conflict, code)
+		if code == "snapshot_programs_changed" {
+			// What could not go on is not saved either, while it runs.
+			_, err = r.Pause(ctx, alice, sb.ID, false)
+			wantKind(t, err, fault.Conflict, code)
+			_, err = r.Fork(ctx, alice, sb.ID, sandbox.ForkRequest{Count: 1})
+			wantKind(t, err, fault.Conflict, code)
+			if _, err := r.Snapshot(ctx, alice, sb.ID, sandbox.SnapshotRequest{FilesOnly: true}); err != nil {
+				t.Errorf("files alone: %v", err)
+			}
+		}
 		if _, ok := r.Live(sb.ID); ok {
 			_, err = r.Rollback(ctx, alice, sb.ID, n.ID)
 			wantKind(t, err, fault.Conflict, code)

@@ -66,6 +66,9 @@ func (b Base) known() error {
 		WithHint("make a new sandbox; this one goes on until its end")
 }
 
+// codePrograms says that saved memory would go on with other programs.
+const codePrograms = "snapshot_programs_changed"
+
 // fits refuses to let saved memory go on where it cannot.
 func (s *Service) fits(ctx context.Context, templateID string, b Base, from Saved) error {
 	if err := b.known(); err != nil || from.FilesOnly {
@@ -91,8 +94,8 @@ func (s *Service) fits(ctx context.Context, templateID string, b Base, from Save
 	if changed {
 		// Memory maps pages of programs from the host. Were they others, it
 		// would run through code that is not there any more.
-		return fault.New(fault.Conflict, "snapshot_programs_changed", "programs of the template have changed since the state was saved, and what is in its memory refers to them").
-			WithHint("one of files only would work; of this one nothing can go on until the programs are the same again")
+		return fault.New(fault.Conflict, codePrograms, "programs of the template have changed since the sandbox began, and what is in its memory refers to them").
+			WithHint("save files only, without memory; what was saved with memory cannot go on until the programs are the same again")
 	}
 	return nil
 }

@@ -167,6 +167,25 @@ func TestOverdueSandboxIsPaused(t *testing.T) {
 	})
 }
 
+// A sandbox whose memory could not go on is paused in time with its files.
+func TestProgramsChangeBeforeThePause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		revision := "1"
+		r := newRig(t, func(d *sandbox.Deps) { d.Templates = revised{&revision} })
+		sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Timeout, c.OnEnd.Pause = time.Minute, true })
+		r.state(sb.ID).Write("f", "one")
+		revision = "2"
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Paused || !got.FilesOnly {
+			t.Errorf("it is %s (%s), files only %t, %v", got.State, got.Reason, got.FilesOnly, err)
+		}
+		if _, _, err := r.Resume(t.Context(), alice, sb.ID, 0); err != nil || r.state(sb.ID).File("f") != "one" {
+			t.Error(err)
+		}
+	})
+}
+
 // P26: a copy's secrets are resolved for it and never copied: values that came
 // with the sandbox are sealed once more under the copy's own name, and go
 // with it.
