@@ -108,7 +108,7 @@ func (n Stored) fitsIn(r Record) error {
 		return nil
 	}
 	return fault.Newf(fault.Invalid, "snapshot_other_machine", "the sandbox cannot be put back to snapshot %s: %s", n.ID, why).
-		WithHint("make a new sandbox of it: crannog create " + n.ID)
+		WithHint("make a new sandbox of it: crannog run --from " + n.ID)
 }
 
 // replace puts another machine in the place of a running sandbox's. The
