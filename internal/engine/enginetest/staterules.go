@@ -166,6 +166,7 @@ var stateRules = []rule{
 		})
 		b.want(t, "echo x", "x")
 	}},
+	{"state/large-files-cost-no-box", largeFiles},
 	{"state/a-taken-id-is-refused", func(t *testing.T, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
@@ -238,6 +239,36 @@ print(n)'; pkill -f python3`)
 			t.Error("the machine ID came with the files")
 		}
 	}},
+}
+
+// largeFiles wants that the files of a box are written down that do not fit
+// into its memory, and that one that fits nowhere costs an error and not the
+// box.
+func largeFiles(t *testing.T, c *Config) {
+	e := c.Open(t, t.TempDir())
+	needs(t, e, engine.LimitMemory)
+	b := c.start(t, e, func(s *engine.Spec) { s.Limits.MemoryBytes = 192 << 20 })
+	archiver, ok := e.(engine.Archiver)
+	if !ok {
+		t.Fatal("the engine archives nothing")
+	}
+	f, err := os.Create(filepath.Join(t.TempDir(), "files.tar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b.want(t, "truncate -s 600m holes && stat -c %s holes", "629145600")
+	if err := archiver.Archive(t.Context(), b.id, f); err != nil {
+		t.Errorf("600 MiB: %v", err)
+	}
+	if list := tarList(t, f); !strings.Contains(list, "home/user/holes") {
+		t.Errorf("the archive has only\n%s", list)
+	}
+	b.want(t, "truncate -s 4t holes && stat -c %s holes", "4398046511104")
+	if err := archiver.Archive(t.Context(), b.id, f); fault.KindOf(err) != fault.Exhausted {
+		t.Errorf("4 TiB: %v", err)
+	}
+	b.want(t, "stat -c %s holes", "4398046511104")
 }
 
 // gone removes the box and waits until no more is there than before it.

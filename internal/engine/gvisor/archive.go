@@ -2,26 +2,110 @@ package gvisor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
 
+	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/control"
 	"gvisor.dev/gvisor/pkg/urpc"
 	"gvisor.dev/gvisor/runsc/boot"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
 )
 
 const architecture = runtime.GOARCH
 
-// Archive implements engine.Archiver.
-func (e *Engine) Archive(ctx context.Context, id string, w *os.File) error {
+// Archive implements engine.Archiver. gVisor reads each file whole into its
+// kernel's memory before it writes it, so a large one would cost the box its
+// life, and a file with holes may be larger than any memory. So what is read is
+// a copy of the box, in which nothing runs and which may use more.
+func (e *Engine) Archive(ctx context.Context, id string, w *os.File) (err error) {
 	b, err := e.find(id)
 	if err != nil {
 		return err
 	}
-	opts := control.TarRootfsUpperLayerOpts{ContainerID: b.rec.Kernel, FilePayload: urpc.FilePayload{Files: []*os.File{w}}}
-	if err := b.conns.call(ctx, boot.FsTarRootfsUpperLayer, &opts, nil); err != nil {
+	if b.rec.Spec == nil {
+		return fault.Newf(fault.Conflict, "sandbox_too_old", "sandbox %q was made by a version that kept too little of it to copy it", id)
+	}
+	// In the box's own directory, so that a crash leaves nothing that the box's
+	// removal does not find.
+	dir, err := os.MkdirTemp(b.dir, "archive-")
+	if err != nil {
+		return saveFault(id, err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := e.Checkpoint(ctx, id, dir, true); err != nil {
+		return err
+	}
+	spec := *b.rec.Spec
+	spec.Limits.MemoryBytes = max(spec.Limits.MemoryBytes, spareMemory())
+	k, err := e.newSpare(ctx, spec)
+	if err != nil {
+		return err
+	}
+	defer k.discard()
+	if err := k.read(ctx, dir, w); err != nil {
+		if !k.b.rec.Sentry.alive() {
+			return fault.Wrap(err, fault.Exhausted, "file_too_large", fmt.Sprintf("a file of sandbox %q is larger than the memory of this host allows to copy, holes included", id)).
+				WithHint("remove it, or save the sandbox with its memory")
+		}
 		return saveFault(id, fmt.Errorf("files: %w", err))
 	}
 	return nil
+}
+
+// read lets a kernel take over a saved state, in which nothing is to run, and
+// writes its files.
+func (k *kernel) read(ctx context.Context, dir string, w *os.File) error {
+	// The guest waits for the rest of a configuration that never comes.
+	if _, err := k.config.write.WriteString("{"); err != nil {
+		return err
+	}
+	err := k.call(ctx, func(conn *urpc.Client) error {
+		network := loopback()
+		network.IsRestore = true
+		if err := conn.Call(boot.ContMgrSetNetworkArgs, network, nil); err != nil {
+			return fmt.Errorf("network: %w", err)
+		}
+		return goOn(conn, dir)
+	})
+	if err != nil {
+		return err
+	}
+	// With the state gVisor has new handlers, and drops who called the former.
+	return k.call(ctx, func(conn *urpc.Client) error {
+		if err := conn.Call(boot.ContMgrPause, nil, nil); err != nil {
+			return fmt.Errorf("pause: %w", err)
+		}
+		opts := control.TarRootfsUpperLayerOpts{ContainerID: k.b.rec.Kernel, FilePayload: urpc.FilePayload{Files: []*os.File{w}}}
+		return conn.Call(boot.FsTarRootfsUpperLayer, &opts, nil)
+	})
+}
+
+// call does something on a connection of its own, until the context ends.
+func (k *kernel) call(ctx context.Context, do func(*urpc.Client) error) error {
+	conn, err := connectControl(k.b.rec.Socket)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	if err := do(conn); err != nil {
+		return errors.Join(context.Cause(ctx), err)
+	}
+	return nil
+}
+
+// spareMemory is how much memory a copy may use for a moment: half of what
+// nobody uses.
+func spareMemory() int64 {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return engine.DefaultLimits.MemoryBytes
+	}
+	return int64(info.Freeram+info.Bufferram) * int64(info.Unit) / 2
 }

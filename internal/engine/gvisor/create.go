@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"gvisor.dev/gvisor/pkg/urpc"
 	"gvisor.dev/gvisor/runsc/boot"
 
 	"github.com/crannog/crannog/internal/engine"
@@ -62,13 +63,6 @@ func (e *Engine) publish(b *box) {
 // start lets the guest run and returns when it is ready.
 func (e *Engine) start(ctx context.Context, k *kernel, spec engine.Spec, image string) error {
 	k.times.wanted = time.Now()
-	conn, err := connectControl(k.b.rec.Socket)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer stop()
 	go k.config.sendWith(spec.GuestConfig, spec.Archive)
 	// The network comes first: gVisor does not look at it later.
 	network := loopback()
@@ -76,16 +70,17 @@ func (e *Engine) start(ctx context.Context, k *kernel, spec engine.Spec, image s
 		network = linked(spec.Link)
 	}
 	network.IsRestore = image != ""
-	if err := conn.Call(boot.ContMgrSetNetworkArgs, network, nil); err != nil {
-		return errors.Join(context.Cause(ctx), fmt.Errorf("network: %w", err))
-	}
-	if image == "" {
-		err = conn.Call(boot.ContMgrRootContainerStart, &k.b.rec.Kernel, nil)
-	} else {
-		err = goOn(conn, image)
-	}
+	err := k.call(ctx, func(conn *urpc.Client) error {
+		if err := conn.Call(boot.ContMgrSetNetworkArgs, network, nil); err != nil {
+			return fmt.Errorf("network: %w", err)
+		}
+		if image == "" {
+			return conn.Call(boot.ContMgrRootContainerStart, &k.b.rec.Kernel, nil)
+		}
+		return goOn(conn, image)
+	})
 	if err != nil {
-		return errors.Join(context.Cause(ctx), fmt.Errorf("start: %w", err))
+		return fmt.Errorf("start: %w", err)
 	}
 	k.times.started = time.Now()
 	err = awaitReady(ctx, k.output)

@@ -58,7 +58,8 @@ func (e *Engine) newKernel(ctx context.Context, spec engine.Spec, name, dir stri
 		}
 		return nil, fmt.Errorf("create %s: %w", spec.ID, err)
 	}
-	rec := record{ID: spec.ID, Kernel: name, Created: asked, Creator: processOf(os.Getpid()), Limits: spec.Limits}
+	kept := bare(spec)
+	rec := record{ID: spec.ID, Kernel: name, Created: asked, Creator: processOf(os.Getpid()), Limits: spec.Limits, Spec: &kept}
 	k := &kernel{b: newBox(e, rec, dir)}
 	defer func() {
 		if err != nil {

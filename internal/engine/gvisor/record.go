@@ -25,11 +25,13 @@ type record struct {
 	Created time.Time     `json:"created"`
 	Creator process       `json:"creator"`
 	Limits  engine.Limits `json:"limits"`
-	Group   *cgroup.Group `json:"group,omitempty"`
-	Sentry  process       `json:"sentry"`
-	Gofer   process       `json:"gofer"`
-	Socket  string        `json:"socket"` // gVisor's control socket
-	Exit    *engine.Exit  `json:"exit,omitempty"`
+	// Spec is what the box was made of, but for its guest's configuration.
+	Spec   *engine.Spec  `json:"spec,omitempty"`
+	Group  *cgroup.Group `json:"group,omitempty"`
+	Sentry process       `json:"sentry"`
+	Gofer  process       `json:"gofer"`
+	Socket string        `json:"socket"` // gVisor's control socket
+	Exit   *engine.Exit  `json:"exit,omitempty"`
 }
 
 // process names a process for good: a PID alone may be another's tomorrow.

@@ -39,10 +39,15 @@ type spares struct {
 	done   sync.WaitGroup
 }
 
+// bare is a specification without what is given to a box only when it starts.
+func bare(spec engine.Spec) engine.Spec {
+	spec.ID, spec.Hostname, spec.GuestConfig, spec.Link, spec.Archive = "", "", nil, nil, nil
+	return spec
+}
+
 // kindOf names all that cannot change once a kernel is made.
 func kindOf(spec engine.Spec) string {
-	spec.ID, spec.Hostname, spec.GuestConfig, spec.Link, spec.Archive = "", "", nil, nil, nil
-	data, err := json.Marshal(spec)
+	data, err := json.Marshal(bare(spec))
 	if err != nil {
 		return "" // of no kind, so never spared
 	}
