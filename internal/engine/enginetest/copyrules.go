@@ -1,6 +1,7 @@
 package enginetest
 
 import (
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -146,9 +147,23 @@ func warm(t testing.TB, c *Config, e engine.Engine, n int) {
 		t.Fatal("the engine has no spare kernels")
 	}
 	w.Warm(c.spec("any"), n)
-	counter, ok := e.(interface{ Spares() int })
+	// They outlive the engine's user unless it is closed.
+	if closer, ok := e.(io.Closer); ok {
+		t.Cleanup(func() {
+			if err := closer.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	eventually(t, "spare kernels are made", func() bool { return counter(t, e).Spares() == n })
+}
+
+// counter is an engine that counts its spare kernels.
+func counter(t testing.TB, e engine.Engine) interface{ Spares() int } {
+	t.Helper()
+	c, ok := e.(interface{ Spares() int })
 	if !ok {
 		t.Fatal("the engine does not count its spare kernels")
 	}
-	eventually(t, "spare kernels are made", func() bool { return counter.Spares() == n })
+	return c
 }
