@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -35,6 +36,9 @@ type Options struct {
 	// Server takes the state directory for a server: there is one at a time,
 	// beside any number of other users.
 	Server bool
+	// Programs are directories of programs that this one carries. A server
+	// removes those of earlier versions that nothing needs.
+	Programs []string
 	// Pool lets sandboxes wait for callers while the server runs; nil is none.
 	Pool *Pool
 	// Webhook is told of approvals while the server runs; nil is none.
@@ -149,6 +153,9 @@ func (d *Daemon) Close(ctx context.Context) error {
 	if d.Service != nil {
 		errs = append(errs, d.Service.Close(ctx))
 		d.Service = nil
+		if engine, ok := d.Engine.(io.Closer); ok {
+			errs = append(errs, engine.Close()) // what it has made in advance
+		}
 	}
 	if d.way != nil {
 		errs = append(errs, d.way.close())

@@ -42,6 +42,7 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	if err := d.startPool(); err != nil {
 		return errors.Join(err, local.Close(), l.Close())
 	}
+	d.dropPrograms(ctx)
 	faces := d.surfaces()
 	srv := &http.Server{
 		Handler: faces, ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHead,

@@ -1,6 +1,7 @@
 package sandbox_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -300,4 +301,36 @@ func TestSnapshotsAreRetiredIfTheOperatorSaysSo(t *testing.T) {
 		}
 		r.images(1)
 	})
+}
+
+// shown is the shelf with a template that shows a file of the host.
+type shown struct{ file string }
+
+func (s shown) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Template, error) {
+	t, err := shelf{}.Resolve(ctx, ref)
+	t.Root.Binds = []engine.Bind{{Source: s.file, Target: "/guest"}}
+	return t, err
+}
+
+// What only a snapshot needs is needed.
+func TestProgramsOfSnapshotsAreNeeded(t *testing.T) {
+	guestFile := filepath.Join(t.TempDir(), "guest")
+	if err := os.WriteFile(guestFile, nil, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	r := newRig(t, func(d *sandbox.Deps) { d.Templates = shown{guestFile} })
+	sb := r.create(alice)
+	snapshot := r.snapshot(alice, sb.ID, "")
+	if err := r.Forget(t.Context(), alice, sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	if need, err := r.Programs(t.Context()); err != nil || !need[guestFile] {
+		t.Errorf("needed: %v %v", need, err)
+	}
+	if err := r.RemoveSnapshot(t.Context(), alice, snapshot.ID); err != nil {
+		t.Fatal(err)
+	}
+	if need, err := r.Programs(t.Context()); err != nil || need[guestFile] {
+		t.Errorf("needed by nobody: %v %v", need, err)
+	}
 }

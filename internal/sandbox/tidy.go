@@ -21,6 +21,9 @@ const (
 	sweepEvery = time.Hour
 )
 
+// settleAfter is how long what was saved rests before it is settled.
+const settleAfter = 2 * time.Second
+
 // tidy looks after images in the background.
 func (s *Service) tidy() {
 	if s.images == nil {
@@ -28,6 +31,7 @@ func (s *Service) tidy() {
 	}
 	timer := time.NewTimer(sweepFirst)
 	defer timer.Stop()
+	var quiet <-chan time.Time
 	for {
 		what := "images not settled"
 		var err error
@@ -35,6 +39,13 @@ func (s *Service) tidy() {
 		case <-s.ctx.Done():
 			return
 		case <-s.unsettled:
+			// Whoever saved a sandbox may go on with it at once, and settling
+			// reads and writes all of it.
+			if quiet == nil {
+				quiet = time.After(settleAfter)
+			}
+		case <-quiet:
+			quiet = nil
 			err = s.images.Settle(s.ctx)
 		case <-timer.C:
 			timer.Reset(sweepEvery)
@@ -68,4 +79,30 @@ func (s *Service) sweepImages(ctx context.Context) (int64, error) {
 		s.log.Info("data of no snapshot dropped", "bytes", freed)
 	}
 	return freed, errors.Join(append(errs, err)...)
+}
+
+// Programs are the paths on this host that sandboxes and snapshots need, also
+// those of which nothing runs.
+func (s *Service) Programs(ctx context.Context) (map[string]bool, error) {
+	need := map[string]bool{}
+	rows, err := s.store.List(ctx, Query{AllOwners: true})
+	if err != nil {
+		return nil, err
+	}
+	saved, err := s.store.ListSnapshots(ctx, SnapshotQuery{AllOwners: true})
+	if err != nil {
+		return nil, err
+	}
+	add := func(b Base) {
+		for _, bind := range b.Root.Binds {
+			need[bind.Source] = true
+		}
+	}
+	for _, r := range rows {
+		add(r.Base)
+	}
+	for _, one := range saved {
+		add(one.Base)
+	}
+	return need, nil
 }

@@ -72,7 +72,8 @@ func Open(ctx context.Context, o Options) (*daemon.Daemon, error) {
 	}
 	return daemon.Open(ctx, daemon.Options{
 		StateDir: o.State, Log: o.Log, Engine: eng, Templates: template.NewHost(filepath.Join(o.State, "templates"), guest),
-		Server: o.Server, Domain: o.Domain, Version: o.Version, Pool: o.Pool, Webhook: o.Webhook,
+		Programs: []string{filepath.Join(o.State, "runtime"), filepath.Join(o.State, "guest")},
+		Server:   o.Server, Domain: o.Domain, Version: o.Version, Pool: o.Pool, Webhook: o.Webhook,
 		Settings: o.Settings, SecretsKey: o.SecretsKey, SecretsExec: o.SecretsExec,
 	})
 }

@@ -145,7 +145,9 @@ func (b *box) destroy() error {
 	b.removed = true
 	b.mu.Unlock()
 	const patience = 10 * time.Second
-	errs := []error{b.rec.Sentry.kill(patience), b.rec.Gofer.kill(patience)}
+	gofer := make(chan error, 1)
+	go func() { gofer <- b.rec.Gofer.kill(patience) }() // both end at once
+	errs := []error{b.rec.Sentry.kill(patience), <-gofer}
 	if b.rec.Sentry.PID == 0 {
 		b.killStrays()
 	}

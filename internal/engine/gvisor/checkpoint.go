@@ -200,9 +200,12 @@ func (e *Engine) exchange(old, next *box, id string) error {
 	old.dir = spare
 	old.mu.Unlock()
 	e.publish(next)
-	if err := old.destroy(); err != nil {
-		// What is left lies in a spare's directory, whose rest is removed later.
-		e.log.Error("end of a replaced sandbox", "sandbox", id, "err", err)
-	}
+	// It stands still and has nobody's ID: nobody need wait for its end. What a
+	// crash leaves of it lies in a spare kernel's directory.
+	e.spares.done.Go(func() {
+		if err := old.destroy(); err != nil {
+			e.log.Error("end of a replaced sandbox", "sandbox", id, "err", err)
+		}
+	})
 	return nil
 }
