@@ -115,7 +115,7 @@ func live(dir string) error {
 	return err
 }
 
-// A crash at any step leaves whole images, and nothing of what was under way.
+// P28: a crash at any step leaves whole images, and nothing of what was under way.
 func TestACrashAtAnyStepLeavesNoHalfImage(t *testing.T) {
 	a, b := lineage()
 	n := 1

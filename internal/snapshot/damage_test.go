@@ -101,6 +101,7 @@ func pair(t *testing.T) (*Images, []Image, [][]byte) {
 	return s, []Image{commit(t, s, "a", "", pages[0]), commit(t, s, "b", "a", pages[1]), commit(t, s, "c", "", pages[2])}, pages
 }
 
+// P28
 func TestDamageOfEveryFileIsRefused(t *testing.T) {
 	forms := map[string]func(t *testing.T, s *Images){
 		"committed": func(*testing.T, *Images) {},

@@ -43,7 +43,7 @@ func recall(t *testing.T, sb *crannog.Sandbox) string {
 	return output(t, sb, `rm -f /tmp/told; pkill -USR1 -f '^python3 keep'; while ! test -s /tmp/told; do sleep 0.02; done; cat /tmp/told`)
 }
 
-// P7: a server that is killed at any moment of a change of state leaves the
+// P29: a server that is killed at any moment of a change of state leaves the
 // sandbox running or paused with all that it had, and no half snapshot.
 func TestKilledWhileSaving(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python)
