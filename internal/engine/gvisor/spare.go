@@ -24,6 +24,9 @@ const resumePatience = 5 * time.Second
 // can be.
 const spareDir = "spare-"
 
+// refillAfter is how long after a spare kernel was taken the next one is made.
+const refillAfter = 250 * time.Millisecond
+
 // spareTime bounds the making of a spare kernel.
 const spareTime = time.Minute
 
@@ -35,6 +38,7 @@ type spares struct {
 	want   int
 	have   []*kernel
 	making bool
+	later  *time.Timer // makes the next one; nil if none is due
 	closed bool
 	done   sync.WaitGroup
 }
@@ -76,7 +80,9 @@ func (e *Engine) Warm(spec engine.Spec, n int) {
 			}
 		})
 	}
-	e.refill()
+	if s.later == nil {
+		e.refill()
+	}
 }
 
 // Spares is how many spare kernels wait.
@@ -115,6 +121,22 @@ func (e *Engine) refill() {
 	})
 }
 
+// refillLater makes the next spare kernel when whoever took one has used it:
+// making one takes as much of the processors as the box that goes on in it.
+// e.spares.mu must be held.
+func (e *Engine) refillLater() {
+	s := &e.spares
+	if s.later != nil || s.closed {
+		return
+	}
+	s.later = time.AfterFunc(refillAfter, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.later = nil
+		e.refill()
+	})
+}
+
 // newSpare makes a kernel in a directory of its own.
 func (e *Engine) newSpare(ctx context.Context, spec engine.Spec) (*kernel, error) {
 	name := "k" + strings.ToLower(rand.Text()[:19])
@@ -134,7 +156,7 @@ func (e *Engine) takeSpare(spec engine.Spec) *kernel {
 	for len(s.have) > 0 {
 		k := s.have[0]
 		s.have = s.have[1:]
-		defer e.refill()
+		e.refillLater()
 		if k.b.rec.Sentry.alive() {
 			return k
 		}
@@ -148,6 +170,9 @@ func (e *Engine) Close() error {
 	s := &e.spares
 	s.mu.Lock()
 	s.closed, s.want = true, 0
+	if s.later != nil {
+		s.later.Stop()
+	}
 	drop := s.have
 	s.have = nil
 	s.mu.Unlock()
