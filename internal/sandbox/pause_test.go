@@ -91,7 +91,7 @@ func TestPauseAndResume(t *testing.T) {
 	wantKind(t, err, fault.Conflict, "sandbox_paused")
 	_, err = r.Fork(ctx, alice, sb.ID, sandbox.ForkRequest{Count: 1})
 	wantKind(t, err, fault.Conflict, "sandbox_paused")
-	_, err = r.SetTimeout(ctx, alice, sb.ID, 0)
+	_, err = r.SetTimeout(ctx, alice, sb.ID, time.Minute)
 	wantKind(t, err, fault.NotFound, "sandbox_not_running")
 
 	back, was, err := r.Resume(ctx, alice, sb.ID, 0)
@@ -398,4 +398,21 @@ func TestContradictionsOfTheEnd(t *testing.T) {
 	blind := newRig(t, func(d *sandbox.Deps) { d.Images = nil })
 	_, err := blind.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base", OnEnd: sandbox.OnEnd{Pause: true}})
 	wantKind(t, err, fault.Unsupported, "state_unsupported")
+}
+
+// Who ends a paused sandbox now keeps its record, as of any other, and no
+// image.
+func TestAPausedSandboxIsEnded(t *testing.T) {
+	r := newRig(t)
+	sb := r.create(alice)
+	if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	ended, err := r.SetTimeout(t.Context(), alice, sb.ID, 0)
+	if err != nil || ended.State != sandbox.Stopped {
+		t.Fatalf("%+v %v", ended, err)
+	}
+	if sizes, err := r.album.Sizes(t.Context()); err != nil || len(sizes) > 0 {
+		t.Errorf("images: %v %v", sizes, err)
+	}
 }

@@ -63,17 +63,17 @@ func (s *Service) setEnd(ctx context.Context, who Principal, ref string, d time.
 	return r.shown(), nil
 }
 
-// endNow ends a running sandbox because somebody said so: only the clock
+// endNow ends a running or paused sandbox because somebody said so: only the clock
 // ends one for its time. The lock of the ID must be held.
 func (s *Service) endNow(ctx context.Context, id string) (Sandbox, error) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer stop()
-	// A paused one has no end that could be made now: it is removed.
 	r, err := s.store.Get(ctx, id)
 	if err != nil {
 		return Sandbox{}, err
 	}
-	if r.State != Running && r.State != Creating {
+	// One on its way to disk or back is whoever's brings it there.
+	if r.State != Running && r.State != Creating && r.State != Paused {
 		return Sandbox{}, notRunning(r)
 	}
 	began, err := s.end(ctx, id, ReasonKilled, time.Time{})
