@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/yamux"
@@ -17,13 +18,13 @@ import (
 // It stays when the sandbox's state is saved, which a forwarded port does not
 // survive, and leads to the new host's end where the sandbox goes on.
 //
-// What the host sends is in frames of at most atomic bytes, which a pipe takes
+// What the host sends is in frames of at most wholeBytes, which a pipe takes
 // whole or not at all: a host that dies leaves no half frame. A host begins
 // with a greeting, a random number that the guest repeats; whatever came
 // before it in either direction was for another host.
 
-// atomic is how many bytes a pipe takes at once, by POSIX PIPE_BUF of Linux.
-const atomic = 4096
+// wholeBytes is how many bytes a pipe takes at once: PIPE_BUF of Linux.
+const wholeBytes = 4096
 
 const (
 	frameHeader = 2
@@ -77,12 +78,12 @@ func ServeChannel(fromHost, toHost *os.File, inside Inside) error {
 // serveSession serves one host until it goes or another one comes.
 func serveSession(session *yamux.Session, inside Inside) {
 	for {
-		stream, err := session.Accept()
+		opened, err := session.AcceptStream()
 		if err != nil {
 			_ = session.Close() // it waits until nobody uses the pipes
 			return
 		}
-		go serveStream(stream, inside)
+		go serveStream(&channelStream{Stream: opened}, inside)
 	}
 }
 
@@ -110,6 +111,30 @@ func serveStream(stream net.Conn, inside Inside) {
 		splice(plain, stream)
 	}
 	_, _ = plain.Close(), stream.Close()
+}
+
+// channelStream is a stream of a channel as a connection: whoever reads when it
+// is closed stops waiting. yamux waits for the other side's end.
+type channelStream struct {
+	*yamux.Stream
+	closed atomic.Bool
+}
+
+// Read implements net.Conn.
+func (c *channelStream) Read(b []byte) (int, error) {
+	n, err := c.Stream.Read(b)
+	if err != nil && c.closed.Load() {
+		err = net.ErrClosed
+	}
+	return n, err
+}
+
+// Close implements net.Conn.
+func (c *channelStream) Close() error {
+	if c.closed.Swap(true) {
+		return nil
+	}
+	return errors.Join(c.Stream.SetReadDeadline(time.Unix(1, 0)), c.Stream.Close())
 }
 
 // splice copies both ways until one side ends and all that it said has been
@@ -149,7 +174,7 @@ func (g *guestEnd) greeted() ([]byte, error) {
 	if err := g.SetDeadline(time.Time{}); err != nil {
 		return nil, err
 	}
-	var rest [atomic]byte
+	var rest [wholeBytes]byte
 	for {
 		g.mu.Lock()
 		nonce := g.next

@@ -198,6 +198,43 @@ func TestChannelEndsStreamsBothWays(t *testing.T) {
 	}
 }
 
+// Whoever reads from a stream stops when it is closed, also if the other side
+// never closes.
+func TestChannelCloseEndsARead(t *testing.T) {
+	f := newFifo(t)
+	c := host(t, f)
+	done := make(chan error, 1)
+	go func() { done <- ServeChannel(f.fromHost, f.toHost, frozen{}) }()
+	t.Cleanup(func() { f.fromHost.Close(); <-done })
+	conn, err := c.Dial(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan error, 1)
+	go func() {
+		_, err := conn.Read(make([]byte, 1))
+		read <- err
+	}()
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-read:
+		if !errors.Is(err, net.ErrClosed) {
+			t.Errorf("the read ends with %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the read goes on")
+	}
+}
+
+// frozen takes streams and does nothing with them.
+type frozen struct{}
+
+func (frozen) Serves(int) bool            { return true }
+func (frozen) Take(int, net.Conn) bool    { return true }
+func (frozen) Open(int) (net.Conn, error) { return nil, errors.New("nobody") }
+
 // What a host sends is framed by a program of the same server, but whatever
 // comes, the guest must not fall over.
 func FuzzGuestEnd(f *testing.F) {

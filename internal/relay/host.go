@@ -48,10 +48,11 @@ func (c *Channel) Dial(ctx context.Context, port int) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	stream, err := session.Open()
+	opened, err := session.OpenStream()
 	if err != nil {
 		return nil, fmt.Errorf("open a stream: %w", err)
 	}
+	stream := &channelStream{Stream: opened}
 	if err := ask(ctx, stream, port); err != nil {
 		_ = stream.Close() // it failed already
 		return nil, err
@@ -136,7 +137,7 @@ type hostEnd struct{ pipes }
 
 // Write implements net.Conn, in frames.
 func (h *hostEnd) Write(b []byte) (int, error) {
-	var frame [atomic]byte
+	var frame [wholeBytes]byte
 	done := 0
 	for done < len(b) {
 		n := copy(frame[frameHeader:], b[done:])
