@@ -159,6 +159,35 @@ func TestChannelServesOneHostAfterAnother(t *testing.T) {
 	echo(t, host(t, f), 2, 100_000)
 }
 
+// Whoever makes the guest look again does not disturb what it looks at.
+func TestNudgesSayNothing(t *testing.T) {
+	f := newFifo(t)
+	c := host(t, f)
+	guest(t, f)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				if err := Nudge(f.toGuest); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}
+	}()
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() { echo(t, c, 1+i%2, 300_000) })
+	}
+	all.Wait()
+	close(stop)
+	<-stopped
+}
+
 func TestChannelDialEndsWithItsContext(t *testing.T) {
 	f := newFifo(t)
 	c := host(t, f)

@@ -119,6 +119,18 @@ func (c *Channel) Close() error {
 	return c.conn.Close()
 }
 
+// nudgeEvery is how often a guest that does not answer is made to look again.
+const nudgeEvery = 200 * time.Millisecond
+
+// Nudge makes a guest look at its channel. When a sandbox's state is saved,
+// gVisor takes what is in the pipe into its own memory, and tells nobody who
+// waits for it that it is there: the next byte does. An empty frame says
+// nothing else, and any process of the host may write one at any time.
+func Nudge(toGuest *os.File) error {
+	_, err := toGuest.Write(make([]byte, frameHeader))
+	return err
+}
+
 // greet writes a greeting and returns its number.
 func greet(toGuest *os.File) ([]byte, error) {
 	frame := make([]byte, frameHeader+nonceSize)
@@ -158,6 +170,22 @@ func (c *Channel) answered(ctx context.Context) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
+	// The greeting may have been taken out of the pipe by a save of the
+	// sandbox's state that another host had begun.
+	again := time.NewTicker(nudgeEvery)
+	defer again.Stop()
+	over := make(chan struct{})
+	defer close(over)
+	go func() {
+		for {
+			select {
+			case <-again.C:
+				_ = Nudge(c.conn.write) // who reads tells what is wrong
+			case <-over:
+				return
+			}
+		}
+	}()
 	var one [1]byte
 	for !bytes.HasSuffix(c.seen, c.nonce) {
 		if _, err := io.ReadFull(c.conn, one[:]); errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() != nil {

@@ -1,6 +1,7 @@
 package enginetest
 
 import (
+	"context"
 	"io"
 	"strings"
 	"testing"
@@ -75,6 +76,33 @@ print(libc.syscall(1999, b"other", 5, 1), ctypes.get_errno())'; uname -n`)
 		other.want(t, "echo well", "well")
 		if err := <-ended; err != nil {
 			t.Errorf("a stream of the source was cut: %v", err)
+		}
+	}},
+	{"copies/streams-of-the-source-go-on", func(t *testing.T, c *Config) {
+		// What comes in while a state is written is not lost, and not late.
+		b := c.start(t, c.Open(t, t.TempDir()))
+		saved := make(chan struct{})
+		go func() {
+			defer close(saved)
+			for range 15 {
+				if err := saver(t, b.e).Checkpoint(t.Context(), b.id, t.TempDir(), true); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}()
+		for n := 0; ; n++ {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			_, err := b.exec(ctx, "user", "/bin/true")
+			cancel()
+			if err != nil {
+				t.Fatalf("command %d: %v", n, err)
+			}
+			select {
+			case <-saved:
+				return
+			default:
+			}
 		}
 	}},
 	{"copies/spare-kernels-are-used-and-dropped", func(t *testing.T, c *Config) {

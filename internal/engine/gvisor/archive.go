@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
+	"strings"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/control"
@@ -48,7 +50,7 @@ func (e *Engine) Archive(ctx context.Context, id string, w *os.File) (err error)
 	}
 	defer k.discard()
 	if err := k.read(ctx, dir, w); err != nil {
-		if !k.b.rec.Sentry.alive() {
+		if k.died(err) {
 			return fault.Wrap(err, fault.Exhausted, "file_too_large", fmt.Sprintf("a file of sandbox %q is larger than the memory of this host allows to copy, holes included", id)).
 				WithHint("remove it, or save the sandbox with its memory")
 		}
@@ -98,6 +100,11 @@ func (k *kernel) call(ctx context.Context, do func(*urpc.Client) error) error {
 		return errors.Join(context.Cause(ctx), err)
 	}
 	return nil
+}
+
+// died tells whether an error is that of a kernel that is gone, or about to be.
+func (k *kernel) died(err error) bool {
+	return !k.b.rec.Sentry.alive() || strings.Contains(err.Error(), io.EOF.Error()) || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET)
 }
 
 // spareMemory is how much memory a copy may use for a moment: half of what

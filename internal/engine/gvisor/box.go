@@ -170,7 +170,19 @@ func (b *box) destroy() error {
 // directory itself.
 func removeDir(dir string) error {
 	const tries = 100
-	var err error
+	// The record goes last: as long as it is there, whoever comes after a crash
+	// knows what the directory is.
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, entry := range entries {
+		if entry.Name() != recordName {
+			if err := os.RemoveAll(filepath.Join(dir, entry.Name())); err != nil {
+				return err
+			}
+		}
+	}
 	for range tries {
 		if err = os.RemoveAll(dir); !errors.Is(err, unix.ENOTEMPTY) {
 			return err

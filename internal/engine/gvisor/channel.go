@@ -101,3 +101,20 @@ func (b *box) dropChannel() {
 		b.channel = nil
 	}
 }
+
+// nudge makes the guest look at its channel, whoever has it.
+func (b *box) nudge() {
+	b.mu.Lock()
+	path := filepath.Join(b.dir, toGuestName)
+	b.mu.Unlock()
+	// A box of an earlier version has no channel, and one that has ended no
+	// reader: there is nothing to look at.
+	pipe, err := os.OpenFile(path, unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	defer pipe.Close()
+	if err := relay.Nudge(pipe); err != nil {
+		b.e.log.Warn("guest not made to look at its channel", "sandbox", b.rec.ID, "err", err)
+	}
+}

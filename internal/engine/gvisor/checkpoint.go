@@ -51,7 +51,11 @@ func (e *Engine) Checkpoint(ctx context.Context, id, dir string, goOn bool) erro
 		FilePayload:                    urpc.FilePayload{Files: files},
 		Resume:                         goOn,
 	}
-	if err := b.conns.call(ctx, boot.ContMgrCheckpoint, &opts, nil); err != nil {
+	err = b.conns.call(ctx, boot.ContMgrCheckpoint, &opts, nil)
+	if goOn {
+		b.nudge()
+	}
+	if err != nil {
 		return saveFault(id, err)
 	}
 	return nil

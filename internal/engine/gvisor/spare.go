@@ -27,6 +27,10 @@ const spareDir = "spare-"
 // refillAfter is how long after a spare kernel was taken the next one is made.
 const refillAfter = 250 * time.Millisecond
 
+// recordTime is how long a directory may be without its record, which is the
+// first thing in it.
+const recordTime = 5 * time.Second
+
 // spareTime bounds the making of a spare kernel.
 const spareTime = time.Minute
 
@@ -198,7 +202,7 @@ func (e *Engine) sweepSpares() {
 		rec, err := readRecord(dir)
 		if err != nil {
 			// One that is being made has no record for a moment.
-			if info, err := entry.Info(); err != nil || time.Since(info.ModTime()) < spareTime {
+			if info, err := entry.Info(); err != nil || time.Since(info.ModTime()) < recordTime {
 				continue
 			}
 			rec = record{ID: name, Kernel: name}
