@@ -85,6 +85,7 @@ func TestConformance(t *testing.T) {
 			"state/limits-hold-in-a-copy":                 noLimits,
 			"state/files-are-archived":                    noPrograms,
 			"state/large-files-cost-no-box":               "it bounds no memory",
+			"copies/streams-of-the-source-go-on":          noPrograms,
 			"copies/are-not-each-other":                   noPrograms,
 			"copies/only-the-guest-may-become-another":    noPrograms,
 			"copies/know-the-time":                        noPrograms,
