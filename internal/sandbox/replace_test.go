@@ -3,6 +3,7 @@ package sandbox_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 
 	"github.com/crannog/crannog/internal/engine/fake"
@@ -12,11 +13,11 @@ import (
 )
 
 // revised is the shelf with a template whose programs change.
-type revised struct{ revision *string }
+type revised struct{ revision *atomic.Value }
 
 func (s revised) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.Template, error) {
 	t, err := shelf{}.Resolve(ctx, ref)
-	t.Revision = *s.revision
+	t.Revision, _ = s.revision.Load().(string)
 	return t, err
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -186,7 +187,8 @@ func TestSnapshotOfFilesOnly(t *testing.T) {
 func TestWhatMemoryNeeds(t *testing.T) {
 	r := newRig(t)
 	ctx := t.Context()
-	revision := "1"
+	var revision atomic.Value
+	revision.Store("1")
 	r.close()
 	r.open(func(d *sandbox.Deps) { d.Templates = revised{&revision} })
 	sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Limits.PIDs, c.Limits.MemoryBytes = 99, 256<<20 })
@@ -208,7 +210,7 @@ func TestWhatMemoryNeeds(t *testing.T) {
 	}
 	for code, change := range map[string]func(*sandbox.Deps){
 		"snapshot_format":           func(*sandbox.Deps) {},
-		"snapshot_programs_changed": func(*sandbox.Deps) { revision = "2" },
+		"snapshot_programs_changed": func(*sandbox.Deps) { revision.Store("2") },
 	} {
 		r.close()
 		if r.format = ""; code == "snapshot_format" {
@@ -236,7 +238,7 @@ func TestWhatMemoryNeeds(t *testing.T) {
 		if fault.HintOf(err) == "" {
 			t.Errorf("%s: no hint", code)
 		}
-		revision = "1"
+		revision.Store("1")
 	}
 	r.close()
 	r.format = ""

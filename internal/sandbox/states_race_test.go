@@ -2,6 +2,7 @@ package sandbox_test
 
 import (
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -170,11 +171,12 @@ func TestOverdueSandboxIsPaused(t *testing.T) {
 // A sandbox whose memory could not go on is paused in time with its files.
 func TestProgramsChangeBeforeThePause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		revision := "1"
+		var revision atomic.Value
+		revision.Store("1")
 		r := newRig(t, func(d *sandbox.Deps) { d.Templates = revised{&revision} })
 		sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Timeout, c.OnEnd.Pause = time.Minute, true })
 		r.state(sb.ID).Write("f", "one")
-		revision = "2"
+		revision.Store("2")
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Paused || !got.FilesOnly {
