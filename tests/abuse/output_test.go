@@ -21,7 +21,7 @@ var outputAttacks = []attack{
 // ends.
 func endlessOutput(t *testing.T, b *box) {
 	for _, line := range []string{"exec yes", "exec yes >&2", "exec cat /dev/zero", "yes & exec yes >&2"} {
-		res, err := b.exec(t, time.Second, line)
+		res, err := b.exec(t, 4*time.Second, line)
 		kept := int64(len(res.Stdout) + len(res.Stderr))
 		if err != nil || !res.Truncated || res.Hit != api.HitTimeout || kept == 0 || kept > 8<<20 {
 			t.Errorf("%s: %v truncated %v hit %q, %d bytes", line, err, res.Truncated, res.Hit, kept)
