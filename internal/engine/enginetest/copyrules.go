@@ -106,23 +106,29 @@ print(libc.syscall(1999, b"other", 5, 1), ctypes.get_errno())'; uname -n`)
 		}
 	}},
 	{"copies/spare-kernels-are-used-and-dropped", func(t *testing.T, c *Config) {
-		dir := t.TempDir()
-		e := c.Open(t, dir)
-		cycle(t, c, e)
-		before := census(t, dir)
-		b := c.start(t, e)
+		b, gone := c.counted(t)
 		saved := save(t, b)
 		for range 3 {
-			warm(t, c, e, 2)
-			other := c.copyOf(t, e, saved)
+			warm(t, c, b.e, 2)
+			other := c.copyOf(t, b.e, saved)
 			other.want(t, "uname -n", other.id)
 			other.client.CloseIdleConnections()
-			if err := e.Remove(t.Context(), other.id); err != nil {
+			if err := b.e.Remove(t.Context(), other.id); err != nil {
 				t.Fatal(err)
 			}
 		}
-		warm(t, c, e, 0)
-		b.gone(t, dir, before)
+		warm(t, c, b.e, 0)
+		gone()
+	}},
+	{"copies/a-spare-kernel-takes-the-name-of-a-new-box", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		b := c.start(t, e)
+		b.want(t, "uname -n; cat /etc/hostname", "box\nbox")
+		warm(t, c, e, 1)
+		if err := saver(t, e).Replace(t.Context(), c.spec(b.id), ""); err != nil {
+			t.Fatal(err)
+		}
+		attach(t, e, b.id).want(t, "uname -n; cat /etc/hostname", "box\nbox")
 	}},
 	{"copies/a-full-disk-costs-nothing", func(t *testing.T, c *Config) {
 		dir := t.TempDir()
@@ -146,24 +152,20 @@ print(libc.syscall(1999, b"other", 5, 1), ctypes.get_errno())'; uname -n`)
 		c.copyOf(t, e, save(t, b)).want(t, "stat -c %s f", "20971520")
 	}},
 	{"copies/cycles-leave-nothing", func(t *testing.T, c *Config) {
-		dir := t.TempDir()
-		e := c.Open(t, dir)
-		cycle(t, c, e)
-		before := census(t, dir)
-		b := c.start(t, e)
+		b, gone := c.counted(t)
 		saved := save(t, b)
 		turn := func() {
-			other := c.copyOf(t, e, saved)
+			other := c.copyOf(t, b.e, saved)
 			other.want(t, "echo x", "x")
 			other.client.CloseIdleConnections()
-			if err := e.Remove(t.Context(), other.id); err != nil {
+			if err := b.e.Remove(t.Context(), other.id); err != nil {
 				t.Fatal(err)
 			}
 		}
 		for range 2 * c.Cycles {
 			turn()
 		}
-		b.gone(t, dir, before)
+		gone()
 	}},
 }
 
@@ -174,7 +176,9 @@ func warm(t testing.TB, c *Config, e engine.Engine, n int) {
 	if !ok {
 		t.Fatal("the engine has no spare kernels")
 	}
-	w.Warm(c.spec("any"), n)
+	like := c.spec("any")
+	like.Hostname = "" // it does not matter
+	w.Warm(like, n)
 	// They outlive the engine's user unless it is closed.
 	if closer, ok := e.(io.Closer); ok {
 		t.Cleanup(func() {

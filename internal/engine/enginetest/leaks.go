@@ -46,7 +46,7 @@ var leakRules = []rule{
 	}},
 }
 
-func cycle(t *testing.T, c *Config, e engine.Engine) {
+func cycle(t testing.TB, c *Config, e engine.Engine) {
 	t.Helper()
 	b := c.start(t, e)
 	b.want(t, "echo x", "x")

@@ -67,11 +67,7 @@ var stateRules = []rule{
 		again.want(t, ask(8001), fmt.Sprint(was+1))
 	}},
 	{"state/replaces-in-place", func(t *testing.T, c *Config) {
-		dir := t.TempDir()
-		e := c.Open(t, dir)
-		cycle(t, c, e)
-		before := census(t, dir)
-		b := c.start(t, e)
+		b, gone := c.counted(t)
 		memory(t, b, 8001)
 		was := number(t, b.sh(t, ask(8001)).stdout)
 		b.sh(t, "echo before > f")
@@ -80,43 +76,35 @@ var stateRules = []rule{
 		for range 3 {
 			spec := c.spec(b.id)
 			spec.GuestConfig = renewed(b.id, "box", guest.RolledBack)
-			if err := saver(t, e).Replace(t.Context(), spec, saved); err != nil {
+			if err := saver(t, b.e).Replace(t.Context(), spec, saved); err != nil {
 				t.Fatal(err)
 			}
-			now := attach(t, e, b.id)
+			now := attach(t, b.e, b.id)
 			now.want(t, "cat f; echo more >> f", "before")
 			now.want(t, ask(8001), fmt.Sprint(was+1))
 			now.client.CloseIdleConnections()
 		}
-		b.gone(t, dir, before)
+		gone()
 	}},
 	{"state/goes-on-if-it-cannot-be-replaced", func(t *testing.T, c *Config) {
-		dir := t.TempDir()
-		e := c.Open(t, dir)
-		cycle(t, c, e)
-		before := census(t, dir)
-		b := c.start(t, e)
+		b, gone := c.counted(t)
 		memory(t, b, 8001)
 		saved := save(t, b)
 		damage(t, saved, "checkpoint.img", func(data []byte) []byte { return data[:len(data)/2] })
 		was := number(t, b.sh(t, ask(8001)).stdout)
 		spec := c.spec(b.id)
 		spec.GuestConfig = renewed(b.id, "box", guest.RolledBack)
-		if err := saver(t, e).Replace(t.Context(), spec, saved); err == nil {
+		if err := saver(t, b.e).Replace(t.Context(), spec, saved); err == nil {
 			t.Fatal("replaced from half a state")
 		}
 		b.want(t, ask(8001), fmt.Sprint(was+1))
-		b.gone(t, dir, before)
+		gone()
 	}},
 	{"state/truncated-is-refused", func(t *testing.T, c *Config) {
-		dir := t.TempDir()
-		e := c.Open(t, dir)
-		cycle(t, c, e)
-		before := census(t, dir)
-		b := c.start(t, e)
+		b, gone := c.counted(t)
 		saved := save(t, b)
-		control := c.copyOf(t, e, saved) // it is whole
-		if err := e.Remove(t.Context(), control.id); err != nil {
+		control := c.copyOf(t, b.e, saved) // it is whole
+		if err := b.e.Remove(t.Context(), control.id); err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range []string{"checkpoint.img", "pages_meta.img"} {
@@ -128,12 +116,12 @@ var stateRules = []rule{
 			id := newID()
 			spec := c.spec(id)
 			spec.GuestConfig = renewed(id, "box", guest.Copied)
-			if err := saver(t, e).Restore(t.Context(), spec, broken); err == nil {
+			if err := saver(t, b.e).Restore(t.Context(), spec, broken); err == nil {
 				t.Errorf("%s: half of it was enough", name)
-				_ = e.Remove(t.Context(), id)
+				_ = b.e.Remove(t.Context(), id)
 			}
 		}
-		b.gone(t, dir, before)
+		gone()
 	}},
 	{"state/unknown-is-not-found", func(t *testing.T, c *Config) {
 		e := c.Open(t, t.TempDir())
@@ -210,15 +198,7 @@ print(n)'; pkill -f python3`)
 		b := c.start(t, e)
 		b.sh(t, "mkdir -p d && echo inside > d/f && ln -s f d/l && mkfifo d/p && chmod 640 d/f")
 		b.shAs(t, "root", "rm /etc/mime.types /usr/bin/true; echo own > /etc/own")
-		archiver, ok := e.(engine.Archiver)
-		if !ok {
-			t.Fatal("the engine archives nothing")
-		}
-		f, err := os.Create(filepath.Join(t.TempDir(), "files.tar"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
+		archiver, f := archive(t, e)
 		if err := archiver.Archive(t.Context(), b.id, f); err != nil {
 			t.Fatal(err)
 		}
@@ -248,15 +228,7 @@ func largeFiles(t *testing.T, c *Config) {
 	e := c.Open(t, t.TempDir())
 	needs(t, e, engine.LimitMemory)
 	b := c.start(t, e, func(s *engine.Spec) { s.Limits.MemoryBytes = 192 << 20 })
-	archiver, ok := e.(engine.Archiver)
-	if !ok {
-		t.Fatal("the engine archives nothing")
-	}
-	f, err := os.Create(filepath.Join(t.TempDir(), "files.tar"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
+	archiver, f := archive(t, e)
 	b.want(t, "truncate -s 600m holes && stat -c %s holes", "629145600")
 	if err := archiver.Archive(t.Context(), b.id, f); err != nil {
 		t.Errorf("600 MiB: %v", err)
@@ -271,22 +243,46 @@ func largeFiles(t *testing.T, c *Config) {
 	b.want(t, "stat -c %s holes", "4398046511104")
 }
 
-// gone removes the box and waits until no more is there than before it.
-func (b *box) gone(t testing.TB, dir string, before map[string]int) {
+// counted starts a box in an engine of its own. What it returns removes the box
+// and waits until no more is there than before it.
+func (c *Config) counted(t testing.TB) (b *box, gone func()) {
 	t.Helper()
-	b.client.CloseIdleConnections()
-	if err := b.e.Remove(t.Context(), b.id); err != nil {
+	dir := t.TempDir()
+	e := c.Open(t, dir)
+	cycle(t, c, e) // the first box may make what all later ones share
+	before := census(t, dir)
+	b = c.start(t, e)
+	return b, func() {
+		t.Helper()
+		b.client.CloseIdleConnections()
+		if err := e.Remove(t.Context(), b.id); err != nil {
+			t.Fatal(err)
+		}
+		var left []string
+		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+			if left = grown(before, census(t, dir)); len(left) == 0 {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("not gone within 20 s: %v", left)
+			}
+		}
+	}
+}
+
+// archive is the engine's ability to write files alone, and a file for them.
+func archive(t testing.TB, e engine.Engine) (engine.Archiver, *os.File) {
+	t.Helper()
+	archiver, ok := e.(engine.Archiver)
+	if !ok {
+		t.Fatal("the engine archives nothing")
+	}
+	f, err := os.Create(filepath.Join(t.TempDir(), "files.tar"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	var left []string
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if left = grown(before, census(t, dir)); len(left) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not gone within 20 s: %v", left)
-		}
-	}
+	t.Cleanup(func() { f.Close() })
+	return archiver, f
 }
 
 // damage changes a file of a saved state.

@@ -41,7 +41,7 @@ func (b *box) prepare(cfg guest.Config) error {
 	unix.Umask(0o022)
 	if cfg.Hostname != "" {
 		// A kernel that refuses leaves a name that is wrong and harmless.
-		if err := unix.Sethostname([]byte(cfg.Hostname)); err != nil {
+		if err := b.rename(cfg.Hostname, false); err != nil {
 			b.log.Warn("hostname is not set", "err", err)
 		}
 	}
@@ -126,13 +126,17 @@ func (b *box) goOn(in io.Reader) error {
 
 // claim makes the sandbox, which waited for it, somebody's.
 func (b *box) claim(ctx context.Context, cfg guest.Config) error {
-	return b.become(ctx, cfg, func(hostname string, fresh bool) error {
-		err := b.around.become(hostname, fresh)
-		if errors.Is(err, unix.ENOSYS) {
-			err = unix.Sethostname([]byte(hostname))
-		}
-		return err
-	})
+	return b.become(ctx, cfg, b.rename)
+}
+
+// rename sets the host name of a sandbox that has not been another one, also
+// where the kernel is not ours.
+func (b *box) rename(hostname string, fresh bool) error {
+	err := b.around.become(hostname, fresh)
+	if errors.Is(err, unix.ENOSYS) {
+		err = unix.Sethostname([]byte(hostname))
+	}
+	return err
 }
 
 // become makes a running sandbox what cfg says. Nobody is let in by the new
