@@ -19,6 +19,24 @@ var restartRules = []rule{
 		}
 		attach(t, again, first.id).want(t, "cat /tmp/f", "kept")
 	}},
+	{"restart/a-box-that-was-made-again-is-found", func(t *testing.T, c *Config) {
+		dir := t.TempDir()
+		e, other := c.Open(t, dir), c.Open(t, dir)
+		b := c.start(t, e)
+		attach(t, other, b.id).want(t, "echo old > /tmp/f && cat /tmp/f", "old")
+		if err := e.Remove(t.Context(), b.id); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Create(t.Context(), c.spec(b.id)); err != nil {
+			t.Fatal(err)
+		}
+		// The other process sees the end of the one that it knew, and then the
+		// new one.
+		eventually(t, "the new box answers", func() bool {
+			r, err := attach(t, other, b.id).exec(t.Context(), "user", "/bin/sh", "-c", "test ! -e /tmp/f && echo new")
+			return err == nil && r.stdout == "new\n"
+		})
+	}},
 	{"restart/wait-works-after-it", func(t *testing.T, c *Config) {
 		dir := t.TempDir()
 		first := c.start(t, c.Open(t, dir))

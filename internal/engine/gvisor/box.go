@@ -41,6 +41,17 @@ func newBox(e *Engine, rec record, dir string) *box {
 	return &box{e: e, rec: rec, dir: dir, done: make(chan struct{}), conns: controlConns{socket: rec.Socket}}
 }
 
+// over tells whether the box is known to have ended. Another process may have
+// made one of the same ID since.
+func (b *box) over() bool {
+	select {
+	case <-b.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // watch waits for the end of the box in the background, once.
 func (b *box) watch() {
 	b.watching.Do(func() {

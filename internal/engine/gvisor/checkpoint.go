@@ -33,10 +33,8 @@ func (e *Engine) Checkpoint(ctx context.Context, id, dir string, goOn bool) erro
 		return err
 	}
 	b.watch()
-	select {
-	case <-b.done:
+	if b.over() {
 		return fault.Newf(fault.NotFound, "sandbox_not_found", "sandbox %q has stopped", id)
-	default:
 	}
 	files, err := openImage(dir, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR)
 	if err != nil {

@@ -33,10 +33,8 @@ func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error
 		return nil, err
 	}
 	b.watch()
-	select {
-	case <-b.done:
+	if b.over() {
 		return nil, fault.Newf(fault.NotFound, "sandbox_not_found", "sandbox %q has stopped", id)
-	default:
 	}
 	if channel := b.openedChannel(); channel != nil {
 		conn, err := channel.Dial(ctx, port)

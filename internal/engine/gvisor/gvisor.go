@@ -162,24 +162,26 @@ func (e *Engine) rootPoint() string { return filepath.Join(e.dir, ".root") }
 // find returns the handle of a box that this or an earlier process made.
 func (e *Engine) find(id string) (*box, error) {
 	e.mu.Lock()
-	b := e.boxes[id]
+	known := e.boxes[id]
 	e.mu.Unlock()
-	if b != nil {
-		return b, nil
+	if known != nil && !known.over() {
+		return known, nil
 	}
 	rec, err := readRecord(e.boxDir(id))
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case known != nil && (err != nil || rec.Sentry == known.rec.Sentry):
+		return known, nil // what has ended is all that there is
+	case errors.Is(err, fs.ErrNotExist):
 		return nil, fault.Newf(fault.NotFound, "sandbox_not_found", "no sandbox %q", id)
-	}
-	if err != nil {
+	case err != nil:
 		return nil, fmt.Errorf("gvisor: box %s: %w", id, err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if b := e.boxes[id]; b != nil {
-		return b, nil
+	if now := e.boxes[id]; now != nil && now != known {
+		return now, nil
 	}
-	b = newBox(e, rec, e.boxDir(id))
+	b := newBox(e, rec, e.boxDir(id))
 	e.boxes[id] = b
 	return b, nil
 }
