@@ -89,17 +89,6 @@ func Serve(l net.Listener, open func(port int) (net.Conn, error)) error {
 	}
 }
 
-// Answer serves a channel that is there before anybody wants it: it may stay
-// for as long as it likes without saying its port.
-func Answer(channel net.Conn, open func(port int) (net.Conn, error)) {
-	var number [2]byte
-	if _, err := io.ReadFull(channel, number[:]); err != nil {
-		_ = channel.Close() // nobody wanted it
-		return
-	}
-	connect(channel, number, open)
-}
-
 func answer(channel net.Conn, open func(port int) (net.Conn, error)) {
 	var number [2]byte
 	if channel.SetDeadline(time.Now().Add(askTimeout)) != nil {

@@ -7,11 +7,9 @@ import (
 	"time"
 )
 
-// Pipes is a channel made of two pipes, which do not block. Unlike a socket, a
+// pipes are two pipes, which do not block, as a connection. Unlike a socket, a
 // pipe that a sandbox's kernel was given stays one when the sandbox goes on
 // elsewhere from a saved state: the new kernel's takes its place.
-func Pipes(read, write *os.File) net.Conn { return &pipes{read: read, write: write} }
-
 type pipes struct{ read, write *os.File }
 
 func (p *pipes) Read(b []byte) (int, error)  { return p.read.Read(b) }

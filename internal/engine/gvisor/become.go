@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"reflect"
 
-	"gvisor.dev/gvisor/pkg/context"
 	"gvisor.dev/gvisor/pkg/errors/linuxerr"
 	"gvisor.dev/gvisor/pkg/fspath"
 	"gvisor.dev/gvisor/pkg/rand"
@@ -65,9 +64,7 @@ func become(t *sentry.Task, _ uintptr, args arch.SyscallArguments) (uintptr, *se
 // drawBootID replaces the text of /proc/sys/kernel/random/boot_id, which
 // gVisor draws once when it makes the file.
 func drawBootID(t *sentry.Task) error {
-	ctx := context.Background()
-	mounts := t.MountNamespace()
-	root := mounts.Root(t)
+	root := t.MountNamespace().Root(t)
 	defer root.DecRef(t)
 	dentry, err := t.Kernel().VFS().GetDentryAt(t, auth.NewRootCredentials(t.Kernel().RootUserNamespace()), &vfs.PathOperation{
 		Root: root, Start: root, Path: fspath.Parse("/proc/sys/kernel/random/boot_id"),
@@ -75,18 +72,18 @@ func drawBootID(t *sentry.Task) error {
 	if err != nil {
 		return err
 	}
-	defer dentry.DecRef(ctx)
+	defer dentry.DecRef(t)
 	file, ok := dentry.Dentry().Impl().(*kernfs.Dentry)
 	if !ok {
 		return fmt.Errorf("it is a %T", dentry.Dentry().Impl())
 	}
-	text := reflect.Indirect(reflect.ValueOf(file.Inode())).FieldByName("StaticData").FieldByName("Data")
-	if text.Kind() != reflect.String || !text.CanSet() || text.Len() != len(newUUID())+1 {
-		return fmt.Errorf("its inode is a %T", file.Inode())
-	}
+	text, fresh := reflect.Indirect(reflect.ValueOf(file.Inode())).FieldByName("StaticData").FieldByName("Data"), newUUID()+"\n"
 	// Whoever reads it meanwhile sees the old text or the new, which have the
 	// same length.
-	text.SetString(newUUID() + "\n")
+	if text.Kind() != reflect.String || !text.CanSet() || text.Len() != len(fresh) {
+		return fmt.Errorf("its inode is a %T", file.Inode())
+	}
+	text.SetString(fresh)
 	return nil
 }
 

@@ -17,7 +17,7 @@ const channelDescriptor = 5
 
 // The channel's two pipes have names in the box's directory, so that the next
 // server takes the channel over. One process at a time has it, which a lock on
-// the first of them tells; all others have ports forwarded.
+// the one that it reads tells; all others have ports forwarded.
 const (
 	toGuestName   = "to-guest"
 	fromGuestName = "from-guest"
@@ -35,38 +35,32 @@ func makeChannel(dir string) (theirs []*os.File, ours *relay.Channel, err error)
 	if ours, err = openChannel(dir); err != nil {
 		return nil, nil, err
 	}
-	for name, flags := range map[string]int{toGuestName: unix.O_RDWR, fromGuestName: unix.O_WRONLY} {
+	for _, end := range []struct {
+		name  string
+		flags int
+	}{{toGuestName, unix.O_RDWR}, {fromGuestName, unix.O_WRONLY}} {
 		// gVisor takes it from us without a poller of ours.
-		fd, err := unix.Open(filepath.Join(dir, name), flags|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		fd, err := unix.Open(filepath.Join(dir, end.name), end.flags|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 		if err != nil {
 			closeFiles(theirs)
 			return nil, nil, errors.Join(fmt.Errorf("channel: %w", err), ours.Close())
 		}
-		theirs = append(theirs, os.NewFile(uintptr(fd), name))
-	}
-	if theirs[0].Name() != toGuestName {
-		theirs[0], theirs[1] = theirs[1], theirs[0]
+		theirs = append(theirs, os.NewFile(uintptr(fd), end.name))
 	}
 	return theirs, ours, nil
 }
 
-// errChannelHeld says that another process has the channel.
-var errChannelHeld = errors.New("another process has the channel")
-
 // openChannel opens our end and greets the guest.
 func openChannel(dir string) (*relay.Channel, error) {
-	// Reading first: a pipe that nobody reads cannot be opened for writing.
 	read, err := os.OpenFile(filepath.Join(dir, fromGuestName), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("channel: %w", err)
 	}
 	if err := unix.Flock(int(read.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		read.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			err = errChannelHeld
-		}
 		return nil, fmt.Errorf("channel: %w", err)
 	}
+	// For both, since the box's own end may not be open yet.
 	write, err := os.OpenFile(filepath.Join(dir, toGuestName), unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		read.Close()
@@ -75,7 +69,7 @@ func openChannel(dir string) (*relay.Channel, error) {
 	return relay.NewChannel(read, write)
 }
 
-// channel returns the box's channel, or nil if another process has it or it
+// openedChannel returns the box's channel, or nil if another process has it or it
 // is broken. A box of an earlier version has none.
 func (b *box) openedChannel() *relay.Channel {
 	b.mu.Lock()
