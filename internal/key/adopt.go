@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/record"
 )
 
 // Adopt makes a secret that somebody chose a key, unless it is one already:
@@ -23,6 +24,10 @@ func (r *Ring) Adopt(ctx context.Context, name, secret string) (Key, error) {
 	}
 	hash := sha256.Sum256([]byte(secret))
 	k, err := r.store.KeyByHash(ctx, hash)
+	if err == nil && !k.Opens.at(API) {
+		return Key{}, fault.New(fault.Conflict, "key_for_mcp", "this key is for the tools of agents at /mcp alone").
+			WithHint("crannog key new makes one for the API")
+	}
 	if fault.KindOf(err) != fault.NotFound {
 		return k, err
 	}
@@ -30,7 +35,10 @@ func (r *Ring) Adopt(ctx context.Context, name, secret string) (Key, error) {
 	if _, err := rand.Read(random[:]); err != nil {
 		return Key{}, fmt.Errorf("adopt key: %w", err)
 	}
-	k = Key{ID: "k" + hex.EncodeToString(random[:])[:15], Name: name, Hash: hash, Created: time.Now().UTC().Round(0)}
+	k = Key{ID: "k" + hex.EncodeToString(random[:])[:15], Name: name, Opens: API, Hash: hash, Created: time.Now().UTC().Round(0)}
+	if err := r.book(ctx, record.KeyMade, k); err != nil {
+		return Key{}, fmt.Errorf("adopt key: %w", err)
+	}
 	if err := r.store.InsertKey(ctx, k); err != nil {
 		return Key{}, fmt.Errorf("adopt key: %w", err)
 	}

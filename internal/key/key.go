@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/record"
 )
 
 // Prefix and secretBytes give the form e2b_ and 40 lower-case hex digits,
@@ -37,10 +38,23 @@ const usedEvery = time.Minute
 type Key struct {
 	ID       string // "k" and 15 of [0-9a-f]
 	Name     string // for people
+	Opens    Opens
 	Hash     [sha256.Size]byte
 	Created  time.Time
 	LastUsed time.Time // to the minute; zero is never
 }
+
+// Opens says at what doors a key is good. The zero value opens nothing.
+type Opens string
+
+// What keys open.
+const (
+	API Opens = "api" // the API, the E2B wire, and what MCP is
+	MCP Opens = "mcp" // the tools of agents, and nothing else
+)
+
+// at reports whether a key is good at a door.
+func (o Opens) at(door Opens) bool { return o == API || o == MCP && door == MCP }
 
 // Store keeps keys.
 type Store interface {
@@ -58,17 +72,31 @@ type Store interface {
 type Ring struct {
 	store Store
 	log   *slog.Logger
+	book  Book
 }
+
+// Book writes into the record that a key is made or revoked. After an error it
+// is not.
+type Book func(ctx context.Context, kind record.Kind, k Key) error
 
 // NewRing makes a Ring.
-func NewRing(store Store, log *slog.Logger) *Ring {
-	return &Ring{store: store, log: log}
+func NewRing(store Store, log *slog.Logger, book Book) *Ring {
+	return &Ring{store: store, log: log, book: book}
 }
 
-// Create makes a key and returns its secret, which is not kept.
+// Create makes a key for the API and returns its secret, which is not kept.
 func (r *Ring) Create(ctx context.Context, name string) (secret string, k Key, err error) {
+	return r.CreateFor(ctx, name, API)
+}
+
+// CreateFor makes a key that opens one thing and returns its secret, which is
+// not kept.
+func (r *Ring) CreateFor(ctx context.Context, name string, opens Opens) (secret string, k Key, err error) {
 	if err := checkName(name); err != nil {
 		return "", Key{}, err
+	}
+	if opens != API && opens != MCP {
+		return "", Key{}, fault.Newf(fault.Invalid, "key_opens_invalid", "a key opens %s or %s", API, MCP)
 	}
 	var random [secretBytes + 8]byte
 	if _, err := rand.Read(random[:]); err != nil {
@@ -78,8 +106,12 @@ func (r *Ring) Create(ctx context.Context, name string) (secret string, k Key, e
 	k = Key{
 		ID:      "k" + hex.EncodeToString(random[secretBytes:])[:15],
 		Name:    name,
+		Opens:   opens,
 		Hash:    sha256.Sum256([]byte(secret)),
 		Created: time.Now().UTC().Round(0),
+	}
+	if err := r.book(ctx, record.KeyMade, k); err != nil {
+		return "", Key{}, fmt.Errorf("create key: %w", err)
 	}
 	if err := r.store.InsertKey(ctx, k); err != nil {
 		return "", Key{}, fmt.Errorf("create key: %w", err)
@@ -87,9 +119,16 @@ func (r *Ring) Create(ctx context.Context, name string) (secret string, k Key, e
 	return secret, k, nil
 }
 
-// Verify returns the key that a secret opens. All that is wrong with a secret
-// gives the same error, so that a caller learns nothing from it.
+// Verify returns the key that a secret opens, if it is good for the API. All
+// that is wrong with a secret gives the same error, so that a caller learns
+// nothing from it.
 func (r *Ring) Verify(ctx context.Context, secret string) (Key, error) {
+	return r.VerifyAt(ctx, secret, API)
+}
+
+// VerifyAt is Verify at a door. A key that is right and opens another one is
+// Denied: who holds it may know.
+func (r *Ring) VerifyAt(ctx context.Context, secret string, door Opens) (Key, error) {
 	if !WellFormed(secret) {
 		return Key{}, unauthenticated()
 	}
@@ -105,6 +144,12 @@ func (r *Ring) Verify(ctx context.Context, secret string) (Key, error) {
 	}
 	if subtle.ConstantTimeCompare(k.Hash[:], hash[:]) != 1 {
 		return Key{}, unauthenticated()
+	}
+	if !k.Opens.at(door) {
+		// An agent that was given a key for its tools alone could otherwise make
+		// a sandbox with a policy of its own choice.
+		return Key{}, fault.New(fault.Denied, "key_for_mcp", "this key is for the tools of agents at /mcp alone").
+			WithHint("crannog key new makes one for the API")
 	}
 	if now := time.Now(); now.Sub(k.LastUsed) >= usedEvery {
 		// The time of use is a convenience; a full disk must not lock out.
@@ -127,6 +172,9 @@ func (r *Ring) Revoke(ctx context.Context, ref string) (Key, error) {
 	k, err := find(keys, ref)
 	if err != nil {
 		return Key{}, err
+	}
+	if err := r.book(ctx, record.KeyRevoked, k); err != nil {
+		return Key{}, fmt.Errorf("revoke key: %w", err)
 	}
 	there, err := r.store.DeleteKey(ctx, k.ID)
 	if err != nil {

@@ -1,6 +1,8 @@
 package key_test
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/key"
+	"github.com/crannog/crannog/internal/record"
 	"github.com/crannog/crannog/internal/store"
 )
 
@@ -27,7 +30,17 @@ func newRing(t *testing.T) (*key.Ring, string) {
 			t.Error(err)
 		}
 	})
-	return key.NewRing(s, slog.New(slog.NewTextHandler(t.Output(), nil))), dir
+	return ringOn(t, s, nothing), dir
+}
+
+func ringOn(t *testing.T, s *store.Store, book key.Book) *key.Ring {
+	t.Helper()
+	return key.NewRing(s, slog.New(slog.NewTextHandler(t.Output(), nil)), book)
+}
+
+// nothing is a record that takes all and keeps nothing.
+func nothing(context.Context, record.Kind, key.Key) error {
+	return nil
 }
 
 func TestKeyLife(t *testing.T) {
@@ -157,5 +170,84 @@ func TestRevokeAndNames(t *testing.T) {
 	}
 	if _, err := ring.Revoke(ctx, "twin"); err != nil {
 		t.Errorf("the name is unique by now: %v", err)
+	}
+}
+
+// A key is neither made nor revoked that the record does not take.
+func TestNoKeyUnrecorded(t *testing.T) {
+	s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "state"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var refuse error
+	var told []string
+	ring := ringOn(t, s, func(_ context.Context, kind record.Kind, k key.Key) error {
+		told = append(told, string(kind)+" "+k.Name)
+		return refuse
+	})
+	_, kept, err := ring.Create(t.Context(), "kept")
+	if err != nil {
+		t.Fatal(err)
+	}
+	refuse = errors.New("the record cannot be written")
+	if _, _, err := ring.Create(t.Context(), "other"); !errors.Is(err, refuse) {
+		t.Errorf("made: %v", err)
+	}
+	if _, err := ring.Adopt(t.Context(), "given", key.Prefix+strings.Repeat("a", 40)); !errors.Is(err, refuse) {
+		t.Errorf("adopted: %v", err)
+	}
+	if _, err := ring.Revoke(t.Context(), "kept"); !errors.Is(err, refuse) {
+		t.Errorf("revoked: %v", err)
+	}
+	keys, err := ring.List(t.Context())
+	if err != nil || len(keys) != 1 || keys[0].ID != kept.ID {
+		t.Errorf("%+v, %v", keys, err)
+	}
+	if got := strings.Join(told, ", "); got != "key.made kept, key.made other, key.made given, key.revoked kept" {
+		t.Errorf("told of %s", got)
+	}
+}
+
+// P39: a key for the tools of agents opens nothing else, whatever it is shown
+// at, and what was never said to open anything opens nothing.
+func TestAgentKeys(t *testing.T) {
+	ring, _ := newRing(t)
+	ctx := t.Context()
+	whole, _, err := ring.CreateFor(ctx, "whole", key.API)
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent, made, err := ring.CreateFor(ctx, "agent", key.MCP)
+	if err != nil || made.Opens != key.MCP {
+		t.Fatalf("%+v %v", made, err)
+	}
+	for _, c := range []struct {
+		secret string
+		door   key.Opens
+		want   fault.Kind
+	}{
+		{whole, key.API, ""},
+		{whole, key.MCP, ""},
+		{agent, key.MCP, ""},
+		{agent, key.API, fault.Denied},
+		{agent, "", fault.Denied},
+		{"e2b_" + strings.Repeat("0", 40), key.MCP, fault.Unauthenticated},
+	} {
+		k, err := ring.VerifyAt(ctx, c.secret, c.door)
+		if c.want == "" && err != nil || c.want != "" && (fault.KindOf(err) != c.want || k.ID != "") {
+			t.Errorf("at %q: %+v %v, want %q", c.door, k, err, c.want)
+		}
+	}
+	if k, err := ring.Verify(ctx, agent); fault.CodeOf(err) != "key_for_mcp" {
+		t.Errorf("at the usual door: %+v %v", k, err)
+	}
+	if k, err := ring.Adopt(ctx, "adopted", agent); fault.CodeOf(err) != "key_for_mcp" {
+		t.Errorf("adopted: %+v %v", k, err)
+	}
+	for _, bad := range []key.Opens{"", "all", "mcp,api"} {
+		if _, _, err := ring.CreateFor(ctx, "bad", bad); fault.CodeOf(err) != "key_opens_invalid" {
+			t.Errorf("%q: %v", bad, err)
+		}
 	}
 }

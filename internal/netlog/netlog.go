@@ -25,6 +25,9 @@ type Dir struct{ path string }
 // New returns the directory, which it makes at the first Create.
 func New(path string) *Dir { return &Dir{path: path} }
 
+// Path is the directory's.
+func (d *Dir) Path() string { return d.path }
+
 func (d *Dir) file(sandbox string) (string, error) {
 	// An ID is part of a path here: nothing but its own alphabet may pass.
 	if err := sandboxid.Check(sandbox); err != nil {

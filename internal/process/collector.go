@@ -55,36 +55,6 @@ func (c *Collector) Result(exit Exit) api.ExecResult {
 		Stdout:    strings.ToValidUTF8(c.stdout.String(), "\uFFFD"),
 		Stderr:    strings.ToValidUTF8(stderr, "\uFFFD"),
 		Truncated: c.truncated,
-		Hit:       hit(exit, stderr, c.truncated),
+		Hit:       Hit(exit, stderr, c.truncated),
 	}
-}
-
-// hit names the limit that a command ran into. Time and output are known;
-// disk, processes and memory of a living sandbox are told by the words that
-// the C library and the runtimes print for ENOSPC, EAGAIN and ENOMEM, and
-// count only if the command failed. A shell that tries again says so at once
-// and may end well.
-func hit(exit Exit, stderr string, truncated bool) string {
-	said := func(words ...string) bool {
-		for _, w := range words {
-			if strings.Contains(stderr, w) {
-				return true
-			}
-		}
-		return false
-	}
-	switch {
-	case exit.TimedOut:
-		return api.HitTimeout
-	case exit.Code != 0 && said("No space left on device", "ENOSPC", "Disk quota exceeded"):
-		return api.HitDiskFull
-	case said("fork: retry: Resource temporarily unavailable"), exit.Code != 0 && said("Cannot fork", "can't start new thread", "fork: Resource temporarily unavailable",
-		"fork failed: resource temporarily unavailable", "BlockingIOError: [Errno 11]", "limit of processes is reached"):
-		return api.HitPIDs
-	case exit.Code != 0 && said("Cannot allocate memory", "MemoryError", "out of memory"):
-		return api.HitOOM
-	case truncated:
-		return api.HitOutput
-	}
-	return api.HitNone
 }

@@ -124,6 +124,15 @@ func (c *Client) Attach(ctx context.Context, pid uint32, user string) (*Process,
 	return p, toFault(err)
 }
 
+// AttachTerminal is Attach for a process on a terminal.
+func (c *Client) AttachTerminal(ctx context.Context, pid uint32, user string) (*Process, error) {
+	p, err := c.Attach(ctx, pid, user)
+	if err == nil {
+		p.tty = true
+	}
+	return p, err
+}
+
 // begin waits for the event that every stream starts with.
 func (c *Client) begin(ctx context.Context, stream eventStream, user string, tty bool, cancel context.CancelFunc) (*Process, error) {
 	p := &Process{client: c, user: user, tty: tty, stream: stream, ctx: ctx, cancel: cancel}

@@ -29,7 +29,7 @@ func TestExit(t *testing.T) {
 		"real time":   {&processpb.ProcessEvent_EndEvent{ExitCode: -1, Status: "signal: signal 40"}, Exit{Code: 168, Signal: 40}},
 		"not negated": {&processpb.ProcessEvent_EndEvent{ExitCode: -2147483648}, Exit{Code: 255}},
 	} {
-		if got := exitOf(test.end); got != test.want {
+		if got := ExitOf(test.end); got != test.want {
 			t.Errorf("%s: %+v, want %+v", name, got, test.want)
 		}
 	}
@@ -68,7 +68,7 @@ func TestHit(t *testing.T) {
 		"memory":          {Exit{Code: 1}, "MemoryError", false, api.HitOOM},
 		"output":          {Exit{Code: 1}, "", true, api.HitOutput},
 	} {
-		if got := hit(test.exit, test.stderr, test.truncated); got != test.want {
+		if got := Hit(test.exit, test.stderr, test.truncated); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
@@ -91,5 +91,29 @@ func TestCollector(t *testing.T) {
 	r := c.Result(Exit{})
 	if len(r.Stdout)+len(r.Stderr) != 100 || !r.Truncated || r.Hit != api.HitOutput {
 		t.Errorf("%d and %d bytes, %+v", len(r.Stdout), len(r.Stderr), r.Hit)
+	}
+}
+
+// The end of what was printed is kept, whatever pieces it came in, and no more
+// memory is taken than for that.
+func TestTail(t *testing.T) {
+	for _, piece := range []int{1, 7, 1000, tailSize - 1, tailSize, tailSize + 1, 100_000} {
+		var tail Tail
+		var all strings.Builder
+		for i := range 5*tailSize/piece + 3 {
+			text := strings.Repeat(string(rune('a'+i%26)), piece)
+			all.WriteString(text)
+			tail.Add([]byte(text))
+			if cap(tail.kept) > 4*tailSize {
+				t.Fatalf("pieces of %d: %d bytes are held", piece, cap(tail.kept))
+			}
+		}
+		if got := tail.String(); len(got) != tailSize || !strings.HasSuffix(all.String(), got) {
+			t.Errorf("pieces of %d: %d bytes, and not the last ones", piece, len(got))
+		}
+	}
+	var tail Tail
+	if tail.Add([]byte("short")); tail.String() != "short" {
+		t.Errorf("%q", tail.String())
 	}
 }

@@ -54,7 +54,7 @@ func (p *Process) Pump(stdout, stderr io.Writer) (Exit, error) {
 		event := p.stream.Event()
 		if end := event.GetEnd(); end != nil {
 			p.drain()
-			return exitOf(end), nil
+			return ExitOf(end), nil
 		}
 		data := event.GetData()
 		if data == nil {
@@ -117,8 +117,8 @@ func deliver(data *processpb.ProcessEvent_DataEvent, stdout, stderr io.Writer) e
 	return err
 }
 
-// exitOf reads the end event. A signal is told in words only.
-func exitOf(end *processpb.ProcessEvent_EndEvent) Exit {
+// ExitOf reads the end event. A signal is told in words only.
+func ExitOf(end *processpb.ProcessEvent_EndEvent) Exit {
 	if sig := signalNamed(end.GetStatus()); sig != 0 {
 		return Exit{Code: 128 + int(sig), Signal: sig}
 	}

@@ -1,0 +1,61 @@
+package spool_test
+
+import (
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func blocks(t *testing.T, path string) int64 {
+	t.Helper()
+	var stat unix.Stat_t
+	if err := unix.Stat(path, &stat); err != nil {
+		t.Fatal(err)
+	}
+	return stat.Blocks * 512
+}
+
+// 50 sandboxes that come and go leave no descriptor, goroutine or file.
+func TestNothingIsLeft(t *testing.T) {
+	r := newRig(t)
+	s := r.open()
+	count := func() (descriptors, goroutines int) {
+		t.Helper()
+		list, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list), runtime.NumGoroutine()
+	}
+	fds, routines := count()
+	for i := range uint64(50) {
+		s.Follow(box)
+		r.write("events", exec(i+1))
+		r.drain(s, true)
+		if err := s.Leave(box); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Remove(box); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(5 * time.Second); ; {
+		f, g := count()
+		if f <= fds && g <= routines {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d descriptors and %d goroutines, before %d and %d", f, g, fds, routines)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if list, err := s.List(); err != nil || len(list) != 0 {
+		t.Errorf("left: %v, %v", list, err)
+	}
+	if n := len(r.record.Entries()); n != 50 {
+		t.Errorf("%d entries", n)
+	}
+}
