@@ -35,8 +35,6 @@ const (
 	pty    output = 3
 )
 
-var outputNames = map[string]output{"stdout": stdout, "stderr": stderr, "pty": pty}
-
 func (o output) String() string {
 	switch o {
 	case stdout:
@@ -54,17 +52,17 @@ func (o output) String() string {
 type eventReader struct {
 	messages messages
 	json     bool
+	decoder  Decoder
 	redactor func() *redact.Redactor
 	streams  [pty + 1]*stream
 	bytes    []byte // masked bytes on their way into an event
-	decoded  []byte
 	pending
 }
 
 func newEvents(source io.Reader, json bool, redactor func() *redact.Redactor) *eventReader {
 	return &eventReader{
 		messages: messages{source: bufio.NewReaderSize(source, eventBuffer), most: maxEvent},
-		json:     json, redactor: redactor,
+		json:     json, decoder: Decoder{JSON: json}, redactor: redactor,
 	}
 }
 
@@ -102,21 +100,16 @@ func (r *eventReader) frame(flags byte, payload []byte) {
 // event masks one event. Nearly all are output in the form in which our guest
 // writes it.
 func (r *eventReader) event(payload []byte) error {
-	if from, data, ok := r.printed(payload); ok {
-		r.print(from, data)
+	if from, data, ok := r.decoder.Printed(payload); ok {
+		r.print(output(from), data)
 		return nil
 	}
-	m := &pb.StartResponse{}
-	var err error
-	if r.json {
-		err = codec.JSON{}.Unmarshal(payload, m)
-	} else {
-		err = proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(payload, m)
-	}
+	event, err := r.decoder.Event(payload)
 	if err != nil {
-		return unreadable("is no event of a process")
+		return err
 	}
-	switch e := m.GetEvent().GetEvent().(type) {
+	m := &pb.StartResponse{Event: event}
+	switch e := event.GetEvent().(type) {
 	case *pb.ProcessEvent_Data:
 		switch out := e.Data.GetOutput().(type) {
 		case *pb.ProcessEvent_DataEvent_Stdout:
@@ -174,58 +167,6 @@ func (r *eventReader) release() {
 			r.data(output(from), r.bytes)
 		}
 	}
-}
-
-const (
-	dataPrefix = `{"event":{"data":{"`
-	dataMiddle = `":"`
-	dataSuffix = `"}}}`
-)
-
-// printed reads an event of output in its usual form.
-func (r *eventReader) printed(payload []byte) (from output, data []byte, ok bool) {
-	if r.json {
-		return r.printedJSON(payload)
-	}
-	event, ok := only(payload, 1)
-	if ok {
-		data, ok = only(event, 2)
-	}
-	if !ok {
-		return 0, nil, false
-	}
-	for from = stdout; from <= pty; from++ {
-		if out, ok := only(data, protowire.Number(from)); ok {
-			return from, out, true
-		}
-	}
-	return 0, nil, false
-}
-
-// only returns the bytes of a field that is all there is in a message.
-func only(message []byte, field protowire.Number) ([]byte, bool) {
-	number, kind, n := protowire.ConsumeTag(message)
-	if n < 0 || number != field || kind != protowire.BytesType {
-		return nil, false
-	}
-	value, m := protowire.ConsumeBytes(message[n:])
-	return value, m >= 0 && n+m == len(message)
-}
-
-func (r *eventReader) printedJSON(payload []byte) (from output, data []byte, ok bool) {
-	if len(payload) < len(dataPrefix)+len(dataSuffix) || string(payload[:len(dataPrefix)]) != dataPrefix ||
-		string(payload[len(payload)-len(dataSuffix):]) != dataSuffix {
-		return 0, nil, false
-	}
-	rest := payload[len(dataPrefix) : len(payload)-len(dataSuffix)]
-	for name, o := range outputNames {
-		if len(rest) >= len(name)+len(dataMiddle) && string(rest[:len(name)]) == name && string(rest[len(name):len(name)+len(dataMiddle)]) == dataMiddle {
-			var err error
-			r.decoded, err = base64.StdEncoding.AppendDecode(r.decoded[:0], rest[len(name)+len(dataMiddle):])
-			return o, r.decoded, err == nil
-		}
-	}
-	return 0, nil, false
 }
 
 // data appends an event of output.

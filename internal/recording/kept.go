@@ -1,0 +1,126 @@
+package recording
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Kept says of recordings that they outlive their sandbox.
+type Kept struct {
+	Sandbox   string    `json:"sandbox"`
+	Workspace string    `json:"workspace,omitempty"` // the host directory that it showed
+	TakenAt   time.Time `json:"taken_at"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
+// keptFile is where that is said. It lies among the recordings, so that it
+// comes and goes with them in one step.
+const keptFile = "kept"
+
+// Keep lets the recordings of a sandbox outlive it. It reports whether there
+// are any. It is done before the sandbox is forgotten: who dies in between
+// leaves recordings of which the time is known.
+func (s *Shelf) Keep(k Kept) (bool, error) {
+	dir, err := s.path(k.Sandbox)
+	if err != nil {
+		return false, err
+	}
+	if _, err := os.Lstat(filepath.Join(dir, indexFile)); errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	} else if err != nil {
+		return false, fmt.Errorf("recordings: %w", err)
+	}
+	text, err := json.Marshal(k)
+	if err != nil {
+		return false, err
+	}
+	// Not synced: what is not there after a power failure is dropped with its
+	// sandbox, as if nobody had asked.
+	next := filepath.Join(dir, keptFile+".new")
+	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return false, fmt.Errorf("keep recordings: %w", err)
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return false, fmt.Errorf("keep recordings: %w", err)
+	}
+	s.step("written")
+	if err := os.Rename(next, filepath.Join(dir, keptFile)); err != nil {
+		return false, fmt.Errorf("keep recordings: %w", err)
+	}
+	s.step("kept")
+	return true, nil
+}
+
+// Let takes back what Keep did: the recordings go with their sandbox.
+func (s *Shelf) Let(sandbox string) error {
+	dir, err := s.path(sandbox)
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(filepath.Join(dir, keptFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("recordings: %w", err)
+	}
+	return nil
+}
+
+// Kept says whether the recordings of a sandbox outlive it, now. What cannot be
+// read does not.
+func (s *Shelf) Kept(sandbox string) (Kept, bool) {
+	k, ok := s.kept(sandbox)
+	return k, ok && time.Now().Before(k.ExpiresAt)
+}
+
+// maxKept bounds the file that says so.
+const maxKept = 64 << 10
+
+func (s *Shelf) kept(sandbox string) (k Kept, ok bool) {
+	dir, err := s.path(sandbox)
+	if err != nil {
+		return Kept{}, false
+	}
+	f, err := open(filepath.Join(dir, keptFile))
+	if err != nil {
+		return Kept{}, false
+	}
+	defer f.Close()
+	text := make([]byte, maxKept)
+	n, _ := f.Read(text) // what was not read is no JSON
+	d := json.NewDecoder(bytes.NewReader(text[:n]))
+	d.DisallowUnknownFields()
+	if d.Decode(&k) != nil || k.Sandbox != sandbox {
+		return Kept{}, false
+	}
+	return k, true
+}
+
+// ListKept returns what outlives or may outlive its sandbox, the newest first,
+// also what has expired.
+func (s *Shelf) ListKept() ([]Kept, error) {
+	ids, err := s.List()
+	if err != nil {
+		return nil, err
+	}
+	var out []Kept
+	for _, id := range ids {
+		if k, ok := s.kept(id); ok {
+			out = append(out, k)
+		}
+	}
+	slices.SortFunc(out, func(x, y Kept) int {
+		return cmp.Or(y.TakenAt.Compare(x.TakenAt), strings.Compare(x.Sandbox, y.Sandbox))
+	})
+	return out, nil
+}

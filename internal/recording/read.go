@@ -1,0 +1,116 @@
+package recording
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Info is what a list says of one command.
+type Info struct {
+	Head
+	// Tail is zero while the command runs, and for ever if whoever recorded it
+	// was killed.
+	Tail
+	// Dropped says that what it printed is not kept any more.
+	Dropped bool
+}
+
+// Newest returns what is known of a sandbox's commands, at most the newest
+// most, in their order.
+func (s *Shelf) Newest(sandbox string, most int) ([]Info, error) {
+	dir, err := s.path(sandbox)
+	if err != nil {
+		return nil, err
+	}
+	found := map[int]*Info{}
+	err = entries(dir, func(e entry) {
+		info := found[e.N]
+		switch {
+		case !e.ended():
+			found[e.N] = &Info{Head: e.Head}
+			delete(found, e.N-most)
+		case info != nil:
+			info.Tail = e.Tail
+			info.Dropped = e.Reel > 0 && !exists(filepath.Join(dir, reel(e.Reel)))
+			if e.Reel == 0 {
+				info.Dropped = !exists(filepath.Join(dir, own(e.N)))
+			}
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	infos := make([]Info, 0, len(found))
+	for _, n := range slices.Sorted(maps.Keys(found)) {
+		infos = append(infos, *found[n])
+	}
+	return infos, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// Open opens a recording, which the caller closes. That of a command that
+// began this moment is empty.
+func (s *Shelf) Open(sandbox string, n int) (io.ReadCloser, error) {
+	dir, err := s.path(sandbox)
+	if err != nil {
+		return nil, err
+	}
+	// Looked for twice: it may get a file of its own in between.
+	f, err := open(filepath.Join(dir, own(n)))
+	if !errors.Is(err, fs.ErrNotExist) {
+		return f, err
+	}
+	var began bool
+	var at entry
+	err = entries(dir, func(e entry) {
+		if e.N == n {
+			began = true
+			if e.ended() {
+				at = e
+			}
+		}
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case at.Reel > 0:
+		f, err = open(filepath.Join(dir, reel(at.Reel)))
+	default:
+		f, err = open(filepath.Join(dir, own(n)))
+	}
+	switch {
+	case err == nil && at.Reel > 0:
+		return part{io.NewSectionReader(f, at.At, at.Size), f}, nil
+	case errors.Is(err, fs.ErrNotExist) && began && !at.ended():
+		return part{io.NewSectionReader(nil, 0, 0), io.NopCloser(nil)}, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, unknown(sandbox, n)
+	}
+	return f, err
+}
+
+// part is a recording among others.
+type part struct {
+	io.Reader
+	io.Closer
+}
+
+func open(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, fmt.Errorf("recordings: %w", err)
+	}
+	return f, nil
+}

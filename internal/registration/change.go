@@ -1,0 +1,225 @@
+package registration
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/aymanbagabas/go-udiff"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// most bounds a file that we edit. Some programs keep their history in it.
+const most = 64 << 20
+
+// Change is an edit of a program's list that was not made yet.
+type Change struct {
+	Path string // as the program knows it
+	// Title is the program's name, and Tell what is to be done besides.
+	Title, Tell   string
+	real          string // without links
+	before, after []byte
+	mode          fs.FileMode
+	existed       bool
+}
+
+// Install is the change that registers a server with a program.
+func Install(name string, scope Scope, p Place, s Server) (*Change, error) {
+	return prepare(name, scope, p, func(c client, ch *Change) error {
+		if s.URL != "" {
+			ch.Tell = fmt.Sprintf(c.tell, c.title)
+		}
+		if c.toml {
+			f := tomlFile{string(ch.before)}
+			err := f.set(c.list, ServerName, c.entry(s), c.ours)
+			ch.after = []byte(f.text)
+			return err
+		}
+		f := jsonFile{ch.before}
+		have := map[string]any{}
+		if len(bytes.TrimSpace(ch.before)) > 0 {
+			var err error
+			if have, err = f.decode(); err != nil {
+				return err
+			}
+		}
+		list, _ := have[c.list].(map[string]any)
+		entry := merged(list[ServerName], c.entry(s), c.ours)
+		if old, err := format(list[ServerName], "", ""); err == nil {
+			if same, err := format(entry, "", ""); err == nil && bytes.Equal(old, same) {
+				ch.after = ch.before
+				return nil
+			}
+		}
+		err := f.set(entry, c.list, ServerName)
+		if err == nil && c.asks && s.URL != "" {
+			err = f.ask(have["inputs"])
+		}
+		ch.after = f.text
+		return err
+	})
+}
+
+// ask adds our question to those of a program that asks its user.
+func (f *jsonFile) ask(have any) error {
+	list, ok := have.([]any)
+	if have != nil && !ok {
+		return errors.New("inputs is no list")
+	}
+	for _, one := range list {
+		if m, _ := one.(map[string]any); m["id"] == input {
+			return nil
+		}
+	}
+	return f.set(append(list, map[string]any{
+		"type": "promptString", "id": input, "description": "API key of crannog", "password": true,
+	}), "inputs")
+}
+
+// Uninstall is the change that takes the entry out again.
+func Uninstall(name string, scope Scope, p Place) (*Change, error) {
+	return prepare(name, scope, p, func(c client, ch *Change) error {
+		if c.toml {
+			f := tomlFile{string(ch.before)}
+			err := f.remove(c.list, ServerName)
+			ch.after = []byte(f.text)
+			return err
+		}
+		f := jsonFile{ch.before}
+		err := f.remove(c.list, ServerName)
+		ch.after = f.text
+		return err
+	})
+}
+
+func prepare(name string, scope Scope, p Place, edit func(client, *Change) error) (*Change, error) {
+	c, err := find(name)
+	if err != nil {
+		return nil, err
+	}
+	ch := &Change{Title: c.title}
+	if ch.Path, err = c.path(scope, p); err != nil {
+		return nil, err
+	}
+	if err := ch.read(scope); err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "configuration_unreadable", ch.Path+" cannot be read")
+	}
+	if err := edit(c, ch); err != nil {
+		return nil, fault.Newf(fault.Conflict, "configuration_not_edited", "%s is left as it is: %v", ch.Path, err).
+			WithHint("add the entry by hand, as in docs/agents.md")
+	}
+	return ch, nil
+}
+
+// read reads the file. Where it is a link, what it leads to is edited, so that
+// a home that is made of links stays one.
+func (c *Change) read(scope Scope) error {
+	c.real, c.mode = c.Path, 0o600
+	if scope == Project {
+		c.mode = 0o644 // it is for others too, and holds no key
+	}
+	real, err := filepath.EvalSymlinks(c.Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(c.Path); err == nil {
+			return errors.New("it is a link that leads nowhere")
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	f, err := os.Open(real)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return err
+	case !info.Mode().IsRegular():
+		return errors.New("it is no file")
+	case info.Size() > most:
+		return fmt.Errorf("it has more than %d bytes", most)
+	}
+	c.real, c.mode, c.existed = real, info.Mode().Perm(), true
+	c.before, err = io.ReadAll(f)
+	return err
+}
+
+// Empty tells whether there is nothing to do.
+func (c *Change) Empty() bool { return bytes.Equal(c.before, c.after) }
+
+// Diff shows the change to a person.
+func (c *Change) Diff() string {
+	edits := udiff.Strings(string(c.before), string(c.after))
+	old := c.Path
+	if !c.existed {
+		old = "/dev/null"
+	}
+	// Little is shown around it: some programs keep tokens in the same file.
+	text, err := udiff.ToUnified(old, c.Path, string(c.before), edits, 1)
+	if err != nil {
+		return ""
+	}
+	return text
+}
+
+// Write makes the change, whole or not at all, and returns the copy of what
+// was there before, or "" if there was nothing.
+func (c *Change) Write() (backup string, err error) {
+	if c.Empty() {
+		return "", nil
+	}
+	defer func() {
+		if err != nil {
+			err = fault.Wrap(err, fault.Unavailable, "configuration_not_written", c.Path+" cannot be written")
+		}
+	}()
+	if err := os.MkdirAll(filepath.Dir(c.real), 0o755); err != nil {
+		return "", err
+	}
+	var suffix [4]byte
+	_, _ = rand.Read(suffix[:]) // it never fails
+	if c.existed {
+		backup = c.real + ".crannog-" + hex.EncodeToString(suffix[:]) + ".bak"
+		if err := writeNew(backup, c.before, c.mode); err != nil {
+			return "", err
+		}
+	}
+	tmp := c.real + ".crannog-" + hex.EncodeToString(suffix[:]) + ".tmp"
+	if err := writeNew(tmp, c.after, c.mode); err != nil {
+		return "", err
+	}
+	defer os.Remove(tmp)
+	// The program may have written to it meanwhile, which must not be lost.
+	now, err := os.ReadFile(c.real)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return backup, err
+	}
+	if !bytes.Equal(now, c.before) {
+		return backup, errors.New("it has changed meanwhile; try again")
+	}
+	return backup, os.Rename(tmp, c.real)
+}
+
+// writeNew makes a file that did not exist, with exactly these rights.
+func writeNew(path string, data []byte, mode fs.FileMode) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	if err != nil {
+		os.Remove(path)
+	}
+	return err
+}

@@ -1,0 +1,224 @@
+package registration
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"strings"
+)
+
+// jsonFile edits a text in JSON so that all that is not ours stays letter by
+// letter.
+type jsonFile struct{ text []byte }
+
+// set puts a value where the names lead, and makes the objects on the way.
+func (f *jsonFile) set(value any, path ...string) error {
+	if len(bytes.TrimSpace(f.text)) == 0 {
+		f.text = []byte("{}\n")
+	}
+	before, err := f.decode()
+	if err != nil {
+		return err
+	}
+	top, _, err := parse(f.text)
+	if err != nil {
+		return err
+	}
+	o, rest := top, path
+	for len(rest) > 1 {
+		m := o.find(rest[0])
+		if m == nil {
+			break
+		}
+		if m.object == nil {
+			return fmt.Errorf("%q is not an object", rest[0])
+		}
+		o, rest = m.object, rest[1:]
+	}
+	indent, line := f.indents(o, len(path)-len(rest))
+	leaf := value
+	for i := len(rest) - 1; i > 0; i-- {
+		value = map[string]any{rest[i]: value}
+	}
+	data, err := format(value, indent, line)
+	if err != nil {
+		return err
+	}
+	if m := o.find(rest[0]); m != nil {
+		f.replace(m.value, m.end, data)
+	} else {
+		f.insert(o, rest[0], data, indent, line)
+	}
+	return f.check(before, path, func(in map[string]any, name string) { in[name] = plain(leaf) })
+}
+
+// remove takes out what the names lead to, if it is there.
+func (f *jsonFile) remove(path ...string) error {
+	if len(bytes.TrimSpace(f.text)) == 0 {
+		return nil
+	}
+	before, err := f.decode()
+	if err != nil {
+		return err
+	}
+	o, _, err := parse(f.text)
+	if err != nil {
+		return err
+	}
+	for _, name := range path[:len(path)-1] {
+		m := o.find(name)
+		if m == nil || m.object == nil {
+			return nil
+		}
+		o = m.object
+	}
+	name := path[len(path)-1]
+	m := o.find(name)
+	if m == nil {
+		return nil
+	}
+	from, to := m.start, m.end
+	if m.comma > 0 {
+		to = m.comma
+	}
+	// Its own line goes too, and no comment that stands behind it.
+	for from > o.start+1 && (f.text[from-1] == ' ' || f.text[from-1] == '\t') {
+		from--
+	}
+	if from > o.start+1 && f.text[from-1] == '\n' && bytes.IndexByte([]byte("\n\r}"), f.text[to]) >= 0 {
+		from--
+	}
+	f.replace(from, to, nil)
+	if last := len(o.members) - 1; m.comma == 0 && last > 0 {
+		before := o.members[last-1].comma
+		f.replace(before-1, before, nil)
+	}
+	return f.check(before, path, func(in map[string]any, name string) { delete(in, name) })
+}
+
+// check makes sure that an edit did what it should and nothing else: whoever
+// edits a file of another program must not break it.
+func (f *jsonFile) check(want map[string]any, path []string, change func(map[string]any, string)) error {
+	in := want
+	for _, name := range path[:len(path)-1] {
+		next, ok := in[name].(map[string]any)
+		if !ok {
+			next = map[string]any{}
+			in[name] = next
+		}
+		in = next
+	}
+	change(in, path[len(path)-1])
+	got, err := f.decode()
+	if err != nil || !reflect.DeepEqual(got, want) {
+		return fmt.Errorf("the edit came out as something else (%w)", err)
+	}
+	return nil
+}
+
+func (f *jsonFile) decode() (map[string]any, error) {
+	_, plain, err := parse(f.text)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]any{}
+	d := json.NewDecoder(bytes.NewReader(plain))
+	d.UseNumber()
+	return out, d.Decode(&out)
+}
+
+// plain is a value as decoding returns it.
+func plain(value any) (out any) {
+	// What was formatted can be read.
+	data, _ := json.Marshal(value)
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	_ = d.Decode(&out)
+	return out
+}
+
+func (f *jsonFile) replace(from, to int, with []byte) {
+	f.text = append(append(append([]byte(nil), f.text[:from]...), with...), f.text[to:]...)
+}
+
+// insert adds a member at an object's end.
+func (f *jsonFile) insert(o *object, name string, data []byte, indent, line string) {
+	// Texts always marshal.
+	key, _ := json.Marshal(name)
+	text := "\n" + line + string(key) + ": " + string(data)
+	if len(o.members) == 0 {
+		// Comments that stand in it stay behind it.
+		tail := ""
+		if f.text[o.start+1] == '}' {
+			tail = "\n" + strings.TrimSuffix(line, indent)
+		}
+		f.replace(o.start+1, o.start+1, []byte(text+tail))
+		return
+	}
+	// Behind all comments, which belong to what stands before them.
+	at := o.end - 1
+	for at > 0 && bytes.IndexByte([]byte(" \t\r\n"), f.text[at-1]) >= 0 {
+		at--
+	}
+	if bytes.IndexByte(f.text[at:o.end], '\n') < 0 {
+		text += "\n" + strings.TrimSuffix(line, indent)
+	}
+	last := o.members[len(o.members)-1]
+	if last.comma > 0 {
+		f.replace(at, at, []byte(strings.Replace(text, string(data), string(data)+",", 1))) // as the file has it
+		return
+	}
+	f.replace(at, at, []byte(text))
+	f.replace(last.end, last.end, []byte(","))
+}
+
+// indents are one step of the file's, and that of an object's members.
+func (f *jsonFile) indents(o *object, depth int) (step, line string) {
+	if len(o.members) > 0 {
+		if own, ok := f.leading(o.members[0].start); ok {
+			step = own[:len(own)/(depth+1)]
+			if step == "" {
+				step = "  "
+			}
+			return step, own
+		}
+	}
+	step = "  "
+	if bytes.Contains(f.text, []byte("\n\t")) {
+		step = "\t"
+	}
+	return step, strings.Repeat(step, depth+1)
+}
+
+// leading is the white space before a place, if it begins a line.
+func (f *jsonFile) leading(at int) (string, bool) {
+	from := at
+	for from > 0 && (f.text[from-1] == ' ' || f.text[from-1] == '\t') {
+		from--
+	}
+	return string(f.text[from:at]), from > 0 && f.text[from-1] == '\n'
+}
+
+func format(value any, indent, line string) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent(line, indent)
+	err := e.Encode(value)
+	return bytes.TrimRight(b.Bytes(), "\n"), err
+}
+
+// merged is an entry with our fields, and those of before that are not ours.
+func merged(before any, entry map[string]any, ours []string) map[string]any {
+	out := map[string]any{}
+	if m, ok := before.(map[string]any); ok {
+		maps.Copy(out, m)
+	}
+	for _, name := range ours {
+		delete(out, name)
+	}
+	maps.Copy(out, entry)
+	return out
+}

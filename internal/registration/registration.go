@@ -1,0 +1,146 @@
+// Package registration owns how programs that use servers of MCP are told of
+// ours: where each keeps its list, in which form, and how an entry is put
+// there and taken out so that nothing else of the file changes. It never
+// writes a key, only where the program finds one.
+package registration
+
+import (
+	"path/filepath"
+	"slices"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// ServerName is what we are called in all lists.
+const ServerName = "crannog"
+
+// KeyVariable holds the key that programs send to a server over HTTP.
+const KeyVariable = "CRANNOG_KEY"
+
+// Scope says for whom an entry is.
+type Scope string
+
+// Scopes.
+const (
+	User    Scope = "user"    // everything of this user
+	Project Scope = "project" // who works in a directory, also others
+)
+
+// Server is what is registered: a program, or an address.
+type Server struct {
+	Command string   // absolute
+	Args    []string // of the program
+	URL     string   // instead of a program
+}
+
+// Place is where files are looked for.
+type Place struct {
+	Home, Directory string
+	// Variable reads one of the environment.
+	Variable func(string) string
+}
+
+// client is one program that uses servers.
+type client struct {
+	name, title string
+	// path of its list. A directory that an own variable names takes the
+	// place of the home.
+	user, project string
+	variable      string
+	list          string // the name in the file under which servers are
+	toml          bool
+	entry         func(Server) map[string]any
+	// ours are all fields that entry may write.
+	ours []string
+	// asks has the program ask its user for the key, once, and keep it.
+	asks bool
+	// tell is said after an entry for an address was written.
+	tell string
+}
+
+// input is the name of the question for the key.
+const input = "crannog-key"
+
+var fields = []string{"type", "command", "args", "url", "httpUrl", "headers"}
+
+func clients() []client {
+	environment := "set " + KeyVariable + " to a key in the environment of %s; crannog key new --mcp makes one that opens nothing else"
+	return []client{
+		{
+			name: "claude", title: "Claude Code", user: ".claude.json", project: ".mcp.json", variable: "CLAUDE_CONFIG_DIR", list: "mcpServers", ours: fields,
+			entry: func(s Server) map[string]any { return standard(s, "http", "url", "${"+KeyVariable+"}") }, tell: environment,
+		},
+		{
+			name: "cursor", title: "Cursor", user: ".cursor/mcp.json", project: ".cursor/mcp.json", list: "mcpServers", ours: fields,
+			entry: func(s Server) map[string]any { return untyped(standard(s, "", "url", "${env:"+KeyVariable+"}")) }, tell: environment,
+		},
+		{
+			name: "vscode", title: "Visual Studio Code", user: ".config/Code/User/mcp.json", project: ".vscode/mcp.json", list: "servers", ours: fields,
+			entry: func(s Server) map[string]any { return standard(s, "http", "url", "${input:"+input+"}") },
+			asks:  true, tell: "%s asks for a key once; crannog key new --mcp makes one that opens nothing else",
+		},
+		{
+			name: "codex", title: "Codex", user: ".codex/config.toml", project: ".codex/config.toml", variable: "CODEX_HOME", list: "mcp_servers", toml: true,
+			entry: codexEntry, ours: []string{"command", "args", "url", "bearer_token_env_var"}, tell: environment,
+		},
+		{
+			name: "gemini", title: "Gemini CLI", user: ".gemini/settings.json", project: ".gemini/settings.json", list: "mcpServers", ours: fields,
+			entry: func(s Server) map[string]any { return untyped(standard(s, "", "httpUrl", "$"+KeyVariable)) }, tell: environment,
+		},
+	}
+}
+
+// standard is the entry that most programs read.
+func standard(s Server, kind, url, key string) map[string]any {
+	if s.URL != "" {
+		return map[string]any{"type": kind, url: s.URL, "headers": map[string]any{"Authorization": "Bearer " + key}}
+	}
+	return map[string]any{"type": "stdio", "command": s.Command, "args": s.Args}
+}
+
+func untyped(entry map[string]any) map[string]any {
+	delete(entry, "type")
+	return entry
+}
+
+func codexEntry(s Server) map[string]any {
+	if s.URL != "" {
+		return map[string]any{"url": s.URL, "bearer_token_env_var": KeyVariable}
+	}
+	return map[string]any{"command": s.Command, "args": s.Args}
+}
+
+// Clients lists the names of the programs that are known.
+func Clients() []string {
+	var names []string
+	for _, c := range clients() {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+func find(name string) (client, error) {
+	all := clients()
+	if i := slices.IndexFunc(all, func(c client) bool { return c.name == name }); i >= 0 {
+		return all[i], nil
+	}
+	return client{}, fault.Newf(fault.Invalid, "client_unknown", "there is no program %q", name).
+		WithHint("known are claude, cursor, vscode, codex and gemini")
+}
+
+// path is where a program keeps its list.
+func (c client) path(scope Scope, p Place) (string, error) {
+	switch {
+	case scope == Project:
+		return filepath.Join(p.Directory, c.project), nil
+	case scope != User:
+		return "", fault.Newf(fault.Invalid, "scope_unknown", "there is no scope %q", scope).WithHint("scopes are user and project")
+	}
+	if dir := p.Variable(c.variable); c.variable != "" && filepath.IsAbs(dir) {
+		return filepath.Join(dir, filepath.Base(c.user)), nil
+	}
+	if p.Home == "" {
+		return "", fault.New(fault.Invalid, "home_unknown", "this user has no home directory").WithHint("use --scope project")
+	}
+	return filepath.Join(p.Home, c.user), nil
+}
