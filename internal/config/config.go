@@ -24,6 +24,8 @@ type Config struct {
 	// What is told of questions to people, and what signs it; "" is nobody.
 	ApprovalWebhook       string
 	ApprovalWebhookSecret Secret
+	// Host names of /mcp, and who answers what agents on it ask.
+	MCPHosts, MCPApprover string
 	// Files with the policies above each sandbox's own; "" is none.
 	OrganisationPolicy, ProjectPolicy string
 	DefaultLevel                      string        // of a sandbox that names none; "" is standard
@@ -35,6 +37,10 @@ type Config struct {
 	MaxTimeout                        time.Duration // longest life that a key may ask for
 	Retention                         time.Duration // how long records of ended sandboxes are kept
 	Pool                              Pool          // memory of sandboxes that wait for callers
+	RecordAge                         time.Duration // how long entries of the record are kept
+	RecordBytes                       int64         // most that the record may take of the disk
+	RecordCheckpoints                 string        // where its checkpoints go besides
+	RecordingBytes                    int64         // most that recordings of output may take of the disk
 
 	// Client.
 	URL string // server to talk to; "" is the local one
@@ -106,11 +112,12 @@ func Default(env Env) Config {
 		Listen:      "127.0.0.1:7070",
 		LogLevel:    "info",
 		SecretsKey:  "file",
+		MCPApprover: "person",
 		Template:    "base",
 		OutputBytes: 1 << 20,
 
 		MaxLive: 200, MaxPaused: 1000, DefaultTimeout: 5 * time.Minute, MaxTimeout: 24 * time.Hour, Retention: 24 * time.Hour,
-		Pool: Pool{On: true},
+		Pool: Pool{On: true}, RecordAge: 90 * 24 * time.Hour, RecordBytes: 4 << 30, RecordingBytes: 1 << 30,
 
 		origin: map[string]string{},
 	}

@@ -17,7 +17,7 @@ var logLevels = []string{"debug", "info", "warn", "error"}
 // Validate reports every setting that cannot work, before anything opens a
 // socket or a file.
 func (c Config) Validate() error {
-	return errors.Join(c.checkState(), c.checkListen(), c.checkLevel(), c.checkURL(), c.checkLimits(), c.checkWebhook(), c.checkPolicies(), c.checkLives())
+	return errors.Join(c.checkState(), c.checkListen(), c.checkLevel(), c.checkURL(), c.checkLimits(), c.checkWebhook(), c.checkMCP(), c.checkPolicies(), c.checkLives(), c.checkRecord())
 }
 
 func (c Config) checkState() error {
@@ -136,6 +136,28 @@ func (c Config) checkLives() error {
 	}
 	if c.DefaultTimeout > c.MaxTimeout {
 		problems = append(problems, fmt.Errorf("default_timeout: %s is more than max_timeout, %s", c.DefaultTimeout, c.MaxTimeout))
+	}
+	return errors.Join(problems...)
+}
+
+// minRecord is a few of the files that the record is dropped by.
+const minRecord = 256 << 20
+
+// minRecordings hold what a few commands print at most.
+const minRecordings = 64 << 20
+
+// checkRecord refuses bounds under which what happened today would be dropped,
+// and zero, which nobody may take for unlimited.
+func (c Config) checkRecord() error {
+	var problems []error
+	if c.RecordAge < time.Hour {
+		problems = append(problems, fmt.Errorf("record_age: %s is too short; a time such as 2160h", c.RecordAge))
+	}
+	if c.RecordBytes < minRecord {
+		problems = append(problems, fmt.Errorf("record_bytes: %s is too little; at least %s", FormatSize(c.RecordBytes), FormatSize(minRecord)))
+	}
+	if c.RecordingBytes < minRecordings {
+		problems = append(problems, fmt.Errorf("recording_bytes: %s is too little; at least %s", FormatSize(c.RecordingBytes), FormatSize(minRecordings)))
 	}
 	return errors.Join(problems...)
 }

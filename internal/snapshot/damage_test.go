@@ -251,13 +251,13 @@ func TestAVerifiedFileIsNotVerifiedForAnother(t *testing.T) {
 // Without a sync nobody knows what a loss of power left.
 func TestAnImageThatWasNotSettledBeforeABootIsRefused(t *testing.T) {
 	s := shelf(t)
-	lost, kept := commit(t, s, "lost", "", noise(1, 4)), Image{}
+	lost := commit(t, s, "lost", "", noise(1, 4))
 	next := open(t, s.dir, Options{Budget: 1 << 30})
 	wantPages(t, next, lost, noise(1, 4))
 	next.boot = "another boot"
 	_, err := load(t.Context(), next, "lost", lost.Sum)
 	wantCode(t, err, fault.Invalid, "snapshot_damaged")
-	kept = commit(t, s, "kept", "", noise(2, 4))
+	kept := commit(t, s, "kept", "", noise(2, 4))
 	settle(t, s)
 	wantPages(t, next, kept, noise(2, 4))
 	if z, err := s.Sizes(t.Context()); err != nil || !z["kept"].Durable {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -72,15 +73,15 @@ func (s *Images) settleLine(ctx context.Context, id string, done map[string]bool
 		id = m.Parent
 	}
 	var errs []error
-	for i := len(line) - 1; i >= 0; i-- {
-		err := s.settleOne(ctx, line[i])
+	for _, m := range slices.Backward(line) {
+		err := s.settleOne(ctx, m)
 		switch {
 		case errors.Is(err, errBusy), errors.Is(err, errUnknown), fault.KindOf(err) == fault.NotFound:
 		case fault.CodeOf(err) == "snapshot_damaged":
-			s.warn(line[i].ID, err)
+			s.warn(m.ID, err)
 		case err != nil:
 			s.collected = false
-			errs = append(errs, fmt.Errorf("settle image %s: %w", line[i].ID, err))
+			errs = append(errs, fmt.Errorf("settle image %s: %w", m.ID, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -20,6 +20,7 @@ func Settings(c config.Config) (sandbox.Settings, error) {
 	s := sandbox.Settings{
 		MaxLive: int(c.MaxLive), MaxPaused: int(c.MaxPaused), SnapshotBudget: c.SnapshotBudget, SnapshotRetention: c.SnapshotRetention,
 		DefaultTimeout: c.DefaultTimeout, MaxTimeout: c.MaxTimeout, Retention: c.Retention, Level: c.DefaultLevel,
+		AgentsAnswer: c.MCPApprover == "any",
 	}
 	if c.DefaultLevel != "" && !slices.Contains(policy.Levels(), c.DefaultLevel) {
 		return s, fault.Newf(fault.Invalid, "level_unknown", "default_level: there is no level %q", c.DefaultLevel).

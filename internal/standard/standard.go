@@ -41,10 +41,14 @@ type Options struct {
 	Pool *daemon.Pool
 	// Webhook is told of approvals; nil is none.
 	Webhook *approval.Webhook
+	// Doors are further surfaces of a server.
+	Doors []daemon.Opening
 	// Settings are the rules for all sandboxes.
 	Settings sandbox.Settings
 	// SecretsKey and SecretsExec are the daemon's.
 	SecretsKey, SecretsExec string
+	// Record bounds the record.
+	Record daemon.RecordOptions
 }
 
 // Engine makes the engine alone, for looking at what this machine can do.
@@ -73,7 +77,7 @@ func Open(ctx context.Context, o Options) (*daemon.Daemon, error) {
 	return daemon.Open(ctx, daemon.Options{
 		StateDir: o.State, Log: o.Log, Engine: eng, Templates: template.NewHost(filepath.Join(o.State, "templates"), guest),
 		Programs: []string{filepath.Join(o.State, "runtime"), filepath.Join(o.State, "guest")},
-		Server:   o.Server, Domain: o.Domain, Version: o.Version, Pool: o.Pool, Webhook: o.Webhook,
-		Settings: o.Settings, SecretsKey: o.SecretsKey, SecretsExec: o.SecretsExec,
+		Server:   o.Server, Domain: o.Domain, Version: o.Version, Pool: o.Pool, Webhook: o.Webhook, Doors: o.Doors,
+		Settings: o.Settings, SecretsKey: o.SecretsKey, SecretsExec: o.SecretsExec, Record: o.Record,
 	})
 }

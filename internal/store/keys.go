@@ -16,15 +16,15 @@ var _ key.Store = (*Store)(nil)
 // InsertKey adds a key by its hash.
 func (s *Store) InsertKey(ctx context.Context, k key.Key) error {
 	_, err := s.changes(ctx, "insert key "+k.ID,
-		`INSERT INTO keys (id, name, hash, created_at, used_at) VALUES (?, ?, ?, ?, 0)`,
-		k.ID, k.Name, k.Hash[:], nanos(k.Created))
+		`INSERT INTO keys (id, name, opens, hash, created_at, used_at) VALUES (?, ?, ?, ?, ?, 0)`,
+		k.ID, k.Name, string(k.Opens), k.Hash[:], nanos(k.Created))
 	return err
 }
 
 // KeyByHash finds a key, or is NotFound.
 func (s *Store) KeyByHash(ctx context.Context, hash [32]byte) (key.Key, error) {
 	k, err := decodeKey(s.db.QueryRowContext(ctx,
-		`SELECT id, name, hash, created_at, used_at FROM keys WHERE hash = ?`, hash[:]))
+		`SELECT id, name, opens, hash, created_at, used_at FROM keys WHERE hash = ?`, hash[:]))
 	if errors.Is(err, sql.ErrNoRows) {
 		return key.Key{}, fault.New(fault.NotFound, "key_not_found", "no such key")
 	}
@@ -36,7 +36,7 @@ func (s *Store) KeyByHash(ctx context.Context, hash [32]byte) (key.Key, error) {
 
 // Keys returns all keys, oldest first.
 func (s *Store) Keys(ctx context.Context) ([]key.Key, error) {
-	rows, err := s.db.QueryContext(ctx, `SELECT id, name, hash, created_at, used_at FROM keys ORDER BY created_at, id`)
+	rows, err := s.db.QueryContext(ctx, `SELECT id, name, opens, hash, created_at, used_at FROM keys ORDER BY created_at, id`)
 	if err != nil {
 		return nil, fmt.Errorf("list keys: %w", classify(err))
 	}
@@ -67,7 +67,7 @@ func decodeKey(row interface{ Scan(...any) error }) (key.Key, error) {
 	var k key.Key
 	var hash []byte
 	var created, used int64
-	if err := row.Scan(&k.ID, &k.Name, &hash, &created, &used); err != nil {
+	if err := row.Scan(&k.ID, &k.Name, &k.Opens, &hash, &created, &used); err != nil {
 		return key.Key{}, err
 	}
 	if len(hash) != len(k.Hash) {

@@ -137,6 +137,9 @@ var migrations = []string{
 	ALTER TABLE sandboxes ADD COLUMN policy_digest TEXT NOT NULL DEFAULT '';
 	ALTER TABLE sandboxes ADD COLUMN checked TEXT NOT NULL DEFAULT '[]';`,
 	states,
+	console,
+	// Keys that are there already were made for everything.
+	`ALTER TABLE keys ADD COLUMN opens TEXT NOT NULL DEFAULT 'api'`,
 }
 
 // migrate brings the tables up to date. Processes that start together take

@@ -305,7 +305,7 @@ func TestProcessesShareAState(t *testing.T) {
 func TestKeys(t *testing.T) {
 	s := open(t, t.TempDir())
 	ctx := t.Context()
-	k := key.Key{ID: "k1", Name: "ci", Hash: [32]byte{1}, Created: time.Unix(1, 2).UTC()}
+	k := key.Key{ID: "k1", Name: "ci", Opens: key.MCP, Hash: [32]byte{1}, Created: time.Unix(1, 2).UTC()}
 	if err := s.InsertKey(ctx, k); err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/sandbox"
 )
 
 // plan is what a root directory will hold.
@@ -34,7 +35,7 @@ var systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "
 // does not exist: /root of the host, /home, /mnt, /media, /opt, /srv, /boot,
 // /sys and everything below the host's /var and /run.
 var ownDirs = map[string]fs.FileMode{
-	"/.crannog": 0o755, "/dev": 0o755, "/etc": 0o755, "/home": 0o755, "/home/user": 0o755,
+	"/.crannog": 0o755, sandbox.ProgramsDir: 0o755, "/dev": 0o755, "/etc": 0o755, "/home": 0o755, "/home/user": 0o755,
 	"/proc": 0o555, "/root": 0o700, "/run": 0o755, "/run/lock": 0o755, "/tmp": 0o777 | fs.ModeSticky,
 	// gVisor puts a file system in memory on a /tmp that is empty, which the
 	// disk limit would not reach. A directory that every Linux has there
@@ -65,6 +66,10 @@ var etcFiles = []string{
 // planHost looks at the host below root, which is "/" except in tests.
 func planHost(root string) (*plan, error) {
 	p := &plan{dirs: maps.Clone(ownDirs), files: maps.Clone(ownFiles), links: maps.Clone(ownLinks)}
+	for n := range sandbox.MaxPrograms {
+		p.dirs[sandbox.ProgramPlace(n+1, true)] = 0o755
+		p.files[sandbox.ProgramPlace(n+1, false)] = file{mode: 0o444}
+	}
 	for _, dir := range systemDirs {
 		if err := p.showSystem(root, dir); err != nil {
 			return nil, err

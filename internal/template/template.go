@@ -24,6 +24,15 @@ const GuestTarget = "/.crannog/crannog-guest"
 // Names that resolve to the host template.
 var hostNames = []string{"base", "code-interpreter-v1"}
 
+// Known are the templates that every host has, by ID and name.
+func Known() [][2]string {
+	var list [][2]string
+	for _, name := range hostNames {
+		list = append(list, [2]string{templateID(name), name})
+	}
+	return list
+}
+
 // Host is the set of templates that are made from this host. It implements
 // sandbox.Templates.
 type Host struct {

@@ -1,0 +1,248 @@
+package agents
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Host is where programs are looked for.
+type Host struct {
+	Home   string
+	Path   []string // the directories of PATH
+	Prefix string   // where npm installs what is global, if it was told
+}
+
+// Installation is a program that was found, and how it runs inside.
+type Installation struct {
+	Path string   // on the host
+	Show []string // of the host, for the sandbox, in this order
+	Args []string // inside
+}
+
+// homePlaces are directories below a home where installers put programs that
+// are on no PATH of a desktop session.
+var homePlaces = []string{".local/bin", ".npm-global/bin", ".bun/bin", "bin"}
+
+// shown are the host's directories that every sandbox sees.
+var shown = []string{"/usr", "/bin", "/sbin", "/lib", "/lib64"}
+
+// Locate finds an agent's program on a host.
+func (h Host) Locate(a Agent) (Installation, error) {
+	dirs := h.dirs(a)
+	for _, dir := range dirs {
+		path := filepath.Join(dir, a.Program)
+		if !executable(path) {
+			continue
+		}
+		return h.arrange(path)
+	}
+	hint := "install it: " + a.Install
+	if a.Install == "" {
+		hint = "install it with the system's packages"
+	}
+	return Installation{}, fault.Newf(fault.NotFound, "agent_not_installed", "%s is not installed: there is no %s in %s",
+		a.Title, a.Program, strings.Join(dirs, ", ")).WithHint(hint)
+}
+
+// dirs are the directories that are looked at, in order. Relative entries of a
+// PATH are not: they would let a repository bring the program.
+func (h Host) dirs(a Agent) []string {
+	list := slices.Clone(h.Path)
+	if h.Prefix != "" {
+		list = append(list, filepath.Join(h.Prefix, "bin"))
+	}
+	if h.Home != "" {
+		for _, place := range slices.Concat(a.Places, homePlaces) {
+			list = append(list, filepath.Join(h.Home, place))
+		}
+		// A matching pattern is well-formed here.
+		versions, _ := filepath.Glob(filepath.Join(h.Home, ".nvm/versions/node/*/bin"))
+		slices.Reverse(versions)
+		list = append(list, versions...)
+	}
+	var dirs []string
+	for _, dir := range append(list, "/usr/local/bin", "/usr/bin") {
+		if dir = filepath.Clean(dir); filepath.IsAbs(dir) && !slices.Contains(dirs, dir) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+// NpmPrefix is where the text of an .npmrc has npm install what is global, or
+// "". Nothing else of it is looked at: it holds tokens.
+func NpmPrefix(npmrc, home string) string {
+	for line := range strings.Lines(npmrc) {
+		name, value, ok := strings.Cut(line, "=")
+		if !ok || strings.TrimSpace(name) != "prefix" {
+			continue
+		}
+		value = strings.Trim(strings.TrimSpace(value), `"'`)
+		for _, short := range []string{"~/", "${HOME}/"} {
+			if rest, below := strings.CutPrefix(value, short); below {
+				return filepath.Join(home, rest)
+			}
+		}
+		return value
+	}
+	return ""
+}
+
+func executable(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
+}
+
+// arrange decides what of the host a program needs inside, which is as little
+// as possible: its own package or file, and what interprets it.
+func (h Host) arrange(path string) (Installation, error) {
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return Installation{}, fault.Wrap(err, fault.NotFound, "agent_not_installed", path+" leads nowhere")
+	}
+	in := Installation{Path: path}
+	interpreter, err := interpreterOf(real)
+	if err != nil {
+		return in, fault.Wrap(err, fault.Unsupported, "agent_unreadable", real+" cannot be read")
+	}
+	if interpreter == "node" || interpreter == "bun" {
+		found, err := h.interpreter(interpreter, filepath.Dir(path))
+		if err != nil {
+			return in, err
+		}
+		in.Args = append(in.Args, in.show(found, found))
+	}
+	what := real
+	if tree := packageTree(real); tree != "" {
+		what = tree
+	}
+	if h.holdsHome(what) {
+		return in, fault.Newf(fault.Unsupported, "agent_in_home", "%s is part of %s, which holds more than a program", real, what).
+			WithHint("install it in a directory of its own")
+	}
+	in.Args = append(in.Args, in.show(what, real))
+	return in, nil
+}
+
+// show makes a file of the host be there inside, with all of what, and
+// returns its path there.
+func (in *Installation) show(what, file string) string {
+	if slices.ContainsFunc(shown, func(dir string) bool { return strings.HasPrefix(file, dir+"/") }) {
+		return file
+	}
+	in.Show = append(in.Show, what)
+	if what == file {
+		return sandbox.ProgramPlace(len(in.Show), false)
+	}
+	// what is above file, and both are real paths.
+	return sandbox.ProgramPlace(len(in.Show), true) + strings.TrimPrefix(file, what)
+}
+
+// interpreter finds what runs a script: beside it, or on the PATH.
+func (h Host) interpreter(name, beside string) (string, error) {
+	for _, dir := range append([]string{beside}, h.dirs(Agent{})...) {
+		path := filepath.Join(dir, name)
+		if !executable(path) {
+			continue
+		}
+		real, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			continue
+		}
+		if of, err := interpreterOf(real); err != nil || of != "" {
+			continue // a wrapper, which would need more than itself inside
+		}
+		return real, nil
+	}
+	return "", fault.Newf(fault.NotFound, "interpreter_not_installed", "the program needs %s, which is not on the PATH", name).
+		WithHint("install " + name + ", or put its directory on the PATH")
+}
+
+// interpreterOf names the program that a script says is to run it, or is ""
+// for a program of the machine's own.
+func interpreterOf(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	head := make([]byte, 256)
+	n, err := io.ReadFull(f, head)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return "", err
+	}
+	line, _, _ := bytes.Cut(head[:n], []byte("\n"))
+	rest, script := bytes.CutPrefix(line, []byte("#!"))
+	if !script {
+		return "", nil
+	}
+	words := strings.Fields(string(rest))
+	for len(words) > 1 && (filepath.Base(words[0]) == "env" || strings.HasPrefix(words[0], "-")) {
+		words = words[1:] // env -S node --flag
+	}
+	if len(words) == 0 {
+		return "", nil
+	}
+	return filepath.Base(words[0]), nil
+}
+
+const modules = "node_modules"
+
+// packageTree is the directory that holds an npm package with all that it
+// depends on, or "" for what is no part of one.
+func packageTree(path string) string {
+	parts := strings.Split(path, "/")
+	at := slices.Index(parts, modules)
+	if at < 0 || at+2 >= len(parts) {
+		return ""
+	}
+	root, end := strings.Join(parts[:at+1], "/"), at+2
+	if strings.HasPrefix(parts[at+1], "@") {
+		end++
+	}
+	if end >= len(parts) {
+		return root
+	}
+	own := strings.Join(parts[:end], "/")
+	// A global package has its own dependencies below it, and what lies
+	// beside it is of others. In a tree of its own they lie beside it.
+	nested, err := os.Stat(filepath.Join(own, modules))
+	global := at > 0 && parts[at-1] == "lib"
+	switch {
+	case strings.HasPrefix(parts[at+1], "."): // pnpm's store
+		return root
+	case global, err == nil && nested.IsDir() && !hasLock(root):
+		return own
+	}
+	return root
+}
+
+// hasLock tells whether a tree is one that npm installed as a whole, with
+// dependencies of its packages beside each other.
+func hasLock(root string) bool {
+	_, err := os.Stat(filepath.Join(root, ".package-lock.json"))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// holdsHome tells whether a directory is the home or above it: what is shown
+// must hold a program and not the keys beside it.
+func (h Host) holdsHome(dir string) bool {
+	if h.Home == "" {
+		return false
+	}
+	home := h.Home
+	if real, err := filepath.EvalSymlinks(home); err == nil {
+		home = real
+	}
+	rel, err := filepath.Rel(dir, home)
+	return err != nil || filepath.IsLocal(rel)
+}

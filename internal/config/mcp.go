@@ -1,0 +1,27 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// MCPHostNames are the names of mcp_hosts.
+func (c Config) MCPHostNames() []string {
+	return strings.FieldsFunc(c.MCPHosts, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+// checkMCP refuses what would let any web page reach /mcp, or leave in doubt
+// who answers an agent.
+func (c Config) checkMCP() error {
+	var problems []error
+	for _, name := range c.MCPHostNames() {
+		if strings.ContainsAny(name, "*/:@?#") || strings.HasPrefix(name, ".") {
+			problems = append(problems, fmt.Errorf("mcp_hosts: %q is not one host name, such as crannog.example.com", name))
+		}
+	}
+	if c.MCPApprover != "person" && c.MCPApprover != "any" {
+		problems = append(problems, fmt.Errorf("mcp_approver: %q is not person or any", c.MCPApprover))
+	}
+	return errors.Join(problems...)
+}
