@@ -1,0 +1,256 @@
+package changes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// ApplyOptions say how changes are brought out.
+type ApplyOptions struct {
+	// Dir is the directory inside that the changes are of.
+	Dir string
+	// Journals is a directory of ours, in which nobody else writes, for what is
+	// under way. It is none below the host's directory: whoever wrote that one
+	// could have put a journal into it.
+	Journals string
+	// Overwrite brings also what has a conflict.
+	Overwrite bool
+	Bounds    Bounds
+
+	// step is called before each step, with its name.
+	step func(name string)
+	// apart is as on a file system that cannot exchange two files.
+	apart bool
+}
+
+// Apply brings changes out into a directory of the host's, all or none. They
+// must be those that a Compare returned: each file inside must still have the
+// bytes, and each file outside be the very one, of then. It returns what is
+// there now, for the next comparison; what is gone has no type.
+func Apply(ctx context.Context, box Box, host *os.Root, changes []Change, o ApplyOptions) (now []Entry, err error) {
+	if o.step == nil {
+		o.step = func(string) {}
+	}
+	changes = slices.Clone(changes)
+	slices.SortFunc(changes, func(x, y Change) int { return strings.Compare(x.Path, y.Path) })
+	if err := acceptable(changes, o.Overwrite); err != nil {
+		return nil, err
+	}
+	a, err := begin(host, o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, a.end(err)) }()
+	// What is in the way is found before anything is fetched, and again when it
+	// is about to be replaced.
+	for i := range changes {
+		if err := a.expect(&changes[i]); err != nil {
+			return nil, err
+		}
+	}
+	o.step("fetch")
+	if err := Stage(ctx, box, o.Dir, changes, a.incoming, o.Bounds); err != nil {
+		return nil, err
+	}
+	if err := a.plan(changes); err != nil {
+		return nil, err
+	}
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	if err := a.commit(); err != nil {
+		return nil, err
+	}
+	for _, c := range changes {
+		// What cannot be found now was moved by others since: the next comparison
+		// tells.
+		switch e, err := lstatBeneath(a.dir, c.Path); {
+		case err != nil:
+		case e == nil:
+			now = append(now, Entry{Path: c.Path})
+		default:
+			now = append(now, *e)
+		}
+	}
+	return now, nil
+}
+
+// acceptable refuses what must never come out, whatever flags it was given.
+func acceptable(changes []Change, overwrite bool) error {
+	for i := range changes {
+		c := &changes[i]
+		if err := checkPath(c.Path); err != nil {
+			return fault.New(fault.Denied, "changes_refused", err.Error())
+		}
+		if i > 0 && changes[i-1].Path == c.Path {
+			return fault.Newf(fault.Invalid, "changes_invalid", "%q is there twice", c.Path)
+		}
+		if (c.Op == Removed) != (c.New == nil) {
+			return fault.Newf(fault.Invalid, "changes_invalid", "%q is removed and is not", c.Path)
+		}
+		if c.Refused() || reserved(c.Path) || !comesOutAs(c) {
+			return refused(*c)
+		}
+		if c.Conflict != "" && !overwrite {
+			return conflict(c.Path)
+		}
+	}
+	return nil
+}
+
+// comesOutAs tells whether a file is of a kind that comes out.
+func comesOutAs(c *Change) bool {
+	switch {
+	case c.New == nil:
+		return c.Outside == nil || c.Outside.Type != Other
+	case c.New.Type == Regular:
+		return c.New.Mode&0o6000 == 0 && validSum(c.New.Sum)
+	case c.New.Type == Link:
+		return !leadsOut(c.Path, c.New.Target) && c.New.Target != ""
+	}
+	return c.New.Type == Dir
+}
+
+func conflict(name string) error {
+	return fault.Newf(fault.Conflict, "changes_conflict", "%q was changed outside meanwhile", name).
+		WithHint("look at the changes again, and say if the sandbox's are to replace it")
+}
+
+// application is one Apply under way.
+type application struct {
+	journal *journal
+	host    *os.Root
+	dir     *os.File // host
+	// stage is the directory in it for what comes and what goes: on the same
+	// file system, so that each file takes its place in one step.
+	stage             *os.Root
+	incoming          *os.Root // stage/new
+	arriving, leaving *os.File // stage/new, stage/old
+	ops               []op
+	step              func(string)
+	committing, apart bool
+	kept              int // of ops that hold their directory open
+}
+
+func (a *application) close() {
+	for _, o := range a.ops {
+		if o.parent != nil {
+			o.parent.Close()
+		}
+	}
+	a.closeStage()
+	if a.dir != nil {
+		a.dir.Close()
+	}
+}
+
+// begin takes the directory for this Apply alone, after it has put back what
+// a killed one left, and makes the place for what is to come.
+func begin(host *os.Root, o ApplyOptions) (_ *application, err error) {
+	dir, err := host.Open(".")
+	if err != nil {
+		return nil, err
+	}
+	j, err := openJournal(o.Journals, host.Name(), dir)
+	if err != nil {
+		dir.Close()
+		return nil, err
+	}
+	a := &application{journal: j, host: host, dir: dir, step: o.step, apart: o.apart}
+	if j.left() {
+		if kept, err := a.recover(); err != nil || kept != "" {
+			a.close()
+			j.close()
+			return nil, errors.Join(err, keptFault(kept))
+		}
+	}
+	if err := a.makeStage(); err != nil {
+		return nil, errors.Join(err, a.end(err))
+	}
+	return a, nil
+}
+
+func keptFault(kept string) error {
+	if kept == "" {
+		return nil
+	}
+	return fault.Newf(fault.Conflict, "apply_unfinished", "an earlier apply was killed, and files were changed since: what they were is in %q", kept).
+		WithHint("compare, and try again")
+}
+
+func (a *application) makeStage() error {
+	name := stageName()
+	a.step("stage")
+	if err := a.journal.write(record{Begin: &beginning{Stage: name, MTime: mtimeOf(a.dir)}}); err != nil {
+		return err
+	}
+	a.step("directory")
+	if err := a.host.Mkdir(name, 0o700); err != nil {
+		return placeFault(name, err)
+	}
+	for _, sub := range []string{"new", "old"} {
+		if err := a.host.Mkdir(path.Join(name, sub), 0o700); err != nil {
+			return fmt.Errorf("apply: %w", err)
+		}
+	}
+	return a.openStage(name)
+}
+
+func (a *application) openStage(name string) (err error) {
+	if a.stage, err = a.host.OpenRoot(name); err != nil {
+		return err
+	}
+	if a.incoming, err = a.stage.OpenRoot("new"); err != nil {
+		return err
+	}
+	if a.arriving, err = beneath(a.dir, path.Join(name, "new"), unix.O_RDONLY|unix.O_DIRECTORY); err != nil {
+		return err
+	}
+	a.leaving, err = beneath(a.dir, path.Join(name, "old"), unix.O_RDONLY|unix.O_DIRECTORY)
+	return err
+}
+
+// expect tells whether a place outside is as it was when it was compared.
+func (a *application) expect(c *Change) error {
+	e, err := lstatBeneath(a.dir, c.Path)
+	if err != nil {
+		return placeFault(c.Path, err)
+	}
+	if !asExpected(e, c.Outside) {
+		return conflict(c.Path)
+	}
+	return nil
+}
+
+func asExpected(have, want *Entry) bool {
+	if have == nil || want == nil {
+		return have == nil && want == nil
+	}
+	return stillIs(want, have)
+}
+
+// placeFault says what is wrong with a place that a change is to come to.
+func placeFault(name string, err error) error {
+	switch {
+	case errors.Is(err, unix.ELOOP), notThere(err), errors.Is(err, unix.EEXIST):
+		return conflict(name)
+	case errors.Is(err, unix.EXDEV):
+		return fault.Wrap(err, fault.Unsupported, "changes_elsewhere", fmt.Sprintf("%q is on another file system than its workspace, so that it cannot be replaced in one step", name)).
+			WithHint("leave it out, or export it")
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
+		return fault.Wrap(err, fault.Denied, "changes_not_writable", fmt.Sprintf("%q cannot be written", name))
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return fault.Wrap(err, fault.Exhausted, "disk_full", fmt.Sprintf("there is no room for %q", name))
+	}
+	return fmt.Errorf("apply %s: %w", name, err)
+}

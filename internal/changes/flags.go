@@ -1,0 +1,82 @@
+package changes
+
+import (
+	"path"
+	"strings"
+)
+
+// stagePrefix begins the name of the directory in which Apply keeps what it
+// is about to bring. No box may bring such a name out.
+const stagePrefix = ".crannog-apply-"
+
+// flag says why somebody should look at each change.
+func (c *comparison) flag(all []*found) {
+	for _, f := range all {
+		ch := &f.change
+		add := func(flag Flag, is bool) {
+			if is {
+				ch.Flags = append(ch.Flags, flag)
+			}
+		}
+		e := ch.New
+		if e == nil {
+			e = ch.Old
+		}
+		add(Protected, c.protected(ch.Path))
+		add(RunsByItself, c.runs(f, e))
+		if e = ch.New; e == nil {
+			continue
+		}
+		add(LinkOut, e.Type == Link && leadsOut(ch.Path, e.Target))
+		add(Setuid, e.Type == Regular && e.Mode&0o6000 != 0)
+		add(Special, e.Type == Other || reserved(ch.Path))
+		add(TooLarge, e.Type == Regular && (e.Size > c.o.Bounds.FileBytes || e.Sum == ""))
+	}
+}
+
+func (c *comparison) protected(name string) bool {
+	if c.o.Protected == nil {
+		return false
+	}
+	return c.o.Protected(name) || c.o.Protected(strings.Join(foldPath(name), "/"))
+}
+
+func (c *comparison) runs(f *found, e *Entry) bool {
+	if isName(fold(path.Base(f.change.Path)), "package.json") {
+		// Without its text all that is known is that it changed.
+		return f.scripts || f.change.Omitted || f.change.Binary || !c.o.Lines && !c.o.Text
+	}
+	return runsByItself(f.change.Path, e) || repository(f.change.Path, func(name string) bool {
+		t := c.files[name]
+		return t != nil && (t.now != nil || t.host != nil)
+	})
+}
+
+// reserved tells whether a path is Apply's own.
+func reserved(name string) bool {
+	parts := foldPath(name)
+	return len(parts) > 0 && strings.HasPrefix(parts[0], stagePrefix)
+}
+
+// leadsOut tells whether a link may lead out of the directory. Steps up are
+// counted only at the beginning of a target: behind another name, which may be
+// a link itself, nobody can say where they lead.
+func leadsOut(name, target string) bool {
+	if path.IsAbs(target) {
+		return true
+	}
+	depth := strings.Count(name, "/")
+	down := false
+	for part := range strings.SplitSeq(target, "/") {
+		switch part {
+		case "", ".":
+		case "..":
+			if depth--; down || depth < 0 {
+				return true
+			}
+		default:
+			down = true
+		}
+	}
+	return false
+}

@@ -1,0 +1,4 @@
+package provenance
+
+// PAE is what is signed, for tests.
+var PAE = pae

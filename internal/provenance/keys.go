@@ -1,0 +1,221 @@
+package provenance
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// DirName is the directory of keys in a state directory.
+const DirName = "provenance"
+
+const (
+	keyName      = "key"
+	newName      = "key.new"
+	lockName     = "lock"
+	privateBlock = "PRIVATE KEY"
+	// maxKey is more than a key takes.
+	maxKey = 4096
+)
+
+// Keys is the directory of one installation's key. Several processes may use
+// it at once: one of them makes the key, and all sign with that.
+type Keys struct{ dir string }
+
+// NewKeys returns the directory, which is made with the key.
+func NewKeys(dir string) *Keys { return &Keys{dir} }
+
+// Public returns the key to verify with. If none was made yet, that is
+// NotFound.
+func (k *Keys) Public() (PublicKey, error) {
+	s, err := k.read()
+	if errors.Is(err, fs.ErrNotExist) {
+		return PublicKey{}, fault.Newf(fault.NotFound, "provenance_key_missing", "no key was made in %s yet", k.dir)
+	}
+	if err != nil {
+		return PublicKey{}, err
+	}
+	return s.Public, nil
+}
+
+// Signer returns the key to sign with, and makes it if there is none.
+func (k *Keys) Signer() (*Signer, error) {
+	s, err := k.read()
+	if !errors.Is(err, fs.ErrNotExist) {
+		return s, err
+	}
+	if err := k.make(); err != nil {
+		return nil, fmt.Errorf("key of provenance: %w", err)
+	}
+	return k.read()
+}
+
+func (k *Keys) path(name string) string { return filepath.Join(k.dir, name) }
+
+// read fails with fs.ErrNotExist if there is no key.
+func (k *Keys) read() (*Signer, error) {
+	wrong := func(text string) error {
+		return fault.Newf(fault.Denied, "provenance_key_unusable", "%s: %s", k.path(keyName), text).
+			WithHint("give it and its directory to the user who runs Crannog, with the modes 0600 and 0700")
+	}
+	if err := k.private(); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(k.path(keyName), os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	// Whoever could read it could sign for files that never were in a sandbox.
+	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
+		return nil, wrong("it is not for its owner alone")
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxKey))
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(text)
+	if block == nil || block.Type != privateBlock {
+		return nil, wrong("it is no key in PEM")
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	key, ok := parsed.(ed25519.PrivateKey)
+	if err != nil || !ok {
+		return nil, wrong("it is no Ed25519 key")
+	}
+	public, _ := key.Public().(ed25519.PublicKey)
+	s := &Signer{key: key}
+	s.Public, err = publicOf(public)
+	return s, err
+}
+
+// private refuses a directory into which others could put a key of theirs.
+func (k *Keys) private() error {
+	info, err := os.Lstat(k.dir)
+	if err != nil {
+		return err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !info.IsDir() || !ok || info.Mode().Perm()&0o077 != 0 || int(st.Uid) != os.Geteuid() {
+		return fault.Newf(fault.Denied, "provenance_key_unusable", "%s is not a directory of this user's alone", k.dir).
+			WithHint("give it to the user who runs Crannog, with mode 0700")
+	}
+	return nil
+}
+
+// make makes the key, once: of processes that come at once one holds the lock,
+// and whoever comes after finds the key. One that is killed leaves at most half
+// a key under another name, which the next writes over.
+func (k *Keys) make() (err error) {
+	if err := os.MkdirAll(k.dir, 0o700); err != nil {
+		return err
+	}
+	if err := k.private(); err != nil {
+		return err
+	}
+	lock, err := os.OpenFile(k.path(lockName), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	if err := acquire(lock); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(k.path(keyName)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return err
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(k.path(newName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(k.path(newName), os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	// It is on the disk before anything is signed with it: what was signed with
+	// a key that a crash takes away could never be verified.
+	err = pem.Encode(f, &pem.Block{Type: privateBlock, Bytes: der})
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(k.path(newName), k.path(keyName)); err != nil {
+		return err
+	}
+	dir, err := os.Open(k.dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// lockWait bounds how long to wait for another process, which holds the lock
+// for as long as a key takes: one that was stopped meanwhile must not stop all
+// others.
+const lockWait = 10 * time.Second
+
+func acquire(lock *os.File) error {
+	for deadline := time.Now().Add(lockWait); ; time.Sleep(5 * time.Millisecond) {
+		err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR):
+			return fmt.Errorf("lock: %w", err)
+		case time.Now().After(deadline):
+			return fmt.Errorf("lock: another process has held it for %v", lockWait)
+		}
+	}
+}
+
+// Signer signs statements.
+type Signer struct {
+	Public PublicKey
+	key    ed25519.PrivateKey
+}
+
+// Sign puts a statement into an envelope.
+func (s *Signer) Sign(st Statement) ([]byte, error) {
+	payload, err := json.Marshal(st)
+	if err != nil {
+		return nil, err
+	}
+	sig := ed25519.Sign(s.key, pae(PayloadType, payload))
+	out, err := json.Marshal(envelope{
+		PayloadType: PayloadType, Payload: base64.StdEncoding.EncodeToString(payload),
+		Signatures: []signature{{KeyID: s.Public.ID(), Sig: base64.StdEncoding.EncodeToString(sig)}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(out) >= MaxEnvelope {
+		return nil, fault.New(fault.Invalid, "provenance_too_large", "the names of the files are too long together for a statement").
+			WithHint("name fewer paths, or leave the provenance out")
+	}
+	return append(out, '\n'), nil
+}

@@ -1,0 +1,152 @@
+package provenance
+
+import (
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Release is what came out of a sandbox, once: all that a statement is made of.
+type Release struct {
+	// Artifact is the SHA-256 of the file that it was written to, hexadecimal;
+	// "" where the files themselves were brought out.
+	Artifact string
+	Files    []File
+
+	Sandbox          string
+	StartedAt, OutAt time.Time
+	External         External
+	Internal         Internal
+	TemplateID       string
+	Revision         string // of the host's programs that the template shows
+	Commit           string // of the workspace, as the sandbox got it; "" if that is not known
+	Record           Checkpoint
+	Server, Version  string // the server's name and version
+}
+
+// File is one file that came out, by its path below External.Dir.
+type File struct{ Path, SHA256 string }
+
+// Checkpoint is the signed statement of the record that covers the release.
+type Checkpoint struct {
+	Size int64
+	Root string
+	Note string
+}
+
+const (
+	recordName   = "record"
+	templateName = "template"
+	commitName   = "workspace"
+	// mostFiles bounds a statement, so that one fits into what is read of one.
+	mostFiles = 100_000
+)
+
+// artifactName is the subject that is the whole file. No path inside begins
+// without a slash, so no program can make a file that passes for it.
+func artifactName(out string) string { return "export." + out }
+
+// Fits tells whether a statement can be about so many files.
+func Fits(files int) error {
+	if files <= mostFiles {
+		return nil
+	}
+	return fault.Newf(fault.Invalid, "provenance_too_large", "a statement is about %d files at most, and these are %d", mostFiles, files).
+		WithHint("name fewer paths, or leave the provenance out")
+}
+
+// Empty is the fault of what no statement can be about.
+func Empty() error {
+	return fault.New(fault.Invalid, "provenance_empty", "no file comes out that a statement could be about")
+}
+
+// Statement is what is said about a release.
+func (r Release) Statement() (Statement, error) {
+	if err := Fits(len(r.Files)); err != nil {
+		return Statement{}, err
+	}
+	var subjects []Resource
+	if r.Artifact != "" {
+		subjects = append(subjects, Resource{Name: artifactName(r.External.Out), Digest: &Digest{SHA256: r.Artifact}})
+	}
+	for _, f := range r.Files {
+		subjects = append(subjects, Resource{Name: inside(r.External.Dir, f.Path), Digest: &Digest{SHA256: f.SHA256}})
+	}
+	if len(subjects) == 0 {
+		return Statement{}, Empty()
+	}
+	started, out := r.StartedAt.UTC(), r.OutAt.UTC()
+	meta := Metadata{InvocationID: r.Sandbox, FinishedOn: &out}
+	if !r.StartedAt.IsZero() {
+		meta.StartedOn = &started
+	}
+	return Statement{
+		Type: statementType, Subject: subjects, PredicateType: predicateType,
+		Predicate: Predicate{
+			BuildDefinition: BuildDefinition{
+				BuildType: BuildType, ExternalParameters: r.External, InternalParameters: r.Internal, ResolvedDependencies: r.dependencies(),
+			},
+			RunDetails: RunDetails{
+				Builder: Builder{ID: "urn:crannog:server:" + r.Server, Version: map[string]string{"crannog": r.Version}}, Metadata: meta,
+				Byproducts: []Resource{{
+					Name: recordName, MediaType: "text/plain", Content: []byte(r.Record.Note),
+					Annotations: map[string]string{"size": strconv.FormatInt(r.Record.Size, 10), "root": r.Record.Root},
+				}},
+			},
+		},
+	}, nil
+}
+
+func (r Release) dependencies() []Resource {
+	var out []Resource
+	if r.TemplateID != "" {
+		t := Resource{Name: templateName, URI: "urn:crannog:template:" + r.TemplateID}
+		if r.Revision != "" {
+			t.Annotations = map[string]string{"revision": r.Revision}
+		}
+		out = append(out, t)
+	}
+	if r.Commit != "" {
+		out = append(out, Resource{Name: commitName, Digest: &Digest{GitCommit: r.Commit}})
+	}
+	return out
+}
+
+// Checkpoint is the one that the statement names.
+func (s Statement) Checkpoint() (Checkpoint, bool) {
+	for _, b := range s.Predicate.RunDetails.Byproducts {
+		if b.Name != recordName {
+			continue
+		}
+		size, err := strconv.ParseInt(b.Annotations["size"], 10, 64)
+		return Checkpoint{Size: size, Root: b.Annotations["root"], Note: string(b.Content)}, err == nil
+	}
+	return Checkpoint{}, false
+}
+
+// inside is the name of a file as a subject.
+func inside(dir, name string) string { return escaped(path.Join(dir, name)) }
+
+// escaped is a path as text. JSON holds no bytes that are no text, so such a
+// path is escaped, and what escapes is too: two files never have one name.
+func escaped(full string) string {
+	if utf8.ValidString(full) && !strings.Contains(full, "%") {
+		return full
+	}
+	var b strings.Builder
+	for i := 0; i < len(full); {
+		r, n := utf8.DecodeRuneInString(full[i:])
+		if r == utf8.RuneError && n == 1 || r == '%' {
+			fmt.Fprintf(&b, "%%%02X", full[i])
+		} else {
+			b.WriteString(full[i : i+n])
+		}
+		i += n
+	}
+	return b.String()
+}
