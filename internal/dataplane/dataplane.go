@@ -4,6 +4,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"errors"
@@ -16,18 +17,24 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/masking"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/tap"
 )
 
 // TrafficHeader carries the token that private ports ask for.
 const TrafficHeader = "E2b-Traffic-Access-Token"
 
-// Deps are what the proxy is made of. All but Domain are required.
+// Deps are what the proxy is made of. All but Domain and Tap are required.
 type Deps struct {
 	Traffic sandbox.Traffic
 	Waker   sandbox.Waker
 	Log     *slog.Logger
 	// Domain is what sandboxes' host names end in, or "".
 	Domain string
+	// Tap puts on record what passes. Without it nothing is.
+	Tap *tap.Tap
+	// Actor says who sends a request, for the record, where that is known from
+	// elsewhere than the sandbox's token; "" is where it is not.
+	Actor func(*http.Request) string
 }
 
 // Proxy is the data plane. It is an http.Handler for those requests that
@@ -77,9 +84,10 @@ func (p *Proxy) Close() {
 // handler need to know of it.
 type trip struct {
 	target
-	box  sandbox.Sandbox
-	back *backend
-	mask *sandbox.Mask
+	box   sandbox.Sandbox
+	back  *backend
+	mask  *sandbox.Mask
+	visit *tap.Visit
 }
 
 type tripKey struct{}
@@ -101,6 +109,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		t, refusal, err := p.reach(r, to)
 		switch {
 		case refusal != nil:
+			p.turnedAway(r, to, refusal)
 			refusal.write(w, r)
 			return
 		case err != nil && fault.KindOf(err) != fault.NotFound:
@@ -136,6 +145,13 @@ func (p *Proxy) reach(r *http.Request, to target) (*trip, *refusal, error) {
 	}
 	mask, err := p.Traffic.Mask(r.Context(), to.id)
 	return &trip{target: to, box: box, back: back, mask: mask}, nil, err
+}
+
+// turnedAway puts on record that a caller had not the token of a private port.
+func (p *Proxy) turnedAway(r *http.Request, to target, refusal *refusal) {
+	if refusal.status == http.StatusForbidden {
+		p.Tap.TurnedAway(to.id, r.Method, to.port)
+	}
 }
 
 // admit refuses what may not go in: the guest's own paths, methods that
@@ -185,7 +201,23 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *trip) {
 		p.Log.Debug("full duplex refused", "err", err)
 	}
 	defer breakOff(t.back, w, r)
-	p.forward.ServeHTTP(&hardCloser{ResponseWriter: w, back: t.back, mask: t.mask}, r.WithContext(ctx))
+	in := r.WithContext(ctx)
+	out := &hardCloser{ResponseWriter: w, back: t.back, mask: t.mask}
+	actor := tap.TokenActor
+	if p.Actor != nil {
+		actor = cmp.Or(p.Actor(r), actor)
+	}
+	var ok bool
+	t.visit, ok = p.Tap.Admit(w, in, tap.Call{
+		Sandbox: t.id, Port: t.port, Actor: actor, Token: t.box.AccessToken, Mask: t.mask,
+	})
+	defer t.visit.Done()
+	switch {
+	case ok:
+		p.forward.ServeHTTP(out, in)
+	case ctx.Err() != nil:
+		p.failed(out, in, context.Cause(ctx))
+	}
 	masking.Header(w.Header(), t.mask) // trailers
 	hurry(w)
 	dropBody(w, r)

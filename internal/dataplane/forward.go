@@ -16,6 +16,9 @@ import (
 
 const controlHeader = guest.ControlHeader
 
+// codeUnrecorded is the record's code for what it cannot take.
+const codeUnrecorded = "record_unavailable"
+
 // rewrite aims a request at its port. Beyond hop-by-hop headers, the control
 // header and what would keep an answer from being masked it changes nothing:
 // path, query, body and forwarding headers go on as they came.
@@ -56,7 +59,10 @@ func answered(r *http.Response) error {
 		return errGone // what it says now is nothing that it will know
 	}
 	harden(r, t)
-	return masking.Answer(r, t.port, t.mask)
+	if err := masking.Answer(r, t.port, t.mask); err != nil {
+		return err
+	}
+	return t.visit.Answer(r)
 }
 
 // hostFor is the Host that the program inside sees.
@@ -67,18 +73,18 @@ func hostFor(t *trip, host string) string {
 	return strings.ReplaceAll(t.box.MaskRequestHost, "${PORT}", strconv.Itoa(t.port))
 }
 
-// sameOrigin lists what an answer from inside may not set for the origin
-// that signed file URLs share with the control plane and the console.
+// sameOrigin lists what an answer from inside may not set for an origin that
+// it shares with the control plane and the console.
 var sameOrigin = []string{
 	"Set-Cookie", "Clear-Site-Data", "Service-Worker-Allowed",
 	"Strict-Transport-Security", "Alt-Svc", "Refresh",
 }
 
-// harden keeps a file that a sandbox made from acting in our own origin: an
-// HTML file behind a signed URL is shown without scripts and without the
-// origin's storage.
+// harden keeps what a sandbox made from acting in our own origin: an HTML file
+// behind a signed URL is shown without scripts and without the origin's
+// storage.
 func harden(r *http.Response, t *trip) {
-	if !t.byURL {
+	if !t.shared {
 		return
 	}
 	for _, name := range sameOrigin {
@@ -110,6 +116,8 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 		portClosed(t.target).write(w, r)
 	case fault.KindOf(err) == fault.NotFound:
 		notFound(t.id).write(w, r)
+	case fault.CodeOf(err) == codeUnrecorded:
+		(&refusal{status: http.StatusServiceUnavailable, id: t.id, port: t.port, message: fault.PublicText(err)}).write(w, r)
 	case fault.CodeOf(err) == masking.CodeUnreadable:
 		(&refusal{status: http.StatusBadGateway, id: t.id, port: t.port, message: fault.PublicText(err)}).write(w, r)
 	default:

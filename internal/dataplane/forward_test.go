@@ -185,7 +185,23 @@ func TestSignedFilesCannotActInOurOrigin(t *testing.T) {
 			t.Errorf("a sandbox sets %s for our origin", name)
 		}
 	}
-	// The control: in the sandbox's own origin it may do all of that.
+	// A page of any origin may ask for the same address, of a port that it names
+	// in headers, if the sandbox that signed the address agrees. A browser keeps
+	// the answer for the address, and would show it there later.
+	w.serve("i2", 3000, evil)
+	r := w.request(t, 3000, "GET", "/files?path=a.html&signature="+url.QueryEscape(sig))
+	r.Header.Set("E2b-Sandbox-Id", "i2")
+	r.Header.Set("Origin", "http://3000-i2.x.y")
+	a = w.send(t, r)
+	if !strings.Contains(a.Header.Get("Content-Security-Policy"), "sandbox") || a.Header.Get("X-Content-Type-Options") != "nosniff" || a.Header.Get("Set-Cookie") != "" {
+		t.Errorf("what a port answered to a page runs in our origin: %v", a.Header)
+	}
+	// The control: in the sandbox's own origin it may do all of that, and to
+	// programs, which have no origin.
+	r.Header.Del("Origin")
+	if a = w.send(t, r); a.Header.Get("Set-Cookie") == "" || a.Header.Get("Content-Security-Policy") != "" {
+		t.Errorf("an answer to a program is changed: %v", a.Header)
+	}
 	a = w.get(t, "GET", "/", "49983-i2.x.y")
 	if a.Header.Get("Set-Cookie") == "" || a.Header.Get("Content-Security-Policy") != "" {
 		t.Errorf("a sandbox's own origin is changed: %v", a.Header)

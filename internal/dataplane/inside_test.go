@@ -215,7 +215,7 @@ func (w *world) request(t testing.TB, port int, method, path string) *http.Reque
 // eventually polls until a condition holds.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !holds(); {
+	for deadline := time.Now().Add(30 * time.Second); !holds(); {
 		if time.Now().After(deadline) {
 			buffer := make([]byte, 1<<20)
 			t.Fatalf("%s does not come true\n%s", what, buffer[:runtime.Stack(buffer, true)])

@@ -40,7 +40,7 @@ func TestNothingIsPassedOnAfterTheSandboxWent(t *testing.T) {
 	if err := answered(answer); !errors.Is(err, errGone) {
 		t.Errorf("an answer that came later is passed on: %v", err)
 	}
-	if write() != http.ErrAbortHandler || rec.Body.String() != "said" {
+	if err, _ := write().(error); !errors.Is(err, http.ErrAbortHandler) || rec.Body.String() != "said" {
 		t.Errorf("what came later is passed on: %q", rec.Body)
 	}
 	if _, err := conn.Write([]byte("late")); !errors.Is(err, errGone) {

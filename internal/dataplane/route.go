@@ -29,6 +29,9 @@ type target struct {
 	// byURL says that the request names no sandbox and was routed by its
 	// signature: it shares its origin with the control plane.
 	byURL bool
+	// shared says that a browser takes what is answered for something of the
+	// origin that the control plane and the console have.
+	shared bool
 }
 
 // Match says whether a request is for a sandbox and not for the control
@@ -61,7 +64,12 @@ func (p *Proxy) route(r *http.Request) (target, *refusal) {
 		if len(ids) != 1 || len(ports) != 1 || ids[0] == "" || ports[0] == "" {
 			return target{}, badRequest("missing header")
 		}
-		return checked(ids[0], ports[0])
+		to, refusal := checked(ids[0], ports[0])
+		// Only pages say where they come from. With such headers one asks for an
+		// address of our origin, and the browser keeps the answer for whoever
+		// opens that address, who sends none of them.
+		to.shared = len(r.Header["Origin"]) > 0
+		return to, refusal
 	}
 	return p.routeSigned(r)
 }
@@ -135,7 +143,7 @@ func (p *Proxy) routeSigned(r *http.Request) (target, *refusal) {
 	if id == "" {
 		return target{}, unauthorized("invalid signature")
 	}
-	return target{id: id, port: engine.GuestPort, byURL: true}, nil
+	return target{id: id, port: engine.GuestPort, byURL: true, shared: true}, nil
 }
 
 // signer finds the sandbox of whose token a signature is made, first among

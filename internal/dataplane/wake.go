@@ -48,6 +48,9 @@ func (p *Proxy) asleep(w http.ResponseWriter, r *http.Request, to target) (again
 		return false, true
 	}
 	if refusal := mayWake(r, to, box); refusal != nil {
+		if refusal.status == http.StatusForbidden || refusal.status == http.StatusBadGateway {
+			p.Tap.TurnedAway(to.id, r.Method, to.port)
+		}
 		refusal.write(w, r)
 		return false, true
 	}

@@ -127,6 +127,17 @@ const (
 	// PathClaim takes a POST of a Config with Renew Claimed and answers 204
 	// when its checks hold, else 409 with their message.
 	PathClaim = "/_crannog/claim"
+	// PathTree takes a POST of changes.TreeRequest and answers 200 with what
+	// changes.ReadTree reads.
+	PathTree = "/_crannog/tree"
+	// PathPack takes a POST of changes.PackRequest and answers 200 with what
+	// changes.Extract reads.
+	PathPack = "/_crannog/pack"
+	// PathCensus answers 200 with a census.Census.
+	PathCensus = "/_crannog/census"
+	// PathSignal takes a POST of census.Signal and answers 204, or 404 if there
+	// is no such process.
+	PathSignal = "/_crannog/signal"
 )
 
 // Asked are the names that programs in a sandbox without a network asked for.

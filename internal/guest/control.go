@@ -1,15 +1,21 @@
 package guest
 
 import (
+	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"time"
 
 	"github.com/crannog/crannog/internal/guest/files"
+	"github.com/crannog/crannog/internal/guest/tree"
 )
 
 // maxUpdate bounds a control request's body.
 const maxUpdate = 1 << 20
+
+// maxPaths bounds a request about many files.
+const maxPaths = 64 << 20
 
 // maxTick is the longest that the end is not looked at. Timers count time
 // that passed for the machine, and EndAt is a time of day: the two differ
@@ -37,6 +43,14 @@ func (g *Guest) control(w http.ResponseWriter, r *http.Request) {
 		g.update(w, r)
 	case r.URL.Path == PathClaim && r.Method == http.MethodPost && g.opts.Claim != nil:
 		g.claim(w, r)
+	case r.URL.Path == PathTree && r.Method == http.MethodPost:
+		stream(g, w, r, tree.List)
+	case r.URL.Path == PathPack && r.Method == http.MethodPost:
+		stream(g, w, r, tree.Pack)
+	case r.URL.Path == PathCensus && r.Method == http.MethodGet:
+		g.census(w)
+	case r.URL.Path == PathSignal && r.Method == http.MethodPost:
+		g.signal(w, r)
 	default:
 		notFound(w, r)
 	}
@@ -64,6 +78,40 @@ func (g *Guest) claim(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// stream answers with what lies in the files of the sandbox.
+func stream[R any](g *Guest, w http.ResponseWriter, r *http.Request, write func(context.Context, io.Writer, R) error) {
+	var req R
+	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxPaths))
+	body.DisallowUnknownFields()
+	if err := body.Decode(&req); err != nil {
+		fail(w, http.StatusBadRequest, "malformed request")
+		return
+	}
+	out := &begun{w: w}
+	if err := write(r.Context(), out, req); err != nil {
+		g.log.Warn("files were not told", "err", err)
+		if !out.yes {
+			fail(w, http.StatusConflict, err.Error())
+			return
+		}
+		// The status is out, so that the stream is cut: it has no end by which
+		// the daemon would take it for whole.
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// begun notes whether anything was written.
+type begun struct {
+	w   io.Writer
+	yes bool
+}
+
+// Write implements io.Writer.
+func (b *begun) Write(p []byte) (int, error) {
+	b.yes = true
+	return b.w.Write(p)
 }
 
 // Apply changes a running guest.

@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"strings"
 
-	"connectrpc.com/connect"
-
 	"github.com/crannog/crannog/internal/gen/filesystempb/filesystempbconnect"
 	"github.com/crannog/crannog/internal/gen/processpb/processpbconnect"
 	"github.com/crannog/crannog/internal/guest/codec"
@@ -18,20 +16,12 @@ import (
 // maxMessage bounds one message of a service, which is held in memory.
 const maxMessage = 64 << 20
 
-// neverCompress is more than any message: the other side is on the same
-// machine, where compressing only costs time.
-const neverCompress = 1 << 30
-
 // unauthorized is the text that clients know.
 const unauthorized = "unauthorized access, please provide a valid access token or method signing if supported"
 
 // routes puts all that the guest serves behind the checks.
 func (g *Guest) routes() http.Handler {
-	options := []connect.HandlerOption{
-		connect.WithReadMaxBytes(maxMessage),
-		connect.WithCompressMinBytes(neverCompress),
-		connect.WithCodec(codec.JSON{}),
-	}
+	options := codec.Options(maxMessage)
 	closed := http.NewServeMux() // needs the access token
 	closed.Handle(processpbconnect.NewProcessHandler(g.process, options...))
 	closed.Handle(filesystempbconnect.NewFilesystemHandler(g.directory, options...))
@@ -48,6 +38,10 @@ func (g *Guest) routes() http.Handler {
 	open.HandleFunc(PathUpdate, g.control)
 	open.HandleFunc(PathAsked, g.control)
 	open.HandleFunc(PathClaim, g.control)
+	open.HandleFunc(PathTree, g.control)
+	open.HandleFunc(PathPack, g.control)
+	open.HandleFunc(PathCensus, g.control)
+	open.HandleFunc(PathSignal, g.control)
 	open.Handle("/", g.guarded(closed))
 	return crossOrigin(open)
 }

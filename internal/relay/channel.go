@@ -67,7 +67,7 @@ func ServeChannel(fromHost, toHost *os.File, inside Inside) error {
 		if _, err := toHost.Write(nonce); err != nil {
 			continue // that host is gone
 		}
-		session, err := yamux.Server(c, sessionConfig())
+		session, err := yamux.Server(&joiner{Conn: c}, sessionConfig())
 		if err != nil {
 			return err
 		}
@@ -189,8 +189,13 @@ func (g *guestEnd) greeted() ([]byte, error) {
 	}
 }
 
-// Read implements net.Conn. It ends at the next host's greeting.
+// Read implements net.Conn. It ends at the next host's greeting, and stays at
+// its end until that is answered: a session that is in the midst of a stream's
+// data takes one end for the end of the data alone.
 func (g *guestEnd) Read(b []byte) (int, error) {
+	if g.awaited() {
+		return 0, io.EOF
+	}
 	for g.left == 0 {
 		if err := g.fill(frameHeader); err != nil {
 			return 0, err
@@ -219,6 +224,13 @@ func (g *guestEnd) Read(b []byte) (int, error) {
 	n := copy(b, g.have[:min(len(g.have), g.left)])
 	g.have, g.left = g.have[n:], g.left-n
 	return n, nil
+}
+
+// awaited tells whether a host waits for its answer.
+func (g *guestEnd) awaited() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.next != nil
 }
 
 // fill reads until there are at least n bytes.

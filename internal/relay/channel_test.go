@@ -159,6 +159,29 @@ func TestChannelServesOneHostAfterAnother(t *testing.T) {
 	echo(t, host(t, f), 2, 100_000)
 }
 
+// A host that is killed between a header and the data that it announces, of a
+// stream that there is or one that there is not any more, leaves a channel to
+// the next.
+func TestChannelOfAHostThatDiedAmidItsData(t *testing.T) {
+	for _, stream := range []byte{1, 99} {
+		f := newFifo(t)
+		guest(t, f)
+		c := host(t, f)
+		open, err := c.Dial(t.Context(), 1) // the first stream, whose number is 1
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer open.Close()
+		c.reminder.stop()
+		header := []byte{0, 0, 0, 0, 0, 0, 0, stream, 0, 0, 0, 100} // data, 100 bytes
+		if _, err := c.conn.Write(header); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.conn.Close() // it reads no answers any more
+		echo(t, host(t, f), 2, 100_000)
+	}
+}
+
 // Whoever makes the guest look again does not disturb what it looks at.
 func TestNudgesSayNothing(t *testing.T) {
 	f := newFifo(t)

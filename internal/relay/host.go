@@ -21,6 +21,8 @@ type Channel struct {
 	conn  *hostEnd
 	nonce []byte
 
+	reminder reminder
+
 	starting chan struct{} // full while the session is started
 	seen     []byte        // of the guest's answer; whoever starts the session has it
 
@@ -36,9 +38,10 @@ func NewChannel(fromGuest, toGuest *os.File) (*Channel, error) {
 	if err != nil {
 		return nil, errors.Join(err, fromGuest.Close(), toGuest.Close())
 	}
-	return &Channel{
-		conn: &hostEnd{pipes{read: fromGuest, write: toGuest}}, nonce: nonce, starting: make(chan struct{}, 1),
-	}, nil
+	c := &Channel{nonce: nonce, starting: make(chan struct{}, 1)}
+	c.conn = &hostEnd{pipes: pipes{read: fromGuest, write: toGuest}, wrote: c.reminder.wrote}
+	c.reminder.remind = c.remind
+	return c, nil
 }
 
 // Dial opens a stream to a port inside. A port on which nobody listens is
@@ -53,6 +56,7 @@ func (c *Channel) Dial(ctx context.Context, port int) (net.Conn, error) {
 		return nil, fmt.Errorf("open a stream: %w", err)
 	}
 	stream := &channelStream{Stream: opened}
+	defer c.nudging()()
 	if err := ask(ctx, stream, port); err != nil {
 		_ = stream.Close() // it failed already
 		return nil, err
@@ -77,7 +81,7 @@ func (c *Channel) open(ctx context.Context) (*yamux.Session, error) {
 	if err := c.answered(ctx); err != nil {
 		return nil, err
 	}
-	session, err = yamux.Client(c.conn, sessionConfig())
+	session, err = yamux.Client(&joiner{Conn: c.conn}, sessionConfig())
 	if err != nil {
 		return nil, c.fail(err)
 	}
@@ -110,6 +114,7 @@ func (c *Channel) Broken() bool {
 // Close ends all streams.
 func (c *Channel) Close() error {
 	_ = c.fail(net.ErrClosed)
+	c.reminder.stop()
 	c.mu.Lock()
 	session := c.session
 	c.mu.Unlock()
@@ -117,18 +122,6 @@ func (c *Channel) Close() error {
 		return session.Close() // and with it the pipes
 	}
 	return c.conn.Close()
-}
-
-// nudgeEvery is how often a guest that does not answer is made to look again.
-const nudgeEvery = 200 * time.Millisecond
-
-// Nudge makes a guest look at its channel. When a sandbox's state is saved,
-// gVisor takes what is in the pipe into its own memory, and tells nobody who
-// waits for it that it is there: the next byte does. An empty frame says
-// nothing else, and any process of the host may write one at any time.
-func Nudge(toGuest *os.File) error {
-	_, err := toGuest.Write(make([]byte, frameHeader))
-	return err
 }
 
 // greet writes a greeting and returns its number.
@@ -145,10 +138,14 @@ func greet(toGuest *os.File) ([]byte, error) {
 }
 
 // hostEnd is the host's end of a channel as a connection.
-type hostEnd struct{ pipes }
+type hostEnd struct {
+	pipes
+	wrote func() // is called after every write
+}
 
 // Write implements net.Conn, in frames.
 func (h *hostEnd) Write(b []byte) (int, error) {
+	defer h.wrote()
 	var frame [wholeBytes]byte
 	done := 0
 	for done < len(b) {
@@ -170,22 +167,7 @@ func (c *Channel) answered(ctx context.Context) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	// The greeting may have been taken out of the pipe by a save of the
-	// sandbox's state that another host had begun.
-	again := time.NewTicker(nudgeEvery)
-	defer again.Stop()
-	over := make(chan struct{})
-	defer close(over)
-	go func() {
-		for {
-			select {
-			case <-again.C:
-				_ = Nudge(c.conn.write) // who reads tells what is wrong
-			case <-over:
-				return
-			}
-		}
-	}()
+	defer c.nudging()()
 	var one [1]byte
 	for !bytes.HasSuffix(c.seen, c.nonce) {
 		if _, err := io.ReadFull(c.conn, one[:]); errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() != nil {

@@ -1,6 +1,6 @@
-// Package codec owns how the services' messages become JSON. What processes
-// print is most of it, so those messages are written without reflection; all
-// others go the library's way.
+// Package codec owns how the services' messages become JSON, and how they are
+// served. What processes print is most of it, so those messages are written
+// without reflection; all others go the library's way.
 package codec
 
 import (
@@ -8,11 +8,26 @@ import (
 	"errors"
 	"fmt"
 
+	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/crannog/crannog/internal/gen/processpb"
 )
+
+// neverCompress is more than any message: the other side is on the same
+// machine, where compressing only costs time.
+const neverCompress = 1 << 30
+
+// Options are how the services are served. Whoever must read requests exactly
+// as the guest does serves with the same. A message has at most most bytes.
+func Options(most int) []connect.HandlerOption {
+	return []connect.HandlerOption{
+		connect.WithReadMaxBytes(most),
+		connect.WithCompressMinBytes(neverCompress),
+		connect.WithCodec(JSON{}),
+	}
+}
 
 // JSON is the codec that clients name "json".
 type JSON struct{}

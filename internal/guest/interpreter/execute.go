@@ -204,17 +204,31 @@ func (x *session) interrupt(w *worker, e *execution) {
 	defer again.Stop()
 	for {
 		w.interrupt()
+		late := false
 		select {
 		case <-again.C:
-			continue
+		case <-limit.C:
+			late = true
 		case <-e.done:
 			return
 		case <-w.exited:
+			x.stop()
+			return
 		case <-x.server.life.Done():
-		case <-limit.C:
-			x.server.opts.Log.Debug("worker ignored an interrupt", "context", x.id, "language", x.lang.name)
+			x.stop()
+			return
 		}
-		x.stop()
-		return
+		// Its end may have come as well while we waited for a processor: another
+		// interrupt would be the next cell's.
+		select {
+		case <-e.done:
+			return
+		default:
+		}
+		if late {
+			x.server.opts.Log.Debug("worker ignored an interrupt", "context", x.id, "language", x.lang.name)
+			x.stop()
+			return
+		}
 	}
 }

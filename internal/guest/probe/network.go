@@ -156,23 +156,24 @@ func offline(context.Context) error {
 }
 
 // resolver asks the name server of the link, by Go's own code.
-var resolver = net.Resolver{PreferGo: true}
+var resolver = &net.Resolver{PreferGo: true}
 
 func known(ctx context.Context, name string) error {
-	// An answer may be lost on a busy machine; a second question costs less
-	// than a sandbox.
-	var err error
-	for range 2 {
-		var one context.Context
-		var cancel context.CancelFunc
-		one, cancel = context.WithTimeout(ctx, patience/2)
-		_, err = resolver.LookupNetIP(one, "ip4", name)
+	// An answer may be lost or late on a busy machine; another question costs
+	// less than a sandbox. One that is refused twice has been answered.
+	for limit, tries := patience/2, 1; ; limit, tries = 2*limit, tries+1 {
+		one, cancel := context.WithTimeout(ctx, limit)
+		_, err := resolver.LookupNetIP(one, "ip4", name)
 		cancel()
 		if err == nil {
 			return nil
 		}
+		failed, ok := errors.AsType[*net.DNSError](err)
+		silent := ok && failed.IsTimeout
+		if tries > 1 && !silent || ctx.Err() != nil {
+			return fmt.Errorf("the allowed name %s has no address: %w", name, err)
+		}
 	}
-	return fmt.Errorf("the allowed name %s has no address: %w", name, err)
 }
 
 func unknown(ctx context.Context, name string) error {

@@ -17,6 +17,11 @@ const Failure = "the policy does not hold inside: "
 // patience bounds one look. What does not answer by then did not answer.
 const patience = 500 * time.Millisecond
 
+// namePatience bounds the look for a name that must have an address. Who answers
+// it may be busy with many sandboxes, and silence would refuse one whose network
+// is well.
+const namePatience = 5 * time.Second
+
 // Checks are what has to hold. Empty fields are not looked at.
 type Checks struct {
 	// Offline says that there is no link: no address outside has a route.
@@ -56,11 +61,7 @@ func Run(ctx context.Context, c Checks) error {
 	}
 	var group sync.WaitGroup
 	for _, look := range c.looks() {
-		group.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, patience)
-			defer cancel()
-			wrong.add(look(ctx))
-		})
+		group.Go(func() { wrong.add(look(ctx)) })
 	}
 	group.Wait()
 	settled := len(c.Refused)+len(c.Unknown)+len(c.Known) > 0
@@ -73,16 +74,20 @@ func Run(ctx context.Context, c Checks) error {
 // looks are all but those for datagrams.
 func (c Checks) looks() []func(context.Context) error {
 	var looks []func(context.Context) error
-	each := func(list []string, look func(context.Context, string) error) {
+	each := func(list []string, limit time.Duration, look func(context.Context, string) error) {
 		for _, what := range list {
-			looks = append(looks, func(ctx context.Context) error { return look(ctx, what) })
+			looks = append(looks, func(ctx context.Context) error {
+				ctx, cancel := context.WithTimeout(ctx, limit)
+				defer cancel()
+				return look(ctx, what)
+			})
 		}
 	}
-	each(c.Refused, refused)
-	each(c.Known, known)
-	each(c.Unknown, unknown)
-	each(c.Hidden, hidden)
-	each(c.ReadOnly, readOnly)
+	each(c.Refused, patience, refused)
+	each(c.Known, namePatience, known)
+	each(c.Unknown, patience, unknown)
+	each(c.Hidden, patience, hidden)
+	each(c.ReadOnly, patience, readOnly)
 	if c.Offline {
 		looks = append(looks, offline)
 	}

@@ -64,11 +64,16 @@ func TestSilenceIsNotWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	began := time.Now()
-	if err := Run(t.Context(), Checks{Dropped: []string{silent.LocalAddr().String()}, Refused: []string{closed(t)}}); err != nil {
-		t.Fatal(err)
+	// One that waits always does; a busy machine is slow now and then.
+	took := patience
+	for tries := 0; took >= patience && tries < 20; tries++ {
+		began := time.Now()
+		if err := Run(t.Context(), Checks{Dropped: []string{silent.LocalAddr().String()}, Refused: []string{closed(t)}}); err != nil {
+			t.Fatal(err)
+		}
+		took = min(took, time.Since(began))
 	}
-	if took := time.Since(began); took >= patience {
+	if took >= patience {
 		t.Errorf("it took %v", took)
 	}
 	// It was sent all the same.

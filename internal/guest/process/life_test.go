@@ -127,7 +127,7 @@ func TestSignals(t *testing.T) {
 // a killed process open.
 func TestKillWithEscapedChild(t *testing.T) {
 	b := newBench(t, nil)
-	s := b.start(t, shell("setsid sleep 30 & echo started; wait"))
+	s := b.start(t, shell("setsid sleep 60 & echo started; wait"))
 	s.until("started")
 	if err := b.signal(t, s.selector(), pb.Signal_SIGNAL_SIGKILL); err != nil {
 		t.Fatal(err)
@@ -136,7 +136,7 @@ func TestKillWithEscapedChild(t *testing.T) {
 	if r := s.finish(); r.end.GetStatus() != "signal: killed" {
 		t.Errorf("ended with %+v", r)
 	}
-	if took := time.Since(before); took > 5*time.Second {
+	if took := time.Since(before); took > 30*time.Second {
 		t.Errorf("took %v", took)
 	}
 }
@@ -236,8 +236,11 @@ func TestKeepalive(t *testing.T) {
 	b := newBench(t, nil)
 	req := connect.NewRequest(shell("sleep 1.5"))
 	req.Header().Set("Keepalive-Ping-Interval", "1")
-	if r := b.startContext(t.Context(), t, req).finish(); r.keepalives != 1 {
-		t.Errorf("got %+v", r)
+	began := time.Now()
+	r := b.startContext(t.Context(), t, req).finish()
+	// One for each second of silence, of which a busy machine makes more.
+	if most := int(time.Since(began) / time.Second); r.keepalives < 1 || r.keepalives > most {
+		t.Errorf("at most %d were due: %+v", most, r)
 	}
 }
 

@@ -131,6 +131,9 @@ func (p *process) hurry() {
 // does not find the process among the running ones.
 func (p *process) watch(exit <-chan syscall.WaitStatus, retire func(*process)) {
 	status := <-exit
+	if p.tty != nil {
+		p.tty.release()
+	}
 	p.mu.Lock()
 	p.gone = true
 	// The kernel hangs a terminal up when its session leader ends, so what

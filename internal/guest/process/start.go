@@ -18,7 +18,7 @@ import (
 // stdio is what a process is connected to: child descriptors, which are
 // closed once it runs, and our ends.
 type stdio struct {
-	child  []int // stdin, stdout, stderr; they may repeat
+	child  []int // stdin, stdout, stderr; of a terminal they are its own
 	input  *input
 	tty    *terminal
 	output []*os.File // one of a terminal, else stdout and stderr
@@ -116,14 +116,14 @@ func (s *Service) connect(u identity.User, req *pb.StartRequest) (*stdio, error)
 }
 
 func (s *Service) connectTerminal(u identity.User, size *pb.PTY_Size) (*stdio, error) {
-	tty, slave, err := openTerminal(size)
+	tty, err := openTerminal(size)
 	if err != nil {
 		return nil, err
 	}
-	std := &stdio{child: []int{slave, slave, slave}, tty: tty, output: []*os.File{tty.file}, input: newInput(tty.file)}
+	std := &stdio{child: []int{tty.slave, tty.slave, tty.slave}, tty: tty, output: []*os.File{tty.file}, input: newInput(tty.file)}
 	if s.cfg().Actor.Switch {
 		// Programs open their terminal again by name.
-		if err := unix.Fchown(slave, int(u.UID), -1); err != nil {
+		if err := unix.Fchown(tty.slave, int(u.UID), -1); err != nil {
 			std.abandon()
 			return nil, fmt.Errorf("hand the terminal to %s: %w", u.Name, err)
 		}
@@ -182,12 +182,10 @@ func ours(fd int, name string) (*os.File, error) {
 }
 
 func (std *stdio) closeChild() {
-	last := -1
 	for _, fd := range std.child {
-		if fd != last {
+		if std.tty == nil {
 			_ = unix.Close(fd) // nothing was written through it
 		}
-		last = fd
 	}
 	std.child = nil
 }
@@ -195,6 +193,9 @@ func (std *stdio) closeChild() {
 // abandon closes everything after a failed start.
 func (std *stdio) abandon() {
 	std.closeChild()
+	if std.tty != nil {
+		std.tty.release()
+	}
 	if std.input != nil {
 		std.input.close()
 	}

@@ -10,28 +10,34 @@ import (
 	pb "github.com/crannog/crannog/internal/gen/processpb"
 )
 
-// terminal is the controlling side of a pseudo-terminal.
-type terminal struct{ file *os.File }
+// terminal is the controlling side of a pseudo-terminal. The program's side is
+// held too until the program has ended: one that closes its own, as cat does
+// before it exits, has not hung up, and may open the terminal again by name.
+type terminal struct {
+	file  *os.File
+	slave int
+}
 
 // openTerminal returns both sides. The program's side is a plain descriptor,
 // because it must stay blocking.
-func openTerminal(size *pb.PTY_Size) (*terminal, int, error) {
+func openTerminal(size *pb.PTY_Size) (*terminal, error) {
 	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, -1, fmt.Errorf("open /dev/ptmx: %w", err)
+		return nil, fmt.Errorf("open /dev/ptmx: %w", err)
 	}
 	t := &terminal{file: os.NewFile(uintptr(master), "ptmx")}
-	slave, err := openSlave(master)
-	if err == nil {
-		err = t.resize(size)
-		if err == nil {
-			return t, slave, nil
+	if t.slave, err = openSlave(master); err == nil {
+		if err = t.resize(size); err == nil {
+			return t, nil
 		}
-		_ = unix.Close(slave) // the first error is the one to tell
+		t.release()
 	}
-	_ = t.file.Close()
-	return nil, -1, err
+	_ = t.file.Close() // the first error is the one to tell
+	return nil, err
 }
+
+// release lets go of the program's side.
+func (t *terminal) release() { _ = unix.Close(t.slave) }
 
 func openSlave(master int) (int, error) {
 	if err := unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0); err != nil {

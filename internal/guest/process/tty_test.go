@@ -61,6 +61,17 @@ func TestTerminalInterrupt(t *testing.T) {
 	}
 }
 
+// A program that closes its side has not ended: it may open the terminal again,
+// and what it ends with is its own to say.
+func TestTerminalOutlivesItsDescriptors(t *testing.T) {
+	b := newBench(t, nil)
+	s := b.start(t, terminal("echo out; exec <&- >&- 2>&-; sleep 0.3; echo back >/dev/tty; sleep 0.1; exit 7"))
+	r := s.finish()
+	if r.tty != "out\r\nback\r\n" || r.end.GetStatus() != "exit status 7" {
+		t.Errorf("got %+v", r)
+	}
+}
+
 // What a shell left in the background does not keep a terminal's stream open.
 func TestTerminalEndsWithItsShell(t *testing.T) {
 	b := newBench(t, nil)

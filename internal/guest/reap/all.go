@@ -2,6 +2,7 @@ package reap
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -14,8 +15,6 @@ import (
 // statuses that others need. A child that somebody started without it is
 // reaped as an orphan.
 type All struct {
-	forked chan struct{} // wakes Run when there may be a child again
-
 	mu      sync.Mutex
 	clock   uint64                            // counts starts and deaths
 	waiting map[int]chan<- syscall.WaitStatus // started children, by number
@@ -33,36 +32,45 @@ type stray struct {
 // NewAll returns a reaper whose Run must be called.
 func NewAll() *All {
 	return &All{
-		forked:  make(chan struct{}, 1),
 		waiting: map[int]chan<- syscall.WaitStatus{},
 		forking: map[uint64]struct{}{},
 		strays:  map[int]stray{},
 	}
 }
 
-// Run reaps until the context ends or waiting becomes impossible. It blocks
-// in the kernel while there are children, so that a status is there as soon
-// as a child dies; the context is looked at only when there are none.
+// Run reaps until the context ends or waiting becomes impossible. It does not
+// wait in the kernel: there it would keep one of the runtime's processors, which
+// the runtime then looks for every few microseconds, and under a kernel in user
+// space each look costs as much as a program's system calls do.
 func (a *All) Run(ctx context.Context) error {
 	died := make(chan os.Signal, 1)
 	signal.Notify(died, syscall.SIGCHLD)
 	defer signal.Stop(died)
 	for {
+		if err := a.collect(); err != nil {
+			return err
+		}
+		select {
+		case <-died:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// collect reaps all that are dead. One signal may stand for many of them.
+func (a *All) collect() error {
+	for {
 		var status syscall.WaitStatus
-		pid, err := syscall.Wait4(-1, &status, 0, nil)
-		switch err {
-		case nil:
-			a.deliver(pid, status)
-		case syscall.EINTR:
-		case syscall.ECHILD:
-			select {
-			case <-a.forked:
-			case <-died:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		default:
+		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case errors.Is(err, syscall.ECHILD), err == nil && pid == 0:
+			return nil
+		case err != nil:
 			return fmt.Errorf("wait for children: %w", err)
+		default:
+			a.deliver(pid, status)
 		}
 	}
 }
@@ -81,10 +89,6 @@ func (a *All) Start(fork func() (int, error)) (int, <-chan syscall.WaitStatus, e
 	a.mu.Unlock()
 	if err != nil {
 		return 0, nil, err
-	}
-	select {
-	case a.forked <- struct{}{}:
-	default:
 	}
 	return pid, exit, nil
 }

@@ -33,7 +33,7 @@ func next(t *testing.T, w *Watcher) Event {
 			t.Fatalf("ended with %v", w.Err())
 		}
 		return e
-	case <-time.After(10 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Fatal("no event")
 	}
 	return Event{}

@@ -1,0 +1,52 @@
+package guest
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"syscall"
+
+	"github.com/crannog/crannog/internal/guest/census"
+)
+
+// census answers with what runs here and where it listens.
+func (g *Guest) census(w http.ResponseWriter) {
+	c, err := census.Take("/proc")
+	if err != nil {
+		g.log.Warn("processes were not listed", "err", err)
+		fail(w, http.StatusConflict, "the list of processes cannot be read")
+		return
+	}
+	asked := g.process.Asked()
+	for i := range c.Processes {
+		p := &c.Processes[i]
+		p.User = g.opts.Users.UserName(p.UID)
+		if a, ok := asked[p.PID]; ok {
+			p.Asked, p.Terminal, p.Cols, p.Rows, p.Tag = true, a.Terminal, a.Cols, a.Rows, a.Tag
+		}
+	}
+	writeJSON(w, http.StatusOK, c)
+}
+
+// signal signals what a caller had run, with all of its group, or another
+// process alone.
+func (g *Guest) signal(w http.ResponseWriter, r *http.Request) {
+	var s census.Signal
+	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxUpdate))
+	body.DisallowUnknownFields()
+	// The first process is the guest: its end is the sandbox's, and not asked
+	// for this way. Numbers below one name groups, or everybody.
+	if err := body.Decode(&s); err != nil || s.PID <= 1 || s.Signal < 1 || s.Signal > 31 {
+		fail(w, http.StatusBadRequest, "malformed signal")
+		return
+	}
+	err := g.process.Signal(s.PID, syscall.Signal(s.Signal))
+	switch {
+	case errors.Is(err, syscall.ESRCH):
+		notFound(w, r)
+	case err != nil:
+		fail(w, http.StatusConflict, err.Error())
+	default:
+		w.WriteHeader(http.StatusNoContent)
+	}
+}

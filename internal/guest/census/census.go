@@ -1,0 +1,247 @@
+// Package census owns the list of what runs in a sandbox, and of the ports on
+// which programs listen there, as the sandbox's own kernel tells it.
+package census
+
+import (
+	"bytes"
+	"cmp"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Bounds of a census. Programs choose how many they are and what they are
+// called.
+const (
+	MaxProcesses = 1024
+	MaxPorts     = 256
+	maxArgs      = 64
+	maxText      = 1 << 10 // of the arguments of one process
+	// MaxBytes is more than the largest census takes on the wire.
+	MaxBytes = 16 << 20
+)
+
+// Process is one process of a sandbox.
+type Process struct {
+	PID    int      `json:"pid"`
+	Parent int      `json:"parent"`
+	UID    uint32   `json:"uid"`
+	User   string   `json:"user,omitempty"`
+	Args   []string `json:"args"`
+	// CPU is the processor's time that it has spent so far.
+	CPU    time.Duration `json:"cpu_ns"`
+	Memory int64         `json:"memory"` // resident bytes
+	// Start is when it was started, in the kernel's own units: with the number
+	// it names a process for good.
+	Start uint64 `json:"start"`
+	// Asked says that a caller had it run, under Tag; Terminal that it did so
+	// on a terminal.
+	Asked    bool   `json:"asked,omitempty"`
+	Terminal bool   `json:"terminal,omitempty"`
+	Cols     uint16 `json:"cols,omitempty"`
+	Rows     uint16 `json:"rows,omitempty"`
+	Tag      string `json:"tag,omitempty"`
+}
+
+// Census is what there is at one time.
+type Census struct {
+	Processes []Process `json:"processes"` // by number
+	Ports     []int     `json:"ports"`     // ascending
+	// Cut says that there is more than is listed.
+	Cut bool `json:"cut,omitempty"`
+}
+
+// Bound shortens what is more than Take would have told. Whoever is root in a
+// sandbox may have taken the place of who is asked.
+func (c *Census) Bound() {
+	if len(c.Processes) > MaxProcesses {
+		c.Processes, c.Cut = c.Processes[:MaxProcesses], true
+	}
+	if len(c.Ports) > MaxPorts {
+		c.Ports, c.Cut = c.Ports[:MaxPorts], true
+	}
+	for i := range c.Processes {
+		p := &c.Processes[i]
+		p.User, p.Tag = shorten(p.User, maxText), shorten(p.Tag, maxText)
+		p.CPU, p.Memory = max(0, p.CPU), max(0, p.Memory)
+		if len(p.Args) > maxArgs+1 {
+			p.Args = p.Args[:maxArgs+1]
+		}
+		left := maxText + len("…")
+		for j, arg := range p.Args {
+			if left <= 0 {
+				p.Args = p.Args[:j]
+				break
+			}
+			p.Args[j] = shorten(arg, left)
+			left -= len(arg)
+		}
+	}
+}
+
+// shorten cuts between characters.
+func shorten(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}
+
+// Signal is a request to signal a process.
+type Signal struct {
+	PID    int `json:"pid"`
+	Signal int `json:"signal"`
+}
+
+// ticks is how many units of processor time the kernel counts in a second.
+const ticks = 100
+
+// Take reads the list from a proc file system. A process that ends meanwhile
+// is left out.
+func Take(proc string) (Census, error) {
+	c := Census{Processes: []Process{}, Ports: []int{}}
+	names, err := os.ReadDir(proc)
+	if err != nil {
+		return c, err
+	}
+	var pids []int
+	for _, n := range names {
+		if pid, err := strconv.Atoi(n.Name()); err == nil && pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	for _, pid := range pids {
+		if len(c.Processes) == MaxProcesses {
+			c.Cut = true
+			break
+		}
+		if p, ok := read(proc, pid); ok {
+			c.Processes = append(c.Processes, p)
+		}
+	}
+	for _, table := range []string{"tcp", "tcp6"} {
+		data, err := os.ReadFile(filepath.Join(proc, "net", table))
+		if err != nil {
+			continue // a kernel without this family
+		}
+		c.Ports = append(c.Ports, Listening(data)...)
+	}
+	slices.Sort(c.Ports)
+	c.Ports = slices.Compact(c.Ports)
+	if len(c.Ports) > MaxPorts {
+		c.Ports, c.Cut = c.Ports[:MaxPorts], true
+	}
+	return c, nil
+}
+
+func read(proc string, pid int) (Process, bool) {
+	dir := filepath.Join(proc, strconv.Itoa(pid))
+	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
+	if err != nil {
+		return Process{}, false
+	}
+	p, name, ok := ParseStat(string(stat))
+	if !ok || p.PID != pid {
+		return Process{}, false
+	}
+	if info, err := os.Stat(dir); err == nil {
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			p.UID = st.Uid
+		}
+	}
+	line, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+	if err != nil {
+		return Process{}, false
+	}
+	if p.Args = arguments(line); len(p.Args) == 0 {
+		p.Args = []string{"[" + text(name) + "]"} // as ps shows what has none
+	}
+	return p, true
+}
+
+// ParseStat reads a line of /proc/PID/stat. The program's name comes second
+// and may contain anything, so that what follows begins after the last
+// bracket.
+func ParseStat(stat string) (p Process, name string, ok bool) {
+	open, shut := strings.IndexByte(stat, '('), strings.LastIndexByte(stat, ')')
+	if open < 0 || shut < open {
+		return p, "", false
+	}
+	// From the third field on.
+	const parent, user, system, start, resident = 1, 11, 12, 19, 21
+	fields := strings.Fields(stat[shut+1:])
+	if len(fields) <= resident {
+		return p, "", false
+	}
+	number := func(s string) int64 {
+		n, err := strconv.ParseInt(s, 10, 64)
+		if err != nil || n < 0 {
+			return 0
+		}
+		return n
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(stat[:open]))
+	if err != nil || pid <= 0 {
+		return p, "", false
+	}
+	p = Process{
+		PID: pid, Parent: int(min(number(fields[parent]), 1<<31-1)),
+		CPU:    time.Duration(min(number(fields[user])+number(fields[system]), 1<<40)) * (time.Second / ticks),
+		Start:  uint64(number(fields[start])),
+		Memory: min(number(fields[resident]), 1<<40) * int64(os.Getpagesize()),
+	}
+	p.CPU = max(0, p.CPU)
+	return p, stat[open+1 : shut], true
+}
+
+// arguments splits a command line, and shortens it.
+func arguments(line []byte) []string {
+	line = bytes.TrimRight(line, "\x00")
+	if len(line) == 0 {
+		return nil
+	}
+	var out []string
+	left := maxText
+	for arg := range bytes.SplitSeq(line, []byte{0}) {
+		if len(out) == maxArgs || left <= 0 {
+			return append(out, "…")
+		}
+		cut := min(len(arg), left)
+		left -= cut + 1
+		one := text(string(arg[:cut]))
+		if cut < len(arg) {
+			one += "…"
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+// text is what was given, with bytes that are none replaced.
+func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+// listening is the state of a socket that takes connections.
+const listening = "0A"
+
+// Listening are the ports of a table of /proc/net on which somebody listens.
+func Listening(table []byte) []int {
+	var out []int
+	for line := range bytes.Lines(table) {
+		fields := strings.Fields(string(line))
+		if len(fields) < 4 || fields[3] != listening {
+			continue
+		}
+		_, hex, ok := strings.Cut(fields[1], ":")
+		port, err := strconv.ParseUint(hex, 16, 16)
+		if ok && err == nil && port > 0 {
+			out = append(out, int(port))
+		}
+	}
+	slices.SortFunc(out, cmp.Compare[int])
+	return out
+}

@@ -1,0 +1,127 @@
+package census_test
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/guest/census"
+)
+
+// This very process is in the list of the kernel that it runs on, with its
+// child, and so is the port on which it listens.
+func TestTake(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	child := exec.CommandContext(t.Context(), "sleep", "60")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = child.Process.Kill(); _ = child.Wait() }()
+	c, err := census.Take("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	find := func(pid int) census.Process {
+		t.Helper()
+		i := slices.IndexFunc(c.Processes, func(p census.Process) bool { return p.PID == pid })
+		if i < 0 {
+			t.Fatalf("%d is not in the list", pid)
+		}
+		return c.Processes[i]
+	}
+	if me := find(os.Getpid()); me.Parent != os.Getppid() || me.Args[0] != os.Args[0] || me.Memory == 0 || int(me.UID) != os.Getuid() || me.Start == 0 {
+		t.Errorf("%+v", me)
+	}
+	if p := find(child.Process.Pid); p.Parent != os.Getpid() || !slices.Equal(p.Args, []string{"sleep", "60"}) {
+		t.Errorf("%+v", p)
+	}
+	if port := l.Addr().(*net.TCPAddr).Port; !slices.Contains(c.Ports, port) {
+		t.Errorf("port %d is not among %v", port, c.Ports)
+	}
+	if _, err := census.Take(t.TempDir() + "/none"); err == nil {
+		t.Error("no proc at all is no error")
+	}
+}
+
+// A program's name may be anything: it moves no field, and what is no text is
+// shown as such.
+func TestStat(t *testing.T) {
+	line := "7 (a) 9 (b\xff) S 3 7 7 0 0 0 0 0 0 0 250 50 0 0 20 0 1 0 4711 1000 5 0"
+	p, name, ok := census.ParseStat(line)
+	if !ok || p.PID != 7 || p.Parent != 3 || p.CPU.Seconds() != 3 || p.Start != 4711 || p.Memory != int64(5*os.Getpagesize()) || name != "a) 9 (b\xff" {
+		t.Errorf("%+v, %q, %t", p, name, ok)
+	}
+	for _, bad := range []string{"", "7", "7 (x", "x (y) S 1", "7 ) S (", "-1 (x) S 3 7 7 0 0 0 0 0 0 0 250 50 0 0 20 0 1 0 4711 1000 5 0"} {
+		if _, _, ok := census.ParseStat(bad); ok {
+			t.Errorf("%q is a process", bad)
+		}
+	}
+}
+
+func TestListening(t *testing.T) {
+	table := "  sl  local_address rem_address   st\n" +
+		"   0: 00000000:1F90 00000000:0000 0A 00000000:00000000\n" +
+		"   1: 0100007F:1F91 0100007F:9999 01 00000000:00000000\n" +
+		"   2: 00000000000000000000000000000000:0BB8 0000:0000 0A 0\n" +
+		"   3: nothing 0A 0A 0A\n   4: 0:FFFFF 0:0 0A\n"
+	if got := census.Listening([]byte(table)); !slices.Equal(got, []int{3000, 8080}) {
+		t.Errorf("%v", got)
+	}
+}
+
+func FuzzStat(f *testing.F) {
+	f.Add("7 (a) S 3 7 7 0 0 0 0 0 0 0 250 50 0 0 20 0 1 0 4711 1000 5 0")
+	f.Add("1 ((()))) R 9223372036854775807 -1 x 0 0 0 0 0 0 0 9223372036854775807 9223372036854775807 0 0 20 0 1 0 -1 1000 9223372036854775807 0")
+	f.Fuzz(func(t *testing.T, line string) {
+		p, _, ok := census.ParseStat(line)
+		if ok && (p.PID <= 0 || p.Parent < 0 || p.CPU < 0 || p.Memory < 0) {
+			t.Errorf("%q: %+v", line, p)
+		}
+	})
+}
+
+func FuzzListening(f *testing.F) {
+	f.Add([]byte("   0: 00000000:1F90 00000000:0000 0A 0\n"))
+	f.Fuzz(func(t *testing.T, table []byte) {
+		for _, port := range census.Listening(table) {
+			if port < 1 || port > 65535 {
+				t.Errorf("port %d of %q", port, table)
+			}
+		}
+	})
+}
+
+// What somebody says in the guest's place is no more than the guest would say.
+func TestBound(t *testing.T) {
+	c := census.Census{Ports: make([]int, 5000)}
+	for range 5000 {
+		args := slices.Repeat([]string{strings.Repeat("é", 1000)}, 500)
+		c.Processes = append(c.Processes, census.Process{PID: 2, Args: args, User: strings.Repeat("u", 9999), Tag: "t", CPU: -1, Memory: -1})
+	}
+	c.Bound()
+	if len(c.Processes) != census.MaxProcesses || len(c.Ports) != census.MaxPorts || !c.Cut {
+		t.Errorf("%d, %d, %t", len(c.Processes), len(c.Ports), c.Cut)
+	}
+	p := c.Processes[7]
+	if size := len(strings.Join(p.Args, "")); size > 2048 || len(p.User) > 2048 || p.Tag != "t" || p.CPU != 0 || p.Memory != 0 {
+		t.Errorf("%d bytes of arguments, %d of the user, %+v", size, len(p.User), p.CPU)
+	}
+	whole, err := census.Take("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range whole.Processes {
+		one := census.Census{Processes: []census.Process{p}}
+		one.Processes[0].Args = slices.Clone(p.Args)
+		if one.Bound(); !slices.Equal(one.Processes[0].Args, p.Args) {
+			t.Errorf("what is told is cut: %q", p.Args)
+		}
+	}
+}

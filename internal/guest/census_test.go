@@ -1,0 +1,49 @@
+package guest_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/census"
+)
+
+// The daemon is told what runs, and may signal any process but the first.
+func TestCensusAndSignal(t *testing.T) {
+	b := newBox(t, nil)
+	child := exec.CommandContext(t.Context(), "sleep", "60")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w := b.call(t, "GET", guest.PathCensus, nil, guest.ControlHeader, control)
+	var c census.Census
+	if err := json.Unmarshal(w.Body.Bytes(), &c); err != nil || w.Code != 200 {
+		t.Fatalf("%d %s, %v", w.Code, w.Body, err)
+	}
+	i := slices.IndexFunc(c.Processes, func(p census.Process) bool { return p.PID == child.Process.Pid })
+	if i < 0 || c.Processes[i].Parent != os.Getpid() || c.Processes[i].Asked || c.Processes[i].User == "" {
+		t.Errorf("the child is not as it is, or not there: %d", i)
+	}
+	signal := func(body string) int {
+		return b.call(t, "POST", guest.PathSignal, strings.NewReader(body), guest.ControlHeader, control).Code
+	}
+	for _, body := range []string{"", "{}", `{"pid":1,"signal":9}`, `{"pid":-1,"signal":9}`, `{"pid":0,"signal":9}`, `{"pid":5,"signal":0}`, `{"pid":5,"signal":99}`, `{"pid":5,"signal":9,"all":true}`} {
+		if got := signal(body); got != 400 {
+			t.Errorf("%s: %d", body, got)
+		}
+	}
+	if got := signal(fmt.Sprintf(`{"pid":%d,"signal":9}`, child.Process.Pid)); got != 204 {
+		t.Errorf("the child: %d", got)
+	}
+	if err := child.Wait(); err == nil || child.ProcessState.String() != "signal: killed" {
+		t.Errorf("it ended with %v", err)
+	}
+	if got := signal(fmt.Sprintf(`{"pid":%d,"signal":9}`, child.Process.Pid)); got != 404 {
+		t.Errorf("one that has ended: %d", got)
+	}
+}

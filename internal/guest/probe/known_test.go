@@ -1,0 +1,65 @@
+package probe
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+// slowly answers each question with one address after a while, once for all
+// that a busy machine makes it wait.
+func slowly(t *testing.T, after time.Duration) string {
+	t.Helper()
+	server, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	go func() {
+		var began time.Time
+		for buf := make([]byte, 512); ; {
+			n, from, err := server.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			if began.IsZero() {
+				began = time.Now()
+			}
+			var m dnsmessage.Message
+			if m.Unpack(buf[:n]) != nil || time.Since(began) < after {
+				continue // lost, or too early
+			}
+			m.Response = true
+			m.Additionals = nil
+			for _, q := range m.Questions {
+				if q.Type == dnsmessage.TypeA {
+					m.Answers = append(m.Answers, dnsmessage.Resource{
+						Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class, TTL: 1},
+						Body:   &dnsmessage.AResource{A: [4]byte{198, 18, 0, 1}},
+					})
+				}
+			}
+			if answer, err := m.Pack(); err == nil {
+				_, _ = server.WriteTo(answer, from)
+			}
+		}
+	}()
+	return server.LocalAddr().String()
+}
+
+// On a busy machine the link's name server may need longer than a look has: a
+// sandbox whose network is well must not be refused for it.
+func TestAKnownNameIsWaitedFor(t *testing.T) {
+	at := slowly(t, 2*patience)
+	before := resolver
+	t.Cleanup(func() { resolver = before })
+	resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "udp4", at)
+	}}
+	if err := Run(t.Context(), Checks{Known: []string{"allowed.test."}}); err != nil {
+		t.Error(err)
+	}
+}

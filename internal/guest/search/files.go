@@ -1,0 +1,156 @@
+package search
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	// maxFile bounds a file that is searched. Larger ones are data.
+	maxFile = 16 << 20
+	// maxFiles bounds how many files one search opens.
+	maxFiles = 200_000
+	// maxBytes bounds how much one search reads.
+	maxBytes = 2 << 30
+	// maxShown bounds what is shown of a line.
+	maxShown = 400
+	// sniffed is how much of a file tells whether it is text.
+	sniffed = 8 << 10
+)
+
+type searcher struct {
+	root        string
+	glob        *regexp.Regexp
+	line, whole *regexp.Regexp
+	most        int
+	each        func(Match) error
+	end         End
+	found       int
+	read        int64
+	buf         []byte
+}
+
+// search looks through all files below the root, in the order of names.
+// Links are not followed: what they lead to is searched where it is.
+func (s *searcher) search() error {
+	// The root itself may be one, such as a linked project.
+	root, err := filepath.EvalSymlinks(s.root)
+	if err != nil {
+		return err
+	}
+	s.root = root
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil && path == root:
+			return err
+		case err != nil:
+			s.end.Skipped++
+			return nil
+		case d.IsDir() && path != root && (d.Name() == ".git" || d.Name() == "node_modules"):
+			return fs.SkipDir
+		case !d.Type().IsRegular():
+			// A device or a pipe would hold the search for ever.
+			return nil
+		}
+		rel, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		if rel == "." {
+			rel = filepath.Base(path)
+		}
+		if s.glob != nil && !s.glob.MatchString(rel) {
+			return nil
+		}
+		return s.file(path, rel)
+	})
+	if errors.Is(err, fs.SkipAll) {
+		return nil
+	}
+	return err
+}
+
+// file searches one file.
+func (s *searcher) file(path, rel string) error {
+	if s.end.Files >= maxFiles || s.read >= maxBytes {
+		s.end.More = true
+		return fs.SkipAll
+	}
+	data, ok := s.load(path)
+	if !ok {
+		s.end.Skipped++
+		return nil
+	}
+	s.end.Files++
+	s.read += int64(len(data))
+	number, counted := 1, 0
+	for pos := 0; pos < len(data); {
+		at := s.whole.FindIndex(data[pos:])
+		if at == nil {
+			return nil
+		}
+		start := pos + at[0]
+		begin := bytes.LastIndexByte(data[:start], '\n') + 1
+		stop := len(data)
+		if i := bytes.IndexByte(data[start:], '\n'); i >= 0 {
+			stop = start + i
+		}
+		if line := data[begin:stop]; s.line.Match(line) && (len(line) > 0 || stop < len(data) || begin < stop) {
+			number += bytes.Count(data[counted:begin], []byte("\n"))
+			counted = begin
+			if s.found >= s.most {
+				s.end.More = true
+				return fs.SkipAll
+			}
+			s.found++
+			if err := s.each(Match{Path: rel, Line: number, Text: short(line)}); err != nil {
+				return err
+			}
+		}
+		pos = stop + 1
+	}
+	return nil
+}
+
+// load reads a text file of a size that makes sense.
+func (s *searcher) load(path string) ([]byte, bool) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, false
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() > maxFile {
+		return nil, false
+	}
+	// One byte more shows that it has grown.
+	if need := int(info.Size()) + 1; cap(s.buf) < need {
+		s.buf = make([]byte, need+need/2)
+	}
+	buf := s.buf[:info.Size()+1]
+	n, err := io.ReadFull(f, buf)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return nil, false
+	}
+	data := buf[:n]
+	if bytes.Contains(data, []byte("\r\n")) {
+		data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
+	}
+	return data, bytes.IndexByte(data[:min(len(data), sniffed)], 0) < 0
+}
+
+// short is what is shown of a line.
+func short(line []byte) string {
+	text := strings.ToValidUTF8(string(line[:min(len(line), maxShown)]), "\uFFFD")
+	if len(line) > maxShown && utf8.ValidString(text) {
+		text += "…"
+	}
+	return text
+}

@@ -1,0 +1,88 @@
+package search
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// maxGlob bounds a pattern.
+const maxGlob = 1024
+
+// Glob turns a pattern into an expression over paths: * and ? stay within a
+// name, ** passes over any number of directories, {a,b} is either, [a-z] one of
+// some. A pattern without a slash is about a file's name at any level.
+func Glob(pattern string) (*regexp.Regexp, error) {
+	if pattern == "" || len(pattern) > maxGlob {
+		return nil, errors.New("the glob is empty or too long")
+	}
+	var b strings.Builder
+	b.WriteString(`\A`)
+	if !strings.Contains(pattern, "/") {
+		b.WriteString(`(?:.*/)?`)
+	}
+	depth := 0
+	for i := 0; i < len(pattern); i++ {
+		rest := pattern[i:]
+		switch c := pattern[i]; {
+		case strings.HasPrefix(rest, "**/"):
+			b.WriteString(`(?:.*/)?`)
+			i += 2
+		case strings.HasPrefix(rest, "**"):
+			b.WriteString(`.*`)
+			i++
+		case c == '*':
+			b.WriteString(`[^/]*`)
+		case c == '?':
+			b.WriteString(`[^/]`)
+		case c == '{':
+			depth++
+			b.WriteString(`(?:`)
+		case c == '}' && depth > 0:
+			depth--
+			b.WriteString(`)`)
+		case c == ',' && depth > 0:
+			b.WriteString(`|`)
+		case c == '[':
+			class, n := class(rest)
+			if n == 0 {
+				return nil, fmt.Errorf("the glob %q has a [ without an end", pattern)
+			}
+			b.WriteString(class)
+			i += n - 1
+		case c == '\\' && len(rest) > 1:
+			i++
+			b.WriteString(regexp.QuoteMeta(pattern[i : i+1]))
+		default:
+			// Byte by byte would take letters beyond ASCII apart.
+			r := []rune(rest)[0]
+			b.WriteString(regexp.QuoteMeta(string(r)))
+			i += len(string(r)) - 1
+		}
+	}
+	if depth > 0 {
+		return nil, fmt.Errorf("the glob %q has a { without an end", pattern)
+	}
+	b.WriteString(`\z`)
+	return regexp.Compile("(?s)" + b.String())
+}
+
+// class turns [a-z] or [!a-z] into an expression and returns its length, zero
+// if it has no end.
+func class(s string) (string, int) {
+	end := strings.IndexByte(s[1:], ']')
+	if end < 1 {
+		return "", 0
+	}
+	inner := s[1 : end+1]
+	not := ""
+	if inner[0] == '!' || inner[0] == '^' {
+		not, inner = "^/", inner[1:]
+	}
+	if inner == "" {
+		return "", 0
+	}
+	inner = strings.NewReplacer(`\`, `\\`, `[`, `\[`, `^`, `\^`, `&`, `\&`).Replace(inner)
+	return "[" + not + inner + "]", end + 2
+}

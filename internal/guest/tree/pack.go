@@ -1,0 +1,84 @@
+package tree
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/changes"
+)
+
+// Pack writes the content of regular files as a tar, in the order that they
+// were asked for. One that is gone, or is no regular file or too large by now,
+// is left out: the host sees that. The last header says that the stream is
+// whole.
+func Pack(ctx context.Context, w io.Writer, req changes.PackRequest) error {
+	top, err := openTop(req.Dir)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(top)
+	to := way{top: top}
+	defer to.close()
+	out := tar.NewWriter(w)
+	count := 0
+	for _, raw := range req.Paths {
+		in, base, err := to.parent(string(raw))
+		if err == nil {
+			err = pack(ctx, out, in, base, string(raw), req.FileBytes)
+		}
+		switch {
+		case err == nil:
+			count++
+		case !gone(err) && !errors.Is(err, errLeftOut):
+			return fmt.Errorf("pack %s: %w", raw, err)
+		}
+	}
+	end := &tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{changes.PackEnd: strconv.Itoa(count)}}
+	if err := out.WriteHeader(end); err != nil {
+		return err
+	}
+	return out.Close()
+}
+
+var errLeftOut = errors.New("left out")
+
+func pack(ctx context.Context, out *tar.Writer, in int, base, name string, most int64) error {
+	f, e, err := openRegular(in, base)
+	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
+		return errLeftOut
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if e.Size > most {
+		return errLeftOut
+	}
+	// Neither name nor mode is read outside, which knows them from the list.
+	header := &tar.Header{Typeflag: tar.TypeReg, Name: name, Size: e.Size, Mode: 0o600, Format: tar.FormatPAX}
+	if err := out.WriteHeader(header); err != nil {
+		return err
+	}
+	n, err := io.Copy(out, &patient{ctx, io.LimitReader(f, e.Size)})
+	if err != nil {
+		return err
+	}
+	// A file that got shorter meanwhile is filled up to what was announced. Its
+	// sum is another one then, and the host refuses it.
+	_, err = io.CopyN(out, zeros{}, e.Size-n)
+	return err
+}
+
+type zeros struct{}
+
+// Read implements io.Reader.
+func (zeros) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
+}

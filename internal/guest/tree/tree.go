@@ -1,0 +1,283 @@
+// Package tree owns listing and packing the files of a sandbox for the host,
+// which compares them with what they were and decides what comes out.
+package tree
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/changes"
+)
+
+// Bounds of one walk. The host has its own: these keep the guest's memory.
+const (
+	maxFiles = 1_000_000
+	maxPath  = 4096
+	maxDepth = 200
+)
+
+// List writes what lies below a directory. An error means that the list is not
+// whole, and it has no last line then.
+func List(ctx context.Context, w io.Writer, req changes.TreeRequest) error {
+	top, err := openTop(req.Dir)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(top)
+	mounts, err := mountsBelow(req.Dir)
+	if err != nil {
+		return err
+	}
+	l := &list{ctx: ctx, req: req, mounts: mounts, out: changes.NewEncoder(w)}
+	if req.Paths == nil {
+		err = l.dir(top, "", 0)
+	} else {
+		err = l.some(top)
+	}
+	if err != nil {
+		return err
+	}
+	return l.out.Close()
+}
+
+// openTop opens the directory that a request is about.
+func openTop(dir string) (int, error) {
+	if !path.IsAbs(dir) || path.Clean(dir) != dir {
+		return -1, fmt.Errorf("the directory %q is not a clean absolute path", dir)
+	}
+	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, &os.PathError{Op: "open", Path: dir, Err: err}
+	}
+	return fd, nil
+}
+
+type list struct {
+	ctx    context.Context
+	req    changes.TreeRequest
+	mounts map[string]bool // where something else is mounted, below the directory
+	out    *changes.Encoder
+	count  int
+	buffer []byte
+}
+
+// dir lists one directory, which stays open.
+func (l *list) dir(fd int, above string, depth int) error {
+	names, err := readNames(fd)
+	if err != nil {
+		return fmt.Errorf("list %s: %w", above, err)
+	}
+	if err := context.Cause(l.ctx); err != nil {
+		return err
+	}
+	for _, base := range names {
+		if err := l.entry(fd, base, path.Join(above, base), depth); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (l *list) entry(in int, base, name string, depth int) error {
+	if l.count++; l.count > maxFiles || len(name) > maxPath {
+		return errors.New("too many files, or too long a path")
+	}
+	for range attempts {
+		err := l.tell(in, base, name, depth)
+		if !gone(err) {
+			return err
+		}
+		if errors.Is(err, unix.ENOENT) {
+			return nil
+		}
+	}
+	// Programs put another file there again and again. It must not look as if
+	// there were none.
+	return l.out.Put(changes.Entry{Path: name, Type: changes.Other, Opaque: true})
+}
+
+// attempts is how often a file is looked at that is another one each time.
+const attempts = 5
+
+// tell writes one file, and what is below it. Until something is written the
+// error may be that it is another file by now.
+func (l *list) tell(in int, base, name string, depth int) error {
+	e, err := l.look(in, base, name)
+	if err != nil {
+		return fmt.Errorf("look at %s: %w", name, err)
+	}
+	if e.Type != changes.Dir || e.Opaque {
+		if e.CTime.Before(l.req.Newer) {
+			return nil
+		}
+		return l.out.Put(e)
+	}
+	sub, err := openDirectory(in, base)
+	if gone(err) {
+		return err
+	}
+	if err == nil {
+		defer unix.Close(sub)
+	}
+	if err != nil || depth == maxDepth {
+		// What cannot be seen must not look as if it had been removed.
+		e.Opaque = true
+		return l.out.Put(e)
+	}
+	if err := l.out.Put(e); err != nil {
+		return err
+	}
+	if err := l.dir(sub, name, depth+1); err != nil {
+		return fmt.Errorf("%s: %v", name, err) // which is none of this file's own
+	}
+	return nil
+}
+
+// look describes a file, with the target of a link and the sum if it was asked
+// for.
+func (l *list) look(in int, base, name string) (changes.Entry, error) {
+	var stat unix.Stat_t
+	if err := unix.Fstatat(in, base, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+		return changes.Entry{}, err
+	}
+	e := changes.FromStat(&stat)
+	e.Path = name
+	if l.mounts[name] || kernel(path.Join(l.req.Dir, name)) {
+		e.Opaque = true
+		if e.Type == changes.Link { // of which a mount shows nothing
+			e.Type = changes.Other
+		}
+		return e, nil
+	}
+	switch {
+	case e.Type == changes.Link:
+		if l.buffer == nil {
+			l.buffer = make([]byte, maxPath+1)
+		}
+		n, err := unix.Readlinkat(in, base, l.buffer)
+		if errors.Is(err, unix.EINVAL) {
+			return e, unix.ENOENT // another file meanwhile
+		}
+		if err != nil {
+			return e, err
+		}
+		if n == 0 || n > maxPath {
+			e.Type = changes.Other
+			break
+		}
+		e.Target = string(l.buffer[:n])
+	case e.Type == changes.Regular && l.req.Sums && e.Size <= l.req.SumBytes:
+		return sum(l.ctx, in, base, e)
+	}
+	return e, nil
+}
+
+// kernel tells whether the kernel itself serves a place.
+func kernel(name string) bool {
+	return name == "/proc" || name == "/sys" || name == "/dev"
+}
+
+// sum reads a file. What it returns fits together: it describes the file that
+// was read, as it was before.
+func sum(ctx context.Context, in int, base string, e changes.Entry) (changes.Entry, error) {
+	f, now, err := openRegular(in, base)
+	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
+		e.Opaque = true
+		return e, nil
+	}
+	if err != nil {
+		return e, err
+	}
+	defer f.Close()
+	now.Path = e.Path
+	h := sha256.New()
+	n, err := io.Copy(h, &patient{ctx, io.LimitReader(f, now.Size)})
+	if err != nil {
+		return e, err
+	}
+	now.Size = n
+	now.Sum = hex.EncodeToString(h.Sum(nil))
+	return now, nil
+}
+
+// patient ends a long read when nobody waits for it.
+type patient struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+// Read implements io.Reader.
+func (p *patient) Read(b []byte) (int, error) {
+	if err := context.Cause(p.ctx); err != nil {
+		return 0, err
+	}
+	return p.r.Read(b)
+}
+
+// some looks at the paths that were asked for, and at what is above them only
+// to get there.
+func (l *list) some(top int) error {
+	w := way{top: top}
+	defer w.close()
+	for _, raw := range l.req.Paths {
+		name := string(raw)
+		if l.count++; l.count > maxFiles {
+			return errors.New("too many paths")
+		}
+		in, base, err := w.parent(name)
+		if err == nil {
+			var e changes.Entry
+			if e, err = l.look(in, base, name); err == nil {
+				err = l.out.Put(e)
+			}
+		}
+		if err != nil && !gone(err) {
+			return fmt.Errorf("look at %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// gone tells whether an error means that a program took the file away, or put
+// something else in its place.
+func gone(err error) bool {
+	return err != nil && (errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) || errors.Is(err, errNotRegular))
+}
+
+// mountsBelow are the places below a directory where something is mounted, as
+// covers of what the policy hides are.
+func mountsBelow(dir string) (map[string]bool, error) {
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	below := map[string]bool{}
+	for text := range strings.Lines(string(data)) {
+		fields := strings.Fields(text)
+		if len(fields) < 5 {
+			return nil, fmt.Errorf("a mount that is not understood: %.80q", text)
+		}
+		if rel, ok := strings.CutPrefix(unescape(fields[4]), strings.TrimSuffix(dir, "/")+"/"); ok && rel != "" {
+			below[rel] = true
+		}
+	}
+	return below, nil
+}
+
+// unescape undoes how a kernel writes spaces, tabs, line ends and backslashes
+// in its list of mounts.
+func unescape(name string) string {
+	if !strings.ContainsRune(name, '\\') {
+		return name
+	}
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(name)
+}

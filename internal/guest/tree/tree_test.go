@@ -1,0 +1,162 @@
+package tree_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/changes"
+	"github.com/crannog/crannog/internal/guest/tree"
+	"github.com/crannog/crannog/internal/hosttest"
+)
+
+func write(t testing.TB, name, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func list(t testing.TB, req changes.TreeRequest) []changes.Entry {
+	t.Helper()
+	var b bytes.Buffer
+	if err := tree.List(t.Context(), &b, req); err != nil {
+		t.Fatal(err)
+	}
+	all, err := changes.ReadTree(&b, changes.Bounds{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func names(all []changes.Entry) (out []string) {
+	for _, e := range all {
+		s := e.Path + " " + string(e.Type)
+		if e.Opaque {
+			s += " opaque"
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+func TestListTellsWhatIsThere(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "a"), "text")
+	write(t, filepath.Join(dir, "d", "odd\xff\n\"name"), "")
+	if err := os.Symlink("/etc", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := list(t, changes.TreeRequest{Dir: dir})
+	if want := []string{"a file", "d dir", "d/odd\xff\n\"name file", "link link", "pipe other"}; !slices.Equal(names(got), want) {
+		t.Errorf("got %q, want %q", names(got), want)
+	}
+	if got[0].Sum != "" || got[3].Target != "/etc" {
+		t.Errorf("got %+v", got)
+	}
+	// The host's own walk of the same files says the same.
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	same, err := changes.Walk(t.Context(), root, changes.Bounds{}, nil)
+	for i := range same {
+		same[i].Ino = 0 // which only the host's walk has
+	}
+	if err != nil || fmt.Sprint(same) != fmt.Sprint(got) {
+		t.Errorf("the host's walk: %v\n%+v\n%+v", err, same, got)
+	}
+	// Some paths alone, with their sums; what is gone is not there, and nothing
+	// is looked for behind a link.
+	some := list(t, changes.TreeRequest{Dir: dir, Sums: true, SumBytes: 3, Paths: [][]byte{[]byte("a"), []byte("none"), []byte("link/passwd"), []byte("d/odd\xff\n\"name"), []byte("pipe")}})
+	if want := []string{"a file", "d/odd\xff\n\"name file", "pipe other"}; !slices.Equal(names(some), want) || some[0].Sum != "" || some[1].Sum == "" {
+		t.Errorf("got %+v, want %q", some, want)
+	}
+	later := list(t, changes.TreeRequest{Dir: dir, Newer: time.Now().Add(time.Hour)})
+	if want := []string{"d dir"}; !slices.Equal(names(later), want) {
+		t.Errorf("later: got %q, want %q", names(later), want)
+	}
+}
+
+// What the policy covers with something else is not told as if it were the
+// workspace's.
+func TestListMarksWhatIsMounted(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	dir, other := t.TempDir(), t.TempDir()
+	write(t, filepath.Join(dir, "with space", "x"), "")
+	write(t, filepath.Join(other, "canary"), "")
+	at := filepath.Join(dir, "with space")
+	if err := unix.Mount(other, at, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Unmount(at, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	}()
+	if got, want := names(list(t, changes.TreeRequest{Dir: dir})), []string{"with space dir opaque"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := names(list(t, changes.TreeRequest{Dir: "/", Paths: [][]byte{[]byte("proc"), []byte("sys"), []byte("dev")}})); strings.Count(strings.Join(got, ","), "opaque") != 3 {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestListEndsWithItsContext(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "a"), "text")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	gone := errors.New("the caller is gone")
+	cancel(gone)
+	var b bytes.Buffer
+	if err := tree.List(ctx, &b, changes.TreeRequest{Dir: dir}); !errors.Is(err, gone) {
+		t.Errorf("list: %v", err)
+	}
+	if _, err := changes.ReadTree(&b, changes.Bounds{}); err == nil {
+		t.Error("what was cut is taken for whole")
+	}
+	if err := tree.Pack(ctx, &b, changes.PackRequest{Dir: dir, Paths: [][]byte{[]byte("a")}, FileBytes: 10}); !errors.Is(err, gone) {
+		t.Errorf("pack: %v", err)
+	}
+}
+
+func TestPackLeavesOutWhatIsTooLarge(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "a"), "AAAA")
+	write(t, filepath.Join(dir, "b"), "BBB")
+	var b bytes.Buffer
+	if err := tree.Pack(t.Context(), &b, changes.PackRequest{Dir: dir, Paths: [][]byte{[]byte("a"), []byte("b")}, FileBytes: 3}); err != nil {
+		t.Fatal(err)
+	}
+	if text := b.String(); strings.Contains(text, "AAAA") || !strings.Contains(text, "BBB") {
+		t.Errorf("got %q", text)
+	}
+}
+
+func BenchmarkList(b *testing.B) {
+	dir := b.TempDir()
+	for i := range 10_000 {
+		write(b, filepath.Join(dir, fmt.Sprint(i/100), fmt.Sprintf("file-%d", i)), "")
+	}
+	for b.Loop() {
+		list(b, changes.TreeRequest{Dir: dir})
+	}
+}

@@ -1,0 +1,107 @@
+package relay
+
+import (
+	"os"
+	"sync"
+	"time"
+)
+
+// A guest can lie still with something to read. When a sandbox's state is
+// saved, gVisor takes what is in the pipe into its own memory, and tells nobody
+// who waits for it that it is there: the next byte does. The save may be one
+// that a host had begun which is dead by now. So whoever waits for a guest
+// nudges it.
+
+// nudgeEvery is how often a guest that does not answer is first made to look
+// again, and lastNudge after which pause it is not nudged any more.
+const (
+	nudgeEvery = 200 * time.Millisecond
+	lastNudge  = time.Minute
+)
+
+// Nudge makes a guest look at its channel. An empty frame says nothing else,
+// and any process of the host may write one at any time.
+func Nudge(toGuest *os.File) error {
+	_, err := toGuest.Write(make([]byte, frameHeader))
+	return err
+}
+
+// nudging nudges the guest until the caller has its answer.
+func (c *Channel) nudging() (stop func()) {
+	again := time.NewTicker(nudgeEvery)
+	over := make(chan struct{})
+	go func() {
+		defer again.Stop()
+		for {
+			select {
+			case <-again.C:
+				_ = Nudge(c.conn.write) // who reads tells what is wrong
+			case <-over:
+				return
+			}
+		}
+	}()
+	return func() { close(over) }
+}
+
+// remind nudges the guest if streams are open, and tells whether they are.
+func (c *Channel) remind() bool {
+	c.mu.Lock()
+	busy := c.err == nil && c.session != nil && c.session.NumStreams() > 0
+	c.mu.Unlock()
+	if busy {
+		_ = Nudge(c.conn.write) // who reads tells what is wrong
+	}
+	return busy
+}
+
+// reminder reminds the guest of what was last written, after pauses that grow:
+// an idle sandbox, whose streams may stay open, is soon left alone.
+type reminder struct {
+	remind func() bool
+
+	mu    sync.Mutex
+	timer *time.Timer
+	pause time.Duration
+	over  bool
+}
+
+// wrote begins with the pauses anew.
+func (r *reminder) wrote() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pause = nudgeEvery
+	r.arm()
+}
+
+// arm lets the pause begin. r.mu must be held.
+func (r *reminder) arm() {
+	switch {
+	case r.over:
+	case r.timer == nil:
+		r.timer = time.AfterFunc(r.pause, r.due)
+	default:
+		r.timer.Reset(r.pause)
+	}
+}
+
+func (r *reminder) due() {
+	if !r.remind() {
+		return // the next stream begins with a write
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pause *= 2; r.pause <= lastNudge {
+		r.arm()
+	}
+}
+
+// stop ends it for good.
+func (r *reminder) stop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over = true
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+}
