@@ -184,6 +184,14 @@ type Spec struct {
 	// the sandbox's end is only the sandbox's. Nil is loopback and nothing
 	// else.
 	Link *os.File
+	// Events is an empty or earlier file of the same sandbox, opened to append,
+	// to which an Observer adds what programs do. The engine hands on a copy:
+	// the caller keeps its own. Nil is a sandbox that nobody watches.
+	Events *os.File
+	// EventBytes bounds how large the engine lets the file grow while nobody
+	// shortens it; beyond, programs cannot be executed until somebody does.
+	// Zero is 64 MiB.
+	EventBytes int64
 	// Hide are paths inside that an empty file or directory covers, which
 	// cannot be changed. What does not exist need not be hidden.
 	Hide []string

@@ -174,30 +174,6 @@ func (g *Group) Usage() engine.Usage {
 	return u
 }
 
-// Remove deletes the group. It waits a moment for the kernel to let go of
-// processes that were killed just now; a group that is gone is success.
-func (g *Group) Remove() error {
-	var errs []error
-	for _, dir := range g.Dirs {
-		errs = append(errs, removeDir(dir))
-	}
-	return errors.Join(errs...)
-}
-
-func removeDir(dir string) error {
-	deadline := time.Now().Add(5 * time.Second)
-	for wait := time.Millisecond; ; wait = min(wait*2, 50*time.Millisecond) {
-		err := os.Remove(dir)
-		if err == nil || errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("cgroup: %w", err)
-		}
-		time.Sleep(wait)
-	}
-}
-
 func number(path string) int64 {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -219,17 +195,4 @@ func keyed(path, key string) int64 {
 		}
 	}
 	return 0
-}
-
-// RemoveNamed deletes whatever exists of a sandbox's group, for a creation
-// that was cut short before its record could name the directories.
-func (t *Tree) RemoveNamed(id string) error {
-	g := Group{Dirs: map[string]string{}}
-	if t.unified != "" {
-		g.Dirs[unified] = filepath.Join(t.unified, id)
-	}
-	for controller, parent := range t.legacy {
-		g.Dirs[controller] = filepath.Join(parent, id)
-	}
-	return g.Remove()
 }

@@ -51,7 +51,7 @@ func TestStartIsInTheGroup(t *testing.T) {
 	if got := strings.Count(text, "/"+id+"\n"); got < 1 || tree.Version() == 1 && got < want {
 		t.Errorf("in %d of %d groups:\n%s", got, want, text)
 	}
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for _, dir := range g.Dirs {
 		for {
 			tasks, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))

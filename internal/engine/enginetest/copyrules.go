@@ -57,23 +57,26 @@ print(libc.syscall(1999, b"other", 5, 1), ctypes.get_errno())'; uname -n`)
 	{"copies/know-the-time", func(t *testing.T, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		other := c.copyOf(t, b.e, save(t, b))
-		said := number(t, other.sh(t, "date +%s").stdout)
-		if late := time.Since(time.Unix(int64(said), 0)); late < -2*time.Second || late > 5*time.Second {
-			t.Errorf("the copy's clock is %v behind", late)
+		// By its own clock it says so between the two looks at ours.
+		before := time.Now()
+		said := time.Unix(int64(number(t, other.sh(t, "date +%s").stdout)), 0)
+		if after := time.Now(); said.Before(before.Add(-5*time.Second)) || said.After(after.Add(2*time.Second)) {
+			t.Errorf("the copy's clock says %v, ours %v to %v", said, before, after)
 		}
 	}},
-	{"copies/streams-end-at-a-restore", func(t *testing.T, c *Config) {
+	{"copies/copying-cuts-no-stream-of-the-source", func(t *testing.T, c *Config) {
 		// A program that waits for its input keeps waiting in the source, and
 		// the copy's guest serves new streams at once.
 		b := c.start(t, c.Open(t, t.TempDir()))
 		ended := make(chan error, 1)
 		go func() {
-			_, err := b.exec(t.Context(), "user", "/bin/sh", "-c", "sleep 3; echo done")
+			_, err := b.exec(t.Context(), "user", "/bin/sh", "-c", ": > begun; while ! [ -e enough ]; do sleep 0.1; done; echo done")
 			ended <- err
 		}()
-		eventually(t, "it runs", func() bool { return b.sh(t, "pgrep -x sleep").code == 0 })
+		eventually(t, "it runs", func() bool { return b.sh(t, "test -e begun").code == 0 })
 		other := c.copyOf(t, b.e, save(t, b))
 		other.want(t, "echo well", "well")
+		b.sh(t, ": > enough")
 		if err := <-ended; err != nil {
 			t.Errorf("a stream of the source was cut: %v", err)
 		}
@@ -92,7 +95,7 @@ print(libc.syscall(1999, b"other", 5, 1), ctypes.get_errno())'; uname -n`)
 			}
 		}()
 		for n := 0; ; n++ {
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			_, err := b.exec(ctx, "user", "/bin/true")
 			cancel()
 			if err != nil {

@@ -2,7 +2,6 @@ package enginetest
 
 import (
 	"testing"
-	"time"
 
 	"github.com/crannog/crannog/internal/engine"
 )
@@ -43,18 +42,13 @@ var restartRules = []rule{
 		again := c.Open(t, dir)
 		exits := make(chan engine.Exit, 1)
 		go func() {
-			exit, err := again.Wait(t.Context(), first.id)
+			exit, err := waitFor(t.Context(), again, first.id)
 			if err != nil {
 				exit.Reason = engine.Reason(err.Error())
 			}
 			exits <- exit
 		}()
-		// The wait has to begin before the box goes, or it is unknown.
-		select {
-		case exit := <-exits:
-			t.Fatalf("wait returned %+v while the box runs", exit)
-		case <-time.After(50 * time.Millisecond):
-		}
+		stillWaits(t, exits, 1)
 		if err := again.Remove(t.Context(), first.id); err != nil {
 			t.Fatal(err)
 		}

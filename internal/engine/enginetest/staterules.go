@@ -259,12 +259,12 @@ func (c *Config) counted(t testing.TB) (b *box, gone func()) {
 			t.Fatal(err)
 		}
 		var left []string
-		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 			if left = grown(before, census(t, dir)); len(left) == 0 {
 				return
 			}
 			if time.Now().After(deadline) {
-				t.Fatalf("not gone within 20 s: %v", left)
+				t.Fatalf("not gone within a minute: %v", left)
 			}
 		}
 	}

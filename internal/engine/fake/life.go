@@ -27,6 +27,9 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 
 // create makes a sandbox, from saved memory unless dir is "".
 func (e *Engine) create(ctx context.Context, spec engine.Spec, dir string) error {
+	if spec.Events != nil {
+		return fault.New(fault.Unsupported, "events_unsupported", "the fake runs no programs, so it has none to write down")
+	}
 	if err := checkRoot(spec.Root.Dir); err != nil {
 		return fmt.Errorf("create %s: %w", spec.ID, err)
 	}

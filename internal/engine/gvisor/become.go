@@ -15,6 +15,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/gvisor/clock"
 )
 
 // A sandbox that goes on from the state of another is to have a host name and
@@ -26,9 +27,14 @@ import (
 // nameBytes is the most of a host name, as in Linux.
 const nameBytes = 64
 
+// callTables are the system calls of a box's kernel.
+func callTables() []*sentry.SyscallTable {
+	return []*sentry.SyscallTable{linux.AMD64, linux.ARM64}
+}
+
 // addBecome puts the call into the tables of our kernel.
 func addBecome() {
-	for _, table := range []*sentry.SyscallTable{linux.AMD64, linux.ARM64} {
+	for _, table := range callTables() {
 		table.Table[engine.BecomeSyscall] = sentry.Syscall{
 			Name: "crannog_become", Fn: become, SupportLevel: sentry.SupportFull,
 			Note: "host name and boot ID of a copy, for the first process",
@@ -42,6 +48,10 @@ func addBecome() {
 func become(t *sentry.Task, _ uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
 	if t.ThreadGroup() != t.Kernel().GlobalInit() {
 		return 0, nil, linuxerr.EPERM
+	}
+	// The guest calls this first of all after a boot, and after going on.
+	if err := clock.Calibrate(t.Kernel().Timekeeper()); err != nil {
+		t.Warningf("programs ask the kernel for the time: %v", err)
 	}
 	size, fresh := args[1].SizeT(), args[2].Uint()
 	if size > nameBytes || fresh > 1 {

@@ -63,6 +63,7 @@ func (b *box) watch() {
 		go func() {
 			code := b.guestExit()
 			if code != nil {
+				b.surveyLast()
 				// Nothing runs inside any more. Left alone, gVisor waits ten
 				// seconds for calls of ours before it ends.
 				if err := b.rec.Sentry.kill(10 * time.Second); err != nil {

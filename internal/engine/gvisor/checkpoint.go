@@ -36,6 +36,11 @@ func (e *Engine) Checkpoint(ctx context.Context, id, dir string, goOn bool) erro
 	if b.over() {
 		return fault.Newf(fault.NotFound, "sandbox_not_found", "sandbox %q has stopped", id)
 	}
+	// What was changed is told by the box that changed it: whoever goes on from
+	// its state begins anew.
+	if err := b.surveyFirst(ctx); err != nil {
+		return err
+	}
 	files, err := openImage(dir, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR)
 	if err != nil {
 		return saveFault(id, err)
@@ -173,6 +178,10 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 			return err
 		}
 	}
+	if err := old.surveyFirst(ctx); err != nil {
+		k.discard()
+		return err
+	}
 	// The old one stands still, so that nothing is done twice, and goes on if
 	// the new one fails.
 	if err := old.conns.call(ctx, boot.ContMgrPause, nil, nil); err != nil {
@@ -183,7 +192,8 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 		k.discard()
 		resume, cancel := context.WithTimeout(context.WithoutCancel(ctx), resumePatience)
 		defer cancel()
-		if err := old.conns.call(resume, boot.ContMgrResume, nil, nil); err != nil {
+		// The new one may have written, and has taken numbers.
+		if err := errors.Join(old.observeAgain(resume, spec), old.conns.call(resume, boot.ContMgrResume, nil, nil)); err != nil {
 			e.log.Error("a sandbox that was to be replaced does not go on", "sandbox", spec.ID, "err", err)
 		}
 		return e.explain(spec.ID, err)

@@ -38,7 +38,7 @@ func ready(spec *engine.Spec) error {
 		return err
 	}
 	spec.Limits = spec.Limits.OrDefault()
-	return nil
+	return checkEvents(spec)
 }
 
 // launch starts the guest in a kernel, or lets it go on from the state in a
@@ -71,6 +71,9 @@ func (e *Engine) start(ctx context.Context, k *kernel, spec engine.Spec, image s
 	}
 	network.IsRestore = image != ""
 	err := k.call(ctx, func(conn *urpc.Client) error {
+		if err := observe(conn, spec, image != ""); err != nil {
+			return err
+		}
 		if err := conn.Call(boot.ContMgrSetNetworkArgs, network, nil); err != nil {
 			return fmt.Errorf("network: %w", err)
 		}

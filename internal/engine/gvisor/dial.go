@@ -45,6 +45,7 @@ func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error
 			return nil, dialFault(id, port, err)
 		}
 		// Whether the guest lives shows now.
+		e.log.Info("the guest's channel fails, and a port is forwarded", "sandbox", id, "err", err)
 	}
 	channel, err := b.forwardPatiently(ctx)
 	if err != nil {

@@ -61,6 +61,7 @@ var (
 	_ engine.Checkpointer = (*Engine)(nil)
 	_ engine.Archiver     = (*Engine)(nil)
 	_ engine.Warmer       = (*Engine)(nil)
+	_ engine.Observer     = (*Engine)(nil)
 )
 
 var silence sync.Once

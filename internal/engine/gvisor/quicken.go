@@ -72,9 +72,9 @@ func collectLater() (again func()) {
 //go:linkname tracePoints gvisor.dev/gvisor/pkg/sentry/seccheck.initOnce
 var tracePoints sync.Once
 
-// forgoTracePoints keeps the table empty. Nothing here watches a box by trace
-// points, and naming all thousand takes 5 ms. A watcher that asked for one
-// would be refused, not left without events.
+// forgoTracePoints keeps the table empty: naming all thousand takes 5 ms.
+// Package watch asks for its points without their names. A watcher that asked
+// for one by name would be refused, not left without events.
 func forgoTracePoints() { tracePoints.Do(func() {}) }
 
 // watchPlatform puts what a kernel does without at its start, and once more

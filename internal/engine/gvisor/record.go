@@ -46,6 +46,20 @@ func processOf(pid int) process {
 	return p
 }
 
+// suffix names the process at the end of a file's name.
+func (p process) suffix() string { return fmt.Sprintf(".%d-%d", p.PID, p.Start) }
+
+// cutSuffix parts a file's name from the process at its end. One that names
+// none is of one that does not live.
+func cutSuffix(name string) (string, process) {
+	name, text, _ := strings.Cut(name, ".")
+	pid, start, _ := strings.Cut(text, "-")
+	var p process
+	p.PID, _ = strconv.Atoi(pid)
+	p.Start, _ = strconv.ParseUint(start, 10, 64)
+	return name, p
+}
+
 // alive tells whether exactly this process still runs. A zombie does not.
 func (p process) alive() bool {
 	if p.PID <= 0 || p.Start == 0 {

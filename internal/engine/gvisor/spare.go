@@ -21,15 +21,12 @@ import (
 const resumePatience = 5 * time.Second
 
 // spareDir is the beginning of a spare kernel's directory, which no box's ID
-// can be.
+// can be. The kernel's name follows, and the process that makes it: it may be
+// killed before it writes a record.
 const spareDir = "spare-"
 
 // refillAfter is how long after a spare kernel was taken the next one is made.
 const refillAfter = 250 * time.Millisecond
-
-// recordTime is how long a directory may be without its record, which is the
-// first thing in it.
-const recordTime = 5 * time.Second
 
 // spareTime bounds the making of a spare kernel.
 const spareTime = time.Minute
@@ -50,6 +47,7 @@ type spares struct {
 // bare is a specification without what is given to a box only when it starts.
 func bare(spec engine.Spec) engine.Spec {
 	spec.ID, spec.Hostname, spec.GuestConfig, spec.Link, spec.Archive = "", "", nil, nil, nil
+	spec.Events, spec.EventBytes = nil, 0
 	return spec
 }
 
@@ -145,7 +143,7 @@ func (e *Engine) refillLater() {
 func (e *Engine) newSpare(ctx context.Context, spec engine.Spec) (*kernel, error) {
 	name := "k" + strings.ToLower(rand.Text()[:19])
 	spec.Limits = spec.Limits.OrDefault()
-	return e.newKernel(ctx, spec, name, filepath.Join(e.dir, spareDir+name))
+	return e.newKernel(ctx, spec, name, filepath.Join(e.dir, spareDir+name+processOf(os.Getpid()).suffix()))
 }
 
 // takeSpare returns a spare kernel that fits and lives, or nil.
@@ -202,10 +200,8 @@ func (e *Engine) sweepSpares() {
 		rec, err := readRecord(dir)
 		if err != nil {
 			// One that is being made has no record for a moment.
-			if info, err := entry.Info(); err != nil || time.Since(info.ModTime()) < recordTime {
-				continue
-			}
-			rec = record{ID: name, Kernel: name}
+			kernel, maker := cutSuffix(name)
+			rec = record{ID: kernel, Kernel: kernel, Creator: maker}
 		}
 		if rec.Creator.alive() {
 			continue

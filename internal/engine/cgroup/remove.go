@@ -1,0 +1,102 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// removePatience is how long the kernel may take to let go of processes that
+// were killed just now.
+const removePatience = 10 * time.Second
+
+// Remove deletes the group, and ends what still runs in it: a process that was
+// being started when its server died is named by no record, and may not have
+// its own arguments yet by which it could be found. A group that is gone is
+// success.
+func (g *Group) Remove() error {
+	var errs []error
+	for _, dir := range g.Dirs {
+		errs = append(errs, removeDir(dir))
+	}
+	return errors.Join(errs...)
+}
+
+func removeDir(dir string) error {
+	deadline := time.Now().Add(removePatience)
+	for wait := time.Millisecond; ; wait = min(wait*2, 50*time.Millisecond) {
+		err := os.Remove(dir)
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		still := members(dir)
+		if time.Now().After(deadline) {
+			return fmt.Errorf("cgroup: %w (processes %v)", err, still)
+		}
+		for _, pid := range still {
+			kill(dir, pid)
+		}
+		time.Sleep(wait)
+	}
+}
+
+// members lists the processes of a group. In version 1 a thread can be in one
+// without its process, as the server's own are while they start a box: such a
+// process is none of them.
+func members(dir string) []int {
+	pids := numbers(filepath.Join(dir, "cgroup.procs"))
+	threads, err := os.ReadFile(filepath.Join(dir, "tasks"))
+	if err != nil {
+		return pids // version 2
+	}
+	lines := strings.Fields(string(threads))
+	return slices.DeleteFunc(pids, func(pid int) bool { return pid == os.Getpid() || !slices.Contains(lines, strconv.Itoa(pid)) })
+}
+
+func numbers(path string) []int {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	var all []int
+	for field := range strings.FieldsSeq(string(data)) {
+		if n, err := strconv.Atoi(field); err == nil && n > 0 {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// kill ends a member of a group.
+func kill(dir string, pid int) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return // it is gone
+	}
+	defer unix.Close(fd)
+	// The number may have changed hands between the look and the open.
+	if slices.Contains(members(dir), pid) {
+		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // whether it is gone is looked at anyway
+	}
+}
+
+// RemoveNamed deletes whatever exists of a sandbox's group, for a creation
+// that was cut short before its record could name the directories.
+func (t *Tree) RemoveNamed(id string) error {
+	g := Group{Dirs: map[string]string{}}
+	if t.unified != "" {
+		g.Dirs[unified] = filepath.Join(t.unified, id)
+	}
+	for controller, parent := range t.legacy {
+		g.Dirs[controller] = filepath.Join(parent, id)
+	}
+	return g.Remove()
+}

@@ -1,0 +1,251 @@
+package enginetest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/changes"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/guest"
+)
+
+// guestBox reads a box's files through its guest.
+type guestBox struct{ *box }
+
+// Tree implements changes.Box.
+func (b guestBox) Tree(ctx context.Context, req changes.TreeRequest) (io.ReadCloser, error) {
+	return b.ask(ctx, guest.PathTree, req)
+}
+
+// Pack implements changes.Box.
+func (b guestBox) Pack(ctx context.Context, req changes.PackRequest) (io.ReadCloser, error) {
+	return b.ask(ctx, guest.PathPack, req)
+}
+
+func (b guestBox) ask(ctx context.Context, path string, body any) (io.ReadCloser, error) {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://guest"+path, bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set(guest.ControlHeader, controlToken)
+	res, err := b.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	if res.StatusCode != http.StatusOK {
+		res.Body.Close()
+		return nil, fmt.Errorf("%s: %s", path, res.Status)
+	}
+	return res.Body, nil
+}
+
+// changesRules say what a comparison of a box's files can rely on.
+var changesRules = []rule{
+	// P37
+	{"changes/what-comes-out-is-what-is-inside", whatComesOut},
+	{"changes/a-forged-time-hides-nothing", forgedTimes},
+	// P36
+	{"changes/a-racing-program-shows-nothing-else", racingProgram},
+}
+
+// changed is a box with a workspace, and what is known about it.
+type changed struct {
+	guestBox
+	dir  string
+	base changes.Base
+	sums int // how many files were read
+}
+
+// Tree counts the files that have to be read.
+func (b *changed) Tree(ctx context.Context, req changes.TreeRequest) (io.ReadCloser, error) {
+	if req.Sums {
+		b.sums += len(req.Paths)
+	}
+	return b.guestBox.Tree(ctx, req)
+}
+
+func (c *Config) workspace(t *testing.T, files map[string]string, hide ...string) *changed {
+	t.Helper()
+	dir := openTemp(t)
+	for name, text := range files {
+		full := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(full, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { root.Close() })
+	start, err := changes.Walk(t.Context(), root, changes.Bounds{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Workspace, s.GuestConfig, s.Hide = dir, c.grant(s.ID), hide })
+	return &changed{guestBox: guestBox{b}, dir: dir, base: changes.Base{Start: start, Outside: root}}
+}
+
+func (b *changed) compare(t *testing.T) *changes.Set {
+	t.Helper()
+	set, err := changes.Compare(t.Context(), b, b.base, changes.Options{Dir: "/workspace", Text: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+func paths(set *changes.Set) string {
+	var all []string
+	for _, c := range set.Changes {
+		all = append(all, string(c.Op)+" "+c.Path)
+	}
+	return strings.Join(all, ", ")
+}
+
+func whatComesOut(t *testing.T, c *Config) {
+	b := c.workspace(t, map[string]string{"a.txt": "one\ntwo\n", "gone": "x", "dir/old": "x", "same": "same", ".env": "canary-31"}, "/workspace/.env")
+	if set := b.compare(t); len(set.Changes) > 0 || b.sums > 0 {
+		t.Fatalf("a new box has changed %s, and %d files were read", paths(set), b.sums)
+	}
+	b.want(t, `cd /workspace && echo three >> a.txt && rm -r gone dir && mkdir -p new/deep && echo '#!/bin/sh' > new/deep/run &&
+		chmod 755 new/deep/run && ln -s ../a.txt new/link && echo done`, "done")
+	// Outside changes meanwhile, where the box does not look.
+	if err := os.WriteFile(filepath.Join(b.dir, "same"), []byte("of the host's"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	set := b.compare(t)
+	want := "changed a.txt, removed dir, removed dir/old, removed gone, created new, created new/deep, created new/deep/run, created new/link"
+	if got := paths(set); got != want {
+		t.Fatalf("got %s, want %s", got, want)
+	}
+	if set.Added != 3 || set.Removed != 2 || !strings.Contains(set.Changes[0].Text, "+three\n") {
+		t.Errorf("+%d -%d %q", set.Added, set.Removed, set.Changes[0].Text)
+	}
+	now, err := changes.Apply(t.Context(), b, b.base.Outside, set.Changes, changes.ApplyOptions{Dir: "/workspace", Journals: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(b.dir, "a.txt"))
+	if err != nil || string(text) != "one\ntwo\nthree\n" {
+		t.Errorf("a.txt is %q, %v", text, err)
+	}
+	info, err := os.Stat(filepath.Join(b.dir, "new/deep/run"))
+	if err != nil || info.Mode() != 0o755 {
+		t.Errorf("run is %v, %v", info, err)
+	}
+	if _, err := os.Lstat(filepath.Join(b.dir, "dir")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("dir: %v", err)
+	}
+	// What goes on from there is compared with what was brought.
+	b.base.Brought = now
+	if set := b.compare(t); len(set.Changes) > 0 {
+		t.Errorf("still changed: %s", paths(set))
+	}
+	b.want(t, "cd /workspace && echo four >> a.txt && echo done", "done")
+	if set := b.compare(t); paths(set) != "changed a.txt" || set.Added != 1 || set.Changes[0].Conflict != "" {
+		t.Errorf("got %s, %+v", paths(set), set.Changes)
+	}
+}
+
+// A program can give a file any size and any time of its last change; it
+// cannot say when it did so.
+func forgedTimes(t *testing.T, c *Config) {
+	b := c.workspace(t, map[string]string{"forged": "content of then", "touched": "x", "back": "x", "mode": "x", "calm": "x"})
+	b.want(t, `cd /workspace && printf 'CONTENT of now!' > .new && touch -r forged .new && mv .new forged && touch -d @1000000000 touched &&
+		mv back b2 && mv b2 back && chmod 700 mode && chmod 644 mode && echo done`, "done")
+	info, err := os.Stat(filepath.Join(b.dir, "forged"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The control: by size and time alone nobody could tell.
+	if r := b.sh(t, "stat -c %s,%Y /workspace/forged"); strings.TrimSpace(r.stdout) != fmt.Sprintf("%d,%d", info.Size(), info.ModTime().Unix()) {
+		t.Fatalf("the forgery did not work: %q", r.stdout)
+	}
+	// Nor can the superuser of the box set its clock back to then.
+	if r := b.shAs(t, "root", "date -s @"+fmt.Sprint(info.ModTime().Unix())); r.code == 0 {
+		t.Error("root sets the clock")
+	}
+	if set := b.compare(t); paths(set) != "changed forged" {
+		t.Errorf("got %s", paths(set))
+	}
+	if b.sums != 4 {
+		t.Errorf("%d files were read, want the 4 that were touched", b.sums)
+	}
+}
+
+// race swaps a directory of the workspace with a link to one elsewhere.
+const race = `
+import os, time
+end = time.time() + 4
+print("racing", flush=True)
+while time.time() < end:
+    os.rename("d", "kept"); os.symlink("/tmp/elsewhere", "d"); os.unlink("d"); os.rename("kept", "d")
+`
+
+// What a program swaps while it is listed and packed is never listed or packed
+// under a name that it does not have.
+func racingProgram(t *testing.T, c *Config) {
+	b := c.workspace(t, map[string]string{"d/file": "content of the workspace"})
+	b.want(t, "mkdir /tmp/elsewhere && echo canary-elsewhere > /tmp/elsewhere/file && cd /workspace && cp -r d e && rm -r d && mv e d && echo new > d/file && echo done", "done")
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if r, err := b.exec(t.Context(), "user", "/bin/sh", "-c", "cd /workspace && python3 -c '"+race+"'"); err != nil || r.code != 0 {
+			t.Errorf("the race: %+v, %v", r, err)
+		}
+	}()
+	seen, swapped := 0, 0
+	for running := true; running; {
+		select {
+		case <-ended:
+			running = false
+		default:
+		}
+		set, err := changes.Compare(t.Context(), b, b.base, changes.Options{Dir: "/workspace", Text: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range set.Changes {
+			switch {
+			case strings.Contains(c.Text, "canary-elsewhere"):
+				t.Fatalf("%s shows what lies elsewhere: %s", c.Path, c.Text)
+			case strings.HasSuffix(c.Path, "/file") && c.New != nil:
+				seen++
+			case c.Path == "kept" || c.Path == "d":
+				swapped++
+			}
+		}
+	}
+	if seen == 0 || swapped == 0 {
+		t.Errorf("nothing was seen of a race: %d, %d", seen, swapped)
+	}
+}
+
+// openTemp is a directory of the host's that every user may read.
+func openTemp(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, d := range []string{filepath.Dir(dir), dir} {
+		if err := os.Chmod(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}

@@ -1,0 +1,241 @@
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/witness"
+)
+
+// events is a file to which an engine adds what programs do, and what of it
+// was read.
+type events struct {
+	f    *os.File
+	r    *witness.Reader
+	read []witness.Event
+}
+
+func newEvents(t testing.TB) *events {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(t.TempDir(), "events"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return &events{f: f, r: witness.NewReader(f, 0, 0)}
+}
+
+// more reads what was added.
+func (v *events) more(t testing.TB) []witness.Event {
+	t.Helper()
+	from := len(v.read)
+	for {
+		e, err := v.r.Next()
+		if errors.Is(err, io.EOF) {
+			return v.read[from:]
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Kind == witness.Gap {
+			t.Errorf("gap: %+v", e)
+		}
+		v.read = append(v.read, e)
+	}
+}
+
+// watched makes a box of which everything is written down.
+func (c *Config) watched(t testing.TB, e engine.Engine, change ...func(*engine.Spec)) (*box, *events) {
+	t.Helper()
+	v := newEvents(t)
+	b := c.start(t, e, append([]func(*engine.Spec){func(s *engine.Spec) { s.Events = v.f }}, change...)...)
+	return b, v
+}
+
+// survey lets the engine write what it has not written.
+func survey(t testing.TB, b *box) {
+	t.Helper()
+	observer, ok := b.e.(engine.Observer)
+	if !ok {
+		t.Fatal("the engine observes nothing")
+	}
+	if err := observer.Survey(t.Context(), b.id); err != nil {
+		t.Fatalf("survey: %v", err)
+	}
+}
+
+// seen are the events since the last look, surveyed.
+func (v *events) seen(t testing.TB, b *box) []witness.Event {
+	t.Helper()
+	survey(t, b)
+	return v.more(t)
+}
+
+func only(all []witness.Event, kind witness.Kind, fits func(witness.Event) bool) []witness.Event {
+	return slices.DeleteFunc(slices.Clone(all), func(e witness.Event) bool { return e.Kind != kind || !fits(e) })
+}
+
+func program(name string) func(witness.Event) bool {
+	return func(e witness.Event) bool { return filepath.Base(e.Program) == name }
+}
+
+// marked finds programs by an argument that only they have.
+func marked(word string) func(witness.Event) bool {
+	return func(e witness.Event) bool { return slices.Contains(e.Argv, word) }
+}
+
+func whatever(witness.Event) bool { return true }
+
+// exitOf is the end of a process.
+func exitOf(t testing.TB, all []witness.Event, pid int) witness.Event {
+	t.Helper()
+	found := only(all, witness.Exit, func(e witness.Event) bool { return e.PID == pid })
+	if len(found) != 1 {
+		t.Fatalf("%d ends of process %d", len(found), pid)
+	}
+	return found[0]
+}
+
+var recordRules = slices.Concat(recordProgramRules, recordFileRules, recordStateRules, recordCallRules, recordLimitRules)
+
+var recordProgramRules = []rule{
+	// P32
+	{"record/each-program-is-seen-once", func(t *testing.T, c *Config) {
+		b, v := c.watched(t, c.Open(t, t.TempDir()))
+		v.seen(t, b)
+		const n = 1000
+		b.want(t, fmt.Sprintf(`i=0; while [ $i -lt %d ]; do /bin/true "number $i"; i=$((i+1)); done; echo $i`, n), fmt.Sprint(n))
+		got := v.seen(t, b)
+		execs := only(got, witness.Exec, program("true"))
+		if len(execs) != n {
+			t.Fatalf("%d of %d programs", len(execs), n)
+		}
+		shells := only(got, witness.Exec, func(e witness.Event) bool { return len(e.Argv) > 2 && e.Argv[1] == "-c" })
+		if all := only(got, witness.Exec, whatever); len(shells) != 1 || len(all) != n+1 {
+			t.Fatalf("%d shells, %d programs in all", len(shells), len(all))
+		}
+		for i, e := range execs {
+			if e.Argv[1] != fmt.Sprintf("number %d", i) || e.Parent != shells[0].PID || e.Command != shells[0].PID || e.UID != 1000 || e.Cwd != "/home/user" {
+				t.Fatalf("program %d: %+v", i, e)
+			}
+			if end := exitOf(t, got, e.PID); end.Command != e.Command || end.Took <= 0 {
+				t.Fatalf("end of %d: %+v", i, end)
+			}
+		}
+		if end := exitOf(t, got, shells[0].PID); end.Command != end.PID || end.Code != 0 {
+			t.Errorf("end of the shell: %+v", end)
+		}
+	}},
+	// P32
+	{"record/names-of-variables-and-no-values", func(t *testing.T, c *Config) {
+		b, v := c.watched(t, c.Open(t, t.TempDir()))
+		// The positive control: the value is in the program's environment.
+		b.want(t, `TOKEN=hidden-$((40+2))-value; export TOKEN; exec /usr/bin/printenv TOKEN`, "hidden-42-value")
+		var text []byte
+		for _, e := range v.seen(t, b) {
+			text = e.AppendTo(text)
+		}
+		if !strings.Contains(string(text), `"TOKEN"`) || strings.Contains(string(text), "hidden-42") {
+			t.Errorf("names without values: %s", text)
+		}
+	}},
+	// P32
+	{"record/ends-have-codes-and-signals", func(t *testing.T, c *Config) {
+		b, v := c.watched(t, c.Open(t, t.TempDir()))
+		b.want(t, `/bin/sh -c 'exit 7' seven; /bin/sh -c 'kill -9 $$' nine; /usr/bin/python3 -c 'import os,ctypes; ctypes.CDLL(None).syscall(60, 5)' five; echo`, "")
+		got := v.seen(t, b)
+		for word, want := range map[string][2]int{"seven": {7, 0}, "nine": {0, 9}, "five": {5, 0}} {
+			execs := only(got, witness.Exec, marked(word))
+			if len(execs) != 1 {
+				t.Fatalf("%s: %d programs", word, len(execs))
+			}
+			if end := exitOf(t, got, execs[0].PID); end.Code != want[0] || end.Signal != want[1] {
+				t.Errorf("%s: %+v", word, end)
+			}
+		}
+	}},
+	// P32
+	{"record/orphans-belong-to-their-command", func(t *testing.T, c *Config) {
+		b, v := c.watched(t, c.Open(t, t.TempDir()))
+		b.want(t, `setsid sh -c '(sleep 0.3; exec /bin/true orphan) & ' >/dev/null 2>&1; echo $$ > pid; echo`, "")
+		eventually(t, "the orphan runs", func() bool {
+			v.more(t)
+			return len(only(v.read, witness.Exec, marked("orphan"))) == 1
+		})
+		pid := number(t, b.sh(t, "cat pid").stdout)
+		if e := only(v.read, witness.Exec, marked("orphan"))[0]; e.Command != pid || e.Parent == pid {
+			t.Errorf("command %d: %+v", pid, e)
+		}
+	}},
+	// P32
+	{"record/long-arguments-are-cut", func(t *testing.T, c *Config) {
+		b, v := c.watched(t, c.Open(t, t.TempDir()))
+		b.want(t, `/bin/true long $(head -c 100000 /dev/zero | tr '\0' x); /bin/true many $(seq 1000); echo`, "")
+		got := v.seen(t, b)
+		for _, word := range []string{"long", "many"} {
+			execs := only(got, witness.Exec, marked(word))
+			if len(execs) != 1 || !execs[0].Cut || len(strings.Join(execs[0].Argv, "")) > 8<<10 || len(execs[0].Argv) > 64 {
+				t.Errorf("%s: %d programs", word, len(execs))
+			}
+		}
+	}},
+	// P32
+	{"record/a-full-file-refuses-programs-until-it-is-freed", func(t *testing.T, c *Config) {
+		const size = 64 << 10
+		b, v := c.watched(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.EventBytes = size })
+		r := b.sh(t, `i=0; while [ $i -lt 2000 ]; do /bin/true || { echo refused; exit 1; }; i=$((i+1)); done`)
+		// What there is no room for may be the program or the process for it.
+		noProgram := r.code == 1 && strings.Contains(r.stdout, "refused")
+		noProcess := r.code == 2 && strings.Contains(r.stderr, "Cannot fork")
+		if !noProgram && !noProcess {
+			t.Fatalf("a loop is bounded by nothing: %+v", r)
+		}
+		if _, err := b.exec(t.Context(), "user", "/bin/true"); err == nil {
+			t.Error("a command runs that was not written down")
+		}
+		before := len(v.read)
+		v.more(t)
+		ran := only(v.read[before:], witness.Exec, program("true"))
+		if err := witness.Free(v.f, v.r.Offset()); err != nil {
+			t.Fatal(err)
+		}
+		b.want(t, "echo again", "again")
+		v.more(t)
+		if len(ran) == 0 || v.read[len(v.read)-1].Seq != uint64(len(v.read)) {
+			t.Errorf("%d programs ran, %d events", len(ran), len(v.read))
+		}
+	}},
+	// P32
+	{"record/what-cannot-be-observed-is-refused", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		b, _ := c.watched(t, e)
+		other := c.start(t, e)
+		if err := e.(engine.Observer).Survey(t.Context(), other.id); err == nil {
+			t.Error("a box that nobody watches is surveyed")
+		}
+		if err := e.(engine.Observer).Survey(t.Context(), newID()); err == nil {
+			t.Error("a box that does not exist is surveyed")
+		}
+		survey(t, b)
+		// A descriptor that could write over what is there is not handed in.
+		f, err := os.Create(filepath.Join(t.TempDir(), "events"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		spec := c.spec(newID())
+		spec.Events = f
+		if err := e.Create(context.Background(), spec); err == nil {
+			t.Error("a file that is not only added to is taken")
+			_ = e.Remove(context.Background(), spec.ID)
+		}
+	}},
+}

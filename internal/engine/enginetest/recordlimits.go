@@ -1,0 +1,90 @@
+package enginetest
+
+import (
+	"testing"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/witness"
+)
+
+// forksUntil tries to have as many processes at once, and says what kept it.
+const forksUntil = `python3 -c '
+import os, resource, sys, time
+if len(sys.argv) > 2:
+    resource.setrlimit(resource.RLIMIT_NPROC, (int(sys.argv[2]), int(sys.argv[2])))
+n = 0
+try:
+    while n < int(sys.argv[1]):
+        if os.fork() == 0:
+            time.sleep(30)
+            os._exit(0)
+        n += 1
+    print("all", flush=True)
+except BlockingIOError:
+    print("bounded", flush=True)
+os.killpg(0, 9)' `
+
+// filesUntil tries to make as many files, and removes them.
+const filesUntil = `python3 -c '
+import os, shutil, sys
+os.mkdir("d")
+said = "all"
+try:
+    for i in range(int(sys.argv[1])):
+        os.close(os.open("d/%d" % i, os.O_CREAT | os.O_WRONLY))
+except OSError:
+    said = "full"
+shutil.rmtree("d")
+print(said)' `
+
+var recordLimitRules = []rule{
+	// P6
+	{"record/limits-that-are-met-are-seen", func(t *testing.T, c *Config) {
+		const most = 2000
+		b, v := c.watched(t, c.Open(t, t.TempDir()), func(s *engine.Spec) {
+			s.Limits.DiskBytes, s.Limits.DiskInodes, s.Limits.PIDs = 64<<20, most, 64
+		})
+		met := func(line, said, limit string, size int64) {
+			t.Helper()
+			v.seen(t, b)
+			r := b.sh(t, line)
+			if r.stdout != said {
+				t.Fatalf("%s: %+v", line, r)
+			}
+			got := only(v.seen(t, b), witness.Limit, whatever)
+			switch {
+			case limit == "" && len(got) > 0, limit != "" && len(got) != 1:
+				t.Errorf("%s: %+v", line, got)
+			case limit != "":
+				if e := got[0]; e.Reason != limit || e.Size != size || e.UID != 1000 || e.PID == 0 || e.Command == 0 {
+					t.Errorf("%s: %+v", line, e)
+				}
+			}
+		}
+		met("head -c 1m /dev/zero > a && echo room", "room\n", "", 0)
+		// It tries again and again, and is one event.
+		met("for i in 1 2 3 4 5 6 7 8; do head -c 100m /dev/zero > b$i; done; echo full", "full\n", witness.LimitDisk, 64<<20)
+		met("rm -f a b?; head -c 1m /dev/zero > a && echo room", "room\n", "", 0)
+		met("fallocate -l 200m c; rm -f c; echo full", "full\n", witness.LimitDisk, 64<<20)
+		met(filesUntil+"100", "all\n", "", 0)
+		met(filesUntil+"3000", "full\n", witness.LimitInodes, most)
+		met(forksUntil+"20", "all\n", "", 0)
+		met(forksUntil+"200", "bounded\n", witness.LimitPIDs, 64)
+	}},
+	{"record/bounds-of-a-programs-own-are-no-limits", func(t *testing.T, c *Config) {
+		b, v := c.watched(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Limits.PIDs = 64 })
+		v.seen(t, b)
+		for line, said := range map[string]string{
+			forksUntil + "20 3": "bounded\n",
+			"head -c 100m /dev/zero > /dev/shm/x; rm /dev/shm/x; echo full": "full\n",
+			"head -c 1m /dev/zero > /dev/full; echo full":                   "full\n",
+		} {
+			if r := b.sh(t, line); r.stdout != said {
+				t.Fatalf("control: %s: %+v", line, r)
+			}
+		}
+		if got := only(v.seen(t, b), witness.Limit, whatever); len(got) > 0 {
+			t.Errorf("%+v", got)
+		}
+	}},
+}

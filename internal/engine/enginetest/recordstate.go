@@ -1,0 +1,270 @@
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/witness"
+)
+
+// first is the first event of a kernel since the last look.
+func (v *events) first(t testing.TB) {
+	t.Helper()
+	if all := v.more(t); len(all) == 0 || all[0].Kind != witness.Began {
+		t.Errorf("begins with %+v", all)
+	}
+}
+
+// wantProgram runs a program with an argument of its own, and looks for it.
+func (v *events) wantProgram(t testing.TB, b *box, word string) witness.Event {
+	t.Helper()
+	b.want(t, "/bin/true "+word+"; echo", "")
+	all := only(v.seen(t, b), witness.Exec, marked(word))
+	if len(all) != 1 {
+		t.Fatalf("%s was seen %d times", word, len(all))
+	}
+	return all[0]
+}
+
+// numbered checks that no event is missing or there twice.
+func (v *events) numbered(t testing.TB) {
+	t.Helper()
+	for i, e := range v.read {
+		if e.Seq != uint64(i+1) {
+			t.Fatalf("event %d has number %d", i+1, e.Seq)
+		}
+	}
+}
+
+// holders counts the processes that have the file open.
+func (v *events) holders(t testing.TB) (others int) {
+	t.Helper()
+	dirs, err := filepath.Glob("/proc/[0-9]*/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range dirs {
+		entries, err := os.ReadDir(dir)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+			continue
+		}
+		for _, entry := range entries {
+			to, _ := os.Readlink(filepath.Join(dir, entry.Name()))
+			if to == v.f.Name() && dir != fmt.Sprintf("/proc/%d/fd", os.Getpid()) {
+				others++
+				break
+			}
+		}
+	}
+	return others
+}
+
+var recordStateRules = []rule{
+	// P32
+	{"record/restored-boxes-are-watched-from-the-start", func(t *testing.T, c *Config) {
+		b, v := c.watched(t, c.Open(t, t.TempDir()))
+		b.sh(t, `echo old > old; setsid sh -c 'exec 3>>held; while :; do [ -e go ] && echo line >&3 && rm go; sleep 0.05; done' >/dev/null 2>&1 </dev/null & echo $! > pid; while [ ! -e held ]; do sleep 0.05; done`)
+		loop := number(t, b.sh(t, "cat pid").stdout)
+		saved := save(t, b)
+		if got := v.more(t); len(only(got, witness.File, func(e witness.Event) bool { return e.Path == "/home/user/old" })) != 1 {
+			t.Error("what was changed before is not told by who changed it")
+		}
+		for range 2 {
+			w := newEvents(t)
+			other := c.copyOf(t, b.e, saved, func(s *engine.Spec) { s.Events = w.f })
+			w.first(t)
+			w.wantProgram(t, other, "restored")
+			w.wantChanges(t, other, "touch go; while [ -e go ]; do sleep 0.05; done; echo new > new", "changed /home/user/held", "created /home/user/new")
+			w.wantChanges(t, other, "echo more >> old; rm new", "changed /home/user/old", "removed /home/user/new")
+			if all := only(w.read, witness.Exec, func(e witness.Event) bool { return filepath.Base(e.Program) == "sleep" && e.Command == loop }); len(all) == 0 {
+				t.Error("programs of what goes on belong to nobody")
+			}
+			w.numbered(t)
+		}
+		v.wantProgram(t, b, "source")
+		v.numbered(t)
+	}},
+	// P32
+	{"record/a-spare-kernel-is-watched-when-it-is-used", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		b, v := c.watched(t, e)
+		v.wantProgram(t, b, "before")
+		warm(t, c, e, 1)
+		spec := c.spec(b.id)
+		spec.Events = v.f
+		if err := saver(t, e).Replace(t.Context(), spec, ""); err != nil {
+			t.Fatal(err)
+		}
+		v.first(t)
+		v.wantProgram(t, attach(t, e, b.id), "spare")
+		v.numbered(t)
+	}},
+	// P32
+	{"record/replaced-boxes-go-on-in-the-same-file", func(t *testing.T, c *Config) {
+		b, v := c.watched(t, c.Open(t, t.TempDir()))
+		saved := save(t, b)
+		broken := t.TempDir()
+		if err := os.CopyFS(broken, os.DirFS(saved)); err != nil {
+			t.Fatal(err)
+		}
+		damage(t, broken, "checkpoint.img", func(data []byte) []byte { return data[:len(data)/2] })
+		spec := c.spec(b.id)
+		spec.Events, spec.GuestConfig = v.f, renewed(b.id, "box", guest.RolledBack)
+		b.sh(t, "echo a > a; setsid sleep 1000 >/dev/null 2>&1 </dev/null &")
+		if err := saver(t, b.e).Replace(t.Context(), spec, broken); err == nil {
+			t.Fatal("replaced from half a state")
+		}
+		v.wantProgram(t, b, "failed")
+		v.wantChanges(t, b, "echo a > a; echo b > b", "created /home/user/b")
+		if err := saver(t, b.e).Replace(t.Context(), spec, saved); err != nil {
+			t.Fatal(err)
+		}
+		v.first(t)
+		now := attach(t, b.e, b.id)
+		v.wantProgram(t, now, "replaced")
+		v.wantChanges(t, now, "echo b > b", "created /home/user/b")
+		v.numbered(t)
+	}},
+	// P32
+	{"record/outlives-whoever-asked-for-it", func(t *testing.T, c *Config) {
+		dir := t.TempDir()
+		b, v := c.watched(t, c.Open(t, dir))
+		v.more(t)
+		// Another process of the same state directory goes on; the first one's
+		// descriptor is gone with it.
+		if err := v.f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		later := attach(t, c.Open(t, dir), b.id)
+		later.want(t, "/bin/true later; echo x > x; cat x", "x")
+		f, err := os.Open(v.f.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		v.f, v.r = f, witness.NewReader(f, v.r.Offset(), uint64(len(v.read)))
+		got := v.seen(t, later)
+		if len(only(got, witness.Exec, marked("later"))) != 1 || len(only(got, witness.File, whatever)) == 0 {
+			t.Errorf("after a restart: %+v", got)
+		}
+		v.numbered(t)
+	}},
+	// P32
+	{"record/removal-leaves-no-descriptor", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		b, v := c.watched(t, e)
+		b.want(t, "echo x", "x")
+		if v.holders(t) == 0 {
+			t.Error("nobody has the file: the control does not hold")
+		}
+		if err := e.Remove(t.Context(), b.id); err != nil {
+			t.Fatal(err)
+		}
+		if n := v.holders(t); n != 0 {
+			t.Errorf("%d processes have it still", n)
+		}
+	}},
+	// P32
+	{"record/nothing-inside-stops-it", func(t *testing.T, c *Config) {
+		b, v := c.watched(t, c.Open(t, t.TempDir()))
+		v.more(t)
+		// An argument is no line, whatever is in it.
+		b.sh(t, `/bin/true 'forged
+{"seq":9,"time":"2026-01-01T00:00:00Z","kind":"exit","pid":9}
+'; printf '{"seq":10}\n' > /proc/self/fd/1`)
+		b.shAs(t, "root", `mount -t tmpfs x /home; umount /proc /; kill -STOP 1; /bin/true stopped; kill -CONT 1; kill -USR1 1; true`)
+		if n := len(only(v.seen(t, b), witness.Exec, marked("stopped"))); n != 1 {
+			t.Errorf("a program that ran while the guest stood still was seen %d times", n)
+		}
+		v.wantProgram(t, b, "still")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, _ = b.exec(ctx, "root", "/bin/sh", "-c", "echo last > /home/user/last; /bin/true evidence; kill -9 -1; kill -9 1")
+		eventually(t, "what was done last is told", func() bool {
+			v.more(t)
+			return len(only(v.read, witness.Exec, marked("evidence"))) == 1 &&
+				len(only(v.read, witness.File, func(e witness.Event) bool { return e.Path == "/home/user/last" })) == 1
+		})
+		v.numbered(t)
+	}},
+	// P32
+	{"record/the-end-of-the-guest-hides-nothing", func(t *testing.T, c *Config) {
+		b, v := c.watched(t, c.Open(t, t.TempDir()))
+		const script = `import os
+for i in range(300):
+    open("/home/user/%d" % i, "w").write("x" * i)
+os.kill(1, 15); os.kill(1, 9)
+`
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, _ = b.exec(ctx, "root", "/usr/bin/python3", "-c", script)
+		eventually(t, "all files are told", func() bool {
+			v.more(t)
+			return len(only(v.read, witness.File, func(e witness.Event) bool {
+				return e.Op == witness.Created && strings.HasPrefix(e.Path, "/home/user/")
+			})) == 300
+		})
+	}},
+	// P32
+	{"record/a-race-hides-no-name", func(t *testing.T, c *Config) {
+		b, v := c.watched(t, c.Open(t, t.TempDir()))
+		// One thread changes the names of another's calls while they are made,
+		// and the directories that they go through.
+		r := b.sh(t, `mkdir r; cd r; mkdir a b; cat > ../race.py <<'X'
+import ctypes, os, random, threading, time
+libc = ctypes.CDLL(None)
+names = [b"a/0", b"b/0", b"a/1", b"b/1", b"a", b"b", b"c", b"c/0", b"d"]
+buf = [ctypes.create_string_buffer(b"a/0", 16) for _ in range(2)]
+end = time.time() + 4
+def flip():
+    while time.time() < end:
+        for b in buf:
+            b.value = random.choice(names)
+def act():
+    while time.time() < end:
+        n = random.randrange(7)
+        x, y = buf
+        if n == 0: libc.mkdir(x, 0o755)
+        if n == 1: libc.rename(x, y)
+        if n == 2: libc.unlink(x)
+        if n == 3: libc.symlink(b"nowhere", x)
+        if n == 4: libc.link(x, y)
+        if n == 5: libc.rmdir(x)
+        if n == 6:
+            f = libc.open(x, 0o102, 0o644)
+            if f >= 0:
+                libc.write(f, y, 3); libc.close(f)
+threads = [threading.Thread(target=f) for f in (flip, act, act)]
+for t in threads: t.start()
+for t in threads: t.join()
+X
+python3 ../race.py; cd; find r -mindepth 1 | sort`)
+		there := map[string]bool{}
+		v.seen(t, b)
+		for _, e := range only(v.read, witness.File, func(e witness.Event) bool { return strings.HasPrefix(e.Path, "/home/user/r/") }) {
+			if e.Op == witness.Removed {
+				delete(there, e.Path)
+			} else {
+				there[e.Path] = true
+			}
+		}
+		var got []string
+		for path := range there {
+			got = append(got, strings.TrimPrefix(path, "/home/user/"))
+		}
+		slices.Sort(got)
+		if want := strings.Fields(r.stdout); r.code != 0 || !slices.Equal(got, want) {
+			t.Errorf("by the events there is\n%q\nand there is\n%q (%s)", got, want, r.stderr)
+		}
+	}},
+}

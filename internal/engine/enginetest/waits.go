@@ -1,0 +1,41 @@
+package enginetest
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+)
+
+// waitFor waits for a box under a name that stillWaits finds.
+func waitFor(ctx context.Context, e engine.Engine, id string) (engine.Exit, error) {
+	return e.Wait(ctx, id)
+}
+
+// stillWaits returns when n goroutines are in the middle of waitFor: a wait that
+// begins when the box is gone is for one that nobody knows. A box that runs must
+// not be reported as ended.
+func stillWaits(t testing.TB, exits <-chan engine.Exit, n int) {
+	t.Helper()
+	eventually(t, "the waits have begun", func() bool { return waiting() >= n })
+	select {
+	case exit := <-exits:
+		t.Fatalf("wait returned %+v while the box runs", exit)
+	case <-time.After(50 * time.Millisecond):
+	}
+}
+
+// waiting counts the goroutines that wait for a box and for nothing before it.
+func waiting() (n int) {
+	stacks := make([]byte, 4<<20)
+	for one := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+		state, frames, _ := strings.Cut(one, "\n")
+		if strings.Contains(state, "[select") && strings.Contains(frames, "enginetest.waitFor") {
+			n++
+		}
+	}
+	return n
+}

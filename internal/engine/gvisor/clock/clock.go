@@ -1,0 +1,46 @@
+// Package clock owns the second reading of a kernel's clock: with it programs
+// tell the time by themselves, which gVisor lets them after a second.
+package clock
+
+import (
+	"errors"
+	"reflect"
+	_ "unsafe" // for go:linkname
+
+	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
+	"gvisor.dev/gvisor/pkg/sync"
+)
+
+// A kernel compares its clock with the processor's counter once when it starts
+// or goes on, and again after a second. One reading gives no rate, so until
+// then every question for the time is a system call: a quarter of all that the
+// guest makes until it is ready. A reading a few milliseconds after the first
+// gives the rate to some millionths; the kernel's own readings go on, and
+// correct it.
+
+// Calibrate reads the clock of a kernel whose tasks run, and hands programs
+// what was found.
+func Calibrate(keeper *sentry.Timekeeper) error {
+	fields := reflect.ValueOf(keeper).Elem()
+	lock, page := fields.FieldByName("updateMu"), fields.FieldByName("params")
+	if !lock.IsValid() || lock.Type() != reflect.TypeFor[sync.Mutex]() {
+		return errors.New("gVisor's clock has no lock that is known")
+	}
+	if !page.IsValid() || page.Type() != reflect.TypeFor[*sentry.VDSOParamPage]() {
+		return errors.New("gVisor's clock has no page that is known")
+	}
+	mu := (*sync.Mutex)(lock.Addr().UnsafePointer())
+	mu.Lock()
+	defer mu.Unlock()
+	if page.IsNil() {
+		return errors.New("the clock stands still")
+	}
+	update(keeper, false)
+	return nil
+}
+
+// update reads the clock and writes what programs need to tell the time.
+// The lock is the caller's.
+//
+//go:linkname update gvisor.dev/gvisor/pkg/sentry/kernel.(*Timekeeper).update
+func update(keeper *sentry.Timekeeper, parked bool)

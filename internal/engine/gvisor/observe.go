@@ -1,0 +1,167 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/sentry/seccheck"
+	"gvisor.dev/gvisor/pkg/urpc"
+	"gvisor.dev/gvisor/runsc/boot"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/gvisor/watch"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/witness"
+)
+
+// eventBytes is how large a file of events grows if nobody says otherwise, and
+// leastEvents the least that a caller can ask for.
+const (
+	eventBytes  = 64 << 20
+	leastEvents = 64 << 10
+)
+
+// checkEvents refuses a file that the kernel could do more with than add to.
+func checkEvents(spec *engine.Spec) error {
+	if spec.Events == nil {
+		return nil
+	}
+	if spec.EventBytes == 0 {
+		spec.EventBytes = eventBytes
+	}
+	if spec.EventBytes < leastEvents {
+		return fault.Newf(fault.Invalid, "events_too_small", "a file of events needs at least %d bytes, not %d", leastEvents, spec.EventBytes)
+	}
+	flags, err := unix.FcntlInt(spec.Events.Fd(), unix.F_GETFL, 0)
+	if err != nil {
+		return fmt.Errorf("events: %w", err)
+	}
+	// A kernel that was taken over must not be able to write over what it has
+	// written before.
+	if flags&unix.O_APPEND == 0 || flags&unix.O_ACCMODE == unix.O_RDONLY {
+		return fault.New(fault.Invalid, "events_not_append", "the file of events is not opened to append")
+	}
+	return nil
+}
+
+// observe makes a kernel in which nothing runs yet write what programs do. It
+// comes before the guest, so that nothing is done unseen.
+func observe(conn *urpc.Client, spec engine.Spec, restored bool) error {
+	if spec.Events == nil {
+		return nil
+	}
+	session, err := newSession(spec, restored)
+	if err == nil {
+		err = conn.Call(boot.ContMgrCreateTraceSession, session, nil)
+	}
+	if err != nil {
+		return fmt.Errorf("events: %w", err)
+	}
+	return nil
+}
+
+// observeAgain makes a box that stands still go on behind the last event of a
+// file to which another has written.
+func (b *box) observeAgain(ctx context.Context, spec engine.Spec) error {
+	if spec.Events == nil {
+		return nil
+	}
+	session, err := newSession(spec, true)
+	if err != nil {
+		return fmt.Errorf("events: %w", err)
+	}
+	session.Force = true
+	return b.conns.call(ctx, boot.ContMgrCreateTraceSession, session, nil)
+}
+
+func newSession(spec engine.Spec, restored bool) (*boot.CreateTraceSessionArgs, error) {
+	last, torn, err := lastEvent(spec.Events)
+	return &boot.CreateTraceSessionArgs{
+		Config:      watch.Session(watch.Start{Next: last + 1, Bytes: spec.EventBytes, Restored: restored, Torn: torn}),
+		FilePayload: urpc.FilePayload{Files: []*os.File{spec.Events}},
+	}, err
+}
+
+// lastEvent is the number of the last event in a file that may be open to
+// append only, and whether a line follows that a killed kernel did not end.
+func lastEvent(events *os.File) (seq uint64, torn bool, err error) {
+	info, err := events.Stat()
+	if err != nil || info.Size() == 0 {
+		return 0, false, err
+	}
+	f, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", events.Fd()))
+	if err != nil {
+		return 0, false, err
+	}
+	defer f.Close()
+	var end [1]byte
+	if _, err := f.ReadAt(end[:], info.Size()-1); err != nil {
+		return 0, false, err
+	}
+	seq, _, err = witness.Last(f)
+	return seq, end[0] != '\n', err
+}
+
+// Survey implements engine.Observer.
+func (e *Engine) Survey(ctx context.Context, id string) error {
+	b, err := e.find(id)
+	if err != nil {
+		return err
+	}
+	b.watch()
+	if b.over() {
+		return fault.Newf(fault.NotFound, "sandbox_not_found", "sandbox %q has stopped", id)
+	}
+	return b.survey(ctx)
+}
+
+// survey asks the kernel to write what it has not written, and waits for it. A
+// kernel that nobody told to write has nothing to tell.
+func (b *box) survey(ctx context.Context) error {
+	var sessions []seccheck.SessionConfig
+	if err := b.conns.call(ctx, boot.ContMgrListTraceSessions, nil, &sessions); err != nil {
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
+			return fault.Newf(fault.NotFound, "sandbox_not_found", "sandbox %q has stopped", b.rec.ID)
+		}
+		return fmt.Errorf("survey %s: %w", b.rec.ID, err)
+	}
+	pending, watched := watch.Pending(sessions)
+	switch {
+	case !watched:
+		return fault.Newf(fault.Conflict, notWatched, "nobody watches sandbox %q", b.rec.ID)
+	case pending == watch.Unsaved:
+		return fault.Newf(fault.Conflict, "sandbox_stands_still", "sandbox %q is being saved", b.rec.ID)
+	case pending > 0:
+		return fault.Newf(fault.Exhausted, "events_full", "%d changed files of sandbox %q are not written down: its file of events is full", pending, b.rec.ID).
+			WithHint("free what was read, and ask again")
+	}
+	return nil
+}
+
+// notWatched is the code of a box without a file of events.
+const notWatched = "not_watched"
+
+// lastLook bounds how long the end of a box waits for what was changed last.
+const lastLook = 10 * time.Second
+
+// surveyFirst is a survey before a box's state is taken. Of a box that nobody
+// watches there is none.
+func (b *box) surveyFirst(ctx context.Context) error {
+	if err := b.survey(ctx); err != nil && fault.CodeOf(err) != notWatched {
+		return err
+	}
+	return nil
+}
+
+// surveyLast writes down what is left when the guest has ended.
+func (b *box) surveyLast() {
+	ctx, cancel := context.WithTimeout(context.Background(), lastLook)
+	defer cancel()
+	if err := b.surveyFirst(ctx); err != nil {
+		b.e.log.Warn("last changes of a sandbox", "sandbox", b.rec.ID, "err", err)
+	}
+}

@@ -1,0 +1,100 @@
+package watch
+
+import (
+	"gvisor.dev/gvisor/pkg/abi/linux"
+	"gvisor.dev/gvisor/pkg/hostarch"
+	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
+	"gvisor.dev/gvisor/pkg/sentry/mm"
+	"gvisor.dev/gvisor/pkg/sentry/vfs"
+)
+
+// adopt learns of the processes of a box that goes on, and of the files that
+// they may write to.
+func (w *watcher) adopt(k *sentry.Kernel) {
+	pids := k.RootPIDNamespace()
+	for _, tg := range pids.ThreadGroups() {
+		pid := int32(pids.IDOfThreadGroup(tg))
+		for t := tg.Leader(); t != nil; t = t.Parent() {
+			up := t.Parent()
+			if up != nil && up.ThreadGroup() == k.GlobalInit() {
+				w.kin.adopt(pid, int32(pids.IDOfThreadGroup(t.ThreadGroup())))
+				break
+			}
+		}
+	}
+	p := w.where(k)
+	if p == nil {
+		return
+	}
+	l := &look{ctx: k.SupervisorContext(), k: k, creds: root(k), places: p}
+	for _, t := range pids.Tasks() {
+		pid := int32(pids.IDOfThreadGroup(t.ThreadGroup()))
+		w.adoptTask(l, t, who{pid: pid, command: w.kin.command(pid), uid: uint32(t.Credentials().EffectiveKUID)})
+	}
+}
+
+// mostAdopted bounds the files whose content is read before programs go on,
+// so that one that is open and not written is not said to be changed.
+const mostAdopted = 1 << 20
+
+func (w *watcher) adoptTask(l *look, t *sentry.Task, by who) {
+	var table *sentry.FDTable
+	var memory *mm.MemoryManager
+	t.WithMuLocked(func(t *sentry.Task) {
+		if table = t.FDTable(); table != nil {
+			table.IncRef()
+		}
+		memory = t.MemoryManager()
+	})
+	if table != nil {
+		table.ForEach(l.ctx, func(_ int32, file *vfs.FileDescription, _ sentry.FDFlags) bool {
+			w.adoptFile(l, file, by)
+			return true
+		})
+		table.DecRef(l.ctx)
+	}
+	var mapped []string
+	if memory != nil && memory.IncUsers() {
+		memory.ReadMapsDataInto(l.ctx, func(_, _ hostarch.Addr, permissions hostarch.AccessType, private string, _ uint64, _, _ uint32, inode uint64, path string) {
+			if permissions.Write && private != "p" && inode != 0 {
+				mapped = append(mapped, path)
+			}
+		})
+		memory.DecUsers(l.ctx)
+	}
+	w.files.mu.Lock()
+	defer w.files.mu.Unlock()
+	for _, path := range mapped {
+		if len(path) > 0 && path[0] == '/' && !system(path) {
+			w.files.mapped(path, by)
+		}
+	}
+}
+
+func (w *watcher) adoptFile(l *look, file *vfs.FileDescription, by who) {
+	if !file.IsWritable() || file.StatusFlags()&linux.O_PATH != 0 || l.places.mounts[file.Mount().Filesystem()] == nil {
+		return
+	}
+	h := held{path: w.path(l.ctx, l.k, file.VirtualDentry()), who: by}
+	if h.path == "" {
+		h.file = inodeOf(l.ctx, file)
+	} else if stat, err := file.Stat(l.ctx, vfs.StatOptions{Mask: linux.STATX_SIZE}); err == nil && stat.Size <= mostAdopted {
+		now := l.at(h.path)
+		w.files.mu.Lock()
+		if w.files.known == nil {
+			w.files.known = map[string]state{}
+		}
+		w.files.known[h.path] = now
+		w.files.mu.Unlock()
+	}
+	w.files.hold(file, h)
+}
+
+// mapped remembers a file that is in somebody's memory by a descriptor that is
+// closed: whether it still is cannot be asked, so it is always looked at.
+func (f *files) mapped(path string, by who) {
+	if f.always == nil {
+		f.always = map[string]who{}
+	}
+	f.always[path] = by
+}

@@ -1,0 +1,138 @@
+package watch
+
+import (
+	"gvisor.dev/gvisor/pkg/abi/linux"
+	"gvisor.dev/gvisor/pkg/hostarch"
+	"gvisor.dev/gvisor/pkg/sentry/arch"
+	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
+)
+
+// call is one of our system calls. Where nobody watches it is gVisor's own.
+type call func(w *watcher, t *sentry.Task, args arch.SyscallArguments) (uintptr, error)
+
+const here = linux.AT_FDCWD
+
+// calls are those by which programs change files, but for those that take a
+// descriptor that can write: that was opened before.
+var calls = map[string]call{
+	"open": func(w *watcher, t *sentry.Task, a arch.SyscallArguments) (uintptr, error) {
+		return w.open(t, here, a[0].Pointer(), a[1].Uint(), a[2].ModeT(), 0)
+	},
+	"openat": func(w *watcher, t *sentry.Task, a arch.SyscallArguments) (uintptr, error) {
+		return w.open(t, a[0].Int(), a[1].Pointer(), a[2].Uint(), a[3].ModeT(), 0)
+	},
+	"openat2": func(w *watcher, t *sentry.Task, a arch.SyscallArguments) (uintptr, error) {
+		return w.openHow(t, a[0].Int(), a[1].Pointer(), a[2].Pointer(), a[3].SizeT())
+	},
+	"creat": func(w *watcher, t *sentry.Task, a arch.SyscallArguments) (uintptr, error) {
+		return w.open(t, here, a[0].Pointer(), linux.O_WRONLY|linux.O_CREAT|linux.O_TRUNC, a[1].ModeT(), 0)
+	},
+	"truncate": func(w *watcher, t *sentry.Task, a arch.SyscallArguments) (uintptr, error) {
+		return 0, w.truncate(t, a[0].Pointer(), a[1].Int64())
+	},
+	"mkdir": func(w *watcher, t *sentry.Task, a arch.SyscallArguments) (uintptr, error) {
+		return 0, w.mkdir(t, here, a[0].Pointer(), a[1].ModeT())
+	},
+	"mkdirat": func(w *watcher, t *sentry.Task, a arch.SyscallArguments) (uintptr, error) {
+		return 0, w.mkdir(t, a[0].Int(), a[1].Pointer(), a[2].ModeT())
+	},
+	"mknod": func(w *watcher, t *sentry.Task, a arch.SyscallArguments) (uintptr, error) {
+		return 0, w.mknod(t, here, a[0].Pointer(), a[1].ModeT(), a[2].Uint())
+	},
+	"mknodat": func(w *watcher, t *sentry.Task, a arch.SyscallArguments) (uintptr, error) {
+		return 0, w.mknod(t, a[0].Int(), a[1].Pointer(), a[2].ModeT(), a[3].Uint())
+	},
+	"rmdir": func(w *watcher, t *sentry.Task, a arch.SyscallArguments) (uintptr, error) {
+		return 0, w.remove(t, here, a[0].Pointer(), linux.AT_REMOVEDIR)
+	},
+	"unlink": func(w *watcher, t *sentry.Task, a arch.SyscallArguments) (uintptr, error) {
+		return 0, w.remove(t, here, a[0].Pointer(), 0)
+	},
+	"unlinkat": func(w *watcher, t *sentry.Task, a arch.SyscallArguments) (uintptr, error) {
+		return 0, w.remove(t, a[0].Int(), a[1].Pointer(), a[2].Int())
+	},
+	"symlink": func(w *watcher, t *sentry.Task, a arch.SyscallArguments) (uintptr, error) {
+		return 0, w.symlink(t, a[0].Pointer(), here, a[1].Pointer())
+	},
+	"symlinkat": func(w *watcher, t *sentry.Task, a arch.SyscallArguments) (uintptr, error) {
+		return 0, w.symlink(t, a[0].Pointer(), a[1].Int(), a[2].Pointer())
+	},
+	"link": func(w *watcher, t *sentry.Task, a arch.SyscallArguments) (uintptr, error) {
+		return 0, w.hardLink(t, pair{here, here, a[0].Pointer(), a[1].Pointer()}, 0)
+	},
+	"linkat": func(w *watcher, t *sentry.Task, a arch.SyscallArguments) (uintptr, error) {
+		return 0, w.hardLink(t, pair{a[0].Int(), a[2].Int(), a[1].Pointer(), a[3].Pointer()}, a[4].Int())
+	},
+	"rename": func(w *watcher, t *sentry.Task, a arch.SyscallArguments) (uintptr, error) {
+		return 0, w.rename(t, pair{here, here, a[0].Pointer(), a[1].Pointer()}, 0)
+	},
+	"renameat": func(w *watcher, t *sentry.Task, a arch.SyscallArguments) (uintptr, error) {
+		return 0, w.rename(t, pair{a[0].Int(), a[2].Int(), a[1].Pointer(), a[3].Pointer()}, 0)
+	},
+	"renameat2": func(w *watcher, t *sentry.Task, a arch.SyscallArguments) (uintptr, error) {
+		return 0, w.rename(t, pair{a[0].Int(), a[2].Int(), a[1].Pointer(), a[3].Pointer()}, a[4].Uint())
+	},
+	"chmod": func(w *watcher, t *sentry.Task, a arch.SyscallArguments) (uintptr, error) {
+		return 0, w.chmod(t, here, a[0].Pointer(), a[1].ModeT())
+	},
+	"fchmodat": func(w *watcher, t *sentry.Task, a arch.SyscallArguments) (uintptr, error) {
+		return 0, w.chmod(t, a[0].Int(), a[1].Pointer(), a[2].ModeT())
+	},
+	"fchmod": func(w *watcher, t *sentry.Task, a arch.SyscallArguments) (uintptr, error) {
+		return 0, w.chmodOpen(t, a[0].Int(), a[1].ModeT())
+	},
+}
+
+// mostly are calls that are gVisor's unless the arguments say otherwise: one
+// that only reads is to cost nothing.
+var mostly = map[string]func(arch.SyscallArguments) bool{
+	"open":   func(a arch.SyscallArguments) bool { return writes(a[1].Uint()) },
+	"openat": func(a arch.SyscallArguments) bool { return writes(a[2].Uint()) },
+	// By these a descriptor may go that was open when the box was saved.
+	"close": never, "close_range": never, "dup2": never, "dup3": never,
+}
+
+func never(arch.SyscallArguments) bool { return false }
+
+// pair is two paths of one call.
+type pair struct {
+	oldDir, newDir   int32
+	oldPath, newPath hostarch.Addr
+}
+
+// wrap puts the calls in front of gVisor's. The table is initialised by the
+// caller.
+func wrap(table *sentry.SyscallTable) {
+	for number, entry := range table.Table {
+		ours, when := calls[entry.Name], mostly[entry.Name]
+		changed := ours != nil || when != nil
+		if changed {
+			entry.Fn = watched(entry.Fn, ours, when)
+		}
+		fn, bounded := bound(entry.Name, entry.Fn)
+		if bounded || changed {
+			entry.Fn = fn
+			table.Table[number] = entry
+		}
+	}
+}
+
+// watched is our call where somebody watches, and gVisor's elsewhere.
+func watched(gvisors sentry.SyscallFn, ours call, when func(arch.SyscallArguments) bool) sentry.SyscallFn {
+	return func(t *sentry.Task, number uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
+		w := current.Load()
+		if w == nil {
+			return gvisors(t, number, args)
+		}
+		if !w.begun.Load() || w.kernel.Load() == nil {
+			if err := w.join(t); err != nil {
+				return 0, nil, err
+			}
+		}
+		if when != nil && !when(args) {
+			return gvisors(t, number, args)
+		}
+		value, err := ours(w, t, args)
+		return value, nil, err
+	}
+}

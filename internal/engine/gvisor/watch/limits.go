@@ -1,0 +1,139 @@
+package watch
+
+import (
+	"sync"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/abi/linux"
+	"gvisor.dev/gvisor/pkg/errors/linuxerr"
+	"gvisor.dev/gvisor/pkg/hostarch"
+	"gvisor.dev/gvisor/pkg/sentry/arch"
+	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
+	"gvisor.dev/gvisor/pkg/sentry/limits"
+
+	"github.com/crannog/crannog/internal/witness"
+)
+
+// fill are the calls that may find the disk full, and how much each asks for.
+var fill = map[string]func(arch.SyscallArguments) uint64{
+	"write": third, "pwrite64": third, "writev": little, "pwritev": little, "pwritev2": little,
+	"sendfile": little, "splice": little, "copy_file_range": little, "fallocate": fourth,
+	"open": little, "openat": little, "openat2": little, "creat": little, "mkdir": little, "mkdirat": little,
+	"mknod": little, "mknodat": little, "symlink": little, "symlinkat": little, "link": little, "linkat": little,
+	"rename": little, "renameat": little, "renameat2": little,
+}
+
+func little(arch.SyscallArguments) uint64   { return 0 }
+func third(a arch.SyscallArguments) uint64  { return a[2].Uint64() }
+func fourth(a arch.SyscallArguments) uint64 { return a[3].Uint64() }
+
+// multiply are the calls that make processes.
+var multiply = map[string]bool{"clone": true, "clone3": true, "fork": true, "vfork": true}
+
+// bound lets the watcher hear of what a call was refused. One that succeeds
+// pays for one comparison.
+func bound(name string, fn sentry.SyscallFn) (sentry.SyscallFn, bool) {
+	asks, fills := fill[name]
+	switch {
+	case fills:
+		return func(t *sentry.Task, number uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
+			value, control, err := fn(t, number, args)
+			if err != nil && linuxerr.Equals(linuxerr.ENOSPC, err) {
+				if w := current.Load(); w != nil {
+					w.full(t, asks(args))
+				}
+			}
+			return value, control, err
+		}, true
+	case multiply[name]:
+		return func(t *sentry.Task, number uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
+			value, control, err := fn(t, number, args)
+			if err != nil && linuxerr.Equals(linuxerr.EAGAIN, err) {
+				if w := current.Load(); w != nil {
+					w.crowded(t)
+				}
+			}
+			return value, control, err
+		}, true
+	}
+	return fn, false
+}
+
+// slack is how much of a disk may be free that is full: others give back
+// between a call's failure and the look.
+const slack = 16
+
+// full looks whether it is the box's disk that has no room: programs can be
+// refused by file systems in memory too, also by such as they have made small
+// themselves.
+func (w *watcher) full(t *sentry.Task, asked uint64) {
+	k := t.Kernel()
+	p := w.where(k)
+	if p == nil {
+		return
+	}
+	disk, err := k.VFS().StatFSAt(t, root(k), operation(p.root, "/"))
+	if err != nil {
+		return
+	}
+	free := disk.BlocksAvailable
+	switch {
+	case disk.Files > 0 && disk.FilesFree == 0:
+		w.met(t, witness.LimitInodes, disk.Files)
+	case free <= slack || asked/hostarch.PageSize >= free:
+		w.met(t, witness.LimitDisk, disk.Blocks*uint64(disk.BlockSize))
+	}
+}
+
+// crowded looks whether it is the box's limit of processes that was reached: a
+// program can set a lower one for itself.
+func (w *watcher) crowded(t *sentry.Task) {
+	own := t.ThreadGroup().Limits().Get(limits.ProcessCount).Cur
+	boxes := t.Kernel().GlobalInit().Limits().Get(limits.ProcessCount).Cur
+	if own >= boxes && boxes != linux.RLimInfinity {
+		w.met(t, witness.LimitPIDs, boxes)
+	}
+}
+
+// metEvery is how often one command has an event of one limit: a program may
+// try again and again.
+const metEvery = time.Minute
+
+// mostMet bounds what is remembered of that. It is forgotten altogether beyond.
+const mostMet = 256
+
+// met remembers who has met which limit, and when.
+type met struct {
+	mu   sync.Mutex
+	last map[meeting]time.Time
+}
+
+type meeting struct {
+	limit   string
+	command int32
+}
+
+// again says whether a meeting was told a moment ago.
+func (m *met) again(one meeting, now time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if last, ok := m.last[one]; ok && now.Sub(last) < metEvery {
+		return true
+	}
+	if m.last == nil || len(m.last) >= mostMet {
+		m.last = map[meeting]time.Time{}
+	}
+	m.last[one] = now
+	return false
+}
+
+func (w *watcher) met(t *sentry.Task, limit string, most uint64) {
+	by := w.whoIs(t)
+	if w.limits.again(meeting{limit, by.command}, time.Now()) {
+		return
+	}
+	e := witness.Event{Kind: witness.Limit, PID: int(by.pid), UID: by.uid, Command: int(by.command), Reason: limit, Size: int64(most)}
+	// What has no room for this has none for programs either, of which there is
+	// a gap.
+	_ = w.out.Write(&e, false)
+}

@@ -1,0 +1,127 @@
+package watch
+
+import (
+	"strings"
+
+	"gvisor.dev/gvisor/pkg/abi/linux"
+	"gvisor.dev/gvisor/pkg/errors/linuxerr"
+	"gvisor.dev/gvisor/pkg/fspath"
+	"gvisor.dev/gvisor/pkg/hostarch"
+	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
+	"gvisor.dev/gvisor/pkg/sentry/vfs"
+)
+
+// A path is taken from a program's memory once, and what was found there is
+// what the call works on and what is written down. Looking at the arguments
+// before or after gVisor did would let another thread of the program change
+// them in between, and hide a file.
+
+// entry is a name in a directory that was looked up.
+type entry struct {
+	root, dir vfs.VirtualDentry
+	name      string // "" if the path has no last part, as "/" or ""
+	rest      string // what gVisor is to look up from dir
+}
+
+func (e *entry) release(t *sentry.Task) {
+	e.root.DecRef(t)
+	e.dir.DecRef(t)
+}
+
+func (e *entry) operation() *vfs.PathOperation {
+	path := fspath.Parse(e.rest)
+	op := &vfs.PathOperation{Root: e.root, Start: e.dir, Path: path}
+	if path.Absolute {
+		op.Start = e.root
+	}
+	return op
+}
+
+// start is where a path begins. The caller drops the reference.
+func start(t *sentry.Task, dirfd int32, root vfs.VirtualDentry, path string) (vfs.VirtualDentry, error) {
+	if strings.HasPrefix(path, "/") {
+		root.IncRef()
+		return root, nil
+	}
+	if dirfd == linux.AT_FDCWD {
+		return t.FSContext().WorkingDirectory(), nil
+	}
+	file := t.GetFile(dirfd)
+	if file == nil {
+		return vfs.VirtualDentry{}, linuxerr.EBADF
+	}
+	defer file.DecRef(t)
+	vd := file.VirtualDentry()
+	vd.IncRef()
+	return vd, nil
+}
+
+func copyPath(t *sentry.Task, addr hostarch.Addr) (string, error) {
+	return t.CopyInString(addr, linux.PATH_MAX)
+}
+
+// lookup finds the directory in which a path's last part is, or will be.
+func lookup(t *sentry.Task, dirfd int32, path string) (entry, error) {
+	if path == "" {
+		return entry{}, linuxerr.ENOENT
+	}
+	e := entry{root: t.FSContext().RootDirectory()}
+	from, err := start(t, dirfd, e.root, path)
+	if err != nil {
+		e.root.DecRef(t)
+		return entry{}, err
+	}
+	trimmed := strings.TrimRight(path, "/")
+	cut := strings.LastIndexByte(trimmed, '/') + 1
+	above := path[:cut]
+	e.name, e.rest = trimmed[cut:], path[cut:]
+	if e.name == "" || above == "" {
+		e.dir = from
+		return e, nil
+	}
+	defer from.DecRef(t)
+	e.dir, err = t.Kernel().VFS().GetDentryAt(t, t.Credentials(), &vfs.PathOperation{
+		Root: e.root, Start: from, Path: fspath.Parse(above), FollowFinalSymlink: true,
+	}, &vfs.GetDentryOptions{CheckSearchable: true})
+	if err != nil {
+		e.root.DecRef(t)
+		return entry{}, err
+	}
+	return e, nil
+}
+
+// at is the entry's path, or "" if it does not count.
+func (w *watcher) at(t *sentry.Task, e *entry) string {
+	if e.name == "" || e.name == "." || e.name == ".." {
+		return ""
+	}
+	dir := w.path(t, t.Kernel(), e.dir)
+	switch dir {
+	case "":
+		return ""
+	case "/":
+		return "/" + e.name
+	}
+	return dir + "/" + e.name
+}
+
+// file finds an existing file, following links.
+func file(t *sentry.Task, dirfd int32, path string) (root, vd vfs.VirtualDentry, err error) {
+	if path == "" {
+		return root, vd, linuxerr.ENOENT
+	}
+	root = t.FSContext().RootDirectory()
+	from, err := start(t, dirfd, root, path)
+	if err != nil {
+		root.DecRef(t)
+		return root, vd, err
+	}
+	defer from.DecRef(t)
+	vd, err = t.Kernel().VFS().GetDentryAt(t, t.Credentials(), &vfs.PathOperation{
+		Root: root, Start: from, Path: fspath.Parse(path), FollowFinalSymlink: true,
+	}, &vfs.GetDentryOptions{})
+	if err != nil {
+		root.DecRef(t)
+	}
+	return root, vd, err
+}

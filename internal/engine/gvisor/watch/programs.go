@@ -1,0 +1,224 @@
+package watch
+
+import (
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"gvisor.dev/gvisor/pkg/abi/linux"
+	"gvisor.dev/gvisor/pkg/context"
+	"gvisor.dev/gvisor/pkg/errors/linuxerr"
+	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
+	"gvisor.dev/gvisor/pkg/sentry/seccheck"
+	pb "gvisor.dev/gvisor/pkg/sentry/seccheck/points/points_go_proto"
+
+	"github.com/crannog/crannog/internal/witness"
+)
+
+// points are what the watcher hears of.
+var points = []seccheck.PointReq{
+	{Pt: seccheck.PointExecve, Fields: fields(seccheck.FieldCtxtThreadGroupID, seccheck.FieldCtxtParentThreadGroupID, seccheck.FieldCtxtCwd)},
+	{Pt: seccheck.PointClone, Fields: fields(seccheck.FieldCtxtThreadGroupID)},
+	{Pt: seccheck.PointExitNotifyParent, Fields: fields(seccheck.FieldCtxtThreadGroupID, seccheck.FieldCtxtParentThreadGroupID, seccheck.FieldCtxtThreadGroupStartTime)},
+	{Pt: seccheck.PointTaskExit},
+}
+
+func fields(context ...seccheck.Field) seccheck.FieldSet {
+	return seccheck.FieldSet{Context: seccheck.MakeFieldMask(context...)}
+}
+
+// guest is the first process of a box. What it makes is a command.
+const guest = 1
+
+// family knows of each process to which command it belongs, also when its
+// parents are gone.
+type family struct {
+	mu sync.Mutex
+	of map[int32]int32
+}
+
+func (f *family) born(pid, maker int32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.of == nil {
+		f.of = map[int32]int32{}
+	}
+	if maker == guest {
+		f.of[pid] = pid
+	} else if command := f.of[maker]; command != 0 {
+		f.of[pid] = command
+	}
+}
+
+func (f *family) command(pid int32) int32 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.of[pid]
+}
+
+func (f *family) died(pid int32) (command int32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	command = f.of[pid]
+	delete(f.of, pid)
+	return command
+}
+
+// Clone implements seccheck.Sink. A process whose end could not be told may
+// not begin, or a loop that only forks would be bounded by nothing.
+func (w *watcher) Clone(ctx context.Context, _ seccheck.FieldSet, info *pb.CloneInfo) error {
+	maker := info.GetContextData().GetThreadGroupId()
+	if info.CreatedThreadGroupId == maker {
+		return nil // a thread
+	}
+	if err := w.join(ctx); err != nil {
+		return err
+	}
+	if err := w.out.Room(); err != nil {
+		return refusal
+	}
+	w.kin.born(info.CreatedThreadGroupId, maker)
+	return nil
+}
+
+// refusal is what a program gets that could not be written down.
+var refusal = linuxerr.ENOSPC
+
+// Execve implements seccheck.Sink. It comes before the old program is given
+// up: what cannot be written down does not run.
+func (w *watcher) Execve(ctx context.Context, _ seccheck.FieldSet, info *pb.ExecveInfo) error {
+	t, ok := ctx.(*sentry.Task)
+	if !ok {
+		return linuxerr.EIO
+	}
+	if err := w.join(ctx); err != nil {
+		return err
+	}
+	from := info.GetContextData()
+	pid := from.GetThreadGroupId()
+	e := witness.Event{
+		Kind: witness.Exec, PID: int(pid), Parent: int(from.GetParentThreadGroupId()), Command: int(w.kin.command(pid)),
+		UID: uint32(t.Credentials().EffectiveKUID), Program: info.BinaryPath, Cwd: from.GetCwd(),
+	}
+	if e.Program == "" {
+		e.Program = info.Execfn
+	}
+	var cut [2]bool
+	e.Argv, cut[0] = bounded(info.Argv, mostArgs, mostArgBytes, whole)
+	e.Env, cut[1] = bounded(info.Env, mostNames, mostNameBytes, nameOf)
+	e.Cut = cut[0] || cut[1] || !utf8.ValidString(e.Program) || !utf8.ValidString(e.Cwd)
+	if err := w.out.Write(&e, false); err != nil {
+		return refusal
+	}
+	return nil
+}
+
+// Bounds of what is kept of a program's start.
+const (
+	mostArgs      = 64
+	mostArgBytes  = 8 << 10
+	mostNames     = 256
+	mostNameBytes = 4 << 10
+)
+
+func whole(s string) string { return s }
+
+// nameOf leaves out a variable's value, which may be a secret.
+func nameOf(s string) string {
+	name, _, _ := strings.Cut(s, "=")
+	return name
+}
+
+func bounded(all []string, most, bytes int, part func(string) string) (out []string, cut bool) {
+	for i, s := range all {
+		if i == most || bytes == 0 {
+			return out, true
+		}
+		s = part(s)
+		if len(s) > bytes {
+			s, cut = s[:bytes], true
+		}
+		cut = cut || !utf8.ValidString(s)
+		bytes -= len(s)
+		out = append(out, s)
+	}
+	return out, cut
+}
+
+// ExitNotifyParent implements seccheck.Sink. gVisor holds the lock of all its
+// tasks, so nobody has waited for the process before this is written.
+func (w *watcher) ExitNotifyParent(ctx context.Context, _ seccheck.FieldSet, info *pb.ExitNotifyParentInfo) error {
+	t, ok := ctx.(*sentry.Task)
+	if !ok {
+		return nil
+	}
+	from := info.GetContextData()
+	pid := from.GetThreadGroupId()
+	command := w.kin.died(pid)
+	// The group has a status only if it was ended as one.
+	status := linux.WaitStatus(info.ExitStatus)
+	if status == 0 {
+		status = t.ExitStatus()
+	}
+	e := witness.Event{
+		Kind: witness.Exit, PID: int(pid), Parent: int(from.GetParentThreadGroupId()), Command: int(command),
+		UID:  uint32(t.Credentials().EffectiveKUID),
+		Took: time.Duration(max(0, t.Kernel().RealtimeClock().Now().Nanoseconds()-from.GetThreadGroupStartTimeNs())),
+	}
+	if status.Signaled() {
+		e.Signal = int(status.TerminationSignal())
+	} else {
+		e.Code = int(status.ExitStatus())
+	}
+	err := w.out.Write(&e, true)
+	if command == pid && pid != 0 {
+		w.surveySoon(t)
+	}
+	return err
+}
+
+// TaskExit implements seccheck.Sink. With the guest the box ends: it waits
+// until what was changed is written down.
+func (w *watcher) TaskExit(ctx context.Context, _ seccheck.FieldSet, _ *pb.TaskExit) error {
+	t, ok := ctx.(*sentry.Task)
+	if !ok {
+		return nil
+	}
+	if err := w.join(ctx); err != nil {
+		return err
+	}
+	if t.ThreadGroup() == t.Kernel().GlobalInit() {
+		w.survey(t.Kernel())
+	}
+	return nil
+}
+
+// join looks at what runs already, once, before the first of it can change
+// that.
+func (w *watcher) join(ctx context.Context) error {
+	t, ok := ctx.(*sentry.Task)
+	if !ok {
+		return linuxerr.EIO
+	}
+	if w.kernel.Load() == nil {
+		w.kernel.Store(t.Kernel())
+	}
+	if w.begun.Load() {
+		return nil
+	}
+	w.joined.Do(func() {
+		w.adopt(t.Kernel())
+		w.begun.Store(true)
+	})
+	return nil
+}
+
+func (f *family) adopt(pid, command int32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.of == nil {
+		f.of = map[int32]int32{}
+	}
+	f.of[pid] = command
+}

@@ -1,0 +1,218 @@
+package watch
+
+import (
+	"maps"
+	"slices"
+
+	"gvisor.dev/gvisor/pkg/context"
+	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
+	"gvisor.dev/gvisor/pkg/sentry/vfs"
+
+	"github.com/crannog/crannog/internal/witness"
+)
+
+// Reasons of gaps.
+const (
+	reasonMany  = "too_many_paths"
+	reasonEnded = "box_ended"
+)
+
+// A survey reads files while programs run. gVisor may not be saved meanwhile:
+// it waits for what runs on behalf of a task, so surveys do.
+
+// surveySoon looks at files behind the back of a task that ends.
+func (w *watcher) surveySoon(t *sentry.Task) {
+	if w.files.nothing() || w.queued.Swap(true) {
+		return
+	}
+	k := t.Kernel()
+	t.QueueAIO(func(context.Context) {
+		w.queued.Store(false)
+		w.survey(k)
+	})
+}
+
+// surveyNow looks at files for somebody outside, and says how many it could
+// not write down. A kernel that stands still may be written down itself just
+// now, so nothing in it is touched.
+func (w *watcher) surveyNow() uint64 {
+	k := w.kernel.Load()
+	if k == nil {
+		return 0 // nothing has run
+	}
+	if k.IsPaused() {
+		return Unsaved
+	}
+	done := make(chan uint64, 1)
+	k.GlobalInit().Leader().QueueAIO(func(context.Context) {
+		// From here on a kernel that is to stand still waits for us, unless it
+		// did so before.
+		if k.IsPaused() {
+			done <- Unsaved
+			return
+		}
+		done <- w.survey(k)
+	})
+	return <-done
+}
+
+// survey writes down what became of the noted files, and returns how many had
+// no room.
+func (w *watcher) survey(k *sentry.Kernel) uint64 {
+	w.looking.Lock()
+	defer w.looking.Unlock()
+	if w.files.nothing() {
+		return 0
+	}
+	ns := k.GlobalInit().Leader().GetMountNamespace()
+	if ns == nil {
+		return w.lose(reasonEnded)
+	}
+	ctx := k.SupervisorContext()
+	defer ns.DecRef(ctx)
+	p := w.where(k)
+	if p == nil {
+		return w.lose(reasonEnded)
+	}
+	l := &look{ctx: ctx, k: k, creds: root(k), places: p}
+	batch := w.files.take(ctx, func(f *vfs.FileDescription) string { return w.path(ctx, k, f.VirtualDentry()) })
+	paths := slices.Sorted(maps.Keys(batch))
+	for i := 0; i < len(paths); i++ {
+		path := paths[i]
+		now := l.at(path)
+		for _, other := range w.files.otherNames(now, path) {
+			if _, queued := batch[other]; !queued {
+				batch[other] = note{existed: true, who: batch[path].who}
+				paths = append(paths, other)
+			}
+		}
+		if err := w.tell(l, path, batch[path], now); err != nil {
+			for _, left := range paths[i:] {
+				w.files.note(left, batch[left].existed, batch[left].who)
+			}
+			return uint64(len(paths) - i)
+		}
+	}
+	return w.gap(reasonMany)
+}
+
+// lose says that what is left can be looked at no more.
+func (w *watcher) lose(reason string) uint64 {
+	w.files.mu.Lock()
+	w.files.lost += uint64(len(w.files.pending))
+	w.files.pending, w.files.open = nil, nil
+	w.files.mu.Unlock()
+	return w.gap(reason)
+}
+
+func (w *watcher) gap(reason string) uint64 {
+	w.files.mu.Lock()
+	defer w.files.mu.Unlock()
+	if w.files.lost == 0 {
+		return 0
+	}
+	if err := w.out.Write(&witness.Event{Kind: witness.Gap, Lost: w.files.lost, Reason: reason}, false); err != nil {
+		return w.files.lost
+	}
+	w.files.lost = 0
+	return 0
+}
+
+// take hands over what is to be looked at: what was noted, and what is open to
+// be written, by the path that it has now.
+func (f *files) take(ctx context.Context, path func(*vfs.FileDescription) string) map[string]note {
+	f.mu.Lock()
+	f.sweepLocked()
+	batch := f.pending
+	f.pending = nil
+	open := maps.Clone(f.open)
+	if batch == nil {
+		batch = map[string]note{}
+	}
+	for path, by := range f.always {
+		if _, noted := batch[path]; !noted {
+			batch[path] = note{existed: true, who: by}
+		}
+	}
+	f.mu.Unlock()
+	for file, h := range open {
+		if !file.TryIncRef() {
+			continue // it is swept the next time
+		}
+		was := h.path
+		if h.path = path(file); h.path == "" {
+			h.file = inodeOf(ctx, file)
+		}
+		file.DecRef(ctx)
+		all := append([]string{h.path, was}, f.named(h.file)...)
+		for _, at := range all {
+			if _, noted := batch[at]; at != "" && !noted {
+				batch[at] = note{existed: true, who: h.who}
+			}
+		}
+		f.mu.Lock()
+		if _, still := f.open[file]; still {
+			f.open[file] = h
+		}
+		f.mu.Unlock()
+	}
+	return batch
+}
+
+// named are the names that a file is known to have been given.
+func (f *files) named(file inode) []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if file == (inode{}) {
+		return nil
+	}
+	return slices.Clone(f.links[file])
+}
+
+// otherNames are those of a file that has several.
+func (f *files) otherNames(now state, path string) []string {
+	if now.links < 2 {
+		return nil
+	}
+	return slices.DeleteFunc(f.named(now.file), func(name string) bool { return name == path })
+}
+
+// tell writes down what became of a path, if it is not as it was.
+func (w *watcher) tell(l *look, path string, n note, now state) error {
+	w.files.mu.Lock()
+	before, surveyed := w.files.known[path]
+	w.files.mu.Unlock()
+	e := witness.Event{Kind: witness.File, Path: path, PID: int(n.pid), Command: int(n.command), UID: n.uid, Cut: !valid(path)}
+	switch {
+	case now.kind == "" && !n.existed:
+		return nil
+	case now.kind == "":
+		e.Op = witness.Removed
+	case !n.existed:
+		e.Op = witness.Created
+	default:
+		if !surveyed && w.fresh {
+			before, surveyed = l.below(path)
+		}
+		if surveyed && before.same(now) {
+			return nil
+		}
+		e.Op = witness.Changed
+	}
+	now.describe(&e)
+	if err := w.out.Write(&e, false); err != nil {
+		return err
+	}
+	w.files.mu.Lock()
+	defer w.files.mu.Unlock()
+	switch {
+	case now.kind == "":
+		delete(w.files.known, path)
+	case len(w.files.known) >= mostNotes:
+	case w.files.known == nil:
+		w.files.known = map[string]state{path: now}
+	default:
+		w.files.known[path] = now
+	}
+	return nil
+}
