@@ -119,6 +119,8 @@ const (
 	AskPush    = "git.push"
 	AskSecret  = "secret.use"
 	AskWiden   = "policy.widen"
+	AskExport  = "fs.export"
+	AskDelete  = "fs.delete"
 )
 
 // Answer is what came of a question. A grant is spent by being answered: the

@@ -88,16 +88,27 @@ func (a Approval) Grants() int {
 type Caller struct {
 	KeyID string
 	Local bool
+	// Person names a local caller who is signed in to the web console by a
+	// link that was made for somebody: whoever makes links for two people says
+	// that they are two. Without a name it is the machine's user.
+	Person string
 }
 
-// localName is who a local caller is in a vote. No key has this ID.
-const localName = "local"
+// LocalName is who a local caller is in a vote. No key has this ID.
+const LocalName = "local"
+
+// ConsolePrefix is before the name of who is signed in to the web console in a
+// vote. No key has such an ID.
+const ConsolePrefix = "console:"
 
 func (c Caller) name() string {
-	if c.Local {
-		return localName
+	switch {
+	case !c.Local:
+		return c.KeyID
+	case c.Person != "":
+		return ConsolePrefix + c.Person
 	}
-	return c.KeyID
+	return LocalName
 }
 
 // sees is the one rule of visibility: the machine's user sees all, a key the
@@ -125,7 +136,7 @@ const EventVote = "vote"
 // kinds are what may be asked.
 var kinds = []string{
 	causeway.AskHost, causeway.AskRequest, causeway.AskPublish, causeway.AskPush,
-	causeway.AskSecret, causeway.AskWiden,
+	causeway.AskSecret, causeway.AskWiden, causeway.AskExport, causeway.AskDelete,
 }
 
 // Bounds of a question. A program inside chooses much of the facts, and they

@@ -35,6 +35,9 @@ func (s *Service) Ask(ctx context.Context, q causeway.Question) (causeway.Answer
 			return causeway.Answer{}, fmt.Errorf("ask about sandbox %s: %w", q.Sandbox, err)
 		}
 		if a.ID == fresh.ID {
+			if err := s.o.Record(keep, StepAsked, a, nil); err != nil {
+				return causeway.Answer{}, fmt.Errorf("ask about sandbox %s: %w", q.Sandbox, err)
+			}
 			s.o.Log.Info("approval asked for", "sandbox", a.Sandbox, "approval", a.ID, "kind", a.Kind)
 			s.pulse.wake()
 		}
@@ -65,6 +68,11 @@ func (s *Service) follow(ctx context.Context, turn *turn, a Approval) (answer ca
 				return causeway.Answer{}, true, fmt.Errorf("spend approval %s: %w", a.ID, err)
 			}
 			if spent {
+				// It is used up, whether or not the record takes it: then the
+				// action does not happen, and is asked about again.
+				if err := s.o.Record(keep, StepSpent, a, nil); err != nil {
+					return causeway.Answer{}, true, fmt.Errorf("spend approval %s: %w", a.ID, err)
+				}
 				s.o.Log.Info("approval spent", "sandbox", a.Sandbox, "approval", a.ID)
 				s.pulse.wake()
 				answer = reply(a, Approved)

@@ -25,7 +25,7 @@ func TestQuorumCountsDifferentPeople(t *testing.T) {
 	}
 	_, err = r.Approve(t.Context(), owner, first.Approval, "mine again", false)
 	wantCode(t, err, "already_voted")
-	if a := r.spend(q); a.Granted {
+	if a := r.tries(q); a.Granted {
 		t.Error("one person is enough for two")
 	}
 	if a, err = r.Approve(t.Context(), local, first.Approval, "", false); err != nil || a.State != approval.Approved || a.Grants() != 2 {
@@ -44,6 +44,29 @@ func TestQuorumCountsDifferentPeople(t *testing.T) {
 	}
 	if a := r.spend(q); a.Granted || a.State != "denied" || a.Reason != "not today" || a.Approval != second.Approval {
 		t.Errorf("%+v", a)
+	}
+}
+
+// P42: who signs in to the console without a name is the machine's user, so
+// that a page and a command line are not two people; who has one is somebody.
+func TestPeopleOfTheConsole(t *testing.T) {
+	r := newRig(t, t.TempDir())
+	q := push()
+	q.Quorum = 2
+	first := r.ask(q)
+	if _, err := r.Approve(t.Context(), local, first.Approval, "", false); err != nil {
+		t.Fatal(err)
+	}
+	_, err := r.Approve(t.Context(), approval.Caller{Local: true}, first.Approval, "", false)
+	wantCode(t, err, "already_voted")
+	a, err := r.Approve(t.Context(), approval.Caller{Local: true, Person: "Ann"}, first.Approval, "", false)
+	if err != nil || a.State != approval.Approved || !slices.ContainsFunc(a.Votes, func(v approval.Vote) bool { return v.Who == "console:Ann" }) {
+		t.Errorf("%+v %v", a, err)
+	}
+	// A name is not enough: it must be local.
+	second := r.ask(q)
+	if _, err := r.Get(t.Context(), approval.Caller{Person: "Ann"}, second.Approval); err == nil {
+		t.Error("somebody from elsewhere sees it")
 	}
 }
 
@@ -130,7 +153,11 @@ func TestFloodIsBounded(t *testing.T) {
 
 func TestRemember(t *testing.T) {
 	r := newRig(t, t.TempDir())
-	host := func(q causeway.Question) causeway.Question { q.Kind = causeway.AskHost; return q }
+	unlisted := func() causeway.Question { q := push(); q.Rule = "network.unlisted"; return q }
+	host := func(q causeway.Question) causeway.Question {
+		q.Kind, q.Rule = causeway.AskHost, "network.unlisted"
+		return q
+	}
 	first := r.ask(host(push()))
 	a, err := r.Approve(t.Context(), local, first.Approval, "", true)
 	if err != nil || a.Amendment != "api.example.com:443" || !slices.Equal(r.added, []string{"box api.example.com:443"}) {
@@ -154,8 +181,9 @@ func TestRemember(t *testing.T) {
 		"port":     func(q *causeway.Question) { q.Facts["port"] = "0443" },
 		"no port":  func(q *causeway.Question) { delete(q.Facts, "port") },
 		"quorum":   func(q *causeway.Question) { q.Quorum = 2 },
+		"a rule":   func(q *causeway.Question) { q.Rule = "host:api.example.com/write" }, // it would go on asking
 	} {
-		q := push()
+		q := unlisted()
 		spoil(&q)
 		asked := r.ask(q)
 		_, err := r.Approve(t.Context(), local, asked.Approval, "", true)
@@ -165,7 +193,7 @@ func TestRemember(t *testing.T) {
 		}
 	}
 	r.fail = errors.New("disk")
-	q := push()
+	q := unlisted()
 	q.Facts["path"] = "/other"
 	asked := r.ask(q)
 	_, err = r.Approve(t.Context(), local, asked.Approval, "", true)
@@ -204,7 +232,7 @@ func TestRetire(t *testing.T) {
 		if a := <-answer; a.Granted || a.State != "expired" || a.Reason != "a secret was rotated" {
 			t.Errorf("%+v", a)
 		}
-		if a := r.spend(push()); a.Granted {
+		if a := r.tries(push()); a.Granted {
 			t.Error("the grant is still good")
 		}
 		// Nobody approves for a sandbox that is gone.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/crannog/crannog/internal/causeway"
@@ -32,6 +33,10 @@ type Options struct {
 	// Amend adds "host:port" to what a sandbox's policy allows. Without it
 	// answers are for once only.
 	Amend func(ctx context.Context, sandbox, endpoint string) error
+	// Record writes a step into the record: nil keeps none, for tests alone.
+	// Nobody's word counts, and no grant is used, of which the record does not
+	// know.
+	Record func(ctx context.Context, step Step, a Approval, v *Vote) error
 	// Bounds have defaults; zero is never unlimited.
 	Bounds Bounds
 }
@@ -58,6 +63,9 @@ func New(o Options) (*Service, error) {
 	}
 	if o.Bounds.Window <= 0 {
 		o.Bounds.Window = defaultWindow
+	}
+	if o.Record == nil {
+		o.Record = func(context.Context, Step, Approval, *Vote) error { return nil }
 	}
 	s := &Service{o: o}
 	s.pulse.init(s.sweep)
@@ -120,6 +128,9 @@ func (s *Service) Approve(ctx context.Context, who Caller, id, reason string, re
 	if owner, ok := s.o.Lookup(a.Sandbox); !ok || owner != a.Owner {
 		return Approval{}, fault.New(fault.Conflict, "sandbox_gone", "the sandbox that asked has ended")
 	}
+	if err := mayGrant(who, a); err != nil {
+		return Approval{}, err
+	}
 	v := Vote{Who: who.name(), Granted: true, Reason: Text(reason, maxText), At: now()}
 	if remember {
 		if v.Amendment, err = s.amendment(a); err != nil {
@@ -155,14 +166,33 @@ func (s *Service) Deny(ctx context.Context, who Caller, id, reason string) (Appr
 }
 
 func (s *Service) vote(ctx context.Context, a Approval, v Vote) (Approval, error) {
+	if err := s.o.Record(ctx, StepVoted, a, &v); err != nil {
+		return Approval{}, err
+	}
 	a, err := s.o.Store.VoteApproval(ctx, a.ID, v)
 	if err != nil {
 		return Approval{}, err
 	}
 	s.o.Log.Info("approval answered", "sandbox", a.Sandbox, "approval", a.ID, "who", v.Who, "granted", v.Granted, "state", string(a.State))
 	s.pulse.wake()
-	return a, nil
+	if a.State == Pending {
+		return a, nil
+	}
+	// A grant is spent only with an entry, so one that is missing here lets
+	// nothing through.
+	return a, s.o.Record(ctx, StepDecided, a, &v)
 }
+
+// Step is what becomes of a question.
+type Step string
+
+// Steps.
+const (
+	StepAsked   Step = "asked"
+	StepVoted   Step = "voted"
+	StepDecided Step = "decided"
+	StepSpent   Step = "spent"
+)
 
 // Retire ends what is open for a sandbox, except what was asked under the
 // policy with the digest keep: what people said was about rules that no
@@ -186,6 +216,9 @@ const (
 func (s *Service) amendment(a Approval) (string, error) {
 	endpoint := Amendable(a)
 	switch {
+	case ofRule(a):
+		return "", fault.New(fault.Invalid, "not_rememberable", "the policy's own rule for this host asks each time, and goes on asking whatever else allows the host").
+			WithHint("approve it once, or change the rule: crannog policy set")
 	case endpoint == "":
 		return "", fault.New(fault.Invalid, "not_rememberable", "only a host can be allowed for always, and this question is about more than one").
 			WithHint("approve it once, or change the sandbox's policy")
@@ -203,7 +236,7 @@ func (s *Service) amendment(a Approval) (string, error) {
 // Amendable returns the "host:port" that remembering this question would
 // allow, or "".
 func Amendable(a Approval) string {
-	if a.Kind != causeway.AskHost && a.Kind != causeway.AskRequest {
+	if a.Kind != causeway.AskHost && a.Kind != causeway.AskRequest || ofRule(a) {
 		return ""
 	}
 	host, port := a.Facts[FactHost], a.Facts[FactPort]
@@ -213,6 +246,11 @@ func Amendable(a Approval) string {
 	}
 	return host + ":" + port
 }
+
+// ofRule tells whether a rule of a listed host asks. What a rule asks about,
+// one that allows does not settle: a host that is added beside it would change
+// nothing, and who was promised otherwise would be asked again.
+func ofRule(a Approval) bool { return strings.HasPrefix(a.Rule, "host:") }
 
 // plainHost keeps all that is not one exact name or IPv4 address out of a
 // policy, above all wildcards.

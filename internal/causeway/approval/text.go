@@ -19,7 +19,9 @@ const maxMarks = 2
 // without anything that moves a cursor, turns the direction of writing, or is
 // there without being seen, and no longer than max bytes. What is longer ends
 // with the number of its bytes. Everything that shows an approval goes
-// through here, or a program could write its own prompt.
+// through here, or a program could write its own prompt. It is stricter than
+// what agents are shown of a program's output (package mcpserver): nobody
+// decides by that.
 func Text(s string, max int) string {
 	var b strings.Builder
 	accents := 0

@@ -46,7 +46,7 @@ func (b *testBox) lookup(name string) (netip.Addr, error) {
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
 	if _, err := c.Write(packed); err != nil {
 		return netip.Addr{}, err
 	}
@@ -73,7 +73,7 @@ func (b *testBox) dial(name string, port uint16) (*gonet.TCPConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	return b.Dial(ctx, netip.AddrPortFrom(a, port))
 }

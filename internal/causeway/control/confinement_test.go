@@ -177,9 +177,14 @@ func TestManySandboxes(t *testing.T) {
 		}
 		return len(threads)
 	}, 20+runtime.NumCPU())
-	if list, err := c.List(t.Context()); err != nil || len(list) != 0 {
-		t.Errorf("%d sandboxes are left, %v", len(list), err)
-	}
+	// The last one is forgotten after its descriptors are closed.
+	settle(t, "sandboxes, and one", func() int {
+		list, err := c.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list) + 1
+	}, 1)
 }
 
 // resident is a process's memory in KiB.

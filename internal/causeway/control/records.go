@@ -100,6 +100,9 @@ type recorder struct {
 	sent    int64
 	got     int64
 	uses    map[string]int64
+
+	settling sync.Mutex // before mu
+	settled  uint64     // number of the last record that outlasts a loss of power
 }
 
 // newRecorder takes the file over. It must be one that is added to only:
@@ -124,28 +127,77 @@ func newRecorder(sandbox string, file *os.File, seq uint64) (*recorder, error) {
 // Record implements causeway.Recorder. The number and the sandbox are its
 // own: whoever asks cannot write in another's name.
 func (r *recorder) Record(rec causeway.Record) error {
+	seq, err := r.append(rec)
+	if err != nil || !binding(rec) {
+		return err
+	}
+	return r.settle(seq)
+}
+
+// binding tells which records must outlast a loss of power before what they
+// are of happens: what a key was used for, what somebody approved, and what is
+// given to the world for good.
+func binding(rec causeway.Record) bool {
+	return rec.Begins && (len(rec.Secrets) > 0 || rec.Approval != "" || rec.Kind == causeway.KindPublish || rec.Kind == causeway.KindGit)
+}
+
+// settle returns when a record is on the disk. Those that come meanwhile share
+// the next wait.
+func (r *recorder) settle(seq uint64) error {
+	r.settling.Lock()
+	defer r.settling.Unlock()
+	if r.settled >= seq {
+		return nil
+	}
+	r.mu.Lock()
+	written := r.seq
+	r.mu.Unlock()
+	raw, err := r.file.SyscallConn()
+	if err == nil {
+		var sync error
+		err = raw.Control(func(fd uintptr) {
+			for sync = unix.EINTR; errors.Is(sync, unix.EINTR); {
+				sync = unix.Fdatasync(int(fd))
+			}
+		})
+		err = errors.Join(err, sync)
+	}
+	if err != nil {
+		return notKept(err)
+	}
+	r.settled = written
+	return nil
+}
+
+func notKept(err error) error {
+	return fault.Wrap(err, fault.Unavailable, "records_not_kept", "the sandbox's network records cannot be written, so nothing gets out").
+		WithHint("look at the disk of the state directory")
+}
+
+// append writes one record and returns its number.
+func (r *recorder) append(rec causeway.Record) (uint64, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
-		return fault.New(fault.Unavailable, "records_closed", "the sandbox's network is gone")
+		return 0, fault.New(fault.Unavailable, "records_closed", "the sandbox's network is gone")
 	}
 	rec.Sandbox, rec.Seq = r.sandbox, r.seq+1
 	line, err := json.Marshal(rec)
 	if err != nil {
-		return fmt.Errorf("record: %w", err)
+		return 0, fmt.Errorf("record: %w", err)
 	}
 	line = append(line, '\n')
 	if len(line) > maxRecord {
-		return fault.New(fault.Internal, "record_too_long", "a record is longer than its fields may be")
+		return 0, fault.New(fault.Internal, "record_too_long", "a record is longer than its fields may be")
 	}
 	if r.size+int64(len(r.rest)+len(line)) > maxRecords {
-		return fault.New(fault.Exhausted, "records_full", "the sandbox's network records have reached their greatest size").
+		return 0, fault.New(fault.Exhausted, "records_full", "the sandbox's network records have reached their greatest size").
 			WithHint("nothing more gets out of this sandbox; make it anew")
 	}
 	// What is left of the last line goes first, or both would be lost.
 	if len(r.rest) > 0 {
 		if _, err := r.write(r.rest); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	n, err := r.write(line)
@@ -153,10 +205,10 @@ func (r *recorder) Record(rec causeway.Record) error {
 		r.seq++
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
 	r.count(rec)
-	return nil
+	return r.seq, nil
 }
 
 // write keeps the rest of what the disk took a part of. mu is held.
@@ -170,8 +222,7 @@ func (r *recorder) write(data []byte) (int, error) {
 	if n > 0 {
 		r.rest = append([]byte(nil), data[n:]...)
 	}
-	return n, fault.Wrap(err, fault.Unavailable, "records_not_kept", "the sandbox's network records cannot be written, so nothing gets out").
-		WithHint("look at the disk of the state directory")
+	return n, notKept(err)
 }
 
 // count keeps the sums that Status shows. What is recorded at its beginning is

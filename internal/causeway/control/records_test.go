@@ -201,3 +201,69 @@ func FuzzRepair(f *testing.F) {
 		}
 	})
 }
+
+// What a key is used for, what somebody approved and what is given away is on
+// the disk before it happens; what merely lasts, or has ended, waits for none.
+func TestBindingRecordsAreSettledFirst(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "records")
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	r, err := newRecorder("box1", file, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct {
+		record  causeway.Record
+		settled bool
+	}{
+		{causeway.Record{Kind: causeway.KindHTTP}, false},
+		{causeway.Record{Kind: causeway.KindTunnel, Begins: true}, false},
+		{causeway.Record{Kind: causeway.KindHTTP, Begins: true, Secrets: []string{"KEY"}}, true},
+		{causeway.Record{Kind: causeway.KindHTTP, Secrets: []string{"KEY"}}, false},
+		{causeway.Record{Kind: causeway.KindHTTP, Begins: true, Approval: "a1"}, true},
+		{causeway.Record{Kind: causeway.KindPublish, Begins: true}, true},
+		{causeway.Record{Kind: causeway.KindGit, Begins: true}, true},
+	} {
+		if err := r.Record(c.record); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.settled == r.seq; got != c.settled {
+			t.Errorf("%d: settled %v", i, got)
+		}
+	}
+	// One that cannot be settled stops what it is of.
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.settle(r.seq + 1); fault.CodeOf(err) != "records_not_kept" {
+		t.Errorf("a disk that fails: %v", err)
+	}
+}
+
+// What takes bytes and keeps none, as a pipe does, is no disk: what binds is
+// refused, so that the disk is really waited for.
+func TestBindingRecordsNeedADisk(t *testing.T) {
+	from, to, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	r := &recorder{sandbox: "box1", file: to, uses: map[string]int64{}}
+	defer r.close()
+	if err := r.Record(causeway.Record{Kind: causeway.KindTunnel, Begins: true}); err != nil {
+		t.Fatalf("control: one that does not bind: %v", err)
+	}
+	for name, rec := range map[string]causeway.Record{
+		"a secret's use": {Kind: causeway.KindHTTP, Begins: true, Secrets: []string{"KEY"}},
+		"an approval":    {Kind: causeway.KindHTTP, Begins: true, Approval: "a1"},
+		"a publication":  {Kind: causeway.KindPublish, Begins: true},
+		"a push":         {Kind: causeway.KindGit, Begins: true},
+	} {
+		if err := r.Record(rec); fault.CodeOf(err) != "records_not_kept" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -46,8 +46,20 @@ type Filesystem struct {
 	Write []string `yaml:"write,omitempty" json:"write,omitempty"`
 	// Globs of files that do not come in. Layers add up.
 	Deny []string `yaml:"deny,omitempty" json:"deny,omitempty"`
-	// Globs of files that cannot be changed. Layers add up.
+	// Globs of files that cannot be changed. Layers add up. New ones inside are flagged, and come out only by name.
 	Protect []string `yaml:"protect,omitempty" json:"protect,omitempty"`
+	// What of the changes inside comes out: through crannog apply and export. Links out, setuid and devices never do.
+	Export Export `yaml:"export,omitempty" json:"export,omitzero"`
+}
+
+// Export says what of the changes inside comes out.
+type Export struct {
+	// Files that were created or changed: allow, ask or deny.
+	Do causeway.Effect `yaml:"do,omitempty" json:"do,omitempty"`
+	// Files that were removed inside and are to go outside too: allow, ask or deny.
+	Deletions causeway.Effect `yaml:"deletions,omitempty" json:"deletions,omitempty"`
+	// Globs below the workspace, such as dist/**: nothing else comes out. Default is all. A file must match each layer's.
+	Only []string `yaml:"only,omitempty" json:"only,omitempty"`
 }
 
 // Workspace is how the task's files come in.

@@ -29,9 +29,11 @@ func (p *Policy) merge(warnings *[]Warning) error {
 		m.Redact.Outputs = either(m.Redact.Outputs, d.Redact.Outputs)
 		m.Redact.Patterns = either(m.Redact.Patterns, d.Redact.Patterns)
 		m.Filesystem.lay(d.Filesystem, warn)
+		p.export.lay(l, warn)
 	}
 	s.into(m)
 	p.said.into(m)
+	p.export.into(m)
 	for i := range m.Secrets.Bind {
 		b := &m.Secrets.Bind[i]
 		b.Port = b.port()

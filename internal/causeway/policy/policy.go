@@ -125,6 +125,7 @@ type Policy struct {
 	// without that are the organisation's hosts more than a ceiling.
 	granting bool
 	said     settings
+	export   exports
 	top      settings // level and organisation only
 	binds    map[endpoint]bool
 	remotes  map[string]bool

@@ -156,6 +156,7 @@ func (c *checker) files(f *Filesystem) {
 			}
 		}
 	}
+	c.export(&f.Export)
 }
 
 // glob checks a pattern that must begin in one of the given ways.

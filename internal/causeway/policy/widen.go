@@ -15,6 +15,12 @@ func Widen(before, after *Policy) []string {
 	w := &widening{}
 	w.settings(&before.merged, &after.merged)
 	w.files(&before.merged.Filesystem, &after.merged.Filesystem)
+	for _, o := range before.export.only {
+		// Each layer's list narrows by itself, so each must still be there.
+		if !slices.ContainsFunc(after.export.only, func(n only) bool { return coversAll(o.patterns, n.patterns) }) {
+			w.add("%s: more than %s comes out", RuleOnly, strings.Join(o.patterns, " "))
+		}
+	}
 	for _, kind := range []string{LayerOrganisation, LayerProject, LayerTask} {
 		w.layers(kind, after, of(before, kind), of(after, kind))
 	}
@@ -91,6 +97,8 @@ func (w *widening) files(a, b *Filesystem) {
 	if set(b.Workspace.Writable) && !set(a.Workspace.Writable) {
 		w.add("filesystem.workspace: becomes writable")
 	}
+	w.word("filesystem.export.do", string(a.Export.Do), string(b.Export.Do), effects)
+	w.word("filesystem.export.deletions", string(a.Export.Deletions), string(b.Export.Deletions), effects)
 	for _, l := range []struct {
 		field    string
 		old, now []string

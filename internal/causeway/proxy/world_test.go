@@ -183,10 +183,12 @@ type recorder struct {
 	mu   sync.Mutex
 	list []causeway.Record
 	fail atomic.Bool
+	// failFirst fails what says that something begins.
+	failFirst atomic.Bool
 }
 
 func (r *recorder) Record(one causeway.Record) error {
-	if r.fail.Load() {
+	if r.fail.Load() || r.failFirst.Load() && one.Begins {
 		return errors.New("disk full")
 	}
 	r.mu.Lock()
@@ -442,7 +444,7 @@ func (b *box) tls(dialled, said string, roots *x509.CertPool) (*tls.Conn, error)
 		return nil, err
 	}
 	b.t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(60 * time.Second))
 	t := tls.Client(c, &tls.Config{RootCAs: roots, ServerName: said, NextProtos: []string{"http/1.1"}, InsecureSkipVerify: said == ""})
 	return t, t.Handshake()
 }
@@ -450,7 +452,7 @@ func (b *box) tls(dialled, said string, roots *x509.CertPool) (*tls.Conn, error)
 // raw sends bytes and returns all that comes back.
 func (b *box) raw(c net.Conn, text string) string {
 	b.t.Helper()
-	c.SetDeadline(time.Now().Add(5 * time.Second))
+	c.SetDeadline(time.Now().Add(30 * time.Second))
 	if _, err := io.WriteString(c, text); err != nil {
 		return err.Error()
 	}
@@ -470,10 +472,10 @@ func (b *box) raw(c net.Conn, text string) string {
 // eventually waits until something holds. Flows end on other goroutines.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	end := time.Now().Add(5 * time.Second)
+	end := time.Now().Add(30 * time.Second)
 	for !holds() {
 		if time.Now().After(end) {
-			t.Fatalf("not so after five seconds: %s", what)
+			t.Fatalf("not so after half a minute: %s", what)
 		}
 		time.Sleep(time.Millisecond)
 	}

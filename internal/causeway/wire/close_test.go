@@ -175,8 +175,9 @@ func ours() int {
 // or when waiting has not helped.
 func settled(t *testing.T, wantGoroutines, wantDescriptors int) (goroutines, descriptors int) {
 	t.Helper()
-	last := -1
-	for range 300 {
+	const quiet = 10 // looks that find the same: a busy machine ends things late
+	last, same := -1, 0
+	for range 3000 {
 		entries, err := os.ReadDir("/proc/self/fd")
 		if err != nil {
 			t.Fatal(err)
@@ -188,10 +189,12 @@ func settled(t *testing.T, wantGoroutines, wantDescriptors int) (goroutines, des
 				descriptors++
 			}
 		}
-		if goroutines <= wantGoroutines && descriptors <= wantDescriptors || wantGoroutines == 0 && goroutines == last {
+		if goroutines <= wantGoroutines && descriptors <= wantDescriptors || wantGoroutines == 0 && same >= quiet {
 			return goroutines, descriptors
 		}
-		last = goroutines
+		if same++; goroutines != last {
+			last, same = goroutines, 0
+		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	return goroutines, descriptors

@@ -83,7 +83,8 @@ func TestNamesAreBounded(t *testing.T) {
 	for range sent {
 		_, _ = c.Write([]byte("q"))
 	}
-	for l.Counts().Received < sent {
+	// Each query that is received is asked or dropped, a moment later.
+	for uint64(asked.Load())+l.Counts().Dropped < sent {
 		time.Sleep(time.Millisecond)
 	}
 	most := 20 + int64(time.Since(began).Seconds()*10) + 1
@@ -92,6 +93,46 @@ func TestNamesAreBounded(t *testing.T) {
 	}
 	if n := l.Counts().Dropped; n < sent-uint64(most) {
 		t.Errorf("%d dropped", n)
+	}
+}
+
+// A burst that finds no place is dropped, and takes no place from what comes
+// after it.
+func TestABurstOfNamesEnds(t *testing.T) {
+	const places = 32
+	var asked atomic.Int64
+	held := make(chan struct{})
+	l, b := open(t, &handler{names: func(query []byte, max int) []byte {
+		if asked.Add(1) <= places {
+			<-held
+		}
+		return reversed(query, max)
+	}}, wire.Options{})
+	c := b.dialUDP(t, "8.8.8.8:53")
+	const burst = 2 * places
+	for range burst {
+		if _, err := c.Write([]byte("abc")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for asked.Load() < places || l.Counts().Dropped < burst-places {
+		time.Sleep(time.Millisecond)
+	}
+	close(held)
+	buffer := make([]byte, 512)
+	for range places {
+		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err := c.Read(buffer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.Write([]byte("def")); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	n, err := c.Read(buffer)
+	if err != nil || string(buffer[:n]) != "fed" {
+		t.Fatalf("after the burst: %q %v", buffer[:n], err)
 	}
 }
 

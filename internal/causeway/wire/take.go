@@ -76,7 +76,14 @@ func (l *Link) unclaimed(id stack.TransportEndpointID, pkt *stack.PacketBuffer) 
 // ask has a query over UDP answered. The frame's buffer is the reader's, so
 // the query is copied.
 func (l *Link) ask(p packet) {
-	if !l.queries.take() || l.asking.Add(1) > maxAsking {
+	if !l.queries.take() {
+		l.drop(&p)
+		return
+	}
+	if l.asking.Add(1) > maxAsking {
+		// What is not answered holds no place: a burst would shut names off
+		// for the rest of the sandbox's life.
+		l.asking.Add(-1)
 		l.drop(&p)
 		return
 	}

@@ -31,6 +31,7 @@ const nic tcpip.NICID = 1
 // Box is a sandbox's network.
 type Box struct {
 	stack *stack.Stack
+	card  stack.LinkEndpoint
 	fd    int
 	close func() error
 }
@@ -64,6 +65,7 @@ func (b *Box) connect() error {
 	if err != nil {
 		return err
 	}
+	b.card = card
 	if err := b.stack.CreateNIC(nic, card); err != nil {
 		return errors.New(err.String())
 	}
@@ -82,7 +84,12 @@ func (b *Box) end() error {
 	b.stack.Close()
 	err := b.Hangup()
 	// The card reads until it sees the end, and must not read from whatever
-	// gets the same number next.
+	// gets the same number next. It is waited for before the stack, which
+	// waits for it with its lock held: a late segment, for whose answer the
+	// lock is taken, would hold up both for ever.
+	if b.card != nil {
+		b.card.Wait()
+	}
 	b.stack.Wait()
 	return errors.Join(err, unix.Close(b.fd))
 }

@@ -1,0 +1,61 @@
+package policy
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Problem is one thing that is wrong with a document, or worth a look.
+type Problem struct {
+	Line    int    // from 1; zero is the document as a whole
+	Field   string // where that is known
+	Text    string
+	Warning bool // it is allowed
+}
+
+// Check reads a document as strictly as a sandbox does, lays it below others,
+// and says all that is wrong with it or worth a look.
+func Check(text []byte, layer string, above ...Layer) []Problem {
+	d, err := Parse(text)
+	if err != nil {
+		return problemsIn(err)
+	}
+	_, warnings, err := Compile(append(above[:len(above):len(above)], Layer{Kind: layer, Document: d})...)
+	if err != nil {
+		return problemsIn(err)
+	}
+	var found []Problem
+	for _, w := range warnings {
+		if w.Layer == layer {
+			found = append(found, Problem{Line: Line(text, w.Field), Field: w.Field, Text: w.Text, Warning: true})
+		}
+	}
+	return found
+}
+
+// problemsIn takes the parser's text apart: it says all that is wrong in one.
+func problemsIn(err error) []Problem {
+	var found []Problem
+	said := err.Error()
+	if f, ok := errors.AsType[*fault.Error](err); ok {
+		said = fault.PublicText(f)
+	}
+	for i, text := range strings.Split(said, "; line ") {
+		if i > 0 {
+			text = "line " + text
+		}
+		line := 0
+		if rest, ok := strings.CutPrefix(text, "line "); ok {
+			if number, what, ok := strings.Cut(rest, ": "); ok {
+				if n, err := strconv.Atoi(number); err == nil {
+					line, text = n, what
+				}
+			}
+		}
+		found = append(found, Problem{Line: line, Text: text})
+	}
+	return found
+}
