@@ -13,10 +13,10 @@ type Row struct {
 // upwards cannot be written down.
 var Layers = []Row{
 	{"foundations", []string{
-		"api", "internal/fault", "internal/sandboxid", "internal/config", "internal/reexec", "internal/idle", "internal/carried", "internal/hosttest", "internal/signature", "internal/relay",
+		"api", "internal/fault", "internal/sandboxid", "internal/config", "internal/reexec", "internal/idle", "internal/beat", "internal/carried", "internal/hosttest", "internal/signature", "internal/relay",
 		"internal/gen", "internal/gen/processpb", "internal/gen/processpb/processpbconnect",
 		"internal/gen/filesystempb", "internal/gen/filesystempb/filesystempbconnect",
-		"internal/process",
+		"internal/process", "internal/witness", "internal/cast", "internal/changes", "internal/provenance",
 	}},
 	{"causeway", []string{
 		"internal/causeway", "internal/causeway/names", "internal/causeway/policy", "internal/causeway/certs", "internal/causeway/git", "internal/causeway/publish",
@@ -24,19 +24,19 @@ var Layers = []Row{
 		"internal/causeway/confine", "internal/causeway/control",
 	}},
 	{"inside the box", []string{
-		"internal/guest/codec", "internal/guest/keepalive", "internal/guest/metadata", "internal/guest/metrics", "internal/guest/reap",
+		"internal/guest/codec", "internal/guest/keepalive", "internal/guest/metadata", "internal/guest/census", "internal/guest/metrics", "internal/guest/reap",
 		"internal/guest/identity", "internal/guest/unpack", "internal/guest/offline", "internal/guest/probe", "internal/guest/watch", "internal/guest/process", "internal/guest/filesystem",
-		"internal/guest/files", "internal/guest/interpreter", "internal/guest",
+		"internal/guest/files", "internal/guest/tree", "internal/guest/interpreter", "internal/guest/search", "internal/guest",
 		"internal/guestbin", "internal/runtimebin",
 	}},
 	{"engines", []string{
 		"internal/engine", "internal/guest/guestmain", "internal/engine/cgroup", "internal/engine/ocispec",
-		"internal/engine/gvisor/filters", "internal/engine/gvisor/filters/generate", "internal/engine/gvisor/early", "internal/engine/gvisor",
+		"internal/engine/gvisor/filters", "internal/engine/gvisor/filters/generate", "internal/engine/gvisor/early", "internal/engine/gvisor/clock", "internal/engine/gvisor/watch", "internal/engine/gvisor",
 		"internal/engine/fake", "internal/engine/enginetest",
 	}},
-	{"rules", []string{"internal/netlog", "internal/workspace", "internal/key", "internal/snapshot", "internal/sandbox/demand", "internal/sandbox", "internal/template", "internal/store"}},
-	{"doors", []string{"internal/masking", "internal/e2bapi", "internal/dataplane", "internal/httpapi"}},
-	{"assembly", []string{"internal/daemon", "internal/standard", "", "internal/cli"}},
-	{"programs", []string{"cmd/crannog-guest", "cmd/crannog-runtime", "cmd/crannog", "bench"}},
+	{"rules", []string{"internal/record", "internal/record/recordtest", "internal/netlog", "internal/spool", "internal/recording", "internal/workspace", "internal/kept", "internal/key", "internal/snapshot", "internal/sandbox/demand", "internal/sandbox/fact", "internal/sandbox", "internal/sandbox/sandboxtest", "internal/template", "internal/console/session", "internal/store", "internal/agents", "internal/registration"}},
+	{"doors", []string{"internal/masking", "internal/tap", "internal/e2bapi", "internal/dataplane", "internal/httpapi", "internal/console", "internal/console/live", "internal/console/inside"}},
+	{"assembly", []string{"internal/daemon", "internal/standard", "", "internal/mcpserver", "internal/cli"}},
+	{"programs", []string{"cmd/crannog-guest", "cmd/crannog-runtime", "cmd/crannog", "bench", "tests/mcp/drive", "tests/mcp/fixture", "tests/console/fleet"}},
 	{"guards", []string{"internal/servetest", "internal/archtest"}},
 }

@@ -279,7 +279,7 @@ func walk(t *testing.T, visit func(path string, data []byte)) {
 			return err
 		}
 		if d.IsDir() {
-			if name := d.Name(); name == "node_modules" || name == ".git" || name == "bin" {
+			if name := d.Name(); name == "node_modules" || name == ".git" || name == "bin" || path == "../../console/gen" {
 				return fs.SkipDir
 			}
 			return nil

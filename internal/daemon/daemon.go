@@ -16,12 +16,17 @@ import (
 	"github.com/crannog/crannog/internal/causeway/approval"
 	"github.com/crannog/crannog/internal/causeway/control"
 	"github.com/crannog/crannog/internal/causeway/secrets"
+	"github.com/crannog/crannog/internal/console/session"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/kept"
 	"github.com/crannog/crannog/internal/key"
 	"github.com/crannog/crannog/internal/netlog"
+	"github.com/crannog/crannog/internal/record"
+	"github.com/crannog/crannog/internal/recording"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/store"
+	"github.com/crannog/crannog/internal/tap"
 	"github.com/crannog/crannog/internal/workspace"
 )
 
@@ -43,6 +48,8 @@ type Options struct {
 	Pool *Pool
 	// Webhook is told of approvals while the server runs; nil is none.
 	Webhook *approval.Webhook
+	// Doors are further surfaces of a server.
+	Doors []Opening
 	// Domain is what sandboxes' host names end in, or "".
 	Domain  string
 	Version string
@@ -50,6 +57,8 @@ type Options struct {
 	// state directory, "keyring" a key in the system's keyring,
 	// "transit:mount/key" a key that a Vault server keeps.
 	SecretsKey string
+	// Record bounds the record.
+	Record RecordOptions
 	// SecretsExec are the command lines that references exec: may run, apart
 	// by semicolons. "" is none.
 	SecretsExec string
@@ -59,17 +68,24 @@ type Options struct {
 type Daemon struct {
 	Service *sandbox.Service
 	Keys    *key.Ring
-	Secrets *secrets.Vault
-	Engine  engine.Engine
+	// Sessions are those of the web console.
+	Sessions *session.Desk
+	Secrets  *secrets.Vault
+	Engine   engine.Engine
 	// Approvals are what sandboxes ask people.
 	Approvals *approval.Service
+	// Record is all that happens under the state directory.
+	Record *record.Log
 	// Report is what was found of earlier processes.
 	Report sandbox.Report
 
 	options Options
 	store   *store.Store
+	tapes   *recording.Shelf
+	tap     *tap.Tap
 	way     *way
 	images  *images
+	kept    *kept.Store
 	lock    *os.File // nil unless a server
 }
 
@@ -95,7 +111,12 @@ func Open(ctx context.Context, o Options) (_ *Daemon, err error) {
 			return nil, err
 		}
 	}
-	d.Keys = key.NewRing(d.store, o.Log)
+	if err := d.openRecord(); err != nil {
+		return nil, err
+	}
+	d.serverEntry(ctx, record.ServerStarted)
+	d.Keys = key.NewRing(d.store, o.Log, d.keyEntry)
+	d.Sessions = session.NewDesk(session.Options{Store: d.store, Record: d.Record, Log: o.Log})
 	if d.Secrets, err = openSecrets(o, d.store); err != nil {
 		return nil, err
 	}
@@ -103,6 +124,9 @@ func Open(ctx context.Context, o Options) (_ *Daemon, err error) {
 		return nil, err
 	}
 	if err := d.openService(); err != nil {
+		return nil, err
+	}
+	if err := d.openTap(); err != nil {
 		return nil, err
 	}
 	if d.Report, err = d.Service.Reconcile(ctx); err != nil {
@@ -119,9 +143,11 @@ func Open(ctx context.Context, o Options) (_ *Daemon, err error) {
 // people who are asked.
 func (d *Daemon) openService() error {
 	o := d.options
+	d.openRecordings()
 	flows := netlog.New(filepath.Join(o.StateDir, "net"))
+	d.kept = kept.New(filepath.Join(o.StateDir, "changes"))
 	var err error
-	d.Approvals, err = approval.New(approval.Options{Store: d.store, Lookup: d.ownerOf, Log: o.Log, Amend: d.amend})
+	d.Approvals, err = approval.New(approval.Options{Store: d.store, Lookup: d.ownerOf, Log: o.Log, Amend: d.amend, Record: d.approvalEntry})
 	if err != nil {
 		return err
 	}
@@ -130,6 +156,9 @@ func (d *Daemon) openService() error {
 		Store: d.store, Engine: o.Engine, Templates: o.Templates, Log: o.Log, Settings: o.Settings,
 		Way: d.way, Sealed: sealed{d.Secrets, time.Now}, Questions: d.Approvals, Flows: flows,
 		Copies: workspace.New(filepath.Join(o.StateDir, "workspaces")), Images: d.images,
+		Manifests: workspace.NewManifests(filepath.Join(o.StateDir, "manifests")), Kept: d.kept,
+		Journals: filepath.Join(o.StateDir, "applies"), Provenance: d.provenanceKeys(), Version: o.Version,
+		Record: d.Record, Events: filepath.Join(o.StateDir, "events"), Recordings: d.tapes,
 	})
 	if err != nil {
 		return err
@@ -150,6 +179,9 @@ func (d *Daemon) Close(ctx context.Context) error {
 	if d.Approvals != nil {
 		d.Approvals.Close()
 	}
+	if d.tap != nil {
+		d.tap.Close()
+	}
 	if d.Service != nil {
 		errs = append(errs, d.Service.Close(ctx))
 		d.Service = nil
@@ -169,6 +201,12 @@ func (d *Daemon) Close(ctx context.Context) error {
 		errs = append(errs, d.store.Close())
 		d.store = nil
 	}
+	if d.tapes != nil {
+		errs = append(errs, d.tapes.Close())
+		d.tapes = nil
+	}
+	d.serverEntry(ctx, record.ServerStopped)
+	errs = append(errs, d.closeRecord())
 	if d.lock != nil {
 		errs = append(errs, d.lock.Close())
 		d.lock = nil
@@ -180,7 +218,12 @@ func (d *Daemon) Close(ctx context.Context) error {
 // counts as ended: nobody could be asked about it.
 func (d *Daemon) ownerOf(id string) (string, bool) {
 	r, err := d.store.Get(context.Background(), id)
-	return r.Owner, err == nil && r.State != sandbox.Stopped
+	if err == nil && r.State != sandbox.Stopped {
+		return r.Owner, true
+	}
+	// People are asked about what an ended one left as about a sandbox.
+	m, err := d.kept.Meta(id)
+	return m.Owner, err == nil
 }
 
 // SocketPath is where a server on a state directory listens for local

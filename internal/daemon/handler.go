@@ -15,29 +15,35 @@ import (
 	"github.com/crannog/crannog/internal/dataplane"
 	"github.com/crannog/crannog/internal/e2bapi"
 	"github.com/crannog/crannog/internal/httpapi"
+	"github.com/crannog/crannog/internal/registration"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
 // surfaces are everything that a server answers.
 type surfaces struct {
+	d     *Daemon
 	proxy *dataplane.Proxy
 	own   http.Handler
 	e2b   http.Handler
+	doors []openedDoor
 }
 
 func (d *Daemon) surfaces() *surfaces {
 	o := d.options
 	return &surfaces{
-		proxy: dataplane.New(dataplane.Deps{Traffic: d.Service, Waker: d.Service, Log: o.Log, Domain: o.Domain}),
+		d:     d,
+		proxy: dataplane.New(dataplane.Deps{Traffic: d.Service, Waker: d.Service, Log: o.Log, Domain: o.Domain, Tap: d.tap, Actor: sender}),
 		own: httpapi.New(httpapi.Deps{
-			Sandboxes: d.Service, Networks: d.Service, States: d.Service, Snapshots: d.Service, Pruner: d.Service, Traffic: d.Service,
+			Sandboxes: d.Service, Networks: d.Service, States: d.Service, Snapshots: d.Service, Changing: d.Service, Pruner: d.Service, Traffic: d.Service,
 			Keys: d.Keys, Engine: d.Engine, Approvals: d.Approvals,
-			Auth: d.authenticate, Log: o.Log, Version: o.Version,
-			Secrets: rotating{d.Secrets, d.Service},
+			Auth: d.authenticate, Log: o.Log, Version: o.Version, Domain: o.Domain,
+			Secrets: rotating{d.Secrets, d},
+			Tap:     d.tap, Recordings: d.tapes, Recorded: d.Service,
+			Record: d.Record, Provenance: d.provenanceKeys(),
 		}),
 		e2b: e2bapi.New(e2bapi.Deps{
 			Sandboxes: d.Service, Networks: d.Service, States: d.Service, Snapshots: d.Service, Templates: o.Templates,
-			Keys: d.Keys, Log: o.Log, Domain: o.Domain, Secrets: rotating{d.Secrets, d.Service},
+			Keys: d.Keys, Log: o.Log, Domain: o.Domain, Secrets: rotating{d.Secrets, d},
 		}),
 	}
 }
@@ -45,13 +51,22 @@ func (d *Daemon) surfaces() *surfaces {
 // ServeHTTP decides by what a request says of its target: first a sandbox,
 // because a program inside may serve any path, then our own API, then E2B's.
 func (s *surfaces) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	door := s.door(r.URL.Path)
 	switch {
 	case s.proxy.Match(r):
 		s.proxy.ServeHTTP(w, r)
 	case r.URL.Path == api.Prefix || strings.HasPrefix(r.URL.Path, api.Prefix+"/"):
-		s.own.ServeHTTP(w, timed(w, r))
+		s.d.watched(w, timed(w, r), s.own.ServeHTTP)
+	case r.URL.Path == "/llms.txt" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
+		// The same for everybody: it says what crannog is, and nothing of this one.
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(registration.LLMs()))
+	case s.home(r) != "":
+		http.Redirect(w, r, s.home(r), http.StatusSeeOther)
+	case door != nil:
+		door.ServeHTTP(w, timed(w, r))
 	default:
-		s.e2b.ServeHTTP(w, timed(w, r))
+		s.d.watched(w, timed(w, r), s.e2b.ServeHTTP)
 	}
 }
 
@@ -89,7 +104,8 @@ func (b *timedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// localKey marks a connection of the user who runs this server.
+// localKey marks a connection of the user who runs this server, or of root, by
+// the user's number.
 type localKey struct{}
 
 // markLocal looks at who is at the other end of a Unix socket. The socket's
@@ -113,20 +129,24 @@ func markLocal(ctx context.Context, c net.Conn) context.Context {
 	if int(cred.Uid) != os.Geteuid() && cred.Uid != 0 {
 		return ctx
 	}
-	return context.WithValue(ctx, localKey{}, true)
+	return context.WithValue(ctx, localKey{}, int(cred.Uid))
 }
 
-// authenticate says who asks our own API: whoever came through the local
-// socket, or the holder of a key.
+// authenticate says who asks our own API: whom a Door has named, whoever came
+// through the local socket, or the holder of a key.
 func (d *Daemon) authenticate(r *http.Request) (sandbox.Principal, error) {
-	if local, _ := r.Context().Value(localKey{}).(bool); local {
-		return sandbox.Principal{Local: true}, nil
+	who, err := d.whoAsks(r)
+	if err == nil {
+		noteWho(r.Context(), who)
 	}
-	secret := r.Header.Get("X-API-Key")
-	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && secret == "" && strings.EqualFold(scheme, "Bearer") {
-		secret = strings.TrimSpace(token)
+	return who, err
+}
+
+func (d *Daemon) whoAsks(r *http.Request) (sandbox.Principal, error) {
+	if who, ok := known(r.Context()); ok {
+		return who, nil
 	}
-	k, err := d.Keys.Verify(r.Context(), secret)
+	k, err := d.Keys.Verify(r.Context(), shownKey(r))
 	if err != nil {
 		return sandbox.Principal{}, err
 	}

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 )
 
@@ -25,7 +26,7 @@ func (d *Daemon) Local() *Local {
 		Handler: l.faces, ReadHeaderTimeout: headTimeout, MaxHeaderBytes: maxHead,
 		// Only this process holds the other end.
 		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
-			return context.WithValue(ctx, localKey{}, true)
+			return context.WithValue(ctx, localKey{}, os.Getuid())
 		},
 		ErrorLog: slog.NewLogLogger(d.options.Log.Handler(), slog.LevelDebug),
 	}
@@ -58,9 +59,14 @@ func newPipeListener() *pipeListener {
 }
 
 func (l *pipeListener) dial(ctx context.Context) (net.Conn, error) {
+	return l.dialMarked(ctx, func(c net.Conn) net.Conn { return c })
+}
+
+// dialMarked is dial with something known about the end that is accepted.
+func (l *pipeListener) dialMarked(ctx context.Context, mark func(net.Conn) net.Conn) (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	select {
-	case l.conns <- theirs:
+	case l.conns <- mark(theirs):
 		return ours, nil
 	case <-ctx.Done():
 		return nil, errors.Join(ctx.Err(), ours.Close(), theirs.Close())

@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"time"
+
 	"github.com/crannog/crannog/internal/e2bapi"
 	"github.com/crannog/crannog/internal/httpapi"
 	"github.com/crannog/crannog/internal/sandbox"
@@ -9,6 +11,10 @@ import (
 // interpreterTemplate is the name under which E2B's interpreter asks for the
 // host's template.
 const interpreterTemplate = "code-interpreter-v1"
+
+// rehearseAfter is when a sandbox that waits has given back what only its start
+// needed, which its processes do two seconds after they have started.
+const rehearseAfter = 3 * time.Second
 
 // Pool says that sandboxes wait for callers while the server runs.
 type Pool struct {
@@ -21,7 +27,9 @@ func (d *Daemon) startPool() error {
 	if d.options.Pool == nil {
 		return nil
 	}
-	o := sandbox.PoolOptions{Bytes: d.options.Pool.Bytes, Preload: map[string][]string{interpreterTemplate: {"python"}}}
+	o := sandbox.PoolOptions{
+		Bytes: d.options.Pool.Bytes, Preload: map[string][]string{interpreterTemplate: {"python"}}, Rehearse: rehearseAfter,
+	}
 	for _, usual := range []func() (sandbox.CreateRequest, error){
 		func() (sandbox.CreateRequest, error) { return e2bapi.Usual("base") },
 		httpapi.Usual,

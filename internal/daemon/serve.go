@@ -21,12 +21,14 @@ const (
 	idleTimeout = 5 * time.Minute
 	// maxHead is enough for the longest file path in a query, escaped.
 	maxHead = 64 << 10
-	// drainTimeout is how long requests may finish after the end was asked
-	// for. Streams into sandboxes are cut at once: they may last for hours.
-	drainTimeout = 5 * time.Second
 	// maxSocketPath is what the kernel takes for a Unix socket's address.
 	maxSocketPath = 107
 )
+
+// drainTimeout is how long requests may finish after the end was asked for.
+// Streams into sandboxes are cut at once: they may last for hours. Only a test
+// sets it.
+var drainTimeout = 5 * time.Second
 
 // Serve answers on the listener and on the local socket until the context
 // ends, and then until what is under way has finished or drainTimeout passed.
@@ -44,6 +46,7 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	}
 	d.dropPrograms(ctx)
 	faces := d.surfaces()
+	closeDoors := d.openDoors(faces)
 	srv := &http.Server{
 		Handler: faces, ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHead,
 		ConnContext: markLocal, ErrorLog: slog.NewLogLogger(d.options.Log.Handler(), slog.LevelDebug),
@@ -61,8 +64,10 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 		running--
 	}
 	faces.proxy.Close()
+	err = errors.Join(err, closeDoors())
 	// Streams of events would hold up the end.
 	d.Approvals.Close()
+	d.Record.EndFollowing()
 	err = errors.Join(err, drain(ctx, srv))
 	for range running {
 		if e := <-ended; !errors.Is(e, http.ErrServerClosed) {

@@ -8,9 +8,6 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// passing are the states that a process takes a sandbox through.
-var passing = []State{Pausing, Resuming}
-
 // awaitEvery is how often the row of a sandbox is read that another process
 // is pausing or resuming.
 const awaitEvery = 20 * time.Millisecond

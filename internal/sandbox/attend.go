@@ -29,12 +29,19 @@ func (s *Service) attend() {
 			return
 		case <-ticker.C:
 		}
+		s.book.tick(s.ctx)
+		if err := s.retake(s.ctx); err != nil && s.ctx.Err() == nil {
+			s.log.Warn("record not caught up", "err", err)
+		}
 		if err := s.follow(s.ctx); err != nil && s.ctx.Err() == nil {
 			s.log.Warn("store not read", "err", err)
 		}
 		if round%retireRounds == 0 {
 			if err := s.retire(s.ctx); err != nil && s.ctx.Err() == nil {
 				s.log.Warn("old records not dropped", "err", err)
+			}
+			if err := s.catchUp(s.ctx); err != nil && s.ctx.Err() == nil {
+				s.log.Warn("record not caught up", "err", err)
 			}
 		}
 		// The machine may have slept, which timers do not notice.

@@ -127,6 +127,9 @@ func (s *Service) refresh(ctx context.Context, id string) error {
 	r, err := s.store.Get(ctx, id)
 	if isUnknown(err) || err == nil && r.State != Running && r.State != Waiting {
 		s.cut(id)
+		if s.spools != nil {
+			return s.spools.Leave(id) // whose end another process sees to
+		}
 		return nil
 	}
 	if err != nil {

@@ -153,7 +153,7 @@ func (s *Service) dropCopy(ctx context.Context, r Record) error {
 	if of == "" && r.Base.known() != nil {
 		of = r.ID // a row of an earlier version does not say
 	}
-	if s.copies == nil || of == "" {
+	if s.copies == nil || of == "" || s.kept != nil && s.kept.Has(of) {
 		return nil
 	}
 	held, err := s.store.Holds(ctx, of, r.ID)
@@ -169,6 +169,9 @@ func (s *Service) dropCopies(ctx context.Context) error {
 		return nil
 	}
 	return s.sweep(s.copies, func(id string) (bool, error) {
+		if s.kept != nil && s.kept.Has(id) {
+			return true, nil
+		}
 		held, err := s.store.Holds(ctx, id, "")
 		if err != nil || held {
 			return held, err

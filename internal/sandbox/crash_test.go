@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/record/recordtest"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/store"
 )
@@ -26,7 +27,11 @@ const (
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(crashDir); dir != "" {
-		if err := live(dir); err != nil {
+		work := live
+		if what := os.Getenv(crashOf); what != "" {
+			work = func(dir string) error { return leave(dir, what) }
+		}
+		if err := work(dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -96,7 +101,7 @@ func live(dir string) error {
 	}
 	s, err := sandbox.NewService(sandbox.Deps{
 		Store: mined{st, b}, Engine: eng, Templates: shelf{}, Log: slog.New(slog.DiscardHandler),
-		Settings: sandbox.Settings{AnyBoundary: true},
+		Record: &recordtest.Record{}, Settings: sandbox.Settings{AnyBoundary: true},
 	})
 	if err != nil {
 		return err

@@ -25,6 +25,12 @@ const undoTimeout = 30 * time.Second
 // Create makes a sandbox and returns when it is ready. After an error nothing
 // of it is left.
 func (s *Service) Create(ctx context.Context, who Principal, req CreateRequest) (Sandbox, error) {
+	ctx, d := s.deed(ctx, who, deedCreate, req.Name)
+	sb, err := s.create(ctx, who, req)
+	return sb, d.done(ctx, err)
+}
+
+func (s *Service) create(ctx context.Context, who Principal, req CreateRequest) (Sandbox, error) {
 	began := time.Now()
 	r, template, compiled, err := s.plan(ctx, who, req)
 	if err != nil {
@@ -87,8 +93,14 @@ func (s *Service) make(ctx context.Context, r Record, compiled *policy.Policy, s
 	if err := s.seal(ctx, r.ID, r.Access); err != nil {
 		return err
 	}
-	if err := s.boot(ctx, r, compiled, spec, config, from); err != nil {
+	noted := s.noteWorkspace(ctx, r, from)
+	err := s.boot(ctx, r, compiled, spec, config, from)
+	noted()
+	if err != nil {
 		return fmt.Errorf("create %s: %w", r.ID, err)
+	}
+	if err := s.started(ctx, r, "engine"); err != nil {
+		return err
 	}
 	moved, err := s.store.Move(ctx, r.ID, Move{From: []State{Creating}, To: Running})
 	if err != nil {
@@ -110,8 +122,13 @@ func (s *Service) undo(ctx context.Context, r Record, cause error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
+	s.veil(id)
 	s.cut(id)
-	err := errors.Join(s.engine.Remove(ctx, id), s.detach(ctx, r), s.dropCopy(ctx, r), s.dropOwn(ctx, id, ""))
+	err := errors.Join(s.engine.Remove(ctx, id), s.detach(ctx, r))
+	if err == nil {
+		s.drain(ctx, id, true)
+		err = errors.Join(s.dropCopy(ctx, r), s.dropManifest(id), s.dropOwn(ctx, id, ""))
+	}
 	if err == nil {
 		err = s.erase(ctx, id)
 	}
@@ -165,6 +182,9 @@ func canceled(cause error) error {
 // what will be checked from inside.
 func (s *Service) spec(r *Record, t Template, p *policy.Policy) (engine.Spec, guest.Config, error) {
 	covered, err := cover(r.Workspace, p)
+	if err == nil {
+		err = covered.coverPrograms(t.Root, p.Files().Matcher())
+	}
 	if err == nil && r.Boundary != engine.NoBoundary {
 		err = covered.coverTree(t.Root, p.Files())
 	}

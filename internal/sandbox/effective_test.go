@@ -23,7 +23,7 @@ func TestFailedLookIsTold(t *testing.T) {
 		t.Errorf("told %q", text)
 	}
 	other := errors.New("create: no such file")
-	if got := disagreed(other); got != other || fault.PublicText(got) != "internal error" {
+	if got := disagreed(other); !errors.Is(got, other) || fault.PublicText(got) != "internal error" {
 		t.Errorf("got %v", got)
 	}
 }

@@ -12,6 +12,11 @@ import (
 // is paused, it drops all that there is. One that is being created is canceled, and callers that
 // remove the same sandbox at once all succeed.
 func (s *Service) Remove(ctx context.Context, who Principal, ref string) error {
+	ctx, d := s.deed(ctx, who, "remove", ref)
+	return d.told(ctx, s.removeRef(ctx, who, ref))
+}
+
+func (s *Service) removeRef(ctx context.Context, who Principal, ref string) error {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {
 		return err
@@ -55,6 +60,11 @@ func (s *Service) remove(ctx context.Context, r Record) error {
 
 // Forget ends a sandbox, if it runs, and drops its record.
 func (s *Service) Forget(ctx context.Context, who Principal, ref string) error {
+	ctx, d := s.deed(ctx, who, "forget", ref)
+	return d.told(ctx, s.forgetRef(ctx, who, ref))
+}
+
+func (s *Service) forgetRef(ctx context.Context, who Principal, ref string) error {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {
 		return err
@@ -94,9 +104,11 @@ func (s *Service) endRun(ctx context.Context, id string, run int64, reason strin
 // finish frees what a sandbox holds whose row is in the state stopping, or
 // gone. The lock of the ID must be held.
 func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
+	s.veil(id)
 	// Streams are cut before the box dies, so that clients see an abrupt end
 	// rather than a clean one that reads like success.
 	s.cut(id)
+	s.survey(ctx, id)
 	if err := s.engine.Remove(ctx, id); err != nil {
 		return fmt.Errorf("remove %s: %w", id, err)
 	}
@@ -104,7 +116,20 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 	if err != nil && !isUnknown(err) {
 		return err
 	}
+	if s.way != nil {
+		if err := s.way.Detach(ctx, id); err != nil {
+			return fmt.Errorf("link of %s: %w", id, err)
+		}
+	}
+	// Before what to hide is forgotten.
+	all, err := s.close(ctx, row)
+	if err != nil {
+		return err
+	}
 	if err := s.dropCopy(ctx, row); err != nil {
+		return err
+	}
+	if err := s.dropManifest(id); err != nil {
 		return err
 	}
 	if err := s.dropImage(ctx, row); err != nil {
@@ -113,19 +138,25 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 	if err := s.dropOwn(ctx, id, ""); err != nil {
 		return err
 	}
-	if s.way != nil {
-		if err := s.way.Detach(ctx, id); err != nil {
-			return fmt.Errorf("link of %s: %w", id, err)
-		}
-	}
 	if at.IsZero() {
 		at = time.Now()
+	}
+	if row.State == Stopping {
+		if err := s.parted(ctx, row, at); err != nil {
+			return err
+		}
 	}
 	stopped, err := s.store.Move(ctx, id, Move{From: []State{Stopping}, To: Stopped, At: at})
 	if err != nil || !stopped {
 		return err
 	}
+	if all {
+		if err := s.spools.Remove(id); err != nil {
+			s.log.Warn("spool not removed", "sandbox", id, "err", err)
+		}
+	}
 	s.endQuestions(ctx, id, "", "the sandbox has ended")
+	s.restRecording(id)
 	r, err := s.store.Get(ctx, id)
 	if err != nil {
 		return ignoreUnknown(err) // another process has dropped the record

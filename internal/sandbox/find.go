@@ -34,6 +34,7 @@ func (s *Service) resolve(ctx context.Context, who Principal, ref string) (Recor
 		if !who.may(r) {
 			return Record{}, Unknown(ref)
 		}
+		about(ctx, r.ID)
 		return r, nil
 	}
 	if !namePattern.MatchString(ref) {
@@ -43,7 +44,11 @@ func (s *Service) resolve(ctx context.Context, who Principal, ref string) (Recor
 	if err != nil {
 		return Record{}, err
 	}
-	return choose(found, ref, who)
+	r, err := choose(found, ref, who)
+	if err == nil {
+		about(ctx, r.ID)
+	}
+	return r, err
 }
 
 // choose picks from rows in the order of their rank. A local caller's own

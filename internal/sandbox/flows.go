@@ -100,6 +100,12 @@ func (s *Service) dropFlows(ctx context.Context) error {
 		return nil
 	}
 	return s.sweep(s.flows, func(id string) (bool, error) {
+		if s.spools != nil {
+			// catchUp removes it, once it is in the record.
+			if left, err := s.spools.Has(id); err != nil || left {
+				return true, err
+			}
+		}
 		_, err := s.store.Get(ctx, id)
 		return !isUnknown(err), ignoreUnknown(err)
 	})

@@ -13,6 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/config"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/record"
+	"github.com/crannog/crannog/internal/sandbox/fact"
 )
 
 // maxCopies is the most that one call copies.
@@ -20,6 +22,21 @@ const maxCopies = 100
 
 // Fork copies a running sandbox.
 func (s *Service) Fork(ctx context.Context, who Principal, ref string, req ForkRequest) ([]Fork, error) {
+	ctx, d := s.deed(ctx, who, "fork", ref)
+	forks, err := s.fork(ctx, who, ref, req)
+	lost := d.done(ctx, err)
+	if lost == nil || err != nil {
+		return forks, lost
+	}
+	for _, f := range forks {
+		if f.Err == nil {
+			lost = errors.Join(lost, s.drop(ctx, f.Sandbox.ID))
+		}
+	}
+	return nil, lost
+}
+
+func (s *Service) fork(ctx context.Context, who Principal, ref string, req ForkRequest) ([]Fork, error) {
 	ttl, err := s.checkFork(who, req)
 	if err != nil {
 		return nil, err
@@ -30,13 +47,14 @@ func (s *Service) Fork(ctx context.Context, who Principal, ref string, req ForkR
 	}
 	began := time.Now()
 	forks := s.copyAll(ctx, r, draft.Dir(), ttl, req)
-	made := 0
+	copied := fact.Copied{Asked: len(forks)}
 	for _, f := range forks {
 		if f.Err == nil {
-			made++
+			copied.Copies = append(copied.Copies, f.Sandbox.ID)
 		}
 	}
-	s.log.Info("sandbox copied", "sandbox", r.ID, "copies", made, "of", len(forks), "took", time.Since(began))
+	s.book.anyway(ctx, entry(ctx, record.SandboxCopied, r.ID, copied))
+	s.log.Info("sandbox copied", "sandbox", r.ID, "copies", len(copied.Copies), "of", len(forks), "took", time.Since(began))
 	s.note(ctx, r.ID, "info", "sandbox copied", nil)
 	// What is left of the draft after an error goes with this process.
 	if err := draft.Abort(); err != nil {

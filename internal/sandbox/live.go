@@ -54,6 +54,9 @@ func (s *Service) track(r Record) {
 	s.live[r.ID] = b
 	s.loops.Go(func() { s.watch(ctx, b) })
 	s.mu.Unlock()
+	if s.spools != nil {
+		s.spools.Follow(r.ID)
+	}
 	s.rouse()
 }
 

@@ -25,7 +25,9 @@ type Mask struct {
 	patterns bool
 }
 
-type redactors struct{ text, bytes *redact.Redactor }
+// redactors are of what leaves a sandbox, and of what the record is told of it:
+// no policy puts a value there.
+type redactors struct{ text, bytes, record *redact.Redactor }
 
 // MaskOptions say what a Mask hides beside the values of a sandbox's own.
 type MaskOptions struct {
@@ -59,6 +61,15 @@ func (m *Mask) Bytes() *redact.Redactor {
 		return nil
 	}
 	return m.now.Load().bytes
+}
+
+// Record hides values and patterns in what the record is told, also values that
+// the policy shows in outputs. Nil hides nothing.
+func (m *Mask) Record() *redact.Redactor {
+	if m == nil {
+		return nil
+	}
+	return m.now.Load().record
 }
 
 // maxMasked bounds the values of one sandbox, whose tables are built anew
@@ -104,6 +115,12 @@ func (m *Mask) set(values []redact.Value, o MaskOptions) error {
 		}
 	case o.Patterns:
 		if next.text, err = patternsOnly(); err != nil {
+			return err
+		}
+	}
+	next.record = next.text
+	if len(shown) < len(values) {
+		if next.record, err = redact.New(values, redact.Options{Patterns: o.Patterns}); err != nil {
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/causeway/redact"
 	"github.com/crannog/crannog/internal/config"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
@@ -260,7 +261,7 @@ func TestMaskFollowsOtherProcesses(t *testing.T) {
 		r := newRig(t, with)
 		deps := sandbox.Deps{
 			Store: r.store, Engine: r.engine, Templates: shelf{}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-			Settings: sandbox.Settings{AnyBoundary: true}, Way: k, Sealed: k,
+			Record: r.record, Settings: sandbox.Settings{AnyBoundary: true}, Way: k, Sealed: k,
 		}
 		other, err := sandbox.NewService(deps)
 		if err != nil {
@@ -293,4 +294,23 @@ func TestMaskFollowsOtherProcesses(t *testing.T) {
 		time.Sleep(6 * time.Second)
 		hides(t, r.mask(sb.ID), true, firstValue, otherValue)
 	})
+}
+
+// P34: the record has no value, also where the policy shows values in outputs,
+// whatever else is masked there.
+func TestMaskOfTheRecord(t *testing.T) {
+	const value, token = "tk-Zr8qP2mW", "ghp_0123456789abcdefABCDEF0123456789abcd"
+	for _, o := range []sandbox.MaskOptions{{}, {Patterns: true}, {Outputs: true}, {Outputs: true, Patterns: true}} {
+		m, err := sandbox.NewMask([]redact.Value{{Name: "KEY", Data: []byte(value)}}, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if shown := strings.Contains(m.Text().String(value), value); shown == o.Outputs {
+			t.Errorf("%+v: control: shown in outputs: %v", o, shown)
+		}
+		got := m.Record().String(value + " " + token)
+		if strings.Contains(got, value) || strings.Contains(got, token) == o.Patterns {
+			t.Errorf("%+v: %s", o, got)
+		}
+	}
 }

@@ -139,7 +139,7 @@ func victim(t *testing.T, r *rig, g *grave) *sandbox.Service {
 	}
 	s, err := sandbox.NewService(sandbox.Deps{
 		Store: doomed{st, g}, Engine: eng, Templates: shelf{}, Images: torn{r.album, g}, Log: slog.New(slog.DiscardHandler),
-		Settings: sandbox.Settings{AnyBoundary: true}, Process: sandbox.Process{PID: 1 << 30, Start: "dead"},
+		Record: r.record, Settings: sandbox.Settings{AnyBoundary: true}, Process: sandbox.Process{PID: 1 << 30, Start: "dead"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -250,6 +250,8 @@ func TestDeathAtEachStepOfStates(t *testing.T) {
 func (r *rig) survives(id string, want []string) {
 	r.t.Helper()
 	ctx := r.t.Context()
+	r.record.Crash()
+	defer r.told()
 	var err error
 	if r.album, err = newAlbum(r.album.dir); err != nil { // as a process does that starts
 		r.t.Fatal(err)

@@ -11,6 +11,8 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/record"
+	"github.com/crannog/crannog/internal/sandbox/fact"
 )
 
 // saveTimeout bounds how long it may take to write a sandbox down.
@@ -18,13 +20,14 @@ const saveTimeout = 10 * time.Minute
 
 // Pause writes a running sandbox down and ends its processes.
 func (s *Service) Pause(ctx context.Context, who Principal, ref string, filesOnly bool) (Sandbox, error) {
+	ctx, d := s.deed(ctx, who, "pause", ref)
 	ctx, r, release, err := s.act(ctx, who, ref)
 	if err != nil {
-		return Sandbox{}, err
+		return Sandbox{}, d.told(ctx, err)
 	}
 	defer release()
 	r, err = s.pause(ctx, r, filesOnly, time.Time{})
-	return r.shown(), err
+	return r.shown(), d.told(ctx, err)
 }
 
 // pause takes a running sandbox to paused: if due is not zero, only one whose
@@ -56,7 +59,9 @@ func (s *Service) pause(ctx context.Context, r Record, filesOnly bool, due time.
 	// until its image is written and the row says so. What it does after the
 	// image was taken reaches nobody, so nobody misses it; and neither a full
 	// disk nor a crash in between costs more than the pause.
+	s.veil(r.ID)
 	s.cut(r.ID)
+	s.survey(ctx, r.ID)
 	err = s.gate(ctx, r, false)
 	if err == nil {
 		err = s.writeDown(ctx, r, draft, save)
@@ -198,6 +203,7 @@ func (s *Service) commitPause(ctx context.Context, r Record, draft Draft, began 
 		return Record{}, s.runOn(ctx, r, draft, full(err))
 	}
 	r.Saved.Sum, r.PausedAt = image.Sum, time.Now().UTC().Round(0)
+	s.book.anyway(ctx, entry(ctx, record.SandboxPaused, r.ID, fact.Paused{FilesOnly: r.Saved.FilesOnly, Sum: image.Sum, Bytes: image.Bytes}))
 	moved, err := s.move(ctx, r.ID, Move{
 		From: []State{Pausing}, To: Paused, Change: &Change{Saved: &r.Saved, PausedAt: &r.PausedAt},
 	})
@@ -211,6 +217,7 @@ func (s *Service) commitPause(ctx context.Context, r Record, draft Draft, began 
 	if err := s.stopMachine(ctx, r); err != nil {
 		s.log.Warn("machine of a paused sandbox not removed", "sandbox", r.ID, "err", err)
 	}
+	s.drain(ctx, r.ID, false)
 	s.endQuestions(ctx, r.ID, "", "the sandbox is paused")
 	s.log.Info("sandbox paused", "sandbox", r.ID, "owner", r.Owner, "bytes", image.Bytes, "took", time.Since(began))
 	s.note(ctx, r.ID, "info", "sandbox paused", map[string]string{"took": time.Since(began).Round(time.Millisecond).String()})

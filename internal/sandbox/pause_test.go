@@ -1,15 +1,18 @@
 package sandbox_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
@@ -187,6 +190,53 @@ func TestPauseFailsAtEachStep(t *testing.T) {
 				t.Errorf("the next pause: %v", err)
 			}
 		})
+	}
+}
+
+// watching is an engine that tells when it looks at a sandbox's files.
+type watching struct {
+	*fake.Engine
+	looks func(id string)
+}
+
+func (w watching) Create(ctx context.Context, spec engine.Spec) error {
+	spec.Events, spec.EventBytes = nil, 0 // there are no programs that it could watch
+	return w.Engine.Create(ctx, spec)
+}
+
+func (w watching) Survey(_ context.Context, id string) error {
+	w.looks(id)
+	return nil
+}
+
+// Looking at all files takes its time. A sandbox that is shown as paused or
+// stopped is served nothing any more meanwhile: what it would answer is broken
+// off, and a request that could have waited for it is lost.
+func TestNobodyGetsInWhileTheLastChangesAreLookedAt(t *testing.T) {
+	var looked []bool
+	var r *rig
+	r = newRig(t, func(d *sandbox.Deps) {
+		d.Events = t.TempDir()
+		d.Engine = watching{d.Engine.(*fake.Engine), func(id string) {
+			_, live := r.Live(id)
+			looked = append(looked, live)
+		}}
+	})
+	for _, act := range []func(id string) error{
+		func(id string) error {
+			_, err := r.Pause(t.Context(), alice, id, false)
+			return err
+		},
+		func(id string) error { return r.Remove(t.Context(), alice, id) },
+	} {
+		looked = nil
+		sb := r.create(alice)
+		if err := act(sb.ID); err != nil {
+			t.Fatal(err)
+		}
+		if len(looked) == 0 || slices.Contains(looked, true) {
+			t.Errorf("it was live while it was looked at: %v", looked)
+		}
 	}
 }
 

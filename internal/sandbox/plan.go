@@ -51,6 +51,7 @@ func (s *Service) plan(ctx context.Context, who Principal, req CreateRequest) (R
 	for _, check := range []func() error{
 		who.check,
 		func() error { return checkLocal(who, req) },
+		func() error { return checkReferences(who, req.Access, Access{}) },
 		func() error { return checkName(req.Name) },
 		func() error { return checkMetadata(req.Metadata) },
 		func() error { return checkEnv(req.Env) },
@@ -78,6 +79,13 @@ func (s *Service) plan(ctx context.Context, who Principal, req CreateRequest) (R
 		return Record{}, Template{}, nil, err
 	}
 	if workspace, err = template.origin.joins(req.Limits, workspace); err != nil {
+		return Record{}, Template{}, nil, err
+	}
+	programs, err := resolvePrograms(req.Programs)
+	if err == nil {
+		err = template.showPrograms(programs)
+	}
+	if err != nil {
 		return Record{}, Template{}, nil, err
 	}
 	limits, err := s.limits(req.Limits)
@@ -140,14 +148,15 @@ func (s *Service) checkTimeout(who Principal, d time.Duration) error {
 // checkLocal keeps what reaches into the host, or holds it for good, from
 // callers that come over the network.
 func checkLocal(who Principal, req CreateRequest) error {
-	if who.Local {
+	if who.OnHost() {
 		return nil
 	}
 	for _, f := range []struct {
 		asked bool
 		what  string
 	}{
-		{req.Workspace != "", "a workspace"}, {req.Forever, "a sandbox without end"}, {req.Ephemeral, "an ephemeral sandbox"},
+		{req.Workspace != "", "a workspace"}, {len(req.Programs) > 0, "programs of the host"},
+		{req.Forever && !who.Local, "a sandbox without end"}, {req.Ephemeral, "an ephemeral sandbox"},
 	} {
 		if f.asked {
 			return fault.Newf(fault.Denied, "local_only", "only a local caller may ask for %s", f.what)

@@ -21,14 +21,21 @@ type PoolOptions struct {
 	// Preload names what the code interpreter has loaded in sandboxes that
 	// wait, by the template's name.
 	Preload map[string][]string
+	// Rehearse is for how long a sandbox has waited when it first does, for
+	// nobody, what a caller will have it do. Zero leaves that to the caller.
+	Rehearse time.Duration
 	// Memory reads the machine's memory; nil reads /proc.
 	Memory func() (demand.Memory, error)
 }
 
 const (
 	// quiet is how long there must have been no creation before a sandbox is
-	// made that nobody has asked for yet.
-	quiet = 20 * time.Millisecond
+	// made that nobody has asked for yet, or rehearses: it would take the
+	// processors from the first commands of who was served last. Where callers
+	// follow each other within soon, the next one matters more, and it is hasty.
+	quiet = 150 * time.Millisecond
+	hasty = 20 * time.Millisecond
+	soon  = time.Second
 	// poolTick is how often memory is looked at while something waits, and
 	// poolIdle how often otherwise.
 	poolTick = 2 * time.Second
@@ -68,6 +75,8 @@ type pool struct {
 	restores restores
 	reported time.Time // when the log last said what waits
 	last     time.Time // when a creation was last under way
+	asked    time.Time // when one was last asked for
+	hurried  bool      // that one was asked for soon after the one before
 	// settled is when it was last found out what the usual kinds are.
 	settled time.Time
 	memory  demand.Memory
@@ -124,6 +133,16 @@ func (p *pool) run() {
 		}
 		timer.Reset(p.step())
 	}
+}
+
+// calm is how much longer there must be no creation, if positive. p.mu must be
+// held.
+func (p *pool) calm(now time.Time) time.Duration {
+	pause := quiet
+	if p.hurried {
+		pause = hasty
+	}
+	return pause - now.Sub(p.last)
 }
 
 // usual finds out of which kinds the usual requests are now: their templates

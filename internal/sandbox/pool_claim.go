@@ -19,7 +19,7 @@ import (
 // error: the sandbox is then made anew.
 func (s *Service) claim(ctx context.Context, r Record, t Template, p *policy.Policy, spec engine.Spec, config guest.Config) (Sandbox, bool, error) {
 	pool := s.pool.Load()
-	if pool == nil || r.Workspace != "" || r.Origin != "" || s.nameTaken(ctx, r) {
+	if pool == nil || r.Workspace != "" || len(programsOf(spec.Root)) > 0 || r.Origin != "" || s.nameTaken(ctx, r) {
 		return Sandbox{}, false, nil
 	}
 	w := pool.hand(r, t, spec, config)
@@ -100,7 +100,7 @@ func (p *pool) hand(r Record, t Template, spec engine.Spec, config guest.Config)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	p.last = now
+	p.last, p.asked, p.hurried = now, now, now.Sub(p.asked) < soon
 	p.book.Ask(key, now)
 	k := p.kinds[key]
 	if k == nil {
@@ -162,6 +162,9 @@ func (p *pool) give(ctx context.Context, w *waiting, r Record, policy *policy.Po
 	s := p.s
 	env := w.env
 	began := time.Now()
+	if err := w.rehearsed(ctx); err != nil {
+		return err
+	}
 	if w.kind.linked {
 		a, err := s.bound(ctx, r, policy)
 		if err != nil {
@@ -188,8 +191,12 @@ func (p *pool) give(ctx context.Context, w *waiting, r Record, policy *policy.Po
 	}
 	held := time.Now()
 	r.State, r.Access.Values = Running, nil
+	if err := s.started(ctx, r, "pool"); err != nil {
+		return &refusedError{err}
+	}
+	told := time.Now()
 	claimed, err := s.store.Claim(ctx, r, s.settings.MaxLive)
-	s.log.Debug("sandbox handed over", "sandbox", r.ID, "link", linked.Sub(began), "guest", held.Sub(linked), "row", time.Since(held))
+	s.log.Debug("sandbox handed over", "sandbox", r.ID, "link", linked.Sub(began), "guest", held.Sub(linked), "record", told.Sub(held), "row", time.Since(told))
 	switch {
 	case fault.KindOf(err) == fault.Exhausted || fault.KindOf(err) == fault.Exists:
 		return &refusedError{err}

@@ -34,6 +34,7 @@ func (p *pool) fill(k *kind) error {
 		p.discard(w)
 		return err
 	}
+	w.rehearsal = newRehearsal(config)
 	bytes := p.s.usage(p.ctx, w.id)
 	var ctx context.Context
 	ctx, w.unwatch = context.WithCancel(p.ctx)
@@ -93,6 +94,13 @@ func (p *pool) prepare(w *waiting, r Record, closed *policy.Policy, spec engine.
 		spec.Link, w.env = link.Box, link.Env
 		config.Files = append(config.Files, link.Files...)
 		addEnv(config.Env, link.Env)
+	}
+	events, err := s.events(r.ID)
+	if err != nil {
+		return err
+	}
+	if spec.Events = events; events != nil {
+		defer events.Close()
 	}
 	return p.launch(p.ctx, w.kind, spec, config)
 }
@@ -162,7 +170,7 @@ func (s *Service) vacate(ctx context.Context, id string) error {
 	if s.way != nil {
 		errs = append(errs, s.way.Detach(ctx, id))
 	}
-	if err := errors.Join(errs...); err != nil {
+	if err := errors.Join(append(errs, s.unspool(id))...); err != nil {
 		return err
 	}
 	return s.erase(ctx, id)

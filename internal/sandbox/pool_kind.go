@@ -58,7 +58,9 @@ type waiting struct {
 	line    *line
 	unwatch context.CancelFunc
 	looked  time.Time // guarded by pool.mu
-	retry   time.Time // when its removal is tried again
+	// rehearsal is set before it waits.
+	rehearsal *rehearsal
+	retry     time.Time // when its removal is tried again
 }
 
 // price is what one more is taken to use.
@@ -85,6 +87,7 @@ func (k *kind) take() *waiting {
 // kinds differ until somebody decides that it need not.
 func keyOf(spec engine.Spec, config guest.Config, linked bool, t Template) (string, error) {
 	spec.ID, spec.Hostname, spec.GuestConfig, spec.Link = "", "", nil, nil
+	spec.Events = nil
 	config.SandboxID, config.Hostname, config.AccessToken, config.ControlToken = "", "", "", ""
 	config.Env, config.EndAt, config.Files, config.Preload, config.Renew = nil, time.Time{}, nil, nil, ""
 	// All of them run again for the claimer.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -31,7 +32,9 @@ type poolRig struct {
 	booted  map[string]guest.Config
 	claimed map[string]guest.Config
 	refuse  func(guest.Config) (status int, text string)
+	ran     func(id string, r *http.Request) // is called for what is asked of the process service
 	memory  demand.Memory
+	options sandbox.PoolOptions // beyond what start sets
 }
 
 // links is a way out that remembers each sandbox's attachment.
@@ -118,6 +121,9 @@ func (p *poolRig) guest(spec engine.Spec) (map[int]http.Handler, func(), error) 
 	ports, end, err := p.rig.guest(spec)
 	control := ports[engine.GuestPort]
 	ports[engine.GuestPort] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/process.Process/") && p.ran != nil {
+			p.ran(spec.ID, r)
+		}
 		if r.URL.Path != guest.PathClaim {
 			control.ServeHTTP(w, r)
 			return
@@ -175,11 +181,14 @@ var (
 
 func (p *poolRig) start(usual ...sandbox.CreateRequest) {
 	p.t.Helper()
-	p.StartPool(sandbox.PoolOptions{Usual: usual, Preload: map[string][]string{"code-interpreter-v1": {"python"}}, Memory: func() (demand.Memory, error) {
+	o := p.options
+	o.Usual, o.Preload = usual, map[string][]string{"code-interpreter-v1": {"python"}}
+	o.Memory = func() (demand.Memory, error) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.memory, nil
-	}})
+	}
+	p.StartPool(o)
 	p.waits(len(usual))
 }
 

@@ -33,6 +33,7 @@ func (p *pool) restored(spec engine.Spec) {
 
 func (p *pool) spare(spec engine.Spec) {
 	spec.ID, spec.Hostname, spec.GuestConfig, spec.Link, spec.Archive = "", "", nil, nil, nil
+	spec.Events = nil
 	p.mu.Lock()
 	now := time.Now()
 	if now.Sub(p.restores.at) > time.Second {

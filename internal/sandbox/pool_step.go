@@ -24,6 +24,10 @@ func (p *pool) step() time.Duration {
 		p.look(w)
 		return 0
 	}
+	if w, r := p.unrehearsed(now); w != nil {
+		p.rehearse(w, r)
+		return 0
+	}
 	k, wait := p.lacking(now)
 	if k == nil {
 		return wait
@@ -135,8 +139,8 @@ func (p *pool) lacking(now time.Time) (*kind, time.Duration) {
 			continue
 		}
 		// Who has asked goes before who may ask.
-		if since := now.Sub(p.last); busy || since < quiet {
-			return nil, max(quiet-since, quiet/4)
+		if left := p.calm(now); busy || left > 0 {
+			return nil, max(left, hasty/4)
 		}
 		if now.Before(p.resume) {
 			return nil, min(p.resume.Sub(now), poolTick)

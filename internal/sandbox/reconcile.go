@@ -61,7 +61,7 @@ func (s *Service) Reconcile(ctx context.Context) (Report, error) {
 		}
 		work.do(status.ID, func() (*[]string, error) { return s.orphan(ctx, status.ID, &report) })
 	}
-	return report, errors.Join(work.wait(), s.relink(ctx), s.dropFlows(ctx), s.dropCopies(ctx))
+	return report, errors.Join(work.wait(), s.dropEnded(ctx), s.relink(ctx), s.catchUp(ctx), s.dropFlows(ctx), s.dropRecordings(ctx), s.sweepKept(), s.dropCopies(ctx), s.dropManifests(ctx), s.mendApplies(ctx))
 }
 
 // crewSize is how many sandboxes are reconciled at once: a removal mostly
@@ -146,6 +146,23 @@ func (s *Service) overdue(ctx context.Context, id string) error {
 	return s.finish(ctx, id, time.Time{})
 }
 
+// mostEnded bounds how many ended rows are looked through at each start. Those
+// that matter have ended with a process that died a moment ago.
+const mostEnded = 100
+
+// dropEnded forgets ephemeral sandboxes that have ended and whose process died
+// before it could forget them: what was kept of them waits behind their rows.
+func (s *Service) dropEnded(ctx context.Context) error {
+	rows, err := s.store.List(ctx, Query{AllOwners: true, Filter: Filter{States: []State{Stopped}, Limit: mostEnded}})
+	errs := []error{err}
+	for _, r := range rows {
+		if r.Ephemeral && r.Process != s.self && !s.alive(r.Process) {
+			errs = append(errs, s.locked(ctx, r.ID, s.erase))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // orphan removes what only the engine holds.
 func (s *Service) orphan(ctx context.Context, id string, report *Report) (*[]string, error) {
 	unlock, err := s.locks.acquire(ctx, id)
@@ -173,12 +190,21 @@ type Pruned struct {
 // Prune drops the records of stopped sandboxes that the caller may see and,
 // for a local caller, whatever is dead. It returns what it dropped.
 func (s *Service) Prune(ctx context.Context, who Principal) (Pruned, error) {
+	ctx, d := s.deed(ctx, who, "prune", "")
+	out, err := s.prune(ctx, who)
+	return out, d.told(ctx, err)
+}
+
+func (s *Service) prune(ctx context.Context, who Principal) (Pruned, error) {
 	var out Pruned
 	if err := who.check(); err != nil {
 		return out, err
 	}
 	if who.Local {
 		if _, err := s.Reconcile(ctx); err != nil {
+			return out, err
+		}
+		if err := errors.Join(s.forgetKept(), s.forgetRecordings(ctx)); err != nil {
 			return out, err
 		}
 		freed, err := s.sweepImages(ctx)

@@ -14,21 +14,25 @@ const codeReplaceFailed = "replace_failed"
 
 // Rollback puts a sandbox back to a snapshot.
 func (s *Service) Rollback(ctx context.Context, who Principal, ref, snapshot string) (Sandbox, error) {
+	ctx, d := s.deed(ctx, who, "rollback", ref)
 	n, err := s.seenSnapshot(ctx, who, snapshot)
 	if err != nil {
-		return Sandbox{}, err
+		return Sandbox{}, d.told(ctx, err)
 	}
-	return s.putBack(ctx, who, ref, func(Record) string { return n.ID })
+	sb, err := s.putBack(ctx, who, ref, func(Record) string { return n.ID })
+	return sb, d.told(ctx, err)
 }
 
 // Reset puts a sandbox back to its start.
 func (s *Service) Reset(ctx context.Context, who Principal, ref string) (Sandbox, error) {
-	return s.putBack(ctx, who, ref, func(r Record) string {
+	ctx, d := s.deed(ctx, who, "reset", ref)
+	sb, err := s.putBack(ctx, who, ref, func(r Record) string {
 		if r.Origin != "" {
 			return r.Origin
 		}
 		return toStart
 	})
+	return sb, d.told(ctx, err)
 }
 
 func (s *Service) putBack(ctx context.Context, who Principal, ref string, to func(Record) string) (Sandbox, error) {
@@ -123,6 +127,7 @@ func (s *Service) replace(ctx context.Context, r Record, target string, from sou
 	}
 	r.Run++
 	from.replace = true
+	s.survey(ctx, r.ID)
 	s.cut(r.ID)
 	if err := s.restart(ctx, &r, from); err != nil {
 		return Record{}, s.notReplaced(ctx, old, err)
@@ -135,6 +140,7 @@ func (s *Service) replaced(ctx context.Context, r Record, at string) (Record, er
 	ctx, cancel := lasting(ctx)
 	defer cancel()
 	none := ""
+	s.book.anyway(ctx, s.wentOn(ctx, r, &at))
 	moved, err := s.move(ctx, r.ID, Move{From: []State{Resuming}, To: Running, Change: &Change{
 		Pending: &none, At: &at, Checked: r.Checked,
 	}})

@@ -8,6 +8,8 @@ import (
 
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/record"
+	"github.com/crannog/crannog/internal/sandbox/fact"
 )
 
 // wakeLife is the shortest time that traffic wakes a sandbox for.
@@ -15,6 +17,12 @@ const wakeLife = 5 * time.Minute
 
 // Resume lets a paused sandbox go on for d.
 func (s *Service) Resume(ctx context.Context, who Principal, ref string, d time.Duration) (Sandbox, bool, error) {
+	ctx, deed := s.deed(ctx, who, "resume", ref)
+	sb, was, err := s.resume(ctx, who, ref, d)
+	return sb, was, deed.told(ctx, err)
+}
+
+func (s *Service) resume(ctx context.Context, who Principal, ref string, d time.Duration) (Sandbox, bool, error) {
 	if d < 0 {
 		return Sandbox{}, false, fault.New(fault.Invalid, "timeout_invalid", "Timeout must not be negative")
 	}
@@ -144,6 +152,10 @@ func (s *Service) awaken(ctx context.Context, r Record, end time.Time, from sour
 	if err == nil {
 		err = s.restart(ctx, &r, from)
 	}
+	if err == nil {
+		// Nothing of it has reached anybody yet, so it can be taken back.
+		err = s.book.must(ctx, s.wentOn(ctx, r, at))
+	}
 	if err != nil {
 		return Record{}, s.pauseAgain(ctx, paused, err)
 	}
@@ -172,6 +184,15 @@ func (s *Service) awaken(ctx context.Context, r Record, end time.Time, from sour
 	s.log.Info("sandbox resumed", "sandbox", r.ID, "owner", r.Owner, "took", time.Since(began))
 	s.note(ctx, r.ID, "info", "sandbox resumed", map[string]string{"took": time.Since(began).Round(time.Millisecond).String()})
 	return r, nil
+}
+
+// wentOn is the entry of a sandbox that goes on: from where it was, or from a
+// snapshot.
+func (s *Service) wentOn(ctx context.Context, r Record, at *string) record.Draft {
+	if at != nil {
+		return entry(ctx, record.SandboxReplaced, r.ID, fact.Replaced{Run: r.Run, Snapshot: *at})
+	}
+	return entry(ctx, record.SandboxResumed, r.ID, fact.Resumed{Run: r.Run, EndAt: stamp(r.EndAt)})
 }
 
 // restart boots a machine of a sandbox that had one before.

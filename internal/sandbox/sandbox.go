@@ -24,6 +24,18 @@ type Principal struct {
 	// can open. Only a local caller may name host paths, and it sees the
 	// sandboxes of all keys.
 	Local bool
+	// UID is a local caller's user, for the record. Nothing is decided by it.
+	UID int
+	// Session names the session of the web console in which a caller acts, who
+	// is also Local: it sees all sandboxes, but it sits elsewhere, so it names
+	// nothing of this host's that a sandbox does not have already.
+	Session string
+	// Person is whom that session was made for, or "".
+	Person string
+	// Tokenless says that a caller is not told the tokens of sandboxes: a page
+	// in a browser reaches into them through us, within its scope, and a token
+	// that it had seen would still open the sandbox afterwards.
+	Tokenless bool
 }
 
 // State of a sandbox.
@@ -116,8 +128,9 @@ type CreateRequest struct {
 	Metadata        map[string]string
 	Env             map[string]string
 	Limits          Limits
-	Workspace       string // host directory, local callers only
-	PrivatePorts    bool   // programs' ports need the traffic token
+	Workspace       string   // host directory, local callers only
+	Programs        []string // host files and directories shown copy-on-write, local callers only
+	PrivatePorts    bool     // programs' ports need the traffic token
 	MaskRequestHost string
 	Access          Access
 	OnEnd           OnEnd
@@ -198,6 +211,8 @@ type Networks interface {
 	// Asked are the names that programs asked for in a running sandbox
 	// without a network.
 	Asked(ctx context.Context, who Principal, ref string) ([]string, error)
+	// AskAccess asks people to let a running sandbox reach a host.
+	AskAccess(ctx context.Context, who Principal, ref string, w Wanted) (causeway.Answer, error)
 }
 
 // Traffic is what the data-plane proxy uses. It authenticates by the

@@ -12,12 +12,16 @@ import (
 	"github.com/crannog/crannog/internal/causeway/policy"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/kept"
 	"github.com/crannog/crannog/internal/netlog"
+	"github.com/crannog/crannog/internal/provenance"
+	"github.com/crannog/crannog/internal/record"
+	"github.com/crannog/crannog/internal/spool"
 	"github.com/crannog/crannog/internal/workspace"
 )
 
-// Deps is what a Service is made of. Store, Engine, Templates and Log are
-// required.
+// Deps is what a Service is made of. Store, Engine, Templates, Record and Log
+// are required.
 type Deps struct {
 	Store     Store
 	Engine    engine.Engine
@@ -37,6 +41,25 @@ type Deps struct {
 	Copies *workspace.Copies
 	// Images holds what is saved of sandboxes. Without it no state is saved.
 	Images Images
+	// Record takes what happens. What it refuses does not happen, except that
+	// sandboxes can always be paused and ended.
+	Record record.Recorder
+	// Events is a directory for what engines see in sandboxes, on its way into
+	// the record, with what Flows holds. "" takes in neither.
+	Events string
+	// Recordings are of what commands printed. They go with the sandbox's
+	// record. Without it nothing is dropped.
+	Recordings Recordings
+	// Manifests note what workspaces were, Kept holds what ended sandboxes have
+	// changed, and Journals is a directory for what is being applied. Without
+	// them nothing is compared, kept or applied.
+	Manifests *workspace.Manifests
+	Kept      *kept.Store
+	Journals  string
+	// Provenance signs for what comes out, and Version is what it then says of
+	// this program. Without it nothing is signed for.
+	Provenance *provenance.Keys
+	Version    string
 	// Process is the process that holds what the Service creates; zero is
 	// this one. Alive tells whether another still runs; nil asks the kernel.
 	Process Process
@@ -62,6 +85,9 @@ type Settings struct {
 	// Organisation bounds what any sandbox may reach, Project what those of
 	// this state directory may. Nil is no further bound.
 	Organisation, Project *policy.Document
+	// AgentsAnswer lets the key that asks for access for its sandbox answer
+	// that question too, which an agent's host may do without asking anybody.
+	AgentsAnswer bool
 	// AnyBoundary accepts an engine without a wall: for tests only.
 	AnyBoundary bool
 }
@@ -103,8 +129,18 @@ type Service struct {
 	flows     *netlog.Dir
 	copies    *workspace.Copies
 	images    Images
+	tapes     Recordings
+	book      book
+	spools    *spool.Spools // nil takes in nothing
+	behind    atomic.Bool   // something was not taken in that could have been
 	self      Process
 	alive     func(Process) bool
+	manifests *workspace.Manifests
+	kept      *kept.Store
+	journals  string
+	signing   *provenance.Keys
+	version   string
+	seen      string // Deps.Events
 
 	locks locks
 	wake  chan struct{} // tells the clock that an end has changed
@@ -118,6 +154,7 @@ type Service struct {
 	closed   bool
 	live     map[string]*box
 	masks    map[string]*Mask // of live sandboxes and of those that are made
+	veils    map[string]*Mask // of ended ones whose lines are not in the record yet
 	creating map[string]context.CancelCauseFunc
 	held     map[string]bool // ephemeral sandboxes that end with this Service
 	// unwritten are sandboxes of whose passing state this Service could not
@@ -142,7 +179,7 @@ var (
 // NewService makes a Service and starts its clock. Call Reconcile before
 // serving, and Close at the end.
 func NewService(d Deps) (*Service, error) {
-	if d.Store == nil || d.Engine == nil || d.Templates == nil || d.Log == nil {
+	if d.Store == nil || d.Engine == nil || d.Templates == nil || d.Record == nil || d.Log == nil {
 		return nil, errors.New("sandbox service: a dependency is missing")
 	}
 	if d.Process == (Process{}) {
@@ -164,15 +201,22 @@ func NewService(d Deps) (*Service, error) {
 	s := &Service{
 		store: d.Store, engine: d.Engine, templates: d.Templates, log: d.Log,
 		settings: settings, self: d.Process, alive: d.Alive,
-		way: d.Way, sealed: d.Sealed, questions: d.Questions, flows: d.Flows, copies: d.Copies, images: d.Images,
+		manifests: d.Manifests, kept: d.Kept, journals: d.Journals, seen: d.Events,
+		signing: d.Provenance, version: d.Version,
+		way: d.Way, sealed: d.Sealed, questions: d.Questions, flows: d.Flows, copies: d.Copies, images: d.Images, tapes: d.Recordings,
 		wake:     make(chan struct{}, 1),
 		live:     make(map[string]*box),
 		masks:    make(map[string]*Mask),
+		veils:    make(map[string]*Mask),
+		book:     book{to: d.Record, log: d.Log},
 		creating: make(map[string]context.CancelCauseFunc),
 		held:     make(map[string]bool),
 
 		unwritten: make(map[string]bool), failures: make(map[string]failure), put: make(map[string]putOff),
 		unsettled: make(chan struct{}, 1),
+	}
+	if err := s.openSpools(d.Events); err != nil {
+		return nil, fmt.Errorf("sandbox service: %w", err)
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.loops.Go(s.clock)
@@ -216,6 +260,10 @@ func (s *Service) Close(ctx context.Context) error {
 	s.mu.Unlock()
 	s.loops.Wait()
 	s.release()
+	if s.spools != nil {
+		errs = append(errs, s.retake(context.WithoutCancel(ctx)), s.spools.Close())
+	}
+	s.book.tick(ctx)
 	return errors.Join(errs...)
 }
 
@@ -244,12 +292,13 @@ func (s *Service) drop(ctx context.Context, id string) error {
 	return s.erase(ctx, id)
 }
 
-// erase drops the record of a sandbox that has ended.
+// erase drops the row of a sandbox that has ended. What the record holds stays.
 func (s *Service) erase(ctx context.Context, id string) error {
-	if s.flows != nil {
-		if err := s.flows.Remove(id); err != nil {
-			return err
-		}
+	if err := s.forget(ctx, id); err != nil {
+		return err
+	}
+	if err := s.dropRecording(id); err != nil {
+		return err
 	}
 	if err := s.store.Delete(ctx, id); err != nil {
 		return err

@@ -17,6 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/record/recordtest"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/store"
 )
@@ -50,12 +51,15 @@ type rig struct {
 	store  *store.Store
 	engine *fake.Engine
 	album  *album
-	format string // of saved states; "" is the fake's own
+	record *recordtest.Record // lasts, as what is on disk does
+	format string             // of saved states; "" is the fake's own
 
 	mu    sync.Mutex
 	ends  map[string]time.Time // what guests were told
 	boots []guest.Config       // what guests were given
 	deaf  bool                 // guests refuse updates
+	// files, if set, is what guests list and pack for any directory.
+	files http.Handler
 	fault func(fake.Step, string) error
 }
 
@@ -86,8 +90,12 @@ func (r *rig) open(options ...option) {
 	if r.album, err = newAlbum(filepath.Join(r.dir, "album")); err != nil {
 		r.t.Fatal(err)
 	}
+	if r.record == nil {
+		r.record = &recordtest.Record{}
+	}
 	deps := sandbox.Deps{
-		Store: r.store, Engine: r.engine, Templates: shelf{}, Images: r.album,
+		Record: r.record,
+		Store:  r.store, Engine: r.engine, Templates: shelf{}, Images: r.album,
 		Log:      slog.New(slog.NewTextHandler(r.t.Output(), nil)),
 		Settings: sandbox.Settings{AnyBoundary: true}, // the fake has none
 	}
@@ -114,6 +122,9 @@ func (r *rig) close() {
 	r.Service = nil
 }
 
+// answered are the paths of the guest that a test answers with files.
+var answered = []string{guest.PathTree, guest.PathPack, guest.PathCensus, guest.PathSignal}
+
 func (r *rig) guest(spec engine.Spec) (map[int]http.Handler, func(), error) {
 	var config guest.Config
 	if err := json.Unmarshal(spec.GuestConfig, &config); err != nil {
@@ -131,7 +142,12 @@ func (r *rig) guest(spec engine.Spec) (map[int]http.Handler, func(), error) {
 	return map[int]http.Handler{8080: hello, engine.GuestPort: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.mu.Lock()
 		deaf := r.deaf && req.URL.Path == guest.PathUpdate
+		files := r.files
 		r.mu.Unlock()
+		if files != nil && slices.Contains(answered, req.URL.Path) && req.Header.Get(guest.ControlHeader) == config.ControlToken {
+			files.ServeHTTP(w, req)
+			return
+		}
 		if deaf {
 			http.Error(w, "deaf", http.StatusTeapot)
 			return
@@ -191,10 +207,10 @@ func (r *rig) nothing() {
 // eventually polls until ok, with a deadline.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for !ok() {
 		if time.Now().After(deadline) {
-			t.Fatalf("not within 10 s: %s", what)
+			t.Fatalf("not within 30 s: %s", what)
 		}
 		time.Sleep(2 * time.Millisecond)
 	}

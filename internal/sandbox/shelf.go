@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/record"
 )
 
 // mayUse reports whether a caller may see a snapshot.
@@ -118,16 +119,25 @@ func (s *Service) sized(ctx context.Context, rows []Stored) ([]Snapshot, error) 
 // RemoveSnapshot drops one. The row goes first: data without a row is found
 // again, a row without data would be a promise that cannot be kept.
 func (s *Service) RemoveSnapshot(ctx context.Context, who Principal, ref string) error {
+	ctx, d := s.deed(ctx, who, "snapshot.remove", ref)
+	return d.told(ctx, s.removeSnapshotRef(ctx, who, ref))
+}
+
+func (s *Service) removeSnapshotRef(ctx context.Context, who Principal, ref string) error {
 	n, err := s.seenSnapshot(ctx, who, ref)
 	if err != nil {
 		return err
 	}
+	about(ctx, n.Sandbox)
 	return s.removeSnapshot(ctx, n)
 }
 
 func (s *Service) removeSnapshot(ctx context.Context, n Stored) error {
 	ctx, cancel := lasting(ctx)
 	defer cancel()
+	if err := s.book.must(ctx, entry(ctx, record.SnapshotRemoved, n.Sandbox, n.fact())); err != nil {
+		return err
+	}
 	if err := s.store.DeleteSnapshot(ctx, n.ID); err != nil {
 		return err
 	}

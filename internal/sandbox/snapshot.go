@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/record"
+	"github.com/crannog/crannog/internal/sandbox/fact"
 )
 
 // snapshotID is the form of a snapshot's ID, which no name has.
@@ -47,6 +49,12 @@ const maxSnapshotName = 63
 
 // Snapshot takes one of a running sandbox.
 func (s *Service) Snapshot(ctx context.Context, who Principal, ref string, req SnapshotRequest) (Snapshot, error) {
+	ctx, d := s.deed(ctx, who, "snapshot", ref)
+	n, err := s.snapshot(ctx, who, ref, req)
+	return n, d.told(ctx, err)
+}
+
+func (s *Service) snapshot(ctx context.Context, who Principal, ref string, req SnapshotRequest) (Snapshot, error) {
 	name, err := checkSnapshotName(req.Name)
 	if err != nil {
 		return Snapshot{}, err
@@ -109,7 +117,14 @@ func (s *Service) take(ctx context.Context, r Record, n *Stored, save saver) (er
 		return full(err)
 	}
 	n.Sum, n.Bytes = image.Sum, image.Bytes
+	if err := s.book.must(ctx, entry(ctx, record.SnapshotTaken, r.ID, n.fact())); err != nil {
+		return err
+	}
 	return s.store.KeepSnapshot(ctx, n.ID, n.Sum, n.Bytes)
+}
+
+func (n Stored) fact() fact.Snapshot {
+	return fact.Snapshot{ID: n.ID, Name: n.Name, FilesOnly: n.FilesOnly, Sum: n.Sum, Bytes: n.Bytes}
 }
 
 // noteSnapshot takes over what the row says of where the sandbox came from.

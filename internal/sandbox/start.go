@@ -86,7 +86,11 @@ func (s *Service) fits(ctx context.Context, templateID string, b Base, from Save
 	if err != nil {
 		return err
 	}
-	changed := t.Revision != b.Revision
+	programs, err := programsRevision(b.Root)
+	if err != nil {
+		return err
+	}
+	changed := t.Revision+programs != b.Revision
 	for _, bind := range b.Root.Binds {
 		_, err := os.Stat(bind.Source)
 		changed = changed || err != nil
@@ -127,6 +131,12 @@ func (s *Service) boot(ctx context.Context, r Record, p *policy.Policy, spec eng
 		spec.Link = link.Box
 		config.Files = append(config.Files, link.Files...)
 		addEnv(config.Env, link.Env)
+	}
+	if spec.Events, err = s.events(r.ID); err != nil {
+		return err
+	}
+	if spec.Events != nil {
+		defer spec.Events.Close()
 	}
 	most := bootTimeout
 	if archive != nil {

@@ -33,7 +33,7 @@ func (s *Service) tidy() {
 	defer timer.Stop()
 	var quiet <-chan time.Time
 	for {
-		what := "images not settled"
+		what := "settling"
 		var err error
 		select {
 		case <-s.ctx.Done():
@@ -49,12 +49,12 @@ func (s *Service) tidy() {
 			err = s.images.Settle(s.ctx)
 		case <-timer.C:
 			timer.Reset(sweepEvery)
-			what = "images not looked through"
+			what = "looking through"
 			_, err = s.sweepImages(s.ctx)
 			s.settleImages()
 		}
 		if err != nil && s.ctx.Err() == nil {
-			s.log.Warn(what, "err", err)
+			s.log.Warn("images not looked after", "while", what, "err", err)
 		}
 	}
 }

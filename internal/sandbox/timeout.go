@@ -18,12 +18,16 @@ import (
 // SetTimeout lets the sandbox end after d from now, shorter or longer. Zero
 // ends it now.
 func (s *Service) SetTimeout(ctx context.Context, who Principal, ref string, d time.Duration) (Sandbox, error) {
-	return s.setEnd(ctx, who, ref, d, false)
+	ctx, deed := s.deed(ctx, who, "timeout", ref)
+	sb, err := s.setEnd(ctx, who, ref, d, false)
+	return sb, deed.told(ctx, err)
 }
 
 // Extend lets the sandbox end after d from now if that is later than its end.
 func (s *Service) Extend(ctx context.Context, who Principal, ref string, d time.Duration) (Sandbox, error) {
-	return s.setEnd(ctx, who, ref, d, true)
+	ctx, deed := s.deed(ctx, who, "extend", ref)
+	sb, err := s.setEnd(ctx, who, ref, d, true)
+	return sb, deed.told(ctx, err)
 }
 
 func (s *Service) setEnd(ctx context.Context, who Principal, ref string, d time.Duration, onlyLater bool) (Sandbox, error) {

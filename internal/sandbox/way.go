@@ -14,6 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/config"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/record"
+	"github.com/crannog/crannog/internal/sandbox/fact"
 )
 
 // Way is the way out: what the Service uses of the process that holds all
@@ -140,11 +142,14 @@ func variables(secrets []causeway.Secret, link map[string]string) map[string]str
 		if strings.HasPrefix(secret.Name, policy.OwnPrefix) {
 			continue // no program knows it
 		}
-		all[secret.Name] = "sealed-by-crannog-" + secret.Name
+		all[secret.Name] = Placeholder(secret.Name)
 	}
 	maps.Copy(all, link)
 	return all
 }
+
+// Placeholder is what the variable of a sealed secret holds inside.
+func Placeholder(secret string) string { return "sealed-by-crannog-" + secret }
 
 // detach ends a sandbox's link.
 func (s *Service) detach(ctx context.Context, r Record) error {
@@ -160,6 +165,12 @@ func (s *Service) detach(ctx context.Context, r Record) error {
 // SetAccess changes what a running sandbox may reach. A sandbox without a
 // link stays without: a link is part of its machine.
 func (s *Service) SetAccess(ctx context.Context, who Principal, ref string, change func(Access) (Access, error)) (Sandbox, error) {
+	ctx, d := s.deed(ctx, who, "access", ref)
+	sb, err := s.mayAccess(ctx, who, ref, change)
+	return sb, d.told(ctx, err)
+}
+
+func (s *Service) mayAccess(ctx context.Context, who Principal, ref string, change func(Access) (Access, error)) (Sandbox, error) {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {
 		return Sandbox{}, err
@@ -204,6 +215,9 @@ func (s *Service) setAccess(ctx context.Context, who Principal, ref string, chan
 	if err != nil {
 		return Sandbox{}, err
 	}
+	if err := checkReferences(who, next, r.Access); err != nil {
+		return Sandbox{}, err
+	}
 	if next.Linked() && !r.Access.Linked() {
 		return Sandbox{}, fault.Newf(fault.Conflict, "network_fixed", "Sandbox \"%s\" was made without a network", r.ID).
 			WithHint("make one with a network, such as --net policy, whose policy can change while it runs")
@@ -226,8 +240,13 @@ func (s *Service) setAccess(ctx context.Context, who Principal, ref string, chan
 	if r.Access, err = s.keepOwn(ctx, r.ID, before, next); err != nil {
 		return Sandbox{}, err
 	}
+	changed := fact.Policy{Old: r.PolicyDigest, New: p.Digest(), OldLevel: r.PolicyLevel, NewLevel: p.Level(), Net: string(r.Access.Net), OldDocument: s.written(before)}
 	r.PolicyLevel, r.PolicyDigest = p.Level(), p.Digest()
-	if err := s.enforce(ctx, r, p); err != nil {
+	err = s.book.must(ctx, entry(ctx, record.PolicyChanged, r.ID, changed))
+	if err == nil {
+		err = s.enforce(ctx, r, p)
+	}
+	if err != nil {
 		return Sandbox{}, errors.Join(err, s.dropOwn(context.WithoutCancel(ctx), r.ID, before.Own))
 	}
 	if r.Access.Own != before.Own {
@@ -241,6 +260,19 @@ func (s *Service) setAccess(ctx context.Context, who Principal, ref string, chan
 	s.endQuestions(ctx, r.ID, r.PolicyDigest, "the policy has changed")
 	s.note(ctx, r.ID, "info", "policy changed", map[string]string{"policy": describe(p, r.Access)})
 	return r.Sandbox, nil
+}
+
+// written is a policy as one document for the record, or "".
+func (s *Service) written(access Access) string {
+	p, err := s.compile(access)
+	if err != nil {
+		return "" // it could not be shown either
+	}
+	text, err := p.Document().YAML()
+	if err != nil || len(text) > fact.MaxPolicy {
+		return ""
+	}
+	return text
 }
 
 // enforce puts a changed policy in force and keeps it.

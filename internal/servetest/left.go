@@ -29,7 +29,7 @@ func Processes(t testing.TB, state string) int {
 }
 
 // leftTimeout is how long what has ended may take to go.
-const leftTimeout = 20 * time.Second
+const leftTimeout = time.Minute
 
 // NothingLeft waits until no process, directory, socket or mount of a state
 // directory's boxes is left, and no control group of the named ones.

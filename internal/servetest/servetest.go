@@ -29,6 +29,21 @@ func Build(dir string) (string, error) {
 	return program, nil
 }
 
+// Main builds the program once, for a test's TestMain: every test runs the
+// real one.
+func Main(m *testing.M, program *string) int {
+	dir, err := os.MkdirTemp("", "crannog-built-")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	if *program, err = Build(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
 // Key is what clients of a Server show.
 const Key = "e2b_0123456789abcdef0123456789abcdef01234567"
 
@@ -43,7 +58,7 @@ type Server struct {
 }
 
 // Start starts a server on a state directory and reads its start block. The
-// test's end kills it.
+// test's end kills it, and removes the sandboxes that outlive it.
 func Start(t testing.TB, program, state string) *Server {
 	t.Helper()
 	s := &Server{State: state}
@@ -57,7 +72,14 @@ func Start(t testing.TB, program, state string) *Server {
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(s.Kill)
+	t.Cleanup(func() {
+		s.Kill()
+		// They would take the tests that follow their time.
+		out, err := exec.Command(program, "rm", "--all", "--yes", "--quiet", "--state", state).CombinedOutput()
+		if err != nil {
+			t.Errorf("remove what is left: %v: %s", err, out)
+		}
+	})
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		line := strings.TrimPrefix(strings.TrimSpace(lines.Text()), "export ")
 		if v, ok := strings.CutPrefix(line, "E2B_API_URL="); ok {

@@ -1,0 +1,108 @@
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"syscall"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/census"
+)
+
+// censusTime bounds a question to a guest that may be too busy to answer.
+const censusTime = 10 * time.Second
+
+// Census is what runs in a sandbox, and where programs listen. Whoever is root
+// inside may have taken the guest's place, so it is what the sandbox says of
+// itself; values of secrets are masked in it.
+func (s *Service) Census(ctx context.Context, who Principal, ref string) (census.Census, error) {
+	r, err := s.runningOne(ctx, who, ref)
+	if err != nil {
+		return census.Census{}, err
+	}
+	hide, err := s.unseen(ctx, r.ID)
+	if err != nil {
+		return census.Census{}, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, censusTime)
+	defer cancel()
+	res, err := s.control(ctx, r, http.MethodGet, guest.PathCensus, nil)
+	if err != nil {
+		return census.Census{}, guestFailed(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode == http.StatusNotFound {
+		// Its guest is of the version that made it.
+		return census.Census{}, fault.New(fault.Unsupported, "census_unsupported", "the sandbox was made by an earlier version, which lists no processes").
+			WithHint("make a new one")
+	}
+	if res.StatusCode != http.StatusOK {
+		return census.Census{}, guestFailed(fmt.Errorf("the guest answered %s", res.Status))
+	}
+	var c census.Census
+	if err := json.NewDecoder(io.LimitReader(res.Body, census.MaxBytes)).Decode(&c); err != nil {
+		return census.Census{}, guestFailed(err)
+	}
+	c.Bound()
+	for i := range c.Processes {
+		p := &c.Processes[i]
+		p.User, p.Tag = hide(p.User), hide(p.Tag)
+		for j := range p.Args {
+			p.Args[j] = hide(p.Args[j])
+		}
+	}
+	return c, nil
+}
+
+// SignalProcess signals a process of a sandbox by its number inside.
+func (s *Service) SignalProcess(ctx context.Context, who Principal, ref string, pid int, sig syscall.Signal) error {
+	ctx, deed := s.deed(ctx, who, "process.signal", ref)
+	return deed.told(ctx, s.signalProcess(ctx, who, ref, pid, sig))
+}
+
+func (s *Service) signalProcess(ctx context.Context, who Principal, ref string, pid int, sig syscall.Signal) error {
+	if pid <= 1 || sig < 1 || sig > 31 {
+		return fault.New(fault.Invalid, "invalid_signal", "a signal from 1 to 31 goes to a process with a number above 1")
+	}
+	r, err := s.runningOne(ctx, who, ref)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(census.Signal{PID: pid, Signal: int(sig)})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, censusTime)
+	defer cancel()
+	res, err := s.control(ctx, r, http.MethodPost, guest.PathSignal, bytes.NewReader(body))
+	if err != nil {
+		return guestFailed(err)
+	}
+	defer res.Body.Close()
+	switch res.StatusCode {
+	case http.StatusNoContent:
+		return nil
+	case http.StatusNotFound:
+		return fault.Newf(fault.NotFound, "process_not_found", "there is no process %d", pid)
+	}
+	return guestFailed(fmt.Errorf("the guest answered %s", res.Status))
+}
+
+// runningOne finds a sandbox that can be asked something.
+func (s *Service) runningOne(ctx context.Context, who Principal, ref string) (Record, error) {
+	r, err := s.resolve(ctx, who, ref)
+	if err == nil && r.State != Running {
+		err = notNow(r)
+	}
+	return r, err
+}
+
+func guestFailed(cause error) error {
+	return fault.Wrap(cause, fault.Unavailable, "guest_failed", "the sandbox gave no answer")
+}

@@ -1,0 +1,152 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/changes"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+var _ Changing = (*Service)(nil)
+
+// Bounds of one answer. The digest is over all changes.
+const (
+	maxShown     = 20_000
+	maxShownText = 32 << 20
+)
+
+// Changes compares the files of a sandbox with what they were.
+func (s *Service) Changes(ctx context.Context, who Principal, ref string, req ChangesRequest) (_ ChangeSet, err error) {
+	in, err := policy.Chosen(req.Paths)
+	if err != nil {
+		return ChangeSet{}, err
+	}
+	o, err := s.outlet(ctx, who, ref, req)
+	if err != nil {
+		return ChangeSet{}, err
+	}
+	defer func() { err = errors.Join(err, o.close()) }()
+	set, err := o.compare(ctx, true, req.Text)
+	if err != nil {
+		return ChangeSet{}, err
+	}
+	out := ChangeSet{Sandbox: o.record.ID, Since: o.since, Dir: o.dir, TakenAt: set.TakenAt, Kept: o.kept}
+	list := slices.DeleteFunc(set.Changes, func(c changes.Change) bool { return !in(c.Path) })
+	out.Digest, out.Files = changes.Digest(list), len(list)
+	left := maxShownText
+	for i := range list {
+		c := &list[i]
+		out.Added += c.Added
+		out.Removed += c.Removed
+		if !o.shows(c.Path) {
+			c.Text = ""
+		}
+		if left -= len(c.Text); left < 0 {
+			c.Text, out.Truncated = "", true
+		}
+	}
+	all := list
+	if len(list) > maxShown {
+		list, out.Truncated = list[:maxShown], true
+	}
+	if slices.ContainsFunc(list, func(c changes.Change) bool { return c.Text != "" }) {
+		// What is in files is out once somebody has read it.
+		if err := s.book.soon(exportDraft(who, o, choiceOf(o, all, out.Digest), toDiff, "")); err != nil {
+			return ChangeSet{}, err
+		}
+	}
+	out.Changes = list
+	return out, nil
+}
+
+// shows tells whether the text of a file may be seen: what the policy keeps
+// inside does not come out as a diff either. What it asks about does, or
+// nobody could answer.
+func (o *outlet) shows(path string) bool {
+	return o.policy.Export(false).Effect != causeway.Deny && o.takes(path)
+}
+
+// takes tells whether a path may come out at all. What a policy names is below
+// the workspace: a file elsewhere that is called alike is not meant, or a
+// program inside would only have to put it there.
+func (o *outlet) takes(path string) bool {
+	if o.dir != workspaceDir {
+		return len(o.policy.Document().Filesystem.Export.Only) == 0
+	}
+	return o.policy.Takes(path)
+}
+
+// choice is what of the changes somebody wants, and may have.
+type choice struct {
+	chosen, left []changes.Change
+	digest       string
+	removals     int
+	decision     causeway.Decision
+}
+
+// choose finds what may come out of all that is changed: the floor first, then
+// what the policy names, then what is wanted.
+func (o *outlet) choose(all []changes.Change, paths []string, protected, overwrite bool) (choice, error) {
+	in, err := policy.Chosen(paths)
+	if err != nil {
+		return choice{}, err
+	}
+	inside := func(c changes.Change) bool { return in(c.Path) && o.takes(c.Path) }
+	chosen, left := changes.Select(all, func(c changes.Change) bool {
+		flagged := c.Has(changes.Protected) || c.Has(changes.RunsByItself)
+		return inside(c) && (protected || !flagged) && (overwrite || c.Conflict == "")
+	})
+	for _, c := range chosen {
+		// A directory that is taken along for what is in it is wanted as well,
+		// and its flags count as much.
+		if !protected && (c.Has(changes.Protected) || c.Has(changes.RunsByItself)) || c.Refused() {
+			return choice{}, fault.Newf(fault.Denied, "export_flagged", "%.200q is protected, and what is below it cannot come out without it", c.Path)
+		}
+	}
+	out := choiceOf(o, chosen, changes.Digest(chosen))
+	out.left = slices.DeleteFunc(left, func(c changes.Change) bool { return !inside(c) })
+	return out, nil
+}
+
+// choiceOf is a choice of exactly these changes.
+func choiceOf(o *outlet, chosen []changes.Change, digest string) choice {
+	out := choice{chosen: chosen, digest: digest}
+	for _, c := range chosen {
+		if c.New == nil {
+			out.removals++
+		}
+	}
+	out.decision = o.policy.Export(out.removals > 0)
+	return out
+}
+
+// settleExport has the policy's word on a choice: it returns the approval that was
+// spent, or why nothing comes out.
+func (s *Service) settleExport(ctx context.Context, who Principal, o *outlet, c choice, to, wanted string) (string, error) {
+	if wanted != "" && wanted != c.digest {
+		return "", fault.New(fault.Conflict, "changes_moved", "the changes are not those that were shown any more").
+			WithHint("look at them again: crannog diff")
+	}
+	approval := ""
+	switch c.decision.Effect {
+	case causeway.Allow:
+	case causeway.Ask:
+		var err error
+		if approval, err = s.askExport(ctx, o, c, to); err != nil {
+			return "", err
+		}
+	case causeway.Deny:
+		return "", exportDenied(c.decision)
+	default:
+		return "", exportDenied(c.decision)
+	}
+	return approval, s.recordExport(ctx, who, o, c, to, approval)
+}
+
+func exportDenied(d causeway.Decision) error {
+	return fault.Newf(fault.Denied, "export_denied", "the policy lets these changes out of no sandbox: %s of the %s layer", d.Rule, d.Layer)
+}

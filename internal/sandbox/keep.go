@@ -1,0 +1,221 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/crannog/crannog/internal/changes"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/kept"
+)
+
+// keptBounds are what one run may leave: what is larger is for a sandbox that
+// is kept itself.
+var keptBounds = changes.Bounds{FileBytes: 256 << 20, Bytes: 1 << 30}
+
+// KeepChanges keeps what is changed below the workspace beyond the sandbox's
+// end.
+func (s *Service) KeepChanges(ctx context.Context, who Principal, ref string) (KeptChanges, error) {
+	ctx, d := s.deed(ctx, who, "changes.keep", ref)
+	out, err := s.keepChanges(ctx, who, ref)
+	if err == nil && out.Files == 0 {
+		return out, nil // nothing was done
+	}
+	return out, d.done(ctx, err)
+}
+
+func (s *Service) keepChanges(ctx context.Context, who Principal, ref string) (_ KeptChanges, err error) {
+	if err := s.mayKeep(who); err != nil {
+		return KeptChanges{}, err
+	}
+	o, err := s.outlet(ctx, who, ref, ChangesRequest{})
+	if err != nil {
+		return KeptChanges{}, err
+	}
+	defer func() { err = errors.Join(err, o.close()) }()
+	r := o.record
+	if o.kept || r.Workspace == "" {
+		return KeptChanges{}, fault.New(fault.Invalid, "workspace_missing", "the sandbox shows no directory that its changes could come out to")
+	}
+	if s.quiet(ctx, r) {
+		return KeptChanges{ID: r.ID, Workspace: r.Workspace}, nil
+	}
+	set, err := o.compare(ctx, true, false)
+	if err != nil || len(set.Changes) == 0 {
+		return KeptChanges{ID: r.ID, Workspace: r.Workspace}, err
+	}
+	access, err := json.Marshal(r.Access)
+	if err != nil {
+		return KeptChanges{}, err
+	}
+	draft, err := s.kept.Begin(r.ID)
+	if err != nil {
+		return KeptChanges{}, err
+	}
+	// What never comes out is kept as a line and not as content.
+	list, refused := changes.Select(set.Changes, func(changes.Change) bool { return true })
+	if err := changes.Stage(ctx, o.box, o.dir, list, draft.Files, keptBounds); err != nil {
+		return KeptChanges{}, errors.Join(err, draft.Abort())
+	}
+	m := kept.Meta{
+		Owner: r.Owner, Workspace: r.Workspace, Copy: r.Base.Copy, Dir: o.dir, TakenAt: set.TakenAt, ExpiresAt: set.TakenAt.Add(kept.Life),
+		Files: len(set.Changes), Added: set.Added, Removed: set.Removed, Access: access,
+		Made: kept.Made{
+			Template: r.Template, TemplateID: r.TemplateID, Revision: r.Base.Revision, Engine: r.Engine, Boundary: string(r.Boundary),
+			Origin: r.Origin, Parent: r.Parent, StartedAt: r.StartedAt,
+		},
+	}
+	if err := draft.Commit(m, append(list, refused...)); err != nil {
+		return KeptChanges{}, err
+	}
+	m.ID = r.ID
+	return toKept(m), s.sweepKept()
+}
+
+func toKept(m kept.Meta) KeptChanges {
+	return KeptChanges{
+		ID: m.ID, Workspace: m.Workspace, TakenAt: m.TakenAt, ExpiresAt: m.ExpiresAt, Files: m.Files, Added: m.Added, Removed: m.Removed,
+	}
+}
+
+// mayKeep: what is kept is for the host's directories, and takes its disk.
+func (s *Service) mayKeep(who Principal) error {
+	if err := who.check(); err != nil {
+		return err
+	}
+	if !who.Local {
+		return fault.New(fault.Denied, "changes_not_local", "only callers on the server's own machine keep changes of ended sandboxes")
+	}
+	if s.kept == nil {
+		return fault.New(fault.Unsupported, "changes_unavailable", "this service keeps no changes")
+	}
+	return nil
+}
+
+// ListChanges returns what was kept, newest first.
+func (s *Service) ListChanges(_ context.Context, who Principal) ([]KeptChanges, error) {
+	if err := s.mayKeep(who); err != nil {
+		return nil, err
+	}
+	list, err := s.kept.List()
+	if err != nil {
+		return nil, err
+	}
+	out := make([]KeptChanges, len(list))
+	for i, m := range list {
+		out[i] = toKept(m)
+	}
+	return out, nil
+}
+
+// DiscardChanges drops what was kept of a sandbox.
+func (s *Service) DiscardChanges(ctx context.Context, who Principal, id string) error {
+	ctx, d := s.deed(ctx, who, "changes.discard", id)
+	return d.told(ctx, s.discardChanges(ctx, who, id))
+}
+
+// discardChanges drops what commands printed, too: it is of the same run.
+func (s *Service) discardChanges(ctx context.Context, who Principal, id string) error {
+	if err := s.mayKeep(who); err != nil {
+		return err
+	}
+	if _, err := s.kept.Meta(id); err != nil {
+		return err
+	}
+	return errors.Join(s.dropKept(id), s.letRecording(ctx, id))
+}
+
+// keptOutlet opens what was kept of a sandbox that is not there any more. It
+// reports whether there is anything.
+func (s *Service) keptOutlet(who Principal, id string, o *outlet) (bool, error) {
+	m, err := s.kept.Meta(id)
+	if isUnknown(err) || err == nil && !who.Local {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if o.dir != m.Dir || o.since != sinceStart {
+		return true, fault.Newf(fault.Conflict, "changes_kept", "sandbox %s has ended; what was kept of it is what it changed in %s since its start", id, m.Dir)
+	}
+	o.kept = true
+	was := m.Made
+	o.record = Record{Base: Base{Copy: m.Copy, Revision: was.Revision}, Sandbox: Sandbox{
+		ID: id, Owner: m.Owner, Workspace: m.Workspace, State: Stopped, StartedAt: was.StartedAt, Template: was.Template,
+		TemplateID: was.TemplateID, Engine: was.Engine, Boundary: engine.Boundary(was.Boundary), Origin: was.Origin, Parent: was.Parent,
+	}}
+	if err := json.Unmarshal(m.Access, &o.record.Access); err != nil {
+		return true, fmt.Errorf("kept changes of %s: %w", id, err)
+	}
+	if o.policy, err = s.compile(o.record.Access); err != nil {
+		return true, err
+	}
+	if err := s.openStart(context.Background(), o); err != nil {
+		return true, err
+	}
+	o.box, err = s.kept.Box(id, o.base.Start)
+	return true, err
+}
+
+// dropKept drops what was kept of a sandbox, with what it was compared with,
+// unless the sandbox itself still needs that.
+func (s *Service) dropKept(id string) error {
+	copied := ""
+	if m, err := s.kept.Meta(id); err == nil {
+		copied = m.Copy
+	}
+	if err := s.kept.Remove(id); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if r, err := s.store.Get(ctx, id); err == nil && r.State != Stopped {
+		return nil // it needs them itself
+	}
+	return errors.Join(s.dropManifest(id), s.dropCopyOf(ctx, copied))
+}
+
+// dropCopyOf drops the copy of a workspace if nothing refers to it.
+func (s *Service) dropCopyOf(ctx context.Context, of string) error {
+	if s.copies == nil || of == "" || s.kept != nil && s.kept.Has(of) {
+		return nil
+	}
+	held, err := s.store.Holds(ctx, of, "")
+	if err != nil || held {
+		return err
+	}
+	if r, err := s.store.Get(ctx, of); err == nil && r.State != Stopped || err != nil && !isUnknown(err) {
+		return ignoreUnknown(err)
+	}
+	return s.copies.Remove(of)
+}
+
+// forgetKept drops all that was kept.
+func (s *Service) forgetKept() error {
+	if s.kept == nil {
+		return nil
+	}
+	list, err := s.kept.List()
+	errs := []error{err}
+	for _, m := range list {
+		errs = append(errs, s.dropKept(m.ID))
+	}
+	return errors.Join(errs...)
+}
+
+// sweepKept drops what has been kept for long enough.
+func (s *Service) sweepKept() error {
+	if s.kept == nil {
+		return nil
+	}
+	gone, err := s.kept.Sweep()
+	errs := []error{err}
+	for _, id := range gone {
+		errs = append(errs, s.dropKept(id))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,101 @@
+package sandbox
+
+import (
+	"context"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/record"
+	"github.com/crannog/crannog/internal/sandbox/fact"
+)
+
+// entry is an entry about a sandbox's life.
+func entry(ctx context.Context, kind record.Kind, id string, data any) record.Draft {
+	return record.Draft{Kind: kind, Sandbox: id, Actor: actorOf(ctx), Data: data}
+}
+
+// started is durable before the row says that a sandbox runs: it can be taken
+// back then, if the record refuses, and no sandbox runs of which the record
+// does not know, whoever dies in between. The caller's request goes with it, so
+// that creating waits for the disk once.
+func (s *Service) started(ctx context.Context, r Record, from string) error {
+	_, watched := s.engine.(engine.Observer)
+	f := fact.Started{
+		Name: r.Name, Owner: r.Owner, Template: r.Template, TemplateID: r.TemplateID, From: from,
+		Origin: r.Origin, Parent: r.Parent, Engine: r.Engine, Boundary: string(r.Boundary), Workspace: r.Workspace,
+		Level: r.PolicyLevel, Policy: r.PolicyDigest, Net: string(r.Access.Net), Checked: r.Checked, Ephemeral: r.Ephemeral,
+		EndAt: stamp(r.EndAt), Watched: watched && s.spools != nil,
+		Limits: fact.Limits{
+			MemoryBytes: r.Limits.MemoryBytes, MilliCPU: r.Limits.MilliCPU, PIDs: r.Limits.PIDs,
+			DiskBytes: r.Limits.DiskBytes, DiskInodes: r.Limits.DiskInodes,
+		},
+	}
+	for _, l := range r.Enforced {
+		f.Enforced = append(f.Enforced, string(l))
+	}
+	drafts := []record.Draft{entry(ctx, record.SandboxStarted, r.ID, f)}
+	// Only a create is one deed of one sandbox: copies are made at once.
+	d := deedOf(ctx)
+	if d != nil && d.do != deedCreate {
+		d = nil
+	}
+	if d != nil {
+		d.sandbox = r.ID
+		drafts = append(drafts, d.draft(nil))
+	}
+	if err := s.book.must(ctx, drafts...); err != nil {
+		return err
+	}
+	if d != nil {
+		d.written = true
+	}
+	return nil
+}
+
+// stamp is a time as text, or "" for none.
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}
+
+// life is the source of the one entry that ends a sandbox. Its end may be
+// finished by another process than the one that began it, or by both.
+const life = "life/"
+
+// parted writes the end of a sandbox, once.
+func (s *Service) parted(ctx context.Context, r Record, at time.Time) error {
+	source := life + r.ID
+	write := func(again bool) error {
+		if again {
+			done, err := s.book.to.Position(ctx, source)
+			if err == nil && done > 0 {
+				return nil
+			}
+		}
+		var drafts []record.Draft
+		if r.Reason == string(engine.ReasonOOM) {
+			drafts = append(drafts, entry(ctx, record.LimitHit, r.ID, fact.Limit{Limit: string(engine.LimitMemory), Most: r.Limits.MemoryBytes}))
+		}
+		d := entry(ctx, record.SandboxEnded, r.ID, fact.Ended{Reason: r.Reason, LastMS: at.Sub(r.StartedAt).Milliseconds()})
+		d.Source, d.At = source, 1
+		s.book.anyway(ctx, append(drafts, d)...)
+		return nil
+	}
+	if s.spools == nil {
+		return write(true)
+	}
+	limited, cancel := context.WithTimeout(ctx, surveyTimeout)
+	defer cancel()
+	err := s.spools.Exclusive(limited, r.ID, write)
+	if left := s.spools.Leave(r.ID); left != nil {
+		s.log.Warn("spool not closed", "sandbox", r.ID, "err", left)
+	}
+	if err != nil {
+		// The disk is full, or who holds the file is stuck. Ending goes first.
+		s.log.Warn("end of sandbox written without its place being held", "sandbox", r.ID, "err", err)
+		return write(true)
+	}
+	return nil
+}

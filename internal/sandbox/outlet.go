@@ -1,0 +1,256 @@
+package sandbox
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/changes"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+)
+
+// sinceStart is what changes are compared with if nothing else is named.
+const sinceStart = "start"
+
+// outlet is where a sandbox's changes are taken from: its files now, what they
+// were, and the policy that says what of them comes out.
+type outlet struct {
+	record Record
+	policy *policy.Policy
+	box    changes.Box
+	base   changes.Base
+	dir    string
+	since  string
+	kept   bool
+	undo   []func() error
+}
+
+// close lets go of everything, the last first.
+func (o *outlet) close() error {
+	var errs []error
+	for _, f := range slices.Backward(o.undo) {
+		errs = append(errs, f())
+	}
+	return errors.Join(errs...)
+}
+
+func (o *outlet) compare(ctx context.Context, lines, text bool) (*changes.Set, error) {
+	opts := changes.Options{Dir: o.dir, Lines: lines, Text: text}
+	if o.dir == workspaceDir {
+		match := o.policy.Files().Matcher()
+		opts.Protected = func(name string) bool { return match.Protected(path.Join(workspaceDir, name)) }
+		opts.Ignore = func(name string) bool { return match.Denied(path.Join(workspaceDir, name)) }
+	}
+	set, err := changes.Compare(ctx, o.box, o.base, opts)
+	if err != nil && ctx.Err() != nil {
+		return nil, canceled(context.Cause(ctx))
+	}
+	return set, err
+}
+
+// outlet finds what a request is about. It must be closed.
+func (s *Service) outlet(ctx context.Context, who Principal, ref string, req ChangesRequest) (_ *outlet, err error) {
+	o := &outlet{dir: req.Dir, since: req.Since}
+	if o.dir == "" {
+		o.dir = workspaceDir
+	}
+	if o.since == "" {
+		o.since = sinceStart
+	}
+	if !path.IsAbs(o.dir) || path.Clean(o.dir) != o.dir || o.dir == "/" {
+		return nil, fault.New(fault.Invalid, "dir_invalid", "dir is an absolute path inside, without . and .., and not / itself")
+	}
+	if strings.HasPrefix(o.dir, workspaceDir+"/") {
+		// What is protected, named or run by itself is told by paths from the
+		// workspace on, and the template knows nothing of what began there.
+		return nil, fault.New(fault.Invalid, "dir_invalid", "what is below "+workspaceDir+" is compared as a part of it").
+			WithHint("leave the directory out, and name paths: crannog diff SANDBOX src/")
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, o.close())
+		}
+	}()
+	r, err := s.resolve(ctx, who, ref)
+	if (isUnknown(err) || err == nil && r.State == Stopped) && s.kept != nil {
+		// One that is not forgotten is meant by its name too.
+		if found, keptErr := s.keptOutlet(who, cmp.Or(r.ID, ref), o); found || keptErr != nil {
+			return o, keptErr
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	o.record = r
+	if o.policy, err = s.compile(r.Access); err != nil {
+		return nil, err
+	}
+	if err := s.openBox(ctx, o); err != nil {
+		return nil, err
+	}
+	if o.since != sinceStart {
+		return o, s.openSnapshot(ctx, who, o)
+	}
+	return o, s.openStart(ctx, o)
+}
+
+// openBox finds the sandbox's files as they are now. One that is paused is
+// looked at in a copy.
+func (s *Service) openBox(ctx context.Context, o *outlet) error {
+	switch r := o.record; r.State {
+	case Running:
+		o.box = guestBox{s, r}
+		return nil
+	case Paused:
+		box, drop, err := s.reading(ctx, r, r.Base, r.Limits, r.Workspace, r.Saved)
+		if err != nil {
+			return err
+		}
+		o.box, o.undo = box, append(o.undo, drop)
+		return nil
+	case Stopped:
+		if s.kept != nil && s.kept.Has(r.ID) {
+			return fault.Newf(fault.Conflict, "changes_expired", "the changes that were kept of sandbox %s have expired", r.ID)
+		}
+		return notRunning(r)
+	case Creating, Stopping, Pausing, Resuming, Waiting:
+	}
+	return notNow(o.record)
+}
+
+// openSnapshot makes a snapshot what the files are compared with.
+func (s *Service) openSnapshot(ctx context.Context, who Principal, o *outlet) error {
+	n, err := s.findSnapshot(ctx, who, o.since)
+	if err != nil {
+		return err
+	}
+	o.since = n.ID
+	box, drop, err := s.reading(ctx, o.record, n.Base, n.Limits, n.Workspace, n.saved())
+	if err != nil {
+		return err
+	}
+	o.undo = append(o.undo, drop)
+	return s.fetchOld(ctx, o, box)
+}
+
+// openStart makes the sandbox's start what its files are compared with.
+func (s *Service) openStart(ctx context.Context, o *outlet) error {
+	if o.dir != workspaceDir {
+		return s.openTemplate(ctx, o)
+	}
+	r := o.record
+	if r.Workspace == "" {
+		return nil // it began empty
+	}
+	host, err := os.OpenRoot(r.Workspace)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fault.Wrap(err, fault.NotFound, "workspace_gone", "the directory that the sandbox shows is not there any more")
+	case err != nil:
+		return fmt.Errorf("open the workspace: %w", err)
+	}
+	o.undo = append(o.undo, host.Close)
+	o.base.Outside = host
+	if err := s.openManifest(o); err != nil || r.Base.Copy == "" {
+		return err
+	}
+	dir, err := s.copies.Find(r.Base.Copy)
+	if err != nil {
+		return err
+	}
+	was, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("open the copy of the workspace: %w", err)
+	}
+	o.undo = append(o.undo, was.Close)
+	o.base.Content = was
+	o.base.Start, err = changes.Walk(ctx, was, changes.Bounds{}, nil)
+	return err
+}
+
+// openTemplate compares a directory other than the workspace with what the
+// template has there. What is mounted below it on either side is left out.
+func (s *Service) openTemplate(ctx context.Context, o *outlet) error {
+	root := o.record.Base.Root
+	if root.Dir == "" {
+		return o.record.Base.known()
+	}
+	source, rest := root.Dir, o.dir
+	var below []string
+	for _, b := range root.Binds {
+		switch {
+		case o.dir == b.Target || strings.HasPrefix(o.dir, b.Target+"/"):
+			source, rest, below = b.Source, strings.TrimPrefix(o.dir, b.Target), nil
+		case strings.HasPrefix(b.Target, o.dir+"/"):
+			below = append(below, strings.TrimPrefix(b.Target, o.dir+"/"))
+		}
+	}
+	top, err := os.OpenRoot(source)
+	if err != nil {
+		return fmt.Errorf("open the template: %w", err)
+	}
+	o.undo = append(o.undo, top.Close)
+	was, err := top.OpenRoot(path.Join(".", rest))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it is all new
+	}
+	if err != nil {
+		return fault.Wrap(err, fault.Unsupported, "dir_not_comparable", "the template's directory cannot be compared")
+	}
+	o.undo = append(o.undo, was.Close)
+	o.base.Content = was
+	o.base.Start, err = changes.Walk(ctx, was, changes.Bounds{}, func(name string) bool { return slices.Contains(below, name) })
+	return err
+}
+
+// guestBox reads a running box's files through its guest.
+type guestBox struct {
+	s *Service
+	r Record
+}
+
+// Tree implements changes.Box.
+func (b guestBox) Tree(ctx context.Context, req changes.TreeRequest) (io.ReadCloser, error) {
+	return b.ask(ctx, guest.PathTree, req)
+}
+
+// Pack implements changes.Box.
+func (b guestBox) Pack(ctx context.Context, req changes.PackRequest) (io.ReadCloser, error) {
+	return b.ask(ctx, guest.PathPack, req)
+}
+
+// maxComplaint bounds what a guest may say about why it cannot.
+const maxComplaint = 4 << 10
+
+func (b guestBox) ask(ctx context.Context, where string, req any) (io.ReadCloser, error) {
+	body, err := json.Marshal(req)
+	if err != nil {
+		return nil, err
+	}
+	res, err := b.s.control(ctx, b.r, http.MethodPost, where, bytes.NewReader(body))
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, canceled(context.Cause(ctx))
+		}
+		return nil, fault.Wrap(err, fault.Unavailable, "files_unavailable", "the sandbox does not answer about its files")
+	}
+	if res.StatusCode == http.StatusOK {
+		return res.Body, nil
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxComplaint))
+	return nil, fault.Wrap(errors.Join(fmt.Errorf("guest answered %s: %.200q", res.Status, text), err), fault.Unsupported, "files_unavailable",
+		"the sandbox's guest does not list files; it is of an earlier version")
+}

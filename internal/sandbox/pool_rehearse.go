@@ -1,0 +1,113 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/files"
+	"github.com/crannog/crannog/internal/process"
+)
+
+// A sandbox that has started gives back what only its start needed, and what it
+// then does first fetches much of that again: the first command takes as long as
+// two. So one that waits does once, for nobody, what its first caller will have
+// it do. It is given nothing but what it was made with.
+
+// loginShell is the program that a waiting sandbox runs: clients start commands
+// with one.
+var loginShell = process.Spec{Cmd: "/bin/bash", Args: []string{"-l", "-c", "true"}, Timeout: lineTimeout}
+
+// rehearsal is what a waiting sandbox needs to know of itself for it.
+type rehearsal struct {
+	config guest.Config
+	since  time.Time // the sandbox waits
+	begun  bool      // guarded by pool.mu
+	over   chan struct{}
+	err    error // set before over is closed
+}
+
+func newRehearsal(config guest.Config) *rehearsal {
+	config.Renew, config.Files, config.Preload = guest.Claimed, nil, nil
+	return &rehearsal{config: config, since: time.Now(), over: make(chan struct{})}
+}
+
+// unrehearsed takes the rehearsal of a sandbox that has waited for long enough.
+func (p *pool) unrehearsed(now time.Time) (*waiting, *rehearsal) {
+	if p.options.Rehearse <= 0 || p.s.busy() {
+		return nil, nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.calm(now) > 0 {
+		return nil, nil
+	}
+	for _, k := range p.kinds {
+		for _, w := range k.ready {
+			if r := w.rehearsal; !r.begun && now.Sub(r.since) >= p.options.Rehearse {
+				r.begun = true
+				return w, r
+			}
+		}
+	}
+	return nil, nil
+}
+
+// rehearse lets a waiting sandbox run a program and be claimed by nobody. One
+// that does not do it in time must be nobody's: it might do it when it is
+// somebody's.
+func (p *pool) rehearse(w *waiting, r *rehearsal) {
+	began := time.Now()
+	r.config.EndAt = began.Add(waitFor) // it may have been put off
+	ran, err := w.line.run(p.ctx, r.config.AccessToken)
+	if err == nil {
+		err = w.line.post(p.ctx, guest.PathClaim, r.config)
+	}
+	r.err = err
+	close(r.over)
+	if err == nil || p.ctx.Err() != nil {
+		p.s.log.Debug("waiting sandbox rehearsed", "sandbox", w.id, "ran", ran, "took", time.Since(began))
+		return
+	}
+	p.s.log.Warn("waiting sandbox does not do what a caller would ask of it", "sandbox", w.id, "err", err)
+	if p.remove(w) {
+		p.discard(w)
+	}
+}
+
+// rehearsed waits for the end of a rehearsal that has begun: nothing may be done
+// to a sandbox in nobody's name once it is somebody's. None begins for one that
+// was handed out.
+func (w *waiting) rehearsed(ctx context.Context) error {
+	r := w.rehearsal
+	if !r.begun {
+		return nil
+	}
+	select {
+	case <-r.over:
+		return r.err
+	case <-ctx.Done():
+		return &untouchedError{canceled(context.Cause(ctx))}
+	}
+}
+
+// run runs the program of a rehearsal, and reports whether it ended well: not
+// every template has it. An error says that it may still run.
+func (l *line) run(ctx context.Context, token string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, lineTimeout)
+	defer cancel()
+	client := process.New(&http.Client{Transport: l.transport}, "http://guest", http.Header{files.TokenHeader: {token}})
+	started, err := client.Start(ctx, loginShell)
+	if err != nil {
+		return false, ctx.Err()
+	}
+	defer started.Close()
+	exit, err := started.Pump(io.Discard, io.Discard)
+	if err != nil {
+		return false, fmt.Errorf("run %s: %w", loginShell.Cmd, err)
+	}
+	return exit.Code == 0, nil
+}

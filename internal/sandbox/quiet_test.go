@@ -1,0 +1,49 @@
+package sandbox
+
+import (
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/crannog/crannog/internal/witness"
+)
+
+type told []witness.Event
+
+func (t *told) Next() (witness.Event, error) {
+	if len(*t) == 0 {
+		return witness.Event{}, io.EOF
+	}
+	e := (*t)[0]
+	*t = (*t)[1:]
+	if e.Kind == "" {
+		return e, errors.New("damaged")
+	}
+	return e, nil
+}
+
+// Nothing is taken for unchanged that was not plainly seen to be: a gap, a
+// broken line or a path that nobody knows means to look.
+func TestOnlyWhatWasSeenIsQuiet(t *testing.T) {
+	file := func(path string) witness.Event { return witness.Event{Kind: witness.File, Path: path} }
+	began := witness.Event{Kind: witness.Began}
+	for name, c := range map[string]struct {
+		events told
+		want   bool
+	}{
+		"nothing was watched": {nil, false},
+		"nothing happened":    {told{began, {Kind: witness.Exec}, {Kind: witness.Exit}}, true},
+		"elsewhere":           {told{began, file("/tmp/x"), file("/workspace2/x"), file("/home/workspace")}, true},
+		"inside":              {told{began, file("/tmp/x"), file("/workspace/a")}, false},
+		"itself":              {told{began, file("/workspace")}, false},
+		"above":               {told{began, file("/")}, false},
+		"unknown":             {told{began, file("workspace/a")}, false},
+		"no path":             {told{began, file("")}, false},
+		"gap":                 {told{began, {Kind: witness.Gap, Lost: 1}}, false},
+		"damaged":             {told{began, {}}, false},
+	} {
+		if got := untouched(&c.events); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

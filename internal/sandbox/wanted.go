@@ -1,0 +1,123 @@
+package sandbox
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/causeway/approval"
+	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Wanted is a host that somebody asks people to let a running sandbox reach.
+type Wanted struct {
+	Host   string
+	Port   int
+	Reason string // in the words of who asks, which nobody has checked
+	// Wait is how long to wait for an answer.
+	Wait time.Duration
+}
+
+// leastWait lets an answer that is there already be taken: a grant stays for
+// the next try if nobody waits for it.
+const leastWait = 200 * time.Millisecond
+
+// AskAccess asks people to let a sandbox reach a host for as long as it lives,
+// and adds the host when they have said so. What is allowed already is granted
+// at once; what no answer could allow is Denied. The same question asked again
+// is the same one, whatever its reason: nobody can wear people down by asking
+// in other words.
+func (s *Service) AskAccess(ctx context.Context, who Principal, ref string, w Wanted) (causeway.Answer, error) {
+	r, err := s.resolve(ctx, who, ref)
+	if err != nil {
+		return causeway.Answer{}, err
+	}
+	if r.State != Running {
+		return causeway.Answer{}, notRunning(r)
+	}
+	if !r.Access.Linked() {
+		return causeway.Answer{}, fault.Newf(fault.Conflict, "network_fixed", "Sandbox \"%s\" was made without a network", r.ID).
+			WithHint("only a new sandbox can have one")
+	}
+	q, granted, err := s.wantedQuestion(r, who, w)
+	if err != nil || granted {
+		return causeway.Answer{Granted: granted, State: string(approval.Approved), Reason: "it is allowed already"}, err
+	}
+	if s.questions == nil {
+		return causeway.Answer{}, fault.New(fault.Denied, "nobody_to_ask", "there is nobody to ask")
+	}
+	wait, cancel := context.WithTimeout(ctx, max(w.Wait, leastWait))
+	defer cancel()
+	answer, err := s.questions.Ask(wait, q)
+	if err != nil || !answer.Granted {
+		return answer, err
+	}
+	// The grant is spent: what it is for must not depend on who waits.
+	if err := s.Amend(context.WithoutCancel(ctx), r.ID, net.JoinHostPort(w.Host, strconv.Itoa(w.Port))); err != nil {
+		return causeway.Answer{}, err
+	}
+	return answer, nil
+}
+
+// wantedQuestion is what people are asked, or says that it is allowed already.
+func (s *Service) wantedQuestion(r Record, who Principal, w Wanted) (causeway.Question, bool, error) {
+	endpoint := net.JoinHostPort(w.Host, strconv.Itoa(w.Port))
+	if !approval.Plain(w.Host) || w.Port < 1 || w.Port > 65535 {
+		return causeway.Question{}, false, fault.Newf(fault.Invalid, "invalid_host", "%q is not one exact host and a port", approval.Text(endpoint, 300)).
+			WithHint("such as api.example.com, in lower case and without wildcards")
+	}
+	before, err := s.compile(r.Access)
+	if err != nil {
+		return causeway.Question{}, false, err
+	}
+	next := r.Access
+	if !slices.Contains(next.Allow, endpoint) {
+		next.Allow = append(slices.Clone(next.Allow), endpoint)
+	}
+	after, err := s.compile(next.settled())
+	if err != nil {
+		return causeway.Question{}, false, err
+	}
+	if verdict(before, w).Effect == causeway.Allow {
+		return causeway.Question{}, true, nil
+	}
+	if d := verdict(after, w); d.Effect != causeway.Allow {
+		return causeway.Question{}, false, fault.Newf(fault.Denied, "not_grantable", "no answer could allow %s: %s", endpoint, d.Reason).
+			WithHint("rule " + d.Rule + " of the " + d.Layer + " stands above what can be asked for")
+	}
+	quorum, expiry := before.Approval(w.Host, w.Port)
+	asker := "local"
+	if !who.Local {
+		asker = approval.AskerKey(who.KeyID)
+		if s.settings.AgentsAnswer {
+			asker = "an agent's key, which may answer"
+		}
+	}
+	summary := "let the sandbox reach " + endpoint + " from now on"
+	if w.Reason != "" {
+		// Not among the facts: the grant is for the host, whatever was said.
+		summary += ". The agent says (unchecked): " + approval.Text(w.Reason, 400)
+	}
+	return causeway.Question{
+		Sandbox: r.ID, Kind: causeway.AskWiden, Summary: summary, Rule: "access.request",
+		Facts: map[string]string{
+			approval.FactHost: w.Host, approval.FactPort: strconv.Itoa(w.Port), "to": after.Digest(), approval.FactAsker: asker,
+		},
+		Policy: before.Digest(), Quorum: quorum, Expiry: int64(expiry / time.Second),
+	}, false, nil
+}
+
+// verdict is what a policy says of a first request to a host.
+func verdict(p *policy.Policy, w Wanted) causeway.Decision {
+	c := p.Connect(w.Host, w.Port)
+	if c.Effect != causeway.Allow || !c.Inspect {
+		return c.Decision
+	}
+	d, _ := p.Request(policy.Request{Host: w.Host, Port: w.Port, Method: http.MethodGet, Path: "/", TLS: w.Port != 80})
+	return d
+}
