@@ -1,0 +1,47 @@
+import { gzipSync } from "node:zlib";
+import type { Plugin, Rollup } from "vite";
+
+/** The most that the first page may cost on the wire, in bytes. */
+const most = 200_000;
+/** The page that comes first. */
+const page = /\/src\/fleet\/page\.tsx$/;
+
+/**
+ * Prints what a browser must fetch before the fleet is there, and fails above
+ * the bound: what grows unseen is never found to be too large later.
+ */
+export function budget(): Plugin {
+  return {
+    name: "crannog-budget",
+    apply: "build",
+    writeBundle: {
+      order: "post",
+      handler(_options, bundle) {
+        const needed = new Set<string>(["index.html"]);
+        const walk = (name: string) => {
+          const file = bundle[name];
+          if (!file || needed.has(name)) return;
+          needed.add(name);
+          if (file.type !== "chunk") return;
+          for (const css of file.viteMetadata?.importedCss ?? []) needed.add(css);
+          for (const other of file.imports) walk(other);
+        };
+        for (const file of Object.values(bundle)) {
+          if (file.type === "chunk" && (file.isEntry || page.test(file.facadeModuleId ?? ""))) walk(file.fileName);
+        }
+        let sum = 0;
+        for (const name of needed) sum += size(bundle[name]);
+        if (process.env['CONSOLE_SIZES']) for (const name of [...needed].sort()) process.stdout.write(`${String(size(bundle[name])).padStart(8)} ${name}\n`);
+        const kB = (n: number) => `${(n / 1000).toFixed(1)} kB`;
+        // Not by Vite's log, which make holds to warnings.
+        process.stdout.write(`console: the first page is ${kB(sum)} compressed, of at most ${kB(most)}\n`);
+        if (sum > most) this.error(`the first page costs ${kB(sum)}, above ${kB(most)}: ${[...needed].join(", ")}`);
+      },
+    },
+  };
+}
+
+function size(file: Rollup.OutputAsset | Rollup.OutputChunk | undefined): number {
+  if (!file) return 0;
+  return gzipSync(file.type === "chunk" ? file.code : file.source, { level: 9 }).length;
+}

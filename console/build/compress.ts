@@ -1,0 +1,26 @@
+import { readFileSync, readdirSync, statSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { brotliCompressSync, constants, gzipSync } from "node:zlib";
+import type { Plugin } from "vite";
+
+const worthwhile = /\.(js|css|html|svg|json)$/;
+
+/**
+ * Writes each text file a second and a third time, compressed: the server has
+ * only to choose one.
+ */
+export function compress(dir: string): Plugin {
+  return {
+    name: "crannog-compress",
+    apply: "build",
+    closeBundle() {
+      for (const name of readdirSync(dir, { recursive: true, encoding: "utf8" })) {
+        const path = join(dir, name);
+        if (!worthwhile.test(name) || !statSync(path).isFile()) continue;
+        const text = readFileSync(path);
+        writeFileSync(`${path}.gz`, gzipSync(text, { level: 9 }));
+        writeFileSync(`${path}.br`, brotliCompressSync(text, { params: { [constants.BROTLI_PARAM_QUALITY]: 11 } }));
+      }
+    },
+  };
+}

@@ -1,0 +1,31 @@
+// What doctor found, in order and in a line.
+
+export interface Finding {
+  check: string;
+  result: "ok" | "warn" | "fail";
+  detail: string;
+  fix?: string;
+}
+
+const rank = { fail: 0, warn: 1, ok: 2 } as const;
+
+/** bySeverity puts what is wrong first; a result that is not known counts as wrong. */
+export function bySeverity(findings: readonly Finding[]): Finding[] {
+  return findings
+    .map((f) => (f.result in rank ? f : { ...f, result: "fail" as const }))
+    .toSorted((a, b) => rank[a.result] - rank[b.result]);
+}
+
+export function headline(findings: readonly Finding[]): string {
+  const count = (r: Finding["result"]) => findings.filter((f) => f.result === r).length;
+  const [fail, warn] = [count("fail"), count("warn")];
+  if (fail > 0) return `${fail} ${fail === 1 ? "check fails" : "checks fail"}: sandboxes may not run.`;
+  if (warn > 0) return `${warn} ${warn === 1 ? "thing" : "things"} could be better.`;
+  return "All is well.";
+}
+
+/** fixOf tells a command, which can be copied, from a sentence. */
+export function fixOf(text: string): { command?: string; text: string } {
+  const looks = /^(sudo|apt|apt-get|dnf|yum|apk|crannog|sysctl|modprobe|systemctl|export|mount|echo|mkdir|chmod|chown|usermod|loginctl)\s/.test(text);
+  return looks ? { command: text, text } : { text };
+}

@@ -1,0 +1,134 @@
+/** API keys, and the sessions of this console. */
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { api, unwrap, type Schemas } from "../api/client";
+import { Button, Can, Confirm, CopyText, Dialog, Empty, Field, Inert, Loading, Page, Problem, Table, Time, toast, type Column } from "../parts";
+import "./admin.css";
+import { Ask } from "./ask";
+import { Sessions } from "./sessions";
+
+type Key = Schemas["Key"];
+
+export function KeysPage() {
+  const [making, setMaking] = useState(false);
+  return (
+    <Page
+      title="Keys"
+      actions={
+        <Can scope="admin">
+          <Button variant="primary" icon="plus" onClick={() => setMaking(true)}>
+            New key
+          </Button>
+        </Can>
+      }
+    >
+      <Can scope="admin" otherwise={<Empty title="Keys are for admins">This session may not see who has a key.</Empty>}>
+        <Keys making={making} onMade={() => setMaking(false)} />
+        <Sessions />
+      </Can>
+    </Page>
+  );
+}
+
+function Keys({ making, onMade }: { making: boolean; onMade: () => void }) {
+  const queries = useQueryClient();
+  const keys = useQuery({ queryKey: ["keys"], queryFn: async () => (await unwrap(api.GET("/v1/keys"))).keys ?? [] });
+  const [made, setMade] = useState<Schemas["NewKey"] | null>(null);
+  const [revoking, setRevoking] = useState<Key | null>(null);
+  const refresh = () => queries.invalidateQueries({ queryKey: ["keys"] });
+  const columns: Column<Key>[] = [
+    { id: "name", header: "Name", cell: (k) => (k.name ? <Inert text={k.name} /> : <span className="quiet">none</span>) },
+    { id: "id", header: "ID", cell: (k) => <CopyText text={k.id} /> },
+    { id: "made", header: "Made", cell: (k) => <Time at={k.created_at} relative /> },
+    { id: "used", header: "Last used", cell: (k) => (k.last_used_at ? <Time at={k.last_used_at} relative /> : <span className="quiet">never</span>) },
+    {
+      id: "do",
+      header: "",
+      align: "end",
+      cell: (k) => (
+        <Button variant="danger" onClick={() => setRevoking(k)}>
+          Revoke
+        </Button>
+      ),
+    },
+  ];
+  return (
+    <section className="d-section p-stack" aria-labelledby="d-keys">
+      <h2 id="d-keys">API keys</h2>
+      <p className="quiet">Whoever holds a key makes sandboxes and sees its own. Only a hash of a key is kept.</p>
+      {keys.error && <Problem error={keys.error} retry={() => void keys.refetch()} />}
+      {keys.isPending && <Loading />}
+      {keys.data && (
+        <Table label="API keys" columns={columns} rows={keys.data} rowKey={(k) => k.id} rowLabel={(k) => k.name || k.id} empty={<Empty title="No keys yet">The machine's own user needs none.</Empty>} />
+      )}
+      {making && (
+        <NewKey
+          onClose={onMade}
+          onMade={(k) => {
+            onMade();
+            setMade(k);
+            void refresh();
+          }}
+        />
+      )}
+      {made && <Shown made={made} onClose={() => setMade(null)} />}
+      {revoking && (
+        <Confirm
+          title="Revoke this key?"
+          what={
+            <p>
+              The key <strong>{revoking.name ? <Inert text={revoking.name} /> : revoking.id}</strong> opens nothing from then on. Its sandboxes stay until they end. This cannot be taken back.
+            </p>
+          }
+          action="Revoke key"
+          danger
+          open
+          onOpenChange={() => setRevoking(null)}
+          onConfirm={async () => {
+            await unwrap(api.DELETE("/v1/keys/{id}", { params: { path: { id: revoking.id } } }));
+            toast("The key is revoked.", { tone: "ok" });
+            await refresh();
+          }}
+        />
+      )}
+    </section>
+  );
+}
+
+function NewKey({ onClose, onMade }: { onClose: () => void; onMade: (k: Schemas["NewKey"]) => void }) {
+  const [name, setName] = useState("");
+  return (
+    <Ask
+      title="New key"
+      action="Make key"
+      ready
+      onClose={onClose}
+      onDo={async () => onMade(await unwrap(api.POST("/v1/keys", { body: name.trim() ? { name: name.trim() } : {} })))}
+    >
+      <Field label="Name" hint="Who or what it is for, so that you know which one to revoke.">
+        <input type="text" autoFocus autoComplete="off" maxLength={63} value={name} onChange={(e) => setName(e.target.value)} />
+      </Field>
+    </Ask>
+  );
+}
+
+function Shown({ made, onClose }: { made: Schemas["NewKey"]; onClose: () => void }) {
+  return (
+    <Dialog
+      title="The new key"
+      description="It is shown this once: only its hash is kept."
+      open
+      onOpenChange={onClose}
+      stays
+      footer={
+        <Button variant="primary" onClick={onClose}>
+          I have it
+        </Button>
+      }
+    >
+      <div className="d-once">
+        <CopyText text={made.secret} />
+      </div>
+    </Dialog>
+  );
+}

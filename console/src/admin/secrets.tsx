@@ -1,0 +1,143 @@
+/** Sealed secrets: set, rotated and removed, and never read. */
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { useState } from "react";
+import { api, unwrap, type Schemas } from "../api/client";
+import { Button, Can, Confirm, Empty, Field, Inert, Loading, Page, Problem, Table, Time, toast, type Column } from "../parts";
+import "./admin.css";
+import { Ask } from "./ask";
+
+type Secret = Schemas["Secret"];
+type Doing = { what: "set" } | { what: "rotate" | "remove"; secret: Secret };
+
+export function SecretsPage() {
+  const [doing, setDoing] = useState<Doing | null>(null);
+  return (
+    <Page
+      title="Secrets"
+      actions={
+        <Can scope="admin">
+          <Button variant="primary" icon="plus" onClick={() => setDoing({ what: "set" })}>
+            New secret
+          </Button>
+        </Can>
+      }
+    >
+      <Can scope="admin" otherwise={<Empty title="Secrets are for admins">This session may not see their names.</Empty>}>
+        <Secrets doing={doing} onDoing={setDoing} />
+      </Can>
+    </Page>
+  );
+}
+
+function Secrets({ doing, onDoing }: { doing: Doing | null; onDoing: (d: Doing | null) => void }) {
+  const queries = useQueryClient();
+  const secrets = useQuery({ queryKey: ["secrets"], queryFn: async () => (await unwrap(api.GET("/v1/secrets"))).secrets ?? [] });
+  const done = (text: string) => {
+    onDoing(null);
+    toast(text, { tone: "ok" });
+    void queries.invalidateQueries({ queryKey: ["secrets"] });
+  };
+  const columns: Column<Secret>[] = [
+    { id: "name", header: "Name", cell: (s) => <code><Inert text={s.name} /></code> },
+    { id: "version", header: "Version", cell: (s) => s.version },
+    { id: "changed", header: "Changed", cell: (s) => <Time at={s.updated_at} relative /> },
+    { id: "made", header: "Made", cell: (s) => <Time at={s.created_at} relative /> },
+    {
+      id: "do",
+      header: "",
+      align: "end",
+      cell: (s) => (
+        <span className="d-actions">
+          <Button onClick={() => onDoing({ what: "rotate", secret: s })}>Rotate</Button>
+          <Button variant="danger" onClick={() => onDoing({ what: "remove", secret: s })}>
+            Remove
+          </Button>
+        </span>
+      ),
+    },
+  ];
+  return (
+    <section className="d-section p-stack" aria-label="Secrets">
+      <p className="quiet">A secret goes where a policy binds it, on the way out. No sandbox has its value, and nobody can read it back, here or anywhere.</p>
+      {secrets.error && <Problem error={secrets.error} retry={() => void secrets.refetch()} />}
+      {secrets.isPending && <Loading />}
+      {secrets.data && <Table label="Secrets" columns={columns} rows={secrets.data} rowKey={(s) => s.id} rowLabel={(s) => s.name} empty={<Empty title="No secrets yet" />} />}
+      {doing?.what === "set" && <SetSecret onClose={() => onDoing(null)} onDone={() => done("The secret is sealed.")} />}
+      {doing?.what === "rotate" && <Rotate secret={doing.secret} onClose={() => onDoing(null)} onDone={() => done("The secret has a new value.")} />}
+      {doing?.what === "remove" && (
+        <Confirm
+          title="Remove this secret?"
+          what={
+            <p>
+              <code>{doing.secret.name}</code> and all its values are forgotten. A sandbox whose policy binds it goes on without any secret of its policy. This cannot be taken back.
+            </p>
+          }
+          action="Remove secret"
+          danger
+          open
+          onOpenChange={() => onDoing(null)}
+          onConfirm={async () => {
+            await unwrap(api.DELETE("/v1/secrets/{id}", { params: { path: { id: doing.secret.id } } }));
+            done("The secret is gone.");
+          }}
+        />
+      )}
+    </section>
+  );
+}
+
+const leastBytes = 8;
+
+function Value({ value, onChange }: { value: string; onChange: (v: string) => void }) {
+  const short = value !== "" && new TextEncoder().encode(value).length < leastBytes;
+  return (
+    <Field label="Value" hint="It is sealed at once and never shown again." error={short ? "At least 8 bytes: anything shorter could not be told from ordinary text, and masked." : undefined}>
+      <input type="password" autoComplete="new-password" data-1p-ignore value={value} onChange={(e) => onChange(e.target.value)} />
+    </Field>
+  );
+}
+
+const longEnough = (value: string) => new TextEncoder().encode(value).length >= leastBytes;
+
+function SetSecret({ onClose, onDone }: { onClose: () => void; onDone: () => void }) {
+  const [name, setName] = useState("");
+  const [value, setValue] = useState("");
+  return (
+    <Ask
+      title="New secret"
+      action="Save"
+      ready={name.trim() !== "" && longEnough(value)}
+      onClose={onClose}
+      onDo={async () => {
+        await unwrap(api.POST("/v1/secrets", { body: { name: name.trim(), value } }));
+        setValue("");
+        onDone();
+      }}
+    >
+      <Field label="Name" hint="As policies name it: letters, digits, _ and -.">
+        <input type="text" autoFocus autoComplete="off" spellCheck={false} maxLength={64} value={name} onChange={(e) => setName(e.target.value)} />
+      </Field>
+      <Value value={value} onChange={setValue} />
+    </Ask>
+  );
+}
+
+function Rotate({ secret, onClose, onDone }: { secret: Secret; onClose: () => void; onDone: () => void }) {
+  const [value, setValue] = useState("");
+  return (
+    <Ask
+      title={`Rotate ${secret.name}`}
+      description="Approvals for the old value are void. It is masked in output for a while yet."
+      action="Save"
+      ready={longEnough(value)}
+      onClose={onClose}
+      onDo={async () => {
+        await unwrap(api.POST("/v1/secrets/{id}/rotate", { params: { path: { id: secret.id } }, body: { value } }));
+        setValue("");
+        onDone();
+      }}
+    >
+      <Value value={value} onChange={setValue} />
+    </Ask>
+  );
+}

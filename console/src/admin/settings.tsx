@@ -1,0 +1,56 @@
+/** The settings that the server runs with, and where each came from. */
+import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { call } from "../api/client";
+import { useCan, useSession } from "../api/session";
+import { Badge, Empty, Inert, Loading, Page, Problem, Table, Time, Toggle, type Column } from "../parts";
+import "./admin.css";
+
+interface Setting {
+  name: string;
+  value: string;
+  origin: string;
+  help: string;
+}
+
+const columns: Column<Setting>[] = [
+  {
+    id: "name",
+    header: "Setting",
+    width: "52%",
+    cell: (s) => (
+      <>
+        <code>{s.name}</code>
+        <p className="quiet">{s.help}</p>
+      </>
+    ),
+  },
+  { id: "value", header: "Value", cell: (s) => (s.value === "" ? <span className="quiet">none</span> : <code className="d-value"><Inert text={s.value} /></code>) },
+  { id: "origin", header: "From", cell: (s) => (s.origin === "default" ? <span className="quiet">default</span> : <Badge tone="info">{s.origin}</Badge>) },
+];
+
+export function SettingsPage() {
+  const may = useCan("admin");
+  const session = useSession();
+  const [changed, setChanged] = useState(false);
+  const settings = useQuery({ queryKey: ["settings"], queryFn: async () => (await call<{ settings: Setting[] | null }>("GET", "/settings")).settings ?? [], enabled: may });
+  const rows = settings.data?.filter((s) => !changed || s.origin !== "default") ?? [];
+  return (
+    <Page title="Settings" actions={may && <Toggle label="Only what is not the default" on={changed} onChange={setChanged} />}>
+      {session && (
+        <p className="quiet">
+          {session.version} · engine {session.engine.name} ({session.engine.boundary}) · runs since <Time at={session.server_started} />
+        </p>
+      )}
+      {!may && <Empty title="Settings are for admins">They name files and addresses of the server's machine.</Empty>}
+      {settings.error && <Problem error={settings.error} retry={() => void settings.refetch()} />}
+      {may && settings.isPending && <Loading />}
+      {settings.data && (
+        <div className="d-section p-stack">
+          <Table label="Settings" columns={columns} rows={rows} rowKey={(s) => s.name} rowLabel={(s) => s.name} empty={<p className="quiet">Every setting has its default.</p>} />
+          <p className="quiet">They are read when the server starts: a file, the environment and flags change them. Values of secrets are not shown.</p>
+        </div>
+      )}
+    </Page>
+  );
+}

@@ -1,0 +1,114 @@
+/** Every snapshot that is kept, with what it costs. */
+import { useInfiniteQuery, useQueryClient } from "@tanstack/react-query";
+import { Link, useNavigate } from "@tanstack/react-router";
+import { useState } from "react";
+import { api, unwrap, type Schemas } from "../api/client";
+import { Badge, Button, Bytes, Can, Confirm, CopyText, Empty, Inert, Loading, Page, Problem, Table, Time, toast, type Column } from "../parts";
+import "./admin.css";
+
+type Snapshot = Schemas["Snapshot"];
+
+export function SnapshotsPage() {
+  const navigate = useNavigate();
+  const queries = useQueryClient();
+  const [removing, setRemoving] = useState<Snapshot | null>(null);
+  const pages = useInfiniteQuery({
+    // Not the key of the whole list: a list in pages has another form there.
+    queryKey: ["snapshots", "pages"],
+    queryFn: ({ pageParam }) => unwrap(api.GET("/v1/snapshots", { params: { query: pageParam ? { cursor: pageParam } : {} } })),
+    initialPageParam: "",
+    getNextPageParam: (last) => last.next_cursor,
+  });
+  const rows = pages.data?.pages.flatMap((p) => p.snapshots ?? []) ?? [];
+  const columns: Column<Snapshot>[] = [
+    {
+      id: "name",
+      header: "Snapshot",
+      cell: (s) => (
+        <>
+          {s.name && (
+            <div>
+              <Inert text={s.name} />
+            </div>
+          )}
+          <CopyText text={s.id} />
+        </>
+      ),
+    },
+    {
+      id: "of",
+      header: "Of",
+      cell: (s) => (
+        <Link to="/s/$id/$tab" params={{ id: s.sandbox, tab: "snapshots" }}>
+          <Inert text={s.sandbox} />
+        </Link>
+      ),
+    },
+    { id: "holds", header: "Holds", cell: (s) => (s.files_only ? <Badge tone="quiet">files</Badge> : <Badge tone="info">files and memory</Badge>) },
+    { id: "size", header: "Size", align: "end", cell: (s) => <Bytes n={s.size_bytes} /> },
+    { id: "own", header: "Frees", align: "end", cell: (s) => <Bytes n={s.own_bytes} /> },
+    { id: "when", header: "Taken", align: "end", cell: (s) => <Time at={s.created_at} relative /> },
+    {
+      id: "do",
+      header: "",
+      align: "end",
+      cell: (s) => (
+        <Can scope="operator">
+          <span className="d-actions">
+            <Button onClick={() => void navigate({ to: "/new", search: { template: s.id } })}>New sandbox</Button>
+            <Button variant="danger" onClick={() => setRemoving(s)}>
+              Remove
+            </Button>
+          </span>
+        </Can>
+      ),
+    },
+  ];
+  return (
+    <Page title="Snapshots">
+      {pages.error && <Problem error={pages.error} retry={() => void pages.refetch()} />}
+      {pages.isPending && <Loading />}
+      {pages.data && (
+        <div className="p-stack">
+          <Table
+            label="Snapshots"
+            columns={columns}
+            rows={rows}
+            rowKey={(s) => s.id}
+            rowLabel={(s) => s.name || s.id}
+            empty={<Empty title="No snapshots yet">A snapshot keeps the state of a sandbox, which goes on. Take one on the sandbox's page.</Empty>}
+          />
+        </div>
+      )}
+      {pages.hasNextPage && (
+        <p className="d-end">
+          <Button busy={pages.isFetchingNextPage} onClick={() => void pages.fetchNextPage()}>
+            Show older ones
+          </Button>
+        </p>
+      )}
+      {removing && (
+        <Confirm
+          title="Remove this snapshot?"
+          what={
+            <p>
+              <code>
+                <Inert text={removing.name || removing.id} />
+              </code>{" "}
+              is forgotten, and the disk has <Bytes n={removing.own_bytes} /> free again. Sandboxes that came from it stay.
+            </p>
+          }
+          action="Remove snapshot"
+          danger
+          open
+          onOpenChange={() => setRemoving(null)}
+          onConfirm={async () => {
+            await unwrap(api.DELETE("/v1/snapshots/{id}", { params: { path: { id: removing.id } } }));
+            toast("The snapshot is gone.", { tone: "ok" });
+            await queries.invalidateQueries({ queryKey: ["snapshots"] });
+          }}
+        />
+      )}
+    </Page>
+  );
+}

@@ -1,0 +1,84 @@
+import createClient from "openapi-fetch";
+import { ApiProblem, problemOf } from "./problem";
+import type { components, paths } from "../../gen/schema";
+
+/** Where the console's own paths begin; the own API is below it as /v1. */
+export const base = "/console/api";
+
+/** The types of the own API by name: Schemas["Sandbox"]. */
+export type Schemas = components["schemas"];
+
+/** The own API, as the session that is signed in. */
+export const api = createClient<paths>({
+  baseUrl: base,
+  credentials: "same-origin",
+  // Found at the call: a test may have put another in its place.
+  fetch: (request) => globalThis.fetch(request),
+});
+
+type Listener = () => void;
+const refused = new Set<Listener>();
+
+/** Calls back when an answer says that nobody is signed in any more. */
+export function onSignedOut(listener: Listener): () => void {
+  refused.add(listener);
+  return () => refused.delete(listener);
+}
+
+function notice(status: number) {
+  if (status === 401) for (const listener of refused) listener();
+}
+
+api.use({
+  onRequest({ request }) {
+    // The server takes unsafe requests only as JSON: a form of another site
+    // cannot send that. One without a body has no type of its own.
+    if (request.method !== "GET" && !request.headers.has("Content-Type")) {
+      request.headers.set("Content-Type", "application/json");
+    }
+    return request;
+  },
+  onResponse({ response }) {
+    notice(response.status);
+  },
+});
+
+/** The data of an answer of api, or an ApiProblem thrown. */
+export async function unwrap<T>(
+  answer: Promise<{ data?: T; error?: unknown; response: Response }>,
+): Promise<Exclude<T, undefined>> {
+  const { data, error, response } = await answer;
+  if (!response.ok) throw problemOf(response.status, error);
+  return data as Exclude<T, undefined>;
+}
+
+/** One of the console's own calls: JSON there and back, or an ApiProblem thrown. */
+export async function call<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
+  const request: RequestInit = { method, credentials: "same-origin" };
+  if (signal) request.signal = signal;
+  if (method !== "GET") request.headers = { "Content-Type": "application/json" };
+  if (body !== undefined) request.body = JSON.stringify(body);
+  const response = await fetch(base + path, request);
+  return read<T>(response);
+}
+
+/** What an answer of the console's own paths holds. */
+export async function read<T>(response: Response): Promise<T> {
+  notice(response.status);
+  return held<T>(response);
+}
+
+/** The same where a refusal says nothing of the session. */
+export async function held<T>(response: Response): Promise<T> {
+  const text = await response.text();
+  let value: unknown = text;
+  if (/\bjson\b/.test(response.headers.get("Content-Type") ?? "") && text !== "") {
+    try {
+      value = JSON.parse(text);
+    } catch {
+      throw new ApiProblem(response.status, "answer_invalid", "The server's answer cannot be read.");
+    }
+  }
+  if (!response.ok) throw problemOf(response.status, value);
+  return value as T;
+}

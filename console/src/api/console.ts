@@ -1,0 +1,110 @@
+import type { Schemas } from "./client";
+
+/** The types of the console's own paths, which are not in the own API. */
+
+export type Scope = "viewer" | "operator" | "admin";
+
+export interface Session {
+  id: string;
+  name: string;
+  scope: Scope;
+  created_at: string;
+  expires_at: string;
+  version: string;
+  server_started: string;
+  domain: string;
+  engine: { name: string; boundary: string };
+}
+
+/** What a tile or a row of the fleet shows, metrics aside. */
+export interface FleetRow {
+  id: string;
+  name: string;
+  template: string;
+  state: string;
+  level: string;
+  engine: string;
+  boundary: string;
+  owner: string;
+  labels: Record<string, string>;
+  created_at: string;
+  ends_at?: string | null;
+  last_command: { text: string; at: string; exit_code?: number | null } | null;
+  pending: number;
+  denied: number;
+  oom: boolean;
+  /** What needs a person most is largest. */
+  attention: number;
+  attention_why: string;
+}
+
+/** One sample of one sandbox. */
+export interface MetricRow {
+  id: string;
+  /** Fraction of one core. */
+  cpu: number;
+  memory: number;
+  memory_limit: number;
+  /** Bytes per second. */
+  egress: number;
+  /** Within the last minute. */
+  denied: number;
+}
+
+export type Approval = Schemas["Approval"];
+export type ApprovalEvent = { type: "pending" | "approved" | "spent" | "denied" | "expired" | "vote"; approval: Approval };
+
+/** One line of the record. */
+export interface Entry {
+  seq: number;
+  time: string;
+  prev: string;
+  kind: string;
+  sandbox?: string;
+  /** key:ID, local:UID, console:SESSION, box or server. */
+  actor?: string;
+  /** By kind. Text in it may be a box's: show it with Inert. */
+  data?: Record<string, unknown>;
+  source?: string;
+  at?: number;
+}
+
+/** One thing that a sandbox did over its link, or tried to. */
+export interface FlowRecord {
+  time: string;
+  sandbox: string;
+  seq: number;
+  kind: string;
+  process?: string;
+  method?: string;
+  host?: string;
+  port?: number;
+  path?: string;
+  address?: string;
+  status?: number;
+  effect: "allow" | "ask" | "deny";
+  rule: string;
+  layer?: string;
+  policy?: string;
+  reason?: string;
+  fix?: string;
+  sent_bytes?: number;
+  received_bytes?: number;
+  duration_ms?: number;
+  approval?: string;
+  secrets?: string[];
+  error?: string;
+}
+
+/** Something that a slow reader of the stream lost. */
+export interface Gap {
+  topic: string;
+  text: string;
+}
+
+export interface Hello {
+  stream: string;
+  server_started: string;
+  version: string;
+  resumed: boolean;
+}

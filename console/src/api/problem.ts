@@ -1,0 +1,42 @@
+/** The body of every error answer, as far as the console uses it. */
+interface Body {
+  code?: unknown;
+  title?: unknown;
+  detail?: unknown;
+  hint?: unknown;
+}
+
+/** An error that the server put into words. */
+export class ApiProblem extends Error {
+  readonly status: number;
+  /** Stable name, such as scope_too_small; network where no answer came. */
+  readonly code: string;
+  readonly text: string;
+  readonly hint: string;
+
+  constructor(status: number, code: string, text: string, hint = "") {
+    super(text);
+    this.name = "ApiProblem";
+    this.status = status;
+    this.code = code;
+    this.text = text;
+    this.hint = hint;
+  }
+}
+
+/** What an answer that is no success means. */
+export function problemOf(status: number, body: unknown): ApiProblem {
+  const b: Body = typeof body === "object" && body !== null ? body : {};
+  const word = (v: unknown) => (typeof v === "string" ? v : "");
+  const text = word(b.detail) || word(b.title) || (typeof body === "string" && body.length < 400 ? body : "");
+  return new ApiProblem(status, word(b.code) || `status_${status}`, text || `The server answered ${status}.`, word(b.hint));
+}
+
+/** An ApiProblem of whatever was thrown. */
+export function asProblem(thrown: unknown): ApiProblem {
+  if (thrown instanceof ApiProblem) return thrown;
+  if (thrown instanceof TypeError && /fetch|network|load/i.test(thrown.message)) {
+    return new ApiProblem(0, "network", "The server cannot be reached.", "It may have been stopped; what you see may be old.");
+  }
+  return new ApiProblem(0, "console", thrown instanceof Error ? thrown.message : String(thrown));
+}

@@ -1,0 +1,48 @@
+import { queryOptions, useQuery } from "@tanstack/react-query";
+import { base, call, held } from "./client";
+import type { Scope, Session } from "./console";
+import { ApiProblem } from "./problem";
+
+const rank: Record<Scope, number> = { viewer: 0, operator: 1, admin: 2 };
+
+/** Whether a scope holds what another asks for. */
+export function covers(has: Scope, needs: Scope): boolean {
+  return rank[has] >= rank[needs];
+}
+
+/** The session of this browser, or null if nobody is signed in. */
+export const sessionQuery = queryOptions({
+  queryKey: ["session"],
+  queryFn: async ({ signal }): Promise<Session | null> => {
+    try {
+      return await call<Session>("GET", "/session", undefined, signal);
+    } catch (thrown) {
+      if (thrown instanceof ApiProblem && thrown.status === 401) return null;
+      throw thrown;
+    }
+  },
+  staleTime: Number.POSITIVE_INFINITY,
+});
+
+/** Changes a one-time token into a session; the cookie is the browser's matter. */
+export async function signIn(token: string): Promise<Session> {
+  const headers = { "Content-Type": "application/json" };
+  // A link that is not good any more leaves the session that there is.
+  return held<Session>(await fetch(`${base}/session`, { method: "POST", credentials: "same-origin", headers, body: JSON.stringify({ token }) }));
+}
+
+/** Ends the session at the server. */
+export function signOut(): Promise<unknown> {
+  return call("DELETE", "/session");
+}
+
+/** The session of whoever looks; undefined before it is known or if there is none. */
+export function useSession(): Session | undefined {
+  return useQuery(sessionQuery).data ?? undefined;
+}
+
+/** Whether the session may do what needs a scope. The server decides; this only hides. */
+export function useCan(scope: Scope): boolean {
+  const session = useSession();
+  return session !== undefined && covers(session.scope, scope);
+}

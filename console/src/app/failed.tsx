@@ -1,0 +1,33 @@
+import { type ErrorComponentProps, Link } from "@tanstack/react-router";
+import { Empty, Page, Problem } from "../parts/page";
+
+/** A page that broke; the frame around it goes on. */
+export function Failed({ error, reset }: ErrorComponentProps) {
+  // A chunk that is gone means that the server was updated under an open page.
+  const gone = /dynamically imported module|importing a module script/i.test(error instanceof Error ? error.message : String(error));
+  return (
+    <Page title="Something went wrong">
+      {gone ? (
+        <Empty title="This page is of another version">
+          <p>The server was updated. Load the page again.</p>
+          <button type="button" className="p-button p-button-primary" onClick={() => location.reload()}>
+            Load again
+          </button>
+        </Empty>
+      ) : (
+        <Problem error={error} retry={reset} />
+      )}
+    </Page>
+  );
+}
+
+/** An address that leads nowhere. */
+export function Lost() {
+  return (
+    <Page title="Not found">
+      <Empty title="There is nothing at this address">
+        <Link to="/">To the fleet</Link>
+      </Empty>
+    </Page>
+  );
+}

@@ -1,0 +1,34 @@
+import { Kbd } from "../parts/button";
+import { Dialog } from "../parts/dialog";
+import { listShortcuts } from "./shortcuts";
+
+// Those that belong to a part of a page and not to the page.
+const elsewhere = [
+  { keys: "j", label: "Next row of a list" },
+  { keys: "k", label: "Row before" },
+  { keys: "Enter", label: "Open the row" },
+  { keys: "Ctrl+Shift+F6", label: "Leave the terminal" },
+  { keys: "Esc", label: "Close what is on top" },
+];
+
+/** What can be pressed now. */
+export function Help({ open, onOpenChange }: { open: boolean; onOpenChange: (open: boolean) => void }) {
+  const here = listShortcuts();
+  const all = [...here, ...elsewhere.filter((e) => !here.some((h) => h.keys === e.keys))];
+  return (
+    <Dialog title="Keyboard shortcuts" open={open} onOpenChange={onOpenChange} wide>
+      <dl className="app-help">
+        {all.map(({ keys, label }) => (
+          <div key={keys}>
+            <dt>
+              {keys.split(" ").map((key) => (
+                <Kbd key={key}>{key.startsWith("mod+") ? `Ctrl+${key.slice(4).toUpperCase()}` : key}</Kbd>
+              ))}
+            </dt>
+            <dd>{label}</dd>
+          </div>
+        ))}
+      </dl>
+    </Dialog>
+  );
+}

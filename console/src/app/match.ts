@@ -1,0 +1,24 @@
+/**
+ * How well text answers what was typed: larger is better, 0 is not at all. Each
+ * word typed must be found; best at the start, then at the start of a word.
+ */
+export function score(text: string, typed: string): number {
+  const have = text.toLowerCase();
+  let sum = 1;
+  for (const word of typed.toLowerCase().split(/\s+/).filter(Boolean)) {
+    const at = have.indexOf(word);
+    if (at < 0) return 0;
+    sum += at === 0 ? 4 : /[^\p{L}\p{N}]/u.test(have[at - 1] ?? "") ? 3 : 1;
+  }
+  return sum - have.length / 10_000;
+}
+
+/** The best of some things, in the order of their score and then as they were. */
+export function best<T>(things: readonly T[], typed: string, text: (thing: T) => string, most: number): T[] {
+  return things
+    .map((thing, at) => ({ thing, at, points: score(text(thing), typed) }))
+    .filter((found) => found.points > 0)
+    .sort((a, b) => b.points - a.points || a.at - b.at)
+    .slice(0, most)
+    .map((found) => found.thing);
+}

@@ -1,0 +1,34 @@
+import type { Scope } from "../api/console";
+import type { IconName } from "../parts/icon";
+
+export interface Place {
+  to: string;
+  label: string;
+  icon: IconName;
+  /** The scope below which there is nothing to see. */
+  scope?: Scope;
+  /** The second key after g. */
+  key?: string;
+  /** Whether it has a place in the bar of small screens. */
+  small?: boolean;
+}
+
+/** The places of the console, as the rail shows them. */
+export const places: readonly Place[] = [
+  { to: "/", label: "Fleet", icon: "fleet", key: "f", small: true },
+  { to: "/approvals", label: "Approvals", icon: "approvals", key: "a", small: true },
+  { to: "/record", label: "Record", icon: "record", key: "r", small: true },
+  { to: "/policy", label: "Policy", icon: "policy", key: "p", small: true },
+  { to: "/snapshots", label: "Snapshots", icon: "snapshot" },
+  { to: "/templates", label: "Templates", icon: "template" },
+  { to: "/secrets", label: "Secrets", icon: "secret", scope: "admin" },
+  { to: "/keys", label: "Keys", icon: "key", scope: "admin" },
+  { to: "/settings", label: "Settings", icon: "settings" },
+  { to: "/doctor", label: "Doctor", icon: "doctor" },
+];
+
+/** Whether a path is at a place or below it. */
+export function within(path: string, place: string): boolean {
+  if (place === "/") return path === "/" || path.startsWith("/s/");
+  return path === place || path.startsWith(`${place}/`);
+}

@@ -1,0 +1,57 @@
+import { useSyncExternalStore } from "react";
+
+const name = "crannog-notify";
+const listeners = new Set<() => void>();
+
+export type NotifyState = "on" | "off" | "refused" | "impossible";
+
+function wanted(): boolean {
+  try {
+    return localStorage.getItem(name) === "on";
+  } catch {
+    return false;
+  }
+}
+
+function state(): NotifyState {
+  if (!("Notification" in window)) return "impossible";
+  if (Notification.permission === "denied") return "refused";
+  return wanted() && Notification.permission === "granted" ? "on" : "off";
+}
+
+/** Whether a question should be shown on the desktop now: wanted, allowed, and nobody is looking. */
+export function canNotify(): boolean {
+  return state() === "on" && (document.hidden || !document.hasFocus());
+}
+
+/** Shows one, where the browser can: on a phone only a service worker could. */
+export function notify(title: string, options: NotificationOptions): Notification | null {
+  try {
+    return new Notification(title, options);
+  } catch {
+    return null;
+  }
+}
+
+async function turn(on: boolean) {
+  const granted = on ? (await Notification.requestPermission()) === "granted" : false;
+  try {
+    if (granted) localStorage.setItem(name, "on");
+    else localStorage.removeItem(name);
+  } catch {
+    // Asked again the next time.
+  }
+  for (const listener of listeners) listener();
+}
+
+/** Whether desktop notifications are on, and how to turn them; the browser asks when they are turned on. */
+export function useNotify(): [NotifyState, (on: boolean) => void] {
+  const now = useSyncExternalStore(
+    (listener) => {
+      listeners.add(listener);
+      return () => listeners.delete(listener);
+    },
+    state,
+  );
+  return [now, (on) => void turn(on)];
+}

@@ -1,0 +1,52 @@
+import { MutationCache, QueryClient } from "@tanstack/react-query";
+import { ApiProblem, asProblem } from "../api/problem";
+import { onSignedOut } from "../api/client";
+import { sessionQuery } from "../api/session";
+import { live } from "../live/live";
+import { toast } from "../parts/toast";
+
+/** What the pages have read. */
+export const queries = new QueryClient({
+  defaultOptions: {
+    queries: {
+      staleTime: 5_000,
+      gcTime: 2 * 60_000,
+      // What the server refused, it will refuse again.
+      retry: (count, error) => count < 2 && !(error instanceof ApiProblem && error.status >= 400 && error.status < 500),
+      refetchOnWindowFocus: false,
+    },
+    mutations: { retry: false },
+  },
+  mutationCache: new MutationCache({
+    // A page that shows its own errors says so: meta {quiet: true}.
+    onError: (error, _input, _context, mutation) => {
+      if (mutation.meta?.["quiet"] !== true) toast(asProblem(error).text, { tone: "bad" });
+    },
+  }),
+});
+
+/** Why the sign-in page is shown, if there was a session before. */
+export const farewell = { text: "" };
+
+/** Ties session, stream and what was read together; once, at the start. */
+export function beginQueries() {
+  onSignedOut(() => {
+    const session = queries.getQueryData(sessionQuery.queryKey);
+    if (!session) return;
+    farewell.text = Date.parse(session.expires_at) <= Date.now() ? "Your session has expired." : "Your session has ended.";
+    live.stop();
+    queries.setQueryData(sessionQuery.queryKey, null);
+    // The next to sign in may be somebody else. Not at once: the pages that
+    // show it are still there and would read it again.
+    setTimeout(() => queries.removeQueries({ predicate: others }), 0);
+  });
+  // While the stream was broken anything may have happened.
+  live.onReturn.on(() => {
+    void queries.invalidateQueries({ predicate: others });
+  });
+}
+
+/** Says of a query that it is of something else than who is signed in. */
+export function others(query: { queryKey: readonly unknown[] }): boolean {
+  return query.queryKey[0] !== sessionQuery.queryKey[0];
+}

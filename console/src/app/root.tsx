@@ -1,0 +1,54 @@
+import { useQuery } from "@tanstack/react-query";
+import { Suspense, lazy, useEffect, useState } from "react";
+import { sessionQuery } from "../api/session";
+import { live } from "../live";
+import { Loading, Problem } from "../parts/page";
+import { takeToken } from "../signin/token";
+import { Shell } from "./shell";
+
+const SignInPage = lazy(() => import("../signin/page").then((m) => ({ default: m.SignInPage })));
+
+// Taken before anything else looks at the address.
+const given = takeToken();
+
+/** Either the door or the house. What was asked for stays in the address meanwhile. */
+export function Root() {
+  const [token, setToken] = useState(given);
+  // Who comes with a token has most often no session yet to be asked about.
+  const session = useQuery({ ...sessionQuery, enabled: token === null });
+  const signedIn = session.data?.id;
+
+  useEffect(() => {
+    // A link that is opened in a tab where the console is open already changes
+    // the fragment and loads nothing.
+    const look = () => {
+      const taken = takeToken();
+      if (taken !== null) setToken(taken);
+    };
+    window.addEventListener("hashchange", look);
+    return () => window.removeEventListener("hashchange", look);
+  }, []);
+
+  useEffect(() => {
+    if (!signedIn) return;
+    live.start();
+    return () => live.stop();
+  }, [signedIn]);
+
+  if (token !== null || session.data === null) {
+    return (
+      <Suspense fallback={<Loading />}>
+        <SignInPage token={token} onDone={() => setToken(null)} />
+      </Suspense>
+    );
+  }
+  if (session.isError) {
+    return (
+      <main className="app-alone">
+        <Problem error={session.error} retry={() => void session.refetch()} />
+      </main>
+    );
+  }
+  if (!session.data) return <Loading />;
+  return <Shell session={session.data} />;
+}

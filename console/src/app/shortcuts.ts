@@ -1,0 +1,103 @@
+import { useEffect, useRef } from "react";
+
+export interface Shortcut {
+  /** What the help says of it; nothing if it is only another key for the same. */
+  label: string;
+  run: (event: KeyboardEvent) => void;
+}
+
+/** Keys as they are written in help: "a", "?", "g f", "mod+k". */
+export type Shortcuts = Record<string, Shortcut>;
+
+// So long may pass between the two keys of "g f".
+const patience = 1_200;
+
+const layers: Shortcuts[] = [];
+let pressed = "";
+let since = 0;
+
+/** The name of the key in an event, with mod for Ctrl and Command. */
+export function keyName(event: Pick<KeyboardEvent, "key" | "ctrlKey" | "metaKey" | "altKey" | "shiftKey">): string {
+  if (event.altKey) return "";
+  const mod = event.ctrlKey || event.metaKey;
+  const key = event.key.length === 1 && (mod || !event.shiftKey) ? event.key.toLowerCase() : event.key;
+  return mod ? `mod+${key}` : key;
+}
+
+/** Whether keys belong to what has the focus, not to the page. */
+export function taken(target: EventTarget | null): boolean {
+  if (!(target instanceof Element)) return false;
+  return target.closest("input, textarea, select, [contenteditable='true'], [role='textbox'], [data-keys='own'], .xterm, [role='menu']") !== null;
+}
+
+/** Gives a key to whoever asked for it last; says whether somebody did. */
+export function press(event: KeyboardEvent, now = Date.now()): boolean {
+  const key = keyName(event);
+  if (key === "" || event.defaultPrevented || event.isComposing) return false;
+  const typing = taken(event.target);
+  // The palette opens from everywhere but a terminal, whose Ctrl-K is the shell's.
+  if (typing && !(key.startsWith("mod+") && !(event.target as Element).closest(".xterm"))) return false;
+  const modal = document.querySelector("[role='dialog'], [role='alertdialog']") !== null;
+  const pair = now - since < patience ? `${pressed} ${key}` : "";
+  [pressed, since] = [key, now];
+  for (const name of [pair, key]) {
+    if (name === "") continue;
+    for (let i = layers.length - 1; i >= 0; i--) {
+      const shortcut = layers[i]?.[name];
+      if (!shortcut || (modal && !key.startsWith("mod+"))) continue;
+      pressed = "";
+      event.preventDefault();
+      shortcut.run(event);
+      return true;
+    }
+  }
+  return false;
+}
+
+/** Adds shortcuts above those that are there, until the function that it returns is called. */
+export function addShortcuts(shortcuts: Shortcuts): () => void {
+  layers.push(shortcuts);
+  return () => {
+    const at = layers.indexOf(shortcuts);
+    if (at >= 0) layers.splice(at, 1);
+  };
+}
+
+/** All that can be pressed now, the innermost first, for the help. */
+export function listShortcuts(): { keys: string; label: string }[] {
+  const all = new Map<string, string>();
+  for (const layer of [...layers].reverse()) {
+    for (const [keys, { label }] of Object.entries(layer)) if (!all.has(keys)) all.set(keys, label);
+  }
+  return [...all].filter(([, label]) => label !== "").map(([keys, label]) => ({ keys, label }));
+}
+
+/** Shortcuts as long as the component is there; what they run may change freely. */
+export function useShortcuts(shortcuts: Shortcuts) {
+  const latest = useRef(shortcuts);
+  useEffect(() => {
+    latest.current = shortcuts;
+  });
+  const names = Object.keys(shortcuts).join("\n");
+  useEffect(() => {
+    const layer: Shortcuts = {};
+    for (const name of names === "" ? [] : names.split("\n")) {
+      layer[name] = {
+        get label() {
+          return latest.current[name]?.label ?? "";
+        },
+        run: (event) => latest.current[name]?.run(event),
+      };
+    }
+    return addShortcuts(layer);
+  }, [names]);
+}
+
+/** Listens to the whole page; once, in the frame. */
+export function useKeyboard() {
+  useEffect(() => {
+    const listen = (event: KeyboardEvent) => void press(event);
+    window.addEventListener("keydown", listen);
+    return () => window.removeEventListener("keydown", listen);
+  }, []);
+}

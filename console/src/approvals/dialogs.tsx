@@ -1,0 +1,150 @@
+import { useState } from "react";
+import { Button, Confirm, Dialog, Field, Inert, inertLine, Problem } from "../parts";
+import { sendAll, type Decision, type Failed } from "./decide";
+import { alwaysText, partsOf, type Question } from "./question";
+
+const mostReason = 512;
+
+/** Says no, with the reason that the program inside is told. */
+export function DenyDialog({ question, onClose, onDeny }: { question: Question; onClose: () => void; onDeny: (reason: string) => Promise<void> }) {
+  const [reason, setReason] = useState("");
+  const [busy, setBusy] = useState(false);
+  const [error, setError] = useState<unknown>();
+  const deny = async () => {
+    if (reason.trim() === "" || busy) return;
+    setBusy(true);
+    try {
+      await onDeny(reason.trim());
+      onClose();
+    } catch (e) {
+      setError(e);
+      setBusy(false);
+    }
+  };
+  return (
+    <Dialog
+      title="Deny"
+      open
+      onOpenChange={onClose}
+      footer={
+        <>
+          <Button onClick={onClose}>Cancel</Button>
+          <Button variant="danger" busy={busy} disabled={reason.trim() === ""} onClick={() => void deny()}>
+            Deny
+          </Button>
+        </>
+      }
+    >
+      <form
+        className="a-form"
+        onSubmit={(e) => {
+          e.preventDefault();
+          void deny();
+        }}
+      >
+        <p>
+          <Inert text={partsOf(question).what} />
+        </p>
+        <ReasonField value={reason} onChange={setReason} />
+        {error !== undefined && <Problem error={error} />}
+      </form>
+    </Dialog>
+  );
+}
+
+function ReasonField({ value, onChange }: { value: string; onChange: (v: string) => void }) {
+  return (
+    <Field label="Reason" hint="It goes back to the agent, so that it can do something else.">
+      <input type="text" autoFocus autoComplete="off" maxLength={mostReason} value={value} onChange={(e) => onChange(e.target.value)} />
+    </Field>
+  );
+}
+
+/** Asks once more before a host is allowed for good: that lasts, and a slip would too. */
+export function AlwaysDialog({ question, onClose, onConfirm }: { question: Question; onClose: () => void; onConfirm: () => Promise<void> }) {
+  const what = (
+    <div className="a-form">
+      <p>
+        <strong className="mono a-endpoint">
+          <Inert text={question.always ?? ""} />
+        </strong>
+      </p>
+      <p>
+        is added to the policy of the sandbox <code>{question.sandbox}</code>, until that is changed or the sandbox ends. {alwaysText} This question is approved too.
+      </p>
+    </div>
+  );
+  return <Confirm title="Always allow this host?" what={what} action={`Always allow ${inertLine(question.always ?? "").text}`} open onOpenChange={onClose} onConfirm={onConfirm} />;
+}
+
+export interface BulkProps {
+  /** Those that stood there when it was opened. What comes later is not among them. */
+  questions: readonly Question[];
+  names: ReadonlyMap<string, string>;
+  onClose: () => void;
+  onDecided: (id: string) => void;
+}
+
+/** Answers all questions of one rule, each of which is shown. */
+export function BulkDialog({ questions, names, onClose, onDecided }: BulkProps) {
+  const [reason, setReason] = useState("");
+  const [busy, setBusy] = useState(false);
+  const [failed, setFailed] = useState<Failed[]>([]);
+  const decide = async (d: Decision) => {
+    if (busy) return;
+    setBusy(true);
+    const wrong = await sendAll(failed.length > 0 ? failed.map((f) => f.question) : questions, d, onDecided);
+    setBusy(false);
+    setFailed(wrong);
+    if (wrong.length === 0) onClose();
+  };
+  const count = failed.length > 0 ? failed.length : questions.length;
+  return (
+    <Dialog
+      title={`${questions.length} questions by one rule`}
+      description="Each of these is answered by itself, once. What is asked after this was opened is not among them."
+      wide
+      open
+      onOpenChange={onClose}
+      footer={
+        <>
+          <Button onClick={onClose}>Cancel</Button>
+          <Button variant="danger" busy={busy} disabled={reason.trim() === ""} onClick={() => void decide({ do: "deny", reason: reason.trim() })}>
+            Deny all {count}
+          </Button>
+          <Button variant="primary" busy={busy} onClick={() => void decide({ do: "approve", remember: false })}>
+            Approve all {count}
+          </Button>
+        </>
+      }
+    >
+      <div className="a-form">
+        <p>
+          Rule{" "}
+          <code>
+            <Inert text={questions[0]?.rule ?? ""} />
+          </code>
+        </p>
+        <ul className="a-bulk">
+          {questions.map((q) => (
+            <li key={q.id}>
+              <Inert text={partsOf(q).what} />{" "}
+              <span className="quiet">
+                <Inert text={names.get(q.sandbox) ?? q.sandbox} />
+              </span>
+            </li>
+          ))}
+        </ul>
+        <Field label="Reason, if you deny" hint="It goes back to the agents.">
+          <input type="text" autoComplete="off" maxLength={mostReason} value={reason} onChange={(e) => setReason(e.target.value)} />
+        </Field>
+        {failed.map((f) => (
+          <div key={f.question.id}>
+            <p className="mono">{f.question.id}</p>
+            <Problem error={f.error} />
+          </div>
+        ))}
+      </div>
+    </Dialog>
+  );
+}

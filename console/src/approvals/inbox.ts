@@ -1,0 +1,105 @@
+// The inbox without its looks: in which order questions stand, which of them
+// the keys are for, and when a key or a click may count.
+
+/** What the inbox needs to know of a question. */
+export interface Dated {
+  id: string;
+  created_at: string;
+  expires_at: string;
+}
+
+/**
+ * How long a card must have been in front of a person before a decision on it
+ * counts. Against a question that comes in under a finger that is already on
+ * its way: a program inside chooses when it asks.
+ */
+export const GUARD_MS = 400;
+
+export interface Inbox {
+  /** Cards from top to bottom. */
+  readonly order: readonly string[];
+  /** The card that keys act on. */
+  readonly focus: string | null;
+  /** Since when it has the focus. */
+  readonly focusedAt: number;
+  /** Since when each card has stood where it is. */
+  readonly placedAt: Readonly<Record<string, number>>;
+  /** Since when the page itself has been in front of somebody. */
+  readonly shownAt: number;
+}
+
+export function emptyInbox(now: number): Inbox {
+  return { order: [], focus: null, focusedAt: now, placedAt: {}, shownAt: now };
+}
+
+/** byDeadline puts what runs out first on top. */
+export function byDeadline<T extends Dated>(questions: readonly T[]): T[] {
+  return questions.toSorted(
+    (a, b) =>
+      Date.parse(a.expires_at) - Date.parse(b.expires_at) ||
+      Date.parse(a.created_at) - Date.parse(b.created_at) ||
+      (a.id < b.id ? -1 : a.id > b.id ? 1 : 0),
+  );
+}
+
+/**
+ * settle takes in which questions wait now. The focus stays with its card
+ * however the others move. If its card is gone, it goes to the one below, or
+ * to the last.
+ */
+export function settle(inbox: Inbox, order: readonly string[], now: number): Inbox {
+  const placedAt: Record<string, number> = {};
+  order.forEach((id, place) => {
+    const before = inbox.placedAt[id];
+    placedAt[id] = before !== undefined && inbox.order[place] === id ? before : now;
+  });
+  if (inbox.focus !== null && order.includes(inbox.focus)) {
+    return { ...inbox, order, placedAt };
+  }
+  return { ...inbox, order, placedAt, focus: heir(inbox, order), focusedAt: now };
+}
+
+function heir(inbox: Inbox, order: readonly string[]): string | null {
+  const place = inbox.focus === null ? -1 : inbox.order.indexOf(inbox.focus);
+  if (place < 0) return order[0] ?? null;
+  const below = inbox.order.slice(place + 1).find((id) => order.includes(id));
+  if (below !== undefined) return below;
+  const above = inbox.order.slice(0, place).findLast((id) => order.includes(id));
+  return above ?? order[0] ?? null;
+}
+
+/** move takes the focus so many cards down, and stops at the ends. */
+export function move(inbox: Inbox, by: number, now: number): Inbox {
+  const place = inbox.focus === null ? -1 : inbox.order.indexOf(inbox.focus);
+  const to = Math.min(Math.max(place + by, 0), inbox.order.length - 1);
+  return focusOn(inbox, inbox.order[to] ?? null, now);
+}
+
+/** focusOn gives the focus to a card. One that has it keeps its time. */
+export function focusOn(inbox: Inbox, id: string | null, now: number): Inbox {
+  if (id === inbox.focus || (id !== null && !inbox.order.includes(id))) return inbox;
+  return { ...inbox, focus: id, focusedAt: now };
+}
+
+/** shown notes that the page has come to the front: what is on it is new to who looks. */
+export function shown(inbox: Inbox, now: number): Inbox {
+  return { ...inbox, shownAt: now };
+}
+
+/**
+ * keyCounts tells whether a key may decide on the card that has the focus. The
+ * card must be in view: inView is since when it has been, or null.
+ */
+export function keyCounts(inbox: Inbox, inView: number | null, now: number): boolean {
+  if (inbox.focus === null || inView === null) return false;
+  return now - Math.max(inbox.focusedAt, inbox.shownAt, inView) >= GUARD_MS;
+}
+
+/**
+ * clickCounts is the same for a pointer, which hits a place and not a card: the
+ * card must have stood still.
+ */
+export function clickCounts(inbox: Inbox, id: string, now: number): boolean {
+  const placed = inbox.placedAt[id];
+  return placed !== undefined && now - Math.max(placed, inbox.shownAt) >= GUARD_MS;
+}

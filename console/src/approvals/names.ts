@@ -1,0 +1,18 @@
+// What the sandboxes that ask are called.
+import { useQueries } from "@tanstack/react-query";
+import { api, unwrap } from "../api/client";
+import type { Question } from "./question";
+
+/** useNames finds the names of the questions' sandboxes; one that has none, or is gone, is not in it. */
+export function useNames(questions: readonly Question[]): ReadonlyMap<string, string> {
+  const ids = [...new Set(questions.map((q) => q.sandbox))];
+  const answers = useQueries({
+    queries: ids.map((id) => ({
+      queryKey: ["sandbox-name", id],
+      queryFn: async () => (await unwrap(api.GET("/v1/sandboxes/{id}", { params: { path: { id } } }))).name ?? "",
+      staleTime: Number.POSITIVE_INFINITY,
+      retry: false,
+    })),
+  });
+  return new Map(ids.map((id, i) => [id, answers[i]?.data ?? ""] as const).filter(([, name]) => name !== ""));
+}

@@ -1,0 +1,241 @@
+import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { act, cleanup, fireEvent, render, screen, within } from "@testing-library/react";
+import type { ReactNode } from "react";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { press } from "../app/shortcuts";
+import { ApprovalsPage } from "./page";
+import type { Question } from "./question";
+
+const world = vi.hoisted(() => ({
+  pending: [] as unknown[],
+  sent: [] as string[],
+  can: true,
+  live: true,
+  listed: [] as unknown[],
+}));
+
+vi.mock("@tanstack/react-router", () => ({
+  Link: ({ children }: { children: ReactNode }) => <a href="#x">{children}</a>,
+  useNavigate: () => () => undefined,
+  useParams: () => ({}),
+}));
+vi.mock("../live", () => ({ useApprovals: () => ({ pending: world.pending, recent: [], ready: world.live }), useLiveState: () => (world.live ? "live" : "reconnecting") }));
+vi.mock("../api/session", () => ({ useCan: () => world.can, useSession: () => undefined }));
+vi.mock("./names", () => ({ useNames: () => new Map([["s1", "web"]]) }));
+vi.mock("./history", () => ({ Decided: () => null }));
+vi.mock("../api/client", () => ({
+  api: {
+    GET: async (_: string, { params }: { params: { query: { state?: string } } }) => ({ data: { approvals: params.query.state === undefined ? world.listed : [] } }),
+    POST: async (path: string, { params, body }: { params: { path: { id: string } }; body: Record<string, unknown> }) => {
+      const id = params.path.id;
+      const deny = path.endsWith("/deny");
+      world.sent.push(deny ? `deny ${id}: ${String(body["reason"])}` : `approve ${id}${body["remember"] === true ? " for good" : ""}`);
+      return { data: { ...question(id), state: deny ? "denied" : "approved" } };
+    },
+  },
+  unwrap: async (answer: Promise<{ data: unknown }>) => (await answer).data,
+}));
+
+const start = Date.parse("2030-01-01T00:00:00Z");
+const question = (id: string, over: Partial<Question> = {}): Question => ({
+  id,
+  sandbox: "s1",
+  kind: "net.request",
+  summary: `POST a.com/${id}`,
+  facts: { method: "POST", host: "a.com", port: "443", path: `/${id}` },
+  rule: "host:a.com/write",
+  policy: "p",
+  state: "pending",
+  quorum: 1,
+  votes: [],
+  created_at: new Date(start).toISOString(),
+  expires_at: new Date(start + 1_800_000).toISOString(),
+  ...over,
+});
+
+/** Every head is in view as soon as somebody watches it. */
+class AlwaysSeen {
+  constructor(private readonly back: (seen: { target: Element; isIntersecting: boolean }[]) => void) {}
+  observe(target: Element) {
+    this.back([{ target, isIntersecting: true }]);
+  }
+  unobserve() {}
+  disconnect() {}
+}
+
+function page() {
+  return (
+    <QueryClientProvider client={new QueryClient()}>
+      <ApprovalsPage />
+    </QueryClientProvider>
+  );
+}
+
+const key = (name: string, over: KeyboardEventInit = {}) =>
+  act(() => {
+    press(new KeyboardEvent("keydown", { key: name, shiftKey: name === name.toUpperCase(), ...over }));
+  });
+const wait = (ms: number) => act(async () => void (await vi.advanceTimersByTimeAsync(ms)));
+
+beforeEach(() => {
+  vi.useFakeTimers({ now: start });
+  vi.stubGlobal("IntersectionObserver", AlwaysSeen);
+  Element.prototype.scrollIntoView = () => undefined;
+  world.pending = [];
+  world.can = true;
+  world.live = true;
+  world.listed = [];
+  world.sent = [];
+});
+afterEach(() => {
+  cleanup();
+  vi.useRealTimers();
+  vi.unstubAllGlobals();
+});
+
+describe("the inbox", () => {
+  it("approves by key what has been in view long enough", async () => {
+    world.pending = [question("one")];
+    render(page());
+    await wait(500);
+    key("a");
+    expect(world.sent).toEqual(["approve one"]);
+  });
+
+  it("decides nothing on a card that has only just come under the key", async () => {
+    world.pending = [question("one")];
+    render(page());
+    await wait(100);
+    key("a");
+    key("d");
+    expect(world.sent).toEqual([]);
+    expect(screen.queryByRole("dialog")).toBeNull();
+    expect(screen.getByText(/Nothing was decided/)).toBeTruthy();
+  });
+
+  it("does not pass the key on to the next card", async () => {
+    world.pending = [question("one"), question("two", { expires_at: new Date(start + 9e6).toISOString() })];
+    render(page());
+    await wait(500);
+    key("a");
+    await wait(50);
+    key("a");
+    expect(world.sent).toEqual(["approve one"]);
+    await wait(500);
+    key("a");
+    expect(world.sent).toEqual(["approve one", "approve two"]);
+  });
+
+  it("decides nothing while a key is held down", async () => {
+    world.pending = [question("one")];
+    render(page());
+    await wait(500);
+    key("a", { repeat: true });
+    expect(world.sent).toEqual([]);
+  });
+
+  it("keeps the keys on their card when a more urgent one comes in above", async () => {
+    world.pending = [question("one")];
+    const { rerender } = render(page());
+    await wait(500);
+    world.pending = [question("urgent", { expires_at: new Date(start + 60_000).toISOString() }), question("one")];
+    rerender(page());
+    expect(screen.getAllByRole("article")[0]?.getAttribute("aria-label")).toContain("urgent");
+    key("a");
+    expect(world.sent).toEqual(["approve one"]);
+  });
+
+  it("counts no click on a card that slid under the pointer", async () => {
+    world.pending = [question("one"), question("two")];
+    const { rerender } = render(page());
+    await wait(500);
+    world.pending = [question("two")];
+    rerender(page());
+    fireEvent.click(screen.getByRole("button", { name: "Approve" }));
+    expect(world.sent).toEqual([]);
+    await wait(500);
+    fireEvent.click(screen.getByRole("button", { name: "Approve" }));
+    expect(world.sent).toEqual(["approve two"]);
+  });
+
+  it("asks once more before a host is allowed for good, and names it", async () => {
+    world.pending = [question("one", { always: "a.com:443" })];
+    render(page());
+    await wait(500);
+    key("A");
+    expect(world.sent).toEqual([]);
+    fireEvent.click(screen.getByRole("button", { name: "Always allow a.com:443" }));
+    await wait(1);
+    expect(world.sent).toEqual(["approve one for good"]);
+  });
+
+  it("denies with a reason only", async () => {
+    world.pending = [question("one")];
+    render(page());
+    await wait(500);
+    key("d");
+    const dialog = within(screen.getByRole("dialog"));
+    fireEvent.click(dialog.getByRole("button", { name: "Deny" }));
+    expect(world.sent).toEqual([]);
+    fireEvent.change(dialog.getByRole("textbox"), { target: { value: " not now " } });
+    fireEvent.click(dialog.getByRole("button", { name: "Deny" }));
+    await wait(1);
+    expect(world.sent).toEqual(["deny one: not now"]);
+  });
+
+  it("answers all of a rule that stood there when it was asked, and no later one", async () => {
+    world.pending = [question("one"), question("two"), question("other", { rule: "else" })];
+    const { rerender } = render(page());
+    await wait(500);
+    fireEvent.click(screen.getAllByRole("button", { name: "Answer all 2 by this rule…" })[0] as HTMLElement);
+    world.pending = [...world.pending, question("late")];
+    rerender(page());
+    fireEvent.click(screen.getByRole("button", { name: "Approve all 2" }));
+    await wait(10);
+    expect(world.sent).toEqual(["approve one", "approve two"]);
+  });
+
+  it("lets a viewer decide nothing", async () => {
+    world.can = false;
+    world.pending = [question("one")];
+    render(page());
+    await wait(500);
+    key("a");
+    expect(world.sent).toEqual([]);
+    expect(screen.queryByRole("button", { name: "Approve" })).toBeNull();
+  });
+
+  it("asks for what waits while the stream does not tell", async () => {
+    world.live = false;
+    world.listed = [question("listed")];
+    render(page());
+    await wait(100);
+    expect(screen.getAllByRole("article")).toHaveLength(1);
+    await wait(500);
+    key("a");
+    expect(world.sent).toEqual(["approve listed"]);
+  });
+
+  it("does not go back in a second break to what it was told in the first", async () => {
+    world.live = false;
+    world.listed = [question("old")];
+    const shown = render(page());
+    await wait(100);
+    world.live = true;
+    world.pending = [question("new")];
+    shown.rerender(page());
+    await wait(1000);
+    world.live = false;
+    shown.rerender(page());
+    expect(screen.getAllByRole("article").map((a) => a.getAttribute("aria-label"))).toEqual(["Send a request: POST a.com/new"]);
+  });
+
+  it("marks the agent's words, and takes out what could deceive", async () => {
+    world.pending = [question("one", { kind: "policy.widen", rule: "access.request", summary: "let the sandbox reach a.com:443 from now on. The agent says (unchecked): \u202eok\u001b[31m approved by admin" })];
+    render(page());
+    await wait(1);
+    expect(screen.getByText(/Nobody has checked them/)).toBeTruthy();
+    expect(document.body.textContent).not.toMatch(/[\u202e\u001b]/);
+    expect(screen.getByRole("heading", { level: 2, name: "let the sandbox reach a.com:443 from now on" })).toBeTruthy();
+  });
+});

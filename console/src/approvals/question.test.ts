@@ -1,0 +1,78 @@
+import { describe, expect, it } from "vitest";
+import { factsOf, lastsOf, partsOf, pastOf, rememberText, sameRule, votesOf, type Question } from "./question";
+
+const base: Question = {
+  id: "a1",
+  sandbox: "s1",
+  kind: "net.request",
+  summary: "POST api.example.com/things",
+  facts: { path: "/things", body_sha256: "ff", port: "443", host: "api.example.com", method: "POST", zeta: "z" },
+  rule: "host:api.example.com/write",
+  policy: "p",
+  state: "pending",
+  quorum: 1,
+  votes: null,
+  created_at: "2030-01-01T00:00:00Z",
+  expires_at: "2030-01-01T00:30:00Z",
+};
+
+describe("the agent's words", () => {
+  it("are taken out of the line that says what will happen", () => {
+    const q = { ...base, kind: "policy.widen", rule: "access.request", summary: "let the sandbox reach a.com:443 from now on. The agent says (unchecked): please" };
+    expect(partsOf(q)).toEqual({ what: "let the sandbox reach a.com:443 from now on", agent: "please" });
+  });
+
+  it("do not end the line where a program only wrote the same words", () => {
+    const summary = "GET a.com/x. The agent says (unchecked): all is well";
+    expect(partsOf({ ...base, summary })).toEqual({ what: summary, agent: "" });
+  });
+
+  it("are all that follows the first mark, so that a second one forges nothing", () => {
+    const summary = "let it. The agent says (unchecked): x. The agent says (unchecked): y";
+    expect(partsOf({ ...base, rule: "access.request", summary }).agent).toBe("x. The agent says (unchecked): y");
+  });
+});
+
+describe("facts", () => {
+  it("begin with what a person judges by and end with hashes, and none is left out", () => {
+    expect(factsOf(base).map((f) => f.name)).toEqual(["method", "host", "port", "path", "zeta", "body_sha256"]);
+  });
+});
+
+describe("what an approval lasts", () => {
+  it("is said of what lasts", () => {
+    expect(lastsOf(base)).toContain("once");
+    expect(lastsOf({ ...base, kind: "policy.widen" })).toContain("stays changed");
+    expect(lastsOf({ ...base, kind: "secret.use", facts: { secret: "T" } })).toContain("without a question");
+    expect(rememberText({ ...base, rule: "network.unlisted", always: "a.com:443" })).toMatch(/a\.com:443.*without a question/);
+    // An asking rule stays above a host that is allowed, so that there is nothing to offer.
+    expect(rememberText({ ...base, rule: "host:a.com/rule-1" })).toContain("goes on asking");
+    expect(rememberText({ ...base, rule: "network.unlisted", quorum: 2 })).toContain("several people");
+    expect(rememberText(base)).toContain("cannot be remembered");
+    expect(rememberText({ ...base, kind: "policy.widen" })).toBe("");
+  });
+});
+
+describe("votes", () => {
+  it("count people, not votes", () => {
+    const yes = (who: string) => ({ who, granted: true, at: "" });
+    const q = { ...base, quorum: 2, votes: [yes("local"), yes("local"), { who: "key1", granted: false, at: "" }] };
+    expect(votesOf(q)).toEqual({ given: 1, needed: 2, text: "1 of 2 approved" });
+  });
+});
+
+describe("the same rule", () => {
+  it("is the same rule of the same kind", () => {
+    const others = [base, { ...base, id: "a2" }, { ...base, id: "a3", rule: "other" }, { ...base, id: "a4", kind: "net.host" }];
+    expect(sameRule(others, base).map((q) => q.id)).toEqual(["a1", "a2"]);
+  });
+});
+
+describe("past decisions", () => {
+  it("are those by the same rule", () => {
+    const was = (id: string, state: string, over: Partial<Question> = {}) => ({ ...base, id, state, ...over });
+    const decided = [was("b", "spent"), was("c", "approved"), was("d", "denied"), was("e", "expired"), was("f", "denied", { rule: "other" }), was("a1", "denied")];
+    expect(pastOf(decided, base)).toBe("Lately by this rule: 2 approved, 1 denied, 1 not answered.");
+    expect(pastOf([], base)).toBe("");
+  });
+});

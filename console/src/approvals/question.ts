@@ -1,0 +1,143 @@
+// What a question means, taken apart for a person: what will happen, how long
+// an answer lasts, and which words are the agent's.
+import type { Dated } from "./inbox";
+
+export interface Vote {
+  who: string;
+  granted: boolean;
+  reason?: string;
+  at: string;
+}
+
+/** A question as the API tells of it. */
+export interface Question extends Dated {
+  sandbox: string;
+  kind: string;
+  summary: string;
+  facts: Record<string, string>;
+  rule: string;
+  policy: string;
+  state: string;
+  reason?: string;
+  quorum: number;
+  votes: readonly Vote[] | null;
+  always?: string;
+  amendment?: string;
+  decided_at?: string;
+  spent_at?: string;
+}
+
+const kinds: Record<string, string> = {
+  "net.host": "Reach a host",
+  "net.request": "Send a request",
+  "pkg.publish": "Publish a package",
+  "git.push": "Push to a repository",
+  "secret.use": "Use a secret",
+  "policy.widen": "Change its policy",
+  "fs.export": "Take files out",
+  "fs.delete": "Remove files outside",
+};
+
+export function kindName(kind: string): string {
+  return kinds[kind] ?? kind;
+}
+
+// Who asks through the API or MCP says why, and the server puts it behind this.
+const said = ". The agent says (unchecked): ";
+
+export interface Parts {
+  /** What the server says of it. */
+  what: string;
+  /** What the agent says; nobody has checked it. */
+  agent: string;
+}
+
+/**
+ * partsOf takes the agent's own words out of the summary. They are there in
+ * questions of one rule only: elsewhere the same words may stand in a path that
+ * a program chose, and must not end the line that says what will happen.
+ */
+export function partsOf(q: Question): Parts {
+  const at = q.rule === "access.request" ? q.summary.indexOf(said) : -1;
+  if (at < 0) return { what: q.summary, agent: "" };
+  return { what: q.summary.slice(0, at), agent: q.summary.slice(at + said.length) };
+}
+
+export interface Fact {
+  name: string;
+  value: string;
+  /** Names something that the person cannot read, such as a hash. */
+  dim: boolean;
+}
+
+const first = ["method", "host", "port", "path", "wider", "action", "kind", "package", "version", "registry", "repo", "git", "secret", "to", "files", "deletions", "paths", "asked_by"];
+
+/** factsOf puts what matters to a person first, and hashes last. */
+export function factsOf(q: Question): Fact[] {
+  const rank = (name: string) => {
+    const place = first.indexOf(name);
+    if (place >= 0) return place;
+    return isDim(name) ? first.length + 1 : first.length;
+  };
+  return Object.entries(q.facts)
+    .map(([name, value]) => ({ name, value, dim: isDim(name) || (name === "to" && q.kind === "policy.widen") }))
+    .toSorted((a, b) => rank(a.name) - rank(b.name) || (a.name < b.name ? -1 : 1));
+}
+
+function isDim(name: string): boolean {
+  return name.endsWith("_sha256") || name === "digest" || name === "generation" || name === "tls";
+}
+
+/** lastsOf says what else an approval lets through. */
+export function lastsOf(q: Question): string {
+  if (q.kind === "policy.widen") return "The policy stays changed until somebody changes it back or the sandbox ends.";
+  if (q.kind === "secret.use" && q.facts["method"] === undefined) {
+    return "Later uses of this secret there pass without a question, until its value changes or the sandbox ends.";
+  }
+  if (q.facts["git"] === "fetch") return "The requests of this one fetch pass, and nothing else.";
+  if (q.kind === "net.host") return "One connection to this host and port, with all that is sent on it unless another rule asks.";
+  return "Exactly this, once. Anything that differs in one fact is another question.";
+}
+
+/** alwaysText says what comes of a host that is allowed for good. */
+export const alwaysText = "Later requests there pass without a question, with any method and path, unless another rule asks or denies.";
+
+/** rememberText says what allowing for good would add; nothing where the answer lasts anyway. */
+export function rememberText(q: Question): string {
+  if (q.kind === "policy.widen") return "";
+  if (q.always) return `To allow it always adds ${q.always} to this sandbox's policy. ${alwaysText}`;
+  if (q.rule.startsWith("host:")) return "It cannot be remembered: the rule that asks here goes on asking about what it names.";
+  if (q.quorum > 1) return "It cannot be remembered: several people must agree each time.";
+  return "It cannot be remembered: it is about more than one exact host.";
+}
+
+export interface Count {
+  given: number;
+  needed: number;
+  text: string;
+}
+
+/** votesOf counts different people, as the server does. */
+export function votesOf(q: Question): Count {
+  const people = new Set((q.votes ?? []).filter((v) => v.granted).map((v) => v.who));
+  const needed = Math.max(q.quorum, 1);
+  return { given: people.size, needed, text: `${people.size} of ${needed} approved` };
+}
+
+/** sameRule are the questions that one decision on a rule could answer. */
+export function sameRule<T extends Question>(all: readonly T[], q: Question): T[] {
+  return all.filter((each) => each.rule === q.rule && each.kind === q.kind);
+}
+
+/** pastOf says how questions by the same rule were answered lately, or nothing if none were. */
+export function pastOf(decided: readonly Question[], q: Question): string {
+  const alike = sameRule(decided, q).filter((each) => each.id !== q.id);
+  const count = (states: readonly string[]) => alike.filter((each) => states.includes(each.state)).length;
+  const parts = [
+    [count(["approved", "spent"]), "approved"],
+    [count(["denied"]), "denied"],
+    [count(["expired"]), "not answered"],
+  ] as const;
+  const said = parts.filter(([n]) => n > 0).map(([n, word]) => `${n} ${word}`);
+  return said.length === 0 ? "" : `Lately by this rule: ${said.join(", ")}.`;
+}

@@ -1,0 +1,80 @@
+// What of the inbox is in front of somebody, and since when.
+import { useCallback, useEffect, useRef } from "react";
+
+export interface InView {
+  /** A ref for the head of a card. */
+  watch: (id: string) => (element: HTMLElement | null) => void;
+  /** Since when it has been in view, or null. */
+  since: (id: string) => number | null;
+}
+
+/** useInView follows which cards' heads are on the screen. */
+export function useInView(): InView {
+  const since = useRef(new Map<string, number>());
+  const elements = useRef(new Map<string, HTMLElement>());
+  const observer = useRef<IntersectionObserver | null>(null);
+  const refs = useRef(new Map<string, (element: HTMLElement | null) => void>());
+
+  const observe = useCallback(() => {
+    observer.current ??= new IntersectionObserver(
+      (seen) => {
+        for (const each of seen) {
+          const id = (each.target as HTMLElement).dataset["question"];
+          if (id === undefined) continue;
+          if (!each.isIntersecting) since.current.delete(id);
+          else if (!since.current.has(id)) since.current.set(id, Date.now());
+        }
+      },
+      { threshold: 0.9 },
+    );
+    return observer.current;
+  }, []);
+
+  useEffect(
+    () => () => {
+      observer.current?.disconnect();
+      observer.current = null;
+    },
+    [],
+  );
+
+  const watch = useCallback(
+    (id: string) => {
+      const known = refs.current.get(id);
+      if (known) return known;
+      const ref = (element: HTMLElement | null) => {
+        const old = elements.current.get(id);
+        if (old) observe().unobserve(old);
+        if (element) {
+          elements.current.set(id, element);
+          observe().observe(element);
+        } else {
+          elements.current.delete(id);
+          since.current.delete(id);
+          refs.current.delete(id);
+        }
+      };
+      refs.current.set(id, ref);
+      return ref;
+    },
+    [observe],
+  );
+  return { watch, since: useCallback((id: string) => since.current.get(id) ?? null, []) };
+}
+
+/** useShown calls back whenever the page comes in front of somebody. */
+export function useShown(back: () => void): void {
+  const last = useRef(back);
+  last.current = back;
+  useEffect(() => {
+    const on = () => {
+      if (document.visibilityState === "visible") last.current();
+    };
+    document.addEventListener("visibilitychange", on);
+    window.addEventListener("focus", on);
+    return () => {
+      document.removeEventListener("visibilitychange", on);
+      window.removeEventListener("focus", on);
+    };
+  }, []);
+}

@@ -1,0 +1,75 @@
+// Running cells in a sandbox, one at a time.
+import { useCallback, useEffect, useRef, useState } from "react";
+import { base, read } from "../api/client";
+import { startRun, take, type CellEvent, type CellRun } from "./cells";
+import { readLines } from "./ndjson";
+
+export interface Cell {
+  id: number;
+  language: string;
+  code: string;
+  run: CellRun;
+  error?: unknown;
+}
+
+/** stream runs one cell and calls back with each thing that comes of it. */
+async function stream(sandbox: string, language: string, code: string, signal: AbortSignal, each: (e: CellEvent) => void): Promise<void> {
+  const response = await fetch(`${base}/sandboxes/${encodeURIComponent(sandbox)}/cells`, {
+    method: "POST",
+    credentials: "same-origin",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ code, language }),
+    signal,
+  });
+  if (!response.ok || !response.body) {
+    await read(response);
+    throw new Error("The answer has no output.");
+  }
+  await readLines<CellEvent>(response.body, each);
+}
+
+// What is printed by the thousand lines is drawn at this pace.
+const pace = 80;
+
+/** useCells keeps what was run in one sandbox while the page is open. */
+export function useCells(sandbox: string) {
+  const [cells, setCells] = useState<readonly Cell[]>([]);
+  const abort = useRef<AbortController | null>(null);
+  const [busy, setBusy] = useState(false);
+  useEffect(() => () => abort.current?.abort(), []);
+
+  const run = useCallback(
+    async (language: string, code: string) => {
+      if (abort.current) return;
+      const control = new AbortController();
+      abort.current = control;
+      setBusy(true);
+      const id = Date.now();
+      let state = startRun;
+      let timer: ReturnType<typeof setTimeout> | undefined;
+      const show = (more: Partial<Cell> = {}) => {
+        clearTimeout(timer);
+        timer = undefined;
+        setCells((all) => all.map((c) => (c.id === id ? { ...c, run: state, ...more } : c)));
+      };
+      setCells((all) => [...all, { id, language, code, run: state }]);
+      try {
+        await stream(sandbox, language, code, control.signal, (e) => {
+          state = take(state, e);
+          timer ??= setTimeout(show, pace);
+        });
+        // A stream without its end broke off.
+        if (state.state === "running") state = { ...state, state: "lost" };
+        show();
+      } catch (error) {
+        state = { ...state, state: control.signal.aborted ? "interrupted" : "lost" };
+        show(control.signal.aborted ? {} : { error });
+      } finally {
+        abort.current = null;
+        setBusy(false);
+      }
+    },
+    [sandbox],
+  );
+  return { cells, busy, run, interrupt: useCallback(() => abort.current?.abort(), []) };
+}

@@ -1,0 +1,18 @@
+// What the page for a new sandbox has in its URL. The router loads this at once.
+
+export interface NewSearch {
+  /** Of which template or snapshot it is to be. */
+  template?: string;
+  /** The sandbox that was made, in which code is run. */
+  sandbox?: string;
+}
+
+/** readSearch takes what it knows out of a URL and drops the rest. */
+export function readSearch(raw: Record<string, unknown>): NewSearch {
+  const out: NewSearch = {};
+  for (const name of ["template", "sandbox"] as const) {
+    const v = raw[name];
+    if ((typeof v === "string" && v !== "") || typeof v === "number") out[name] = String(v).slice(0, 256);
+  }
+  return out;
+}

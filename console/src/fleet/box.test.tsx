@@ -1,0 +1,118 @@
+import { RouterProvider, createMemoryHistory, createRootRoute, createRouter } from "@tanstack/react-router";
+import { cleanup, render, screen } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { afterEach, describe, expect, it, vi } from "vitest";
+import type { FleetRow } from "../api/console";
+import { Line, Tile } from "./box";
+import { BulkDialog } from "./bulkdialog";
+import type { BoxProps } from "./facts";
+
+afterEach(() => {
+  cleanup();
+  vi.unstubAllGlobals();
+});
+
+const evil = 'evil\u202egnp.exe\u200b <img src=x onerror="alert(1)">\u001b]8;;http://x\u0007';
+const row: FleetRow = {
+  id: "box1",
+  name: evil,
+  template: evil,
+  state: "running",
+  level: "strict",
+  engine: "gvisor",
+  boundary: "userspace-kernel",
+  owner: evil,
+  labels: { [evil]: evil },
+  created_at: "2026-01-01T00:00:00Z",
+  ends_at: null,
+  last_command: { text: evil, at: "2026-01-01T00:00:00Z", exit_code: 7 },
+  pending: 2,
+  denied: 5,
+  oom: true,
+  attention: 9,
+  attention_why: evil,
+};
+const props: BoxProps = {
+  row,
+  index: 4,
+  total: 10,
+  chosen: false,
+  current: true,
+  operator: true,
+  onChoose: vi.fn(),
+  onAct: vi.fn(),
+  onOpen: vi.fn(),
+};
+
+async function show(element: React.ReactNode) {
+  const router = createRouter({
+    routeTree: createRootRoute({ component: () => element }),
+    history: createMemoryHistory({ initialEntries: ["/"] }),
+  });
+  const shown = render(<RouterProvider router={router as never} />);
+  await shown.findAllByText(/evilgnp\.exe/);
+  return shown;
+}
+
+// Everything that a reader or a program that reads aloud gets to know.
+function said(container: HTMLElement): string {
+  const attributes = [...container.querySelectorAll("*")].flatMap((e) =>
+    ["aria-label", "title", "alt", "placeholder"].map((name) => e.getAttribute(name) ?? ""),
+  );
+  return [container.textContent ?? "", ...attributes].join("\n");
+}
+
+describe.each([
+  ["a tile", Tile],
+  ["a line", Line],
+])("%s", (what, Box) => {
+  it("shows nothing that its box could deceive with", async () => {
+    const { container } = await show(<Box {...props} />);
+    // eslint-disable-next-line no-control-regex -- what must not be there
+    expect(said(container)).not.toMatch(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2066-\u2069]/);
+    expect(container.querySelector("img, script")).toBeNull();
+    expect(screen.getAllByRole("img", { name: "cleaned" }).length).toBeGreaterThan(0);
+  });
+
+  it("says what needs a person in words", async () => {
+    const { container } = await show(<Box {...props} />);
+    for (const words of ["running", "2 waiting", "5 denied", "out of memory", "exit 7", "strict", "userspace-kernel"]) {
+      expect(container.textContent, words).toContain(words);
+    }
+    expect(screen.getByRole(what === "a tile" ? "listitem" : "row", { name: /^evilgnp\.exe .*, running$/ })).toBeDefined();
+  });
+
+  it("has no box to tick for a viewer", async () => {
+    await show(<Box {...props} operator={false} />);
+    expect(screen.queryByRole("checkbox")).toBeNull();
+  });
+});
+
+describe("doing something to many", () => {
+  it("does nothing before it was confirmed, and shows what came of each", async () => {
+    const asked = vi.fn((request: Request) =>
+      Promise.resolve(
+        request.method === "GET"
+          ? Response.json({ state: request.url.endsWith("/box4") ? "stopped" : "running" })
+          : request.url.includes("/box2/")
+            ? new Response('{"code":"state_conflict","detail":"it is being paused","status":409}', { status: 409, headers: { "Content-Type": "application/problem+json" } })
+            : Response.json({ state: "stopped" }),
+      ),
+    );
+    vi.stubGlobal("fetch", asked);
+    const close = vi.fn();
+    const boxes = [row, { ...row, id: "box2", name: "two" }, { ...row, id: "box3", name: "three", state: "stopped" }, { ...row, id: "box4", name: "four" }];
+    await show(<BulkDialog act="stop" rows={boxes} onClose={close} />);
+    expect(asked).not.toHaveBeenCalled();
+    await userEvent.click(screen.getByRole("button", { name: "Stop 3 sandboxes" }));
+    expect((await screen.findByText("2 stopped, 1 failed")).getAttribute("role")).toBe("status");
+    expect(screen.getByText("it is being paused")).toBeDefined();
+    // The fourth has ended since: to remove it would cost what is left of it.
+    expect(asked.mock.calls.map(([r]) => [r.method, new URL(r.url).pathname]).filter(([method]) => method !== "GET")).toEqual([
+      ["POST", "/console/api/v1/sandboxes/box1/timeout"],
+      ["POST", "/console/api/v1/sandboxes/box2/timeout"],
+    ]);
+    await userEvent.click(screen.getAllByRole("button", { name: "Close" }).at(-1) as HTMLElement);
+    expect(close).toHaveBeenCalledWith(["box2"]);
+  });
+});

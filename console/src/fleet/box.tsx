@@ -1,0 +1,99 @@
+import { memo, type MouseEvent } from "react";
+import { StateBadge } from "../parts";
+import { Age, Attention, BoxMenu, BoxName, type BoxProps, Choose, Kind, LastCommand, boxLabel } from "./facts";
+import { Meter } from "./meter";
+
+// Below it the server puts what only lies idle: no reason for a coloured edge.
+const pressing = 1000;
+
+function opens(event: MouseEvent): boolean {
+  return event.target instanceof Element && event.target.closest("a, button, input, label, [role='menuitem']") === null;
+}
+
+/** A box as a tile. */
+export const Tile = memo(function Tile(props: BoxProps) {
+  const { row, index, total, chosen, current, operator, onOpen } = props;
+  return (
+    <li
+      className={`fleet-tile fleet-box${row.attention >= pressing ? " fleet-needs" : ""}`}
+      aria-label={boxLabel(row)}
+      aria-posinset={index + 1}
+      aria-setsize={total}
+      data-index={index}
+      data-chosen={chosen || undefined}
+      tabIndex={current ? 0 : -1}
+      onClick={(event) => opens(event) && onOpen(row)}
+    >
+      <div className="fleet-tile-head">
+        {operator && <Choose {...props} />}
+        <BoxName row={row} />
+        <StateBadge state={row.state} />
+        <BoxMenu {...props} />
+      </div>
+      <Kind row={row} />
+      <Meters id={row.id} />
+      <LastCommand row={row} />
+      <div className="fleet-tile-foot">
+        <Attention row={row} />
+        <Age row={row} />
+      </div>
+    </li>
+  );
+});
+
+/** A box as a line of the table. */
+export const Line = memo(function Line(props: BoxProps) {
+  const { row, index, chosen, current, operator, onOpen } = props;
+  return (
+    <div
+      role="row"
+      className={`fleet-line fleet-box${row.attention >= pressing ? " fleet-needs" : ""}`}
+      aria-label={boxLabel(row)}
+      // The head is the first.
+      aria-rowindex={index + 2}
+      data-index={index}
+      data-chosen={chosen || undefined}
+      tabIndex={current ? 0 : -1}
+      onClick={(event) => opens(event) && onOpen(row)}
+    >
+      <span role="cell" className="fleet-c-name">
+        {operator && <Choose {...props} />}
+        <BoxName row={row} />
+      </span>
+      <span role="cell">
+        <StateBadge state={row.state} />
+      </span>
+      <span role="cell" className="fleet-c-needs">
+        <Attention row={row} />
+      </span>
+      <span role="cell" className="fleet-c-kind">
+        <Kind row={row} />
+      </span>
+      <span role="cell" className="fleet-c-meters">
+        <Meters id={row.id} />
+      </span>
+      <span role="cell" className="fleet-c-command">
+        <LastCommand row={row} />
+      </span>
+      <span role="cell" className="fleet-c-age">
+        <Age row={row} />
+      </span>
+      <span role="cell">
+        <BoxMenu {...props} />
+      </span>
+    </div>
+  );
+});
+
+/** The heads of the table's columns. */
+export const columns = ["Name", "State", "Needs", "Kind", "Load", "Last command", "Age", "Actions"] as const;
+
+function Meters({ id }: { id: string }) {
+  return (
+    <div className="fleet-meters">
+      <Meter id={id} kind="cpu" />
+      <Meter id={id} kind="memory" />
+      <Meter id={id} kind="egress" />
+    </div>
+  );
+}

@@ -1,0 +1,54 @@
+import { api, unwrap } from "../api/client";
+import type { FleetRow } from "../api/console";
+import { endSandbox } from "../api/end";
+import { type ApiProblem, asProblem } from "../api/problem";
+
+export type Act = "stop" | "pause" | "resume";
+
+/** What each act is called, and of which states it makes sense. */
+export const acts: Record<Act, { label: string; doing: string; done: string; fits: (row: FleetRow) => boolean }> = {
+  stop: { label: "Stop", doing: "Stopping", done: "stopped", fits: (row) => row.state !== "stopped" && row.state !== "stopping" },
+  pause: { label: "Pause", doing: "Pausing", done: "paused", fits: (row) => row.state === "running" },
+  resume: { label: "Resume", doing: "Resuming", done: "resumed", fits: (row) => row.state === "paused" },
+};
+
+/** Does one of them to one sandbox, as it was when it was asked for. */
+export async function perform(act: Act, { id, state }: Pick<FleetRow, "id" | "state">): Promise<void> {
+  const params = { path: { id } };
+  switch (act) {
+    case "stop":
+      await endSandbox(id, state);
+      return;
+    case "pause":
+      await unwrap(api.POST("/v1/sandboxes/{id}/pause", { params, body: {} }));
+      return;
+    case "resume":
+      await unwrap(api.POST("/v1/sandboxes/{id}/resume", { params, body: {} }));
+  }
+}
+
+export type Outcome = { state: "waiting" } | { state: "done" } | { state: "failed"; problem: ApiProblem };
+
+/**
+ * Does something to many, a few at a time, and tells of each as it comes to an
+ * end. One that fails keeps none of the others from being done.
+ */
+export async function forEach<T>(
+  all: readonly T[],
+  run: (one: T) => Promise<void>,
+  tell: (one: T, outcome: Outcome) => void,
+  atOnce = 4,
+): Promise<void> {
+  const left = [...all];
+  const work = async () => {
+    for (let one = left.shift(); one !== undefined; one = left.shift()) {
+      try {
+        await run(one);
+        tell(one, { state: "done" });
+      } catch (thrown) {
+        tell(one, { state: "failed", problem: asProblem(thrown) });
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: Math.min(atOnce, all.length) }, work));
+}

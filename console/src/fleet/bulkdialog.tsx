@@ -1,0 +1,101 @@
+import { useState } from "react";
+import type { FleetRow } from "../api/console";
+import { Badge, Button, Dialog, Inert, Time } from "../parts";
+import { type Act, type Outcome, acts, forEach, perform } from "./bulk";
+import { title } from "./search";
+
+/** Asks before something is done to many, does it, and shows what came of each. */
+export function BulkDialog({ act, rows, onClose }: { act: Act; rows: readonly FleetRow[]; onClose: (failed: string[] | null) => void }) {
+  const { label, doing, done, fits } = acts[act];
+  // What was shown when it was asked for is what it is done to.
+  const [chosen] = useState(() => rows.filter(fits));
+  const [left] = useState(() => rows.length - chosen.length);
+  const [outcomes, setOutcomes] = useState<ReadonlyMap<string, Outcome>>(new Map());
+  const [phase, setPhase] = useState<"ask" | "work" | "end">("ask");
+
+  const all = [...outcomes.values()];
+  const failed = chosen.filter((row) => outcomes.get(row.id)?.state === "failed");
+  const run = async () => {
+    setPhase("work");
+    await forEach(
+      chosen,
+      (row) => perform(act, row),
+      (row, outcome) => setOutcomes((was) => new Map(was).set(row.id, outcome)),
+    );
+    setPhase("end");
+  };
+  const close = () => {
+    if (phase !== "work") onClose(phase === "end" ? failed.map((row) => row.id) : null);
+  };
+
+  const question =
+    act === "stop"
+      ? "Everything in them that is not in a snapshot or exported is lost. This cannot be taken back."
+      : act === "pause"
+        ? "Their memory and files are written down and their processes end, until they are resumed."
+        : "Their processes go on where they were.";
+
+  return (
+    <Dialog
+      title={phase === "ask" ? `${label} ${count(chosen.length)}?` : `${phase === "work" ? doing : label}: ${count(chosen.length)}`}
+      open
+      onOpenChange={close}
+      footer={
+        phase === "ask" ? (
+          <>
+            <Button onClick={close}>Cancel</Button>
+            <Button variant={act === "stop" ? "danger" : "primary"} disabled={chosen.length === 0} onClick={() => void run()}>
+              {label} {count(chosen.length)}
+            </Button>
+          </>
+        ) : (
+          <Button busy={phase === "work"} onClick={close}>
+            {phase === "work" ? `${all.length} of ${chosen.length}` : "Close"}
+          </Button>
+        )
+      }
+    >
+      {phase === "ask" && <p>{question}</p>}
+      {left > 0 && phase === "ask" && <p className="quiet">{left} of those chosen are left out: their state does not allow it.</p>}
+      {phase !== "ask" && (
+        <p role="status">
+          {all.length - failed.length} {done}
+          {failed.length > 0 && `, ${failed.length} failed`}
+          {phase === "work" && "…"}
+        </p>
+      )}
+      <ul className="fleet-bulk" aria-label="Sandboxes">
+        {(phase === "end" && failed.length > 0 ? [...failed, ...chosen.filter((row) => !failed.includes(row))] : chosen).map((row) => (
+          <li key={row.id}>
+            <Inert text={title(row)} />
+            <Result outcome={outcomes.get(row.id)} done={done} row={row} />
+          </li>
+        ))}
+      </ul>
+    </Dialog>
+  );
+}
+
+function count(n: number): string {
+  return n === 1 ? "1 sandbox" : `${n} sandboxes`;
+}
+
+function Result({ outcome, done, row }: { outcome: Outcome | undefined; done: string; row: FleetRow }) {
+  if (!outcome)
+    return (
+      <span className="quiet">
+        {row.state}, <Time at={row.created_at} relative />
+      </span>
+    );
+  if (outcome.state === "failed")
+    return (
+      <Badge tone="bad" icon="close">
+        <Inert text={outcome.problem.text} />
+      </Badge>
+    );
+  return (
+    <Badge tone="ok" icon="check">
+      {done}
+    </Badge>
+  );
+}

@@ -1,0 +1,150 @@
+import { describe, expect, it } from "vitest";
+import type { FleetRow } from "../api/console";
+import { ApiProblem } from "../api/problem";
+import { fleetRow as box } from "../api/row.fixture";
+import { type Outcome, acts, forEach } from "./bulk";
+import { keepOrder } from "./hold";
+import { nextIndex } from "./keys";
+import { choices, filterFleet, fleetSearch, sortFleet } from "./search";
+
+const ids = (rows: FleetRow[]) => rows.map((row) => row.id);
+
+describe("the address of the fleet", () => {
+  it.each([
+    [{}, {}],
+    [{ q: "a b", state: "running", level: "strict", owner: "key_1", label: "team=ml" }, { q: "a b", state: "running", level: "strict", owner: "key_1", label: "team=ml" }],
+    // What looks like a number or a truth is text nevertheless.
+    [{ q: 12, label: true }, { q: "12", label: "true" }],
+    [{ q: "", state: null, owner: ["x"], level: { a: 1 } }, {}],
+    [{ attention: true }, { attention: true }],
+    [{ attention: "no", sort: "evil", view: "pie", token: "x" }, {}],
+    [{ sort: "attention", view: "grid" }, {}],
+    [{ sort: "newest", view: "table" }, { sort: "newest", view: "table" }],
+  ])("reads %j", (raw, search) => expect(fleetSearch(raw)).toEqual(search));
+
+  it("says the same when it is read again", () => {
+    const search = fleetSearch({ q: "x", attention: true, sort: "ends", view: "table" });
+    expect(fleetSearch({ ...search })).toEqual(search);
+    expect(fleetSearch({ q: "x".repeat(900) }).q).toHaveLength(200);
+  });
+});
+
+describe("the filter", () => {
+  const rows = [
+    box("a", { name: "Triage", labels: { team: "ml" }, last_command: { text: "pytest -q", at: "", exit_code: 0 } }),
+    box("b", { state: "paused", level: "strict", attention: 5 }),
+    box("c", { owner: "", labels: { team: "web", run: "7" }, template: "node" }),
+  ];
+  it.each([
+    [{}, ["a", "b", "c"]],
+    [{ q: "TRIAGE" }, ["a"]],
+    [{ q: "pytest py" }, ["a"]],
+    [{ q: "pytest nothing" }, []],
+    [{ q: "node" }, ["c"]],
+    [{ q: "team=web" }, ["c"]],
+    [{ state: "paused" }, ["b"]],
+    [{ level: "strict" }, ["b"]],
+    [{ owner: "key_1" }, ["a", "b"]],
+    [{ label: "team" }, ["a", "c"]],
+    [{ label: "team=ml" }, ["a"]],
+    [{ label: "toString" }, []],
+    [{ attention: true as const }, ["b"]],
+    [{ q: "node", label: "run=7" }, ["c"]],
+  ])("%j", (search, want) => expect(ids(filterFleet(rows, search))).toEqual(want));
+
+  it("offers each value with how many have it", () => {
+    expect(choices(rows, (row) => [row.state])).toEqual([
+      { value: "paused", count: 1 },
+      { value: "running", count: 2 },
+    ]);
+    expect(choices(rows, (row) => [row.owner])).toEqual([{ value: "key_1", count: 2 }]);
+  });
+});
+
+describe("the order", () => {
+  const rows = [
+    box("d", { name: "d", created_at: "2026-01-04T00:00:00Z" }),
+    box("b", { name: "b", state: "stopped", ends_at: "2026-02-01T00:00:00Z" }),
+    box("c", { name: "c", attention: 10, ends_at: "2026-01-09T00:00:00Z" }),
+    box("a", { name: "a", attention: 900, state: "paused" }),
+    box("e", { name: "a" }),
+  ];
+  it.each([
+    ["attention", ["a", "c", "e", "d", "b"]],
+    ["name", ["a", "e", "b", "c", "d"]],
+    ["newest", ["d", "a", "e", "b", "c"]],
+    ["ends", ["c", "b", "a", "e", "d"]],
+    ["state", ["e", "c", "d", "a", "b"]],
+  ] as const)("by %s", (sort, want) => {
+    expect(ids(sortFleet(rows, sort))).toEqual(want);
+    // Whatever order they came in, nothing jumps.
+    expect(ids(sortFleet([...rows].reverse(), sort))).toEqual(want);
+  });
+
+  it("is kept while somebody works among the rows, with new ones at the end", () => {
+    const sorted = sortFleet(rows, "attention");
+    expect(ids(keepOrder(["b", "d", "gone", "a"], sorted))).toEqual(["b", "d", "a", "c", "e"]);
+    expect(ids(keepOrder([], sorted))).toEqual(ids(sorted));
+  });
+
+  it("sorts a thousand quickly", () => {
+    const many = Array.from({ length: 1_000 }, (_, i) => box(`box${(i * 7919) % 1000}`, { attention: i % 7 }));
+    const began = performance.now();
+    for (let i = 0; i < 20; i++) sortFleet(filterFleet(many, { q: "box" }), "attention");
+    expect((performance.now() - began) / 20).toBeLessThan(250);
+  });
+});
+
+describe("the keys", () => {
+  // 0 1 2
+  // 3 4 5
+  // 6
+  it.each([
+    ["j", 0, 1],
+    ["j", 6, null],
+    ["k", 0, null],
+    ["ArrowDown", 0, 3],
+    ["ArrowDown", 4, 6],
+    ["ArrowDown", 6, null],
+    ["ArrowUp", 4, 1],
+    ["ArrowUp", 1, null],
+    ["ArrowRight", 2, 3],
+    ["ArrowLeft", 0, null],
+    ["End", 0, 6],
+    ["Home", 6, 0],
+    ["PageDown", 0, 6],
+    ["q", 0, null],
+  ])("%s from %d goes to %s", (key, at, to) => expect(nextIndex(key, at, 7, 3)).toBe(to));
+
+  it("has no left and right in a table", () => {
+    expect([nextIndex("ArrowRight", 1, 7, 1), nextIndex("ArrowDown", 1, 7, 1)]).toEqual([null, 2]);
+  });
+});
+
+describe("doing something to many", () => {
+  it("tells what came of each, does no more than some at once, and goes on after a failure", async () => {
+    let now = 0;
+    let most = 0;
+    const outcomes = new Map<string, Outcome>();
+    await forEach(
+      Array.from({ length: 25 }, (_, i) => `box${i}`),
+      async (id) => {
+        most = Math.max(most, ++now);
+        await Promise.resolve();
+        now--;
+        if (id === "box3") throw new ApiProblem(409, "state_conflict", "it is being paused");
+      },
+      (id, outcome) => outcomes.set(id, outcome),
+    );
+    expect([outcomes.size, most]).toEqual([25, 4]);
+    expect([...outcomes].filter(([, o]) => o.state === "failed").map(([id]) => id)).toEqual(["box3"]);
+  });
+
+  it("leaves out those whose state does not allow it", () => {
+    const states = ["creating", "running", "paused", "stopped"];
+    const fits = (act: keyof typeof acts) => states.filter((state) => acts[act].fits(box("a", { state })));
+    expect(fits("pause")).toEqual(["running"]);
+    expect(fits("resume")).toEqual(["paused"]);
+    expect(fits("stop")).toEqual(["creating", "running", "paused"]);
+  });
+});

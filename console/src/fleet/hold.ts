@@ -1,0 +1,34 @@
+import { useEffect, useRef, useState } from "react";
+import type { FleetRow } from "../api/console";
+
+// So long after the last move of a hand nothing changes places.
+const rest = 3_000;
+
+/** The rows in the order that they had; those that are new come last. */
+export function keepOrder(before: readonly string[], sorted: readonly FleetRow[]): FleetRow[] {
+  const place = new Map(before.map((id, at) => [id, at]));
+  const last = before.length;
+  // The sort is stable: the new ones are in their own order at the end.
+  return [...sorted].sort((a, b) => (place.get(a.id) ?? last) - (place.get(b.id) ?? last));
+}
+
+/**
+ * Keeps rows in their places while somebody works among them: otherwise a click
+ * may stop the sandbox that has just come to where another one was.
+ */
+export function useHeldOrder(sorted: FleetRow[], asked: unknown): { rows: FleetRow[]; touch: () => void } {
+  const [busy, setBusy] = useState(false);
+  const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
+  const last = useRef<{ asked: unknown; ids: string[] }>({ asked, ids: [] });
+  const rows = busy && last.current.asked === asked ? keepOrder(last.current.ids, sorted) : sorted;
+  useEffect(() => {
+    last.current = { asked, ids: rows.map((row) => row.id) };
+  });
+  useEffect(() => () => clearTimeout(timer.current), []);
+  const touch = () => {
+    setBusy(true);
+    clearTimeout(timer.current);
+    timer.current = setTimeout(() => setBusy(false), rest);
+  };
+  return { rows, touch };
+}

@@ -1,0 +1,139 @@
+import { useVirtualizer } from "@tanstack/react-virtual";
+import { type KeyboardEvent, useCallback, useEffect, useLayoutEffect, useRef, useState } from "react";
+import type { FleetRow } from "../api/console";
+import { useWatch } from "../live";
+import { Line, Tile, columns } from "./box";
+import type { BoxProps } from "./facts";
+import { nextIndex } from "./keys";
+
+const tile = { height: 158, width: 316, gap: 10 };
+const line = { height: 46, gap: 0 };
+
+export interface BoxListProps extends Pick<BoxProps, "operator" | "onChoose" | "onAct" | "onOpen"> {
+  rows: readonly FleetRow[];
+  chosen: ReadonlySet<string>;
+  table: boolean;
+}
+
+/** The fleet, of which only what is in sight is in the page. */
+export function BoxList({ rows, chosen, table, ...rest }: BoxListProps) {
+  const frame = useRef<HTMLDivElement>(null);
+  const [place, setPlace] = useState({ width: 0, top: 0 });
+  const [current, setCurrent] = useState(0);
+  const wanted = useRef<number | null>(null);
+  const across = table ? 1 : Math.max(1, Math.floor((place.width + tile.gap) / (tile.width + tile.gap)));
+  const size = table ? line : tile;
+  const at = Math.min(current, Math.max(0, rows.length - 1));
+
+  useLayoutEffect(() => {
+    const element = frame.current;
+    if (!element) return;
+    const measure = () => {
+      const scroller = scrollerOf();
+      const top = scroller ? element.getBoundingClientRect().top - scroller.getBoundingClientRect().top + scroller.scrollTop : 0;
+      setPlace((was) => (was.width === element.clientWidth && was.top === top ? was : { width: element.clientWidth, top }));
+    };
+    measure();
+    const observer = new ResizeObserver(measure);
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, [table]);
+
+  // The React Compiler is not used here, whose rules this library breaks.
+  const virtual = useVirtualizer({
+    count: Math.ceil(rows.length / across),
+    getScrollElement: scrollerOf,
+    estimateSize: () => size.height + size.gap,
+    overscan: table ? 8 : 2,
+    scrollMargin: place.top,
+  });
+  useEffect(() => virtual.measure(), [virtual, size]);
+
+  const seen = virtual.getVirtualItems();
+  const from = (seen[0]?.index ?? 0) * across;
+  const to = Math.min(rows.length, ((seen.at(-1)?.index ?? -1) + 1) * across);
+  useWatch(rows.slice(from, to).map((row) => row.id));
+
+  // The row that the keyboard went to may have to be scrolled to first.
+  useEffect(() => {
+    if (wanted.current === null) return;
+    const element = frame.current?.querySelector<HTMLElement>(`[data-index='${wanted.current}']`);
+    if (!element) return;
+    wanted.current = null;
+    element.focus({ preventScroll: true });
+  });
+
+  const { onChoose, onOpen } = rest;
+  const keys = useCallback(
+    (event: KeyboardEvent<HTMLElement>) => {
+      const box = event.target instanceof HTMLElement ? event.target : null;
+      if (!box?.classList.contains("fleet-box") || event.ctrlKey || event.metaKey || event.altKey) return;
+      const index = Number(box.dataset["index"]);
+      const row = rows[index];
+      if (row && event.key === "Enter") onOpen(row);
+      else if (row && event.key === "x" && rest.operator) onChoose(row.id, !chosen.has(row.id));
+      else {
+        const next = nextIndex(event.key, index, rows.length, across);
+        if (next === null) return;
+        wanted.current = next;
+        setCurrent(next);
+        virtual.scrollToIndex(Math.floor(next / across), { align: "auto" });
+      }
+      event.preventDefault();
+    },
+    [rows, across, chosen, virtual, onChoose, onOpen, rest.operator],
+  );
+
+  const boxes = rows.slice(from, to).map((row, i) => {
+    const Box = table ? Line : Tile;
+    return (
+      <Box
+        key={row.id}
+        row={row}
+        index={from + i}
+        total={rows.length}
+        chosen={chosen.has(row.id)}
+        current={from + i === at || (i === 0 && (at < from || at >= to))}
+        {...rest}
+      />
+    );
+  });
+  const height = virtual.getTotalSize() - (rows.length > 0 ? size.gap : 0);
+  const shift = { transform: `translateY(${(seen[0]?.start ?? place.top) - place.top}px)` };
+
+  if (table) {
+    return (
+      <div className="fleet-table" role="table" aria-label="Sandboxes" aria-rowcount={rows.length + 1} onKeyDown={keys}>
+        <div role="rowgroup" className="fleet-table-head">
+          <div role="row" className="fleet-line" aria-rowindex={1}>
+            {columns.map((name) => (
+              <span key={name} role="columnheader" className={`fleet-c-${name.toLowerCase().replace("last ", "").replace("load", "meters")}`}>
+                {name === "Actions" ? <span className="unseen">{name}</span> : name}
+              </span>
+            ))}
+          </div>
+        </div>
+        <div role="rowgroup" ref={frame} style={{ height }}>
+          <div role="presentation" style={shift}>
+            {boxes}
+          </div>
+        </div>
+      </div>
+    );
+  }
+  return (
+    <div ref={frame} style={{ height }} onKeyDown={keys}>
+      <ul
+        className="fleet-grid"
+        aria-label="Sandboxes"
+        style={{ ...shift, gridTemplateColumns: `repeat(${across}, minmax(0, 1fr))`, gridAutoRows: tile.height, gap: tile.gap }}
+      >
+        {boxes}
+      </ul>
+    </div>
+  );
+}
+
+function scrollerOf(): HTMLElement | null {
+  return document.getElementById("main");
+}

@@ -1,0 +1,155 @@
+import { Link, getRouteApi, useNavigate } from "@tanstack/react-router";
+import { useCallback, useMemo, useRef, useState } from "react";
+import type { FleetRow } from "../api/console";
+import { useCan } from "../api/session";
+import { useShortcuts } from "../app/shortcuts";
+import { useFleet } from "../live";
+import { Button, CopyText, Empty, Icon, IconButton, Loading, Page } from "../parts";
+import { FilterBar } from "./bar";
+import { type Act, acts } from "./bulk";
+import { BulkDialog } from "./bulkdialog";
+import "./fleet.css";
+import { useHeldOrder } from "./hold";
+import { BoxList } from "./list";
+import { type FleetSearch, filterFleet, fleetSearch, sortFleet } from "./search";
+
+const route = getRouteApi("/");
+
+/** The whole fleet on one page: what runs, how it does, and who waits. */
+export function FleetPage() {
+  const search = route.useSearch();
+  const navigate = useNavigate();
+  const operator = useCan("operator");
+  const { rows, ready } = useFleet();
+  const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
+  const [task, setTask] = useState<{ act: Act; rows: readonly FleetRow[] } | null>(null);
+  const input = useRef<HTMLInputElement>(null);
+  const sorted = useMemo(() => sortFleet(filterFleet(rows, search), search.sort ?? "attention"), [rows, search]);
+  const { rows: shown, touch } = useHeldOrder(sorted, search);
+  const picked = useMemo(() => rows.filter((row) => chosen.has(row.id)), [rows, chosen]);
+  const table = search.view === "table";
+
+  const change = useCallback(
+    (part: Partial<Record<keyof FleetSearch, unknown>>) =>
+      void navigate({ to: "/", search: (was) => fleetSearch({ ...was, ...part }), replace: true }),
+    [navigate],
+  );
+  const choose = useCallback((id: string, on: boolean) => {
+    setChosen((was) => {
+      const next = new Set(was);
+      if (on) next.add(id);
+      else next.delete(id);
+      return next;
+    });
+  }, []);
+  const open = useCallback((row: FleetRow) => void navigate({ to: "/s/$id/$tab", params: { id: row.id, tab: "live" } }), [navigate]);
+  const act = useCallback((name: Act, row: FleetRow) => setTask({ act: name, rows: [row] }), []);
+
+  useShortcuts({
+    "/": { label: "Filter the fleet", run: () => input.current?.focus() },
+    j: { label: "Next sandbox", run: focusFirst },
+    ArrowDown: { label: "", run: focusFirst },
+    v: { label: "Grid or table", run: () => change({ view: table ? undefined : "table" }) },
+    ...(operator ? { n: { label: "New sandbox", run: () => void navigate({ to: "/new" }) } } : {}),
+  });
+
+  const filtered = Object.keys(search).some((name) => name !== "sort" && name !== "view");
+  return (
+    <Page
+      title="Fleet"
+      actions={
+        <>
+          <span className="fleet-count quiet">{ready && counted(rows, shown)}</span>
+          {/* Said aloud only where somebody filters: a fleet always changes. */}
+          <span className="unseen" role="status">
+            {ready && filtered && `${shown.length} found`}
+          </span>
+          <span className="fleet-views" role="group" aria-label="View">
+            <IconButton icon="fleet" label="Grid" aria-pressed={!table} onClick={() => change({ view: undefined })} />
+            <IconButton icon="table" label="Table" aria-pressed={table} onClick={() => change({ view: "table" })} />
+          </span>
+          {operator && (
+            <Link to="/new" className="p-button p-button-primary">
+              <Icon name="plus" />
+              New sandbox
+            </Link>
+          )}
+        </>
+      }
+    >
+      {rows.length > 0 && <FilterBar rows={rows} search={search} onChange={change} input={input} onLeave={focusFirst} />}
+      {operator && picked.length > 0 && (
+        <div className="fleet-picked" role="group" aria-label="Chosen sandboxes">
+          <strong>{picked.length} chosen</strong>
+          {(["pause", "resume", "stop"] as const).map((name) => (
+            <Button
+              key={name}
+              variant={name === "stop" ? "danger" : "plain"}
+              disabled={!picked.some(acts[name].fits)}
+              onClick={() => setTask({ act: name, rows: picked })}
+            >
+              {acts[name].label}
+            </Button>
+          ))}
+          {picked.length < shown.length && (
+            <Button variant="quiet" onClick={() => setChosen(new Set(shown.map((row) => row.id)))}>
+              Choose all {shown.length}
+            </Button>
+          )}
+          <Button variant="quiet" onClick={() => setChosen(new Set())}>
+            Clear
+          </Button>
+        </div>
+      )}
+      {!ready && <Loading what="Looking for sandboxes" />}
+      {ready && rows.length === 0 && <NoBoxes operator={operator} />}
+      {ready && rows.length > 0 && shown.length === 0 && (
+        <Empty title="No sandbox passes the filter">
+          {filtered && (
+            <Link to="/" search={search.view ? { view: search.view } : {}}>
+              Show all {rows.length}
+            </Link>
+          )}
+        </Empty>
+      )}
+      {shown.length > 0 && (
+        <div onPointerMove={touch} onPointerDown={touch} onKeyDown={touch} onFocus={touch}>
+          <BoxList rows={shown} chosen={chosen} table={table} operator={operator} onChoose={choose} onAct={act} onOpen={open} />
+        </div>
+      )}
+      {task && (
+        <BulkDialog
+          {...task}
+          onClose={(failed) => {
+            setTask(null);
+            if (failed) setChosen(new Set(failed));
+          }}
+        />
+      )}
+    </Page>
+  );
+}
+
+function focusFirst() {
+  document.querySelector<HTMLElement>(".fleet-box[tabindex='0']")?.focus();
+}
+
+function counted(rows: readonly FleetRow[], shown: readonly FleetRow[]): string {
+  const running = rows.reduce((n, row) => n + (row.state === "running" ? 1 : 0), 0);
+  const of = shown.length === rows.length ? `${rows.length}` : `${shown.length} of ${rows.length}`;
+  return `${of} ${rows.length === 1 ? "sandbox" : "sandboxes"}, ${running} running`;
+}
+
+function NoBoxes({ operator }: { operator: boolean }) {
+  return (
+    <Empty title="No sandboxes yet">
+      <p>What agents and people start shows up here at once, with what it runs, uses and asks for.</p>
+      {operator && (
+        <p>
+          <Link to="/new">Make one here</Link>, or from a shell:
+        </p>
+      )}
+      <CopyText text="crannog run -- python3 -c 'print(6*7)'" />
+    </Empty>
+  );
+}

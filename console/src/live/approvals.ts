@@ -1,0 +1,56 @@
+import type { Approval, ApprovalEvent } from "../api/console";
+
+export interface ApprovalView {
+  /** What waits for an answer, the one that ends first at the top. */
+  pending: readonly Approval[];
+  /** What was decided or ended since this page was opened, the newest first. */
+  recent: readonly Approval[];
+  ready: boolean;
+}
+
+const mostRecent = 50;
+
+/** The questions that wait, as the server last told them. */
+export class Approvals {
+  view: ApprovalView = { pending: [], recent: [], ready: false };
+  private readonly byID = new Map<string, Approval>();
+  private readonly seen = new Set<string>();
+
+  /** All that wait. Returns those that are new to whoever looks. */
+  list(approvals: readonly Approval[]): Approval[] {
+    const was = this.view.ready;
+    const fresh = approvals.filter((a) => !this.seen.has(a.id));
+    this.byID.clear();
+    this.seen.clear();
+    for (const a of approvals) {
+      this.byID.set(a.id, a);
+      this.seen.add(a.id);
+    }
+    this.show(this.view.recent, true);
+    return was ? fresh : [];
+  }
+
+  /** One change. Returns the question if it is new. */
+  event({ approval }: ApprovalEvent): Approval[] {
+    const waits = approval.state === "pending";
+    const fresh = waits && !this.seen.has(approval.id);
+    if (waits) {
+      this.seen.add(approval.id);
+      this.byID.set(approval.id, approval);
+      this.show(this.view.recent, this.view.ready);
+    } else {
+      this.seen.delete(approval.id);
+      this.byID.delete(approval.id);
+      const others = this.view.recent.filter((a) => a.id !== approval.id);
+      this.show([approval, ...others].slice(0, mostRecent), this.view.ready);
+    }
+    return fresh && this.view.ready ? [approval] : [];
+  }
+
+  private show(recent: readonly Approval[], ready: boolean) {
+    const pending = [...this.byID.values()].sort(
+      (a, b) => Date.parse(a.expires_at) - Date.parse(b.expires_at) || a.id.localeCompare(b.id),
+    );
+    this.view = { pending, recent, ready };
+  }
+}

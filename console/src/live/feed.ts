@@ -1,0 +1,75 @@
+export interface FeedView<T> {
+  /** The oldest first. */
+  items: readonly T[];
+  /** What the server said that this reader lost; read again from the API. */
+  gap: string | null;
+  paused: boolean;
+  /** How many came while paused. */
+  held: number;
+}
+
+// Lines come by the hundred; who looks is told at this pace.
+const pace = 150;
+
+/** The newest lines of something that never ends, for one list on one page. */
+export class Feed<T> {
+  view: FeedView<T> = { items: [], gap: null, paused: false, held: 0 };
+  private readonly limit: number;
+  private readonly key: (item: T) => string | number;
+  private readonly keys = new Set<string | number>();
+  private items: T[] = [];
+  private gap: string | null = null;
+  private paused = false;
+  private held = 0;
+  private timer: ReturnType<typeof setTimeout> | undefined;
+  private readonly listeners = new Set<() => void>();
+
+  constructor(limit: number, key: (item: T) => string | number) {
+    this.limit = limit;
+    this.key = key;
+  }
+
+  readonly subscribe = (listener: () => void): (() => void) => {
+    this.listeners.add(listener);
+    return () => {
+      this.listeners.delete(listener);
+      if (this.listeners.size > 0) return;
+      clearTimeout(this.timer);
+      this.timer = undefined;
+    };
+  };
+
+  readonly read = (): FeedView<T> => this.view;
+
+  readonly setPaused = (paused: boolean) => {
+    this.paused = paused;
+    if (!paused) this.held = 0;
+    this.show();
+  };
+
+  /** Adds a line, unless it is there: after a reconnection some come twice. */
+  push(item: T) {
+    const key = this.key(item);
+    if (this.keys.has(key)) return;
+    this.keys.add(key);
+    this.items.push(item);
+    if (this.paused) this.held++;
+    if (this.items.length > this.limit * 1.25) {
+      for (const old of this.items.splice(0, this.items.length - this.limit)) this.keys.delete(this.key(old));
+    }
+    this.timer ??= setTimeout(() => this.show(), pace);
+  }
+
+  lost(text: string) {
+    this.gap = text;
+    this.show();
+  }
+
+  private show() {
+    clearTimeout(this.timer);
+    this.timer = undefined;
+    const items = this.paused ? this.view.items : this.items.slice(-this.limit);
+    this.view = { items, gap: this.gap, paused: this.paused, held: this.held };
+    for (const listener of this.listeners) listener();
+  }
+}

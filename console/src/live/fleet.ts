@@ -1,0 +1,53 @@
+import type { FleetRow } from "../api/console";
+
+export interface FleetEvent {
+  full: boolean;
+  sandboxes: FleetRow[] | null;
+  removed?: string[] | null;
+}
+
+export interface FleetView {
+  rows: readonly FleetRow[];
+  /** Whether all rows were heard once. */
+  ready: boolean;
+}
+
+/**
+ * The fleet as the server last told it. A row that did not change stays the same
+ * object, so that nothing that shows it is drawn anew.
+ */
+export class Fleet {
+  view: FleetView = { rows: [], ready: false };
+  private byID = new Map<string, FleetRow>();
+
+  /** Takes in one event; says whether anything is another than before. */
+  apply(event: FleetEvent): boolean {
+    const rows = event.sandboxes ?? [];
+    let changed = event.full && !this.view.ready;
+    if (event.full) {
+      const next = new Map<string, FleetRow>();
+      for (const row of rows) next.set(row.id, this.same(row));
+      changed ||= next.size !== this.byID.size || [...next].some(([id, row]) => this.byID.get(id) !== row);
+      this.byID = next;
+    } else {
+      for (const row of rows) {
+        const kept = this.same(row);
+        if (kept === this.byID.get(row.id)) continue;
+        this.byID.set(row.id, kept);
+        changed = true;
+      }
+      for (const id of event.removed ?? []) changed = this.byID.delete(id) || changed;
+    }
+    if (changed) this.view = { rows: [...this.byID.values()], ready: this.view.ready || event.full };
+    return changed;
+  }
+
+  get(id: string): FleetRow | undefined {
+    return this.byID.get(id);
+  }
+
+  private same(row: FleetRow): FleetRow {
+    const known = this.byID.get(row.id);
+    return known && JSON.stringify(known) === JSON.stringify(row) ? known : row;
+  }
+}

@@ -1,0 +1,204 @@
+import { base, call } from "../api/client";
+import type { Approval, ApprovalEvent, Entry, FlowRecord, Gap, Hello, MetricRow } from "../api/console";
+import { ApiProblem } from "../api/problem";
+import { Approvals } from "./approvals";
+import { Fleet, type FleetEvent, type FleetView } from "./fleet";
+import { Metrics } from "./metrics";
+import { type EventName, type LiveState, Stream, type Want, type Wires } from "./stream";
+
+type Listener<T extends unknown[] = []> = (...args: T) => void;
+
+/** A set of listeners. */
+class Bell<T extends unknown[] = []> {
+  private readonly all = new Set<Listener<T>>();
+
+  readonly on = (listener: Listener<T>): (() => void) => {
+    this.all.add(listener);
+    return () => this.all.delete(listener);
+  };
+
+  ring(...args: T) {
+    for (const listener of [...this.all]) listener(...args);
+  }
+}
+
+/** Things that are wanted by several, each as long as one of them does. */
+class Wanted {
+  private readonly counts = new Map<string, number>();
+
+  add(name: string) {
+    this.counts.set(name, (this.counts.get(name) ?? 0) + 1);
+  }
+
+  drop(name: string) {
+    const left = (this.counts.get(name) ?? 1) - 1;
+    if (left > 0) this.counts.set(name, left);
+    else this.counts.delete(name);
+  }
+
+  names(): Iterable<string> {
+    return this.counts.keys();
+  }
+}
+
+/** What is live in this tab: the stream, and what it has told so far. */
+export class Live {
+  readonly fleet = new Fleet();
+  readonly metrics = new Metrics();
+  readonly approvals = new Approvals();
+  /** What the fleet looks like, which stands still while paused. */
+  fleetView: FleetView = this.fleet.view;
+  paused = false;
+  hello: Hello | undefined;
+
+  readonly onState = new Bell();
+  readonly onFleet = new Bell();
+  readonly onApprovals = new Bell();
+  /** A question that was not there before. */
+  readonly onQuestion = new Bell<[Approval]>();
+  readonly onEntry = new Bell<[Entry]>();
+  readonly onFlow = new Bell<[FlowRecord]>();
+  readonly onGap = new Bell<[Gap]>();
+  /** The stream is back; the argument says whether the server is another process. */
+  readonly onReturn = new Bell<[boolean]>();
+
+  private readonly stream: Stream;
+  private readonly topics = new Wanted();
+  private readonly watched = new Wanted();
+  private hidden = false;
+
+  constructor(wires: Wires) {
+    this.stream = new Stream(
+      wires,
+      (name, data) => this.take(name, data),
+      () => this.onState.ring(),
+    );
+  }
+
+  get state(): LiveState {
+    return this.stream.state;
+  }
+
+  start() {
+    this.stream.start();
+  }
+
+  stop() {
+    this.stream.stop();
+  }
+
+  hurry() {
+    this.stream.hurry();
+  }
+
+  /** Wants a topic until the function that it returns is called. */
+  topic(name: string): () => void {
+    this.topics.add(name);
+    this.carry();
+    return () => {
+      this.topics.drop(name);
+      this.carry();
+    };
+  }
+
+  /** Wants the metrics of some sandboxes likewise. */
+  watch(ids: readonly string[]): () => void {
+    for (const id of ids) this.watched.add(id);
+    this.carry();
+    return () => {
+      for (const id of ids) this.watched.drop(id);
+      this.carry();
+    };
+  }
+
+  /** Holds the fleet still, or lets it go on. Approvals are never held. */
+  setPaused(paused: boolean) {
+    this.paused = paused;
+    this.metrics.freeze(paused);
+    if (!paused) this.showFleet();
+    this.onState.ring();
+  }
+
+  /** Says whether anybody can see the page: nobody draws metrics where nobody can. */
+  setHidden(hidden: boolean) {
+    if (this.hidden === hidden) return;
+    this.hidden = hidden;
+    this.carry();
+  }
+
+  private carry() {
+    this.stream.carry(this.topics.names(), this.hidden ? [] : this.watched.names());
+  }
+
+  private showFleet() {
+    if (this.paused && this.fleetView.ready) return;
+    this.fleetView = this.fleet.view;
+    this.onFleet.ring();
+  }
+
+  private take(name: EventName, data: unknown) {
+    switch (name) {
+      case "hello":
+        this.greet(data as Hello);
+        break;
+      case "fleet":
+        if (this.fleet.apply(data as FleetEvent)) this.showFleet();
+        break;
+      case "metrics":
+        this.metrics.apply((data as { rows: MetricRow[] | null }).rows ?? []);
+        break;
+      case "approvals":
+        this.ask(this.approvals.list((data as { approvals: Approval[] | null }).approvals ?? []));
+        break;
+      case "approval":
+        this.ask(this.approvals.event(data as ApprovalEvent));
+        break;
+      case "entry":
+        this.onEntry.ring(data as Entry);
+        break;
+      case "flow":
+        this.onFlow.ring(data as FlowRecord);
+        break;
+      case "gap":
+        this.onGap.ring(data as Gap);
+        break;
+    }
+  }
+
+  private greet(hello: Hello) {
+    const before = this.hello;
+    this.hello = hello;
+    if (before) this.onReturn.ring(before.server_started !== hello.server_started);
+  }
+
+  private ask(fresh: Approval[]) {
+    this.onApprovals.ring();
+    for (const approval of fresh) this.onQuestion.ring(approval);
+  }
+}
+
+/** The stream of a real browser. */
+export const browserWires: Wires = {
+  open: (url) => new EventSource(url),
+  put: async (stream: string, want: Want) => {
+    const response = await fetch(`${base}/events/${encodeURIComponent(stream)}`, {
+      method: "PUT",
+      credentials: "same-origin",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify(want),
+    });
+    return response.status;
+  },
+  probe: async () => {
+    try {
+      await call("GET", "/session");
+      return "ok";
+    } catch (thrown) {
+      return thrown instanceof ApiProblem && thrown.status === 401 ? "signed-out" : "unreachable";
+    }
+  },
+  random: Math.random,
+};
+
+/** The one of this tab. */
+export const live = new Live(browserWires);

@@ -1,0 +1,117 @@
+import type { MetricRow } from "../api/console";
+
+/** How many samples are kept: a minute at one a second. */
+export const kept = 60;
+// Of so many seconds without one, the line says that nobody measured: the page
+// was hidden, the box out of sight, or the server away.
+const silence = 3;
+// Rings of boxes out of sight are kept for who scrolls back, up to so many.
+const mostRings = 400;
+
+export type MetricKind = "cpu" | "memory" | "egress";
+
+class Ring {
+  readonly cpu = new Float64Array(kept);
+  readonly memory = new Float64Array(kept);
+  readonly egress = new Float64Array(kept);
+  latest: MetricRow | undefined;
+  count = 0;
+  private next = 0;
+  private at = 0;
+
+  push(row: MetricRow, now: number) {
+    const missed = Math.min(kept, Math.round((now - this.at) / 1000) - 1);
+    if (this.count > 0 && missed >= silence) for (let i = 0; i < missed; i++) this.add(Number.NaN, Number.NaN, Number.NaN);
+    this.add(row.cpu, row.memory, row.egress);
+    this.latest = row;
+    this.at = now;
+  }
+
+  private add(cpu: number, memory: number, egress: number) {
+    this.cpu[this.next] = cpu;
+    this.memory[this.next] = memory;
+    this.egress[this.next] = egress;
+    this.next = (this.next + 1) % kept;
+    this.count = Math.min(this.count + 1, kept);
+  }
+
+  /** The samples of a kind, one for each second, the oldest first; NaN where there is none. */
+  read(kind: MetricKind): number[] {
+    const from = this[kind];
+    const points = new Array<number>(this.count);
+    for (let i = 0; i < this.count; i++) points[i] = from[(this.next - this.count + i + kept) % kept] ?? 0;
+    return points;
+  }
+}
+
+/**
+ * The last minute of each box that was watched. Those who look are told once
+ * for each frame of the screen at most, and only about boxes that they look at.
+ */
+export class Metrics {
+  private readonly rings = new Map<string, Ring>();
+  private readonly listeners = new Map<string, Set<() => void>>();
+  private readonly touched = new Set<string>();
+  private frame = 0;
+  private frozen = false;
+
+  apply(rows: readonly MetricRow[], now = Date.now()) {
+    for (const row of rows) {
+      const ring = this.rings.get(row.id) ?? new Ring();
+      // The newest is at the end, so that the oldest is found first.
+      this.rings.delete(row.id);
+      this.rings.set(row.id, ring);
+      ring.push(row, now);
+      if (this.listeners.has(row.id)) this.touched.add(row.id);
+    }
+    if (this.rings.size > mostRings) this.forget();
+    this.plan();
+  }
+
+  /** Holds still what is shown; samples are kept nevertheless. */
+  freeze(on: boolean) {
+    this.frozen = on;
+    if (!on) this.plan();
+  }
+
+  latest(id: string): MetricRow | undefined {
+    return this.rings.get(id)?.latest;
+  }
+
+  points(id: string, kind: MetricKind): number[] {
+    return this.rings.get(id)?.read(kind) ?? [];
+  }
+
+  subscribe(id: string, listener: () => void): () => void {
+    const set = this.listeners.get(id) ?? new Set();
+    this.listeners.set(id, set);
+    set.add(listener);
+    return () => {
+      set.delete(listener);
+      if (set.size === 0 && this.listeners.get(id) === set) this.listeners.delete(id);
+    };
+  }
+
+  /** How many rings are kept, for tests. */
+  get size(): number {
+    return this.rings.size;
+  }
+
+  private plan() {
+    if (this.frame !== 0 || this.frozen || this.touched.size === 0) return;
+    this.frame = requestAnimationFrame(() => {
+      this.frame = 0;
+      if (this.frozen) return;
+      const ids = [...this.touched];
+      this.touched.clear();
+      for (const id of ids) for (const listener of this.listeners.get(id) ?? []) listener();
+    });
+  }
+
+  private forget() {
+    for (const id of this.rings.keys()) {
+      if (this.rings.size <= mostRings) return;
+      if (!this.listeners.has(id)) this.rings.delete(id);
+    }
+  }
+}

@@ -1,0 +1,269 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import type { Approval, FleetRow, MetricRow } from "../api/console";
+import { fleetRow } from "../api/row.fixture";
+import { Approvals } from "./approvals";
+import { Feed } from "./feed";
+import { Fleet } from "./fleet";
+import { Live } from "./live";
+import { Metrics, kept } from "./metrics";
+import type { Source } from "./stream";
+
+const box = (i: number, more: Partial<FleetRow> = {}) => fleetRow(`box${i}`, { name: `name ${i}`, owner: "", ...more });
+const thousand = Array.from({ length: 1_000 }, (_, i) => box(i));
+const copy = (rows: FleetRow[]): FleetRow[] => JSON.parse(JSON.stringify(rows)) as FleetRow[];
+const sample = (id: string, cpu: number): MetricRow => ({ id, cpu, memory: 1, memory_limit: 2, egress: 3, denied: 0 });
+
+describe("Fleet", () => {
+  it("keeps a row the same object as long as it says the same", () => {
+    const fleet = new Fleet();
+    expect(fleet.apply({ full: true, sandboxes: copy(thousand) })).toBe(true);
+    const before = fleet.view;
+    expect(before.ready).toBe(true);
+    expect(fleet.apply({ full: true, sandboxes: copy(thousand) })).toBe(false);
+    expect(fleet.view).toBe(before);
+    expect(fleet.apply({ full: false, sandboxes: [box(7, { state: "paused" })], removed: ["box9"] })).toBe(true);
+    expect(fleet.view.rows).toHaveLength(999);
+    expect(fleet.view.rows.filter((row) => !before.rows.includes(row)).map((row) => row.id)).toEqual(["box7"]);
+  });
+
+  it("is not ready before all rows were heard", () => {
+    const fleet = new Fleet();
+    fleet.apply({ full: false, sandboxes: [box(1)], removed: [] });
+    expect(fleet.view.ready).toBe(false);
+    fleet.apply({ full: true, sandboxes: null });
+    expect(fleet.view).toEqual({ rows: [], ready: true });
+  });
+
+  it("takes in a change of a thousand rows quickly", () => {
+    const fleet = new Fleet();
+    fleet.apply({ full: true, sandboxes: copy(thousand) });
+    const began = performance.now();
+    for (let i = 0; i < 20; i++) fleet.apply({ full: true, sandboxes: copy(thousand).map((row) => ({ ...row, denied: i })) });
+    expect((performance.now() - began) / 20).toBeLessThan(250);
+  });
+});
+
+describe("Metrics", () => {
+  let frames: FrameRequestCallback[];
+  const draw = () => {
+    const now = frames;
+    frames = [];
+    for (const frame of now) frame(0);
+  };
+  beforeEach(() => {
+    frames = [];
+    vi.stubGlobal("requestAnimationFrame", (frame: FrameRequestCallback) => frames.push(frame));
+  });
+  afterEach(() => vi.unstubAllGlobals());
+
+  it("keeps the last minute, the oldest first", () => {
+    const metrics = new Metrics();
+    for (let i = 0; i < kept + 5; i++) metrics.apply([sample("a", i)]);
+    const points = metrics.points("a", "cpu");
+    expect([points.length, points[0], points.at(-1)]).toEqual([kept, 5, kept + 4]);
+    expect(metrics.points("nobody", "cpu")).toEqual([]);
+  });
+
+  it("leaves out the time in which nobody measured", () => {
+    const metrics = new Metrics();
+    const at = (second: number, cpu: number) => metrics.apply([sample("a", cpu)], second * 1000);
+    at(1, 1);
+    at(2.9, 2); // late, and not a gap
+    at(8, 3);
+    expect(metrics.points("a", "cpu")).toEqual([1, 2, Number.NaN, Number.NaN, Number.NaN, Number.NaN, 3]);
+    at(10_000, 4);
+    expect(metrics.points("a", "cpu").filter((n) => !Number.isNaN(n))).toEqual([4]);
+    expect(metrics.latest("a")?.cpu).toBe(4);
+  });
+
+  it("tells only those who look, once for each frame", () => {
+    const metrics = new Metrics();
+    const told = vi.fn();
+    const stop = metrics.subscribe("box3", told);
+    for (let i = 0; i < 5; i++) metrics.apply(thousand.map((row) => sample(row.id, i)));
+    expect([frames.length, told.mock.calls.length]).toEqual([1, 0]);
+    draw();
+    expect(told).toHaveBeenCalledTimes(1);
+    stop();
+    metrics.apply([sample("box3", 9)]);
+    draw();
+    expect([frames.length, told.mock.calls.length]).toEqual([0, 1]);
+  });
+
+  it("does not grow with all that was ever seen, and forgets nobody who is looked at", () => {
+    const metrics = new Metrics();
+    metrics.subscribe("box0", () => undefined);
+    for (const row of thousand) metrics.apply([sample(row.id, 1)]);
+    expect(metrics.size).toBeLessThanOrEqual(400);
+    expect(metrics.latest("box0")?.cpu).toBe(1);
+    expect(metrics.latest("box999")?.cpu).toBe(1);
+    expect(metrics.latest("box1")).toBeUndefined();
+  });
+
+  it("holds still while frozen and shows all of it afterwards", () => {
+    const metrics = new Metrics();
+    const told = vi.fn();
+    metrics.subscribe("a", told);
+    metrics.freeze(true);
+    metrics.apply([sample("a", 1)]);
+    draw();
+    expect(told).not.toHaveBeenCalled();
+    metrics.freeze(false);
+    draw();
+    expect(told).toHaveBeenCalledTimes(1);
+  });
+});
+
+function question(id: string, more: Partial<Approval> = {}): Approval {
+  return {
+    id,
+    sandbox: "box1",
+    kind: "net.host",
+    summary: "asks",
+    facts: {},
+    rule: "r",
+    policy: "p",
+    digest: "d",
+    state: "pending",
+    quorum: 1,
+    votes: [],
+    created_at: "2026-01-01T00:00:00Z",
+    expires_at: "2026-01-01T00:05:00Z",
+    ...more,
+  };
+}
+
+describe("Approvals", () => {
+  it("says of each question once that it is new, and of none that was there before", () => {
+    const approvals = new Approvals();
+    expect(approvals.list([question("a1")])).toEqual([]);
+    expect(approvals.event({ type: "pending", approval: question("a2") }).map((a) => a.id)).toEqual(["a2"]);
+    expect(approvals.event({ type: "vote", approval: question("a2") })).toEqual([]);
+    // After the stream broke all are told again, and one came meanwhile.
+    expect(approvals.list([question("a2"), question("a3")]).map((a) => a.id)).toEqual(["a3"]);
+    expect(approvals.view.pending.map((a) => a.id)).toEqual(["a2", "a3"]);
+  });
+
+  it("moves what was decided to the recent ones", () => {
+    const approvals = new Approvals();
+    approvals.list([question("late", { expires_at: "2026-01-01T01:00:00Z" }), question("soon")]);
+    expect(approvals.view.pending.map((a) => a.id)).toEqual(["soon", "late"]);
+    approvals.event({ type: "approved", approval: question("soon", { state: "approved" }) });
+    approvals.event({ type: "spent", approval: question("soon", { state: "spent" }) });
+    expect(approvals.view.pending.map((a) => a.id)).toEqual(["late"]);
+    expect(approvals.view.recent.map((a) => a.state)).toEqual(["spent"]);
+  });
+});
+
+describe("Feed", () => {
+  beforeEach(() => vi.useFakeTimers());
+  afterEach(() => vi.useRealTimers());
+
+  it("shows many lines at a pace, the newest of them, each once", () => {
+    const feed = new Feed<number>(100, (n) => n);
+    const told = vi.fn();
+    feed.subscribe(told);
+    for (let i = 0; i < 1_000; i++) {
+      feed.push(i);
+      feed.push(i);
+    }
+    vi.advanceTimersByTime(200);
+    expect(told).toHaveBeenCalledTimes(1);
+    expect([feed.view.items.length, feed.view.items[0], feed.view.items.at(-1)]).toEqual([100, 900, 999]);
+  });
+
+  it("holds still while paused and counts what it holds", () => {
+    const feed = new Feed<number>(10, (n) => n);
+    feed.subscribe(() => undefined);
+    feed.push(1);
+    vi.advanceTimersByTime(200);
+    feed.setPaused(true);
+    feed.push(2);
+    feed.push(3);
+    vi.advanceTimersByTime(200);
+    expect([feed.view.items, feed.view.held]).toEqual([[1], 2]);
+    feed.setPaused(false);
+    expect([feed.view.items, feed.view.held]).toEqual([[1, 2, 3], 0]);
+  });
+
+  it("says that something was lost", () => {
+    const feed = new Feed<number>(10, (n) => n);
+    feed.lost("12 entries");
+    expect(feed.view.gap).toBe("12 entries");
+  });
+});
+
+describe("Live", () => {
+  class Quiet implements Source {
+    listeners = new Map<string, (event: MessageEvent<string>) => void>();
+    addEventListener(type: string, listener: (event: MessageEvent<string>) => void) {
+      this.listeners.set(type, listener);
+    }
+    close() {}
+    say(type: string, data: unknown) {
+      this.listeners.get(type)?.(new MessageEvent(type, { data: JSON.stringify(data) }));
+    }
+  }
+  beforeEach(() => vi.useFakeTimers());
+  afterEach(() => vi.useRealTimers());
+
+  it("holds the fleet still while paused, but never a question", () => {
+    const source = new Quiet();
+    const live = new Live({ open: () => source, put: async () => 200, probe: async () => "ok", random: () => 0.5 });
+    live.start();
+    source.say("hello", { stream: "s", server_started: "1", version: "1", resumed: false });
+    source.say("fleet", { full: true, sandboxes: [box(1)], removed: [] });
+    source.say("approvals", { approvals: [] });
+    live.setPaused(true);
+    const asked = vi.fn();
+    live.onQuestion.on(asked);
+    source.say("fleet", { full: false, sandboxes: [box(2)], removed: [] });
+    source.say("approval", { type: "pending", approval: question("a1") });
+    expect(live.fleetView.rows).toHaveLength(1);
+    expect(asked).toHaveBeenCalledTimes(1);
+    expect(live.approvals.view.pending).toHaveLength(1);
+    live.setPaused(false);
+    expect(live.fleetView.rows).toHaveLength(2);
+    live.stop();
+  });
+
+  it("wants a topic as long as one of several does", async () => {
+    const puts: string[][] = [];
+    const source = new Quiet();
+    const live = new Live({
+      open: () => source,
+      put: async (_stream, want) => (puts.push([...want.topics, ...want.watch]), 200),
+      probe: async () => "ok",
+      random: () => 0.5,
+    });
+    live.start();
+    source.say("hello", { stream: "s", server_started: "1", version: "1", resumed: false });
+    const first = live.topic("fleet");
+    const second = live.topic("fleet");
+    const watch = live.watch(["a", "b"]);
+    await vi.advanceTimersByTimeAsync(500);
+    // Nobody sees the page: its metrics are not wanted meanwhile.
+    live.setHidden(true);
+    await vi.advanceTimersByTimeAsync(500);
+    live.setHidden(false);
+    await vi.advanceTimersByTimeAsync(500);
+    first();
+    watch();
+    await vi.advanceTimersByTimeAsync(500);
+    second();
+    await vi.advanceTimersByTimeAsync(500);
+    expect(puts).toEqual([["fleet", "a", "b"], ["fleet"], ["fleet", "a", "b"], ["fleet"], []]);
+    live.stop();
+  });
+
+  it("says that it came back, and whether to the same server", () => {
+    const source = new Quiet();
+    const live = new Live({ open: () => source, put: async () => 200, probe: async () => "ok", random: () => 0.5 });
+    const back = vi.fn();
+    live.onReturn.on(back);
+    live.start();
+    for (const started of ["1", "1", "2"]) source.say("hello", { stream: "s", server_started: started, version: "1", resumed: false });
+    expect(back.mock.calls).toEqual([[false], [true]]);
+    live.stop();
+  });
+});

@@ -1,0 +1,289 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { type Source, Stream, type Want, type Wires } from "./stream";
+
+class FakeSource implements Source {
+  closed = false;
+  private readonly listeners = new Map<string, ((event: MessageEvent<string>) => void)[]>();
+  readonly url: URL;
+  constructor(url: string) {
+    this.url = new URL(url, "http://x");
+  }
+  addEventListener(type: string, listener: (event: MessageEvent<string>) => void) {
+    this.listeners.set(type, [...(this.listeners.get(type) ?? []), listener]);
+  }
+  close() {
+    this.closed = true;
+  }
+  say(type: string, data: unknown, id = "") {
+    this.raw(type, JSON.stringify(data), id);
+  }
+  raw(type: string, data: string, id = "") {
+    for (const listener of this.listeners.get(type) ?? []) listener(new MessageEvent(type, { data, lastEventId: id }));
+  }
+  hello(stream: string, id = "") {
+    this.say("hello", { stream, server_started: "t", version: "1", resumed: false }, id);
+  }
+  fail() {
+    this.raw("error", "");
+  }
+  asks(name: string): string | null {
+    return this.url.searchParams.get(name);
+  }
+}
+
+const sources: FakeSource[] = [];
+const puts: { stream: string; want: Want }[] = [];
+let answer: number;
+let found: "ok" | "signed-out" | "unreachable";
+const wires: Wires = {
+  open: (url) => {
+    const source = new FakeSource(url);
+    sources.push(source);
+    return source;
+  },
+  put: (stream, want) => {
+    puts.push({ stream, want });
+    return Promise.resolve(answer);
+  },
+  probe: () => Promise.resolve(found),
+  random: () => 0.5,
+};
+const last = (): FakeSource => {
+  const source = sources.at(-1);
+  if (!source) throw new Error("no stream was opened");
+  return source;
+};
+
+describe("Stream", () => {
+  const heard: [string, unknown][] = [];
+  const states: string[] = [];
+  let stream: Stream;
+
+  beforeEach(() => {
+    vi.useFakeTimers();
+    sources.length = puts.length = heard.length = states.length = 0;
+    [answer, found] = [200, "ok"];
+    stream = new Stream(
+      wires,
+      (name, data) => heard.push([name, data]),
+      () => states.push(stream.state),
+    );
+    stream.carry(["approvals"], []);
+    stream.start();
+  });
+  afterEach(() => {
+    stream.stop();
+    vi.useRealTimers();
+  });
+
+  it("is live once the server said hello, with one connection", async () => {
+    expect(stream.state).toBe("reconnecting");
+    expect(last().asks("topics")).toBe("approvals");
+    last().hello("s1");
+    expect(stream.state).toBe("live");
+    for (let i = 0; i < 10; i++) {
+      await vi.advanceTimersByTimeAsync(15_000);
+      last().say("beat", {});
+    }
+    expect([sources.length, puts.length]).toEqual([1, 0]);
+    expect(heard.map(([name]) => name)).toEqual(["hello"]);
+  });
+
+  it("hands on what it hears", () => {
+    last().hello("s1");
+    last().say("approvals", { approvals: [] });
+    expect(heard.map(([name]) => name)).toEqual(["hello", "approvals"]);
+  });
+
+  it("tells the server once when several topics change, and not what did not", async () => {
+    last().hello("s1");
+    stream.carry(["approvals", "fleet"], []);
+    stream.carry(["fleet", "approvals"], ["b", "a"]);
+    await vi.advanceTimersByTimeAsync(1_000);
+    expect(puts).toEqual([{ stream: "s1", want: { topics: ["approvals", "fleet"], watch: ["a", "b"] } }]);
+    stream.carry(["approvals", "fleet"], ["a", "b"]);
+    await vi.advanceTimersByTimeAsync(5_000);
+    expect(puts).toHaveLength(1);
+  });
+
+  it("says after hello what changed while it was opening", async () => {
+    stream.carry(["fleet"], []);
+    last().hello("s1");
+    await vi.advanceTimersByTimeAsync(1_000);
+    expect(puts.map((p) => p.want.topics)).toEqual([["fleet"]]);
+  });
+
+  it("watches no more than the server takes", async () => {
+    last().hello("s1");
+    stream.carry(["fleet"], Array.from({ length: 900 }, (_, i) => `box${i}`));
+    await vi.advanceTimersByTimeAsync(1_000);
+    expect(puts[0]?.want.watch).toHaveLength(200);
+  });
+
+  it("comes back with what is wanted by then, and waits longer each time", async () => {
+    last().hello("s1");
+    stream.carry(["fleet", "record:b1"], ["b1"]);
+    const waits: number[] = [];
+    for (let i = 0; i < 7; i++) {
+      const before = sources.length;
+      last().fail();
+      let waited = 0;
+      while (sources.length === before) {
+        await vi.advanceTimersByTimeAsync(50);
+        waited += 50;
+      }
+      waits.push(waited);
+    }
+    expect(waits).toEqual([500, 1_000, 2_000, 4_000, 8_000, 15_000, 15_000]);
+    expect([last().asks("topics"), last().asks("watch")]).toEqual(["fleet,record:b1", "b1"]);
+    expect(sources.slice(0, -1).every((s) => s.closed)).toBe(true);
+    expect(stream.state).toBe("offline");
+    last().hello("s2");
+    expect(stream.state).toBe("live");
+    expect(states).toEqual(["live", "reconnecting", "offline", "live"]);
+  });
+
+  it("begins with short waits again after it was live", async () => {
+    for (let i = 0; i < 4; i++) {
+      last().fail();
+      await vi.advanceTimersByTimeAsync(20_000);
+    }
+    last().hello("s2");
+    last().fail();
+    const before = sources.length;
+    await vi.advanceTimersByTimeAsync(600);
+    expect(sources).toHaveLength(before + 1);
+  });
+
+  it("goes on after the last entry that it saw", async () => {
+    stream.carry(["record"], []);
+    last().hello("s1");
+    last().say("entry", { seq: 41 }, "41");
+    last().say("entry", { seq: 42 }, "42");
+    last().fail();
+    await vi.advanceTimersByTimeAsync(600);
+    expect(last().asks("after")).toBe("42");
+  });
+
+  it.each([["record"], ["record:b1"], ["network:b1"]])("misses nothing of %s that came before it saw any", async (topic) => {
+    stream.carry([topic], []);
+    last().hello("s1", "40");
+    last().fail();
+    await vi.advanceTimersByTimeAsync(600);
+    expect(last().asks("after")).toBe("40");
+    last().hello("s2", "40");
+    last().say("flow", { seq: 44 }, "44");
+    // What has no number of its own has the last one that the server said.
+    last().say("fleet", { full: true, sandboxes: [] }, "47");
+    last().fail();
+    await vi.advanceTimersByTimeAsync(600);
+    expect(last().asks("after")).toBe("47");
+  });
+
+  it("asks for no old entries where only the fleet is looked at", async () => {
+    last().hello("s1", "40");
+    last().fail();
+    await vi.advanceTimersByTimeAsync(600);
+    expect(last().asks("after")).toBeNull();
+  });
+
+  it("asks for no old entries once nobody read the record", async () => {
+    stream.carry(["record"], []);
+    last().hello("s1");
+    last().say("entry", { seq: 42 }, "42");
+    stream.carry(["fleet"], []);
+    stream.carry(["fleet", "record"], []);
+    last().fail();
+    await vi.advanceTimersByTimeAsync(600);
+    expect(last().asks("after")).toBeNull();
+  });
+
+  it("opens another where the server does not know this one any more", async () => {
+    last().hello("s1");
+    answer = 404;
+    stream.carry(["fleet"], []);
+    await vi.advanceTimersByTimeAsync(200);
+    expect(last().closed).toBe(true);
+    await vi.advanceTimersByTimeAsync(600);
+    expect(sources).toHaveLength(2);
+    expect(last().asks("topics")).toBe("fleet");
+  });
+
+  it("asks again later where the server would not", async () => {
+    last().hello("s1");
+    answer = 503;
+    stream.carry(["fleet"], []);
+    await vi.advanceTimersByTimeAsync(1_000);
+    answer = 200;
+    await vi.advanceTimersByTimeAsync(3_000);
+    await vi.advanceTimersByTimeAsync(30_000);
+    expect(puts).toHaveLength(2);
+  });
+
+  it("stops where nobody is signed in any more", async () => {
+    last().hello("s1");
+    found = "signed-out";
+    last().fail();
+    await vi.advanceTimersByTimeAsync(120_000);
+    expect(sources).toHaveLength(1);
+    expect(stream.state).toBe("offline");
+  });
+
+  it("opens nothing while the server is away, and hurries when told to", async () => {
+    last().hello("s1");
+    found = "unreachable";
+    last().fail();
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect(sources).toHaveLength(1);
+    stream.hurry();
+    expect(sources).toHaveLength(2);
+    last().hello("s2");
+    stream.hurry();
+    expect(sources).toHaveLength(2);
+  });
+
+  it("is not live on a stream that nobody hears any more, and opens another", async () => {
+    stream.carry(["record"], []);
+    last().hello("s1", "40");
+    await vi.advanceTimersByTimeAsync(20_000);
+    last().say("beat", {}, "41");
+    await vi.advanceTimersByTimeAsync(34_000);
+    expect([stream.state, last().closed]).toEqual(["live", false]);
+    await vi.advanceTimersByTimeAsync(1_000);
+    expect([stream.state, last().closed]).toEqual(["reconnecting", true]);
+    await vi.advanceTimersByTimeAsync(600);
+    expect(sources.map((s) => s.closed)).toEqual([true, false]);
+    expect(last().asks("after")).toBe("41");
+    last().hello("s2", "41");
+    expect(stream.state).toBe("live");
+  });
+
+  it("gives up a stream that never said hello", async () => {
+    await vi.advanceTimersByTimeAsync(36_000);
+    expect(sources.map((s) => s.closed)).toEqual([true, false]);
+  });
+
+  it("does not trust a stream that was silent while the machine slept", () => {
+    stream.carry(["record"], []);
+    last().hello("s1", "40");
+    vi.setSystemTime(Date.now() + 34_000); // no timer runs meanwhile
+    stream.hurry();
+    expect(sources).toHaveLength(1);
+    vi.setSystemTime(Date.now() + 2_000);
+    stream.hurry();
+    expect(sources.map((s) => s.closed)).toEqual([true, false]);
+    expect(last().asks("after")).toBe("40");
+  });
+
+  it("takes half an event for a broken stream, and nothing from one that it left", async () => {
+    last().hello("s1");
+    const old = last();
+    old.raw("fleet", '{"full":tr');
+    expect(old.closed).toBe(true);
+    old.say("fleet", { full: true, sandboxes: [] });
+    old.fail();
+    expect(heard.map(([name]) => name)).toEqual(["hello"]);
+    await vi.advanceTimersByTimeAsync(600);
+    expect(sources).toHaveLength(2);
+  });
+});

@@ -1,0 +1,212 @@
+/** What the stream needs of a browser's EventSource. */
+export interface Source {
+  addEventListener(type: string, listener: (event: MessageEvent<string>) => void): void;
+  close(): void;
+}
+
+/** The world around the stream; another one in tests. */
+export interface Wires {
+  open: (url: string) => Source;
+  /** Tells the server what a stream should carry; resolves to the status. */
+  put: (stream: string, want: Want) => Promise<number>;
+  /** Why a stream may have broken: whether somebody is signed in, and whether the server is there. */
+  probe: () => Promise<"ok" | "signed-out" | "unreachable">;
+  random: () => number;
+}
+
+export interface Want {
+  topics: string[];
+  watch: string[];
+}
+
+export type LiveState = "live" | "reconnecting" | "offline";
+
+export const eventNames = ["hello", "fleet", "metrics", "approvals", "approval", "entry", "flow", "gap", "beat"] as const;
+export type EventName = (typeof eventNames)[number];
+
+/** The most sandboxes whose metrics one stream carries. */
+export const mostWatched = 200;
+
+const path = "/console/api/events";
+const first = 500;
+const longest = 15_000;
+const settle = 120;
+// The server beats every 15 seconds. A stream that said nothing for so long is
+// gone, whatever the browser believes: nobody tells it that a cable was pulled or
+// that the machine slept, and a page must not say that it is live then.
+const quiet = 35_000;
+// After so many tries in vain the page says that it is offline.
+const patience = 3;
+
+/**
+ * The one event stream of this tab. It opens another whenever one breaks, with
+ * what is wanted by then, and goes on after the last entry that it saw. The
+ * browser's own reconnecting is not used: it would ask for what was wanted at
+ * first, and give up for good after one refused answer.
+ */
+export class Stream {
+  state: LiveState = "reconnecting";
+
+  private readonly wires: Wires;
+  private readonly receive: (name: EventName, data: unknown) => void;
+  private readonly changed: () => void;
+  private want: Want = { topics: [], watch: [] };
+  private sent = "";
+  private source: Source | undefined;
+  private id: string | undefined;
+  private heard = 0;
+  private failures = 0;
+  private last: number | undefined;
+  private running = false;
+  private watch: ReturnType<typeof setTimeout> | undefined;
+  private retry: ReturnType<typeof setTimeout> | undefined;
+  private sync: ReturnType<typeof setTimeout> | undefined;
+  private putting = false;
+
+  constructor(wires: Wires, receive: (name: EventName, data: unknown) => void, changed: () => void) {
+    this.wires = wires;
+    this.receive = receive;
+    this.changed = changed;
+  }
+
+  start() {
+    if (this.running) return;
+    this.running = true;
+    this.failures = 0;
+    this.open();
+  }
+
+  stop() {
+    this.running = false;
+    clearTimeout(this.retry);
+    clearTimeout(this.sync);
+    this.close();
+    this.move("offline");
+  }
+
+  /** Sets what the stream should carry from now on. */
+  carry(topics: Iterable<string>, watch: Iterable<string>) {
+    this.want = { topics: [...topics].sort(), watch: [...watch].slice(0, mostWatched).sort() };
+    // Where no topic of the record is wanted there is nothing to go on after.
+    if (!this.follows()) this.last = undefined;
+    this.later(settle);
+  }
+
+  /** Tries again at once, unless it is certainly there: the machine woke, or its network came back. */
+  hurry() {
+    if (!this.running || (this.source && Date.now() - this.heard < quiet)) return;
+    clearTimeout(this.retry);
+    this.open();
+  }
+
+  private open() {
+    this.close();
+    const query = new URLSearchParams({ topics: this.want.topics.join(",") });
+    if (this.want.watch.length > 0) query.set("watch", this.want.watch.join(","));
+    if (this.last !== undefined) query.set("after", String(this.last));
+    const source = this.wires.open(`${path}?${query.toString()}`);
+    this.source = source;
+    this.heard = Date.now();
+    this.listen();
+    this.sent = JSON.stringify(this.want);
+    for (const name of eventNames) {
+      source.addEventListener(name, (event) => {
+        if (this.source === source) this.event(name, event);
+      });
+    }
+    source.addEventListener("error", () => {
+      if (this.source === source) this.broken();
+    });
+  }
+
+  /** Gives the stream up when it has been quiet for too long. */
+  private listen() {
+    const left = this.heard + quiet - Date.now();
+    if (left <= 0) this.broken();
+    else this.watch = setTimeout(() => this.listen(), left);
+  }
+
+  private event(name: EventName, event: MessageEvent<string>) {
+    this.heard = Date.now();
+    let data: unknown;
+    try {
+      data = JSON.parse(event.data);
+    } catch {
+      // Half an event is the sign of a broken stream, not of an empty one.
+      this.broken();
+      return;
+    }
+    if (name === "hello") {
+      this.id = (data as { stream?: string }).stream;
+      this.failures = 0;
+      this.move("live");
+      this.later(0);
+    }
+    // Every event has the number after which to go on, hello first: who is cut
+    // off before the first entry or flow must not miss it.
+    const seq = Number(event.lastEventId);
+    if (this.follows() && event.lastEventId !== "" && Number.isSafeInteger(seq)) this.last = Math.max(this.last ?? -1, seq);
+    if (name !== "beat") this.receive(name, data);
+  }
+
+  private follows(): boolean {
+    return this.want.topics.some((t) => /^(record$|record:|network:)/.test(t));
+  }
+
+  private broken() {
+    this.close();
+    if (!this.running) return;
+    this.failures++;
+    this.move(this.failures > patience ? "offline" : "reconnecting");
+    const wait = Math.min(longest, first * 2 ** (this.failures - 1)) * (0.75 + this.wires.random() / 2);
+    this.retry = setTimeout(() => void this.again(), wait);
+  }
+
+  private async again() {
+    const found = await this.wires.probe();
+    if (!this.running || this.source) return;
+    if (found === "signed-out") this.stop();
+    else if (found === "unreachable") this.broken();
+    else this.open();
+  }
+
+  private later(wait: number) {
+    clearTimeout(this.sync);
+    this.sync = setTimeout(() => void this.update(), wait);
+  }
+
+  private async update() {
+    const [id, wanted] = [this.id, this.want];
+    if (!id || this.putting) return;
+    const text = JSON.stringify(wanted);
+    if (text === this.sent) return;
+    this.putting = true;
+    const status = await this.wires.put(id, wanted).catch(() => 0);
+    this.putting = false;
+    if (this.id !== id) {
+      // Another stream has begun meanwhile; it was opened with all of this.
+      this.later(0);
+    } else if (status >= 200 && status < 300) {
+      this.sent = text;
+      this.later(0);
+    } else if (status === 404) {
+      this.broken();
+    } else {
+      this.later(2_000);
+    }
+  }
+
+  private close() {
+    this.source?.close();
+    this.source = undefined;
+    this.id = undefined;
+    clearTimeout(this.watch);
+    clearTimeout(this.retry);
+  }
+
+  private move(state: LiveState) {
+    if (this.state === state) return;
+    this.state = state;
+    this.changed();
+  }
+}

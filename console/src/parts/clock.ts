@@ -1,0 +1,46 @@
+import { useSyncExternalStore } from "react";
+
+interface Clock {
+  now: number;
+  subscribe: (listener: () => void) => () => void;
+  read: () => number;
+}
+
+const clocks = new Map<number, Clock>();
+
+// One timer for each interval that somebody looks at, however many do.
+function clock(interval: number): Clock {
+  const known = clocks.get(interval);
+  if (known) return known;
+  const listeners = new Set<() => void>();
+  let timer: ReturnType<typeof setInterval> | undefined;
+  const made: Clock = {
+    now: Date.now(),
+    subscribe(listener) {
+      listeners.add(listener);
+      timer ??= setInterval(() => {
+        made.now = Date.now();
+        for (const l of listeners) l();
+      }, interval);
+      return () => {
+        listeners.delete(listener);
+        if (listeners.size > 0) return;
+        clearInterval(timer);
+        timer = undefined;
+      };
+    },
+    read() {
+      if (timer === undefined) made.now = Date.now();
+      return Math.floor(made.now / interval) * interval;
+    },
+  };
+  clocks.set(interval, made);
+  return made;
+}
+
+/** The time, to an interval; the component draws itself anew when it passes. */
+export function useNow(interval = 10_000): number {
+  const c = clock(interval);
+  useSyncExternalStore(c.subscribe, c.read);
+  return c.now;
+}

@@ -1,0 +1,45 @@
+/** The path of points over a width and height, from the left; the last is at the right edge. What is no number is a gap. */
+export function sparkPath(points: ArrayLike<number>, max: number, width: number, height: number, room = points.length): string {
+  const n = points.length;
+  if (n === 0) return "";
+  const top = max > 0 ? max : 1;
+  const step = room > 1 ? width / (room - 1) : width;
+  let path = "";
+  let pen = "M";
+  for (let i = 0; i < n; i++) {
+    const point = points[i] ?? 0;
+    if (Number.isNaN(point)) {
+      pen = "M";
+      continue;
+    }
+    const value = Math.min(Math.max(point, 0), top);
+    const x = width - (n - 1 - i) * step;
+    const y = height - 1 - (value / top) * (height - 2);
+    path += `${pen}${x.toFixed(1)} ${y.toFixed(1)}`;
+    pen = "L";
+  }
+  return path;
+}
+
+/** The greatest of some points. */
+export function largest(points: ArrayLike<number>): number {
+  let max = 0;
+  for (let i = 0; i < points.length; i++) max = Math.max(max, points[i] || 0);
+  return max;
+}
+
+export interface SparklineProps {
+  points: number[];
+  /** What the upper edge stands for; the greatest point if absent. */
+  max?: number;
+  label: string;
+}
+
+/** A line of how something went, without axes. */
+export function Sparkline({ points, max, label }: SparklineProps) {
+  return (
+    <svg className="p-spark" viewBox="0 0 120 24" preserveAspectRatio="none" role="img" aria-label={label}>
+      <path d={sparkPath(points, max ?? largest(points), 120, 24, 60)} />
+    </svg>
+  );
+}

@@ -1,0 +1,27 @@
+import { act, cleanup, renderHook } from "@testing-library/react";
+import { afterEach, expect, it } from "vitest";
+import { useTyped } from "./typed";
+
+afterEach(cleanup);
+
+it("keeps what is typed while the address follows, and takes what somebody else says", () => {
+  const said: string[] = [];
+  const { result, rerender } = renderHook(({ address }) => useTyped(address, (text) => said.push(text)), { initialProps: { address: "" } });
+  const text = () => result.current[0];
+  for (const typed of ["b", "bo", "box"]) {
+    act(() => result.current[1](typed));
+    expect(text()).toBe(typed);
+  }
+  expect(said).toEqual(["b", "bo", "box"]);
+  // It comes late, and need not come with every letter.
+  for (const address of ["b", "box"]) {
+    rerender({ address });
+    expect(text()).toBe("box");
+  }
+  act(() => result.current[1]("bo"));
+  rerender({ address: "bo" });
+  rerender({ address: "box" });
+  expect(text()).toBe("box");
+  rerender({ address: "" });
+  expect(text()).toBe("");
+});

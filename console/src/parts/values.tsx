@@ -1,0 +1,96 @@
+import { useEffect, useState } from "react";
+import { useNow } from "./clock";
+import { bytes, duration, localTime, relative, utc } from "./format";
+import { Icon } from "./icon";
+import { type InertText, inert, inertLine } from "./inert";
+
+/** An instant where the reader is; UTC on hover. */
+export function Time({ at, relative: near }: { at: string; relative?: boolean }) {
+  const date = new Date(at);
+  if (Number.isNaN(date.getTime())) return <span className="quiet">–</span>;
+  return (
+    <time dateTime={at} title={near ? `${localTime(date)} · ${utc(date)}` : utc(date)}>
+      {near ? <Near at={date.getTime()} /> : localTime(date)}
+    </time>
+  );
+}
+
+function Near({ at }: { at: number }) {
+  // What came since the clock last ticked is not in the future.
+  return relative(at, Math.max(useNow(10_000), Date.now()));
+}
+
+export function Duration({ ms }: { ms: number }) {
+  return <span>{duration(ms)}</span>;
+}
+
+/** A size; the exact one on hover. */
+export function Bytes({ n }: { n: number }) {
+  return <span title={`${n} bytes`}>{bytes(n)}</span>;
+}
+
+/** A value with a button that copies it. */
+export function CopyText({ text, label }: { text: string; label?: string }) {
+  const [done, setDone] = useState(false);
+  useEffect(() => {
+    if (!done) return;
+    const timer = setTimeout(() => setDone(false), 1500);
+    return () => clearTimeout(timer);
+  }, [done]);
+  const copy = () => {
+    navigator.clipboard?.writeText(text).then(
+      () => setDone(true),
+      () => setDone(false),
+    );
+  };
+  return (
+    <span className="p-copy">
+      <code>
+        <Inert text={label ?? text} />
+      </code>
+      <button type="button" className="p-icon-button" aria-label={done ? "Copied" : "Copy"} title={done ? "Copied" : "Copy"} onClick={copy}>
+        <Icon name={done ? "check" : "copy"} size={14} />
+      </button>
+    </span>
+  );
+}
+
+/**
+ * Text that a box chose. What could deceive is taken out, and that it was is
+ * said; the rest cannot turn the order of the words beside it.
+ */
+export function Inert({ text, block = false }: { text: string; block?: boolean }) {
+  const clean = block ? inert(text) : inertLine(text);
+  return block ? (
+    <pre className="p-inert-block">
+      <Cleaned clean={clean} />
+      <bdi>{clean.text}</bdi>
+    </pre>
+  ) : (
+    <span className="p-inert">
+      <Cleaned clean={clean} />
+      <bdi>{clean.text}</bdi>
+    </span>
+  );
+}
+
+// Before the text: after a long one the mark would be cut off with its end.
+function Cleaned({ clean }: { clean: InertText }) {
+  if (!clean.changed) return null;
+  return (
+    <span className="p-cleaned" role="img" aria-label="cleaned" title="Control or invisible characters were taken out of this text.">
+      <Icon name="alert" size={12} />
+    </span>
+  );
+}
+
+/** Source or output on lines of its own. */
+export function Code({ text, language }: { text: string; language?: string }) {
+  const clean = inert(text);
+  return (
+    <pre className="p-code" data-language={language} tabIndex={0}>
+      <Cleaned clean={clean} />
+      <code>{clean.text}</code>
+    </pre>
+  );
+}

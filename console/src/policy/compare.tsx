@@ -1,0 +1,33 @@
+import { useEffect, useRef } from "react";
+import { Field, Select } from "../parts";
+import { differs, openDiff } from "./diff";
+
+/** A document that a draft can begin with, or be compared with. */
+export interface Text {
+  id: string;
+  label: string;
+  document: string;
+}
+
+/** What the draft changes of another document. */
+export function Compare({ draft, texts, against, onAgainst }: { draft: string; texts: readonly Text[]; against: string | undefined; onAgainst: (id: string) => void }) {
+  const parent = useRef<HTMLDivElement>(null);
+  // Its own document is what a draft takes the place of.
+  const text = texts.find((t) => t.id === against) ?? texts.findLast((t) => t.id.startsWith("layer-")) ?? texts[0];
+  const before = text?.document;
+  useEffect(() => {
+    if (!parent.current || before === undefined) return;
+    const view = openDiff(parent.current, before, draft);
+    return () => view.destroy();
+  }, [before, draft]);
+  if (!text) return <p className="quiet">There is nothing to compare with yet.</p>;
+  return (
+    <>
+      <Field label="The draft, compared with">
+        <Select label="The draft, compared with" value={text.id} options={texts.map((t) => ({ value: t.id, label: t.label }))} onChange={onAgainst} />
+      </Field>
+      {!differs(text.document, draft) && <p role="status">They say the same.</p>}
+      <div ref={parent} className="y-editor" data-keys="own" />
+    </>
+  );
+}

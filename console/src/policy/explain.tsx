@@ -1,0 +1,137 @@
+import { useState } from "react";
+import { Button, Field, Inert, Problem, Select, Verdict } from "../parts";
+import { asURL, methods } from "./lint";
+import { explain, type Explained } from "./read";
+
+export interface Subject {
+  label: string;
+  of: () => { document: string } | { sandbox: string };
+}
+
+/** Asks what a policy says of one request. Nothing is sent anywhere. */
+export function Explain({ subjects }: { subjects: readonly Subject[] }) {
+  const [method, setMethod] = useState("GET");
+  const [typed, setTyped] = useState("");
+  const [wrong, setWrong] = useState("");
+  const [which, setWhich] = useState(0);
+  const [busy, setBusy] = useState(false);
+  const [error, setError] = useState<unknown>();
+  const [found, setFound] = useState<{ of: string; asked: string; said: Explained } | null>(null);
+  const subject = subjects[which] ?? subjects[0];
+
+  const ask = async () => {
+    const url = method === "CONNECT" ? { url: typed.trim() } : asURL(typed);
+    if ("wrong" in url) {
+      setWrong(url.wrong);
+      return;
+    }
+    if (!subject) return;
+    setWrong("");
+    setError(undefined);
+    setBusy(true);
+    try {
+      setFound({ of: subject.label, asked: `${method} ${url.url}`, said: await explain(subject.of(), method, url.url) });
+    } catch (e) {
+      setFound(null);
+      setError(e);
+    } finally {
+      setBusy(false);
+    }
+  };
+
+  return (
+    <section className="y-panel" aria-labelledby="y-explain">
+      <h2 id="y-explain">Explain a request</h2>
+      <form
+        className="y-form"
+        onSubmit={(e) => {
+          e.preventDefault();
+          void ask();
+        }}
+      >
+        <div className="y-request">
+          <Select label="Method" value={method} onChange={setMethod} options={[...methods, { value: "CONNECT", label: "connection" }]} />
+          <input type="text" aria-label="URL" aria-invalid={wrong !== "" || undefined} autoComplete="off" spellCheck={false} placeholder={method === "CONNECT" ? "example.com:443" : "https://api.github.com/repos"} value={typed} onChange={(e) => setTyped(e.target.value)} />
+        </div>
+        {wrong && (
+          <p className="p-field-error" role="alert">
+            {wrong}
+          </p>
+        )}
+        {subjects.length > 1 && (
+          <Field label="By">
+            <Select label="By" value={String(which)} onChange={(v) => setWhich(Number(v))} options={subjects.map((s, i) => ({ value: String(i), label: s.label }))} />
+          </Field>
+        )}
+        <Button busy={busy} onClick={() => void ask()}>
+          Explain
+        </Button>
+      </form>
+      {error !== undefined && <Problem error={error} />}
+      <div role="status">{found && <Answer {...found} />}</div>
+    </section>
+  );
+}
+
+function Answer({ of, asked, said }: { of: string; asked: string; said: Explained }) {
+  return (
+    <div className="y-answer">
+      <p>
+        <Verdict effect={said.effect} />{" "}
+        <code>
+          <Inert text={asked} />
+        </code>{" "}
+        <span className="quiet">by {of}</span>
+      </p>
+      <dl className="y-facts">
+        <dt>Rule</dt>
+        <dd>
+          <code>
+            <Inert text={said.rule} />
+          </code>
+        </dd>
+        {said.layer && (
+          <>
+            <dt>Layer</dt>
+            <dd>{said.layer}</dd>
+          </>
+        )}
+        {said.reason && (
+          <>
+            <dt>Reason</dt>
+            <dd>
+              <Inert text={said.reason} />
+            </dd>
+          </>
+        )}
+        {said.fix && (
+          <>
+            <dt>What would allow it</dt>
+            <dd>
+              <Inert text={said.fix} />
+            </dd>
+          </>
+        )}
+      </dl>
+      {said.steps && said.steps.length > 0 && (
+        <details>
+          <summary>How it was decided</summary>
+          <ol className="y-steps">
+            {said.steps.map((s, i) => (
+              <li key={i}>
+                <span className="quiet">{s.layer}</span>{" "}
+                {s.rule && (
+                  <code>
+                    <Inert text={s.rule} />
+                  </code>
+                )}{" "}
+                <Inert text={s.text} />
+                {s.effect && ` (${s.effect})`}
+              </li>
+            ))}
+          </ol>
+        </details>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,88 @@
+// What the server found in a document, and what it says of a request.
+
+export interface Finding {
+  line: number;
+  column?: number;
+  path?: string;
+  text: string;
+  severity: string;
+}
+
+/** The answer of POST /console/api/policy/lint. */
+export interface LintResult {
+  ok: boolean;
+  problems: Finding[] | null;
+}
+
+export interface Range {
+  from: number;
+  to: number;
+  severity: "error" | "warning" | "info";
+  text: string;
+  line: number;
+}
+
+/**
+ * rangesOf puts findings at places of the text, which may have changed since
+ * it was read: what lies beyond its end goes to the end.
+ */
+export function rangesOf(text: string, problems: readonly Finding[]): Range[] {
+  const lines = text.split("\n");
+  const starts: number[] = [];
+  let offset = 0;
+  for (const l of lines) {
+    starts.push(offset);
+    offset += l.length + 1;
+  }
+  return problems.map((p) => {
+    const index = Math.min(Math.max(p.line, 1), lines.length) - 1;
+    const line = lines[index] ?? "";
+    const start = starts[index] ?? 0;
+    const indent = line.length - line.trimStart().length;
+    const column = p.column && p.column > 0 ? Math.min(p.column - 1, line.length) : indent;
+    const end = start + line.trimEnd().length;
+    const from = Math.min(start + column, end);
+    return { from, to: Math.max(end, from), severity: severityOf(p.severity), text: p.path ? `${p.path}: ${p.text}` : p.text, line: index + 1 };
+  });
+}
+
+function severityOf(s: string): Range["severity"] {
+  return s === "warning" || s === "info" ? s : "error";
+}
+
+/** headline says in a line what came of it. */
+export function headline(problems: readonly Finding[]): string {
+  const errors = problems.filter((p) => severityOf(p.severity) === "error").length;
+  const rest = problems.length - errors;
+  const warnings = `${rest} ${rest === 1 ? "warning" : "warnings"}`;
+  if (errors === 0) return rest === 0 ? "No problems" : `${warnings}; it can be applied`;
+  const count = `${errors} ${errors === 1 ? "error" : "errors"}`;
+  return rest === 0 ? `${count}; it cannot be applied` : `${count} and ${warnings}; it cannot be applied`;
+}
+
+/** The answer of POST /console/api/policy/explain. */
+export interface Explanation {
+  effect: string;
+  rule: string;
+  layer?: string;
+  reason?: string;
+  fix?: string;
+}
+
+export const methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] as const;
+
+/** asURL reads what a person typed as the URL of a request, or says what is wrong. */
+export function asURL(typed: string): { url: string } | { wrong: string } {
+  const text = typed.trim();
+  if (text === "") return { wrong: "Write a URL, such as https://api.github.com/repos" };
+  const full = /^[a-z][a-z0-9+.-]*:\/\//i.test(text) ? text : `https://${text}`;
+  let url: URL;
+  try {
+    url = new URL(full);
+  } catch {
+    return { wrong: "This is no URL" };
+  }
+  if (url.protocol !== "https:" && url.protocol !== "http:") return { wrong: "Only http and https are explained" };
+  // The text and not its parsed form: the policy refuses some paths for how they are written.
+  return { url: full };
+}

@@ -1,0 +1,19 @@
+// What the policy page has in its URL. The router loads this at once.
+
+export interface PolicySearch {
+  /** ID of the sandbox whose policy is looked at. */
+  sandbox?: string;
+  view?: "diff";
+  /** What the difference is to: effective, own, a preset's name, or a digest. */
+  against?: string;
+}
+
+/** readSearch takes what it knows out of a URL and drops the rest. */
+export function readSearch(raw: Record<string, unknown>): PolicySearch {
+  const out: PolicySearch = {};
+  const text = (v: unknown) => (typeof v === "string" || typeof v === "number" ? String(v).slice(0, 256) : "");
+  if (text(raw["sandbox"])) out.sandbox = text(raw["sandbox"]);
+  if (raw["view"] === "diff") out.view = "diff";
+  if (text(raw["against"])) out.against = text(raw["against"]);
+  return out;
+}

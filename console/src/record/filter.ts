@@ -1,0 +1,94 @@
+// The record's filter: its form in the URL, what of it the server does, and
+// what is left to do here.
+import { dataOf, kindGroups, summaryOf, type Entry } from "./entry";
+import { readSearch, searchKeys, type RecordSearch } from "./search";
+
+export { readSearch, searchKeys, type RecordSearch } from "./search";
+
+/** withChange is a search with one thing set anew; empty takes it away. */
+export function withChange(search: RecordSearch, change: { [K in keyof RecordSearch]?: RecordSearch[K] | undefined }): RecordSearch {
+  return readSearch({ ...search, ...change });
+}
+
+export function isFiltered(search: RecordSearch): boolean {
+  return searchKeys.some((key) => search[key] !== undefined);
+}
+
+const span = /^(\d{1,6})\s*(m|h|d)$/;
+const spanMS = { m: 60_000, h: 3_600_000, d: 86_400_000 };
+
+/** timeOf reads a bound: a moment, or a span back from now. Null is unreadable. */
+export function timeOf(text: string, now: number): string | null {
+  const back = span.exec(text.trim());
+  if (back) return new Date(now - Number(back[1]) * spanMS[back[2] as keyof typeof spanMS]).toISOString();
+  const at = Date.parse(text);
+  return Number.isNaN(at) ? null : new Date(at).toISOString();
+}
+
+export interface ServerQuery {
+  sandbox?: string;
+  kind?: string;
+  since?: string;
+  until?: string;
+}
+
+/** queryOf is what of a search the server filters by, and what it could not read. */
+export function queryOf(search: RecordSearch, now: number): { query: ServerQuery; wrong: string[] } {
+  const query: ServerQuery = {};
+  const wrong: string[] = [];
+  if (search.sandbox) query.sandbox = search.sandbox;
+  if (search.kind) query.kind = search.kind;
+  for (const bound of ["since", "until"] as const) {
+    const raw = search[bound];
+    if (!raw) continue;
+    const at = timeOf(raw, now);
+    if (at === null) wrong.push(`"${raw}" is no time: write 2h, 3d, or a date`);
+    else query[bound] = at;
+  }
+  return { query, wrong };
+}
+
+/** hasKind tells whether a list of kinds and groups has this one in it. */
+export function hasKind(list: string, kind: string): boolean {
+  const group = kind.includes(".") ? kind.slice(0, kind.indexOf(".")) : kind;
+  return list.split(",").some((each) => each.trim() === kind || each.trim() === group);
+}
+
+/** toggled is a list of kinds with these in it, or without them if all were. */
+export function toggled(list: string | undefined, kinds: readonly string[]): string {
+  const has = new Set(kindGroups.flatMap((g) => g.kinds).filter((k) => list !== undefined && list !== "" && hasKind(list, k)));
+  const on = kinds.every((k) => has.has(k));
+  for (const k of kinds) {
+    if (on) has.delete(k);
+    else has.add(k);
+  }
+  return [...has].join(",");
+}
+
+/**
+ * keeps is the whole filter, for entries that came live or that the server let
+ * through: actor and text are looked at here only.
+ */
+export function keeps(e: Entry, search: RecordSearch, query: ServerQuery): boolean {
+  if (search.sandbox && e.sandbox !== search.sandbox && !(e.sandbox ?? "").startsWith(search.sandbox)) return false;
+  if (search.kind && !hasKind(search.kind, e.kind)) return false;
+  if (query.since && Date.parse(e.time) < Date.parse(query.since)) return false;
+  if (query.until && Date.parse(e.time) >= Date.parse(query.until)) return false;
+  return matchesHere(e, search);
+}
+
+/** matchesHere is the part of the filter that the server does not do. */
+export function matchesHere(e: Entry, search: RecordSearch): boolean {
+  if (search.actor && !(e.actor ?? "").toLowerCase().includes(search.actor.toLowerCase())) return false;
+  if (search.text) {
+    const needle = search.text.toLowerCase();
+    const hay = `${e.seq} ${e.kind} ${e.sandbox ?? ""} ${e.actor ?? ""} ${summaryOf(e)} ${JSON.stringify(dataOf(e))}`;
+    if (!hay.toLowerCase().includes(needle)) return false;
+  }
+  return true;
+}
+
+/** searchesHere tells whether pages may come back thinner than they were read. */
+export function searchesHere(search: RecordSearch): boolean {
+  return search.actor !== undefined || search.text !== undefined;
+}

@@ -1,0 +1,128 @@
+/** The record: what happened, as it happens, and the proof that nobody has changed it. */
+import { useNavigate, useParams, useSearch } from "@tanstack/react-router";
+import { useEffect, useMemo, useState } from "react";
+import { useEntries, useLiveState } from "../live";
+import { Button, Can, Empty, Loading, Page, Problem } from "../parts";
+import { Detail } from "./detail";
+import { isFiltered, keeps, queryOf, readSearch, searchesHere, withChange, type RecordSearch } from "./filter";
+import { Filters } from "./filters";
+import { Line } from "./line";
+import { merge } from "./pages";
+import { exportURL, useOlder, type Older } from "./read";
+import "./record.css";
+import { useVerification, VerificationPanel } from "./verification";
+
+export function RecordPage() {
+  const raw: Record<string, unknown> = useSearch({ strict: false });
+  const { seq } = useParams({ strict: false }) as { seq?: string };
+  const key = JSON.stringify(readSearch(raw));
+  const search = useMemo(() => JSON.parse(key) as RecordSearch, [key]);
+  // Spans such as 2h count from when they were chosen, or the list would never stand still.
+  const { query, wrong } = useMemo(() => queryOf(search, Date.now()), [search]);
+  const verification = useVerification();
+  const [panel, setPanel] = useState(false);
+  const open = seq !== undefined && /^\d+$/.test(seq) ? Number(seq) : null;
+  const run = () => {
+    setPanel(true);
+    void verification.run();
+  };
+  return (
+    <Page
+      title="Record"
+      actions={
+        <>
+          <Button icon="policy" busy={verification.busy} aria-expanded={panel} onClick={run}>
+            Verify
+          </Button>
+          <Can scope="admin">
+            <a className="p-button p-button-plain" href={exportURL(query)} download="record.jsonl" title={searchesHere(search) ? "By sandbox, kind and time; text and actor do not narrow it" : undefined}>
+              Export
+            </a>
+          </Can>
+        </>
+      }
+    >
+      {panel && <VerificationPanel v={verification} />}
+      <Filters search={search} wrong={wrong} />
+      <div className="r-split" data-open={open !== null || undefined}>
+        <Entries search={search} query={query} open={open} />
+        {open !== null && <Detail key={open} seq={open} search={search} />}
+        {seq !== undefined && open === null && <Empty title="This is no entry's number" />}
+      </div>
+    </Page>
+  );
+}
+
+const mostLive = 1000;
+// By then the stream tells of what this page asked it for.
+const settled = 1500;
+
+function Entries({ search, query, open }: { search: RecordSearch; query: ReturnType<typeof queryOf>["query"]; open: number | null }) {
+  const older = useOlder(search, query);
+  const live = useEntries(null, { limit: mostLive });
+  const navigate = useNavigate();
+  const { setPaused } = live;
+  const [readOver, setReadOver] = useState<string | null>(null);
+  const paused = search.paused === true;
+  useEffect(() => setPaused(paused), [paused, setPaused]);
+  const state = useLiveState();
+  const { catchUp } = older;
+  useEffect(() => {
+    if (paused || state !== "live") return;
+    const timer = setTimeout(catchUp, settled);
+    return () => clearTimeout(timer);
+  }, [catchUp, paused, state]);
+
+  // A sandbox may be named in the filter; entries have its ID.
+  const id = search.sandbox ? (older.entries[0]?.sandbox ?? search.sandbox) : undefined;
+  const entries = useMemo(() => {
+    const wanted: RecordSearch = id ? { ...search, sandbox: id } : search;
+    return merge(older.entries, live.entries.filter((e) => keeps(e, wanted, query)));
+  }, [older.entries, live.entries, search, query, id]);
+
+  return (
+    <section className="r-entries" aria-label="Entries">
+      <div className="r-bar">
+        <p className="quiet" role="status">
+          {paused ? `Held still${live.held > 0 ? `, ${live.held} new` : ""}` : "New entries appear at the top"}
+        </p>
+        <Button
+          variant="quiet"
+          icon={paused ? "play" : "pause"}
+          onClick={() => void navigate({ to: ".", search: withChange(search, { paused: paused ? undefined : true }), replace: true })}
+        >
+          {paused ? "Follow" : "Hold still"}
+        </Button>
+      </div>
+      {live.gap && live.gap !== readOver && (
+        <p className="r-gap" role="status">
+          {live.gap}{" "}
+          <Button variant="quiet" icon="refresh" onClick={() => (setReadOver(live.gap), older.again())}>
+            Read again
+          </Button>
+        </p>
+      )}
+      <ol className="r-lines" aria-label="Entries, the newest first">
+        {entries.map((e) => (
+          <Line key={e.seq} entry={e} open={e.seq === open} search={search} />
+        ))}
+      </ol>
+      <End older={older} search={search} none={entries.length === 0} />
+    </section>
+  );
+}
+
+function End({ older, search, none }: { older: Older; search: RecordSearch; none: boolean }) {
+  if (older.busy) return <Loading what={searchesHere(search) ? "Searching" : "Loading"} />;
+  if (older.error !== undefined) return <Problem error={older.error} retry={older.more} />;
+  if (older.before !== null) {
+    return (
+      <p className="r-end">
+        {searchesHere(search) && <span className="quiet">Looked back to entry {older.before}. </span>}
+        <Button onClick={older.more}>{searchesHere(search) ? "Search further back" : "Show older entries"}</Button>
+      </p>
+    );
+  }
+  if (none) return <Empty title={isFiltered(search) ? "No entry matches" : "Nothing is on record yet"} />;
+  return <p className="r-end quiet">This is where the record begins.</p>;
+}

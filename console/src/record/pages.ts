@@ -1,0 +1,45 @@
+// Reading the record backwards, in pages, with a filter that is partly done
+// here: so long as too little matches, more is read, up to a bound.
+import type { Entry } from "./entry";
+
+export interface Page {
+  /** What matched, the oldest first. */
+  entries: Entry[];
+  /** Go on before this entry; null if the beginning is reached. */
+  before: number | null;
+}
+
+/** ReadBack reads at most limit entries before one, the oldest first. */
+export type ReadBack = (before: number | undefined, limit: number) => Promise<Entry[]>;
+
+const chunk = 200;
+const mostChunks = 10;
+
+/**
+ * readPage reads backwards until it has enough, the record begins, or it has
+ * read mostChunks chunks: a search for what is not there must come back, and
+ * say how far it looked.
+ */
+export async function readPage(read: ReadBack, keep: (e: Entry) => boolean, before: number | undefined, want: number): Promise<Page> {
+  const found: Entry[][] = [];
+  let count = 0;
+  let from = before;
+  for (let n = 0; n < mostChunks; n++) {
+    const entries = await read(from, chunk);
+    const kept = entries.filter(keep);
+    found.unshift(kept);
+    count += kept.length;
+    const first = entries[0];
+    if (first === undefined || first.seq === 0 || entries.length < chunk) return { entries: found.flat(), before: null };
+    from = first.seq;
+    if (count >= want) break;
+  }
+  return { entries: found.flat(), before: from ?? null };
+}
+
+/** merge is one list without doubles of what was read and what came live, the newest first. */
+export function merge(...lists: readonly (readonly Entry[])[]): Entry[] {
+  const bySeq = new Map<number, Entry>();
+  for (const list of lists) for (const e of list) bySeq.set(e.seq, e);
+  return [...bySeq.values()].toSorted((a, b) => b.seq - a.seq);
+}

@@ -1,0 +1,128 @@
+// Checking a proof in the browser, without asking the server whether it is
+// right: the inclusion proof of RFC 6962, and the checkpoint's signature.
+
+/** The answer of GET /v1/record/{seq}/proof. */
+export interface Proof {
+  entry: string;
+  seq: number;
+  hashes: readonly string[] | null;
+  checkpoint: { size: number; root: string; note: string };
+  key: string;
+}
+
+export interface Checked {
+  /** The entry is in the tree that the checkpoint states; null where the browser cannot tell. */
+  included: boolean | null;
+  /** The checkpoint is signed by the key; null where the browser cannot tell. */
+  signed: boolean | null;
+  text: string;
+}
+
+type Bytes = Uint8Array<ArrayBuffer>;
+
+const bytesOf = (base64: string): Bytes => Uint8Array.from(atob(base64), (c) => c.charCodeAt(0));
+const utf8 = (text: string): Bytes => new TextEncoder().encode(text) as Bytes;
+
+async function sha256(...parts: Bytes[]): Promise<Bytes> {
+  const all = new Uint8Array(parts.reduce((n, p) => n + p.length, 0));
+  let at = 0;
+  for (const p of parts) {
+    all.set(p, at);
+    at += p.length;
+  }
+  return new Uint8Array(await crypto.subtle.digest("SHA-256", all));
+}
+
+const leafMark = new Uint8Array([0]);
+const nodeMark = new Uint8Array([1]);
+
+/** leafHash is the hash of one line. */
+export function leafHash(line: string): Promise<Bytes> {
+  return sha256(leafMark, utf8(line));
+}
+
+/** rootFrom is the root that a leaf's proof leads to, or null if it has the wrong length. */
+export async function rootFrom(leaf: Bytes, seq: number, size: number, hashes: readonly Bytes[]): Promise<Bytes | null> {
+  if (!(seq >= 0 && seq < size)) return null;
+  let node = leaf;
+  let place = seq;
+  let last = size - 1;
+  for (const h of hashes) {
+    if (last === 0) return null;
+    if (place % 2 === 1 || place === last) {
+      node = await sha256(nodeMark, h, node);
+      while (place % 2 === 0 && place !== 0) {
+        place = Math.floor(place / 2);
+        last = Math.floor(last / 2);
+      }
+    } else {
+      node = await sha256(nodeMark, node, h);
+    }
+    place = Math.floor(place / 2);
+    last = Math.floor(last / 2);
+  }
+  return last === 0 ? node : null;
+}
+
+const same = (a: Bytes, b: Bytes) => a.length === b.length && a.every((v, i) => v === b[i]);
+
+/** checkProof never throws: what cannot be read is not proved. */
+export async function checkProof(p: Proof): Promise<Checked> {
+  // Browsers hash on https and on this machine's own addresses only.
+  if (!globalThis.crypto?.subtle) {
+    return { included: null, signed: null, text: "This browser checks no proofs over plain HTTP. Download the proof and check it with crannog audit prove --check." };
+  }
+  try {
+    const stated = statedBy(p.checkpoint.note);
+    if (stated.size !== p.checkpoint.size || stated.root !== p.checkpoint.root) {
+      return { included: false, signed: false, text: "The proof says something else than its checkpoint." };
+    }
+    if ((JSON.parse(p.entry) as { seq?: unknown }).seq !== p.seq) {
+      return { included: false, signed: false, text: "The proof is of another entry." };
+    }
+    const root = await rootFrom(await leafHash(p.entry), p.seq, stated.size, (p.hashes ?? []).map(bytesOf));
+    if (root === null || !same(root, bytesOf(stated.root))) {
+      return { included: false, signed: null, text: "The entry is not in the record that the checkpoint is of." };
+    }
+    const signed = await isSigned(p.checkpoint.note, p.key);
+    return { included: true, signed, text: wordsFor(signed) };
+  } catch {
+    return { included: false, signed: null, text: "The proof cannot be read." };
+  }
+}
+
+function wordsFor(signed: boolean | null): string {
+  if (signed === null) return "The entry is in the record that the checkpoint states. This browser cannot check the signature.";
+  if (!signed) return "The checkpoint is not signed by the key of the proof.";
+  return "The entry is in the record that the checkpoint states, and the checkpoint is signed by the key below.";
+}
+
+function statedBy(note: string): { size: number; root: string } {
+  const [, size, root] = note.split("\n");
+  if (!size || !/^\d+$/.test(size) || !root) throw new Error("not a checkpoint");
+  return { size: Number(size), root };
+}
+
+/** isSigned checks a signed note with an Ed25519 verifier key. */
+export async function isSigned(note: string, key: string): Promise<boolean | null> {
+  const [name, id, ...rest] = key.split("+");
+  const raw = bytesOf(rest.join("+"));
+  if (!name || !id || raw.length !== 33 || raw[0] !== 1) return false;
+  const end = note.lastIndexOf("\n\n");
+  if (end < 0) return false;
+  let verifier: CryptoKey;
+  try {
+    verifier = await crypto.subtle.importKey("raw", raw.slice(1), "Ed25519", false, ["verify"]);
+  } catch {
+    return null; // an older browser
+  }
+  for (const line of note.slice(end + 2).split("\n")) {
+    const [dash, by, signature] = line.split(" ");
+    if (dash !== "—" || by !== name || !signature) continue;
+    const bytes = bytesOf(signature);
+    const keyID = [...bytes.slice(0, 4)].map((b) => b.toString(16).padStart(2, "0")).join("");
+    if (keyID !== id) continue;
+    if (await crypto.subtle.verify("Ed25519", verifier, bytes.slice(4), utf8(note.slice(0, end + 1)))) return true;
+  }
+  return false;
+}

@@ -1,0 +1,153 @@
+// Reading the record from the server.
+import { useQuery } from "@tanstack/react-query";
+import { useCallback, useEffect, useRef, useState } from "react";
+import { api, call, unwrap } from "../api/client";
+import { matchesHere, type RecordSearch, type ServerQuery } from "./filter";
+import type { Entry } from "./entry";
+import { merge, readPage, type ReadBack } from "./pages";
+import type { Proof } from "./proof";
+import type { Verification } from "./verdict";
+
+function query(params: Record<string, string | number | boolean | undefined>): string {
+  const out = new URLSearchParams();
+  for (const [name, value] of Object.entries(params)) if (value !== undefined && value !== "") out.set(name, String(value));
+  return out.toString();
+}
+
+/** readBackwards reads pages before an entry, as the server filters them. */
+export function readBackwards(q: ServerQuery): ReadBack {
+  return async (before, limit) => {
+    const list = await call<{ entries: Entry[] | null }>("GET", `/v1/record?${query({ ...q, newest: true, limit, before: before === 0 ? undefined : before })}`);
+    return list.entries ?? [];
+  };
+}
+
+const pageSize = 100;
+
+export interface Older {
+  entries: readonly Entry[];
+  /** Go on before this one; null where the record begins. */
+  before: number | null;
+  busy: boolean;
+  error: unknown;
+  more: () => void;
+  /** Reads the newest again, where the stream lost some. */
+  again: () => void;
+  /** Adds the newest to those that are there: the stream may have begun after they were read. */
+  catchUp: () => void;
+}
+
+/** useOlder are entries that were written before the page was opened, the newest first. */
+export function useOlder(search: RecordSearch, q: ServerQuery): Older {
+  const key = JSON.stringify([search, q]);
+  const [state, setState] = useState<{ key: string; entries: readonly Entry[]; before: number | null | undefined; error: unknown }>({ key, entries: [], before: undefined, error: undefined });
+  const [busy, setBusy] = useState(true);
+  const turn = useRef(0);
+
+  const load = useCallback(
+    async (before: number | undefined) => {
+      const mine = ++turn.current;
+      setBusy(true);
+      try {
+        const page = await readPage(readBackwards(q), (e) => matchesHere(e, search), before, pageSize);
+        if (mine !== turn.current) return;
+        setState((old) => ({ key, entries: merge(before === undefined ? [] : old.entries, page.entries), before: page.before, error: undefined }));
+      } catch (error) {
+        if (mine === turn.current) setState((old) => ({ ...old, key, entries: before === undefined ? [] : old.entries, error }));
+      } finally {
+        if (mine === turn.current) setBusy(false);
+      }
+    },
+    // The key stands for all of it.
+    [key],
+  );
+  useEffect(() => void load(undefined), [load]);
+  const catchUp = useCallback(async () => {
+    const mine = turn.current;
+    try {
+      const page = await readPage(readBackwards(q), (e) => matchesHere(e, search), undefined, pageSize);
+      // Where a page is on its way, or was read since, it has them too.
+      if (mine === turn.current) setState((old) => (old.key === key && old.before !== undefined ? { ...old, entries: merge(old.entries, page.entries) } : old));
+    } catch {
+      // The stream says what it cannot tell; this is only beside it.
+    }
+  }, [key]);
+
+  const current = state.key === key;
+  return {
+    entries: current ? state.entries : [],
+    before: current && state.before !== undefined ? state.before : null,
+    busy: busy || !current,
+    error: current ? state.error : undefined,
+    again: () => void load(undefined),
+    catchUp: useCallback(() => void catchUp(), [catchUp]),
+    more: () => void load(current && state.before !== null ? state.before : undefined),
+  };
+}
+
+/** useEntry is one entry, also of a sandbox that is long gone. */
+export function useEntry(seq: number) {
+  return useQuery({
+    queryKey: ["record", "entry", seq],
+    queryFn: async (): Promise<Entry | null> => {
+      const list = await call<{ entries: Entry[] | null }>("GET", `/v1/record?${query({ after: seq - 1, limit: 1 })}`);
+      const found = list.entries?.[0];
+      return found?.seq === seq ? found : null;
+    },
+    staleTime: 0,
+  });
+}
+
+export function useProof(seq: number, wanted: boolean) {
+  return useQuery({
+    queryKey: ["record", "proof", seq],
+    queryFn: (): Promise<Proof> => unwrap(api.GET("/v1/record/{seq}/proof", { params: { path: { seq } } })),
+    enabled: wanted,
+    retry: false,
+    staleTime: 0,
+  });
+}
+
+export function useCheckpoint() {
+  return useQuery({ queryKey: ["record", "checkpoint"], queryFn: () => unwrap(api.GET("/v1/record/checkpoint")), refetchInterval: 60_000 });
+}
+
+export function useRecordKey(wanted: boolean) {
+  return useQuery({ queryKey: ["record", "key"], queryFn: () => unwrap(api.GET("/v1/record/key")), enabled: wanted, staleTime: Number.POSITIVE_INFINITY, retry: false });
+}
+
+/** verify has the server read everything, against checkpoints that were kept elsewhere if there are some. */
+export async function verify(against: string[]): Promise<Verification> {
+  return unwrap(api.POST("/v1/record/verify", { body: against.length > 0 ? { against } : {} })) as Promise<Verification>;
+}
+
+/** exportURL is where what a filter keeps is downloaded; the server filters by part of it only. */
+export function exportURL(q: ServerQuery): string {
+  const text = query({ ...q });
+  return `/console/api/v1/record/export${text ? `?${text}` : ""}`;
+}
+
+/** notesOf takes signed notes out of text that was pasted, one or more. */
+export function notesOf(pasted: string): string[] {
+  const notes: string[] = [];
+  let lines: string[] = [];
+  const text = pasted.replaceAll("\r\n", "\n").trim();
+  if (text.startsWith("{")) {
+    for (const line of text.split("\n").filter((l) => l.trim() !== "")) {
+      const note = (JSON.parse(line) as { note?: unknown }).note;
+      if (typeof note === "string") notes.push(note);
+    }
+    return notes;
+  }
+  for (const line of text.split("\n")) {
+    // A note ends with its signatures; what follows without one is the next.
+    const signature = line.startsWith("— ");
+    if (!signature && lines.at(-1)?.startsWith("— ")) {
+      notes.push(`${lines.join("\n")}\n`);
+      lines = [];
+    }
+    if (lines.length > 0 || line.trim() !== "") lines.push(line);
+  }
+  if (lines.length > 0) notes.push(`${lines.join("\n")}\n`);
+  return notes;
+}

@@ -1,0 +1,56 @@
+// What a verification found, in words for a person.
+
+/** The answer of POST /v1/record/verify. */
+export interface Verification {
+  ok: boolean;
+  entries: number;
+  first: number;
+  seq?: number;
+  fault?: string;
+  text?: string;
+  checkpoints: number;
+  uncovered?: number;
+}
+
+export interface Verdict {
+  ok: boolean;
+  title: string;
+  detail: string;
+  /** The entry that is wrong, if it is one that can be looked at. */
+  seq?: number;
+}
+
+const faults: Record<string, (seq: number) => string> = {
+  changed: (seq) => `Entry ${seq} was changed: it says something else than when it was written`,
+  missing: (seq) => `Entry ${seq} was cut out`,
+  reordered: (seq) => `Entry ${seq} is not in its place`,
+  cut: (seq) => `The end is gone, from entry ${seq} on`,
+  forked: () => "This is another history than a checkpoint is of",
+  unsigned: () => "A checkpoint is not signed by this record's key",
+  unreadable: () => "The files of the record cannot be read",
+};
+
+const one = (n: number, word: string, words: string) => `${n} ${n === 1 ? word : words}`;
+
+export function verdictOf(v: Verification): Verdict {
+  if (v.ok) {
+    const open = v.uncovered ? ` ${one(v.uncovered, "entry is", "entries are")} newer than the newest checkpoint.` : "";
+    return {
+      ok: true,
+      title: `${one(v.entries, "entry", "entries")} from number ${v.first} on ${v.entries === 1 ? "is" : "are"} as written`,
+      detail: `${one(v.checkpoints, "checkpoint agrees", "checkpoints agree")}.${open}`,
+    };
+  }
+  // An absent number is entry 0: the API leaves zero out.
+  const seq = v.seq ?? 0;
+  const words = faults[v.fault ?? ""];
+  const out: Verdict = {
+    ok: false,
+    title: words ? words(seq) : "The record is not as it was written",
+    detail: v.text ?? "",
+  };
+  // The server's sentence may say no more than the title does.
+  if (out.title.toLowerCase().includes(out.detail.toLowerCase())) out.detail = "";
+  if (v.fault && ["changed", "missing", "reordered", "cut"].includes(v.fault)) out.seq = seq;
+  return out;
+}

@@ -1,0 +1,130 @@
+import { Link } from "@tanstack/react-router";
+import { useState } from "react";
+import { Badge, Button, CopyText, Field, Icon, Inert, Problem, Time } from "../parts";
+import { notesOf, useCheckpoint, verify } from "./read";
+import { verdictOf, type Verdict } from "./verdict";
+
+interface Result {
+  verdict: Verdict;
+  at: string;
+  against: number;
+}
+
+/** The state of one verification at a time. */
+export function useVerification() {
+  const [result, setResult] = useState<Result | null>(null);
+  const [error, setError] = useState<unknown>();
+  const [busy, setBusy] = useState(false);
+  const run = async (against: string[] = []) => {
+    if (busy) return;
+    setBusy(true);
+    setError(undefined);
+    setResult(null);
+    try {
+      const verdict = verdictOf(await verify(against));
+      setResult({ verdict, at: new Date().toISOString(), against: against.length });
+    } catch (e) {
+      setError(e);
+    } finally {
+      setBusy(false);
+    }
+  };
+  return { result, error, busy, run };
+}
+
+/** What verification found, and the statement that covers the record. */
+export function VerificationPanel({ v }: { v: ReturnType<typeof useVerification> }) {
+  return (
+    <section className="r-verify" aria-label="Verification">
+      <div role="status">
+        {v.busy && (
+          <p className="quiet">
+            <span className="p-spinner" aria-hidden="true" /> Reading every entry…
+          </p>
+        )}
+        {v.result && <Outcome result={v.result} />}
+      </div>
+      {v.error !== undefined && <Problem error={v.error} retry={() => void v.run()} />}
+      <Statement />
+      <Against run={v.run} busy={v.busy} />
+    </section>
+  );
+}
+
+function Outcome({ result: { verdict, at, against } }: { result: Result }) {
+  return (
+    <div className="r-outcome" data-ok={verdict.ok}>
+      <Icon name={verdict.ok ? "check" : "alert"} size={20} />
+      <div>
+        <p>
+          <Badge tone={verdict.ok ? "ok" : "bad"}>{verdict.ok ? "verified" : "not as written"}</Badge> <strong>{verdict.title}</strong>
+        </p>
+        {verdict.detail && (
+          <p>
+            <Inert text={verdict.detail} />
+          </p>
+        )}
+        {verdict.seq !== undefined && (
+          <p>
+            <Link to="/record/$seq" params={{ seq: String(verdict.seq) }}>
+              Show entry {verdict.seq}
+            </Link>
+          </p>
+        )}
+        <p className="quiet">
+          <Time at={at} />
+          {against > 0 && `, compared with ${against} ${against === 1 ? "checkpoint" : "checkpoints"} of yours`}
+        </p>
+      </div>
+    </div>
+  );
+}
+
+function Statement() {
+  const c = useCheckpoint();
+  if (c.error) return <Problem error={c.error} />;
+  if (!c.data) return null;
+  return (
+    <dl className="r-facts r-statement">
+      <dt>Newest checkpoint</dt>
+      <dd>{c.data.size} entries</dd>
+      <dt>Head hash</dt>
+      <dd>
+        <CopyText text={c.data.root} />
+      </dd>
+      <dt>Signed note</dt>
+      <dd>
+        <CopyText text={c.data.note} label="copy it, and keep it elsewhere" />
+      </dd>
+    </dl>
+  );
+}
+
+function Against({ run, busy }: { run: (against: string[]) => Promise<void>; busy: boolean }) {
+  const [pasted, setPasted] = useState("");
+  const [wrong, setWrong] = useState("");
+  const compare = () => {
+    let notes: string[] = [];
+    try {
+      notes = notesOf(pasted);
+    } catch {
+      setWrong("These are no signed notes and no lines of JSON that have one.");
+      return;
+    }
+    setWrong("");
+    if (notes.length > 0) void run(notes);
+  };
+  return (
+    <details>
+      <summary>Compare with checkpoints that you kept elsewhere</summary>
+      <div className="r-against">
+        <Field label="Signed notes" error={wrong || undefined} hint="Only copies that were kept outside this server show a history that was written anew by somebody with its key.">
+          <textarea rows={6} spellCheck={false} className="mono" value={pasted} onChange={(e) => setPasted(e.target.value)} />
+        </Field>
+        <Button busy={busy} disabled={pasted.trim() === ""} onClick={compare}>
+          Compare
+        </Button>
+      </div>
+    </details>
+  );
+}

@@ -1,0 +1,269 @@
+import { useNavigate } from "@tanstack/react-router";
+import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { api, type Schemas, unwrap } from "../api/client";
+import { endSandbox } from "../api/end";
+import { asProblem } from "../api/problem";
+import { useCan } from "../api/session";
+import { Button, Confirm, Dialog, Field, Loading, Problem, toast, Toggle, format, inertLine } from "../parts";
+import { isLive, snapshotsQuery, useRefresh, useSandbox } from "./queries";
+import { lineage } from "./snapshots/tree";
+
+type Asked = "stop" | "pause" | "snapshot" | "fork" | "rollback" | "forget";
+
+/** What can be done to the sandbox as a whole. Each says what will happen. */
+export function Actions() {
+  const sandbox = useSandbox();
+  const can = useCan("operator");
+  const refresh = useRefresh();
+  const navigate = useNavigate();
+  const [asked, ask] = useState<Asked>();
+  const [busy, setBusy] = useState(false);
+  if (!can) return null;
+  const params = { path: { id: sandbox.id } };
+  const close = (open: boolean) => {
+    if (!open) ask(undefined);
+  };
+  const open = (what: Asked) => ({ open: asked === what, onOpenChange: close });
+  const name = sandbox.name || sandbox.id;
+  const resume = async () => {
+    setBusy(true);
+    try {
+      await unwrap(api.POST("/v1/sandboxes/{id}/resume", { params, body: {} }));
+      toast("It goes on where it was.", { tone: "ok" });
+    } catch (thrown) {
+      toast(asProblem(thrown).text, { tone: "bad" });
+    } finally {
+      await refresh();
+      setBusy(false);
+    }
+  };
+  const running = isLive(sandbox);
+  const paused = sandbox.state === "paused";
+  return (
+    <>
+      {paused || sandbox.state === "resuming" ? (
+        <Button icon="play" variant="primary" busy={busy || sandbox.state === "resuming"} onClick={() => void resume()}>
+          Resume
+        </Button>
+      ) : (
+        <Button icon="pause" disabled={!running} onClick={() => ask("pause")}>
+          Pause
+        </Button>
+      )}
+      <Button icon="snapshot" disabled={!running} onClick={() => ask("snapshot")}>
+        Snapshot
+      </Button>
+      <Button icon="fork" disabled={!running} onClick={() => ask("fork")}>
+        Fork
+      </Button>
+      <Button icon="rollback" disabled={!running} onClick={() => ask("rollback")}>
+        Roll back
+      </Button>
+      {sandbox.state === "stopped" ? (
+        <Button icon="trash" variant="danger" onClick={() => ask("forget")}>
+          Forget
+        </Button>
+      ) : (
+        <Button icon="stop" variant="danger" disabled={sandbox.state === "stopping"} onClick={() => ask("stop")}>
+          Stop
+        </Button>
+      )}
+      <Confirm
+        {...open("pause")} title={`Pause ${inertLine(name).text}?`} action="Pause"
+        what="Its memory and processes are written down and its programs end. It uses nothing but disk until it is resumed, and then goes on where it was. Connections to the outside break."
+        onConfirm={async () => {
+          await unwrap(api.POST("/v1/sandboxes/{id}/pause", { params, body: {} }));
+          await refresh();
+        }}
+      />
+      <Confirm
+        {...open("stop")} title={`Stop ${inertLine(name).text}?`} action="Stop" danger
+        what={
+          paused
+            ? "What was written down of it is removed: files, memory, and its recordings too. The record keeps its entries."
+            : "Its programs end at once, and its files are gone unless a snapshot has them or its changes are brought out first. Its record and recordings stay."
+        }
+        onConfirm={async () => {
+          const ended = await endSandbox(sandbox.id, sandbox.state);
+          if (!ended) toast("It had ended already.");
+          if (paused) void navigate({ to: "/" });
+          else await refresh();
+        }}
+      />
+      <Confirm
+        {...open("forget")} title={`Forget ${inertLine(name).text}?`} action="Forget" danger
+        what="Its recordings, its network log and what is known of it here are removed. The record keeps its entries."
+        onConfirm={async () => {
+          await unwrap(api.DELETE("/v1/sandboxes/{id}", { params }));
+          void navigate({ to: "/" });
+        }}
+      />
+      <TakeSnapshot {...open("snapshot")} />
+      <ForkDialog {...open("fork")} />
+      <RollBackDialog {...open("rollback")} />
+    </>
+  );
+}
+
+interface Opened {
+  open: boolean;
+  onOpenChange: (open: boolean) => void;
+}
+
+/** Asks for the name of a snapshot and takes it. */
+export function TakeSnapshot({ open, onOpenChange }: Opened) {
+  const sandbox = useSandbox();
+  const [name, setName] = useState("");
+  const [filesOnly, setFilesOnly] = useState(false);
+  const refresh = useRefresh();
+  const take = useDeed(async () => {
+    const taken = await unwrap(
+      api.POST("/v1/sandboxes/{id}/snapshots", { params: { path: { id: sandbox.id } }, body: { files_only: filesOnly, ...(name ? { name } : {}) } }),
+    );
+    await refresh("snapshots");
+    toast(`Snapshot ${taken.name || taken.id} was taken.`, { tone: "ok" });
+    setName("");
+    onOpenChange(false);
+  });
+  return (
+    <Dialog
+      open={open} onOpenChange={onOpenChange} title="Take a snapshot"
+      description="Its state as it is now is kept. The sandbox stands still for a moment and goes on."
+      footer={<DialogFooter cancel={() => onOpenChange(false)} action="Take snapshot" {...take} />}
+    >
+      <form className="sb-form" onSubmit={take.submit}>
+        <Field label="Name" hint="The newest snapshot of a name has it. May be empty.">
+          <input type="text" value={name} maxLength={256} onChange={(e) => setName(e.currentTarget.value)} />
+        </Field>
+        <Toggle label="Files only, without memory and processes" on={filesOnly} onChange={setFilesOnly} />
+        {take.error !== undefined && <Problem error={take.error} />}
+      </form>
+    </Dialog>
+  );
+}
+
+function ForkDialog({ open, onOpenChange }: Opened) {
+  const sandbox = useSandbox();
+  const navigate = useNavigate();
+  const [count, setCount] = useState(1);
+  const fork = useDeed(async () => {
+    const { forks } = await unwrap(api.POST("/v1/sandboxes/{id}/fork", { params: { path: { id: sandbox.id } }, body: { count } }));
+    const made = (forks ?? []).flatMap((one: Schemas["Fork"]) => (one.sandbox ? [one.sandbox] : []));
+    const failed = (forks ?? []).find((one: Schemas["Fork"]) => one.error)?.error;
+    const [first] = made;
+    if (!first) throw new Error(failed?.detail ?? "No copy was made.");
+    toast(failed ? `${made.length} of ${count} copies were made: ${failed.detail ?? failed.title}` : `${made.length === 1 ? "A copy was" : `${made.length} copies were`} made.`, { tone: failed ? "warn" : "ok" });
+    onOpenChange(false);
+    if (made.length === 1) void navigate({ to: "/s/$id/$tab", params: { id: first.id, tab: "live" } });
+    else void navigate({ to: "/" });
+  });
+  return (
+    <Dialog
+      open={open} onOpenChange={onOpenChange} title="Fork this sandbox"
+      description="Each copy has its files, memory and processes as they are now, the same policy, and its own time until it ends. This one goes on."
+      footer={<DialogFooter cancel={() => onOpenChange(false)} action={count === 1 ? "Fork" : `Fork ${count} times`} {...fork} />}
+    >
+      <form className="sb-form" onSubmit={fork.submit}>
+        <Field label="Copies">
+          <input type="number" min={1} max={100} value={count} onChange={(e) => setCount(Math.min(100, Math.max(1, Math.floor(e.currentTarget.valueAsNumber) || 1)))} />
+        </Field>
+        {fork.error !== undefined && <Problem error={fork.error} />}
+      </form>
+    </Dialog>
+  );
+}
+
+function RollBackDialog({ open, onOpenChange }: Opened) {
+  const sandbox = useSandbox();
+  const snapshots = useQuery({ ...snapshotsQuery, enabled: open });
+  const [chosen, choose] = useState<string>();
+  const roll = useRollBack(() => onOpenChange(false));
+  const own = lineage(snapshots.data ?? [], sandbox.id, sandbox.origin).sort((a, b) => Date.parse(b.created_at) - Date.parse(a.created_at));
+  // The newest, unless somebody wants another; without any it is the start.
+  const to = chosen ?? own[0]?.id ?? "";
+  return (
+    <Dialog
+      open={open} onOpenChange={onOpenChange} title="Roll back"
+      description="What happened since is undone inside, files and processes alike. What already left the sandbox is not. The record keeps everything."
+      footer={
+        <>
+          <Button onClick={() => onOpenChange(false)}>Cancel</Button>
+          <Button variant="danger" busy={roll.busy} disabled={snapshots.isPending} onClick={() => roll.run(to)}>
+            Roll back
+          </Button>
+        </>
+      }
+    >
+      {snapshots.isPending ? (
+        <Loading />
+      ) : (
+        <fieldset className="sb-choices">
+          <legend>Back to</legend>
+          {[...own.map((one) => one.id), ""].map((id) => {
+            const snapshot = own.find((one) => one.id === id);
+            return (
+              <label key={id}>
+                <input type="radio" name="rollback" checked={to === id} onChange={() => choose(id)} />
+                <span>{snapshot ? inertLine(snapshot.name || snapshot.id).text : "Its start"}</span>
+                <span className="quiet">{snapshot ? format.localTime(new Date(snapshot.created_at)) : "as it was made"}</span>
+              </label>
+            );
+          })}
+        </fieldset>
+      )}
+      {roll.error !== undefined && <Problem error={roll.error} />}
+    </Dialog>
+  );
+}
+
+/** Puts the sandbox back to a snapshot, or to its start if none is named. */
+export function useRollBack(done: () => void) {
+  const sandbox = useSandbox();
+  const refresh = useRefresh();
+  const [busy, setBusy] = useState(false);
+  const [error, setError] = useState<unknown>();
+  const back = async (snapshot: string) => {
+    const params = { path: { id: sandbox.id } };
+    if (snapshot) await unwrap(api.POST("/v1/sandboxes/{id}/rollback", { params, body: { snapshot } }));
+    else await unwrap(api.POST("/v1/sandboxes/{id}/reset", { params }));
+    await refresh("snapshots", "changes", "processes", "terminals", "files");
+    toast("It is as it was then.", { tone: "ok" });
+  };
+  const run = (snapshot: string) => {
+    setBusy(true);
+    setError(undefined);
+    back(snapshot).then(done, setError).finally(() => setBusy(false));
+  };
+  return { run, back, busy, error };
+}
+
+/** Something that is done once a form is sent, with what became of it. */
+export function useDeed(deed: () => Promise<void>) {
+  const [busy, setBusy] = useState(false);
+  const [error, setError] = useState<unknown>();
+  const run = () => {
+    if (busy) return;
+    setBusy(true);
+    setError(undefined);
+    deed().catch(setError).finally(() => setBusy(false));
+  };
+  return {
+    busy, error, run,
+    submit: (event: { preventDefault: () => void }) => {
+      event.preventDefault();
+      run();
+    },
+  };
+}
+
+export function DialogFooter({ cancel, action, busy, run, danger, disabled }: { cancel: () => void; action: string; busy: boolean; run: () => void; danger?: boolean; disabled?: boolean }) {
+  return (
+    <>
+      <Button onClick={cancel}>Cancel</Button>
+      <Button variant={danger ? "danger" : "primary"} busy={busy} disabled={disabled} onClick={run}>
+        {action}
+      </Button>
+    </>
+  );
+}

@@ -1,0 +1,216 @@
+import { useQueries } from "@tanstack/react-query";
+import { useBlocker } from "@tanstack/react-router";
+import { type DragEvent, useEffect, useMemo, useRef, useState } from "react";
+import { asProblem } from "../../api/problem";
+import { Button, Can, Confirm, Dialog, Empty, Field, IconButton, Inert, inertLine, Problem, toast } from "../../parts";
+import { useCan } from "../../api/session";
+import { DialogFooter, useDeed } from "../actions";
+import { useRefresh, useSandbox } from "../queries";
+import { useFilters } from "../search";
+import { Files } from "./inside";
+import { above, type FileEntry, joined, type Listings, parentOf, rowsOf, wrongName } from "./tree";
+import { TreeView } from "./treeview";
+import { Viewer } from "./viewer";
+
+const root = "/";
+
+/** The files of a sandbox as a tree, and one of them beside it. */
+export function Browse({ onUnsaved }: { onUnsaved: (unsaved: boolean) => void }) {
+  const sandbox = useSandbox();
+  const can = useCan("operator");
+  const refresh = useRefresh();
+  const [filters, set] = useFilters();
+  const files = useMemo(() => new Files(sandbox.id), [sandbox.id]);
+  const path = filters.path ?? "";
+  const first = sandbox.workspace ? "/workspace" : "/home/user";
+  const [open, setOpen] = useState<ReadonlySet<string>>(() => new Set(path ? above(root, path) : [...above(root, first), first]));
+  const shownDir = useRef(new Set<string>());
+  const [focused, setFocused] = useState(path || first);
+  const [asked, ask] = useState<"directory" | "rename" | "remove" | undefined>();
+  const [dropping, setDropping] = useState(false);
+  const [sending, setSending] = useState(false);
+  const [dirty, setDirty] = useState(false);
+  useEffect(() => {
+    onUnsaved(dirty);
+    return () => onUnsaved(false);
+  }, [dirty, onUnsaved]);
+  const blocker = useBlocker({ shouldBlockFn: () => dirty, enableBeforeUnload: dirty, withResolver: true });
+  const [over, setOver] = useState<{ list: File[]; names: string[] }>();
+  const picker = useRef<HTMLInputElement>(null);
+
+  const dirs = [root, ...open];
+  const queries = useQueries({
+    queries: dirs.map((dir) => ({ queryKey: ["files", sandbox.id, dir], queryFn: ({ signal }: { signal: AbortSignal }) => files.list(dir, signal), retry: false, staleTime: 10_000 })),
+  });
+  const listings: Listings = new Map(dirs.flatMap((dir, i) => (queries[i]?.data ? [[dir, queries[i].data] as const] : [])));
+  const rows = rowsOf(root, listings, open);
+  const entry = rows.find((row) => row.path === path);
+  const failed = queries.findIndex((query) => query.error);
+  // The address may name a directory: it is opened, and there is no file to show.
+  const settled = listings.has(parentOf(path)) || queries[dirs.indexOf(parentOf(path))]?.isError === true;
+  if (entry?.type === "dir" && !shownDir.current.has(path)) {
+    shownDir.current.add(path);
+    if (!open.has(path)) setOpen(new Set([...open, path]));
+  }
+  const at = rows.find((row) => row.path === focused);
+  // New things go where the focus is.
+  const here = at?.type === "dir" ? at.path : at ? parentOf(at.path) : path ? parentOf(path) : first;
+
+  const toggle = (dir: string) => setOpen((before) => new Set(before.has(dir) ? [...before].filter((one) => one !== dir) : [...before, dir]));
+  const choose = (to: string) => {
+    if (to !== path) set({ path: to }, true);
+  };
+  const changed = () => refresh("files", "changes");
+
+  const send = async (list: File[], anyway = false) => {
+    const there = new Set((await files.list(here)).map((one) => one.name));
+    const names = list.map((one) => one.name).filter((name) => there.has(name));
+    if (names.length > 0 && !anyway) return setOver({ list, names });
+    setSending(true);
+    let sent = 0;
+    try {
+      for (const one of list) {
+        await files.write(joined(here, one.name), one);
+        sent++;
+      }
+      toast(sent === 1 ? `${inertLine(list[0]?.name ?? "").text} was uploaded to ${here}.` : `${sent} files were uploaded to ${here}.`, { tone: "ok" });
+    } catch (thrown) {
+      toast(`${sent} of ${list.length} were uploaded: ${asProblem(thrown).text}`, { tone: "bad" });
+    } finally {
+      setSending(false);
+      setOpen((before) => new Set([...before, here]));
+      await changed();
+    }
+  };
+  const upload = (list: File[]) => {
+    if (list.length > 0) send(list).catch((thrown: unknown) => toast(asProblem(thrown).text, { tone: "bad" }));
+  };
+  const drop = (event: DragEvent) => {
+    event.preventDefault();
+    setDropping(false);
+    upload([...event.dataTransfer.files]);
+  };
+
+  return (
+    <div className="sb-split">
+      <section
+        className={dropping ? "sb-side sb-drop" : "sb-side"} aria-label="Files of the sandbox"
+        onDragOver={(event) => {
+          if (!can || !event.dataTransfer.types.includes("Files")) return;
+          event.preventDefault();
+          setDropping(true);
+        }}
+        onDragLeave={() => setDropping(false)} onDrop={can ? drop : undefined}
+      >
+        <div className="sb-bar">
+          <Can scope="operator">
+            <Button icon="upload" busy={sending} title={`To ${inertLine(here).text}`} onClick={() => picker.current?.click()}>
+              Upload
+            </Button>
+            <input
+              ref={picker} type="file" multiple hidden aria-label="Files to upload"
+              onChange={(event) => {
+                upload([...(event.currentTarget.files ?? [])]);
+                event.currentTarget.value = "";
+              }}
+            />
+            <Button icon="plus" onClick={() => ask("directory")}>
+              New directory
+            </Button>
+          </Can>
+          <span className="sb-fill" />
+          <IconButton icon="refresh" label="Read again" onClick={() => void refresh("files")} />
+        </div>
+        <p className="quiet sb-here">
+          {dropping ? "Drop to upload to " : "In "}
+          <span className="mono">
+            <Inert text={here} />
+          </span>
+        </p>
+        {failed >= 0 && <Problem error={queries[failed]?.error} retry={() => void queries[failed]?.refetch()} />}
+        <TreeView rows={rows} selected={path} focused={focused} onFocus={setFocused} onToggle={toggle} onChoose={(node) => choose(node.path)} />
+      </section>
+      <div className="sb-main">
+        {path && entry?.type !== "dir" && (entry || settled) ? (
+          <Viewer key={path} files={files} path={path} entry={entry} rename={() => ask("rename")} remove={() => ask("remove")} onDirty={setDirty} />
+        ) : (
+          <Empty title="Choose a file">Files can be dropped on the tree to upload them.</Empty>
+        )}
+      </div>
+      <NewName
+        open={asked === "directory"} onOpenChange={() => ask(undefined)} title="New directory" action="Make directory" where={here} from=""
+        onName={async (name) => {
+          await files.makeDirectory(joined(here, name));
+          setOpen((before) => new Set([...before, here]));
+          await changed();
+        }}
+      />
+      <NewName
+        open={asked === "rename"} onOpenChange={() => ask(undefined)} title="Rename" action="Rename" where={parentOf(path)} from={path.slice(path.lastIndexOf("/") + 1)}
+        onName={async (name) => {
+          const to = joined(parentOf(path), name);
+          if ((await files.list(parentOf(path))).some((one: FileEntry) => one.path === to)) throw new Error("There is something of that name already.");
+          await files.move(path, to);
+          await changed();
+          set({ path: to });
+        }}
+      />
+      <Confirm
+        open={asked === "remove"} onOpenChange={() => ask(undefined)} title="Delete this file?" action="Delete" danger what={`${inertLine(path).text} is removed inside of the sandbox.`}
+        onConfirm={async () => {
+          await files.remove(path);
+          await changed();
+          set({ path: undefined });
+        }}
+      />
+      <Confirm
+        open={blocker.status === "blocked"} onOpenChange={() => blocker.reset?.()} title="Leave without saving?" action="Leave" danger what="What you edited is not saved yet, and will be lost."
+        onConfirm={() => blocker.proceed?.()}
+      />
+      <Confirm
+        open={over !== undefined} onOpenChange={() => setOver(undefined)} title="Replace files?" action="Replace" danger
+        what={`In ${inertLine(here).text} there is already: ${inertLine((over?.names ?? []).join(", ")).text}`}
+        onConfirm={() => send(over?.list ?? [], true)}
+      />
+    </div>
+  );
+}
+
+interface NewNameProps {
+  open: boolean;
+  onOpenChange: () => void;
+  title: string;
+  action: string;
+  where: string;
+  from: string;
+  onName: (name: string) => Promise<void>;
+}
+
+function NewName({ open, onOpenChange, title, action, where, from, onName }: NewNameProps) {
+  return (
+    <Dialog open={open} onOpenChange={onOpenChange} title={title}>
+      {open && <NameForm action={action} where={where} from={from} onName={onName} close={onOpenChange} />}
+    </Dialog>
+  );
+}
+
+function NameForm({ action, where, from, onName, close }: Pick<NewNameProps, "action" | "where" | "from" | "onName"> & { close: () => void }) {
+  const [name, setName] = useState(from);
+  const wrong = wrongName(name);
+  const deed = useDeed(async () => {
+    if (wrong) throw new Error(wrong);
+    await onName(name);
+    close();
+  });
+  return (
+    <form className="sb-form" onSubmit={deed.submit}>
+      <Field label="Name" hint={<>In {inertLine(where).text}</>} error={name !== "" && wrong ? wrong : undefined}>
+        <input type="text" value={name} autoFocus onChange={(event) => setName(event.currentTarget.value)} />
+      </Field>
+      {deed.error !== undefined && <Problem error={deed.error} />}
+      <footer className="sb-form-foot">
+        <DialogFooter cancel={close} action={action} busy={deed.busy} run={deed.run} disabled={wrong !== ""} />
+      </footer>
+    </form>
+  );
+}

@@ -1,0 +1,98 @@
+export interface FileEntry {
+  name: string;
+  path: string;
+  type: "file" | "dir" | "symlink" | "other";
+  size: number;
+  mode?: string | number | undefined;
+  modified_at?: string | undefined;
+  target?: string | undefined;
+}
+
+export interface Node extends FileEntry {
+  level: number;
+  open: boolean;
+  /** Its entries are on their way. */
+  loading: boolean;
+  index: number;
+  siblings: number;
+}
+
+/** Entries of the directories that were read so far, by path. */
+export type Listings = ReadonlyMap<string, readonly FileEntry[]>;
+
+/** The rows of a tree, from the top to the bottom, as far as it is open. */
+export function rowsOf(root: string, listings: Listings, open: ReadonlySet<string>): Node[] {
+  const out: Node[] = [];
+  const add = (dir: string, level: number) => {
+    const entries = [...(listings.get(dir) ?? [])].sort(order);
+    entries.forEach((entry, i) => {
+      const isOpen = entry.type === "dir" && open.has(entry.path);
+      out.push({ ...entry, level, open: isOpen, loading: isOpen && !listings.has(entry.path), index: i + 1, siblings: entries.length });
+      // A directory below itself would be a fault of the server; it ends here.
+      if (isOpen && level < 64) add(entry.path, level + 1);
+    });
+  };
+  add(root, 1);
+  return out;
+}
+
+function order(a: FileEntry, b: FileEntry): number {
+  if ((a.type === "dir") !== (b.type === "dir")) return a.type === "dir" ? -1 : 1;
+  return a.name < b.name ? -1 : a.name > b.name ? 1 : 0;
+}
+
+/** What a key does in a tree: to which row it goes, and what it opens or closes. */
+export function keyed(key: string, rows: readonly Node[], at: string): { to?: string; toggle?: string; choose?: string } {
+  const i = rows.findIndex((row) => row.path === at);
+  const row = rows[i];
+  const path = (n: number) => {
+    const found = rows[n];
+    return found ? { to: found.path } : {};
+  };
+  switch (key) {
+    case "ArrowDown":
+      return path(i + 1);
+    case "ArrowUp":
+      return path(Math.max(0, i - 1));
+    case "Home":
+      return path(0);
+    case "End":
+      return path(rows.length - 1);
+    case "ArrowRight":
+      if (row?.type !== "dir") return {};
+      return row.open ? (rows[i + 1]?.level === row.level + 1 ? path(i + 1) : {}) : { toggle: row.path };
+    case "ArrowLeft":
+      if (row?.open) return { toggle: row.path };
+      for (let n = i - 1; n >= 0; n--) if ((rows[n]?.level ?? 0) < (row?.level ?? 0)) return path(n);
+      return {};
+    case "Enter":
+    case " ":
+      if (!row) return {};
+      return row.type === "dir" ? { toggle: row.path } : { choose: row.path };
+  }
+  return {};
+}
+
+export function parentOf(path: string): string {
+  const at = path.lastIndexOf("/");
+  return at <= 0 ? "/" : path.slice(0, at);
+}
+
+export function joined(dir: string, name: string): string {
+  return dir.endsWith("/") ? dir + name : `${dir}/${name}`;
+}
+
+/** The directories above a path, from the top. */
+export function above(root: string, path: string): string[] {
+  const out: string[] = [];
+  for (let dir = parentOf(path); dir.length > root.length && dir.startsWith(root); dir = parentOf(dir)) out.unshift(dir);
+  return out;
+}
+
+/** What is wrong with a name for a new file or directory, or nothing. */
+export function wrongName(name: string): string {
+  if (name === "" || name === "." || name === "..") return "Give it a name.";
+  if (name.includes("/") || name.includes("\0")) return "A name has no slash in it.";
+  if (new TextEncoder().encode(name).length > 255) return "The name is too long.";
+  return "";
+}

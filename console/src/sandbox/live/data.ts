@@ -1,0 +1,32 @@
+/**
+ * Reads fields of an entry's data. What is in an entry came from a box or went
+ * through one: a field of another type than expected counts as absent, and
+ * nothing of it is ever taken for markup.
+ */
+export type Data = Readonly<Record<string, unknown>>;
+
+export function asData(value: unknown): Data {
+  return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Data) : {};
+}
+
+export function text(data: Data, name: string): string {
+  const value = data[name];
+  return typeof value === "string" ? value : "";
+}
+
+export function number(data: Data, name: string): number | undefined {
+  const value = data[name];
+  return typeof value === "number" && Number.isFinite(value) ? value : undefined;
+}
+
+export function texts(data: Data, name: string): string[] {
+  const value = data[name];
+  return Array.isArray(value) ? value.filter((one): one is string => typeof one === "string") : [];
+}
+
+/** A command as a shell would take it, for people to read. */
+export function commandLine(argv: readonly string[]): string {
+  const [shell, flag, script] = argv;
+  if (argv.length === 3 && shell !== undefined && /(^|\/)(ba|da|z|a)?sh$/.test(shell) && (flag === "-c" || flag === "-lc")) return script ?? "";
+  return argv.map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`)).join(" ");
+}

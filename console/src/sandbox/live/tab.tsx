@@ -1,0 +1,191 @@
+import { Link } from "@tanstack/react-router";
+import { lazy, Suspense, useEffect, useMemo, useRef, useState } from "react";
+import { useSession } from "../../api/session";
+import { useFlows, useLiveState } from "../../live";
+import { Badge, Button, Empty, format, Icon, type IconName, Inert, inertLine, Loading, Problem, Toggle, Verdict } from "../../parts";
+import { Lines } from "../lines";
+import { isLive, useSandbox } from "../queries";
+import { useFilters } from "../search";
+import { useStory } from "./history";
+import { filtered, type Item, type Kind, kinds, merge } from "./timeline";
+
+const Beside = lazy(async () => ({ default: (await import("../terminal/beside")).Beside }));
+
+const icons: Record<Kind, IconName> = { commands: "terminal", files: "file", network: "network", approvals: "approvals", lifecycle: "box", people: "user" };
+
+/** All that happens in a sandbox, in one line of time, with a terminal beside it where there is room. */
+export function LiveTab() {
+  const sandbox = useSandbox();
+  const story = useStory(sandbox.id);
+  const { flows } = useFlows(sandbox.id, { limit: 500 });
+  const [filters, set] = useFilters();
+  const state = useLiveState();
+  const wide = useWide("(min-width: 1280px)");
+  const only = useMemo(() => (filters.show ? (filters.show.split(",") as Kind[]) : []), [filters.show]);
+  const all = useMemo(() => merge(story.entries, story.paused ? [] : flows), [story.entries, story.paused, flows]);
+  const items = useMemo(() => filtered(all, only, filters.programs === true), [all, only, filters.programs]);
+  const toggle = (kind: Kind) => {
+    const next = only.includes(kind) ? only.filter((one) => one !== kind) : [...only, kind];
+    set({ show: next.length === 0 || next.length === kinds.length ? undefined : next.join(",") });
+  };
+  return (
+    <div className={wide && isLive(sandbox) ? "sb-live sb-live-wide" : "sb-live"}>
+      <section className="sb-column" aria-label="Activity">
+        <div className="sb-bar">
+          <div className="sb-chips" role="group" aria-label="Show">
+            {kinds.map((kind) => (
+              <button key={kind} type="button" className="sb-chip" aria-pressed={only.includes(kind)} onClick={() => toggle(kind)}>
+                <Icon name={icons[kind]} size={13} />
+                {kind}
+              </button>
+            ))}
+          </div>
+          <Toggle label="Every program" on={filters.programs === true} onChange={(on) => set({ programs: on || undefined })} />
+          <Button icon={story.paused ? "play" : "pause"} aria-pressed={story.paused} onClick={() => story.setPaused(!story.paused)}>
+            {story.paused ? `Go on${story.held > 0 ? ` (${story.held} new)` : ""}` : "Pause live"}
+          </Button>
+        </div>
+        {story.gap !== null && <p className="sb-note">Some events were too many to follow, and were read again from the record.</p>}
+        {state === "offline" && <p className="sb-note">The server cannot be reached. What you see may be old.</p>}
+        {story.error ? (
+          <Problem error={story.error} retry={story.retry} />
+        ) : story.loading ? (
+          <Loading what="Reading the record" />
+        ) : (
+          <Lines
+            items={items} keyOf={(item) => item.key} label="Activity" height={31} follow
+            empty={<Empty title="Nothing yet">{only.length > 0 ? "Nothing of these kinds has happened." : "What happens in it is shown here as it happens."}</Empty>}
+          >
+            {(item) => <Row item={item} id={sandbox.id} />}
+          </Lines>
+        )}
+        <Announcer items={all} quiet={story.paused} />
+      </section>
+      {wide && isLive(sandbox) && (
+        <Suspense fallback={<Loading />}>
+          <Beside />
+        </Suspense>
+      )}
+    </div>
+  );
+}
+
+function Row({ item, id }: { item: Item; id: string }) {
+  const [open, setOpen] = useState(false);
+  return (
+    <div className={`sb-event sb-event-${item.tone}${item.nested ? " sb-nested" : ""}`}>
+      <Clock time={item.time} />
+      <span className="sb-kind" title={item.kind}>
+        <Icon name={icons[item.kind]} size={13} />
+        <span>
+          <Inert text={item.label} />
+        </span>
+      </span>
+      <span className="sb-title mono" title={inertLine(item.title).text}>
+        <Inert text={item.title.slice(0, 2000)} />
+        {item.more && (
+          <button type="button" className="sb-more" aria-expanded={open} onClick={() => setOpen(!open)}>
+            {open ? "fewer" : `and ${item.more.length} more`}
+          </button>
+        )}
+        {open && (
+          <ul className="sb-more-list">
+            {item.more?.slice(0, 500).map((path) => (
+              <li key={path}>
+                <Inert text={path} />
+              </li>
+            ))}
+          </ul>
+        )}
+      </span>
+      <span className="sb-detail">
+        {item.effect && item.kind === "network" && <Verdict effect={item.effect} />}
+        {item.tone !== "quiet" && !item.effect && item.detail ? (
+          <Badge tone={item.tone}>
+            <Inert text={item.detail} />
+          </Badge>
+        ) : (
+          <span className="quiet" title={item.why && inertLine(item.why).text}>
+            <Inert text={item.detail} />
+          </span>
+        )}
+        {item.actor && ["people", "approvals", "lifecycle"].includes(item.kind) && !["box", "server", "token"].includes(item.actor) && (
+          <Actor name={item.actor} />
+        )}
+        {item.recording !== undefined && (
+          <Link to="/s/$id/$tab" params={{ id, tab: "terminal" }} search={{ replay: item.recording }}>
+            Replay
+          </Link>
+        )}
+      </span>
+      {item.seq === undefined ? (
+        <span className="sb-seq quiet">…</span>
+      ) : (
+        <Link className="sb-seq" to="/record/$seq" params={{ seq: String(item.seq) }} aria-label={`Entry ${item.seq} of the record`}>
+          #{item.seq}
+        </Link>
+      )}
+    </div>
+  );
+}
+
+/** Who did it, shortened: sessions and keys have long names. */
+function Actor({ name }: { name: string }) {
+  const session = useSession();
+  const mine = session !== undefined && name === `console:${session.id}`;
+  return (
+    <span className="quiet sb-actor" title={inertLine(name).text}>
+      {mine ? "you" : <Inert text={name.length > 14 ? `${name.slice(0, 13)}…` : name} />}
+    </span>
+  );
+}
+
+const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
+
+/** The time of day; what is older than a day has its date on hover, like all. */
+export function Clock({ time }: { time: string }) {
+  const date = new Date(time);
+  if (Number.isNaN(date.getTime())) return <span className="sb-clock quiet">–</span>;
+  return (
+    <time className="sb-clock quiet mono" dateTime={time} title={`${date.toLocaleString()} · ${format.utc(date)}`}>
+      {clock.format(date)}
+    </time>
+  );
+}
+
+/** Says now and then how much came, so that nobody has to hear every line. */
+function Announcer({ items, quiet }: { items: readonly Item[]; quiet: boolean }) {
+  const [text, setText] = useState("");
+  const newest = useRef(items);
+  const told = useRef<number | undefined>(undefined);
+  newest.current = items;
+  useEffect(() => {
+    if (quiet) return;
+    const timer = setInterval(() => {
+      const all = newest.current;
+      const from = told.current;
+      const fresh = from === undefined ? [] : all.filter((item) => (item.seq ?? 0) > from);
+      told.current = all.reduce((max, item) => Math.max(max, item.seq ?? 0), from ?? 0);
+      const denied = fresh.filter((item) => item.effect === "deny").length;
+      if (fresh.length > 0) setText(`${fresh.length} new ${fresh.length === 1 ? "event" : "events"}${denied > 0 ? `, ${denied} denied` : ""}`);
+    }, 8000);
+    return () => clearInterval(timer);
+  }, [quiet]);
+  return (
+    <p className="sb-hidden" role="status">
+      {text}
+    </p>
+  );
+}
+
+export function useWide(query: string): boolean {
+  const [wide, setWide] = useState(() => matchMedia(query).matches);
+  useEffect(() => {
+    const list = matchMedia(query);
+    const changed = () => setWide(list.matches);
+    changed();
+    list.addEventListener("change", changed);
+    return () => list.removeEventListener("change", changed);
+  }, [query]);
+  return wide;
+}

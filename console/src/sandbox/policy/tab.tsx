@@ -1,0 +1,71 @@
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
+import { api, unwrap } from "../../api/client";
+import { Badge, Code, CopyText, Loading, Problem } from "../../parts";
+import { useSandbox } from "../queries";
+
+export function usePolicy() {
+  const sandbox = useSandbox();
+  return useQuery({
+    queryKey: ["policy", sandbox.id, sandbox.network.policy],
+    queryFn: () => unwrap(api.GET("/v1/sandboxes/{id}/policy", { params: { path: { id: sandbox.id } } })),
+  });
+}
+
+const layerWords: Record<string, string> = { level: "The level", organisation: "The organisation's", project: "The project's", task: "Asked for when it was made, or since" };
+
+/** What governs a sandbox: what was asked for, and what it comes to. */
+export function PolicyTab() {
+  const sandbox = useSandbox();
+  const policy = usePolicy();
+  if (policy.isPending) return <Loading />;
+  if (!policy.data) return <Problem error={policy.error} retry={() => void policy.refetch()} />;
+  return (
+    <div className="sb-policy">
+      <div className="sb-bar">
+        <Badge tone="info" icon="policy">
+          {policy.data.level}
+        </Badge>
+        <span className="quiet">Digest</span> <CopyText text={policy.data.digest} label={policy.data.digest.slice(0, 23) + "…"} />
+        <span className="sb-fill" />
+        <Link className="p-button p-button-plain" to="/policy" search={{ sandbox: sandbox.id }}>
+          Edit
+        </Link>
+      </div>
+      <div className="sb-two">
+        <section aria-labelledby="sb-effective">
+          <h2 id="sb-effective">Effective</h2>
+          <p className="quiet">Everything that holds, as one document.</p>
+          <Code text={policy.data.document} language="yaml" />
+        </section>
+        <section aria-labelledby="sb-asked">
+          <h2 id="sb-asked">Asked for</h2>
+          <p className="quiet">The layers that it was made from, the upper ones first. A lower layer can only be stricter.</p>
+          {(policy.data.layers ?? []).map((layer, i) => (
+            <details key={i} open={layer.kind !== "level"}>
+              <summary>
+                {layerWords[layer.kind] ?? layer.kind} <span className="quiet">{layer.kind}</span>
+              </summary>
+              <Code text={layer.document} language="yaml" />
+            </details>
+          ))}
+        </section>
+      </div>
+      {(sandbox.checked ?? []).length > 0 && (
+        <section aria-labelledby="sb-checked">
+          <h2 id="sb-checked">Checked from inside before it was ready</h2>
+          <ul className="sb-plain">
+            {(sandbox.checked ?? []).map((one) => (
+              <li key={one.check}>
+                <Badge tone={one.holds ? "ok" : "bad"} icon={one.holds ? "check" : "deny"}>
+                  {one.holds ? "holds" : "does not hold"}
+                </Badge>{" "}
+                {one.check}
+              </li>
+            ))}
+          </ul>
+        </section>
+      )}
+    </div>
+  );
+}

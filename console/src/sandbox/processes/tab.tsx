@@ -1,0 +1,118 @@
+import { useState } from "react";
+import { call } from "../../api/client";
+import { Badge, Confirm, Empty, format, Inert, inertLine, Loading, Menu, Problem, Select, Table, toast } from "../../parts";
+import { useCan } from "../../api/session";
+import { commandLine } from "../live/data";
+import { inside, useInside, useRefresh, useSandbox } from "../queries";
+import { WhileRunning } from "../running";
+import { useFilters } from "../search";
+import { type Order, ordered, orders, type Placed } from "./tree";
+
+interface Process {
+  pid: number;
+  ppid?: number;
+  user?: string;
+  args: string[] | null;
+  cpu?: number;
+  memory?: number;
+  terminal: boolean;
+  tag?: string;
+}
+
+const signals = ["TERM", "INT", "HUP", "KILL"] as const;
+type Signal = (typeof signals)[number];
+
+const what: Record<Signal, string> = {
+  TERM: "It is asked to end, and may tidy up first.",
+  INT: "It is told what Ctrl-C tells it.",
+  HUP: "It is told that its terminal is gone; some programs read their settings anew.",
+  KILL: "It ends at once, and can neither tidy up nor refuse.",
+};
+
+/** What runs in a sandbox. */
+export function ProcessesTab() {
+  const sandbox = useSandbox();
+  return (
+    <WhileRunning sandbox={sandbox} what="Processes">
+      <Running />
+    </WhileRunning>
+  );
+}
+
+function Running() {
+  const sandbox = useSandbox();
+  const can = useCan("operator");
+  const refresh = useRefresh();
+  const [filters, set] = useFilters();
+  const [asked, ask] = useState<{ process: Process; signal: Signal }>();
+  const list = useInside<{ processes: Process[] | null }>("processes", { every: 2000 });
+  if (list.isPending) return <Loading />;
+  if (!list.data) return <Problem error={list.error} retry={() => void list.refetch()} />;
+  const order: Order = filters.order ?? "tree";
+  const rows = ordered(list.data.processes ?? [], order);
+  const name = (process: Process) => inertLine(commandLine(process.args ?? []) || `process ${process.pid}`).text;
+  return (
+    <>
+      <div className="sb-bar">
+        <label className="sb-inline">
+          Order <Select label="Order" value={order} options={orders.map((one) => ({ value: one, label: one === "tree" ? "who started whom" : one === "pid" ? "number" : one === "cpu" ? "CPU" : one }))} onChange={(value) => set({ order: value === "tree" ? undefined : (value as Exclude<Order, "tree">) })} />
+        </label>
+        <span className="quiet" role="status">
+          {rows.length === 1 ? "1 process" : `${rows.length} processes`}
+        </span>
+        {list.error && <Badge tone="warn">old: the last try to read them failed</Badge>}
+      </div>
+      <Table<Placed<Process>>
+        label="Processes" rows={rows} rowKey={({ process }) => String(process.pid)} rowLabel={({ process }) => `${process.pid} ${name(process)}`}
+        empty={<Empty title="Nothing runs">Nobody has started a program, or all have ended.</Empty>}
+        columns={[
+          { id: "pid", header: "PID", width: "80px", cell: ({ process }) => <span className="mono">{process.pid}</span> },
+          {
+            id: "command", header: "Command",
+            cell: ({ process, level }) => (
+              <span className="mono sb-command" style={{ paddingInlineStart: Math.min(level, 12) * 16 }}>
+                {level > 0 && <span className="quiet" aria-hidden="true">└ </span>}
+                <Inert text={commandLine(process.args ?? []).slice(0, 1000) || "–"} />
+                {process.terminal && <Badge tone="info" icon="terminal">terminal</Badge>}
+              </span>
+            ),
+          },
+          { id: "user", header: "User", width: "90px", cell: ({ process }) => (process.user ? <Inert text={process.user} /> : <span className="quiet">–</span>) },
+          { id: "cpu", header: "CPU", width: "80px", align: "end", cell: ({ process }) => (process.cpu === undefined ? "–" : format.cores(process.cpu)) },
+          { id: "memory", header: "Memory", width: "100px", align: "end", cell: ({ process }) => (process.memory === undefined ? "–" : format.bytes(process.memory)) },
+          ...(can
+            ? [
+                {
+                  id: "signal", header: "Signal", width: "48px", align: "end" as const,
+                  cell: ({ process }: Placed<Process>) => (
+                    <Menu
+                      label={`Signal ${process.pid}`}
+                      items={signals.map((signal) => ({ label: signal === "KILL" ? "Kill" : `Send ${signal}`, danger: signal === "KILL", onSelect: () => ask({ process, signal }) }))}
+                    />
+                  ),
+                },
+              ]
+            : []),
+        ]}
+      />
+      <Confirm
+        open={asked !== undefined} onOpenChange={() => ask(undefined)} danger={asked?.signal === "KILL"}
+        title={asked?.signal === "KILL" ? `Kill ${asked.process.pid}?` : `Send ${asked?.signal ?? ""} to ${asked?.process.pid ?? ""}?`} action={asked?.signal === "KILL" ? "Kill" : "Send"}
+        what={
+          asked && (
+            <>
+              <p className="mono">{name(asked.process).slice(0, 300)}</p>
+              <p>{what[asked.signal]}</p>
+            </>
+          )
+        }
+        onConfirm={async () => {
+          if (!asked) return;
+          await call("DELETE", inside(sandbox.id, `processes/${asked.process.pid}?signal=${asked.signal}`));
+          await refresh("processes");
+          toast(`${asked.signal} was sent to ${asked.process.pid}.`, { tone: "ok" });
+        }}
+      />
+    </>
+  );
+}

@@ -1,0 +1,10 @@
+import type { ReactNode } from "react";
+import { Empty } from "../parts";
+import { hasEnded, isLive, type Sandbox } from "./queries";
+
+/** Shows its children only while programs run, or anyway, and says why not otherwise. */
+export function WhileRunning({ sandbox, what, anyway = false, children }: { sandbox: Sandbox; what: string; anyway?: boolean; children: ReactNode }) {
+  if (isLive(sandbox) || anyway) return children;
+  if (hasEnded(sandbox)) return <Empty title={`${what} of a sandbox that has ended are gone`}>What happened in it is in its record.</Empty>;
+  return <Empty title={`It is ${sandbox.state}`}>{sandbox.state === "paused" ? `Resume it to see its ${what.toLowerCase()}.` : "One moment."}</Empty>;
+}

@@ -1,0 +1,9 @@
+import { expect, it } from "vitest";
+import { sandboxSearch } from "./search";
+
+it("reads filters, and leaves out what it does not know", () => {
+  expect(sandboxSearch({ show: "files,evil,network", programs: true, terminal: 12, verdict: "denied", host: "pypi.org", port: 8080, since: 7 })).toEqual({
+    show: "files,network", programs: true, terminal: 12, verdict: "denied", host: "pypi.org", port: 8080, since: "7",
+  });
+  expect(sandboxSearch({ show: "x", programs: "yes", terminal: -1, replay: 1.5, verdict: "maybe", view: "x", order: "name", path: "", port: "http://x", __proto__: { kind: "x" } })).toEqual({});
+});

@@ -1,0 +1,49 @@
+import { Empty, Inert, Loading, Problem, Table } from "../../parts";
+import { useSandbox } from "../queries";
+import { type Binding, bindings } from "../policy/outline";
+import { usePolicy } from "../policy/tab";
+
+/** The secrets that a sandbox's policy sets on its requests, by name. */
+export function SecretsTab() {
+  const sandbox = useSandbox();
+  const policy = usePolicy();
+  if (policy.isPending) return <Loading />;
+  if (!policy.data) return <Problem error={policy.error} retry={() => void policy.refetch()} />;
+  const bound = read(policy.data.document);
+  return (
+    <>
+      <p className="quiet">Values never enter the sandbox and are not shown here: they are set on the request outside of it. Inside, each name holds a placeholder.</p>
+      {bound === undefined ? (
+        <Empty title="They cannot be listed">The policy is in a form that is not read here. It is in the tab Policy in full.</Empty>
+      ) : (
+        <Table<Binding>
+          label="Secrets" rows={bound} rowKey={(one) => `${one.name} ${one.host} ${one.how} ${one.paths.join()}`} rowLabel={(one) => one.name}
+          empty={<Empty title="No secret is bound">Its policy names none.</Empty>}
+          columns={[
+            { id: "name", header: "Name", cell: (one) => <span className="mono"><Inert text={one.name} /></span> },
+            { id: "host", header: "Goes to", cell: (one) => <span className="mono"><Inert text={one.host} /></span> },
+            { id: "how", header: "As", cell: (one) => <Inert text={one.how} /> },
+            { id: "paths", header: "Paths", cell: (one) => (one.paths.length > 0 ? <span className="mono"><Inert text={one.paths.join(" ")} /></span> : "all") },
+          ]}
+        />
+      )}
+      {(sandbox.env_names ?? []).length > 0 && (
+        <section>
+          <h2>Variables</h2>
+          <p className="quiet">Names of the environment that it was made with. Their values are inside.</p>
+          <p className="mono">
+            <Inert text={(sandbox.env_names ?? []).join("  ")} />
+          </p>
+        </section>
+      )}
+    </>
+  );
+}
+
+function read(document: string): Binding[] | undefined {
+  try {
+    return bindings(document);
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,33 @@
+import { describe, expect, it } from "vitest";
+import { branches, flat, lineage, type SnapshotLike } from "./tree";
+
+const snap = (id: string, sandbox: string, parent?: string, minute = 0): SnapshotLike => ({
+  id, sandbox, template: "base", created_at: new Date(Date.UTC(2026, 0, 1, 0, minute)).toISOString(), ...(parent ? { parent } : {}),
+});
+
+describe("branches", () => {
+  it("shows where a sandbox came from and where it is", () => {
+    const root = branches([snap("b", "s", "a", 2), snap("a", "s", undefined, 1), snap("c", "s", "a", 1)], undefined, "b");
+    expect(flat(root).map((b) => [b.snapshot?.id ?? "start", b.level, b.here])).toEqual([
+      ["start", 0, false],
+      ["a", 1, false],
+      ["c", 2, false],
+      ["b", 2, true],
+    ]);
+    expect(root.origin).toBe(true);
+  });
+
+  it("is at the start until something was taken", () => {
+    expect(branches([], undefined, undefined)).toMatchObject({ here: true, origin: true, children: [] });
+  });
+
+  it("loses nothing over a parent that is gone, and ends in a ring", () => {
+    expect(flat(branches([snap("b", "s", "gone")], undefined, "gone")).map((b) => [b.snapshot?.id, b.here])).toEqual([[undefined, true], ["b", false]]);
+    expect(flat(branches([snap("a", "s", "a"), snap("b", "s", "c"), snap("c", "s", "b")], undefined, undefined)).length).toBeLessThan(5);
+  });
+});
+
+it("takes the ones before along, and leaves those of others", () => {
+  const all = [snap("x", "other"), snap("o", "parent"), snap("p", "parent", "o"), snap("a", "s", "p")];
+  expect(lineage(all, "s", "p").map((s) => s.id).sort()).toEqual(["a", "o", "p"]);
+});

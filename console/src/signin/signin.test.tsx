@@ -1,0 +1,75 @@
+import { QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { cleanup, render, screen } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { StrictMode } from "react";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { onSignedOut } from "../api/client";
+import { sessionQuery } from "../api/session";
+import { SignInPage } from "./page";
+
+const session = { id: "s1", name: "local", scope: "viewer", version: "1" };
+const json = (status: number, body: unknown) => new Response(JSON.stringify(body), { status, headers: { "Content-Type": "application/json" } });
+
+describe("signing in", () => {
+  const asked = vi.fn<(input: string, init: RequestInit) => Promise<Response>>();
+  let queries: QueryClient;
+  beforeEach(() => {
+    asked.mockReset();
+    vi.stubGlobal("fetch", asked);
+    queries = new QueryClient({ defaultOptions: { queries: { retry: false } } });
+    queries.setQueryData(sessionQuery.queryKey, null);
+  });
+  afterEach(() => {
+    cleanup();
+    vi.unstubAllGlobals();
+  });
+  const show = (token: string | null, done = vi.fn()) => {
+    render(
+      <StrictMode>
+        <QueryClientProvider client={queries}>
+          <SignInPage token={token} onDone={done} />
+        </QueryClientProvider>
+      </StrictMode>,
+    );
+    return done;
+  };
+
+  it("spends a token of the address once", async () => {
+    asked.mockResolvedValue(json(200, session));
+    queries.setQueryData(["keys"], ["read by an admin before"]);
+    const done = show("abcdefghijklmnop");
+    await vi.waitFor(() => expect(done).toHaveBeenCalled());
+    expect(asked.mock.calls.map(([url, init]) => [url, init.method, init.body])).toEqual([["/console/api/session", "POST", '{"token":"abcdefghijklmnop"}']]);
+    expect(queries.getQueryData(sessionQuery.queryKey)).toEqual(session);
+    expect(queries.getQueryData(["keys"])).toBeUndefined();
+  });
+
+  it("shows why it failed, and takes another link", async () => {
+    asked.mockResolvedValueOnce(json(401, { code: "token_invalid", detail: "the token was used" }));
+    const out = vi.fn();
+    const stop = onSignedOut(out);
+    const done = show("abcdefghijklmnop");
+    expect((await screen.findByRole("alert")).textContent).toContain("the token was used");
+    expect(done).not.toHaveBeenCalled();
+    // Nobody was signed out: there may be a session beside the bad link.
+    expect(out).not.toHaveBeenCalled();
+    asked.mockResolvedValueOnce(json(200, session));
+    await userEvent.type(screen.getByLabelText("Link or token"), "http://x/console/#token=another{Enter}");
+    await vi.waitFor(() => expect(done).toHaveBeenCalled());
+    expect(asked.mock.lastCall?.[1].body).toBe('{"token":"another"}');
+    stop();
+  });
+
+  it("asks for nothing by itself where there is no token", () => {
+    show(null);
+    expect(screen.getByRole("heading", { level: 1 }).textContent).toBe("Sign in to Crannog");
+    expect(asked).not.toHaveBeenCalled();
+  });
+
+  it("lets who is signed in already go on", async () => {
+    queries.setQueryData(sessionQuery.queryKey, session as never);
+    const done = show(null);
+    await userEvent.click(screen.getByRole("button", { name: "Go on as local" }));
+    expect(done).toHaveBeenCalled();
+  });
+});

@@ -1,0 +1,26 @@
+import { fileURLToPath } from "node:url";
+import react from "@vitejs/plugin-react";
+import { defineConfig } from "vitest/config";
+import { budget } from "./build/budget.ts";
+import { compress } from "./build/compress.ts";
+import { fresh } from "./build/fresh.ts";
+
+const out = fileURLToPath(new URL("../internal/console/dist", import.meta.url));
+
+export default defineConfig({
+  base: "/console/",
+  plugins: [react(), fresh(out), budget(), compress(out)],
+  build: {
+    outDir: out,
+    // The note that a build without the console finds stays: git has it.
+    emptyOutDir: false,
+    assetsInlineLimit: 0,
+    modulePreload: { polyfill: false },
+    rolldownOptions: { checks: { pluginTimings: false } },
+  },
+  server: {
+    // `npm run dev` beside a server: CRANNOG_SERVER=http://127.0.0.1:7070
+    proxy: { "/console/api": { target: process.env["CRANNOG_SERVER"] ?? "http://127.0.0.1:7070", ws: true } },
+  },
+  test: { environment: "happy-dom", include: ["src/**/*.test.{ts,tsx}"], restoreMocks: true },
+});

@@ -1,0 +1,203 @@
+package console
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// dist holds what the front end's build made, if make built it before this
+// package. A plain go build finds only the note beside it.
+//
+//go:embed all:dist
+var dist embed.FS
+
+func carried() fs.FS {
+	sub, err := fs.Sub(dist, "dist")
+	if err != nil {
+		panic("console: " + err.Error()) // the name is a constant
+	}
+	return sub
+}
+
+const index = "index.html"
+
+// Built tells whether this program carries the console.
+func Built() bool {
+	_, err := fs.Stat(carried(), index)
+	return err == nil
+}
+
+// NotBuilt says what to do where it does not.
+const NotBuilt = "the web console is not built into this program: make builds it, and needs Node.js and npm"
+
+// encodings are the forms in which a file may be kept, the best first.
+var encodings = []struct{ name, suffix string }{{"br", ".br"}, {"gzip", ".gz"}, {"", ""}}
+
+// files are those that may be served, by their names, with the forms that each
+// has. Nothing else is, whatever a path says.
+type files struct {
+	fs    fs.FS
+	forms map[string][]string // encodings
+}
+
+func listFiles(from fs.FS) (files, error) {
+	f := files{fs: from, forms: map[string][]string{}}
+	err := fs.WalkDir(from, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		for _, e := range encodings {
+			plain, ok := strings.CutSuffix(name, e.suffix)
+			if !ok {
+				continue
+			}
+			if plain == index || strings.HasPrefix(plain, "assets/") {
+				f.forms[plain] = append(f.forms[plain], e.name)
+			}
+			break
+		}
+		return nil
+	})
+	if err != nil {
+		return files{}, fmt.Errorf("files of the console: %w", err)
+	}
+	return f, nil
+}
+
+// serveFile answers with a file of the front end, or with its page for every
+// path of its own.
+func (c *Console) serveFile(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		w.Header().Set("Allow", "GET, HEAD")
+		c.fail(w, r, fault.Newf(fault.Invalid, "method_not_allowed", "there is no %s %s", r.Method, r.URL.Path))
+		return
+	}
+	if len(c.files.forms[index]) == 0 {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, NotBuilt+"\n")
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Security-Policy", c.policy(r))
+	name, asset := strings.CutPrefix(r.URL.Path, Path+"/assets/")
+	if !asset {
+		h.Set("Cache-Control", "no-store")
+		c.send(w, r, index)
+		return
+	}
+	name = "assets/" + name
+	if len(c.files.forms[name]) == 0 {
+		h.Set("Cache-Control", "no-store")
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.WriteHeader(http.StatusNotFound)
+		_, _ = io.WriteString(w, "there is no such file\n")
+		return
+	}
+	// The name changes with the content.
+	h.Set("Cache-Control", "public, max-age=31536000, immutable")
+	c.send(w, r, name)
+}
+
+// send answers with a file that is in the list, in the best form that the
+// browser takes.
+func (c *Console) send(w http.ResponseWriter, r *http.Request, name string) {
+	h := w.Header()
+	h.Set("Content-Type", typeOf(name))
+	h.Set("Vary", "Accept-Encoding")
+	for _, e := range encodings {
+		if !slices.Contains(c.files.forms[name], e.name) || e.name != "" && !accepts(r.Header.Get("Accept-Encoding"), e.name) {
+			continue
+		}
+		f, err := c.files.fs.Open(name + e.suffix)
+		if err != nil {
+			c.fail(w, r, err)
+			return
+		}
+		defer f.Close()
+		body, ok := f.(io.ReadSeeker)
+		if !ok {
+			c.fail(w, r, errors.New("a file of the console cannot be sought in"))
+			return
+		}
+		if e.name != "" {
+			h.Set("Content-Encoding", e.name)
+		}
+		http.ServeContent(w, r, "", time.Time{}, body)
+		return
+	}
+	c.fail(w, r, fault.New(fault.Invalid, "not_acceptable", "the file is not kept in a form that the browser takes"))
+}
+
+// accepts tells whether a browser takes an encoding.
+func accepts(header, name string) bool {
+	for part := range strings.SplitSeq(header, ",") {
+		coding, params, _ := strings.Cut(part, ";")
+		if !strings.EqualFold(strings.TrimSpace(coding), name) {
+			continue
+		}
+		q, given := strings.CutPrefix(strings.TrimSpace(params), "q=")
+		if !given {
+			return strings.TrimSpace(params) == ""
+		}
+		weight, err := strconv.ParseFloat(q, 64)
+		return err == nil && weight > 0 && weight <= 1
+	}
+	return false
+}
+
+// typeOf is what a file is. The host's tables are not asked: they differ.
+func typeOf(name string) string {
+	switch path.Ext(name) {
+	case ".html":
+		return "text/html; charset=utf-8"
+	case ".js":
+		return "text/javascript; charset=utf-8"
+	case ".css":
+		return "text/css; charset=utf-8"
+	case ".json", ".map":
+		return "application/json"
+	case ".svg":
+		return "image/svg+xml"
+	case ".png":
+		return "image/png"
+	case ".ico":
+		return "image/x-icon"
+	case ".woff2":
+		return "font/woff2"
+	}
+	return "application/octet-stream"
+}
+
+// policy is what the page may load and show: its own files, and sandboxes'
+// ports in frames, which are of other origins.
+func (c *Console) policy(r *http.Request) string {
+	frames, domain := []string{"http://*.localhost:*"}, c.o.About.Domain
+	below := func(domain string) []string { return []string{"http://*." + domain, "https://*." + domain} }
+	host, _, err := net.SplitHostPort(domain)
+	if domain != "" && (err != nil || host != "localhost") {
+		frames = append(frames, below(domain)...)
+	}
+	frames = append(frames, "blob:")
+	if _, port, named := net.SplitHostPort(r.Host); domain != "" && err != nil && named == nil {
+		// Without a port of its own the domain has that of the page, and a
+		// policy without one means the usual ones only.
+		if n, err := strconv.ParseUint(port, 10, 16); err == nil && n > 0 {
+			frames = append(frames, below(domain+":"+strconv.FormatUint(n, 10))...)
+		}
+	}
+	return "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self'; " +
+		"connect-src 'self'; frame-src " + strings.Join(frames, " ") + "; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+}

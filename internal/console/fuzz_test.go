@@ -1,0 +1,50 @@
+package console
+
+import (
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+// Whatever stands in a Host header, only names that are ours are let in, and
+// addresses that nobody's name server could have given.
+func FuzzHost(f *testing.F) {
+	for _, seed := range []string{
+		"localhost", "localhost:7070", "127.0.0.1", "[::1]:1", "evil.example", "localhost.evil.example", "127.0.0.1.", "own.example:443", "", ":", "[", "[::1", "::1",
+		"127.0.0.1%eth0", "[fe80::1%25eth0]:1", "0x7f.1", "localhost:80:80", "LocalHost..", "own.example\x00.evil", "[::ffff:127.0.0.1]",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		r := httptest.NewRequest("GET", "/", nil)
+		host := hostOf(text)
+		if !ownName(host, r, []string{"own.example", ""}) {
+			return
+		}
+		if a, err := netip.ParseAddr(host); err == nil {
+			if !a.IsLoopback() {
+				t.Fatalf("%q is let in as %s", text, a)
+			}
+			return
+		}
+		if host != "localhost" && host != "own.example" || !strings.Contains(strings.ToLower(text), host) {
+			t.Fatalf("%q is let in as %q", text, host)
+		}
+	})
+}
+
+// Whatever stands in Origin, only our own is let in.
+func FuzzOrigin(f *testing.F) {
+	for _, seed := range []string{"http://h.test", "https://h.test", "http://h.test.evil", "null", "", "http://h.test@evil", "http://evil/h.test", "HTTP://H.TEST", "http://h.test:80", "//h.test", "file://h.test"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, origin string) {
+		r := httptest.NewRequest("POST", "/", nil)
+		r.Host = "h.test"
+		r.Header["Origin"] = []string{origin}
+		if ownPage(r) == nil && !strings.HasPrefix(strings.ToLower(origin), "http://h.test") && !strings.HasPrefix(strings.ToLower(origin), "https://h.test") {
+			t.Fatalf("%q is let in", origin)
+		}
+	})
+}

@@ -1,0 +1,78 @@
+package console
+
+import (
+	"bufio"
+	"mime"
+	"net"
+	"net/http"
+	"strings"
+)
+
+// inertWriter lets out only what a browser shows as data. Whatever else a
+// handler would send goes out as a file to be saved: a page, a picture with
+// scripts or a style sheet that a box wrote would otherwise be of the
+// console's origin.
+type inertWriter struct {
+	http.ResponseWriter
+	began bool
+}
+
+const (
+	bytesType = "application/octet-stream"
+	partsType = "multipart/mixed" // a file with its signature
+)
+
+func inertType(kind string) bool {
+	switch kind {
+	case "application/json", "application/problem+json", "application/x-ndjson", "application/jsonl",
+		"text/event-stream", bytesType, partsType, "application/x-tar", "application/gzip", "application/x-asciicast", "application/openapi+json", "application/schema+json":
+		return true
+	}
+	return false
+}
+
+func (w *inertWriter) begin(status int) {
+	if w.began || status < http.StatusOK && status != http.StatusSwitchingProtocols {
+		return
+	}
+	w.began = true
+	if status == http.StatusSwitchingProtocols || status == http.StatusNoContent || status == http.StatusNotModified {
+		return
+	}
+	h := w.Header()
+	kind, _, err := mime.ParseMediaType(h.Get("Content-Type"))
+	if err != nil || !inertType(kind) {
+		kind = bytesType
+		h.Set("Content-Type", kind)
+	}
+	if (kind == bytesType || kind == partsType) && !strings.HasPrefix(h.Get("Content-Disposition"), "attachment") {
+		h.Set("Content-Disposition", "attachment")
+	}
+	h.Set("X-Content-Type-Options", "nosniff")
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (w *inertWriter) WriteHeader(status int) {
+	w.begin(status)
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write implements http.ResponseWriter.
+func (w *inertWriter) Write(p []byte) (int, error) {
+	w.begin(http.StatusOK)
+	return w.ResponseWriter.Write(p)
+}
+
+// Flush implements http.Flusher, for streams.
+func (w *inertWriter) Flush() {
+	w.begin(http.StatusOK)
+	_ = http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// Hijack implements http.Hijacker, for terminals.
+func (w *inertWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(w.ResponseWriter).Hijack()
+}
+
+// Unwrap is for http.ResponseController.
+func (w *inertWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -1,0 +1,67 @@
+package inside
+
+import (
+	"encoding/json"
+
+	"github.com/coder/websocket"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// typed is a message of a page.
+type typed struct {
+	Type string `json:"type"`
+	Cols int    `json:"cols"`
+	Rows int    `json:"rows"`
+}
+
+// message is one of ours.
+type message struct {
+	kind websocket.MessageType
+	data []byte
+}
+
+// What a page is told beside output.
+type (
+	readyFrame struct {
+		Type string `json:"type"`
+		PID  int    `json:"pid"`
+		Cols uint16 `json:"cols"`
+		Rows uint16 `json:"rows"`
+		controlled
+		Scope string `json:"scope"`
+	}
+	controlFrame struct {
+		Type string `json:"type"`
+		controlled
+	}
+	// controlled is who may type, null for nobody, and whether that is this
+	// page.
+	controlled struct {
+		Controller *string `json:"controller"`
+		Mine       bool    `json:"mine"`
+	}
+	sizeFrame struct {
+		Type string `json:"type"`
+		Cols uint16 `json:"cols"`
+		Rows uint16 `json:"rows"`
+	}
+	exitFrame struct {
+		Type     string `json:"type"`
+		ExitCode int    `json:"exit_code"`
+	}
+	failFrame struct {
+		Type string `json:"type"`
+		Code string `json:"code"`
+		Text string `json:"text"`
+	}
+)
+
+func textMessage(frame any) message {
+	b, _ := json.Marshal(frame) // texts and numbers
+	return message{websocket.MessageText, b}
+}
+
+func errorFrame(err error) message {
+	return textMessage(failFrame{"error", fault.CodeOf(err), fault.PublicText(err)})
+}

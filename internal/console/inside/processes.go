@@ -1,0 +1,156 @@
+package inside
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest/census"
+)
+
+// Process is one process as a page shows it.
+type Process struct {
+	PID    int      `json:"pid"`
+	Parent int      `json:"ppid"`
+	User   string   `json:"user,omitempty"`
+	Args   []string `json:"args"`
+	// CPU is the fraction of one processor since the last look; absent at the
+	// first.
+	CPU    *float64 `json:"cpu,omitempty"`
+	Memory int64    `json:"memory"` // resident bytes
+	// Terminal says that a caller had it run on a terminal.
+	Terminal bool `json:"terminal"`
+	// Asked says that a caller had it run at all.
+	Asked bool   `json:"asked"`
+	Tag   string `json:"tag,omitempty"`
+}
+
+func (x *Inside) processes(w http.ResponseWriter, r *http.Request, v visit) error {
+	c, err := x.deps.Census.Census(r.Context(), v.who.Principal(), v.box.ID)
+	if err != nil {
+		return err
+	}
+	rate := x.rates.look(v.box.ID, c.Processes, time.Now())
+	out := struct {
+		Processes []Process `json:"processes"`
+		Cut       bool      `json:"cut,omitempty"`
+	}{make([]Process, 0, len(c.Processes)), c.Cut}
+	for _, p := range c.Processes {
+		one := Process{PID: p.PID, Parent: p.Parent, User: p.User, Args: p.Args, Memory: p.Memory, Terminal: p.Terminal, Asked: p.Asked, Tag: p.Tag}
+		if cpu, ok := rate[idOf(p)]; ok {
+			one.CPU = &cpu
+		}
+		if one.Args == nil {
+			one.Args = []string{}
+		}
+		out.Processes = append(out.Processes, one)
+	}
+	return writeJSON(w, http.StatusOK, out)
+}
+
+// processID names a process for good: numbers are used again.
+type processID struct {
+	pid   int
+	start uint64
+}
+
+func idOf(p census.Process) processID { return processID{p.PID, p.Start} }
+
+const (
+	// atLeast is between two looks that say something about the time between.
+	atLeast = 500 * time.Millisecond
+	// forgetAfter is how long a look is remembered, and maxLooks of how many
+	// sandboxes.
+	forgetAfter = time.Minute
+	maxLooks    = 256
+)
+
+// rates remembers what processes had spent at the last look, whoever looked.
+type rates struct {
+	mu    sync.Mutex
+	looks map[string]*look
+}
+
+type look struct {
+	at    time.Time
+	spent map[processID]time.Duration
+	rate  map[processID]float64
+}
+
+// look returns what each process has used of a processor since the last look.
+func (r *rates) look(id string, list []census.Process, now time.Time) map[processID]float64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.looks == nil {
+		r.looks = map[string]*look{}
+	}
+	old := r.looks[id]
+	if old != nil && now.Sub(old.at) < atLeast {
+		return old.rate // somebody else has looked just now
+	}
+	for other, l := range r.looks {
+		if now.Sub(l.at) > forgetAfter {
+			delete(r.looks, other)
+		}
+	}
+	if old != nil && now.Sub(old.at) > forgetAfter {
+		old = nil
+	}
+	if len(r.looks) >= maxLooks && r.looks[id] == nil {
+		return nil
+	}
+	next := &look{at: now, spent: make(map[processID]time.Duration, len(list)), rate: map[processID]float64{}}
+	for _, p := range list {
+		next.spent[idOf(p)] = p.CPU
+		if old == nil {
+			continue
+		}
+		// One that was not there yet has spent all of it since.
+		used := p.CPU - old.spent[idOf(p)]
+		next.rate[idOf(p)] = max(0, float64(used)/float64(now.Sub(old.at)))
+	}
+	r.looks[id] = next
+	return next.rate
+}
+
+// signals are what a page may send.
+var signals = []string{"TERM", "KILL", "INT", "HUP", "QUIT", "STOP", "CONT", "USR1", "USR2"}
+
+func (x *Inside) endProcess(w http.ResponseWriter, r *http.Request, v visit) error {
+	pid, err := strconv.ParseUint(r.PathValue("pid"), 10, 31)
+	if err != nil {
+		return fault.New(fault.Invalid, "invalid_pid", "a process is named by its number")
+	}
+	name := strings.TrimPrefix(cmp.Or(r.URL.Query().Get("signal"), "TERM"), "SIG")
+	if !slices.Contains(signals, name) {
+		return fault.New(fault.Invalid, "invalid_signal", "a signal is one of "+strings.Join(signals, ", "))
+	}
+	sig := unix.SignalNum("SIG" + name)
+	if err := x.deps.Census.SignalProcess(r.Context(), v.who.Principal(), v.box.ID, int(pid), sig); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// isTerminal finds a terminal of a sandbox by its number.
+func (x *Inside) isTerminal(ctx context.Context, v visit, pid int) (census.Process, error) {
+	c, err := x.deps.Census.Census(ctx, v.who.Principal(), v.box.ID)
+	if err != nil {
+		return census.Process{}, err
+	}
+	for _, p := range c.Processes {
+		if p.PID == pid && p.Terminal {
+			return p, nil
+		}
+	}
+	return census.Process{}, fault.Newf(fault.NotFound, "terminal_not_found", "no program runs on a terminal under number %d", pid)
+}

@@ -1,0 +1,256 @@
+package live
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+const (
+	// lookAnyway is how often the rows are read although nothing says that
+	// they have changed.
+	lookAnyway = 10 * time.Second
+	// settles is how long after an entry the rows are read again: an entry may
+	// be written before its row.
+	settles = 2 * time.Second
+	// lingers is how long a sandbox is shown that has ended.
+	lingers = 10 * time.Minute
+	// maxEnded bounds those that are shown.
+	maxEnded = 200
+	// maxGone bounds what is known of rows that are not shown any more. Who is
+	// further behind gets all rows.
+	maxGone = 4096
+	// page is how many rows the service lists at once.
+	page = 100
+)
+
+// fleet is the rows that streams show.
+type fleet struct {
+	facts   map[string]*facts
+	touched map[string]bool // rows that may be others
+	stale   bool            // the list may be another
+
+	version int64 // of the newest row; 0 before the first list
+	rows    map[string]*row
+	gone    []goneRow // by version
+	dropped int64     // versions up to this one are not in gone
+	listed  time.Time
+	active  time.Time // when stale was seen last
+
+	from, to int64 // versions of frame
+	frame    []byte
+}
+
+type row struct {
+	sb      sandbox.Sandbox
+	data    []byte
+	version int64
+	ended   time.Time // since when it has ended, or zero
+}
+
+type goneRow struct {
+	id      string
+	version int64
+}
+
+func newFleet() *fleet {
+	return &fleet{facts: map[string]*facts{}, touched: map[string]bool{}, rows: map[string]*row{}, stale: true}
+}
+
+func (f *fleet) touch(id string) { f.touched[id] = true }
+
+// living are the states of sandboxes that have not ended.
+var living = []sandbox.State{sandbox.Creating, sandbox.Running, sandbox.Pausing, sandbox.Paused, sandbox.Resuming, sandbox.Stopping}
+
+// refresh brings the rows up to date, at most once a second.
+func (l *Live) refresh(ctx context.Context) {
+	l.mu.Lock()
+	now, before := time.Now(), l.fleet.version
+	wanted := l.fleet.looks(now)
+	l.mu.Unlock()
+	if wanted {
+		list, ended, err := l.list(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				l.deps.Log.Warn("console: sandboxes cannot be listed", "err", err)
+			}
+			return
+		}
+		l.mu.Lock()
+		l.fleet.replace(list, ended, now)
+		l.mu.Unlock()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fleet.rebuild(l.asked.of, wanted, now)
+	if l.fleet.version == before {
+		return
+	}
+	for _, s := range l.streams {
+		if s.topics.fleet {
+			s.nudge()
+		}
+	}
+}
+
+// looks says whether the list is to be read.
+func (f *fleet) looks(now time.Time) bool {
+	if f.stale {
+		f.stale, f.active = false, now
+	}
+	if f.version == 0 || now.Sub(f.active) < settles || now.Sub(f.listed) >= lookAnyway {
+		return true
+	}
+	for _, r := range f.rows {
+		switch r.sb.State {
+		case sandbox.Creating, sandbox.Pausing, sandbox.Resuming, sandbox.Stopping:
+			return true // such a state passes
+		case sandbox.Running, sandbox.Paused, sandbox.Stopped, sandbox.Waiting:
+		}
+	}
+	return false
+}
+
+// list reads all that live, and those that have ended lately.
+func (l *Live) list(ctx context.Context) (all, ended []sandbox.Sandbox, err error) {
+	f := sandbox.Filter{States: living, Ascending: true, Limit: page}
+	for {
+		p, err := l.deps.Sandboxes.List(ctx, everyone, f)
+		if err != nil {
+			return nil, nil, err
+		}
+		all = append(all, p.Sandboxes...)
+		if !p.More || len(p.Sandboxes) == 0 {
+			break
+		}
+		last := p.Sandboxes[len(p.Sandboxes)-1]
+		f.AfterTime, f.AfterID = last.StartedAt, last.ID
+	}
+	l.mu.Lock()
+	first := l.fleet.version == 0
+	gone := l.fleet.missing(all)
+	l.mu.Unlock()
+	if first {
+		p, err := l.deps.Sandboxes.List(ctx, everyone, sandbox.Filter{States: []sandbox.State{sandbox.Stopped}, Limit: page})
+		return all, p.Sandboxes, err
+	}
+	for _, id := range gone {
+		sb, err := l.deps.Sandboxes.Get(ctx, everyone, id)
+		switch {
+		case fault.KindOf(err) == fault.NotFound && err != nil:
+		case err != nil:
+			return nil, nil, err
+		case sb.ID == id:
+			ended = append(ended, sb)
+		}
+	}
+	return all, ended, nil
+}
+
+// missing are rows of sandboxes that lived and are not in a list.
+func (f *fleet) missing(list []sandbox.Sandbox) []string {
+	there := make(map[string]bool, len(list))
+	for _, sb := range list {
+		there[sb.ID] = true
+	}
+	var out []string
+	for id, r := range f.rows {
+		if r.ended.IsZero() && !there[id] {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// replace takes a list. What is in neither part of it is forgotten, unless it
+// was shown as ended before.
+func (f *fleet) replace(list, ended []sandbox.Sandbox, now time.Time) {
+	there := make(map[string]bool, len(list)+len(ended))
+	put := func(sb sandbox.Sandbox, since time.Time) {
+		there[sb.ID] = true
+		r := f.rows[sb.ID]
+		if r == nil {
+			r = &row{}
+			f.rows[sb.ID] = r
+		}
+		r.sb, r.ended = sb, since
+	}
+	for _, sb := range list {
+		put(sb, time.Time{})
+	}
+	for _, sb := range ended {
+		since := sb.StoppedAt
+		if since.IsZero() {
+			since = now
+		}
+		put(sb, since)
+	}
+	var old []*row
+	for id, r := range f.rows {
+		switch {
+		case r.ended.IsZero() && !there[id], !r.ended.IsZero() && now.Sub(r.ended) > lingers:
+			f.remove(id)
+		case !r.ended.IsZero():
+			old = append(old, r)
+		}
+	}
+	if len(old) > maxEnded {
+		slices.SortFunc(old, func(a, b *row) int { return a.ended.Compare(b.ended) })
+		for _, r := range old[:len(old)-maxEnded] {
+			f.remove(r.sb.ID)
+		}
+	}
+	for id := range f.facts {
+		// What has no row yet gets one with the next list, unless it never does.
+		if f.rows[id] == nil && !f.touched[id] {
+			delete(f.facts, id)
+		}
+	}
+	f.listed = now
+}
+
+func (f *fleet) remove(id string) {
+	if f.rows[id].version > 0 {
+		f.version++
+		f.gone = append(f.gone, goneRow{id, f.version})
+	}
+	delete(f.rows, id)
+	if over := len(f.gone) - maxGone; over > 0 {
+		f.dropped = f.gone[over-1].version
+		f.gone = slices.Delete(f.gone, 0, over)
+	}
+}
+
+// rebuild makes those rows anew that may be others: after a list all of them.
+func (f *fleet) rebuild(pending map[string]int, all bool, now time.Time) {
+	next := f.version + 1
+	build := func(id string, r *row) {
+		data := rowOf(r.sb, f.facts[id], pending[id], now).marshal()
+		if !bytes.Equal(data, r.data) {
+			r.data, r.version = data, next
+			f.version = next
+		}
+	}
+	if all {
+		for id, r := range f.rows {
+			build(id, r)
+		}
+		f.version = max(f.version, 1)
+	} else {
+		for id := range f.touched {
+			if r := f.rows[id]; r != nil {
+				build(id, r)
+			}
+		}
+	}
+	for id := range f.touched {
+		// A refusal is new for a minute, in which its row is looked at.
+		if f.facts[id].deniedSince(now) == 0 {
+			delete(f.touched, id)
+		}
+	}
+}

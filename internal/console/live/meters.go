@@ -1,0 +1,154 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+const (
+	// maxMeasured bounds how many sandboxes are measured for all streams.
+	maxMeasured = 1000
+	// measureFor is how long of each second measuring may take. Where engines
+	// are slow to tell, the rest is measured in the next.
+	measureFor = 400 * time.Millisecond
+	// measureOne bounds the question to one sandbox.
+	measureOne = 250 * time.Millisecond
+)
+
+// Metric is what one sandbox uses.
+type Metric struct {
+	ID string `json:"id"`
+	// CPU is a fraction of one processor: 1.5 is one and a half.
+	CPU         float64 `json:"cpu"`
+	Memory      int64   `json:"memory"` // bytes
+	MemoryLimit int64   `json:"memory_limit"`
+	// Egress is bytes a second that left it, over some seconds: a request's
+	// are counted when it has ended.
+	Egress float64 `json:"egress"`
+	Denied int     `json:"denied"` // within the last minute
+}
+
+// meters are the last readings.
+type meters struct {
+	tick  int64
+	at    time.Time
+	last  map[string]*reading
+	start int // where the next round begins
+}
+
+type reading struct {
+	usage engine.Usage
+	row   []byte // nil before there is a rate
+	tick  int64
+}
+
+func newMeters() *meters { return &meters{last: map[string]*reading{}} }
+
+// measure reads what the watched sandboxes use.
+func (l *Live) measure(ctx context.Context) {
+	ids := l.watched()
+	if len(ids) == 0 || l.deps.Meter == nil {
+		return
+	}
+	began := time.Now()
+	usages := make(map[string]engine.Usage, len(ids))
+	done := 0
+	for i := range ids {
+		id := ids[(l.meters.start+i)%len(ids)]
+		one, cancel := context.WithTimeout(ctx, measureOne)
+		u, err := l.deps.Meter.Usage(one, id)
+		cancel()
+		if err == nil {
+			usages[id] = u // of one that has ended there is nothing to say
+		}
+		if done++; ctx.Err() != nil || time.Since(began) > measureFor {
+			break
+		}
+	}
+	l.meters.start = (l.meters.start + done) % len(ids)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.meters.take(usages, l.fleet, time.Now())
+	for _, s := range l.streams {
+		if len(s.topics.watch) > 0 {
+			s.nudge()
+		}
+	}
+}
+
+// watched are the sandboxes that any stream watches and that run. What the
+// fleet does not know cannot be measured, whatever a page asks for.
+func (l *Live) watched() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	seen := map[string]bool{}
+	var out []string
+	for _, s := range l.streams {
+		for _, id := range s.topics.watch {
+			r := l.fleet.rows[id]
+			if r != nil && r.sb.State == sandbox.Running && !seen[id] && len(out) < maxMeasured {
+				seen[id] = true
+				out = append(out, id)
+			}
+		}
+	}
+	for id := range l.meters.last {
+		if !seen[id] {
+			delete(l.meters.last, id)
+		}
+	}
+	return out
+}
+
+// take makes rates of readings.
+func (m *meters) take(usages map[string]engine.Usage, f *fleet, now time.Time) {
+	m.tick++
+	m.at = now
+	for id, u := range usages {
+		before := m.last[id]
+		next := &reading{usage: u}
+		m.last[id] = next
+		r := f.rows[id]
+		if before == nil || r == nil {
+			continue
+		}
+		wall := u.At.Sub(before.usage.At)
+		if wall <= 0 {
+			m.last[id] = before // two readings of one moment say nothing
+			continue
+		}
+		row := Metric{
+			ID: id, CPU: max(0, float64(u.CPUTime-before.usage.CPUTime)/float64(wall)),
+			Memory: u.MemoryBytes, MemoryLimit: r.sb.Limits.MemoryBytes,
+			Egress: f.facts[id].egress(now), Denied: f.facts[id].deniedSince(now),
+		}
+		row.CPU = float64(int64(row.CPU*10_000)) / 10_000 // digits that nobody sees
+		next.row, _ = json.Marshal(row)                   // numbers, and an ID
+		next.tick = m.tick
+	}
+}
+
+// tell writes the readings that a stream has not had.
+func (m *meters) tell(s *stream, out *frames) {
+	if s.meter == m.tick {
+		return
+	}
+	rows := make([]json.RawMessage, 0, len(s.topics.watch))
+	for _, id := range s.topics.watch {
+		if r := m.last[id]; r != nil && r.row != nil && r.tick > s.meter {
+			rows = append(rows, r.row)
+		}
+	}
+	s.meter = m.tick
+	if len(rows) == 0 {
+		return
+	}
+	out.event("metrics", struct {
+		At   time.Time         `json:"at"`
+		Rows []json.RawMessage `json:"rows"`
+	}{m.at.UTC(), rows})
+}

@@ -1,0 +1,147 @@
+package live
+
+import (
+	"encoding/json"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Row is one sandbox as the fleet shows it.
+type Row struct {
+	ID        string            `json:"id"`
+	Name      string            `json:"name"`
+	Template  string            `json:"template"`
+	State     string            `json:"state"`
+	Reason    string            `json:"reason,omitempty"` // why it ended
+	Level     string            `json:"level"`
+	Engine    string            `json:"engine"`
+	Boundary  string            `json:"boundary"`
+	Owner     string            `json:"owner"`
+	Labels    map[string]string `json:"labels"`
+	CreatedAt time.Time         `json:"created_at"`
+	EndsAt    *time.Time        `json:"ends_at"`
+	// LastCommand is what a caller ran last, or null.
+	LastCommand *Command `json:"last_command"`
+	Pending     int      `json:"pending"` // questions that wait for an answer
+	// Denied is how often it was refused to reach something, as far as the
+	// record was read.
+	Denied int `json:"denied"`
+	// OOM says that it ran out of memory, or a command of it did.
+	OOM bool `json:"oom"`
+	// Attention sorts: what a person should look at first has more.
+	Attention    int    `json:"attention"`
+	AttentionWhy string `json:"attention_why"`
+}
+
+// Command is a command that a caller ran.
+type Command struct {
+	Text     string    `json:"text"`
+	At       time.Time `json:"at"`
+	ExitCode *int      `json:"exit_code"` // null while it runs, and where nobody knows
+}
+
+// What a person should look at first. Within a kind, more is first.
+const (
+	wantsAnswer = 5000
+	wasDenied   = 4000
+	outOfMemory = 3000
+	lostLink    = 2000
+	failed      = 1000
+	lies        = 100 // it runs, and nothing is run in it
+	most        = 999
+)
+
+// idleAfter is how long after its last command a sandbox lies idle.
+const idleAfter = 10 * time.Minute
+
+// rowOf is the row of a sandbox.
+func rowOf(sb sandbox.Sandbox, f *facts, pending int, now time.Time) Row {
+	r := Row{
+		ID: sb.ID, Name: sb.Name, Template: sb.Template, State: string(sb.State), Reason: sb.Reason, Level: sb.PolicyLevel,
+		Engine: sb.Engine, Boundary: string(sb.Boundary), Owner: sb.Owner, Labels: sb.Metadata,
+		CreatedAt: sb.StartedAt, Pending: pending, OOM: sb.Reason == reasonOOM,
+	}
+	if r.Labels == nil {
+		r.Labels = map[string]string{}
+	}
+	if !sb.EndAt.IsZero() {
+		r.EndsAt = &sb.EndAt
+	}
+	if f != nil {
+		r.LastCommand, r.Denied, r.OOM = f.last, f.denied, r.OOM || f.oom
+	}
+	r.Attention, r.AttentionWhy = attention(r, sb, f, now)
+	return r
+}
+
+func attention(r Row, sb sandbox.Sandbox, f *facts, now time.Time) (int, string) {
+	lately := f.deniedSince(now)
+	live := sb.State != sandbox.Stopped
+	switch {
+	case r.Pending == 1:
+		return wantsAnswer + 1, "a question waits for an answer"
+	case r.Pending > 1:
+		return wantsAnswer + min(r.Pending, most), "questions wait for an answer"
+	case live && lately > 0:
+		return wasDenied + min(lately, most), "it was refused to reach something"
+	case r.OOM:
+		return outOfMemory, "it ran out of memory"
+	case live && sb.Unlinked:
+		return lostLink, "it has lost its network"
+	case live && r.LastCommand != nil && r.LastCommand.ExitCode != nil && *r.LastCommand.ExitCode != 0:
+		return failed, "its last command failed"
+	case sb.State == sandbox.Running && now.Sub(sb.StartedAt) > idleAfter && (r.LastCommand == nil || now.Sub(r.LastCommand.At) > idleAfter):
+		return lies, "nothing was run in it lately"
+	}
+	return 0, ""
+}
+
+// marshal is a row as it is sent.
+func (r Row) marshal() []byte {
+	b, err := json.Marshal(r)
+	if err != nil {
+		// Only a time beyond the year 9999 has no form.
+		r.CreatedAt, r.EndsAt, r.LastCommand = time.Time{}, nil, nil
+		b, _ = json.Marshal(r)
+	}
+	return b
+}
+
+// maxCommand bounds the text of a command, which programs choose.
+const maxCommand = 200
+
+// commandText is a command on one line.
+func commandText(argv []string) string {
+	var b strings.Builder
+	for i, arg := range argv {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		if b.WriteString(arg); b.Len() > maxCommand {
+			break
+		}
+	}
+	return oneLine(b.String(), maxCommand)
+}
+
+// oneLine takes out what would begin another line or move a cursor, and
+// shortens.
+func oneLine(text string, limit int) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, "\uFFFD"))
+	if len(text) <= limit {
+		return text
+	}
+	for limit > 0 && !utf8.RuneStart(text[limit]) {
+		limit--
+	}
+	return text[:limit] + "…"
+}

@@ -1,0 +1,237 @@
+package live
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+)
+
+const (
+	// beatEvery is how often a silent stream shows that it lives. The pages give
+	// one up after twice as long.
+	beatEvery = 15 * time.Second
+	// writeTimeout is how long a reader may take to take what is sent at once:
+	// one that stopped reading holds no connection for ever.
+	writeTimeout = 30 * time.Second
+	// gather is how long a stream waits for more before it sends, so that a
+	// burst of events is few writes.
+	gather = 25 * time.Millisecond
+)
+
+// stream is one page's. It holds no events: they are in what all streams
+// share, or in the record, and a stream knows how far it has come.
+type stream struct {
+	id      string
+	session string
+	ctx     context.Context
+	cancel  context.CancelFunc
+	woken   chan struct{}
+
+	// Of what follows, topics and whatever turn changes is guarded by Live.mu.
+	topics  topics
+	entry   int64 // the last entry that was looked at
+	resumed bool  // entry is what a client said, and not yet checked
+	// failures of the record that it was told of.
+	failures int64
+	fleet    int64 // version of the fleet that it has
+	meter    int64 // the last reading that it has
+	event    int64 // the last event of an approval; -1 before the list
+}
+
+func (s *stream) nudge() {
+	select {
+	case s.woken <- struct{}{}:
+	default:
+	}
+}
+
+// turn changes the topics. What is new begins now.
+func (s *stream) turn(t topics, newest int64) {
+	if t.entries() && !s.topics.entries() && !s.resumed {
+		s.entry = newest
+	}
+	if t.fleet && !s.topics.fleet {
+		s.fleet = 0
+	}
+	if t.approvals && !s.topics.approvals {
+		s.event = -1
+	}
+	s.topics = t
+}
+
+// stream fails before anything is sent; what goes wrong later ends the stream.
+func (l *Live) stream(w http.ResponseWriter, r *http.Request, session string) error {
+	a, err := readAsk(r)
+	if err != nil {
+		return err
+	}
+	s := &stream{session: session, woken: make(chan struct{}, 1), event: -1}
+	s.ctx, s.cancel = context.WithCancel(r.Context())
+	defer s.cancel()
+	if err := l.join(s); err != nil {
+		return err
+	}
+	defer l.leave(s)
+	l.mu.Lock()
+	s.entry, s.resumed, s.failures = l.lines.newest(), a.resume, l.lines.failures
+	if a.resume {
+		s.entry = a.after
+	}
+	s.turn(a.topics, s.entry)
+	l.mu.Unlock()
+	first, known := l.place(s)
+
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // proxies that gather would make it late
+	w.WriteHeader(http.StatusOK)
+	out := &frames{w: w, rc: http.NewResponseController(w)}
+	out.text("retry: 1000\n")
+	// With the number, who is cut off before the first entry misses none.
+	if known {
+		out.id(first)
+	}
+	out.event("hello", hello{s.id, l.deps.Started, l.deps.Version, a.resume})
+	l.serve(s, out)
+	return nil
+}
+
+type hello struct {
+	Stream  string    `json:"stream"`
+	Started time.Time `json:"server_started"`
+	Version string    `json:"version"`
+	Resumed bool      `json:"resumed"`
+}
+
+// serve sends until the reader leaves or the stream is cut.
+func (l *Live) serve(s *stream, out *frames) {
+	beat := time.NewTicker(cmp.Or(l.deps.Beat, beatEvery))
+	defer beat.Stop()
+	for {
+		more, err := l.collect(s, out)
+		if err != nil && s.ctx.Err() == nil {
+			l.deps.Log.Warn("console stream broke off", "err", err)
+		}
+		if err != nil || out.flush() != nil || s.ctx.Err() != nil {
+			return
+		}
+		if more {
+			continue
+		}
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-beat.C:
+			// An event and no comment, which a page would not see: it has to know
+			// that it still hears us.
+			if at, known := l.place(s); known {
+				out.id(at)
+			}
+			out.event("beat", struct{}{})
+		case <-s.woken:
+			pause(s.ctx, gather)
+		}
+	}
+}
+
+// place is the entry after which the stream would be resumed, if that is known.
+func (l *Live) place(s *stream) (int64, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if s.resumed {
+		return s.entry, true
+	}
+	if !s.topics.entries() {
+		return l.lines.newest(), l.lines.known
+	}
+	return s.entry, l.lines.known
+}
+
+// collect writes what the stream has not had, and says whether there is more
+// at once.
+func (l *Live) collect(s *stream, out *frames) (more bool, err error) {
+	l.mu.Lock()
+	if s.topics.fleet {
+		l.fleet.tell(s, out)
+	}
+	if len(s.topics.watch) > 0 {
+		l.meters.tell(s, out)
+	}
+	if s.topics.approvals {
+		l.asked.tell(s, out)
+	}
+	l.mu.Unlock()
+	return l.tellEntries(s, out)
+}
+
+// gap says that events were lost, and what to do about it.
+type gap struct {
+	Topic string `json:"topic"`
+	Text  string `json:"text"`
+}
+
+// frames are what is to be sent.
+type frames struct {
+	w   io.Writer
+	rc  *http.ResponseController
+	buf bytes.Buffer
+	mu  sync.Mutex
+}
+
+func (f *frames) text(s string) { f.buf.WriteString(s) }
+
+// id names the entry after which to resume.
+func (f *frames) id(seq int64) {
+	f.text("id: ")
+	f.buf.Write(strconv.AppendInt(f.buf.AvailableBuffer(), seq, 10))
+	f.text("\n")
+}
+
+// event adds an event. JSON holds no newline, so that the data is one line
+// whatever a sandbox put into it, and bytes that are no text are replaced.
+func (f *frames) event(name string, data any) {
+	b, err := json.Marshal(data)
+	if err != nil {
+		// Every type that is sent has a form in JSON.
+		b, name = []byte(`{"topic":"all","text":"an event could not be written down"}`), "gap"
+	}
+	f.raw(name, b)
+}
+
+func (f *frames) raw(name string, data []byte) {
+	f.text("event: ")
+	f.text(name)
+	f.text("\ndata: ")
+	f.buf.Write(data)
+	f.text("\n\n")
+}
+
+// keep bounds the memory that a stream holds between two writes.
+const keep = 256 << 10
+
+func (f *frames) flush() error {
+	if f.buf.Len() == 0 {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.rc.SetWriteDeadline(time.Now().Add(writeTimeout)) == nil {
+		// The connection may serve other requests afterwards.
+		defer func() { _ = f.rc.SetWriteDeadline(time.Time{}) }()
+	}
+	if _, err := f.w.Write(f.buf.Bytes()); err != nil {
+		return err
+	}
+	if f.buf.Cap() > keep {
+		f.buf = bytes.Buffer{}
+	}
+	f.buf.Reset()
+	return f.rc.Flush()
+}
