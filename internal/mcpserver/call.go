@@ -1,0 +1,133 @@
+package mcpserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/beat"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// call is one tool call while it is answered.
+type call struct {
+	view *view
+	req  *mcp.CallToolRequest
+	text strings.Builder
+	more []mcp.Content // after the text
+	// ask, if set, is the answer: the client is to ask its user first.
+	ask *mcp.CallToolResult
+}
+
+// say adds to what the agent reads.
+func (c *call) say(format string, args ...any) { fmt.Fprintf(&c.text, format, args...) }
+
+// box finds the sandbox that the call is for.
+func (c *call) box(ctx context.Context, ref string) (*box, error) {
+	return c.view.box(ctx, c.req.Session, ref)
+}
+
+// result is the answer of a call that went well.
+func (c *call) result() *mcp.CallToolResult {
+	if c.ask != nil {
+		return c.ask
+	}
+	text := c.text.String()
+	return &mcp.CallToolResult{Content: append([]mcp.Content{&mcp.TextContent{Text: text}}, c.more...)}
+}
+
+// image is a picture from inside.
+type image struct {
+	mime string
+	data []byte
+}
+
+func (c *call) show(images ...image) {
+	for _, i := range images {
+		c.more = append(c.more, &mcp.ImageContent{MIMEType: i.mime, Data: i.data})
+	}
+}
+
+// metaError is where a result that is an error names its reason.
+const metaError = "crannog/error"
+
+// failed is the answer of a call that did not go well, with what would help.
+func failed(err error) *mcp.CallToolResult {
+	kind, code, text, hint := explain(err)
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s (%s)", inert(text), code)
+	if hint != "" {
+		fmt.Fprintf(&b, "\nhint: %s", inert(hint))
+	}
+	short, _ := cut(b.String(), maxFailure)
+	return &mcp.CallToolResult{
+		Meta:    mcp.Meta{metaError: map[string]any{"kind": kind, "code": code, "hint": inert(hint)}},
+		Content: []mcp.Content{&mcp.TextContent{Text: short}}, IsError: true,
+	}
+}
+
+// maxFailure is the most characters of an error: clients cut longer ones.
+const maxFailure = 8_000
+
+// explain says of an error what a caller may know.
+func explain(err error) (kind, code, text, hint string) {
+	if e, ok := errors.AsType[*crannog.Error](err); ok {
+		kind, code, text, hint = e.Kind, e.Code, e.Message, e.Hint
+		// A path says which of several files it was.
+		if p, ok := errors.AsType[*fs.PathError](err); ok {
+			text = shown(p.Path) + ": " + text
+		}
+		return kind, code, text, hint
+	}
+	if e, ok := errors.AsType[*fault.Error](err); ok {
+		return string(e.Kind), fault.CodeOf(e), fault.PublicText(e), fault.HintOf(e)
+	}
+	switch {
+	case errors.Is(err, context.Canceled):
+		return string(fault.Canceled), "canceled", "the call was given up", ""
+	case errors.Is(err, context.DeadlineExceeded):
+		return string(fault.Timeout), "timeout", "the call took too long", ""
+	case errors.Is(err, fs.ErrInvalid):
+		return string(fault.Invalid), "invalid_path", err.Error(), ""
+	}
+	// What nobody has classified may hold anything.
+	return string(fault.Internal), "internal", "something went wrong in the server; its log says more", ""
+}
+
+// progressEvery is how often a call that waits says that it goes on. Clients
+// commonly give up after a minute of silence.
+const progressEvery = 5 * time.Second
+
+// progress tells the client that the call goes on, until the returned function
+// is called. Clients that did not ask are told nothing.
+func (c *call) progress(ctx context.Context, message func() string) func() {
+	token := c.req.Params.GetProgressToken()
+	if token == nil {
+		return func() {}
+	}
+	start := time.Now()
+	return beat.Every(ctx, progressEvery, func(ctx context.Context) {
+		// A client that cannot be told is gone, which its call will see.
+		_ = c.req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
+			ProgressToken: token, Progress: time.Since(start).Seconds(), Message: message(),
+		})
+	})
+}
+
+// hasProgress says whether the client asked to be told how the call goes on.
+func (c *call) hasProgress() bool { return c.req.Params.GetProgressToken() != nil }
+
+func oneLine(s string) string {
+	s = strings.Join(strings.Fields(inert(s)), " ")
+	short, was := prefix(s, 120), false
+	if was = short != s; was {
+		short += "…"
+	}
+	return short
+}

@@ -1,0 +1,97 @@
+package mcpserver
+
+import (
+	"context"
+	"strings"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+)
+
+type changesIn struct {
+	target
+	Since string `json:"since,omitempty" jsonschema:"start, or the ID or name of a snapshot of this sandbox."`
+	Diff  bool   `json:"diff,omitempty" jsonschema:"Also what changed in text files, as a unified diff."`
+}
+
+type changesOut struct {
+	Since     string        `json:"since"`
+	Dir       string        `json:"dir"`
+	Files     int           `json:"files"`
+	Added     int           `json:"added_lines"`
+	Removed   int           `json:"removed_lines"`
+	Changes   []changedFile `json:"changes"`
+	Truncated bool          `json:"truncated" jsonschema:"There are more, or text was left out."`
+	Sandbox   string        `json:"sandbox"`
+}
+
+type changedFile struct {
+	Path    string   `json:"path" jsonschema:"From the directory on."`
+	Op      string   `json:"op" jsonschema:"created, changed or removed."`
+	Added   int      `json:"added_lines"`
+	Removed int      `json:"removed_lines"`
+	Flags   []string `json:"flags,omitempty" jsonschema:"Why a person should look at it before it comes out."`
+}
+
+func (w *view) addChanges() {
+	add(w, tool{
+		name: "fetch_changes", title: "Show what was changed",
+		text: "Show which files of the workspace are not as they were at the start or at a snapshot. Nothing of it leaves the sandbox until the user applies it with crannog apply.",
+		shape: func(p map[string]*jsonschema.Schema) {
+			usually(p["since"], `"start"`)
+		},
+	}, w.changes)
+}
+
+func (w *view) changes(ctx context.Context, c *call, in changesIn) (changesOut, error) {
+	b, err := c.box(ctx, in.Sandbox)
+	if err != nil {
+		return changesOut{}, err
+	}
+	o := crannog.ChangesOptions{Text: in.Diff}
+	if in.Since != "" && in.Since != "start" {
+		snap, err := w.snapshotFor(ctx, b, in.Since)
+		if err != nil {
+			return changesOut{}, err
+		}
+		o.Since = snap.ID
+	}
+	defer c.progress(ctx, func() string { return "comparing files" })()
+	got, err := b.sb.Changes(ctx, o)
+	if err != nil {
+		return changesOut{}, err
+	}
+	out := changesOut{
+		Since: got.Since, Dir: got.Dir, Files: got.Files, Added: got.Added, Removed: got.Removed,
+		Changes: []changedFile{}, Truncated: got.Truncated, Sandbox: b.sb.ID(),
+	}
+	c.say("%d %s changed in %s since %s, +%d −%d lines\n", got.Files, plural(got.Files, "file", "files"), got.Dir, got.Since, got.Added, got.Removed)
+	for _, ch := range got.Changes {
+		if c.text.Len() > maxText || len(out.Changes) >= maxListed {
+			out.Truncated = true
+			break
+		}
+		out.Changes = append(out.Changes, c.tellChange(ch))
+	}
+	if out.Truncated {
+		c.say("[more is left out]\n")
+	}
+	return out, nil
+}
+
+// tellChange says what became of one file.
+func (c *call) tellChange(ch api.Change) changedFile {
+	path := faithful(strings.ReplaceAll(ch.Path, "\n", "\u2424"))
+	c.say("%s  %s  +%d −%d", ch.Op, path, ch.Added, ch.Removed)
+	for _, f := range ch.Flags {
+		c.say("  %s", f)
+	}
+	c.say("\n")
+	if ch.Text != "" {
+		text, _ := cut(faithful(ch.Text), maxText/4)
+		c.say("%s", text)
+	}
+	return changedFile{Path: path, Op: ch.Op, Added: ch.Added, Removed: ch.Removed, Flags: ch.Flags}
+}

@@ -1,0 +1,224 @@
+package mcpserver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/mcpserver"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+func TestLongCommandsGoOn(t *testing.T) {
+	p := newPlace(t, sandbox.Settings{})
+	for _, version := range versions {
+		t.Run(version, func(t *testing.T) {
+			d := p.desk(mcpserver.Options{})
+			defer d.Close(context.Background())
+			a := inMemory(t, d, mcpserver.View{}, version, nil)
+			got := a.do("bash", args{"command": "echo begun; while [ ! -e /tmp/go ]; do sleep 0.05; done; echo over; exit 4", "timeout_seconds": 0.5})
+			if got.out["running"] != true || got.out["exit_code"] != nil {
+				t.Fatalf("%+v", got)
+			}
+			id := got.out["process_id"]
+			// On a slow machine it has not even begun by then.
+			until(t, "the command prints", func() bool {
+				return strings.HasPrefix(a.do("process", args{"action": "output", "id": id, "wait_seconds": 5}).text, "begun\n")
+			})
+			// Others do not wait for it, and its end does not undo what they did.
+			a.do("bash", args{"command": "cd /usr"})
+			a.do("write_file", args{"path": "/tmp/go", "content": ""})
+			got = a.do("process", args{"action": "output", "id": id, "offset": 6, "wait_seconds": 20})
+			for i := 0; got.out["exit_code"] == nil && i < 100; i++ {
+				got = a.do("process", args{"action": "output", "id": id, "offset": got.out["next_offset"], "wait_seconds": 5})
+			}
+			if got.out["exit_code"] != 4.0 || got.out["running"] != false {
+				t.Errorf("%+v", got)
+			}
+			if pwd := a.do("bash", args{"command": "pwd"}); !strings.HasPrefix(pwd.text, "/usr\n") {
+				t.Errorf("a command that was overtaken took the shell with it: %s", pwd.text)
+			}
+
+			// What a command leaves in the background does not hold it.
+			start := time.Now()
+			got = a.do("bash", args{"command": "sleep 300 & echo started"})
+			if time.Since(start) > 20*time.Second || got.out["exit_code"] != 0.0 || got.out["running"] != true {
+				t.Errorf("%v %+v", time.Since(start), got)
+			}
+
+			got = a.do("bash", args{"command": "cat; echo end", "background": true})
+			id = got.out["process_id"]
+			a.do("process", args{"action": "input", "id": id, "input": "fed\n", "eof": true})
+			for i := 0; got.out["exit_code"] == nil && i < 100; i++ {
+				got = a.do("process", args{"action": "output", "id": id, "wait_seconds": 5})
+			}
+			if !strings.HasPrefix(got.text, "fed\nend\n") {
+				t.Errorf("%+v", got)
+			}
+
+			id = a.do("bash", args{"command": "sleep 300", "background": true}).out["process_id"]
+			if got = a.do("process", args{"action": "kill", "id": id}); got.out["exit_code"] != 137.0 {
+				t.Errorf("killed: %+v", got)
+			}
+			a.fail("no_input", "process", args{"action": "input", "id": id2(a), "input": "x"})
+			if list := a.do("process", args{"action": "list"}); !strings.Contains(list.text, "sleep 300") {
+				t.Errorf("%s", list.text)
+			}
+		})
+	}
+}
+
+// id2 is the number of a command that waits and takes no input.
+func id2(a *agent) any {
+	return a.do("bash", args{"command": "sleep 300", "timeout_seconds": 0.2}).out["process_id"]
+}
+
+func TestProgress(t *testing.T) {
+	p := newPlace(t, sandbox.Settings{})
+	for _, version := range versions {
+		said, began := make(chan string, 100), time.Now()
+		d := p.desk(mcpserver.Options{})
+		defer d.Close(context.Background())
+		a := inMemory(t, d, mcpserver.View{}, version, &mcp.ClientOptions{
+			ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { said <- r.Params.Message },
+		})
+		// Who did not ask is told nothing.
+		over := make(chan error, 2)
+		wait := func(set ...func(*mcp.CallToolParams)) {
+			got, err := a.try("bash", args{"command": "while [ ! -e /tmp/go ]; do sleep 0.05; done"}, set...)
+			if err == nil && got.bad {
+				err = errors.New(got.text)
+			}
+			over <- err
+		}
+		go wait()
+		go wait(func(c *mcp.CallToolParams) { c.SetProgressToken("p") })
+		var first string
+		select {
+		case first = <-said:
+		case err := <-over:
+			t.Fatalf("%s: it ended before anything was said: %v", version, err)
+		}
+		a.do("write_file", args{"path": "/tmp/go", "content": ""})
+		for range 2 {
+			if err := <-over; err != nil {
+				t.Errorf("%s: %v", version, err)
+			}
+		}
+		// It comes every 5 seconds, of one of the two.
+		if most := int(time.Since(began) / (5 * time.Second)); !strings.HasPrefix(first, "running for ") || len(said)+1 > most {
+			t.Errorf("%s: %q, and %d more, where there were to be %d", version, first, len(said), most)
+		}
+	}
+}
+
+func TestCancelEndsTheCommand(t *testing.T) {
+	p := newPlace(t, sandbox.Settings{})
+	key, _ := p.key("k")
+	for _, version := range versions {
+		a := p.over(key, "/mcp", version, nil)
+		box := a.do("bash", args{"command": "rm -f /tmp/began"}).out["sandbox"].(string)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			_, err := a.CallTool(ctx, &mcp.CallToolParams{Name: "bash", Arguments: args{"command": "touch /tmp/began; exec sleep 7777"}})
+			done <- err
+		}()
+		sb, err := p.local.Get(t.Context(), box)
+		if err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the command runs", func() bool { return sb.Command("pgrep", "-f", "sleep 7777").Run() == nil })
+		cancel()
+		if err := <-done; err == nil {
+			t.Errorf("%s: a call that was given up has a result", version)
+		}
+		until(t, "the command is gone in "+version, func() bool { return sb.Command("pgrep", "-f", "sleep 7777").Run() != nil })
+	}
+}
+
+// until waits for something that happens elsewhere.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !is(); {
+		if time.Now().After(end) {
+			t.Fatalf("not so after 20 s: %s", what)
+		}
+	}
+}
+
+func TestManyAtOnce(t *testing.T) {
+	p := newPlace(t, sandbox.Settings{})
+	key, _ := p.key("k")
+	var wg sync.WaitGroup
+	agents := []*agent{p.over(key, "/mcp", "2025-06-18", nil), p.over(key, "/mcp", "2025-11-25", nil), p.over(key, "/mcp", "2026-07-28", nil)}
+	boxes := make(chan any, 60)
+	for i, a := range agents {
+		for n := range 8 {
+			wg.Go(func() {
+				got, err := a.try("bash", args{"command": fmt.Sprintf("echo %d-%d", i, n)})
+				if err != nil || got.bad || !strings.HasPrefix(got.text, fmt.Sprintf("%d-%d\n", i, n)) {
+					t.Errorf("%d-%d: %v %s", i, n, err, got.text)
+				}
+				boxes <- got.out["sandbox"]
+			})
+		}
+	}
+	wg.Wait()
+	close(boxes)
+	seen := map[any]bool{}
+	for b := range boxes {
+		seen[b] = true
+	}
+	if len(seen) != 1 {
+		t.Errorf("a key's sessions use %d default sandboxes", len(seen))
+	}
+	agents[0].do("write_file", args{"path": "n", "content": "0"})
+	for range 10 {
+		wg.Go(func() {
+			// Each edit sees what the others left, so that none is lost.
+			if got, err := agents[0].try("edit_file", args{"path": "n", "edits": []any{args{"old": "0", "new": "0+"}}}); err != nil || got.bad {
+				t.Errorf("%v %s", err, got.text)
+			}
+		})
+	}
+	wg.Wait()
+	if got := agents[2].do("read_file", args{"path": "n"}); got.text != "0"+strings.Repeat("+", 10) {
+		t.Errorf("edits were lost: %s", got.text)
+	}
+}
+
+func TestBlockedRequestsAreTold(t *testing.T) {
+	p := newPlace(t, sandbox.Settings{})
+	strict := []crannog.CreateOption{crannog.Level("strict"), crannog.Allow("example.org"), crannog.Timeout(time.Hour)}
+	d := p.desk(mcpserver.Options{Create: strict})
+	defer d.Close(context.Background())
+	a := inMemory(t, d, mcpserver.View{}, "2025-11-25", nil)
+	const fetch = `python3 -c "
+import urllib.request, sys
+try: urllib.request.urlopen(sys.argv[1], timeout=10)
+except Exception as e: print(type(e).__name__)
+" %s`
+	got := a.do("bash", args{"command": fmt.Sprintf(fetch, "http://blocked.example/x")})
+	if !strings.Contains(got.text, "blocked by the policy; use request_access") || !strings.Contains(got.text, "blocked.example") || got.out["blocked"] == nil {
+		t.Errorf("%+v", got)
+	}
+	if got = a.do("bash", args{"command": "true"}); got.out["blocked"] != nil {
+		t.Errorf("told of another call's: %+v", got)
+	}
+
+	none := p.desk(mcpserver.Options{Create: []crannog.CreateOption{crannog.Net("none"), crannog.Timeout(time.Hour)}})
+	defer none.Close(context.Background())
+	a = inMemory(t, none, mcpserver.View{}, "2025-11-25", nil)
+	if got = a.do("bash", args{"command": fmt.Sprintf(fetch, "http://blocked.example/x") + "; false"}); !strings.Contains(got.text, "blocked.example: this sandbox has no network") {
+		t.Errorf("%+v", got)
+	}
+	a.fail("network_fixed", "request_access", args{"target": "blocked.example", "reason": "r"})
+}

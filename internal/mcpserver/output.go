@@ -1,0 +1,98 @@
+package mcpserver
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// told is the result of a command, that has ended or goes on.
+func (c *call) told(ctx context.Context, b *box, j *job, since uint64) (ran, error) {
+	over := j.ended()
+	code, back := j.exit()
+	if over && j.fail != nil {
+		return ran{}, b.fate(ctx, j.fail)
+	}
+	out := ran{Sandbox: b.sb.ID(), Running: !over, DurationMS: j.took().Milliseconds()}
+	text, short := cut(inert(j.both.text()), maxText)
+	var shorter bool
+	out.Stdout, out.Stderr, shorter = both(inert(j.out.text()), inert(j.err.text()))
+	total, kept := j.both.size()
+	out.Truncated = short || shorter || int64(kept) < total
+	c.say("%s", text)
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		c.say("\n")
+	}
+	c.show(j.pictures()...)
+	if back {
+		out.ExitCode = &code
+	}
+	switch {
+	case back && code != 0:
+		c.say("[exit code %d]\n", code)
+	case back && text == "":
+		c.say("[no output]\n")
+	}
+	if !over {
+		out.Process = j.id
+		who := "it runs"
+		if back {
+			who = "what it started runs"
+		}
+		c.say("[%s on in the background as process %d: process with id %d shows more]\n", who, j.id, j.id)
+	}
+	if out.Truncated || !over {
+		out.LogURI = logURI(b.sb.ID(), j.id)
+		c.more = append(c.more, &mcp.ResourceLink{
+			URI: out.LogURI, Name: fmt.Sprintf("log %d", j.id), Title: "Output of: " + j.what,
+			Description: fmt.Sprintf("All output that is kept, %d bytes so far", total), MIMEType: "text/plain",
+		})
+	} else {
+		b.drop(j)
+	}
+	out.Blocked = c.tellRefused(ctx, b, since, code != 0)
+	return out, nil
+}
+
+// both shares the room of a result between two streams.
+func both(stdout, stderr string) (string, string, bool) {
+	o, e := utf8.RuneCountInString(stdout), utf8.RuneCountInString(stderr)
+	if o+e <= maxText {
+		return stdout, stderr, false
+	}
+	half := maxText / 2
+	stdout, _ = cut(stdout, max(half, maxText-e))
+	stderr, _ = cut(stderr, max(half, maxText-o))
+	return stdout, stderr, true
+}
+
+// fate says why a command's stream broke off: often its box has ended.
+func (b *box) fate(ctx context.Context, err error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	info, refreshErr := b.sb.Refresh(ctx)
+	if refreshErr != nil || info.State == "running" {
+		return err
+	}
+	return notRunning(info)
+}
+
+// took is how long the job ran, so far or in all.
+func (j *job) took() time.Duration {
+	if j.ended() {
+		return j.finish.Sub(j.started)
+	}
+	return time.Since(j.started)
+}
+
+// progress says in a line how far the job is.
+func (j *job) progress() string {
+	total, _ := j.both.size()
+	return fmt.Sprintf("running for %d s, %d bytes of output", int(j.took().Seconds()), total)
+}
+
+func logURI(sandbox string, n int) string { return fmt.Sprintf("sandbox://%s/logs/%d", sandbox, n) }

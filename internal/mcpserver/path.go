@@ -1,0 +1,27 @@
+package mcpserver
+
+import (
+	"path"
+	"strings"
+)
+
+// cleanName makes a path relative to the root of the sandbox, without dots. It
+// is opened inside, as the sandbox's user; the host opens none of it.
+func cleanName(p string) string {
+	if !strings.HasPrefix(p, "/") {
+		p = path.Join(workspace, p)
+	}
+	p = strings.TrimPrefix(path.Clean(p), "/")
+	if p == "" {
+		return "."
+	}
+	return p
+}
+
+// shown is a name as people and agents write it.
+func shown(name string) string {
+	if name == "." {
+		return "/"
+	}
+	return "/" + name
+}

@@ -1,0 +1,54 @@
+package mcpserver
+
+import (
+	"context"
+
+	"github.com/crannog/crannog/api"
+)
+
+type policyIn struct{ target }
+
+type policyOut struct {
+	Level    string `json:"level"`
+	Net      string `json:"network" jsonschema:"none, dev, open or policy."`
+	Digest   string `json:"digest"`
+	Document string `json:"document" jsonschema:"All that holds, as YAML."`
+	Sandbox  string `json:"sandbox"`
+}
+
+func (w *view) addPolicy() {
+	add(w, tool{
+		name: "policy", title: "Show the policy",
+		text: "Show what the sandbox may reach and change, and what a person is asked about.",
+	}, w.policy)
+}
+
+func (w *view) policy(ctx context.Context, c *call, in policyIn) (policyOut, error) {
+	b, err := c.box(ctx, in.Sandbox)
+	if err != nil {
+		return policyOut{}, err
+	}
+	p, err := b.sb.Policy(ctx)
+	if err != nil {
+		return policyOut{}, err
+	}
+	info, err := b.sb.Refresh(ctx) // it may have lost its network since
+	if err != nil {
+		return policyOut{}, err
+	}
+	net := info.Network
+	text, _ := cut(faithful(p.Document), maxText-1000)
+	c.say("%s\n%s", standing(net, p), text)
+	return policyOut{Level: p.Level, Net: net.Net, Digest: p.Digest, Document: text, Sandbox: b.sb.ID()}, nil
+}
+
+// standing says in a line where the sandbox stands.
+func standing(net api.Network, p api.Policy) string {
+	switch {
+	case !net.Linked:
+		return "This sandbox has no network, and cannot get one while it runs."
+	case net.Lost:
+		return "This sandbox has lost its network and reaches nothing any more."
+	}
+	return "Network: " + net.Net + ", level: " + p.Level + ". What the document below does not allow is refused, or asked about."
+}

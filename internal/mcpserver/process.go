@@ -1,0 +1,228 @@
+package mcpserver
+
+import (
+	"context"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+type processIn struct {
+	target
+	Action string  `json:"action" jsonschema:"output: what it printed; input: send it text; kill: end it; list: all that run or ran."`
+	ID     int     `json:"id,omitempty" jsonschema:"The process_id. Not for list."`
+	Offset int64   `json:"offset,omitempty" jsonschema:"output: where to go on, next_offset of the last call. Negative counts from the end."`
+	Wait   float64 `json:"wait_seconds,omitempty" jsonschema:"output: wait this long for more output or the end."`
+	Input  string  `json:"input,omitempty" jsonschema:"input: the text, with its newline."`
+	EOF    bool    `json:"eof,omitempty" jsonschema:"input: no more will come."`
+}
+
+type processOut struct {
+	Processes  []processInfo `json:"processes,omitempty"`
+	ID         int           `json:"process_id,omitempty"`
+	Output     string        `json:"output,omitempty"`
+	NextOffset int64         `json:"next_offset" jsonschema:"Where the next output begins."`
+	Running    bool          `json:"running"`
+	ExitCode   *int          `json:"exit_code,omitempty" jsonschema:"Absent while it runs."`
+	Sandbox    string        `json:"sandbox"`
+	Blocked    []string      `json:"blocked,omitempty" jsonschema:"Requests that the policy refused meanwhile."`
+}
+
+type processInfo struct {
+	ID       int     `json:"process_id"`
+	Command  string  `json:"command"`
+	Running  bool    `json:"running"`
+	ExitCode *int    `json:"exit_code,omitempty"`
+	Seconds  float64 `json:"seconds"`
+	Bytes    int64   `json:"output_bytes"`
+}
+
+func (w *view) addProcess() {
+	add(w, tool{
+		name: "process", title: "Follow a background command", changes: true, destroys: true, reaches: false,
+		text: "Follow, feed or end commands that run in the background: those started with background, and those that took longer than their timeout.",
+		shape: func(p map[string]*jsonschema.Schema) {
+			among(p["action"], "output", "input", "kill", "list")
+			within(p["id"], 1, 1<<31)
+			within(p["wait_seconds"], 0, mostWait.Seconds())
+		},
+	}, w.process)
+}
+
+func (w *view) process(ctx context.Context, c *call, in processIn) (processOut, error) {
+	b, err := c.box(ctx, in.Sandbox)
+	if err != nil {
+		return processOut{}, err
+	}
+	if in.Action == "list" {
+		return c.listJobs(b), nil
+	}
+	j, err := b.job(in.ID)
+	if err != nil {
+		return processOut{}, err
+	}
+	switch in.Action {
+	case "input":
+		err = j.feed(ctx, in.Input, in.EOF)
+	case "kill":
+		if err = j.kill(); err == nil {
+			err = j.wait(ctx, killWait)
+		}
+	}
+	if err != nil {
+		return processOut{}, err
+	}
+	since := b.sinceNow(ctx)
+	defer c.progress(ctx, j.progress)()
+	out, err := c.follow(ctx, b, j, in)
+	if code, back := j.exit(); err == nil && back {
+		out.Blocked = c.tellRefused(ctx, b, since, code != 0)
+	}
+	return out, err
+}
+
+const (
+	// killWait is how long a killed program may take to be gone.
+	killWait = 5 * time.Second
+	// feedWait is how long a program may take to read what it is sent.
+	feedWait = 10 * time.Second
+)
+
+// feed sends input. A program that does not read does not hold the call.
+func (j *job) feed(ctx context.Context, text string, eof bool) error {
+	if j.input == nil {
+		return fault.New(fault.Conflict, "no_input", "this process has no input that could be sent to").
+			WithHint("start it with background: true")
+	}
+	timer := time.NewTimer(feedWait)
+	defer timer.Stop()
+	var sent <-chan error
+	for {
+		mine := j.feeding
+		if sent != nil {
+			mine = nil
+		}
+		select {
+		case mine <- struct{}{}:
+			sent = j.send(text, eof)
+		case err := <-sent:
+			if err != nil {
+				return fault.Wrap(err, fault.Conflict, "input_closed", "the process reads no more")
+			}
+			return nil
+		case <-j.done:
+			return nil
+		case <-timer.C:
+			if sent == nil {
+				return fault.New(fault.Timeout, "input_not_read", "the process has not read its earlier input yet; this was not sent")
+			}
+			return fault.New(fault.Timeout, "input_not_read", "the process has not read the input yet; it is sent when it does")
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// send begins to write to the input, and says when it was read. The token of
+// feeding must be held, and goes back then.
+func (j *job) send(text string, eof bool) <-chan error {
+	sent := make(chan error, 1)
+	go func() {
+		defer func() { <-j.feeding }()
+		_, err := io.WriteString(j.input, text)
+		if err == nil && eof {
+			err = j.input.Close()
+		}
+		sent <- err
+	}()
+	return sent
+}
+
+// follow returns what a job printed from an offset on, and waits for some.
+func (c *call) follow(ctx context.Context, b *box, j *job, in processIn) (processOut, error) {
+	offset := in.Offset
+	if total, _ := j.both.size(); offset < 0 {
+		offset = max(0, total+offset)
+	}
+	limit := time.NewTimer(c.patienceFor(in.Wait))
+	defer limit.Stop()
+wait:
+	for in.Action == "output" {
+		grown := j.both.more()
+		if total, _ := j.both.size(); total > offset || j.ended() {
+			break
+		}
+		select {
+		case <-grown:
+		case <-j.done:
+		case <-limit.C:
+			break wait
+		case <-ctx.Done():
+			return processOut{}, ctx.Err()
+		}
+	}
+	j.settle()
+	over := j.ended()
+	data, next, skipped := j.both.read(offset, maxText)
+	out := processOut{ID: j.id, Running: !over, NextOffset: next, Sandbox: b.sb.ID(), Output: inert(string(data))}
+	if skipped > 0 {
+		c.say("%s", leftOut(skipped))
+	}
+	c.say("%s", out.Output)
+	c.show(j.pictures()...)
+	if over && j.fail != nil {
+		return processOut{}, b.fate(ctx, j.fail)
+	}
+	code, back := j.exit()
+	if back {
+		out.ExitCode = &code
+		c.say("[exit code %d]\n", code)
+	}
+	switch total, _ := j.both.size(); {
+	case next < total:
+		c.say("[more output: next_offset %d]\n", next)
+	case !over && back:
+		c.say("[what it started runs on; next_offset %d]\n", next)
+	case !over:
+		c.say("[it runs; next_offset %d]\n", next)
+	}
+	return out, nil
+}
+
+// patienceFor is how long a poll waits, zero being not at all.
+func (c *call) patienceFor(seconds float64) time.Duration {
+	if seconds <= 0 {
+		return 0
+	}
+	return c.patience(seconds)
+}
+
+func (c *call) listJobs(b *box) processOut {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := processOut{Sandbox: b.sb.ID(), Processes: []processInfo{}}
+	for _, j := range b.jobs {
+		total, _ := j.both.size()
+		info := processInfo{ID: j.id, Command: j.what, Running: !j.ended(), Seconds: j.took().Seconds(), Bytes: total}
+		if code, back := j.exit(); back {
+			info.ExitCode = &code
+		}
+		out.Processes = append(out.Processes, info)
+	}
+	slices.SortFunc(out.Processes, func(a, b processInfo) int { return a.ID - b.ID })
+	for _, p := range out.Processes {
+		state := "running"
+		if !p.Running {
+			state = "ended"
+		}
+		c.say("%d  %s  %.0f s  %s\n", p.ID, state, p.Seconds, p.Command)
+	}
+	if len(out.Processes) == 0 {
+		c.say("nothing runs in the background\n")
+	}
+	return out
+}

@@ -1,0 +1,133 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/crannog/crannog"
+)
+
+type pythonIn struct {
+	target
+	Code     string  `json:"code" jsonschema:"Code to run, as in a cell of a notebook. Variables stay for the next call; the value of the last expression is shown."`
+	Language string  `json:"language,omitempty" jsonschema:"What the code is written in. Each language has variables of its own."`
+	Timeout  float64 `json:"timeout_seconds,omitempty" jsonschema:"How long to wait. Code that takes longer goes on in the background; until it ends, other code waits."`
+}
+
+func (w *view) addPython() {
+	add(w, tool{
+		name: "python", title: "Run code in a notebook", changes: true, destroys: true, reaches: true,
+		text: "Run Python, JavaScript or TypeScript in a kernel that keeps its variables between calls. Charts and pictures come back as images. " +
+			"An error in the code is in stderr, with exit_code 1.",
+		shape: func(p map[string]*jsonschema.Schema) {
+			among(p["language"], "python", "javascript", "typescript")
+			usually(p["language"], `"python"`)
+			within(p["timeout_seconds"], 0.1, mostWait.Seconds())
+			usually(p["timeout_seconds"], "120")
+		},
+	}, w.python)
+}
+
+func (w *view) python(ctx context.Context, c *call, in pythonIn) (ran, error) {
+	b, err := c.box(ctx, in.Sandbox)
+	if err != nil {
+		return ran{}, err
+	}
+	since := b.sinceNow(ctx)
+	j, err := b.begin(in.Code)
+	if err != nil {
+		return ran{}, err
+	}
+	life, cancel := context.WithCancel(b.desk.life())
+	// Breaking off interrupts the code and leaves its variables.
+	j.kill = func() error { cancel(); return nil }
+	go func() {
+		defer cancel()
+		code, err := b.cell(life, j, in)
+		j.finished(code, err)
+	}()
+	defer c.progress(ctx, j.progress)()
+	if err := j.wait(ctx, c.patience(in.Timeout)); err != nil {
+		return ran{}, err
+	}
+	return c.told(ctx, b, j, since)
+}
+
+// cell runs code to its end and returns 1 if it failed.
+func (b *box) cell(ctx context.Context, j *job, in pythonIn) (int, error) {
+	stdout, stderr := io.MultiWriter(j.both, j.out), io.MultiWriter(j.both, j.err)
+	language := first(in.Language, "python")
+	code := 0
+	for e, err := range b.sb.RunCode(ctx, in.Code, crannog.Language(language)) {
+		if ctx.Err() != nil {
+			return exitKilled, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		switch e.Type {
+		case "stdout":
+			put(stdout, e.Text)
+		case "stderr":
+			put(stderr, e.Text)
+		case "error":
+			code = 1
+			put(stderr, first(e.Traceback, e.Name+": "+e.Value)+"\n")
+		case "result":
+			b.keepResult(j, stdout, e)
+		}
+	}
+	return code, nil
+}
+
+// exitKilled is the code of what a kill has ended, as of a command.
+const exitKilled = 128 + 9
+
+func put(w io.Writer, text string) { _, _ = io.WriteString(w, text) } // a tape takes everything
+
+const (
+	// maxImages bounds the pictures of one call, which an agent pays for.
+	maxImages = 8
+)
+
+// keepResult keeps a value: its picture if it has one, else its text.
+func (b *box) keepResult(j *job, stdout io.Writer, e crannog.Event) {
+	for form, mime := range map[string]string{"png": "image/png", "jpeg": "image/jpeg"} {
+		data, err := base64.StdEncoding.DecodeString(text(e.Result[form]))
+		if err != nil || len(data) == 0 || len(data) > maxImage {
+			continue
+		}
+		j.mu.Lock()
+		if len(j.images) < maxImages {
+			j.images = append(j.images, image{mime, data})
+		}
+		j.mu.Unlock()
+		return
+	}
+	for _, form := range []string{"text", "markdown", "json", "latex"} {
+		if t := text(e.Result[form]); t != "" {
+			put(stdout, t+"\n")
+			return
+		}
+	}
+}
+
+// text reads a JSON string; other values are their JSON.
+func text(raw json.RawMessage) string {
+	var s string
+	if len(raw) > 0 && json.Unmarshal(raw, &s) != nil {
+		return string(raw)
+	}
+	return s
+}
+
+// pictures returns what a job has shown so far.
+func (j *job) pictures() []image {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return append([]image(nil), j.images...)
+}

@@ -1,0 +1,218 @@
+package mcpserver_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// wire is a session whose connections a test breaks as it likes.
+type wire struct {
+	*testing.T
+	addr                       string
+	key, path, version, sessID string
+}
+
+func (p *place) wire(t *testing.T, key, path, version string) *wire {
+	t.Helper()
+	w := &wire{T: t, addr: p.addr, key: key, path: path, version: version}
+	body := strings.Replace(hello, "2025-11-25", version, 1)
+	resp := w.send(t.Context(), http.MethodPost, body, "")
+	_, _ = io.Copy(io.Discard, resp.Body) // it is the header that counts
+	resp.Body.Close()
+	if w.sessID = resp.Header.Get("Mcp-Session-Id"); w.sessID == "" {
+		t.Fatalf("no session: %s", resp.Status)
+	}
+	resp = w.send(t.Context(), http.MethodPost, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, "")
+	resp.Body.Close()
+	return w
+}
+
+// send sends one request of the session.
+func (w *wire) send(ctx context.Context, method, body, last string) *http.Response {
+	w.Helper()
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+w.addr+w.path, strings.NewReader(body))
+	if err != nil {
+		w.Fatal(err)
+	}
+	for name, value := range map[string]string{
+		"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "X-API-Key": w.key,
+		"Mcp-Protocol-Version": w.version, "Mcp-Session-Id": w.sessID, "Last-Event-ID": last,
+	} {
+		if value != "" {
+			req.Header.Set(name, value)
+		}
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return resp
+}
+
+// event is one of a stream.
+type event struct{ id, data string }
+
+// until reads events until one is what is looked for, then breaks the
+// connection.
+func (w *wire) until(method, body, last string, found func(event) bool) event {
+	w.Helper()
+	ctx, cut := context.WithCancel(w.Context())
+	defer cut()
+	resp := w.send(ctx, method, body, last)
+	for resp.StatusCode == http.StatusConflict {
+		resp.Body.Close() // the server has yet to see that the last one broke
+		resp = w.send(ctx, method, body, last)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		w.Fatal(resp.Status)
+	}
+	var e event
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		switch name, value, _ := strings.Cut(lines.Text(), ": "); {
+		case name == "id":
+			e.id = value
+		case name == "data":
+			e.data = value
+		case name == "" && value == "" && found(e):
+			return e
+		case name == "":
+			e.data = ""
+		}
+	}
+	w.Fatalf("the stream ends: %v", lines.Err())
+	return event{}
+}
+
+// status asks for what was missed and says only how that was taken.
+func (w *wire) status(last string) int {
+	w.Helper()
+	ctx, cut := context.WithCancel(w.Context())
+	defer cut()
+	resp := w.send(ctx, http.MethodGet, "", last)
+	defer resp.Body.Close()
+	return resp.StatusCode
+}
+
+func named(e event) bool { return e.id != "" }
+
+func result(e event) bool { return strings.Contains(e.data, `"id":7`) }
+
+const slow = `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"bash","_meta":{"progressToken":"p"},"arguments":{"command":` +
+	`"echo begun; while [ ! -e /tmp/go%[1]d ]; do sleep 0.05; done; echo over; touch /tmp/gone%[1]d"}}}`
+
+// A client whose connection broke during a long command gets what it missed,
+// as often as it asks, and nobody else does.
+func TestBrokenStreamsAreTakenUp(t *testing.T) {
+	p := newPlace(t, sandbox.Settings{})
+	key, _ := p.key("k")
+	other, _ := p.key("o")
+	helper := p.over(key, "/mcp", "2025-11-25", nil)
+	for i, version := range []string{"2025-06-18", "2025-11-25"} {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			helper := &agent{t, helper.ClientSession}
+			w := p.wire(t, key, "/mcp", version)
+			first := w.until(http.MethodPost, fmt.Sprintf(slow, i), "", named)
+			if version == "2025-11-25" && first.data != "" {
+				t.Errorf("the first event is not there to be named: %+v", first)
+			}
+			// It is taken up while the command runs, and breaks once more.
+			again := w.until(http.MethodGet, "", first.id, func(e event) bool { return e.id != "" && e.id != first.id })
+			if result(again) {
+				t.Fatalf("a result before the end: %+v", again)
+			}
+			for name, c := range map[string]struct {
+				w    *wire
+				want int
+			}{
+				"another session":  {p.wire(t, key, "/mcp", version), http.StatusBadRequest},
+				"another key":      {&wire{t, p.addr, other, "/mcp", version, w.sessID}, http.StatusNotFound},
+				"another endpoint": {&wire{t, p.addr, key, "/mcp?tools=core", version, w.sessID}, http.StatusNotFound},
+				"no key":           {&wire{t, p.addr, "", "/mcp", version, w.sessID}, http.StatusUnauthorized},
+			} {
+				if got := c.w.status(first.id); got != c.want {
+					t.Errorf("%s: %d, not %d", name, got, c.want)
+				}
+			}
+			helper.do("bash", args{"command": fmt.Sprintf("touch /tmp/go%[1]d; while [ ! -e /tmp/gone%[1]d ]; do sleep 0.05; done", i)})
+			for _, from := range []string{again.id, again.id, first.id} {
+				got := w.until(http.MethodGet, "", from, result)
+				if !strings.Contains(got.data, `begun\nover\n`) {
+					t.Errorf("after %s: %s", from, got.data)
+				}
+			}
+			// A session's end is the end of all its streams.
+			resp := w.send(t.Context(), http.MethodDelete, "", "")
+			resp.Body.Close()
+			if got := w.status(first.id); got != http.StatusNotFound {
+				t.Errorf("after the session's end: %d", got)
+			}
+		})
+	}
+}
+
+// breaking cuts each connection on which it has read an event of a call, once.
+type breaking struct {
+	bearer
+	mu  sync.Mutex
+	cut int
+}
+
+func (b *breaking) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := b.bearer.RoundTrip(r)
+	if err != nil || r.Method != http.MethodPost || r.Header.Get("Mcp-Session-Id") == "" {
+		return resp, err
+	}
+	resp.Body = &broken{ReadCloser: resp.Body, of: b}
+	return resp, nil
+}
+
+type broken struct {
+	io.ReadCloser
+	of  *breaking
+	had bool
+}
+
+func (b *broken) Read(p []byte) (int, error) {
+	if b.had {
+		b.of.mu.Lock()
+		b.of.cut++
+		b.of.mu.Unlock()
+		return 0, errors.Join(io.ErrUnexpectedEOF, b.Close())
+	}
+	n, err := b.ReadCloser.Read(p)
+	b.had = n > 0
+	return n, err
+}
+
+// A client that knows how goes on by itself.
+func TestClientsTakeStreamsUp(t *testing.T) {
+	p := newPlace(t, sandbox.Settings{})
+	key, _ := p.key("k")
+	way := &breaking{bearer: bearer{key}}
+	a := connect(t, &mcp.StreamableClientTransport{
+		Endpoint: "http://" + p.addr + "/mcp", HTTPClient: &http.Client{Transport: way}, DisableStandaloneSSE: true,
+	}, "2025-11-25", nil)
+	for i := range 3 {
+		if got := a.do("bash", args{"command": fmt.Sprintf("sleep 0.5; echo %d", i)}); got.text != fmt.Sprintf("%d\n", i) {
+			t.Errorf("%+v", got)
+		}
+	}
+	if way.cut < 3 {
+		t.Errorf("%d connections were cut", way.cut)
+	}
+}

@@ -1,0 +1,154 @@
+package mcpserver
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+type sandboxIn struct {
+	target
+	Action string `json:"action" jsonschema:"info: describe it; create: make one; use: take it for this session; list: show all; stop: end it with everything in it."`
+	Name   string `json:"name,omitempty" jsonschema:"create: a name for it."`
+	From   string `json:"from,omitempty" jsonschema:"create: a snapshot or template to start from."`
+}
+
+type sandboxOut struct {
+	Sandbox   string        `json:"sandbox,omitempty"`
+	Sandboxes []sandboxInfo `json:"sandboxes"`
+}
+
+type sandboxInfo struct {
+	ID       string `json:"id"`
+	Name     string `json:"name,omitempty"`
+	State    string `json:"state"`
+	Template string `json:"template"`
+	Boundary string `json:"boundary"`
+	Net      string `json:"network"`
+	EndsAt   string `json:"ends_at,omitempty"`
+	MemoryMB int64  `json:"memory_mb"`
+	DiskMB   int64  `json:"disk_mb"`
+}
+
+func (w *view) addSandbox() {
+	actions := []string{"info", "create", "use", "list", "stop"}
+	text := "Describe, make, choose, list or end sandboxes. Tools that name none use the default one, so that this is seldom needed."
+	switch {
+	case w.ReadOnly:
+		actions, text = []string{"info", "list"}, "Describe or list sandboxes."
+	case w.Bound != "":
+		actions, text = []string{"info", "stop"}, "Describe the sandbox, or end it."
+	}
+	if w.ReadOnly && w.Bound != "" {
+		actions = []string{"info"}
+	}
+	add(w, tool{
+		name: "sandbox", title: "Manage sandboxes", changes: !w.ReadOnly, destroys: !w.ReadOnly, text: text,
+		shape: func(p map[string]*jsonschema.Schema) { among(p["action"], actions...) },
+	}, w.sandbox)
+}
+
+func (w *view) sandbox(ctx context.Context, c *call, in sandboxIn) (sandboxOut, error) {
+	switch in.Action {
+	case "list":
+		return w.listSandboxes(ctx, c)
+	case "create":
+		return w.createSandbox(ctx, c, in)
+	}
+	b, err := c.box(ctx, in.Sandbox)
+	if err != nil {
+		return sandboxOut{}, err
+	}
+	info, err := b.sb.Refresh(ctx)
+	if err != nil {
+		return sandboxOut{}, err
+	}
+	switch in.Action {
+	case "use":
+		if err := w.choose(c.req.Session, info.ID); err != nil {
+			return sandboxOut{}, err
+		}
+		c.say("tools use this sandbox now\n")
+	case "stop":
+		if err := b.sb.Kill(ctx); err != nil && !errors.Is(err, crannog.ErrNotFound) {
+			return sandboxOut{}, err
+		}
+		w.desk.forget(info.ID)
+		info.State = "stopped"
+	}
+	return c.described(info), nil
+}
+
+func (w *view) listSandboxes(ctx context.Context, c *call) (sandboxOut, error) {
+	list, err := w.desk.o.Client.List(ctx, crannog.ListOptions{States: []string{"running", "pausing", "paused", "resuming"}})
+	if err != nil {
+		return sandboxOut{}, err
+	}
+	out := sandboxOut{Sandboxes: []sandboxInfo{}}
+	for _, info := range list {
+		if !w.desk.o.All && !w.desk.ours(info) {
+			continue
+		}
+		out.Sandboxes = append(out.Sandboxes, c.described(info).Sandboxes...)
+	}
+	if len(out.Sandboxes) == 0 {
+		c.say("none runs; the default one is made when it is needed\n")
+	}
+	return out, nil
+}
+
+func (w *view) createSandbox(ctx context.Context, c *call, in sandboxIn) (sandboxOut, error) {
+	if w.Bound != "" {
+		return sandboxOut{}, fault.New(fault.Denied, "sandbox_bound", "these tools are for one sandbox alone")
+	}
+	if err := w.desk.room(1); err != nil {
+		return sandboxOut{}, err
+	}
+	from := in.From
+	if from != "" {
+		snap, err := w.desk.snapshot(ctx, from)
+		switch {
+		case err == nil:
+			from = snap.ID
+		case !errors.Is(err, crannog.ErrNotFound) && fault.KindOf(err) != fault.NotFound:
+			return sandboxOut{}, err
+		case !w.desk.o.All:
+			// A template of this name, and not somebody's snapshot.
+			if _, err := w.desk.o.Client.FindSnapshot(ctx, from); err == nil {
+				return sandboxOut{}, fault.Newf(fault.NotFound, "template_not_found", "there is no template or snapshot %q", oneLine(from))
+			}
+		}
+	}
+	sb, err := w.desk.make(ctx, in.Name, from)
+	if err != nil {
+		return sandboxOut{}, err
+	}
+	c.say("made; name it as the argument sandbox, or choose it with action use\n")
+	return c.described(sb.Info()), nil
+}
+
+// described tells of a sandbox, without its tokens.
+func (c *call) described(info api.Sandbox) sandboxOut {
+	out := sandboxInfo{
+		ID: info.ID, Name: info.Name, State: info.State, Template: info.Template, Boundary: info.Boundary, Net: info.Network.Net,
+		MemoryMB: info.Effective.MemoryBytes >> 20, DiskMB: info.Effective.DiskBytes >> 20,
+	}
+	if info.EndsAt != nil {
+		out.EndsAt = info.EndsAt.UTC().Format(time.RFC3339)
+	}
+	c.say("%s  %s  %s  network %s  %d MB memory", label(info), info.State, info.Template, info.Network.Net, out.MemoryMB)
+	if info.Name != "" {
+		c.say("  (%s)", info.ID)
+	}
+	if out.EndsAt != "" {
+		c.say("  until %s", out.EndsAt)
+	}
+	c.say("\n")
+	return sandboxOut{Sandbox: info.ID, Sandboxes: []sandboxInfo{out}}
+}

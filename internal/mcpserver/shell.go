@@ -1,0 +1,66 @@
+package mcpserver
+
+import "github.com/crannog/crannog/internal/fault"
+
+// shellState is where a box keeps what its shell remembers.
+const shellState = "/tmp/.crannog-shell"
+
+// shellScript runs one command as if it were the next line of a shell that
+// stays: directory, variables and functions are those that the last command
+// left. Each command has a shell of its own nevertheless, so that one that
+// hangs or is moved to the background blocks no other, and what is remembered
+// is in the box, so that it is rolled back and copied with it.
+//
+// $1 is where that is, $2 this call's name, $3 the directory or "", $4 "keep"
+// or "leave", $5 the command. The file begins with the name of the call that
+// wrote it: a command that another one has overtaken writes nothing. It is
+// read inside alone; whoever writes it there fools only itself. It is replaced
+// as a whole, since others may read it at that moment.
+//
+// At its end the shell says so with the call's name, because its output stays
+// open for as long as anything that it started in the background.
+const shellScript = `
+if [ -r "$1" ]; then . "$1" >/dev/null 2>&1; else cd /workspace 2>/dev/null; fi
+__crannog_state=$1 __crannog_call=$2 __crannog_keep=$4 __crannog_code=$5 __crannog_seen=
+[ -r "$1" ] && IFS= read -r __crannog_seen <"$1"
+[ -n "${EPOCHREALTIME-}" ] && eval 'RANDOM=$((10#${EPOCHREALTIME##*[.,]}))'
+if [ -n "$3" ]; then cd -- "$3" || exit 1; fi
+__crannog_save() {
+  [ "$__crannog_keep" = keep ] || return 0
+  __crannog_keep=leave __crannog_now=
+  [ -r "$__crannog_state" ] && IFS= read -r __crannog_now <"$__crannog_state"
+  [ "$__crannog_now" = "$__crannog_seen" ] || return 0
+  {
+    echo "# $__crannog_call"
+    if [ -n "${BASH_VERSION-}" ]; then
+      declare -p; declare -f; printf 'cd -- %q\n' "$PWD"
+    else
+      export -p; echo "cd -- '$(pwd | sed "s/'/'\\\\''/g")'"
+    fi
+  } 2>/dev/null >|"$__crannog_state.$__crannog_call" && command mv -f "$__crannog_state.$__crannog_call" "$__crannog_state" 2>/dev/null
+}
+__crannog_end() {
+  __crannog_status=$?
+  __crannog_save
+  printf '\036%s %d\036' "$__crannog_call" "$__crannog_status" >&2
+}
+trap __crannog_end EXIT
+set --
+eval "$__crannog_code"
+`
+
+// maxCommand bounds a command: a program's argument has at most 128 KiB.
+const maxCommand = 100_000
+
+// shellCommand is a program that runs a command in the box's shell.
+func shellCommand(shell, name, code, dir string, keep bool) ([]string, error) {
+	if len(code) > maxCommand {
+		return nil, fault.Newf(fault.Exhausted, "command_too_long", "the command is longer than %d bytes", maxCommand).
+			WithHint("write it to a file with write_file and run that")
+	}
+	mode := "leave"
+	if keep {
+		mode = "keep"
+	}
+	return []string{shell, "-c", shellScript, shell, shellState, name, dir, mode, code}, nil
+}

@@ -1,0 +1,191 @@
+package mcpserver
+
+import (
+	"context"
+	"errors"
+
+	"github.com/google/jsonschema-go/jsonschema"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+type snapshotIn struct {
+	target
+	Name string `json:"name,omitempty" jsonschema:"A name for it."`
+}
+
+type snapshotOut struct {
+	Snapshot string `json:"snapshot" jsonschema:"ID, for rollback and sandbox."`
+	Name     string `json:"name,omitempty"`
+	Bytes    int64  `json:"size_bytes"`
+	Sandbox  string `json:"sandbox"`
+}
+
+type rollbackIn struct {
+	target
+	Snapshot string `json:"snapshot" jsonschema:"ID or name of a snapshot of this sandbox, or start for its beginning."`
+}
+
+type rollbackOut struct {
+	Snapshot string `json:"snapshot"`
+	Sandbox  string `json:"sandbox"`
+}
+
+type forkIn struct {
+	target
+	Count int `json:"count,omitempty" jsonschema:"How many copies; one if absent."`
+}
+
+type forkOut struct {
+	Copies  []string `json:"copies" jsonschema:"IDs of the copies, for the argument sandbox of other tools."`
+	Failed  string   `json:"failed,omitempty" jsonschema:"Why there are fewer than asked for."`
+	Sandbox string   `json:"sandbox"`
+}
+
+// maxForks bounds one call: each copy has memory of its own.
+const maxForks = 10
+
+func (w *view) addStates() {
+	add(w, tool{
+		name: "snapshot", title: "Keep the sandbox's state", changes: true,
+		text: "Keep the sandbox as it is now, files, memory and running programs, so that rollback can bring it back. Do it before something risky.",
+	}, w.snapshot)
+	add(w, tool{
+		name: "rollback", title: "Go back to a kept state", changes: true, destroys: true, repeats: true,
+		text: "Put the sandbox back to a snapshot. Everything that happened in it since is lost, running commands too.",
+	}, w.rollback)
+	if w.Bound != "" {
+		return // a copy would be another sandbox
+	}
+	add(w, tool{
+		name: "fork", title: "Copy the sandbox", changes: true,
+		text: "Copy the sandbox as it is now, files, memory and running programs, to try several ways at once. Use a copy by its ID as the argument sandbox.",
+		shape: func(p map[string]*jsonschema.Schema) {
+			within(p["count"], 1, maxForks)
+			usually(p["count"], "1")
+		},
+	}, w.fork)
+}
+
+func (w *view) snapshot(ctx context.Context, c *call, in snapshotIn) (snapshotOut, error) {
+	b, err := c.box(ctx, in.Sandbox)
+	if err != nil {
+		return snapshotOut{}, err
+	}
+	snap, err := b.sb.Snapshot(ctx, api.CreateSnapshot{Name: in.Name})
+	if err != nil {
+		return snapshotOut{}, err
+	}
+	c.say("kept as %s, %d bytes\n", first(snap.Name, snap.ID), snap.Bytes)
+	return snapshotOut{Snapshot: snap.ID, Name: snap.Name, Bytes: snap.Bytes, Sandbox: b.sb.ID()}, nil
+}
+
+func (w *view) rollback(ctx context.Context, c *call, in rollbackIn) (rollbackOut, error) {
+	b, err := c.box(ctx, in.Sandbox)
+	if err != nil {
+		return rollbackOut{}, err
+	}
+	out := rollbackOut{Snapshot: "start", Sandbox: b.sb.ID()}
+	if in.Snapshot == "start" {
+		err = b.sb.Reset(ctx)
+	} else {
+		var snap api.Snapshot
+		if snap, err = w.snapshotFor(ctx, b, in.Snapshot); err != nil {
+			return rollbackOut{}, err
+		}
+		out.Snapshot = snap.ID
+		err = b.sb.Rollback(ctx, snap.ID)
+	}
+	if err != nil {
+		return rollbackOut{}, err
+	}
+	c.say("the sandbox is as it was at %s\n", first(in.Snapshot, out.Snapshot))
+	return out, nil
+}
+
+// snapshotFor finds a snapshot to use with a sandbox. Tools that are for one
+// sandbox alone take its own: one of another holds the other's files and memory.
+func (w *view) snapshotFor(ctx context.Context, b *box, ref string) (api.Snapshot, error) {
+	snap, err := w.desk.snapshot(ctx, ref)
+	if err == nil && w.Bound != "" && snap.Sandbox != b.sb.ID() {
+		return api.Snapshot{}, noSnapshot(ref)
+	}
+	return snap, err
+}
+
+func noSnapshot(ref string) error {
+	return fault.Newf(fault.NotFound, "snapshot_not_found", "there is no snapshot %q of these sandboxes", oneLine(ref))
+}
+
+// snapshot finds a snapshot that the agent may use. The machine's user sees
+// everybody's, with what was in their memory; an agent must not.
+func (d *Desk) snapshot(ctx context.Context, ref string) (api.Snapshot, error) {
+	snap, err := d.o.Client.FindSnapshot(ctx, ref)
+	if errors.Is(err, crannog.ErrNotFound) {
+		return snap, noSnapshot(ref)
+	}
+	if err != nil || d.o.All {
+		return snap, err
+	}
+	d.mu.Lock()
+	_, known := d.boxes[snap.Sandbox]
+	d.mu.Unlock()
+	if !known {
+		return api.Snapshot{}, noSnapshot(ref)
+	}
+	return snap, nil
+}
+
+func (w *view) fork(ctx context.Context, c *call, in forkIn) (forkOut, error) {
+	b, err := c.box(ctx, in.Sandbox)
+	if err != nil {
+		return forkOut{}, err
+	}
+	if err := w.desk.room(max(in.Count, 1)); err != nil {
+		return forkOut{}, err
+	}
+	copies, err := b.sb.Fork(context.WithoutCancel(ctx), w.desk.copies(max(in.Count, 1)))
+	if err != nil && len(copies) == 0 {
+		return forkOut{}, err
+	}
+	out := forkOut{Copies: []string{}, Sandbox: b.sb.ID()}
+	for _, sb := range copies {
+		w.desk.adopt(sb)
+		out.Copies = append(out.Copies, sb.ID())
+		c.say("%s\n", sb.ID())
+	}
+	if err != nil {
+		_, _, out.Failed, _ = explain(err)
+		c.say("[not all copies were made: %s]\n", inert(out.Failed))
+	}
+	return out, nil
+}
+
+// copies asks for copies that live as long as what is made here does: with a
+// life of their own they would outlast tools that were killed.
+func (d *Desk) copies(n int) api.CreateFork {
+	var as api.CreateSandbox
+	for _, o := range d.o.Create {
+		o(&as)
+	}
+	if as.TimeoutSeconds == 0 && !as.Forever {
+		as.TimeoutSeconds = d.o.Idle.Seconds()
+	}
+	return api.CreateFork{Count: n, TimeoutSeconds: as.TimeoutSeconds, Forever: as.Forever, Ephemeral: as.Ephemeral}
+}
+
+// maxMade bounds the sandboxes that one agent may have at a time.
+const maxMade = 20
+
+// room says whether so many more sandboxes may be made.
+func (d *Desk) room(more int) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.made)+more > maxMade {
+		return fault.Newf(fault.Exhausted, "too_many_sandboxes", "these tools may have %d sandboxes at a time", maxMade).
+			WithHint("sandbox with action stop ends one")
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+package mcpserver
+
+import (
+	"bytes"
+	"io"
+	"strconv"
+)
+
+// stream hands a program's output on, without the word that a shell says at
+// its end.
+type stream struct {
+	to   io.Writer
+	end  string // what the shell says, "" for no shell
+	job  *job
+	held []byte // may be the beginning of that word
+}
+
+// sign is what a shell's last word begins and ends with.
+const sign = 0x1e
+
+func (s *stream) Write(p []byte) (int, error) {
+	n := len(p)
+	if s.end == "" {
+		_, err := s.to.Write(p)
+		return n, err
+	}
+	data := append(s.held, p...)
+	s.held = nil
+	start := append([]byte{sign}, s.end...)
+	for len(data) > 0 {
+		i := bytes.IndexByte(data, sign)
+		if i < 0 {
+			break
+		}
+		rest := data[i:]
+		if !bytes.HasPrefix(rest, start) && !bytes.HasPrefix(start, rest) {
+			if err := s.pass(data[:i+1]); err != nil {
+				return 0, err
+			}
+			data = data[i+1:]
+			continue
+		}
+		if err := s.pass(data[:i]); err != nil {
+			return 0, err
+		}
+		k := bytes.IndexByte(rest[1:], sign)
+		if k < 0 && len(rest) <= len(start)+maxCode {
+			s.held = append(s.held, rest...)
+			return n, nil
+		}
+		if k < 0 || !s.last(rest[len(start):k+1]) {
+			if err := s.pass(rest[:1]); err != nil {
+				return 0, err
+			}
+			data = rest[1:]
+			continue
+		}
+		data = rest[k+2:]
+	}
+	return n, s.pass(data)
+}
+
+// maxCode is how many bytes an exit code has at most, with its space.
+const maxCode = 8
+
+// last reads what follows the name: a space and the code.
+func (s *stream) last(text []byte) bool {
+	code, err := strconv.ParseUint(string(bytes.TrimPrefix(text, []byte(" "))), 10, 8)
+	if err != nil {
+		return false
+	}
+	s.job.returned(int(code))
+	return true
+}
+
+func (s *stream) pass(p []byte) error {
+	if len(p) == 0 {
+		return nil
+	}
+	_, err := s.to.Write(p)
+	return err
+}
+
+// flush hands on what was held back, when nothing more comes.
+func (s *stream) flush() {
+	held := s.held
+	s.held = nil
+	_ = s.pass(held) // a tape takes everything
+}

@@ -1,0 +1,137 @@
+package mcpserver
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+func TestInert(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain\ttext\n":                      "plain\ttext\n",
+		"a\x1b[31mred\x1b[0m":                "ared",
+		"\x1b]0;title\x07x":                  "x",
+		"\x1b]8;;http://e\x1b\\link\x1b]8;;": "link",
+		"50%\r100%\r\n":                      "50%\n100%\n",
+		"bell\x07back\x08":                   "bellback",
+		"bad\xff\xfe":                        "bad\uFFFD\uFFFD",
+		"turn\u202egnp.exe":                  "turn\uFFFDgnp.exe",
+		"tag\U000E0041\U000E0042":            "tag\uFFFD\uFFFD",
+		"é ü 漢 👩‍💻":                          "é ü 漢 👩‍💻",
+		"end\x1b":                            "end",
+		"\x1b(Bx":                            "x",
+	} {
+		if got := inert(in); got != want {
+			t.Errorf("%q becomes %q, not %q", in, got, want)
+		}
+	}
+	if got := faithful("a\x1b[1m\u202e"); got != "a␛[1m\uFFFD" {
+		t.Errorf("a file's text: %q", got)
+	}
+}
+
+func safe(t *testing.T, s string) {
+	t.Helper()
+	if !utf8.ValidString(s) {
+		t.Fatalf("%q is not UTF-8", s)
+	}
+	for _, r := range s {
+		if r < 0x20 && r != '\n' && r != '\t' || r == 0x7f || hidden(r) {
+			t.Fatalf("%q holds %U", s, r)
+		}
+	}
+}
+
+func FuzzInert(f *testing.F) {
+	for _, s := range []string{"", "a\x1b[31m", "\x1b]0;x\x07", "\r\r\n", "\x1bP\x1b\\", "\u202e\xff", "\x1b[" + strings.Repeat("1;", 3000)} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		out := inert(s)
+		safe(t, out)
+		if inert(out) != out {
+			t.Fatalf("not settled: %q", out)
+		}
+		safe(t, faithful(s))
+		short, was := cut(out, 100)
+		if n := utf8.RuneCountInString(short); n > 200 || was != (utf8.RuneCountInString(out) > 100) {
+			t.Fatalf("%d characters, cut %v", n, was)
+		}
+	})
+}
+
+func TestTape(t *testing.T) {
+	tp := newTape(10)
+	for i := range 100 {
+		put(tp, string(rune('a'+i%26)))
+	}
+	if total, kept := tp.size(); total != 100 || kept > 30 || kept < 20 {
+		t.Errorf("%d of %d are kept", kept, total)
+	}
+	data, next, skipped := tp.read(0, 4)
+	if string(data) != "abcd" || next != 4 || skipped != 0 {
+		t.Errorf("%q %d %d", data, next, skipped)
+	}
+	data, next, skipped = tp.read(next, 100)
+	if string(data) != "efghij" || next != 10 || skipped != 0 {
+		t.Errorf("%q %d %d", data, next, skipped)
+	}
+	data, next, skipped = tp.read(next, 100)
+	if next != 100 || skipped == 0 || int64(len(data)) != 90-skipped || data[len(data)-1] != 'a'+99%26 {
+		t.Errorf("%q %d %d", data, next, skipped)
+	}
+	if !strings.Contains(tp.text(), "were not kept") {
+		t.Errorf("%q hides that something is missing", tp.text())
+	}
+	more := tp.more()
+	put(tp, "x")
+	<-more
+}
+
+// whole returns what a stream hands on of chunks, and the exit code it saw.
+func whole(end string, chunks ...string) (string, int, bool) {
+	j := &job{back: make(chan struct{})}
+	var out bytes.Buffer
+	s := &stream{to: &out, end: end, job: j}
+	for _, c := range chunks {
+		_, _ = io.WriteString(s, c)
+	}
+	s.flush()
+	code, back := j.exit()
+	return out.String(), code, back
+}
+
+func TestShellEnds(t *testing.T) {
+	const text = "out\n\x1eNAME 3\x1elater"
+	for i := range len(text) {
+		out, code, back := whole("NAME", text[:i], text[i:])
+		if out != "out\nlater" || code != 3 || !back {
+			t.Errorf("split at %d: %q %d %v", i, out, code, back)
+		}
+	}
+	for _, other := range []string{"a\x1eb", "\x1eNAME x\x1e", "\x1eNAME 999\x1e", "\x1eNAME", "\x1e\x1e\x1e", "\x1eOTHER 0\x1e", "\x1eNAME 1234567890\x1e"} {
+		if out, _, back := whole("NAME", other); out != other || back {
+			t.Errorf("%q becomes %q, ended %v", other, out, back)
+		}
+	}
+}
+
+func FuzzStream(f *testing.F) {
+	f.Add("a\x1eNAME 0\x1eb", 3)
+	f.Add("\x1eNAME\x1eNAME 7\x1e", 1)
+	f.Fuzz(func(t *testing.T, s string, at int) {
+		if at < 0 || at > len(s) {
+			return
+		}
+		one, code, back := whole("NAME", s)
+		two, code2, back2 := whole("NAME", s[:at], s[at:])
+		if one != two || code != code2 || back != back2 {
+			t.Fatalf("%q in one %q, in two %q", s, one, two)
+		}
+		if !back && one != s {
+			t.Fatalf("%q lost bytes: %q", s, one)
+		}
+	})
+}

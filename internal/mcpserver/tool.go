@@ -1,0 +1,96 @@
+package mcpserver
+
+import (
+	"context"
+	"errors"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// tool describes a tool. Every hint is said: some clients take a missing one
+// for the worst, others for the best.
+type tool struct {
+	name, title, text string
+	// changes says whether it changes anything, destroys whether that can
+	// lose what was there, repeats whether twice is as once, and reaches
+	// whether it may come to what is outside of the sandbox.
+	changes, destroys, repeats, reaches bool
+	// shape sets what a struct's tags cannot say of the input.
+	shape func(properties map[string]*jsonschema.Schema)
+}
+
+// add offers a tool, unless it changes something and nothing may be changed.
+func add[In, Out any](w *view, t tool, handle func(context.Context, *call, In) (Out, error)) {
+	if w.ReadOnly && t.changes {
+		return
+	}
+	input, output := schemaOf[In](), schemaOf[Out]()
+	if t.shape != nil {
+		t.shape(input.Properties)
+	}
+	mcp.AddTool(w.srv, &mcp.Tool{
+		Name: t.name, Title: t.title, Description: t.text, InputSchema: input, OutputSchema: output,
+		Annotations: &mcp.ToolAnnotations{
+			Title: t.title, ReadOnlyHint: !t.changes, DestructiveHint: &t.destroys,
+			IdempotentHint: t.repeats || !t.changes, OpenWorldHint: &t.reaches,
+		},
+	}, func(ctx context.Context, req *mcp.CallToolRequest, in In) (*mcp.CallToolResult, any, error) {
+		defer w.desk.enter()()
+		c := &call{view: w, req: req}
+		out, err := handle(ctx, c, in)
+		if err != nil {
+			w.report(ctx, t.name, err)
+			return failed(err), nil, nil
+		}
+		if c.ask != nil {
+			return c.ask, nil, nil
+		}
+		return c.result(), out, nil
+	})
+}
+
+// report logs what is our fault, with the cause that the answer hides.
+func (w *view) report(ctx context.Context, name string, err error) {
+	if kind, _, _, _ := explain(err); kind == string(fault.Internal) {
+		w.desk.o.Log.ErrorContext(ctx, "tool failed", "tool", name, "err", err)
+	}
+}
+
+// schemaOf describes a type of ours.
+func schemaOf[T any]() *jsonschema.Schema {
+	s, err := jsonschema.For[T](nil)
+	if err != nil {
+		panic("mcpserver: " + err.Error()) // the types are ours
+	}
+	return s
+}
+
+// notFound names what an agent asked for.
+func notFound(err error, ref string) error {
+	if !errors.Is(err, crannog.ErrNotFound) {
+		return err
+	}
+	return fault.Newf(fault.NotFound, "sandbox_not_found", "Sandbox %q doesn't exist or you have no access", ref)
+}
+
+// among limits a text to some values.
+func among(s *jsonschema.Schema, values ...string) {
+	for _, v := range values {
+		s.Enum = append(s.Enum, v)
+	}
+}
+
+// within limits a number.
+func within(s *jsonschema.Schema, least, most float64) { s.Minimum, s.Maximum = &least, &most }
+
+// usually says what an absent value means.
+func usually(s *jsonschema.Schema, json string) { s.Default = []byte(json) }
+
+// target is what every tool takes.
+type target struct {
+	Sandbox string `json:"sandbox,omitempty" jsonschema:"Sandbox to use, by name or ID. Leave it out for the default one."`
+}

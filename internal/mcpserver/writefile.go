@@ -1,0 +1,97 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/base64"
+	"io/fs"
+	"strconv"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+type writeFileIn struct {
+	target
+	Path    string  `json:"path" jsonschema:"The file, absolute or from /workspace on. Directories above it are made."`
+	Content *string `json:"content,omitempty" jsonschema:"All of its text."`
+	Base64  *string `json:"base64,omitempty" jsonschema:"Its bytes, in place of content."`
+	Mode    string  `json:"mode,omitempty" jsonschema:"Permissions in octal, such as 0755; 0644 for a new file, as they are for an old one."`
+}
+
+type writeFileOut struct {
+	Path    string `json:"path"`
+	Bytes   int    `json:"size_bytes"`
+	Created bool   `json:"created" jsonschema:"There was no such file before."`
+	Sandbox string `json:"sandbox"`
+}
+
+func (w *view) addWriteFile() {
+	add(w, tool{
+		name: "write_file", title: "Write a file", changes: true, destroys: true, repeats: true,
+		text: "Write a whole file, replacing what it held. To change a part of a file use edit_file.",
+	}, w.writeFile)
+}
+
+func (w *view) writeFile(ctx context.Context, c *call, in writeFileIn) (writeFileOut, error) {
+	name, err := fsName(in.Path)
+	if err != nil {
+		return writeFileOut{}, err
+	}
+	data, err := in.data()
+	if err != nil {
+		return writeFileOut{}, err
+	}
+	mode, err := octal(in.Mode)
+	if err != nil {
+		return writeFileOut{}, err
+	}
+	b, err := c.box(ctx, in.Sandbox)
+	if err != nil {
+		return writeFileOut{}, err
+	}
+	files := b.sb.FS().WithContext(ctx)
+	_, statErr := files.Stat(name)
+	b.editing.Lock()
+	defer b.editing.Unlock()
+	// Without a mode of its own, a file that is there keeps the one it has.
+	if err := files.WriteFile(name, data, 0o644); err != nil {
+		return writeFileOut{}, err
+	}
+	if in.Mode != "" {
+		if err := files.Chmod(mode, name); err != nil {
+			return writeFileOut{}, err
+		}
+	}
+	out := writeFileOut{Path: shown(name), Bytes: len(data), Created: statErr != nil, Sandbox: b.sb.ID()}
+	c.say("wrote %s, %d bytes\n", out.Path, out.Bytes)
+	return out, nil
+}
+
+// data is what is to be written: one of both forms.
+func (in writeFileIn) data() ([]byte, error) {
+	switch {
+	case in.Content != nil && in.Base64 != nil:
+		return nil, fault.New(fault.Invalid, "two_contents", "content and base64 exclude each other")
+	case in.Content != nil:
+		return []byte(*in.Content), nil
+	case in.Base64 != nil:
+		data, err := base64.StdEncoding.DecodeString(*in.Base64)
+		if err != nil {
+			return nil, fault.New(fault.Invalid, "invalid_base64", "base64 is not standard base64 with padding")
+		}
+		return data, nil
+	}
+	return nil, fault.New(fault.Invalid, "no_content", "content or base64 is missing").WithHint(`an empty file has content ""`)
+}
+
+// octal reads permissions. Bits that lend a program's owner to its caller are
+// none.
+func octal(text string) (fs.FileMode, error) {
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(text, 8, 16)
+	if err != nil || n > 0o777 {
+		return 0, fault.New(fault.Invalid, "invalid_mode", "mode is not three octal digits, such as 0755")
+	}
+	return fs.FileMode(n), nil
+}
