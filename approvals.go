@@ -106,24 +106,9 @@ func (c *Client) WatchApprovals(ctx context.Context, sandbox, last string, each 
 
 // stream opens a stream of server-sent events.
 func (c *Client) stream(ctx context.Context, path, last string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+api.Prefix+path, nil)
-	if err != nil {
-		return nil, fmt.Errorf("crannog: %w", err)
-	}
-	req.Header.Set("Accept", "text/event-stream")
+	header := http.Header{"Accept": {"text/event-stream"}}
 	if last != "" {
-		req.Header.Set("Last-Event-ID", last)
+		header.Set("Last-Event-ID", last)
 	}
-	if c.key != "" {
-		req.Header.Set("X-API-Key", c.key)
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return nil, unreachable(err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		defer resp.Body.Close()
-		return nil, answerError(resp)
-	}
-	return resp, nil
+	return c.open(ctx, path, header)
 }

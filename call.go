@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 
 	"github.com/crannog/crannog/api"
@@ -17,6 +18,11 @@ const maxAnswer = 64 << 20
 
 // call sends in as JSON and reads the answer into out. Both may be nil.
 func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
+	return c.callAt(ctx, method, api.Prefix+path, in, out)
+}
+
+// callAt is call for a whole path.
+func (c *Client) callAt(ctx context.Context, method, path string, in, out any) error {
 	var body io.Reader
 	if in != nil {
 		b, err := json.Marshal(in)
@@ -25,7 +31,7 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 		}
 		body = bytes.NewReader(b)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, c.base+api.Prefix+path, body)
+	req, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
 		return fmt.Errorf("crannog: %w", err)
 	}
@@ -50,6 +56,27 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 		return unreachable(fmt.Errorf("%s %s: the answer is no JSON of ours: %w", method, path, err))
 	}
 	return nil
+}
+
+// open begins to read an answer of any length, whose body the caller closes.
+func (c *Client) open(ctx context.Context, path string, header http.Header) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+api.Prefix+path, nil)
+	if err != nil {
+		return nil, fmt.Errorf("crannog: %w", err)
+	}
+	maps.Copy(req.Header, header)
+	if c.key != "" {
+		req.Header.Set("X-API-Key", c.key)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	if resp.StatusCode >= http.StatusMultipleChoices {
+		defer resp.Body.Close()
+		return nil, answerError(resp)
+	}
+	return resp, nil
 }
 
 // Engine describes what isolates the server's sandboxes.

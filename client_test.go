@@ -96,6 +96,11 @@ func TestExec(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, err := sb.Exec(t.Context(), test.in)
 			got.DurationMS = 0
+			// The newest that there is; at the very beginning there is none.
+			if c := got.Checkpoint; c != nil && (c.Size == 0 || c.Note == "") {
+				t.Errorf("checkpoint %+v", c)
+			}
+			got.Checkpoint = nil
 			if err != nil || got != test.want {
 				t.Errorf("%+v %v, want %+v", got, err, test.want)
 			}

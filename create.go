@@ -31,6 +31,13 @@ func Ephemeral() CreateOption { return func(r *api.CreateSandbox) { r.Ephemeral 
 // inside: the host's files never change. Local callers only.
 func Workspace(dir string) CreateOption { return func(r *api.CreateSandbox) { r.Workspace = dir } }
 
+// Programs shows files and directories of the host copy-on-write, at most four:
+// the Nth is at /.crannog/programs/N if it is a directory, and otherwise at
+// /.crannog/programs/file-N. Local callers only.
+func Programs(paths ...string) CreateOption {
+	return func(r *api.CreateSandbox) { r.Programs = paths }
+}
+
 // Metadata labels the sandbox.
 func Metadata(m map[string]string) CreateOption {
 	return func(r *api.CreateSandbox) { r.Metadata = m }

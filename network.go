@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -62,21 +61,11 @@ func (s *Sandbox) Flows(ctx context.Context, o FlowOptions, yield func(api.FlowR
 }
 
 func (s *Sandbox) followFlows(ctx context.Context, path string, yield func(api.FlowRecord) error) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.client.base+api.Prefix+path, nil)
+	resp, err := s.client.open(ctx, path, nil)
 	if err != nil {
-		return fmt.Errorf("crannog: %w", err)
-	}
-	if s.client.key != "" {
-		req.Header.Set("X-API-Key", s.client.key)
-	}
-	resp, err := s.client.http.Do(req)
-	if err != nil {
-		return unreachable(err)
+		return err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode >= http.StatusMultipleChoices {
-		return answerError(resp)
-	}
 	in := json.NewDecoder(bufio.NewReader(resp.Body))
 	for {
 		var r api.FlowRecord
@@ -110,6 +99,14 @@ func (s *Sandbox) SetAccess(ctx context.Context, access api.Access) error {
 	defer s.mu.Unlock()
 	s.info = info
 	return nil
+}
+
+// AskAccess asks people to let the sandbox reach a host, and waits for their
+// answer as long as the request says. Asked again, it waits on.
+func (s *Sandbox) AskAccess(ctx context.Context, ask api.AskAccess) (api.AskedAccess, error) {
+	var out api.AskedAccess
+	err := s.client.call(ctx, http.MethodPost, "/sandboxes/"+segment(s.ID())+"/access/ask", ask, &out)
+	return out, err
 }
 
 // Policy returns what governs the sandbox.

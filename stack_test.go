@@ -2,20 +2,16 @@ package crannog
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
 	"net/http"
-	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/crannog/crannog/internal/daemon"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/fake"
-	"github.com/crannog/crannog/internal/guest"
-	"github.com/crannog/crannog/internal/guest/guestmain"
-	"github.com/crannog/crannog/internal/guest/identity"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/sandboxtest"
 )
 
 // newStack returns a client of everything but the wall: the real service,
@@ -39,7 +35,7 @@ func newStackOn(t testing.TB) (*Client, *fake.Engine) {
 		t.Fatal(err)
 	}
 	d, err := daemon.Open(t.Context(), daemon.Options{
-		StateDir: dir, Log: log, Engine: eng, Templates: oneTemplate{}, Version: "test",
+		StateDir: dir, Log: log, Engine: eng, Templates: sandboxtest.Template{}, Version: "test",
 		Settings: sandbox.Settings{AnyBoundary: true}, // the fake has none
 	})
 	if err != nil {
@@ -58,18 +54,11 @@ func newStackOn(t testing.TB) (*Client, *fake.Engine) {
 // inside is what a box serves: the guest, the interpreter, and a program on
 // port 8080.
 func inside(spec engine.Spec, home string, log *slog.Logger) (map[int]http.Handler, func(), error) {
-	var cfg guest.Config
-	if err := json.Unmarshal(spec.GuestConfig, &cfg); err != nil {
-		return nil, nil, err
-	}
-	cfg.DefaultDir = ""
-	user := identity.User{Name: "user", UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: home}
-	g, err := guest.New(cfg, guest.Options{Users: identity.Fixed{user}})
+	ports, end, err := sandboxtest.Guest(spec, home, log)
 	if err != nil {
 		return nil, nil, err
 	}
-	interpreter := guestmain.NewInterpreter(g, log)
-	program := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	ports[8080] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/away" {
 			http.Redirect(w, r, "http://example.com/", http.StatusFound)
 			return
@@ -78,17 +67,7 @@ func inside(spec engine.Spec, home string, log *slog.Logger) (map[int]http.Handl
 		w.Header().Set("Seen-Token", r.Header.Get("X-Access-Token"))
 		_, _ = w.Write([]byte("from inside"))
 	})
-	ports := map[int]http.Handler{engine.GuestPort: g.Handler(), engine.InterpreterPort: interpreter, 8080: program}
-	return ports, func() { interpreter.Close(); _ = g.Close() }, nil
-}
-
-type oneTemplate struct{}
-
-func (oneTemplate) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template, error) {
-	if ref.Name != "base" && ref.Name != "aaaaaaaaaaaaaaaaaaaa" {
-		return sandbox.Template{}, sandbox.TemplateUnknown(ref)
-	}
-	return sandbox.Template{ID: "aaaaaaaaaaaaaaaaaaaa", Name: "base", Root: engine.Root{Dir: "/"}}, nil
+	return ports, end, nil
 }
 
 func newSandbox(t testing.TB, opts ...CreateOption) *Sandbox {

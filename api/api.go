@@ -34,6 +34,7 @@ type CreateSandbox struct {
 	Forever         bool              `json:"forever,omitempty" doc:"No end by itself. Local callers only."`
 	Ephemeral       bool              `json:"ephemeral,omitempty" doc:"Ends with the server's process. Local callers only."`
 	Workspace       string            `json:"workspace,omitempty" maxLength:"4096" doc:"Host directory shown copy-on-write at /workspace. Local callers only."`
+	Programs        []string          `json:"programs,omitempty" maxItems:"4" doc:"Host files and directories shown copy-on-write: the Nth at /.crannog/programs/N if it is a directory, at /.crannog/programs/file-N otherwise. Local callers only."`
 	Metadata        map[string]string `json:"metadata,omitempty"`
 	Env             map[string]string `json:"env,omitempty" doc:"Environment of every command."`
 	Limits          *Limits           `json:"limits,omitempty"`

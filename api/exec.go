@@ -30,4 +30,9 @@ type ExecResult struct {
 	Truncated  bool   `json:"truncated" doc:"Output beyond the limit was read and thrown away."`
 	Hit        string `json:"hit" enum:",timeout,oom,disk_full,pids,output" doc:"The limit that the command ran into, or empty."`
 	DurationMS int64  `json:"duration_ms"`
+	// Checkpoint is the newest of the record, with this result and for safe
+	// keeping. It covers what was in the record when it was signed, at most a
+	// few hundred milliseconds ago while commands run; the one that comes with
+	// the sandbox's removal covers all.
+	Checkpoint *Checkpoint `json:"checkpoint,omitempty" doc:"A signed statement of the record. Keep it elsewhere."`
 }

@@ -9,6 +9,8 @@ type Access struct {
 	Net    string   `json:"net,omitempty" enum:"none,dev,open,policy" doc:"none, dev (package registries, git forges, model APIs), open (all public hosts), or policy (as the policy says). Absent is policy if policy or allow is given, else none."`
 	Allow  []string `json:"allow,omitempty" maxItems:"1024" doc:"Hosts that may be reached, as host or host:port."`
 	Policy string   `json:"policy,omitempty" maxLength:"1048576" doc:"A policy document in YAML."`
+	// Artifacts narrow what comes out beside what the policy says.
+	Artifacts []string `json:"artifacts,omitempty" maxItems:"256" doc:"Globs below the workspace: nothing else ever comes out of it."`
 }
 
 // Network is what a sandbox can reach.
@@ -26,6 +28,21 @@ type Network struct {
 type Checked struct {
 	Check string `json:"check" doc:"What was tried, from inside."`
 	Holds bool   `json:"holds"`
+}
+
+// AskAccess is the body of POST /v1/sandboxes/{id}/access/ask.
+type AskAccess struct {
+	Host        string  `json:"host" minLength:"1" maxLength:"253" doc:"One exact name or IPv4 address."`
+	Port        int     `json:"port,omitempty" minimum:"1" maximum:"65535" doc:"443 if absent."`
+	Reason      string  `json:"reason,omitempty" maxLength:"512" doc:"Why, for who decides. It is shown as unchecked."`
+	WaitSeconds float64 `json:"wait_seconds,omitempty" minimum:"0" maximum:"60" doc:"How long to wait for an answer; not at all if absent."`
+}
+
+// AskedAccess is what came of it. The same question asked again waits on.
+type AskedAccess struct {
+	State    string `json:"state" enum:"approved,pending,denied,expired"`
+	Approval string `json:"approval,omitempty" doc:"ID of the question; absent if nobody had to be asked."`
+	Reason   string `json:"reason,omitempty" doc:"What the person said who decided."`
 }
 
 // FlowRecord is one thing that a sandbox did over its link, or tried to.

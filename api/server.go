@@ -23,13 +23,15 @@ type Engine struct {
 type Key struct {
 	ID         string     `json:"id"`
 	Name       string     `json:"name,omitempty"`
+	Opens      string     `json:"opens" enum:"api,mcp" doc:"What it is good for: the whole API, or the tools of agents at /mcp alone."`
 	CreatedAt  time.Time  `json:"created_at"`
 	LastUsedAt *time.Time `json:"last_used_at,omitempty" doc:"To the minute; absent is never."`
 }
 
 // CreateKey is the body of POST /v1/keys.
 type CreateKey struct {
-	Name string `json:"name,omitempty" maxLength:"63"`
+	Name  string `json:"name,omitempty" maxLength:"63"`
+	Opens string `json:"opens,omitempty" enum:"api,mcp" doc:"What it is good for: the whole API, which absent is too, or the tools of agents at /mcp alone."`
 }
 
 // NewKey is the answer of POST /v1/keys: the only time the secret is shown.
@@ -47,6 +49,7 @@ type KeyList struct {
 type Version struct {
 	Version string `json:"version"`
 	API     string `json:"api"`
+	Domain  string `json:"domain,omitempty" doc:"What host names of sandboxes end in: port 8080 is at 8080-ID.DOMAIN. Absent if they have none."`
 }
 
 // Problem is every error answer, as application/problem+json (RFC 9457).

@@ -38,6 +38,7 @@ var groups = []group{
 	{"memory", memoryFigures},
 	{"thousand", thousandFigures},
 	{"state", stateFigures},
+	{"record", recordFigures},
 	{"tti", ttiFigures},
 	{"humaneval", humanevalFigures},
 	{"net", netFigures},

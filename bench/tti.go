@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/crannog/crannog"
@@ -104,10 +105,7 @@ func (s *server) rest(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		now := ""
-		for _, name := range names {
-			now += name
-		}
+		now := strings.Join(names, "")
 		if same++; now != last {
 			last, same = now, 0
 		}

@@ -89,7 +89,7 @@ func setup(env *testscript.Env) error {
 // clean removes what a script left, and complains about what then still is
 // there.
 func clean(env *testscript.Env, state string) {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 4*patience)
 	defer cancel()
 	rm := exec.CommandContext(ctx, binary, "rm", "-a", "-y", "--state", state)
 	if out, err := rm.CombinedOutput(); err != nil {
@@ -108,7 +108,7 @@ func clean(env *testscript.Env, state string) {
 // holders lists the processes of boxes below a state directory.
 func holders(state string) []string {
 	var found []string
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		found = nil
 		files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 		if err != nil {

@@ -50,6 +50,9 @@ func serve(ts *testscript.TestScript, neg bool, args []string) {
 		if ok && strings.HasPrefix(lines.Text(), "export ") {
 			ts.Setenv(name, value)
 		}
+		if line := lines.Text(); strings.HasPrefix(line, "# console ") || strings.Contains(line, "web console") {
+			ts.Setenv("CONSOLE_LINE", line)
+		}
 		if name == "E2B_API_KEY" {
 			waitSocket(ts)
 			return

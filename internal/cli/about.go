@@ -102,6 +102,7 @@ allow it. A question that waits for a person is in crannog approvals.
 func (a *app) addHelp(root *cobra.Command) {
 	root.AddCommand(
 		&cobra.Command{Use: "exit-codes", Short: "What exit codes mean", Long: strings.TrimSpace(exitCodes)},
+		&cobra.Command{Use: "agents", Short: "Agents that run by their name, and what they get", Long: strings.TrimSpace(agentsHelp())},
 		&cobra.Command{Use: "network", Short: "How to let a sandbox reach something, and what refusals mean", Long: strings.TrimSpace(networkHelp)},
 	)
 	var tree bool

@@ -18,12 +18,15 @@ type accessFlags struct {
 	net    string
 	allow  []string
 	ask    bool
+	// artifacts are all that comes out.
+	artifacts []string
 }
 
 func (b *accessFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&b.level, "level", "", "`level` of the policy: strict, standard, light or minimal (default standard)")
 	f.StringVar(&b.policy, "policy", "", "`file` with a policy document; crannog policy check reads it first")
 	f.StringVar(&b.net, "net", "", "network: none, dev, open or policy (default none, or policy with --policy or --allow)")
+	f.StringArrayVar(&b.artifacts, "artifact", nil, "let nothing come out of the workspace but what matches a `glob` such as 'dist/**'; may be repeated")
 	f.StringArrayVar(&b.allow, "allow", nil, "let `HOST[:PORT]` be reached; may be repeated")
 }
 
@@ -75,7 +78,7 @@ const maxPolicy = 1 << 20
 // access turns flags into what the sandbox may reach. What could never work
 // is told before anything is started.
 func (b *accessFlags) access() (api.Access, error) {
-	out := api.Access{Level: b.level, Net: b.net, Allow: b.allow}
+	out := api.Access{Level: b.level, Net: b.net, Allow: b.allow, Artifacts: b.artifacts}
 	if b.level != "" && !slices.Contains(policy.Levels(), b.level) {
 		return out, usagef("--level: there is no level %q", b.level).hint("levels are strict, standard, light and minimal")
 	}
@@ -91,6 +94,9 @@ func (b *accessFlags) access() (api.Access, error) {
 	}
 	if _, err := policy.Hosts(b.allow...); err != nil {
 		return out, usagef("--allow: %s", err.Error()).hint("a host, or a host and a port: --allow example.com --allow example.com:8443")
+	}
+	if _, err := policy.Artifacts(b.artifacts...); len(b.artifacts) > 0 && err != nil {
+		return out, usagef("--artifact: %s", err.Error()).hint("a glob below the workspace: --artifact 'dist/**'")
 	}
 	if b.ask && b.net == "" && b.policy == "" {
 		// Whatever the level leaves to people is asked about, hosts above all.

@@ -14,6 +14,7 @@ import (
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/causeway/approval"
+	"github.com/crannog/crannog/internal/causeway/policy"
 	"github.com/crannog/crannog/internal/config"
 	"github.com/crannog/crannog/internal/daemon"
 	"github.com/crannog/crannog/internal/engine/fake"
@@ -92,7 +93,7 @@ func (s *served) runTo(ctx context.Context, out, errs interface{ Write([]byte) (
 
 func (s *served) question(body string) causeway.Question {
 	return causeway.Question{
-		Sandbox: s.box, Kind: causeway.AskRequest, Summary: "POST\x1b[2J a.example.com\nApproved", Rule: "host:a.example.com/write", Policy: "sha256:p",
+		Sandbox: s.box, Kind: causeway.AskRequest, Summary: "POST\x1b[2J a.example.com\nApproved", Rule: policy.RuleUnlisted, Policy: "sha256:p",
 		Facts: map[string]string{"host": "a.example.com", "port": "443", "path": "/\u202ex", "body": body},
 	}
 }

@@ -28,9 +28,11 @@ type blocked struct {
 	said map[string]bool
 }
 
-// tellBlocked begins to tell. Without a network there is nothing to follow,
-// and the names that were asked for are told at the end.
-func (a *app) tellBlocked(ctx context.Context, sb *crannog.Sandbox) *blocked {
+// tellBlocked begins to tell, or, if it is not to be live, remembers from where
+// on the end will: a program that draws on the whole screen shares it badly.
+// Without a network there is nothing to follow, and the names that were asked
+// for are told at the end.
+func (a *app) tellBlocked(ctx context.Context, sb *crannog.Sandbox, live bool) *blocked {
 	ctx, cancel := context.WithCancel(ctx)
 	b := &blocked{app: a, sb: sb, stop: cancel, said: map[string]bool{}}
 	if sb.Info().Network.Linked {
@@ -41,6 +43,9 @@ func (a *app) tellBlocked(ctx context.Context, sb *crannog.Sandbox) *blocked {
 		})
 		if err != nil && a.verbose {
 			a.note("what is blocked is not told: %v", err)
+		}
+		if !live {
+			return b
 		}
 		b.done.Go(func() {
 			// A stream that breaks off leaves the records, which net log shows.

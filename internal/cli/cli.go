@@ -98,8 +98,10 @@ func (a *app) root() *cobra.Command {
 	a.add(root, "manage", a.lsCommand(), a.psCommand(), a.inspectCommand(), a.logsCommand(), a.netCommand(), a.policyCommand(), a.cpCommand(),
 		a.stopCommand(), a.rmCommand(), a.pruneCommand(), a.statsCommand(),
 		a.pauseCommand(), a.resumeCommand(), a.snapshotCommand(), a.forkCommand(), a.rollbackCommand(), a.resetCommand(), a.treeCommand(),
-		a.approvalsCommand(), a.approveCommand(), a.denyCommand())
-	a.add(root, "server", a.serveCommand(), a.doctorCommand(), a.keyCommand(), a.secretCommand(), a.configCommand(), a.versionCommand())
+		a.approvalsCommand(), a.approveCommand(), a.denyCommand(),
+		a.diffCommand(), a.applyCommand(), a.exportCommand(), a.discardCommand())
+	a.add(root, "manage", a.auditCommand())
+	a.add(root, "server", a.serveCommand(), a.webConsoleCommand(), a.mcpCommand(), a.doctorCommand(), a.keyCommand(), a.secretCommand(), a.configCommand(), a.versionCommand())
 	a.addHelp(root)
 	strictArgs(root)
 	return root

@@ -17,10 +17,12 @@ import (
 type runResult struct {
 	ID string `json:"id"`
 	api.ExecResult
+	// Changes is what the command changed below the workspace, if anything.
+	Changes *leftover `json:"changes,omitempty"`
 }
 
 // collect runs a command and prints one object with all that is known.
-func (a *app) collect(ctx context.Context, sb *crannog.Sandbox, cmd *crannog.Cmd, maxOutput string, signals <-chan os.Signal) (int, error) {
+func (a *app) collect(ctx context.Context, c *connection, sb *crannog.Sandbox, cmd *crannog.Cmd, maxOutput string, signals <-chan os.Signal, left func(context.Context) *leftover) (int, error) {
 	limit := a.config.OutputBytes
 	if maxOutput != "" {
 		n, err := config.ParseSize(maxOutput)
@@ -46,8 +48,15 @@ func (a *app) collect(ctx context.Context, sb *crannog.Sandbox, cmd *crannog.Cmd
 			hit = api.HitOOM
 		}
 	}
-	result := runResult{sb.ID(), out.Result(process.Exit{Code: code, TimedOut: timedOut})}
+	result := runResult{ID: sb.ID(), ExecResult: out.Result(process.Exit{Code: code, TimedOut: timedOut})}
 	result.Hit = first(hit, result.Hit)
 	result.DurationMS = time.Since(began).Milliseconds()
+	if left != nil {
+		result.Changes = left(ctx)
+	}
+	// Over what is in the record by now. What was done is done without one, too.
+	if sum, err := c.Checkpoint(ctx); err == nil {
+		result.Checkpoint = &sum
+	}
 	return code, a.object(result)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/crannog/crannog/internal/causeway/control"
+	web "github.com/crannog/crannog/internal/console"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/standard"
 )
@@ -61,7 +62,7 @@ func verdict(findings []finding) error {
 func (a *app) examine(ctx context.Context) []finding {
 	findings := []finding{
 		checkKernel(), checkUserNamespaces(), checkAppArmor(), checkCgroups(), checkTracing(),
-		checkMemory(), checkState(a.config.State), checkDisk(a.config.State), checkPort(ctx, a.config), checkClock(),
+		checkMemory(), checkState(a.config.State), checkDisk(a.config.State), checkPort(ctx, a.config), checkClock(), checkConsole(),
 	}
 	findings = append(findings, checkPrograms()...)
 	return append(append(findings, a.checkEngine(ctx)...), a.checkCauseway(ctx)...)
@@ -121,6 +122,14 @@ func (a *app) checkEngine(ctx context.Context) []finding {
 		findings = append(findings, finding{name, resultWarn, note, ""})
 	}
 	return findings
+}
+
+// checkConsole keeps no sandbox from running well, so it is never a warning.
+func checkConsole() finding {
+	if web.Built() {
+		return ok("console", "in this program")
+	}
+	return finding{"console", resultOK, web.NotBuilt, ""}
 }
 
 func (a *app) printFindings(findings []finding) error {

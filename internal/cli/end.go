@@ -90,7 +90,8 @@ func (a *app) pruneCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "prune", Short: "Forget sandboxes that have ended, and free what they left", Args: cobra.NoArgs,
 		Long: "Forget sandboxes that have ended, and free what the disk holds of saved states\n" +
-			"that belong to nobody any more. Snapshots and paused sandboxes stay; crannog\n" +
+			"that belong to nobody any more, what runs have left to decide about (crannog\n" +
+			"diff), and what they printed. Snapshots and paused sandboxes stay; crannog\n" +
 			"snapshot rm and crannog rm drop them.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.with(cmd.Context(), func(c *connection) error {
@@ -101,7 +102,11 @@ func (a *app) pruneCommand() *cobra.Command {
 				if dry {
 					return a.done(ids(rows))
 				}
-				if err := a.confirm(yes, len(rows) == 0, fmt.Sprintf("forget %d ended sandboxes", len(rows))); err != nil {
+				what, nothing, err := a.prunes(cmd.Context(), c, rows)
+				if err != nil {
+					return err
+				}
+				if err := a.confirm(yes, nothing, what); err != nil {
 					return err
 				}
 				stop := a.progress("forgetting what has ended")
@@ -117,6 +122,23 @@ func (a *app) pruneCommand() *cobra.Command {
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be forgotten")
 	return cmd
+}
+
+// prunes says what would go. What runs left to decide about is worth a
+// question of its own.
+func (a *app) prunes(ctx context.Context, c *connection, rows []api.Sandbox) (what string, nothing bool, err error) {
+	what = fmt.Sprintf("forget %d ended sandboxes", len(rows))
+	if !c.local {
+		return what, len(rows) == 0, nil
+	}
+	kept, err := c.KeptChanges(ctx)
+	if err != nil {
+		return "", false, fail("list what was kept", err)
+	}
+	if len(kept) > 0 {
+		what += fmt.Sprintf(", and throw away what %d runs changed", len(kept))
+	}
+	return what, len(rows)+len(kept) == 0, nil
 }
 
 // pruned prints what is gone, and says how much it was.

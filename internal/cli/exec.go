@@ -60,7 +60,7 @@ func (a *app) exec(ctx context.Context, f *commandFlags, ref string, env, args [
 			cmd.Dir = "/workspace"
 		}
 		if a.json {
-			code, err = a.collect(ctx, sb, cmd, f.maxOutput, signals)
+			code, err = a.collect(ctx, c, sb, cmd, f.maxOutput, signals, nil)
 			return err
 		}
 		a.streams(cmd, tty)

@@ -25,15 +25,22 @@ func (a *app) keyCommand() *cobra.Command {
 }
 
 func (a *app) keyNewCommand() *cobra.Command {
-	return &cobra.Command{
+	var mcp bool
+	cmd := &cobra.Command{
 		Use: "new [NAME]", Short: "Make a key and print it", Args: cobra.MaximumNArgs(1),
+		Long: "Make a key and print it. It opens the whole API. With --mcp it opens the tools of\n" +
+			"agents at /mcp alone: an agent that finds it can do with it what its tools do.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := ""
 			if len(args) == 1 {
 				name = args[0]
 			}
 			return a.with(cmd.Context(), func(c *connection) error {
-				key, err := c.NewKey(cmd.Context(), name)
+				make := c.NewKey
+				if mcp {
+					make = c.NewAgentKey
+				}
+				key, err := make(cmd.Context(), name)
 				if err != nil {
 					return fail("make a key", err)
 				}
@@ -45,6 +52,8 @@ func (a *app) keyNewCommand() *cobra.Command {
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&mcp, "mcp", false, "make a key for the tools of agents, good for nothing else")
+	return cmd
 }
 
 func (a *app) keyListCommand() *cobra.Command {
@@ -58,12 +67,12 @@ func (a *app) keyListCommand() *cobra.Command {
 					return fail("list keys", err)
 				}
 				now := time.Now()
-				return list(a, &f, keys, func(k api.Key) string { return k.ID }, []string{"ID", "NAME", "MADE", "USED"}, func(k api.Key) []string {
+				return list(a, &f, keys, func(k api.Key) string { return k.ID }, []string{"ID", "NAME", "OPENS", "MADE", "USED"}, func(k api.Key) []string {
 					used := "never"
 					if k.LastUsedAt != nil {
 						used = ago(*k.LastUsedAt, now)
 					}
-					return []string{k.ID, k.Name, ago(k.CreatedAt, now), used}
+					return []string{k.ID, k.Name, k.Opens, ago(k.CreatedAt, now), used}
 				})
 			})
 		},

@@ -2,11 +2,8 @@ package cli
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -131,73 +128,4 @@ func (a *app) inspectCommand() *cobra.Command {
 			})
 		},
 	}
-}
-
-func (a *app) logsCommand() *cobra.Command {
-	var follow bool
-	var f listFlags
-	cmd := &cobra.Command{
-		Use: "logs SANDBOX", Short: "Show what happened to a sandbox", Args: cobra.ExactArgs(1),
-		Long:              "Show what happened to a sandbox: how it was made, what ended it. What commands\nprint goes to whoever runs them and is not kept.",
-		ValidArgsFunction: a.completeOne,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.with(cmd.Context(), func(c *connection) error {
-				sb, err := c.find(cmd.Context(), args[0])
-				if err != nil {
-					return err
-				}
-				return a.follow(cmd.Context(), sb, &f, follow)
-			})
-		},
-	}
-	f.add(cmd)
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "wait for more until the sandbox ends")
-	return cmd
-}
-
-func (a *app) follow(ctx context.Context, sb *crannog.Sandbox, f *listFlags, more bool) error {
-	if more && a.json {
-		// An array would never be closed.
-		f.jsonl = true
-	}
-	interrupt, stop := notify(ctx, os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	for shown := 0; ; {
-		entries, err := sb.Logs(ctx)
-		if err != nil {
-			return fail("read the log of "+sb.ID(), err)
-		}
-		if n := min(shown, len(entries)); len(entries) > n || !more {
-			if err := a.printLog(f, entries[n:]); err != nil {
-				return err
-			}
-		}
-		shown = len(entries)
-		if !more {
-			return nil
-		}
-		if info, err := sb.Refresh(ctx); err != nil || info.State == "stopped" {
-			return nil
-		}
-		select {
-		case <-time.After(time.Second):
-		case <-interrupt.Done():
-			return nil
-		}
-	}
-}
-
-func (a *app) printLog(f *listFlags, entries []api.LogEntry) error {
-	if f.jsonl || f.format != "" || a.json {
-		return list(a, f, entries, func(e api.LogEntry) string { return e.Message }, nil, nil)
-	}
-	for _, e := range entries {
-		var line strings.Builder
-		line.WriteString(e.At.Local().Format("2006-01-02 15:04:05.000") + " " + fmt.Sprintf("%-5s", e.Level) + " " + e.Message)
-		for _, k := range sortedKeys(e.Fields) {
-			line.WriteString(" " + k + "=" + e.Fields[k])
-		}
-		fmt.Fprintln(a.Stdout, oneLine(line.String()))
-	}
-	return nil
 }

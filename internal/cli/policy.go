@@ -136,6 +136,13 @@ func (b *accessFlags) asked() (sandbox.Access, error) {
 		}
 		out.Documents = []policy.Document{d}
 	}
+	if len(in.Artifacts) > 0 {
+		d, err := policy.Artifacts(in.Artifacts...)
+		if err != nil {
+			return out, err
+		}
+		out.Documents = append(out.Documents, d)
+	}
 	return out, nil
 }
 

@@ -1,31 +1,10 @@
 package cli
 
 import (
-	"errors"
-	"slices"
 	"testing"
 
 	"github.com/crannog/crannog/internal/causeway/policy"
-	"github.com/crannog/crannog/internal/fault"
 )
-
-func TestProblemsHaveLines(t *testing.T) {
-	for said, want := range map[string][]policyFinding{
-		"line 3: there is no field a; line 12: b: x; y is none": {
-			{File: "f", Line: 3, Result: "error", Text: "there is no field a"}, {File: "f", Line: 12, Result: "error", Text: "b: x; y is none"},
-		},
-		"the document is empty":      {{File: "f", Result: "error", Text: "the document is empty"}},
-		"line of text: no number":    {{File: "f", Result: "error", Text: "line of text: no number"}},
-		"line 3: a; line of text: b": {{File: "f", Line: 3, Result: "error", Text: "a"}, {File: "f", Result: "error", Text: "line of text: b"}},
-	} {
-		if got := problems("f", fault.New(fault.Invalid, "policy_invalid", said)); !slices.Equal(got, want) {
-			t.Errorf("%s: %+v", said, got)
-		}
-	}
-	if got := problems("f", errors.New("other")); len(got) != 1 || got[0].Text != "other" {
-		t.Errorf("%+v", got)
-	}
-}
 
 func TestRequestOf(t *testing.T) {
 	for _, c := range []struct {

@@ -2,16 +2,13 @@ package cli
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/crannog/crannog/internal/causeway/policy"
-	"github.com/crannog/crannog/internal/fault"
 )
 
 // policyFinding is one line of policy check.
@@ -69,10 +66,6 @@ func (a *app) checkPolicy(file, layer string) ([]policyFinding, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := policy.Parse(text)
-	if err != nil {
-		return problems(file, err), nil
-	}
 	settings, err := a.settings()
 	if err != nil {
 		return nil, err
@@ -93,41 +86,15 @@ func (a *app) checkPolicy(file, layer string) ([]policyFinding, error) {
 	if settings.Project != nil && layer == policy.LayerTask {
 		layers = append(layers, policy.Layer{Kind: policy.LayerProject, Document: *settings.Project})
 	}
-	_, warnings, err := policy.Compile(append(layers, policy.Layer{Kind: layer, Document: d})...)
-	if err != nil {
-		return problems(file, err), nil
-	}
 	var found []policyFinding
-	for _, w := range warnings {
-		if w.Layer == layer {
-			found = append(found, policyFinding{file, policy.Line(text, w.Field), "warning", w.Field, w.Text})
+	for _, p := range policy.Check(text, layer, layers...) {
+		result := "error"
+		if p.Warning {
+			result = "warning"
 		}
+		found = append(found, policyFinding{file, p.Line, result, p.Field, p.Text})
 	}
 	return found, nil
-}
-
-// problems takes the parser's text apart: it says all that is wrong in one.
-func problems(file string, err error) []policyFinding {
-	var found []policyFinding
-	said := err.Error()
-	if f, ok := errors.AsType[*fault.Error](err); ok {
-		said = fault.PublicText(f)
-	}
-	for i, text := range strings.Split(said, "; line ") {
-		if i > 0 {
-			text = "line " + text
-		}
-		line := 0
-		if rest, ok := strings.CutPrefix(text, "line "); ok {
-			if number, what, ok := strings.Cut(rest, ": "); ok {
-				if n, err := strconv.Atoi(number); err == nil {
-					line, text = n, what
-				}
-			}
-		}
-		found = append(found, policyFinding{File: file, Line: line, Result: "error", Text: text})
-	}
-	return found
 }
 
 func (a *app) printPolicyFindings(files []string, found []policyFinding) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/agents"
 	"github.com/crannog/crannog/internal/config"
 )
 
@@ -20,6 +22,13 @@ type runFlags struct {
 	commandFlags
 	detach bool
 	rm     bool
+	// noChanges keeps nothing of what the workspace became and of what was
+	// printed, and summary says
+	// what it is also where nobody may be looking.
+	noChanges, summary bool
+	branch             string
+	mcp                bool
+	agent              *agentRun // nil is a plain command
 }
 
 // commandFlags say how one command runs.
@@ -47,16 +56,27 @@ func (a *app) runCommand() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
 		Use:   "run [flags] [--] COMMAND [ARG...]",
-		Short: "Run a command in a sandbox of its own",
+		Short: "Run a command, or an agent by its name, in a sandbox of its own",
 		Long: "Run a command in a sandbox of its own, which is removed afterwards.\n\n" +
 			"The current directory is shown at /workspace, copy-on-write: the command may\n" +
 			"change files, and the host's stay as they are. Of the environment only the\n" +
 			"language, the time zone and the terminal's type go in, because the rest holds\n" +
 			"secrets. There is no network unless --allow, --net, --policy or --ask gives one;\n" +
-			"see crannog help network. The exit code is the command's; see crannog help exit-codes.",
+			"see crannog help network. The exit code is the command's; see crannog help exit-codes.\n\n" +
+			"As the first word, without -- before it, these names are agents that are installed\n" +
+			"on this machine (crannog help agents):\n\n" + strings.TrimRight(agentHelp(), "\n"),
 		Example:     "  crannog run -- python3 -c 'print(6*7)'\n  crannog run --timeout 30s --memory 512m make test\n  tar c . | crannog run wc -c",
 		Annotations: map[string]string{"code": "own"},
-		RunE:        func(cmd *cobra.Command, args []string) error { return a.run(cmd.Context(), &f, args) },
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveDefault
+			}
+			return agents.Names(), cobra.ShellCompDirectiveDefault
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.agent, args = byName(cmd.ArgsLenAtDash(), args)
+			return a.run(cmd.Context(), &f, args)
+		},
 	}
 	f.boxFlags.add(cmd.Flags())
 	f.commandFlags.add(cmd)
@@ -64,6 +84,10 @@ func (a *app) runCommand() *cobra.Command {
 	a.offerStart(cmd)
 	cmd.Flags().BoolVar(&f.ask, "ask", false, "ask at this terminal about what the policy leaves to people; alone, about every host")
 	cmd.Flags().BoolVarP(&f.detach, "detach", "d", false, "print the sandbox's ID and leave the command running; its output is thrown away")
+	cmd.Flags().BoolVar(&f.mcp, "mcp", false, "the command is an MCP server that speaks over its standard streams: it has no terminal, and ends when its input does")
+	cmd.Flags().StringVar(&f.branch, "branch", "", "work on a new git branch of this `name`, which is made inside; the repository here stays as it is")
+	cmd.Flags().BoolVar(&f.noChanges, "no-changes", false, "keep nothing of what the command changes in the workspace, nor of what it prints (not with --name or -d)")
+	cmd.Flags().BoolVar(&f.summary, "summary", false, "say at the end what is changed, also without a terminal")
 	cmd.Flags().BoolVar(&f.rm, "rm", true, "remove the sandbox afterwards (not with --name or -d)")
 	return cmd
 }
@@ -74,6 +98,9 @@ func (f *runFlags) kept() bool { return f.detach || f.name != "" || !f.rm }
 // check tells what could never work before an engine is started.
 func (f *runFlags) check() error {
 	if _, err := f.access(); err != nil {
+		return err
+	}
+	if err := checkBranch(f); err != nil {
 		return err
 	}
 	if f.from != "" && f.template != "" {
@@ -93,10 +120,13 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	if f.ask && f.detach {
 		return usagef("--ask and --detach exclude each other: nobody would be there").hint("crannog approvals --watch shows what is asked")
 	}
-	if len(args) == 0 {
+	if len(args) == 0 && f.agent == nil {
 		return usagef("run needs a command").hint("crannog run -- python3 -c 'print(6*7)'")
 	}
 	if err := f.check(); err != nil {
+		return err
+	}
+	if err := a.checkMCP(f); err != nil {
 		return err
 	}
 	signals, release := caught()
@@ -106,23 +136,56 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	defer cancel(nil)
 	var code int
 	err := a.with(ctx, func(c *connection) error {
+		if f.agent != nil {
+			if err := f.agent.prepare(ctx, a, c, f); err != nil {
+				return err
+			}
+			args = append(f.agent.found.Args, args...)
+		}
 		box, err := a.open(ctx, c, f, signals, cancel)
 		if err != nil {
 			return err
 		}
-		code, err = box.do(ctx, c, args)
+		if err = box.settle(ctx); err == nil {
+			code, err = box.do(ctx, c, args)
+			if err == nil && !a.json {
+				box.leftover(ctx)
+			}
+			box.remember(ctx)
+		}
 		return errors.Join(err, box.end(ctx))
 	})
 	if sig, ok := errors.AsType[signalled](context.Cause(ctx)); ok && code == 0 {
 		return exitCode(128 + int(sig))
 	}
 	if err != nil {
-		return fail("run "+args[0], err)
+		return fail("run "+what(f, args), err)
 	}
 	if code != 0 {
 		return exitCode(code)
 	}
 	return nil
+}
+
+// what names for an error what was to run.
+func what(f *runFlags, args []string) string {
+	if f.agent != nil {
+		return f.agent.Name
+	}
+	return args[0]
+}
+
+// settle does what must be done inside before the command runs. If it fails,
+// nobody wants the sandbox.
+func (b *box) settle(ctx context.Context) (err error) {
+	if b.flags.agent != nil {
+		err = b.flags.agent.settle(ctx, b.sb)
+	}
+	if err == nil && b.flags.branch != "" {
+		err = b.branchOff(ctx, b.flags.branch)
+	}
+	b.keep = b.keep && err == nil
+	return err
 }
 
 // signalled is a signal that came before the command ran.
@@ -136,7 +199,9 @@ type box struct {
 	flags   *runFlags
 	sb      *crannog.Sandbox
 	dir     string
+	shows   bool // a host directory
 	keep    bool
+	local   bool // the engine is this machine's
 	signals <-chan os.Signal
 	cancel  context.CancelCauseFunc
 	rest    func() // ends the lease
@@ -147,11 +212,18 @@ func (a *app) open(ctx context.Context, c *connection, f *runFlags, signals <-ch
 	if err != nil {
 		return nil, err
 	}
+	if f.agent != nil {
+		more, err := f.agent.options(a, f)
+		if err != nil {
+			return nil, err
+		}
+		opts = append(opts, more...)
+	}
 	ttl, err := lifetime(f.ttl)
 	if err != nil {
 		return nil, err
 	}
-	b := &box{app: a, flags: f, signals: signals, cancel: cancel, rest: func() {}, keep: f.kept()}
+	b := &box{app: a, flags: f, signals: signals, cancel: cancel, rest: func() {}, keep: f.kept(), local: c.local}
 	lease := false
 	switch {
 	case ttl > 0:
@@ -167,7 +239,7 @@ func (a *app) open(ctx context.Context, c *connection, f *runFlags, signals <-ch
 	if !b.keep && c.local {
 		opts = append(opts, crannog.Ephemeral())
 	}
-	b.dir = first(f.cwd, "/workspace")
+	b.dir, b.shows = first(f.cwd, "/workspace"), workspace
 	if !workspace && f.cwd == "" && !c.local {
 		b.dir = ""
 	}
@@ -226,18 +298,27 @@ func (b *box) do(ctx context.Context, c *connection, args []string) (int, error)
 		return 0, b.leave(cmd)
 	}
 	a.streams(cmd, tty)
+	leave := func() bool { return false }
+	if b.flags.mcp {
+		leave = serveStdio(cmd)
+		defer leave()
+		cmd.Env = append(cmd.Env, b.withoutRegistry()...)
+	}
 	if b.flags.ask {
 		defer a.asking(ctx, c, b.sb, cmd)()
 	}
 	if a.json {
-		return a.collect(ctx, b.sb, cmd, b.flags.maxOutput, b.signals)
+		return a.collect(ctx, c, b.sb, cmd, b.flags.maxOutput, b.signals, b.leftover)
 	}
-	tell := a.tellBlocked(ctx, b.sb)
+	tell := a.tellBlocked(ctx, b.sb, !tty || !b.flags.agent.draws())
 	var code int
 	defer func() { tell.end(ctx, code != 0) }()
 	r := &relay{app: a, cmd: cmd, signals: b.signals, kill: func() { b.cancel(signalled(syscall.SIGKILL)) }}
 	var err error
 	code, err = r.run(ctx)
+	if leave() {
+		code = 0 // that its client left is how a server ends
+	}
 	if err != nil {
 		code, err = a.fate(ctx, b.sb, err)
 	}

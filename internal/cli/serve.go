@@ -86,11 +86,13 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 	if err != nil {
 		return fail("listen on "+a.config.Listen, err).hint("is another server running? --listen chooses another address")
 	}
+	domain := first(f.domain, ownDomain(listener.Addr().String()))
+	base := "http://" + reachable(listener.Addr().String())
 	d, err := standard.Open(ctx, standard.Options{
-		State: a.config.State, Log: log, Server: true, Domain: first(f.domain, ownDomain(listener.Addr().String())), Version: a.Version,
+		State: a.config.State, Log: log, Server: true, Domain: domain, Version: a.Version, Doors: a.doors(base, domain, settings, log),
 		Pool: a.pool(), Webhook: a.webhook(log),
 		Settings:   settings,
-		SecretsKey: a.config.SecretsKey, SecretsExec: a.config.SecretsExec,
+		SecretsKey: a.config.SecretsKey, SecretsExec: a.config.SecretsExec, Record: a.record(),
 	})
 	if err != nil {
 		return errors.Join(fail("start the server", err).hint(first(fault.HintOf(err), "crannog doctor says what this machine lacks")), listener.Close())
@@ -99,13 +101,23 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 	if err != nil {
 		return errors.Join(fail("make a key", err), listener.Close(), d.Close(context.WithoutCancel(ctx)))
 	}
-	a.printStart(d, listener.Addr().String(), secret)
+	link, err := a.firstLink(ctx, d, base)
+	if err != nil {
+		return errors.Join(fail("make a link to the console", err), listener.Close(), d.Close(context.WithoutCancel(ctx)))
+	}
+	a.printStart(d, listener.Addr().String(), secret, link)
 	err = d.Serve(ctx, listener)
 	err = errors.Join(err, d.Close(context.WithoutCancel(ctx)))
 	if err != nil {
 		return fail("serve", err)
 	}
 	return nil
+}
+
+// record is what the settings say of the record.
+func (a *app) record() daemon.RecordOptions {
+	c := a.config
+	return daemon.RecordOptions{KeepAge: c.RecordAge, KeepBytes: c.RecordBytes, Checkpoints: c.RecordCheckpoints, Recordings: c.RecordingBytes}
 }
 
 // pool is what the settings say of sandboxes that wait, or nil.
@@ -190,7 +202,7 @@ func (a *app) serverKey(ctx context.Context, d *daemon.Daemon, given string) (st
 }
 
 // printStart tells a person what runs and a shell what to set.
-func (a *app) printStart(d *daemon.Daemon, addr, secret string) {
+func (a *app) printStart(d *daemon.Daemon, addr, secret, console string) {
 	base := "http://" + reachable(addr)
 	info := d.Engine.Info()
 	fmt.Fprintf(a.Stdout, "# crannog %s, engine %s (%s), state %s; Ctrl-C stops it\n", a.Version, info.Name, info.Boundary, a.config.State)
@@ -200,6 +212,7 @@ func (a *app) printStart(d *daemon.Daemon, addr, secret string) {
 	if !config.Loopback(hostOf(addr)) {
 		fmt.Fprintln(a.Stdout, "# note: other machines can reach this port, and there is no TLS")
 	}
+	fmt.Fprintf(a.Stdout, "# %s\n", console)
 	for _, pair := range [][2]string{{"E2B_API_URL", base}, {"E2B_SANDBOX_URL", base}, {"E2B_API_KEY", secret}} {
 		fmt.Fprintf(a.Stdout, "export %s=%s\n", pair[0], pair[1])
 	}

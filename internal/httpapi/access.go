@@ -17,6 +17,7 @@ import (
 
 func (s *server) accessRoutes(a huma.API) {
 	register(s, a, op("sandboxes-access", "PUT", "/sandboxes/{id}/access", "Replace what a running sandbox may reach"), s.setAccess)
+	register(s, a, op("sandboxes-access-ask", "POST", "/sandboxes/{id}/access/ask", "Ask people to let a running sandbox reach a host"), s.askAccess)
 	register(s, a, op("sandboxes-policy", "GET", "/sandboxes/{id}/policy", "The policy that governs it, as one document and by layers"), s.policy)
 	register(s, a, op("sandboxes-flows", "GET", "/sandboxes/{id}/network/log", "What it did over its link, and tried to"), s.flows)
 }
@@ -32,6 +33,13 @@ func fromAccess(in *api.Access) (sandbox.Access, error) {
 			return out, err
 		}
 		out.Documents = []policy.Document{doc}
+	}
+	if len(in.Artifacts) > 0 {
+		doc, err := policy.Artifacts(in.Artifacts...)
+		if err != nil {
+			return out, err
+		}
+		out.Documents = append(out.Documents, doc)
 	}
 	return out, nil
 }
@@ -69,7 +77,7 @@ func (s *server) setAccess(ctx context.Context, who sandbox.Principal, in *acces
 	if err != nil {
 		return nil, err
 	}
-	return &sandboxBody{withTokens(toSandbox(sb), sb)}, nil
+	return &sandboxBody{withTokens(who, toSandbox(sb), sb)}, nil
 }
 
 type policyOutput struct{ Body api.Policy }

@@ -39,7 +39,7 @@ func (s *server) approvalRoutes(a huma.API) {
 
 // callerOf is the caller as approvals know them.
 func callerOf(who sandbox.Principal) approval.Caller {
-	return approval.Caller{KeyID: who.KeyID, Local: who.Local}
+	return approval.Caller{KeyID: who.KeyID, Local: who.Local, Person: who.Person}
 }
 
 // ApprovalRef is how a path names an approval.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/crannog/crannog/internal/beat"
 	"github.com/crannog/crannog/internal/causeway/approval"
 )
 
@@ -30,20 +31,14 @@ var errGone = errors.New("the client went away")
 
 // streamApprovals writes events until the client or the service ends.
 func (s *server) streamApprovals(c huma.Context, who approval.Caller, q approval.Query, after int64) error {
-	out := &eventStream{w: c.BodyWriter()}
-	if w, ok := out.w.(http.ResponseWriter); ok {
-		out.rc = http.NewResponseController(w)
-	}
+	out := newEventStream(c.BodyWriter())
 	ctx, cancel := context.WithCancel(c.Context())
 	defer cancel()
 	// The first line goes out at once, so that a client knows it is heard.
 	if out.send(": approvals\n\n") != nil {
 		return nil
 	}
-	var beats sync.WaitGroup
-	defer beats.Wait()
-	defer cancel()
-	beats.Go(func() { out.beat(ctx, cancel) })
+	defer out.beats(ctx, cancel, ":\n\n")()
 	err := s.Approvals.Watch(ctx, who, q, after, func(e approval.Event) error {
 		data, err := json.Marshal(approval.ShowEvent(e))
 		if err != nil {
@@ -70,6 +65,14 @@ type eventStream struct {
 	rc *http.ResponseController
 }
 
+func newEventStream(w io.Writer) *eventStream {
+	e := &eventStream{w: w}
+	if w, ok := w.(http.ResponseWriter); ok {
+		e.rc = http.NewResponseController(w)
+	}
+	return e
+}
+
 func (e *eventStream) send(text string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -89,19 +92,12 @@ func (e *eventStream) send(text string) error {
 	return nil
 }
 
-// beat sends comments until ctx ends, and ends it if nobody reads them.
-func (e *eventStream) beat(ctx context.Context, cancel context.CancelFunc) {
-	ticker := time.NewTicker(streamBeat)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			if e.send(":\n\n") != nil {
-				cancel()
-				return
-			}
+// beats sends a text again and again until what is returned is called, and
+// cancels where nobody reads it.
+func (e *eventStream) beats(ctx context.Context, cancel context.CancelFunc, text string) (stop func()) {
+	return beat.Every(ctx, streamBeat, func(context.Context) {
+		if e.send(text) != nil {
+			cancel()
 		}
-	}
+	})
 }

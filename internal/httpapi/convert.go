@@ -77,7 +77,7 @@ func fromCreate(in api.CreateSandbox) (sandbox.CreateRequest, error) {
 	}
 	return sandbox.CreateRequest{
 		Access: access, OnEnd: fromOnEnd(in.OnEnd), Template: template, Name: in.Name, Timeout: timeout, Forever: in.Forever, Ephemeral: in.Ephemeral,
-		Metadata: in.Metadata, Env: in.Env, Limits: limits, Workspace: in.Workspace,
+		Metadata: in.Metadata, Env: in.Env, Limits: limits, Workspace: in.Workspace, Programs: in.Programs,
 		PrivatePorts: in.PrivatePorts, MaskRequestHost: in.MaskRequestHost,
 	}, nil
 }
@@ -104,11 +104,14 @@ func toSandbox(sb sandbox.Sandbox) api.Sandbox {
 
 // withTokens adds what opens a sandbox, for answers about one only. A paused
 // one keeps its tokens, and a stream that wakes it shows them.
-func withTokens(out api.Sandbox, sb sandbox.Sandbox) api.Sandbox {
+func withTokens(who sandbox.Principal, out api.Sandbox, sb sandbox.Sandbox) api.Sandbox {
+	if who.Tokenless {
+		return out
+	}
 	switch sb.State {
 	case sandbox.Running, sandbox.Pausing, sandbox.Paused, sandbox.Resuming:
 		out.AccessToken, out.TrafficToken = sb.AccessToken, sb.TrafficToken
-	case sandbox.Creating, sandbox.Stopping, sandbox.Stopped:
+	case sandbox.Creating, sandbox.Waiting, sandbox.Stopping, sandbox.Stopped:
 	}
 	return out
 }
@@ -133,5 +136,5 @@ func toLog(e sandbox.LogEntry) api.LogEntry {
 }
 
 func toKey(k key.Key) api.Key {
-	return api.Key{ID: k.ID, Name: k.Name, CreatedAt: k.Created, LastUsedAt: moment(k.LastUsed)}
+	return api.Key{ID: k.ID, Name: k.Name, Opens: string(k.Opens), CreatedAt: k.Created, LastUsedAt: moment(k.LastUsed)}
 }

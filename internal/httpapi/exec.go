@@ -15,6 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/masking"
 	"github.com/crannog/crannog/internal/process"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/tap"
 )
 
 // defaultOutput bounds the output of a sandbox that names no limit.
@@ -47,7 +48,7 @@ func (s *server) exec(ctx context.Context, who sandbox.Principal, in *execInput)
 	if err != nil {
 		return nil, err
 	}
-	client, done := s.guest(sb, mask)
+	client, done := s.guest(who, sb, mask)
 	defer done()
 	spec := process.Spec{
 		Cmd: in.Body.Cmd[0], Args: in.Body.Cmd[1:], Env: in.Body.Env, Dir: in.Body.Cwd, User: in.Body.User,
@@ -64,6 +65,7 @@ func (s *server) exec(ctx context.Context, who sandbox.Principal, in *execInput)
 	if err != nil {
 		return nil, err
 	}
+	result.Checkpoint = s.newest()
 	return &execOutput{result}, nil
 }
 
@@ -71,8 +73,8 @@ func (s *server) exec(ctx context.Context, who sandbox.Principal, in *execInput)
 const idleTime = 2 * time.Second
 
 // guest returns a client of the guest inside, past the proxy: the caller is
-// known already. What the guest says is masked.
-func (s *server) guest(sb sandbox.Sandbox, mask *sandbox.Mask) (*process.Client, func()) {
+// known already. What the guest says is masked, and on record.
+func (s *server) guest(who sandbox.Principal, sb sandbox.Sandbox, mask *sandbox.Mask) (*process.Client, func()) {
 	transport := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return s.Traffic.Dial(ctx, sb.ID, engine.GuestPort)
@@ -84,7 +86,10 @@ func (s *server) guest(sb sandbox.Sandbox, mask *sandbox.Mask) (*process.Client,
 	}
 	header := http.Header{"X-Access-Token": {sb.AccessToken}}
 	masked := masking.Transport(transport, engine.GuestPort, mask)
-	return process.New(&http.Client{Transport: masked}, "http://guest", header), transport.CloseIdleConnections
+	tapped := s.Tap.Transport(masked, tap.Call{
+		Sandbox: sb.ID, Port: engine.GuestPort, Actor: who.Actor(), How: tap.HowExec, Token: sb.AccessToken, Mask: mask,
+	})
+	return process.New(&http.Client{Transport: tapped}, "http://guest", header), transport.CloseIdleConnections
 }
 
 // oneRun is one command from start to answer.

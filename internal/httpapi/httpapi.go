@@ -7,22 +7,23 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
-	"reflect"
 
 	"github.com/danielgtaylor/huma/v2"
-	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/causeway/approval"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/key"
+	"github.com/crannog/crannog/internal/provenance"
+	"github.com/crannog/crannog/internal/recording"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/tap"
 )
 
 // Keys manages API keys; key.Ring does.
 type Keys interface {
-	Create(ctx context.Context, name string) (secret string, k key.Key, err error)
+	CreateFor(ctx context.Context, name string, opens key.Opens) (secret string, k key.Key, err error)
 	List(ctx context.Context) ([]key.Key, error)
 	Revoke(ctx context.Context, ref string) (key.Key, error)
 }
@@ -40,10 +41,21 @@ type Deps struct {
 	// routes about them are absent.
 	States    sandbox.States
 	Snapshots sandbox.Snapshots
-	Pruner    Pruner
-	Traffic   sandbox.Traffic
-	Keys      Keys
-	Engine    engine.Engine
+	// Changing is about what boxes have changed. Without it the routes about
+	// that are absent.
+	Changing sandbox.Changing
+	Pruner   Pruner
+	Traffic  sandbox.Traffic
+	// Tap puts on record what exec runs, and Recordings are what commands
+	// printed. Without them nothing is recorded, and the routes about
+	// recordings are absent.
+	Tap        *tap.Tap
+	Recordings *recording.Shelf
+	// Recorded says whose recordings a caller may read. It is there where
+	// Recordings are.
+	Recorded sandbox.Recorded
+	Keys     Keys
+	Engine   engine.Engine
 	// Approvals are the questions of sandboxes. Without it there are none,
 	// and the routes about them are absent.
 	Approvals *approval.Service
@@ -51,24 +63,28 @@ type Deps struct {
 	Auth    func(*http.Request) (sandbox.Principal, error)
 	Log     *slog.Logger
 	Version string
+	// Domain is what sandboxes' host names end in, or "".
+	Domain string
 	// Secrets are sealed secrets. Without it there are none, and the routes
 	// about them are absent.
 	Secrets Secrets
+	// Record is what happened. Without it the routes about it are absent.
+	Record Record
+	// Provenance has the key that signs for what comes out. Without it the
+	// route about that is absent.
+	Provenance *provenance.Keys
 }
 
 type server struct {
 	Deps
-	mux *http.ServeMux
+	mux    *http.ServeMux
+	stamps stamps
 }
 
 // New returns the handler of everything below /v1/.
 func New(deps Deps) http.Handler {
 	s := &server{Deps: deps, mux: http.NewServeMux()}
-	a := humago.New(s.mux, apiConfig(deps.Version))
-	// An error answer has one description, whether it is a whole answer or a
-	// part of one.
-	a.OpenAPI().Components.Schemas.RegisterTypeAlias(reflect.TypeFor[problem](), reflect.TypeFor[api.Problem]())
-	s.routes(a)
+	s.describe(deps.Version)
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, fault.Newf(fault.NotFound, "route_not_found", "there is no %s %s", r.Method, r.URL.Path))
 	})
@@ -98,8 +114,11 @@ func (s *server) routes(a huma.API) {
 	s.accessRoutes(a)
 	s.stateRoutes(a)
 	s.snapshotRoutes(a)
+	s.changeRoutes(a)
 	s.secretRoutes(a)
 	s.approvalRoutes(a)
+	s.recordRoutes(a)
+	s.recordingRoutes(a)
 	register(s, a, op("exec", "POST", "/sandboxes/{id}/exec", "Run one command and return what it printed"), s.exec)
 	register(s, a, op("prune", "POST", "/prune", "Forget stopped sandboxes"), s.prune)
 	register(s, a, op("engine", "GET", "/engine", "What isolates, and what it enforces here"), s.engine)

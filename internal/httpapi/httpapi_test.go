@@ -19,6 +19,8 @@ import (
 	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/key"
+	"github.com/crannog/crannog/internal/record"
+	"github.com/crannog/crannog/internal/record/recordtest"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/store"
 )
@@ -57,7 +59,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	service, err := sandbox.NewService(sandbox.Deps{Store: st, Engine: eng, Templates: shelf{}, Log: log, Settings: sandbox.Settings{AnyBoundary: true}})
+	service, err := sandbox.NewService(sandbox.Deps{Store: st, Engine: eng, Templates: shelf{}, Record: &recordtest.Record{}, Log: log, Settings: sandbox.Settings{AnyBoundary: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,9 +69,9 @@ func newRig(t *testing.T) *rig {
 		}
 		eng.Close()
 	})
-	r.keys = key.NewRing(st, log)
+	r.keys = key.NewRing(st, log, func(context.Context, record.Kind, key.Key) error { return nil })
 	r.handler = New(Deps{
-		Sandboxes: service, Networks: service, Pruner: service, States: &book{}, Snapshots: &book{}, Traffic: service, Keys: r.keys, Engine: eng, Log: log, Version: "v9",
+		Sandboxes: service, Networks: service, Pruner: service, States: &book{}, Snapshots: &book{}, Changing: service, Traffic: service, Keys: r.keys, Engine: eng, Log: log, Version: "v9",
 		Auth: func(req *http.Request) (sandbox.Principal, error) {
 			if req.Header.Get("X-Api-Key") != secret {
 				return sandbox.Principal{}, fault.New(fault.Unauthenticated, "key_invalid", "no")
@@ -161,15 +163,16 @@ func TestCreateAndAnswer(t *testing.T) {
 	r := newRig(t)
 	var sb api.Sandbox
 	body := `{"timeout_seconds":60.5,"metadata":{"a":"b"},"env":{"TOKEN":"hush"},"limits":{"pids":64}}`
+	began := time.Now()
 	if code, p := r.call("POST", "/v1/sandboxes", body, &sb); code != http.StatusCreated {
 		t.Fatalf("%d %+v", code, p)
 	}
 	if sb.Owner != "k1" || sb.Effective.PIDs != 64 || sb.Effective.MemoryBytes == 0 || sb.AccessToken == "" {
 		t.Errorf("%+v", sb)
 	}
-	left := time.Until(*sb.EndsAt)
-	if left < 50*time.Second || left > 61*time.Second {
-		t.Errorf("ends in %v", left)
+	const life = 60500 * time.Millisecond
+	if ends := *sb.EndsAt; ends.Before(began.Add(life)) || ends.After(time.Now().Add(life)) {
+		t.Errorf("begun at %v, it ends at %v", began, ends)
 	}
 	var list api.SandboxList
 	r.call("GET", "/v1/sandboxes?metadata=a%3Db", "", &list)
@@ -213,6 +216,7 @@ func TestBadRequests(t *testing.T) {
 		{"POST", "/v1/sandboxes", `{"template":"no-such"}`, 404, "template_not_found"},
 		{"POST", "/v1/sandboxes", `{"forever":true}`, 403, "local_only"},
 		{"POST", "/v1/sandboxes", `{"workspace":"/etc"}`, 403, "local_only"},
+		{"POST", "/v1/sandboxes", `{"programs":["/etc/passwd"]}`, 403, "local_only"},
 		{"POST", "/v1/sandboxes", `{"ephemeral":true}`, 403, "local_only"},
 		{"GET", "/v1/sandboxes?limit=101", ``, 400, "invalid_request"},
 		{"GET", "/v1/sandboxes?limit=x", ``, 400, "invalid_request"},

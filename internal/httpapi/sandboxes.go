@@ -44,7 +44,7 @@ func (s *server) create(ctx context.Context, who sandbox.Principal, in *createIn
 	if err != nil {
 		return nil, err
 	}
-	return &sandboxBody{withTokens(toSandbox(sb), sb)}, nil
+	return &sandboxBody{withTokens(who, toSandbox(sb), sb)}, nil
 }
 
 func (s *server) get(ctx context.Context, who sandbox.Principal, in *Ref) (*sandboxBody, error) {
@@ -52,15 +52,18 @@ func (s *server) get(ctx context.Context, who sandbox.Principal, in *Ref) (*sand
 	if err != nil {
 		return nil, err
 	}
-	return &sandboxBody{withTokens(toSandbox(sb), sb)}, nil
+	return &sandboxBody{withTokens(who, toSandbox(sb), sb)}, nil
 }
 
-func (s *server) remove(ctx context.Context, who sandbox.Principal, in *Ref) (*struct{}, error) {
+func (s *server) remove(ctx context.Context, who sandbox.Principal, in *Ref) (*removedOutput, error) {
 	sb, err := s.Sandboxes.Get(ctx, who, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	return nil, s.Sandboxes.Remove(ctx, who, sb.ID)
+	if err := s.Sandboxes.Remove(ctx, who, sb.ID); err != nil {
+		return nil, err
+	}
+	return &removedOutput{s.covering(ctx)}, nil
 }
 
 type durationInput struct {
@@ -90,7 +93,7 @@ func (s *server) changeEnd(ctx context.Context, who sandbox.Principal, in *durat
 	if sb, err = change(ctx, who, sb.ID, d); err != nil {
 		return nil, err
 	}
-	return &sandboxBody{withTokens(toSandbox(sb), sb)}, nil
+	return &sandboxBody{withTokens(who, toSandbox(sb), sb)}, nil
 }
 
 type listInput struct {

@@ -1,11 +1,13 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/key"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -76,7 +78,7 @@ func (s *server) createKey(ctx context.Context, who sandbox.Principal, in *creat
 	if err := localOnly(who); err != nil {
 		return nil, err
 	}
-	secret, k, err := s.Keys.Create(ctx, in.Body.Name)
+	secret, k, err := s.Keys.CreateFor(ctx, in.Body.Name, key.Opens(cmp.Or(in.Body.Opens, string(key.API))))
 	if err != nil {
 		return nil, err
 	}
@@ -94,5 +96,5 @@ func (s *server) revokeKey(ctx context.Context, who sandbox.Principal, in *Ref) 
 type versionOutput struct{ Body api.Version }
 
 func (s *server) version(context.Context, sandbox.Principal, *struct{}) (*versionOutput, error) {
-	return &versionOutput{api.Version{Version: s.Version, API: "v1"}}, nil
+	return &versionOutput{api.Version{Version: s.Version, API: "v1", Domain: s.Domain}}, nil
 }

@@ -43,7 +43,7 @@ type pauseInput struct {
 }
 
 func (s *server) pause(ctx context.Context, who sandbox.Principal, in *pauseInput) (*sandboxBody, error) {
-	return answer(s.States.Pause(ctx, who, in.ID, orZero(in.Body).FilesOnly))
+	return answer(who)(s.States.Pause(ctx, who, in.ID, orZero(in.Body).FilesOnly))
 }
 
 type resumeInput struct {
@@ -57,7 +57,7 @@ func (s *server) resume(ctx context.Context, who sandbox.Principal, in *resumeIn
 		return nil, err
 	}
 	sb, _, err := s.States.Resume(ctx, who, in.ID, d)
-	return answer(sb, err)
+	return answer(who)(sb, err)
 }
 
 type rollbackInput struct {
@@ -66,18 +66,21 @@ type rollbackInput struct {
 }
 
 func (s *server) rollback(ctx context.Context, who sandbox.Principal, in *rollbackInput) (*sandboxBody, error) {
-	return answer(s.States.Rollback(ctx, who, in.ID, in.Body.Snapshot))
+	return answer(who)(s.States.Rollback(ctx, who, in.ID, in.Body.Snapshot))
 }
 
 func (s *server) reset(ctx context.Context, who sandbox.Principal, in *Ref) (*sandboxBody, error) {
-	return answer(s.States.Reset(ctx, who, in.ID))
+	return answer(who)(s.States.Reset(ctx, who, in.ID))
 }
 
-func answer(sb sandbox.Sandbox, err error) (*sandboxBody, error) {
-	if err != nil {
-		return nil, err
+// answer shows a sandbox to a caller.
+func answer(who sandbox.Principal) func(sandbox.Sandbox, error) (*sandboxBody, error) {
+	return func(sb sandbox.Sandbox, err error) (*sandboxBody, error) {
+		if err != nil {
+			return nil, err
+		}
+		return &sandboxBody{withTokens(who, toSandbox(sb), sb)}, nil
 	}
-	return &sandboxBody{withTokens(toSandbox(sb), sb)}, nil
 }
 
 // orZero is the body, or an empty one if none was sent.
@@ -109,18 +112,18 @@ func (s *server) fork(ctx context.Context, who sandbox.Principal, in *forkInput)
 	}
 	out := &forksOutput{api.ForkList{Forks: make([]api.Fork, 0, len(forks))}}
 	for _, f := range forks {
-		out.Body.Forks = append(out.Body.Forks, s.toFork(ctx, f))
+		out.Body.Forks = append(out.Body.Forks, s.toFork(ctx, who, f))
 	}
 	return out, nil
 }
 
 // toFork shows a copy's own error as an answer of its own would.
-func (s *server) toFork(ctx context.Context, f sandbox.Fork) api.Fork {
+func (s *server) toFork(ctx context.Context, who sandbox.Principal, f sandbox.Fork) api.Fork {
 	if f.Err != nil {
 		s.logInternal(ctx, "fork", f.Err)
 		return api.Fork{Error: &problemOf(f.Err).Problem}
 	}
-	out := withTokens(toSandbox(f.Sandbox), f.Sandbox)
+	out := withTokens(who, toSandbox(f.Sandbox), f.Sandbox)
 	return api.Fork{Sandbox: &out}
 }
 

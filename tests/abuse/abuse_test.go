@@ -29,7 +29,7 @@ func TestAbuse(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python)
 	a := newArena(t)
 	for _, attack := range slices.Concat(
-		processAttacks, signalAttacks, memoryAttacks, diskAttacks, outputAttacks,
+		processAttacks, signalAttacks, memoryAttacks, diskAttacks, outputAttacks, linkAttacks,
 	) {
 		for _, user := range attack.users {
 			t.Run(attack.name+"/"+user, func(t *testing.T) {

@@ -26,7 +26,7 @@ var diskAttacks = []attack{
 // fillDisk writes until the limit, which a smaller file keeps.
 func fillDisk(t *testing.T, b *box) {
 	b.sh(t, "head -c 16777216 /dev/zero > /tmp/control")
-	res, err := b.exec(t, 20*time.Second, "head -c 1G /dev/zero > /tmp/fill")
+	res, err := b.exec(t, 30*time.Second, "head -c 1G /dev/zero > /tmp/fill")
 	if err != nil || res.Hit != api.HitDiskFull {
 		t.Errorf("%v %+v", err, res)
 	}

@@ -39,7 +39,7 @@ func forkBomb(t *testing.T, b *box) {
 func forks(t *testing.T, b *box) {
 	most := func(b *box) int {
 		text := strings.Replace(countProcesses, "START", "os.fork() == 0 and (os.closerange(0, 3), time.sleep(60), os._exit(0))", 1)
-		return b.number(t, 20*time.Second, text)
+		return b.number(t, 30*time.Second, text)
 	}
 	if n := most(b); n > int(small.PIDs) || n < 10 {
 		t.Errorf("%d processes beside a limit of %d", n, small.PIDs)
@@ -53,7 +53,7 @@ func forks(t *testing.T, b *box) {
 // threads does the same with threads, which count as processes.
 func threads(t *testing.T, b *box) {
 	text := strings.Replace(countProcesses, "START", "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()", 1)
-	if n := b.number(t, 20*time.Second, text); n > int(small.PIDs) || n < 10 {
+	if n := b.number(t, 30*time.Second, text); n > int(small.PIDs) || n < 10 {
 		t.Errorf("%d threads beside a limit of %d", n, small.PIDs)
 	}
 	answers(t, b.Sandbox)
@@ -93,7 +93,8 @@ func spin(t *testing.T, b *box) {
 	if err != nil || res.Hit != api.HitTimeout || res.ExitCode != 124 {
 		t.Errorf("%v %+v", err, res)
 	}
-	if took := time.Since(began); took > worstLatency {
+	// Nobody else would end it before the sandbox's own limit of a command.
+	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("a limit of one second took %v", took)
 	}
 	answers(t, b.Sandbox)
@@ -116,7 +117,7 @@ func ignoredSignal(t *testing.T, b *box) {
 // daemon leaves its parent and its session. It is the sandbox's own affair
 // while that runs; servetest.NothingLeft looks for it afterwards.
 func daemon(t *testing.T, b *box) {
-	res, err := b.python(t, 10*time.Second, `
+	res, err := b.python(t, 30*time.Second, `
 import os, time
 if os.fork() == 0:
     os.setsid()
@@ -133,7 +134,7 @@ if os.fork() == 0:
 		t.Fatalf("%v %+v", err, res)
 	}
 	eventually(t, settleTime, func() error {
-		res, err := b.exec(t, 5*time.Second, "kill -0 $(cat /tmp/daemon)")
+		res, err := b.exec(t, 30*time.Second, "kill -0 $(cat /tmp/daemon)")
 		if err != nil || res.ExitCode != 0 {
 			return fmt.Errorf("control: no daemon runs: %v %+v", err, res)
 		}

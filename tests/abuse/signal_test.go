@@ -39,7 +39,7 @@ func killEverybody(t *testing.T, b *box) {
 func killFirst(t *testing.T, b *box) {
 	res, _ := b.exec(t, 10*time.Second, "for s in TERM INT HUP QUIT USR1 SEGV ABRT KILL; do kill -$s 1; done; sleep 0.2; echo alive")
 	if b.user == "root" {
-		eventually(t, worstLatency, func() error {
+		eventually(t, settleTime, func() error {
 			if info, err := b.Refresh(t.Context()); err != nil || info.State != "stopped" {
 				return fmt.Errorf("the sandbox whose first process was killed is %s (%v)", info.State, err)
 			}
@@ -64,7 +64,7 @@ func stopFirst(t *testing.T, b *box) {
 	if !errors.Is(err, crannog.ErrTimeout) || crannog.Code(err) != "guest_silent" {
 		t.Errorf("%v %+v", err, res)
 	}
-	if took := time.Since(began); took > 30*time.Second {
+	if took := time.Since(began); took > time.Minute {
 		t.Errorf("a limit of one second took %v", took)
 	}
 }
@@ -72,7 +72,7 @@ func stopFirst(t *testing.T, b *box) {
 // descriptors opens files until that fails, in one process and in many. Files
 // of the host's are held open outside too.
 func descriptors(t *testing.T, b *box) {
-	n := b.number(t, 20*time.Second, `
+	n := b.number(t, 30*time.Second, `
 import os, subprocess
 held = []
 for d, _, names in os.walk("/usr/lib"):
@@ -110,7 +110,7 @@ os.killpg(0, 9)
 // clock tries to set the time, by every call that there is for it.
 func clock(t *testing.T, b *box) {
 	before := time.Now()
-	res, err := b.python(t, 10*time.Second, `
+	res, err := b.python(t, 30*time.Second, `
 import ctypes, os, time
 libc = ctypes.CDLL(None, use_errno=True)
 for clock in (time.CLOCK_REALTIME, time.CLOCK_MONOTONIC):

@@ -76,7 +76,7 @@ func (b *box) end() {
 	if b.Sandbox == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(noContext(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(noContext(), time.Minute)
 	defer cancel()
 	if err := b.Kill(ctx); err != nil {
 		b.t.Error(err)
@@ -237,9 +237,9 @@ func (b *box) recorded(what string, is func(api.FlowRecord) bool) api.FlowRecord
 // eventually waits until something holds that another process brings about.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !holds(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("not so after ten seconds: %s", what)
+			t.Fatalf("not so after a minute: %s", what)
 		}
 	}
 }

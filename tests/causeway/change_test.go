@@ -24,7 +24,7 @@ func streaming(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "hello from "+r.Host)
 		return
 	}
-	for range 600 {
+	for range 6000 {
 		if _, err := io.WriteString(w, "line\n"); err != nil || r.Context().Err() != nil {
 			return
 		}
@@ -72,7 +72,7 @@ flows['connected'].sendall(b'GET /stream HTTP/1.1\r\nHost: api.n21.test\r\n\r\n'
 flows['idle'] = tls('api.n21.test')
 ends = {}
 def watch(name, c):
-    c.settimeout(12)
+    c.settimeout(20)
     try:
         while True:
             part = c.recv(4096)

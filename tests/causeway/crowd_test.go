@@ -131,6 +131,7 @@ print('passed by', got >= 0)
 		{"answered headers", `print('refused', status(get('api.n22.test', '/headers')) != '200')`},
 		{"names", `
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setblocking(False) # one that waits is not woken when a full link has room again
 for i in range(3000):
     try: s.sendto(struct.pack('>HHHHHH', i & 65535, 0x100, 1, 0, 0, 0) + b'\x0a%010d\x03n22\x04test\0\0\1\0\1' % i, (GATEWAY, 53))
     except OSError: pass
@@ -141,8 +142,8 @@ print('sent', True)
 		name, text := attack[0], attack[1]
 		done := make(chan string, 1)
 		go func() {
-			out, _ := evil.exec("", "import sys\nsys.path.insert(0, '/tmp')\nfrom tools import *\n"+text, "python3", "-")
-			done <- out
+			out, code := evil.exec("", "import sys\nsys.path.insert(0, '/tmp')\nfrom tools import *\n"+text, "python3", "-")
+			done <- fmt.Sprintf("exit %d: %s", code, out)
 		}()
 		busy := p99()
 		if out := <-done; !strings.HasSuffix(out, "True") {

@@ -1,19 +1,18 @@
 package causeway_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
-	"io/fs"
 	"net/http"
-	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/servetest"
 	"github.com/crannog/crannog/internal/store"
 )
@@ -81,7 +80,7 @@ func (s *served) create(fields string) string {
 	s.t.Helper()
 	id := s.call("POST", "/v2/sandboxes", `{"templateID":"base"`+fields+`}`)["sandboxID"].(string)
 	s.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if sb, err := s.Local(s.t).Get(ctx, id); err == nil {
 			if err := sb.Kill(ctx); err != nil {
@@ -132,21 +131,9 @@ func (s *served) own(id string) int {
 }
 
 // holds lists the files of the state directory with a text in them.
-func (s *served) holds(text string) (found []string) {
+func (s *served) holds(text string) []string {
 	s.t.Helper()
-	err := filepath.WalkDir(s.state, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() || d.Name() == worldFile {
-			return nil // gone meanwhile
-		}
-		if data, err := os.ReadFile(path); err == nil && bytes.Contains(data, []byte(text)) {
-			found = append(found, path)
-		}
-		return nil
-	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return found
+	return slices.DeleteFunc(hosttest.Holding(s.t, s.state, text), func(path string) bool { return filepath.Base(path) == worldFile })
 }
 
 // The headers of E2B's rules reach the host that they are for, and only it.

@@ -127,7 +127,7 @@ func awaitCauseway(state string) error {
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		log, _ := os.ReadFile(filepath.Join(state, "causeway", "log"))
 		return fmt.Errorf("the causeway of %s does not end: %s", state, log)
 	}

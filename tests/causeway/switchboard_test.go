@@ -119,7 +119,7 @@ func (d dialled) RemoteAddr() net.Addr { return d.to }
 // readLine reads a line and not a byte more, since what follows is the
 // connection's own.
 func readLine(conn net.Conn, into any) error {
-	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
 		return err
 	}
 	var line []byte

@@ -15,7 +15,7 @@ def word(e):
     if isinstance(e, OSError) and e.errno: return errno.errorcode.get(e.errno, str(e.errno))
     return type(e).__name__
 
-def reach(host, port, seconds=5):
+def reach(host, port, seconds=10):
     """Opens a connection and says what came of it."""
     try:
         socket.create_connection((host, port), seconds).close()
@@ -23,7 +23,7 @@ def reach(host, port, seconds=5):
     except Exception as e:
         return word(e)
 
-def raw(s, data, seconds=10, idle=0.4):
+def raw(s, data, seconds=20, idle=1):
     """Sends bytes and returns all that comes back."""
     out = b''
     try:
@@ -45,8 +45,8 @@ def first(text):
 
 def tls(host, port=443, sni=True, ca=None, verify=True, alpn=None, via=None, max12=False):
     """Connects and makes a handshake. Raises what goes wrong."""
-    s = via or socket.create_connection((host, port), 5)
-    s.settimeout(10)
+    s = via or socket.create_connection((host, port), 20)
+    s.settimeout(30)
     c = ssl.create_default_context(cafile=ca)
     if not verify or sni is False or sni is None:
         c.check_hostname = False
@@ -63,13 +63,14 @@ def handshake(host, **k):
     except Exception as e:
         return word(e)
 
-def say(host, text, **k):
+def say(host, text, idle=1, **k):
     """One exchange of bytes over TLS, whole."""
-    return raw(tls(host, **k), text)
+    return raw(tls(host, **k), text, idle=idle)
 
 def get(host, path='/', name=None, extra='', method='GET', body='', **k):
     if body: extra += 'Content-Length: %d\r\n' % len(body)
-    return say(host, '%s %s HTTP/1.1\r\nHost: %s\r\n%sConnection: close\r\n\r\n%s' % (method, path, name or host, extra, body), **k)
+    # The end comes with the close, however long a part of it takes.
+    return say(host, '%s %s HTTP/1.1\r\nHost: %s\r\n%sConnection: close\r\n\r\n%s' % (method, path, name or host, extra, body), idle=10, **k)
 
 def status(answer):
     p = answer.split(' ', 2)
@@ -86,10 +87,10 @@ def rule(answer):
 
 def connect(target, extra=''):
     """CONNECT at the gateway; the socket and the answer."""
-    s = socket.create_connection((GATEWAY, 3128), 5)
+    s = socket.create_connection((GATEWAY, 3128), 20)
     return s, raw(s, 'CONNECT %s HTTP/1.1\r\nHost: %s\r\n%s\r\n' % (target, target, extra))
 
-def query(name, kind, server=GATEWAY, tcp=False, seconds=3, edns=True):
+def query(name, kind, server=GATEWAY, tcp=False, seconds=10, edns=True):
     """A DNS query; the code of the answer and how many answers it has."""
     q = struct.pack('>HHHHHH', 7, 0x100, 1, 0, 0, 1 if edns else 0)
     q += b''.join(bytes([len(l)]) + l.encode() for l in name.split('.')) + b'\0' + struct.pack('>HH', kind, 1)

@@ -21,22 +21,7 @@ import (
 
 var program string
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-// run builds the program once; every test runs the real one.
-func run(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "crannog-crash-")
-	if err != nil {
-		panic(err)
-	}
-	defer os.RemoveAll(dir)
-	program, err = servetest.Build(dir)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
-}
+func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
 
 func output(t *testing.T, sb *crannog.Sandbox, line string) string {
 	t.Helper()
@@ -101,12 +86,12 @@ func TestExpiredWhileNobodyWatched(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	state := t.TempDir()
 	first := servetest.Start(t, program, state)
-	if _, err := first.Client(t).Create(t.Context(), crannog.Timeout(2*time.Second)); err != nil {
+	if _, err := first.Client(t).Create(t.Context(), crannog.Timeout(5*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	first.Kill()
 	// The guest ends the box by its own clock, without any server.
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for servetest.Processes(t, state) > 0 {
 		if time.Now().After(deadline) {
 			t.Fatal("the box outlived its end")
@@ -140,7 +125,7 @@ func TestKilledWhileCreating(t *testing.T) {
 		wg.Wait()
 	}
 	last := servetest.Start(t, program, state)
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		list, err := last.Client(t).List(t.Context(), crannog.ListOptions{})
 		if err != nil {

@@ -116,7 +116,7 @@ func whole(t *testing.T, s *servetest.Server, id string, boots bool) *crannog.Sa
 		t.Fatalf("%v\n%s", err, s.Stderr())
 	}
 	// A change that the dead server had begun is settled first.
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		info, err := sb.Refresh(t.Context())
 		if err != nil {
 			t.Fatal(err)

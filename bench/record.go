@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/gen/processpb"
+	"github.com/crannog/crannog/internal/gen/processpb/processpbconnect"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guestbin"
+	"github.com/crannog/crannog/internal/standard"
+	"github.com/crannog/crannog/internal/template"
+)
+
+const (
+	unwatched = "a box that nobody watches"
+	recorded  = "all of it written down"
+	// boxTime is the box's, which the other programs of a busy machine
+	// change less.
+	boxTime = ", processor time"
+)
+
+// recordLoads are what programs do in both boxes. What is counted is how many
+// things a load does.
+var recordLoads = []struct {
+	title string
+	line  string
+	count float64
+	unit  string
+	goal  string
+	most  func(base float64) float64
+}{
+	{
+		"a program executed, one of 500 of a shell's loop", "i=0; while [ $i -lt 500 ]; do /bin/true; i=$((i+1)); done", 500, "µs",
+		"≤ + 100 µs", func(base float64) float64 { return base + 100 },
+	},
+	{
+		"a small file made, one of 2,000", `python3 -c '
+import os
+os.mkdir("d")
+for i in range(2000):
+    with open("d/%d" % i, "w") as f: f.write("x" * 200)
+'; rm -r d`, 2000, "µs", "", nil,
+	},
+	{
+		"a file opened and read, one of 10,000", `python3 -c '
+for i in range(10000):
+    with open("/etc/passwd") as f: f.read()
+'`, 10000, "µs", "", nil,
+	},
+	{
+		"a build: 60 files of C, and Python's own modules to byte code",
+		`mkdir b; cd b; cp -r /usr/lib/python3*/json /usr/lib/python3*/email /usr/lib/python3*/asyncio . ; python3 -m compileall -q . ;
+if command -v gcc >/dev/null; then i=0; while [ $i -lt 60 ]; do
+printf '#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\nint f%d(int x) { char b[64]; snprintf(b, 64, "%%d", x); return strlen(b); }\n' $i > $i.c; gcc -O1 -c $i.c || exit 1; i=$((i+1)); done; ar rc all.a *.o; fi; cd; rm -r b`, 1, "µs",
+		"≤ 1.03×", func(base float64) float64 { return base * 1.03 },
+	},
+}
+
+// recordFigures measures what it costs that a box's kernel writes down what
+// programs do: the same in two boxes, of which one is watched.
+func recordFigures(ctx context.Context, b *bench) (err error) {
+	state := filepath.Join(b.dir, "record")
+	eng, err := standard.Engine(state, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return err
+	}
+	if closer, ok := eng.(io.Closer); ok {
+		defer func() { err = errors.Join(err, closer.Close()) }()
+	}
+	program, err := guestbin.Path(filepath.Join(state, "guest"))
+	if err != nil {
+		return err
+	}
+	root, err := template.NewHost(filepath.Join(state, "templates"), program).Root()
+	if err != nil {
+		return err
+	}
+	events, err := os.OpenFile(filepath.Join(state, "events"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, events.Close()) }()
+	plain, err := newRecordBox(ctx, eng, engine.Spec{ID: "plain", Root: root})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, plain.remove()) }()
+	seen, err := newRecordBox(ctx, eng, engine.Spec{ID: "seen", Root: root, Events: events, EventBytes: 8 << 30})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, seen.remove()) }()
+	for _, load := range recordLoads {
+		s, err := race(ctx, b.n, plain.load(unwatched, load.line, load.count), seen.load(recorded, load.line, load.count))
+		if err != nil {
+			return fmt.Errorf("%s: %w", load.title, err)
+		}
+		sec := table("record", load.title, load.unit, s, unwatched, recorded, unwatched+boxTime, recorded+boxTime)
+		sec.against(unwatched, recorded)
+		sec.against(unwatched+boxTime, recorded+boxTime)
+		if base := sec.find(unwatched); base != nil && load.most != nil {
+			sec.target(recorded, load.goal, func(r row) bool { return r.P50 <= load.most(base.P50) })
+		}
+		b.report.add(sec)
+	}
+	return nil
+}
+
+// recordBox is a box of the engine itself: whether it is watched is nothing
+// that a server lets anybody choose.
+type recordBox struct {
+	eng    engine.Engine
+	id     string
+	client *http.Client
+}
+
+const recordToken = "bench"
+
+func newRecordBox(ctx context.Context, eng engine.Engine, spec engine.Spec) (*recordBox, error) {
+	limits := engine.DefaultLimits
+	config, err := json.Marshal(guest.Config{
+		SandboxID: spec.ID, TemplateID: "base", Hostname: "box", AccessToken: recordToken, ControlToken: recordToken,
+		DefaultUser: "user", MemoryBytes: limits.MemoryBytes, MilliCPU: limits.MilliCPU, DiskBytes: limits.DiskBytes, PIDs: limits.PIDs,
+	})
+	if err != nil {
+		return nil, err
+	}
+	spec.Hostname, spec.GuestConfig = "box", config
+	if err := eng.Create(ctx, spec); err != nil {
+		return nil, err
+	}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return eng.Dial(ctx, spec.ID, engine.GuestPort)
+	}
+	return &recordBox{eng, spec.ID, &http.Client{Transport: &http.Transport{DialContext: dial}}}, nil
+}
+
+// load runs a line that does count things, until all that it changed is
+// written down.
+func (r *recordBox) load(name, line string, count float64) contender {
+	return contender{name, func(ctx context.Context, s *scores) error {
+		before, err := r.eng.(engine.Meter).Usage(ctx, r.id)
+		if err != nil {
+			return err
+		}
+		began := time.Now()
+		if err := r.sh(ctx, line); err != nil {
+			return err
+		}
+		if name == recorded {
+			if err := r.eng.(engine.Observer).Survey(ctx, r.id); err != nil {
+				return err
+			}
+		}
+		s.add(name, micros(time.Since(began))/count)
+		after, err := r.eng.(engine.Meter).Usage(ctx, r.id)
+		s.add(name+boxTime, micros(after.CPUTime-before.CPUTime)/count)
+		return err
+	}}
+}
+
+func (r *recordBox) remove() error {
+	r.client.CloseIdleConnections()
+	return r.eng.Remove(context.Background(), r.id)
+}
+
+// sh runs a line that must succeed.
+func (r *recordBox) sh(ctx context.Context, line string) error {
+	stdin := false
+	req := connect.NewRequest(&processpb.StartRequest{
+		Process: &processpb.ProcessConfig{Cmd: "/bin/sh", Args: []string{"-c", line}}, Stdin: &stdin,
+	})
+	req.Header().Set("X-Access-Token", recordToken)
+	req.Header().Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte("user:")))
+	stream, err := processpbconnect.NewProcessClient(r.client, "http://guest", connect.WithProtoJSON()).Start(ctx, req)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	var said []byte
+	for stream.Receive() {
+		switch e := stream.Msg().GetEvent().GetEvent().(type) {
+		case *processpb.ProcessEvent_Data:
+			said = append(said, e.Data.GetStderr()...)
+		case *processpb.ProcessEvent_End:
+			if code := e.End.GetExitCode(); code != 0 {
+				return fmt.Errorf("%s in %s ended with %d: %s", line, r.id, code, said)
+			}
+			return nil
+		}
+	}
+	return errors.Join(errors.New("the stream ended before the program"), stream.Err())
+}

@@ -1,0 +1,148 @@
+package crannog
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/crannog/crannog/api"
+)
+
+// ChangesOptions say which changes of a sandbox are meant. The zero value is
+// all of its workspace since its start, without text.
+type ChangesOptions struct {
+	// Since is "start" or a snapshot, by ID or name.
+	Since string
+	// Dir is the directory inside; "" is /workspace.
+	Dir string
+	// Paths are paths below it, with all that lies below them, or globs.
+	Paths []string
+	// Text asks for unified diffs and counts of lines.
+	Text bool
+}
+
+func (o ChangesOptions) query() url.Values {
+	q := url.Values{}
+	for name, value := range map[string]string{"since": o.Since, "dir": o.Dir} {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	for _, p := range o.Paths {
+		q.Add("path", p)
+	}
+	if o.Text {
+		q.Set("text", "true")
+	}
+	return q
+}
+
+// ExportOptions say what Export writes.
+type ExportOptions struct {
+	ChangesOptions
+	// Format is "tar", which holds what is there now, or "patch", which git
+	// apply takes.
+	Format string
+	// Protected lets files out too that are protected or run by themselves.
+	Protected bool
+	// Digest, if given, must be that of the changes as they are now.
+	Digest string
+	// Provenance, if given, gets a signed statement about what is written: a
+	// DSSE envelope, which VerifyArtifact checks. It is whole before the first
+	// byte of the export is written.
+	Provenance io.Writer
+}
+
+// Changes says what is not as it was in the sandbox.
+func (s *Sandbox) Changes(ctx context.Context, o ChangesOptions) (api.Changes, error) {
+	return s.client.ChangesOf(ctx, s.ID(), o)
+}
+
+// Apply brings changes of the sandbox's workspace into the host directory that
+// it shows: all of those that may come, or none. Where the policy asks, the
+// error is an ErrDenied with the code "export_pending" until people have
+// approved exactly these changes. Local callers only.
+func (s *Sandbox) Apply(ctx context.Context, req api.Apply) (api.Applied, error) {
+	return s.client.ApplyOf(ctx, s.ID(), req)
+}
+
+// Export writes changes of the sandbox to w. After an error, what was written
+// is not to be used.
+func (s *Sandbox) Export(ctx context.Context, o ExportOptions, w io.Writer) error {
+	return s.client.ExportOf(ctx, s.ID(), o, w)
+}
+
+// ChangesOf is Changes by the ID of a sandbox, also of one that has ended and
+// whose changes were kept.
+func (c *Client) ChangesOf(ctx context.Context, id string, o ChangesOptions) (api.Changes, error) {
+	var out api.Changes
+	err := c.call(ctx, http.MethodGet, "/sandboxes/"+segment(id)+"/changes?"+o.query().Encode(), nil, &out)
+	return out, err
+}
+
+// ApplyOf is Apply by the ID of a sandbox, also of one that has ended.
+func (c *Client) ApplyOf(ctx context.Context, id string, req api.Apply) (api.Applied, error) {
+	var out api.Applied
+	err := c.call(ctx, http.MethodPost, "/sandboxes/"+segment(id)+"/apply", req, &out)
+	return out, err
+}
+
+// errExportCut is a stream that ended before it said that it was whole.
+var errExportCut = errors.New("crannog: the export broke off")
+
+// ExportOf is Export by the ID of a sandbox, also of one that has ended.
+func (c *Client) ExportOf(ctx context.Context, id string, o ExportOptions, w io.Writer) error {
+	q := o.query()
+	q.Del("text")
+	q.Set("format", o.Format)
+	if o.Protected {
+		q.Set("protected", "true")
+	}
+	if o.Digest != "" {
+		q.Set("digest", o.Digest)
+	}
+	if o.Provenance != nil {
+		q.Set("provenance", "true")
+	}
+	resp, err := c.open(ctx, "/sandboxes/"+segment(id)+"/export?"+q.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	// The length is known before the first byte, so that half a patch cannot
+	// pass for a whole one.
+	if resp.ContentLength < 0 {
+		return errExportCut
+	}
+	if o.Provenance != nil {
+		return signedExport(resp, o.Provenance, w)
+	}
+	if _, err := io.Copy(w, resp.Body); err != nil {
+		return errors.Join(errExportCut, err)
+	}
+	return nil
+}
+
+// KeepChanges keeps what a sandbox has changed below its workspace beyond its
+// end. With nothing changed nothing is kept, and Files is zero. Local callers
+// only.
+func (s *Sandbox) KeepChanges(ctx context.Context) (api.KeptChanges, error) {
+	var out api.KeptChanges
+	err := s.client.call(ctx, http.MethodPost, s.path("/changes/keep"), nil, &out)
+	return out, err
+}
+
+// KeptChanges lists what ended sandboxes left to decide about, newest first.
+// Local callers only.
+func (c *Client) KeptChanges(ctx context.Context) ([]api.KeptChanges, error) {
+	var out api.KeptList
+	err := c.call(ctx, http.MethodGet, "/changes", nil, &out)
+	return out.Changes, err
+}
+
+// DiscardChanges drops what was kept of an ended sandbox. Local callers only.
+func (c *Client) DiscardChanges(ctx context.Context, id string) error {
+	return c.call(ctx, http.MethodDelete, "/sandboxes/"+segment(id)+"/changes", nil, nil)
+}

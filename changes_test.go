@@ -1,0 +1,117 @@
+package crannog
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+
+	"github.com/crannog/crannog/api"
+)
+
+// wire is a server that notes what it is asked and answers with what it is
+// given.
+func wire(t *testing.T, answer http.HandlerFunc) (*Client, *[]*http.Request) {
+	t.Helper()
+	var seen []*http.Request
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen = append(seen, r)
+		answer(w, r)
+	}))
+	t.Cleanup(srv.Close)
+	c, err := New(URL(srv.URL), Key("k"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, &seen
+}
+
+func TestChangesOnTheWire(t *testing.T) {
+	c, seen := wire(t, func(w http.ResponseWriter, r *http.Request) {
+		var out any
+		switch r.Method + " " + r.URL.Path {
+		case "GET /v1/sandboxes/i1/changes":
+			out = api.Changes{Files: 2, Digest: "d"}
+		case "POST /v1/sandboxes/i1/apply":
+			var in api.Apply
+			if err := json.NewDecoder(r.Body).Decode(&in); err != nil || in.Digest != "d" || !in.Protected {
+				t.Errorf("%+v %v", in, err)
+			}
+			out = api.Applied{Digest: "d", Approval: "a1"}
+		case "POST /v1/sandboxes/i1/changes/keep":
+			out = api.KeptChanges{ID: "i1", Files: 1}
+		case "GET /v1/changes":
+			out = api.KeptList{Changes: []api.KeptChanges{{ID: "i1"}}}
+		case "DELETE /v1/sandboxes/i1/changes":
+			w.WriteHeader(http.StatusNoContent)
+			return
+		default:
+			t.Errorf("%s %s", r.Method, r.URL)
+		}
+		if err := json.NewEncoder(w).Encode(out); err != nil {
+			t.Error(err)
+		}
+	})
+	ctx, sb := t.Context(), &Sandbox{client: c, info: api.Sandbox{ID: "i1"}}
+	set, err := sb.Changes(ctx, ChangesOptions{Since: "start", Dir: "/tmp", Paths: []string{"a b", "*.go"}, Text: true})
+	if err != nil || set.Files != 2 {
+		t.Fatalf("%+v %v", set, err)
+	}
+	want := url.Values{"since": {"start"}, "dir": {"/tmp"}, "path": {"a b", "*.go"}, "text": {"true"}}
+	if got := (*seen)[0].URL.Query(); got.Encode() != want.Encode() || (*seen)[0].Header.Get("X-API-Key") != "k" {
+		t.Errorf("%v", got)
+	}
+	if done, err := sb.Apply(ctx, api.Apply{Digest: "d", Protected: true}); err != nil || done.Approval != "a1" {
+		t.Errorf("%+v %v", done, err)
+	}
+	if k, err := sb.KeepChanges(ctx); err != nil || k.Files != 1 {
+		t.Errorf("%+v %v", k, err)
+	}
+	if list, err := c.KeptChanges(ctx); err != nil || len(list) != 1 {
+		t.Errorf("%+v %v", list, err)
+	}
+	if err := c.DiscardChanges(ctx, "i1"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Half an export never passes for a whole one.
+func TestExportIsWholeOrAnError(t *testing.T) {
+	answers := map[string]http.HandlerFunc{
+		"whole": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "5")
+			w.Write([]byte("patch"))
+		},
+		"cut": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "50")
+			w.Write([]byte("patch"))
+		},
+		"without a length": func(w http.ResponseWriter, _ *http.Request) {
+			w.Write([]byte("patch"))
+			w.(http.Flusher).Flush()
+		},
+		"refused": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusForbidden)
+			w.Write([]byte(`{"kind":"denied","code":"export_pending","detail":"x"}`))
+		},
+	}
+	for name, answer := range answers {
+		c, seen := wire(t, answer)
+		var b bytes.Buffer
+		err := c.ExportOf(t.Context(), "i1", ExportOptions{Format: "patch", Protected: true, Digest: "d", ChangesOptions: ChangesOptions{Text: true}}, &b)
+		switch {
+		case name == "whole" && (err != nil || b.String() != "patch"):
+			t.Errorf("%q %v", b.String(), err)
+		case name == "refused" && (!errors.Is(err, ErrDenied) || Code(err) != "export_pending"):
+			t.Errorf("%s: %v", name, err)
+		case name != "whole" && err == nil:
+			t.Errorf("%s: no error", name)
+		}
+		if q := (*seen)[0].URL.Query(); q.Get("format") != "patch" || q.Get("protected") != "true" || q.Get("digest") != "d" || q.Has("text") {
+			t.Errorf("%v", q)
+		}
+	}
+}

@@ -1,0 +1,234 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/agents"
+	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// homeInside is the home of a sandbox's usual user.
+const homeInside = "/home/user"
+
+// agentMemory is what an agent's sandbox has unless it was said: these
+// programs are large, and run compilers and tests beside themselves.
+const agentMemory = 4 << 30
+
+// agentRun is an agent that runs by its name.
+type agentRun struct {
+	agents.Agent
+	found agents.Installation
+	keys  []agents.Key
+}
+
+// byName finds out whether a run means an agent: one of the known words as the
+// first argument, without -- before it. It returns what is left for it.
+func byName(dash int, args []string) (*agentRun, []string) {
+	if dash == 0 || len(args) == 0 {
+		return nil, args
+	}
+	known, ok := agents.Find(args[0])
+	if !ok {
+		return nil, args
+	}
+	rest := args[1:]
+	if len(rest) > 0 && rest[0] == "--" {
+		rest = rest[1:]
+	}
+	return &agentRun{Agent: known}, rest
+}
+
+// draws tells whether a terminal is a picture of the agent's.
+func (r *agentRun) draws() bool { return r != nil && len(r.Keys) > 0 }
+
+// prepare finds the agent and its keys, and adds to the flags what it needs.
+// All that a person can mend is found out here, before anything is started.
+func (r *agentRun) prepare(ctx context.Context, a *app, c *connection, f *runFlags) error {
+	switch {
+	case len(r.Keys) == 0:
+		r.found.Args = []string{r.Program}
+		return nil
+	case !c.local:
+		return fail("run "+r.Name, fault.New(fault.Unsupported, "agent_local_only", "an agent's programs are this machine's, and the server is another's")).
+			hint("without --url and CRANNOG_URL it runs here")
+	}
+	var err error
+	if r.found, err = a.host().Locate(r.Agent); err != nil {
+		return fail("run "+r.Name, err)
+	}
+	if f.net != "none" {
+		if err := r.findKeys(ctx, c); err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Env)) {
+		// What was said on the command line comes later, and counts.
+		f.env = append([]string{name + "=" + r.Env[name]}, f.env...)
+	}
+	if a.config.MemoryBytes == 0 {
+		a.config.MemoryBytes = agentMemory
+	}
+	return nil
+}
+
+// host is where this machine's programs are.
+func (a *app) host() agents.Host {
+	h := agents.Host{Home: a.Config.Home, Path: filepath.SplitList(a.variable("PATH")), Prefix: a.variable("NPM_CONFIG_PREFIX")}
+	if h.Prefix == "" && h.Home != "" {
+		// Without such a file npm installs where node is, which is on the PATH.
+		text, err := os.ReadFile(filepath.Join(h.Home, ".npmrc"))
+		if err == nil {
+			h.Prefix = agents.NpmPrefix(string(text), h.Home)
+		}
+	}
+	return h
+}
+
+func (r *agentRun) findKeys(ctx context.Context, c *connection) error {
+	stored, err := c.Secrets(ctx)
+	if err != nil {
+		return fail("look for the keys of "+r.Name, err)
+	}
+	have := map[string]bool{}
+	for _, s := range stored {
+		have[s.Name] = true
+	}
+	if r.keys = r.Usable(func(name string) bool { return have[name] }); len(r.keys) > 0 {
+		return nil
+	}
+	var names []string
+	for _, k := range r.Keys {
+		names = append(names, k.Secret)
+	}
+	return fail("run "+r.Name, fault.Newf(fault.NotFound, "agent_key_missing", "no key of %s is sealed here: it works with %s", r.Title, strings.Join(names, " or "))).
+		hint("crannog secret set " + names[0] + "   asks for the value, which then never is inside a sandbox")
+}
+
+// options are those of the agent's sandbox, behind the usual ones.
+func (r *agentRun) options(a *app, f *runFlags) ([]crannog.CreateOption, error) {
+	var opts []crannog.CreateOption
+	if len(r.found.Show) > 0 {
+		opts = append(opts, crannog.Programs(r.found.Show...))
+	}
+	if len(r.keys) == 0 {
+		return opts, nil
+	}
+	access, err := f.access()
+	if err != nil {
+		return nil, err
+	}
+	rest := "deny"
+	switch {
+	case f.ask:
+		rest = "ask"
+	case f.net == "open":
+		rest = "allow"
+	}
+	document, err := r.Preset(r.keys, rest)
+	if err == nil && access.Policy != "" {
+		// A policy of the user's says all itself but what the agent cannot
+		// work without.
+		if document, err = policy.Parse([]byte(access.Policy)); err == nil {
+			r.Grant(&document, r.keys)
+		}
+	} else if access.Level == "" {
+		access.Level = a.config.DefaultLevel
+	}
+	if err != nil {
+		return nil, fail("make the policy of "+r.Name, err)
+	}
+	if access.Policy, err = document.YAML(); err != nil {
+		return nil, fail("make the policy of "+r.Name, err)
+	}
+	return append(opts, crannog.Access(access)), nil
+}
+
+// settle writes the files inside without which the program would ask somebody
+// who is not there.
+func (r *agentRun) settle(ctx context.Context, sb *crannog.Sandbox) error {
+	if r.Files == nil || len(r.keys) == 0 {
+		return nil
+	}
+	key := r.keys[0].Secret
+	files := r.Files(key, sandbox.Placeholder(key))
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if err := sb.FS().WithContext(ctx).WriteFile(path.Join(homeInside, name)[1:], []byte(files[name]), 0o600); err != nil {
+			return fail("prepare "+r.Name, err)
+		}
+	}
+	return nil
+}
+
+// branchOff makes a git branch inside, in the copy that the sandbox has. The
+// host's repository is not touched.
+func (b *box) branchOff(ctx context.Context, name string) error {
+	var said strings.Builder
+	git := b.sb.CommandContext(ctx, "git", "-C", b.dir, "switch", "--quiet", "-c", name)
+	git.Stdout, git.Stderr = &said, &said
+	if err := git.Run(); err != nil {
+		text := first(strings.TrimSpace(printable(said.String())), err.Error())
+		return fail("make the branch "+name, fault.Newf(fault.Conflict, "branch_failed", "git says: %s", text)).
+			hint("--branch needs a workspace that is the top of a git repository, with .git in it")
+	}
+	return nil
+}
+
+// checkBranch refuses what git would take for a flag.
+func checkBranch(f *runFlags) error {
+	switch {
+	case f.branch == "":
+		return nil
+	case strings.HasPrefix(f.branch, "-"):
+		return usagef("--branch: %q is no name of a branch", f.branch)
+	case f.noWorkspace:
+		return usagef("--branch and --no-workspace exclude each other")
+	}
+	return nil
+}
+
+// agentHelp lists the names, for help.
+func agentHelp() string {
+	var b strings.Builder
+	for _, agent := range agents.All() {
+		var names []string
+		for _, k := range agent.Keys {
+			names = append(names, k.Secret)
+		}
+		fmt.Fprintf(&b, "  %-9s %-12s %s\n", agent.Name, agent.Title, strings.Join(names, ", "))
+	}
+	return b.String()
+}
+
+// agentsHelp is the topic about agents.
+func agentsHelp() string {
+	return `crannog run NAME [--] [ARG...] runs an agent that is installed on this machine in a
+sandbox of its own, with the current directory copy-on-write:
+
+` + agentHelp() + `
+The program and what it needs are shown copy-on-write; the configuration and the
+logins in your home are not. Its key is one of the sealed secrets in the last column: it is
+set on its way to the agent's own API, by a process outside, and is never inside. Seal
+it once with crannog secret set NAME. The API is all that can be reached: --allow HOST
+adds a host, --net dev package registries and forges, --ask asks you about each. With
+--policy FILE your document says all of that, and only the agent's API and key are
+added to it. --net none runs the program without a key.
+
+--branch NAME makes a git branch inside, before the agent starts. The branch is in the
+sandbox's copy of .git: the branches, the index and HEAD of the repository here do not
+change by it. Afterwards crannog apply .git/objects .git/refs/heads brings the branch
+with its commits here, and crannog apply the changed files.
+
+crannog run -- claude runs a program of that name as any other: with what you say, and
+no more.
+`
+}

@@ -1,0 +1,217 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/causeway/approval"
+)
+
+// codePending is the code of changes that wait for people.
+const codePending = "export_pending"
+
+type applyFlags struct {
+	dry, protected, overwrite, yes bool
+	provenance                     string
+}
+
+func (a *app) applyCommand() *cobra.Command {
+	var f applyFlags
+	cmd := &cobra.Command{
+		Use: "apply [SANDBOX] [PATH...]", Short: "Bring a sandbox's changes into the directory that it shows",
+		Long: "Bring what a sandbox has changed below /workspace into the host directory that it\n" +
+			"shows, or what was kept of the last run in this directory: all that may come, or\n" +
+			"nothing. Links that lead out, setuid files and devices never come. Files that are\n" +
+			"protected, or that tools run by themselves, come with --protected, and files that\n" +
+			"were changed here meanwhile with --overwrite. Where the policy asks, this asks at\n" +
+			"the terminal; without one, crannog approve lets exactly these changes through once.",
+		Example:           "  crannog apply\n  crannog apply --dry-run mybox\n  crannog apply mybox src/ '**/*.md'",
+		ValidArgsFunction: a.completeOne,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.with(cmd.Context(), func(c *connection) error { return a.apply(cmd, c, &f, args) })
+		},
+	}
+	cmd.Flags().BoolVar(&f.dry, "dry-run", false, "show what would come, and change nothing")
+	cmd.Flags().BoolVar(&f.protected, "protected", false, "also files that are protected or that tools run by themselves")
+	cmd.Flags().BoolVar(&f.overwrite, "overwrite", false, "also where the file here was changed meanwhile")
+	cmd.Flags().StringVar(&f.provenance, "provenance", "", "write a signed statement about the files to a `file`, for crannog audit verify-artifact")
+	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask about flagged files; what the policy asks about stays asked")
+	return cmd
+}
+
+func (a *app) apply(cmd *cobra.Command, c *connection, f *applyFlags, args []string) error {
+	ctx := cmd.Context()
+	if f.provenance != "" {
+		// Before anything comes: afterwards it would be too late to refuse.
+		if err := vacant(f.provenance); err != nil {
+			return fail("write the provenance", err)
+		}
+	}
+	t, err := a.changedBox(ctx, c, cmd, args)
+	if err != nil {
+		return err
+	}
+	req := api.Apply{Paths: t.paths, Protected: f.protected, Overwrite: f.overwrite, DryRun: true}
+	stop := a.progress("comparing files")
+	plan, err := c.ApplyOf(ctx, t.id, req)
+	stop()
+	if err != nil {
+		return fail("look at the changes of "+t.name, err)
+	}
+	if f.dry || len(plan.Applied) == 0 {
+		return a.applied(plan)
+	}
+	asks := plan.Effect == string(causeway.Ask)
+	flagged := slices.ContainsFunc(plan.Applied, func(ch api.Change) bool { return len(ch.Flags) > 0 })
+	person := a.interactive() && !f.yes
+	if person && (asks || flagged) {
+		a.showPlan(plan)
+		if err := a.confirm(false, false, fmt.Sprintf("bring %s into %s", plural(len(plan.Applied)), first(t.shows, "the directory"))); err != nil {
+			return err
+		}
+	}
+	// What comes is what was shown: anything else has another digest.
+	req.Digest, req.DryRun, req.Provenance = plan.Digest, false, f.provenance != ""
+	done, err := c.ApplyOf(ctx, t.id, req)
+	if crannog.Code(err) == codePending && person && asks {
+		if err := a.grant(ctx, c, t.id, plan.Digest); err != nil {
+			return err
+		}
+		done, err = c.ApplyOf(ctx, t.id, req)
+	}
+	if err != nil {
+		return fail("bring the changes of "+t.name+" here", err)
+	}
+	if f.provenance != "" {
+		err := toNewFile(f.provenance, func(w io.Writer) error { _, err := w.Write(append(done.Provenance, '\n')); return err })
+		if err != nil {
+			return fail("write the provenance of changes that have come", err)
+		}
+	}
+	return a.applied(done)
+}
+
+// grant answers the question about exactly the changes that the person at the
+// terminal has just agreed to.
+func (a *app) grant(ctx context.Context, c *connection, id, digest string) error {
+	// Not by sandbox: it may have ended.
+	rows, err := c.Approvals(ctx, crannog.ApprovalOptions{})
+	if err != nil {
+		return fail("find the approval", err)
+	}
+	for _, r := range rows {
+		if r.Sandbox != id || r.State != string(approval.Pending) || r.Facts["digest"] != digest {
+			continue
+		}
+		if r.Kind != causeway.AskExport && r.Kind != causeway.AskDelete {
+			continue
+		}
+		r, err := c.Approve(ctx, r.ID, "agreed to at the terminal", false)
+		if err != nil {
+			return fail("approve the changes", err)
+		}
+		if missing := r.Quorum - granted(r); r.State == string(approval.Pending) && missing > 0 {
+			a.note("it takes %d more, by somebody else: crannog approve %s", missing, r.ID)
+		}
+	}
+	return nil
+}
+
+// showPlan shows what is to come, flagged files first.
+func (a *app) showPlan(plan api.Applied) {
+	listChanges(a.Stderr, flaggedFirst(plan.Applied))
+	if len(plan.Skipped) > 0 {
+		fmt.Fprintln(a.Stderr, "stays inside:")
+		listChanges(a.Stderr, plan.Skipped)
+	}
+}
+
+func flaggedFirst(list []api.Change) []api.Change {
+	out := slices.Clone(list)
+	slices.SortStableFunc(out, func(x, y api.Change) int {
+		return cmp.Compare(min(len(y.Flags), 1), min(len(x.Flags), 1))
+	})
+	return out
+}
+
+// applied prints what came and what did not. A conflict is worth an exit code
+// of its own: what was wanted is not all there.
+func (a *app) applied(done api.Applied) error {
+	conflicts := 0
+	for _, ch := range done.Skipped {
+		if ch.Conflict != "" {
+			conflicts++
+		}
+	}
+	if a.json {
+		if err := a.object(done); err != nil {
+			return err
+		}
+	} else {
+		a.tellApplied(done)
+	}
+	if conflicts > 0 && !done.DryRun {
+		return exitCode(codeConflict)
+	}
+	return nil
+}
+
+func (a *app) tellApplied(done api.Applied) {
+	if a.quiet {
+		for _, ch := range done.Applied {
+			fmt.Fprintln(a.Stdout, inert(ch.Path))
+		}
+		return
+	}
+	listChanges(a.Stdout, flaggedFirst(done.Applied))
+	if len(done.Skipped) > 0 {
+		a.note("left inside: %s", plural(len(done.Skipped)))
+		listChanges(a.Stderr, done.Skipped)
+		a.note("%s", ways(done.Skipped))
+	}
+	switch {
+	case len(done.Applied) == 0:
+		a.note("nothing comes out")
+	case done.DryRun && done.Effect == string(causeway.Ask):
+		a.note("%s would come; %s asks about it", plural(len(done.Applied)), done.Rule)
+	case done.DryRun && done.Effect == string(causeway.Deny):
+		a.note("nothing comes out: %s denies it", done.Rule)
+	case done.DryRun:
+		a.note("%s would come", plural(len(done.Applied)))
+	default:
+		a.note("%s applied", plural(len(done.Applied)))
+	}
+}
+
+// ways says how what was left out would come.
+func ways(list []api.Change) string {
+	conflict, flagged := false, false
+	for _, ch := range list {
+		conflict = conflict || ch.Conflict != ""
+		flagged = flagged || slices.Contains(ch.Flags, "protected") || slices.Contains(ch.Flags, "runs_by_itself")
+	}
+	switch {
+	case conflict && flagged:
+		return "look at them with crannog diff; --protected brings protected files, --overwrite replaces what was changed here"
+	case conflict:
+		return "look at them with crannog diff; --overwrite replaces what was changed here"
+	case flagged:
+		return "look at them with crannog diff; --protected brings them"
+	}
+	return "docs/export.md says what never comes out"
+}
+
+func plural(n int) string {
+	if n == 1 {
+		return "1 file"
+	}
+	return fmt.Sprintf("%d files", n)
+}

@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// boxRef is what a command about changes works on: a sandbox, or what was
+// kept of one that has ended.
+type boxRef struct {
+	id    string
+	name  string // how people call it
+	kept  bool
+	at    time.Time
+	shows string // the host directory, or ""
+	paths []string
+}
+
+// selection are the flags that say which changes are meant.
+type selection struct {
+	since string
+	dir   string
+}
+
+func (s *selection) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&s.since, "since", "", "compare with the start or a `snapshot`, by name or ID (default start)")
+	cmd.Flags().StringVar(&s.dir, "dir", "", "compare another `directory` inside (default /workspace)")
+}
+
+func (s *selection) options(t boxRef, text bool) crannog.ChangesOptions {
+	return crannog.ChangesOptions{Since: s.since, Dir: s.dir, Paths: t.paths, Text: text}
+}
+
+// changedBox reads [SANDBOX] [PATH...]. A first word that names no sandbox is a
+// path; -- says so where it could be both.
+func (a *app) changedBox(ctx context.Context, c *connection, cmd *cobra.Command, args []string) (boxRef, error) {
+	var words, paths []string
+	if n := cmd.ArgsLenAtDash(); n >= 0 {
+		if n > 1 {
+			return boxRef{}, usagef("before -- there is one sandbox at most")
+		}
+		words, paths = args[:n], args[n:]
+	} else if len(args) > 0 {
+		words, paths = args[:1], args[1:]
+	}
+	all, err := candidates(ctx, c)
+	if err != nil {
+		return boxRef{}, err
+	}
+	if len(words) == 1 {
+		t, err := a.named(ctx, c, all, words[0])
+		if err == nil {
+			t.paths = paths
+			return t, nil
+		}
+		if cmd.ArgsLenAtDash() >= 0 || !errors.Is(err, crannog.ErrNotFound) {
+			return boxRef{}, err
+		}
+		paths = args
+	}
+	t, err := a.usual(all)
+	if err != nil && len(words) == 1 {
+		return boxRef{}, fail("find the sandbox", fault.Newf(fault.NotFound, "sandbox_not_found", "there is no sandbox %q, and none that showed this directory", inert(words[0]))).
+			hint("crannog ls lists what runs")
+	}
+	t.paths = paths
+	return t, err
+}
+
+// candidates are all that a command could mean, newest first.
+func candidates(ctx context.Context, c *connection) ([]boxRef, error) {
+	var all []boxRef
+	if c.local {
+		kept, err := c.KeptChanges(ctx)
+		if err != nil {
+			return nil, fail("list what was kept", err)
+		}
+		for _, k := range kept {
+			all = append(all, boxRef{id: k.ID, name: k.ID, kept: true, at: k.TakenAt, shows: k.Workspace})
+		}
+	}
+	rows, err := c.List(ctx, crannog.ListOptions{States: alive})
+	if err != nil {
+		return nil, fail("list sandboxes", err)
+	}
+	for _, r := range rows {
+		all = append(all, ofSandbox(r))
+	}
+	slices.SortStableFunc(all, func(x, y boxRef) int { return y.at.Compare(x.at) })
+	return all, nil
+}
+
+func ofSandbox(r api.Sandbox) boxRef {
+	return boxRef{id: r.ID, name: label(r), at: r.StartedAt, shows: r.Workspace}
+}
+
+// named finds what a word means.
+func (a *app) named(ctx context.Context, c *connection, all []boxRef, ref string) (boxRef, error) {
+	if ref == lastAlias {
+		if len(all) == 0 {
+			return boxRef{}, fail("find the newest sandbox", fault.New(fault.NotFound, "sandbox_not_found", "no sandbox runs, and nothing was kept of one"))
+		}
+		return all[0], nil
+	}
+	for _, t := range all {
+		if t.kept && t.id == ref {
+			return t, nil
+		}
+	}
+	sb, err := c.Get(ctx, ref)
+	if err != nil {
+		return boxRef{}, fail("find sandbox "+inert(ref), err).hint(findHint(err))
+	}
+	return ofSandbox(sb.Info()), nil
+}
+
+// usual is what is meant where nothing is named: the newest that showed this
+// directory.
+func (a *app) usual(all []boxRef) (boxRef, error) {
+	here, err := resolved(".")
+	if err != nil {
+		return boxRef{}, fail("find the current directory", err)
+	}
+	for _, t := range all {
+		if t.shows == here {
+			return t, nil
+		}
+	}
+	return boxRef{}, fail("find the sandbox", fault.New(fault.NotFound, "sandbox_not_found", "no sandbox that runs showed this directory, and nothing was kept of one")).
+		hint("name a sandbox; crannog ls lists what runs, and @last is the newest")
+}

@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/api"
+)
+
+func TestChangesAreListed(t *testing.T) {
+	var b bytes.Buffer
+	listChanges(&b, flaggedFirst([]api.Change{
+		{Path: "a.txt", Op: "created", Type: "file", Added: 3},
+		{Path: "bin", Op: "changed", Type: "file", Binary: true, Size: 2048},
+		{Path: "up", Op: "created", Type: "link", Target: "../x", Flags: []string{"link_out"}},
+		{Path: ".envrc", Op: "changed", Type: "file", Added: 1, Removed: 2, Flags: []string{"protected", "runs_by_itself", "conflict"}, Conflict: "changed_outside"},
+	}))
+	want := "created  up      link to ../x  ! a link that leads out: stays inside\n" +
+		"changed  .envrc  +1 −2  ! protected, tools run it by themselves, conflict: changed outside\n" +
+		"created  a.txt   +3 −0\n" +
+		"changed  bin     binary, 2.0 kB\n"
+	if got := b.String(); !strings.HasPrefix(got, strings.SplitAfter(want, "changed  bin")[0]) {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// P38: what a box wrote cannot paint over what a person decides about: no
+// cursor moves, no colours of its own, no text from right to left.
+func TestNamesAndTextAreInert(t *testing.T) {
+	evil := "x\x1b[2J\x1b]0;t\x07\u202egpj.exe\u200b\rclean"
+	var b bytes.Buffer
+	listChanges(&b, []api.Change{{Path: evil, Op: "created", Type: "link", Target: evil}})
+	for _, text := range []string{b.String(), harmless("+\t" + evil)} {
+		for _, bad := range []string{"\x1b", "\x07", "\u202e", "\u200b", "\r"} {
+			if strings.Contains(text, bad) {
+				t.Errorf("%q holds %q", text, bad)
+			}
+		}
+		if !strings.Contains(text, "gpj.exe") { // the control: it is shown at all
+			t.Errorf("%q", text)
+		}
+	}
+	if got := harmless("\ta\tb"); got != "\ta\tb" {
+		t.Errorf("tabs: %q", got)
+	}
+}
+
+func TestColours(t *testing.T) {
+	for line, want := range map[string]string{"+x": "32", "-x": "31", "@@ -1 +1 @@": "36", "+++ b/x": "1", " x": ""} {
+		if got := hue(line); got != want {
+			t.Errorf("%q: %s", line, got)
+		}
+	}
+	if paint(false, "31", "x") != "x" || paint(true, "", "x") != "x" || paint(true, "31", "x") != "\x1b[31mx\x1b[0m" {
+		t.Error("paint")
+	}
+}
+
+func TestCounts(t *testing.T) {
+	if got := counts(3, 41, 7); got != "3 files changed, +41 −7" {
+		t.Error(got)
+	}
+	if got := counts(1, 0, 0); got != "1 file changed, +0 −0" {
+		t.Error(got)
+	}
+}

@@ -1,0 +1,103 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/sandboxid"
+)
+
+func (a *app) discardCommand() *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use: "discard [SANDBOX]", Short: "Throw a sandbox's changes away, and end it", Args: cobra.MaximumNArgs(1),
+		Long: "Throw away what was kept of the last run in this directory, also what it printed,\n" +
+			"or end a sandbox with all that it has changed, and say what that was.",
+		ValidArgsFunction: a.completeOne,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.with(cmd.Context(), func(c *connection) error { return a.discard(cmd, c, yes, args) })
+		},
+	}
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return cmd
+}
+
+func (a *app) discard(cmd *cobra.Command, c *connection, yes bool, args []string) error {
+	ctx := cmd.Context()
+	if done, err := a.discardRecorded(ctx, c, args); done || err != nil {
+		return err
+	}
+	t, err := a.changedBox(ctx, c, cmd, args)
+	if err != nil {
+		return err
+	}
+	if len(t.paths) > 0 {
+		return usagef("there is no sandbox %q", inert(t.paths[0])).hint("crannog ls lists what runs")
+	}
+	set, err := c.ChangesOf(ctx, t.id, crannog.ChangesOptions{Text: a.json})
+	if err != nil {
+		// What cannot be compared can be thrown away all the same.
+		a.note("what it has changed is not known: %v", err)
+	}
+	if a.interactive() && !yes {
+		if err := a.confirm(false, t.kept && set.Files == 0, "throw away "+thrown(t, set)); err != nil {
+			return err
+		}
+	}
+	if t.kept {
+		err = c.DiscardChanges(ctx, t.id)
+	} else {
+		var sb *crannog.Sandbox
+		if sb, err = c.Get(ctx, t.id); err == nil {
+			err = sb.Kill(ctx)
+		}
+	}
+	if err != nil && !errors.Is(err, crannog.ErrNotFound) {
+		return fail("throw away the changes of "+t.name, err)
+	}
+	if a.json {
+		return a.object(set)
+	}
+	if !a.quiet {
+		listChanges(a.Stdout, set.Changes)
+	}
+	a.note("threw away %s", thrown(t, set))
+	return nil
+}
+
+// discardRecorded throws away what a run printed of which nothing else is left.
+func (a *app) discardRecorded(ctx context.Context, c *connection, args []string) (bool, error) {
+	if len(args) != 1 || !c.local || !sandboxid.Valid(args[0]) {
+		return false, nil
+	}
+	all, err := candidates(ctx, c)
+	if err != nil {
+		return false, err
+	}
+	if slices.ContainsFunc(all, func(t boxRef) bool { return t.id == args[0] || t.name == args[0] }) {
+		return false, nil
+	}
+	err = c.DiscardRecordings(ctx, args[0])
+	if err != nil {
+		if errors.Is(err, crannog.ErrNotFound) {
+			return false, nil
+		}
+		return false, fail("throw away what "+args[0]+" printed", err)
+	}
+	a.note("threw away what %s printed", args[0])
+	return true, nil
+}
+
+func thrown(t boxRef, set api.Changes) string {
+	what := "the changes of " + t.name
+	if !t.kept {
+		what = "sandbox " + t.name
+	}
+	return fmt.Sprintf("%s: %s", what, counts(set.Files, set.Added, set.Removed))
+}

@@ -1,0 +1,66 @@
+package cli
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// A file and its provenance come together, or neither does, and what was there
+// stays.
+func TestBothFilesOrNone(t *testing.T) {
+	broken := errors.New("broken")
+	for name, c := range map[string]struct {
+		before, meanwhile string
+		err               error
+		ok                bool
+	}{
+		"the control":                    {ok: true},
+		"an error":                       {err: broken},
+		"the file was there":             {before: "file"},
+		"the provenance was there":       {before: "provenance"},
+		"the file comes meanwhile":       {meanwhile: "file"},
+		"the provenance comes meanwhile": {meanwhile: "provenance"},
+	} {
+		dir := t.TempDir()
+		put := func(name string) {
+			if name == "" {
+				return
+			}
+			if err := os.WriteFile(filepath.Join(dir, name), []byte("somebody's"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put(c.before)
+		err := besides(filepath.Join(dir, "file"), filepath.Join(dir, "provenance"), func(file, envelope io.Writer) error {
+			put(c.meanwhile)
+			_, err := file.Write([]byte("ours"))
+			_, more := envelope.Write([]byte("ours"))
+			return errors.Join(err, more, c.err)
+		})
+		if (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+		list, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range list {
+			text, err := os.ReadFile(filepath.Join(dir, f.Name()))
+			want := "ours"
+			if f.Name() == c.before || f.Name() == c.meanwhile {
+				want = "somebody's"
+			} else if !c.ok {
+				t.Errorf("%s: %s is left", name, f.Name())
+			}
+			if err != nil || string(text) != want {
+				t.Errorf("%s: %s is %q %v", name, f.Name(), text, err)
+			}
+		}
+		if c.ok && len(list) != 2 {
+			t.Errorf("%s: %v", name, list)
+		}
+	}
+}

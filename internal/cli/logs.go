@@ -1,0 +1,169 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/causeway/approval"
+)
+
+func (a *app) logsCommand() *cobra.Command {
+	var follow, replay bool
+	var f listFlags
+	var p player
+	cmd := &cobra.Command{
+		Use: "logs SANDBOX [N]", Short: "Show what happened to a sandbox, and replay what commands printed", Args: cobra.RangeArgs(1, 2),
+		Long: "Show what happened to a sandbox: how it was made, which commands were run in it\n" +
+			"and how they ended, what ended it. With --replay, show what command N printed, or\n" +
+			"the last one, as it was printed then. Secrets in it are masked; sequences that act\n" +
+			"on a terminal instead of drawing on it are left out. With --json, a replay is the\n" +
+			"recording itself, as asciicast.\n\n" +
+			"@last is the newest sandbox that runs, or the last run if that is newer: what a\n" +
+			"run printed is kept as long as what it changed.",
+		Example:           "  crannog logs dev\n  crannog logs @last --replay\n  crannog logs dev --replay 3 --speed 2\n  crannog logs dev --replay --json > dev.cast",
+		ValidArgsFunction: a.completeOne,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n := ""
+			if len(args) == 2 {
+				n = args[1]
+				if k, err := strconv.Atoi(n); err != nil || k < 1 {
+					return usagef("%q is not the number of a command", n).hint("crannog logs " + args[0] + " shows the numbers")
+				}
+			}
+			p.paced = cmd.Flags().Changed("speed") || isTerminal(a.Stdout)
+			switch {
+			case n != "" && !replay:
+				return usagef("a number goes with --replay")
+			case replay && (follow || f.jsonl || f.format != ""):
+				return usagef("--replay does not go with --follow, --jsonl or --format")
+			case replay && (!(p.speed > 0) || p.speed > maxSpeed):
+				return usagef("--speed: %v is not between 0 and %d", p.speed, maxSpeed)
+			}
+			return a.with(cmd.Context(), func(c *connection) error {
+				of, err := a.remembered(cmd.Context(), c, args[0])
+				if err != nil {
+					return err
+				}
+				if replay {
+					return a.replay(cmd.Context(), of, n, &p)
+				}
+				return a.follow(cmd.Context(), of, &f, follow)
+			})
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "wait for more until the sandbox ends")
+	cmd.Flags().BoolVar(&replay, "replay", false, "show what command N printed, or the last one")
+	cmd.Flags().Float64Var(&p.speed, "speed", 1, "times as fast; without a terminal all is printed at once unless this is given")
+	cmd.Flags().DurationVar(&p.idle, "idle-limit", 2*time.Second, "longest pause in a replay; 0 is as it was")
+	return cmd
+}
+
+// follow prints the log, and goes on if there is to be more.
+func (a *app) follow(ctx context.Context, of story, f *listFlags, more bool) error {
+	if more && a.json {
+		// An array would never be closed.
+		f.jsonl = true
+	}
+	interrupt, stop := notify(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	told := map[string]bool{}
+	for shown := 0; ; {
+		entries, err := of.logs(ctx)
+		if err != nil {
+			return fail("read the log of "+of.id, err)
+		}
+		commands, err := of.client.RecordingsOf(ctx, of.id)
+		if err != nil {
+			return fail("read the commands of "+of.id, err)
+		}
+		lines := slices.Clone(entries[min(shown, len(entries)):])
+		for _, c := range commands {
+			// Who follows hears of a command when it has ended.
+			if over := !c.EndedAt.IsZero(); !told[c.ID] && (over || !more) {
+				told[c.ID] = true
+				lines = append(lines, commandLine(c))
+			}
+		}
+		slices.SortStableFunc(lines, func(x, y api.LogEntry) int { return x.At.Compare(y.At) })
+		if len(lines) > 0 || !more {
+			if err := a.printLog(f, lines); err != nil {
+				return err
+			}
+		}
+		shown = len(entries)
+		if !more || of.over(ctx) {
+			return nil
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-interrupt.Done():
+			return nil
+		}
+	}
+}
+
+// commandLine is a command as a line of the log.
+func commandLine(c api.Recording) api.LogEntry {
+	e := api.LogEntry{At: c.StartedAt, Level: "info", Message: "command " + c.ID, Fields: map[string]string{"command": words(c.Command)}}
+	if c.How != "start" {
+		e.Fields["how"] = c.How
+	}
+	switch {
+	case c.EndedAt.IsZero():
+		e.Fields["state"] = "running"
+	default:
+		e.Fields["took"] = c.EndedAt.Sub(c.StartedAt).Round(time.Millisecond).String()
+	}
+	if c.ExitCode != nil {
+		e.Fields["exit"] = strconv.Itoa(*c.ExitCode)
+	}
+	if c.Error != "" {
+		e.Fields["error"] = c.Error
+	}
+	if c.Lost {
+		e.Fields["state"] = "lost"
+	}
+	for name, is := range map[string]bool{"truncated": c.Truncated, "dropped": c.Dropped} {
+		if is {
+			e.Fields["recording"] = cmp.Or(e.Fields["recording"], name)
+		}
+	}
+	return e
+}
+
+// words are a command in one line.
+func words(argv []string) string {
+	quoted := make([]string, len(argv))
+	for i, arg := range argv {
+		if quoted[i] = arg; arg == "" || strings.ContainsAny(arg, " \t\n'\"\\$`;|&<>(){}*?") {
+			quoted[i] = strconv.Quote(arg)
+		}
+	}
+	return approval.Text(strings.Join(quoted, " "), 200)
+}
+
+func (a *app) printLog(f *listFlags, entries []api.LogEntry) error {
+	if f.jsonl || f.format != "" || a.json {
+		return list(a, f, entries, func(e api.LogEntry) string { return e.Message }, nil, nil)
+	}
+	for _, e := range entries {
+		var line strings.Builder
+		line.WriteString(e.At.Local().Format("2006-01-02 15:04:05.000") + " " + fmt.Sprintf("%-5s", e.Level) + " " + e.Message)
+		for _, k := range sortedKeys(e.Fields) {
+			line.WriteString(" " + k + "=" + e.Fields[k])
+		}
+		fmt.Fprintln(a.Stdout, oneLine(line.String()))
+	}
+	return nil
+}

@@ -1,0 +1,164 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/mcpserver"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+type mcpFlags struct {
+	boxFlags
+	sandbox  string
+	tools    []string
+	readOnly bool
+	approver string
+}
+
+func (a *app) mcpCommand() *cobra.Command {
+	var f mcpFlags
+	cmd := &cobra.Command{
+		Use: "mcp [flags]", Short: "Serve tools to an agent over standard input and output", Args: cobra.NoArgs,
+		Long: "Serve the Model Context Protocol over standard input and output, for agents that start\n" +
+			"their tools as programs. Commands, code and file tools run in a sandbox, which is made\n" +
+			"at the first call and removed when the agent ends this program, unless --name keeps it.\n\n" +
+			"The flags say what the sandbox is made of, as for run; the agent cannot change them.\n" +
+			"Without one about the network, hosts that the policy does not list are asked about:\n" +
+			"crannog approvals shows what waits.",
+		Example: "  claude mcp add crannog -- crannog mcp --allow pypi.org\n  crannog mcp --workspace . --level strict\n  crannog mcp --sandbox dev --read-only",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.mcp(cmd.Context(), &f) },
+	}
+	f.boxFlags.add(cmd.Flags())
+	f.offer(cmd)
+	a.offerStart(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&f.sandbox, "sandbox", "", "use this `sandbox`, by name or ID, and no other")
+	flags.StringSliceVar(&f.tools, "tools", nil, "`sets` of tools to offer: core, admin (default both)")
+	flags.BoolVar(&f.readOnly, "read-only", false, "offer only tools that change nothing")
+	flags.StringVar(&f.approver, "approver", string(mcpserver.Person), "who answers what the agent asks: person (elsewhere), or `any`, also whoever sits before the agent")
+	cmd.AddCommand(a.mcpInstallCommand(), a.mcpUninstallCommand(), a.mcpSkillCommand())
+	offerValues(cmd, "tools", []cobra.Completion{mcpserver.Core, mcpserver.Admin})
+	offerValues(cmd, "approver", []cobra.Completion{string(mcpserver.Person), string(mcpserver.Any)})
+	return cmd
+}
+
+// view is what the agent gets to see.
+func (f *mcpFlags) view() (mcpserver.View, error) {
+	v := mcpserver.View{Bound: f.sandbox, Tools: f.tools, ReadOnly: f.readOnly}
+	if err := v.Check(); err != nil {
+		return v, usagef("--tools: %s", err.Error()).hint("toolsets are core and admin")
+	}
+	if f.approver != string(mcpserver.Person) && f.approver != string(mcpserver.Any) {
+		return v, usagef("--approver: %q is not person or any", f.approver)
+	}
+	if f.sandbox != "" && (f.name != "" || f.template != "" || f.from != "" || f.workspace != "" || f.policy != "" || f.level != "" || f.net != "" || len(f.allow) > 0) {
+		return v, usagef("--sandbox uses a sandbox as it is; the flags about a new one exclude it")
+	}
+	if f.from != "" && f.template != "" {
+		return v, usagef("--from and --template exclude each other")
+	}
+	return v, nil
+}
+
+func (a *app) mcp(ctx context.Context, f *mcpFlags) error {
+	v, err := f.view()
+	if err != nil {
+		return err
+	}
+	// Standard output belongs to the protocol. Whatever else writes to it
+	// would break the conversation.
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	return a.with(ctx, func(c *connection) error {
+		desk, err := a.desk(ctx, c, f)
+		if err != nil {
+			return err
+		}
+		srv, err := desk.Server(v)
+		if err == nil {
+			err = srv.Run(ctx, &mcp.IOTransport{Reader: a.Stdin, Writer: notClosed{a.Stdout}})
+		}
+		if errors.Is(err, context.Canceled) || errors.Is(err, io.EOF) {
+			err = nil // the agent has ended us
+		}
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+		defer cancel()
+		if err = errors.Join(err, desk.Close(end)); err != nil {
+			return fail("serve tools", err)
+		}
+		return nil
+	})
+}
+
+// desk is what the agent works at.
+func (a *app) desk(ctx context.Context, c *connection, f *mcpFlags) (*mcpserver.Desk, error) {
+	o := mcpserver.Options{
+		Client: c.Client, Log: a.logger(), Version: a.Version, Name: f.name, Approver: mcpserver.Approver(f.approver),
+		// A key reaches its own sandboxes alone. The machine's user reaches
+		// all, and an agent must not unless it was given them.
+		All: !c.local || slices.Contains(f.tools, mcpserver.Admin),
+	}
+	if f.sandbox != "" {
+		return mcpserver.NewDesk(o)
+	}
+	opts, _, err := a.boxOptions(ctx, &f.boxFlags, c)
+	if err != nil {
+		return nil, err
+	}
+	access, err := f.access()
+	if err != nil {
+		return nil, err
+	}
+	if access.Net == "" && access.Policy == "" && len(access.Allow) == 0 {
+		// With a link, what the agent asks for can be allowed while it works.
+		opts = append(opts, crannog.Net(string(sandbox.NetPolicy)))
+	}
+	ttl, err := lifetime(f.ttl)
+	if err != nil {
+		return nil, err
+	}
+	kept := []crannog.CreateOption{crannog.Timeout(time.Hour), notEphemeral}
+	switch {
+	case ttl > 0:
+		o.Fixed = true
+		kept = []crannog.CreateOption{crannog.Timeout(ttl), notEphemeral}
+	case c.local:
+		// Without the time that the others have.
+		kept = []crannog.CreateOption{crannog.Timeout(0), crannog.Forever(), notEphemeral}
+	}
+	if f.name != "" {
+		o.Keep = kept
+	}
+	if ttl > 0 && f.name == "" {
+		opts = append(opts, crannog.Timeout(ttl))
+	} else {
+		// What belongs to this process ends soon after it, even if we are killed.
+		opts = append(opts, crannog.Timeout(leaseTime))
+		o.Hold = func(sb *crannog.Sandbox) func() { return a.hold(context.WithoutCancel(ctx), sb) }
+	}
+	if c.local {
+		opts = append(opts, crannog.Ephemeral())
+	}
+	// Named again for each: Name is for the default one.
+	o.Create = append(opts, crannog.Name(""))
+	return mcpserver.NewDesk(o)
+}
+
+// notEphemeral lets a sandbox outlive this process.
+func notEphemeral(r *api.CreateSandbox) { r.Ephemeral = false }
+
+// notClosed is standard output, which is not ours to close.
+type notClosed struct{ io.Writer }
+
+func (notClosed) Close() error { return nil }

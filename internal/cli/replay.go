@@ -1,0 +1,153 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/cast"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+const maxSpeed = 1000
+
+// player says how a recording is shown.
+type player struct {
+	speed float64
+	idle  time.Duration // longest pause; 0 is none
+	paced bool          // or all at once
+}
+
+// replay shows what a command printed, or the last one of which that is kept.
+func (a *app) replay(ctx context.Context, of story, n string, p *player) error {
+	list, err := of.client.RecordingsOf(ctx, of.id)
+	if err != nil {
+		return fail("read the commands of "+of.id, err)
+	}
+	one, ok := chosen(list, n)
+	if !ok {
+		return fail("replay", fault.Newf(fault.NotFound, "recording_not_found", "nothing is kept of what %s printed", of.name)).
+			hint("crannog logs " + of.name + " lists its commands")
+	}
+	tape, err := of.client.RecordingOf(ctx, of.id, one.ID)
+	if err != nil {
+		return fail("replay command "+one.ID, err)
+	}
+	defer tape.Close()
+	if a.json {
+		if _, err := io.Copy(a.Stdout, tape); err != nil {
+			return fail("replay command "+one.ID, err)
+		}
+		return nil
+	}
+	ctx, stop := notify(ctx, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	err = p.play(ctx, tape, a.Stdout)
+	switch {
+	case errors.Is(err, errNothingYet):
+		return fail("replay command "+one.ID, fault.New(fault.Conflict, "recording_not_ready", "it has printed nothing yet"))
+	case err != nil && ctx.Err() == nil:
+		return fail("replay command "+one.ID, err)
+	}
+	if text := remark(one); text != "" && ctx.Err() == nil && !a.quiet {
+		fmt.Fprintln(a.Stderr, "crannog: "+text)
+	}
+	return nil
+}
+
+// chosen finds a command by its number, or the last one that can be shown.
+func chosen(list []api.Recording, n string) (api.Recording, bool) {
+	for _, v := range slices.Backward(list) {
+		if n == "" && !v.Dropped || n == v.ID {
+			return v, true
+		}
+	}
+	return api.Recording{}, false
+}
+
+// remark says what a replay does not show.
+func remark(of api.Recording) string {
+	var parts []string
+	if of.Truncated {
+		parts = append(parts, "it printed more, which was not kept")
+	}
+	switch {
+	case of.Lost:
+		parts = append(parts, "whoever ran it, or the sandbox, went away before its end")
+	case of.EndedAt.IsZero():
+		parts = append(parts, "it has not ended")
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "command " + of.ID + ": " + strings.Join(parts, "; ")
+}
+
+var errNothingYet = errors.New("the recording is empty")
+
+// play shows a recording on whatever is behind out. What a box printed must not
+// act on the terminal of who looks at it, so only what draws is let through.
+func (p *player) play(ctx context.Context, tape io.Reader, out io.Writer) (err error) {
+	first := make([]byte, 1)
+	if n, err := io.ReadFull(tape, first); n == 0 && errors.Is(err, io.EOF) {
+		return errNothingYet
+	}
+	r, err := cast.NewReader(io.MultiReader(strings.NewReader(string(first)), tape))
+	if err != nil {
+		return err
+	}
+	var screen cast.Screen
+	defer func() {
+		if undo := screen.Restore(); undo != "" && isTerminal(out) {
+			_, e := io.WriteString(out, undo)
+			err = errors.Join(err, e)
+		}
+	}()
+	var text []byte
+	var at time.Duration
+	for {
+		e, err := r.Next()
+		if errors.Is(err, io.EOF) || errors.Is(err, cast.ErrCut) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := p.wait(ctx, e.At-at); err != nil {
+			return err
+		}
+		at = e.At
+		if e.Code != cast.Output {
+			continue
+		}
+		text = screen.Append(text[:0], e.Data)
+		if _, err := out.Write(text); err != nil {
+			return err
+		}
+	}
+}
+
+// wait lets the time pass that passed then.
+func (p *player) wait(ctx context.Context, d time.Duration) error {
+	if !p.paced {
+		return ctx.Err()
+	}
+	if p.idle > 0 {
+		d = min(d, p.idle)
+	}
+	timer := time.NewTimer(time.Duration(float64(d) / p.speed))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

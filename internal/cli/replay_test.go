@@ -1,0 +1,108 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/cast"
+)
+
+func taped(t *testing.T, write func(*cast.Writer)) *bytes.Buffer {
+	t.Helper()
+	var tape bytes.Buffer
+	w, err := cast.NewWriter(&tape, cast.Header{}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(w)
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return &tape
+}
+
+// A replay takes the time that it took then, or a part of it, and pauses have
+// a bound.
+func TestReplayTakesItsTime(t *testing.T) {
+	for name, c := range map[string]struct {
+		player player
+		took   time.Duration
+	}{
+		"as it was": {player{speed: 1, paced: true}, 11 * time.Second}, "bound": {player{speed: 1, idle: 2 * time.Second, paced: true}, 3 * time.Second},
+		"faster": {player{speed: 10, paced: true}, 1100 * time.Millisecond}, "at once": {player{speed: 1}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tape := taped(t, func(w *cast.Writer) {
+					_ = w.Output(time.Second, 1, []byte("a\n"))
+					_ = w.Resize(time.Second, 10, 10)
+					_ = w.Output(11*time.Second, 2, []byte("b\x1b]52;c;eA==\a\n"))
+					_ = w.Exit(11*time.Second, 0)
+				})
+				var out strings.Builder
+				began := time.Now()
+				if err := c.player.play(t.Context(), tape, &out); err != nil {
+					t.Error(err)
+				}
+				if out.String() != "a\nb\n" || time.Since(began) != c.took {
+					t.Errorf("%q in %v", out.String(), time.Since(began))
+				}
+			})
+		})
+	}
+}
+
+func TestReplayEnds(t *testing.T) {
+	p := player{speed: 1, paced: true}
+	if err := p.play(t.Context(), strings.NewReader(""), &strings.Builder{}); !errors.Is(err, errNothingYet) {
+		t.Error(err)
+	}
+	if err := p.play(t.Context(), strings.NewReader("no recording\n"), &strings.Builder{}); err == nil || errors.Is(err, errNothingYet) {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	tape := taped(t, func(w *cast.Writer) { _ = w.Output(time.Hour, 1, []byte("late")) })
+	var out strings.Builder
+	if err := p.play(ctx, tape, &out); !errors.Is(err, context.Canceled) || out.Len() > 0 {
+		t.Errorf("%v, %q", err, out.String())
+	}
+	// One that was cut short is shown as far as it goes.
+	tape = taped(t, func(w *cast.Writer) { _ = w.Output(0, 1, []byte("whole")) })
+	tape.WriteString(`[0.1,"o","cu`)
+	if err := p.play(t.Context(), tape, &out); err != nil || out.String() != "whole" {
+		t.Errorf("%v, %q", err, out.String())
+	}
+}
+
+func TestCommandsInTheLog(t *testing.T) {
+	three, at := 3, time.Unix(1700000000, 0)
+	for want, c := range map[string]api.Recording{
+		"command 1: command=sh -c \"a b\" exit=3 took=1.5s":         {ID: "1", How: "start", Command: []string{"sh", "-c", "a b"}, StartedAt: at, EndedAt: at.Add(1500 * time.Millisecond), ExitCode: &three},
+		"command 2: command=python x=1 how=cell state=running":      {ID: "2", How: "cell", Command: []string{"python", "x=1"}, StartedAt: at},
+		"command 3: command=x error=not_found how=exec took=0s":     {ID: "3", How: "exec", Command: []string{"x"}, StartedAt: at, EndedAt: at, Error: "not_found"},
+		"command 4: command=x recording=dropped state=lost took=0s": {ID: "4", How: "start", Command: []string{"x"}, StartedAt: at, EndedAt: at, Lost: true, Dropped: true},
+	} {
+		e := commandLine(c)
+		var got strings.Builder
+		got.WriteString(e.Message + ":")
+		for _, k := range sortedKeys(e.Fields) {
+			got.WriteString(" " + k + "=" + e.Fields[k])
+		}
+		if got.String() != want || !e.At.Equal(at) {
+			t.Errorf("%s, want %s", got.String(), want)
+		}
+	}
+	list := []api.Recording{{ID: "1"}, {ID: "2"}, {ID: "3", Dropped: true}}
+	for n, want := range map[string]string{"": "2", "1": "1", "3": "3", "4": ""} {
+		if got, ok := chosen(list, n); got.ID != want || ok != (want != "") {
+			t.Errorf("%q: %q", n, got.ID)
+		}
+	}
+}

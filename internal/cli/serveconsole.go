@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/crannog/crannog/internal/config"
+	web "github.com/crannog/crannog/internal/console"
+	"github.com/crannog/crannog/internal/console/session"
+	"github.com/crannog/crannog/internal/daemon"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/template"
+)
+
+// consoleDoor serves the web console in front of a server.
+func (a *app) consoleDoor(base, domain string, rules sandbox.Settings, log *slog.Logger) func(daemon.Inside) daemon.Door {
+	return func(in daemon.Inside) daemon.Door {
+		f, err := a.front(in, base, domain, rules, log)
+		if err != nil {
+			panic("serve: " + err.Error()) // an option is missing, or the program carries broken files
+		}
+		return f
+	}
+}
+
+func (a *app) front(in daemon.Inside, base, domain string, rules sandbox.Settings, log *slog.Logger) (daemon.Door, error) {
+	d, info := in.Daemon, in.Daemon.Engine.Info()
+	live, inside, err := servePages(in, a.Version, domain, log)
+	if err != nil {
+		return nil, err
+	}
+	c, err := web.New(web.Options{
+		Desk: d.Sessions, Act: in.Act, Authenticate: in.Authenticate, Refused: d.Service.Refused, Live: live, Inside: inside,
+		Machine: machine{a}, Policies: d.Service, Rules: rules, History: d.Record,
+		About: web.About{
+			Version: a.Version, Domain: domain, Engine: info.Name, Boundary: string(info.Boundary), Started: time.Now().UTC().Truncate(time.Second),
+		},
+		Base: base, Hosts: append(a.config.MCPHostNames(), domain, hostOf(a.config.Listen)), Log: log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return pages{c, live, inside}, nil
+}
+
+// machine is what the console shows of this machine.
+type machine struct{ a *app }
+
+// Doctor implements console.Machine.
+func (m machine) Doctor(ctx context.Context) any { return m.a.examine(ctx) }
+
+// Settings implements console.Machine.
+func (m machine) Settings() []config.Value { return m.a.config.Values() }
+
+// Templates implements console.Machine.
+func (m machine) Templates() []web.Template {
+	var list []web.Template
+	for _, t := range template.Known() {
+		list = append(list, web.Template{ID: t[0], Name: t[1]})
+	}
+	return list
+}
+
+// firstLink is what the start block says of the console. Whoever sees the
+// block also sees a key.
+func (a *app) firstLink(ctx context.Context, d *daemon.Daemon, base string) (string, error) {
+	if !web.Built() {
+		return "note: " + web.NotBuilt, nil
+	}
+	token, _, err := d.Sessions.Issue(ctx, "server", session.Request{Scope: session.Admin})
+	if err != nil {
+		return "", err
+	}
+	return "console " + web.LinkOf(base, token), nil
+}

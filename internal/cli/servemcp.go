@@ -1,0 +1,39 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"time"
+
+	web "github.com/crannog/crannog/internal/console"
+	"github.com/crannog/crannog/internal/daemon"
+	"github.com/crannog/crannog/internal/mcpserver"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// doors are the surfaces of a server beside the API and the E2B wire.
+func (a *app) doors(base, domain string, rules sandbox.Settings, log *slog.Logger) []daemon.Opening {
+	return []daemon.Opening{
+		{Path: "/mcp", Open: a.mcpDoor(domain, log)},
+		{Path: web.Path, Open: a.consoleDoor(base, domain, rules, log), Home: true},
+	}
+}
+
+// mcpDoor serves the tools of agents in front of a server.
+func (a *app) mcpDoor(domain string, log *slog.Logger) func(daemon.Inside) daemon.Door {
+	return func(in daemon.Inside) daemon.Door {
+		h, err := mcpserver.NewHTTP(mcpserver.HTTPOptions{
+			Authenticate: in.Daemon.AgentKey,
+			Dial: func(ctx context.Context, key string) (net.Conn, error) {
+				return in.DialAs(ctx, sandbox.Principal{KeyID: key})
+			},
+			Refused: in.Daemon.Service.Refused, Log: log, Version: a.Version, Hosts: append(a.config.MCPHostNames(), domain),
+			Approver: mcpserver.Approver(a.config.MCPApprover), Idle: min(time.Hour, a.config.MaxTimeout),
+		})
+		if err != nil {
+			panic("serve: " + err.Error()) // an option is missing
+		}
+		return h
+	}
+}

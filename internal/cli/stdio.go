@@ -1,0 +1,91 @@
+package cli
+
+import (
+	"io"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/crannog/crannog"
+)
+
+// Of a server that speaks MCP over its standard streams: how long it may go on
+// after its input has ended, and how long after it was asked to end. Clients
+// wait about as long before they end us.
+const (
+	stdioGrace = 4 * time.Second
+	stdioKill  = time.Second
+)
+
+// checkMCP tells what --mcp cannot go with: standard output is the server's,
+// and nobody sits at a terminal.
+func (a *app) checkMCP(f *runFlags) error {
+	if !f.mcp {
+		return nil
+	}
+	for flag, given := range map[string]bool{"--detach": f.detach, "--ask": f.ask, "--json": a.json} {
+		if given {
+			return usagef("--mcp and %s exclude each other: the standard streams are the server's and its client's", flag)
+		}
+	}
+	f.noTTY = true
+	return nil
+}
+
+// input is standard input, of which somebody wants to know when it ends.
+type input struct {
+	io.Reader
+	once sync.Once
+	gone chan struct{}
+}
+
+func (i *input) Read(p []byte) (int, error) {
+	n, err := i.Reader.Read(p)
+	if err != nil {
+		i.once.Do(func() { close(i.gone) })
+	}
+	return n, err
+}
+
+// serveStdio ends the command some time after its input has ended, since by
+// then its client has gone. It returns what stops that, and tells whether the
+// command had to be ended.
+func serveStdio(cmd *crannog.Cmd) func() bool {
+	in := &input{Reader: cmd.Stdin, gone: make(chan struct{})}
+	cmd.Stdin = in
+	done := make(chan struct{})
+	ended := make(chan bool, 1)
+	go func() {
+		signalled := false
+		defer func() { ended <- signalled }()
+		select {
+		case <-in.gone: // read by the command's feed, so it runs
+		case <-done:
+			return
+		}
+		for _, step := range []struct {
+			after  time.Duration
+			signal syscall.Signal
+		}{{stdioGrace, syscall.SIGTERM}, {stdioKill, syscall.SIGKILL}} {
+			timer := time.NewTimer(step.after)
+			select {
+			case <-timer.C:
+				// It may have ended this moment; Wait will tell.
+				signalled = cmd.Signal(step.signal) == nil || signalled
+			case <-done:
+				timer.Stop()
+				return
+			}
+		}
+	}()
+	return sync.OnceValue(func() bool { close(done); return <-ended })
+}
+
+// withoutRegistry spares npm its patience where there is no network: a server
+// that is to be fetched first then fails at once, with what would allow it.
+func (b *box) withoutRegistry() []string {
+	if b.sb.Info().Network.Linked {
+		return nil
+	}
+	return []string{"npm_config_fetch_retries=0", "npm_config_update_notifier=false"}
+}

@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"html"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/config"
+	web "github.com/crannog/crannog/internal/console"
+	"github.com/crannog/crannog/internal/console/session"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+type linkFlags struct {
+	scope, name, life string
+	stay              bool
+}
+
+func (a *app) webConsoleCommand() *cobra.Command {
+	var f linkFlags
+	cmd := &cobra.Command{
+		Use: "console", Short: "Sign in to the server's web console", Args: cobra.NoArgs,
+		Long: "Make a link that signs a browser in to the web console of the local server. It can\n" +
+			"be used once, for ten minutes. A viewer sees everything but secrets, keys and what\n" +
+			"files hold; an operator also works with sandboxes and answers questions; an admin\n" +
+			"also has keys, secrets, settings and sessions. On a desktop the browser is opened.",
+		Example: "  crannog console\n  crannog console --scope viewer --name Ann --for 1h --no-open\n  crannog console ls\n  crannog console revoke c0123456789abcd",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.signIn(cmd.Context(), &f) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.scope, "scope", "admin", "what the session may do: viewer, operator or admin")
+	flags.StringVar(&f.life, "for", "12h", "how `long` the session lasts")
+	flags.StringVar(&f.name, "name", "", "`name` of who signs in, for the list and the record")
+	flags.BoolVar(&f.stay, "no-open", false, "open no browser, only print the link")
+	offerValues(cmd, "scope", []cobra.Completion{"viewer", "operator", "admin"})
+	cmd.AddCommand(a.consoleListCommand(), a.consoleRevokeCommand())
+	return cmd
+}
+
+// atServer refuses where no server runs: an engine in this very process has
+// no console.
+func (a *app) atServer(ctx context.Context) error {
+	if a.config.URL != "" || answers(ctx, a.config.Socket()) {
+		return nil
+	}
+	return fail("reach the console", fault.Newf(fault.Unavailable, "server_unreachable", "no server runs on the state directory %s", a.config.State)).hint("crannog serve runs one")
+}
+
+func (a *app) signIn(ctx context.Context, f *linkFlags) error {
+	life, err := config.ParseDuration(f.life)
+	if err != nil {
+		return usagef("--for: %s", err.Error())
+	}
+	if _, err := session.ParseScope(f.scope); err != nil {
+		return usagef("--scope: %s", fault.PublicText(err))
+	}
+	if err := a.atServer(ctx); err != nil {
+		return err
+	}
+	return a.with(ctx, func(c *connection) error {
+		link, err := c.ConsoleLink(ctx, f.name, f.scope, life)
+		if err != nil {
+			return fail("make a link", err)
+		}
+		if a.json {
+			return a.object(link)
+		}
+		if _, err := fmt.Fprintln(a.Stdout, link.URL); err != nil {
+			return err
+		}
+		if !web.Built() {
+			a.note(web.NotBuilt)
+		}
+		if f.stay || !isTerminal(a.Stdout) || first(a.variable("WAYLAND_DISPLAY"), a.variable("DISPLAY")) == "" {
+			return nil
+		}
+		return a.openBrowser(ctx, link.URL)
+	})
+}
+
+// openBrowser opens a link by a file that only we can read: an argument would
+// show the token to whoever lists this machine's processes.
+func (a *app) openBrowser(ctx context.Context, url string) error {
+	program, err := exec.LookPath("xdg-open")
+	if err != nil {
+		return nil // the link was printed
+	}
+	const name = "console-link.html"
+	root, err := os.OpenRoot(a.config.State)
+	if err != nil {
+		return fail("open the browser", err)
+	}
+	defer root.Close()
+	page := `<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer"><meta http-equiv="refresh" content="0;url=` + html.EscapeString(url) + `">`
+	if err := root.Remove(name); err != nil && !os.IsNotExist(err) {
+		return fail("open the browser", err)
+	}
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fail("open the browser", err)
+	}
+	_, err = f.WriteString(page)
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return fail("open the browser", err)
+	}
+	if out, err := exec.CommandContext(ctx, program, filepath.Join(a.config.State, name)).CombinedOutput(); err != nil {
+		a.note("the browser was not opened: " + oneLine(strings.TrimSpace(string(out))+" "+err.Error()))
+	}
+	return nil
+}
+
+func (a *app) consoleListCommand() *cobra.Command {
+	var f listFlags
+	cmd := &cobra.Command{
+		Use: "ls", Aliases: []string{"list"}, Short: "List who is signed in", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.atServer(cmd.Context()); err != nil {
+				return err
+			}
+			return a.with(cmd.Context(), func(c *connection) error {
+				sessions, err := c.ConsoleSessions(cmd.Context())
+				if err != nil {
+					return fail("list sessions", err)
+				}
+				now := time.Now()
+				return list(a, &f, sessions, func(s api.ConsoleSession) string { return s.ID }, []string{"ID", "NAME", "SCOPE", "SINCE", "UNTIL"}, func(s api.ConsoleSession) []string {
+					return []string{s.ID, s.Name, s.Scope, ago(s.CreatedAt, now), s.ExpiresAt.Local().Format("2006-01-02 15:04")}
+				})
+			})
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func (a *app) consoleRevokeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "revoke SESSION...", Aliases: []string{"rm"}, Short: "Sign sessions out", Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := a.atServer(cmd.Context()); err != nil {
+				return err
+			}
+			return a.with(cmd.Context(), func(c *connection) error {
+				for _, id := range args {
+					if err := c.EndConsoleSession(cmd.Context(), id); err != nil {
+						return fail("sign out "+id, err)
+					}
+					if !a.quiet {
+						fmt.Fprintln(a.Stdout, id)
+					}
+				}
+				return nil
+			})
+		},
+	}
+}

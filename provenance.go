@@ -1,0 +1,144 @@
+package crannog
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"strconv"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/provenance"
+	"github.com/crannog/crannog/internal/record"
+)
+
+// signedExport takes an export and its envelope apart.
+func signedExport(resp *http.Response, envelope, export io.Writer) error {
+	kind, params, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if err != nil || kind != "multipart/mixed" {
+		return errors.New("crannog: the server signs for no exports; it is of an earlier version")
+	}
+	parts := multipart.NewReader(resp.Body, params["boundary"])
+	first, err := parts.NextRawPart()
+	if err != nil {
+		return errors.Join(errExportCut, err)
+	}
+	data, err := io.ReadAll(io.LimitReader(first, provenance.MaxEnvelope+1))
+	if err != nil {
+		return errors.Join(errExportCut, err)
+	}
+	if first.Header.Get("Content-Type") != provenance.EnvelopeType || len(data) > provenance.MaxEnvelope {
+		return errors.New("crannog: the export has no envelope in front of it")
+	}
+	second, err := parts.NextRawPart()
+	if err != nil {
+		return errors.Join(errExportCut, err)
+	}
+	if _, err := envelope.Write(data); err != nil {
+		return err
+	}
+	n, err := io.Copy(export, second)
+	if err != nil {
+		return errors.Join(errExportCut, err)
+	}
+	if strconv.FormatInt(n, 10) != second.Header.Get("Content-Length") {
+		return errExportCut
+	}
+	if _, err := parts.NextRawPart(); !errors.Is(err, io.EOF) {
+		return errors.Join(errExportCut, err)
+	}
+	return nil
+}
+
+// ProvenanceKey returns the key that signatures for exports are verified with.
+func (c *Client) ProvenanceKey(ctx context.Context) (api.ProvenanceKey, error) {
+	var out api.ProvenanceKey
+	err := c.call(ctx, http.MethodGet, "/provenance/key", nil, &out)
+	return out, err
+}
+
+// ArtifactCheck is what VerifyArtifact holds an envelope against. Envelope, Key
+// and File are required.
+type ArtifactCheck struct {
+	Envelope []byte
+	// Key is the public key of who must have signed, in PEM. It must come from
+	// somebody who is trusted, and not with the envelope.
+	Key string
+	// File is what is checked. If the statement is of an export, File is that
+	// export, or the one of its files that As names, by its path in the sandbox.
+	// If it is of files that were applied, it is the one whose path Path ends
+	// with, or that As names.
+	File io.Reader
+	Path string // absolute
+	As   string
+	// Policy, if given, is the digest of the policy that must have governed.
+	Policy string
+	// RecordKey, if given, is the key that the checkpoint of the record must be
+	// signed with.
+	RecordKey string
+}
+
+// VerifyArtifact checks, without a server, that a file came out of a sandbox as
+// a signed statement says. Its error says that it could not look; what does not
+// hold is a finding.
+func VerifyArtifact(c ArtifactCheck) (api.ProvenanceCheck, error) {
+	key, err := provenance.ParseKey([]byte(c.Key))
+	if err != nil {
+		return api.ProvenanceCheck{}, fromFault(err)
+	}
+	sum := sha256.New()
+	if _, err := io.Copy(sum, c.File); err != nil {
+		return api.ProvenanceCheck{}, fmt.Errorf("crannog: read the file: %w", err)
+	}
+	check := provenance.Check{Key: key, Artifact: hex.EncodeToString(sum.Sum(nil)), Path: c.Path, As: c.As, Policy: c.Policy}
+	out := api.ProvenanceCheck{SHA256: check.Artifact, Key: key.ID(), RecordKey: c.RecordKey}
+	st, findings := provenance.Verify(c.Envelope, check)
+	if st != nil && c.RecordKey != "" {
+		f, err := ofRecord(st, c.RecordKey)
+		if err != nil {
+			return api.ProvenanceCheck{}, fromFault(err)
+		}
+		findings = append(findings, f...)
+	}
+	for _, f := range findings {
+		out.Findings = append(out.Findings, api.ProvenanceFinding{Fault: string(f.Flaw), Text: f.Text})
+	}
+	if out.OK = len(findings) == 0; out.OK {
+		subject, _ := st.Matched(check)
+		out.Subject = subject.Name
+	}
+	if st != nil {
+		if out.Statement, err = json.Marshal(st); err != nil {
+			return api.ProvenanceCheck{}, err
+		}
+	}
+	return out, nil
+}
+
+// ofRecord checks that the checkpoint in a statement is one of a record.
+func ofRecord(st *provenance.Statement, key string) ([]provenance.Finding, error) {
+	if err := record.CheckKey(key); err != nil {
+		return nil, err
+	}
+	wrong := func(text string) ([]provenance.Finding, error) {
+		return []provenance.Finding{{Flaw: provenance.BadRecord, Text: text}}, nil
+	}
+	point, ok := st.Checkpoint()
+	if !ok {
+		return wrong("the statement names no checkpoint of a record")
+	}
+	c, err := record.OpenCheckpoint(point.Note, key)
+	if err != nil {
+		return wrong("the checkpoint in the statement is not of that record: " + err.Error())
+	}
+	if c.Size != point.Size || c.Root != point.Root {
+		return wrong("the statement says something else of the record than its checkpoint")
+	}
+	return nil, nil
+}

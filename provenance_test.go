@@ -1,0 +1,195 @@
+package crannog
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime/multipart"
+	"net/http"
+	"net/textproto"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/provenance"
+	"github.com/crannog/crannog/internal/record"
+)
+
+// parts is an answer with an envelope and a file, each of which says what it is.
+func parts(t *testing.T, kinds []string, texts []string, length string) (string, []byte) {
+	t.Helper()
+	var b bytes.Buffer
+	w := multipart.NewWriter(&b)
+	for i, text := range texts {
+		h := textproto.MIMEHeader{"Content-Type": {kinds[i]}}
+		if i == 1 {
+			h.Set("Content-Length", length)
+		}
+		p, err := w.CreatePart(h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Write([]byte(text))
+	}
+	w.Close()
+	return "multipart/mixed; boundary=" + w.Boundary(), b.Bytes()
+}
+
+// P41: an export and its envelope come whole, or it is an error; an old server
+// that signs nothing does not pass for one that does.
+func TestSignedExportIsWholeOrAnError(t *testing.T) {
+	both := []string{provenance.EnvelopeType, "application/x-tar"}
+	for name, c := range map[string]struct {
+		kinds, texts []string
+		length       string
+		cut          int
+		kind         string
+		ok           bool
+	}{
+		"whole":              {both, []string{"envelope", "the file"}, "8", 0, "", true},
+		"a cut end":          {both, []string{"envelope", "the file"}, "8", 5, "", false},
+		"a cut file":         {both, []string{"envelope", "the file"}, "8", 75, "", false},
+		"another length":     {both, []string{"envelope", "the file"}, "9", 0, "", false},
+		"no length":          {both, []string{"envelope", "the file"}, "", 0, "", false},
+		"a part more":        {append(both[:2:2], "x/y"), []string{"envelope", "the file", "x"}, "8", 0, "", false},
+		"no file":            {both, []string{"envelope"}, "", 0, "", false},
+		"the file first":     {[]string{both[1], both[0]}, []string{"the file", "envelope"}, "8", 0, "", false},
+		"an earlier version": {both, []string{"envelope", "the file"}, "8", 0, "application/x-tar", false},
+	} {
+		kind, body := parts(t, c.kinds, c.texts, c.length)
+		body = body[:len(body)-c.cut]
+		if c.kind != "" {
+			kind = c.kind
+		}
+		client, seen := wire(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", kind)
+			w.Header().Set("Content-Length", fmt.Sprint(len(body)))
+			w.Write(body)
+		})
+		var file, envelope bytes.Buffer
+		err := client.ExportOf(t.Context(), "i1", ExportOptions{Format: "tar", Provenance: &envelope}, &file)
+		if (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+		if c.ok && (file.String() != "the file" || envelope.String() != "envelope") {
+			t.Errorf("%s: %q %q", name, file.String(), envelope.String())
+		}
+		if q := (*seen)[0].URL.Query(); q.Get("provenance") != "true" {
+			t.Errorf("%s: %v", name, q)
+		}
+	}
+}
+
+// signedFor is an envelope about a file, with a checkpoint of a record, and the
+// keys of both.
+func signedFor(t *testing.T, text string, edit func(*provenance.Release)) (envelope []byte, key, recordKey string) {
+	t.Helper()
+	dir := t.TempDir()
+	l, err := record.Open(record.Options{Dir: filepath.Join(dir, "record"), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := l.Append(t.Context(), record.Draft{Kind: record.Exported, Sandbox: "i1"}); err != nil {
+		t.Fatal(err)
+	}
+	point, err := l.Checkpoint(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if recordKey, err = record.ReadKey(filepath.Join(dir, "record")); err != nil || recordKey != l.Key() {
+		t.Fatalf("%q %v", recordKey, err)
+	}
+	r := provenance.Release{
+		Artifact: sha(text), Sandbox: "i1", External: provenance.External{Policy: "sha256:p", Out: "tar", Dir: "/workspace"},
+		Record: provenance.Checkpoint{Size: point.Size, Root: point.Root, Note: point.Note},
+	}
+	if edit != nil {
+		edit(&r)
+	}
+	st, err := r.Statement()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := provenance.NewKeys(filepath.Join(dir, "provenance")).Signer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if envelope, err = s.Sign(st); err != nil {
+		t.Fatal(err)
+	}
+	return envelope, s.Public.PEM(), recordKey
+}
+
+// P41: who verifies names the keys, of the statement and of the record that it
+// refers to; anything else is a finding, and what cannot be looked at an error.
+func TestVerifyArtifact(t *testing.T) {
+	envelope, key, recordKey := signedFor(t, "the tar", nil)
+	other, otherKey, otherRecord := signedFor(t, "the tar", nil)
+	lies, liesKey, liesRecord := signedFor(t, "the tar", func(r *provenance.Release) { r.Record.Size = 100 })
+	unsigned, unsignedKey, unsignedRecord := signedFor(t, "the tar", func(r *provenance.Release) { r.Record.Note = "crannog/1\n1\nx\n" })
+	for name, c := range map[string]struct {
+		check ArtifactCheck
+		file  string
+		want  string
+	}{
+		"the control":              {ArtifactCheck{Envelope: envelope, Key: key, RecordKey: recordKey, Policy: "sha256:p"}, "the tar", ""},
+		"without the record's key": {ArtifactCheck{Envelope: envelope, Key: key}, "the tar", ""},
+		"swapped":                  {ArtifactCheck{Envelope: envelope, Key: key, RecordKey: recordKey}, "the tax", "artifact"},
+		"another policy":           {ArtifactCheck{Envelope: envelope, Key: key, Policy: "sha256:q"}, "the tar", "policy"},
+		"another key":              {ArtifactCheck{Envelope: envelope, Key: otherKey}, "the tar", "key"},
+		"another envelope":         {ArtifactCheck{Envelope: other, Key: key}, "the tar", "key"},
+		"another record":           {ArtifactCheck{Envelope: envelope, Key: key, RecordKey: otherRecord}, "the tar", "record"},
+		"another size":             {ArtifactCheck{Envelope: lies, Key: liesKey, RecordKey: liesRecord}, "the tar", "record"},
+		"no signed checkpoint":     {ArtifactCheck{Envelope: unsigned, Key: unsignedKey, RecordKey: unsignedRecord}, "the tar", "record"},
+	} {
+		c.check.File = strings.NewReader(c.file)
+		v, err := VerifyArtifact(c.check)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		switch {
+		case c.want == "" && (!v.OK || v.Subject != "export.tar" || !json.Valid(v.Statement) || v.SHA256 != sha("the tar")):
+			t.Errorf("%s: %+v", name, v)
+		case c.want != "" && (v.OK || len(v.Findings) != 1 || v.Findings[0].Fault != c.want || v.Findings[0].Text == "" || v.Subject != ""):
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+	for name, check := range map[string]ArtifactCheck{
+		"no key":             {Envelope: envelope, File: strings.NewReader("the tar")},
+		"no key of a record": {Envelope: envelope, Key: key, RecordKey: "x", File: strings.NewReader("the tar")},
+		"no file":            {Envelope: envelope, Key: key, File: failing{}},
+	} {
+		if v, err := VerifyArtifact(check); err == nil {
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+}
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+
+// The key is the same whenever it is asked for, from the first time on.
+func TestProvenanceKey(t *testing.T) {
+	c := newStack(t)
+	key, err := c.ProvenanceKey(t.Context())
+	if err != nil || !strings.HasPrefix(key.ID, "sha256:") {
+		t.Fatalf("%+v %v", key, err)
+	}
+	if again, err := c.ProvenanceKey(t.Context()); err != nil || again != key {
+		t.Errorf("%+v %v", again, err)
+	}
+	if _, err := provenance.ParseKey([]byte(key.Key)); err != nil {
+		t.Error(err)
+	}
+}
+
+func sha(text string) string {
+	s := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(s[:])
+}

@@ -1,0 +1,163 @@
+package crannog
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/httpapi"
+	"github.com/crannog/crannog/internal/record"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// recorded is a client of a real record.
+func recorded(t *testing.T) (*Client, *record.Log) {
+	t.Helper()
+	l, err := record.Open(record.Options{Dir: filepath.Join(t.TempDir(), "record"), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(httpapi.New(httpapi.Deps{
+		Record: l, Log: slog.New(slog.DiscardHandler),
+		Auth: func(*http.Request) (sandbox.Principal, error) { return sandbox.Principal{Local: true}, nil },
+	}))
+	c, err := New(URL(server.URL), Key("k"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Close()
+		server.Close()
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c, l
+}
+
+func enter(t *testing.T, l *record.Log, from, to int) {
+	t.Helper()
+	for i := from; i < to; i++ {
+		kind := record.Exec
+		if i%2 == 1 {
+			kind = record.SandboxPaused
+		}
+		if err := l.Append(t.Context(), record.Draft{Kind: kind, Sandbox: "box", Data: i}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestRecordIsReadInPagesAndFollowed(t *testing.T) {
+	c, l := recorded(t)
+	var batch []record.Draft
+	for i := range 1200 {
+		batch = append(batch, record.Draft{Kind: record.Exec, Data: i})
+	}
+	if err := l.Append(t.Context(), batch...); err != nil {
+		t.Fatal(err)
+	}
+	n := int64(0)
+	for e, err := range c.Record(t.Context(), RecordOptions{}) {
+		if err != nil || e.Seq != n {
+			t.Fatalf("%d: %d, %v", n, e.Seq, err)
+		}
+		n++
+	}
+	if n != 1200 {
+		t.Errorf("%d entries", n)
+	}
+	enter(t, l, 0, 4)
+	var got []int64
+	for e, err := range c.Record(t.Context(), RecordOptions{Kinds: []string{"sandbox"}, From: 2, Since: time.Now().Add(-time.Hour)}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, e.Seq)
+	}
+	if !slices.Equal(got, []int64{1201, 1203}) {
+		t.Errorf("%v", got)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	got = nil
+	var end error
+	for e, err := range c.Record(ctx, RecordOptions{Newest: 2, Follow: true}) {
+		if end = err; err != nil {
+			break
+		}
+		if got = append(got, e.Seq); len(got) == 2 {
+			enter(t, l, 4, 6)
+		}
+		if len(got) == 4 {
+			cancel()
+		}
+	}
+	if !slices.Equal(got, []int64{1202, 1203, 1204, 1205}) || !errors.Is(end, context.Canceled) {
+		t.Errorf("%v, %v", got, end)
+	}
+}
+
+func TestRecordIsCheckedWithoutTheServer(t *testing.T) {
+	c, l := recorded(t)
+	enter(t, l, 0, 20)
+	older, err := c.Checkpoint(t.Context())
+	if err != nil || older.Size != 20 {
+		t.Fatalf("%+v, %v", older, err)
+	}
+	enter(t, l, 20, 30)
+	if v, err := c.VerifyRecord(t.Context(), older.Note); err != nil || !v.OK || v.Entries != 30 {
+		t.Errorf("%+v, %v", v, err)
+	}
+	key, err := c.RecordKey(t.Context())
+	if err != nil || key != l.Key() {
+		t.Fatalf("%s, %v", key, err)
+	}
+	var file bytes.Buffer
+	if err := c.ExportRecord(t.Context(), RecordOptions{From: 3}, &file); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := VerifyRecordFile(bytes.NewReader(file.Bytes()), key, older.Note); err != nil || !v.OK || v.Entries != 27 || v.First != 3 {
+		t.Errorf("%+v, %v", v, err)
+	}
+	forged := bytes.Replace(file.Bytes(), []byte(`"data":7`), []byte(`"data":8`), 1)
+	if v, err := VerifyRecordFile(bytes.NewReader(forged), key); err != nil || v.OK || v.Seq != 7 || v.Fault != "changed" {
+		t.Errorf("%+v, %v", v, err)
+	}
+	p, err := c.Proof(t.Context(), 7)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, err := CheckProof(p); err != nil || e.Seq != 7 || string(e.Data) != "7" {
+		t.Errorf("%+v, %v", e, err)
+	}
+	p.Entry = strings.Replace(p.Entry, `"data":7`, `"data":8`, 1)
+	if _, err := CheckProof(p); !errors.Is(err, ErrInvalid) || Code(err) != "proof_invalid" {
+		t.Errorf("a forged proof: %v", err)
+	}
+	if _, err := c.Proof(t.Context(), 99); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a proof of nothing: %v", err)
+	}
+}
+
+// What is kept of one task can be checked by whoever gets it.
+func ExampleCheckProof() {
+	var p api.Proof // from Client.Proof, kept as JSON
+	if err := json.Unmarshal([]byte(`{"entry":"","seq":0,"hashes":null,"checkpoint":{"size":0,"root":"","note":""},"key":""}`), &p); err != nil {
+		panic(err)
+	}
+	_, err := CheckProof(p)
+	fmt.Println(err)
+	// Output: the proof names no key that can be read
+}

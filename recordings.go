@@ -1,0 +1,74 @@
+package crannog
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/crannog/crannog/api"
+)
+
+// Recordings lists what commands, terminals and cells of the interpreter were
+// run in the sandbox, and how they ended; the oldest first.
+func (s *Sandbox) Recordings(ctx context.Context) ([]api.Recording, error) {
+	return s.client.RecordingsOf(ctx, s.ID())
+}
+
+// Recording returns what one command printed, as asciicast version 3, which
+// the caller closes. Secrets in it are masked, as they were for who ran it. Of
+// a command that runs it is what there is.
+func (s *Sandbox) Recording(ctx context.Context, id string) (io.ReadCloser, error) {
+	return s.client.RecordingOf(ctx, s.ID(), id)
+}
+
+// OldRecording is Recording as asciicast version 2, for players that know no
+// other.
+func (s *Sandbox) OldRecording(ctx context.Context, id string) (io.ReadCloser, error) {
+	return s.client.recordingOf(ctx, s.ID(), id, 2)
+}
+
+// KeepRecordings keeps what commands in the sandbox printed beyond its end, for
+// a day. With nothing recorded nothing is kept, and ID is empty. Local callers
+// only.
+func (s *Sandbox) KeepRecordings(ctx context.Context) (api.KeptRecordings, error) {
+	var out api.KeptRecordings
+	err := s.client.call(ctx, http.MethodPost, s.path("/recordings/keep"), nil, &out)
+	return out, err
+}
+
+// KeptRecordings lists of which ended sandboxes recordings were kept, newest
+// first. Local callers only.
+func (c *Client) KeptRecordings(ctx context.Context) ([]api.KeptRecordings, error) {
+	var out api.KeptRecordingList
+	err := c.call(ctx, http.MethodGet, "/recordings", nil, &out)
+	return out.Recordings, err
+}
+
+// RecordingsOf is Recordings by the ID of a sandbox, also of one that has ended
+// and whose recordings were kept.
+func (c *Client) RecordingsOf(ctx context.Context, sandbox string) ([]api.Recording, error) {
+	var out api.RecordingList
+	err := c.call(ctx, http.MethodGet, "/sandboxes/"+segment(sandbox)+"/recordings", nil, &out)
+	return out.Recordings, err
+}
+
+// RecordingOf is Recording by the ID of a sandbox, also of one that has ended.
+func (c *Client) RecordingOf(ctx context.Context, sandbox, id string) (io.ReadCloser, error) {
+	return c.recordingOf(ctx, sandbox, id, 3)
+}
+
+// DiscardRecordings drops what was kept of an ended sandbox. Local callers
+// only.
+func (c *Client) DiscardRecordings(ctx context.Context, sandbox string) error {
+	return c.call(ctx, http.MethodDelete, "/sandboxes/"+segment(sandbox)+"/recordings", nil, nil)
+}
+
+func (c *Client) recordingOf(ctx context.Context, sandbox, id string, version int) (io.ReadCloser, error) {
+	path := "/sandboxes/" + segment(sandbox) + "/recordings/" + segment(id) + "?version=" + strconv.Itoa(version)
+	resp, err := c.open(ctx, path, nil)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}

@@ -1,0 +1,102 @@
+package abuse_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+var linkAttacks = []attack{
+	{name: "racing links", users: both, run: racingLinks},
+}
+
+// racingLinks exchanges what a name leads to a hundred thousand times, with a
+// place of the host's among them, while files go in and out by that name.
+func racingLinks(t *testing.T, b *box) {
+	const canary = "the host's own"
+	outside := t.TempDir()
+	if err := os.WriteFile(filepath.Join(outside, "f"), []byte(canary), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.sh(t, "mkdir -p /tmp/race/one /tmp/race/two && ln -s one /tmp/race/at && chmod -R a+rwX /tmp/race")
+	raced := make(chan string, 1)
+	go func() {
+		res, err := b.python(t, 4*time.Minute, fmt.Sprintf(`
+import os
+os.chdir('/tmp/race')
+places = ['one', %q, 'two', '/tmp/race/one']
+for i in range(100000):
+    os.symlink(places[i %% 4], 'next')
+    os.replace('next', 'at')
+print('raced')`, outside))
+		if err != nil {
+			t.Error(err)
+		}
+		raced <- strings.TrimSpace(res.Stdout)
+	}()
+	var packed bytes.Buffer
+	pack := gzip.NewWriter(&packed)
+	_, _ = pack.Write([]byte("a caller's"))
+	if err := pack.Close(); err != nil {
+		t.Fatal(err)
+	}
+	in, out := 0, 0
+	for done := ""; done == ""; {
+		select {
+		case done = <-raced:
+			if done != "raced" {
+				t.Errorf("control: the race did not end: %q", done)
+			}
+		default:
+		}
+		// What the name leads to at that moment decides whether it works.
+		if b.upload(t, "/tmp/race/at/f", bytes.NewReader(packed.Bytes())).StatusCode == http.StatusOK {
+			in++
+		}
+		if data, status := b.download(t, "/tmp/race/at/f"); bytes.Contains(data, []byte(canary)) {
+			t.Fatalf("a download shows what the host has: %q", data)
+		} else if status == http.StatusOK {
+			out++
+		}
+	}
+	if in == 0 || out == 0 {
+		t.Errorf("control: %d files went in, %d out", in, out)
+	}
+	if got := b.sh(t, "cmp /tmp/race/one/f /tmp/race/two/f && cat /tmp/race/one/f"); got != "a caller's" {
+		t.Errorf("control: the name did not lead to both: %q", got)
+	}
+	entries, err := os.ReadDir(outside)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("the host's directory holds %v, %v", entries, err)
+	}
+	if data, err := os.ReadFile(filepath.Join(outside, "f")); err != nil || string(data) != canary {
+		t.Errorf("the host's file holds %q, %v", data, err)
+	}
+}
+
+// download reads a file by the server.
+func (b *box) download(t *testing.T, path string) ([]byte, int) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.arena.URL+"/files?path="+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.address(req)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	data, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	if err != nil {
+		return nil, 0 // the file went meanwhile
+	}
+	return data, resp.StatusCode
+}

@@ -1,0 +1,126 @@
+package causeway_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/hosttest"
+)
+
+// geminiPackage is the agent that a test takes from npm: of those that crannog
+// knows by name it is the one that is a program for node and needs nothing that
+// was compiled.
+const geminiPackage = "@google/gemini-cli@0.61.0"
+
+// geminiTurn answers as the model's API does: first with a call of a tool, then,
+// when it is told what came of it, with words.
+func geminiTurn(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	part := map[string]any{"functionCall": map[string]any{
+		"name": "write_file", "args": map[string]any{"file_path": "/workspace/made.txt", "content": "by a tool\n"},
+	}}
+	switch {
+	case bytes.Contains(body, []byte(`"functionResponse"`)):
+		part = map[string]any{"text": "the file is there"}
+	case !bytes.Contains(body, []byte(`"functionDeclarations"`)):
+		part = map[string]any{"text": "{}"} // what it asks about itself
+	}
+	answer, err := json.Marshal(map[string]any{
+		"candidates": []any{map[string]any{
+			"index": 0, "finishReason": "STOP", "content": map[string]any{"role": "model", "parts": []any{part}},
+		}},
+		"usageMetadata": map[string]any{"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2},
+	})
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	if strings.Contains(r.URL.Path, ":stream") {
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = fmt.Fprintf(w, "data: %s\n\n", answer)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(answer)
+}
+
+// P40: a real agent, as npm has it, works inside with a key that never is: it
+// asks its model, uses a tool, and what the tool made is in the copy alone.
+func TestARealAgentByName(t *testing.T) {
+	need(t, hosttest.Node, hosttest.Program("npm"))
+	w, err := newWorld()
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, path, home, project := shortDir(t), program(t), shortDir(t), shortDir(t)
+	if err := w.write(state); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := awaitCauseway(state); err != nil {
+			t.Error(err)
+		}
+	})
+	install := exec.CommandContext(t.Context(), "npm", "install", "--global", "--prefix", filepath.Join(home, ".npm-global"),
+		"--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund", geminiPackage)
+	if out, err := install.CombinedOutput(); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	api := w.web(t, 443, geminiTurn, "generativelanguage.googleapis.com")
+	crannog := func(stdin string, args ...string) (string, string, error) {
+		cmd := exec.CommandContext(t.Context(), path, args...)
+		cmd.Dir, cmd.Stdin = project, strings.NewReader(stdin)
+		cmd.Env = []string{"HOME=" + home, "CRANNOG_STATE=" + state, "PATH=/usr/local/bin:/usr/bin:/bin"}
+		var stdout, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		err := cmd.Run()
+		return stdout.String(), stderr.String(), err
+	}
+	if _, said, err := crannog(canary, "secret", "set", "GEMINI_API_KEY"); err != nil {
+		t.Fatal(err, said)
+	}
+	out, said, err := crannog("", "run", "--name", "g", "gemini", "--", "--approval-mode", "yolo", "-m", "gemini-2.5-flash", "-p", "make the file")
+	if err != nil || !strings.Contains(out, "the file is there") {
+		t.Fatalf("%v\n%s\n%s\n%+v", err, out, said, api.seen())
+	}
+	if strings.Contains(out+said, canary) {
+		t.Error("the key is in the output")
+	}
+	answered := 0
+	for _, r := range api.seen() {
+		if got := r.Header.Values("x-goog-api-key"); !slices.Equal(got, []string{canary}) {
+			t.Errorf("%s came with the key %q", r.Path, got)
+		}
+		if strings.Contains(r.Body+r.Query, canary) {
+			t.Errorf("%s: the program knows the key", r.Path)
+		}
+		if strings.Contains(r.Body, `"functionResponse"`) {
+			answered++
+		}
+	}
+	if answered == 0 {
+		t.Errorf("the model never heard of its tool: %+v", api.seen())
+	}
+	if _, err := os.Stat(filepath.Join(project, "made.txt")); err == nil {
+		t.Error("the agent wrote to the host's directory")
+	}
+	if out, said, err := crannog("", "exec", "g", "cat", "/workspace/made.txt"); err != nil || out != "by a tool\n" {
+		t.Errorf("what it made: %q %v %s", out, err, said)
+	}
+	if out, said, err := crannog("", "rm", "-y", "g"); err != nil {
+		t.Error(out, said, err)
+	}
+}

@@ -1,0 +1,164 @@
+package causeway_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/record"
+	"github.com/crannog/crannog/internal/spool"
+)
+
+// readRecord opens the record of a state directory, as another process does.
+func readRecord(t testing.TB, state string) *record.Log {
+	t.Helper()
+	l, err := record.Open(record.Options{Dir: filepath.Join(state, "record"), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// P33: a script with known counts leaves exactly those entries, and the record
+// can be verified.
+func TestKnownCounts(t *testing.T) {
+	need(t)
+	a := theArena(t)
+	up := a.web(t, 443, nil, "api.counts.test")
+	b := a.box(t, "network: {unlisted: deny, hosts: [{host: api.counts.test, rules: [{methods: [GET], do: allow}]}]}\n")
+	id := b.ID()
+	b.must("i=0; while [ $i -lt 1000 ]; do /bin/true; i=$((i+1)); done")
+	b.must("i=0; while [ $i -lt 2000 ]; do echo $i > /tmp/count$i; i=$((i+1)); done")
+	if out, code := b.exec("", `
+import ssl, urllib.request
+context = ssl.create_default_context()
+for i in range(100):
+    urllib.request.urlopen('https://api.counts.test/%d' % i, context=context).read()
+print('asked')
+`, "python3", "-B", "-"); code != 0 || out != "asked" {
+		t.Fatalf("%d: %s", code, out)
+	}
+	b.end()
+
+	l := readRecord(t, a.state)
+	programs, files, flows, kinds := map[string]int{}, map[string]int{}, map[string]int{}, map[record.Kind]int{}
+	err := l.Read(t.Context(), record.Filter{Sandbox: id}, false, func(e record.Entry) error {
+		kinds[e.Kind]++
+		switch e.Kind {
+		case record.Exec:
+			var x spool.Exec
+			if err := json.Unmarshal(e.Data, &x); err != nil {
+				return err
+			}
+			programs[filepath.Base(x.Program)]++
+		case record.File:
+			var f spool.File
+			if err := json.Unmarshal(e.Data, &f); err != nil {
+				return err
+			}
+			if strings.HasPrefix(f.Path, "/tmp/count") {
+				if f.Op != "created" || f.Sum == "" || f.Size < 2 {
+					t.Errorf("%+v", f)
+				}
+				files[f.Path]++
+			}
+		case record.Flow:
+			var r causeway.Record
+			if err := json.Unmarshal(e.Data, &r); err != nil {
+				return err
+			}
+			if r.Kind == "http" && !r.Begins {
+				flows[r.Path]++
+			}
+		case record.Gap:
+			t.Errorf("a gap: %s", e.Data)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(up.seen()) != 100 || len(flows) != 100 || sum(flows) != 100 {
+		t.Errorf("%d requests at the server, %d in the record, of %d paths", len(up.seen()), sum(flows), len(flows))
+	}
+	if len(files) != 2000 || sum(files) != 2000 {
+		t.Errorf("%d changes of %d files", sum(files), len(files))
+	}
+	python := 0
+	maps.DeleteFunc(programs, func(name string, n int) bool {
+		if strings.HasPrefix(name, "python3") {
+			python += n
+		}
+		return strings.HasPrefix(name, "python3")
+	})
+	if want := map[string]int{"true": 1000, "dash": 2}; !maps.Equal(programs, want) || python != 1 {
+		t.Errorf("executed: %v and %d of Python, want %v and one", programs, python, want)
+	}
+	if kinds[record.Exit] != kinds[record.Exec] || kinds[record.SandboxStarted] != 1 || kinds[record.SandboxEnded] != 1 {
+		t.Errorf("%v", kinds)
+	}
+	if v, err := l.Verify(t.Context()); err != nil || !v.OK {
+		t.Errorf("%+v, %v", v, err)
+	}
+}
+
+func sum(m map[string]int) (n int) {
+	for _, one := range m {
+		n += one
+	}
+	return n
+}
+
+// P34: the value of a secret is nowhere in the record, whoever puts it where
+// a program's doings are seen, and in no spool once the sandbox has ended. What
+// stands for it is there, so the search would find it.
+func TestNoValueInTheRecord(t *testing.T) {
+	need(t)
+	a := theArena(t)
+	up := a.web(t, 443, nil, "api.p34.test")
+	a.seal(t, "P34", canary)
+	b := a.box(t, bound("P34", "api.p34.test"))
+	b.must("curl -sS -m 10 https://api.p34.test/")
+	if len(up.seen()) != 1 || up.seen()[0].auth() != "Bearer "+canary {
+		t.Fatalf("it is not in use: %+v", up.seen())
+	}
+	// A caller brings it inside, in all the ways that an entry could show.
+	for _, cmd := range [][]string{
+		{"echo", canary}, {"sh", "-c", "true " + canary}, {"env", "NAME=" + canary, "true"},
+		{"sh", "-c", "mkdir -p /tmp/" + canary + "; echo " + canary + " > /tmp/" + canary + "/" + canary + "; cd /tmp/" + canary + "; ln -s " + canary + " link"},
+		{"curl", "-sS", "-m", "10", "-o", "/dev/null", "https://api.p34.test/" + canary + "?q=" + canary},
+	} {
+		if res, err := b.Exec(t.Context(), api.Exec{Cmd: cmd, Env: map[string]string{"V": canary}, TimeoutSeconds: 30}); err != nil || strings.Contains(res.Stdout, canary) {
+			t.Errorf("%q: %v", cmd, err)
+		}
+	}
+	id := b.ID()
+	b.end()
+	for _, dir := range []string{"record", "events", "recordings"} {
+		if where := hosttest.Holding(t, filepath.Join(a.state, dir), canary); len(where) > 0 {
+			t.Errorf("the value is in %s", where)
+		}
+	}
+	seen := 0
+	err := readRecord(t, a.state).Read(t.Context(), record.Filter{Sandbox: id}, false, func(e record.Entry) error {
+		if bytes.Contains(e.Data, []byte("[redacted:P34]")) {
+			seen++
+		}
+		return nil
+	})
+	if err != nil || seen < 6 {
+		t.Errorf("%d entries say what was masked, %v", seen, err)
+	}
+}

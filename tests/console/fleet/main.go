@@ -1,0 +1,173 @@
+// Command fleet runs a server with many sandboxes in which something happens
+// all the time, behind the console as it is, for tests of what that costs a
+// page and the server. The engine has no wall and its sandboxes run nothing:
+// it is for tests alone.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/crannog/crannog/internal/console"
+	"github.com/crannog/crannog/internal/console/inside"
+	"github.com/crannog/crannog/internal/console/live"
+	"github.com/crannog/crannog/internal/console/session"
+	"github.com/crannog/crannog/internal/daemon"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/reexec"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/standard"
+)
+
+func main() {
+	standard.Dispatch()
+	boxes := flag.Int("boxes", 1000, "how many sandboxes")
+	moving := flag.Int("moving", 1000, "in how many of them something happens each second")
+	state := flag.String("state", "", "state directory; a new one that is removed at the end if absent")
+	listen := flag.String("listen", "127.0.0.1:0", "address")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *boxes, min(*moving, *boxes), *state, *listen); err != nil {
+		fmt.Fprintln(os.Stderr, "fleet:", err)
+		os.Exit(1)
+	}
+}
+
+// busy is the fake with sandboxes that use something.
+type busy struct {
+	*fake.Engine
+	begun time.Time
+}
+
+// Usage is another for each sandbox, and moves.
+func (b busy) Usage(_ context.Context, id string) (engine.Usage, error) {
+	now := time.Now()
+	n := int64(0)
+	for _, c := range []byte(id) {
+		n = n*31 + int64(c)
+	}
+	n = (n%97 + 97) % 97
+	since := now.Sub(b.begun)
+	wave := time.Duration(int64(since)%int64(20*time.Second)) / 4
+	return engine.Usage{At: now, CPUTime: since*time.Duration(n)/200 + wave, MemoryBytes: (64 + n + int64(wave/time.Second)) << 20, PIDs: 3}, nil
+}
+
+func run(ctx context.Context, boxes, moving int, state, listen string) (err error) {
+	if !reexec.Dispatched() {
+		return errors.New("not dispatched")
+	}
+	if state == "" {
+		if state, err = os.MkdirTemp("", "crannog-fleet-"); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(state)) }()
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	eng, err := fake.New(fake.Options{Dir: filepath.Join(state, "run"), Guest: func(spec engine.Spec) (map[int]http.Handler, func(), error) {
+		return map[int]http.Handler{engine.GuestPort: fake.Control(spec, nil)}, nil, nil
+	}})
+	if err != nil {
+		return err
+	}
+	defer eng.Close()
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
+	if err != nil {
+		return err
+	}
+	url := "http://" + l.Addr().String()
+	d, err := daemon.Open(ctx, daemon.Options{
+		StateDir: state, Log: log, Engine: busy{eng, time.Now()}, Templates: shelf{}, Server: true, Version: "fleet",
+		Settings: sandbox.Settings{AnyBoundary: true, MaxLive: boxes + 1},
+		Doors:    []daemon.Opening{{Path: console.Path, Open: func(in daemon.Inside) daemon.Door { return open(in, url, log) }}},
+	})
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	served := make(chan error, 1)
+	go func() { served <- d.Serve(ctx, l) }()
+	err = fill(ctx, d, boxes, moving, url)
+	return errors.Join(err, <-served, d.Close(context.WithoutCancel(ctx)))
+}
+
+// fill makes the sandboxes, says where the console is, and lets things happen.
+func fill(ctx context.Context, d *daemon.Daemon, boxes, moving int, url string) error {
+	ids, err := create(ctx, d, boxes)
+	if err != nil {
+		return err
+	}
+	secret, _, err := d.Sessions.Issue(ctx, "local:0", session.Request{Name: "fleet", Scope: session.Admin})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stdout, "CONSOLE=%s%s/#token=%s\n", url, console.Path, secret)
+	return move(ctx, d.Record, ids[:moving])
+}
+
+// create makes sandboxes, some at a time.
+func create(ctx context.Context, d *daemon.Daemon, n int) ([]string, error) {
+	ids, errs := make([]string, n), make([]error, n)
+	var group sync.WaitGroup
+	places := make(chan struct{}, 8)
+	for i := range n {
+		places <- struct{}{}
+		group.Go(func() {
+			defer func() { <-places }()
+			sb, err := d.Service.Create(ctx, sandbox.Principal{Local: true}, sandbox.CreateRequest{
+				Template: "base", Name: fmt.Sprintf("box-%04d", i), Forever: true,
+				Metadata: map[string]string{"team": fmt.Sprintf("team-%d", i%7), "task": fmt.Sprintf("task-%d", i)},
+			})
+			ids[i], errs[i] = sb.ID, err
+		})
+	}
+	group.Wait()
+	return ids, errors.Join(errs...)
+}
+
+type shelf struct{}
+
+// Resolve implements sandbox.Templates.
+func (shelf) Resolve(context.Context, sandbox.Reference) (sandbox.Template, error) {
+	return sandbox.Template{ID: "aaaaaaaaaaaaaaaaaaaa", Name: "base", Root: engine.Root{Dir: "/"}}, nil
+}
+
+// door is the console with what serves its pages.
+type door struct {
+	*console.Console
+	live   *live.Live
+	inside *inside.Inside
+}
+
+// Close implements daemon.Door.
+func (d door) Close() { d.Console.Close(); d.live.Close(); d.inside.Close() }
+
+func open(in daemon.Inside, url string, log *slog.Logger) daemon.Door {
+	meter, _ := in.Daemon.Engine.(engine.Meter)
+	l, err := live.New(live.Deps{
+		Sandboxes: in.Daemon.Service, Approvals: in.Daemon.Approvals, Record: in.Daemon.Record, Meter: meter, Log: log,
+		Version: "fleet", Started: time.Now(),
+	})
+	x, insideErr := inside.New(inside.Deps{
+		Sandboxes: in.Daemon.Service, Census: in.Daemon.Service, Dial: in.DialAs, Record: in.Daemon.Record, Log: log,
+	})
+	c, consoleErr := console.New(console.Options{
+		Desk: in.Daemon.Sessions, Act: in.Act, Authenticate: in.Authenticate, Refused: in.Daemon.Service.Refused, Live: l, Inside: x,
+		About: console.About{Version: "fleet", Engine: "fake", Boundary: "none"}, Base: url, Log: log,
+	})
+	if err := errors.Join(err, insideErr, consoleErr); err != nil {
+		panic(err) // the program was put together wrongly
+	}
+	return door{c, l, x}
+}

@@ -1,0 +1,139 @@
+// Package record_test does things through the program as it is installed, and
+// compares the record with what was done: also when the server is killed, and
+// when the disk is full.
+package record_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/record"
+	"github.com/crannog/crannog/internal/sandbox/fact"
+	"github.com/crannog/crannog/internal/servetest"
+	"github.com/crannog/crannog/internal/spool"
+)
+
+var program string
+
+func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
+
+// told is what the record holds.
+type told struct {
+	kinds    map[string]map[record.Kind]int // by sandbox
+	programs map[string]map[string]int      // executed, by sandbox and base name
+	files    map[string]map[string]int      // changes, by sandbox and path
+	actions  map[string]int                 // those that succeeded
+	gaps     []string
+}
+
+// read reads the record of a state directory, and expects it to be verified
+// and each source to be in it in order.
+func read(t *testing.T, state string) told {
+	t.Helper()
+	l, err := record.Open(record.Options{Dir: filepath.Join(state, "record"), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	out := told{
+		kinds: map[string]map[record.Kind]int{}, programs: map[string]map[string]int{}, files: map[string]map[string]int{}, actions: map[string]int{},
+	}
+	at := make(map[string]uint64)
+	err = l.Read(t.Context(), record.Filter{}, false, func(e record.Entry) error {
+		if out.kinds[e.Sandbox] == nil {
+			out.kinds[e.Sandbox], out.programs[e.Sandbox], out.files[e.Sandbox] = map[record.Kind]int{}, map[string]int{}, map[string]int{}
+		}
+		if e.Source != "" && e.At <= at[e.Source] {
+			t.Errorf("%s: position %d after %d", e.Source, e.At, at[e.Source])
+		}
+		at[e.Source] = e.At
+		out.kinds[e.Sandbox][e.Kind]++
+		return out.add(e)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, err := l.Verify(t.Context()); err != nil || !v.OK {
+		t.Errorf("not verified: %+v, %v", v, err)
+	}
+	return out
+}
+
+func (o *told) add(e record.Entry) error {
+	switch e.Kind {
+	case record.Exec:
+		var x spool.Exec
+		if err := json.Unmarshal(e.Data, &x); err != nil {
+			return err
+		}
+		o.programs[e.Sandbox][filepath.Base(x.Program)]++
+	case record.File:
+		var f spool.File
+		if err := json.Unmarshal(e.Data, &f); err != nil {
+			return err
+		}
+		o.files[e.Sandbox][f.Path]++
+	case record.Action:
+		var a fact.Action
+		if err := json.Unmarshal(e.Data, &a); err != nil {
+			return err
+		}
+		if a.Outcome == "ok" {
+			o.actions[a.Do]++
+		}
+	case record.Gap:
+		o.gaps = append(o.gaps, string(e.Data))
+	default:
+	}
+	return nil
+}
+
+// changed counts the changes of files whose path begins so, and those files.
+func (o *told) changed(id, prefix string) (changes, files int) {
+	for path, n := range o.files[id] {
+		if strings.HasPrefix(path, prefix) {
+			changes += n
+			files++
+		}
+	}
+	return changes, files
+}
+
+func must(t *testing.T, sb *crannog.Sandbox, line string) string {
+	t.Helper()
+	out, err := sb.CommandContext(t.Context(), "sh", "-c", line).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v %s", line, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func kill(t *testing.T, sb *crannog.Sandbox) {
+	t.Helper()
+	if err := sb.Kill(context.WithoutCancel(t.Context())); err != nil {
+		t.Error(err)
+	}
+}
+
+// tool runs the program as a person does.
+func tool(t *testing.T, state string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Env = append(os.Environ(), "CRANNOG_STATE="+state)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("crannog %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}

@@ -1,0 +1,263 @@
+package record_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/record"
+	"github.com/crannog/crannog/internal/servetest"
+)
+
+// P33: a server that is killed again and again while programs run and callers
+// act loses nothing of it, and doubles nothing.
+func TestKilledServerLosesNothing(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	const boxes, each, kills = 3, 400, 4
+	state := t.TempDir()
+	s := servetest.Start(t, program, state)
+	client := s.Client(t)
+	var ids []string
+	for range boxes {
+		sb, err := client.Create(t.Context(), crannog.Timeout(10*time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, sb.ID())
+		// It runs on by itself, whatever becomes of who started it.
+		must(t, sb, fmt.Sprintf("(i=0; while [ $i -lt %d ]; do /bin/true; echo $i > /tmp/n$i; i=$((i+1)); done; echo > /tmp/done) < /dev/null > /dev/null 2>&1 &", each))
+	}
+	var asked, answered atomic.Int64
+	for i := range kills {
+		stop, ended := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(ended)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				sb, err := client.Get(t.Context(), ids[0])
+				if err != nil {
+					continue
+				}
+				asked.Add(1)
+				if sb.SetTimeout(t.Context(), 10*time.Minute) == nil {
+					answered.Add(1)
+				}
+			}
+		}()
+		for before, deadline := answered.Load(), time.Now().Add(30*time.Second); answered.Load() == before; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("the server answers nobody")
+			}
+		}
+		time.Sleep(time.Duration(150+37*i) * time.Millisecond) // another moment each time
+		s.Kill()
+		close(stop)
+		<-ended
+		s = servetest.Start(t, program, state)
+		client = s.Client(t)
+	}
+	for _, id := range ids {
+		sb, err := client.Get(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		must(t, sb, "i=0; while [ ! -e /tmp/done ]; do sleep 0.1; done")
+		kill(t, sb)
+	}
+	s.Stop(t)
+	got := read(t, state)
+	for _, id := range ids {
+		changes, files := got.changed(id, "/tmp/n")
+		if n := got.programs[id]["true"]; n != each || changes != each || files != each {
+			t.Errorf("%s: %d executed, %d changes of %d files, want %d of each", id, n, changes, files, each)
+		}
+		// The shell in the background was forked, and executed nothing.
+		if k := got.kinds[id]; k[record.SandboxStarted] != 1 || k[record.SandboxEnded] != 1 || k[record.Exit] != k[record.Exec]+1 {
+			t.Errorf("%s: %v", id, k)
+		}
+	}
+	if n := int64(got.actions["timeout"]); n < answered.Load() || n > asked.Load() || answered.Load() == 0 {
+		t.Errorf("%d changes of the end, of %d that were answered and %d asked for", n, answered.Load(), asked.Load())
+	}
+	if k := got.kinds[""]; k[record.ServerStarted] != kills+1 || k[record.ServerStopped] != 1 {
+		t.Errorf("the server: %v", k)
+	}
+	if len(got.gaps) > 0 || got.actions["create"] != boxes || got.actions["remove"] != boxes {
+		t.Errorf("gaps %v, actions %v", got.gaps, got.actions)
+	}
+	tool(t, state, "audit", "verify")
+}
+
+// A disk that is full refuses new sandboxes and lets old ones be ended, and
+// what could not be written is told of afterwards.
+func TestDiskFull(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	state := t.TempDir()
+	dir := filepath.Join(state, "record")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("crannog-record-test", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=4m,mode=700"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	s := servetest.Start(t, program, state)
+	client := s.Client(t)
+	sb, err := client.Create(t.Context(), crannog.Timeout(10*time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	must(t, sb, "/bin/true")
+	// What is told of several ends does not fit into what a page may have left.
+	others := make([]*crannog.Sandbox, 4)
+	for i := range others {
+		if others[i], err = client.Create(t.Context(), crannog.Timeout(10*time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	filler := filepath.Join(dir, "filler")
+	fill(t, filler)
+	// What was begun before may still fit into a page.
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		other, err := client.Create(t.Context(), crannog.Timeout(time.Minute))
+		if err != nil {
+			var refused *crannog.Error
+			if !errors.As(err, &refused) || refused.Code != "record_unavailable" {
+				t.Errorf("refused with %v", err)
+			}
+			break
+		}
+		kill(t, other)
+		if time.Now().After(deadline) {
+			t.Fatal("a full disk refuses nothing")
+		}
+	}
+	for _, one := range append(others, sb) {
+		if err := one.Kill(t.Context()); err != nil {
+			t.Errorf("a sandbox cannot be ended: %v", err)
+		}
+	}
+	for deadline := time.Now().Add(20 * time.Second); servetest.Processes(t, state) > 0; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("processes of it are left")
+		}
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		again, err := client.Create(t.Context(), crannog.Timeout(time.Minute))
+		if err == nil {
+			kill(t, again)
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("it goes on refusing: %v", err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	s.Stop(t)
+	got := read(t, state)
+	if len(got.gaps) == 0 {
+		t.Error("nothing tells that something is missing")
+	}
+	// What the programs did waited on the other disk.
+	if n := got.programs[sb.ID()]["true"]; n != 1 {
+		t.Errorf("%d of what ran before the disk was full", n)
+	}
+}
+
+// fill takes all that a disk has left.
+func fill(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	block := make([]byte, 4096)
+	for {
+		if _, err := f.Write(block); err != nil {
+			return
+		}
+	}
+}
+
+// 50 sandboxes that come and go leave no descriptor in the server, and no file
+// beside the rows that are kept for a while.
+func TestNothingIsLeft(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	state := t.TempDir()
+	s := servetest.Start(t, program, state)
+	client := s.Client(t)
+	cycle := func() {
+		sb, err := client.Create(t.Context(), crannog.Timeout(10*time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		must(t, sb, "/bin/true; echo > /tmp/x")
+		kill(t, sb)
+	}
+	for range 5 {
+		cycle()
+	}
+	before := len(descriptors(t, s.PID()))
+	for range 50 {
+		cycle()
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	for len(descriptors(t, s.PID())) > before {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d descriptors before, and now %q", before, descriptors(t, s.PID()))
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	tool(t, state, "prune", "-y")
+	for _, dir := range []string{"events", "net"} {
+		if left, err := os.ReadDir(filepath.Join(state, dir)); err != nil || len(left) > 0 {
+			t.Errorf("left in %s: %v, %v", dir, left, err)
+		}
+	}
+	s.Stop(t)
+	if got := read(t, state); got.actions["create"] != 55 || got.actions["remove"] != 55 || len(got.gaps) > 0 {
+		t.Errorf("%v, %v", got.actions, got.gaps)
+	}
+}
+
+// descriptors lists what a process has open of the record and what leads into
+// it.
+func descriptors(t *testing.T, pid int) (open []string) {
+	t.Helper()
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list {
+		if to, err := os.Readlink(filepath.Join(dir, e.Name())); err == nil && ours(to) {
+			open = append(open, to)
+		}
+	}
+	return open
+}
+
+func ours(path string) bool {
+	return path == "anon_inode:inotify" || slices.Contains([]string{"events", "net", "record"}, filepath.Base(filepath.Dir(path)))
+}
