@@ -88,7 +88,7 @@ forEachSdk('what was written stays', (sdk) => {
       await eventually('it was paused and woken', async () => {
         const info = await sandbox.getInfo()
         return info.state === 'running' && info.endAt - Date.now() > 100_000 && info.endAt > before - 200_000
-      }, 40_000)
+      })
     }
     await load.stop()
     assert.equal(await stateOf(sdk, sandbox), 'running')

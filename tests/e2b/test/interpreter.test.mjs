@@ -28,14 +28,22 @@ describe('@e2b/code-interpreter 2.8.0', { timeout: 2 * limit }, () => {
   })
 
   test('output, streamed', async () => {
+    // The code goes on when the first part of its output is there.
     const seen = []
+    let answered
     const execution = await sandbox.runCode(
-      'import sys, time\nfor i in range(3):\n    print(i, flush=True)\n    time.sleep(0.2)\nprint("e", file=sys.stderr)',
-      { onStdout: (m) => void seen.push({ line: m.line, at: Date.now() }), onStderr: (m) => void seen.push({ line: `err ${m.line}`, at: Date.now() }) })
-    assert.equal(execution.logs.stdout.join(''), '0\n1\n2\n')
+      'import os, sys, time\nprint(0, flush=True)\nwhile not os.path.exists("/home/user/heard"):\n    time.sleep(0.05)\nprint(1)\nprint("e", file=sys.stderr)',
+      {
+        onStdout: (m) => {
+          seen.push(m.line)
+          answered ??= sandbox.files.write('/home/user/heard', '')
+        },
+        onStderr: (m) => void seen.push(`err ${m.line}`),
+      })
+    await answered
+    assert.equal(execution.logs.stdout.join(''), '0\n1\n')
     assert.equal(execution.logs.stderr.join(''), 'e\n')
-    assert.ok(seen[0].line.startsWith('0'))
-    assert.ok(seen.at(-1).at - seen[0].at > 300, 'the output came all at the end')
+    assert.ok(seen[0].startsWith('0'))
   })
 
   test('output of programs that the code starts', async () => {
@@ -122,11 +130,11 @@ describe('@e2b/code-interpreter 2.8.0', { timeout: 2 * limit }, () => {
 
   test('two contexts at once', async () => {
     const [a, b] = await Promise.all([sandbox.createCodeContext(), sandbox.createCodeContext()])
-    const from = Date.now()
-    const results = await Promise.all([a, b].map((context, i) =>
-      sandbox.runCode(`import time; time.sleep(2); ${i}`, { context })))
+    // Each ends when it has seen the other.
+    const results = await Promise.all([a, b].map((context, i) => sandbox.runCode(
+      `import os, time\nopen("/tmp/here-${i}", "w").close()\nwhile not os.path.exists("/tmp/here-${1 - i}"):\n    time.sleep(0.05)\n${i}`,
+      { context })))
     assert.deepEqual(results.map((r) => r.text), ['0', '1'])
-    assert.ok(Date.now() - from < 3900, 'they ran one after the other')
     await Promise.all([a, b].map((context) => sandbox.removeCodeContext(context)))
   })
 
@@ -144,7 +152,7 @@ describe('@e2b/code-interpreter 2.8.0', { timeout: 2 * limit }, () => {
     await rejects(sandbox.runCode('import time\nwhile True:\n    time.sleep(0.1)', { timeoutMs: 1500 }), TimeoutError)
     // The client's end interrupts what runs; its state stays.
     const execution = await eventually('the context is free', () =>
-      sandbox.runCode('kept', { timeoutMs: 5000 }).catch(() => undefined))
+      sandbox.runCode('kept', { timeoutMs: 15_000 }).catch(() => undefined))
     assert.equal(execution.text, 'kept')
   })
 
@@ -166,6 +174,6 @@ describe('@e2b/code-interpreter 2.8.0', { timeout: 2 * limit }, () => {
     const error = await running
     assert.ok(error instanceof TimeoutError, `${error?.constructor.name}: ${error?.message}`)
     assert.match(error.message, /killed/)
-    assert.ok(Date.now() - from < 10_000, 'the client hung')
+    assert.ok(Date.now() - from < 30_000, 'the client hung')
   })
 })

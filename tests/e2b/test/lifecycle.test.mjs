@@ -96,9 +96,9 @@ forEachSdk('ends', (sdk) => {
   })
 
   test('its time runs out', async () => {
-    const sandbox = await sdk.Sandbox.create({ timeoutMs: 2_000 })
+    const sandbox = await sdk.Sandbox.create({ timeoutMs: 6_000 })
     assert.equal(await sandbox.isRunning(), true)
-    await eventually('it ends', async () => !(await sandbox.isRunning()), 30_000)
+    await eventually('it ends', async () => !(await sandbox.isRunning()))
     assert.equal(await sandbox.kill(), false)
   })
 
@@ -125,7 +125,7 @@ forEachSdk('ends', (sdk) => {
     }
     await eventually('the watch ends', () => watch)
     assert.ok(watch.error, 'the watch ends as if nothing had happened')
-    assert.ok(Date.now() - from < 15_000, 'the streams hung')
+    assert.ok(Date.now() - from < 30_000, 'the streams hung')
   })
 })
 

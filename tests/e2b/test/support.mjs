@@ -21,7 +21,7 @@ export const generations = [
 ]
 
 // limit is what a group of tests may take in all.
-export const limit = 120_000
+export const limit = 400_000
 
 // forEachSdk describes a subject once per generation.
 export function forEachSdk(subject, body) {
@@ -45,7 +45,7 @@ export function forEachSdkWithSandbox(subject, body, opts = {}) {
 }
 
 // eventually polls until the condition gives something true.
-export async function eventually(what, condition, withinMs = 20_000) {
+export async function eventually(what, condition, withinMs = 60_000) {
   const end = Date.now() + withinMs
   for (;;) {
     const got = await condition()

@@ -1,0 +1,200 @@
+import { type ChildProcess, execFile, spawn } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { expect, type Page, test as base } from "@playwright/test";
+
+export { expect } from "@playwright/test";
+
+const binary = process.env["CRANNOG_BINARY"];
+if (!binary) throw new Error("CRANNOG_BINARY names no binary; start the tests with tests/browser/run.sh");
+
+const run = promisify(execFile);
+
+/** Scope of a console session. */
+export type Scope = "viewer" | "operator" | "admin";
+
+/** A sandbox as `crannog run -d --json` and `inspect --json` tell of it. */
+export interface Made {
+  id: string;
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const address = server.address();
+  server.close();
+  await once(server, "close");
+  if (address === null || typeof address === "string") throw new Error("no port");
+  return address.port;
+}
+
+/** A real server with a state directory of its own. */
+export class Server {
+  #child: ChildProcess | undefined;
+  /** The same after a restart: a server makes a new one otherwise. */
+  readonly key = `e2b_${randomBytes(20).toString("hex")}`;
+
+  private constructor(
+    readonly dir: string,
+    readonly port: number,
+    readonly args: readonly string[],
+  ) {}
+
+  static async start(...args: string[]): Promise<Server> {
+    const server = new Server(await mkdtemp(join(tmpdir(), "crannog-browser-")), await freePort(), args);
+    await server.begin();
+    return server;
+  }
+
+  get base(): string {
+    return `http://127.0.0.1:${this.port}`;
+  }
+
+  get state(): string {
+    return join(this.dir, "state");
+  }
+
+  /** Starts the server, on the same port as before. */
+  async begin(): Promise<void> {
+    const child = spawn(binary as string, ["serve", "--listen", `127.0.0.1:${this.port}`, "--state", this.state, ...this.args], {
+      stdio: ["ignore", "pipe", "pipe"],
+      detached: true,
+      env: { ...process.env, E2B_API_KEY: this.key },
+    });
+    this.#child = child;
+    let out = "";
+    let log = "";
+    child.stderr?.on("data", (chunk: Buffer) => (log = (log + chunk.toString()).slice(-20_000)));
+    await new Promise<void>((resolve, reject) => {
+      child.stdout?.on("data", (chunk: Buffer) => {
+        out += chunk.toString();
+        if (/^export E2B_API_KEY=\S+$/m.test(out)) resolve();
+      });
+      child.once("exit", (code) => reject(new Error(`the server ended with ${code}:\n${out}${log}`)));
+      child.once("error", reject);
+    });
+  }
+
+  /** Ends the server as a crash does. */
+  async crash(): Promise<void> {
+    await this.#end("SIGKILL");
+  }
+
+  async #end(signal: NodeJS.Signals): Promise<void> {
+    const child = this.#child;
+    if (!child || child.exitCode !== null || child.signalCode !== null) return;
+    const gone = once(child, "exit");
+    child.kill(signal);
+    await gone;
+  }
+
+  /** Runs the command line against this server. */
+  async cli(...args: string[]): Promise<string> {
+    const { stdout } = await run(binary as string, args, {
+      env: { PATH: process.env["PATH"] ?? "", HOME: this.dir, CRANNOG_STATE: this.state },
+      cwd: this.dir,
+      maxBuffer: 16 << 20,
+    });
+    return stdout;
+  }
+
+  /** Makes a sandbox by the API, as an agent's own program would. */
+  async create(body: Record<string, unknown>): Promise<Made> {
+    return (await this.request("POST", "/v1/sandboxes", body)) as Made;
+  }
+
+  /** Runs a shell line in a sandbox. */
+  async exec(id: string, line: string): Promise<{ exit_code: number; stdout: string; stderr: string }> {
+    return (await this.request("POST", `/v1/sandboxes/${id}/exec`, { cmd: ["sh", "-c", line] })) as never;
+  }
+
+  async request(method: string, path: string, body?: unknown): Promise<unknown> {
+    const answer = await fetch(this.base + path, {
+      method,
+      headers: { "X-API-Key": this.key, ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
+    const text = await answer.text();
+    if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status} ${text}`);
+    return text === "" ? undefined : JSON.parse(text);
+  }
+
+  /** A link that signs in once. */
+  async link(scope: Scope = "admin"): Promise<string> {
+    const { url } = JSON.parse(await this.cli("console", "--scope", scope, "--no-open", "--json")) as { url: string };
+    return url;
+  }
+
+  async signIn(page: Page, scope: Scope = "admin"): Promise<void> {
+    await page.goto(await this.link(scope));
+    // The page of the door has a heading too, and to leave it while the token
+    // is on its way would be to lose the session: only who is in sees the places.
+    await page.getByRole("navigation", { name: "Console" }).waitFor();
+    // The token is spent, and must not stay where it can be seen or copied.
+    await page.waitForURL((url) => !url.hash.includes("token"));
+  }
+
+  /** Ends all sandboxes, as nobody looks at them any more. */
+  async clear(): Promise<void> {
+    await this.cli("rm", "--all", "--yes");
+  }
+
+  /** What is on the disk below the state directory. */
+  read(path: string): Promise<Buffer> {
+    return readFile(join(this.state, path));
+  }
+
+  async stop(): Promise<void> {
+    try {
+      await this.clear();
+    } finally {
+      await this.#end("SIGTERM");
+      await rm(this.dir, { recursive: true, force: true });
+    }
+  }
+}
+
+/** Opens a terminal on the page of one, and has its control when this returns. */
+export async function control(page: Page, again = false): Promise<void> {
+  if (!again) await page.getByRole("button", { name: "Open terminal" }).first().click();
+  await page.getByRole("button", { name: "Take control" }).first().click();
+  // What is typed before the server has said yes goes nowhere.
+  await expect(page.getByRole("button", { name: "Release control" })).toBeVisible();
+  await page.locator(".xterm").first().click();
+}
+
+/**
+ * Presses until it had its effect. A card does not act on a press that came
+ * right after it: how long that is depends on the machine.
+ */
+export async function insist(pressed: () => Promise<void>, effect: () => Promise<void>): Promise<void> {
+  await expect(async () => {
+    await pressed();
+    await effect();
+  }).toPass({ intervals: [250], timeout: 60_000 });
+}
+
+/** Tests share a server, and each finds it without sandboxes; `admin` is signed in as one. */
+export const test = base.extend<{ server: Server; admin: Page }, { shared: Server }>({
+  shared: [
+    async ({}, use) => {
+      const server = await Server.start();
+      await use(server);
+      await server.stop();
+    },
+    { scope: "worker", timeout: 120_000 },
+  ],
+  server: async ({ shared }, use) => {
+    await use(shared);
+    await shared.clear();
+  },
+  admin: async ({ page, server }, use) => {
+    await server.signIn(page);
+    await use(page);
+  },
+});

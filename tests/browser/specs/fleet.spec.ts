@@ -1,0 +1,78 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import type { CDPSession } from "@playwright/test";
+import { expect, test } from "@playwright/test";
+
+const program = process.env["CRANNOG_FLEET"];
+const seconds = Number(process.env["CRANNOG_FLEET_SECONDS"] ?? "20");
+
+/** What a tab holds, after a collection of garbage. */
+async function held(cdp: CDPSession): Promise<{ heap: number; nodes: number; listeners: number }> {
+  await cdp.send("HeapProfiler.collectGarbage");
+  const { metrics } = await cdp.send("Performance.getMetrics");
+  const of = (name: string) => metrics.find((m) => m.name === name)?.value ?? Number.NaN;
+  return { heap: of("JSHeapUsedSize"), nodes: of("Nodes"), listeners: of("JSEventListeners") };
+}
+
+test("a thousand sandboxes that move each second are one stream, few rows and no growth", async ({ page, browser }) => {
+  test.setTimeout((seconds + 120) * 1000);
+  if (!program) throw new Error("CRANNOG_FLEET names no program; start the tests with tests/browser/run.sh");
+  const fleet = spawn(program, ["-boxes", "1000"], { stdio: ["ignore", "pipe", "inherit"] });
+  try {
+    const link = await new Promise<string>((resolve, reject) => {
+      let out = "";
+      fleet.stdout.on("data", (chunk: Buffer) => {
+        out += chunk.toString();
+        const found = /^CONSOLE=(\S+)$/m.exec(out)?.[1];
+        if (found) resolve(found);
+      });
+      fleet.once("exit", (code) => reject(new Error(`the fleet ended with ${code}`)));
+    });
+    const streams: string[] = [];
+    page.on("request", (r) => {
+      if (r.url().includes("/console/api/events") && r.method() === "GET") streams.push(r.url());
+    });
+    await page.goto(link);
+    await expect(page.getByText(/1,?000 (sandboxes|running)/).first()).toBeVisible();
+
+    const cdp = await page.context().newCDPSession(page);
+    await cdp.send("Performance.enable");
+    const system = await browser.newBrowserCDPSession();
+    const used = async () => {
+      const { processInfo } = await system.send("SystemInfo.getProcessInfo");
+      return processInfo.filter((p) => p.type === "renderer").reduce((sum, p) => sum + p.cpuTime, 0);
+    };
+    await page.waitForTimeout(5000); // what is loaded once is loaded
+    const [before, cpu, at] = [await held(cdp), await used(), Date.now()];
+    await page.waitForTimeout(seconds * 1000);
+    const share = (await used() - cpu) / ((Date.now() - at) / 1000);
+    const after = await held(cdp);
+    console.log(
+      `a tab with 1,000 sandboxes for ${seconds} s: ${(share * 100).toFixed(1)} % of a processor, heap ${(before.heap / 1e6).toFixed(1)} to ${(after.heap / 1e6).toFixed(1)} MB, nodes ${before.nodes} to ${after.nodes}, ${streams.length} stream`,
+    );
+    expect(streams).toHaveLength(1);
+    // Rows out of sight are not there, and nothing is kept of what was drawn.
+    expect(after.nodes).toBeLessThan(6000);
+    expect(after.nodes).toBeLessThan(before.nodes * 1.5);
+    expect(after.listeners).toBeLessThan(before.listeners * 1.5 + 50);
+    expect(after.heap).toBeLessThan(before.heap * 1.5 + 5e6);
+
+    // All thousand can be got at.
+    await page.getByRole("searchbox", { name: "Filter" }).click();
+    // Each letter by itself, and the first ones last: the address follows what
+    // is typed, and neither a letter nor the place of the caret may be lost.
+    await page.keyboard.type("0777");
+    await page.keyboard.press("Home");
+    await page.keyboard.type("box-");
+    await expect(page.getByRole("searchbox", { name: "Filter" })).toHaveValue("box-0777");
+    await expect(page.getByText("box-0777").first()).toBeVisible();
+    await expect(page.getByText("box-0001")).toHaveCount(0);
+    expect(new URL(page.url()).search).toContain("box-0777");
+  } finally {
+    if (fleet.exitCode === null) {
+      const gone = once(fleet, "exit");
+      fleet.kill("SIGTERM");
+      await gone;
+    }
+  }
+});

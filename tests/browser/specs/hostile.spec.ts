@@ -1,0 +1,62 @@
+import type { Page } from "@playwright/test";
+import { control, expect, test } from "../fixtures";
+
+// What a box can choose: names, output, paths, metadata. Each would run,
+// forge or hide something in a page that believed it.
+const script = `<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>`;
+const marks = "\u202egnp.exe\u200b\u2066\u001b[31mred\u001b]8;;http://evil.example\u0007link\u001b]8;;\u0007";
+
+async function inert(page: Page): Promise<void> {
+  expect(await page.evaluate(() => (window as { pwned?: number }).pwned)).toBeUndefined();
+  const text = await page.evaluate(() => document.body.innerText);
+  // eslint-disable-next-line no-control-regex
+  expect(text).not.toMatch(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069]/);
+  expect(await page.locator("img[src='x']").count()).toBe(0);
+  expect(await page.locator("a[href*='evil.example']").count()).toBe(0);
+}
+
+test("what a box prints, names or returns is inert on every page", async ({ admin, server }) => {
+  const dialogs: string[] = [];
+  admin.on("dialog", (d) => {
+    dialogs.push(d.message());
+    void d.dismiss();
+  });
+  const popups: string[] = [];
+  admin.context().on("page", (p) => popups.push(p.url()));
+  const made = await server.create({ name: "hostile", metadata: { note: script, other: marks } });
+  await server.request("POST", `/v1/sandboxes/${made.id}/exec`, { cmd: ["printf", "%s", script + marks] });
+  await server.request("POST", `/v1/sandboxes/${made.id}/exec`, {
+    cmd: ["sh", "-c", `mkdir -p /workspace && cd /workspace && touch "$1" "$2" && printf '%s' "$1" > page.html && printf '<svg xmlns="http://www.w3.org/2000/svg" onload="window.pwned=1"/>' > image.svg`, "sh", script.replaceAll("/", "_"), marks.replaceAll("/", "_")],
+  });
+  await server.request("POST", `/v1/sandboxes/${made.id}/exec`, { cmd: ["sh", "-c", `setsid sh -c 'sleep 900; :' "$1" >/dev/null 2>&1 &`, "sh", script + marks] });
+  for (const path of ["", `s/${made.id}/live`, `s/${made.id}/files?path=/workspace`, `s/${made.id}/processes`, `s/${made.id}/record`, "record"]) {
+    await admin.goto(`${server.base}/console/${path}`);
+    await expect(admin.getByRole("heading", { level: 1 })).toBeVisible();
+    // The control: the box's text is there, as text.
+    await expect(admin.getByText("window.pwned=1").filter({ visible: true }).first()).toBeVisible();
+    await inert(admin);
+  }
+  for (const file of ["page.html", "image.svg"]) {
+    await admin.goto(`${server.base}/console/s/${made.id}/files?path=/workspace`);
+    await admin.getByText(file).first().click();
+    await expect(admin.locator(".cm-content")).toContainText("window.pwned=1");
+    await inert(admin);
+  }
+  expect(dialogs).toEqual([]);
+  expect(popups).toEqual([]);
+});
+
+test("a terminal's sequences reach neither the clipboard nor the title nor a link", async ({ admin, server, context }) => {
+  await context.grantPermissions(["clipboard-read", "clipboard-write"], { origin: server.base });
+  const made = await server.create({ name: "sequences" });
+  await admin.goto(`${server.base}/console/s/${made.id}/terminal`);
+  await admin.evaluate(() => navigator.clipboard.writeText("what was there"));
+  await expect(admin).toHaveTitle(/sequences/);
+  const title = await admin.title();
+  await control(admin);
+  await admin.keyboard.type(`printf '\\033]52;c;cHduZWQ=\\007\\033]0;pwned\\007\\033]8;;http://evil.example\\007click\\033]8;;\\007 end-of-it\\n'\n`);
+  await expect(admin.locator(".xterm-rows, .xterm-accessibility-tree").first()).toContainText("click end-of-it");
+  expect(await admin.evaluate(() => navigator.clipboard.readText())).toBe("what was there");
+  expect(await admin.title()).toBe(title);
+  await inert(admin);
+});

@@ -1,0 +1,95 @@
+import { readFile } from "node:fs/promises";
+import { expect, insist, type Server, test } from "../fixtures";
+import { asking, upstream } from "../policy";
+
+const asked = async () => readFile(process.env["CRANNOG_UPSTREAM_LOG"] ?? "", "utf8");
+
+/**
+ * Sends a request that is asked about; what it returns waits for the answer.
+ * One that nobody answers for 20 s is told to come again, which spends the answer.
+ */
+function send(server: Server, id: string, path: string): (said: string) => Promise<void> {
+  const once = async () => (await server.exec(id, `curl -s -m 60 -X POST -d x "http://${upstream}${path}"`)).stdout;
+  const first = once();
+  return async (said) => {
+    if (!(await first).includes(said)) expect(await once()).toContain(said);
+  };
+}
+
+test("a denied request appears with its rule", async ({ admin, server }) => {
+  const made = await server.create({ name: "denied", access: { net: "policy", policy: asking } });
+  await admin.goto(`${server.base}/console/s/${made.id}/network`);
+  await server.exec(made.id, "curl -s -m 20 http://elsewhere.example.test/secret-path; true");
+  const row = admin.getByRole("row", { name: /elsewhere\.example\.test/ }).first();
+  await expect(row).toBeVisible();
+  await expect(row).toContainText(/denied|deny/i);
+  // The control: what is allowed says so, and the host outside was asked.
+  expect((await server.exec(made.id, `curl -s -m 20 http://${upstream}/allowed`)).stdout).toContain("hello");
+  await expect(admin.getByRole("row", { name: new RegExp(upstream) }).first()).toContainText(/allow/i);
+  expect(await asked()).toContain("GET /allowed");
+  await row.click();
+  await expect(admin.getByText(/unlisted/).first()).toBeVisible();
+});
+
+test("an approval given by keyboard lets a held request pass", async ({ admin, server }) => {
+  const made = await server.create({ name: "asks", access: { net: "policy", policy: asking } });
+  await admin.goto(`${server.base}/console/approvals`);
+  const held = send(server, made.id, "/held");
+  await expect(admin.getByText("/held").first()).toBeVisible();
+  expect(await asked()).not.toContain("POST /held");
+  const card = admin.getByRole("article").filter({ hasText: "/held" });
+  await insist(
+    async () => {
+      await card.focus({ timeout: 1000 });
+      await admin.keyboard.press("a");
+    },
+    () => expect(card).toHaveCount(0, { timeout: 3000 }),
+  );
+  await held("upstream says hello");
+  expect(await asked()).toContain("POST /held");
+
+  const refused = send(server, made.id, "/refused");
+  await expect(admin.getByText("/refused").first()).toBeVisible();
+  const dialog = admin.getByRole("dialog");
+  await insist(
+    async () => {
+      await admin.getByRole("article").filter({ hasText: "/refused" }).focus({ timeout: 1000 });
+      await admin.keyboard.press("d");
+    },
+    () => expect(dialog).toBeVisible({ timeout: 3000 }),
+  );
+  await dialog.getByRole("textbox").fill("not on a friday");
+  await dialog.getByRole("button", { name: "Deny" }).click();
+  await refused("not on a friday");
+  expect(await asked()).not.toContain("POST /refused");
+});
+
+test("a question is shown on the desktop while nobody looks, with words that the box cannot forge", async ({ page, server }) => {
+  await page.addInitScript(() => {
+    const shown: { title: string; body: string }[] = [];
+    class Desk {
+      static readonly permission = "granted";
+      static requestPermission = () => Promise.resolve("granted");
+      constructor(title: string, options?: { body?: string }) {
+        shown.push({ title, body: options?.body ?? "" });
+      }
+      close() {}
+      addEventListener() {}
+    }
+    Object.assign(window, { Notification: Desk, shown });
+    document.hasFocus = () => false;
+  });
+  await server.signIn(page, "operator");
+  const made = await server.create({ name: "notifies", access: { net: "policy", policy: asking } });
+  await page.goto(`${server.base}/console/approvals`);
+  // What was asked before the page heard of any question is not new to it.
+  await expect(page.getByText("Live", { exact: true })).toBeVisible();
+  await page.getByRole("switch", { name: /desktop notifications/i }).or(page.getByLabel(/desktop notifications/i)).first().click();
+  const held = send(server, made.id, "/noted");
+  await expect.poll(() => page.evaluate(() => (window as unknown as { shown: { title: string; body: string }[] }).shown.map((n) => `${n.title} ${n.body}`).join("\n"))).toContain("noted");
+  // Nobody looks, so nothing here may answer: somebody does elsewhere.
+  const { approvals } = (await server.request("GET", "/v1/approvals")) as { approvals: { id: string; summary: string }[] };
+  const asked = approvals.find((a) => a.summary.includes("noted"));
+  await server.request("POST", `/v1/approvals/${asked?.id}/approve`, {});
+  await held("hello");
+});

@@ -1,0 +1,56 @@
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import AxeBuilder from "@axe-core/playwright";
+import { expect, insist, test } from "../fixtures";
+import { asking, upstream } from "../policy";
+
+const shots = process.env["CRANNOG_SCREENSHOTS"] ?? "shots";
+
+test("every page is accessible in both themes, and usable on a phone", async ({ admin, server }, info) => {
+  test.setTimeout(900_000);
+  const long = { timeout_seconds: 1800 };
+  const made = await server.create({ name: "report-builder", metadata: { team: "search" }, ...long, access: { net: "policy", policy: asking } });
+  await server.create({ name: "nightly-tests", metadata: { team: "build" }, ...long });
+  await server.exec(made.id, "mkdir -p /workspace && echo '# Report' > /workspace/report.md && python3 -c 'print(6*7)'");
+  await server.exec(made.id, `curl -s -m 20 http://${upstream}/data > /workspace/data.txt; curl -s -m 20 http://elsewhere.example.test/; true`);
+  const publish = () => server.exec(made.id, `curl -s -m 120 -X POST -d x http://${upstream}/publish`);
+  const held = publish();
+  const s = `s/${made.id}`;
+  const pages = [
+    "", "approvals", "record", "policy", "new", "keys", "secrets", "templates", "snapshots", "settings", "doctor",
+    `${s}/live`, `${s}/terminal`, `${s}/files?path=/workspace`, `${s}/processes`, `${s}/network`, `${s}/ports`, `${s}/snapshots`, `${s}/policy`, `${s}/secrets`, `${s}/record`,
+  ];
+  await mkdir(shots, { recursive: true });
+  for (const scheme of ["light", "dark"] as const) {
+    await admin.emulateMedia({ colorScheme: scheme, reducedMotion: "reduce" });
+    for (const path of pages) {
+      await admin.goto(`${server.base}/console/${path}`);
+      await expect(admin.getByRole("heading", { level: 1 })).toBeVisible();
+      await expect(admin.getByText("Loading…")).toHaveCount(0); // a page that is not there yet has nothing to find
+      await expect(admin.getByRole("heading", { level: 1 })).toHaveCount(1);
+      const { violations } = await new AxeBuilder({ page: admin }).withTags(["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]).analyze();
+      const found = violations.map((v) => `${v.id}: ${v.nodes.map((n) => n.html).slice(0, 3).join(" | ")}`);
+      expect.soft(found, `${path || "fleet"} ${scheme}`).toEqual([]);
+      await admin.screenshot({ path: join(shots, `${(path || "fleet").replace(made.id, "ID").replace(/[^a-z]+/gi, "-")}-${scheme}.png`) });
+    }
+  }
+  await admin.setViewportSize({ width: 375, height: 740 });
+  for (const path of ["", "approvals", `${s}/live`, "record"]) {
+    await admin.goto(`${server.base}/console/${path}`);
+    await expect(admin.getByRole("heading", { level: 1 })).toBeVisible();
+    await expect(admin.getByText("Loading…")).toHaveCount(0);
+    const wide = await admin.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+    expect.soft(wide, `${path || "fleet"} at 375 px is wider than the screen`).toBeLessThanOrEqual(0);
+    await admin.screenshot({ path: join(shots, `phone-${(path || "fleet").replace(made.id, "ID").replace(/[^a-z]+/gi, "-")}.png`) });
+  }
+  await admin.goto(`${server.base}/console/approvals`);
+  const approve = admin.getByRole("button", { name: "Approve", exact: true });
+  await expect(approve).toHaveCount(1);
+  await insist(
+    () => approve.click({ timeout: 1000 }),
+    () => expect(approve).toHaveCount(0, { timeout: 3000 }),
+  );
+  // The first was told to come again, if nobody answered it for so long.
+  if (!(await held).stdout.includes("hello")) expect((await publish()).stdout).toContain("hello");
+  expect(info.errors).toEqual([]);
+});

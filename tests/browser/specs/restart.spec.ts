@@ -1,0 +1,24 @@
+import { expect, Server, test } from "../fixtures";
+
+test("a page goes on when its server was killed and started again", async ({ page }) => {
+  const server = await Server.start();
+  try {
+    const made = await server.create({ name: "survivor" });
+    await server.signIn(page);
+    await page.goto(`${server.base}/console/s/${made.id}/live`);
+    await server.exec(made.id, "echo first-command");
+    await expect(page.getByText(/first-command/).first()).toBeVisible();
+
+    await server.crash();
+    await expect(page.getByText(/reconnecting|offline/i).first()).toBeVisible();
+    await server.begin();
+    // The sandbox was adopted, the session still counts, and nothing is
+    // missing or doubled in between.
+    await server.exec(made.id, "echo second-command");
+    await expect(page.getByText(/second-command/).first()).toBeVisible({ timeout: 40_000 });
+    await expect(page.getByText(/reconnecting|offline/i)).toHaveCount(0);
+    await expect(page.getByText(/echo second-command/)).toHaveCount(1);
+  } finally {
+    await server.stop();
+  }
+});

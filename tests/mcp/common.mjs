@@ -1,0 +1,60 @@
+// What all tests share: the program under test, and how it is started.
+import { execFile } from 'node:child_process'
+import { mkdtempSync, rmSync, writeFileSync, mkdirSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+
+export const here = dirname(fileURLToPath(import.meta.url))
+
+function need(name) {
+  const value = process.env[name]
+  if (!value) throw new Error(`${name} is not set: start the tests with run.sh`)
+  return value
+}
+
+// crannog is the program, url and key the server that run.sh started.
+export const crannog = need('CRANNOG')
+export const url = need('CRANNOG_TEST_URL')
+export const key = need('CRANNOG_TEST_KEY')
+
+// run runs a program to its end and never throws for an exit code. With hold its
+// input does not end.
+export function run(file, args, options = {}) {
+  return new Promise((resolve, reject) => {
+    const child = execFile(file, args, { timeout: 400_000, maxBuffer: 64 << 20, ...options }, (error, stdout, stderr) => {
+      if (error && typeof error.code !== 'number') return reject(new Error(`${file} ${args.join(' ')}: ${error}\n${stdout}${stderr}`))
+      resolve({ code: error ? error.code : 0, stdout, stderr })
+    })
+    // Who has ended already did not want its input.
+    child.stdin.on('error', (error) => { if (error.code !== 'EPIPE') reject(error) })
+    if (!options.hold) child.stdin.end(options.input ?? '')
+  })
+}
+
+// inspect runs npm's inspector in its command line mode and returns what it
+// printed as JSON.
+export async function inspect(flags, target, options = {}) {
+  const args = ['--cli', ...flags, ...target]
+  const { code, stdout, stderr } = await run(join(here, 'node_modules/.bin/mcp-inspector'), args, options)
+  // 5 is what it ends with where a tool says that it failed.
+  if (code !== 0 && code !== 5) throw new Error(`inspector ${args.join(' ')} ends with ${code}\n${stdout}${stderr}`)
+  return JSON.parse(stdout.slice(stdout.indexOf('{')))
+}
+
+// project makes a directory with files that is gone after the test.
+export function project(t, files) {
+  const dir = mkdtempSync(join(tmpdir(), 'crannog-mcp-'))
+  t.after(() => rmSync(dir, { recursive: true, force: true }))
+  for (const [name, text] of Object.entries(files)) {
+    mkdirSync(dirname(join(dir, name)), { recursive: true })
+    writeFileSync(join(dir, name), text)
+  }
+  return dir
+}
+
+// sandboxes lists what runs, to see that nothing is left.
+export async function sandboxes() {
+  const { stdout } = await run(crannog, ['ls', '-q'])
+  return stdout.split('\n').filter(Boolean)
+}

@@ -1,0 +1,88 @@
+// npm's conformance suite against our server, and against a fixture that is
+// built on the same layer and has the tools that the other scenarios call.
+import assert from 'node:assert/strict'
+import { spawn } from 'node:child_process'
+import http from 'node:http'
+import { join } from 'node:path'
+import test from 'node:test'
+import { here, key, run, url } from '../common.mjs'
+
+// Versions of the protocol. The last has no sessions.
+const versions = ['2025-06-18', '2025-11-25', '2026-07-28']
+
+// Scenarios that any server passes.
+const ours = ['server-initialize', 'server-session-lifecycle', 'ping', 'tools-list', 'resources-list', 'prompts-list',
+  'dns-rebinding-protection', 'server-sse-multiple-streams', 'caching', 'http-header-validation', 'sep-2164-resource-not-found']
+
+// Scenarios that are for extensions of the protocol which we do not have.
+const extensions = [/^tasks-/, /^sep-2640-skills-/]
+
+// scenarios lists what the suite has for a version. Nothing but extensions is
+// left out, so that what a new suite adds is run.
+async function scenarios(version) {
+  const { stdout } = await run(suite, ['list', '--server'])
+  const all = [...stdout.matchAll(/^ +- (\S+) \[(.*)\]$/gm)].map(([, name, of]) => ({ name, of: of.split(',') }))
+  for (const { name, of } of all) {
+    assert.equal(extensions.some((e) => e.test(name)), of.includes('extension'), `${name} is for ${of}`)
+  }
+  return all.filter(({ of }) => of.includes(version)).map(({ name }) => name)
+}
+
+const suite = join(here, 'node_modules/.bin/conformance')
+
+// keyed is a way to the server that adds the key, which the suite cannot.
+function keyed(t) {
+  const target = new URL(url)
+  const proxy = http.createServer((req, res) => {
+    const headers = { ...req.headers, authorization: `Bearer ${key}` }
+    const on = http.request({ host: target.hostname, port: target.port, method: req.method, path: req.url, headers }, (answer) => {
+      res.writeHead(answer.statusCode, answer.headers)
+      answer.pipe(res)
+    })
+    on.on('error', () => res.destroy())
+    res.on('close', () => on.destroy())
+    req.pipe(on)
+  })
+  return new Promise((resolve) => proxy.listen(0, '127.0.0.1', () => {
+    t.after(() => { proxy.close(); proxy.closeAllConnections() })
+    resolve(`http://127.0.0.1:${proxy.address().port}/mcp`)
+  }))
+}
+
+// fixture starts the server for the other scenarios.
+function fixture(t) {
+  const child = spawn(process.env.CRANNOG_TEST_FIXTURE, { stdio: ['ignore', 'pipe', 'inherit'] })
+  t.after(() => child.kill())
+  return new Promise((resolve, reject) => {
+    child.on('exit', (code) => reject(new Error(`the fixture ends with ${code}`)))
+    child.stdout.once('data', (line) => resolve(String(line).trim()))
+  })
+}
+
+async function scenario(name, version, address) {
+  const args = ['server', '--url', address, '--spec-version', version, '--scenario', name]
+  const { code, stdout, stderr } = await run(suite, args, { cwd: process.env.HOME })
+  assert.equal(code, 0, `${name}\n${stdout}${stderr}`)
+  // A scenario that checks nothing proves nothing.
+  assert.match(stdout + stderr, /Passed: [1-9].* 0 failed, 0 warnings/, `${name} checked nothing\n${stdout}${stderr}`)
+}
+
+for (const version of versions) {
+  test(`the server passes in ${version}`, { concurrency: 4 }, async (t) => {
+    const address = await keyed(t)
+    const names = (await scenarios(version)).filter((name) => ours.includes(name))
+    assert.ok(names.length >= 6, `the suite has only ${names}`)
+    await Promise.all(names.map((name) => t.test(name, () => scenario(name, version, address))))
+  })
+
+  test(`the layer passes in ${version}`, { concurrency: 4 }, async (t) => {
+    const address = await fixture(t)
+    const names = await scenarios(version)
+    assert.ok(names.length >= 25, `the suite has only ${names}`)
+    await Promise.all(names.map((name) => t.test(name, () => scenario(name, version, address))))
+  })
+}
+
+test('control: a scenario without its tool fails', async (t) => {
+  await assert.rejects(scenario('tools-call-image', '2025-11-25', await keyed(t)), /tools-call-image/)
+})

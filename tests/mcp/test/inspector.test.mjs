@@ -1,0 +1,60 @@
+// npm's inspector, in its command line mode, looks at our tools.
+import assert from 'node:assert/strict'
+import test from 'node:test'
+import { crannog, inspect, key, run, url } from '../common.mjs'
+
+const tools = ['bash', 'edit_file', 'expose_port', 'fork', 'list_files', 'policy', 'process', 'python', 'read_file', 'request_access',
+  'rollback', 'sandbox', 'search_files', 'snapshot', 'write_file']
+
+const remote = (path, secret = key) => ['--transport', 'http', '--server-url', url + path, '--header', `Authorization: Bearer ${secret}`]
+const ways = {
+  'standard input and output': ['--', crannog, 'mcp', '--no-workspace'],
+  'streamable HTTP': remote('/mcp'),
+}
+
+for (const [way, target] of Object.entries(ways)) {
+  const call = (name, ...pairs) => inspect(['--method', 'tools/call', '--tool-name', name, ...pairs.flatMap((p) => ['--tool-arg', p])], target)
+
+  test(`tools over ${way}`, async () => {
+    const listed = (await inspect(['--method', 'tools/list'], target)).tools
+    for (const name of tools) assert.ok(listed.some((t) => t.name === name), `there is no ${name}`)
+    for (const t of listed) {
+      for (const hint of ['readOnlyHint', 'destructiveHint', 'idempotentHint', 'openWorldHint']) {
+        assert.equal(typeof t.annotations?.[hint], 'boolean', `${t.name} does not say its ${hint}`)
+      }
+      assert.ok(t.description && t.outputSchema, `${t.name} is not described`)
+    }
+  })
+
+  test(`a command over ${way}`, async () => {
+    const got = await call('bash', 'command=echo "$((6*7)) ä"; echo oops >&2; exit 3')
+    assert.equal(got.structuredContent.exit_code, 3)
+    assert.equal(got.structuredContent.stdout, '42 ä\n')
+    assert.equal(got.structuredContent.stderr, 'oops\n')
+    assert.ok(!got.isError, 'an exit code is no error of the tool')
+    const unknown = await call('read_file', 'path=/no/such/file')
+    assert.ok(unknown.isError)
+  })
+
+  test(`resources over ${way}`, async () => {
+    const { resourceTemplates } = await inspect(['--method', 'resources/templates/list'], target)
+    assert.ok(resourceTemplates.some((r) => r.uriTemplate.startsWith('sandbox://')), JSON.stringify(resourceTemplates))
+    const { resources } = await inspect(['--method', 'resources/list'], target)
+    assert.ok(Array.isArray(resources))
+  })
+}
+
+test('an address of one sandbox is about that one', async (t) => {
+  const env = { ...process.env, CRANNOG_URL: url, CRANNOG_KEY: key }
+  const made = await run(crannog, ['run', '--no-workspace', '-d', '--name', 'bound', '--', 'sleep', '600'], { env })
+  assert.equal(made.code, 0, made.stderr)
+  t.after(() => run(crannog, ['rm', 'bound'], { env }))
+  const got = await inspect(['--method', 'tools/call', '--tool-name', 'bash', '--tool-arg', 'command=pgrep -f "sleep 600"'], remote('/mcp/s/bound'))
+  assert.equal(got.structuredContent.sandbox, made.stdout.trim())
+  assert.equal(got.structuredContent.exit_code, 0)
+})
+
+test('without the right key there is nothing', async () => {
+  const wrong = 'e2b_' + '0'.repeat(40)
+  await assert.rejects(inspect(['--method', 'tools/list'], remote('/mcp', wrong)), /auth_required|401/)
+})

@@ -1,0 +1,78 @@
+// An agent's whole loop without a model: a client that follows a script mends
+// a repository through the tools, what it changed is brought to the working
+// copy, and the record tells what happened.
+import assert from 'node:assert/strict'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import test from 'node:test'
+import { Client } from '@modelcontextprotocol/sdk/client/index.js'
+import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js'
+import { crannog, project, run } from '../common.mjs'
+import { broken, files, mended, Script } from '../task.mjs'
+
+const name = `mender-${process.pid}`
+
+async function cli(...args) {
+  const { code, stdout, stderr } = await run(crannog, args)
+  assert.equal(code, 0, `crannog ${args.join(' ')} ends with ${code}\n${stdout}${stderr}`)
+  return stdout
+}
+
+test('an agent mends a repository, and what it did comes out and is on record', async (t) => {
+  const dir = project(t, files)
+  t.after(() => run(crannog, ['rm', name]))
+  const client = new Client({ name: 'loop', version: '1' })
+  await client.connect(new StdioClientTransport({ command: crannog, args: ['mcp', '--name', name, '--workspace', dir], env: process.env }))
+  const script = new Script()
+  let answer = ''
+  for (let step; (step = script.next(answer)); ) {
+    const got = await client.callTool({ name: step.tool, arguments: step.input })
+    assert.ok(!got.isError, JSON.stringify(got))
+    answer = got.content.filter((c) => c.type === 'text').map((c) => c.text).join('\n')
+  }
+  assert.ok(script.done)
+  await client.close()
+
+  // Nothing comes out by itself.
+  assert.equal(readFileSync(join(dir, 'calc.py'), 'utf8'), broken)
+  assert.deepEqual((await cli('diff', '--name-only', name)).trim().split('\n'), ['calc.py'])
+  assert.match(await cli('diff', name), /^-.*prices\[1:\][^]*^\+.*sum\(prices\)$/m)
+
+  // What was shown is what comes, and nothing else.
+  await cli('apply', '--yes', name)
+  for (const [file, text] of Object.entries({ ...files, 'calc.py': mended })) {
+    assert.equal(readFileSync(join(dir, file), 'utf8'), text, file)
+  }
+  const outside = await run('python3', ['-B', '-m', 'unittest', '-q'], { cwd: dir })
+  assert.equal(outside.code, 0, outside.stderr)
+
+  // The record has the story, in this order, and nobody has changed it.
+  const told = await cli('audit', 'show', '--sandbox', name, '--jsonl')
+  const story = told.trim().split('\n').map((line) => JSON.parse(line)).sort((a, b) => a.seq - b.seq)
+  const tested = (e) => e.kind === 'exec' && e.data.argv.join(' ') === 'python3 -B -m unittest -q'
+  let from = 0
+  for (const [what, is] of [
+    ['the start', (e) => e.kind === 'sandbox.started'], ['the failing tests', tested], ['the passing tests', tested],
+    ['what came out', (e) => e.kind === 'export' && e.data.files === 1],
+    ['who brought it out', (e) => e.kind === 'action' && e.data.do === 'apply' && e.data.outcome === 'ok'],
+  ]) {
+    const at = story.slice(from).findIndex(is)
+    assert.ok(at >= 0, `${what} is missing, or not in its place, in\n${told}`)
+    from += at + 1
+  }
+  for (const [what, is] of [
+    ['the exit code of the failing tests', (e) => e.kind === 'command.ended' && e.data.exit === 1],
+    ['the exit code of the passing tests', (e) => e.kind === 'command.ended' && e.data.exit === 0],
+    ['the edit', (e) => e.kind === 'action' && e.data.do === 'file.upload' && e.data.outcome === 'ok'],
+    ['the changed file', (e) => e.kind === 'file' && e.data.op === 'changed' && e.data.path === '/workspace/calc.py'],
+  ]) assert.ok(story.some(is), `${what} is missing in\n${told}`)
+  await cli('audit', 'verify')
+  const exported = join(dir, 'record')
+  const { stdout: record, stderr: said } = await run(crannog, ['audit', 'export'])
+  const signer = /--key '([^']+)'/.exec(said)[1]
+  writeFileSync(exported, record)
+  await cli('audit', 'verify', exported, '--key', signer)
+  writeFileSync(exported, record.replace('calc.py', 'calm.py'))
+  const changed = await run(crannog, ['audit', 'verify', exported, '--key', signer])
+  assert.equal(changed.code, 1, `control: a changed record is found out\n${changed.stdout}${changed.stderr}`)
+})

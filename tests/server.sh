@@ -1,0 +1,70 @@
+# What the tests with packages of npm share, sourced by their run.sh after
+#   CRANNOG   the program, and
+#   sweep     a function that removes what the tests left; it fails if it cannot
+# are set. A server on a free port with a state of its own, and its end.
+
+server=
+work=$(mktemp -d)
+
+# clean removes everything, however the tests ended.
+clean() {
+	if [ -n "$server" ]; then
+		sweep >/dev/null 2>&1 || true
+		kill "$server" 2>/dev/null || true
+		wait "$server" 2>/dev/null || true
+	fi
+	rm -rf "$work"
+}
+trap clean EXIT
+trap 'exit 130' INT TERM
+
+# packages installs those of the lock file here, if it is newer than what is
+# installed. Scripts of packages are not run.
+packages() {
+	if [ ! -e node_modules/.package-lock.json ] || [ package-lock.json -nt node_modules/.package-lock.json ]; then
+		npm ci --no-audit --no-fund --ignore-scripts
+		touch node_modules/.package-lock.json
+	fi
+}
+
+# start sets url. What the server prints is in $work/start.
+start() {
+	# A session of its own keeps the terminal's interrupt from ending the server
+	# before its sandboxes are removed.
+	setsid "$CRANNOG" serve --listen 127.0.0.1:0 --state "$work/state" >"$work/start" 2>"$work/log" &
+	server=$!
+	tries=0
+	until grep -q '^export E2B_API_KEY=' "$work/start"; do
+		tries=$((tries + 1))
+		if [ "$tries" -gt 1200 ] || ! kill -0 "$server" 2>/dev/null; then
+			echo "the server does not start:" >&2
+			cat "$work/start" "$work/log" >&2
+			exit 1
+		fi
+		sleep 0.1
+	done
+	url=$(sed -n 's/^export E2B_API_URL=//p' "$work/start" | tr -d "\"'")
+}
+
+# finish ends with a status, unless the server did not live through the tests,
+# holds a sandbox of theirs, or does not end in order when it is told to.
+finish() {
+	status=$1
+	if ! kill -0 "$server" 2>/dev/null; then
+		echo "the server died:" >&2
+		cat "$work/log" >&2
+		exit 1
+	fi
+	sweep || status=1
+	kill "$server"
+	if ! wait "$server"; then
+		echo "the server ended with an error:" >&2
+		status=1
+	fi
+	server=
+	if [ "$status" -ne 0 ]; then
+		echo "--- server log" >&2
+		tail -n 100 "$work/log" >&2
+	fi
+	exit "$status"
+}
