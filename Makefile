@@ -5,21 +5,30 @@ GVISOR  := $(shell go list -m -f '{{.Version}}' gvisor.dev/gvisor)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS := -s -w -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR) -X main.version=$(VERSION)
 
-.PHONY: help build test test-go test-cgo test-race test-npm lint gen fuzz bench clean
+.PHONY: help build console test test-go test-cgo test-race test-console test-npm test-browser lint gen fuzz bench clean
 
 help: ## list targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
-build: ## bin/crannog, with the small guest and the program for gVisor inside
+build: console ## bin/crannog, with the console, the small guest and the program for gVisor inside
 	go build -ldflags '-s -w' -o internal/guestbin/bin/crannog-guest ./cmd/crannog-guest
 	go build -ldflags '$(LDFLAGS)' -o internal/runtimebin/bin/crannog-runtime ./cmd/crannog-runtime
 	go build -ldflags '$(LDFLAGS)' -o bin/crannog ./cmd/crannog
 
-test: build test-go test-cgo test-race test-npm ## every test; as root on a host with python3 and node it skips nothing
+# Only if something changed: a page of the console that is built again has other
+# names for its files, and so the program is another.
+console: internal/console/dist/index.html ## the pages of the console, if node and npm are there
 
+internal/console/dist/index.html: $(shell find console \( -name node_modules -o -name gen \) -prune -o -type f -print)
+	console/build/build.sh
+
+test: build test-go test-cgo test-race test-console test-npm test-browser ## every test; as root on a host with python3, node and chromium it skips nothing
+
+# One package at a time: many start boxes, which are processes of their own and
+# keep two processors busy, and each waits for what it expects only so long.
 test-go:
 	go vet ./...
-	go test -timeout 30m ./...
+	go test -p 1 -timeout 30m ./...
 
 # A plain go build has C code in it where there is a compiler, and there the
 # causeway gives up its rights in another way.
@@ -32,8 +41,16 @@ test-race:
 	CGO_ENABLED=1 go test -race -timeout 20m $$(go list -f '{{.ImportPath}} {{join .Deps " "}} {{join .XTestImports " "}} {{join .TestImports " "}} ' ./internal/... \
 		| grep -v -e 'gvisor\.dev/' -e 'internal/standard' -e 'internal/archtest' -e 'crannog/crannog ' | cut -d' ' -f1)
 
+test-console: ## types and logic of the console's pages
+	console/build/packages.sh
+	cd console && npm run -s check && npm run -s test
+
 test-npm: build ## the unmodified npm clients against a real server
 	tests/e2b/run.sh bin/crannog
+	tests/mcp/run.sh bin/crannog
+
+test-browser: build ## the console in a browser, against a real server
+	tests/browser/run.sh bin/crannog
 
 lint: ## golangci-lint with the rules of .golangci.yml
 	go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.0 run
@@ -49,4 +66,4 @@ bench: build ## every figure of docs/performance.md
 	bench/run.sh
 
 clean: ## remove what build made
-	rm -rf bin internal/guestbin/bin/crannog-guest internal/runtimebin/bin/crannog-runtime
+	rm -rf bin internal/console/dist/assets internal/console/dist/index.html* internal/guestbin/bin/crannog-guest internal/runtimebin/bin/crannog-runtime
