@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
@@ -232,5 +233,13 @@ func openFiles(t *testing.T) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return len(list)
+	n := 0
+	for _, e := range list {
+		// How many connections a database has depends on how many requests
+		// came at once; they are kept.
+		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && !strings.Contains(filepath.Base(to), ".db") {
+			n++
+		}
+	}
+	return n
 }

@@ -216,16 +216,6 @@ func (a *arena) memory(t *testing.T) int64 {
 	return 0
 }
 
-// descriptors counts what the server has open.
-func (a *arena) descriptors(t *testing.T) int {
-	t.Helper()
-	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", a.PID()))
-	if err != nil {
-		t.Fatalf("the server is gone: %v\n%s", err, a.Stderr())
-	}
-	return len(entries)
-}
-
 // settles waits until the server has no more open than it had, and a little.
 func (a *arena) settles(t *testing.T, before int) {
 	t.Helper()
@@ -233,7 +223,7 @@ func (a *arena) settles(t *testing.T, before int) {
 	// engine; and the sibling has some of its own.
 	const spare = 24
 	eventually(t, settleTime, func() error {
-		if now := a.descriptors(t); now > before+spare {
+		if now := len(servetest.Descriptors(t, a.PID())); now > before+spare {
 			return fmt.Errorf("the server has %d descriptors open; before the attack it had %d", now, before)
 		}
 		return nil

@@ -71,16 +71,6 @@ func TestKilledServer(t *testing.T) {
 	b.end()
 }
 
-// descriptorsOf counts a process's open files by what they are.
-func descriptorsOf(t testing.TB, pid string) int {
-	t.Helper()
-	entries, err := os.ReadDir(filepath.Join("/proc", pid, "fd"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(entries)
-}
-
 // state lists what is in a state directory, but for what a database needs
 // while it is open.
 func state(t testing.TB, dir string) (files []string) {
@@ -133,7 +123,7 @@ func TestNothingIsLeft(t *testing.T) {
 	counts := func() [4]int {
 		runtime.GC()
 		pid := causewayPID(t, a.state)
-		return [4]int{runtime.NumGoroutine(), descriptorsOf(t, "self"), descriptorsOf(t, fmt.Sprint(pid)), servetest.Processes(t, a.state)}
+		return [4]int{runtime.NumGoroutine(), len(servetest.Descriptors(t, os.Getpid())), len(servetest.Descriptors(t, pid)), servetest.Processes(t, a.state)}
 	}
 	for range 3 {
 		one() // what is made once and kept is not a leak
@@ -161,7 +151,7 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 	// A few goroutines and files are pools of connections to ourselves.
 	if after[0] > before[0]+6 || after[1] > before[1]+4 || after[2] > before[2]+4 || after[3] != before[3] {
-		t.Errorf("goroutines, our files, the causeway's, processes: %v, and before %v", after, before)
+		t.Errorf("goroutines, our files, the causeway's, processes: %v, and before %v; open: %q", after, before, servetest.Descriptors(t, os.Getpid()))
 	}
 	if causewayPID(t, a.state) != pid {
 		t.Error("the causeway is another")
