@@ -112,6 +112,7 @@ func TestConformance(t *testing.T) {
 			"record/the-end-of-the-guest-hides-nothing":             noPrograms,
 			"record/a-race-hides-no-name":                           noPrograms,
 			"record/calls-answer-as-in-a-box-that-nobody-watches":   noPrograms,
+			"memory/is-the-same-byte-by-byte":                       noPrograms,
 			"copies/streams-of-the-source-go-on":                    noPrograms,
 			"copies/a-spare-kernel-takes-the-name-of-a-new-box":     noPrograms,
 			"restart/a-box-that-was-made-again-is-found":            noPrograms,

@@ -1,0 +1,134 @@
+package enginetest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+var memoryRules = []rule{
+	// P25
+	{"memory/is-the-same-byte-by-byte", func(t *testing.T, c *Config) {
+		b := c.start(t, c.Open(t, t.TempDir()))
+		b.sh(t, "cat > hold.py <<'X'\n"+hold+"X\nsetsid python3 hold.py >/dev/null 2>&1 &")
+		holds(t, b)
+		// Each copy is saved before its memory has come in, and writes while the
+		// next one is made.
+		all := []*box{b}
+		for range 2 {
+			saved := save(t, b)
+			drop(t, saved)
+			b = c.copyOf(t, b.e, saved)
+			all = append(all, b)
+		}
+		for _, one := range slices.Backward(all) {
+			holds(t, one)
+			if one == all[0] { // the control: one bit is seen
+				one.sh(t, "kill -USR1 $(cat said.pid)")
+				eventually(t, "the damage is seen", func() bool {
+					return strings.Contains(one.sh(t, "cat said.1").stdout, "page 7 of piece 3 is not what was written")
+				})
+			}
+			one.sh(t, "pkill -9 -f hold.py")
+		}
+	}},
+}
+
+// hold is a program, and a child with its own copy of what it has, that write
+// memory of each kind, and compare all of it with what they wrote before. One
+// more takes new memory all the time, and gives it back.
+const hold = `
+import mmap, os, random, signal
+PAGE = 4096
+def area(pages, every, share): return mmap.mmap(-1, pages * PAGE, share | mmap.MAP_ANONYMOUS), range(0, pages, every)
+still = []
+for n in range(40):
+    still.append(mmap.mmap(-1, 250 * PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    for p in range(250): still[n][p*PAGE:(p+1)*PAGE] = (n << 16 | p).to_bytes(16) * 256
+alone = [area(1500, 1, mmap.MAP_PRIVATE), area(4000, 41, mmap.MAP_PRIVATE), area(900, 2, mmap.MAP_PRIVATE)]
+shared = area(500, 1, mmap.MAP_SHARED)
+def text(who, area, page, turn): return random.Random(who << 48 | area << 32 | page << 16 | turn).randbytes(PAGE)
+def write(who, areas, turn):
+    for n, (m, pages) in enumerate(areas):
+        for p in pages: m[p*PAGE:(p+1)*PAGE] = text(who, n, p, turn)
+def compare(who, areas, turn):
+    for n, (m, pages) in enumerate(areas):
+        touched = set(pages)
+        for p in range(len(m) // PAGE):
+            has = m[p*PAGE:(p+1)*PAGE]
+            if has != (text(who, n, p, turn) if p in touched else bytes(PAGE)): return f"area {n} page {p} differs from what was written in turn {turn}"
+def stands():
+    for n, m in enumerate(still):
+        for p in range(250):
+            if m[p*PAGE:(p+1)*PAGE] != (n << 16 | p).to_bytes(16) * 256: return f"page {p} of piece {n} is not what was written before all"
+def say(who, text):
+    with open(f"said.{who}.new", "w") as f: f.write(text)
+    os.rename(f"said.{who}.new", f"said.{who}")
+def churn():
+    for turn in range(1 << 16):
+        m, bad = mmap.mmap(-1, 1500 * PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), None
+        for p in range(0, 1500, 3): m[p*PAGE:(p+1)*PAGE] = (p + turn).to_bytes(16) * 256
+        for p in range(1500):
+            if m[p*PAGE:(p+1)*PAGE] != (bytes(PAGE) if p % 3 else (p + turn).to_bytes(16) * 256): bad = f"new page {p} differs from what was written"
+        m.close()
+        say(3, bad or f"same {turn}")
+        if bad: break
+if os.fork() == 0:
+    churn()
+    os._exit(0)
+write(1, alone + [shared], 0)
+child = os.fork() == 0
+who, areas, wrote = (2, alone, 1) if child else (1, alone + [shared], 1)
+def damage(*_): still[3][7*PAGE+99] ^= 1
+if not child:
+    say("pid", str(os.getpid()))
+    signal.signal(signal.SIGUSR1, damage)
+for turn in range(1 << 16):
+    bad = stands() or compare(wrote, areas, turn)
+    say(who, bad or f"same {turn}")
+    if bad: break
+    wrote = who
+    write(who, areas, turn + 1)
+`
+
+// drop takes the files of a state out of the host's cache, so that they come in
+// slowly.
+func drop(t testing.TB, dir string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		f, err := os.Open(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(f.Sync(), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// holds waits until each program has compared all its memory twice more.
+func holds(t testing.TB, b *box) {
+	t.Helper()
+	turn := func(who int) int {
+		said := strings.TrimSpace(b.sh(t, fmt.Sprintf("cat said.%d 2>/dev/null || echo same 0", who)).stdout)
+		n, ok := strings.CutPrefix(said, "same ")
+		if !ok {
+			t.Fatalf("%s: program %d says: %s", b.id, who, said)
+		}
+		return number(t, n)
+	}
+	for who := 1; who <= 3; who++ {
+		was := turn(who)
+		eventually(t, fmt.Sprintf("program %d compares", who), func() bool { return turn(who) >= was+2 })
+	}
+}
