@@ -253,7 +253,7 @@ func TestNothingIsLeft(t *testing.T) {
 		_, _ = io.ReadFull(conn, make([]byte, 5))
 		conn.Close()
 	}
-	for deadline := time.Now().Add(time.Minute); runtime.NumGoroutine() > before; {
+	for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; {
 		if time.Now().After(deadline) {
 			buffer := make([]byte, 1<<20)
 			t.Fatalf("%d goroutines more\n%s", runtime.NumGoroutine()-before, buffer[:runtime.Stack(buffer, true)])

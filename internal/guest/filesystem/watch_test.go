@@ -175,7 +175,7 @@ func TestPolledWatcher(t *testing.T) {
 	}
 	b.write(t, "sub/f", "x")
 	var got string
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(10 * time.Second)
 	for !strings.Contains(got, "CREATE sub/f") {
 		if time.Now().After(deadline) {
 			t.Fatalf("got only %q", got)
