@@ -6,12 +6,13 @@ import (
 	"errors"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 func TestOutput(t *testing.T) {
@@ -211,12 +212,12 @@ func TestNothingIsLeft(t *testing.T) {
 		}
 	}
 	run()
-	files, routines := openFiles(t), runtime.NumGoroutine()
+	files, routines := len(hosttest.Descriptors(t, os.Getpid())), runtime.NumGoroutine()
 	for range 20 {
 		run()
 	}
 	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		f, r := openFiles(t), runtime.NumGoroutine()
+		f, r := len(hosttest.Descriptors(t, os.Getpid())), runtime.NumGoroutine()
 		// Idle connections may come and go by a few.
 		if f <= files+6 && r <= routines+12 {
 			return
@@ -225,21 +226,4 @@ func TestNothingIsLeft(t *testing.T) {
 			t.Fatalf("files %d to %d, goroutines %d to %d", files, f, routines, r)
 		}
 	}
-}
-
-func openFiles(t *testing.T) int {
-	t.Helper()
-	list, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	for _, e := range list {
-		// How many connections a database has depends on how many requests
-		// came at once; they are kept.
-		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil && !strings.Contains(filepath.Base(to), ".db") {
-			n++
-		}
-	}
-	return n
 }

@@ -1,7 +1,6 @@
 package servetest
 
 import (
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -27,30 +26,6 @@ func Processes(t testing.TB, state string) int {
 		}
 	}
 	return n
-}
-
-// Descriptors lists what a process has open, but for databases: each of their
-// pools keeps up to eight connections, two descriptors each, and how many it
-// makes depends on how many requests come at once.
-func Descriptors(t testing.TB, pid int) (open []string) {
-	t.Helper()
-	dir := fmt.Sprintf("/proc/%d/fd", pid)
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		to, err := os.Readlink(filepath.Join(dir, e.Name()))
-		if err != nil {
-			continue // closed since
-		}
-		switch filepath.Ext(to) {
-		case ".db", ".db-wal", ".db-shm":
-		default:
-			open = append(open, to)
-		}
-	}
-	return open
 }
 
 // leftTimeout is how long what has ended may take to go.

@@ -6,7 +6,6 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/servetest"
 )
 
 // attack is one thing that a hostile program or client does.
@@ -45,7 +44,7 @@ func TestAbuse(t *testing.T) {
 	for _, attack := range slices.Concat(connectionAttacks, clientAttacks, requestAttacks, strangerAttacks) {
 		t.Run(attack.name, func(t *testing.T) {
 			b := a.box(t, "", attack.options...)
-			before := len(servetest.Descriptors(t, a.PID()))
+			before := len(hosttest.Descriptors(t, a.PID()))
 			judge := a.observe(t)
 			attack.run(t, b)
 			judge()

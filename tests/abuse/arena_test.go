@@ -15,6 +15,7 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/servetest"
 )
 
@@ -223,7 +224,7 @@ func (a *arena) settles(t *testing.T, before int) {
 	// engine; and the sibling has some of its own.
 	const spare = 24
 	eventually(t, settleTime, func() error {
-		if now := len(servetest.Descriptors(t, a.PID())); now > before+spare {
+		if now := len(hosttest.Descriptors(t, a.PID())); now > before+spare {
 			return fmt.Errorf("the server has %d descriptors open; before the attack it had %d", now, before)
 		}
 		return nil

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/servetest"
 )
 
@@ -123,7 +124,7 @@ func TestNothingIsLeft(t *testing.T) {
 	counts := func() [4]int {
 		runtime.GC()
 		pid := causewayPID(t, a.state)
-		return [4]int{runtime.NumGoroutine(), len(servetest.Descriptors(t, os.Getpid())), len(servetest.Descriptors(t, pid)), servetest.Processes(t, a.state)}
+		return [4]int{runtime.NumGoroutine(), len(hosttest.Descriptors(t, os.Getpid())), len(hosttest.Descriptors(t, pid)), servetest.Processes(t, a.state)}
 	}
 	for range 3 {
 		one() // what is made once and kept is not a leak
@@ -151,7 +152,7 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 	// A few goroutines and files are pools of connections to ourselves.
 	if after[0] > before[0]+6 || after[1] > before[1]+4 || after[2] > before[2]+4 || after[3] != before[3] {
-		t.Errorf("goroutines, our files, the causeway's, processes: %v, and before %v; open: %q", after, before, servetest.Descriptors(t, os.Getpid()))
+		t.Errorf("goroutines, our files, the causeway's, processes: %v, and before %v; open: %q", after, before, hosttest.Descriptors(t, os.Getpid()))
 	}
 	if causewayPID(t, a.state) != pid {
 		t.Error("the causeway is another")

@@ -1,15 +1,10 @@
 package enginetest
 
 import (
-	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
 var memoryRules = []rule{
@@ -18,13 +13,11 @@ var memoryRules = []rule{
 		b := c.start(t, c.Open(t, t.TempDir()))
 		b.sh(t, "cat > hold.py <<'X'\n"+hold+"X\nsetsid python3 hold.py >/dev/null 2>&1 &")
 		holds(t, b)
-		// Each copy is saved before its memory has come in, and writes while the
-		// next one is made.
+		// Each copy is saved as soon as it runs, and writes while the next one is
+		// made.
 		all := []*box{b}
 		for range 2 {
-			saved := save(t, b)
-			drop(t, saved)
-			b = c.copyOf(t, b.e, saved)
+			b = c.copyOf(t, b.e, save(t, b))
 			all = append(all, b)
 		}
 		for _, one := range slices.Backward(all) {
@@ -96,25 +89,6 @@ for turn in range(1 << 16):
     wrote = who
     write(who, areas, turn + 1)
 `
-
-// drop takes the files of a state out of the host's cache, so that they come in
-// slowly.
-func drop(t testing.TB, dir string) {
-	t.Helper()
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		f, err := os.Open(filepath.Join(dir, e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(f.Sync(), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED), f.Close()); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
 
 // holds waits until each program has compared all its memory twice more.
 func holds(t testing.TB, b *box) {
