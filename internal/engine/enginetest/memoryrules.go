@@ -31,7 +31,38 @@ var memoryRules = []rule{
 			one.sh(t, "pkill -9 -f hold.py")
 		}
 	}},
+	// P25: a page of zeros costs a state nothing, and must not be taken for one
+	// that was never written where a file would be seen through it.
+	{"memory/zeros-over-a-file-stay-zeros", func(t *testing.T, c *Config) {
+		b := c.start(t, c.Open(t, t.TempDir()))
+		b.sh(t, "cat > zeros.py <<'X'\n"+zeros+"X\nsetsid python3 zeros.py >/dev/null 2>&1 &")
+		eventually(t, "the program has written", func() bool { return b.sh(t, "test -e wrote").code == 0 })
+		// Nobody looks before all are made: what was read is there.
+		all := []*box{b}
+		for range 2 {
+			b = c.copyOf(t, b.e, save(t, b))
+			all = append(all, b)
+		}
+		for _, one := range all {
+			one.sh(t, "touch look")
+			eventually(t, "the program says what it found", func() bool { return one.sh(t, "test -e said").code == 0 })
+			one.want(t, "cat said", "zeros")
+		}
+	}},
 }
+
+// zeros is a program that has written zeros over its view of a file.
+const zeros = `
+import mmap, os, time
+SIZE = 64 * 4096
+with open("ones", "wb") as f: f.write(b"\xff" * SIZE)
+with open("ones", "r+b") as f: m = mmap.mmap(f.fileno(), SIZE, access=mmap.ACCESS_COPY)
+m[:] = bytes(SIZE)
+open("wrote", "w").close()
+while not os.path.exists("look"): time.sleep(0.02)
+with open("said.new", "w") as f: f.write("zeros" if m[:] == bytes(SIZE) else "something else")
+os.rename("said.new", "said")
+`
 
 // hold is a program, and a child with its own copy of what it has, that write
 // memory of each kind, and compare all of it with what they wrote before. One

@@ -59,6 +59,17 @@ func save(t testing.TB, b *box) string {
 	return dir
 }
 
+// Saved makes a box, runs a line in it, and writes its state to a new directory.
+// The box is removed when the test ends.
+func (c *Config) Saved(t testing.TB, line string) (dir string) {
+	t.Helper()
+	b := c.start(t, c.Open(t, t.TempDir()))
+	if r := b.sh(t, line); r.code != 0 {
+		t.Fatalf("%s: %d: %s", line, r.code, r.stderr)
+	}
+	return save(t, b)
+}
+
 // copyOf makes another box from a state, and removes it when the test ends.
 func (c *Config) copyOf(t testing.TB, e engine.Engine, dir string, change ...func(*engine.Spec)) *box {
 	t.Helper()

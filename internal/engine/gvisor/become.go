@@ -16,6 +16,7 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/gvisor/clock"
+	"github.com/crannog/crannog/internal/engine/gvisor/trim"
 )
 
 // A sandbox that goes on from the state of another is to have a host name and
@@ -50,6 +51,7 @@ func become(t *sentry.Task, _ uintptr, args arch.SyscallArguments) (uintptr, *se
 		return 0, nil, linuxerr.EPERM
 	}
 	// The guest calls this first of all after a boot, and after going on.
+	trim.Of(t.Kernel())
 	if err := clock.Calibrate(t.Kernel().Timekeeper()); err != nil {
 		t.Warningf("programs ask the kernel for the time: %v", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -32,6 +33,8 @@ type box struct {
 	mu      sync.Mutex
 	exit    engine.Exit
 	removed bool // Remove was called: the exit that follows is ours
+
+	settled atomic.Bool // it does not go on from a state any more
 
 	conns   controlConns
 	channel *relay.Channel // nil until somebody wants it

@@ -41,6 +41,10 @@ func (e *Engine) Checkpoint(ctx context.Context, id, dir string, goOn bool) erro
 	if err := b.surveyFirst(ctx); err != nil {
 		return err
 	}
+	if err := b.trim(ctx); err != nil {
+		// The save takes longer, and that is all.
+		e.log.Warn("memory of a sandbox not given back before its save", "sandbox", id, "err", err)
+	}
 	files, err := openImage(dir, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR)
 	if err != nil {
 		return saveFault(id, err)

@@ -14,6 +14,7 @@ import (
 
 	_ "github.com/crannog/crannog/internal/engine/gvisor/early" // comes before all of gVisor
 	"github.com/crannog/crannog/internal/engine/gvisor/filters"
+	"github.com/crannog/crannog/internal/engine/gvisor/trim"
 	"github.com/crannog/crannog/internal/engine/gvisor/watch"
 	"github.com/crannog/crannog/internal/reexec"
 )
@@ -44,11 +45,13 @@ func isRuntime(args []string) bool {
 
 func runRuntime() {
 	quicken(filepath.Base(os.Args[0]))
+	var trimmed error
 	if filepath.Base(os.Args[0]) == kernelArg0 {
 		watch.Install(callTables()...)
 		addBecome()
+		trimmed = trim.Install()
 	}
-	if err := errors.Join(tameLibc(), filters.Install()); err != nil {
+	if err := errors.Join(tameLibc(), filters.Install(), trimmed); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

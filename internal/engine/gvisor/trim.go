@@ -1,0 +1,56 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"gvisor.dev/gvisor/pkg/sentry/control"
+	"gvisor.dev/gvisor/runsc/boot"
+
+	"github.com/crannog/crannog/internal/engine/gvisor/trim"
+)
+
+// notGoingOn is what gVisor answers who waits for the end of a restore that
+// there is not.
+const notGoingOn = "sandbox is not being restored"
+
+// settle waits until a box that goes on from a state has read all of it, once.
+// gVisor reads pages in the background, and its reader keeps a hold on each for
+// longer than that. What a program gives back meanwhile goes when the reader
+// lets go, and a save that reads the same tables just then writes some of it
+// wrongly.
+func (b *box) settle(ctx context.Context) error {
+	if b.settled.Load() {
+		return nil
+	}
+	if err := b.conns.call(ctx, boot.ContMgrWaitRestore, nil, nil); err != nil && !strings.Contains(err.Error(), notGoingOn) {
+		return fmt.Errorf("wait for the end of going on: %w", err)
+	}
+	b.settled.Store(true)
+	return nil
+}
+
+// trim gives back the memory that programs have reserved and not touched, so
+// that a save need not look through it.
+func (b *box) trim(ctx context.Context) error {
+	if err := b.settle(ctx); err != nil {
+		return err
+	}
+	var figures control.MetricsExportData
+	opts := control.MetricsExportOpts{OnlyMetrics: "^" + trim.Metric + "$"}
+	if err := b.conns.call(ctx, boot.MetricsExport, &opts, &figures); err != nil {
+		return fmt.Errorf("trim: %w", err)
+	}
+	if figures.Snapshot == nil {
+		return nil
+	}
+	// A kernel of an earlier version has no such figure.
+	for _, figure := range figures.Snapshot.Data {
+		if figure.Number != nil && figure.Number.Int == trim.Failed {
+			return errors.New("trim: the kernel could not; its log says why")
+		}
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+package trim
+
+import (
+	"os"
+	"reflect"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/hostarch"
+)
+
+const page = hostarch.PageSize
+
+// memory is a file like gVisor's, of some pages of which a few hold something.
+func memory(t *testing.T, pages int, touched ...int) int {
+	t.Helper()
+	fd, err := unix.MemfdCreate("memory", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := os.NewFile(uintptr(fd), "memory")
+	t.Cleanup(func() { file.Close() })
+	if err := file.Truncate(int64(pages) * page); err != nil {
+		t.Fatal(err)
+	}
+	mapped, err := unix.Mmap(fd, 0, pages*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Munmap(mapped) })
+	for _, n := range touched {
+		mapped[n*page] = 1
+	}
+	return fd
+}
+
+func TestHoles(t *testing.T) {
+	fd := memory(t, 100, 20, 21, 40, 44, 80)
+	for _, c := range []struct {
+		name       string
+		start, end uint64
+		want       []hole
+	}{
+		{"all", 0, 100, []hole{{0, 20}, {22, 40}, {45, 80}, {81, 100}}}, // the three between 40 and 44 are too few
+		{"a part", 10, 60, []hole{{10, 20}, {22, 40}, {45, 60}}},
+		{"nothing touched", 50, 70, []hole{{50, 70}}},
+		{"nothing else", 20, 22, nil},
+		{"nothing", 30, 30, nil},
+		{"just enough", 22, 22 + least/page, []hole{{22, 22 + least/page}}},
+		{"too few", 22, 22 + least/page - 1, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, err := holes(fd, c.start*page, c.end*page)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range got {
+				got[i] = hole{got[i].start / page, got[i].end / page}
+			}
+			if !reflect.DeepEqual(got, c.want) {
+				t.Errorf("%v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// What lies behind the end of the file is not memory.
+func TestNoHolesBehindTheEnd(t *testing.T) {
+	if got, err := holes(memory(t, 10), 20*page, 40*page); err == nil {
+		t.Errorf("%v", got)
+	}
+}
+
+// A page of zeros is a page: it is gVisor's to find out.
+func TestZerosAreNoHole(t *testing.T) {
+	fd := memory(t, 32)
+	if _, err := unix.Pwrite(fd, make([]byte, 32*page), 0); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := holes(fd, 0, 32*page); err != nil || got != nil {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+func TestPartsWithin(t *testing.T) {
+	in := func(start, end hostarch.Addr) span { return span{Start: start, End: end} }
+	areas := []area{{in(10, 20), 100}, {in(20, 60), 300}, {in(90, 99), 700}}
+	got := within(areas, []span{in(0, 5), in(15, 30), in(40, 50), in(80, 100)})
+	want := []area{{in(15, 20), 105}, {in(20, 30), 300}, {in(40, 50), 320}, {in(90, 99), 700}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+func TestPrivateFields(t *testing.T) {
+	of := &struct{ inside int }{7}
+	if got, err := private[int](of, "inside"); err != nil || *got != 7 {
+		t.Errorf("%v, %v", got, err)
+	}
+	if _, err := private[string](of, "inside"); err == nil {
+		t.Error("a field of another type was taken")
+	}
+	if _, err := private[int](of, "outside"); err == nil {
+		t.Error("a field that is not there was taken")
+	}
+}
