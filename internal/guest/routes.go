@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/crannog/crannog/internal/gen/filesystempb/filesystempbconnect"
-	"github.com/crannog/crannog/internal/gen/processpb/processpbconnect"
 	"github.com/crannog/crannog/internal/guest/codec"
 	"github.com/crannog/crannog/internal/guest/files"
 )
@@ -23,7 +22,7 @@ const unauthorized = "unauthorized access, please provide a valid access token o
 func (g *Guest) routes() http.Handler {
 	options := codec.Options(maxMessage)
 	closed := http.NewServeMux() // needs the access token
-	closed.Handle(processpbconnect.NewProcessHandler(g.process, options...))
+	closed.Handle(g.process.Handler(options...))
 	closed.Handle(filesystempbconnect.NewFilesystemHandler(g.directory, options...))
 	closed.HandleFunc("POST /files/compose", g.files.Compose)
 	closed.HandleFunc("GET /envs", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, g.Env()) })

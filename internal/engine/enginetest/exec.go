@@ -60,6 +60,15 @@ var execRules = []rule{
 		// listing's own.
 		b.want(t, `python3 -c 'import os; print(*sorted(int(f) for f in os.listdir("/proc/self/fd")))'`, "0 1 2 3")
 	}},
+	{"exec/signals-are-as-after-a-login", func(t *testing.T, c *Config) {
+		b := c.start(t, c.Open(t, t.TempDir()))
+		// None handled, ignored or held back but for the three that Python takes
+		// for itself.
+		const ask = `python3 -c 'import signal
+print(*sorted(int(s) for s in signal.valid_signals() if signal.getsignal(s) not in (signal.SIG_DFL, None)), *signal.pthread_sigmask(signal.SIG_BLOCK, []))'`
+		b.want(t, ask, "2 13 25")
+		b.want(t, "trap '' USR1; "+ask, "2 10 13 25") // what is ignored is seen
+	}},
 	{"exec/large-output-without-newline-arrives", func(t *testing.T, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		if r := b.sh(t, "head -c 20000000 /dev/zero | tr '\\0' x"); len(r.stdout) != 20_000_000 {

@@ -46,7 +46,7 @@ func newBench(t testing.TB, change func(*process.Config)) *bench {
 	service := process.New(cfg)
 	mux := http.NewServeMux()
 	// As in the guest: compressing would also hide how much is under way.
-	mux.Handle(processpbconnect.NewProcessHandler(service, connect.WithCompressMinBytes(1<<30)))
+	mux.Handle(service.Handler(connect.WithCompressMinBytes(1 << 30)))
 	client := serve(t, mux)
 	t.Cleanup(func() {
 		if err := service.Close(); err != nil {

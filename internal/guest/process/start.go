@@ -13,6 +13,7 @@ import (
 
 	pb "github.com/crannog/crannog/internal/gen/processpb"
 	"github.com/crannog/crannog/internal/guest/identity"
+	"github.com/crannog/crannog/internal/guest/spawn"
 )
 
 // stdio is what a process is connected to: child descriptors, which are
@@ -76,7 +77,7 @@ func (s *Service) fork(p *process, u identity.User, std *stdio, path, dir string
 		attr.Sys.Setctty = true // Ctty is the child's descriptor 0
 	}
 	argv := append([]string{p.config.GetCmd()}, p.config.GetArgs()...)
-	pid, exit, err := s.cfg().Reaper.Start(func() (int, error) { return syscall.ForkExec(path, argv, attr) })
+	pid, exit, err := s.cfg().Reaper.Start(func() (int, error) { return spawn.ForkExec(path, argv, attr) })
 	std.closeChild()
 	p.pid = pid
 	return exit, err

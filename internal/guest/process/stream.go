@@ -26,7 +26,7 @@ func (s *Service) Start(ctx context.Context, req *connect.Request[pb.StartReques
 	if err != nil {
 		return err
 	}
-	f := follower{process: p, listener: first, owner: true, closing: s.closing, keepalive: keepalive.Interval(req.Header())}
+	f := follower{process: p, listener: first, owner: true, closing: s.closing, keepalive: keepalive.Interval(req.Header()), last: lastOf(ctx)}
 	return f.run(ctx, func(e *pb.ProcessEvent) error { return stream.Send(&pb.StartResponse{Event: e}) })
 }
 
@@ -36,7 +36,7 @@ func (s *Service) Connect(ctx context.Context, req *connect.Request[pb.ConnectRe
 	if err != nil {
 		return err
 	}
-	f := follower{process: p, listener: p.output.join(), closing: s.closing, keepalive: keepalive.Interval(req.Header())}
+	f := follower{process: p, listener: p.output.join(), closing: s.closing, keepalive: keepalive.Interval(req.Header()), last: lastOf(ctx)}
 	return f.run(ctx, func(e *pb.ProcessEvent) error { return stream.Send(&pb.ConnectResponse{Event: e}) })
 }
 
@@ -47,6 +47,7 @@ type follower struct {
 	owner     bool // the stream's time limit is the process's
 	closing   <-chan struct{}
 	keepalive time.Duration
+	last      func() // says that the next event ends the stream
 }
 
 func (f *follower) run(ctx context.Context, send func(*pb.ProcessEvent) error) error {
@@ -93,6 +94,7 @@ func (f *follower) end(e *pb.ProcessEvent, send func(*pb.ProcessEvent) error) er
 	if f.owner && f.process.expired.Load() {
 		return connect.NewError(connect.CodeDeadlineExceeded, errTimeLimit)
 	}
+	f.last()
 	return send(e)
 }
 

@@ -1,0 +1,111 @@
+package spawn
+
+import (
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// step is a system call of the child's.
+type step struct {
+	number    uintptr
+	arguments [5]uintptr
+}
+
+// steps are what a child does, the last of them becoming the program. The
+// addresses in them are pinned, because nothing else holds what is there.
+type steps struct {
+	list []step
+	pin  *runtime.Pinner
+}
+
+func (s *steps) add(number uintptr, arguments ...uintptr) {
+	one := step{number: number}
+	copy(one.arguments[:], arguments)
+	s.list = append(s.list, one)
+}
+
+// address is where v is, and will be until the child is done.
+func address[T any](s *steps, v *T) uintptr {
+	s.pin.Pin(v)
+	return uintptr(unsafe.Pointer(v))
+}
+
+// plan lists what a child must do to become the program, in the order in which
+// each step still has the rights that it needs.
+func plan(pin *runtime.Pinner, path string, argv []string, attr *syscall.ProcAttr) ([]step, error) {
+	name, err := syscall.BytePtrFromString(path)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := syscall.BytePtrFromString(attr.Dir)
+	if err != nil {
+		return nil, err
+	}
+	args, err := syscall.SlicePtrFromStrings(argv)
+	if err != nil {
+		return nil, err
+	}
+	env, err := syscall.SlicePtrFromStrings(attr.Env)
+	if err != nil {
+		return nil, err
+	}
+	s := &steps{pin: pin}
+	if attr.Sys.Setsid {
+		s.add(unix.SYS_SETSID)
+	}
+	if err := s.rights(attr.Sys); err != nil {
+		return nil, err
+	}
+	if attr.Dir != "" {
+		s.add(unix.SYS_CHDIR, address(s, dir))
+	}
+	for i, fd := range attr.Files {
+		s.add(unix.SYS_DUP3, fd, uintptr(i), 0)
+	}
+	if attr.Sys.Setctty {
+		s.add(unix.SYS_IOCTL, uintptr(attr.Sys.Ctty), unix.TIOCSCTTY, 1)
+	}
+	// All signals are held back since before the fork.
+	s.add(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, address(s, new(uint64)), 0, unsafe.Sizeof(uint64(0)))
+	s.add(unix.SYS_EXECVE, address(s, name), address(s, &args[0]), address(s, &env[0]))
+	return s.list, nil
+}
+
+// rights makes the child another user, who may keep some of root's rights.
+func (s *steps) rights(sys *syscall.SysProcAttr) error {
+	if len(sys.AmbientCaps) > 0 {
+		s.add(unix.SYS_PRCTL, unix.PR_SET_KEEPCAPS, 1)
+	}
+	if c := sys.Credential; c != nil {
+		groups := uintptr(0)
+		if len(c.Groups) > 0 {
+			groups = address(s, &c.Groups[0])
+		}
+		s.add(unix.SYS_SETGROUPS, uintptr(len(c.Groups)), groups)
+		s.add(unix.SYS_SETGID, uintptr(c.Gid))
+		s.add(unix.SYS_SETUID, uintptr(c.Uid))
+	}
+	if len(sys.AmbientCaps) == 0 {
+		return nil
+	}
+	head := &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(head, &data[0]); err != nil {
+		return err
+	}
+	for i := range data {
+		data[i].Effective = 0 // another user's are, until they become ambient
+	}
+	for _, c := range sys.AmbientCaps {
+		data[c/32].Permitted |= 1 << (c % 32)
+		data[c/32].Inheritable |= 1 << (c % 32)
+	}
+	s.add(unix.SYS_CAPSET, address(s, head), address(s, &data))
+	for _, c := range sys.AmbientCaps {
+		s.add(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, c)
+	}
+	return nil
+}

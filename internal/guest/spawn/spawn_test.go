@@ -1,0 +1,162 @@
+package spawn_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/crannog/crannog/internal/guest/spawn"
+)
+
+type forkExec func(path string, argv []string, attr *syscall.ProcAttr) (int, error)
+
+// output starts a shell and returns what it prints.
+func output(t *testing.T, start forkExec, script string, dir string, sys *syscall.SysProcAttr) string {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	attr := &syscall.ProcAttr{Dir: dir, Env: []string{"A=1", "B=x y"}, Files: []uintptr{null.Fd(), w.Fd(), w.Fd()}, Sys: sys}
+	pid, err := start("/bin/sh", []string{"sh", "-c", script}, attr)
+	w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(pid, &status, 0, nil); err != nil || status.ExitStatus() != 0 {
+		t.Fatalf("ended with %v, %v: %s", status, err, got)
+	}
+	return string(bytes.TrimSpace(got))
+}
+
+// What a program finds is what it would find if Go had started it: nothing of
+// ours is open, blocked, ignored or handled.
+func TestSameAsGo(t *testing.T) {
+	const show = `pwd; env | grep '^[AB]='; ls /proc/self/fd; grep -E '^(Sig(Blk|Ign|Cgt)|Uid|Gid|Groups|Cap)' /proc/self/status; ulimit -n
+		cut -d' ' -f6 /proc/self/stat | grep -qx $$ && echo own session; true`
+	dir := filepath.Join(t.TempDir(), "a b")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]*syscall.SysProcAttr{"plain": {}, "session": {Setsid: true}}
+	if os.Getuid() == 0 {
+		user := &syscall.Credential{Uid: 1234, Gid: 2345, Groups: []uint32{7, 8}}
+		cases["user"] = &syscall.SysProcAttr{Setsid: true, Credential: user}
+		cases["user with rights"] = &syscall.SysProcAttr{Setsid: true, Credential: user, AmbientCaps: []uintptr{1, 3}}
+		cases["no groups"] = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1234, Gid: 2345}}
+		cases["a group of processes"] = &syscall.SysProcAttr{Setpgid: true}
+	}
+	for name, sys := range cases {
+		dir := dir
+		if sys.Credential != nil {
+			dir = "/"
+		}
+		own, theirs := *sys, *sys
+		got, want := output(t, spawn.ForkExec, show, dir, &own), output(t, syscall.ForkExec, show, dir, &theirs)
+		if got != want {
+			t.Errorf("%s: got\n%s\nGo's has\n%s", name, got, want)
+		}
+		if !strings.Contains(got, dir+"\nA=1\nB=x y\n") || strings.Contains(got, "own session") != sys.Setsid {
+			t.Errorf("%s: got\n%s", name, got)
+		}
+	}
+}
+
+// A start that fails says why, and leaves no child.
+func TestErrors(t *testing.T) {
+	dir := t.TempDir()
+	text := filepath.Join(dir, "text")
+	if err := os.WriteFile(text, []byte("neither\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	locked := filepath.Join(dir, "locked")
+	if err := os.WriteFile(locked, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("x", 1<<18)
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	for _, c := range []struct {
+		path, dir, argument string
+		want                error
+	}{
+		{dir + "/none", "", "", syscall.ENOENT},
+		{text, "", "", syscall.ENOEXEC},
+		{text + "/below", "", "", syscall.ENOTDIR},
+		{locked, "", "", syscall.EACCES},
+		{"/bin/true", dir + "/none", "", syscall.ENOENT},
+		{"/bin/true", text, "", syscall.ENOTDIR},
+		{"/bin/true", "", long, syscall.E2BIG},
+		{"/bin/tr\x00ue", "", "", syscall.EINVAL},
+		{"/bin/true", "a\x00b", "", syscall.EINVAL},
+		{"/bin/true", "", "a\x00b", syscall.EINVAL},
+	} {
+		attr := &syscall.ProcAttr{Dir: c.dir, Files: []uintptr{null.Fd(), null.Fd(), null.Fd()}, Sys: &syscall.SysProcAttr{Setsid: true}}
+		pid, err := spawn.ForkExec(c.path, []string{"x", c.argument}, attr)
+		if !errors.Is(err, c.want) || pid != 0 {
+			t.Errorf("%s in %q: got %d, %v, want %v", c.path, c.dir, pid, err, c.want)
+		}
+	}
+	var status syscall.WaitStatus
+	if pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil); !errors.Is(err, syscall.ECHILD) {
+		t.Errorf("a child is left: %d, %v", pid, err)
+	}
+}
+
+// The files of the child may have any numbers, also its own in another order.
+func TestFiles(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	attr := &syscall.ProcAttr{Files: []uintptr{2, w.Fd(), 1}, Sys: &syscall.SysProcAttr{}}
+	pid, err := spawn.ForkExec("/bin/echo", []string{"echo", "here"}, attr)
+	w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _ := io.ReadAll(r)
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(pid, &status, 0, nil); err != nil || string(got) != "here\n" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// What the child reads stays where it is while memory is collected and stacks
+// grow around many starts.
+func TestManyAtOnce(t *testing.T) {
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 20 {
+				if got := output(t, spawn.ForkExec, `echo "$A $B"; pwd`, "/usr", &syscall.SysProcAttr{Setsid: true}); got != "1 x y\n/usr" {
+					t.Errorf("got %q", got)
+				}
+				runtime.GC()
+			}
+		})
+	}
+	all.Wait()
+}
