@@ -200,6 +200,9 @@ type Spec struct {
 	// and may not be a symbolic link, which could be replaced. A directory
 	// above one can still be renamed, and takes it along.
 	ReadOnly []string
+	// Unhurried says that nobody waits for the sandbox: until it is ready,
+	// others have the processors first, where the engine can see to it.
+	Unhurried bool
 }
 
 // State of a sandbox as the engine sees it.

@@ -73,6 +73,7 @@ func (s *Service) vacant(k *kind, closed *policy.Policy) (Record, engine.Spec, g
 		err = fault.New(fault.Internal, "pool_kind_differs", "a waiting sandbox would not be of its kind")
 	}
 	config.Preload = k.preload
+	spec.Unhurried = true
 	return r, spec, config, err
 }
 

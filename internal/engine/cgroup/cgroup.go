@@ -96,6 +96,33 @@ func (t *Tree) Create(id string, limits engine.Limits) (_ *Group, err error) {
 	return g, nil
 }
 
+// Shares of processor time, among groups that all want it: what a group has
+// that nothing was said of, and what one has that others go before. A smaller
+// one would let work that others wait for in the end take minutes.
+const (
+	usualWeight = 100
+	lowWeight   = usualWeight / 10
+	// Version 1 counts in other units.
+	legacyWeight = 1024
+)
+
+// Yield says whether other groups go before this one when processors are
+// short, or lets it be as others again. Where no group bounds the processors,
+// it changes nothing.
+func (g *Group) Yield(yes bool) error {
+	weight := usualWeight
+	if yes {
+		weight = lowWeight
+	}
+	if dir := g.Dirs[unified]; dir != "" {
+		return writeAll(dir, [][2]string{{"cpu.weight", strconv.Itoa(weight)}})
+	}
+	if dir := g.Dirs["cpu"]; dir != "" {
+		return writeAll(dir, [][2]string{{"cpu.shares", strconv.Itoa(weight * legacyWeight / usualWeight)}})
+	}
+	return nil
+}
+
 func unifiedSettings(limits engine.Limits) [][2]string {
 	return [][2]string{
 		{"memory.max", strconv.FormatInt(limits.MemoryBytes, 10)},

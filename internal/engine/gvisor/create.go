@@ -44,12 +44,27 @@ func ready(spec *engine.Spec) error {
 // launch starts the guest in a kernel, or lets it go on from the state in a
 // directory, and makes the box known. After an error nothing of it is left.
 func (e *Engine) launch(ctx context.Context, k *kernel, spec engine.Spec, image string) error {
-	if err := e.start(ctx, k, spec, image); err != nil {
+	if err := e.startIn(ctx, k, spec, image); err != nil {
 		k.discard()
 		return e.explain(spec.ID, err)
 	}
 	e.publish(k.b)
 	return nil
+}
+
+// startIn starts a box that others may go before until it is ready.
+func (e *Engine) startIn(ctx context.Context, k *kernel, spec engine.Spec, image string) error {
+	if !spec.Unhurried {
+		return e.start(ctx, k, spec, image)
+	}
+	// A spare kernel was made for whoever comes.
+	if err := k.yield(true); err != nil {
+		return err
+	}
+	if err := e.start(ctx, k, spec, image); err != nil {
+		return err
+	}
+	return k.yield(false)
 }
 
 // publish makes a running box known and watches it.

@@ -77,6 +77,11 @@ func (e *Engine) newKernel(ctx context.Context, spec engine.Spec, name, dir stri
 			return nil, fmt.Errorf("create %s: %w", spec.ID, err)
 		}
 	}
+	if spec.Unhurried {
+		if err := k.yield(true); err != nil {
+			return nil, err
+		}
+	}
 	k.times.asked, k.times.forked = asked, time.Now()
 	result, err := e.boot(ctx, spec, k)
 	if err != nil {
@@ -90,6 +95,17 @@ func (e *Engine) newKernel(ctx context.Context, spec engine.Spec, name, dir stri
 		return nil, fmt.Errorf("create %s: %w", spec.ID, err)
 	}
 	return k, nil
+}
+
+// yield says whether other boxes go before this one, where groups can do that.
+func (k *kernel) yield(yes bool) error {
+	if k.b.rec.Group == nil {
+		return nil
+	}
+	if err := k.b.rec.Group.Yield(yes); err != nil {
+		return fmt.Errorf("weight of %s: %w", k.b.rec.Kernel, err)
+	}
+	return nil
 }
 
 func taken(id string) error {

@@ -47,7 +47,7 @@ type spares struct {
 // bare is a specification without what is given to a box only when it starts.
 func bare(spec engine.Spec) engine.Spec {
 	spec.ID, spec.Hostname, spec.GuestConfig, spec.Link, spec.Archive = "", "", nil, nil, nil
-	spec.Events, spec.EventBytes = nil, 0
+	spec.Events, spec.EventBytes, spec.Unhurried = nil, 0, false
 	return spec
 }
 
@@ -106,7 +106,7 @@ func (e *Engine) refill() {
 	s.done.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), spareTime)
 		defer cancel()
-		k, err := e.newSpare(ctx, spec)
+		k, err := e.unhurriedSpare(ctx, spec)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.making = false
@@ -144,6 +144,20 @@ func (e *Engine) newSpare(ctx context.Context, spec engine.Spec) (*kernel, error
 	name := "k" + strings.ToLower(rand.Text()[:19])
 	spec.Limits = spec.Limits.OrDefault()
 	return e.newKernel(ctx, spec, name, filepath.Join(e.dir, spareDir+name+processOf(os.Getpid()).suffix()))
+}
+
+// unhurriedSpare makes one for which nobody waits.
+func (e *Engine) unhurriedSpare(ctx context.Context, spec engine.Spec) (*kernel, error) {
+	spec.Unhurried = true
+	k, err := e.newSpare(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	if err := k.yield(false); err != nil {
+		k.discard()
+		return nil, err
+	}
+	return k, nil
 }
 
 // takeSpare returns a spare kernel that fits and lives, or nil.

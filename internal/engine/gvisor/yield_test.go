@@ -1,0 +1,73 @@
+package gvisor
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/template"
+)
+
+// Others go before what nobody waits for, until it is ready.
+func TestUnhurriedYields(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	e, err := New(Options{StateDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := template.NewHost(t.TempDir(), self).Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := engine.Spec{Root: root, Limits: engine.Limits{}.OrDefault()}
+	made := func(k *kernel, err error) int {
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer k.discard()
+		return weight(t, k)
+	}
+	hurried := made(e.newSpare(t.Context(), spec))
+	if spare := made(e.unhurriedSpare(t.Context(), spec)); spare != hurried {
+		t.Errorf("a spare kernel that is ready has weight %d, another %d", spare, hurried)
+	}
+	spec.Unhurried = true
+	k, err := e.newSpare(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.discard()
+	if low := weight(t, k); low*10 > hurried || low == 0 {
+		t.Errorf("while it is made it has weight %d, another %d", low, hurried)
+	}
+	if err := k.yield(false); err != nil || weight(t, k) != hurried {
+		t.Errorf("afterwards it has weight %d, another %d: %v", weight(t, k), hurried, err)
+	}
+}
+
+// weight is what the host's kernel has for a kernel's group.
+func weight(t *testing.T, k *kernel) int {
+	t.Helper()
+	name, dir := "cpu.weight", k.b.rec.Group.Dirs["unified"]
+	if dir == "" {
+		name, dir = "cpu.shares", k.b.rec.Group.Dirs["cpu"]
+	}
+	text, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
