@@ -12,6 +12,9 @@ const (
 	// spareTime is how long after the last one.
 	spareTime = 5 * time.Minute
 	spareMost = 4
+	// spareBytes is what one is counted as: what a kernel that runs nothing, its
+	// file server and the host's tables for them were measured to need, and some.
+	spareBytes = 12 << 20
 )
 
 // saved says that a sandbox was written down, and will go on some time.
@@ -51,7 +54,11 @@ type restores struct {
 	at    time.Time
 	burst int  // how many followed each other closely
 	warm  bool // the engine has been told
+	count int  // how many the engine is to have
 }
+
+// bytes is what the spare kernels take of the memory that may wait.
+func (r *restores) bytes() int64 { return int64(r.count) * spareBytes }
 
 // warm tells the engine what to have ready. It does not wait for quiet: the
 // engine makes one after the other, and the next restore comes soon if any.
@@ -65,8 +72,9 @@ func (p *pool) warm(now time.Time) {
 	wanted := !r.at.IsZero() && now.Sub(r.at) < spareTime && p.budget > 0
 	n := 0
 	if wanted {
-		n = min(max(r.burst/2, 1), spareMost)
+		n = min(max(r.burst/2, 1), spareMost, int(p.budget/spareBytes))
 	}
+	r.count = n
 	told := r.warm
 	r.warm = wanted
 	spec := r.spec

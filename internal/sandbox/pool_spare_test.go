@@ -90,3 +90,26 @@ func TestSparesFollowRestores(t *testing.T) {
 		}
 	})
 }
+
+// What is kept ready counts towards the memory that may wait.
+func TestSparesAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w *warming
+		p := newPoolRig(t, func(d *sandbox.Deps) {
+			w = &warming{Engine: d.Engine.(*fake.Engine)}
+			d.Engine = w
+		})
+		p.options.Bytes = 30 << 20
+		p.start()
+		sb := p.create(alice)
+		if _, err := p.Fork(t.Context(), alice, sb.ID, sandbox.ForkRequest{Count: 20, Timeout: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		if _, n := w.kept(); n != 2 {
+			t.Errorf("%d kernels in 30 MiB", n)
+		}
+		if status, _ := p.Pool(); status.Used < 20<<20 || status.Used > status.Budget {
+			t.Errorf("%d bytes are used of %d", status.Used, status.Budget)
+		}
+	})
+}

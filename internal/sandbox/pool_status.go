@@ -36,7 +36,7 @@ func (s *Service) Pool() (PoolStatus, bool) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	status := PoolStatus{Budget: p.budget}
+	status := PoolStatus{Budget: p.budget, Used: p.restores.bytes()}
 	wanted := make(map[string]int)
 	for _, share := range p.wants(time.Now()) {
 		wanted[share.Kind] = share.Count

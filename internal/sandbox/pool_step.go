@@ -61,7 +61,7 @@ func (p *pool) measure(now time.Time) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var used int64
+	used := p.restores.bytes()
 	for _, k := range p.kinds {
 		used += int64(len(k.ready)) * k.price()
 	}
@@ -74,7 +74,7 @@ func (p *pool) measure(now time.Time) {
 
 // wants is how many of each kind are to wait. p.mu must be held.
 func (p *pool) wants(now time.Time) []demand.Share {
-	list := p.book.Want(now, p.budget, func(key string) int64 {
+	list := p.book.Want(now, max(p.budget-p.restores.bytes(), 0), func(key string) int64 {
 		if k := p.kinds[key]; k != nil {
 			return k.price()
 		}
