@@ -1,0 +1,42 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A wait is told on a terminal when it is long, and what was told goes when it
+// is over.
+func TestProgress(t *testing.T) {
+	s := newScreen(t)
+	synctest.Test(t, func(t *testing.T) {
+		wait := func(a *app, d time.Duration, then string) {
+			stop := a.progress("resuming a")
+			time.Sleep(d)
+			synctest.Wait()
+			fmt.Fprint(s.tty, then)
+			stop()
+			time.Sleep(time.Second) // what was to come does not any more
+		}
+		a := &app{Env: Env{Stderr: s.tty}}
+		wait(a, patience-1, "short;")
+		wait(a, patience, "long;")
+		for _, silent := range []*app{
+			{Env: a.Env, quiet: true}, {Env: a.Env, json: true}, {Env: Env{Stderr: s.tty, Vars: []string{"TERM=dumb"}}},
+		} {
+			wait(silent, time.Minute, "silent;")
+		}
+		var pipe bytes.Buffer
+		wait(&app{Env: Env{Stderr: &pipe}}, time.Minute, "end")
+		if pipe.Len() > 0 {
+			t.Errorf("who is no terminal is told %q", pipe.String())
+		}
+	})
+	want := "short;crannog: resuming a…long;\r\x1b[Ksilent;silent;silent;end"
+	if got := s.wait("end"); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
