@@ -128,8 +128,8 @@ except OSError as e: print(errno.errorcode[e.errno])`))
 }
 
 // peer is the other end of a box's link. It accepts connections to
-// 198.18.0.7, where port 80 says hello and port 81 says one letter and holds
-// on, and refuses all others.
+// 198.18.0.7, where port 80 says hello, port 81 says it and holds on, and port
+// 82 notes what is said to it. It refuses ports from 9000 on, and all else.
 type peer struct {
 	link *wire.Link
 	held chan struct{}
@@ -153,7 +153,7 @@ func (p *peer) seen(prefix string) []string {
 
 func (p *peer) TCP(f *wire.Flow) {
 	p.note("tcp " + f.Destination().String())
-	if f.Destination().Addr() != netip.MustParseAddr("198.18.0.7") {
+	if f.Destination().Addr() != netip.MustParseAddr("198.18.0.7") || f.Destination().Port() >= 9000 {
 		return
 	}
 	c, err := f.Accept()
@@ -162,9 +162,14 @@ func (p *peer) TCP(f *wire.Flow) {
 	}
 	defer c.Close()
 	_, _ = io.WriteString(c, "hello")
-	if f.Destination().Port() == 81 {
+	switch f.Destination().Port() {
+	case 81:
 		p.held <- struct{}{}
 		_, _ = io.Copy(io.Discard, c)
+	case 82:
+		if said, _ := io.ReadAll(c); len(said) > 0 {
+			p.note("said " + string(said))
+		}
 	}
 }
 
@@ -175,20 +180,29 @@ func (p *peer) Names(query []byte, _ int) []byte {
 
 func (p *peer) Dropped(proto string, dst netip.AddrPort) { p.note(proto + " " + dst.String()) }
 
-// startLinked makes a box with a link.
-func (c *Config) startLinked(t *testing.T, e engine.Engine, change ...func(*engine.Spec)) (*box, *peer) {
+// newPeer makes a link with a peer, which ends with the test, and returns the
+// box's end. The caller closes that.
+func newPeer(t testing.TB) (*os.File, *peer) {
 	t.Helper()
 	end, ours, err := wire.Pair()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer end.Close()
 	p := &peer{held: make(chan struct{}, 8)}
 	if p.link, err = wire.Open(ours, p, wire.Options{}); err != nil {
+		end.Close()
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.link.Close() })
-	return c.start(t, e, append(change, func(s *engine.Spec) { s.Link = end })...), p
+	return end, p
+}
+
+// startLinked makes a box with a link.
+func (c *Config) startLinked(t *testing.T, e engine.Engine, change ...func(*engine.Spec)) (*box, *peer) {
+	t.Helper()
+	end, p := newPeer(t)
+	defer end.Close()
+	return c.start(t, e, append(change, linkedBy(end))...), p
 }
 
 // python is a shell line that runs a program.

@@ -1,0 +1,119 @@
+package enginetest
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/guest"
+)
+
+// standing opens a connection that is there when a state is written, and sends
+// the host's name over it once there is a file named say.
+const standing = `s = socket.create_connection(("198.18.0.7", 82)); s.recv(5, socket.MSG_WAITALL)
+import time
+open("stands", "w").close()
+while not os.path.exists("say"): time.sleep(0.02)
+try:
+    s.sendall(os.uname().nodename.encode()); s.shutdown(1); s.settimeout(20)
+    how = "read %d" % len(s.recv(1))
+except OSError as e: how = errno.errorcode.get(e.errno, str(e))
+open("how", "w").write(how)
+os.rename("how", "said")`
+
+// dialled is what a peer notes of a port that nobody listens on, and which only
+// one box asks for.
+func dialled(port int) string { return fmt.Sprintf("tcp 198.18.0.7:%d", port) }
+
+var copyLinkRules = []rule{
+	// P26
+	{"copies/links-are-their-own", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		b, p := c.startLinked(t, e)
+		b.sh(t, "cat > stand.py <<'X'\nimport socket, errno, os\n"+standing+"\nX\nsetsid python3 stand.py >/dev/null 2>&1 &\n")
+		eventually(t, "a connection stands", func() bool { return b.sh(t, "test -e stands").code == 0 })
+		dir := save(t, b)
+
+		boxes, peers := []*box{b}, []*peer{p}
+		for spare := range 2 {
+			warm(t, c, e, spare) // the second takes over a kernel that is there
+			end, p := newPeer(t)
+			boxes = append(boxes, c.copyOf(t, e, dir, linkedBy(end)))
+			peers = append(peers, p)
+			end.Close()
+		}
+		for i, b := range boxes {
+			b.want(t, python(dialing("198.18.0.7", 80)), "connected")
+			b.want(t, python(dialing("198.18.0.7", 9000+i)), "ECONNREFUSED")
+		}
+		for i, p := range peers {
+			for j := range boxes {
+				if n := len(p.seen(dialled(9000 + j))); (n == 1) != (i == j) || n > 1 {
+					t.Errorf("the peer of box %d saw %d connections of box %d", i, n, j)
+				}
+			}
+		}
+		// Of the connection that stood there is one end, the source's.
+		for i, b := range slices.Backward(boxes) {
+			b.sh(t, ": > say")
+			eventually(t, "the program has spoken", func() bool { return b.sh(t, "test -e said").code == 0 })
+			if how := b.sh(t, "cat said").stdout; (how == "read 0") != (i == 0) {
+				t.Errorf("the connection of box %d: %s", i, how)
+			}
+		}
+		eventually(t, "the source's words arrive", func() bool { return len(p.seen("said box")) == 1 })
+		for i, p := range peers {
+			if n := len(p.seen("said ")); (n == 1) != (i == 0) || n > 1 {
+				t.Errorf("the peer of box %d heard %q", i, p.seen("said "))
+			}
+		}
+		// A link that ends is that of one box.
+		peers[1].link.Close()
+		for i, b := range boxes {
+			if r := b.sh(t, python(dialing("198.18.0.7", 80))); (r.stdout == "connected\n") == (i == 1) {
+				t.Errorf("box %d without the link of box 1: %+v", i, r)
+			}
+		}
+	}},
+	{"copies/no-link-comes-with-the-memory", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		b, p := c.startLinked(t, e)
+		dir := save(t, b)
+		without := c.copyOf(t, e, dir)
+		without.want(t, python(dialing("198.18.0.7", 9001)), "ENETUNREACH")
+		b.want(t, python(dialing("198.18.0.7", 9000)), "ECONNREFUSED")
+		if !slices.Equal(p.seen(""), []string{dialled(9000)}) {
+			t.Errorf("the source's peer saw %q", p.seen(""))
+		}
+		// And a box that had none can come back with one.
+		end, theirs := newPeer(t)
+		defer end.Close()
+		c.copyOf(t, e, save(t, without), linkedBy(end)).want(t, python(dialing("198.18.0.7", 80)), "connected")
+		if !slices.Equal(theirs.seen(""), []string{dialled(80)}) {
+			t.Errorf("its peer saw %q", theirs.seen(""))
+		}
+	}},
+	{"copies/a-link-is-replaced-with-its-box", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		b, p := c.startLinked(t, e)
+		dir := save(t, b)
+		b.want(t, python(dialing("198.18.0.7", 9000)), "ECONNREFUSED")
+		end, theirs := newPeer(t)
+		spec := c.spec(b.id)
+		spec.Link, spec.GuestConfig = end, renewed(b.id, "box", guest.RolledBack)
+		err := saver(t, e).Replace(t.Context(), spec, dir)
+		end.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-p.link.Done() // nobody holds its other end any more
+		attach(t, e, b.id).want(t, python(dialing("198.18.0.7", 9001)), "ECONNREFUSED")
+		if was, is := p.seen(""), theirs.seen(""); !slices.Equal(was, []string{dialled(9000)}) || !slices.Equal(is, []string{dialled(9001)}) {
+			t.Errorf("the old peer saw %q, the new one %q", was, is)
+		}
+	}},
+}
+
+func linkedBy(end *os.File) func(*engine.Spec) { return func(s *engine.Spec) { s.Link = end } }
