@@ -79,6 +79,19 @@ func (s *served) call(method, path, body string) map[string]any {
 func (s *served) create(fields string) string {
 	s.t.Helper()
 	id := s.call("POST", "/v2/sandboxes", `{"templateID":"base"`+fields+`}`)["sandboxID"].(string)
+	s.ends(id)
+	sb, err := s.Client(s.t).Get(s.t.Context(), id)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := sb.FS().WithContext(s.t.Context()).WriteFile("tmp/world.pem", s.Roots, 0o644); err != nil {
+		s.t.Fatal(err)
+	}
+	return id
+}
+
+// ends makes a sandbox end with the test.
+func (s *served) ends(id string) {
 	s.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
@@ -88,14 +101,6 @@ func (s *served) create(fields string) string {
 			}
 		}
 	})
-	sb, err := s.Client(s.t).Get(s.t.Context(), id)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	if err := sb.FS().WithContext(s.t.Context()).WriteFile("tmp/world.pem", s.Roots, 0o644); err != nil {
-		s.t.Fatal(err)
-	}
-	return id
 }
 
 // curl asks for a page from inside. What passes unopened is vouched for by

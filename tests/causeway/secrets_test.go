@@ -32,6 +32,39 @@ def leaks(text):
     return any(f in b for f in forms)
 `
 
+// finding looks for bytes in all that root sees inside: environments, command
+// lines and memory of programs, and files.
+const finding = halves + `
+import glob, stat
+def found(k):
+    hits = set()
+    for d in glob.glob('/proc/[0-9]*'):
+        if d == '/proc/%d' % os.getpid(): continue
+        for f in ('environ', 'cmdline'):
+            try:
+                if k in open(d + '/' + f, 'rb').read(): hits.add(f)
+            except OSError: pass
+        try:
+            mem = open(d + '/mem', 'rb', 0)
+            for line in open(d + '/maps'):
+                r, mode = line.split()[:2]
+                lo, hi = (int(x, 16) for x in r.split('-'))
+                if 'r' not in mode or hi - lo > 64 << 20: continue
+                try:
+                    mem.seek(lo)
+                    if k in mem.read(hi - lo): hits.add('memory')
+                except (OSError, ValueError, OverflowError): pass
+        except OSError: pass
+    for top in ('/etc', '/home', '/root', '/tmp', '/var', '/run', '/workspace', '/opt', '/dev/shm'):
+        for base, _, files in os.walk(top):
+            for f in files:
+                p = os.path.join(base, f)
+                try:
+                    if stat.S_ISREG(os.lstat(p).st_mode) and os.path.getsize(p) < 8 << 20 and k in open(p, 'rb').read(): hits.add('file')
+                except OSError: pass
+    return sorted(hits)
+`
+
 // reflecting gives back what it was sent, as careless and hostile servers do.
 func reflecting(w http.ResponseWriter, r *http.Request) {
 	value := r.Header.Get("Authorization")
@@ -80,35 +113,7 @@ func TestS1NotInside(t *testing.T) {
 	if len(up.seen()) != 1 || up.seen()[0].auth() != "Bearer "+canary {
 		t.Fatalf("it is not in use: %+v", up.seen())
 	}
-	search := halves + `
-import glob, stat
-def found(k):
-    hits = set()
-    for d in glob.glob('/proc/[0-9]*'):
-        if d == '/proc/%d' % os.getpid(): continue
-        for f in ('environ', 'cmdline'):
-            try:
-                if k in open(d + '/' + f, 'rb').read(): hits.add(f)
-            except OSError: pass
-        try:
-            mem = open(d + '/mem', 'rb', 0)
-            for line in open(d + '/maps'):
-                r, mode = line.split()[:2]
-                lo, hi = (int(x, 16) for x in r.split('-'))
-                if 'r' not in mode or hi - lo > 64 << 20: continue
-                try:
-                    mem.seek(lo)
-                    if k in mem.read(hi - lo): hits.add('memory')
-                except (OSError, ValueError, OverflowError): pass
-        except OSError: pass
-    for top in ('/etc', '/home', '/root', '/tmp', '/var', '/run', '/workspace', '/opt', '/dev/shm'):
-        for base, _, files in os.walk(top):
-            for f in files:
-                p = os.path.join(base, f)
-                try:
-                    if stat.S_ISREG(os.lstat(p).st_mode) and os.path.getsize(p) < 8 << 20 and k in open(p, 'rb').read(): hits.add('file')
-                except OSError: pass
-    return sorted(hits)
+	search := finding + `
 import subprocess
 child = subprocess.Popen(['sleep', '30'], env={'PLANTED': 'planted-7f3e' + '9d2c'})
 time.sleep(0.2)

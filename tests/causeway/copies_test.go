@@ -1,0 +1,283 @@
+package causeway_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+)
+
+// ways is a policy with one allowed host, of which a path is denied, and
+// whatever secrets are bound.
+func ways(bindings string) string {
+	return `
+level: light
+network: {unlisted: deny, hosts: [{host: api.copies.test, rules: [{paths: ["/closed/**"], do: deny}, {paths: ["/**"], do: allow}]}]}
+` + bindings
+}
+
+// binding is what it binds: the header Authorization is a secret's value.
+func binding(secret string) string {
+	return "secrets: {bind: [{name: " + secret + `, host: api.copies.test, header: Authorization, format: "Bearer {}"}]}` + "\n"
+}
+
+// looking says what a box's link is, seen from inside. Its authority's sum
+// comes first, then the sums of all of our authorities that are trusted.
+const looking = finding + `
+import hashlib, subprocess
+OWN = '/etc/ssl/certs/crannog.pem'
+def sum(der): return hashlib.sha256(der).hexdigest()
+def trusted():
+    c = ssl.create_default_context()
+    for name in ('SSL_CERT_FILE', 'CURL_CA_BUNDLE'): c.load_verify_locations(os.environ[name])
+    both = zip(c.get_ca_certs(), c.get_ca_certs(True))
+    return [sum(der) for text, der in both if 'Crannog' in str(text['subject'])]
+print(sum(ssl.PEM_cert_to_DER_cert(open(OWN).read())))
+print(' '.join(trusted()))
+# The allowed host, opened: it is our authority that vouches for it.
+a = get('api.copies.test', '/as/' + os.uname().nodename)
+print(status(a), leaks(a), handshake('api.copies.test', ca=OWN), handshake('api.copies.test', ca='/tmp/world.pem'))
+# What is denied: a path, a name, and the way by the proxy.
+a, (_, p) = get('api.copies.test', '/closed/as/' + os.uname().nodename), connect('evil.copies.test:443')
+print(status(a), rule(a), reach('evil.copies.test', 443), status(p), rule(p))
+# The value, and what is like it and is inside.
+print(os.environ.get('COPIES'))
+child = subprocess.Popen(['sleep', '30'], env={'PLANTED': 'planted-7f3e' + '9d2c'})
+open('/tmp/plant', 'w').write('planted-7f3e' + '9d2c')
+while 'environ' not in found(b'planted-7f3e' + b'9d2c'): time.sleep(0.02)
+print(found(K.encode()), found((REST[0] + REST[1]).encode()), 'file' in found(b'planted-7f3e' + b'9d2c'))
+child.kill()
+os.remove('/tmp/plant')
+`
+
+// newValue is what the secret becomes.
+const newValue = "sk-second-0a1b2c3d4e5f60718293"
+
+// copiesTest is the world in which copies are looked at.
+type copiesTest struct {
+	*arena
+	t           testing.TB
+	up, evil    *web
+	authorities []string // the sums of all that there were
+}
+
+// stands finds out that a box has a link of its own, on which a value is set,
+// and that its authority is none of those before. It returns the sum of the
+// one that it has.
+func (c *copiesTest) stands(what string, b *box, auth string) {
+	c.t.Helper()
+	before := len(c.up.seen())
+	got := b.pythonAs("root", fmt.Sprintf("REST = (%q, %q)\n", newValue[:14], newValue[14:])+looking)
+	if len(got) != 6 {
+		c.t.Fatalf("%s: %q", what, got)
+	}
+	if len(got[0]) != 64 || got[1] != got[0] {
+		c.t.Errorf("%s: its authority is %s, and trusted are %q", what, got[0], got[1])
+	}
+	if slices.Contains(c.authorities, got[0]) {
+		c.t.Errorf("%s: the authority is that of another link", what)
+	}
+	c.authorities = append(c.authorities, got[0])
+	stand := "None"
+	if auth != "" {
+		stand = "sealed-by-crannog-COPIES"
+	}
+	b.wants(got[2:], "200 False done tls-error", "403 host:api.copies.test/rule-1 no-name 403 network.unlisted", stand, "[] [] True")
+	// One request of this box reached the host, with the value.
+	seen := c.up.seen()[before:]
+	if len(seen) != 1 || seen[0].Path != "/as/"+b.ID() || seen[0].auth() != auth {
+		c.t.Errorf("%s: the host saw %+v", what, seen)
+	}
+	if len(c.evil.seen()) > 0 || len(c.dials(c.evil.address)) > 0 {
+		c.t.Errorf("%s: the denied host was reached", what)
+	}
+	b.recorded("its request", func(r api.FlowRecord) bool {
+		return r.Kind == "http" && r.Path == "/as/"+b.must("uname -n") && r.Effect == "allow"
+	})
+	sb, err := c.client.Get(c.t.Context(), b.ID())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	b.Sandbox = sb
+	if len(sb.Info().Checked) < 4 {
+		c.t.Errorf("%s: checked from inside: %+v", what, sb.Info().Checked)
+	}
+	for _, check := range sb.Info().Checked {
+		if !check.Holds {
+			c.t.Errorf("%s: does not hold: %s", what, check.Check)
+		}
+	}
+}
+
+// trusts says whether a box gets to the host when all that it trusts is some
+// authority.
+func (b *box) trusts(authority string) string {
+	b.t.Helper()
+	if err := b.FS().WithContext(b.t.Context()).WriteFile("tmp/other.pem", []byte(authority), 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+	return b.line("print(handshake('api.copies.test', ca='/tmp/other.pem'))")
+}
+
+// P26: what goes on from a saved state, as itself or as another, has a link of
+// its own: its authority, its policy, and the secrets of now.
+func TestLinksOfCopies(t *testing.T) {
+	need(t)
+	a := theArena(t)
+	c := &copiesTest{arena: a, t: t, up: a.web(t, 443, reflecting, "api.copies.test"), evil: a.web(t, 443, nil, "evil.copies.test")}
+	a.seal(t, "COPIES", canary)
+	one := a.box(t, ways(binding("COPIES")))
+	c.stands("the source", one, "Bearer "+canary)
+	authority := one.must("cat /etc/ssl/certs/crannog.pem")
+	if got := one.trusts(authority); got != "done" {
+		t.Errorf("control: the source's authority vouches for nothing in it: %s", got)
+	}
+	one.must("setsid sleep 31536 >/dev/null 2>&1 & echo before > /tmp/when")
+	goesOn := func(what string, b *box) {
+		t.Helper()
+		if got := b.must("cat /tmp/when; pgrep -cx sleep"); got != "before\n1" {
+			t.Errorf("control: %s is no continuation: %q", what, got)
+		}
+		if got := b.trusts(authority); got != "tls-error" {
+			t.Errorf("%s: the source's authority vouches for its host: %s", what, got)
+		}
+	}
+
+	forks, err := one.Fork(t.Context(), api.CreateFork{Count: 2})
+	for _, f := range forks {
+		b := &box{Sandbox: f, t: t, arena: a}
+		t.Cleanup(b.end)
+	}
+	if err != nil || len(forks) != 2 {
+		t.Fatal(len(forks), err)
+	}
+	n, err := one.Snapshot(t.Context(), api.CreateSnapshot{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := a.client.RemoveSnapshot(noContext(), n.ID); err != nil {
+			t.Error(err)
+		}
+	})
+	one.must("echo after > /tmp/when")
+
+	for i, f := range forks {
+		b := &box{Sandbox: f, t: t, arena: a}
+		goesOn(fmt.Sprint("fork ", i), b)
+		c.stands(fmt.Sprint("fork ", i), b, "Bearer "+canary)
+	}
+	from := crannog.Template(n.ID)
+	made := a.box(t, ways(binding("COPIES")), from)
+	goesOn("a new one", made)
+	c.stands("a new one", made, "Bearer "+canary)
+	// What the snapshot's policy bound is not what another's sends.
+	bare := a.box(t, ways(""), from)
+	c.stands("a new one that binds nothing", bare, "")
+
+	// The source is as it was: what its link is has not moved.
+	if got := one.trusts(authority); got != "done" || one.must("cat /tmp/when") != "after" {
+		t.Errorf("the source, once copied: %s", got)
+	}
+	// From now on the value is another, also for what was saved before.
+	if err := made.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.client.RotateSecret(t.Context(), "COPIES", api.RotateSecret{Value: newValue}); err != nil {
+		t.Fatal(err)
+	}
+	if err := made.Resume(t.Context(), 10*time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	goesOn("resumed", made)
+	c.stands("resumed", made, "Bearer "+newValue)
+	if err := one.Rollback(t.Context(), n.ID); err != nil {
+		t.Fatal(err)
+	}
+	goesOn("rolled back", one)
+	c.stands("rolled back", one, "Bearer "+newValue)
+	late := a.box(t, ways(binding("COPIES")), from)
+	c.stands("a late one", late, "Bearer "+newValue)
+
+	// What one of them is given or loses from now on is its own.
+	if err := one.SetAccess(t.Context(), accessOf(ways(""))); err != nil {
+		t.Fatal(err)
+	}
+	for b, want := range map[*box]string{one: "", late: "Bearer " + newValue} {
+		if got := b.line("print(status(get('api.copies.test', '/last')))"); got != "200" || lastOf(c.up).auth() != want {
+			t.Errorf("after a change of one: %s with %q, want %q", got, lastOf(c.up).auth(), want)
+		}
+	}
+}
+
+func lastOf(w *web) request {
+	list := w.seen()
+	return list[len(list)-1]
+}
+
+// P26: values that came with a sandbox are sealed for each fork of it, and for
+// nothing that is made of its snapshot; what becomes of one's is no matter of
+// another's.
+func TestOwnValuesOfCopies(t *testing.T) {
+	need(t)
+	s := newServed(t)
+	up := s.web(t, 443, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "got "+r.Header.Get("X-Fixed"))
+	}, "api.own.test")
+	network := func(value string) string {
+		return `"network":{"allowOut":["api.own.test"],"denyOut":["0.0.0.0/0"],"rules":{"api.own.test":[{"transform":{"headers":{"X-Fixed":"` + value + `"}}}]}}`
+	}
+	id := s.create("," + network(canary))
+	sends := func(what, id, want string, more ...string) {
+		t.Helper()
+		out, ok := s.curl(id, "https://api.own.test/", more...)
+		if seen := up.seen(); !ok || len(seen) == 0 || seen[len(seen)-1].Header.Get("X-Fixed") != want || contains(out, canary) {
+			t.Errorf("%s: %t %q, and the host saw %+v", what, ok, out, seen)
+		}
+	}
+	sends("the source", id, canary)
+	client := s.Client(t)
+	source, err := client.Get(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forks, err := source.Fork(t.Context(), api.CreateFork{Count: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	twin := forks[0].ID()
+	s.ends(twin)
+	sends("its copy", twin, canary)
+	n, err := source.Snapshot(t.Context(), api.CreateSnapshot{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := s.call("POST", "/v2/sandboxes", `{"templateID":"`+n.ID+`","network":{"allowOut":["api.own.test"],"denyOut":["0.0.0.0/0"]}}`)["sandboxID"].(string)
+	s.ends(made)
+	sends("one made of its snapshot", made, "", unopened...)
+	if one, two, three := s.own(id), s.own(twin), s.own(made); one != 1 || two != 1 || three != 0 {
+		t.Errorf("values of its own: the source %d, its copy %d, one made of its snapshot %d", one, two, three)
+	}
+	// The source's becomes another, and goes with it.
+	s.call("PUT", "/sandboxes/"+id+"/network", network(newValue)[len(`"network":`):])
+	sends("the source, changed", id, newValue)
+	sends("its copy", twin, canary)
+	s.call("DELETE", "/sandboxes/"+id, "")
+	sends("its copy, without the source", twin, canary)
+	if one, two := s.own(id), s.own(twin); one != 0 || two != 1 {
+		t.Errorf("values of its own: the source, gone, %d, its copy %d", one, two)
+	}
+	for _, value := range []string{canary, newValue} {
+		if found := s.holds(value); len(found) > 0 {
+			t.Errorf("the value is in %v", found)
+		}
+	}
+	if len(s.holds(twin)) == 0 {
+		t.Error("control: the search finds nothing at all")
+	}
+}
