@@ -40,6 +40,7 @@ var groups = []group{
 	{"state", stateFigures},
 	{"record", recordFigures},
 	{"tti", ttiFigures},
+	{"loaded", loadedFigures},
 	{"humaneval", humanevalFigures},
 	{"net", netFigures},
 	{"netbytes", netByteFigures},

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/crannog/crannog"
+)
+
+// firstNumpy prints 42 by way of numpy, as the first that is asked of a box.
+const firstNumpy = "import numpy; print(numpy.arange(3).sum() + 39)"
+
+// loader is a server whose boxes of the interpreter's template wait with
+// languages loaded, or do not wait.
+type loader struct {
+	*server
+	name    string
+	waits   bool
+	claimed int
+}
+
+// loadedFigures measures what loaded languages save the first caller of a box,
+// and what they cost while it waits.
+func loadedFigures(ctx context.Context, b *bench) (err error) {
+	var all []*loader
+	defer func() {
+		for _, l := range all {
+			err = errors.Join(err, l.close())
+		}
+	}()
+	for _, l := range []loader{
+		{name: "a box, cold"},
+		{name: "from the pool, nothing loaded", waits: true},
+		{name: "from the pool, Python loaded", waits: true},
+		{name: "from the pool, Python and JavaScript loaded", waits: true},
+	} {
+		flags := []string{"--max-live", "1000", "--verbose", "--pool", "2g", "--pool-languages", [...]string{"none", "none", "python", "python,javascript"}[len(all)]}
+		if !l.waits {
+			flags[4] = "off"
+		}
+		if l.server, err = b.serve(ctx, b.crannog, fmt.Sprintf("loaded%d", len(all)), flags...); err != nil {
+			return err
+		}
+		all = append(all, &l)
+	}
+	for _, first := range []struct{ title, language, code string }{
+		{"numpy", "python", firstNumpy}, {"JavaScript", "javascript", languages[1].code},
+	} {
+		var turns []contender
+		for _, l := range all {
+			turns = append(turns, l.first(first.language, first.code))
+		}
+		s, err := race(ctx, b.n, turns...)
+		if err != nil {
+			return err
+		}
+		sec := table("loaded", "from nothing to the first answer of "+first.title, "ms", s)
+		sec.tails99(s)
+		sec.against(all[0].name)
+		b.report.add(sec)
+	}
+	return b.loadedCosts(ctx, all[1:])
+}
+
+func (l *loader) first(language, code string) contender {
+	return contender{l.name, func(ctx context.Context, s *scores) error {
+		began := time.Now()
+		sb, err := l.claim(ctx, &began)
+		if err != nil {
+			return err
+		}
+		err = runCode(ctx, sb, code, crannog.Language(language))
+		s.addTime(l.name, time.Since(began))
+		return errors.Join(err, sb.Kill(ctx), l.rest(ctx))
+	}}
+}
+
+// claim makes a box as the E2B clients do, once one waits if any do, and sets
+// when it began.
+func (l *loader) claim(ctx context.Context, began *time.Time) (*crannog.Sandbox, error) {
+	for l.waits {
+		waited, err := l.waited()
+		if err != nil {
+			return nil, err
+		}
+		if len(waited) > l.claimed {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(refill / 4):
+		}
+	}
+	*began = time.Now()
+	id, err := l.createE2B(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l.claimed++
+	if l.waits {
+		waited, err := l.waited()
+		if _, ok := waited[id]; err != nil || !ok {
+			return nil, errors.Join(fmt.Errorf("box %s did not wait", id), err)
+		}
+	}
+	return l.client.Get(ctx, id)
+}
+
+func (l *loader) createE2B(ctx context.Context) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.url+"/sandboxes", strings.NewReader(`{"templateID":"code-interpreter-v1","timeout":600}`))
+	if err != nil {
+		return "", err
+	}
+	req.Header.Set("X-API-Key", l.key)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	var made struct{ SandboxID string }
+	if err := json.NewDecoder(resp.Body).Decode(&made); err != nil || resp.StatusCode != http.StatusCreated {
+		return "", fmt.Errorf("create: %s: %w", resp.Status, err)
+	}
+	return made.SandboxID, nil
+}
+
+var boxWaits = regexp.MustCompile(`msg="sandbox waits" sandbox=(\S+) kind="?code-interpreter-v1.* took=(\S+)`)
+
+// waited maps the boxes of the template that have waited to how long it took
+// until they did.
+func (l *loader) waited() (map[string]time.Duration, error) {
+	log, err := os.ReadFile(l.logs.Name())
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]time.Duration{}
+	for _, m := range boxWaits.FindAllSubmatch(log, -1) {
+		if all[string(m[1])], err = time.ParseDuration(string(m[2])); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// loadedCosts measures what boxes hold that nobody has used, and what it took
+// to let one wait.
+func (b *bench) loadedCosts(ctx context.Context, all []*loader) (err error) {
+	const boxes = 5
+	held := make([][]*crannog.Sandbox, len(all))
+	defer func() {
+		for _, list := range held {
+			err = errors.Join(err, killAll(ctx, list))
+		}
+	}()
+	for i, l := range all {
+		for range boxes {
+			sb, err := l.claim(ctx, new(time.Time))
+			if err != nil {
+				return err
+			}
+			held[i] = append(held[i], sb)
+		}
+	}
+	if err := settledMemory(ctx); err != nil {
+		return err
+	}
+	memory, took := newScores(), newScores()
+	for i, l := range all {
+		var ids []string
+		for _, sb := range held[i] {
+			ids = append(ids, sb.ID())
+		}
+		if err := settled(ctx, l.server, ids); err != nil {
+			return err
+		}
+		for _, id := range ids {
+			p, err := processesOf(l.state, id)
+			if err != nil {
+				return err
+			}
+			sum, err := pssOf(append(p.stubs, p.sentry, p.gofer)...)
+			if err != nil {
+				return err
+			}
+			memory.add(l.name, float64(sum.all)/1e6)
+			memory.add(l.name+", without pages of program files", float64(sum.all-sum.file)/1e6)
+		}
+		waited, err := l.waited()
+		if err != nil {
+			return err
+		}
+		times := slices.Sorted(maps.Values(waited))
+		// The longest is the first, which is preceded by what the others go on
+		// from.
+		for _, d := range times[:len(times)-1] {
+			took.addTime(l.name, d)
+		}
+	}
+	b.report.add(table("loaded", fmt.Sprintf("PSS of each of %d boxes that nobody has used", boxes), "MB", memory))
+	b.report.add(table("loaded", "until one more waits, but for the first", "ms", took))
+	return nil
+}
