@@ -55,6 +55,8 @@ func (a *app) serveCommand() *cobra.Command {
 	flags.String("default-level", "", "`level` of a sandbox that names none (default standard)")
 	flags.String("max-live", "", "sandboxes alive at once (default 200)")
 	flags.String("pool", "", "`memory` for sandboxes that wait ready: auto, a size, or off (default auto)")
+	flags.String("pool-languages", "", "`languages` that the interpreter has loaded in sandboxes that wait, apart by commas, or none (default python,javascript)")
+	offerValues(cmd, "pool-languages", []cobra.Completion{"python", "javascript", "python,javascript", "none"})
 	flags.String("default-timeout", "", "life of a sandbox that asks for none (default 5m)")
 	flags.String("max-timeout", "", "longest life that a key may ask for (default 24h)")
 	flags.String("retention", "", "how long the record of an ended sandbox is kept (default 24h)")
@@ -125,7 +127,7 @@ func (a *app) pool() *daemon.Pool {
 	if !a.config.Pool.On {
 		return nil
 	}
-	return &daemon.Pool{Bytes: a.config.Pool.Bytes}
+	return &daemon.Pool{Bytes: a.config.Pool.Bytes, Languages: a.config.PoolLanguages}
 }
 
 // webhook is what the settings say is told of approvals, or nil.

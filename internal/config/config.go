@@ -37,6 +37,7 @@ type Config struct {
 	MaxTimeout                        time.Duration // longest life that a key may ask for
 	Retention                         time.Duration // how long records of ended sandboxes are kept
 	Pool                              Pool          // memory of sandboxes that wait for callers
+	PoolLanguages                     Languages     // what their code interpreter has loaded
 	RecordAge                         time.Duration // how long entries of the record are kept
 	RecordBytes                       int64         // most that the record may take of the disk
 	RecordCheckpoints                 string        // where its checkpoints go besides
@@ -117,7 +118,7 @@ func Default(env Env) Config {
 		OutputBytes: 1 << 20,
 
 		MaxLive: 200, MaxPaused: 1000, DefaultTimeout: 5 * time.Minute, MaxTimeout: 24 * time.Hour, Retention: 24 * time.Hour,
-		Pool: Pool{On: true}, RecordAge: 90 * 24 * time.Hour, RecordBytes: 4 << 30, RecordingBytes: 1 << 30,
+		Pool: Pool{On: true}, PoolLanguages: Languages{"python", "javascript"}, RecordAge: 90 * 24 * time.Hour, RecordBytes: 4 << 30, RecordingBytes: 1 << 30,
 
 		origin: map[string]string{},
 	}

@@ -1,6 +1,10 @@
 package config
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // Pool says how much memory sandboxes may use that wait for callers. The zero
 // value is none.
@@ -43,4 +47,34 @@ func (p Pool) String() string {
 		return poolAuto
 	}
 	return FormatSize(p.Bytes)
+}
+
+// Languages are what the code interpreter has loaded in sandboxes that wait.
+type Languages []string
+
+const noLanguages = "none"
+
+var loadable = []string{"python", "javascript"}
+
+func parseLanguages(v string) (Languages, error) {
+	if v == noLanguages {
+		return nil, nil
+	}
+	var list Languages
+	for name := range strings.SplitSeq(v, ",") {
+		name = strings.TrimSpace(name)
+		if !slices.Contains(loadable, name) || slices.Contains(list, name) {
+			return nil, fmt.Errorf("%q is not python, javascript, both apart by a comma, or none", v)
+		}
+		list = append(list, name)
+	}
+	return list, nil
+}
+
+// String writes them so that they read the same.
+func (l Languages) String() string {
+	if len(l) == 0 {
+		return noLanguages
+	}
+	return strings.Join(l, ",")
 }

@@ -1,6 +1,9 @@
 package config
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func TestPool(t *testing.T) {
 	for text, want := range map[string]Pool{
@@ -18,6 +21,25 @@ func TestPool(t *testing.T) {
 	for _, text := range []string{"", "on", "unlimited", "-1", "1k", "31m", "auto "} {
 		if got, err := parsePool(text); err == nil {
 			t.Errorf("%q is taken for %+v", text, got)
+		}
+	}
+}
+
+func TestPoolLanguages(t *testing.T) {
+	for text, want := range map[string]Languages{
+		"python": {"python"}, "javascript": {"javascript"}, "python,javascript": {"python", "javascript"}, "javascript, python": {"javascript", "python"}, "none": nil,
+	} {
+		got, err := parseLanguages(text)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+		if again, err := parseLanguages(got.String()); err != nil || !slices.Equal(again, want) {
+			t.Errorf("%s is shown as %s: %v, %v", text, got, again, err)
+		}
+	}
+	for _, text := range []string{"", "python,", "python,python", "python,none", "ruby", "Python", "bash"} {
+		if got, err := parseLanguages(text); err == nil {
+			t.Errorf("%q is taken for %v", text, got)
 		}
 	}
 }

@@ -46,6 +46,11 @@ var settings = []setting{
 		func(c *Config, v string) (err error) { c.Pool, err = parsePool(v); return err },
 		func(c *Config) string { return c.Pool.String() },
 	},
+	{
+		"pool_languages", "languages that the code interpreter has loaded in sandboxes that wait: python, javascript, both apart by a comma, or none",
+		func(c *Config, v string) (err error) { c.PoolLanguages, err = parseLanguages(v); return err },
+		func(c *Config) string { return c.PoolLanguages.String() },
+	},
 	duration("record_age", "how long entries of the record are kept; older files of it are dropped, provably", func(c *Config) *time.Duration { return &c.RecordAge }),
 	size("record_bytes", "most that the record takes of the disk; beyond, its oldest files are dropped, provably", func(c *Config) *int64 { return &c.RecordBytes }),
 	text("record_checkpoints", "where checkpoints of the record go besides, apart by semicolons: file:/path, syslog:, or syslog:udp://host:514", func(c *Config) *string { return &c.RecordCheckpoints }),

@@ -18,7 +18,8 @@ const rehearseAfter = 3 * time.Second
 
 // Pool says that sandboxes wait for callers while the server runs.
 type Pool struct {
-	Bytes int64 // the memory that they may use; zero is a share of what is available
+	Bytes     int64    // the memory that they may use; zero is a share of what is available
+	Languages []string // that the interpreter has loaded in those of its template
 }
 
 // startPool lets sandboxes wait that clients of either surface ask for who say
@@ -28,7 +29,7 @@ func (d *Daemon) startPool() error {
 		return nil
 	}
 	o := sandbox.PoolOptions{
-		Bytes: d.options.Pool.Bytes, Preload: map[string][]string{interpreterTemplate: {"python"}}, Rehearse: rehearseAfter,
+		Bytes: d.options.Pool.Bytes, Preload: map[string][]string{interpreterTemplate: d.options.Pool.Languages}, Rehearse: rehearseAfter,
 	}
 	for _, usual := range []func() (sandbox.CreateRequest, error){
 		func() (sandbox.CreateRequest, error) { return e2bapi.Usual("base") },

@@ -51,7 +51,8 @@ type Config struct {
 	// and what that means for what the sandbox is. "" is a first boot.
 	Renew Renewal `json:"renew,omitempty"`
 	// Preload names languages of the code interpreter whose first worker is
-	// started, with its usual libraries loaded, before the guest is ready.
+	// started, with its usual libraries loaded, before the guest is ready, or
+	// ready again.
 	Preload []string `json:"preload,omitempty"`
 	// Archive says that a tar of changed files follows the configuration on
 	// standard input, to be unpacked over the root before anything else runs.

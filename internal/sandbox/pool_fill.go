@@ -52,7 +52,7 @@ func (p *pool) fill(k *kind) error {
 		return nil
 	}
 	p.watches.Go(func() { p.watch(ctx, w) })
-	p.s.log.Debug("sandbox waits", "sandbox", w.id, "kind", k.name, "bytes", bytes, "took", time.Since(began))
+	p.s.log.Debug("sandbox waits", "sandbox", w.id, "kind", k.name, "bytes", bytes, "restored", w.restored, "took", time.Since(began))
 	return nil
 }
 
@@ -103,6 +103,7 @@ func (p *pool) prepare(w *waiting, r Record, closed *policy.Policy, spec engine.
 	if spec.Events = events; events != nil {
 		defer events.Close()
 	}
+	w.restored = w.kind.zygote != nil
 	return p.launch(p.ctx, w.kind, spec, config)
 }
 

@@ -19,7 +19,7 @@ import (
 const (
 	leastPrice   = 16 << 20
 	guessedPrice = 32 << 20
-	// preloadPrice is what a loaded language adds.
+	// preloadPrice is what a loaded language adds, at the least.
 	preloadPrice = 48 << 20
 )
 
@@ -57,7 +57,9 @@ type waiting struct {
 	env     map[string]string
 	line    *line
 	unwatch context.CancelFunc
-	looked  time.Time // guarded by pool.mu
+	// restored says that it went on from a zygote.
+	restored bool
+	looked   time.Time // guarded by pool.mu
 	// rehearsal is set before it waits.
 	rehearsal *rehearsal
 	retry     time.Time // when its removal is tried again

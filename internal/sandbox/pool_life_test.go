@@ -111,7 +111,7 @@ func TestPoolFollowsDemand(t *testing.T) {
 
 // Sandboxes of an interpreter's template wait with its language loaded: they
 // go on from one that has loaded it and was never anybody's. Where that cannot
-// be, each loads it.
+// be, each loads it. JavaScript is never copied: each loads its own.
 func TestPreload(t *testing.T) {
 	for name, tc := range map[string]struct {
 		broken fake.Step
@@ -130,7 +130,11 @@ func TestPreload(t *testing.T) {
 				for _, r := range p.rows() {
 					boot, _, _ := p.configs(r.ID)
 					loaded := r.Template == "code-interpreter-v1"
-					if slices.Equal(boot.Preload, []string{"python"}) != loaded || (boot.Renew == guest.Copied) != (loaded && tc.copied) {
+					want := []string{"python", "javascript"}
+					if tc.copied {
+						want = want[1:]
+					}
+					if slices.Equal(boot.Preload, want) != loaded || (boot.Renew == guest.Copied) != (loaded && tc.copied) {
 						t.Errorf("%s is loaded with %v as %q", r.Template, boot.Preload, boot.Renew)
 					}
 				}

@@ -182,7 +182,7 @@ var (
 func (p *poolRig) start(usual ...sandbox.CreateRequest) {
 	p.t.Helper()
 	o := p.options
-	o.Usual, o.Preload = usual, map[string][]string{"code-interpreter-v1": {"python"}}
+	o.Usual, o.Preload = usual, map[string][]string{"code-interpreter-v1": {"python", "javascript"}}
 	o.Memory = func() (demand.Memory, error) {
 		p.mu.Lock()
 		defer p.mu.Unlock()

@@ -30,6 +30,20 @@ type zygote struct {
 	slow   int           // restores in a row that took longer
 }
 
+// loadedBefore are the languages that a kind's zygote has loaded, loadedAfter
+// those that each sandbox loads that goes on from it.
+func (k *kind) loadedBefore() []string { return k.loaded(true) }
+func (k *kind) loadedAfter() []string  { return k.loaded(false) }
+
+func (k *kind) loaded(before bool) (list []string) {
+	for _, language := range k.preload {
+		if guest.Copyable(language) == before {
+			list = append(list, language)
+		}
+	}
+	return list
+}
+
 // launch starts a sandbox that will wait: from its kind's zygote, if that has
 // one, or from nothing.
 func (p *pool) launch(ctx context.Context, k *kind, spec engine.Spec, config guest.Config) error {
@@ -38,7 +52,7 @@ func (p *pool) launch(ctx context.Context, k *kind, spec engine.Spec, config gue
 		return p.s.bootWaiting(ctx, spec, config, "")
 	}
 	began := time.Now()
-	config.Renew = guest.Copied
+	config.Renew, config.Preload = guest.Copied, k.loadedAfter()
 	err := p.s.bootWaiting(ctx, spec, config, z.draft.Dir())
 	switch {
 	case ctx.Err() != nil:
@@ -77,7 +91,7 @@ func (s *Service) bootWaiting(ctx context.Context, spec engine.Spec, config gues
 // breed makes the zygote of a kind that is to have one, if that can be. It
 // goes with this process, as what is not committed does.
 func (p *pool) breed(k *kind, closed *policy.Policy) {
-	if len(k.preload) == 0 || k.zygote != nil || p.s.images == nil || time.Now().Before(k.bootUntil) {
+	if len(k.loadedBefore()) == 0 || k.zygote != nil || p.s.images == nil || time.Now().Before(k.bootUntil) {
 		return
 	}
 	c, err := p.s.checkpointer()
@@ -107,6 +121,7 @@ func (p *pool) save(k *kind, closed *policy.Policy, c engine.Checkpointer) (_ *z
 		return nil, err
 	}
 	w.id, w.control = r.ID, r.ControlToken
+	config.Preload = k.loadedBefore()
 	defer p.discard(w)
 	began := time.Now()
 	if err := p.prepare(w, r, closed, spec, config); err != nil {

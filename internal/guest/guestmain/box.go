@@ -118,6 +118,7 @@ func (b *box) goOn(in io.Reader) error {
 	if err := b.become(context.Background(), cfg, b.around.become); err != nil {
 		return err
 	}
+	b.preload(cfg.Preload)
 	if _, err := fmt.Fprintln(descriptor(b.standard.out), engine.GuestReady); err != nil {
 		return fmt.Errorf("report readiness: %w", err)
 	}

@@ -59,6 +59,25 @@ func TestClaim(t *testing.T) {
 	}
 }
 
+// What is not part of the state that a copy goes on from is loaded in it before
+// it is ready.
+func TestCopyPreloads(t *testing.T) {
+	r := boot(t, config())
+	if n := len(childrenOf(r.cmd.Process.Pid)); n != 0 {
+		t.Errorf("%d processes run before", n)
+	}
+	next := copied()
+	next.Preload = []string{"python"}
+	r.configure(next)
+	r.happens("restore")
+	if said := r.says(); said != engine.GuestReady {
+		t.Fatalf("the guest says %q", said)
+	}
+	if n := len(childrenOf(r.cmd.Process.Pid)); n != 1 {
+		t.Errorf("%d processes wait", n)
+	}
+}
+
 // The first code finds a worker that was there before its user, and which is
 // the user's now.
 func TestPreloadedIsClaimed(t *testing.T) {
