@@ -57,13 +57,14 @@ type Server struct {
 	stderr Output
 }
 
-// Start starts a server on a state directory and reads its start block. The
-// test's end kills it, and removes the sandboxes that outlive it.
-func Start(t testing.TB, program, state string) *Server {
+// Start starts a server on a state directory and reads its start block. Flags
+// come after its own. The test's end kills it, and removes the sandboxes that
+// outlive it.
+func Start(t testing.TB, program, state string, flags ...string) *Server {
 	t.Helper()
 	s := &Server{State: state}
-	s.cmd = exec.Command(program, "serve", "--listen", "127.0.0.1:0", "--state", state, "--key", Key,
-		"--pool", "off") // what waits would count as left
+	s.cmd = exec.Command(program, append([]string{"serve", "--listen", "127.0.0.1:0", "--state", state, "--key", Key,
+		"--pool", "off"}, flags...)...) // what waits would count as left
 	s.cmd.Stderr = &s.stderr
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {

@@ -1,0 +1,258 @@
+// Package pool_test claims boxes that waited with languages loaded from the
+// program as it is installed: what was loaded is there, nothing else is, and no
+// two of them draw the same at random.
+package pool_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/servetest"
+)
+
+var program string
+
+func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
+
+const template = "code-interpreter-v1"
+
+// python is what boxes see of the host: their PATH may not be the test's.
+const python = "/usr/bin/python3"
+
+var libraries = hosttest.Ability{Name: "numpy, pandas and matplotlib for " + python, Has: func() bool {
+	return exec.Command(python, "-c", "import numpy, pandas, matplotlib").Run() == nil
+}}
+
+// patience is for slow machines: a box that loads its libraries for the first
+// time takes seconds.
+const patience = time.Minute
+
+// server is one with a pool and a log that tells of it.
+type server struct {
+	*servetest.Server
+	t      *testing.T
+	client *crannog.Client
+}
+
+func start(t *testing.T, flags ...string) *server {
+	t.Helper()
+	s := &server{Server: servetest.Start(t, program, t.TempDir(), append([]string{"--verbose"}, flags...)...), t: t}
+	s.client = s.Client(t)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(s.Stderr())
+		}
+	})
+	return s
+}
+
+var waits = regexp.MustCompile(`msg="sandbox waits" sandbox=(\S+) kind="?` + template + `.* restored=(true|false)`)
+
+// waiting maps the boxes of the template that have waited so far to whether they
+// went on from a saved state.
+func (s *server) waiting() map[string]string {
+	all := map[string]string{}
+	for _, m := range waits.FindAllStringSubmatch(s.Stderr(), -1) {
+		all[m[1]] = m[2]
+	}
+	return all
+}
+
+// create makes a box as the E2B clients do.
+func (s *server) create() *crannog.Sandbox {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.URL+"/sandboxes", strings.NewReader(`{"templateID":"`+template+`"}`))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req.Header.Set("X-API-Key", s.Key)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var made struct{ SandboxID string }
+	if err := json.NewDecoder(resp.Body).Decode(&made); err != nil || resp.StatusCode != http.StatusCreated {
+		s.t.Fatalf("create: %s, %v", resp.Status, err)
+	}
+	sb, err := s.client.Get(s.t.Context(), made.SandboxID)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return sb
+}
+
+// claim creates a box when as many as that have waited, and fails the test if it
+// is not one of them, or went on from a saved state and was not to, or the other
+// way round.
+func (s *server) claim(n int, restored bool) *crannog.Sandbox {
+	s.t.Helper()
+	deadline, look := time.After(patience), time.NewTicker(50*time.Millisecond)
+	defer look.Stop()
+	for len(s.waiting()) < n {
+		select {
+		case <-look.C:
+		case <-deadline:
+			s.t.Fatalf("%d have waited, want %d", len(s.waiting()), n)
+		}
+	}
+	sb := s.create()
+	if got := s.waiting()[sb.ID()]; got != fmt.Sprint(restored) {
+		s.t.Fatalf("%s is one of which the log says restored=%q, want %t", sb.ID(), got, restored)
+	}
+	log, err := sb.Logs(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if text, err := json.Marshal(log); err != nil || !strings.Contains(string(text), `"from":"pool"`) {
+		s.t.Errorf("its own log does not say that it waited: %s", text)
+	}
+	return sb
+}
+
+// run runs code as the first of a default context, and returns what it printed.
+func (s *server) run(sb *crannog.Sandbox, language, code string) (out string) {
+	s.t.Helper()
+	count := 0
+	for e, err := range sb.RunCode(s.t.Context(), code, crannog.Language(language)) {
+		switch {
+		case err != nil:
+			s.t.Fatal(err)
+		case e.Type == "error":
+			s.t.Fatalf("%s: %s\n%s", e.Name, e.Value, e.Traceback)
+		case e.Type == "number_of_executions":
+			count = e.Count
+		case e.Type == "stdout":
+			out += e.Text
+		}
+	}
+	if count != 1 {
+		s.t.Errorf("the first code of %s is number %d", language, count)
+	}
+	return strings.TrimSpace(out)
+}
+
+// looks is what a first cell finds before it imports anything but sys, and then
+// draws at random, one thing in a line, from what may be kept in a worker.
+const looks = `import sys
+print([m for m in ("numpy", "pandas", "matplotlib.pyplot") if m in sys.modules], sorted(globals()), sys.argv, __name__)
+import os, random, secrets, ssl, tempfile, uuid, numpy
+for drawn in (random.random(), random.Random().random(), numpy.random.random(), numpy.random.default_rng().random(), numpy.random.RandomState().random_sample(),
+              os.urandom(8).hex(), secrets.token_hex(8), uuid.uuid4(), ssl.RAND_bytes(8).hex()):
+    print(drawn)`
+
+// differ fails the test if anything that one box drew another drew too.
+func differ(t *testing.T, what string, boxes ...[]string) {
+	t.Helper()
+	seen := map[string]bool{}
+	for _, drawn := range boxes {
+		if len(drawn) < 2 {
+			t.Errorf("%s: drew %q", what, drawn)
+		}
+		for i, one := range drawn {
+			if seen[one] {
+				t.Errorf("%s: draw %d is another's: %q", what, i, one)
+			}
+			seen[one] = true
+		}
+	}
+}
+
+// Boxes of the interpreter's template go on from one that had loaded its
+// libraries. A first cell finds those and nothing else that it would not find in
+// a box of its own, and none draws what another does (P26).
+func TestRestoredWithLibraries(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, libraries)
+	s, plain := start(t, "--pool", "1g"), start(t)
+	one, two := s.claim(1, true), s.claim(2, true)
+	if said := s.Stderr(); !strings.Contains(said, `msg="zygote made"`) || strings.Contains(said, "with loaded languages are booted") {
+		t.Error("no saved state was made, or it was given up")
+	}
+	var drawn [][]string
+	state := map[string]string{}
+	for name, sb := range map[string]*crannog.Sandbox{"one": one, "two": two} {
+		first, rest, _ := strings.Cut(s.run(sb, "python", looks), "\n")
+		state[name] = first
+		drawn = append(drawn, strings.Fields(rest))
+	}
+	differ(t, "python", drawn...)
+	// The control: nobody has loaded anything in a box that is made anew.
+	control, _, _ := strings.Cut(plain.run(plain.create(), "python", looks), "\n")
+	const loaded = "['numpy', 'pandas', 'matplotlib.pyplot'] "
+	if !strings.HasPrefix(control, "[] ") || state["one"] != loaded+control[len("[] "):] || state["one"] != state["two"] {
+		t.Errorf("found by first cells: %q in a new box, %q", control, state)
+	}
+}
+
+// draws is what JavaScript draws from V8's generators and OpenSSL's, of which no
+// copy of a process could be told to begin anew.
+const draws = `const c = require("crypto"), { Worker } = require("worker_threads");
+const web = await crypto.subtle.exportKey("raw", await crypto.subtle.generateKey({ name: "AES-GCM", length: 128 }, true, ["encrypt"]));
+const inWorker = 'const c = require("crypto"); require("worker_threads").parentPort.postMessage([Math.random(), c.generateKeySync("hmac", {length: 128}).export().toString("hex")])';
+const all = [Math.random(), c.randomUUID(), c.randomBytes(8).toString("hex"), crypto.getRandomValues(new Uint8Array(8)).join("."),
+  c.generateKeySync("hmac", { length: 128 }).export().toString("hex"), c.createECDH("prime256v1").generateKeys("hex"),
+  c.generateKeyPairSync("ed25519").publicKey.export({ type: "spki", format: "der" }).toString("hex"), Buffer.from(web).toString("hex"),
+  require("vm").runInNewContext("Math.random()"),
+  ...(await new Promise((done) => new Worker(inWorker, { eval: true }).on("message", done)))];
+console.log(all.join("\n"))`
+
+// age is for how many milliseconds a worker has run, and since when.
+const age = `console.log(Date.now() - process.uptime() * 1000)`
+
+// JavaScript is loaded in each box by itself, also in those that go on from a
+// saved state: nothing that two of them draw is the same (P26).
+func TestJavaScriptIsLoaded(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.Node, libraries)
+	for name, restored := range map[string]bool{"beside Python": true, "alone": false} {
+		t.Run(name, func(t *testing.T) {
+			languages := "javascript"
+			if restored {
+				languages = "python,javascript"
+			}
+			s := start(t, "--pool", "1g", "--pool-languages", languages)
+			var drawn [][]string
+			for n := range 2 {
+				sb := s.claim(n+1, restored)
+				claimed := time.Now()
+				began, err := strconv.ParseFloat(s.run(sb, "javascript", age), 64)
+				if err != nil || began > float64(claimed.UnixMilli()) {
+					t.Errorf("the worker began at %f, the box was handed over at %d: %v", began, claimed.UnixMilli(), err)
+				}
+				var out string
+				for e, err := range sb.RunCode(t.Context(), draws, crannog.Language("javascript")) {
+					if err != nil || e.Type == "error" {
+						t.Fatalf("%v %s %s", err, e.Value, e.Traceback)
+					}
+					if e.Type == "stdout" {
+						out += e.Text
+					}
+				}
+				drawn = append(drawn, strings.Fields(out))
+			}
+			differ(t, "javascript", drawn...)
+		})
+	}
+}
+
+// The control: where JavaScript is not to be loaded, its worker begins when it is
+// asked for.
+func TestJavaScriptIsNotLoaded(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.Node)
+	s := start(t, "--pool", "1g", "--pool-languages", "none")
+	sb := s.claim(1, false)
+	claimed := time.Now()
+	if began, err := strconv.ParseFloat(s.run(sb, "javascript", age), 64); err != nil || began < float64(claimed.UnixMilli()) {
+		t.Errorf("the worker began at %f, the box was handed over at %d: %v", began, claimed.UnixMilli(), err)
+	}
+}
