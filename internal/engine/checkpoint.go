@@ -32,7 +32,7 @@ type Checkpointer interface {
 	Replace(ctx context.Context, spec Spec, dir string) error
 }
 
-// Archiver is the ability to write down the files of a running sandbox alone,
+// Archiver is the ability to write down the files of a sandbox alone,
 // in a form that does not depend on the engine.
 type Archiver interface {
 	// Archive writes a tar of all that the sandbox has changed below its root
@@ -40,6 +40,11 @@ type Archiver interface {
 	// of that name, as in an overlay. Workspace and covers are part of it only
 	// where the sandbox has written.
 	Archive(ctx context.Context, id string, w *os.File) error
+
+	// Extract writes the same of the state that Checkpoint left in dir, of a
+	// sandbox like spec, and leaves no sandbox. Nothing inside reaches anybody
+	// meanwhile.
+	Extract(ctx context.Context, spec Spec, dir string, w *os.File) error
 }
 
 // Warmer is the ability to do in advance what Create, Restore and Replace of

@@ -123,6 +123,31 @@ func number(t testing.TB, text string) int {
 	return n
 }
 
+// tarFiles is what the files of an archive hold.
+func tarFiles(t testing.TB, f *os.File) map[string]string {
+	t.Helper()
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for r := tar.NewReader(f); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.Typeflag == tar.TypeReg {
+			files[strings.TrimPrefix(h.Name, "./")] = string(text)
+		}
+	}
+}
+
 // tarList names what an archive holds: path, kind or mode, owner.
 func tarList(t testing.TB, f *os.File) string {
 	t.Helper()

@@ -3,6 +3,7 @@ package enginetest
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -219,6 +220,45 @@ print(n)'; pkill -f python3`)
 			t.Error("the machine ID came with the files")
 		}
 	}},
+	{"state/nothing-runs-while-files-are-extracted", extracted},
+}
+
+// extracted wants the files of a saved state as they were when it was saved,
+// however busy its programs were.
+func extracted(t *testing.T, c *Config) {
+	e := c.Open(t, t.TempDir())
+	b := c.start(t, e)
+	b.sh(t, "mkdir d && echo inside > d/f")
+	b.sh(t, "for n in 1 2 3; do (while :; do echo $n >> busy$n; done) >/dev/null 2>&1 & done; while ! test -s busy3; do sleep 0.01; done")
+	dir := t.TempDir()
+	if err := saver(t, e).Checkpoint(t.Context(), b.id, dir, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Remove(t.Context(), b.id); err != nil {
+		t.Fatal(err)
+	}
+	var first map[string]string
+	for range 4 {
+		archiver, f := archive(t, e)
+		if err := archiver.Extract(t.Context(), c.spec(newID()), dir, f); err != nil {
+			t.Fatal(err)
+		}
+		files := tarFiles(t, f)
+		if first == nil {
+			first = files
+		}
+		if !maps.Equal(files, first) || files["home/user/d/f"] != "inside\n" || files["home/user/busy1"] == "" {
+			for name := range files {
+				if files[name] != first[name] {
+					t.Errorf("%s changed meanwhile: %d bytes, then %d", name, len(first[name]), len(files[name]))
+				}
+			}
+			t.Errorf("%d files, then %d", len(first), len(files))
+		}
+	}
+	if list, err := e.List(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("left: %v, %v", list, err)
+	}
 }
 
 // largeFiles wants that the files of a box are written down that do not fit

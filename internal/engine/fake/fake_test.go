@@ -88,6 +88,7 @@ func TestConformance(t *testing.T) {
 			"state/a-taken-id-is-refused":                           noPrograms,
 			"state/limits-hold-in-a-copy":                           noLimits,
 			"state/files-are-archived":                              noPrograms,
+			"state/nothing-runs-while-files-are-extracted":          noPrograms,
 			"state/large-files-cost-no-box":                         "it bounds no memory",
 			"record/limits-that-are-met-are-seen":                   noPrograms,
 			"record/bounds-of-a-programs-own-are-no-limits":         noPrograms,

@@ -24,6 +24,8 @@ const (
 	CheckpointSaved Step = "checkpoint-saved" // the state is written
 	ArchiveBegin    Step = "archive-begin"    // nothing is done
 	ArchiveSaved    Step = "archive-saved"    // the files are written
+	ExtractBegin    Step = "extract-begin"    // nothing is done
+	ExtractSaved    Step = "extract-saved"    // the files are written
 	RestoreBegin    Step = "restore-begin"    // nothing is done; what follows are the steps of Create
 	ReplaceBegin    Step = "replace-begin"    // nothing is done
 	ReplaceReady    Step = "replace-ready"    // the new guest has answered, the old one runs
@@ -31,7 +33,7 @@ const (
 )
 
 // StateSteps lists these steps in order.
-var StateSteps = []Step{CheckpointBegin, CheckpointSaved, ArchiveBegin, ArchiveSaved, RestoreBegin, ReplaceBegin, ReplaceReady, ReplaceStop}
+var StateSteps = []Step{CheckpointBegin, CheckpointSaved, ArchiveBegin, ArchiveSaved, ExtractBegin, ExtractSaved, RestoreBegin, ReplaceBegin, ReplaceReady, ReplaceStop}
 
 var (
 	_ engine.Checkpointer = (*Engine)(nil)
@@ -183,7 +185,30 @@ func (e *Engine) Archive(ctx context.Context, id string, w *os.File) error {
 	if b == nil || !b.running() {
 		return unknown(id)
 	}
-	kept := b.state.copy().Files
+	if err := pack(b.state, w); err != nil {
+		return err
+	}
+	return e.at(ctx, ArchiveSaved, id)
+}
+
+// Extract implements engine.Archiver.
+func (e *Engine) Extract(ctx context.Context, spec engine.Spec, dir string, w *os.File) error {
+	if err := e.at(ctx, ExtractBegin, spec.ID); err != nil {
+		return err
+	}
+	s, err := load(spec, dir)
+	if err != nil {
+		return err
+	}
+	if err := pack(s, w); err != nil {
+		return err
+	}
+	return e.at(ctx, ExtractSaved, spec.ID)
+}
+
+// pack writes the files of a state as a tar.
+func pack(s *State, w io.Writer) error {
+	kept := s.copy().Files
 	t := tar.NewWriter(w)
 	for _, name := range slices.Sorted(maps.Keys(kept)) {
 		if err := t.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(kept[name])), Typeflag: tar.TypeReg}); err != nil {
@@ -193,10 +218,7 @@ func (e *Engine) Archive(ctx context.Context, id string, w *os.File) error {
 			return err
 		}
 	}
-	if err := t.Close(); err != nil {
-		return err
-	}
-	return e.at(ctx, ArchiveSaved, id)
+	return t.Close()
 }
 
 // Restore implements engine.Checkpointer.

@@ -97,6 +97,8 @@ func TestStateFaults(t *testing.T) {
 		fake.CheckpointSaved: func() error { return e.Checkpoint(ctx, "box", t.TempDir(), false) },
 		fake.ArchiveBegin:    func() error { return e.Archive(ctx, "box", f) },
 		fake.ArchiveSaved:    func() error { return e.Archive(ctx, "box", f) },
+		fake.ExtractBegin:    func() error { return e.Extract(ctx, spec, image, f) },
+		fake.ExtractSaved:    func() error { return e.Extract(ctx, spec, image, f) },
 		fake.RestoreBegin:    func() error { return e.Restore(ctx, engine.Spec{ID: "other"}, image) },
 		fake.ReplaceBegin:    func() error { return e.Replace(ctx, spec, image) },
 		fake.ReplaceReady:    func() error { return e.Replace(ctx, spec, image) },

@@ -42,9 +42,16 @@ func (e *Engine) Archive(ctx context.Context, id string, w *os.File) (err error)
 	if err := e.Checkpoint(ctx, id, dir, true); err != nil {
 		return err
 	}
-	spec := *b.rec.Spec
+	return e.Extract(ctx, *b.rec.Spec, dir, w)
+}
+
+// Extract implements engine.Archiver.
+func (e *Engine) Extract(ctx context.Context, spec engine.Spec, dir string, w *os.File) error {
+	id := spec.ID
+	spec = bare(spec)
+	spec.Limits = spec.Limits.OrDefault()
 	spec.Limits.MemoryBytes = max(spec.Limits.MemoryBytes, spareMemory())
-	k, err := e.newSpare(ctx, spec)
+	k, err := e.newSpareOn(ctx, still, spec)
 	if err != nil {
 		return err
 	}
@@ -59,8 +66,8 @@ func (e *Engine) Archive(ctx context.Context, id string, w *os.File) (err error)
 	return nil
 }
 
-// read lets a kernel take over a saved state, in which nothing is to run, and
-// writes its files.
+// read lets a kernel take over a saved state, in which nothing runs, and writes
+// its files.
 func (k *kernel) read(ctx context.Context, dir string, w *os.File) error {
 	// The guest waits for the rest of a configuration that never comes.
 	if _, err := k.config.write.WriteString("{"); err != nil {

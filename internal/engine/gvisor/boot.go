@@ -40,6 +40,8 @@ type bootRequest struct {
 	// CPUs keeps the box on this many processors, where there is no group
 	// that could bound its share. Zero leaves it alone.
 	CPUs int
+	// Platform is what programs run on.
+	Platform string
 }
 
 // bootResult comes back on descriptor 4.
@@ -86,6 +88,7 @@ func makeKernel(in io.Reader) (result bootResult, err error) {
 	if err := req.confine(); err != nil {
 		return result, err
 	}
+	registerStill()
 	if err := req.assembleRoot(); err != nil {
 		return result, err
 	}
@@ -160,7 +163,7 @@ func (r *bootRequest) runtimeConfig(root string) (*config.Config, error) {
 	config.RegisterFlags(flags)
 	for name, value := range map[string]string{
 		"root":     root,
-		"platform": "systrap",
+		"platform": r.Platform,
 		// The network is gVisor's own stack, and the only links that it is
 		// given are in startRoot. "none" would refuse the forwarded
 		// connections by which the daemon reaches the guest.

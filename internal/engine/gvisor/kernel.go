@@ -20,10 +20,11 @@ import (
 // kernel is a box in which nothing runs yet: its processes, its root and its
 // limits are there, and it waits for a guest to start or to go on.
 type kernel struct {
-	b      *box
-	config pipe     // our end of the guest's standard input
-	output *os.File // what the guest prints
-	times  timeline
+	b        *box
+	platform string   // what programs run on
+	config   pipe     // our end of the guest's standard input
+	output   *os.File // what the guest prints
+	times    timeline
 }
 
 // discard frees all of a kernel that came to nothing.
@@ -46,7 +47,12 @@ func (k *kernel) close() {
 
 // newKernel makes a kernel with the directory as its own. After an error
 // nothing of it is left.
-func (e *Engine) newKernel(ctx context.Context, spec engine.Spec, name, dir string) (_ *kernel, err error) {
+func (e *Engine) newKernel(ctx context.Context, spec engine.Spec, name, dir string) (*kernel, error) {
+	return e.newKernelOn(ctx, running, spec, name, dir)
+}
+
+// newKernelOn is newKernel for a platform.
+func (e *Engine) newKernelOn(ctx context.Context, platform string, spec engine.Spec, name, dir string) (_ *kernel, err error) {
 	if e.groups == nil && spec.Limits.MilliCPU%1000 != 0 {
 		return nil, fault.New(fault.Unsupported, "limit_not_enforced", "without control groups CPU is bounded by whole processors only").
 			WithHint("ask for a whole number of CPUs, or let this user write a control group; crannog doctor says how")
@@ -60,7 +66,7 @@ func (e *Engine) newKernel(ctx context.Context, spec engine.Spec, name, dir stri
 	}
 	kept := bare(spec)
 	rec := record{ID: spec.ID, Kernel: name, Created: asked, Creator: processOf(os.Getpid()), Limits: spec.Limits, Spec: &kept}
-	k := &kernel{b: newBox(e, rec, dir)}
+	k := &kernel{b: newBox(e, rec, dir), platform: platform}
 	defer func() {
 		if err != nil {
 			k.discard()
@@ -150,7 +156,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootRes
 	}
 	p.closeTheirs()
 	k.config, k.output = pipe{write: p.config.write}, p.output.read
-	request, err := json.Marshal(e.bootRequest(spec, k.b))
+	request, err := json.Marshal(e.bootRequest(spec, k))
 	if err != nil {
 		request = nil
 	}
@@ -177,7 +183,8 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootRes
 	return result, err
 }
 
-func (e *Engine) bootRequest(spec engine.Spec, b *box) bootRequest {
+func (e *Engine) bootRequest(spec engine.Spec, k *kernel) bootRequest {
+	b := k.b
 	req := bootRequest{
 		ID:          b.rec.Kernel,
 		BoxDir:      b.dir,
@@ -187,6 +194,7 @@ func (e *Engine) bootRequest(spec engine.Spec, b *box) bootRequest {
 		Limits:      spec.Limits,
 		Hide:        spec.Hide,
 		ReadOnly:    spec.ReadOnly,
+		Platform:    k.platform,
 		OCI: ocispec.Build(ocispec.Params{
 			RootPath: e.rootPoint(),
 			Guest:    spec.Root.Guest,

@@ -81,9 +81,8 @@ func forgoTracePoints() { tracePoints.Do(func() {}) }
 // when a box goes on in it that was saved elsewhere, where the kernel makes its
 // platform. A kernel may have waited for that box for long.
 func watchPlatform(again func()) {
-	const name = "systrap"
-	if systrap, err := platform.Lookup(name); err == nil {
-		platform.Register(name, quickPlatform{systrap, again})
+	if systrap, err := platform.Lookup(running); err == nil {
+		platform.Register(running, quickPlatform{systrap, again})
 	}
 }
 

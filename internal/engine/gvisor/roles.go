@@ -49,6 +49,7 @@ func runRuntime() {
 	if filepath.Base(os.Args[0]) == kernelArg0 {
 		watch.Install(callTables()...)
 		addBecome()
+		registerStill()
 		trimmed = trim.Install()
 	}
 	if err := errors.Join(tameLibc(), filters.Install(), trimmed); err != nil {

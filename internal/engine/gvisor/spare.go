@@ -141,9 +141,14 @@ func (e *Engine) refillLater() {
 
 // newSpare makes a kernel in a directory of its own.
 func (e *Engine) newSpare(ctx context.Context, spec engine.Spec) (*kernel, error) {
+	return e.newSpareOn(ctx, running, spec)
+}
+
+// newSpareOn is newSpare for a platform.
+func (e *Engine) newSpareOn(ctx context.Context, platform string, spec engine.Spec) (*kernel, error) {
 	name := "k" + strings.ToLower(rand.Text()[:19])
 	spec.Limits = spec.Limits.OrDefault()
-	return e.newKernel(ctx, spec, name, filepath.Join(e.dir, spareDir+name+processOf(os.Getpid()).suffix()))
+	return e.newKernelOn(ctx, platform, spec, name, filepath.Join(e.dir, spareDir+name+processOf(os.Getpid()).suffix()))
 }
 
 // unhurriedSpare makes one for which nobody waits.
