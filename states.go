@@ -38,6 +38,13 @@ func (s *Sandbox) Resume(ctx context.Context, d time.Duration) error {
 	return err
 }
 
+// ResumeFiles is Resume without memory and processes, also if they were kept:
+// the sandbox boots anew, with its files.
+func (s *Sandbox) ResumeFiles(ctx context.Context, d time.Duration) error {
+	_, err := s.change(ctx, http.MethodPost, "/resume", api.Resume{FilesOnly: true, TimeoutSeconds: d.Seconds()})
+	return err
+}
+
 // Snapshot keeps the state of a running sandbox under an ID and, if the
 // request has one, a name. The sandbox pauses briefly and goes on. Either is
 // a Template for new sandboxes, and what Rollback takes. Where the disk budget

@@ -185,6 +185,17 @@ func TestPauseAndResume(t *testing.T) {
 	if s := eng.State(sb.ID()); s.Memory("word") != "" || s.File("file") != "kept" {
 		t.Errorf("%q %q", s.Memory("word"), s.File("file"))
 	}
+	// What was kept of memory can be left out afterwards too.
+	eng.State(sb.ID()).Remember("word", "again")
+	if err := sb.Pause(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := sb.ResumeFiles(ctx, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if s, info := eng.State(sb.ID()), sb.Info(); s.Memory("word") != "" || s.File("file") != "kept" || info.State != "running" || info.AccessToken != token {
+		t.Errorf("%q %q %+v", s.Memory("word"), s.File("file"), info)
+	}
 	pruned, err := c.Prune(ctx)
 	if err != nil || len(pruned.Removed) != 0 {
 		t.Errorf("%+v %v", pruned, err)

@@ -17,6 +17,7 @@ type Pause struct {
 
 // Resume is the body of POST /v1/sandboxes/{id}/resume.
 type Resume struct {
+	FilesOnly      bool    `json:"files_only,omitempty" doc:"Leave memory and processes out, also if they were kept: it boots anew with its files."`
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty" minimum:"0" doc:"Until it ends by itself; the time that it was made with if absent. The end of one that runs is not made earlier."`
 }
 

@@ -39,20 +39,32 @@ func (a *app) pauseCommand() *cobra.Command {
 }
 
 func (a *app) resumeCommand() *cobra.Command {
-	var ttl string
+	var (
+		ttl       string
+		filesOnly bool
+	)
 	cmd := &cobra.Command{
 		Use: "resume SANDBOX...", Short: "Let paused sandboxes go on", Args: cobra.MinimumNArgs(1),
-		Long:              "Let paused sandboxes go on where they were. One that runs stays as it is.",
+		Long: "Let paused sandboxes go on where they were. One that runs stays as it is. With\n" +
+			"--files-only a paused one boots anew instead: it has its files, and what was kept of\n" +
+			"its memory and processes is dropped.",
+		Example:           "  crannog resume dev\n  crannog resume --files-only dev",
 		ValidArgsFunction: a.completeStates("paused", "pausing"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := lifetime(ttl)
 			if err != nil {
 				return err
 			}
-			return a.eachLong(cmd.Context(), args, "resume", func(ctx context.Context, sb *crannog.Sandbox) error { return sb.Resume(ctx, d) })
+			return a.eachLong(cmd.Context(), args, "resume", func(ctx context.Context, sb *crannog.Sandbox) error {
+				if filesOnly {
+					return sb.ResumeFiles(ctx, d)
+				}
+				return sb.Resume(ctx, d)
+			})
 		},
 	}
 	cmd.Flags().StringVar(&ttl, "ttl", "", "`time` after which it ends by itself (default: what it was made with)")
+	cmd.Flags().BoolVar(&filesOnly, "files-only", false, "leave memory and processes out: it boots anew with its files")
 	return cmd
 }
 

@@ -39,6 +39,7 @@ func TestStateUsage(t *testing.T) {
 	for _, args := range [][]string{
 		{"reset", "-y", "a"}, {"snapshot", "a", "--name", "n"}, {"fork", "-n", "100", "a"}, {"resume", "--ttl", "5m", "a"},
 		{"rollback", "a"}, {"tree"}, {"snapshot", "ls"}, {"snapshot", "rm", "s"}, {"pause", "--files-only", "a"},
+		{"resume", "--files-only", "a"},
 	} {
 		if code, _, stderr := run(t, args...); code != codeUnreachable {
 			t.Errorf("%v: %d %q", args, code, stderr)

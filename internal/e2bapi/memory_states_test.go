@@ -59,6 +59,11 @@ func (m *memory) Resume(_ context.Context, who sandbox.Principal, ref string, d 
 	return *b, true, nil
 }
 
+func (m *memory) ResumeFiles(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error) {
+	m.reboots++
+	return m.Resume(ctx, who, ref, d)
+}
+
 func (m *memory) Fork(_ context.Context, who sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -61,6 +61,7 @@ type memory struct {
 
 	snapshots []sandbox.Snapshot
 	filesOnly bool   // what the latest pause was asked for
+	reboots   int    // calls of ResumeFiles
 	forks     int    // copies that the latest fork made
 	between   func() // called by Resume before it looks
 	failFork  error  // of each second copy

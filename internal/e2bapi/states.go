@@ -14,6 +14,7 @@ import (
 type States interface {
 	Pause(ctx context.Context, who sandbox.Principal, ref string, filesOnly bool) (sandbox.Sandbox, error)
 	Resume(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error)
+	ResumeFiles(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error)
 	Fork(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error)
 }
 
@@ -85,10 +86,7 @@ func (a *api) resume(w http.ResponseWriter, r *http.Request, who sandbox.Princip
 	if body.AutoPause != nil && *body.AutoPause != found.OnEnd.Pause {
 		return notSupported("changing at its resumption what happens at a sandbox's end")
 	}
-	if err := checkReboot(found, body.Memory); err != nil {
-		return err
-	}
-	resumed, was, err := a.States.Resume(r.Context(), who, found.ID, d)
+	resumed, was, err := a.goOn(body.Memory)(r.Context(), who, found.ID, d)
 	if err != nil {
 		return notFoundAs(err, found.ID)
 	}
@@ -110,14 +108,13 @@ func resumeTime(seconds int64) (time.Duration, error) {
 	return max(d, time.Second), err
 }
 
-// checkReboot refuses to leave out, at a resumption, the memory that was
-// kept: to restore it all the same would bring back what the caller wants to
-// be rid of. Where none was kept there is nothing to leave out.
-func checkReboot(s sandbox.Sandbox, memory *bool) error {
-	if memory == nil || *memory || s.State == sandbox.Running || s.FilesOnly {
-		return nil
+// goOn is how a paused sandbox goes on: without memory it boots anew, also if
+// some was kept.
+func (a *api) goOn(memory *bool) func(context.Context, sandbox.Principal, string, time.Duration) (sandbox.Sandbox, bool, error) {
+	if memory != nil && !*memory {
+		return a.States.ResumeFiles
 	}
-	return notSupported("resuming without the memory that was kept")
+	return a.States.Resume
 }
 
 // connects bounds how often connect looks again at a sandbox that is paused
@@ -135,9 +132,6 @@ func (a *api) connect(w http.ResponseWriter, r *http.Request, who sandbox.Princi
 	if err != nil {
 		return err
 	}
-	if err := checkReboot(found, body.Memory); err != nil {
-		return err
-	}
 	gone := unknownSandbox(found.ID)
 	for range connects {
 		if found.State == sandbox.Running {
@@ -153,7 +147,7 @@ func (a *api) connect(w http.ResponseWriter, r *http.Request, who sandbox.Princi
 		}
 		var was bool
 		id := found.ID
-		if found, was, err = a.States.Resume(r.Context(), who, id, d); err != nil {
+		if found, was, err = a.goOn(body.Memory)(r.Context(), who, id, d); err != nil {
 			return notFoundAs(err, id)
 		}
 		if was {

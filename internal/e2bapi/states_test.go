@@ -104,14 +104,18 @@ func TestConnectResumes(t *testing.T) {
 	for _, c := range []struct {
 		path, body string
 		want       time.Duration
+		reboots    int
 	}{
-		{"/sandboxes/%/connect", `{"timeout":60}`, time.Minute},
-		{"/v2/sandboxes/%/connect", `{"timeout":60,"memory":true}`, time.Minute},
-		{"/v2/sandboxes/%/connect", `{}`, 5 * time.Minute},
-		{"/v2/sandboxes/%/connect", ``, 5 * time.Minute},
-		{"/v2/sandboxes/%/connect", `{"timeout":0}`, time.Second},
-		{"/sandboxes/%/resume", ``, 15 * time.Second},
-		{"/sandboxes/%/resume", `{"timeout":60,"autoPause":false}`, time.Minute},
+		{"/sandboxes/%/connect", `{"timeout":60}`, time.Minute, 0},
+		{"/v2/sandboxes/%/connect", `{"timeout":60,"memory":true}`, time.Minute, 0},
+		{"/v2/sandboxes/%/connect", `{}`, 5 * time.Minute, 0},
+		{"/v2/sandboxes/%/connect", ``, 5 * time.Minute, 0},
+		{"/v2/sandboxes/%/connect", `{"timeout":0}`, time.Second, 0},
+		{"/sandboxes/%/resume", ``, 15 * time.Second, 0},
+		{"/sandboxes/%/resume", `{"timeout":60,"autoPause":false}`, time.Minute, 0},
+		{"/sandboxes/%/connect", `{"timeout":60,"memory":false}`, time.Minute, 1},
+		{"/v2/sandboxes/%/connect", `{"memory":false}`, 5 * time.Minute, 1},
+		{"/sandboxes/%/resume", `{"timeout":60,"memory":false}`, time.Minute, 1},
 	} {
 		boxes, h := newAPI(t)
 		id := create(t, h, `{"templateID":"base","timeout":7}`)
@@ -130,6 +134,10 @@ func TestConnectResumes(t *testing.T) {
 		}
 		if w := do(h, "POST", withID(c.path, id), c.body); w.Code != want {
 			t.Errorf("again: %s %s: %d %s", c.path, c.body, w.Code, w.Body)
+		}
+		// One that runs is not booted anew.
+		if boxes.reboots != c.reboots {
+			t.Errorf("%s %s: booted anew %d times", c.path, c.body, boxes.reboots)
 		}
 	}
 }
@@ -154,19 +162,9 @@ func TestResumeRefuses(t *testing.T) {
 	pause(t, h, id)
 	wantFailure(t, do(h, "POST", "/sandboxes/"+id+"/resume", `{"timeout":-1}`), http.StatusBadRequest, "timeout_invalid", "Timeout must be")
 	wantFailure(t, do(h, "POST", "/sandboxes/"+id+"/resume", `{"autoPause":true}`), http.StatusNotImplemented, "not_supported", "")
-	for _, path := range []string{"/sandboxes/%/resume", "/sandboxes/%/connect", "/v2/sandboxes/%/connect"} {
-		w := do(h, "POST", withID(path, id), `{"timeout":5,"memory":false}`)
-		wantFailure(t, w, http.StatusNotImplemented, "not_supported", "without the memory")
-	}
 	if boxes.boxes[0].State != sandbox.Paused {
 		t.Error("a refused call resumed")
 	}
-	// Where no memory was kept, there is none to leave out.
-	boxes.boxes[0].FilesOnly = true
-	if w := do(h, "POST", "/v2/sandboxes/"+id+"/connect", `{"memory":false}`); w.Code != http.StatusCreated {
-		t.Errorf("%d %s", w.Code, w.Body)
-	}
-	pause(t, h, id)
 	wantFailure(t, do(h, "POST", "/sandboxes/"+unknownID+"/resume", ``), http.StatusNotFound, "sandbox_not_found", "doesn't exist")
 	// Another caller resumes it between this one's look and call.
 	boxes.between = func() { boxes.boxes[0].State = sandbox.Running }

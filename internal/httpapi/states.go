@@ -56,7 +56,11 @@ func (s *server) resume(ctx context.Context, who sandbox.Principal, in *resumeIn
 	if err != nil {
 		return nil, err
 	}
-	sb, _, err := s.States.Resume(ctx, who, in.ID, d)
+	resume := s.States.Resume
+	if orZero(in.Body).FilesOnly {
+		resume = s.States.ResumeFiles
+	}
+	sb, _, err := resume(ctx, who, in.ID, d)
 	return answer(who)(sb, err)
 }
 

@@ -55,6 +55,11 @@ func (b *book) Resume(_ context.Context, _ sandbox.Principal, ref string, d time
 	return b.sb, true, b.err
 }
 
+func (b *book) ResumeFiles(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error) {
+	b.say("without memory")
+	return b.Resume(ctx, who, ref, d)
+}
+
 func (b *book) Fork(_ context.Context, _ sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error) {
 	b.say("fork %s %d %v %v %v", ref, req.Count, req.Timeout, req.Forever, req.Ephemeral)
 	forks := make([]sandbox.Fork, req.Count)

@@ -64,6 +64,10 @@ var deeds = []struct {
 		_, _, err := r.Resume(ctx, alice, id, 0)
 		return err
 	}},
+	{"ResumeFiles", "resume", func(ctx context.Context, r *rig, id string) error {
+		_, _, err := r.ResumeFiles(ctx, alice, id, 0)
+		return err
+	}},
 	{"Remove", "remove", func(ctx context.Context, r *rig, id string) error { return r.Remove(ctx, alice, id) }},
 }
 

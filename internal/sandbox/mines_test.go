@@ -174,6 +174,10 @@ func TestDeathAtEachStepOfStates(t *testing.T) {
 		"pause":       {false, func(ctx context.Context, u setup) error { _, err := u.s.Pause(ctx, local, u.id, false); return err }, []string{"2"}},
 		"pause files": {false, func(ctx context.Context, u setup) error { _, err := u.s.Pause(ctx, local, u.id, true); return err }, []string{"2", ""}},
 		"resume":      {true, func(ctx context.Context, u setup) error { _, _, err := u.s.Resume(ctx, local, u.id, 0); return err }, []string{"2"}},
+		"resume files": {true, func(ctx context.Context, u setup) error {
+			_, _, err := u.s.ResumeFiles(ctx, local, u.id, 0)
+			return err
+		}, []string{"2", ""}},
 		"snapshot": {false, func(ctx context.Context, u setup) error {
 			_, err := u.s.Snapshot(ctx, local, u.id, sandbox.SnapshotRequest{Name: "m"})
 			return err
@@ -208,6 +212,7 @@ func TestDeathAtEachStepOfStates(t *testing.T) {
 							t.Fatal(err)
 						}
 						r.state(sb.ID).Remember("x", "1")
+						r.state(sb.ID).Write("f", "kept")
 						snap, err := s.Snapshot(t.Context(), local, sb.ID, sandbox.SnapshotRequest{Name: "n"})
 						if err != nil {
 							t.Fatal(err)
@@ -231,6 +236,9 @@ func TestDeathAtEachStepOfStates(t *testing.T) {
 							synctest.Wait() // until nothing of it moves any more
 						}
 						r.survives(sb.ID, op.want)
+						if f := r.state(sb.ID).File("f"); f != "kept" && name != "reset" {
+							t.Errorf("its file holds %q", f)
+						}
 					})
 				})
 				if ended || t.Failed() {

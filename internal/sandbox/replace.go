@@ -140,7 +140,7 @@ func (s *Service) replaced(ctx context.Context, r Record, at string) (Record, er
 	ctx, cancel := lasting(ctx)
 	defer cancel()
 	none := ""
-	s.book.anyway(ctx, s.wentOn(ctx, r, &at))
+	s.book.anyway(ctx, s.wentOn(ctx, r, &at, source{}))
 	moved, err := s.move(ctx, r.ID, Move{From: []State{Resuming}, To: Running, Change: &Change{
 		Pending: &none, At: &at, Checked: r.Checked,
 	}})

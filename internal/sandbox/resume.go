@@ -18,11 +18,18 @@ const wakeLife = 5 * time.Minute
 // Resume lets a paused sandbox go on for d.
 func (s *Service) Resume(ctx context.Context, who Principal, ref string, d time.Duration) (Sandbox, bool, error) {
 	ctx, deed := s.deed(ctx, who, "resume", ref)
-	sb, was, err := s.resume(ctx, who, ref, d)
+	sb, was, err := s.resume(ctx, who, ref, d, false)
 	return sb, was, deed.told(ctx, err)
 }
 
-func (s *Service) resume(ctx context.Context, who Principal, ref string, d time.Duration) (Sandbox, bool, error) {
+// ResumeFiles boots a paused sandbox anew, with its files.
+func (s *Service) ResumeFiles(ctx context.Context, who Principal, ref string, d time.Duration) (Sandbox, bool, error) {
+	ctx, deed := s.deed(ctx, who, "resume", ref)
+	sb, was, err := s.resume(ctx, who, ref, d, true)
+	return sb, was, deed.told(ctx, err)
+}
+
+func (s *Service) resume(ctx context.Context, who Principal, ref string, d time.Duration, filesOnly bool) (Sandbox, bool, error) {
 	if d < 0 {
 		return Sandbox{}, false, fault.New(fault.Invalid, "timeout_invalid", "Timeout must not be negative")
 	}
@@ -33,7 +40,7 @@ func (s *Service) resume(ctx context.Context, who Principal, ref string, d time.
 	if err != nil {
 		return Sandbox{}, false, err
 	}
-	return s.goOn(ctx, r.ID, d, func(Record) error { return nil })
+	return s.goOn(ctx, r.ID, d, filesOnly, func(Record) error { return nil })
 }
 
 // Wake resumes a paused sandbox that resumes on traffic.
@@ -52,7 +59,7 @@ func (s *Service) Wake(ctx context.Context, id string) (Sandbox, error) {
 	if r.CreateTimeout == 0 {
 		d = 0 // for ever
 	}
-	sb, _, err := s.goOn(ctx, id, d, func(r Record) error {
+	sb, _, err := s.goOn(ctx, id, d, false, func(r Record) error {
 		if r.State == Paused && r.OnEnd.Wake {
 			return nil
 		}
@@ -63,7 +70,7 @@ func (s *Service) Wake(ctx context.Context, id string) (Sandbox, error) {
 
 // goOn resumes a sandbox, or finds that it runs, and reports whether it was
 // paused. may has the last word about one that does not run.
-func (s *Service) goOn(ctx context.Context, id string, d time.Duration, may func(Record) error) (Sandbox, bool, error) {
+func (s *Service) goOn(ctx context.Context, id string, d time.Duration, filesOnly bool, may func(Record) error) (Sandbox, bool, error) {
 	began := time.Now()
 	ctx, r, release, err := s.actOn(ctx, id)
 	if err != nil {
@@ -80,12 +87,18 @@ func (s *Service) goOn(ctx context.Context, id string, d time.Duration, may func
 	if r.State != Paused {
 		return Sandbox{}, false, notNow(r)
 	}
+	from := source{saved: r.Saved, renew: guest.Resumed, files: filesOnly, again: true}
+	if filesOnly {
+		// How it went says nothing about those who want the memory.
+		r, err = s.awaken(ctx, r, r.endIn(d), from, nil)
+		return r.shown(), true, err
+	}
 	// Who waited while another tried shares what came of it: a sandbox that
 	// does not come back is not tried once per waiting request.
 	if err := s.failedSince(id, began); err != nil {
 		return Sandbox{}, true, err
 	}
-	r, err = s.awaken(ctx, r, r.endIn(d), source{saved: r.Saved, renew: guest.Resumed, again: true}, nil)
+	r, err = s.awaken(ctx, r, r.endIn(d), from, nil)
 	s.remember(id, err)
 	return r.shown(), true, err
 }
@@ -154,14 +167,14 @@ func (s *Service) awaken(ctx context.Context, r Record, end time.Time, from sour
 	}
 	if err == nil {
 		// Nothing of it has reached anybody yet, so it can be taken back.
-		err = s.book.must(ctx, s.wentOn(ctx, r, at))
+		err = s.book.must(ctx, s.wentOn(ctx, r, at, from))
 	}
 	if err != nil {
 		return Record{}, s.pauseAgain(ctx, paused, err)
 	}
 	ctx, cancel := lasting(ctx)
 	defer cancel()
-	image := r.Saved.Image
+	image, kept := r.Saved.Image, !from.files && !r.Saved.FilesOnly
 	r.Saved = Saved{}
 	moved, err = s.move(ctx, r.ID, Move{From: []State{Resuming}, To: Running, Change: &Change{
 		Saved: &r.Saved, PausedAt: &r.PausedAt, EndAt: &r.EndAt, At: at, Checked: r.Checked,
@@ -182,17 +195,21 @@ func (s *Service) awaken(ctx context.Context, r Record, end time.Time, from sour
 		s.log.Warn("image of a resumed sandbox not removed", "sandbox", r.ID, "err", err)
 	}
 	s.log.Info("sandbox resumed", "sandbox", r.ID, "owner", r.Owner, "took", time.Since(began))
-	s.note(ctx, r.ID, "info", "sandbox resumed", map[string]string{"took": time.Since(began).Round(time.Millisecond).String()})
+	said := "sandbox resumed"
+	if !kept {
+		said = "sandbox booted anew with its files"
+	}
+	s.note(ctx, r.ID, "info", said, map[string]string{"took": time.Since(began).Round(time.Millisecond).String()})
 	return r, nil
 }
 
 // wentOn is the entry of a sandbox that goes on: from where it was, or from a
 // snapshot.
-func (s *Service) wentOn(ctx context.Context, r Record, at *string) record.Draft {
+func (s *Service) wentOn(ctx context.Context, r Record, at *string, from source) record.Draft {
 	if at != nil {
 		return entry(ctx, record.SandboxReplaced, r.ID, fact.Replaced{Run: r.Run, Snapshot: *at})
 	}
-	return entry(ctx, record.SandboxResumed, r.ID, fact.Resumed{Run: r.Run, EndAt: stamp(r.EndAt)})
+	return entry(ctx, record.SandboxResumed, r.ID, fact.Resumed{Run: r.Run, EndAt: stamp(r.EndAt), FilesOnly: from.files || from.saved.FilesOnly})
 }
 
 // restart boots a machine of a sandbox that had one before.

@@ -27,6 +27,7 @@ type source struct {
 	// dir is where the state lies that is not an image, or "".
 	dir     string
 	renew   guest.Renewal
+	files   bool // leave out what memory was saved with them
 	replace bool // the machine of the same ID
 	again   bool // it is not the sandbox's first machine
 }
@@ -111,7 +112,7 @@ func (s *Service) boot(ctx context.Context, r Record, p *policy.Policy, spec eng
 		return err
 	}
 	// All that can be found out is found out before anything is touched.
-	dir, archive, release, err := s.open(ctx, from)
+	dir, archive, release, err := s.open(ctx, spec, from)
 	if err != nil {
 		return err
 	}
@@ -179,7 +180,7 @@ func (s *Service) launch(ctx context.Context, spec engine.Spec, dir string, repl
 
 // open finds the state that a machine starts from, and has all of it
 // verified: a directory of memory, an archive of files, or neither.
-func (s *Service) open(ctx context.Context, from source) (dir string, archive *os.File, release func() error, err error) {
+func (s *Service) open(ctx context.Context, spec engine.Spec, from source) (dir string, archive *os.File, release func() error, err error) {
 	release = func() error { return nil }
 	dir = from.dir
 	if from.saved.Image != "" {
@@ -195,7 +196,16 @@ func (s *Service) open(ctx context.Context, from source) (dir string, archive *o
 		}
 		dir, release = lease.Dir(), lease.Release
 	}
-	if !from.saved.FilesOnly {
+	switch {
+	case from.saved.FilesOnly:
+	case from.files:
+		let := release
+		archive, drop, err := s.extract(ctx, spec, dir)
+		if err != nil {
+			return "", nil, nil, errors.Join(err, let())
+		}
+		return "", archive, func() error { return errors.Join(drop(), let()) }, nil
+	default:
 		return dir, nil, release, nil
 	}
 	if archive, err = os.Open(filepath.Join(dir, archiveName)); err != nil {

@@ -86,6 +86,9 @@ type States interface {
 	// as it is, and its end is not made earlier. A pause or resumption
 	// under way is waited for.
 	Resume(ctx context.Context, who Principal, ref string, d time.Duration) (Sandbox, bool, error)
+	// ResumeFiles is Resume that leaves memory and processes out, also where
+	// they were kept: the sandbox boots anew, with its files.
+	ResumeFiles(ctx context.Context, who Principal, ref string, d time.Duration) (Sandbox, bool, error)
 	// Fork copies a running sandbox. The error is of what all copies have in
 	// common; each has its own besides.
 	Fork(ctx context.Context, who Principal, ref string, req ForkRequest) ([]Fork, error)

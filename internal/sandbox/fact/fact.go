@@ -72,9 +72,10 @@ type Paused struct {
 
 // Resumed is the data of sandbox.resumed.
 type Resumed struct {
-	Run    int64  `json:"run"`              // counts the sandbox's machines
-	EndAt  string `json:"end_at,omitempty"` // RFC 3339; absent is never
-	Reason string `json:"reason,omitempty"` // mended: a pause was cut short
+	Run       int64  `json:"run"`                  // counts the sandbox's machines
+	EndAt     string `json:"end_at,omitempty"`     // RFC 3339; absent is never
+	FilesOnly bool   `json:"files_only,omitempty"` // it booted anew, without memory
+	Reason    string `json:"reason,omitempty"`     // mended: a pause was cut short
 }
 
 // Replaced is the data of sandbox.replaced.

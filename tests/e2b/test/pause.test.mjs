@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { after, test } from 'node:test'
 
 import { bootId, furnish, held, hold, sameMemory, stateOf, tree } from './state.mjs'
-import { control, eventually, forEachSdk, port, rejects } from './support.mjs'
+import { control, eventually, forEachSdk, generations, port, rejects } from './support.mjs'
 
 forEachSdk('pause and resume', (sdk) => {
   const made = []
@@ -91,16 +91,44 @@ forEachSdk('pause and resume', (sdk) => {
     assert.match((await response.json()).message, /port is not open/)
   })
 
-  test('memory that was kept is not left out', async () => {
-    const sandbox = await create()
-    await sandbox.pause()
-    const path = `/v2/sandboxes/${sandbox.sandboxId}/connect`
-    const response = await control('POST', path, { body: { memory: false } })
-    assert.equal(response.status, 501)
-    assert.equal((await response.json()).error_code, 'not_supported')
-    assert.equal(await stateOf(sdk, sandbox), 'paused')
-    assert.equal((await control('POST', path, { body: { memory: true } })).status, 201)
-  })
+  // The older SDK does not know the option.
+  const reboots = {
+    ...(sdk === generations[0].sdk && { 'onResume: reboot': (sandbox) => sandbox.connect({ onResume: 'reboot' }) }),
+    connect: (sandbox) => control('POST', `/sandboxes/${sandbox.sandboxId}/connect`, { body: { timeout: 300, memory: false } }),
+    'connect, v2': (sandbox) => control('POST', `/v2/sandboxes/${sandbox.sandboxId}/connect`, { body: { memory: false } }),
+    resume: (sandbox) => control('POST', `/sandboxes/${sandbox.sandboxId}/resume`, { body: { timeout: 300, memory: false } }),
+  }
+  for (const [name, reboot] of Object.entries(reboots)) {
+    test(`memory that was kept is left out: ${name}`, async () => {
+      const sandbox = await create()
+      await furnish(sandbox)
+      await hold(sandbox)
+      const [files, boot] = [await tree(sandbox), await bootId(sandbox)]
+      assert.equal(await sandbox.pause(), true)
+      const response = await reboot(sandbox)
+      if (response.status) {
+        assert.equal(response.status, 201)
+        assert.equal((await response.json()).sandboxID, sandbox.sandboxId)
+      }
+      // The object from before the pause has the token that still opens it.
+      const another = await bootId(sandbox)
+      assert.notEqual(another, boot)
+      const rounded = (text) => text.replace(/ (\d+\.\d+) /g, (_, time) => ` ${Math.round(time)} `)
+      assert.equal(rounded(await tree(sandbox)), rounded(files))
+      assert.deepEqual(await sandbox.commands.list(), [])
+      assert.equal((await port(sandbox, 8000)).status, 502)
+      // One that runs goes on.
+      const again = await reboot(sandbox)
+      if (again.status) assert.equal(again.status, name === 'resume' ? 409 : 200)
+      assert.equal(await bootId(sandbox), another)
+      // And what it keeps from now on is its own again.
+      await sandbox.files.write('later', 'later')
+      await sandbox.pause()
+      await sandbox.connect()
+      assert.equal(await bootId(sandbox), another)
+      assert.equal(await sandbox.files.read('later'), 'later')
+    })
+  }
 
   test('one that is paused can be killed', async () => {
     const sandbox = await create()

@@ -1,0 +1,136 @@
+package sandbox_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+func TestResumeOfFilesOnly(t *testing.T) {
+	r := newRig(t)
+	sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Name, c.Timeout = "web", 7*time.Minute })
+	r.state(sb.ID).Remember("x", "1")
+	r.state(sb.ID).Write("f", "one")
+	if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := r.ResumeFiles(t.Context(), bob, sb.ID, 0)
+	wantKind(t, err, fault.NotFound, "sandbox_not_found")
+	back, was, err := r.ResumeFiles(t.Context(), alice, "web", 0)
+	if err != nil || !was || back.State != sandbox.Running || back.ID != sb.ID || back.AccessToken != sb.AccessToken {
+		t.Fatalf("%+v, %t, %v", back, was, err)
+	}
+	if left := time.Until(back.EndAt); left > 7*time.Minute || left < 6*time.Minute {
+		t.Errorf("ends in %v", left)
+	}
+	if s := r.state(sb.ID); s.Memory("x") != "" || s.File("f") != "one" {
+		t.Errorf("memory %q, file %q", s.Memory("x"), s.File("f"))
+	}
+	if c := r.booted(); !c.Archive || c.Renew != guest.Resumed {
+		t.Errorf("the guest was given %+v", c)
+	}
+	r.images(0)
+
+	// One that runs stays as it is, but for a later end.
+	r.state(sb.ID).Remember("x", "2")
+	again, was, err := r.ResumeFiles(t.Context(), alice, sb.ID, time.Hour)
+	if err != nil || was || time.Until(again.EndAt) < 59*time.Minute || r.state(sb.ID).Memory("x") != "2" {
+		t.Errorf("a running one: %+v, %t, %v", again, was, err)
+	}
+	// Where no memory was kept, there is none to leave out.
+	if _, err := r.Pause(t.Context(), alice, sb.ID, true); err != nil {
+		t.Fatal(err)
+	}
+	if _, was, err := r.ResumeFiles(t.Context(), alice, sb.ID, 0); err != nil || !was || r.state(sb.ID).File("f") != "one" {
+		t.Errorf("files only: %t, %v", was, err)
+	}
+	r.images(0)
+}
+
+// Whatever fails, it is paused as before, with its memory.
+func TestResumeOfFilesOnlyFailsAtEachStep(t *testing.T) {
+	broken := errors.New("broken on purpose")
+	for _, step := range []fake.Step{fake.ExtractBegin, fake.ExtractSaved, fake.CreateDir, fake.CreateServe, fake.CreateReady} {
+		t.Run(string(step), func(t *testing.T) {
+			r := newRig(t)
+			sb := r.create(alice)
+			r.state(sb.ID).Remember("x", "1")
+			if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
+				t.Fatal(err)
+			}
+			r.failAt(step, broken)
+			if _, _, err := r.ResumeFiles(t.Context(), alice, sb.ID, 0); !errors.Is(err, broken) {
+				t.Errorf("got %v", err)
+			}
+			r.setFault(nil)
+			if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Paused || got.FilesOnly {
+				t.Errorf("it is %+v, %v", got, err)
+			}
+			r.images(1)
+			if list, err := r.engine.List(t.Context()); err != nil || len(list) != 0 {
+				t.Errorf("left: %v, %v", list, err)
+			}
+			if _, _, err := r.Resume(t.Context(), alice, sb.ID, 0); err != nil || r.state(sb.ID).Memory("x") != "1" {
+				t.Errorf("the next try: %v", err)
+			}
+		})
+	}
+}
+
+// Who goes away, and who removes it, end the work on its files at once.
+func TestResumeOfFilesOnlyIsBrokenOff(t *testing.T) {
+	for name, end := range map[string]func(r *rig, id string, cancel func()) error{
+		"caller": func(_ *rig, _ string, cancel func()) error { cancel(); return nil },
+		"remove": func(r *rig, id string, _ func()) error { return r.Remove(context.Background(), alice, id) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			sb := r.create(alice)
+			if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			begun := make(chan struct{})
+			block := make(chan struct{})
+			r.setFault(func(at fake.Step, _ string) error {
+				if at == fake.ExtractBegin {
+					close(begun)
+					<-block
+				}
+				return nil
+			})
+			done := make(chan error, 1)
+			go func() { _, _, err := r.ResumeFiles(ctx, alice, sb.ID, 0); done <- err }()
+			<-begun
+			if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Resuming {
+				t.Errorf("meanwhile it is %s, %v", got.State, err)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- end(r, sb.ID, cancel) }()
+			time.Sleep(20 * time.Millisecond)
+			close(block)
+			if err := <-done; err == nil {
+				t.Error("it went on")
+			}
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			r.setFault(nil)
+			want := 1
+			if name == "remove" {
+				want = 0
+			}
+			r.images(want)
+			if list, err := r.engine.List(t.Context()); err != nil || len(list) != 0 {
+				t.Errorf("left: %v, %v", list, err)
+			}
+		})
+	}
+}
