@@ -94,19 +94,24 @@ func (c *Config) copyOf(t testing.TB, e engine.Engine, dir string, change ...fun
 // changes it on a port.
 func memory(t testing.TB, b *box, port int) {
 	t.Helper()
+	serve(t, b, port, "itertools; count = itertools.count(1)", "str(next(count))")
+}
+
+// serve starts a program that imports something and answers on a port with what
+// Python makes of a line.
+func serve(t testing.TB, b *box, port int, imports, answer string) {
+	t.Helper()
 	b.sh(t, fmt.Sprintf(`cat > keep.py <<'X'
-import http.server
+import http.server, %s
 class H(http.server.BaseHTTPRequestHandler):
-    n = 0
     def do_GET(self):
-        H.n += 1
-        body = f"{H.n}".encode()
+        body = (%s).encode()
         self.send_response(200); self.send_header("Content-Length", str(len(body))); self.end_headers(); self.wfile.write(body)
     def log_message(self, *a): pass
 http.server.ThreadingHTTPServer(("127.0.0.1", %d), H).serve_forever()
 X
 setsid python3 keep.py >/dev/null 2>&1 &
-`, port))
+`, imports, answer, port))
 	eventually(t, "the program listens", func() bool { return b.sh(t, ask(port)).code == 0 })
 }
 

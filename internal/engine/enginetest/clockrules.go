@@ -1,0 +1,122 @@
+package enginetest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/guest"
+)
+
+// lain is how long a state lies before anybody goes on from it. A clock may be
+// off by slack, which is less: one that stood still meanwhile is seen. What
+// takes longer than quick to tell the time says too little about it.
+const (
+	lain  = 5 * time.Second
+	slack = time.Second
+	quick = (lain - slack) / 2
+)
+
+// tell is Python that has the time of day and of each clock that counts from
+// the start, in the order of a reading.
+const tell = `" ".join(str(x) for x in (time.time(), time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME), open("/proc/uptime").read().split()[0]))`
+
+var clockNames = [...]string{"wall clock", "monotonic clock", "boot clock", "uptime"}
+
+// reading is what the clocks of a box said between two looks at ours.
+type reading struct {
+	from, to time.Time
+	said     [len(clockNames)]time.Duration
+}
+
+// readClocks has a line in the box print the time, again until that was quick.
+func readClocks(t testing.TB, b *box, line string) (r reading) {
+	t.Helper()
+	eventually(t, "the time is told quickly", func() bool {
+		r.from = time.Now()
+		text := b.sh(t, line).stdout
+		r.to = time.Now()
+		fields := strings.Fields(text)
+		if len(fields) != len(r.said) {
+			t.Fatalf("%s: %q", line, text)
+		}
+		for i, field := range fields {
+			var seconds float64
+			if _, err := fmt.Sscan(field, &seconds); err != nil {
+				t.Fatalf("%s: %q", line, text)
+			}
+			r.said[i] = time.Duration(seconds * float64(time.Second))
+		}
+		return r.to.Sub(r.from) < quick
+	})
+	return r
+}
+
+// wrong names the clocks that are not right. Those that count from the start
+// are by how far they came since an earlier reading.
+func (r reading) wrong(earlier reading) []string {
+	var out []string
+	for i, name := range clockNames {
+		said, least, most := r.said[i], time.Duration(r.from.UnixNano()), time.Duration(r.to.UnixNano())
+		if i > 0 {
+			said, least, most = said-earlier.said[i], r.from.Sub(earlier.to), r.to.Sub(earlier.from)
+		}
+		if said < least-slack || said > most+slack {
+			out = append(out, fmt.Sprintf("%s: %v, ours %v to %v", name, said, least, most))
+		}
+	}
+	return out
+}
+
+// knowTheTime wants that every clock is right in what goes on from a state that
+// has lain for a while: in the program that told the time before, and in a new
+// one.
+func knowTheTime(t *testing.T, c *Config) {
+	e := c.Open(t, t.TempDir())
+	b := c.start(t, e)
+	serve(t, b, 8002, "time", tell)
+	lines := []string{ask(8002), "python3 -c 'import time; print(" + tell + ")'"}
+	var before []reading
+	for _, line := range lines {
+		before = append(before, readClocks(t, b, line))
+	}
+	dir := save(t, b)
+	time.Sleep(lain)
+	right := func(what string, b *box) {
+		t.Helper()
+		for i, line := range lines {
+			now := readClocks(t, b, line)
+			for _, wrong := range now.wrong(before[i]) {
+				t.Errorf("%s, by %q: %s", what, line, wrong)
+			}
+			// The control: had one of them stood still, that would be seen.
+			for clock := range clockNames {
+				still := now
+				still.said[clock] -= lain
+				if len(still.wrong(before[i])) == 0 {
+					t.Errorf("%s: a %s that stood still is not seen", what, clockNames[clock])
+				}
+			}
+		}
+	}
+	right("the source", b)
+	right("a copy", c.copyOf(t, e, dir))
+	spec := func(how guest.Renewal) engine.Spec {
+		s := c.spec(b.id)
+		s.GuestConfig = renewed(b.id, "box", how)
+		return s
+	}
+	if err := saver(t, e).Replace(t.Context(), spec(guest.RolledBack), dir); err != nil {
+		t.Fatal(err)
+	}
+	right("one that was rolled back", attach(t, e, b.id))
+	if err := e.Remove(t.Context(), b.id); err != nil {
+		t.Fatal(err)
+	}
+	if err := saver(t, e).Restore(t.Context(), spec(guest.Resumed), dir); err != nil {
+		t.Fatal(err)
+	}
+	right("one that was resumed", attach(t, e, b.id))
+}
