@@ -3,6 +3,7 @@ package enginetest
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -76,11 +77,24 @@ func hiddenIsEmpty(t *testing.T, c *Config) {
 	e := c.Open(t, t.TempDir())
 	change := func(s *engine.Spec) { s.Workspace, s.GuestConfig = ws, c.grant(s.ID) }
 	// The control: what is not hidden is found by the same search.
-	const search = "cd /workspace && grep -r canary-31 . 2>/dev/null | wc -l"
 	c.start(t, e, change).want(t, search, "3")
-	b := c.start(t, e, change, func(s *engine.Spec) {
-		s.Hide = []string{"/workspace/secrets/deep", "/workspace/.env", "/workspace/secrets", "/workspace/none", "/workspace/keep/none"}
-	})
+	b := c.start(t, e, change, func(s *engine.Spec) { s.Hide = toHide })
+	wantHidden(t, b)
+	b.want(t, "cd /workspace && cat keep && echo x > new && rm keep && cat new", "plainx")
+}
+
+// toHide and toProtect are paths of a coverTree. The search counts the secrets
+// of one that can be read.
+var (
+	toHide    = []string{"/workspace/secrets/deep", "/workspace/.env", "/workspace/secrets", "/workspace/none", "/workspace/keep/none"}
+	toProtect = []string{"/workspace/rules.md", "/workspace/.git/hooks"}
+)
+
+const search = "cd /workspace && grep -r canary-31 . 2>/dev/null | wc -l"
+
+// wantHidden wants that nothing of toHide can be read or changed.
+func wantHidden(t *testing.T, b *box) {
+	t.Helper()
 	for _, user := range []string{"user", "root"} {
 		if r := b.shAs(t, user, search); strings.TrimSpace(r.stdout) != "0" {
 			t.Errorf("as %s: %+v", user, r)
@@ -97,38 +111,45 @@ func hiddenIsEmpty(t *testing.T, c *Config) {
 			}
 		}
 	}
-	b.want(t, "cd /workspace && cat keep && echo x > new && rm keep && cat new", "plainx")
+}
+
+// protectedAttempts would change what toProtect names.
+var protectedAttempts = []string{
+	"echo x >> rules.md", "chmod 777 rules.md", "touch -d yesterday rules.md", "ln -sf keep rules.md", "mv keep rules.md", "mv rules.md away", "rm -f rules.md",
+	"echo x > .git/hooks/new", "echo x >> .git/hooks/pre-commit", "mv .git/hooks/pre-commit .git/hooks/x",
+	"mkdir .git/hooks/d", "rm .git/hooks/pre-commit", "chmod 777 .git/hooks", "mv .git/hooks .git/old", "rm -r .git/hooks",
 }
 
 func readOnlyIsNotChanged(t *testing.T, c *Config) {
 	ws := coverTree(t)
 	e := c.Open(t, t.TempDir())
 	change := func(s *engine.Spec) { s.Workspace, s.GuestConfig = ws, c.grant(s.ID) }
-	attempts := []string{
-		"echo x >> rules.md", "chmod 777 rules.md", "touch -d yesterday rules.md", "ln -sf keep rules.md", "mv keep rules.md", "mv rules.md away", "rm -f rules.md",
-		"echo x > .git/hooks/new", "echo x >> .git/hooks/pre-commit", "mv .git/hooks/pre-commit .git/hooks/x",
-		"mkdir .git/hooks/d", "rm .git/hooks/pre-commit", "chmod 777 .git/hooks", "mv .git/hooks .git/old", "rm -r .git/hooks",
-	}
 	// The control: each works in a box that protects nothing.
 	free := c.start(t, e, change)
-	for _, attempt := range attempts {
+	for _, attempt := range protectedAttempts {
 		if r := free.sh(t, "cp -r /workspace /tmp/w && cd /tmp/w && "+attempt+" && rm -rf /tmp/w"); r.code != 0 {
 			t.Errorf("control of %s: %+v", attempt, r)
 		}
 	}
-	b := c.start(t, e, change, func(s *engine.Spec) { s.ReadOnly = []string{"/workspace/rules.md", "/workspace/.git/hooks"} })
-	for _, user := range []string{"user", "root"} {
-		for _, attempt := range append(attempts, "umount rules.md", "mount -o remount,rw,bind rules.md") {
-			if r := b.shAs(t, user, "cd /workspace && "+attempt); r.code == 0 {
-				t.Errorf("%s as %s: %+v", attempt, user, r)
-			}
-		}
-	}
-	b.want(t, "cd /workspace && cat rules.md .git/hooks/pre-commit", "be good#!/bin/sh")
+	b := c.start(t, e, change, func(s *engine.Spec) { s.ReadOnly = toProtect })
+	wantProtected(t, b)
 	b.want(t, "cd /workspace && echo x > .git/HEAD && mv keep kept && cat .git/HEAD kept", "x\nplain")
 	// A directory above may be renamed, and takes what is protected along.
 	b.want(t, "cd /workspace && mv .git moved && cat moved/hooks/pre-commit", "#!/bin/sh")
 	if r := b.sh(t, "cd /workspace && echo x > moved/hooks/pre-commit"); r.code == 0 {
 		t.Errorf("protected no more after a rename above: %+v", r)
 	}
+}
+
+// wantProtected wants that everything of toProtect can be read and not changed.
+func wantProtected(t *testing.T, b *box) {
+	t.Helper()
+	for _, user := range []string{"user", "root"} {
+		for _, attempt := range slices.Concat(protectedAttempts, []string{"umount rules.md", "mount -o remount,rw,bind rules.md"}) {
+			if r := b.shAs(t, user, "cd /workspace && "+attempt); r.code == 0 {
+				t.Errorf("%s as %s: %+v", attempt, user, r)
+			}
+		}
+	}
+	b.want(t, "cd /workspace && cat rules.md .git/hooks/pre-commit", "be good#!/bin/sh")
 }

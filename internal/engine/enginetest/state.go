@@ -17,10 +17,14 @@ import (
 
 // renewed is the configuration of a box that goes on from a saved state.
 func renewed(id, hostname string, how guest.Renewal) []byte {
-	return marshal(guest.Config{
+	return marshal(renewal(id, hostname, how))
+}
+
+func renewal(id, hostname string, how guest.Renewal) guest.Config {
+	return guest.Config{
 		SandboxID: id, TemplateID: "base", Hostname: hostname, AccessToken: accessToken, ControlToken: controlToken,
 		DefaultUser: "user", MemoryBytes: 1 << 30, MilliCPU: 2000, DiskBytes: 1 << 30, PIDs: 512, Renew: how,
-	})
+	}
 }
 
 // archived is that of a box that boots with the files of another.
@@ -75,10 +79,10 @@ func (c *Config) copyOf(t testing.TB, e engine.Engine, dir string, change ...fun
 	t.Helper()
 	id := newID()
 	spec := c.spec(id)
+	spec.Hostname, spec.GuestConfig = id, renewed(id, id, guest.Copied)
 	for _, f := range change {
 		f(&spec)
 	}
-	spec.Hostname, spec.GuestConfig = id, renewed(id, id, guest.Copied)
 	if err := saver(t, e).Restore(t.Context(), spec, dir); err != nil {
 		t.Fatalf("restore: %v", err)
 	}

@@ -172,28 +172,6 @@ var stateRules = []rule{
 			b.want(t, "echo well", "well")
 		}
 	}},
-	{"state/limits-hold-in-a-copy", func(t *testing.T, c *Config) {
-		e := c.Open(t, t.TempDir())
-		needs(t, e, engine.LimitPIDs)
-		small := func(s *engine.Spec) { s.Limits.PIDs = 64; s.Limits.DiskBytes = 64 << 20 }
-		b := c.start(t, e, small)
-		other := c.copyOf(t, e, save(t, b), small)
-		r := other.sh(t, `python3 -c '
-import os, time
-n = 0
-try:
-    while n < 1000:
-        if os.fork() == 0: time.sleep(60); os._exit(0)
-        n += 1
-except BlockingIOError: pass
-print(n)'; pkill -f python3`)
-		if n := number(t, r.stdout); n == 0 || n >= 64 {
-			t.Errorf("%d processes of 64", n)
-		}
-		if r := other.sh(t, "head -c 100m /dev/zero > b"); r.code == 0 || !strings.Contains(r.stderr, "No space left") {
-			t.Errorf("got %+v, want no space", r)
-		}
-	}},
 	{"state/files-are-archived", func(t *testing.T, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
