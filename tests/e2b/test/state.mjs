@@ -27,7 +27,7 @@ class Holder(http.server.BaseHTTPRequestHandler):
             now = count
         read = lambda p: open(p).read().strip()
         self.answer(json.dumps({
-            "count": now, "pid": os.getpid(), "sum": hashlib.sha256(big).hexdigest(), "clock": time.time(),
+            "count": now, "pid": os.getpid(), "sum": hashlib.sha256(big).hexdigest(), "clock": time.time(), "monotonic": time.monotonic(),
             "boot": read("/proc/sys/kernel/random/boot_id"), "host": os.uname().nodename, "random": os.urandom(16).hex(),
             "machine": read("/etc/machine-id") if os.path.exists("/etc/machine-id") else None,
         }).encode())
@@ -55,11 +55,55 @@ export async function hold(sandbox) {
   return process
 }
 
-// held asks the server what it holds.
+// held asks the server what it holds. It adds between when it was answered, by
+// the clock here, in seconds.
 export async function held(sandbox) {
+  const from = Date.now() / 1000
   const response = await port(sandbox, 8000)
+  const to = Date.now() / 1000
   assert.equal(response.status, 200, `the server inside: ${response.status} ${response.status === 200 ? '' : await response.text()}`)
-  return response.json()
+  return { ...(await response.json()), from, to }
+}
+
+// How long a state lies before a clock is looked at in what goes on from it,
+// and how far that may be off: less, so that one that stood still is seen. An
+// answer that takes longer than quick says too little about the time.
+const lain = 5
+const slack = 1
+const quick = (lain - slack) / 2
+
+// letTimePass waits that long.
+export function letTimePass() {
+  return new Promise((resolve) => setTimeout(resolve, lain * 1000))
+}
+
+// heldQuickly asks again until the answer says enough about the time.
+export async function heldQuickly(sandbox) {
+  let now
+  await eventually('the time is told quickly', async () => {
+    now = await held(sandbox)
+    return now.to - now.from < quick
+  })
+  return now
+}
+
+// rightTime checks that the clocks inside went on while a state lay there.
+// What was held before has to be of heldQuickly.
+export async function rightTime(sandbox, before) {
+  const now = await heldQuickly(sandbox)
+  assert.deepEqual(wrongClocks(before, now), [])
+  // The control: had one of them stood still, that would be seen.
+  for (const clock of ['clock', 'monotonic']) {
+    assert.deepEqual(wrongClocks(before, { ...now, [clock]: now[clock] - lain }).map((w) => w[0]), [clock])
+  }
+}
+
+function wrongClocks(before, now) {
+  const passed = now.monotonic - before.monotonic
+  return [
+    ['clock', now.clock, now.from, now.to],
+    ['monotonic', passed, now.from - before.to, now.to - before.from],
+  ].filter(([, said, least, most]) => said < least - slack || said > most + slack)
 }
 
 // sameMemory checks that the process went on as it was.
