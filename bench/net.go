@@ -162,9 +162,10 @@ func (s *section) within(baseline, boxed string, near, far float64, rows ...stri
 		}
 		s.target(name, fmt.Sprintf("p50 ≤ + %s %s", number(near), s.Unit), func(r row) bool { return r.P50 <= base.P50+near })
 		text := fmt.Sprintf("%s: p50 %+.0f %s against %s, %+.0f against %s", name, r.P50-base.P50, s.Unit, baseline, r.P50-box.P50, boxed)
-		if limit := 2*base.P99 + far; far > 0 && r.P99 > 0 {
+		if far > 0 && base.P99 != nil && r.P99 != nil {
+			limit := 2*(*base.P99) + far
 			word := "missed"
-			if r.P99 <= limit {
+			if *r.P99 <= limit {
 				word = "reached"
 			}
 			text += fmt.Sprintf("; p99 ≤ 2× + %s, which is %s: %s", number(far), number(limit), word)

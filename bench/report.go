@@ -26,15 +26,15 @@ type section struct {
 
 // row is one line of a table.
 type row struct {
-	Name     string  `json:"name"`
-	N        int     `json:"n"`
-	P50      float64 `json:"p50"`
-	P95      float64 `json:"p95"`
-	P99      float64 `json:"p99,omitempty"` // where there are enough values for one
-	Baseline string  `json:"baseline,omitempty"`
-	Ratio    float64 `json:"ratio,omitempty"` // of the medians
-	Target   string  `json:"target,omitempty"`
-	Reached  bool    `json:"reached,omitempty"`
+	Name     string   `json:"name"`
+	N        int      `json:"n"`
+	P50      float64  `json:"p50"`
+	P95      float64  `json:"p95"`
+	P99      *float64 `json:"p99,omitempty"` // where there are enough values for one
+	Baseline string   `json:"baseline,omitempty"`
+	Ratio    float64  `json:"ratio,omitempty"` // of the medians
+	Target   string   `json:"target,omitempty"`
+	Reached  bool     `json:"reached,omitempty"`
 }
 
 // enough is how many values a 99th percentile needs to say more than the
@@ -53,7 +53,7 @@ func table(group, title, unit string, s *scores, names ...string) section {
 		if v := s.by[name]; len(v) > 0 {
 			r := row{Name: name, N: len(v), P50: v.p50(), P95: v.p95()}
 			if len(v) >= enough {
-				r.P99 = v.percentile(0.99)
+				r.P99 = v.p99()
 			}
 			sec.Rows = append(sec.Rows, r)
 		}
@@ -65,7 +65,7 @@ func table(group, title, unit string, s *scores, names ...string) section {
 // which it is next to the largest.
 func (s *section) tails99(from *scores) {
 	for i := range s.Rows {
-		s.Rows[i].P99 = from.by[s.Rows[i].Name].percentile(0.99)
+		s.Rows[i].P99 = from.by[s.Rows[i].Name].p99()
 	}
 }
 
@@ -124,8 +124,8 @@ func (s section) print(w io.Writer) {
 	fmt.Fprintf(w, "  %s %5s %10s %10s%s   %s\n", pad("what", width), "n", "p50 "+s.Unit, "p95 "+s.Unit, tail("p99 "+s.Unit), "against the baseline; target")
 	for _, r := range s.Rows {
 		last := ""
-		if r.P99 != 0 {
-			last = number(r.P99)
+		if r.P99 != nil {
+			last = number(*r.P99)
 		}
 		fmt.Fprintf(w, "  %s %5d %10s %10s%s   %s\n", pad(r.Name, width), r.N, number(r.P50), number(r.P95), tail(last), r.verdict())
 	}
@@ -137,7 +137,7 @@ func (s section) print(w io.Writer) {
 // tails says whether any row has a 99th percentile.
 func (s section) tails() bool {
 	for _, r := range s.Rows {
-		if r.P99 != 0 {
+		if r.P99 != nil {
 			return true
 		}
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"strings"
 	"testing"
@@ -89,5 +90,79 @@ func TestParse(t *testing.T) {
 	}
 	if n := (flags{n: 20}).fewer(4); n != 5 {
 		t.Errorf("fewer of 20 is %d", n)
+	}
+}
+
+// A 99th percentile of zero is shown, and one that there are too few values for
+// is not, unless it is asked for.
+func TestTails(t *testing.T) {
+	s := newScores()
+	for i := range enough {
+		s.add("many", float64(i))
+		if i%20 == 0 {
+			s.add("few", 7)
+			s.add("none left", 0)
+		}
+	}
+	last := func(name string) string {
+		var out bytes.Buffer
+		sec := table("g", "a title", "MB", s, "many", name)
+		if name != "many" {
+			sec.tails99(s)
+		}
+		sec.print(&out)
+		for line := range strings.Lines(out.String()) {
+			if fields := strings.Fields(strings.TrimPrefix(line, "  "+name)); strings.HasPrefix(line, "  "+name+" ") {
+				return strings.Join(fields, " ")
+			}
+		}
+		return ""
+	}
+	for name, want := range map[string]string{"many": "200 99.5 189 197", "few": "10 7.00 7.00 7.00", "none left": "10 0.00 0.00 0.00"} {
+		if got := last(name); got != want {
+			t.Errorf("%s: %q, not %q", name, got, want)
+		}
+	}
+	sec := table("g", "a title", "MB", s, "few")
+	if sec.tails() {
+		t.Errorf("ten values have a 99th percentile that nobody asked for: %+v", sec.Rows)
+	}
+	sec.tails99(s)
+	data, err := json.Marshal(table("g", "a title", "MB", s, "few"))
+	if err != nil || strings.Contains(string(data), "p99") {
+		t.Errorf("%s %v", data, err)
+	}
+	none := table("g", "a title", "MB", s, "none left")
+	none.tails99(s)
+	if data, err := json.Marshal(none); err != nil || !strings.Contains(string(data), `"p99":0`) {
+		t.Errorf("%s %v", data, err)
+	}
+}
+
+func TestRounds(t *testing.T) {
+	for _, c := range []struct{ n, count, want int }{{20, 1, 20}, {20, 10, 5}, {20, 100, 5}, {1, 1, 20}, {1, 10, 2}, {1, 100, 1}} {
+		if got := (flags{n: c.n}).costRounds(c.count); got != c.want {
+			t.Errorf("-n %d, %d copies: %d rounds, not %d", c.n, c.count, got, c.want)
+		}
+	}
+	if a, b := (flags{n: 20}).crowdRounds(), (flags{n: 1}).crowdRounds(); a != 5 || b != 1 {
+		t.Errorf("%d and %d rounds of a crowd", a, b)
+	}
+	var order string
+	step := func(name string) func() error { return func() error { order += name; return nil } }
+	if err := inTurns(3, []func() error{step("a"), step("b")}); err != nil || order != "abbaab" {
+		t.Errorf("%q %v", order, err)
+	}
+}
+
+func TestAddCost(t *testing.T) {
+	for value, word := range map[float64]string{59: "reached", 61: "missed"} {
+		s := newScores()
+		s.add(didCost, value)
+		sec := table("g", "a title", "ms", s)
+		sec.addCost(10)
+		if got := sec.Rows[0].verdict(); got != "≤ 60 ms: "+word {
+			t.Errorf("%v: %q", value, got)
+		}
 	}
 }

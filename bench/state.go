@@ -147,12 +147,11 @@ func (b *bench) forks(ctx context.Context, srv *server, name string, bytes int64
 		rounds = b.fewer(5)
 	}
 	answer := func(sb *crannog.Sandbox) error { return check(ctx, sb, bytes) }
-	var cost time.Duration
 	s, err := race(ctx, rounds, contender{name, func(ctx context.Context, s *scores) error {
 		return errors.Join(forkOnce(ctx, source, count, s, answer), srv.rest(ctx))
 	}})
 	if err == nil {
-		cost, err = forkCost(ctx, srv, source, count, answer)
+		err = b.forkCosts(ctx, srv, source, count, answer, s)
 	}
 	if err := errors.Join(err, source.Kill(ctx)); err != nil {
 		return err
@@ -162,7 +161,7 @@ func (b *bench) forks(ctx context.Context, srv *server, name string, bytes int64
 	if count == 100 {
 		sec.target(didFork, "≤ 4000 ms", func(r row) bool { return r.P50 <= 4000 })
 	}
-	sec.note("processor time of each copy, with its share of saving the box, to its first answer and without its removal: %.0f ms (to reach: 60)", millis(cost))
+	sec.addCost(count)
 	b.report.add(sec)
 	return nil
 }

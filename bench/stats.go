@@ -27,6 +27,11 @@ func (s series) percentile(p float64) float64 {
 func (s series) p50() float64 { return s.percentile(0.50) }
 func (s series) p95() float64 { return s.percentile(0.95) }
 
+func (s series) p99() *float64 {
+	v := s.percentile(0.99)
+	return &v
+}
+
 // scores collects series by name and keeps the order in which names came. It
 // may be added to from many goroutines.
 type scores struct {

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+func TestPSSNamed(t *testing.T) {
+	name := filepath.Base(t.TempDir()) + "-of-a-test"
+	// A running process is found by its arguments, and not when it has ended.
+	cmd := exec.Command("sh", "-c", "read line", name)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := pssNamed(name); err != nil || m.all <= 0 {
+		t.Errorf("%+v %v", m, err)
+	}
+	in.Close()
+	_ = cmd.Wait() // its input ended, which sh reports
+	if m, err := pssNamed(name); err != nil || m.all != 0 {
+		t.Errorf("one that has ended: %+v %v", m, err)
+	}
+}
+
+func TestKernelOf(t *testing.T) {
+	state := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(state, "run", "abc"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{`{"id":"abc","kernel":"k1"}`: "k1", `{"id":"abc"}`: "", `{`: ""} {
+		if err := os.WriteFile(filepath.Join(state, "run", "abc", "box.json"), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := kernelOf(state, "abc"); got != want || (err == nil) != (want != "") {
+			t.Errorf("%s: %q %v", text, got, err)
+		}
+	}
+}
+
+// What is not found while it runs is not said to hold nothing when it is paused.
+func TestPausedMustBeFoundFirst(t *testing.T) {
+	state := t.TempDir()
+	box := filepath.Join(state, "run", "abc")
+	if err := os.MkdirAll(box, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(box, "box.json"), []byte(`{"kernel":"`+filepath.Base(state)+`-in-no-arguments"}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s := newScores()
+	err := s.addPaused(&server{state: state}, "paused", []string{"abc"}, func() error { t.Error("paused all the same"); return nil })
+	if err == nil || len(s.by) != 0 {
+		t.Errorf("%v %v", s.by, err)
+	}
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/crannog/crannog"
+)
+
+// crowdRounds is how often each way makes its crowd: one of them says what it
+// cost, and not how much that differs.
+func (f flags) crowdRounds() int { return min(5, f.n) }
+
+const allOfThem = ": all"
+
+// ttiWays are crowds that take turns, and what they scored.
+type ttiWays struct {
+	b            *bench
+	times, costs *scores
+	failed       []string
+}
+
+// ttiCrowd asks for many at the same moment, and tells what they cost.
+func (b *bench) ttiCrowd(ctx context.Context, warm, cold *server) error {
+	w := &ttiWays{b: b, times: newScores(), costs: newScores()}
+	var all []func() error
+	if found("bwrap") {
+		all = append(all, func() error { return w.bare(ctx, nameBwrap, bubblewrap("/bin/true")) })
+	}
+	if found(b.runsc) {
+		all = append(all, func() error { return w.bare(ctx, nameStock, b.stockDo("/bin/true")) })
+	}
+	all = append(all,
+		func() error { return w.boxes(ctx, nameWarm, warm) },
+		func() error { return w.boxes(ctx, nameCold, cold) })
+	if err := inTurns(b.crowdRounds(), all); err != nil {
+		return err
+	}
+	sec := table("tti", "from nothing to the end of `true`, many at once", "ms", w.times)
+	sec.tails99(w.times)
+	sec.Notes = w.failed
+	sec.against(nameStock, nameWarm, nameCold, nameBwrap)
+	sec.against(nameStock+allOfThem, nameWarm+allOfThem, nameCold+allOfThem, nameBwrap+allOfThem)
+	b.report.add(sec)
+	sec = table("tti", "boxes created, used once and removed for one second of processor time", "", w.costs)
+	sec.tails99(w.costs)
+	sec.note("more is better, so the percentiles are of the better rounds; n rounds of %d at once. By the times of the server, of what it", b.crowd)
+	sec.note("started and waited for, and of each box's processes")
+	b.report.add(sec)
+	return nil
+}
+
+// inTurns does each of them once a round, and begins each round with another.
+func inTurns(rounds int, all []func() error) error {
+	for round := range rounds {
+		for i := range all {
+			if err := all[(i+round)%len(all)](); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// crowd does something many times at once and returns how often it worked.
+func (w *ttiWays) crowd(name string, do func() error) (worked int) {
+	took, failed := together(w.b.crowd, do)
+	w.times.addTime(name+allOfThem, took)
+	if len(failed) > 0 {
+		w.failed = append(w.failed, fmt.Sprintf("%s: %d failed%s", name, len(failed), firstOf(failed)))
+	}
+	return w.b.crowd - len(failed)
+}
+
+func (w *ttiWays) bare(ctx context.Context, name string, argv []string) error {
+	w.crowd(name, func() error {
+		began := time.Now()
+		err := hostCommand(ctx, nil, argv...)
+		w.times.addTime(name, time.Since(began))
+		return err
+	})
+	return ctx.Err()
+}
+
+func (w *ttiWays) boxes(ctx context.Context, name string, srv *server) error {
+	m, err := newMeter(srv)
+	if err != nil {
+		return err
+	}
+	worked := w.crowd(name, func() error {
+		began := time.Now()
+		sb, err := srv.client.Create(ctx, crannog.Timeout(10*time.Minute))
+		if err != nil {
+			return err
+		}
+		_, err = boxed(ctx, sb, "true")
+		w.times.addTime(name, time.Since(began))
+		return errors.Join(err, m.box(sb.ID()), sb.Kill(ctx))
+	})
+	if err := srv.rest(ctx); err != nil {
+		return err
+	}
+	spent, err := m.spent()
+	if err != nil {
+		return err
+	}
+	w.costs.add(name, float64(worked)/spent.Seconds())
+	return nil
+}
