@@ -3,237 +3,154 @@ package crash_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/crannog/crannog"
-	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/servetest"
 )
 
-// moments are how many kills there are of each operation, step apart.
 const (
-	moments = 7
-	step    = 12 * time.Millisecond
+	// moments are how many kills there are of each operation, spread from
+	// earliest to latest of what it takes.
+	moments          = 6
+	earliest, latest = 0.05, 0.95
+	// again is how often a moment is tried that was too late, by what the
+	// operation then took.
+	again = 2
+	// control is how many further kills there may be, each earlier than the
+	// one before, until one comes in time.
+	control = 12
+	// longest is how long an operation may take that nothing kills.
+	longest = time.Minute
 )
 
-// remember starts a program that keeps a number in memory alone and writes it
-// to a file on each SIGUSR1, and returns its process number.
-func remember(t *testing.T, sb *crannog.Sandbox, number int) string {
-	t.Helper()
-	return output(t, sb, fmt.Sprintf(`cat > keep.py <<'X'
-import signal, time
-n = %d
-def tell(*a):
-    open("/tmp/told", "w").write(str(n))
-signal.signal(signal.SIGUSR1, tell)
-open("/tmp/up", "w").close()
-while True: signal.pause()
-X
-setsid python3 keep.py >/dev/null 2>&1 & echo $!; while ! test -e /tmp/up; do sleep 0.02; done`, number))
-}
-
-// recall asks the program for its number.
-func recall(t *testing.T, sb *crannog.Sandbox) string {
-	t.Helper()
-	return output(t, sb, `rm -f /tmp/told; pkill -USR1 -f '^python3 keep'; while ! test -s /tmp/told; do sleep 0.02; done; cat /tmp/told`)
-}
-
 // P29: a server that is killed at any moment of a change of state leaves the
-// sandbox running or paused with all that it had, and no half snapshot.
+// sandbox running or paused with all that it had, and no half snapshot or copy.
 func TestKilledWhileSaving(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python)
-	for name, act := range map[string]func(ctx context.Context, sb *crannog.Sandbox) error{
-		"pause":      func(ctx context.Context, sb *crannog.Sandbox) error { return sb.Pause(ctx) },
-		"pausefiles": func(ctx context.Context, sb *crannog.Sandbox) error { return sb.PauseFiles(ctx) },
-		"snapshot": func(ctx context.Context, sb *crannog.Sandbox) error {
-			_, err := sb.Snapshot(ctx, api.CreateSnapshot{})
-			return err
-		},
-		"fork": func(ctx context.Context, sb *crannog.Sandbox) error {
-			_, err := sb.Fork(ctx, api.CreateFork{Count: 2})
-			return err
-		},
-		"rollback": func(ctx context.Context, sb *crannog.Sandbox) error { return sb.Rollback(ctx, "base-"+sb.ID()) },
-		"resume": func(ctx context.Context, sb *crannog.Sandbox) error {
-			if err := sb.Pause(ctx); err != nil {
-				return err
-			}
-			return sb.Resume(ctx, 10*time.Minute)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
+	for _, op := range operations() {
+		t.Run(op.name, func(t *testing.T) {
 			t.Parallel()
-			state := t.TempDir()
-			s := servetest.Start(t, program, state)
-			sb, err := s.Client(t).Create(t.Context(), crannog.Timeout(10*time.Minute))
-			if err != nil {
-				t.Fatal(err)
+			b := newBed(t, op)
+			whole := b.strike(t, longest)
+			if whole.midway {
+				t.Fatalf("the operation takes more than %s", longest)
 			}
-			id := sb.ID()
-			remember(t, sb, 4711)
-			output(t, sb, "echo precious > /home/user/file; sync")
-			if _, err := sb.Snapshot(t.Context(), api.CreateSnapshot{Name: "base-" + id}); err != nil {
-				t.Fatal(err)
-			}
+			strikes := []strike{whole}
+			took, hits := whole.took, 0
 			for i := range moments {
-				ctx, cancel := context.WithCancel(t.Context())
-				done := make(chan struct{})
-				go func() {
-					defer close(done)
-					_ = act(ctx, sb) // it fails or succeeds as the kill wants it
-				}()
-				time.Sleep(time.Duration(i) * step)
-				s.Kill()
-				cancel()
-				<-done
-				s = servetest.Start(t, program, state)
-				sb = whole(t, s, id, name == "pausefiles")
+				part := earliest + (latest-earliest)*float64(i)/(moments-1)
+				for range again {
+					k := b.strike(t, time.Duration(part*float64(took)))
+					strikes = append(strikes, k)
+					if k.midway {
+						hits++
+						break
+					}
+					took = k.took // it was measured while the machine had more to do
+				}
 			}
-			snapshots(t, s, id)
-			if err := sb.Kill(t.Context()); err != nil {
-				t.Error(err)
+			for at := took / 4; hits == 0 && len(strikes) < 1+again*moments+control; at /= 2 {
+				k := b.strike(t, at)
+				strikes = append(strikes, k)
+				if k.midway {
+					hits++
+				}
 			}
-			empty(t, s)
-			s.Stop(t)
-			servetest.NothingLeft(t, state)
-			if drafts, _ := filepath.Glob(filepath.Join(state, "snapshots", "drafts", "*")); len(drafts) > 0 {
-				t.Errorf("left: %q", drafts)
+			t.Log(strikes)
+			if hits == 0 {
+				t.Errorf("control: none of %d kills came while the operation was under way: %v", len(strikes)-1, strikes)
 			}
+			b.end(t)
 		})
 	}
 }
 
-// whole looks whether the sandbox has all that it had.
-func whole(t *testing.T, s *servetest.Server, id string, boots bool) *crannog.Sandbox {
-	t.Helper()
-	sb, err := s.Client(t).Get(t.Context(), id)
-	if err != nil {
-		t.Fatalf("%v\n%s", err, s.Stderr())
-	}
-	// A change that the dead server had begun is settled first.
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		info, err := sb.Refresh(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if info.State == "running" || info.State == "paused" {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the sandbox stays %s\n%s", info.State, s.Stderr())
-		}
-	}
-	paused := sb.Info().State == "paused"
-	if paused {
-		if err := sb.Resume(t.Context(), 10*time.Minute); err != nil {
-			t.Fatalf("resume: %v\n%s", err, s.Stderr())
-		}
-	}
-	if got := output(t, sb, "cat /home/user/file"); got != "precious" {
-		t.Errorf("the file holds %q\n%s", got, s.Stderr())
-	}
-	if paused && boots {
-		remember(t, sb, 4711) // it booted anew
-	}
-	if got := recall(t, sb); got != "4711" {
-		t.Errorf("the program remembers %q\n%s", got, s.Stderr())
-	}
-	return sb
+// strike is one kill of a server.
+type strike struct {
+	at     time.Duration // when it was to come
+	took   time.Duration // until it came or the operation was over
+	midway bool          // the operation had begun and was not over
+	found  string        // what the next server has found
 }
 
-// snapshots looks whether each that is listed can be used, and removes all.
-func snapshots(t *testing.T, s *servetest.Server, id string) {
-	t.Helper()
-	client := s.Client(t)
-	list, err := client.Snapshots(t.Context(), crannog.SnapshotOptions{})
-	if err != nil {
-		t.Fatal(err)
+func (k strike) String() string {
+	when := "after"
+	if k.midway {
+		when = "midway"
 	}
-	if len(list) == 0 {
-		t.Error("control: there is no snapshot")
-	}
-	for _, snapshot := range list {
-		other, err := client.Create(t.Context(), crannog.Template(snapshot.ID), crannog.Timeout(time.Minute))
-		if err != nil {
-			t.Errorf("snapshot %s: %v", snapshot.ID, err)
-			continue
-		}
-		if got := output(t, other, "cat /home/user/file"); got != "precious" {
-			t.Errorf("snapshot %s of %s holds %q", snapshot.ID, id, got)
-		}
-		if err := other.Kill(t.Context()); err != nil {
-			t.Error(err)
-		}
-		if err := client.RemoveSnapshot(t.Context(), snapshot.ID); err != nil {
-			t.Error(err)
-		}
-	}
+	return fmt.Sprintf("\n%s: %s %s: %s", k.at.Round(10*time.Microsecond), when, k.took.Round(10*time.Microsecond), k.found)
 }
 
-// empty ends what copies the kills left running.
-func empty(t *testing.T, s *servetest.Server) {
+// strike begins the operation, kills the server at a moment of it, and looks
+// at what the next one makes of it.
+func (b *bed) strike(t *testing.T, at time.Duration) strike {
 	t.Helper()
-	list, err := s.Client(t).List(t.Context(), crannog.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, one := range list {
-		sb, err := s.Client(t).Get(t.Context(), one.ID)
+	b.op.prepare(t, b)
+	b.waits(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	began, ended := make(chan time.Time, 1), make(chan error, 1)
+	go func() {
+		ended <- b.op.act(ctx, b, func() {
+			select {
+			case began <- time.Now():
+			default: // a second request of the same operation
+			}
+		})
+	}()
+	k := strike{at: at}
+	var start time.Time
+	over := func(err error) {
 		if err != nil {
-			t.Fatal(err)
-		}
-		if got := output(t, sb, "cat /home/user/file"); got != "precious" {
-			t.Errorf("copy %s holds %q", one.ID, got)
-		}
-		if err := sb.Kill(t.Context()); err != nil {
-			t.Error(err)
+			t.Fatalf("failed before the kill: %v\n%s", err, b.s.Stderr())
 		}
 	}
+	select {
+	case start = <-began:
+	case err := <-ended:
+		t.Fatalf("control: over before it began: %v\n%s", err, b.s.Stderr())
+	}
+	select {
+	case err := <-ended:
+		k.took = time.Since(start)
+		over(err)
+		b.s.Kill()
+	case <-time.After(time.Until(start.Add(at))):
+		k.took = time.Since(start)
+		b.s.Kill()
+		cancel()
+		// What was over in time has its answer.
+		k.midway = <-ended != nil
+	}
+	dead := b.s.Stderr()
+	if at == longest && !strings.Contains(dead, b.op.uses) {
+		t.Errorf("control: the operation did without %q\n%s", b.op.uses, dead)
+	}
+	k.found = b.look(t, !k.midway)
+	if t.Failed() {
+		t.Fatalf("after a kill %s\nthe dead server said: %s", k, dead)
+	}
+	return k
 }
 
-// P7: what was paused under one build of the program goes on under another.
-func TestPausedAcrossAnUpgrade(t *testing.T) {
-	hosttest.Need(t, hosttest.Root, hosttest.Python)
-	state := t.TempDir()
-	first := servetest.Start(t, program, state)
-	sb, err := first.Client(t).Create(t.Context(), crannog.Timeout(10*time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
-	remember(t, sb, 42)
-	if err := sb.Pause(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	first.Stop(t)
-	upgraded := filepath.Join(t.TempDir(), "crannog-upgraded")
-	data, err := os.ReadFile(program)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(upgraded, append(data, 0), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	second := servetest.Start(t, upgraded, state)
-	if sb, err = second.Client(t).Get(t.Context(), sb.ID()); err != nil {
-		t.Fatal(err)
-	}
-	if err := sb.Resume(t.Context(), time.Minute); err != nil {
-		t.Fatalf("%v\n%s", err, second.Stderr())
-	}
-	if got := recall(t, sb); got != "42" {
-		t.Errorf("the program remembers %q", got)
-	}
-	if err := sb.Kill(t.Context()); err != nil {
+// end removes all that the kills have left, and looks whether anything is
+// left that cannot be removed.
+func (b *bed) end(t *testing.T) {
+	t.Helper()
+	b.snapshots(t)
+	if err := b.sb.Kill(t.Context()); err != nil {
 		t.Error(err)
 	}
-	second.Stop(t)
-	servetest.NothingLeft(t, state)
-	if strings.Contains(second.Stderr(), "panic") {
-		t.Error(second.Stderr())
+	b.s.Stop(t)
+	servetest.NothingLeft(t, b.state, b.ids...)
+	if drafts, _ := filepath.Glob(filepath.Join(b.state, "snapshots", "drafts", "*")); len(drafts) > 0 {
+		t.Errorf("left: %q", drafts)
+	}
+	if strings.Contains(b.s.Stderr(), "panic") {
+		t.Error(b.s.Stderr())
 	}
 }

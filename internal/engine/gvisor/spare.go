@@ -118,6 +118,7 @@ func (e *Engine) refill() {
 			s.done.Go(k.discard)
 		default:
 			s.have = append(s.have, k)
+			e.log.Debug("spare kernel waits", "kernel", k.b.rec.Kernel)
 		}
 		e.refill()
 	})
@@ -179,6 +180,7 @@ func (e *Engine) takeSpare(spec engine.Spec) *kernel {
 		s.have = s.have[1:]
 		e.refillLater()
 		if k.b.rec.Sentry.alive() {
+			e.log.Debug("spare kernel taken", "kernel", k.b.rec.Kernel, "sandbox", spec.ID)
 			return k
 		}
 		s.done.Go(k.discard)

@@ -1,0 +1,261 @@
+package crash_test
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/servetest"
+)
+
+// bed is a sandbox whose server is killed again and again.
+type bed struct {
+	op    operation
+	state string
+	base  string   // a snapshot of it
+	ids   []string // of all sandboxes that there were, its own first
+
+	// As the server that runs now has them.
+	s      *servetest.Server
+	client *crannog.Client
+	sb     *crannog.Sandbox
+}
+
+func newBed(t *testing.T, op operation) *bed {
+	t.Helper()
+	b := &bed{op: op, state: t.TempDir()}
+	b.serve(t)
+	options := []crannog.CreateOption{crannog.Timeout(life)}
+	if op.onEnd != (api.OnEnd{}) {
+		options = append(options, crannog.OnEnd(op.onEnd))
+	}
+	var err error
+	if b.sb, err = b.client.Create(t.Context(), options...); err != nil {
+		t.Fatal(err)
+	}
+	b.ids = append(b.ids, b.sb.ID())
+	b.furnish(t)
+	b.base = "base-" + b.sb.ID()
+	if _, err := b.sb.Snapshot(t.Context(), api.CreateSnapshot{Name: b.base}); err != nil {
+		t.Fatal(err)
+	}
+	// Each operation is the first thing of its kind that its server does.
+	b.s.Kill()
+	b.serve(t)
+	if b.sb, err = b.client.Get(t.Context(), b.sb.ID()); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *bed) serve(t *testing.T) {
+	t.Helper()
+	b.s = servetest.Start(t, program, b.state, b.op.flags...)
+	b.client = b.s.Client(t)
+}
+
+// waits lets the server get ready for the operation.
+func (b *bed) waits(t *testing.T) {
+	t.Helper()
+	for deadline := time.Now().Add(2 * longest); !strings.Contains(b.s.Stderr(), b.op.awaits); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("control: the server never said %q\n%s", b.op.awaits, b.s.Stderr())
+		}
+	}
+}
+
+// What a furnished sandbox has: number is what its program remembers.
+const (
+	number      = 4711
+	listWhole   = "file\nkeep.py"
+	listChanged = "file\nkeep.py\nlater"
+)
+
+func (b *bed) furnish(t *testing.T) {
+	t.Helper()
+	remember(t, b.sb, number)
+	output(t, b.sb, "echo precious > /home/user/file; sync")
+}
+
+// remember starts a program that keeps a number in memory alone, writes it to
+// a file on each SIGUSR1 and adds one on each SIGUSR2.
+func remember(t *testing.T, sb *crannog.Sandbox, number int) {
+	t.Helper()
+	output(t, sb, fmt.Sprintf(`rm -f /tmp/up; cat > keep.py <<'X'
+import signal, time
+n = %d
+def tell(*a):
+    open("/tmp/told", "w").write(str(n))
+def add(*a):
+    global n
+    n += 1
+signal.signal(signal.SIGUSR1, tell)
+signal.signal(signal.SIGUSR2, add)
+open("/tmp/up", "w").close()
+while True: signal.pause()
+X
+setsid python3 keep.py >/dev/null 2>&1 & while ! test -e /tmp/up; do sleep 0.02; done`, number))
+}
+
+// recall asks the program for its number.
+func recall(t *testing.T, sb *crannog.Sandbox) string {
+	t.Helper()
+	return output(t, sb, `rm -f /tmp/told; pkill -USR1 -f '^python3 keep'; while ! test -s /tmp/told; do sleep 0.02; done; cat /tmp/told`)
+}
+
+// holds looks whether a sandbox has its files and its memory, both of the same
+// time.
+func (b *bed) holds(t *testing.T, sb *crannog.Sandbox) {
+	t.Helper()
+	want := number
+	switch got := output(t, sb, "ls /home/user"); {
+	case got == listWhole:
+	case got == listChanged && b.op.undoes:
+		want++
+	default:
+		t.Errorf("%s has the files %q", sb.ID(), got)
+		return
+	}
+	if got := output(t, sb, "cat /home/user/file"); got != "precious" {
+		t.Errorf("the file of %s holds %q", sb.ID(), got)
+	}
+	if got := recall(t, sb); got != fmt.Sprint(want) {
+		t.Errorf("the program of %s remembers %q, and not %d", sb.ID(), got, want)
+	}
+}
+
+// reconciled is what a server says that it has put in order.
+var reconciled = regexp.MustCompile(`(lost|abandoned|finished|orphans|left|mended)=[1-9]\d*`)
+
+// look starts the next server, looks whether nothing is half there, and lets
+// the sandbox run. done says that the operation was over. It returns what was
+// found.
+func (b *bed) look(t *testing.T, done bool) string {
+	t.Helper()
+	b.serve(t)
+	found := b.settled(t)
+	if found == "paused" {
+		if err := b.sb.Resume(t.Context(), life); err != nil {
+			t.Fatalf("resume: %v\n%s", err, b.s.Stderr())
+		}
+		if b.op.keeps {
+			remember(t, b.sb, number) // it booted anew
+		}
+	}
+	if got := output(t, b.sb, "ls /home/user"); b.op.clears && got == "" {
+		found += " cleared"
+		if got := output(t, b.sb, "pgrep -c python3 || true"); got != "0" {
+			t.Errorf("put back to its start, it runs %s programs", got)
+		}
+	} else {
+		if done && (b.op.clears || b.op.undoes && got == listChanged) {
+			t.Errorf("not put back, it has %q", got)
+		}
+		b.holds(t, b.sb)
+	}
+	if n := b.others(t, done); n > 0 {
+		found += fmt.Sprintf(" and %d others", n)
+	}
+	for _, word := range reconciled.FindAllString(b.s.Stderr(), -1) {
+		found += " " + word
+	}
+	if t.Failed() {
+		t.Log(b.s.Stderr())
+	}
+	return found
+}
+
+// settled finds the sandbox, and in which state it is once what the dead
+// server had begun is settled.
+func (b *bed) settled(t *testing.T) string {
+	t.Helper()
+	var err error
+	if b.sb, err = b.client.Get(t.Context(), b.ids[0]); err != nil {
+		t.Fatalf("%v\n%s", err, b.s.Stderr())
+	}
+	for deadline := time.Now().Add(longest); ; time.Sleep(20 * time.Millisecond) {
+		info, err := b.sb.Refresh(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		// One whose end had come is paused by the next server at the latest.
+		if info.State == "paused" || info.State == "running" && !b.op.pauses {
+			return info.State
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the sandbox stays %s\n%s", info.State, b.s.Stderr())
+		}
+	}
+}
+
+// others looks whether the sandboxes that the operation has made are usable,
+// ends them, and says how many they are.
+func (b *bed) others(t *testing.T, done bool) int {
+	t.Helper()
+	list, err := b.client.List(t.Context(), crannog.ListOptions{States: []string{"all"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, one := range list {
+		switch {
+		case one.ID == b.ids[0] || one.State == "stopped":
+			continue
+		case one.State != "running":
+			t.Errorf("%s is half there: %s", one.ID, one.State)
+			continue
+		}
+		n++
+		b.ids = append(b.ids, one.ID)
+		sb, err := b.client.Get(t.Context(), one.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !b.op.plain {
+			b.holds(t, sb)
+		} else if got := output(t, sb, "ls /home/user"); got != "" {
+			t.Errorf("%s has the files %q", one.ID, got)
+		}
+		if err := sb.Kill(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if n > b.op.makes || done && n < b.op.makes {
+		t.Errorf("there are %d others, of %d", n, b.op.makes)
+	}
+	return n
+}
+
+// snapshots looks whether each that is listed can be used, and removes all.
+func (b *bed) snapshots(t *testing.T) {
+	t.Helper()
+	list, err := b.client.Snapshots(t.Context(), crannog.SnapshotOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list) == 0 {
+		t.Error("control: there is no snapshot")
+	}
+	for _, snapshot := range list {
+		other, err := b.client.Create(t.Context(), crannog.Template(snapshot.ID), crannog.Timeout(time.Minute))
+		if err != nil {
+			t.Errorf("snapshot %s: %v", snapshot.ID, err)
+			continue
+		}
+		b.ids = append(b.ids, other.ID())
+		if snapshot.FilesOnly {
+			remember(t, other, number) // it booted anew
+		}
+		b.holds(t, other)
+		if err := other.Kill(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := b.client.RemoveSnapshot(t.Context(), snapshot.ID); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package crash_test
+
+import (
+	"context"
+	"net/http/httptrace"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+)
+
+// operation is what servers are killed in.
+type operation struct {
+	name  string
+	flags []string // of the server
+	// awaits is what the server says once it is ready for the operation, and
+	// uses what it says of the operation; "" is nothing.
+	awaits, uses string
+	onEnd        api.OnEnd // of the sandbox
+
+	// prepare brings about all that the operation needs.
+	prepare func(t *testing.T, b *bed)
+	// act carries it out and calls began when the clock is to start.
+	act func(ctx context.Context, b *bed, began func()) error
+
+	// makes is how many sandboxes it makes; plain ones have nothing of ours.
+	makes int
+	plain bool
+	// keeps says that it writes files alone, clears that it puts the sandbox
+	// back to its template, undoes that it does so to the base, and pauses
+	// that the sandbox is paused in the end whatever is killed.
+	keeps, clears, undoes, pauses bool
+}
+
+const (
+	life  = 10 * time.Minute
+	grace = 200 * time.Millisecond // until a sandbox's end comes by itself
+)
+
+// pooled are a server's flags under which a sandbox waits for callers, and a
+// spare kernel after a state was saved.
+var pooled = []string{"--pool", "64m", "--verbose"}
+
+const (
+	poolFilled = `kind=base bytes=`
+	poolUsed   = `from=pool`
+	spareWaits = `msg="spare kernel waits"`
+	spareTaken = `msg="spare kernel taken"`
+)
+
+func operations() []operation {
+	fork := operation{name: "fork", prepare: running, makes: 2, act: asks(func(ctx context.Context, b *bed) error {
+		_, err := b.sb.Fork(ctx, api.CreateFork{Count: 2})
+		return err
+	})}
+	rollback := operation{name: "rollback", prepare: changed, undoes: true, act: asks(func(ctx context.Context, b *bed) error {
+		return b.sb.Rollback(ctx, b.base)
+	})}
+	resume := operation{name: "resume", prepare: paused, act: asks(func(ctx context.Context, b *bed) error {
+		return b.sb.Resume(ctx, life)
+	})}
+	from := operation{name: "create from a snapshot", prepare: running, makes: 1, act: asks(func(ctx context.Context, b *bed) error {
+		_, err := b.client.Create(ctx, crannog.Template(b.base), crannog.Timeout(life))
+		return err
+	})}
+	return []operation{
+		{name: "pause", prepare: running, act: asks(func(ctx context.Context, b *bed) error { return b.sb.Pause(ctx) })},
+		{name: "pause files", prepare: running, keeps: true, act: asks(func(ctx context.Context, b *bed) error { return b.sb.PauseFiles(ctx) })},
+		{name: "snapshot", prepare: running, act: asks(func(ctx context.Context, b *bed) error {
+			_, err := b.sb.Snapshot(ctx, api.CreateSnapshot{})
+			return err
+		})},
+		{name: "snapshot files", prepare: running, act: asks(func(ctx context.Context, b *bed) error {
+			_, err := b.sb.Snapshot(ctx, api.CreateSnapshot{FilesOnly: true})
+			return err
+		})},
+		fork, rollback, resume, from,
+		{name: "reset", prepare: furnished, clears: true, act: asks(func(ctx context.Context, b *bed) error { return b.sb.Reset(ctx) })},
+		{name: "pause at the end", prepare: running, onEnd: api.OnEnd{Pause: true}, pauses: true, act: awaitEnd},
+		{name: "wake", prepare: paused, onEnd: api.OnEnd{Pause: true, Wake: true}, act: asks(func(ctx context.Context, b *bed) error {
+			return b.sb.CommandContext(ctx, "true").Run() // is traffic
+		})},
+		{
+			name: "claim", flags: pooled, awaits: poolFilled, uses: poolUsed, prepare: running, makes: 1, plain: true,
+			act: asks(func(ctx context.Context, b *bed) error {
+				_, err := b.client.Create(ctx, crannog.Timeout(life))
+				return err
+			}),
+		},
+		fork.withSpare(), rollback.withSpare(), resume.withSpare(), from.withSpare(),
+	}
+}
+
+// withSpare is the operation where a spare kernel waits for it: one does after
+// something was saved.
+func (op operation) withSpare() operation {
+	prepare := op.prepare
+	op.name, op.flags, op.awaits, op.uses = op.name+" with a spare kernel", pooled, spareWaits, spareTaken
+	op.prepare = func(t *testing.T, b *bed) {
+		saved(t, b)
+		prepare(t, b)
+	}
+	return op
+}
+
+// asks is an operation that has begun when its request was sent.
+func asks(do func(ctx context.Context, b *bed) error) func(context.Context, *bed, func()) error {
+	return func(ctx context.Context, b *bed, began func()) error {
+		return do(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+			WroteRequest: func(httptrace.WroteRequestInfo) { began() },
+		}), b)
+	}
+}
+
+// awaitEnd lets the sandbox's time be up, which nobody asks for.
+func awaitEnd(ctx context.Context, b *bed, began func()) error {
+	if err := b.sb.SetTimeout(ctx, grace); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(time.Until(*b.sb.Info().EndsAt)):
+	}
+	began()
+	for {
+		info, err := b.sb.Refresh(ctx)
+		if err != nil || info.State == "paused" {
+			return err
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// running needs nothing more than what look leaves: it runs.
+func running(*testing.T, *bed) {}
+
+func paused(t *testing.T, b *bed) {
+	t.Helper()
+	if err := b.sb.Pause(t.Context()); err != nil {
+		t.Fatalf("%v\n%s", err, b.s.Stderr())
+	}
+}
+
+// saved is a sandbox of which this server has written something down.
+func saved(t *testing.T, b *bed) {
+	t.Helper()
+	n, err := b.sb.Snapshot(t.Context(), api.CreateSnapshot{FilesOnly: true})
+	if err == nil {
+		err = b.client.RemoveSnapshot(t.Context(), n.ID)
+	}
+	if err != nil {
+		t.Fatalf("%v\n%s", err, b.s.Stderr())
+	}
+}
+
+// changed has another file and number than its base.
+func changed(t *testing.T, b *bed) {
+	t.Helper()
+	if output(t, b.sb, "ls /home/user") == listChanged {
+		return // the kill came before it was put back
+	}
+	output(t, b.sb, "pkill -USR2 -f '^python3 keep'; echo later > /home/user/later")
+	b.holds(t, b.sb)
+}
+
+// furnished has the file and the program anew if it was put back to its start.
+func furnished(t *testing.T, b *bed) {
+	t.Helper()
+	if output(t, b.sb, "ls /home/user") == "" {
+		b.furnish(t)
+	}
+}
