@@ -39,10 +39,8 @@ func TestThePolicyOpensWhatTheWaysSay(t *testing.T) {
 	}
 }
 
-func tail(v float64) *float64 { return &v }
-
 func TestWithin(t *testing.T) {
-	s := section{Unit: "µs", Rows: []row{{Name: "direct", P50: 100, P99: tail(200)}, {Name: "box", P50: 300, P99: tail(500)}, {Name: "near", P50: 350, P99: tail(1400)}, {Name: "far", P50: 351, P99: tail(1401)}}}
+	s := section{Unit: "µs", Rows: []row{{Name: "direct", P50: 100, P99: new(200.0)}, {Name: "box", P50: 300, P99: new(500.0)}, {Name: "near", P50: 350, P99: new(1400.0)}, {Name: "far", P50: 351, P99: new(1401.0)}}}
 	s.within("direct", "box", 250, 1000, "near", "far")
 	if !s.find("near").Reached || s.find("far").Reached {
 		t.Errorf("%+v", s.Rows)

@@ -229,16 +229,16 @@ func TestJavaScriptIsLoaded(t *testing.T) {
 				if err != nil || began > float64(claimed.UnixMilli()) {
 					t.Errorf("the worker began at %f, the box was handed over at %d: %v", began, claimed.UnixMilli(), err)
 				}
-				var out string
+				var out strings.Builder
 				for e, err := range sb.RunCode(t.Context(), draws, crannog.Language("javascript")) {
 					if err != nil || e.Type == "error" {
 						t.Fatalf("%v %s %s", err, e.Value, e.Traceback)
 					}
 					if e.Type == "stdout" {
-						out += e.Text
+						out.WriteString(e.Text)
 					}
 				}
-				drawn = append(drawn, strings.Fields(out))
+				drawn = append(drawn, strings.Fields(out.String()))
 			}
 			differ(t, "javascript", drawn...)
 		})

@@ -9,9 +9,10 @@ import (
 
 // cloneArgs is what clone3 reads.
 type cloneArgs struct {
-	flags, pidFD, childTID, parentTID, exitSignal uint64
-	stack, stackSize, tls, setTID, setTIDSize     uint64
-	cgroup                                        uint64
+	flags      uint64
+	_          [3]uint64 // where numbers of the child go
+	exitSignal uint64
+	_          [6]uint64 // a stack and storage of its own, its numbers, its group
 }
 
 // fork makes a child that does the steps, and returns when it is the program
