@@ -138,7 +138,7 @@ describe('@e2b/code-interpreter 2.8.0', { timeout: 2 * limit }, () => {
     await Promise.all([a, b].map((context) => sandbox.removeCodeContext(context)))
   })
 
-  test('JavaScript, TypeScript and bash', async () => {
+  test('JavaScript and bash', async () => {
     assert.equal((await sandbox.runCode('const n = 20; n + 1', { language: 'javascript' })).text, '21')
     assert.equal((await sandbox.runCode('n * 2', { language: 'js' })).text, '40')
     assert.equal((await sandbox.runCode('await Promise.resolve(7)', { language: 'javascript' })).text, '7')
