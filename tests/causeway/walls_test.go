@@ -2,10 +2,13 @@ package causeway_test
 
 import (
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -127,7 +130,15 @@ func TestN20TheCausewayDies(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	api := a.web(t, 443, nil, "api.n20.test")
+	ended := make(chan struct{}, 1)
+	api := a.web(t, 443, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "first")
+		if r.URL.Path == "/held" {
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done() // the causeway's end of the connection is gone
+			ended <- struct{}{}
+		}
+	}, "api.n20.test")
 	document := "network: {unlisted: deny, hosts: [{host: api.n20.test, rules: [{methods: [GET], do: allow}]}]}\n"
 	b := a.box(t, document)
 	if got := b.line("print(status(get('api.n20.test')))"); got != "200" {
@@ -137,11 +148,20 @@ func TestN20TheCausewayDies(t *testing.T) {
 	go func() {
 		open <- b.python(`
 c = tls('api.n20.test')
-c.settimeout(2)
+c.sendall(b'GET /held HTTP/1.1\r\nHost: api.n20.test\r\n\r\n')
+c.settimeout(20)
+got = b''
+while b'first' not in got: got += c.recv(1000)
 open('/tmp/open', 'w').close()
-try: print('ended' if c.recv(1) == b'' else 'alive')
-except TimeoutError: print('alive')
-except OSError: print('ended')
+while not os.path.exists('/tmp/killed'): time.sleep(0.02)
+c.settimeout(2)
+got = b''
+try:
+    c.sendall(b'GET /late HTTP/1.1\r\nHost: api.n20.test\r\n\r\n')
+    while more := c.recv(1000): got += more
+    print('ended', got.strip())
+except TimeoutError: print('silent', got.strip())
+except OSError: print('ended', got.strip())
 `)
 	}()
 	eventually(t, "a connection stands", func() bool { _, code := b.sh("test -e /tmp/open"); return code == 0 })
@@ -156,14 +176,20 @@ except OSError: print('ended')
 		}
 		return sb.Info().Network.Lost
 	})
+	select {
+	case <-ended:
+	case <-time.After(20 * time.Second):
+		t.Error("outside, the open connection does not end")
+	}
 	seen := len(api.seen())
+	b.must("touch /tmp/killed")
 	b.wants(b.python(fmt.Sprintf(`
 print(query('api.n20.test', 1, seconds=2) in ('0/1', '3/0'), reach(%q, 443, 2) == 'open', reach('10.199.0.1', 3128, 2) == 'open')
 # Who goes by names need not wait to learn it.
 began = time.monotonic()
 print(reach('api.n20.test', 443, 20), time.monotonic() - began < 5)
 `, api.address)), "False False False", "no-name True")
-	if got := strings.Join(<-open, ""); got != "ended" && got != "alive" || len(api.seen()) != seen {
+	if got := strings.Join(<-open, ""); got != "ended b''" && got != "silent b''" || len(api.seen()) != seen {
 		t.Errorf("the open connection: %s; the world saw %d", got, len(api.seen()))
 	}
 	// The sandbox itself works on, and a new one has a network again.
