@@ -185,16 +185,9 @@ func (b *bench) loadedCosts(ctx context.Context, all []*loader) (err error) {
 			return err
 		}
 		for _, id := range ids {
-			p, err := processesOf(l.state, id)
-			if err != nil {
+			if err := addPSS(memory, l.name, l.state, id); err != nil {
 				return err
 			}
-			sum, err := pssOf(append(p.stubs, p.sentry, p.gofer)...)
-			if err != nil {
-				return err
-			}
-			memory.add(l.name, float64(sum.all)/1e6)
-			memory.add(l.name+", without pages of program files", float64(sum.all-sum.file)/1e6)
 		}
 		waited, err := l.waited()
 		if err != nil {

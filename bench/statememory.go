@@ -65,16 +65,9 @@ func (b *bench) memoryByState(ctx context.Context, srv *server, all []*crannog.S
 			return err
 		}
 		for _, id := range ids {
-			p, err := processesOf(srv.state, id)
-			if err != nil {
+			if err := addPSS(s, step.name, srv.state, id); err != nil {
 				return err
 			}
-			sum, err := pssOf(append(p.stubs, p.sentry, p.gofer)...)
-			if err != nil {
-				return err
-			}
-			s.add(step.name, float64(sum.all)/1e6)
-			s.add(step.name+", without pages of program files", float64(sum.all-sum.file)/1e6)
 		}
 	}
 	sec := table("state", "PSS of each of ten boxes", "MB", s)
@@ -154,4 +147,19 @@ func pssNamed(name string) (memory, error) {
 		pids = append(pids, pid)
 	}
 	return pssOf(pids...)
+}
+
+// addPSS measures all processes of a box, under a name.
+func addPSS(s *scores, name, state, id string) error {
+	p, err := processesOf(state, id)
+	if err != nil {
+		return err
+	}
+	sum, err := pssOf(append(p.stubs, p.sentry, p.gofer)...)
+	if err != nil {
+		return err
+	}
+	s.add(name, float64(sum.all)/1e6)
+	s.add(name+", without pages of program files", float64(sum.all-sum.file)/1e6)
+	return nil
 }

@@ -34,15 +34,22 @@ func (w *warming) kept() (engine.Spec, int) {
 	return w.spec, w.count
 }
 
+// newWarmRig is a pool whose engine notes what it is to have ready.
+func newWarmRig(t *testing.T) (*poolRig, *warming) {
+	t.Helper()
+	var w *warming
+	p := newPoolRig(t, func(d *sandbox.Deps) {
+		w = &warming{Engine: d.Engine.(*fake.Engine)}
+		d.Engine = w
+	})
+	return p, w
+}
+
 // Kernels for what goes on from a saved state are kept ready while such states
 // are in use, and not under pressure or at the end.
 func TestSparesFollowRestores(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var w *warming
-		p := newPoolRig(t, func(d *sandbox.Deps) {
-			w = &warming{Engine: d.Engine.(*fake.Engine)}
-			d.Engine = w
-		})
+		p, w := newWarmRig(t)
 		p.start()
 		sb := p.create(alice, func(c *sandbox.CreateRequest) { c.Limits.MemoryBytes = 256 << 20 })
 		time.Sleep(time.Second)
@@ -94,11 +101,7 @@ func TestSparesFollowRestores(t *testing.T) {
 // What is kept ready counts towards the memory that may wait.
 func TestSparesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var w *warming
-		p := newPoolRig(t, func(d *sandbox.Deps) {
-			w = &warming{Engine: d.Engine.(*fake.Engine)}
-			d.Engine = w
-		})
+		p, w := newWarmRig(t)
 		p.options.Bytes = 30 << 20
 		p.start()
 		sb := p.create(alice)

@@ -15,25 +15,10 @@ import (
 
 // agentProgram stands where an agent's program is looked for. It does what one
 // does, and then looks for the key in all that it can see.
-const agentProgram = "#!/usr/bin/env python3\nimport os, json, sys, time, subprocess, urllib.request, urllib.error\n" + halves + `
-import glob, stat
+const agentProgram = "#!/usr/bin/env python3\nimport os, json, sys, time, subprocess, urllib.request, urllib.error\n" + searches + `
 def found(k):
-    hits = set()
-    for d in glob.glob('/proc/[0-9]*'):
-        if d == '/proc/%d' % os.getpid(): continue
-        for f in ('environ', 'cmdline'):
-            try:
-                if k in open(d + '/' + f, 'rb').read(): hits.add(f)
-            except OSError: pass
-    if any(k in (n + '=' + v).encode() for n, v in os.environ.items()): hits.add('environ')
-    for top in ('/etc', '/home', '/root', '/tmp', '/var', '/run', '/workspace', '/opt', '/dev/shm', '/.crannog'):
-        for base, _, files in os.walk(top):
-            for f in files:
-                p = os.path.join(base, f)
-                try:
-                    if stat.S_ISREG(os.lstat(p).st_mode) and os.path.getsize(p) < 8 << 20 and k in open(p, 'rb').read(): hits.add('file')
-                except OSError: pass
-    return sorted(hits)
+    own = {'environ'} if any(k in (n + '=' + v).encode() for n, v in os.environ.items()) else set()
+    return sorted(started(k) | own | filed(k, '/.crannog'))
 def ask(path, headers, host='api.anthropic.com', method='POST'):
     r = urllib.request.Request('https://' + host + path, data=b'{}' if method == 'POST' else None, headers=headers, method=method)
     try:

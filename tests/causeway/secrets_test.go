@@ -32,18 +32,35 @@ def leaks(text):
     return any(f in b for f in forms)
 `
 
-// finding looks for bytes in all that root sees inside: environments, command
-// lines and memory of programs, and files.
-const finding = halves + `
+// searches look for bytes in what programs were started with, and in files.
+const searches = halves + `
 import glob, stat
-def found(k):
+def others(): return (d for d in glob.glob('/proc/[0-9]*') if d != '/proc/%d' % os.getpid())
+def started(k):
     hits = set()
-    for d in glob.glob('/proc/[0-9]*'):
-        if d == '/proc/%d' % os.getpid(): continue
+    for d in others():
         for f in ('environ', 'cmdline'):
             try:
                 if k in open(d + '/' + f, 'rb').read(): hits.add(f)
             except OSError: pass
+    return hits
+def filed(k, *more):
+    for top in ('/etc', '/home', '/root', '/tmp', '/var', '/run', '/workspace', '/opt', '/dev/shm') + more:
+        for base, _, files in os.walk(top):
+            for f in files:
+                p = os.path.join(base, f)
+                try:
+                    if stat.S_ISREG(os.lstat(p).st_mode) and os.path.getsize(p) < 8 << 20 and k in open(p, 'rb').read(): return {'file'}
+                except OSError: pass
+    return set()
+`
+
+// finding looks for bytes in all that root sees inside: environments, command
+// lines and memory of programs, and files.
+const finding = searches + `
+def held(k):
+    hits = set()
+    for d in others():
         try:
             mem = open(d + '/mem', 'rb', 0)
             for line in open(d + '/maps'):
@@ -55,14 +72,8 @@ def found(k):
                     if k in mem.read(hi - lo): hits.add('memory')
                 except (OSError, ValueError, OverflowError): pass
         except OSError: pass
-    for top in ('/etc', '/home', '/root', '/tmp', '/var', '/run', '/workspace', '/opt', '/dev/shm'):
-        for base, _, files in os.walk(top):
-            for f in files:
-                p = os.path.join(base, f)
-                try:
-                    if stat.S_ISREG(os.lstat(p).st_mode) and os.path.getsize(p) < 8 << 20 and k in open(p, 'rb').read(): hits.add('file')
-                except OSError: pass
-    return sorted(hits)
+    return hits
+def found(k): return sorted(started(k) | held(k) | filed(k))
 `
 
 // reflecting gives back what it was sent, as careless and hostile servers do.
