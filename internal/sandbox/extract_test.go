@@ -2,7 +2,6 @@ package sandbox_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -55,32 +54,7 @@ func TestResumeOfFilesOnly(t *testing.T) {
 
 // Whatever fails, it is paused as before, with its memory.
 func TestResumeOfFilesOnlyFailsAtEachStep(t *testing.T) {
-	broken := errors.New("broken on purpose")
-	for _, step := range []fake.Step{fake.ExtractBegin, fake.ExtractSaved, fake.CreateDir, fake.CreateServe, fake.CreateReady} {
-		t.Run(string(step), func(t *testing.T) {
-			r := newRig(t)
-			sb := r.create(alice)
-			r.state(sb.ID).Remember("x", "1")
-			if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
-				t.Fatal(err)
-			}
-			r.failAt(step, broken)
-			if _, _, err := r.ResumeFiles(t.Context(), alice, sb.ID, 0); !errors.Is(err, broken) {
-				t.Errorf("got %v", err)
-			}
-			r.setFault(nil)
-			if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Paused || got.FilesOnly {
-				t.Errorf("it is %+v, %v", got, err)
-			}
-			r.images(1)
-			if list, err := r.engine.List(t.Context()); err != nil || len(list) != 0 {
-				t.Errorf("left: %v, %v", list, err)
-			}
-			if _, _, err := r.Resume(t.Context(), alice, sb.ID, 0); err != nil || r.state(sb.ID).Memory("x") != "1" {
-				t.Errorf("the next try: %v", err)
-			}
-		})
-	}
+	resumeFails(t, (*rig).ResumeFiles, fake.ExtractBegin, fake.ExtractSaved, fake.CreateDir, fake.CreateServe, fake.CreateReady)
 }
 
 // Who goes away, and who removes it, end the work on its files at once.

@@ -243,8 +243,14 @@ func TestNobodyGetsInWhileTheLastChangesAreLookedAt(t *testing.T) {
 // A resumption that fails at any step leaves the sandbox paused, with all that
 // was in it.
 func TestResumeFailsAtEachStep(t *testing.T) {
+	resumeFails(t, (*rig).Resume, fake.RestoreBegin, fake.CreateDir, fake.CreateServe, fake.CreateReady)
+}
+
+// resumeFails lets a way to resume fail at each of some steps, after which the
+// sandbox is paused as before, with its memory.
+func resumeFails(t *testing.T, resume func(*rig, context.Context, sandbox.Principal, string, time.Duration) (sandbox.Sandbox, bool, error), steps ...fake.Step) {
 	broken := errors.New("broken on purpose")
-	for _, step := range []fake.Step{fake.RestoreBegin, fake.CreateDir, fake.CreateServe, fake.CreateReady} {
+	for _, step := range steps {
 		t.Run(string(step), func(t *testing.T) {
 			r := newRig(t)
 			sb := r.create(alice)
@@ -253,14 +259,17 @@ func TestResumeFailsAtEachStep(t *testing.T) {
 				t.Fatal(err)
 			}
 			r.failAt(step, broken)
-			if _, _, err := r.Resume(t.Context(), alice, sb.ID, 0); !errors.Is(err, broken) {
+			if _, _, err := resume(r, t.Context(), alice, sb.ID, 0); !errors.Is(err, broken) {
 				t.Errorf("got %v", err)
 			}
 			r.setFault(nil)
-			if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Paused {
-				t.Errorf("it is %s, %v", got.State, err)
+			if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Paused || got.FilesOnly {
+				t.Errorf("it is %+v, %v", got, err)
 			}
 			r.images(1)
+			if list, err := r.engine.List(t.Context()); err != nil || len(list) != 0 {
+				t.Errorf("left: %v, %v", list, err)
+			}
 			if _, _, err := r.Resume(t.Context(), alice, sb.ID, 0); err != nil || r.state(sb.ID).Memory("x") != "1" {
 				t.Errorf("the next try: %v", err)
 			}
