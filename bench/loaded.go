@@ -87,18 +87,9 @@ func (l *loader) first(language, code string) contender {
 // claim makes a box as the E2B clients do, once one waits if any do, and sets
 // when it began.
 func (l *loader) claim(ctx context.Context, began *time.Time) (*crannog.Sandbox, error) {
-	for l.waits {
-		waited, err := l.waited()
-		if err != nil {
+	if l.waits {
+		if err := l.moreWaited(ctx, l.claimed); err != nil {
 			return nil, err
-		}
-		if len(waited) > l.claimed {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(refill / 4):
 		}
 	}
 	*began = time.Now()
@@ -137,10 +128,26 @@ func (l *loader) createE2B(ctx context.Context) (string, error) {
 
 var boxWaits = regexp.MustCompile(`msg="sandbox waits" sandbox=(\S+) kind="?code-interpreter-v1.* took=(\S+)`)
 
+// moreWaited waits until more boxes of the template than that have waited. They
+// are the last that a new server makes ready.
+func (s *server) moreWaited(ctx context.Context, than int) error {
+	for {
+		waited, err := s.waited()
+		if err != nil || len(waited) > than {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(refill / 4):
+		}
+	}
+}
+
 // waited maps the boxes of the template that have waited to how long it took
-// until they did.
-func (l *loader) waited() (map[string]time.Duration, error) {
-	log, err := os.ReadFile(l.logs.Name())
+// until they did. The server must be verbose.
+func (s *server) waited() (map[string]time.Duration, error) {
+	log, err := os.ReadFile(s.logs.Name())
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ const (
 
 // ttiFigures measures the time from nothing to something that interacts.
 func ttiFigures(ctx context.Context, b *bench) (err error) {
-	warm, err := b.serve(ctx, b.crannog, "tti-warm", "--max-live", "1000")
+	warm, err := b.serve(ctx, b.crannog, "tti-warm", "--max-live", "1000", "--verbose")
 	if err != nil {
 		return err
 	}
@@ -32,6 +32,9 @@ func ttiFigures(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, cold.close()) }()
+	if err := warm.moreWaited(ctx, 0); err != nil {
+		return err
+	}
 	if err := b.ttiOne(ctx, warm, cold); err != nil {
 		return err
 	}

@@ -62,8 +62,9 @@ type pool struct {
 	ended   chan struct{}
 	wake    chan struct{}
 	watches sync.WaitGroup
-	gauge   demand.Gauge // of the loop
-	told    int64        // creations that the log has told of, of the loop
+	lanes   sync.WaitGroup // fill beside the loop
+	gauge   demand.Gauge   // of the loop
+	told    int64          // creations that the log has told of, of the loop
 
 	mu     sync.Mutex
 	closed bool
@@ -83,6 +84,7 @@ type pool struct {
 	budget  int64
 	pause   time.Duration
 	resume  time.Time // when something may be made again
+	loading bool      // a kind with languages to load is being filled
 }
 
 // StartPool begins to keep sandboxes ready, until Close. It is called once,
@@ -122,6 +124,7 @@ func (p *pool) nudge() {
 
 func (p *pool) run() {
 	defer close(p.ended)
+	defer p.lanes.Wait()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {

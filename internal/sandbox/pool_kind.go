@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,7 +37,7 @@ type kind struct {
 	linked   bool
 	preload  []string
 
-	// Written by the pool's loop, under pool.mu.
+	// Written by who fills the kind, under pool.mu.
 
 	zygote    *zygote   // nil is none
 	bootUntil time.Time // none is made until then
@@ -44,6 +45,7 @@ type kind struct {
 	// Guarded by pool.mu.
 
 	ready    []*waiting // the oldest first
+	filling  bool       // one more is being made
 	measured int64      // bytes that one uses, or 0
 	claimed  int64      // were handed to callers
 	missed   int64      // creations that found none
@@ -74,13 +76,15 @@ func (k *kind) price() int64 {
 	return guessedPrice + loaded
 }
 
-// take takes the oldest one out, or returns nil. pool.mu must be held.
+// take takes the oldest one out, or returns nil: the oldest of those that do
+// not rehearse just now, if there are any. pool.mu must be held.
 func (k *kind) take() *waiting {
 	if len(k.ready) == 0 {
 		return nil
 	}
-	w := k.ready[0]
-	k.ready = k.ready[1:]
+	i := max(0, slices.IndexFunc(k.ready, func(w *waiting) bool { return !w.rehearsal.underWay() }))
+	w := k.ready[i]
+	k.ready = slices.Delete(k.ready, i, i+1)
 	return w
 }
 

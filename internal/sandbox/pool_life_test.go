@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -150,6 +151,39 @@ func TestPreload(t *testing.T) {
 				p.leavesNothing()
 			})
 		})
+	}
+}
+
+// Who asks for what starts at once finds it waiting while languages load for
+// others.
+func TestLoadingHoldsNobodyUp(t *testing.T) {
+	p := newPoolRig(t)
+	load := make(chan struct{})
+	loads := sync.OnceFunc(func() { close(load) })
+	t.Cleanup(loads)
+	p.setFault(func(step fake.Step, _ string) error {
+		if step == fake.CheckpointSaved {
+			<-load
+		}
+		return nil
+	})
+	loaded := sandbox.CreateRequest{Template: "code-interpreter-v1"}
+	p.begin(loaded, plain)
+	for range 3 {
+		p.waits(1)
+		sb, err := p.Create(t.Context(), alice, plain)
+		if _, _, claimed := p.configs(sb.ID); err != nil || !claimed {
+			t.Errorf("claimed %t, %v", claimed, err)
+		}
+	}
+	loads()
+	eventually(t, "one with languages waits", func() bool {
+		status, _ := p.Pool()
+		return slices.ContainsFunc(status.Kinds, func(k sandbox.PoolKind) bool { return k.Name == "code-interpreter-v1" && k.Waiting == 1 })
+	})
+	sb, err := p.Create(t.Context(), alice, loaded)
+	if boot, _, claimed := p.configs(sb.ID); err != nil || !claimed || boot.Renew != guest.Copied {
+		t.Errorf("claimed %t, made as %q, %v", claimed, boot.Renew, err)
 	}
 }
 

@@ -35,6 +35,16 @@ func newRehearsal(config guest.Config) *rehearsal {
 	return &rehearsal{config: config, since: time.Now(), over: make(chan struct{})}
 }
 
+// underWay tells whether it has begun and is not over. pool.mu must be held.
+func (r *rehearsal) underWay() bool {
+	select {
+	case <-r.over:
+		return false
+	default:
+		return r.begun
+	}
+}
+
 // unrehearsed takes the rehearsal of a sandbox that has waited for long enough.
 func (p *pool) unrehearsed(now time.Time) (*waiting, *rehearsal) {
 	if p.options.Rehearse <= 0 || p.s.busy() {

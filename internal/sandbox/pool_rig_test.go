@@ -181,6 +181,12 @@ var (
 
 func (p *poolRig) start(usual ...sandbox.CreateRequest) {
 	p.t.Helper()
+	p.begin(usual...)
+	p.waits(len(usual))
+}
+
+// begin starts a pool and does not wait for what is to wait.
+func (p *poolRig) begin(usual ...sandbox.CreateRequest) {
 	o := p.options
 	o.Usual, o.Preload = usual, map[string][]string{"code-interpreter-v1": {"python", "javascript"}}
 	o.Memory = func() (demand.Memory, error) {
@@ -189,7 +195,6 @@ func (p *poolRig) start(usual ...sandbox.CreateRequest) {
 		return p.memory, nil
 	}
 	p.StartPool(o)
-	p.waits(len(usual))
 }
 
 // waits waits until at least that many sandboxes wait.

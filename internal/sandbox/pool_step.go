@@ -32,12 +32,30 @@ func (p *pool) step() time.Duration {
 	if k == nil {
 		return wait
 	}
-	err := p.fill(k)
+	if len(k.preload) == 0 {
+		return p.filled(k, p.fill(k), wait)
+	}
+	// Languages take seconds to load. Who asks for what starts at once need
+	// not find nothing until then.
+	p.lanes.Go(func() {
+		p.filled(k, p.fill(k), 0)
+		p.nudge()
+	})
+	return 0
+}
+
+// filled notes how making a sandbox of a kind went, and returns when to look
+// again.
+func (p *pool) filled(k *kind, err error, wait time.Duration) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	k.filling = false
+	if len(k.preload) > 0 {
+		p.loading = false
+	}
 	if p.ctx.Err() != nil {
 		return wait
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if err == nil {
 		p.pause = 0
 		return 0
@@ -81,7 +99,7 @@ func (p *pool) wants(now time.Time) []demand.Share {
 		return 0 // none
 	})
 	for key, k := range p.kinds {
-		if len(k.ready) == 0 && !p.book.Known(key) {
+		if len(k.ready) == 0 && !k.filling && !p.book.Known(key) {
 			p.retire(k)
 			delete(p.kinds, key)
 		}
@@ -125,8 +143,8 @@ func (p *pool) overdue(now time.Time) *waiting {
 	return nil
 }
 
-// lacking is a kind of which one more is to wait and may be made now, or when
-// to look again.
+// lacking is a kind of which one more is to wait and may be made now, which
+// then counts as being filled, or when to look again.
 func (p *pool) lacking(now time.Time) (*kind, time.Duration) {
 	busy := p.s.busy()
 	p.mu.Lock()
@@ -135,7 +153,7 @@ func (p *pool) lacking(now time.Time) (*kind, time.Duration) {
 	for _, share := range p.wants(now) {
 		k := p.kinds[share.Kind]
 		idle = poolTick
-		if len(k.ready) >= share.Count {
+		if len(k.ready) >= share.Count || k.filling || p.loading && len(k.preload) > 0 {
 			continue
 		}
 		// Who has asked goes before who may ask.
@@ -145,6 +163,8 @@ func (p *pool) lacking(now time.Time) (*kind, time.Duration) {
 		if now.Before(p.resume) {
 			return nil, min(p.resume.Sub(now), poolTick)
 		}
+		k.filling = true
+		p.loading = p.loading || len(k.preload) > 0
 		return k, 0
 	}
 	return nil, idle
