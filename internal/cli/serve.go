@@ -107,6 +107,9 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 	if err != nil {
 		return errors.Join(fail("make a link to the console", err), listener.Close(), d.Close(context.WithoutCancel(ctx)))
 	}
+	if err := d.Listen(ctx); err != nil {
+		return errors.Join(fail("start the server", err).hint(fault.HintOf(err)), listener.Close(), d.Close(context.WithoutCancel(ctx)))
+	}
 	a.printStart(d, listener.Addr().String(), secret, link)
 	err = d.Serve(ctx, listener)
 	err = errors.Join(err, d.Close(context.WithoutCancel(ctx)))

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -87,6 +88,7 @@ type Daemon struct {
 	images  *images
 	kept    *kept.Store
 	lock    *os.File // nil unless a server
+	local   net.Listener
 }
 
 // Open assembles a Daemon and brings store and engine together. Close ends it.
@@ -176,6 +178,12 @@ func (d *Daemon) amend(ctx context.Context, id, endpoint string) error {
 // Other sandboxes run on.
 func (d *Daemon) Close(ctx context.Context) error {
 	var errs []error
+	if d.local != nil {
+		if err := d.local.Close(); !errors.Is(err, net.ErrClosed) { // as serving leaves it
+			errs = append(errs, err)
+		}
+		d.local = nil
+	}
 	if d.Approvals != nil {
 		d.Approvals.Close()
 	}

@@ -3,8 +3,10 @@ package daemon_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -336,5 +338,26 @@ func TestLocal(t *testing.T) {
 	transport.CloseIdleConnections()
 	if err := face.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Who is told of a server before it serves finds its socket; one that never
+// serves leaves none.
+func TestListenBeforeServe(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "s")
+	d := mustOpen(t, dir, true)
+	if err := d.Listen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("unix", daemon.SocketPath(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	if err := d.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(daemon.SocketPath(dir)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the socket is left: %v", err)
 	}
 }

@@ -30,6 +30,15 @@ const (
 // sets it.
 var drainTimeout = 5 * time.Second
 
+// Listen makes the local socket, so that whoever is told of the server before it
+// serves finds it. Serve does so if nobody did.
+func (d *Daemon) Listen(ctx context.Context) (err error) {
+	if d.local == nil {
+		d.local, err = listenLocal(ctx, SocketPath(d.options.StateDir))
+	}
+	return err
+}
+
 // Serve answers on the listener and on the local socket until the context
 // ends, and then until what is under way has finished or drainTimeout passed.
 // The Daemon must have been opened for a server.
@@ -37,13 +46,14 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	if d.lock == nil {
 		return errors.Join(errors.New("serve: the daemon was not opened for a server"), l.Close())
 	}
-	local, err := listenLocal(ctx, SocketPath(d.options.StateDir))
+	err := d.Listen(ctx)
+	if err == nil {
+		err = d.startPool()
+	}
 	if err != nil {
-		return errors.Join(err, l.Close())
+		return errors.Join(err, l.Close()) // Close has the local one
 	}
-	if err := d.startPool(); err != nil {
-		return errors.Join(err, local.Close(), l.Close())
-	}
+	local := d.local
 	d.dropPrograms(ctx)
 	faces := d.surfaces()
 	closeDoors := d.openDoors(faces)
