@@ -2,6 +2,7 @@ package sandbox_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -106,5 +107,41 @@ func TestResumeOfFilesOnlyIsBrokenOff(t *testing.T) {
 				t.Errorf("left: %v, %v", list, err)
 			}
 		})
+	}
+}
+
+// Programs of the host that have changed take a sandbox's memory and not its
+// files, and what starts with the new ones can be kept with its memory again.
+func TestFilesGoOnWithOtherPrograms(t *testing.T) {
+	r := newRig(t)
+	var revision atomic.Value
+	revision.Store("1")
+	r.close()
+	r.open(func(d *sandbox.Deps) { d.Templates = revised{&revision} })
+	paused, reset := r.create(alice), r.create(alice)
+	r.state(paused.ID).Write("f", "one")
+	if _, err := r.Pause(t.Context(), alice, paused.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	revision.Store("2")
+	_, _, err := r.Resume(t.Context(), alice, paused.ID, 0)
+	wantKind(t, err, fault.Conflict, "snapshot_programs_changed")
+	if _, _, err := r.ResumeFiles(t.Context(), alice, paused.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.state(paused.ID).File("f"); got != "one" {
+		t.Errorf("the file holds %q", got)
+	}
+	_, err = r.Pause(t.Context(), alice, reset.ID, false)
+	wantKind(t, err, fault.Conflict, "snapshot_programs_changed")
+	if _, err := r.Reset(t.Context(), alice, reset.ID); err != nil {
+		t.Fatal(err)
+	}
+	for what, id := range map[string]string{"resumed with its files": paused.ID, "reset": reset.ID} {
+		if _, err := r.Pause(t.Context(), alice, id, false); err != nil {
+			t.Errorf("%s: %v", what, err)
+		} else if _, _, err := r.Resume(t.Context(), alice, id, 0); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }

@@ -111,6 +111,7 @@ type Change struct {
 	Pending  *string
 	At       *string // the snapshot that it came from last
 	Checked  []string
+	Base     *Base
 }
 
 // Query selects rows.

@@ -142,7 +142,7 @@ func (s *Service) replaced(ctx context.Context, r Record, at string) (Record, er
 	none := ""
 	s.book.anyway(ctx, s.wentOn(ctx, r, &at, source{}))
 	moved, err := s.move(ctx, r.ID, Move{From: []State{Resuming}, To: Running, Change: &Change{
-		Pending: &none, At: &at, Checked: r.Checked,
+		Pending: &none, At: &at, Checked: r.Checked, Base: &r.Base,
 	}})
 	if err != nil {
 		return Record{}, err // the attendant goes on

@@ -150,7 +150,10 @@ func (s *Service) remember(id string, err error) {
 // it.
 func (s *Service) awaken(ctx context.Context, r Record, end time.Time, from source, at *string) (Record, error) {
 	began := time.Now()
-	if err := s.fits(ctx, r.TemplateID, r.Base, from.saved); err != nil {
+	err := s.fits(ctx, r.TemplateID, r.Base, from.saved)
+	// Nothing runs while files are taken out.
+	others := from.files && fault.CodeOf(err) == codePrograms
+	if err != nil && !others {
 		return Record{}, err
 	}
 	moved, err := s.move(ctx, r.ID, Move{
@@ -165,6 +168,10 @@ func (s *Service) awaken(ctx context.Context, r Record, end time.Time, from sour
 	if err == nil {
 		err = s.restart(ctx, &r, from)
 	}
+	if err != nil && others && fault.KindOf(err) == fault.Internal {
+		err = fault.Wrap(err, fault.Conflict, codePrograms, "the files do not come out: programs of the host that the sandbox had open have changed since, and one of them is gone").
+			WithHint("put the same packages back, and try again; the server's log names the file")
+	}
 	if err == nil {
 		// Nothing of it has reached anybody yet, so it can be taken back.
 		err = s.book.must(ctx, s.wentOn(ctx, r, at, from))
@@ -177,7 +184,7 @@ func (s *Service) awaken(ctx context.Context, r Record, end time.Time, from sour
 	image, kept := r.Saved.Image, !from.files && !r.Saved.FilesOnly
 	r.Saved = Saved{}
 	moved, err = s.move(ctx, r.ID, Move{From: []State{Resuming}, To: Running, Change: &Change{
-		Saved: &r.Saved, PausedAt: &r.PausedAt, EndAt: &r.EndAt, At: at, Checked: r.Checked,
+		Saved: &r.Saved, PausedAt: &r.PausedAt, EndAt: &r.EndAt, At: at, Checked: r.Checked, Base: &r.Base,
 	}})
 	if err != nil {
 		return Record{}, errors.Join(err, s.stopMachine(ctx, r)) // the attendant goes on
@@ -217,6 +224,13 @@ func (s *Service) restart(ctx context.Context, r *Record, from source) error {
 	p, err := s.compile(r.Access)
 	if err != nil {
 		return err
+	}
+	if !from.memory() {
+		// It starts with the programs that are there now, and can go on later
+		// as long as they are.
+		if r.Base.Revision, err = s.revision(ctx, r.TemplateID, r.Base); err != nil {
+			return err
+		}
 	}
 	spec, config := s.machine(r, p)
 	if err := s.boot(ctx, *r, p, spec, config, from); err != nil {

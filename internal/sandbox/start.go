@@ -32,6 +32,9 @@ type source struct {
 	again   bool // it is not the sandbox's first machine
 }
 
+// memory tells whether programs go on, and not only files.
+func (f source) memory() bool { return f.saved.Image != "" && !f.saved.FilesOnly && !f.files }
+
 // from is the source that a snapshot is.
 func (n Stored) from(renew guest.Renewal) source {
 	return source{saved: n.saved(), renew: renew, again: true}
@@ -83,15 +86,11 @@ func (s *Service) fits(ctx context.Context, templateID string, b Base, from Save
 		return fault.Newf(fault.Conflict, "snapshot_format", "the state was saved in the format %q, and this engine goes on only from %q", from.Format, have).
 			WithHint("one of files only would work: take it without memory where the sandbox runs, or use the version that saved this one")
 	}
-	t, err := s.templates.Resolve(ctx, Reference{Name: templateID, Tag: DefaultTag})
+	revision, err := s.revision(ctx, templateID, b)
 	if err != nil {
 		return err
 	}
-	programs, err := programsRevision(b.Root)
-	if err != nil {
-		return err
-	}
-	changed := t.Revision+programs != b.Revision
+	changed := revision != b.Revision
 	for _, bind := range b.Root.Binds {
 		_, err := os.Stat(bind.Source)
 		changed = changed || err != nil
@@ -100,9 +99,19 @@ func (s *Service) fits(ctx context.Context, templateID string, b Base, from Save
 		// Memory maps pages of programs from the host. Were they others, it
 		// would run through code that is not there any more.
 		return fault.New(fault.Conflict, codePrograms, "programs of the template have changed since the sandbox began, and what is in its memory refers to them").
-			WithHint("save files only, without memory; what was saved with memory cannot go on until the programs are the same again")
+			WithHint("go on with the files alone: crannog resume --files-only for one that is paused, pause or snapshot --files-only for one that runs")
 	}
 	return nil
+}
+
+// revision names the state of the programs that a sandbox would start with now.
+func (s *Service) revision(ctx context.Context, templateID string, b Base) (string, error) {
+	t, err := s.templates.Resolve(ctx, Reference{Name: templateID, Tag: DefaultTag})
+	if err != nil {
+		return "", err
+	}
+	programs, err := programsRevision(b.Root)
+	return t.Revision + programs, err
 }
 
 // boot starts a machine, whose guest makes all checks before it is ready.

@@ -113,6 +113,13 @@ func (u *update) change(c *sandbox.Change) error {
 		}
 		u.keep(`saved = ?, image = ?`, string(text), c.Saved.Image)
 	}
+	if c.Base != nil {
+		text, err := json.Marshal(c.Base)
+		if err != nil {
+			return err
+		}
+		u.keep(`base = ?, base_copy = ?`, string(text), c.Base.Copy)
+	}
 	if c.Checked != nil {
 		text, err := json.Marshal(c.Checked)
 		if err != nil {
