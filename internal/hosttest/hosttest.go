@@ -36,6 +36,9 @@ func Program(name string) Ability {
 	}}
 }
 
+// Must tells whether what the host lacks fails a test.
+func Must() bool { return os.Getenv("CRANNOG_TEST_HOST") == "must" }
+
 // Need ends the test if the host lacks an ability.
 func Need(t testing.TB, abilities ...Ability) {
 	t.Helper()
@@ -43,7 +46,7 @@ func Need(t testing.TB, abilities ...Ability) {
 		if a.Has() {
 			continue
 		}
-		if os.Getenv("CRANNOG_TEST_HOST") == "must" {
+		if Must() {
 			t.Fatalf("this host has no %s, and CRANNOG_TEST_HOST is must", a.Name)
 		}
 		t.Skipf("this host has no %s", a.Name)

@@ -53,7 +53,7 @@ func root(t testing.TB) engine.Root {
 func TestConformance(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
 	cycles := 30
-	if os.Getenv("CRANNOG_TEST_HOST") == "must" {
+	if hosttest.Must() {
 		cycles = 500
 	}
 	enginetest.Run(t, enginetest.Config{Open: open(false), Root: root(t), Cycles: cycles})
