@@ -105,6 +105,10 @@ func wantHidden(t *testing.T, b *box) {
 		for _, attempt := range []string{
 			"echo x > .env", "rm -f .env", "mv .env other", "ln .env other", "touch secrets/new", "rmdir secrets", "mv secrets other",
 			"mkdir secrets/deep", "chmod 777 .env", "umount /workspace/.env", "umount /workspace/secrets", "ln -sfn keep .env",
+			// As root of a mount namespace of one's own, in which one may mount.
+			"unshare -Urm umount /workspace/.env", "unshare -Urm umount /workspace/secrets", "unshare -Urm umount -l /workspace/secrets",
+			"unshare -Urm sh -c 'mkdir -p /tmp/o && mount --bind /workspace /tmp/o && grep -r canary-31 /tmp/o'",
+			"unshare -Urm sh -c 'mkdir -p /tmp/o && mount --rbind /workspace /tmp/o && { umount /tmp/o/secrets; grep -r canary-31 /tmp/o; }'",
 		} {
 			if r := b.shAs(t, user, "cd /workspace && "+attempt); r.code == 0 {
 				t.Errorf("%s as %s: %+v", attempt, user, r)
@@ -145,7 +149,11 @@ func readOnlyIsNotChanged(t *testing.T, c *Config) {
 func wantProtected(t *testing.T, b *box) {
 	t.Helper()
 	for _, user := range []string{"user", "root"} {
-		for _, attempt := range slices.Concat(protectedAttempts, []string{"umount rules.md", "mount -o remount,rw,bind rules.md"}) {
+		for _, attempt := range slices.Concat(protectedAttempts, []string{
+			"umount rules.md", "mount -o remount,rw,bind rules.md",
+			"unshare -Urm umount /workspace/rules.md", "unshare -Urm sh -c 'mount -o remount,rw,bind /workspace/rules.md && echo x >> rules.md'",
+			"unshare -Urm sh -c 'mkdir -p /tmp/o && mount --bind /workspace /tmp/o && echo x >> /tmp/o/rules.md'",
+		}) {
 			if r := b.shAs(t, user, "cd /workspace && "+attempt); r.code == 0 {
 				t.Errorf("%s as %s: %+v", attempt, user, r)
 			}
