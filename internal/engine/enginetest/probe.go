@@ -1,20 +1,38 @@
 package enginetest
 
 import (
+	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
-	"net"
 	"os"
+	"os/exec"
+	"runtime"
 	"slices"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/reexec"
 )
 
-// probeArg is the first argument that makes a test binary a probe.
-const probeArg = "enginetest-probe"
+// probeArg is the first argument that makes a test binary a probe, and what
+// comes after it what it does.
+const (
+	probeArg = "enginetest-probe"
+
+	makeCalls      = "call"     // the probes, by name
+	reachFiles     = "reach"    // each way to each file that is named
+	changeFiles    = "change"   // each change of each file that is named
+	changeSettings = "settings" // settings of the kernel
+	inNamespaces   = "own"      // what follows, as root of namespaces of its own
+)
+
+// Names of the environment of a control: that it is one, and the process that
+// it may do to what inside is done to PID 1.
+const (
+	controlEnv = "PROBE_CONTROL"
+	traceeEnv  = "PROBE_TRACEE"
+)
 
 // ProbeRole lets a test binary run the probes. The same binary runs inside a
 // box, where a probe must be refused, and on the host as root, where it must
@@ -23,149 +41,141 @@ func ProbeRole() reexec.Role {
 	return reexec.Role{
 		Match: func(args []string) bool { return len(args) > 2 && args[1] == probeArg },
 		Run: func() {
-			for _, name := range os.Args[2:] {
-				fmt.Println(name, verdict(probes[name]()))
+			out := json.NewEncoder(os.Stdout)
+			for _, a := range answers(os.Args[2], os.Args[3:]) {
+				if err := out.Encode(a); err != nil {
+					os.Exit(1)
+				}
 			}
 		},
 	}
 }
 
-// verdict tells a refusal from everything else. Dangerous calls are made with
-// arguments that a kernel which permits them rejects as bad, so that nothing
-// happens where they are permitted.
-func verdict(err error) string {
-	for _, refusal := range []error{
-		unix.EPERM, unix.EACCES, unix.ENOSYS, unix.EROFS, unix.ENODEV, unix.EOPNOTSUPP,
-		unix.EAFNOSUPPORT, unix.EPROTONOSUPPORT, unix.ESOCKTNOSUPPORT, os.ErrNotExist,
-	} {
-		if errors.Is(err, refusal) {
-			return "refused"
+func answers(what string, args []string) (list []answer) {
+	switch what {
+	case makeCalls:
+		for _, name := range args {
+			list = append(list, newAnswer(name, "", apart(probes[name].try)))
+		}
+	case reachFiles:
+		for _, name := range slices.Sorted(maps.Keys(ways)) {
+			paths := args
+			if slices.Contains(sparing, name) {
+				paths = args[:min(len(args), sparingPaths)]
+			}
+			for _, path := range paths {
+				list = append(list, newAnswer(name, path, apart(func() error { return ways[name](path) })))
+			}
+		}
+	case changeFiles:
+		for _, c := range fileChanges {
+			for _, path := range args {
+				list = append(list, newAnswer(c.name, path, apart(func() error { return c.try(path, false) })))
+			}
+		}
+	case changeSettings:
+		return setAll()
+	case inNamespaces:
+		cmd := exec.Command("/proc/self/exe", append([]string{probeArg}, args...)...)
+		cmd.SysProcAttr = ownNamespaces()
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		if err := cmd.Run(); err != nil {
+			list = append(list, newAnswer(inNamespaces, "", err))
 		}
 	}
-	return fmt.Sprintf("permitted (%v)", err)
+	return list
 }
 
-func syscallProbe(nr, a, b, c, d uintptr) func() error {
-	return func() error {
-		_, _, errno := unix.Syscall6(nr, a, b, c, d, 0, 0)
-		if errno != 0 {
-			return errno
-		}
-		return nil
+// ownNamespaces makes a process root of a user and a mount namespace of its
+// own.
+func ownNamespaces() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Getuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}},
 	}
 }
 
-func openProbe(path string, flags int) func() error {
-	return func() error {
-		f, err := os.OpenFile(path, flags, 0)
-		if err != nil {
-			return err
-		}
-		return f.Close()
-	}
+// answer is what an attempt came to.
+type answer struct {
+	Name  string
+	Path  string        `json:",omitempty"`
+	Errno syscall.Errno `json:",omitempty"`
+	Text  string        `json:",omitempty"` // of the error, also of one without a number
 }
 
-func socketProbe(family, kind, protocol int) func() error {
-	return func() error {
-		fd, err := unix.Socket(family, kind, protocol)
-		if err != nil {
-			return err
-		}
-		return unix.Close(fd)
-	}
-}
-
-const bad = ^uintptr(4095) // an address that is never mapped
-
-// probes are the attempts, by name. Each must be refused inside a box, as its
-// user and as its root.
-var probes = map[string]func() error{
-	"mount-tmpfs":        func() error { return unix.Mount("tmpfs", "/tmp", "tmpfs", 0, "") },
-	"remount-root":       func() error { return unix.Mount("", "/", "", unix.MS_REMOUNT|unix.MS_BIND, "") },
-	"pivot-root":         syscallProbe(unix.SYS_PIVOT_ROOT, bad, bad, 0, 0),
-	"kexec-load":         syscallProbe(unix.SYS_KEXEC_LOAD, 0, 99, bad, ^uintptr(0)),
-	"init-module":        syscallProbe(unix.SYS_INIT_MODULE, bad, 1, bad, 0),
-	"finit-module":       syscallProbe(unix.SYS_FINIT_MODULE, ^uintptr(0), bad, 0, 0),
-	"delete-module":      syscallProbe(unix.SYS_DELETE_MODULE, bad, 0, 0, 0),
-	"bpf":                syscallProbe(unix.SYS_BPF, 0, bad, 128, 0),
-	"userfaultfd":        syscallProbe(unix.SYS_USERFAULTFD, 0xffff, 0, 0, 0),
-	"perf-event-open":    syscallProbe(unix.SYS_PERF_EVENT_OPEN, bad, 0, 0, ^uintptr(0)),
-	"io-uring":           syscallProbe(unix.SYS_IO_URING_SETUP, 1, bad, 0, 0),
-	"add-key":            syscallProbe(unix.SYS_ADD_KEY, bad, bad, bad, 1),
-	"acct":               syscallProbe(unix.SYS_ACCT, bad, 0, 0, 0),
-	"swapon":             syscallProbe(unix.SYS_SWAPON, bad, 0, 0, 0),
-	"reboot":             syscallProbe(unix.SYS_REBOOT, 1, 2, 3, 0),
-	"set-time":           func() error { return unix.Settimeofday(&unix.Timeval{Sec: -1, Usec: -1}) },
-	"set-hostname":       syscallProbe(unix.SYS_SETHOSTNAME, bad, 1, 0, 0),
-	"iopl":               syscallProbe(unix.SYS_IOPL, 3, 0, 0, 0),
-	"open-by-handle":     syscallProbe(unix.SYS_OPEN_BY_HANDLE_AT, uintptr(0xffffff9c), bad, 0, 0),
-	"packet-socket":      socketProbe(unix.AF_PACKET, unix.SOCK_RAW, 0x0300),
-	"raw-socket":         socketProbe(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP),
-	"alg-socket":         socketProbe(unix.AF_ALG, unix.SOCK_SEQPACKET, 0),
-	"vsock":              socketProbe(unix.AF_VSOCK, unix.SOCK_STREAM, 0),
-	"open-kcore":         openProbe("/proc/kcore", os.O_RDONLY),
-	"open-kmsg":          openProbe("/dev/kmsg", os.O_RDONLY),
-	"open-mem":           openProbe("/dev/mem", os.O_RDONLY),
-	"write-core-pattern": openProbe("/proc/sys/kernel/core_pattern", os.O_WRONLY),
-	"make-block-device":  makeBlockDevice,
-	"trace-guest":        traceInit,
-	"join-init-mounts":   joinInitMounts,
-	"connect-link-local": connectTo("169.254.169.254:80"),
-}
-
-// makeBlockDevice makes a node for the first disk's number and opens it.
-func makeBlockDevice() error {
-	name := fmt.Sprintf("/tmp/disk-%d", os.Getpid())
-	if err := unix.Mknod(name, unix.S_IFBLK|0o600, int(unix.Mkdev(254, 0))); err != nil {
-		return err
-	}
-	return os.Remove(name)
-}
-
-// traceInit attaches to PID 1. On the host that would stop the machine's
-// init, so the control there traces this process's parent's sibling: itself
-// is never permitted, so a child is made for it.
-func traceInit() error {
-	_, _, errno := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(tracee()), 0, 0, 0, 0)
-	if errno != 0 {
-		return errno
-	}
-	_, _, _ = unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_DETACH, uintptr(tracee()), 0, 0, 0, 0)
-	return nil
-}
-
-func tracee() int {
-	if pid := os.Getenv("PROBE_TRACEE"); pid != "" {
-		var n int
-		if _, err := fmt.Sscan(pid, &n); err == nil {
-			return n
-		}
-	}
-	return 1
-}
-
-func joinInitMounts() error {
-	fd, err := unix.Open("/proc/1/ns/mnt", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+func newAnswer(name, path string, err error) answer {
+	a := answer{Name: name, Path: path}
 	if err != nil {
-		return err
+		a.Text = err.Error()
+		if !errors.As(err, &a.Errno) && errors.Is(err, os.ErrNotExist) {
+			a.Errno = unix.ENOENT
+		}
 	}
-	defer unix.Close(fd)
-	return unix.Setns(fd, unix.CLONE_NEWNS)
+	return a
 }
 
-// connectTo is refused by a network that leads nowhere. Its control is not
-// the host's own network but a listener: see boundary/host-loopback.
-func connectTo(address string) func() error {
-	return func() error {
-		conn, err := net.Dial("tcp", address)
-		if err == nil {
-			return conn.Close()
-		}
-		if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ECONNREFUSED) {
-			return unix.EPERM
-		}
-		return err
-	}
+func (a answer) succeeded() bool { return a.Errno == 0 && a.Text == "" }
+
+// apart runs on a thread of its own, which ends with it: what an attempt
+// changes about its thread it does not change for the next.
+func apart(try func() error) error {
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		done <- try()
+	}()
+	return <-done
 }
+
+// probe is an attempt that must be refused inside a box, whoever makes it.
+// Dangerous calls are made with arguments that a kernel which permits them
+// rejects as bad, so that nothing happens where they are permitted.
+type probe struct {
+	try func() error
+	// refusals are the answers that refuse this one, beside the usual.
+	refusals []syscall.Errno
+	// lacks are the answers of a host that has no such thing at all. Nothing
+	// else lets a host off the control, but a setting that is off.
+	lacks []syscall.Errno
+	off   setting
+	// allowed says for whom the attempt succeeds inside, and why nothing is
+	// gained by it.
+	allowed map[persona]string
+}
+
+// setting is a file of the host and what it says where something is off.
+type setting struct{ path, value string }
+
+// refused tells a refusal from everything else.
+func (p probe) refused(a answer) bool {
+	return slices.Contains(append([]syscall.Errno{
+		unix.EPERM, unix.EACCES, unix.ENOSYS, unix.EROFS, unix.ENODEV, unix.EOPNOTSUPP,
+		unix.EAFNOSUPPORT, unix.EPROTONOSUPPORT, unix.ESOCKTNOSUPPORT, unix.ENOENT,
+	}, p.refusals...), a.Errno)
+}
+
+// persona is who makes an attempt inside.
+type persona string
+
+const (
+	asUser  persona = "user"
+	asRoot  persona = "root"
+	asOwner persona = "root of its own namespaces"
+)
+
+// probes are all attempts by name.
+var probes = func() map[string]probe {
+	all := map[string]probe{}
+	for _, group := range []map[string]probe{kernelProbes, mountProbes, fileProbes, initProbes, rightProbes} {
+		for name, p := range group {
+			if _, twice := all[name]; twice {
+				panic("two probes are called " + name)
+			}
+			all[name] = p
+		}
+	}
+	return all
+}()
 
 func probeNames() []string { return slices.Sorted(maps.Keys(probes)) }

@@ -1,0 +1,180 @@
+package enginetest
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// describe is everything about one file but when it was read.
+func describe(t *testing.T, path string) string {
+	t.Helper()
+	var s unix.Stat_t
+	if err := unix.Lstat(path, &s); err != nil {
+		t.Fatal(err)
+	}
+	var sum [32]byte
+	if s.Mode&unix.S_IFMT == unix.S_IFREG {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum = sha256.Sum256(data)
+	}
+	attributes := make([]byte, 4096)
+	n, _ := unix.Llistxattr(path, attributes)
+	return fmt.Sprintf("%d %o %d:%d %d links, %d bytes %x, %v %v %q", s.Ino, s.Mode, s.Uid, s.Gid, s.Nlink, s.Size, sum[:8], s.Mtim, s.Ctim, attributes[:max(n, 0)])
+}
+
+// shownFile makes a file of the host below a directory that boxes see, which
+// everybody may write, and returns its directory's directory and its path.
+func shownFile(t *testing.T, parent string) (dir, path string) {
+	t.Helper()
+	dir, err := os.MkdirTemp(parent, "crannog-canary-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path = filepath.Join(dir, "dir", "file")
+	if err := os.Mkdir(filepath.Dir(path), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("the host's own"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, open := range []string{dir, filepath.Dir(path)} {
+		if err := os.Chmod(open, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(path, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return dir, path
+}
+
+// shownPlaces are directories of the host that boxes see, each with the path
+// that leads there inside.
+var shownPlaces = map[string]string{"/usr/share": "/usr/share", "/usr/bin": "/usr/bin", "/usr/sbin": "/sbin"}
+
+func hostFilesDoNotChange(t *testing.T, c *Config) {
+	wantChanged(t)
+	// What boxes are shown: the template's tree, which is the server's own, and
+	// programs of the host, among which root can put some for each persona. The
+	// host's are not tried, since a wall that broke would cost the machine.
+	shown := []string{c.Root.Dir}
+	paths := map[persona][]string{}
+	everybody := []persona{asUser, asOwner, asRoot}
+	for _, as := range everybody {
+		if os.Geteuid() == 0 {
+			for place, inside := range shownPlaces {
+				dir, path := shownFile(t, place)
+				shown = append(shown, dir)
+				paths[as] = append(paths[as], inside+strings.TrimPrefix(path, place))
+			}
+		}
+		paths[as] = append(paths[as], "/var/log/lastlog", "/etc/shadow", "/etc/passwd")
+	}
+	before := trees(t, shown)
+	b := c.start(t, c.Open(t, t.TempDir()))
+	for _, as := range everybody {
+		done := map[string]bool{}
+		for _, a := range b.probe(t, c, as, append([]string{changeFiles}, paths[as]...)...) {
+			done[a.Name] = done[a.Name] || a.succeeded()
+		}
+		// Root inside changes what it sees, so that no refusal hides a way.
+		for _, name := range []string{"write", "map", "mode", "owner", "replace", "remove"} {
+			if as == asRoot && !done[name] {
+				t.Errorf("control: root inside cannot %s any file", name)
+			}
+		}
+		for _, name := range []string{"splice", "vmsplice"} {
+			if done[name] {
+				t.Errorf("%s onto a file that is open for reading succeeds as %s", name, as)
+			}
+		}
+		for _, difference := range differences(before, trees(t, shown)) {
+			t.Errorf("on the host after changes as %s: %s", as, difference)
+		}
+	}
+}
+
+// wantChanged is the control: on the host each of the changes changes a file,
+// with the right to write where a sound kernel wants one.
+func wantChanged(t *testing.T) {
+	t.Helper()
+	t.Setenv(traceeEnv, strconv.Itoa(os.Getpid()))
+	for _, change := range fileChanges {
+		dir, path := shownFile(t, t.TempDir())
+		before := tree(t, dir)
+		err := change.try(path, true)
+		switch {
+		case len(differences(before, tree(t, dir))) > 0:
+		case os.Geteuid() != 0 && errors.Is(err, fs.ErrPermission), change.name == "attribute" && errors.Is(err, unix.EOPNOTSUPP):
+			t.Logf("%s has no control here: %v", change.name, err)
+		default:
+			t.Errorf("control: %s changes nothing on the host: %v", change.name, err)
+		}
+	}
+}
+
+func trees(t *testing.T, dirs []string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, dir := range dirs {
+		maps.Copy(all, tree(t, dir))
+	}
+	return all
+}
+
+// hostStateDoesNotChange lets root inside turn what is the machine's elsewhere:
+// its settings, its name, its clock.
+func hostStateDoesNotChange(t *testing.T, c *Config) {
+	b := c.start(t, c.Open(t, t.TempDir()))
+	state := func() string {
+		name, err := os.Hostname()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		fmt.Fprintln(&text, name)
+		for _, path := range append(slices.Sorted(maps.Keys(settings)), "/proc/swaps", "/proc/sys/kernel/core_pattern", "/proc/self/personality") {
+			data, err := os.ReadFile(path)
+			fmt.Fprintf(&text, "%s %q %v\n", path, data, err)
+		}
+		return text.String()
+	}
+	before, start := state(), time.Now()
+	set := 0
+	for _, a := range b.probe(t, c, asRoot, changeSettings) {
+		if a.succeeded() {
+			set++
+		}
+	}
+	if set == 0 {
+		t.Error("control: root inside changes no setting of the box's own kernel")
+	}
+	// The clock by less than would break the machine whose it is.
+	r := b.shAs(t, "root", "date -s '+1 minute'; hostname elsewhere; domainname elsewhere; setarch -R true; swapon /tmp; true")
+	if r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	if after := state(); after != before {
+		t.Errorf("the host was %s and is %s", before, after)
+	}
+	// The clock that tells the time, against the one that only goes on.
+	if end := time.Now(); end.Round(0).Sub(start.Round(0))-end.Sub(start) > 30*time.Second {
+		t.Errorf("the host's clock was %v and is %v", start, end)
+	}
+}

@@ -1,0 +1,139 @@
+package enginetest
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// factFiles say what is one machine's alone. A box has files of some of these
+// names, with other words in them.
+var factFiles = []string{
+	"/etc/machine-id", "/var/lib/dbus/machine-id", "/proc/sys/kernel/random/boot_id", "/proc/sys/kernel/hostname", "/etc/hostname",
+	"/proc/version", "/proc/cmdline", "/proc/sys/kernel/osrelease", "/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow",
+	"/etc/hosts", "/etc/resolv.conf", "/etc/fstab", "/proc/modules", "/proc/partitions", "/proc/diskstats", "/proc/mounts",
+	"/proc/self/mountinfo", "/proc/keys", "/proc/net/unix",
+	"/sys/class/dmi/id/product_serial", "/sys/class/dmi/id/product_uuid", "/sys/class/dmi/id/board_serial", "/sys/class/dmi/id/chassis_serial",
+	"/sys/devices/virtual/dmi/id/product_uuid", "/proc/device-tree/serial-number", "/sys/hypervisor/uuid",
+}
+
+// boundToExist are those of factFiles that every host has.
+var boundToExist = []string{"/proc/sys/kernel/random/boot_id", "/proc/sys/kernel/hostname", "/proc/version", "/proc/cmdline", "/etc/passwd", "/proc/mounts"}
+
+func hostIdentityIsNotShown(t *testing.T, c *Config) {
+	b := c.start(t, c.Open(t, t.TempDir()))
+	inside := b.shAs(t, "root", "for f in "+strings.Join(factFiles, " ")+`; do echo "== $f"; cat "$f" 2>/dev/null; echo; done; echo "== dmesg"; dmesg`).stdout
+	said := map[string]string{}
+	for part := range strings.SplitSeq("\n"+inside, "\n== ") {
+		name, text, _ := strings.Cut(part, "\n")
+		said[name] = strings.TrimSpace(text)
+	}
+	if said["/proc/sys/kernel/random/boot_id"] == "" || said["/etc/passwd"] == "" {
+		t.Fatalf("control: a box does not say what it is: %q", inside)
+	}
+	for _, path := range factFiles {
+		data, err := os.ReadFile(path)
+		text := strings.TrimSpace(string(data))
+		if text == "" {
+			if slices.Contains(boundToExist, path) {
+				t.Errorf("control: %s of the host is empty: %v", path, err)
+			}
+			continue
+		}
+		if said[path] == text {
+			t.Errorf("%s is the host's", path) // what it says may be a secret
+		}
+	}
+	// Lines that are one person's, one password's or one disk's.
+	for _, path := range []string{"/etc/shadow", "/etc/gshadow", "/proc/partitions"} {
+		data, _ := os.ReadFile(path)
+		for line := range strings.Lines(string(data)) {
+			if line = strings.TrimSpace(line); len(line) > 12 && slices.Contains(strings.Split(said[path], "\n"), line) {
+				t.Errorf("%s has a line of the host's", path)
+			}
+		}
+	}
+	wantNoMessages(t, said["dmesg"])
+	wantNoAddresses(t, b)
+}
+
+// wantNoMessages compares what the two kernels said, without their times.
+func wantNoMessages(t *testing.T, inside string) {
+	t.Helper()
+	buf := make([]byte, 1<<20)
+	n, err := unix.Klogctl(unix.SYSLOG_ACTION_READ_ALL, buf)
+	if os.Geteuid() == 0 && (err != nil || n == 0) {
+		t.Errorf("control: the host's kernel has no messages for root: %v", err)
+	}
+	message := func(line string) string { _, text, _ := strings.Cut(line, "] "); return strings.TrimSpace(text) }
+	host := map[string]bool{}
+	for line := range strings.Lines(string(buf[:max(n, 0)])) {
+		host[message(line)] = true
+	}
+	for line := range strings.Lines(inside) {
+		if text := message(line); len(text) > 8 && host[text] {
+			t.Errorf("a message of the host's kernel: %q", text)
+		}
+	}
+}
+
+// wantNoAddresses looks for the host's hardware addresses.
+func wantNoAddresses(t *testing.T, b *box) {
+	t.Helper()
+	r := b.shAs(t, "root", `cat /sys/class/net/*/address /proc/net/dev 2>/dev/null; python3 -c '
+import fcntl, socket, struct
+s = socket.socket()
+for _, name in socket.if_nameindex():
+    print(name, fcntl.ioctl(s, 0x8927, struct.pack("256s", name.encode()))[18:24].hex(":"))'`)
+	if !strings.Contains(r.stdout, "lo 00:00:00:00:00:00") {
+		t.Errorf("control: the loopback is not told inside: %+v", r)
+	}
+	interfaces, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range interfaces {
+		if address := i.HardwareAddr.String(); address != "" && address != "00:00:00:00:00:00" && strings.Contains(r.stdout, address) {
+			t.Errorf("the address of %s is known inside: %s", i.Name, address)
+		}
+	}
+}
+
+// hostSecretsAreAbsent looks for the server's secrets and for where things are
+// on the host in all that processes inside say about themselves.
+func hostSecretsAreAbsent(t *testing.T, c *Config) {
+	const canary = "canary-7d1f0b"
+	t.Setenv("CRANNOG_TEST_SECRET", canary)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := t.TempDir()
+	needles := []string{canary, accessToken, controlToken, state, self, filepath.Base(self), c.Root.Dir}
+	// The control: a child of this process has them in the same places.
+	child := exec.CommandContext(t.Context(), "/bin/sh", "-c", `cat /proc/$$/environ /proc/$$/cmdline /proc/$PPID/maps; true`, accessToken, controlToken, state, c.Root.Dir)
+	if out, err := child.CombinedOutput(); err != nil || slices.ContainsFunc(needles, func(n string) bool { return !strings.Contains(string(out), n) }) {
+		t.Errorf("control: a process of the host does not tell: %v %q", err, out)
+	}
+	b := c.start(t, c.Open(t, state))
+	for _, user := range []string{"user", "root"} {
+		r := b.shAs(t, user, `for p in /proc/[0-9]* /proc/self; do
+	cat $p/environ $p/cmdline $p/maps $p/smaps $p/mounts $p/mountinfo $p/cgroup $p/status $p/comm $p/limits 2>/dev/null
+	ls -l $p/ $p/fd $p/ns $p/task 2>/dev/null
+done | tr '\0' '\n'; cat /proc/cmdline /proc/keys /proc/net/unix /proc/mounts 2>/dev/null; env; find /sys /dev -name '*crannog*'`)
+		for _, needle := range needles {
+			if i := strings.Index(r.stdout, needle); i >= 0 {
+				t.Errorf("%q is readable as %s: %q", needle, user, r.stdout[max(0, i-100):min(len(r.stdout), i+200)])
+			}
+		}
+		if !strings.Contains(r.stdout, c.Root.Guest) {
+			t.Errorf("control: nothing is told about the guest as %s: %.300q", user, r.stdout)
+		}
+	}
+}

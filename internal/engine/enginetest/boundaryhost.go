@@ -1,0 +1,220 @@
+package enginetest
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/engine"
+)
+
+// hostPlaces are directories of which a box sees nothing of the host's.
+var hostPlaces = []string{
+	"/boot", "/dev/shm", "/etc", "/home", "/media", "/mnt", "/opt", "/root", "/run", "/srv", "/tmp",
+	"/var/cache", "/var/lib", "/var/log", "/var/spool", "/var/tmp",
+}
+
+// wellKnown are files of the host, if it has them, for which a box has none of
+// its own.
+var wellKnown = []string{
+	"/var/run/docker.sock", "/run/containerd/containerd.sock", "/run/dbus/system_bus_socket", "/run/systemd/private",
+	"/var/lib/dpkg/status", "/etc/ssl/private/*", "/etc/ssh/*", "/etc/fstab", "/etc/gshadow", "/etc/sudoers",
+	"/root/.ssh/*", "/home/*/.ssh/*", "/root/.*_history", "/home/*/.*_history", "/root/.bashrc", "/root/.gitconfig",
+}
+
+// absentDirs are directories of the host, if it has them, that a box has not.
+var absentDirs = []string{
+	"/boot", "/etc/ssh", "/etc/ssl/private", "/lost+found", "/media", "/mnt", "/old_root", "/opt", "/run/dbus", "/run/systemd", "/srv",
+	"/var/backups", "/var/lib/dpkg", "/var/spool", "/home/[!u]*",
+}
+
+// maxPaths bounds how many paths are tried by each way.
+const maxPaths = 40
+
+// canaries puts files and a socket into the host's directories, open to
+// everybody, so that it is no right of theirs that hides them.
+func canaries(t *testing.T) (files []string) {
+	t.Helper()
+	for _, place := range hostPlaces {
+		dir, err := os.MkdirTemp(place, "crannog-canary-")
+		if os.Geteuid() != 0 && errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
+			t.Logf("no canary in %s: %v", place, err)
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		names := []string{"secret"}
+		if place == "/home" {
+			names = []string{".ssh/id_ed25519", ".bash_history"}
+		}
+		for _, name := range names {
+			files = append(files, filepath.Join(dir, name))
+			if err := os.MkdirAll(filepath.Dir(files[len(files)-1]), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(files[len(files)-1], []byte("canary"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if place == "/run" || place == "/tmp" {
+			files = append(files, listen(t, filepath.Join(dir, "docker.sock")))
+		}
+	}
+	return files
+}
+
+// listen answers on a socket that everybody may connect to.
+func listen(t *testing.T, path string) string {
+	t.Helper()
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			conn.Close()
+		}
+	}()
+	if err := os.Chmod(path, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func hostFilesAreAbsent(t *testing.T, c *Config) {
+	dir := t.TempDir()
+	e := c.Open(t, dir)
+	b := c.start(t, e)
+	paths := canaries(t)
+	if len(paths) == 0 {
+		t.Fatal("the host has no place for a canary")
+	}
+	wantReached(t, paths)
+	for _, pattern := range wellKnown {
+		for _, path := range glob(pattern) {
+			if take(path) == nil && len(paths) < maxPaths {
+				paths = append(paths, path)
+			}
+		}
+	}
+	paths = append(paths, filesOfABox(t, c, e, dir)...)
+	var dirs []string
+	for _, pattern := range absentDirs {
+		dirs = append(dirs, glob(pattern)...)
+	}
+	if r := b.shAs(t, "root", "ls -d '"+strings.Join(dirs, "' '")+"'; ls -A /root"); len(dirs) == 0 || r.stdout != "" {
+		t.Errorf("of %q of the host, or in /root, there is inside: %+v", dirs, r)
+	}
+	var reached []string
+	for _, as := range []persona{asUser, asRoot, asOwner} {
+		own := "/home/user/" + newID()
+		if r := b.sh(t, "echo own > "+own); r.code != 0 {
+			t.Fatalf("%+v", r)
+		}
+		for _, a := range b.probe(t, c, as, append([]string{reachFiles, own}, paths...)...) {
+			switch {
+			case a.succeeded() && a.Path == own:
+				reached = append(reached, a.Name)
+			case a.Path != own && a.succeeded():
+				t.Errorf("%s of the host is reached by %s as %s", a.Path, a.Name, as)
+			case a.Errno == 0:
+				t.Errorf("%s by %s as %s: %s", a.Path, a.Name, as, a.Text)
+			}
+		}
+	}
+	// The control of the ways: each leads to a file that there is inside, but
+	// through the guest, which lets nobody in.
+	for name := range ways {
+		if !slices.Contains(reached, name) && !strings.Contains(name, "init") {
+			t.Errorf("control: nobody reaches a file of the box's own by %s", name)
+		}
+	}
+}
+
+// wantReached is the control: on the host each way leads to a canary, and to
+// each canary a way.
+func wantReached(t *testing.T, paths []string) {
+	t.Helper()
+	by, to := map[string]bool{}, map[string]bool{}
+	for _, a := range probeHost(t, append([]string{reachFiles}, paths...)...) {
+		if a.succeeded() {
+			by[a.Name], to[a.Path] = true, true
+		}
+	}
+	for _, path := range paths {
+		if !to[path] {
+			t.Errorf("control: %s is not reached on the host", path)
+		}
+	}
+	for name := range ways {
+		// A user who is no root has no rights to the machine's first process.
+		if !by[name] && (os.Geteuid() == 0 || !strings.Contains(name, "init")) {
+			t.Errorf("control: nothing is reached by %s on the host", name)
+		}
+	}
+}
+
+// filesOfABox are some of what the host keeps for another box.
+func filesOfABox(t *testing.T, c *Config, e engine.Engine, dir string) (files []string) {
+	t.Helper()
+	other := c.start(t, e)
+	other.want(t, "echo other > /tmp/mark && cat /tmp/mark", "other")
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() && take(path) == nil {
+			files = append(files, path)
+		}
+		return nil
+	})
+	if len(files) == 0 {
+		t.Fatal("control: the host keeps no file for another box")
+	}
+	return files[:min(len(files), 5)]
+}
+
+// tree is everything about the files below a directory but when they were
+// read.
+func tree(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		found[path] = describe(t, path)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func differences(before, after map[string]string) (list []string) {
+	for path, text := range before {
+		if after[path] != text {
+			list = append(list, fmt.Sprintf("%s was %s and is %q", path, text, after[path]))
+		}
+	}
+	for path := range after {
+		if before[path] == "" {
+			list = append(list, path+" is new")
+		}
+	}
+	return list
+}

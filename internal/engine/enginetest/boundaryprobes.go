@@ -1,0 +1,125 @@
+package enginetest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/hosttest"
+)
+
+// probe runs the probe program in a box.
+func (b *box) probe(t *testing.T, c *Config, as persona, args ...string) []answer {
+	t.Helper()
+	user := string(as)
+	if as == asOwner {
+		user, args = string(asUser), append([]string{inNamespaces}, args...)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	r, err := b.exec(ctx, user, append([]string{c.Root.Guest, probeArg}, args...)...)
+	if err != nil || r.code != 0 {
+		t.Fatalf("%s as %s: %v %+v", args[0], as, err, r)
+	}
+	return decodeAnswers(t, []byte(r.stdout))
+}
+
+// probeHost runs it on the host, where it must succeed: in namespaces of its
+// own for what it mounts and binds, as a user who is no root as root of them.
+func probeHost(t *testing.T, args ...string) []answer {
+	t.Helper()
+	sleeper := exec.CommandContext(t.Context(), "sleep", "600")
+	if os.Geteuid() == 0 {
+		sleeper.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}
+	}
+	if err := sleeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = sleeper.Process.Kill(); _ = sleeper.Wait() }()
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", append([]string{probeArg}, args...)...)
+	if os.Geteuid() == 0 {
+		// What is unshared after the start is private from the host.
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Unshareflags: syscall.CLONE_NEWNS}
+	} else {
+		cmd.SysProcAttr = ownNamespaces()
+	}
+	cmd.Env = []string{controlEnv + "=1", fmt.Sprintf("%s=%d", traceeEnv, sleeper.Process.Pid)}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("control: %v %s", err, &stderr)
+	}
+	return decodeAnswers(t, out)
+}
+
+func decodeAnswers(t *testing.T, out []byte) (list []answer) {
+	t.Helper()
+	for line := range bytes.Lines(out) {
+		var a answer
+		if err := json.Unmarshal(line, &a); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		list = append(list, a)
+	}
+	return list
+}
+
+func probesAreRefused(t *testing.T, c *Config) {
+	if os.Geteuid() == 0 {
+		wantControl(t, probeHost(t, append([]string{makeCalls}, probeNames()...)...))
+	}
+	b := c.start(t, c.Open(t, t.TempDir()))
+	for _, as := range []persona{asUser, asRoot, asOwner} {
+		list := b.probe(t, c, as, append([]string{makeCalls}, probeNames()...)...)
+		if len(list) != len(probes) {
+			t.Fatalf("as %s: %d answers to %d probes: %+v", as, len(list), len(probes), list)
+		}
+		for _, a := range list {
+			p := probes[a.Name]
+			switch refused, allowed := p.refused(a), p.allowed[as] != ""; {
+			case !refused && !allowed:
+				t.Errorf("%s as %s is not refused: %q", a.Name, as, a.Text)
+			case refused && allowed:
+				t.Errorf("%s as %s is refused (%s), and said to be allowed: %s", a.Name, as, a.Text, p.allowed[as])
+			}
+		}
+	}
+}
+
+// wantControl wants every probe to be permitted on the host, but for those of
+// which the host has just answered that it has no such thing.
+func wantControl(t *testing.T, list []answer) {
+	t.Helper()
+	if len(list) != len(probes) {
+		t.Fatalf("control: %d answers to %d probes: %+v", len(list), len(probes), list)
+	}
+	shown := 0
+	for _, a := range list {
+		p := probes[a.Name]
+		off, _ := os.ReadFile(p.off.path)
+		switch {
+		case a.Errno == 0 && a.Text != "":
+			t.Errorf("control of %s: %s", a.Name, a.Text)
+		case !p.refused(a):
+			shown++
+		case slices.Contains(p.lacks, a.Errno):
+			t.Logf("%s has no control here: the host itself answers %q", a.Name, a.Text)
+		case p.off.path != "" && strings.TrimSpace(string(off)) == p.off.value:
+			t.Logf("%s has no control here: %s is %s, and the host answers %q", a.Name, p.off.path, p.off.value, a.Text)
+		case hosttest.Must():
+			t.Errorf("control of %s: %s on the host as root, so its refusal inside proves nothing", a.Name, a.Text)
+		default:
+			t.Logf("%s has no control here: %s on the host as root", a.Name, a.Text)
+		}
+	}
+	t.Logf("%d of %d probes are permitted on this host", shown, len(list))
+}

@@ -1,0 +1,34 @@
+package enginetest
+
+import (
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// What is tried, and what of it is allowed, is in the threat model.
+func TestProbesAreDocumented(t *testing.T) {
+	data, err := os.ReadFile("../../../docs/threat-model.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(data)
+	names := slices.Concat(probeNames(), slices.Sorted(maps.Keys(ways)))
+	for _, c := range fileChanges {
+		names = append(names, c.name)
+	}
+	for _, name := range names {
+		if !strings.Contains(text, "`"+name+"`") {
+			t.Errorf("docs/threat-model.md does not know `%s`", name)
+		}
+	}
+	for name, p := range probes {
+		for as, why := range p.allowed {
+			if !strings.Contains(text, why) {
+				t.Errorf("docs/threat-model.md does not say why %s may %s: %s", as, name, why)
+			}
+		}
+	}
+}

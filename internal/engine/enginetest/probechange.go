@@ -1,0 +1,169 @@
+package enginetest
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// change is an attempt to change a file. One that uses no right to write is
+// made with it in its control, since a sound kernel refuses it otherwise.
+type change struct {
+	name string
+	try  func(path string, writable bool) error
+}
+
+const overwritten = "written by a probe"
+
+var fileChanges = []change{
+	{"write", withFile(os.O_WRONLY, func(f *os.File) error { _, err := f.WriteString(overwritten); return err })},
+	{"append", withFile(os.O_WRONLY|os.O_APPEND, func(f *os.File) error { _, err := f.WriteString(overwritten); return err })},
+	{"map", withFile(os.O_RDWR, func(f *os.File) error { return writeMapped(f, unix.MAP_SHARED) })},
+	{"hole", withFile(os.O_RDWR, func(f *os.File) error {
+		return unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, 4)
+	})},
+	{"copy-range", withFile(os.O_RDWR, func(f *os.File) error {
+		from, to := int64(4), int64(0)
+		_, err := unix.CopyFileRange(int(f.Fd()), &from, int(f.Fd()), &to, 4, 0)
+		return err
+	})},
+	{"send", withFile(os.O_RDWR, func(f *os.File) error {
+		from, err := os.Open("/proc/self/exe")
+		if err != nil {
+			return err
+		}
+		defer from.Close()
+		_, err = unix.Sendfile(int(f.Fd()), int(from.Fd()), nil, 4)
+		return err
+	})},
+	{"mode", plain(func(path string) error { return os.Chmod(path, 0o7777) })},
+	{"owner", plain(func(path string) error { return os.Chown(path, 4242, 4242) })},
+	{"times", plain(func(path string) error { return os.Chtimes(path, time.Unix(1, 0), time.Unix(1, 0)) })},
+	{"attribute", plain(func(path string) error { return unix.Setxattr(path, "user.probe", []byte("x"), 0) })},
+	{"through-descriptor", withReadable(func(f *os.File) error {
+		return appendTo("/proc/self/fd/" + strconv.Itoa(int(f.Fd())))
+	})},
+	{"through-init", plain(func(path string) error { return appendTo(initFile("root") + path) })},
+	{"through-link", plain(func(path string) error {
+		return scratch(path, func(name string) error { return errors.Join(os.Symlink(path, name), appendTo(name)) })
+	})},
+	{"through-hard-link", plain(func(path string) error {
+		return scratch(path, func(name string) error { return errors.Join(os.Link(path, name), appendTo(name)) })
+	})},
+	{"splice", withReadable(func(f *os.File) error { return throughPipe(f, false) })},
+	{"vmsplice", withReadable(func(f *os.File) error { return throughPipe(f, true) })},
+	{"map-privately", withReadable(func(f *os.File) error { return writeMapped(f, unix.MAP_PRIVATE) })},
+	// What is mapped or spliced must not be empty, so this comes after.
+	{"truncate", withFile(os.O_WRONLY|os.O_TRUNC, func(*os.File) error { return nil })},
+	{"sibling", plain(func(path string) error { return os.WriteFile(path+".probe", []byte(overwritten), 0o666) })},
+	{"move", plain(func(path string) error { return os.Rename(path, path+".moved") })},
+	{"replace", plain(func(path string) error {
+		return errors.Join(os.WriteFile(path+".new", []byte(overwritten), 0o666), os.Rename(path+".new", path))
+	})},
+	{"remove", plain(os.Remove)},
+	{"move-directory", plain(func(path string) error { return os.Rename(filepath.Dir(path), filepath.Dir(path)+".moved") })},
+}
+
+func plain(try func(path string) error) func(string, bool) error {
+	return func(path string, _ bool) error { return try(path) }
+}
+
+func withFile(flags int, try func(f *os.File) error) func(string, bool) error {
+	return plain(func(path string) error {
+		f, err := os.OpenFile(path, flags, 0)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		return try(f)
+	})
+}
+
+func withReadable(try func(f *os.File) error) func(string, bool) error {
+	return func(path string, writable bool) error {
+		if writable {
+			return withFile(os.O_RDWR, try)(path, false)
+		}
+		return withFile(os.O_RDONLY, try)(path, false)
+	}
+}
+
+func appendTo(path string) error {
+	return withFile(os.O_WRONLY|os.O_APPEND, func(f *os.File) error { _, err := f.WriteString(overwritten); return err })(path, false)
+}
+
+// writeMapped writes where the file is in memory. In a control, where the file
+// was opened for writing, it is not a page of the process's own.
+func writeMapped(f *os.File, flags int) error {
+	mode, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
+	if err != nil {
+		return err
+	}
+	if mode&unix.O_ACCMODE == unix.O_RDWR {
+		flags = unix.MAP_SHARED
+	}
+	data, err := unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, flags)
+	if err != nil {
+		return err
+	}
+	copy(data, overwritten)
+	return errors.Join(unix.Madvise(data, unix.MADV_DONTNEED), unix.Munmap(data))
+}
+
+// throughPipe puts the file's own pages into a pipe, writes after them, and
+// sends what the pipe holds back.
+func throughPipe(f *os.File, fromMemory bool) error {
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return err
+	}
+	defer unix.Close(pipe[0])
+	defer unix.Close(pipe[1])
+	from, to := int64(0), int64(0)
+	if _, err := unix.Splice(int(f.Fd()), &from, pipe[1], nil, 1, 0); err != nil {
+		return err
+	}
+	data := []byte(overwritten)
+	if fromMemory {
+		piece := []unix.Iovec{{Base: &data[0]}}
+		piece[0].SetLen(len(data))
+		if _, err := unix.Vmsplice(pipe[1], piece, 0); err != nil {
+			return err
+		}
+	} else if _, err := unix.Write(pipe[1], data); err != nil {
+		return err
+	}
+	_, err := unix.Splice(pipe[0], nil, int(f.Fd()), &to, 1+len(data), 0)
+	return err
+}
+
+// settings are some of the kernel that can be another value without harm to
+// whose they are: an attempt that succeeds on a machine must not break it.
+var settings = map[string]string{
+	"/proc/sys/net/ipv4/tcp_sack":            "0",
+	"/proc/sys/net/ipv4/tcp_recovery":        "0",
+	"/proc/sys/net/ipv4/ip_local_port_range": "33333 60333",
+	"/proc/sys/fs/mount-max":                 "99999",
+	"/proc/sys/kernel/domainname":            "probe",
+	"/proc/sys/kernel/hostname":              "probe",
+	"/proc/sys/vm/stat_interval":             "2",
+}
+
+// setAll answers for each setting that it gave another value.
+func setAll() (list []answer) {
+	for _, path := range slices.Sorted(maps.Keys(settings)) {
+		err := os.WriteFile(path, []byte(settings[path]), 0)
+		if now, _ := os.ReadFile(path); err == nil && strings.Join(strings.Fields(string(now)), " ") != settings[path] {
+			err = errors.New("it is not what was written")
+		}
+		list = append(list, newAnswer("set", path, err))
+	}
+	return list
+}

@@ -1,0 +1,233 @@
+package enginetest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// ways are attempts to get at a file or a socket by its path on the host. Each
+// of them succeeds on the host, and inside with a file of the box's own.
+var ways = map[string]func(path string) error{
+	"open":            take,
+	"dots":            func(path string) error { return take("/../../../../.." + path) },
+	"own-root":        func(path string) error { return take("/proc/self/root" + path) },
+	"own-directory":   func(path string) error { return take("/proc/self/cwd/../../../../../../../.." + path) },
+	"init-root":       func(path string) error { return take(initFile("root") + path) },
+	"init-directory":  func(path string) error { return take(initFile("cwd/../../../../../../../..") + path) },
+	"any-root":        func(path string) error { return takeBelow("root", path) },
+	"any-directory":   func(path string) error { return takeBelow("cwd", "/../../../../../../../.."+path) },
+	"any-descriptor":  throughAnyDescriptor,
+	"descriptor":      throughDescriptor,
+	"link":            func(path string) error { return throughLink(path, path) },
+	"link-up":         func(path string) error { return throughLink("../../../../../../.."+path, path) },
+	"link-to-init":    func(path string) error { return throughLink(initFile("root")+path, path) },
+	"hard-link":       throughHardLink,
+	"hard-link-of-fd": throughLinkOfDescriptor,
+	"rename":          throughRename,
+	"bind":            throughBind,
+	"chroot":          throughChroot,
+	"memory-file":     throughMemoryFile,
+}
+
+// sparing ways start programs or threads, or move what they find, and are tried
+// on the first few paths only.
+var sparing = []string{"chroot", "memory-file", "rename"}
+
+const sparingPaths = 4
+
+// take reads a byte of a file, or connects to a socket.
+func take(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if info.Mode()&os.ModeSocket != 0 {
+		// Its path may be longer than an address can be.
+		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		conn, err := net.Dial("unix", fmt.Sprintf("/proc/self/fd/%d", fd))
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.ReadFull(f, make([]byte, 1))
+	return err
+}
+
+// takeBelow takes the path from what the first process shows of itself from
+// where it can.
+func takeBelow(pattern, path string) error {
+	last := error(unix.ENOENT)
+	for _, process := range glob("/proc/[0-9]*") {
+		for _, at := range glob(filepath.Join(process, pattern)) {
+			if last = take(at + path); last == nil {
+				return nil
+			}
+		}
+	}
+	return last
+}
+
+// throughAnyDescriptor goes up from every directory that somebody has open. One
+// is its own, so that there is one.
+func throughAnyDescriptor(path string) error {
+	root, err := os.Open("/")
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return takeBelow("fd/*", "/../../../../../../../.."+path)
+}
+
+// throughDescriptor goes up from a descriptor that may not even read, and
+// opens what a descriptor stands for once more.
+func throughDescriptor(path string) error {
+	root, err := unix.Open("/proc/self", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(root)
+	fd, err := unix.Openat(root, "../../../../../.."+path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return take(fmt.Sprintf("/proc/self/fd/%d", fd))
+}
+
+// scratch gives a try a name in a directory that is removed afterwards. Beside
+// is a path on the file system that the name has to be on.
+func scratch(beside string, try func(name string) error) error {
+	parent := "/tmp"
+	if _, err := os.Stat(beside); err == nil {
+		parent = filepath.Dir(beside) // only on the host, or with the box's own
+	}
+	dir, err := os.MkdirTemp(parent, "crannog-way-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	return try(filepath.Join(dir, "name"))
+}
+
+func throughLink(target, path string) error {
+	return scratch(path, func(name string) error {
+		if err := os.Symlink(target, name); err != nil {
+			return err
+		}
+		return take(name)
+	})
+}
+
+func throughHardLink(path string) error {
+	return scratch(path, func(name string) error {
+		if err := unix.Link(path, name); err != nil {
+			return err
+		}
+		return take(name)
+	})
+}
+
+// throughLinkOfDescriptor gives what a descriptor stands for another name.
+func throughLinkOfDescriptor(path string) error {
+	return scratch(path, func(name string) error {
+		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		if err := unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.AT_FDCWD, name, unix.AT_SYMLINK_FOLLOW); err != nil {
+			return err
+		}
+		return take(name)
+	})
+}
+
+// throughRename moves it to where it can be read, and back.
+func throughRename(path string) error {
+	return scratch(path, func(name string) error {
+		if err := os.Rename(path, name); err != nil {
+			return err
+		}
+		return errors.Join(take(name), os.Rename(name, path))
+	})
+}
+
+// throughBind shows its directory at another place.
+func throughBind(path string) error {
+	return onScratch(func(dir string) error {
+		if err := unix.Mount(filepath.Dir(path), dir, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+			return err
+		}
+		return take(filepath.Join(dir, filepath.Base(path)))
+	})()
+}
+
+// throughChroot is locked into a directory and leaves it: a root that is
+// changed without going there is no wall on a shared kernel.
+func throughChroot(path string) error {
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return fmt.Errorf("a thread cannot be readied: %v", err)
+	}
+	jail, err := os.MkdirTemp("/tmp", "crannog-jail-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(jail) // a path from the root that is reached again
+	if err := os.Mkdir(filepath.Join(jail, "deeper"), 0o755); err != nil {
+		return err
+	}
+	for _, step := range []func() error{
+		func() error { return unix.Chroot(jail) },
+		func() error { return unix.Chdir("/") },
+		func() error { return unix.Chroot("deeper") },
+		func() error { return unix.Chdir("../..") }, // as far as the jail is deep: gVisor goes on from the top at the root
+		func() error { return unix.Chroot(".") },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return take(path)
+}
+
+// throughMemoryFile has a program read it that is in no file system.
+func throughMemoryFile(path string) error {
+	program, err := os.ReadFile("/usr/bin/head")
+	if err != nil {
+		return fmt.Errorf("there is no program to do it: %v", err)
+	}
+	fd, err := unix.MemfdCreate("crannog-probe", 0)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), "memory")
+	defer f.Close()
+	if _, err := f.Write(program); err != nil {
+		return err
+	}
+	out, err := exec.Command(fmt.Sprintf("/proc/self/fd/%d", fd), "-c1", path).Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Exited() && len(out) == 0 {
+		return unix.ENOENT // what the program says of it
+	}
+	if err == nil && len(out) == 0 {
+		return errors.New("it is empty")
+	}
+	return err
+}
