@@ -135,6 +135,7 @@ func readOnlyIsNotChanged(t *testing.T, c *Config) {
 			t.Errorf("control of %s: %+v", attempt, r)
 		}
 	}
+	free.want(t, "unshare -Urm sh -c 'mkdir -p /tmp/o && mount --bind /workspace /tmp/o && cat /tmp/o/rules.md && umount /tmp/o'", "be good")
 	b := c.start(t, e, change, func(s *engine.Spec) { s.ReadOnly = toProtect })
 	wantProtected(t, b)
 	b.want(t, "cd /workspace && echo x > .git/HEAD && mv keep kept && cat .git/HEAD kept", "x\nplain")
