@@ -27,6 +27,11 @@ type ApplyOptions struct {
 	Overwrite bool
 	Bounds    Bounds
 
+	// Ready is called, unless nil, with what is about to come: with the sums that
+	// it has by now, which are others than inside where something was masked.
+	// After an error of its nothing comes.
+	Ready func([]Change) error
+
 	// step is called before each step, with its name.
 	step func(name string)
 	// apart is as on a file system that cannot exchange two files.
@@ -59,8 +64,13 @@ func Apply(ctx context.Context, box Box, host *os.Root, changes []Change, o Appl
 		}
 	}
 	o.step("fetch")
-	if err := Stage(ctx, box, o.Dir, changes, a.incoming, o.Bounds); err != nil {
+	if changes, err = stageFor(ctx, box, changes, a.incoming, o); err != nil {
 		return nil, err
+	}
+	if o.Ready != nil {
+		if err := o.Ready(changes); err != nil {
+			return nil, err
+		}
 	}
 	if err := a.plan(changes); err != nil {
 		return nil, err
@@ -83,6 +93,27 @@ func Apply(ctx context.Context, box Box, host *os.Root, changes []Change, o Appl
 		}
 	}
 	return now, nil
+}
+
+// stageFor is Stage for what comes to a host's directory.
+func stageFor(ctx context.Context, box Box, changes []Change, into *os.Root, o ApplyOptions) ([]Change, error) {
+	came, err := Stage(ctx, box, o.Dir, changes, into, o.Bounds)
+	if err != nil {
+		return nil, err
+	}
+	for i := range came {
+		switch known := changes[i].Has(Masked); {
+		case changes[i].New == nil:
+		case inPlace(&changes[i]):
+			came[i] = changes[i] // the file outside stays, with all that is in it
+			came[i].Flags = slices.DeleteFunc(slices.Clone(came[i].Flags), func(f Flag) bool { return f == Masked })
+		case came[i].Has(Masked) && !known && came[i].Outside != nil && !o.Overwrite:
+			// Too large to be looked into when it was compared.
+			return nil, fault.Newf(fault.Conflict, "changes_conflict", "%q holds a sealed secret, and would replace a file that may hold it too", came[i].Path).
+				WithHint("leave it out, or say that the sandbox's is to replace it")
+		}
+	}
+	return came, nil
 }
 
 // acceptable refuses what must never come out, whatever flags it was given.

@@ -52,6 +52,8 @@ const (
 	Setuid       Flag = "setuid"         // setuid or setgid bits
 	Special      Flag = "special"        // a device, a socket or a pipe
 	TooLarge     Flag = "too_large"      // beyond a bound of what comes out
+	SecretName   Flag = "secret_name"    // its name, or where it points, must not be seen
+	Masked       Flag = "masked"         // it has something that must not be seen, and comes out without
 )
 
 // Conflict says what was done outside meanwhile.
@@ -61,6 +63,9 @@ const (
 	ChangedOutside Conflict = "changed_outside"
 	RemovedOutside Conflict = "removed_outside"
 	CreatedOutside Conflict = "created_outside"
+	// SecretOutside: both sides have something that must not be seen, and the one
+	// outside would be lost.
+	SecretOutside Conflict = "secret_outside"
 )
 
 // Change is one path that is not as it was.

@@ -26,7 +26,7 @@ type Options struct {
 // inside can set the time of a change, and cannot set when that was done.
 func Compare(ctx context.Context, box Box, base Base, o Options) (*Set, error) {
 	o.Bounds = o.Bounds.OrDefault()
-	c := &comparison{ctx: ctx, box: box, base: base, o: o}
+	c := &comparison{ctx: ctx, box: box, hide: box.Hide, base: base, o: o}
 	if base.Outside != nil {
 		dir, err := base.Outside.Open(".")
 		if err != nil {
@@ -70,6 +70,7 @@ type trio struct {
 type comparison struct {
 	ctx    context.Context
 	box    Box
+	hide   Hide
 	base   Base
 	o      Options
 	dir    *os.File // base.Outside
@@ -84,6 +85,9 @@ type found struct {
 	trio   *trio
 	// scripts says that what a package runs by itself is another.
 	scripts bool
+	// masked and wasMasked say that the file has, and had, what must not be seen;
+	// equal that there is no difference to be seen.
+	masked, wasMasked, equal bool
 }
 
 // look lists the trees. The box comes first: it may show files of the host's

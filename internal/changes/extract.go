@@ -9,6 +9,7 @@ import (
 	"hash"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -17,8 +18,9 @@ import (
 )
 
 // Stage fetches the content of changes out of a box into a directory of ours.
-// That of changes[n] becomes the file "n" there.
-func Stage(ctx context.Context, box Box, dir string, changes []Change, into *os.Root, b Bounds) error {
+// That of changes[n] becomes the file "n" there, without what must not be seen.
+// It returns the changes with the sums of what is there.
+func Stage(ctx context.Context, box Box, dir string, changes []Change, into *os.Root, b Bounds) ([]Change, error) {
 	var ask []string
 	for i := range changes {
 		if hasContent(&changes[i]) {
@@ -26,14 +28,14 @@ func Stage(ctx context.Context, box Box, dir string, changes []Change, into *os.
 		}
 	}
 	if len(ask) == 0 {
-		return nil
+		return changes, nil
 	}
 	r, err := box.Pack(ctx, PackRequest{Dir: dir, Paths: asBytes(ask), FileBytes: b.OrDefault().FileBytes})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer r.Close()
-	return Extract(patient{ctx, r}, into, changes, b)
+	return Extract(patient{ctx, r}, into, changes, box.Hide, b)
 }
 
 // hasContent tells whether a change brings a file whose content has to come.
@@ -43,8 +45,10 @@ func hasContent(c *Change) bool { return c.New != nil && c.New.Type == Regular }
 // that are called by their numbers. Nothing that a box writes becomes a name, a
 // mode or a link. Each file must be, byte for byte, the one that the change
 // was made from, and all must be there; else what was shown is not what would
-// come out, and it is a fault.
-func Extract(r io.Reader, into *os.Root, want []Change, b Bounds) error {
+// come out, and it is a fault. What must not be seen is masked on the way, and
+// the changes that it returns have the sums of what was written.
+func Extract(r io.Reader, into *os.Root, want []Change, hide Hide, b Bounds) ([]Change, error) {
+	came := slices.Clone(want)
 	var paths []string
 	var numbers []int
 	for i := range want {
@@ -52,7 +56,7 @@ func Extract(r io.Reader, into *os.Root, want []Change, b Bounds) error {
 			continue
 		}
 		if want[i].Refused() || checkPath(want[i].Path) != nil {
-			return refused(want[i])
+			return nil, refused(want[i])
 		}
 		paths, numbers = append(paths, want[i].Path), append(numbers, i)
 	}
@@ -63,13 +67,20 @@ func Extract(r io.Reader, into *os.Root, want []Change, b Bounds) error {
 			return moved(c.Path)
 		}
 		count++
-		return extractFile(into, strconv.Itoa(numbers[i]), size, r, c)
+		sum, err := extractFile(into, strconv.Itoa(numbers[i]), size, r, hide, c)
+		if err == nil {
+			came[numbers[i]] = c.came(sum)
+		}
+		return err
 	})
 	if err == nil && count != len(paths) {
 		err = fault.New(fault.Conflict, "changes_moved", "files of the sandbox are gone that were there when they were listed").
 			WithHint("look at the changes again")
 	}
-	return err
+	if err != nil {
+		return nil, err
+	}
+	return came, nil
 }
 
 func moved(name string) error {
@@ -81,24 +92,32 @@ func refused(c Change) error {
 	return fault.Newf(fault.Denied, "changes_refused", "%q never comes out of a sandbox: %v", c.Path, c.Flags)
 }
 
-func extractFile(into *os.Root, name string, size int64, r io.Reader, c *Change) (err error) {
+// extractFile returns the sum of what it wrote, once what came is what was
+// listed. Until then nobody has the file.
+func extractFile(into *os.Root, name string, size int64, r io.Reader, hide Hide, c *Change) (sum string, err error) {
 	f, err := into.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return fmt.Errorf("stage %s: %w", c.Path, err)
+		return "", fmt.Errorf("stage %s: %w", c.Path, err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	h := sha256.New()
-	n, err := copySparse(f, h, io.LimitReader(r, size))
-	if err == nil && n < size {
+	r = io.LimitReader(r, size)
+	written := sha256.New()
+	listed := written
+	inside := sha256.New()
+	if m := hide.now(); m != nil {
+		r, listed = m.Reader(io.TeeReader(r, inside)), inside
+	}
+	n, err := copySparse(f, written, r)
+	if err == nil && n != size {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
-		return packFault(fmt.Errorf("stage %s: %w", c.Path, err))
+		return "", packFault(fmt.Errorf("stage %s: %w", c.Path, err))
 	}
-	if hex.EncodeToString(h.Sum(nil)) != c.New.Sum {
-		return moved(c.Path)
+	if hex.EncodeToString(listed.Sum(nil)) != c.New.Sum {
+		return "", moved(c.Path)
 	}
-	return nil
+	return hex.EncodeToString(written.Sum(nil)), nil
 }
 
 // copySparse leaves holes where there are only zeros: a file that is all hole

@@ -24,6 +24,7 @@ func (c *comparison) flag(all []*found) {
 		}
 		add(Protected, c.protected(ch.Path))
 		add(RunsByItself, c.runs(f, e))
+		add(SecretName, c.hide.name(ch.Path) != ch.Path || c.hide.name(e.Target) != e.Target)
 		if e = ch.New; e == nil {
 			continue
 		}
@@ -31,6 +32,11 @@ func (c *comparison) flag(all []*found) {
 		add(Setuid, e.Type == Regular && e.Mode&0o6000 != 0)
 		add(Special, e.Type == Other || reserved(ch.Path))
 		add(TooLarge, e.Type == Regular && (e.Size > c.o.Bounds.FileBytes || e.Sum == ""))
+		add(Masked, e.Type == Regular && f.masked)
+		// Nobody's own copy of a value is replaced unasked.
+		if ch.Has(Masked) && f.wasMasked && ch.Outside != nil && !ch.SameContent && ch.Conflict == "" {
+			ch.Conflict = SecretOutside
+		}
 	}
 }
 

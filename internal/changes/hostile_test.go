@@ -104,7 +104,7 @@ func TestExtractTakesNothingElse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = changes.Extract(bytes.NewReader(c.data), into, want, changes.Bounds{})
+		_, err = changes.Extract(bytes.NewReader(c.data), into, want, nil, changes.Bounds{})
 		if got := fault.CodeOf(err); got != c.code && (c.code != "" || err != nil) {
 			t.Errorf("%s: %v, want %q", what, err, c.code)
 		}
@@ -128,7 +128,7 @@ func TestExtractIsBounded(t *testing.T) {
 	}
 	defer into.Close()
 	for _, b := range []changes.Bounds{{FileBytes: 1<<20 - 1}, {Bytes: 2<<20 - 1}} {
-		err := changes.Extract(bytes.NewReader(data), into, want, b)
+		_, err := changes.Extract(bytes.NewReader(data), into, want, nil, b)
 		if fault.CodeOf(err) != "changes_too_large" {
 			t.Errorf("%+v: %v", b, err)
 		}
@@ -136,7 +136,7 @@ func TestExtractIsBounded(t *testing.T) {
 			_ = into.Remove(n)
 		}
 	}
-	if err := changes.Extract(bytes.NewReader(data), into, want, changes.Bounds{}); err != nil {
+	if _, err := changes.Extract(bytes.NewReader(data), into, want, nil, changes.Bounds{}); err != nil {
 		t.Errorf("the control: %v", err)
 	}
 }
@@ -248,7 +248,7 @@ func FuzzExtract(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer into.Close()
-		err = changes.Extract(bytes.NewReader(data), into, want, changes.Bounds{FileBytes: 1 << 20})
+		_, err = changes.Extract(bytes.NewReader(data), into, want, nil, changes.Bounds{FileBytes: 1 << 20})
 		for name, text := range picture(t, inner, false) {
 			if name != "0" && name != "1" && name != "2" || !strings.HasPrefix(text, "-rw------- ") {
 				t.Fatalf("there is %q: %s", name, text)

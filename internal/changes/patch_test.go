@@ -35,7 +35,7 @@ func export(t *testing.T) (b *bench, patch string, left []changes.Change) {
 	staged := b.stage(t, set)
 	var out bytes.Buffer
 	var err error
-	if left, err = changes.WritePatch(t.Context(), &out, staged, b.base, set.Changes, changes.Bounds{}); err != nil {
+	if left, err = changes.WritePatch(t.Context(), &out, staged, b.base, set.Changes, b.box.Hide, changes.Bounds{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range set.Changes {

@@ -170,7 +170,7 @@ func TestPatchMakesTheTreesEqual(t *testing.T) {
 			set := b.compare(t)
 			staged := b.stage(t, set)
 			var patch bytes.Buffer
-			left, err := changes.WritePatch(t.Context(), &patch, staged, b.base, set.Changes, changes.Bounds{})
+			left, err := changes.WritePatch(t.Context(), &patch, staged, b.base, set.Changes, b.box.Hide, changes.Bounds{})
 			g.must(err)
 			for _, c := range left {
 				if (c.New == nil || c.New.Type != changes.Dir) && (c.Old == nil || c.Old.Type != changes.Dir) &&

@@ -141,7 +141,7 @@ func TestSwappedDirectoriesInsideLeadNowhere(t *testing.T) {
 				t.Fatalf("the list has what lies elsewhere: %+v", e)
 			}
 		}
-		switch err := changes.Stage(context.Background(), b.box, "/workspace", want, into, changes.Bounds{}); {
+		switch _, err := changes.Stage(context.Background(), b.box, "/workspace", want, into, changes.Bounds{}); {
 		case err == nil:
 			came++
 		case fault.CodeOf(err) == "changes_moved":

@@ -64,9 +64,10 @@ func openStaged(staged *os.Root, n int) (*os.File, error) {
 
 // WritePatch writes changes as git apply and patch -p1 take them, from where
 // Stage put them. What a patch cannot bring is returned, and named in its head:
-// directories, what is binary, and texts beyond the bound.
-func WritePatch(ctx context.Context, w io.Writer, staged *os.Root, base Base, changes []Change, b Bounds) (left []Change, err error) {
-	c := &comparison{ctx: ctx, base: base, o: Options{Bounds: b.OrDefault(), Text: true}}
+// directories, what is binary, texts beyond the bound, and what would need lines
+// that must not be seen.
+func WritePatch(ctx context.Context, w io.Writer, staged *os.Root, base Base, changes []Change, hide Hide, b Bounds) (left []Change, err error) {
+	c := &comparison{ctx: ctx, hide: hide, base: base, o: Options{Bounds: b.OrDefault(), Text: true}}
 	if base.Outside != nil {
 		if c.dir, err = base.Outside.Open("."); err != nil {
 			return nil, err
@@ -84,7 +85,10 @@ func WritePatch(ctx context.Context, w io.Writer, staged *os.Root, base Base, ch
 		if err := c.patch(f, staged, i, &all); err != nil {
 			return nil, err
 		}
-		if f.change.Text == "" {
+		if f.equal && !f.wasMasked && f.change.Has(Masked) {
+			continue // it differs in what is masked alone
+		}
+		if f.change.Text == "" || f.wasMasked {
 			left = append(left, changes[i])
 			continue
 		}

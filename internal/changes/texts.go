@@ -88,6 +88,8 @@ func (c *comparison) text(f *found, now []byte, left *int64) error {
 	if isName(fold(path.Base(f.change.Path)), "package.json") {
 		f.scripts = !sameScripts(x.text, y.text)
 	}
+	f.masked, f.wasMasked = c.mask(&y), c.mask(&x)
+	f.equal = known && x.kind == y.kind && bytes.Equal(x.text, y.text)
 	switch {
 	case !known:
 		f.change.Omitted = true
@@ -102,7 +104,7 @@ func (c *comparison) text(f *found, now []byte, left *int64) error {
 		f.change.Omitted = true
 		return nil
 	}
-	text, added, removed := unified(f.change.Path, x, y)
+	text, added, removed := unified(c.hide.name(f.change.Path), x, y)
 	f.change.Added, f.change.Removed = added, removed
 	if !c.o.Text {
 		return nil
@@ -113,6 +115,14 @@ func (c *comparison) text(f *found, now []byte, left *int64) error {
 	}
 	f.change.Text = text
 	return nil
+}
+
+// mask takes out of one side what must not be seen.
+func (c *comparison) mask(s *side) bool {
+	shown := c.hide.bytes(s.text)
+	hidden := !bytes.Equal(shown, s.text)
+	s.text = shown
+	return hidden
 }
 
 // before is what a path was. It is not known if it is too large, or was

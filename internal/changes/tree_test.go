@@ -29,6 +29,15 @@ type local struct {
 	// host's are that they stand for: as an overlay does, the box shows these
 	// until it changes them.
 	shown map[string][2]changes.Entry
+	// hide is what must not be seen.
+	hide changes.Hide
+}
+
+func (l *local) Hide() changes.Hider {
+	if l.hide == nil {
+		return nil
+	}
+	return l.hide()
 }
 
 // overlay makes the box show the host's own files where it changed nothing.
@@ -199,9 +208,11 @@ func (b *bench) stage(t testing.TB, set *changes.Set) *os.Root {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { staged.Close() })
-	if err := changes.Stage(t.Context(), b.box, "/workspace", set.Changes, staged, changes.Bounds{}); err != nil {
+	came, err := changes.Stage(t.Context(), b.box, "/workspace", set.Changes, staged, changes.Bounds{})
+	if err != nil {
 		t.Fatal(err)
 	}
+	set.Changes = came
 	return staged
 }
 

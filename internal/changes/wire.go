@@ -13,6 +13,9 @@ type Box interface {
 	Tree(ctx context.Context, req TreeRequest) (io.ReadCloser, error)
 	// Pack answers what guest.PathPack does.
 	Pack(ctx context.Context, req PackRequest) (io.ReadCloser, error)
+	// Hide is what must not be seen of its files and names: a Hide. It is asked
+	// anew for each of them, and changes nothing of what the others answer.
+	Hide() Hider
 }
 
 // TreeRequest asks a guest for what lies below a directory. The answer is what

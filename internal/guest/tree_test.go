@@ -41,7 +41,7 @@ func TestFilesAreTold(t *testing.T) {
 	}
 	defer into.Close()
 	pack := ask(guest.PathPack, changes.PackRequest{Dir: dir, Paths: [][]byte{[]byte("a"), []byte("none")}, FileBytes: 100}, 200)
-	if err := changes.Extract(bytes.NewReader(pack), into, []changes.Change{{Path: "a", Op: changes.Created, New: &all[0]}}, changes.Bounds{}); err != nil {
+	if _, err := changes.Extract(bytes.NewReader(pack), into, []changes.Change{{Path: "a", Op: changes.Created, New: &all[0]}}, nil, changes.Bounds{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, body := range []string{"", "[]", `{"dir":5}`, `{"dir":"/","follow":true}`} {

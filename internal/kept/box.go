@@ -95,6 +95,10 @@ func (b *Box) Tree(ctx context.Context, req changes.TreeRequest) (io.ReadCloser,
 	}), nil
 }
 
+// Hide implements changes.Box. What must not be seen was taken out before it
+// was kept.
+func (*Box) Hide() changes.Hider { return nil }
+
 // Pack implements changes.Box. Only what was changed has content here.
 func (b *Box) Pack(ctx context.Context, req changes.PackRequest) (io.ReadCloser, error) {
 	return stream(func(w io.Writer) error {

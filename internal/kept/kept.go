@@ -49,10 +49,18 @@ type Meta struct {
 	Added     int       `json:"added"`
 	Removed   int       `json:"removed"`
 	Bytes     int64     `json:"bytes"`
+	// Masked are files in which something was masked before it was kept.
+	Masked []Masked `json:"masked,omitempty"`
 	// Access is what governed the sandbox, as its row said it.
 	Access json.RawMessage `json:"access"`
 	// Made is what the sandbox was made of, for who signs for its changes.
 	Made Made `json:"made"`
+}
+
+// Masked is a file that is not kept as it was inside.
+type Masked struct {
+	Path     []byte           `json:"path"` // names need not be text
+	Conflict changes.Conflict `json:"conflict,omitempty"`
 }
 
 // Made is what a sandbox was made of.

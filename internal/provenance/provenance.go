@@ -85,6 +85,9 @@ type Internal struct {
 	// record and approvals name them; Removals is how many of them remove.
 	Changes  string `json:"changes"`
 	Removals int    `json:"removals"`
+	// Masked is in how many of the files values of sealed secrets were masked,
+	// so that they are not as they are inside.
+	Masked   int    `json:"masked,omitempty"`
 	Approval string `json:"approval,omitempty"`
 }
 

@@ -51,7 +51,7 @@ func (s *Service) apply(ctx context.Context, who Principal, ref string, req Appl
 	if err != nil {
 		return Applied{}, err
 	}
-	out := Applied{Applied: c.chosen, Skipped: c.left, Digest: c.digest, DryRun: req.DryRun, Decision: c.decision}
+	out := Applied{Applied: o.shown(c.chosen), Skipped: o.shown(c.left), Digest: c.digest, DryRun: req.DryRun, Decision: c.decision}
 	if req.DryRun || len(c.chosen) == 0 {
 		return out, nil
 	}
@@ -60,17 +60,21 @@ func (s *Service) apply(ctx context.Context, who Principal, ref string, req Appl
 			return Applied{}, err
 		}
 	}
-	if out.Approval, err = s.settleExport(ctx, who, o, c, o.record.Workspace, req.Digest); err != nil {
+	if out.Approval, err = s.settleExport(ctx, o, c, o.record.Workspace, req.Digest); err != nil {
 		return Applied{}, err
-	}
-	if req.Provenance {
-		// Before they come, so that what cannot be signed for does not.
-		if out.Provenance, err = s.attest(ctx, who, o, c, released{out: outApply, approval: out.Approval}); err != nil {
-			return Applied{}, err
-		}
 	}
 	now, err := changes.Apply(ctx, o.box, o.base.Outside, c.chosen, changes.ApplyOptions{
 		Dir: o.dir, Journals: s.journals, Overwrite: req.Overwrite,
+		Ready: func(come []changes.Change) error {
+			// Before they are there, so that what cannot be recorded or signed for
+			// does not come.
+			c.chosen, out.Applied = come, come
+			err := s.recordExport(ctx, who, o, c, o.record.Workspace, out.Approval)
+			if err == nil && req.Provenance {
+				out.Provenance, err = s.attest(ctx, who, o, c, released{out: outApply, approval: out.Approval})
+			}
+			return err
+		},
 	})
 	if err != nil {
 		return Applied{}, err
@@ -132,11 +136,14 @@ func (s *Service) export(ctx context.Context, who Principal, ref string, req Exp
 	}
 	// A grant is not spent on what cannot be written. Until it is, the file is
 	// ours alone.
-	out, err := s.write(ctx, o, c, req.Format)
+	out, err := s.write(ctx, o, &c, req.Format)
 	if err != nil {
 		return nil, err
 	}
-	approval, err := s.settleExport(ctx, who, o, c, req.Format, req.Digest)
+	approval, err := s.settleExport(ctx, o, c, req.Format, req.Digest)
+	if err == nil {
+		err = s.recordExport(ctx, who, o, c, req.Format, approval)
+	}
 	if err == nil && req.Provenance {
 		out.Provenance, err = s.attest(ctx, who, o, c, released{out: req.Format, artifact: out.sum, approval: approval})
 	}
@@ -151,20 +158,24 @@ const (
 	formatPatch = "patch"
 )
 
-// write stages what was chosen and makes the file of it.
-func (s *Service) write(ctx context.Context, o *outlet, c choice, format string) (_ *Exported, err error) {
+// write stages what was chosen and makes the file of it. What is chosen then
+// has the sums of what is in the file.
+func (s *Service) write(ctx context.Context, o *outlet, c *choice, format string) (_ *Exported, err error) {
 	draft, err := s.kept.Begin(o.record.ID)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, draft.Abort()) }()
+	list := c.chosen
 	if format == formatPatch {
 		// A patch knows directories only by what is in them.
-		c.chosen = slices.DeleteFunc(slices.Clone(c.chosen), onlyDirectory)
+		list = slices.DeleteFunc(slices.Clone(list), onlyDirectory)
 	}
-	if err := changes.Stage(ctx, o.box, o.dir, c.chosen, draft.Files, changes.Bounds{}); err != nil {
+	list, err = changes.Stage(ctx, o.box, o.dir, list, draft.Files, changes.Bounds{})
+	if err != nil {
 		return nil, err
 	}
+	c.chosen = staged(c.chosen, list)
 	const name = "export"
 	f, err := draft.Files.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -182,9 +193,9 @@ func (s *Service) write(ctx context.Context, o *outlet, c choice, format string)
 	sum := sha256.New()
 	w := io.MultiWriter(f, sum)
 	if format == formatTar {
-		err = changes.WriteTar(w, draft.Files, c.chosen)
+		err = changes.WriteTar(w, draft.Files, list)
 	} else {
-		err = s.patch(ctx, w, draft.Files, o, c)
+		err = s.patch(ctx, w, draft.Files, o, list)
 	}
 	if err != nil {
 		return nil, err
@@ -196,7 +207,24 @@ func (s *Service) write(ctx context.Context, o *outlet, c choice, format string)
 	if err != nil {
 		return nil, err
 	}
-	return &Exported{ReadCloser: f, Size: size, Digest: c.digest, Files: len(c.chosen), sum: hex.EncodeToString(sum.Sum(nil))}, nil
+	return &Exported{
+		ReadCloser: f, Size: size, Digest: c.digest, Files: len(list), Masked: changes.CountMasked(list), sum: hex.EncodeToString(sum.Sum(nil)),
+	}, nil
+}
+
+// staged are changes as they were staged, where they were.
+func staged(all, some []changes.Change) []changes.Change {
+	by := make(map[string]changes.Change, len(some))
+	for _, c := range some {
+		by[c.Path] = c
+	}
+	out := slices.Clone(all)
+	for i := range out {
+		if c, ok := by[out[i].Path]; ok {
+			out[i] = c
+		}
+	}
+	return out
 }
 
 func onlyDirectory(c changes.Change) bool {
@@ -208,11 +236,11 @@ func onlyDirectory(c changes.Change) bool {
 }
 
 // patch is whole or an error: what does not fit into one is named.
-func (s *Service) patch(ctx context.Context, w io.Writer, staged *os.Root, o *outlet, c choice) error {
-	left, err := changes.WritePatch(ctx, w, staged, o.base, c.chosen, changes.Bounds{})
+func (s *Service) patch(ctx context.Context, w io.Writer, staged *os.Root, o *outlet, list []changes.Change) error {
+	left, err := changes.WritePatch(ctx, w, staged, o.base, list, o.box.Hide, changes.Bounds{})
 	if err != nil || len(left) == 0 {
 		return err
 	}
-	return fault.Newf(fault.Conflict, "patch_incomplete", "%d changes cannot be in a patch, such as that of %.200q: what is binary, very large, or of which nobody knows any more what it was", len(left), left[0].Path).
+	return fault.Newf(fault.Conflict, "patch_incomplete", "%d changes cannot be in a patch, such as that of %.200q: what is binary, very large, held a sealed secret before, or of which nobody knows any more what it was", len(left), left[0].Path).
 		WithHint("export a tar, or name the other paths")
 }

@@ -50,7 +50,7 @@ func (s *Service) askExport(ctx context.Context, o *outlet, c choice, to string)
 		Sandbox: o.record.ID, Kind: kind, Summary: summary,
 		Facts: map[string]string{
 			"digest": c.digest, "to": to, "files": strconv.Itoa(len(c.chosen) - c.removals), "deletions": strconv.Itoa(c.removals),
-			"paths": namesOf(c.chosen),
+			"paths": s.told(ctx, o)(namesOf(c.chosen)),
 		},
 		Rule: c.decision.Rule, Policy: o.policy.Digest(), Quorum: doc.Quorum, Expiry: int64(time.Duration(doc.Timeout) / time.Second),
 	})
@@ -112,7 +112,7 @@ func plainName(name string) string {
 // recordExport keeps what is about to come out before it does: nothing leaves
 // unrecorded.
 func (s *Service) recordExport(ctx context.Context, who Principal, o *outlet, c choice, to, approval string) error {
-	return s.book.must(ctx, exportDraft(who, o, c, to, approval))
+	return s.book.must(ctx, s.exportDraft(ctx, who, o, c, to, approval))
 }
 
 // flaggedBytes bounds the paths that an entry names, which a box chooses: with
@@ -123,17 +123,35 @@ const flaggedBytes = 32 << 10
 const toDiff = "diff"
 
 // exportDraft is the entry of what comes out.
-func exportDraft(who Principal, o *outlet, c choice, to, approval string) record.Draft {
+func (s *Service) exportDraft(ctx context.Context, who Principal, o *outlet, c choice, to, approval string) record.Draft {
 	e := fact.Export{
 		To: to, Digest: c.digest, Files: len(c.chosen) - c.removals, Deletions: c.removals,
-		Rule: c.decision.Rule, Policy: o.policy.Digest(), Approval: approval,
+		Rule: c.decision.Rule, Policy: o.policy.Digest(), Approval: approval, Masked: changes.CountMasked(c.chosen),
 	}
 	room := flaggedBytes
+	var told func(string) string
 	for _, ch := range c.chosen {
 		if len(ch.Flags) > 0 && len(e.Flagged) < askedPaths && len(ch.Path) <= room {
 			room -= len(ch.Path)
-			e.Flagged = append(e.Flagged, ch.Path)
+			if told == nil {
+				told = s.told(ctx, o)
+			}
+			e.Flagged = append(e.Flagged, told(ch.Path))
 		}
 	}
 	return record.Draft{Kind: record.Exported, Sandbox: o.record.ID, Actor: who.Actor(), Data: e}
+}
+
+// told is what the record and who is asked are told of names, which a box
+// chooses: no value of a secret, also where the policy shows values.
+func (s *Service) told(ctx context.Context, o *outlet) func(names string) string {
+	mask := o.mask
+	if o.kept {
+		var err error
+		if mask, err = s.veilOf(ctx, o.record); err != nil {
+			s.log.Warn("names left out: what to mask in them is not known", "sandbox", o.record.ID, "err", err)
+			return func(string) string { return "(left out: what must be masked in it is not known)" }
+		}
+	}
+	return mask.Record().String
 }

@@ -37,7 +37,7 @@ func (s *Service) maySign(chosen []changes.Change, files bool) error {
 }
 
 // filesOf are the regular files that come out, with the sums that each was
-// checked against.
+// checked against, or that it has since something was masked in it.
 func filesOf(chosen []changes.Change) []provenance.File {
 	var out []provenance.File
 	for _, c := range chosen {
@@ -66,7 +66,7 @@ func (s *Service) attest(ctx context.Context, who Principal, o *outlet, c choice
 		},
 		Internal: provenance.Internal{
 			Engine: r.Engine, Boundary: string(r.Boundary), Origin: r.Origin, Parent: r.Parent,
-			Changes: c.digest, Removals: c.removals, Approval: out.approval,
+			Changes: c.digest, Removals: c.removals, Masked: changes.CountMasked(c.chosen), Approval: out.approval,
 		},
 		TemplateID: r.TemplateID, Revision: r.Base.Revision, Commit: o.commit(),
 		Record: provenance.Checkpoint{Size: point.Size, Root: point.Root, Note: point.Note},

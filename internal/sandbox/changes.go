@@ -50,12 +50,12 @@ func (s *Service) Changes(ctx context.Context, who Principal, ref string, req Ch
 		}
 	}
 	all := list
-	if len(list) > maxShown {
+	if list = o.shown(list); len(list) > maxShown {
 		list, out.Truncated = list[:maxShown], true
 	}
 	if slices.ContainsFunc(list, func(c changes.Change) bool { return c.Text != "" }) {
 		// What is in files is out once somebody has read it.
-		if err := s.book.soon(exportDraft(who, o, choiceOf(o, all, out.Digest), toDiff, "")); err != nil {
+		if err := s.book.soon(s.exportDraft(ctx, who, o, choiceOf(o, all, out.Digest), toDiff, "")); err != nil {
 			return ChangeSet{}, err
 		}
 	}
@@ -125,26 +125,22 @@ func choiceOf(o *outlet, chosen []changes.Change, digest string) choice {
 }
 
 // settleExport has the policy's word on a choice: it returns the approval that was
-// spent, or why nothing comes out.
-func (s *Service) settleExport(ctx context.Context, who Principal, o *outlet, c choice, to, wanted string) (string, error) {
+// spent, or why nothing comes out. What comes is to be recorded first.
+func (s *Service) settleExport(ctx context.Context, o *outlet, c choice, to, wanted string) (string, error) {
 	if wanted != "" && wanted != c.digest {
 		return "", fault.New(fault.Conflict, "changes_moved", "the changes are not those that were shown any more").
 			WithHint("look at them again: crannog diff")
 	}
-	approval := ""
 	switch c.decision.Effect {
 	case causeway.Allow:
+		return "", nil
 	case causeway.Ask:
-		var err error
-		if approval, err = s.askExport(ctx, o, c, to); err != nil {
-			return "", err
-		}
+		return s.askExport(ctx, o, c, to)
 	case causeway.Deny:
 		return "", exportDenied(c.decision)
 	default:
 		return "", exportDenied(c.decision)
 	}
-	return approval, s.recordExport(ctx, who, o, c, to, approval)
 }
 
 func exportDenied(d causeway.Decision) error {

@@ -37,6 +37,7 @@ type yard struct {
 	state        string
 	keys         *provenance.Keys
 	sb           sandbox.Sandbox
+	options      option
 }
 
 // guestFiles answers as a guest does, about a directory of ours.
@@ -73,14 +74,15 @@ func newYardWith(t *testing.T, access sandbox.Access, change option, more ...map
 	y := &yard{desk: &desk{}, host: t.TempDir(), inside: t.TempDir()}
 	state := t.TempDir()
 	y.keys = provenance.NewKeys(filepath.Join(state, "provenance"))
-	y.rig = newRig(t, func(d *sandbox.Deps) {
+	y.options = func(d *sandbox.Deps) {
 		d.Provenance = y.keys
 		d.Questions, d.Kept, d.Journals = y.desk, kept.New(filepath.Join(state, "changes")), filepath.Join(state, "applies")
 		d.Manifests, d.Copies = workspace.NewManifests(filepath.Join(state, "manifests")), workspace.New(filepath.Join(state, "workspaces"))
 		if change != nil {
 			change(d)
 		}
-	})
+	}
+	y.rig = newRig(t, y.options)
 	y.state = state
 	for _, dir := range []string{y.host, y.inside} {
 		write(t, dir, "a.txt", "one\n")

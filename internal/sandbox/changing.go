@@ -73,6 +73,8 @@ type Exported struct {
 	Size   int64
 	Digest string
 	Files  int
+	// Masked is in how many of them values of secrets were masked.
+	Masked int
 	// Provenance is the envelope that was asked for.
 	Provenance []byte
 

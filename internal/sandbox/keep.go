@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/crannog/crannog/internal/changes"
@@ -56,14 +57,24 @@ func (s *Service) keepChanges(ctx context.Context, who Principal, ref string) (_
 	if err != nil {
 		return KeptChanges{}, err
 	}
-	// What never comes out is kept as a line and not as content.
+	// What never comes out is kept as a line and not as content, and what is
+	// called after a secret not even so. What may be seen of the rest is known
+	// now: later, values may be gone.
 	list, refused := changes.Select(set.Changes, func(changes.Change) bool { return true })
-	if err := changes.Stage(ctx, o.box, o.dir, list, draft.Files, keptBounds); err != nil {
+	refused = slices.DeleteFunc(refused, func(c changes.Change) bool { return c.Has(changes.SecretName) })
+	if list, err = changes.Stage(ctx, o.box, o.dir, list, draft.Files, keptBounds); err != nil {
 		return KeptChanges{}, errors.Join(err, draft.Abort())
+	}
+	files := len(list) + len(refused)
+	if left := len(set.Changes) - files; left > 0 {
+		s.log.Warn("not kept: what has a secret's value in its name", "sandbox", r.ID, "files", left)
+	}
+	if files == 0 {
+		return KeptChanges{ID: r.ID, Workspace: r.Workspace}, draft.Abort()
 	}
 	m := kept.Meta{
 		Owner: r.Owner, Workspace: r.Workspace, Copy: r.Base.Copy, Dir: o.dir, TakenAt: set.TakenAt, ExpiresAt: set.TakenAt.Add(kept.Life),
-		Files: len(set.Changes), Added: set.Added, Removed: set.Removed, Access: access,
+		Files: files, Masked: maskedOf(list), Added: set.Added, Removed: set.Removed, Access: access,
 		Made: kept.Made{
 			Template: r.Template, TemplateID: r.TemplateID, Revision: r.Base.Revision, Engine: r.Engine, Boundary: string(r.Boundary),
 			Origin: r.Origin, Parent: r.Parent, StartedAt: r.StartedAt,
@@ -74,6 +85,26 @@ func (s *Service) keepChanges(ctx context.Context, who Principal, ref string) (_
 	}
 	m.ID = r.ID
 	return toKept(m), s.sweepKept()
+}
+
+// maskedOf are the files in which something was masked. One that was too large to
+// be looked into before may stand for a file with the same secret outside.
+func maskedOf(list []changes.Change) []kept.Masked {
+	var out []kept.Masked
+	for _, c := range list {
+		if !c.Has(changes.Masked) {
+			continue
+		}
+		m := kept.Masked{Path: []byte(c.Path), Conflict: c.Conflict}
+		if c.Omitted && c.Outside != nil {
+			m.Conflict = changes.SecretOutside
+		}
+		if m.Conflict != changes.SecretOutside {
+			m.Conflict = "" // what else there is, a comparison finds again
+		}
+		out = append(out, m)
+	}
+	return out
 }
 
 func toKept(m kept.Meta) KeptChanges {
@@ -142,7 +173,10 @@ func (s *Service) keptOutlet(who Principal, id string, o *outlet) (bool, error) 
 	if o.dir != m.Dir || o.since != sinceStart {
 		return true, fault.Newf(fault.Conflict, "changes_kept", "sandbox %s has ended; what was kept of it is what it changed in %s since its start", id, m.Dir)
 	}
-	o.kept = true
+	o.kept, o.masked = true, make(map[string]changes.Conflict, len(m.Masked))
+	for _, f := range m.Masked {
+		o.masked[string(f.Path)] = f.Conflict
+	}
 	was := m.Made
 	o.record = Record{Base: Base{Copy: m.Copy, Revision: was.Revision}, Sandbox: Sandbox{
 		ID: id, Owner: m.Owner, Workspace: m.Workspace, State: Stopped, StartedAt: was.StartedAt, Template: was.Template,

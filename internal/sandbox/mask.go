@@ -192,15 +192,19 @@ func (s *Service) Mask(ctx context.Context, id string) (*Mask, error) {
 		return nil, err
 	}
 	if err := s.recall(ctx, r); err != nil {
-		s.log.Warn("data of a sandbox refused: what to mask is not known", "sandbox", id, "err", err)
-		return nil, fault.Wrap(err, fault.Unavailable, "mask_unavailable",
-			"what must be masked in this sandbox's data cannot be found out, so that none of it is passed on").
-			WithHint("a secret of its policy cannot be read; the server's log says which. Or give the sandbox another policy")
+		return nil, s.maskUnavailable(id, err)
 	}
 	if m := s.masked(id); m != nil {
 		return m, nil
 	}
 	return nil, Unknown(id)
+}
+
+func (s *Service) maskUnavailable(id string, err error) error {
+	s.log.Warn("data of a sandbox refused: what to mask is not known", "sandbox", id, "err", err)
+	return fault.Wrap(err, fault.Unavailable, "mask_unavailable",
+		"what must be masked in this sandbox's data cannot be found out, so that none of it is passed on").
+		WithHint("a secret of its policy cannot be read; the server's log says which. Or give the sandbox another policy")
 }
 
 func (s *Service) masked(id string) *Mask {

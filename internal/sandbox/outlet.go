@@ -34,6 +34,10 @@ type outlet struct {
 	dir    string
 	since  string
 	kept   bool
+	// mask is of what comes out of a sandbox that there is. In what was kept of
+	// one, all is masked already; masked are the files in which something was.
+	mask   *Mask
+	masked map[string]changes.Conflict
 	undo   []func() error
 }
 
@@ -57,7 +61,34 @@ func (o *outlet) compare(ctx context.Context, lines, text bool) (*changes.Set, e
 	if err != nil && ctx.Err() != nil {
 		return nil, canceled(context.Cause(ctx))
 	}
+	if err == nil {
+		o.remember(set.Changes)
+	}
 	return set, err
+}
+
+// remember marks what was masked when it was kept.
+func (o *outlet) remember(list []changes.Change) {
+	for i := range list {
+		c := &list[i]
+		conflict, masked := o.masked[c.Path]
+		if !masked || c.New == nil || c.New.Type != changes.Regular {
+			continue
+		}
+		c.Flags = append(c.Flags, changes.Masked)
+		if c.Conflict == "" && c.Outside != nil {
+			c.Conflict = conflict
+		}
+	}
+}
+
+// shown is what a caller may see of changes.
+func (o *outlet) shown(list []changes.Change) []changes.Change {
+	out := make([]changes.Change, len(list))
+	for i, c := range list {
+		out[i] = c.Shown(o.box.Hide)
+	}
+	return out
 }
 
 // outlet finds what a request is about. It must be closed.
@@ -111,13 +142,20 @@ func (s *Service) outlet(ctx context.Context, who Principal, ref string, req Cha
 func (s *Service) openBox(ctx context.Context, o *outlet) error {
 	switch r := o.record; r.State {
 	case Running:
-		o.box = guestBox{s, r}
-		return nil
+		var err error
+		o.mask, err = s.Mask(ctx, r.ID)
+		o.box = guestBox{s, r, o.mask}
+		return err
 	case Paused:
+		mask, err := s.veilOf(ctx, r)
+		if err != nil {
+			return s.maskUnavailable(r.ID, err)
+		}
 		box, drop, err := s.reading(ctx, r, r.Base, r.Limits, r.Workspace, r.Saved)
 		if err != nil {
 			return err
 		}
+		box.mask, o.mask = mask, mask
 		o.box, o.undo = box, append(o.undo, drop)
 		return nil
 	case Stopped:
@@ -215,10 +253,20 @@ func (s *Service) openTemplate(ctx context.Context, o *outlet) error {
 	return err
 }
 
-// guestBox reads a running box's files through its guest.
+// guestBox reads a running box's files through its guest. What leaves it by
+// what is read here passes its mask.
 type guestBox struct {
-	s *Service
-	r Record
+	s    *Service
+	r    Record
+	mask *Mask
+}
+
+// Hide implements changes.Box.
+func (b guestBox) Hide() changes.Hider {
+	if m := b.mask.Bytes(); m != nil {
+		return m
+	}
+	return nil
 }
 
 // Tree implements changes.Box.
@@ -251,6 +299,6 @@ func (b guestBox) ask(ctx context.Context, where string, req any) (io.ReadCloser
 	}
 	defer res.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxComplaint))
-	return nil, fault.Wrap(errors.Join(fmt.Errorf("guest answered %s: %.200q", res.Status, text), err), fault.Unsupported, "files_unavailable",
+	return nil, fault.Wrap(errors.Join(fmt.Errorf("guest answered %d: %.200q", res.StatusCode, b.mask.Record().Bytes(text)), err), fault.Unsupported, "files_unavailable",
 		"the sandbox's guest does not list files; it is of an earlier version")
 }

@@ -17,18 +17,18 @@ import (
 const readingTime = 10 * time.Minute
 
 // reading boots a copy of a saved state in order to read its files. It has no
-// network and no secrets, belongs to this process, and goes with what is
+// network, no secrets and no mask, belongs to this process, and goes with what is
 // returned to drop it. Its programs go on in it: what they do reaches nobody.
-func (s *Service) reading(ctx context.Context, r Record, base Base, limits Limits, workspace string, saved Saved) (changes.Box, func() error, error) {
+func (s *Service) reading(ctx context.Context, r Record, base Base, limits Limits, workspace string, saved Saved) (guestBox, func() error, error) {
 	if err := s.fits(ctx, r.TemplateID, base, saved); err != nil {
-		return nil, nil, err
+		return guestBox{}, nil, err
 	}
 	// Its network's policy is not needed, and bindings would be refused
 	// without a network.
 	access := Access{Level: r.PolicyLevel, Net: NetNone}
 	p, err := s.compile(access)
 	if err != nil {
-		return nil, nil, err
+		return guestBox{}, nil, err
 	}
 	c := s.twin(r, nil, readingTime, true)
 	c.Base, c.Limits, c.Workspace, c.Access = base, limits, workspace, access
@@ -36,20 +36,20 @@ func (s *Service) reading(ctx context.Context, r Record, base Base, limits Limit
 	spec, config := s.machine(&c, p)
 	ctx, done, err := s.begin(ctx, c.ID)
 	if err != nil {
-		return nil, nil, err
+		return guestBox{}, nil, err
 	}
 	defer done()
 	unlock, err := s.locks.acquire(ctx, c.ID)
 	if err != nil {
-		return nil, nil, err
+		return guestBox{}, nil, err
 	}
 	defer unlock()
 	began := time.Now()
 	if err := s.make(ctx, c, p, spec, config, source{saved: saved, renew: guest.Copied, again: true}); err != nil {
-		return nil, nil, s.undo(ctx, c, err)
+		return guestBox{}, nil, s.undo(ctx, c, err)
 	}
 	s.created(ctx, c, began, "reading")
-	return guestBox{s, c}, func() error { return s.drop(context.WithoutCancel(ctx), c.ID) }, nil
+	return guestBox{s: s, r: c}, func() error { return s.drop(context.WithoutCancel(ctx), c.ID) }, nil
 }
 
 // textSize is the largest file of a snapshot of which more than the sum is
@@ -136,7 +136,7 @@ func (s *Service) stageOld(ctx context.Context, o *outlet, old changes.Box, list
 		return err
 	}
 	defer staged.Close()
-	if err := changes.Stage(ctx, old, o.dir, list, staged, changes.Bounds{FileBytes: textSize}); err != nil {
+	if _, err := changes.Stage(ctx, old, o.dir, list, staged, changes.Bounds{FileBytes: textSize}); err != nil {
 		return err
 	}
 	for i, c := range list {

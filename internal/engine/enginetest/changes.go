@@ -31,6 +31,9 @@ func (b guestBox) Pack(ctx context.Context, req changes.PackRequest) (io.ReadClo
 	return b.ask(ctx, guest.PathPack, req)
 }
 
+// Hide implements changes.Box.
+func (b guestBox) Hide() changes.Hider { return nil }
+
 func (b guestBox) ask(ctx context.Context, path string, body any) (io.ReadCloser, error) {
 	text, err := json.Marshal(body)
 	if err != nil {

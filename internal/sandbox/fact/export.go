@@ -10,6 +10,8 @@ type Export struct {
 	Digest    string `json:"digest"`
 	Files     int    `json:"files"`     // created or changed
 	Deletions int    `json:"deletions"` // removed inside
+	// Masked is in how many of the files values of sealed secrets were masked.
+	Masked int `json:"masked,omitempty"`
 	// Flagged are paths that are protected or that tools run by themselves, of
 	// many the first hundred.
 	Flagged  []string `json:"flagged,omitempty"`

@@ -1,0 +1,158 @@
+package causeway_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/hosttest"
+)
+
+// telling gives a value away to whoever asks, as a server may that was handed
+// it by another.
+func telling(w http.ResponseWriter, r *http.Request) {
+	switch r.URL.Path {
+	case "/raw":
+		_, _ = io.WriteString(w, "key "+canary+"\n")
+	case "/base64":
+		_, _ = io.WriteString(w, base64.StdEncoding.EncodeToString([]byte("xy"+canary+"z"))+"\n")
+	case "/hex":
+		_, _ = io.WriteString(w, hex.EncodeToString([]byte(canary))+"\n")
+	case "/big":
+		b := bytes.Repeat([]byte("\n"), 600<<10)
+		for _, border := range []int{4 << 10, 32 << 10, 256 << 10, 512 << 10} {
+			copy(b[border-len(canary)/2:], canary)
+		}
+		_, _ = w.Write(b)
+	}
+}
+
+// tells tells whether a text has the value in a form that telling gives it, or
+// its second half.
+func tells(text string) bool {
+	b64 := base64.StdEncoding.EncodeToString([]byte("xy" + canary + "z"))
+	return slices.ContainsFunc([]string{canary[len(canary)/2:], hex.EncodeToString([]byte(canary)), b64[4 : len(b64)-4]}, func(f string) bool { return strings.Contains(text, f) })
+}
+
+// P44: a value that a program has come by all the same leaves its sandbox on no
+// way: not by output, files, names, diffs, exports, or what is kept. The control
+// is a sandbox to which nobody bound it.
+func TestS11WhatCameInDoesNotLeave(t *testing.T) {
+	need(t)
+	a := theArena(t)
+	a.web(t, 443, telling, "tells.s11.test")
+	a.web(t, 443, nil, "api.s11.test")
+	a.seal(t, "S11", canary)
+	for _, sealed := range []bool{true, false} {
+		document := strings.Replace(bound("S11", "api.s11.test"), "hosts: [", `hosts: [{host: tells.s11.test, rules: [{paths: ["/**"], do: allow}]}, `, 1)
+		if !sealed {
+			document, _, _ = strings.Cut(document, "secrets:")
+		}
+		host := t.TempDir()
+		b := a.box(t, document, crannog.Workspace(host))
+		b.must("cd /workspace && for f in raw base64 hex big; do curl -sS -m 20 -o $f https://tells.s11.test/$f; done; cat raw hex > both")
+		if got := b.python(halves + "print(leaks(open('/workspace/raw', 'rb').read()), leaks(open('/workspace/big', 'rb').read()))"); got[0] != "True True" {
+			t.Fatalf("it is not inside: %q", got)
+		}
+		left := map[string]string{}
+		var err error
+		left["output"], _ = b.sh("cd /workspace && cat raw base64 hex")
+		for _, name := range []string{"raw", "base64", "hex", "big"} {
+			data, err := b.FS().WithContext(t.Context()).ReadFile("workspace/" + name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			left["file "+name] = string(data)
+		}
+		set, err := b.Changes(t.Context(), crannog.ChangesOptions{Text: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, ch := range set.Changes {
+			left["diff of "+ch.Path] = ch.Text
+			if ch.Path == "raw" && slices.Contains(ch.Flags, "masked") != sealed {
+				t.Errorf("sealed %v: flags %q", sealed, ch.Flags)
+			}
+		}
+		for _, format := range []string{"tar", "patch"} {
+			var out bytes.Buffer
+			masked := 0
+			if err := b.Export(t.Context(), crannog.ExportOptions{Format: format, Masked: &masked}, &out); err != nil {
+				t.Fatal(err)
+			}
+			if left[format] = out.String(); masked != map[bool]int{true: 5}[sealed] {
+				t.Errorf("sealed %v: masked in %d files", sealed, masked)
+			}
+		}
+		for way, text := range left {
+			if tells(text) == sealed || len(text) == 0 {
+				t.Errorf("sealed %v: %s: the value is there: %v, in %d bytes", sealed, way, !sealed, len(text))
+			}
+		}
+		if !sealed {
+			continue // what a test leaves, others look through
+		}
+		b.leavesNothingElse()
+		if _, err := b.KeepChanges(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		id := b.ID()
+		b.end()
+		if held := hosttest.Holding(t, filepath.Join(a.state, "changes"), canary); len(held) > 0 {
+			t.Errorf("it is kept in %q", held)
+		}
+		done, err := a.client.ApplyOf(t.Context(), id, api.Apply{})
+		if err != nil || len(done.Applied) != 5 {
+			t.Fatalf("%+v %v", done, err)
+		}
+		for _, ch := range done.Applied {
+			text, err := os.ReadFile(filepath.Join(host, ch.Path))
+			if err != nil || tells(string(text)) || !slices.Contains(ch.Flags, "masked") || int64(len(text)) != ch.Size {
+				t.Errorf("%+v: %d bytes, %v", ch, len(text), err)
+			}
+		}
+	}
+}
+
+// leavesNothingElse looks at names of files and at recordings.
+func (b *box) leavesNothingElse() {
+	b.t.Helper()
+	ctx := b.t.Context()
+	var said strings.Builder
+	b.must("cd /tmp && mkdir names && touch names/$(cut -d' ' -f2 /workspace/raw) names/other")
+	entries, err := b.FS().WithContext(ctx).ReadDir("tmp/names")
+	if err != nil || len(entries) != 2 {
+		b.t.Fatalf("%v %v", entries, err)
+	}
+	for _, e := range entries {
+		said.WriteString(e.Name() + "\n")
+	}
+	all, err := b.Recordings(ctx)
+	if err != nil || len(all) == 0 {
+		b.t.Fatalf("%v %v", all, err)
+	}
+	for _, rec := range all {
+		r, err := b.Recording(ctx, rec.ID)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		r.Close()
+		said.Write(text)
+	}
+	if tells(said.String()) || !strings.Contains(said.String(), "redacted:S11") {
+		b.t.Errorf("names and recordings: %.2000s", said.String())
+	}
+}
