@@ -78,6 +78,11 @@ func (s *Service) Asked(ctx context.Context, who Principal, ref string) ([]strin
 	if r.State != Running || r.Access.Linked() {
 		return nil, nil
 	}
+	// It may have had a link before, and secrets.
+	hide, err := s.unseen(ctx, r.ID)
+	if err != nil {
+		return nil, err
+	}
 	res, err := s.control(ctx, r, http.MethodGet, guest.PathAsked, nil)
 	if err != nil {
 		return nil, err
@@ -89,6 +94,9 @@ func (s *Service) Asked(ctx context.Context, who Principal, ref string) ([]strin
 	var asked guest.Asked
 	if err := json.NewDecoder(io.LimitReader(res.Body, maxAsked)).Decode(&asked); err != nil {
 		return nil, fmt.Errorf("names asked for in %s: %w", r.ID, err)
+	}
+	for i, name := range asked.Names {
+		asked.Names[i] = hide(name)
 	}
 	// The sandbox's own look for a name that nobody has is not a program's.
 	return slices.DeleteFunc(asked.Names, func(name string) bool { return name == nobodysName }), nil
