@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 
 	"github.com/crannog/crannog/api"
 )
@@ -53,6 +54,9 @@ type ExportOptions struct {
 	// DSSE envelope, which VerifyArtifact checks. It is whole before the first
 	// byte of the export is written.
 	Provenance io.Writer
+	// Masked, if given, is set to how many of the files hold values of sealed
+	// secrets, in whose place what is written has stars.
+	Masked *int
 }
 
 // Changes says what is not as it was in the sandbox.
@@ -115,6 +119,11 @@ func (c *Client) ExportOf(ctx context.Context, id string, o ExportOptions, w io.
 	// pass for a whole one.
 	if resp.ContentLength < 0 {
 		return errExportCut
+	}
+	if n := resp.Header.Get("Crannog-Masked"); o.Masked != nil && n != "" {
+		if *o.Masked, err = strconv.Atoi(n); err != nil {
+			return errExportCut
+		}
 	}
 	if o.Provenance != nil {
 		return signedExport(resp, o.Provenance, w)

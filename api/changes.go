@@ -12,7 +12,7 @@ type Change struct {
 	Type string `json:"type" enum:"file,dir,link,other" doc:"What it is now, or was if it is removed."`
 	Mode string `json:"mode,omitempty" doc:"Permission bits now, octal."`
 	Size int64  `json:"size"`
-	Sum  string `json:"sum,omitempty" doc:"SHA-256 of the content now, in hexadecimal; of a link that of its target."`
+	Sum  string `json:"sum,omitempty" doc:"SHA-256 of the content now, in hexadecimal; of a link that of its target. Absent of what will be masked when it comes out."`
 	// Target is where a link points.
 	Target  string `json:"target,omitempty"`
 	Binary  bool   `json:"binary,omitempty"`
@@ -20,9 +20,9 @@ type Change struct {
 	Removed int    `json:"removed" doc:"Lines."`
 	Text    string `json:"text,omitempty" doc:"Unified diff, where it was asked for and the content is text."`
 	// Flags say why somebody should look at it before it comes out.
-	Flags []string `json:"flags,omitempty" doc:"protected, runs_by_itself, link_out, setuid, special, conflict, too_large."`
+	Flags []string `json:"flags,omitempty" doc:"protected, runs_by_itself, link_out, setuid, special, conflict, too_large, secret_name, masked: it holds a sealed secret, and comes out with stars in its place."`
 	// Conflict says what was changed outside meanwhile.
-	Conflict string `json:"conflict,omitempty" enum:",changed_outside,removed_outside,created_outside"`
+	Conflict string `json:"conflict,omitempty" enum:",changed_outside,removed_outside,created_outside,secret_outside"`
 }
 
 // Changes is the answer of GET /v1/sandboxes/{id}/changes.

@@ -189,16 +189,36 @@ func (a *app) tellApplied(done api.Applied) {
 	default:
 		a.note("%s applied", plural(len(done.Applied)))
 	}
+	masked := 0
+	for _, ch := range done.Applied {
+		if slices.Contains(ch.Flags, "masked") {
+			masked++
+		}
+	}
+	a.tellMasked(masked)
+}
+
+// tellMasked says that files are not as they are inside.
+func (a *app) tellMasked(files int) {
+	switch {
+	case files == 1:
+		a.note("1 file holds a sealed secret: stars stand in its place")
+	case files > 1:
+		a.note("%d files hold a sealed secret: stars stand in its place", files)
+	}
 }
 
 // ways says how what was left out would come.
 func ways(list []api.Change) string {
-	conflict, flagged := false, false
+	conflict, flagged, secret := false, false, false
 	for _, ch := range list {
 		conflict = conflict || ch.Conflict != ""
+		secret = secret || ch.Conflict == "secret_outside"
 		flagged = flagged || slices.Contains(ch.Flags, "protected") || slices.Contains(ch.Flags, "runs_by_itself")
 	}
 	switch {
+	case secret:
+		return "the files here hold the sealed secret too: --overwrite puts stars in its place, --protected brings protected files"
 	case conflict && flagged:
 		return "look at them with crannog diff; --protected brings protected files, --overwrite replaces what was changed here"
 	case conflict:

@@ -153,6 +153,9 @@ func (a *app) tellArtifact(name string, v api.ProvenanceCheck, whose string) err
 	line("engine", strings.TrimSpace(d.InternalParameters.Engine+" "+d.InternalParameters.Boundary))
 	line("policy", d.ExternalParameters.Policy+" from level "+d.ExternalParameters.Level)
 	line("changes", d.InternalParameters.Changes)
+	if n := d.InternalParameters.Masked; n > 0 {
+		line("masked", "sealed secrets in "+plural(n))
+	}
 	line("approval", d.InternalParameters.Approval)
 	for _, dep := range d.ResolvedDependencies {
 		if dep.Digest != nil && dep.Digest.GitCommit != "" {

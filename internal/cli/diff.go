@@ -143,6 +143,10 @@ func flagText(flag string) string {
 		return "no file: stays inside"
 	case "too_large":
 		return "too large: stays inside"
+	case "secret_name":
+		return "named after a sealed secret: stays inside"
+	case "masked":
+		return "holds a sealed secret: comes out with stars"
 	}
 	return flag
 }

@@ -57,7 +57,8 @@ func (a *app) export(cmd *cobra.Command, c *connection, f *exportFlags, args []s
 		return err
 	}
 	t.paths = append(t.paths, f.artifacts...)
-	o := crannog.ExportOptions{ChangesOptions: f.options(t, false), Format: "tar", Protected: f.protected}
+	masked := 0
+	o := crannog.ExportOptions{ChangesOptions: f.options(t, false), Format: "tar", Protected: f.protected, Masked: &masked}
 	name := f.tar
 	if f.patch != "" {
 		o.Format, name = "patch", f.patch
@@ -82,6 +83,8 @@ func (a *app) export(cmd *cobra.Command, c *connection, f *exportFlags, args []s
 	if err != nil {
 		return fail("export the changes of "+t.name, err)
 	}
+	stop()
+	a.tellMasked(masked)
 	return nil
 }
 

@@ -95,6 +95,7 @@ type exportOutput struct {
 	ContentType   string `header:"Content-Type"`
 	ContentLength string `header:"Content-Length"`
 	Digest        string `header:"Crannog-Digest"`
+	Masked        string `header:"Crannog-Masked" doc:"In how many files values of sealed secrets are masked; absent if in none."`
 	Body          func(huma.Context)
 }
 
@@ -109,10 +110,14 @@ func (s *server) export(ctx context.Context, who sandbox.Principal, in *exportIn
 	if in.Format == "patch" {
 		kind = "text/x-patch"
 	}
-	if in.Provenance {
-		return s.signedExport(out, kind)
+	masked := ""
+	if out.Masked > 0 {
+		masked = strconv.Itoa(out.Masked)
 	}
-	return &exportOutput{kind, strconv.FormatInt(out.Size, 10), out.Digest, func(c huma.Context) {
+	if in.Provenance {
+		return s.signedExport(out, kind, masked)
+	}
+	return &exportOutput{kind, strconv.FormatInt(out.Size, 10), out.Digest, masked, func(c huma.Context) {
 		defer out.Close()
 		c.SetStatus(http.StatusOK)
 		if _, err := io.Copy(c.BodyWriter(), out); err != nil {

@@ -39,7 +39,7 @@ func (s *server) provenanceKey(context.Context, sandbox.Principal, *struct{}) (*
 // signedExport answers with the envelope and the file, in that order, so that a
 // client knows what to expect of the file before it comes. Its length is known,
 // so that half a file cannot pass for a whole one.
-func (s *server) signedExport(out *sandbox.Exported, kind string) (*exportOutput, error) {
+func (s *server) signedExport(out *sandbox.Exported, kind, masked string) (*exportOutput, error) {
 	var head bytes.Buffer
 	w := multipart.NewWriter(&head)
 	part, err := w.CreatePart(textproto.MIMEHeader{"Content-Type": {provenance.EnvelopeType}})
@@ -56,7 +56,7 @@ func (s *server) signedExport(out *sandbox.Exported, kind string) (*exportOutput
 	}
 	after := head.Bytes()
 	length := int64(len(before)) + out.Size + int64(len(after))
-	return &exportOutput{"multipart/mixed; boundary=" + w.Boundary(), strconv.FormatInt(length, 10), out.Digest, func(c huma.Context) {
+	return &exportOutput{"multipart/mixed; boundary=" + w.Boundary(), strconv.FormatInt(length, 10), out.Digest, masked, func(c huma.Context) {
 		defer out.Close()
 		c.SetStatus(http.StatusOK)
 		if _, err := io.Copy(c.BodyWriter(), io.MultiReader(bytes.NewReader(before), out, bytes.NewReader(after))); err != nil {
