@@ -174,7 +174,7 @@ func TestNamesOfSecretsStayInside(t *testing.T) {
 		}
 		for where, said := range map[string]string{"the answers": string(answer), "a tar": text} {
 			if strings.Contains(said, firstValue) == bound {
-				t.Errorf("bound %v: the name is in %s: %v", bound, where, !bound)
+				t.Errorf("bound %v: the name is in %s: %v", bound, where, strings.Contains(said, firstValue))
 			}
 		}
 		if bound && strings.Contains(y.words(), firstValue) {

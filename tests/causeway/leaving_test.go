@@ -95,7 +95,7 @@ func TestS11WhatCameInDoesNotLeave(t *testing.T) {
 		}
 		for way, text := range left {
 			if tells(text) == sealed || len(text) == 0 {
-				t.Errorf("sealed %v: %s: the value is there: %v, in %d bytes", sealed, way, !sealed, len(text))
+				t.Errorf("sealed %v: %s: the value is there: %v, in %d bytes", sealed, way, tells(text), len(text))
 			}
 		}
 		if !sealed {
