@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
 )
 
 // Tree is where this process may make groups.
@@ -77,7 +78,7 @@ func (t *Tree) Create(id string, limits engine.Limits) (_ *Group, err error) {
 			return nil, fmt.Errorf("cgroup: %w", err)
 		}
 		g.Dirs[unified] = dir
-		return g, writeAll(dir, unifiedSettings(limits))
+		return g, bound(dir, unifiedSettings(limits))
 	}
 	made := map[string]bool{} // cpu and cpuacct often share one directory
 	for controller, parent := range t.legacy {
@@ -89,7 +90,7 @@ func (t *Tree) Create(id string, limits engine.Limits) (_ *Group, err error) {
 			made[dir] = true
 		}
 		g.Dirs[controller] = dir
-		if err := writeAll(dir, legacySettings(controller, limits)); err != nil {
+		if err := bound(dir, legacySettings(controller, limits)); err != nil {
 			return nil, err
 		}
 	}
@@ -146,6 +147,40 @@ func legacySettings(controller string, limits engine.Limits) [][2]string {
 		return [][2]string{{"pids.max", strconv.Itoa(hostPIDs)}}
 	}
 	return nil
+}
+
+// bound makes settings of a group hold, and reads them back: a kernel may take
+// a number and keep another, and a limit that is not in force is none.
+func bound(dir string, settings [][2]string) error {
+	if err := writeAll(dir, settings); err != nil {
+		return err
+	}
+	for _, s := range settings {
+		name, optional := strings.CutPrefix(s[0], "?")
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if optional && errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("cgroup: %w", err)
+		}
+		if is := strings.TrimSpace(string(data)); !holds(name, s[1], is) {
+			return fault.Newf(fault.Unsupported, "policy_not_effective", "the sandbox's control group says %.40q of %s, and %q was asked for", is, name, s[1]).
+				WithHint("nothing was started; this is a fault of crannog or of the host's kernel, please report it with the output of crannog doctor")
+		}
+	}
+	return nil
+}
+
+// holds says whether a setting is as narrow as it was asked for. Of memory the
+// kernel keeps whole pages.
+func holds(name, asked, is string) bool {
+	if asked == is {
+		return true
+	}
+	most, err := strconv.ParseInt(asked, 10, 64)
+	have, bad := strconv.ParseInt(is, 10, 64)
+	return strings.HasPrefix(name, "memory.") && err == nil && bad == nil && have >= 0 && have <= most
 }
 
 // writeAll writes files below dir; a name that begins with "?" may be absent.

@@ -1,6 +1,7 @@
 package cgroup
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
 )
 
 var limits = engine.Limits{MemoryBytes: 512 << 20, MilliCPU: 1500}
@@ -116,6 +118,40 @@ func TestUnifiedSettings(t *testing.T) {
 	}
 	if err := writeAll(dir, unifiedSettings(limits)); err == nil {
 		t.Error("a limit that cannot be set is no error")
+	}
+}
+
+// A limit that the kernel does not keep starts nothing.
+func TestLimitsAreReadBack(t *testing.T) {
+	for _, c := range []struct{ name, asked, is string }{
+		{"memory.max", "536870912", "536870912\n"}, {"memory.limit_in_bytes", "536870913", "536870912\n"}, {"cpu.max", "150000 100000", "150000 100000\n"},
+	} {
+		if !holds(c.name, c.asked, strings.TrimSpace(c.is)) {
+			t.Errorf("%s: %q for %q does not hold", c.name, c.is, c.asked)
+		}
+	}
+	for _, c := range []struct{ name, asked, is string }{
+		{"memory.max", "536870912", "max"}, {"memory.limit_in_bytes", "536870912", "9223372036854771712"}, {"memory.limit_in_bytes", "536870912", "-1"},
+		{"memory.max", "536870912", ""}, {"cpu.max", "150000 100000", "max 100000"}, {"cpu.max", "150000 100000", "150000 50000"},
+		{"cpu.cfs_period_us", "100000", "50000"}, {"cpu.cfs_quota_us", "150000", "-1"}, {"pids.max", "16384", "max"},
+	} {
+		if holds(c.name, c.asked, c.is) {
+			t.Errorf("%s: %q for %q holds", c.name, c.is, c.asked)
+		}
+	}
+	for _, name := range []string{"memory.max", "cpu.max", "pids.max"} {
+		dir := filepath.Join(t.TempDir(), "box")
+		fill(t, dir, "")
+		if err := bound(dir, unifiedSettings(limits)); err != nil {
+			t.Fatal(err)
+		}
+		// It takes all that is written and keeps none of it.
+		if err := errors.Join(os.Remove(filepath.Join(dir, name)), os.Symlink(os.DevNull, filepath.Join(dir, name))); err != nil {
+			t.Fatal(err)
+		}
+		if err := bound(dir, unifiedSettings(limits)); fault.CodeOf(err) != "policy_not_effective" || !strings.Contains(fault.PublicText(err), name) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
