@@ -2,12 +2,7 @@ package sandbox
 
 import (
 	"context"
-	"errors"
-	"io/fs"
-	"os"
 	"path"
-	"path/filepath"
-	"strings"
 
 	"github.com/crannog/crannog/internal/causeway/policy"
 	"github.com/crannog/crannog/internal/fault"
@@ -34,40 +29,15 @@ type covered struct{ hide, readOnly []string }
 // sees a copy-on-write view that is made after this look.
 func cover(workspace string, p *policy.Policy) (covered, error) {
 	var c covered
-	files, match := p.Files(), p.Files().Matcher()
-	copied := files.Workspace == workspaceCopy
+	files := p.Files()
 	if workspace == "" {
 		return c, nil
 	}
 	if !files.Writable {
 		c.readOnly = append(c.readOnly, workspaceDir)
 	}
-	seen := 0
-	err := filepath.WalkDir(workspace, func(name string, d fs.DirEntry, err error) error {
-		switch {
-		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission):
-			// Gone meanwhile, or not this user's to read: then the sandbox, whose
-			// files are served as this user, cannot read it either.
-			if d != nil && d.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
-		case err != nil:
-			return err
-		case name == workspace:
-			return nil
-		}
-		if seen++; seen > maxWalked {
-			return fault.Newf(fault.Exhausted, "workspace_too_large", "the workspace has more than %d files to check against the policy", maxWalked).
-				WithHint("show a smaller directory with --workspace")
-		}
-		rel, err := filepath.Rel(workspace, name)
-		if err != nil {
-			return err
-		}
-		return c.look(workspace, path.Join(workspaceDir, filepath.ToSlash(rel)), name, d, match, copied)
-	})
-	if err != nil {
+	w := walk{covered: &c, root: workspace, match: files.Matcher(), copied: files.Workspace == workspaceCopy, behind: map[string]bool{}}
+	if err := w.below(workspace, workspaceDir, w.look); err != nil {
 		return covered{}, err
 	}
 	if n := len(c.hide) + len(c.readOnly); n > maxCovered {
@@ -76,54 +46,6 @@ func cover(workspace string, p *policy.Policy) (covered, error) {
 			WithHint("hide their directory instead, or show a smaller one with --workspace")
 	}
 	return c, nil
-}
-
-// look decides about one file. What is covered as a whole is not entered.
-func (c *covered) look(workspace, inside, name string, d fs.DirEntry, files policy.Matcher, copied bool) error {
-	var skip error
-	// A pattern of everything below a directory means the directory too, or
-	// new files could be made in it.
-	below := inside
-	if d.IsDir() {
-		below, skip = inside+"/x", fs.SkipDir
-	}
-	link := d.Type()&fs.ModeSymlink != 0
-	switch {
-	case files.Denied(inside) || files.Denied(below):
-		if copied {
-			return skip // it does not come in
-		}
-		if link {
-			return c.hideTarget(workspace, name)
-		}
-		c.hide = append(c.hide, inside)
-		return skip
-	case files.Protected(inside) || files.Protected(below):
-		if link {
-			return fault.Newf(fault.Unsupported, "policy_protects_link", "the policy protects %s, which is a symbolic link: it could be replaced inside", inside).
-				WithHint("protect what it points to, or leave it out of the workspace")
-		}
-		c.readOnly = append(c.readOnly, inside)
-		return skip
-	}
-	return nil
-}
-
-// hideTarget hides what a hidden link shows, as far as that is inside.
-func (c *covered) hideTarget(workspace, name string) error {
-	target, err := filepath.EvalSymlinks(name)
-	if err != nil {
-		return nil // it points to nothing, here as inside
-	}
-	rel, err := filepath.Rel(workspace, target)
-	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
-		return nil // nothing outside the workspace is inside
-	}
-	if _, err := os.Lstat(target); err != nil {
-		return nil
-	}
-	c.hide = append(c.hide, path.Join(workspaceDir, filepath.ToSlash(rel)))
-	return nil
 }
 
 // shown is the directory that a sandbox's workspace is made of: the caller's

@@ -186,7 +186,10 @@ func (s *Service) spec(r *Record, t Template, p *policy.Policy) (engine.Spec, gu
 		err = covered.coverPrograms(t.Root, p.Files().Matcher())
 	}
 	if err == nil && r.Boundary != engine.NoBoundary {
-		err = covered.coverTree(t.Root, p.Files())
+		// Nobody inside, whoever they are, changes what looks at them; and in
+		// each sandbox there is something read-only to be tried.
+		covered.readOnly = append([]string{t.Root.Guest}, covered.readOnly...)
+		err = covered.coverTree(t.Root, p.Files(), r.Workspace != "")
 	}
 	if err != nil {
 		return engine.Spec{}, guest.Config{}, err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/crannog/crannog/internal/causeway/policy"
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
 )
 
 // userDirs are the places inside that the default user may write. All others
@@ -36,17 +37,61 @@ func onList(list []string, name string) (whole, part bool) {
 // be root inside.
 func sealed(files policy.Files) bool { return !slices.Contains(files.Write, "/") }
 
+// ownPlaces are where the guest itself writes before a program runs, so they
+// cannot be sealed by a mount.
+var ownPlaces = []string{"/etc"}
+
 // coverTree hides what a policy does not let be read, and seals what it does
-// not let be written.
-func (c *covered) coverTree(root engine.Root, files policy.Files) error {
-	if sealed(files) {
-		for _, dir := range userDirs {
-			if whole, part := onList(files.Write, dir); !whole && !part {
-				c.readOnly = append(c.readOnly, dir)
-			}
+// not let be written. privileged says that the default user gets past file
+// permissions, as with a workspace, whose files have another owner.
+func (c *covered) coverTree(root engine.Root, files policy.Files, privileged bool) error {
+	readable := files.Read
+	if !slices.Contains(readable, "/") {
+		// What may be written may be read. That all may be written says that
+		// root may be root, and not that there is nothing to hide.
+		readable = slices.Concat(readable, slices.DeleteFunc(slices.Clone(files.Write), func(w string) bool { return w == "/" }))
+	}
+	if err := c.coverUnread(root, "/", readable); err != nil || !sealed(files) {
+		return err
+	}
+	for _, dir := range userDirs {
+		switch whole, part := onList(files.Write, dir); {
+		case part && !whole:
+			// All of it is the user's, and a mount can take away but not give.
+			return fault.Newf(fault.Unsupported, "policy_writes_part",
+				"filesystem.write lists a part of %s, and only the whole of it can be written or not", dir).
+				WithHint("list " + dir + " itself, or nothing of it")
+		case !whole:
+			c.readOnly = append(c.readOnly, dir)
 		}
 	}
-	return c.coverUnread(root, "/", slices.Concat(files.ReadOnly, files.Write))
+	if !privileged {
+		return nil // all else is root's
+	}
+	names, err := listed(root, "/")
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		inside := "/" + name
+		if whole, part := onList(files.Write, inside); whole || part || slices.Contains(unseen, inside) ||
+			slices.Contains(ownPlaces, inside) || slices.Contains(c.hide, inside) {
+			continue
+		}
+		c.readOnly = append(c.readOnly, inside)
+	}
+	return nil
+}
+
+// unwritten are directories of a sealed sandbox in which no program may make a
+// file, some of many.
+func unwritten(files policy.Files, privileged bool) (list []string) {
+	for _, dir := range []string{"/usr", "/etc"} {
+		if whole, _ := onList(files.Write, dir); !whole && !(privileged && slices.Contains(ownPlaces, dir)) {
+			list = append(list, dir)
+		}
+	}
+	return list
 }
 
 // coverUnread goes down only where a list names something further down.

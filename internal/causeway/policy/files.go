@@ -10,7 +10,7 @@ import (
 type Files struct {
 	Workspace string // copy, overlay or bind
 	Writable  bool   // whether the workspace may be written
-	ReadOnly  []string
+	Read      []string
 	Write     []string
 	Deny      []string // globs
 	Protect   []string // globs
@@ -19,13 +19,8 @@ type Files struct {
 // Files is the policy's file part.
 func (p *Policy) Files() Files {
 	f := p.merged.Filesystem
-	out := Files{Workspace: f.Workspace.Mode, Write: f.Write, Deny: f.Deny, Protect: f.Protect}
+	out := Files{Workspace: f.Workspace.Mode, Read: f.Read, Write: f.Write, Deny: f.Deny, Protect: f.Protect}
 	out.Writable = f.Workspace.Writable != nil && *f.Workspace.Writable
-	for _, r := range f.Read {
-		if !slices.Contains(f.Write, r) {
-			out.ReadOnly = append(out.ReadOnly, r)
-		}
-	}
 	return out
 }
 

@@ -1,5 +1,11 @@
 package policy
 
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
 // Matcher decides about paths of the sandbox's file tree. It is made once for
 // many paths.
 type Matcher struct{ deny, protect []glob }
@@ -30,4 +36,55 @@ func matchAny(globs []glob, path string) bool {
 		}
 	}
 	return false
+}
+
+// Behind tells whether something below a path could be denied or protected
+// because the path leads there, as that of a link does: because a pattern names
+// a part of the path, and not only what lies below any directory. What may lie
+// below is the same for paths with the same way.
+func (m Matcher) Behind(path string) (way string, could bool) {
+	var b strings.Builder
+	for _, globs := range [][]glob{m.deny, m.protect} {
+		for i, g := range globs {
+			// Up to there, nothing was named yet.
+			start := g.open([]int{0})
+			for _, at := range g.after(path) {
+				could = could || at > start[len(start)-1]
+				fmt.Fprintf(&b, "%d.%d ", i, at)
+			}
+		}
+		b.WriteByte('/')
+	}
+	return b.String(), could
+}
+
+// after are the segments of a pattern that may stand next when all of a path
+// is taken.
+func (g *glob) after(path string) []int {
+	at := g.open([]int{0})
+	for name := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
+		var next []int
+		for _, i := range at {
+			switch {
+			case i == len(g.segments):
+			case g.segments[i] == "**":
+				next = append(next, i)
+			case segment(g.segments[i], name, true):
+				next = append(next, i+1)
+			}
+		}
+		at = g.open(next)
+	}
+	return at
+}
+
+// open adds the segments that come after a **, which need not take any.
+func (g *glob) open(at []int) []int {
+	for i := 0; i < len(at); i++ {
+		if n := at[i]; n < len(g.segments) && g.segments[n] == "**" && !slices.Contains(at, n+1) {
+			at = append(at, n+1)
+		}
+	}
+	slices.Sort(at)
+	return slices.Compact(at)
 }

@@ -1,0 +1,161 @@
+package sandbox
+
+import (
+	"errors"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// walk looks at all files of a workspace for those that a policy hides or
+// protects.
+type walk struct {
+	*covered
+	root   string // the workspace, on the host
+	match  policy.Matcher
+	copied bool
+	seen   int
+	// behind are the directories that were looked at through links, each with
+	// what the link's path means to the policy.
+	behind map[string]bool
+}
+
+// anyFile stands for the name of any file in a directory. No file and no
+// pattern has it as a name of its own.
+const anyFile = "/\x00"
+
+// below looks at what is in a directory of the workspace, by the path inside
+// that leads there.
+func (w *walk) below(dir, inside string, look func(name, inside string, d fs.DirEntry) error) error {
+	return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission):
+			// Gone meanwhile, or not this user's to read: then the sandbox, whose
+			// files are served as this user, cannot read it either.
+			if d != nil && d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case err != nil:
+			return err
+		case name == dir:
+			return nil
+		}
+		if w.seen++; w.seen > maxWalked {
+			return fault.Newf(fault.Exhausted, "workspace_too_large", "the workspace has more than %d files to check against the policy", maxWalked).
+				WithHint("show a smaller directory with --workspace")
+		}
+		rel, err := filepath.Rel(dir, name)
+		if err != nil {
+			return err
+		}
+		return look(name, path.Join(inside, filepath.ToSlash(rel)), d)
+	})
+}
+
+// whole says what a policy says of a path. A pattern of everything below a
+// directory means the directory too, or new files could be made in it.
+func (w *walk) whole(inside string, d fs.DirEntry) (hide, protect bool) {
+	below := inside
+	if d.IsDir() {
+		below += anyFile
+	}
+	if w.match.Denied(inside) || w.match.Denied(below) {
+		return true, false
+	}
+	return false, w.match.Protected(inside) || w.match.Protected(below)
+}
+
+// look decides about one file. What is covered as a whole is not entered.
+func (w *walk) look(name, inside string, d fs.DirEntry) error {
+	var skip error
+	if d.IsDir() {
+		skip = fs.SkipDir
+	}
+	link := d.Type()&fs.ModeSymlink != 0
+	hide, protect := w.whole(inside, d)
+	switch {
+	case hide && link:
+		return w.hideTarget(name)
+	case hide:
+		if !w.copied { // or it does not come in
+			w.hide = append(w.hide, inside)
+		}
+		return skip
+	case protect && link:
+		return protectedLink(inside)
+	case protect:
+		w.readOnly = append(w.readOnly, inside)
+		return skip
+	case link:
+		return w.follow(name, inside)
+	}
+	return nil
+}
+
+func protectedLink(inside string) error {
+	return fault.Newf(fault.Unsupported, "policy_protects_link", "the policy protects %s, and a symbolic link leads there or is there: it could be replaced inside", inside).
+		WithHint("protect what it points to, or leave it out of the workspace")
+}
+
+// target is the file of the workspace that a link shows, if it is one.
+func (w *walk) target(name string) (real, inside string, ok bool) {
+	real, err := filepath.EvalSymlinks(name)
+	if err != nil {
+		return "", "", false // it points to nothing, here as inside
+	}
+	rel, err := filepath.Rel(w.root, real)
+	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
+		return "", "", false // nothing outside the workspace is inside
+	}
+	return real, path.Join(workspaceDir, filepath.ToSlash(rel)), true
+}
+
+// hideTarget hides what a hidden link shows, as far as that is inside.
+func (w *walk) hideTarget(name string) error {
+	if _, inside, ok := w.target(name); ok {
+		w.hideOnce(inside)
+	}
+	return nil
+}
+
+func (w *walk) hideOnce(inside string) {
+	if !slices.Contains(w.hide, inside) {
+		w.hide = append(w.hide, inside)
+	}
+}
+
+// follow looks at what a link to a directory shows, where the policy speaks of
+// paths that go by the link. What it hides there is hidden where it lies.
+func (w *walk) follow(name, inside string) error {
+	way, could := w.match.Behind(inside)
+	if !could {
+		return nil
+	}
+	dir, _, ok := w.target(name)
+	if key := dir + "\x00" + way; !ok || w.behind[key] {
+		return nil
+	} else {
+		w.behind[key] = true
+	}
+	return w.below(dir, inside, func(name, inside string, d fs.DirEntry) error {
+		hide, protect := w.whole(inside, d)
+		switch {
+		case hide:
+			if err := w.hideTarget(name); err != nil || !d.IsDir() {
+				return err
+			}
+			return fs.SkipDir
+		case protect:
+			return protectedLink(inside)
+		case d.Type()&fs.ModeSymlink != 0:
+			return w.follow(name, inside)
+		}
+		return nil
+	})
+}
