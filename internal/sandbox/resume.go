@@ -150,11 +150,13 @@ func (s *Service) remember(id string, err error) {
 // it.
 func (s *Service) awaken(ctx context.Context, r Record, end time.Time, from source, at *string) (Record, error) {
 	began := time.Now()
-	err := s.fits(ctx, r.TemplateID, r.Base, from.saved)
-	// Nothing runs while files are taken out.
-	others := from.files && fault.CodeOf(err) == codePrograms
-	if err != nil && !others {
-		return Record{}, err
+	others := false // programs of the host are others
+	if from.saved.Image != "" { // its start has no memory that could not go on
+		err := s.fits(ctx, r.TemplateID, r.Base, from.saved)
+		// Nothing runs while files are taken out.
+		if others = from.files && fault.CodeOf(err) == codePrograms; err != nil && !others {
+			return Record{}, err
+		}
 	}
 	moved, err := s.move(ctx, r.ID, Move{
 		From: []State{Paused}, To: Resuming, By: s.self, Run: r.Run, Next: true, MaxLive: s.settings.MaxLive,
