@@ -20,10 +20,12 @@ type Limits struct {
 	OutputBytes           int64   `json:"output_bytes,omitempty" minimum:"0" doc:"Most output that one call returns."`
 }
 
-// EffectiveLimits are the limits that hold, after defaults.
-type EffectiveLimits struct {
+// Effective is what holds for a sandbox: its limits, after defaults, and what
+// was seen to hold from inside.
+type Effective struct {
 	Limits
 	Enforced []string `json:"enforced" doc:"The limits that are enforced on this host. A limit that is not in this list is a wish only."`
+	Checks   []Check  `json:"checks,omitempty" doc:"What was tried from inside before it was ready. One in which a check does not hold is never ready."`
 }
 
 // CreateSandbox is the body of POST /v1/sandboxes.
@@ -68,9 +70,8 @@ type Sandbox struct {
 	MaskRequestHost string            `json:"mask_request_host,omitempty"`
 	Engine          string            `json:"engine"`
 	Boundary        string            `json:"boundary" doc:"What the wall is made of."`
-	Effective       EffectiveLimits   `json:"effective"`
+	Effective       Effective         `json:"effective" doc:"What holds: limits, and what was tried from inside."`
 	Network         Network           `json:"network"`
-	Checked         []Checked         `json:"checked,omitempty" doc:"What was tried from inside before it was ready."`
 	AccessToken     string            `json:"access_token,omitempty" doc:"Opens the data plane. Absent in lists and once stopped."`
 	TrafficToken    string            `json:"traffic_token,omitempty" doc:"Opens private ports. Absent in lists and once stopped."`
 }

@@ -23,9 +23,9 @@ type Network struct {
 	Lost bool `json:"lost,omitempty" doc:"The link is gone for good: nothing can be reached any more."`
 }
 
-// Checked is what the sandbox's first process found to hold before the
-// sandbox was ready.
-type Checked struct {
+// Check is one thing that a sandbox's first process tried, as programs inside
+// could, before the sandbox was ready.
+type Check struct {
 	Check string `json:"check" doc:"What was tried, from inside."`
 	Holds bool   `json:"holds"`
 }
@@ -70,6 +70,7 @@ type FlowRecord struct {
 	Approval   string    `json:"approval,omitempty"`
 	Secrets    []string  `json:"secrets,omitempty" doc:"Names of the secrets that were set on it."`
 	Error      string    `json:"error,omitempty"`
+	Probe      bool      `json:"probe,omitempty" doc:"It was tried by the sandbox's first process, before the sandbox was ready, to see that the policy holds."`
 }
 
 // FlowList is the answer of GET /v1/sandboxes/{id}/network/log.

@@ -87,6 +87,9 @@ type Record struct {
 	// Secrets are the names of those that were set on the request.
 	Secrets []string `json:"secrets,omitempty"`
 	Error   string   `json:"error,omitempty"`
+	// Probe is set on what the sandbox's first process tried, before the
+	// sandbox was ready, to see that the policy holds.
+	Probe bool `json:"probe,omitempty"`
 }
 
 // Recorder keeps records. A record that cannot be kept is an error, and what

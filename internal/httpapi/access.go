@@ -51,14 +51,14 @@ func toNetwork(sb sandbox.Sandbox) api.Network {
 	}
 }
 
-// toChecked: a sandbox in which one check did not hold was never ready.
-func toChecked(sb sandbox.Sandbox) []api.Checked {
+// toChecks: a sandbox in which one check did not hold was never ready.
+func toChecks(sb sandbox.Sandbox) []api.Check {
 	if sb.State == sandbox.Creating {
 		return nil
 	}
-	out := make([]api.Checked, 0, len(sb.Checked))
+	out := make([]api.Check, 0, len(sb.Checked))
 	for _, c := range sb.Checked {
-		out = append(out, api.Checked{Check: c, Holds: true})
+		out = append(out, api.Check{Check: c, Holds: true})
 	}
 	return out
 }
@@ -176,6 +176,6 @@ func toFlow(r causeway.Record) api.FlowRecord {
 		Host: r.Host, Port: r.Port, Path: r.Path, Address: r.Address, Status: r.Status,
 		Effect: string(r.Effect), Rule: r.Rule, Layer: r.Layer, Policy: r.Policy, Reason: r.Reason, Fix: r.Fix,
 		Sent: r.Sent, Received: r.Received, DurationMS: float64(r.Took.Microseconds()) / 1000,
-		Approval: r.Approval, Secrets: r.Secrets, Error: r.Error,
+		Approval: r.Approval, Secrets: r.Secrets, Error: r.Error, Probe: r.Probe,
 	}
 }

@@ -97,8 +97,8 @@ func toSandbox(sb sandbox.Sandbox) api.Sandbox {
 		Metadata: sb.Metadata, EnvNames: slices.Sorted(maps.Keys(sb.Env)),
 		Workspace: sb.Workspace, MaskRequestHost: sb.MaskRequestHost,
 		Engine: sb.Engine, Boundary: string(sb.Boundary),
-		Effective: api.EffectiveLimits{Limits: toLimits(sb.Limits), Enforced: enforced},
-		Network:   toNetwork(sb), Checked: toChecked(sb),
+		Effective: api.Effective{Limits: toLimits(sb.Limits), Enforced: enforced, Checks: toChecks(sb)},
+		Network:   toNetwork(sb),
 	}
 }
 

@@ -104,10 +104,10 @@ func (c *copiesTest) stands(what string, b *box, auth string) {
 		c.t.Fatal(err)
 	}
 	b.Sandbox = sb
-	if len(sb.Info().Checked) < 4 {
-		c.t.Errorf("%s: checked from inside: %+v", what, sb.Info().Checked)
+	if len(sb.Info().Effective.Checks) < 4 {
+		c.t.Errorf("%s: checked from inside: %+v", what, sb.Info().Effective.Checks)
 	}
-	for _, check := range sb.Info().Checked {
+	for _, check := range sb.Info().Effective.Checks {
 		if !check.Holds {
 			c.t.Errorf("%s: does not hold: %s", what, check.Check)
 		}

@@ -234,10 +234,10 @@ func TestN20APolicyThatDoesNotLoad(t *testing.T) {
 		t.Error("a bad change was taken")
 	}
 	b.wants(b.python("print(status(get('api.n20b.test')), status(get('api.n20b.test', method='POST')), reach('evil.n20b.test', 443))"), "200 403 no-name")
-	if c := b.Info().Checked; len(c) < 4 {
+	if c := b.Info().Effective.Checks; len(c) < 4 {
 		t.Errorf("checked from inside: %+v", c)
 	}
-	for _, c := range b.Info().Checked {
+	for _, c := range b.Info().Effective.Checks {
 		if !c.Holds {
 			t.Errorf("does not hold: %s", c.Check)
 		}

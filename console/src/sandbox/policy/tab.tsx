@@ -51,11 +51,11 @@ export function PolicyTab() {
           ))}
         </section>
       </div>
-      {(sandbox.checked ?? []).length > 0 && (
-        <section aria-labelledby="sb-checked">
-          <h2 id="sb-checked">Checked from inside before it was ready</h2>
+      {(sandbox.effective.checks ?? []).length > 0 && (
+        <section aria-labelledby="sb-checks">
+          <h2 id="sb-checks">Tried from inside before it was ready</h2>
           <ul className="sb-plain">
-            {(sandbox.checked ?? []).map((one) => (
+            {(sandbox.effective.checks ?? []).map((one) => (
               <li key={one.check}>
                 <Badge tone={one.holds ? "ok" : "bad"} icon={one.holds ? "check" : "deny"}>
                   {one.holds ? "holds" : "does not hold"}
