@@ -122,5 +122,8 @@ func tail(r api.FlowRecord) string {
 	if r.Error != "" {
 		fmt.Fprintf(&b, "  (%s)", approval.Text(r.Error, 200))
 	}
+	if r.Probe {
+		b.WriteString("  (tried by crannog before the sandbox was ready)")
+	}
 	return b.String()
 }

@@ -163,7 +163,7 @@ func (w *way) Update(ctx context.Context, a sandbox.Attachment) error {
 	if err != nil {
 		return err
 	}
-	return client.Update(ctx, a.Sandbox, a.Policy.Layers(), a.Secrets)
+	return client.Update(ctx, a.Sandbox, a.Policy.Layers(), a.Secrets, a.Looks)
 }
 
 // Detach implements sandbox.Way. Where no process is known there is nothing to

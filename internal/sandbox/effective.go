@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"unicode"
@@ -11,14 +10,6 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest/probe"
-)
-
-// Addresses that nothing inside may ever reach, whatever its policy: the
-// metadata service of most clouds, and an address that is nobody's.
-const (
-	metadataAddress = "169.254.169.254:80"
-	nobodysDatagram = "192.0.2.1:9"
-	nobodysName     = "crannog-probe.invalid"
 )
 
 // maxProbed bounds the paths that are tried. All are mounted in one way, so a
@@ -31,50 +22,38 @@ func (s *Service) checks(r Record, p *policy.Policy, c covered) (probe.Checks, [
 	if r.Boundary == engine.NoBoundary {
 		return probe.Checks{}, nil // there is no wall that could hold anything
 	}
+	look := p.Look()
 	checks := probe.Checks{
-		Refused:  []string{metadataAddress},
-		Dropped:  []string{nobodysDatagram},
+		Refused:  look.Refused,
+		Dropped:  look.Dropped,
 		Hidden:   firstOf(c.hide),
 		ReadOnly: firstOf(c.readOnly),
 	}
+	if r.Base.NoRoot {
+		checks.Sealed = unwritten(p.Files(), r.Workspace != "")
+	}
 	if r.Access.Linked() {
-		// Where nobody lists hosts, every name has an address, and each
-		// connection is judged.
-		if !p.Reachable(nobodysName) {
-			checks.Unknown = []string{nobodysName}
-		}
-		checks.Known = reachable(p)
+		checks.Known, checks.Unknown, checks.Reached, checks.Closed = look.Known, look.Unknown, look.Reached, look.Closed
 	} else {
 		// Without a way out nobody outside can be asked for a name.
 		checks.Offline = true
 	}
-	if slices.Contains(r.Enforced, engine.LimitMemory) {
-		checks.MemoryBytes = r.Limits.MemoryBytes
-	}
-	if slices.Contains(r.Enforced, engine.LimitDisk) {
-		checks.DiskBytes = r.Limits.DiskBytes
+	for _, l := range []struct {
+		limit engine.Limit
+		have  int64
+		want  *int64
+	}{
+		{engine.LimitMemory, r.Limits.MemoryBytes, &checks.MemoryBytes}, {engine.LimitDisk, r.Limits.DiskBytes, &checks.DiskBytes},
+		{engine.LimitInodes, r.Limits.DiskInodes, &checks.DiskInodes}, {engine.LimitPIDs, r.Limits.PIDs, &checks.PIDs},
+	} {
+		if slices.Contains(r.Enforced, l.limit) {
+			*l.want = l.have
+		}
 	}
 	return checks, words(checks)
 }
 
 func firstOf(list []string) []string { return list[:min(len(list), maxProbed)] }
-
-// reachable is one host that the policy lets through, if it lists any by its
-// whole name.
-func reachable(p *policy.Policy) []string {
-	for _, h := range p.Document().Network.Hosts {
-		if h.Host == "" || strings.HasPrefix(h.Host, "*") {
-			continue
-		}
-		if _, err := netip.ParseAddr(h.Host); err == nil {
-			continue
-		}
-		if p.Reachable(h.Host) {
-			return []string{h.Host}
-		}
-	}
-	return nil
-}
 
 func words(c probe.Checks) []string {
 	var list []string
@@ -94,17 +73,32 @@ func words(c probe.Checks) []string {
 	for _, n := range c.Known {
 		say("the name %s has an address", n)
 	}
+	for _, at := range c.Reached {
+		say("a connection to %s comes about", at)
+	}
+	for _, at := range c.Closed {
+		say("no connection to %s", at)
+	}
 	for _, f := range c.Hidden {
 		say("%s shows nothing", f)
 	}
 	for _, f := range c.ReadOnly {
 		say("%s cannot be written", f)
 	}
+	for _, f := range c.Sealed {
+		say("no file can be made in %s", f)
+	}
 	if c.MemoryBytes > 0 {
 		say("no more than %d bytes of memory", c.MemoryBytes)
 	}
 	if c.DiskBytes > 0 {
 		say("no more than %d bytes of disk", c.DiskBytes)
+	}
+	if c.DiskInodes > 0 {
+		say("no more than %d files", c.DiskInodes)
+	}
+	if c.PIDs > 0 {
+		say("no more than %d processes", c.PIDs)
 	}
 	return list
 }

@@ -99,7 +99,7 @@ func (s *Service) Asked(ctx context.Context, who Principal, ref string) ([]strin
 		asked.Names[i] = hide(name)
 	}
 	// The sandbox's own look for a name that nobody has is not a program's.
-	return slices.DeleteFunc(asked.Names, func(name string) bool { return name == nobodysName }), nil
+	return slices.DeleteFunc(asked.Names, func(name string) bool { return name == policy.NobodysName }), nil
 }
 
 // dropFlows removes records of sandboxes that nothing else remembers.

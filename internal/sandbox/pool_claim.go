@@ -173,6 +173,7 @@ func (p *pool) give(ctx context.Context, w *waiting, r Record, policy *policy.Po
 			}
 			return &untouchedError{err}
 		}
+		a.Looks = true
 		if err := s.way.Update(ctx, a); err != nil {
 			return fmt.Errorf("link of %s: %w", r.ID, err)
 		}

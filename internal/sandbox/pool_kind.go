@@ -98,7 +98,7 @@ func keyOf(spec engine.Spec, config guest.Config, linked bool, t Template) (stri
 	config.Env, config.EndAt, config.Files, config.Preload, config.Renew = nil, time.Time{}, nil, nil, ""
 	// All of them run again for the claimer.
 	config.Checks.Offline, config.Checks.Refused, config.Checks.Dropped = false, nil, nil
-	config.Checks.Known, config.Checks.Unknown = nil, nil
+	config.Checks.Known, config.Checks.Unknown, config.Checks.Reached, config.Checks.Closed = nil, nil, nil, nil
 	text, err := json.Marshal(struct {
 		Spec           engine.Spec
 		Config         guest.Config
@@ -161,7 +161,7 @@ func (s *Service) closedPolicy(k *kind) (*policy.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	open := p.Reachable(nobodysName)
+	open := p.Reachable(policy.NobodysName)
 	for _, h := range p.Document().Network.Hosts {
 		open = open || h.Host != "" && p.Reachable(strings.TrimPrefix(h.Host, "*."))
 	}

@@ -39,6 +39,9 @@ type Attachment struct {
 	Owner   string
 	Policy  *policy.Policy
 	Secrets []causeway.Secret
+	// Looks says of an update that the sandbox's first process will try the
+	// policy before the sandbox is ready, as it does after each attachment.
+	Looks bool
 }
 
 // Link is what a sandbox gets of its link.

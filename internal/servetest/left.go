@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -64,18 +65,15 @@ func traces(t testing.TB, state string, ids []string) []string {
 			left = append(left, strings.TrimSpace(line))
 		}
 	}
-	for _, id := range ids {
-		left = append(left, groups(id)...)
-	}
-	return left
+	return append(left, Groups(ids...)...)
 }
 
-// groups lists the control groups that are named after a box.
-func groups(id string) []string {
+// Groups lists the control groups that are named after boxes.
+func Groups(ids ...string) []string {
 	var found []string
 	// A group may go while it is looked at, which is what is waited for.
 	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && strings.Contains(d.Name(), id) {
+		if err == nil && d.IsDir() && slices.ContainsFunc(ids, func(id string) bool { return strings.Contains(d.Name(), id) }) {
 			found = append(found, path)
 		}
 		return nil

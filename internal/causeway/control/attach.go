@@ -98,7 +98,7 @@ func (c *controller) update(body json.RawMessage) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := b.update(p, req.Secrets); err != nil {
+	if err := b.update(p, req.Secrets, req.Looks); err != nil {
 		return nil, err
 	}
 	c.server.tell(Event{Sandbox: b.id, Kind: EventUpdated})

@@ -16,6 +16,8 @@ type judge interface {
 	// Update makes a new policy and new secrets hold. After an error the old
 	// ones do.
 	Update(p *policy.Policy, s []causeway.Secret) error
+	// Look says that the sandbox's first process is about to try the policy.
+	Look()
 	// Close ends everything that it let through.
 	Close()
 }
@@ -51,11 +53,14 @@ func (b *box) policy() string {
 	return b.digest
 }
 
-func (b *box) update(p *policy.Policy, s []causeway.Secret) error {
+func (b *box) update(p *policy.Policy, s []causeway.Secret, looks bool) error {
 	b.changing.Lock()
 	defer b.changing.Unlock()
 	if err := b.judge.Update(p, s); err != nil {
 		return err
+	}
+	if looks {
+		b.judge.Look()
 	}
 	b.mu.Lock()
 	b.digest = p.Digest()

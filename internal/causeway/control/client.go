@@ -49,6 +49,7 @@ type Client struct {
 	peer   *peer
 	asker  causeway.Asker
 	info   Info
+	speaks int // the version that is spoken
 	events *queue
 
 	mu   sync.Mutex
@@ -180,6 +181,7 @@ func (c *Client) hello(ctx context.Context, about hello, replace bool) error {
 	if common == 0 {
 		return errVersion(theirs)
 	}
+	c.speaks = common
 	return nil
 }
 
@@ -211,9 +213,12 @@ func (c *Client) Attach(ctx context.Context, a Attachment) (box *os.File, certif
 
 // Update puts a new policy and new secrets in place of the old. When it
 // returns, what they no longer allow is closed. After an error the old hold.
-func (c *Client) Update(ctx context.Context, sandbox string, layers []policy.Layer, secrets []causeway.Secret) error {
+// looks says that the sandbox's first process will try the new policy before
+// the sandbox is ready.
+func (c *Client) Update(ctx context.Context, sandbox string, layers []policy.Layer, secrets []causeway.Secret, looks bool) error {
 	var reply updateReply
-	return c.peer.call(ctx, callUpdate, updateBody{Sandbox: sandbox, Policy: layers, Secrets: secrets}, &reply)
+	body := updateBody{Sandbox: sandbox, Policy: layers, Secrets: secrets, Looks: looks && c.speaks >= withLooks}
+	return c.peer.call(ctx, callUpdate, body, &reply)
 }
 
 // Detach ends a sandbox's network. One that is not attached is success.

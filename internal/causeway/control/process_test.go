@@ -164,18 +164,18 @@ func TestUpdateCloses(t *testing.T) {
 	wantGet(t, b, "/hello", 200)
 	none := documents(t)
 	none[0].Document.Network.Hosts = nil
-	if err := c.Update(t.Context(), "box1", none, nil); err != nil {
+	if err := c.Update(t.Context(), "box1", none, nil, false); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.get("/hello"); err == nil {
 		t.Error("the new policy does not hold")
 	}
-	if err := c.Update(t.Context(), "box2", none, nil); fault.KindOf(err) != fault.NotFound {
+	if err := c.Update(t.Context(), "box2", none, nil, false); fault.KindOf(err) != fault.NotFound {
 		t.Errorf("unknown sandbox: %v", err)
 	}
 	bad := documents(t)
 	bad[0].Document.Level = "no-such-level"
-	if err := c.Update(t.Context(), "box1", bad, nil); err == nil {
+	if err := c.Update(t.Context(), "box1", bad, nil, false); err == nil {
 		t.Error("a bad policy is accepted")
 	}
 }

@@ -22,8 +22,12 @@ import (
 // hello and retire are the same in all versions.
 const (
 	oldest  = 1
-	version = 1
+	version = 2
 )
+
+// withLooks is the version from which on an update can say that the sandbox is
+// not ready yet.
+const withLooks = 2
 
 // Requests of a controller.
 const (
@@ -92,6 +96,9 @@ type updateBody struct {
 	Sandbox string            `json:"sandbox"`
 	Policy  []policy.Layer    `json:"policy"`
 	Secrets []causeway.Secret `json:"secrets,omitempty"`
+	// Looks says that the sandbox is not ready yet: its first process tries the
+	// policy, as after attach.
+	Looks bool `json:"looks,omitempty"`
 }
 
 type updateReply struct {

@@ -37,6 +37,7 @@ type flow struct {
 	// came to a decision: the rest was no HTTP.
 	requests, judged atomic.Int64
 	sent, received   atomic.Int64
+	heard            atomic.Bool // a first byte has come
 
 	mu        sync.Mutex
 	conn      net.Conn // nil until accepted
@@ -283,6 +284,9 @@ func (f *flow) note(why *refusal, failure string) {
 		if why.answer != nil {
 			r.Approval = why.answer.Approval
 		}
+	}
+	if r.Probe = !f.heard.Load() && !f.proxy && f.box.looks.take(r); r.Probe && why == nil {
+		r.Reason, r.Error = "A connection may be made; nothing was to be sent.", ""
 	}
 	// The connection ends in any case.
 	_ = f.box.records.add(r, f.box.current.Load())

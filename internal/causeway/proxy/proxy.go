@@ -63,6 +63,7 @@ type Box struct {
 	spoolFile func() (*os.File, error)
 
 	names   *names.Table
+	looks   looks
 	records records
 	current atomic.Pointer[generation]
 	meters  meters
@@ -117,6 +118,7 @@ func New(c Config) (*Box, error) {
 		return nil, err
 	}
 	b.current.Store(g)
+	b.Look()
 	if err := b.records.add(linkRecord("the link is open"), g); err != nil {
 		b.cancel()
 		return nil, fault.Wrap(err, fault.Unavailable, "records_unavailable", "the sandbox's network records cannot be written")
@@ -242,6 +244,7 @@ func (b *Box) Names(query []byte, max int) []byte {
 	if q.Refused {
 		r.Decision = denied(policy.RuleLookup, "this type of query is not answered")
 	}
+	r.Probe = b.looks.take(r)
 	if b.records.add(r, g) != nil {
 		return nil
 	}
@@ -253,9 +256,11 @@ func (b *Box) Dropped(proto string, dst netip.AddrPort) {
 	if !b.packets.take(b, causeway.KindPacket) {
 		return
 	}
-	// There is nothing to refuse: the packet is gone.
-	_ = b.records.add(causeway.Record{
+	r := causeway.Record{
 		Time: time.Now(), Kind: causeway.KindPacket, Method: proto, Host: dst.Addr().String(), Port: int(dst.Port()),
 		Decision: denied(policy.RulePacket, "only TCP connections and look-ups of names get out"),
-	}, b.current.Load())
+	}
+	r.Probe = b.looks.take(r)
+	// There is nothing to refuse: the packet is gone.
+	_ = b.records.add(r, b.current.Load())
 }

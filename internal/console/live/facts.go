@@ -120,6 +120,7 @@ func (f *fleet) learn(e record.Entry) {
 		var r struct {
 			Effect causeway.Effect `json:"effect"`
 			Begins bool            `json:"begins"`
+			Probe  bool            `json:"probe"`
 			Sent   int64           `json:"sent"`
 			Time   time.Time       `json:"time"`
 		}
@@ -127,7 +128,7 @@ func (f *fleet) learn(e record.Entry) {
 			return
 		}
 		k := f.of(e.Sandbox)
-		if r.Effect == causeway.Deny && !r.Time.Before(k.since) {
+		if r.Effect == causeway.Deny && !r.Probe && !r.Time.Before(k.since) {
 			k.denied++
 			add(&k.refused, e.Time, 1)
 		}

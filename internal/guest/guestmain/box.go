@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -63,7 +64,12 @@ func (b *box) arrange(ctx context.Context, cfg guest.Config, first bool) error {
 		return err
 	}
 	b.links = relink(b.around.root, b.links, cfg.Files)
-	return probe.Run(ctx, cfg.Checks)
+	user, err := b.users.Lookup(cfg.DefaultUser)
+	if err != nil {
+		return fmt.Errorf("default user: %w", err)
+	}
+	actor := guest.ActorOf(cfg, os.Geteuid() == 0)
+	return probe.Run(ctx, cfg.Checks, func(work func() error) error { return actor.Do(user, work) })
 }
 
 // attend waits for what happens to the sandbox, for as long as it lives.

@@ -59,7 +59,7 @@ func TestAKnownNameIsWaitedFor(t *testing.T) {
 	resolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "udp4", at)
 	}}
-	if err := Run(t.Context(), Checks{Known: []string{"allowed.test."}}); err != nil {
+	if err := Run(t.Context(), Checks{Known: []string{"allowed.test."}}, nil); err != nil {
 		t.Error(err)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
+	"strconv"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -78,26 +80,38 @@ func await(ctx context.Context, fd int, event int16) bool {
 	}
 }
 
+// errSilent says that nobody answered.
+var errSilent = errors.New("nobody answers")
+
+// connect tries a connection and gives it up again. The status is what became
+// of one that was answered; zero is a connection.
+func connect(ctx context.Context, address string) (status unix.Errno, err error) {
+	fd, err := open(unix.SOCK_STREAM, address)
+	if err != nil {
+		return 0, err
+	}
+	defer unix.Close(fd)
+	// What is left of it would otherwise stay in the kernel for a minute, and
+	// in whatever is saved of the sandbox until then.
+	if err := unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}); err != nil {
+		return 0, err
+	}
+	if !await(ctx, fd, unix.POLLOUT) {
+		return 0, errSilent
+	}
+	code, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	return unix.Errno(code), err
+}
+
 // refused opens a connection that must not come about. A silence is as good
 // as a refusal.
 func refused(ctx context.Context, address string) error {
-	fd, err := open(unix.SOCK_STREAM, address)
-	if _, unreached := errors.AsType[*unreachedError](err); unreached {
+	status, err := connect(ctx, address)
+	if _, unreached := errors.AsType[*unreachedError](err); unreached || errors.Is(err, errSilent) || err == nil && status != 0 {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	if !await(ctx, fd, unix.POLLOUT) {
-		return nil
-	}
-	status, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
 	if err != nil {
 		return fmt.Errorf("a connection to %s: %w", address, err)
-	}
-	if status != 0 {
-		return nil
 	}
 	return fmt.Errorf("a connection to %s came about", address)
 }
@@ -158,20 +172,83 @@ func offline(context.Context) error {
 // resolver asks the name server of the link, by Go's own code.
 var resolver = &net.Resolver{PreferGo: true}
 
-func known(ctx context.Context, name string) error {
+// host wants that a known name has an address, and tries the ports of it
+// there.
+func (c Checks) host(ctx context.Context, name string) error {
+	at, err := known(ctx, name)
+	if err != nil {
+		return err
+	}
+	for _, what := range c.Reached {
+		if port, ok := portOf(name, what); ok {
+			err = errors.Join(err, reached(ctx, what, netip.AddrPortFrom(at, port)))
+		}
+	}
+	for _, what := range c.Closed {
+		if port, ok := portOf(name, what); ok {
+			err = errors.Join(err, shut(ctx, what, netip.AddrPortFrom(at, port)))
+		}
+	}
+	return err
+}
+
+// portOf is the port of a name:port of a name.
+func portOf(name, at string) (uint16, bool) {
+	host, text, err := net.SplitHostPort(at)
+	if err != nil || host != name {
+		return 0, false
+	}
+	port, err := strconv.ParseUint(text, 10, 16)
+	return uint16(port), err == nil
+}
+
+// unnamed are ports that would not be tried, because nobody is to know the
+// name.
+func (c Checks) unnamed() []string {
+	return slices.DeleteFunc(slices.Concat(c.Reached, c.Closed), func(at string) bool {
+		return slices.ContainsFunc(c.Known, func(name string) bool { _, ok := portOf(name, at); return ok })
+	})
+}
+
+// reached wants a connection to come about. It is given up at once, and sends
+// nothing: who judges it goes no further without a first byte.
+func reached(ctx context.Context, what string, at netip.AddrPort) error {
+	status, err := connect(ctx, at.String())
+	switch {
+	case err != nil:
+		return fmt.Errorf("no connection to the allowed %s: %w", what, err)
+	case status != 0:
+		return fmt.Errorf("no connection to the allowed %s: %w", what, status)
+	}
+	return nil
+}
+
+// shut wants that none does.
+func shut(ctx context.Context, what string, at netip.AddrPort) error {
+	// A refusal comes as soon as a connection would have.
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := refused(ctx, at.String()); err != nil {
+		return fmt.Errorf("the closed %s: %w", what, err)
+	}
+	return nil
+}
+
+// known returns an address of a name that must have one.
+func known(ctx context.Context, name string) (netip.Addr, error) {
 	// An answer may be lost or late on a busy machine; another question costs
 	// less than a sandbox. One that is refused twice has been answered.
 	for limit, tries := patience/2, 1; ; limit, tries = 2*limit, tries+1 {
 		one, cancel := context.WithTimeout(ctx, limit)
-		_, err := resolver.LookupNetIP(one, "ip4", name)
+		found, err := resolver.LookupNetIP(one, "ip4", name)
 		cancel()
-		if err == nil {
-			return nil
+		if err == nil && len(found) > 0 {
+			return found[0].Unmap(), nil
 		}
 		failed, ok := errors.AsType[*net.DNSError](err)
 		silent := ok && failed.IsTimeout
 		if tries > 1 && !silent || ctx.Err() != nil {
-			return fmt.Errorf("the allowed name %s has no address: %w", name, err)
+			return netip.Addr{}, fmt.Errorf("the allowed name %s has no address: %w", name, err)
 		}
 	}
 }

@@ -33,14 +33,27 @@ type Checks struct {
 	// Known are names that must have an address, Unknown those that must not.
 	Known   []string `json:"known,omitempty"`
 	Unknown []string `json:"unknown,omitempty"`
+	// Reached and Closed are ports of known names, as name:port: a connection
+	// must come about, or must not. Nothing is sent on it.
+	Reached []string `json:"reached,omitempty"`
+	Closed  []string `json:"closed,omitempty"`
 	// Hidden are paths that must show nothing, ReadOnly those that must not
 	// be writable, not even for the superuser inside.
 	Hidden   []string `json:"hidden,omitempty"`
 	ReadOnly []string `json:"read_only,omitempty"`
-	// MemoryBytes and DiskBytes are the most that the kernel inside may offer.
+	// Sealed are directories in which nobody may make a file as whom programs
+	// run.
+	Sealed []string `json:"sealed,omitempty"`
+	// The most that the kernel inside may offer, of memory, of disk, of files,
+	// and of processes to one user.
 	MemoryBytes int64 `json:"memory_bytes,omitempty"`
 	DiskBytes   int64 `json:"disk_bytes,omitempty"`
+	DiskInodes  int64 `json:"disk_inodes,omitempty"`
+	PIDs        int64 `json:"pids,omitempty"`
 }
+
+// As does work as the user as whom programs run.
+type As func(work func() error) error
 
 // Run looks at everything at once and returns an error that names all that
 // does not hold, in a stable order.
@@ -49,7 +62,7 @@ type Checks struct {
 // order, so whoever at its end answers them has done so when a connection or
 // a question that came after them is settled; only where nothing came after
 // them does the look take all of its patience.
-func Run(ctx context.Context, c Checks) error {
+func Run(ctx context.Context, c Checks, as As) error {
 	var wrong findings
 	var sent []datagram
 	for _, address := range c.Dropped {
@@ -60,7 +73,7 @@ func Run(ctx context.Context, c Checks) error {
 		}
 	}
 	var group sync.WaitGroup
-	for _, look := range c.looks() {
+	for _, look := range c.looks(as) {
 		group.Go(func() { wrong.add(look(ctx)) })
 	}
 	group.Wait()
@@ -72,7 +85,7 @@ func Run(ctx context.Context, c Checks) error {
 }
 
 // looks are all but those for datagrams.
-func (c Checks) looks() []func(context.Context) error {
+func (c Checks) looks(as As) []func(context.Context) error {
 	var looks []func(context.Context) error
 	each := func(list []string, limit time.Duration, look func(context.Context, string) error) {
 		for _, what := range list {
@@ -84,18 +97,27 @@ func (c Checks) looks() []func(context.Context) error {
 		}
 	}
 	each(c.Refused, patience, refused)
-	each(c.Known, namePatience, known)
+	each(c.Known, namePatience, c.host)
 	each(c.Unknown, patience, unknown)
 	each(c.Hidden, patience, hidden)
 	each(c.ReadOnly, patience, readOnly)
+	each(c.Sealed, patience, func(ctx context.Context, dir string) error {
+		return as(func() error { return readOnly(ctx, dir) })
+	})
+	each(c.unnamed(), patience, func(_ context.Context, at string) error {
+		return fmt.Errorf("%s is not a port of a known name", at)
+	})
 	if c.Offline {
 		looks = append(looks, offline)
 	}
 	if c.MemoryBytes > 0 {
 		looks = append(looks, func(context.Context) error { return memory(c.MemoryBytes) })
 	}
-	if c.DiskBytes > 0 {
-		looks = append(looks, func(context.Context) error { return disk(c.DiskBytes) })
+	if c.DiskBytes > 0 || c.DiskInodes > 0 {
+		looks = append(looks, func(context.Context) error { return disk(c.DiskBytes, c.DiskInodes) })
+	}
+	if c.PIDs > 0 {
+		looks = append(looks, func(context.Context) error { return processes(c.PIDs) })
 	}
 	return looks
 }

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -50,6 +51,19 @@ func echo(t *testing.T) string {
 	return c.LocalAddr().String()
 }
 
+// as is a user without another.
+func as(work func() error) error { return work() }
+
+// port is an address as one of localhost.
+func port(t *testing.T, address string) string {
+	t.Helper()
+	_, number, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return net.JoinHostPort("localhost", number)
+}
+
 func TestProbeFindsWhatDoesNotHold(t *testing.T) {
 	dir := t.TempDir()
 	full, file := filepath.Join(dir, "full"), filepath.Join(dir, "file")
@@ -74,11 +88,17 @@ func TestProbeFindsWhatDoesNotHold(t *testing.T) {
 		{"hidden directory", Checks{Hidden: []string{full}}, "the hidden directory"},
 		{"read-only file", Checks{ReadOnly: []string{file}}, "can be written"},
 		{"read-only directory", Checks{ReadOnly: []string{full}}, "takes new files"},
+		{"sealed directory", Checks{Sealed: []string{full}}, "takes new files"},
+		{"port that must be", Checks{Known: []string{"localhost"}, Reached: []string{port(t, closed(t))}}, "no connection to the allowed localhost:"},
+		{"port that must not be", Checks{Known: []string{"localhost"}, Closed: []string{port(t, listen(t))}}, "the closed localhost:"},
+		{"port of nobody", Checks{Reached: []string{"localhost:80"}}, "not a port of a known name"},
 		{"memory", Checks{MemoryBytes: 1}, "more than the limit"},
 		{"disk", Checks{DiskBytes: 1}, "more than the limit"},
+		{"files", Checks{DiskInodes: 1}, "files, where the limit is 1"},
+		{"processes", Checks{PIDs: 1}, "processes, more than the limit of 1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			err := Run(t.Context(), c.checks)
+			err := Run(t.Context(), c.checks, as)
 			if err == nil || !strings.HasPrefix(err.Error(), Failure) || !strings.Contains(err.Error(), c.want) {
 				t.Fatalf("got %v, want %q", err, c.want)
 			}
@@ -101,9 +121,11 @@ func TestProbePassesWhatHolds(t *testing.T) {
 	err := Run(t.Context(), Checks{
 		Refused: []string{closed(t)}, Dropped: []string{closed(t)},
 		Known: []string{"localhost"}, Unknown: []string{"no-such-name.invalid"},
+		Reached: []string{port(t, listen(t))}, Closed: []string{port(t, closed(t))},
 		Hidden:   []string{empty, hollow, filepath.Join(dir, "absent")},
 		ReadOnly: []string{"/sys/kernel/uevent_seqnum", filepath.Join(dir, "absent")}, MemoryBytes: 1 << 60, DiskBytes: 1 << 62,
-	})
+		DiskInodes: 1 << 62, PIDs: math.MaxInt64,
+	}, as)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,7 +51,7 @@ func TestOffline(t *testing.T) {
 		t.Errorf("without a route: %v", err)
 	}
 	hosttest.Need(t, hosttest.Ability{Name: "route to the outside", Has: func() bool { return !errors.Is(route(elsewhere), errUnroutable) }})
-	if err := Run(t.Context(), Checks{Offline: true}); err == nil || !strings.Contains(err.Error(), "a way out") {
+	if err := Run(t.Context(), Checks{Offline: true}, nil); err == nil || !strings.Contains(err.Error(), "a way out") {
 		t.Errorf("with one: %v", err)
 	}
 }
@@ -68,7 +68,7 @@ func TestSilenceIsNotWaitedFor(t *testing.T) {
 	took := patience
 	for tries := 0; took >= patience && tries < 20; tries++ {
 		began := time.Now()
-		if err := Run(t.Context(), Checks{Dropped: []string{silent.LocalAddr().String()}, Refused: []string{closed(t)}}); err != nil {
+		if err := Run(t.Context(), Checks{Dropped: []string{silent.LocalAddr().String()}, Refused: []string{closed(t)}}, nil); err != nil {
 			t.Fatal(err)
 		}
 		took = min(took, time.Since(began))

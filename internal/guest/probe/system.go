@@ -95,14 +95,32 @@ func memory(most int64) error {
 	return nil
 }
 
-// disk wants that the root's file system is no larger than the limit.
-func disk(most int64) error {
+// disk wants that the root's file system is no larger than the limits.
+func disk(bytes, files int64) error {
 	var stat unix.Statfs_t
 	if err := unix.Statfs("/", &stat); err != nil {
 		return fmt.Errorf("disk: %w", err)
 	}
-	if size := int64(stat.Blocks) * stat.Bsize; size > most {
-		return fmt.Errorf("there are %d bytes of disk, more than the limit of %d", size, most)
+	if size := int64(stat.Blocks) * stat.Bsize; bytes > 0 && size > bytes {
+		return fmt.Errorf("there are %d bytes of disk, more than the limit of %d", size, bytes)
+	}
+	// A file system that does not count its files says zero.
+	if files > 0 && (stat.Files == 0 || stat.Files > uint64(files)) {
+		return fmt.Errorf("there is room for %d files, where the limit is %d", stat.Files, files)
+	}
+	return nil
+}
+
+// processes wants that nobody as whom programs run gets more processes than
+// the limit. All that runs inside descends from this process, and none of it
+// may raise what it was given.
+func processes(most int64) error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &limit); err != nil {
+		return fmt.Errorf("processes: %w", err)
+	}
+	if limit.Max > uint64(most) || limit.Cur > uint64(most) {
+		return fmt.Errorf("there may be %d processes, more than the limit of %d", max(limit.Max, limit.Cur), most)
 	}
 	return nil
 }
