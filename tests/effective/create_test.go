@@ -1,0 +1,116 @@
+package effective_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/causeway/control"
+	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/engine"
+)
+
+// tree is a workspace with something to hide and to protect.
+func tree(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range map[string]string{".env": "TOKEN=canary", ".git/hooks/pre-commit": "#!/bin/sh", "main.go": "package main"} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// listed is a policy with a host, and one that is denied by name.
+const listed = `policy: v1
+name: task
+network:
+  unlisted: deny
+  hosts:
+    - {host: allowed.example, rules: [{do: allow}]}
+    - {host: denied.example, rules: [{do: deny}]}
+`
+
+// judgedBy gives a machine a link that another policy judges.
+func (r *rig) judgedBy(document string) func(*engine.Spec) error {
+	return func(spec *engine.Spec) error {
+		d, err := policy.Parse([]byte(document))
+		if err != nil {
+			return err
+		}
+		p, _, err := policy.Compile(policy.Layer{Kind: policy.LayerTask, Document: d})
+		if err != nil {
+			return err
+		}
+		c, err := control.Connect(r.t.Context(), r.state, control.Options{})
+		if err != nil {
+			return err
+		}
+		r.t.Cleanup(func() { c.Close() })
+		records, err := os.OpenFile(filepath.Join(r.t.TempDir(), "records"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+		if err != nil {
+			return err
+		}
+		defer records.Close()
+		box, _, err := c.Attach(r.t.Context(), control.Attachment{Sandbox: "other" + spec.ID[:8], Policy: p.Layers(), Record: records})
+		if err != nil {
+			return err
+		}
+		spec.Link = box
+		return nil
+	}
+}
+
+// P23: a sandbox whose machine is not what was asked for is never ready, and
+// nothing of it is left. The same machine unbent is the control.
+func TestDisagreementAtCreation(t *testing.T) {
+	r := newRig(t)
+	bend := func(do func(*engine.Spec)) func(*engine.Spec) error {
+		return func(spec *engine.Spec) error { do(spec); return nil }
+	}
+	shown := []crannog.CreateOption{crannog.Workspace(tree(t))}
+	linked := []crannog.CreateOption{crannog.Policy(listed)}
+	sealed := []crannog.CreateOption{crannog.Policy("policy: v1\nname: task\nlevel: strict\nfilesystem: {write: [/tmp]}\n")}
+	for _, c := range []struct {
+		name string
+		opts []crannog.CreateOption
+		how  func(*engine.Spec) error
+		want string
+	}{
+		{"a way out", nil, r.wayOut(), "there is a way out"},
+		{"a hidden file is shown", shown, bend(func(s *engine.Spec) { s.Hide = nil }), "the hidden file /workspace/.env can be read"},
+		{"a protected directory can be written", shown, bend(func(s *engine.Spec) { s.ReadOnly = nil }), "/workspace/.git/hooks takes new files"},
+		{"a sealed directory can be written", sealed, bend(func(s *engine.Spec) { s.ReadOnly = nil }), "/workspace takes new files"},
+		{"more memory", nil, bend(func(s *engine.Spec) { s.Limits.MemoryBytes *= 2 }), "bytes of memory, more than the limit"},
+		{"more disk", nil, bend(func(s *engine.Spec) { s.Limits.DiskBytes *= 2 }), "bytes of disk, more than the limit"},
+		{"more files", nil, bend(func(s *engine.Spec) { s.Limits.DiskInodes *= 2 }), "files, where the limit is"},
+		{"more processes", nil, bend(func(s *engine.Spec) { s.Limits.PIDs *= 2 }), "processes, more than the limit"},
+		{"a link to nobody", linked, r.wayOut(), "the allowed name allowed.example has no address"},
+		{"a link that lets all through", linked, r.judgedBy("policy: v1\nname: other\nlevel: minimal\n"), "the name denied.example has the address"},
+		{"a link that lets nothing through", linked, r.judgedBy("policy: v1\nname: other\nnetwork: {unlisted: deny}\n"), "the allowed name allowed.example has no address"},
+		{"a link that lets another port through", linked, r.judgedBy("policy: v1\nname: other\nnetwork: {unlisted: deny, hosts: [{host: allowed.example, ports: [9], rules: [{do: allow}]}]}\n"),
+			"no connection to the allowed allowed.example:443"},
+		{"a link that lets all ports through", linked, r.judgedBy("policy: v1\nname: other\nnetwork: {unlisted: deny, hosts: [{host: allowed.example, ports: [1-65535], rules: [{do: allow}]}]}\n"),
+			"the closed allowed.example:9"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := *r
+			r.t = t
+			r.engine.bend(c.how)
+			_, err := r.create(c.opts...)
+			r.engine.bend(nil)
+			r.refused(err, c.want)
+			r.onlyLeft()
+			sb := r.must(c.opts...)
+			if err := sb.Kill(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

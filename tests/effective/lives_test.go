@@ -1,0 +1,270 @@
+package effective_test
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/probe"
+	"github.com/crannog/crannog/internal/httpapi"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/servetest"
+)
+
+const wayOut = "there is a way out"
+
+// begun is a sandbox with something in its files and in its memory.
+func (r *rig) begun() *crannog.Sandbox {
+	r.t.Helper()
+	sb := r.must()
+	r.sh(sb, "echo before > /tmp/when; setsid sleep 31536 >/dev/null 2>&1 &")
+	return sb
+}
+
+// is finds out that a sandbox is where it was.
+func (r *rig) is(sb *crannog.Sandbox, when string, running bool) {
+	r.t.Helper()
+	want := when + " 0"
+	if running {
+		want = when + " 1"
+	}
+	if got := r.sh(sb, "echo $(cat /tmp/when) $(pgrep -cx sleep)"); got != want {
+		r.t.Errorf("%s: %q, want %q", sb.ID(), got, want)
+	}
+}
+
+func (r *rig) stateOf(sb *crannog.Sandbox) string {
+	r.t.Helper()
+	info, err := sb.Refresh(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return info.State
+}
+
+// P23: what goes on from a saved state with another machine than was asked for
+// stays paused, and nothing that was saved is lost.
+func TestDisagreementAtResumption(t *testing.T) {
+	for name, resume := range map[string]func(*crannog.Sandbox) error{
+		"memory": func(sb *crannog.Sandbox) error { return sb.Resume(t.Context(), 10*time.Minute) },
+		"files":  func(sb *crannog.Sandbox) error { return sb.ResumeFiles(t.Context(), 10*time.Minute) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			sb := r.begun()
+			if err := sb.Pause(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			r.engine.bend(r.wayOut())
+			err := resume(sb)
+			r.engine.bend(nil)
+			r.refused(err, wayOut)
+			r.onlyLeft(sb)
+			if machines, err := r.engine.List(t.Context()); err != nil || len(machines) > 0 || r.stateOf(sb) != "paused" {
+				t.Errorf("it is %s, with %v, %v", r.stateOf(sb), machines, err)
+			}
+			if err := resume(sb); err != nil {
+				t.Fatal(err)
+			}
+			r.effective(sb)
+			r.is(sb, "before", name == "memory")
+		})
+	}
+}
+
+// P23: copies that are not what was asked for do not come about; what they are
+// copies of goes on.
+func TestDisagreementOfCopies(t *testing.T) {
+	r := newRig(t)
+	sb := r.begun()
+	r.engine.bend(r.wayOut())
+	forks, err := sb.Fork(t.Context(), api.CreateFork{Count: 2})
+	r.engine.bend(nil)
+	if len(forks) > 0 {
+		t.Errorf("%d copies came about", len(forks))
+	}
+	r.refused(err, wayOut)
+	r.onlyLeft(sb)
+	r.is(sb, "before", true)
+	if forks, err = sb.Fork(t.Context(), api.CreateFork{Count: 2}); err != nil || len(forks) != 2 {
+		t.Fatal(len(forks), err)
+	}
+	for _, f := range forks {
+		r.ends(f)
+		r.effective(f)
+		r.is(f, "before", true)
+	}
+}
+
+// P23: the same for what is made of a snapshot, with its memory and without.
+func TestDisagreementOfSnapshots(t *testing.T) {
+	r := newRig(t)
+	sb := r.begun()
+	for _, without := range []bool{false, true} {
+		n, err := sb.Snapshot(t.Context(), api.CreateSnapshot{FilesOnly: without})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.engine.bend(r.wayOut())
+		_, err = r.create(crannog.Template(n.ID))
+		r.engine.bend(nil)
+		r.refused(err, wayOut)
+		r.onlyLeft(sb)
+		r.is(r.must(crannog.Template(n.ID)), "before", !without)
+		// The next round looks for what is left of this one.
+		for id := range r.ids() {
+			if other, err := r.client.Get(t.Context(), id); err == nil && id != sb.ID() {
+				if err := other.Kill(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+}
+
+// P23: a sandbox that cannot be put back goes on where it is, and can be put
+// back later.
+func TestDisagreementAtRollback(t *testing.T) {
+	r := newRig(t)
+	sb := r.begun()
+	n, err := sb.Snapshot(t.Context(), api.CreateSnapshot{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.sh(sb, "echo after > /tmp/when")
+	back := map[string]func() error{
+		"rollback": func() error { return sb.Rollback(t.Context(), n.ID) },
+		"reset":    func() error { return sb.Reset(t.Context()) },
+	}
+	for name, do := range back {
+		r.engine.bend(r.wayOut())
+		err := do()
+		r.engine.bend(nil)
+		r.refused(err, wayOut)
+		r.onlyLeft(sb)
+		if state := r.stateOf(sb); state != "running" {
+			t.Errorf("%s: it is %s", name, state)
+		}
+		r.is(sb, "after", true)
+	}
+	// The same of one that is paused.
+	if err := sb.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name, do := range back {
+		r.engine.bend(r.wayOut())
+		err := do()
+		r.engine.bend(nil)
+		r.refused(err, wayOut)
+		r.onlyLeft(sb)
+		if state := r.stateOf(sb); state != "paused" {
+			t.Errorf("%s: it is %s", name, state)
+		}
+	}
+	if err := sb.Resume(t.Context(), 10*time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	r.is(sb, "after", true)
+	if err := back["rollback"](); err != nil {
+		t.Fatal(err)
+	}
+	r.effective(sb)
+	r.is(sb, "before", true)
+	if err := sb.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := back["reset"](); err != nil {
+		t.Fatal(err)
+	}
+	r.effective(sb)
+	if got := r.sh(sb, "ls /tmp; pgrep -cx sleep; true"); got != "0" {
+		t.Errorf("put back to its start it has %q", got)
+	}
+}
+
+// blind takes away what a machine's guest tries at its boot, so that it is the
+// claim's look that finds something.
+func blind(then func(*engine.Spec) error) func(*engine.Spec) error {
+	return func(spec *engine.Spec) error {
+		var c guest.Config
+		if err := json.Unmarshal(spec.GuestConfig, &c); err != nil {
+			return err
+		}
+		c.Checks = probe.Checks{}
+		var err error
+		if spec.GuestConfig, err = json.Marshal(c); err != nil {
+			return err
+		}
+		return then(spec)
+	}
+}
+
+// P23, P27: a sandbox that waited and is not what its claimer asked for is
+// nobody's: it goes, and the claimer gets another.
+func TestDisagreementAtClaim(t *testing.T) {
+	r := newRig(t)
+	r.engine.bend(blind(r.wayOut()))
+	usual, err := httpapi.Usual()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.d.Service.StartPool(sandbox.PoolOptions{Bytes: 1 << 30, Usual: []sandbox.CreateRequest{usual}})
+	eventually := func(what string, so func() bool) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); !so(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("not so after a minute: %s", what)
+			}
+		}
+	}
+	waits := func() bool {
+		status, _ := r.d.Service.Pool()
+		return slices.ContainsFunc(status.Kinds, func(k sandbox.PoolKind) bool { return k.Waiting > 0 })
+	}
+	machines := func() (ids []string) {
+		t.Helper()
+		list, err := r.engine.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range list {
+			ids = append(ids, m.ID)
+		}
+		return ids
+	}
+	claim := func() *crannog.Sandbox {
+		t.Helper()
+		sb, err := r.client.Create(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.ends(sb)
+		r.effective(sb)
+		return sb
+	}
+	eventually("a crooked one waits", waits)
+	crooked := r.engine.asked()
+	if len(crooked) != 1 {
+		t.Fatalf("%v were made", crooked)
+	}
+	r.engine.bend(nil)
+	sb := claim()
+	if sb.ID() == crooked[0] {
+		t.Fatal("it was handed over")
+	}
+	eventually("the crooked one is gone", func() bool { return !slices.Contains(machines(), crooked[0]) })
+	if left := servetest.Groups(crooked...); len(left) > 0 {
+		t.Errorf("control groups are left: %v", left)
+	}
+	// The control: a straight one is what its claimer gets.
+	eventually("a straight one waits", waits)
+	waiting := machines()
+	if got := claim(); got.ID() == sb.ID() || !slices.Contains(waiting, got.ID()) {
+		t.Errorf("claimed %s, and there were %v", got.ID(), waiting)
+	}
+}

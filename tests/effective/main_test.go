@@ -1,0 +1,288 @@
+// Package effective_test gives sandboxes another machine than was asked for, on
+// each way by which one can come about, and wants that none of them is ever
+// ready, that nothing of it is left, and that nothing else is lost by it.
+package effective_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/causeway/control"
+	"github.com/crannog/crannog/internal/causeway/wire"
+	"github.com/crannog/crannog/internal/daemon"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/gvisor"
+	"github.com/crannog/crannog/internal/guestbin"
+	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/servetest"
+	"github.com/crannog/crannog/internal/standard"
+	"github.com/crannog/crannog/internal/template"
+)
+
+func TestMain(m *testing.M) {
+	crannog.Main()
+	os.Exit(m.Run())
+}
+
+// crooked is the engine, which makes other machines than it is asked for while
+// it is bent.
+type crooked struct {
+	*gvisor.Engine
+
+	mu   sync.Mutex
+	bent func(*engine.Spec) error
+	made []string // the IDs of all that it was asked for
+}
+
+// bend makes all machines different from now on; nil makes them right again.
+func (c *crooked) bend(how func(*engine.Spec) error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bent = how
+}
+
+func (c *crooked) asked() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.made)
+}
+
+// with does something with a machine as it is to be.
+func (c *crooked) with(spec engine.Spec, do func(engine.Spec) error) error {
+	c.mu.Lock()
+	c.made = append(c.made, spec.ID)
+	bent := c.bent
+	c.mu.Unlock()
+	if bent == nil {
+		return do(spec)
+	}
+	right := spec.Link
+	if err := bent(&spec); err != nil {
+		return err
+	}
+	if spec.Link != right {
+		defer spec.Link.Close()
+	}
+	return do(spec)
+}
+
+// Create implements engine.Engine.
+func (c *crooked) Create(ctx context.Context, spec engine.Spec) error {
+	return c.with(spec, func(spec engine.Spec) error { return c.Engine.Create(ctx, spec) })
+}
+
+// Restore implements engine.Checkpointer.
+func (c *crooked) Restore(ctx context.Context, spec engine.Spec, dir string) error {
+	return c.with(spec, func(spec engine.Spec) error { return c.Engine.Restore(ctx, spec, dir) })
+}
+
+// Replace implements engine.Checkpointer.
+func (c *crooked) Replace(ctx context.Context, spec engine.Spec, dir string) error {
+	return c.with(spec, func(spec engine.Spec) error { return c.Engine.Replace(ctx, spec, dir) })
+}
+
+// rig is the product on a crooked engine.
+type rig struct {
+	t      *testing.T
+	state  string
+	engine *crooked
+	d      *daemon.Daemon
+	client *crannog.Client
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	hosttest.Need(t, hosttest.Root, hosttest.Bash)
+	// A socket's path has at most 107 bytes.
+	state, err := os.MkdirTemp("", "ef")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	made, err := standard.Engine(state, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, state: state, engine: &crooked{Engine: made.(*gvisor.Engine)}}
+	guest, err := guestbin.Path(filepath.Join(state, "guest"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.d, err = daemon.Open(t.Context(), daemon.Options{
+		StateDir: state, Log: log, Engine: r.engine, Templates: template.NewHost(filepath.Join(state, "templates"), guest), Version: "test",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	local := r.d.Local()
+	transport := &http.Transport{DialContext: local.Dial}
+	if r.client, err = crannog.New(crannog.HTTP(&http.Client{Transport: transport})); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		err := errors.Join(local.Close(), r.d.Close(context.WithoutCancel(t.Context())))
+		servetest.NothingLeft(t, state, r.engine.asked()...)
+		if err := errors.Join(err, os.RemoveAll(state)); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+var small = api.Limits{MemoryBytes: 512 << 20, CPUMillis: 2000, PIDs: 256, DiskBytes: 256 << 20, DiskInodes: 20_000, CommandTimeoutSeconds: 60}
+
+// create makes a sandbox that ends with the test.
+func (r *rig) create(opts ...crannog.CreateOption) (*crannog.Sandbox, error) {
+	r.t.Helper()
+	sb, err := r.client.Create(r.t.Context(), append([]crannog.CreateOption{crannog.Timeout(10 * time.Minute), crannog.Limits(small)}, opts...)...)
+	if err == nil {
+		r.ends(sb)
+	}
+	return sb, err
+}
+
+func (r *rig) ends(sb *crannog.Sandbox) {
+	r.t.Cleanup(func() {
+		if err := sb.Kill(context.WithoutCancel(r.t.Context())); err != nil && !errors.Is(err, crannog.ErrNotFound) {
+			r.t.Error(err)
+		}
+	})
+}
+
+// must makes one that must come about, with what was seen to hold in it.
+func (r *rig) must(opts ...crannog.CreateOption) *crannog.Sandbox {
+	r.t.Helper()
+	sb, err := r.create(opts...)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.effective(sb)
+	return sb
+}
+
+// effective finds out that a sandbox is ready, and was looked at.
+func (r *rig) effective(sb *crannog.Sandbox) {
+	r.t.Helper()
+	info, err := sb.Refresh(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if info.State != "running" || len(info.Effective.Checks) < 6 {
+		r.t.Errorf("%s is %s, and seen was %+v", info.ID, info.State, info.Effective.Checks)
+	}
+	for _, c := range info.Effective.Checks {
+		if !c.Holds {
+			r.t.Errorf("%s does not hold", c.Check)
+		}
+	}
+}
+
+// refused finds out that an error says what does not hold.
+func (r *rig) refused(err error, want string) {
+	r.t.Helper()
+	var e *crannog.Error
+	if !errors.As(err, &e) || e.Code != "policy_not_effective" || !strings.Contains(e.Message, want) || e.Hint == "" {
+		r.t.Errorf("got %+v, want policy_not_effective that tells of %q", err, want)
+	}
+}
+
+// ids are the sandboxes that there are, with their states.
+func (r *rig) ids() map[string]string {
+	r.t.Helper()
+	list, err := r.client.List(r.t.Context(), crannog.ListOptions{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, sb := range list {
+		all[sb.ID] = sb.State
+	}
+	return all
+}
+
+// onlyLeft finds out that nothing is left but some sandboxes: no row, no
+// machine, no process, no control group and no link.
+func (r *rig) onlyLeft(kept ...*crannog.Sandbox) {
+	r.t.Helper()
+	known := map[string]bool{}
+	for _, sb := range kept {
+		known[sb.ID()] = true
+	}
+	for id, state := range r.ids() {
+		if !known[id] && state != "stopped" {
+			r.t.Errorf("%s is left, and is %s", id, state)
+		}
+	}
+	machines, err := r.engine.List(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, m := range machines {
+		if !known[m.ID] {
+			r.t.Errorf("the machine of %s is left", m.ID)
+		}
+	}
+	gone := slices.DeleteFunc(r.engine.asked(), func(id string) bool { return known[id] })
+	if len(kept) == 0 {
+		servetest.NothingLeft(r.t, r.state, gone...)
+	} else if left := servetest.Groups(gone...); len(left) > 0 {
+		r.t.Errorf("control groups are left: %v", left)
+	}
+	if _, err := os.Stat(filepath.Join(r.state, "causeway")); err != nil {
+		return // none was ever needed
+	}
+	c, err := control.Connect(r.t.Context(), r.state, control.Options{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer c.Close()
+	// A link ends when the causeway sees that nobody has its other end.
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		links, err := c.List(r.t.Context())
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		links = slices.DeleteFunc(links, func(l control.Status) bool { return known[l.Sandbox] })
+		if len(links) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			r.t.Fatalf("links are left: %+v", links)
+		}
+	}
+}
+
+// sh runs a shell line in a sandbox, which must succeed.
+func (r *rig) sh(sb *crannog.Sandbox, line string) string {
+	r.t.Helper()
+	res, err := sb.Exec(r.t.Context(), api.Exec{Cmd: []string{"sh", "-c", line}, TimeoutSeconds: 60})
+	if err != nil || res.ExitCode != 0 {
+		r.t.Fatalf("%s: %+v, %v", line, res, err)
+	}
+	return strings.TrimSpace(res.Stdout)
+}
+
+// wayOut gives a machine a link that leads nowhere, whatever it was to have.
+func (r *rig) wayOut() func(*engine.Spec) error {
+	return func(spec *engine.Spec) error {
+		box, ours, err := wire.Pair()
+		if err != nil {
+			return err
+		}
+		r.t.Cleanup(func() { ours.Close() })
+		spec.Link = box
+		return nil
+	}
+}
