@@ -51,7 +51,6 @@ type FlowRecord struct {
 	Sandbox    string    `json:"sandbox"`
 	Seq        uint64    `json:"seq"`
 	Kind       string    `json:"kind" doc:"dns, tcp, tls, tunnel, connect, http, websocket, git, publish, packet or link."`
-	Process    string    `json:"process,omitempty"`
 	Method     string    `json:"method,omitempty"`
 	Host       string    `json:"host,omitempty"`
 	Port       int       `json:"port,omitempty"`

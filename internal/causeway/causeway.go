@@ -67,12 +67,10 @@ type Record struct {
 	// Begins is set on the first of two records. What lasts, carries a secret
 	// or was approved is recorded before it happens, and with the same Time
 	// at its end: that one is counted.
-	Begins bool `json:"begins,omitempty"`
-	// Process is the program inside that asked, where it is known.
-	Process string `json:"process,omitempty"`
-	Method  string `json:"method,omitempty"`
-	Host    string `json:"host,omitempty"`
-	Port    int    `json:"port,omitempty"`
+	Begins bool   `json:"begins,omitempty"`
+	Method string `json:"method,omitempty"`
+	Host   string `json:"host,omitempty"`
+	Port   int    `json:"port,omitempty"`
 	// Path is the escaped path without its query.
 	Path string `json:"path,omitempty"`
 	// Address is where the connection really went.

@@ -172,7 +172,7 @@ func (s *server) followFlows(c huma.Context, who sandbox.Principal, id string, f
 
 func toFlow(r causeway.Record) api.FlowRecord {
 	return api.FlowRecord{
-		Time: r.Time, Sandbox: r.Sandbox, Seq: r.Seq, Kind: string(r.Kind), Process: r.Process, Method: r.Method,
+		Time: r.Time, Sandbox: r.Sandbox, Seq: r.Seq, Kind: string(r.Kind), Method: r.Method,
 		Host: r.Host, Port: r.Port, Path: r.Path, Address: r.Address, Status: r.Status,
 		Effect: string(r.Effect), Rule: r.Rule, Layer: r.Layer, Policy: r.Policy, Reason: r.Reason, Fix: r.Fix,
 		Sent: r.Sent, Received: r.Received, DurationMS: float64(r.Took.Microseconds()) / 1000,

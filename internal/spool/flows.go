@@ -23,11 +23,11 @@ func readFlow(line []byte, hide Hide) (Line, error) {
 	}
 	// A program chooses all of these; a value that it has come by could be in
 	// any of them.
-	for _, text := range []*string{&r.Process, &r.Method, &r.Host, &r.Path, &r.Reason, &r.Fix, &r.Error} {
+	for _, text := range []*string{&r.Method, &r.Host, &r.Path, &r.Reason, &r.Fix, &r.Error} {
 		*text = hide.text(*text)
 	}
 	if text, err := json.Marshal(r); err != nil || len(text) > mostData {
-		r.Process, r.Method, r.Path, r.Reason, r.Fix, r.Error = "", "", "", "", "", "left out: the texts are too long"
+		r.Method, r.Path, r.Reason, r.Fix, r.Error = "", "", "", "", "left out: the texts are too long"
 	}
 	return Line{Seq: r.Seq, Draft: record.Draft{Time: r.Time, Kind: record.Flow, Actor: "box", Data: r}}, nil
 }

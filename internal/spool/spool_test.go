@@ -224,7 +224,7 @@ func TestValuesAreHidden(t *testing.T) {
 		Seq: 1, Kind: witness.Exec, Program: "/hunter2", Argv: []string{"x", "-p", "hunter2"}, Cwd: "/tmp/hunter2", Env: []string{"hunter2"},
 	}
 	file := witness.Event{Seq: 2, Kind: witness.File, Path: "/tmp/hunter2", Op: witness.Created}
-	flow := causeway.Record{Seq: 1, Path: "/hunter2", Host: "hunter2", Method: "hunter2", Process: "hunter2", Error: "hunter2"}
+	flow := causeway.Record{Seq: 1, Path: "/hunter2", Host: "hunter2", Method: "hunter2", Error: "hunter2"}
 	for _, known := range []bool{true, false} {
 		r := newRig(t)
 		hide := r.hide

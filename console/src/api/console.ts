@@ -75,7 +75,6 @@ export interface FlowRecord {
   sandbox: string;
   seq: number;
   kind: string;
-  process?: string;
   method?: string;
   host?: string;
   port?: number;

@@ -24,7 +24,6 @@ export interface FlowLike {
   path?: string | undefined;
   status?: number | undefined;
   reason?: string | undefined;
-  process?: string | undefined;
 }
 
 export type Tone = "ok" | "warn" | "bad" | "info" | "quiet";

@@ -139,7 +139,7 @@ function Row({ flow, wish, filter }: { flow: FlowRecord; wish: (wish: Wish) => v
 function Why({ flow, all }: { flow: FlowRecord; all: boolean }) {
   const facts: [string, string | undefined][] = all
     ? [
-        ["Program", flow.process], ["Address", flow.address], ["Took", flow.duration_ms ? format.duration(flow.duration_ms) : undefined], ["Policy", flow.policy], ["Failed", flow.error],
+        ["Address", flow.address], ["Took", flow.duration_ms ? format.duration(flow.duration_ms) : undefined], ["Policy", flow.policy], ["Failed", flow.error],
       ]
     : [];
   if (!flow.reason && !flow.fix && !flow.approval && facts.every(([, value]) => !value)) return null;
