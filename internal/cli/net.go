@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,16 +42,27 @@ func (a *app) netLogCommand() *cobra.Command {
 				if err := a.asked(ctx, sb); err != nil {
 					return err
 				}
-				if err := sb.Flows(ctx, o, a.printFlow); err != nil {
-					return fail("read the network records of "+sb.ID(), err)
-				}
-				return nil
+				return a.flows(ctx, sb, o)
 			})
 		},
 	}
-	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "go on until the sandbox ends")
+	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "go on until the sandbox ends, or Ctrl-C")
 	cmd.Flags().BoolVar(&o.Denied, "denied", false, "only what was refused")
 	return cmd
+}
+
+// flows prints a sandbox's records. Who follows ends that with Ctrl-C, which is
+// no failure.
+func (a *app) flows(ctx context.Context, sb *crannog.Sandbox, o crannog.FlowOptions) error {
+	if o.Follow {
+		var stop context.CancelFunc
+		ctx, stop = notify(ctx, os.Interrupt, syscall.SIGTERM)
+		defer stop()
+	}
+	if err := sb.Flows(ctx, o, a.printFlow); err != nil && (!o.Follow || ctx.Err() == nil) {
+		return fail("read the network records of "+sb.ID(), err)
+	}
+	return nil
 }
 
 // asked prints the names that were asked for in a sandbox without a network.

@@ -33,14 +33,19 @@ func (s *Service) Flows(ctx context.Context, who Principal, ref string, f netlog
 	if s.flows == nil || !r.Access.Linked() {
 		return nil
 	}
-	follow = follow && r.State == Running
-	if !follow {
+	var gone <-chan struct{}
+	if follow && r.State == Running {
+		// One that another process made is watched from here on: without that
+		// its end would not be seen.
+		s.Live(r.ID)
+		gone = s.Gone(r.ID)
+	}
+	if gone == nil {
 		return s.flows.Read(ctx, r.ID, f, false, yield)
 	}
 	// Followers of a sandbox that ends get what it wrote last, and their end.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	gone := s.Gone(r.ID)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

@@ -16,10 +16,10 @@ import (
 )
 
 // beside is another process on the same state.
-func (r *rig) beside(t *testing.T) *rig {
+func (r *rig) beside(t *testing.T, options ...option) *rig {
 	t.Helper()
 	other := &rig{t: t, dir: r.dir, ends: make(map[string]time.Time)}
-	other.open(func(d *sandbox.Deps) { d.Process = sandbox.Process{PID: 1 << 29, Start: "beside"} })
+	other.open(append(options, func(d *sandbox.Deps) { d.Process = sandbox.Process{PID: 1 << 29, Start: "beside"} })...)
 	t.Cleanup(other.close)
 	return other
 }

@@ -1,0 +1,153 @@
+package causeway_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/servetest"
+)
+
+// follower is `crannog net log -f` in a process of its own.
+type follower struct {
+	t     testing.TB
+	cmd   *exec.Cmd
+	err   servetest.Output
+	lines chan string // closed when it says no more
+	said  []string
+}
+
+func follow(t testing.TB, a *arena, args ...string) *follower {
+	t.Helper()
+	f := &follower{t: t, lines: make(chan string, 1000)}
+	f.cmd = exec.Command(program(t), append([]string{"net", "log", "-f", "--state", a.state}, args...)...)
+	f.cmd.Stderr = &f.err
+	out, err := f.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.cmd.Process.Kill(); _, _ = io.Copy(io.Discard, out); _ = f.cmd.Wait() })
+	go func() {
+		defer close(f.lines)
+		for in := bufio.NewScanner(out); in.Scan(); {
+			f.lines <- in.Text()
+		}
+	}()
+	return f
+}
+
+// awaits reads on until a line has all of some parts.
+func (f *follower) awaits(parts ...string) {
+	f.t.Helper()
+	late := time.After(time.Minute)
+	for {
+		select {
+		case line, more := <-f.lines:
+			if !more {
+				f.t.Fatalf("it has ended without %q: %q %s", parts, f.said, f.err.String())
+			}
+			f.said = append(f.said, line)
+			if contains(line, parts...) {
+				return
+			}
+		case <-late:
+			f.t.Fatalf("not told within a minute: %q; it said %q %s", parts, f.said, f.err.String())
+		}
+	}
+}
+
+// ends reads what is still said and returns the exit code.
+func (f *follower) ends() int {
+	f.t.Helper()
+	late := time.AfterFunc(time.Minute, func() { _ = f.cmd.Process.Kill() })
+	defer late.Stop()
+	for line := range f.lines {
+		f.said = append(f.said, line)
+	}
+	_ = f.cmd.Wait() // its code says it
+	return f.cmd.ProcessState.ExitCode()
+}
+
+// What a sandbox does is told while it happens, in the order in which it
+// happens, until the sandbox ends or who reads has enough.
+func TestNetLogFollows(t *testing.T) {
+	need(t)
+	for name, arenaOf := range map[string]func() *arena{
+		"beside another process": func() *arena { return theArena(t) },
+		"of a server":            func() *arena { a, _, _ := serving(t); return a },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := arenaOf()
+			up := a.web(t, 443, nil, "api.follow.test")
+			b := a.box(t, "network: {unlisted: deny, hosts: [{host: api.follow.test, rules: [{id: read, methods: [GET], paths: [/open/*], do: allow}]}]}\n")
+			id := b.ID()
+			plain, denied, lines, left := follow(t, a, id), follow(t, a, id, "--denied"), follow(t, a, id, "--json"), follow(t, a, id)
+			// Each is there when it has told what was before: the link, and, of
+			// what is refused, what the sandbox itself has tried.
+			plain.awaits("link")
+			lines.awaits(`"kind":"link"`)
+			left.awaits("link")
+			b.must("curl -sS -m 10 https://api.follow.test/open/one")
+			plain.awaits("allow  http", "GET https://api.follow.test/open/one", "rule=host:api.follow.test/read", "  200")
+			b.must("curl -sS -m 10 https://api.follow.test/closed/two")
+			plain.awaits("deny   http", "GET https://api.follow.test/closed/two", "  403")
+			denied.awaits("deny   http", "GET https://api.follow.test/closed/two", "  403")
+			b.must("curl -sS -m 10 https://api.follow.test/open/three")
+			plain.awaits("allow  http", "GET https://api.follow.test/open/three")
+			lines.awaits(`"path":"/open/three"`)
+
+			// Ctrl-C ends one and is no failure; the others go on.
+			left.awaits("/open/three")
+			if err := left.cmd.Process.Signal(os.Interrupt); err != nil {
+				t.Fatal(err)
+			}
+			if code := left.ends(); code != 0 || left.err.String() != "" {
+				t.Errorf("Ctrl-C: exit %d, %s", code, left.err.String())
+			}
+			for _, f := range []*follower{plain, denied, lines} {
+				if err := f.cmd.Process.Signal(syscall.Signal(0)); err != nil {
+					t.Errorf("one that follows has ended: %v", err)
+				}
+			}
+			b.end()
+			for _, f := range []*follower{plain, denied, lines} {
+				if code := f.ends(); code != 0 || f.err.String() != "" {
+					t.Errorf("the end of the sandbox: exit %d, %s", code, f.err.String())
+				}
+			}
+			for _, line := range denied.said {
+				if !contains(line, "  deny ") || contains(line, "/open/") {
+					t.Errorf("not refused, and told: %s", line)
+				}
+			}
+			var paths []string
+			for _, line := range lines.said {
+				var r api.FlowRecord
+				d := json.NewDecoder(strings.NewReader(line))
+				d.DisallowUnknownFields()
+				if err := d.Decode(&r); err != nil || r.Sandbox != id || r.Rule == "" || r.Time.IsZero() {
+					t.Errorf("%s: %+v, %v", line, r, err)
+				}
+				if r.Kind == "http" {
+					paths = append(paths, r.Effect+r.Path)
+				}
+			}
+			if got := strings.Join(paths, " "); got != "allow/open/one deny/closed/two allow/open/three" {
+				t.Errorf("as JSON: %s", got)
+			}
+			if len(up.seen()) != 2 {
+				t.Errorf("the world saw %d requests", len(up.seen()))
+			}
+		})
+	}
+}
