@@ -52,6 +52,23 @@ func theArena(t testing.TB) *arena {
 	return &shared.arena
 }
 
+// ownArena is one for what ends its causeway, or looks at it from its start on.
+func ownArena(t testing.TB) *arena {
+	t.Helper()
+	w, err := newWorld()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &arena{world: w, state: shortDir(t)}
+	a.client = local(t, a.state, w)
+	t.Cleanup(func() {
+		if err := errors.Join(a.client.Close(), awaitCauseway(a.state)); err != nil {
+			t.Error(err)
+		}
+	})
+	return a
+}
+
 // closeShared ends the shared arena, and finds out that it ends.
 func closeShared() error {
 	if shared.state == "" {

@@ -5,7 +5,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/servetest"
 )
 
@@ -23,7 +27,8 @@ const everywhere = "level: minimal\n"
 func TestN19WhatIsBesideIt(t *testing.T) {
 	need(t)
 	a := theArena(t)
-	api := a.web(t, 443, nil, "api.n19.test")
+	up := a.web(t, 443, nil, "api.n19.test")
+	a.resolves("localhost", "127.0.0.1")
 	b := a.box(t, everywhere, crannog.Net("open"))
 	sibling := a.box(t, everywhere, crannog.Net("open"))
 	sibling.must("(python3 -m http.server 8000 --bind 0.0.0.0 >/dev/null 2>&1 &) ; for i in 1 2 3 4 5 6 7 8 9; do curl -s -o /dev/null http://127.0.0.1:8000/ && exit 0; sleep 0.2; done; exit 1")
@@ -48,16 +53,19 @@ func TestN19WhatIsBesideIt(t *testing.T) {
 		}()
 	}
 	_, port, _ := net.SplitHostPort(l.Addr().String())
-	own, err := net.InterfaceAddrs()
+	addresses, err := net.InterfaceAddrs()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range own {
+	for _, o := range addresses {
 		if ip := o.(*net.IPNet).IP; ip.To4() != nil {
 			hostPorts = append(hostPorts, ip.String())
 		}
 	}
 	_, exchange, _ := net.SplitHostPort(a.Address)
+	// The box itself has tried some of it before it was ready.
+	before := b.records()
+	tried := before[len(before)-1].Seq
 	for _, user := range []string{"user", "root"} {
 		got := b.pythonAs(user, fmt.Sprintf(`
 from concurrent.futures import ThreadPoolExecutor
@@ -95,9 +103,56 @@ for t in ('127.0.0.1:%s', '10.199.0.1:3128', '10.199.0.2:22', '169.254.169.254:8
 print(status(raw(socket.create_connection((GATEWAY, 3128), 5), 'GET http://127.0.0.1:%s/ HTTP/1.1\r\nHost: 127.0.0.1:%s\r\nConnection: close\r\n\r\n')) in ('400', '403', '502'))
 print(status(get('api.n19.test', ca='/tmp/world.pem')))
 `, port, port, port, port, port)), "False", "True", "True", "True", "True", "True", "200")
-	if len(met) > 0 || len(api.seen()) != 1 || len(a.dials("127."))+len(a.dials("10.199"))+len(a.dials("169.254.")) > 0 {
+	if len(met) > 0 || len(up.seen()) != 1 || len(a.dials("127."))+len(a.dials("10.199"))+len(a.dials("169.254.")) > 0 {
 		t.Errorf("dialled %v", a.dials(""))
 	}
+	// The record has each attempt with what decided it, and of what was let
+	// through nothing but the one request.
+	wants := map[string]string{"169.254.169.254": "floor.address", "192.168.0.1": "floor.private", "198.18.0.0": "floor.name", "10.199.0.1": "floor.name"}
+	for _, h := range hostPorts {
+		if !netip.MustParseAddr(h).IsLoopback() {
+			wants[h] = "floor.own"
+		}
+	}
+	own, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	attempts := slices.DeleteFunc(b.records("tcp"), func(r api.FlowRecord) bool { return r.Seq <= tried })
+	for h, rule := range wants {
+		for _, p := range []int{own, 22, 80, 443, 3128, 8000, 8080, 5355} {
+			if h == "10.199.0.1" && p == 3128 {
+				continue // our own
+			}
+			n := 0
+			for _, r := range attempts {
+				if r.Host == h && r.Port == p && r.Effect == "deny" && r.Rule == rule && r.Reason != "" && r.Sandbox == b.ID() {
+					n++
+				}
+			}
+			if n != 2 {
+				t.Errorf("%d records of two attempts at %s:%d by %s", n, h, p, rule)
+			}
+		}
+	}
+	for _, target := range []string{"127.0.0.1", "10.199.0.1", "10.199.0.2", "169.254.169.254"} {
+		b.recorded("CONNECT "+target, func(r api.FlowRecord) bool {
+			return r.Kind == "connect" && r.Host == target && r.Effect == "deny" && strings.HasPrefix(r.Rule, "floor.")
+		})
+	}
+	for _, target := range []string{"127.0.0.1", "localhost"} {
+		b.recorded("a request for "+target, func(r api.FlowRecord) bool {
+			return r.Kind == "http" && r.Host == target && r.Port == own && r.Effect == "deny" && r.Rule == "floor.address"
+		})
+	}
+	for _, r := range b.records() {
+		if r.Address != "" && (r.Host != "api.n19.test" || !strings.HasPrefix(r.Address, up.address+":")) {
+			t.Errorf("it says that this was dialled: %+v", r)
+		}
+	}
+	b.recorded("the one request", func(r api.FlowRecord) bool {
+		return r.Host == "api.n19.test" && r.Effect == "allow" && strings.HasPrefix(r.Address, up.address)
+	})
 }
 
 func abstract(t testing.TB) net.Listener { return unixListener(t, "@n19-abstract") }
@@ -119,17 +174,7 @@ func unixListener(t testing.TB, name string) net.Listener {
 // P24: without the causeway nothing is reachable, and everybody can see that.
 func TestN20TheCausewayDies(t *testing.T) {
 	need(t)
-	w, err := newWorld()
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := &arena{world: w, state: shortDir(t)}
-	a.client = local(t, a.state, w)
-	t.Cleanup(func() {
-		if err := a.client.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	a := ownArena(t)
 	ended := make(chan struct{}, 1)
 	api := a.web(t, 443, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "first")
