@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -126,11 +127,14 @@ func TestS1NotInside(t *testing.T) {
 	}
 	search := finding + `
 import subprocess
-child = subprocess.Popen(['sleep', '30'], env={'PLANTED': 'planted-7f3e' + '9d2c'})
-time.sleep(0.2)
-open('/tmp/plant', 'w').write('planted-7f3e' + '9d2c')
+plant = 'planted-7f3e' + '9d2c'
+child = subprocess.Popen(['sh', '-c', 'read x; echo; read x', plant], env={'PLANTED': plant}, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+child.stdin.write(b'\n')
+child.stdin.flush()
+child.stdout.readline() # it runs
+open('/tmp/plant', 'w').write(plant)
 print(found(K.encode()))
-print(found(b'planted-7f3e' + b'9d2c'))
+print(found(plant.encode()))
 child.kill()
 print(os.environ.get('S1'))
 `
@@ -138,7 +142,7 @@ print(os.environ.get('S1'))
 	if got[0] != "[]" || got[2] != "sealed-by-crannog-S1" {
 		t.Errorf("the value is inside: %q", got)
 	}
-	if !contains(got[1], "environ", "file") {
+	if !contains(got[1], "environ", "cmdline", "memory", "file") {
 		t.Errorf("control: what was planted is not found: %q", got)
 	}
 }
@@ -210,6 +214,11 @@ query(K + '.s4.test', 1)
 connect(K + '.test:443')
 reach(K, 443)
 `)
+	// What commands print is kept, with what stands for the value.
+	b.sh("echo 'marked-s4'; printf sk-canary-4f9a; echo 8b7c6d5e4f3a2b1c; curl -sS -m 10 https://api.s4.test/raw")
+	if tapes := filepath.Join(a.state, "recordings"); len(hosttest.Holding(t, tapes, "marked-s4")) == 0 || len(hosttest.Holding(t, tapes, "[redacted:S4]")) == 0 {
+		t.Error("control: what the command printed is in no recording")
+	}
 	files := func(needle string) []string { return hosttest.Holding(t, a.state, needle) }
 	if got := files(canary); len(got) > 0 {
 		t.Errorf("the value is in %v", got)
