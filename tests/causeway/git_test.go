@@ -74,7 +74,7 @@ git clone -q https://git.a6.test/acme/pay.git work && cat work/README && cd work
 		"tag":       "git tag v1 && git push origin v1",
 		"force":     "git push --force origin HEAD:refs/heads/release",
 		"mixed":     "git push origin HEAD:refs/heads/agent/z HEAD:refs/heads/main",
-		"gzip":      "git -c http.postBuffer=10000000 push origin HEAD:refs/heads/main",
+		"in one":    "git -c http.postBuffer=10000000 push origin HEAD:refs/heads/main",
 		"protocol0": "git -c protocol.version=0 push origin HEAD:refs/heads/main",
 	} {
 		out, code := b.sh("cd /tmp/work && " + line + " 2>&1")
@@ -82,8 +82,38 @@ git clone -q https://git.a6.test/acme/pay.git work && cat work/README && cd work
 			t.Errorf("%s: exit %d, %s", name, code, out)
 		}
 	}
+	// git itself compresses what a fetch sends; servers take a push so too.
+	const compressed = `
+import gzip, subprocess
+def git(*args): return subprocess.run(('git', '-C', '/tmp/work') + args, stdin=subprocess.DEVNULL, capture_output=True, check=True).stdout
+def push(ref, coding='gzip', pack=gzip.compress):
+    line = '0' * 40 + ' ' + git('rev-parse', 'HEAD').decode().strip() + ' ' + ref + '\0report-status side-band-64k'
+    # The server has the commit, so the pack is empty.
+    sent = ('%04x%s0000' % (len(line) + 4, line)).encode() + git('pack-objects', '--stdout')
+    return get('git.a6.test', '/acme/pay.git/git-receive-pack', method='POST', body=pack(sent).decode('latin-1'),
+        extra='Content-Type: application/x-git-receive-pack-request\r\nContent-Encoding: %s\r\n' % coding)
+`
+	b.wants(b.python(compressed+`
+a = push('refs/heads/packed')
+print(status(a), 'ng refs/heads/packed' in a, 'crannog: blocked git push' in a)
+a = push('refs/tags/packed', coding='x-gzip')
+print(status(a), 'ng refs/tags/packed' in a)
+a = push('refs/heads/agent/plain', pack=bytes)
+print(status(a), 'unpack ok' in a)
+`), "200 True True", "200 True", "200 False")
 	if after := host(t, bare, "git", "for-each-ref"); after != before {
 		t.Errorf("the server has\n%s and had\n%s", after, before)
+	}
+	b.wants(b.python(compressed+`
+a = push('refs/heads/agent/packed')
+print(status(a), 'unpack ok' in a, 'ok refs/heads/agent/packed' in a)
+`), "200 True True")
+	if !contains(refs(), "refs/heads/agent/packed\n") {
+		t.Errorf("compressed, an agent's branch: %s", refs())
+	}
+	// What was judged is what is sent, and not the bytes that it came out of.
+	if r := s.seen()[len(s.seen())-1]; r.Header.Get("Content-Encoding") != "" || !contains(r.Body, "refs/heads/agent/packed\x00", "PACK") {
+		t.Errorf("what reached the server: %q %.100q", r.Header, r.Body)
 	}
 	b.recorded("a push", func(r api.FlowRecord) bool { return r.Kind == "git" && r.Effect == "deny" })
 
