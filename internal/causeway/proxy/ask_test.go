@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/crannog/crannog/internal/causeway"
@@ -136,6 +137,23 @@ func TestAQuestionHoldsTheRequest(t *testing.T) {
 	if len(up.log()) != 0 {
 		t.Error("upstream was reached")
 	}
+}
+
+// The default of how long a question holds a request is what is used where
+// nothing else is said.
+func TestAQuestionHoldsForTwentySeconds(t *testing.T) {
+	b := newWorld(t).box(asking)
+	synctest.Test(t, func(t *testing.T) {
+		b.people.answer = func(ctx context.Context, _ causeway.Question) (causeway.Answer, error) {
+			<-ctx.Done()
+			return causeway.Answer{State: "pending", Approval: "ap1"}, nil
+		}
+		began := time.Now()
+		id, stop := b.put(t.Context(), b.current.Load(), causeway.Decision{}, "api.good.test", 443, causeway.Question{})
+		if took := time.Since(began); took != 20*time.Second || id != "" || stop == nil || stop.code != "approval_pending" {
+			t.Errorf("held for %v: %q, %+v", took, id, stop)
+		}
+	})
 }
 
 func TestUnlistedHostAsks(t *testing.T) {
