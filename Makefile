@@ -22,7 +22,7 @@ console: internal/console/dist/index.html ## the pages of the console, if node a
 internal/console/dist/index.html: $(shell find console \( -name node_modules -o -name gen \) -prune -o -type f -print)
 	console/build/build.sh
 
-test: build test-go test-cgo test-race test-console test-npm test-browser ## every test; as root on a host with python3, node and chromium it skips nothing
+test: build test-go test-cgo test-race test-console test-npm test-browser ## every test; as root on a host with node and what .ci/run installs it skips nothing
 
 # One package at a time: many start boxes, which are processes of their own and
 # keep two processors busy, and each waits for what it expects only so long.
