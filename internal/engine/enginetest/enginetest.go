@@ -30,7 +30,7 @@ type rule struct {
 }
 
 func rules() []rule {
-	return slices.Concat(lifecycleRules, execRules, limitRules, boundaryRules, restartRules, linkRules, coverRules, stateRules, copyLimitRules, memoryRules, copyRules, copyLinkRules, recordRules, changesRules, leakRules)
+	return slices.Concat(lifecycleRules, execRules, limitRules, boundaryRules, restartRules, linkRules, coverRules, stateRules, copyLimitRules, memoryRules, copyRules, copyLinkRules, recordRules, changesRules, leakRules, benchmarkRules)
 }
 
 // Run checks every rule as a subtest.

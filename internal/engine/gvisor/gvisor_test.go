@@ -59,6 +59,11 @@ func TestConformance(t *testing.T) {
 	enginetest.Run(t, enginetest.Config{Open: open(false), Root: root(t), Cycles: cycles})
 }
 
+func BenchmarkConformance(b *testing.B) {
+	hosttest.Need(b, hosttest.Root, hosttest.Python, hosttest.Bash)
+	enginetest.Benchmarks(b, enginetest.Config{Open: open(false), Root: root(b)})
+}
+
 // Without groups the engine falls back to what it says in Info().Notes.
 func TestConformanceWithoutCgroups(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)

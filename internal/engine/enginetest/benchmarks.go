@@ -1,0 +1,103 @@
+package enginetest
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/crannog/crannog/internal/engine"
+)
+
+// benchmark is something that callers wait for. Prepare makes what it needs,
+// and returns the step that is measured and what is done after it.
+type benchmark struct {
+	name    string
+	prepare func(t testing.TB, c *Config) (step, after func())
+}
+
+var benchmarks = []benchmark{
+	{"create-and-remove", func(t testing.TB, c *Config) (step, after func()) {
+		e := c.Open(t, t.TempDir())
+		return func() {
+			spec := c.spec(newID())
+			if err := e.Create(t.Context(), spec); err != nil {
+				t.Fatalf("create: %v", err)
+			}
+			remove(t, e, spec.ID)
+		}, func() {}
+	}},
+	{"exec", func(t testing.TB, c *Config) (step, after func()) {
+		b := c.start(t, c.Open(t, t.TempDir()))
+		return func() { b.want(t, "echo x", "x") }, func() {}
+	}},
+	{"snapshot", func(t testing.TB, c *Config) (step, after func()) {
+		b := c.start(t, c.Open(t, t.TempDir()))
+		parent, dir := t.TempDir(), ""
+		return func() {
+				var err error
+				if dir, err = os.MkdirTemp(parent, ""); err != nil {
+					t.Fatal(err)
+				}
+				if err := saver(t, b.e).Checkpoint(t.Context(), b.id, dir, true); err != nil {
+					t.Fatalf("checkpoint: %v", err)
+				}
+			}, func() {
+				if err := os.RemoveAll(dir); err != nil {
+					t.Fatal(err)
+				}
+			}
+	}},
+	{"fork", func(t testing.TB, c *Config) (step, after func()) {
+		b := c.start(t, c.Open(t, t.TempDir()))
+		saved := save(t, b)
+		var other *box
+		return func() {
+				other = c.copyOf(t, b.e, saved)
+				other.want(t, "echo x", "x")
+			}, func() {
+				other.client.CloseIdleConnections()
+				remove(t, b.e, other.id)
+			}
+	}},
+}
+
+// Benchmarks measures how long the engine under test makes its callers wait, as
+// sub-benchmarks: for a box to come and go, for a command, for a state to be
+// written, and for a copy and its first command.
+func Benchmarks(b *testing.B, c Config) {
+	for _, m := range benchmarks {
+		b.Run(m.name, func(b *testing.B) {
+			step, after := m.prepare(b, &c)
+			step() // the first may make what all later ones share
+			after()
+			for b.Loop() {
+				step()
+				b.StopTimer()
+				after()
+				b.StartTimer()
+			}
+		})
+	}
+}
+
+// A test runs no benchmark, so one that measures nothing any more would stay.
+var benchmarkRules = []rule{
+	{"benchmarks/what-is-measured-works", func(t *testing.T, c *Config) {
+		for _, m := range benchmarks {
+			t.Run(m.name, func(t *testing.T) {
+				step, after := m.prepare(t, c)
+				for range 2 {
+					step()
+					after()
+				}
+			})
+		}
+	}},
+}
+
+func remove(t testing.TB, e engine.Engine, id string) {
+	t.Helper()
+	if err := e.Remove(context.WithoutCancel(t.Context()), id); err != nil {
+		t.Fatalf("remove %s: %v", id, err)
+	}
+}
