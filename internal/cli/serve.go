@@ -210,7 +210,7 @@ func (a *app) serverKey(ctx context.Context, d *daemon.Daemon, given string) (st
 func (a *app) printStart(d *daemon.Daemon, addr, secret, console string) {
 	base := "http://" + reachable(addr)
 	info := d.Engine.Info()
-	fmt.Fprintf(a.Stdout, "# crannog %s, engine %s (%s), state %s; Ctrl-C stops it\n", a.Version, info.Name, info.Boundary, a.config.State)
+	fmt.Fprintf(a.Stdout, "# crannog %s, engine %s (%s), state %s; Ctrl-C stops it\n", a.Version, info.Name, info.Boundary, oneLine(a.config.State))
 	for _, note := range info.Notes {
 		fmt.Fprintf(a.Stdout, "# note: %s\n", strings.ReplaceAll(note, "\n", " "))
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"time"
+	"unicode/utf8"
 )
 
 var logLevels = []string{"debug", "info", "warn", "error"}
@@ -23,6 +24,10 @@ func (c Config) Validate() error {
 func (c Config) checkState() error {
 	if !filepath.IsAbs(c.State) {
 		return fmt.Errorf("state: %q is not an absolute path, such as /var/lib/crannog", c.State)
+	}
+	// It travels between our processes as JSON, which has no other bytes.
+	if !utf8.ValidString(c.State) {
+		return fmt.Errorf("state: %q is not UTF-8 text", c.State)
 	}
 	// The kernel refuses longer socket paths.
 	if n := len(c.Socket()); n > 107 {

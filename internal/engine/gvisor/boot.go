@@ -97,13 +97,19 @@ func makeKernel(in io.Reader) (result bootResult, err error) {
 		return result, err
 	}
 	// gVisor makes its control socket in its root directory, by a path that
-	// must fit into an address. Through a descriptor it always does.
-	root, err := os.OpenFile(req.RuntimeRoot, unix.O_PATH|unix.O_DIRECTORY, 0)
+	// must fit into an address, and parts one of its settings at commas and
+	// colons. Through descriptors any state directory does.
+	root, closeRoot, err := throughDescriptor(req.RuntimeRoot)
 	if err != nil {
 		return result, err
 	}
-	defer root.Close()
-	conf, err := req.runtimeConfig(fmt.Sprintf("/proc/self/fd/%d", root.Fd()))
+	defer closeRoot()
+	box, closeBox, err := throughDescriptor(req.BoxDir)
+	if err != nil {
+		return result, err
+	}
+	defer closeBox()
+	conf, err := req.runtimeConfig(root, box)
 	if err != nil {
 		return result, err
 	}
@@ -156,9 +162,19 @@ func (r *bootRequest) confine() error {
 	return nil
 }
 
-// runtimeConfig is gVisor's configuration. What is not named here has
-// gVisor's default.
-func (r *bootRequest) runtimeConfig(root string) (*config.Config, error) {
+// throughDescriptor returns a path to a directory that is short and has none
+// of its letters. It leads there, in this process, until done is called.
+func throughDescriptor(dir string) (path string, done func(), err error) {
+	f, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return "", nil, err
+	}
+	return fmt.Sprintf("/proc/self/fd/%d", f.Fd()), func() { f.Close() }, nil
+}
+
+// runtimeConfig is gVisor's configuration, with its root directory and the
+// box's own. What is not named here has gVisor's default.
+func (r *bootRequest) runtimeConfig(root, box string) (*config.Config, error) {
 	flags := rflag.NewFlagSet("crannog", rflag.ContinueOnError)
 	config.RegisterFlags(flags)
 	for name, value := range map[string]string{
@@ -175,7 +191,7 @@ func (r *bootRequest) runtimeConfig(root string) (*config.Config, error) {
 		// Writes go to a file without a name in the box's directory: they
 		// cost disk and not memory, the kernel frees it with the last
 		// descriptor, and its size is the box's disk limit.
-		"overlay2": fmt.Sprintf("root:dir=%s,size=%d", r.BoxDir, r.Limits.DiskBytes),
+		"overlay2": fmt.Sprintf("root:dir=%s,size=%d", box, r.Limits.DiskBytes),
 		"rootless": fmt.Sprint(os.Getenv("CRANNOG_ROOTLESS") == "1"),
 		// Nothing of the host's devices or sockets is reachable by a path.
 		"host-uds":  "none",

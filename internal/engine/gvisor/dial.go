@@ -210,9 +210,6 @@ func connectControl(socket string) (*urpc.Client, error) {
 // until done is called: an address has room for 107 bytes, and a state
 // directory may be longer.
 func controlAddress(socket string) (address string, done func(), err error) {
-	dir, err := os.OpenFile(filepath.Dir(socket), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return "", nil, err
-	}
-	return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(socket)), func() { dir.Close() }, nil
+	dir, done, err := throughDescriptor(filepath.Dir(socket))
+	return filepath.Join(dir, filepath.Base(socket)), done, err
 }

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/servetest"
+)
+
+// stateNames are names of state directories with what somebody takes for a
+// mark: gVisor parts settings at commas and colons, SQLite takes its file for
+// a URL, flags have an equals sign, tables lines and blanks.
+var stateNames = []string{"a,b", "a:b", "k=v", "with space", "new\nline\ttab", "Grüße-日本", "per%41cent?x=y#z", `quo"te'\$HOME`, "-n"}
+
+// stateIn makes a directory with a name below a short one.
+func stateIn(t *testing.T, name string) string {
+	t.Helper()
+	top, err := os.MkdirTemp("", "cs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(top); err != nil {
+			t.Error(err)
+		}
+	})
+	return filepath.Join(top, name)
+}
+
+// runProgram runs it on a state directory. Nothing that it says may look
+// like a program that fell over.
+func runProgram(t *testing.T, state string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, said strings.Builder
+	cmd := exec.Command(binary, args...) // also for what comes after the test
+	cmd.Dir, cmd.Stdout, cmd.Stderr = t.TempDir(), &out, &said
+	cmd.Env = append(os.Environ(), "CRANNOG_STATE="+state, "HOME=/nonexistent-home")
+	if err := cmd.Run(); cmd.ProcessState == nil {
+		t.Fatalf("crannog %q: %v", args, err)
+	}
+	if strings.Contains(said.String(), "goroutine ") || strings.Contains(said.String(), "panic") {
+		t.Errorf("crannog %q on %q: %s", args, state, said.String())
+	}
+	return out.String(), said.String(), cmd.ProcessState.ExitCode()
+}
+
+// Boxes start wherever the state is.
+func TestStateDirectoryMayHaveAnyName(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.Python)
+	for _, name := range stateNames {
+		t.Run(name, func(t *testing.T) {
+			state := stateIn(t, name)
+			out, said, code := runProgram(t, state, "run", "--", "python3", "-c", "print(6*7)")
+			if out != "42\n" || code != 0 {
+				t.Errorf("run: %q, exit %d: %s", out, code, said)
+			}
+			servetest.NothingLeft(t, state)
+		})
+	}
+}
+
+// All that keeps files of its own in the state works there, too: links,
+// snapshots, the server with its socket, and what looks for faults.
+func TestStateDirectoryWithAllMarks(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.Python)
+	state := stateIn(t, "a,b:c=d e\nexport INJECTED=1\nf%41?g#é'\"")
+	must := func(want string, args ...string) string {
+		t.Helper()
+		out, said, code := runProgram(t, state, args...)
+		if code != 0 || !strings.Contains(out, want) {
+			t.Errorf("crannog %q: exit %d: %q %s", args, code, out, said)
+		}
+		return out
+	}
+	t.Cleanup(func() {
+		must("", "rm", "--all", "--yes", "--quiet")
+		servetest.NothingLeft(t, state)
+	})
+	must("eth0", "run", "--allow", "a.test", "--", "cat", "/proc/net/dev")
+	must("", "run", "-d", "--name", "first", "--no-workspace", "--", "sleep", "300")
+	must("", "exec", "first", "--", "sh", "-c", "echo kept > /tmp/x")
+	must("", "snapshot", "first", "--name", "good")
+	must("kept", "run", "--from", "good", "--no-workspace", "--", "cat", "/tmp/x")
+	out, said, code := runProgram(t, state, "doctor")
+	if code > 1 || !strings.Contains(out, "ok    engine") || !strings.Contains(out, "ok    state directory") {
+		t.Errorf("doctor: exit %d: %s%s", code, out, said)
+	}
+	for _, line := range startBlock(t, state) {
+		if strings.Contains(line, "INJECTED") && !strings.HasPrefix(line, "#") {
+			t.Errorf("a shell that reads the start block would carry out %q", line)
+		}
+	}
+	s := servetest.Start(t, binary, state)
+	if out := must("kept", "exec", "first", "--", "cat", "/tmp/x"); out != "kept\n" {
+		t.Errorf("through the server: %q", out)
+	}
+	s.Stop(t)
+}
+
+// startBlock is what a server prints before it serves.
+func startBlock(t *testing.T, state string) (lines []string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), binary, "serve", "--listen", "127.0.0.1:0", "--pool", "off", "--state", state)
+	cmd.Stderr = t.Output()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for scan := bufio.NewScanner(out); scan.Scan(); {
+		lines = append(lines, scan.Text())
+		if strings.HasPrefix(scan.Text(), "export E2B_API_KEY=") {
+			break
+		}
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Error(err)
+	}
+	if err := cmd.Wait(); err != nil || len(lines) < 4 {
+		t.Errorf("serve: %v, %q", err, lines)
+	}
+	return lines
+}
+
+// What cannot work is refused with the reason and what to do, by whatever runs
+// sandboxes, by what serves them, and by what looks for faults; a path that
+// just fits works.
+func TestStateDirectoryThatCannotWork(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.Python)
+	const room = 107 - len("/crannog.sock")
+	top := stateIn(t, "")
+	long := func(n int) string { return filepath.Join(top, strings.Repeat("x", n-len(top)-1)) }
+	for _, c := range []struct{ state, why string }{
+		{long(room + 1), "too long"},
+		{filepath.Join(top, strings.Repeat("deep/", 60)), "too long"},
+		{top + "/latin1-\xe9", "not UTF-8"},
+		{"relative/path", "not an absolute path"},
+	} {
+		for _, args := range [][]string{{"run", "--", "true"}, {"serve", "--listen", "127.0.0.1:0"}, {"doctor"}} {
+			out, said, code := runProgram(t, c.state, args...)
+			want := 2
+			if args[0] == "run" {
+				want = 125
+			}
+			if code != want || out != "" {
+				t.Errorf("%s on %q: exit %d: %s", args[0], c.state, code, out)
+			}
+			for _, part := range []string{"error: cannot use the settings", "cause: state: ", c.why, "hint: ", "code=invalid_settings"} {
+				if !strings.Contains(said, part) {
+					t.Errorf("%s on %q does not say %q: %s", args[0], c.state, part, said)
+				}
+			}
+		}
+	}
+	if out, said, code := runProgram(t, long(room), "run", "--", "echo", "fits"); out != "fits\n" || code != 0 {
+		t.Errorf("%d bytes: %q, exit %d: %s", room, out, code, said)
+	}
+}
