@@ -27,13 +27,15 @@ type origin struct {
 type target interface {
 	mkdir(name string, perm fs.FileMode) error
 	write(name string, r io.Reader, perm fs.FileMode) error
+	// at says where its top is: in which sandbox, or "" for the host.
+	at() (id, path string)
 	finish() error
 	close()
 }
 
 func (a *app) sourceOf(ctx context.Context, c *connection, p place, user string) (*origin, error) {
 	if p.ref != "" {
-		files, err := a.boxFS(ctx, c, p.ref, user)
+		files, _, err := a.boxFS(ctx, c, p.ref, user)
 		if err != nil {
 			return nil, err
 		}
@@ -76,7 +78,7 @@ func (a *app) targetOf(ctx context.Context, c *connection, p place, user string,
 	if p.ref == "" {
 		return hostTarget(p.path, base)
 	}
-	files, err := a.boxFS(ctx, c, p.ref, user)
+	files, id, err := a.boxFS(ctx, c, p.ref, user)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +93,7 @@ func (a *app) targetOf(ctx context.Context, c *connection, p place, user string,
 	default:
 		return nil, fail("write "+p.ref+":"+p.path, err)
 	}
-	return &boxTarget{files: files, top: top, modes: map[fs.FileMode][]string{}}, nil
+	return &boxTarget{id: id, files: files, top: top, modes: map[fs.FileMode][]string{}}, nil
 }
 
 // copier walks the source and writes what it finds.
@@ -99,7 +101,7 @@ type copier struct {
 	app  *app
 	from *origin
 	to   target
-	left int
+	done copied
 }
 
 func (c *copier) all(ctx context.Context) error {
@@ -118,8 +120,8 @@ func (c *copier) all(ctx context.Context) error {
 		}
 		return c.entry(name, d)
 	})
-	if c.left > 0 {
-		c.app.note("%d links and special files were left out", c.left)
+	if c.done.LeftOut > 0 {
+		c.app.note("%d links and special files were left out", c.done.LeftOut)
 	}
 	return errors.Join(err, c.to.finish())
 }
@@ -146,7 +148,7 @@ func (c *copier) entry(name string, d fs.DirEntry) error {
 	}
 	switch {
 	case link || !info.IsDir() && !info.Mode().IsRegular():
-		c.left++
+		c.done.LeftOut++
 		if c.app.verbose {
 			c.app.note("left out: %s", printable(name))
 		}
@@ -157,6 +159,7 @@ func (c *copier) entry(name string, d fs.DirEntry) error {
 		}
 		return nil
 	case info.IsDir():
+		c.done.Directories++
 		return c.to.mkdir(rel, info.Mode().Perm())
 	}
 	return c.file(name, rel, info)
@@ -168,11 +171,31 @@ func (c *copier) file(name, rel string, info fs.FileInfo) error {
 		return err
 	}
 	defer f.Close()
-	return c.to.write(rel, f, info.Mode().Perm())
+	content := &measured{Reader: f}
+	if err := c.to.write(rel, content, info.Mode().Perm()); err != nil {
+		return err
+	}
+	c.done.Files++
+	c.done.Bytes += content.n
+	return nil
+}
+
+// measured counts what is read. A file may be longer than it was when it was
+// looked at.
+type measured struct {
+	io.Reader
+	n int64
+}
+
+func (r *measured) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	r.n += int64(n)
+	return n, err
 }
 
 // boxTarget writes into a sandbox, through its guest.
 type boxTarget struct {
+	id    string
 	files *crannog.FS
 	top   string
 	modes map[fs.FileMode][]string
@@ -213,5 +236,7 @@ func (t *boxTarget) finish() error {
 	}
 	return nil
 }
+
+func (t *boxTarget) at() (id, path string) { return t.id, "/" + strings.TrimPrefix(t.top, ".") }
 
 func (t *boxTarget) close() {}

@@ -102,6 +102,8 @@ func (h *hostDir) write(name string, r io.Reader, perm fs.FileMode) (err error) 
 	return h.root.Rename(part, full)
 }
 
+func (h *hostDir) at() (id, path string) { return "", filepath.Join(h.root.Name(), h.top) }
+
 func (h *hostDir) finish() error {
 	var errs []error
 	for _, v := range slices.Backward(h.modes) {

@@ -18,7 +18,8 @@ func (a *app) cpCommand() *cobra.Command {
 		Long: "Copy a file or a directory. A path inside is SANDBOX:PATH; a relative one starts\n" +
 			"at /workspace. An existing directory as DESTINATION gets the source below its\n" +
 			"own name. Permissions are kept, owners are not; symbolic links and special files\n" +
-			"inside a directory are left out and named.",
+			"inside a directory are left out and counted. --json prints where the copy is and\n" +
+			"what it holds.",
 		Example:           "  crannog cp ./data web:/tmp\n  crannog cp web:/workspace/out .\n  crannog cp web:a.txt other:b.txt",
 		ValidArgsFunction: a.completePath,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -27,6 +28,16 @@ func (a *app) cpCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&user, "user", "u", "root", "`user` inside who reads and writes")
 	return cmd
+}
+
+// copied is what --json prints: where the copy is, and what it holds.
+type copied struct {
+	ID          string `json:"id,omitempty"` // of the sandbox that has it; none is this host
+	Path        string `json:"path"`
+	Files       int    `json:"files"`
+	Directories int    `json:"directories"`
+	Bytes       int64  `json:"bytes"`
+	LeftOut     int    `json:"left_out"` // links and special files
 }
 
 // place is one end of a copy.
@@ -81,19 +92,24 @@ func (a *app) cp(ctx context.Context, source, destination, user string) error {
 		if err := copier.all(ctx); err != nil {
 			return fail("copy "+source, err)
 		}
+		if a.json {
+			copier.done.ID, copier.done.Path = dst.at()
+			return a.object(copier.done)
+		}
 		return nil
 	})
 }
 
-func (a *app) boxFS(ctx context.Context, c *connection, ref, user string) (*crannog.FS, error) {
+// boxFS is the files of a sandbox that is named, and the sandbox's ID.
+func (a *app) boxFS(ctx context.Context, c *connection, ref, user string) (files *crannog.FS, id string, err error) {
 	sb, err := c.find(ctx, ref)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if err := a.awake(ctx, sb); err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return sb.FS().As(user).WithContext(ctx), nil
+	return sb.FS().As(user).WithContext(ctx), sb.ID(), nil
 }
 
 func (a *app) completePath(cmd *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
