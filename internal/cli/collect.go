@@ -44,8 +44,11 @@ func (a *app) collect(ctx context.Context, c *connection, sb *crannog.Sandbox, c
 		if code, err = a.fate(ctx, sb, err); err != nil {
 			return 0, err
 		}
-		if sb.Info().Reason == "oom" {
+		switch sb.Info().Reason {
+		case "oom":
 			hit = api.HitOOM
+		case "timeout":
+			hit = api.HitTimeout // the sandbox's, --ttl
 		}
 	}
 	result := runResult{ID: sb.ID(), ExecResult: out.Result(process.Exit{Code: code, TimedOut: timedOut})}

@@ -177,7 +177,7 @@ func feed(ctx context.Context, p *process.Process, stdin string) {
 }
 
 // fate answers for a stream that broke off: a sandbox that the memory limit
-// ended is a result, anything else is an error.
+// ended, or its own time, is a result, anything else is an error.
 func (r *oneRun) fate(ctx context.Context, result api.ExecResult, err error) (api.ExecResult, error) {
 	if fault.CodeOf(err) != "stream_lost" {
 		return result, err
@@ -192,12 +192,17 @@ func (r *oneRun) fate(ctx context.Context, result api.ExecResult, err error) (ap
 		}
 	}
 	sb, getErr := r.server.Sandboxes.Get(ctx, r.who, r.sb.ID)
-	if getErr == nil && sb.Reason == string(engine.ReasonOOM) {
-		result.ExitCode = 128 + int(syscall.SIGKILL)
-		result.Hit = api.HitOOM
-		return result, nil
+	switch {
+	case getErr != nil:
+		return result, err
+	case sb.Reason == string(engine.ReasonOOM):
+		result.ExitCode, result.Hit = 128+int(syscall.SIGKILL), api.HitOOM
+	case sb.Reason == sandbox.ReasonTimeout:
+		result.ExitCode, result.Hit = process.CodeTimeout, api.HitTimeout
+	default:
+		return result, err
 	}
-	return result, err
+	return result, nil
 }
 
 func orDefault(v, def int64) int64 {
