@@ -8,25 +8,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
-// Processes counts what runs for boxes below a state directory: the arguments
-// of gVisor's processes name it. A child that boots a box does not, so those
-// of any server count.
+// Processes counts what runs for boxes below a state directory.
 func Processes(t testing.TB, state string) int {
 	t.Helper()
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	for _, e := range entries {
-		line, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
-		if strings.HasPrefix(string(line), "runsc-") && strings.Contains(string(line), state) || strings.HasPrefix(string(line), "crannog-boot") {
-			n++
-		}
-	}
-	return n
+	return len(hosttest.BoxProcesses(t, state))
 }
 
 // leftTimeout is how long what has ended may take to go.

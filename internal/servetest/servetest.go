@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/causeway/control"
 )
 
 // Build builds the program below dir and returns its path.
@@ -139,6 +140,17 @@ func (s *Server) client(t testing.TB, options ...crannog.Option) *crannog.Client
 	}
 	t.Cleanup(func() { c.Close() })
 	return c
+}
+
+// CausewayPID is the process that holds the links of a state directory.
+func CausewayPID(t testing.TB, state string) int {
+	t.Helper()
+	c, err := control.Connect(t.Context(), state, control.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	return c.Info().PID
 }
 
 // Output collects what a process says while it is read. The zero value is

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/servetest"
 )
 
 // peak is the most memory that a process has had so far, and how many
@@ -185,7 +186,7 @@ secrets: {bind: [{name: N22, host: api.n22.test, header: Authorization}]}
 		t.Fatalf("control: of requests that wait the p99 is %d ms", got)
 	}
 	stall.Store(0)
-	pid := causewayPID(t, a.state)
+	pid := servetest.CausewayPID(t, a.state)
 	for _, abuse := range abuses {
 		before, _ := peak(t, pid)
 		done := make(chan string, 1)
@@ -213,7 +214,7 @@ secrets: {bind: [{name: N22, host: api.n22.test, header: Authorization}]}
 	if got := good.line("print(status(get('other.n22.test')))"); got != "200" {
 		t.Errorf("after it all: %s", got)
 	}
-	if causewayPID(t, a.state) != pid {
+	if servetest.CausewayPID(t, a.state) != pid {
 		t.Error("the causeway is another")
 	}
 }

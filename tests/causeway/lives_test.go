@@ -31,7 +31,7 @@ func TestKilledServer(t *testing.T) {
 		"while True:\n    part = c.recv(4096)\n    if not part: break\n    open(\"/tmp/stream\", \"ab\").write(part)\n" +
 		"' >/dev/null 2>&1 &) ; (while :; do curl -sS -m 30 https://api.kill.test/ >>/tmp/got 2>>/tmp/failed; sleep 0.05; done >/dev/null 2>&1 &) ; true")
 	eventually(t, "the stream runs", func() bool { return len(up.seen()) > 3 })
-	pid := causewayPID(t, a.state)
+	pid := servetest.CausewayPID(t, a.state)
 	s.Kill()
 	seen := len(up.seen())
 	eventually(t, "requests go on without a server", func() bool { return len(up.seen()) > seen+3 })
@@ -42,7 +42,7 @@ func TestKilledServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Sandbox = sb
-	if n := sb.Info().Network; !n.Linked || n.Lost || causewayPID(t, a.state) != pid {
+	if n := sb.Info().Network; !n.Linked || n.Lost || servetest.CausewayPID(t, a.state) != pid {
 		t.Errorf("network %+v", n)
 	}
 	if failed := b.must("cat /tmp/failed 2>/dev/null; pgrep -c python3"); failed != "1" {
@@ -123,7 +123,7 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 	counts := func() [4]int {
 		runtime.GC()
-		pid := causewayPID(t, a.state)
+		pid := servetest.CausewayPID(t, a.state)
 		return [4]int{runtime.NumGoroutine(), len(hosttest.Descriptors(t, os.Getpid())), len(hosttest.Descriptors(t, pid)), servetest.Processes(t, a.state)}
 	}
 	for range 3 {
@@ -131,7 +131,7 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 	var before [4]int
 	eventually(t, "calm", func() bool { was := before; before = counts(); return was == before })
-	files, pid := state(t, a.state), causewayPID(t, a.state)
+	files, pid := state(t, a.state), servetest.CausewayPID(t, a.state)
 	done := make(chan struct{})
 	for range 2 {
 		go func() {
@@ -154,7 +154,7 @@ func TestNothingIsLeft(t *testing.T) {
 	if after[0] > before[0]+6 || after[1] > before[1]+4 || after[2] > before[2]+4 || after[3] != before[3] {
 		t.Errorf("goroutines, our files, the causeway's, processes: %v, and before %v; open: %q", after, before, hosttest.Descriptors(t, os.Getpid()))
 	}
-	if causewayPID(t, a.state) != pid {
+	if servetest.CausewayPID(t, a.state) != pid {
 		t.Error("the causeway is another")
 	}
 	for _, f := range state(t, a.state) {

@@ -101,17 +101,6 @@ func need(t testing.TB, more ...hosttest.Ability) {
 	hosttest.Need(t, append([]hosttest.Ability{boxes, hosttest.Python, curl}, more...)...)
 }
 
-// causewayPID is the process that holds the links of a state directory.
-func causewayPID(t testing.TB, state string) int {
-	t.Helper()
-	c, err := control.Connect(t.Context(), state, control.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	return c.Info().PID
-}
-
 // awaitCauseway returns when a state directory's causeway has ended, which is
 // when its lock is free.
 func awaitCauseway(state string) error {

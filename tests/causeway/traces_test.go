@@ -19,6 +19,7 @@ import (
 
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/servetest"
 )
 
 // processes are all of this machine but this one, in whose memory the value
@@ -157,7 +158,7 @@ func TestNoValueOnTheHost(t *testing.T) {
 	if n.ID == "" {
 		t.Fatal("no snapshot")
 	}
-	pid := causewayPID(t, a.state)
+	pid := servetest.CausewayPID(t, a.state)
 	found := func(text string) []string {
 		places := map[string]bool{}
 		for _, p := range processes(t) {

@@ -210,7 +210,7 @@ except OSError: print('ended', got.strip())
 `)
 	}()
 	eventually(t, "a connection stands", func() bool { _, code := b.sh("test -e /tmp/open"); return code == 0 })
-	old := causewayPID(t, a.state)
+	old := servetest.CausewayPID(t, a.state)
 	if err := unix.Kill(old, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +240,7 @@ print(reach('api.n20.test', 443, 20), time.monotonic() - began < 5)
 	// The sandbox itself works on, and a new one has a network again.
 	b.must("echo fine > /tmp/file && cat /tmp/file")
 	next := a.box(t, document)
-	if got := next.line("print(status(get('api.n20.test')))"); got != "200" || causewayPID(t, a.state) == old {
+	if got := next.line("print(status(get('api.n20.test')))"); got != "200" || servetest.CausewayPID(t, a.state) == old {
 		t.Errorf("a new sandbox: %s", got)
 	}
 	if got := b.line("print(reach('api.n20.test', 443, 3))"); got == "open" {

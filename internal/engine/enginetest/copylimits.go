@@ -11,6 +11,7 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // What bounds a box and hides things from it is the host's and not part of its
@@ -148,15 +149,11 @@ const outside = "none of ours"
 // is in a group of ours, the groups that their processes are in.
 func groupsOf(t *testing.T, dir string) map[string][]string {
 	t.Helper()
-	processes, err := os.ReadDir("/proc")
-	if err != nil {
-		t.Fatal(err)
-	}
 	found := map[string]map[string]bool{}
-	for _, p := range processes {
-		data, err := os.ReadFile("/proc/" + p.Name() + "/cgroup")
-		if err != nil || !isBoxProcess(p.Name(), dir) {
-			continue
+	for _, pid := range hosttest.BoxProcesses(t, dir) {
+		data, err := os.ReadFile("/proc/" + pid + "/cgroup")
+		if err != nil {
+			continue // it has ended
 		}
 		for line := range strings.Lines(string(data)) {
 			parts := strings.SplitN(strings.TrimSpace(line), ":", 3)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/crannog/crannog/internal/causeway/wire"
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 var linkRules = []rule{
@@ -111,17 +112,17 @@ except OSError as e: print(errno.errorcode[e.errno])`))
 			<-p.link.Done()
 		}
 		once()
-		before := census(t, dir)
+		before := hosttest.Census(t, dir)
 		cycles := min(c.Cycles, 50)
 		for range cycles {
 			once()
 		}
 		var after map[string]int
 		eventually(t, "everything is gone", func() bool {
-			after = census(t, dir)
-			return len(grown(before, after)) == 0
+			after = hosttest.Census(t, dir)
+			return len(hosttest.Grown(before, after)) == 0
 		})
-		if left := grown(before, after); len(left) > 0 {
+		if left := hosttest.Grown(before, after); len(left) > 0 {
 			t.Errorf("after %d boxes: %v", cycles, left)
 		}
 	}},

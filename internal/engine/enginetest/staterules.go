@@ -13,6 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 var stateRules = []rule{
@@ -268,7 +269,7 @@ func (c *Config) counted(t testing.TB) (b *box, gone func()) {
 	dir := t.TempDir()
 	e := c.Open(t, dir)
 	cycle(t, c, e) // the first box may make what all later ones share
-	before := census(t, dir)
+	before := hosttest.Census(t, dir)
 	b = c.start(t, e)
 	return b, func() {
 		t.Helper()
@@ -278,7 +279,7 @@ func (c *Config) counted(t testing.TB) (b *box, gone func()) {
 		}
 		var left []string
 		for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
-			if left = grown(before, census(t, dir)); len(left) == 0 {
+			if left = hosttest.Grown(before, hosttest.Census(t, dir)); len(left) == 0 {
 				return
 			}
 			if time.Now().After(deadline) {

@@ -1,0 +1,108 @@
+package hosttest
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Census counts what sandboxes of a state directory could leave behind: in this
+// process goroutines and descriptors, on this host processes, control groups,
+// mounts and named sockets, and in each directory of the state files.
+func Census(t testing.TB, dir string) map[string]int {
+	t.Helper()
+	n := map[string]int{
+		"goroutines": runtime.NumGoroutine(), "descriptors": len(Descriptors(t, os.Getpid())),
+		"processes": len(BoxProcesses(t, dir)), "groups": groups(dir),
+	}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // removed while we look
+		}
+		if err != nil || path == dir {
+			return err
+		}
+		in, _, _ := strings.Cut(strings.TrimPrefix(path, dir+"/"), "/")
+		n["files: "+in]++
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range []string{"/proc/self/mountinfo", "/proc/net/unix"} {
+		data, err := os.ReadFile(table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n[table] = strings.Count(string(data), dir)
+	}
+	return n
+}
+
+// Grown lists what a later census has more of.
+func Grown(before, after map[string]int) (list []string) {
+	for _, k := range slices.Sorted(maps.Keys(after)) {
+		if after[k] > before[k] {
+			list = append(list, fmt.Sprintf("%s: %d, before %d", k, after[k], before[k]))
+		}
+	}
+	return list
+}
+
+// BoxProcesses lists what runs for boxes below a state directory: the
+// arguments of gVisor's processes name it. A child that boots a box does not,
+// so those of any server are in the list.
+func BoxProcesses(t testing.TB, dir string) (pids []string) {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if ours, _ := box(e.Name(), dir); ours {
+			pids = append(pids, e.Name())
+		}
+	}
+	return pids
+}
+
+// box tells whether a process runs for a box of a state directory, or for one
+// of another.
+func box(pid, dir string) (ours, others bool) {
+	line, err := os.ReadFile(filepath.Join("/proc", pid, "cmdline"))
+	if err != nil {
+		return false, false // it is none, or has ended
+	}
+	switch text := string(line); {
+	case strings.HasPrefix(text, "crannog-boot"):
+		return true, false
+	case strings.HasPrefix(text, "runsc-"):
+		return strings.Contains(text, dir), !strings.Contains(text, dir)
+	}
+	return false, false
+}
+
+// groups counts the control groups of boxes. Those in which a box of another
+// state directory runs are left out: somebody else may be at work here.
+func groups(dir string) (n int) {
+	for _, pattern := range []string{"/sys/fs/cgroup/crannog/*", "/sys/fs/cgroup/*/crannog/*"} {
+		found, _ := filepath.Glob(pattern) // which fails only for patterns that are none
+		for _, group := range found {
+			procs, err := os.ReadFile(filepath.Join(group, "cgroup.procs"))
+			if err == nil && !slices.ContainsFunc(strings.Fields(string(procs)), func(pid string) bool {
+				_, others := box(pid, dir)
+				return others
+			}) {
+				n++
+			}
+		}
+	}
+	return n
+}

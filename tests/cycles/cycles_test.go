@@ -1,0 +1,267 @@
+// Package cycles_test makes sandboxes by the hundred at a server, ends them,
+// and counts what of them is left: in the server, which is this very process,
+// in the causeway, and on this machine.
+package cycles_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/servetest"
+	"github.com/crannog/crannog/internal/standard"
+)
+
+func TestMain(m *testing.M) {
+	crannog.Main()
+	os.Exit(m.Run())
+}
+
+// number is how many sandboxes a test makes: fewer where nobody asked for all
+// that this host can do.
+func number(all int) int {
+	if os.Getenv("CRANNOG_TEST_HOST") == "must" {
+		return all
+	}
+	return all / 10
+}
+
+// policy gives a sandbox a link.
+const policy = "policy: v1\nname: cycles\nnetwork: {unlisted: deny, hosts: [{host: api.cycles.test, rules: [{methods: [GET], do: allow}]}]}\n"
+
+// server is one in this process, with what it writes in directories of its own.
+// A sandbox with a link runs in it all the time, so that there is a causeway.
+type server struct {
+	state, tmp string
+	sibling    string
+	causeway   int // its process
+}
+
+func start(t *testing.T) server {
+	t.Helper()
+	hosttest.Need(t, hosttest.Root)
+	state, err := os.MkdirTemp("", "cy") // a socket's path has at most 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := server{state: state, tmp: t.TempDir()}
+	t.Setenv("TMPDIR", s.tmp)
+	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
+	d, err := standard.Open(t.Context(), standard.Options{State: state, Log: log, Server: true, Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- d.Serve(ctx, l) }()
+	t.Cleanup(func() {
+		stop()
+		if err := errors.Join(<-served, d.Close(context.Background())); err != nil {
+			t.Error(err)
+		}
+		servetest.NothingLeft(t, state)
+		if err := os.RemoveAll(state); err != nil {
+			t.Error(err)
+		}
+	})
+	// Whoever is answered here finds the socket, too.
+	answer, err := http.Get("http://" + l.Addr().String() + "/health")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer.Body.Close()
+	c := s.client(t)
+	sibling, err := c.Create(t.Context(), crannog.Policy(policy), crannog.Timeout(time.Hour))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c := s.client(t)
+		if err := errors.Join(end(context.Background(), c, sibling.ID()), c.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := errors.Join(run(t.Context(), sibling), c.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s.sibling, s.causeway = sibling.ID(), servetest.CausewayPID(t, state)
+	return s
+}
+
+// client is one that asks over the server's socket, and whose connections end
+// with it.
+func (s server) client(t *testing.T) *crannog.Client {
+	t.Helper()
+	c, err := crannog.New(crannog.Socket(filepath.Join(s.state, "crannog.sock")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// turns has as many turns, some at a time, and forgets what has ended.
+func (s server) turns(t *testing.T, n, atOnce int, turn func(context.Context, *crannog.Client) error) {
+	t.Helper()
+	c := s.client(t)
+	group, ctx := errgroup.WithContext(t.Context())
+	group.SetLimit(atOnce)
+	for range n {
+		group.Go(func() error { return turn(ctx, c) })
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Prune(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// causewayFiles is what the causeway has open.
+const causewayFiles = "descriptors of the causeway"
+
+// count is all that could be left.
+func (s server) count(t *testing.T) map[string]int {
+	t.Helper()
+	n := hosttest.Census(t, s.state)
+	n[causewayFiles] = len(hosttest.Descriptors(t, s.causeway))
+	for _, pattern := range []string{filepath.Join(s.tmp, "*"), "/tmp/runsc*"} {
+		found, _ := filepath.Glob(pattern) // which fails only for patterns that are none
+		n["temporary files"] += len(found)
+	}
+	// It grows by what happened, and has a bound of its own.
+	delete(n, "files: record")
+	return n
+}
+
+// calm counts when nothing changes any more.
+func (s server) calm(t *testing.T) (n map[string]int) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		was := n
+		if n = s.count(t); maps.Equal(n, was) {
+			return n
+		}
+	}
+	t.Fatalf("it does not calm down: %v", n)
+	return nil
+}
+
+// leavesNothing has turns, and wants no more to be there after many than after
+// a few.
+func (s server) leavesNothing(t *testing.T, n, atOnce int, turn func(context.Context, *crannog.Client) error) {
+	t.Helper()
+	s.turns(t, 2*atOnce, atOnce, turn) // what is made once and kept is not left
+	before := s.calm(t)
+	s.seesOne(t, before)
+	began := time.Now()
+	s.turns(t, n, atOnce, turn)
+	t.Logf("%d turns in %v", n, time.Since(began).Round(time.Millisecond))
+	var left []string
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if left = hosttest.Grown(before, s.count(t)); len(left) == 0 {
+			return
+		}
+	}
+	t.Errorf("left after %d turns: %q; open: %q", n, left, hosttest.Descriptors(t, os.Getpid()))
+}
+
+// seesOne is the control: one sandbox that is not ended is in the count.
+func (s server) seesOne(t *testing.T, before map[string]int) {
+	t.Helper()
+	c := s.client(t)
+	sb, err := c.Create(t.Context(), crannog.Policy(policy))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(run(t.Context(), sb), c.Close()); err != nil {
+		t.Error(err)
+	}
+	n := s.calm(t)
+	for _, kind := range []string{"processes", "groups", "descriptors", "goroutines", "files: run", causewayFiles} {
+		if n[kind] <= before[kind] {
+			t.Errorf("control: with a sandbox there are %d %s, without %d", n[kind], kind, before[kind])
+		}
+	}
+	s.turns(t, 1, 1, func(ctx context.Context, c *crannog.Client) error { return end(ctx, c, sb.ID()) })
+}
+
+// run has a program run, which sees whether the sandbox has a link.
+func run(ctx context.Context, sb *crannog.Sandbox) error {
+	out, err := sb.CommandContext(ctx, "grep", "-o", "eth0", "/proc/net/dev").CombinedOutput()
+	if err != nil || string(out) != "eth0\n" {
+		return fmt.Errorf("%s: %w: %q", sb.ID(), err, out)
+	}
+	return nil
+}
+
+func end(ctx context.Context, c *crannog.Client, id string) error {
+	sb, err := c.Get(ctx, id)
+	if err != nil {
+		return err
+	}
+	return sb.Kill(ctx)
+}
+
+// P8: what is made, used and removed leaves nothing.
+func TestCreated(t *testing.T) {
+	s := start(t)
+	s.leavesNothing(t, number(500), 4, func(ctx context.Context, c *crannog.Client) error {
+		sb, err := c.Create(ctx)
+		if err != nil {
+			return err
+		}
+		out, err := sb.CommandContext(ctx, "echo", "x").CombinedOutput()
+		if err != nil || string(out) != "x\n" {
+			return fmt.Errorf("%w: %q", err, out)
+		}
+		return sb.Kill(ctx)
+	})
+}
+
+// P8: neither do copies with links of their own.
+func TestForked(t *testing.T) {
+	s := start(t)
+	const together = 10
+	s.leavesNothing(t, number(1000)/together, 1, func(ctx context.Context, c *crannog.Client) error {
+		source, err := c.Get(ctx, s.sibling)
+		if err != nil {
+			return err
+		}
+		copies, err := source.Fork(ctx, api.CreateFork{Count: together})
+		if err != nil {
+			return err
+		}
+		var group errgroup.Group
+		for i, sb := range copies {
+			group.Go(func() error {
+				if i == 0 {
+					if err := run(ctx, sb); err != nil {
+						return err
+					}
+				}
+				return sb.Kill(ctx)
+			})
+		}
+		return group.Wait()
+	})
+}
