@@ -1,5 +1,5 @@
 // Package work_test does real work in real boxes: the programs of a public
-// benchmark, and the test suites of small projects in three languages.
+// benchmark, and tests and linters of small projects in three languages.
 package work_test
 
 import (
@@ -8,11 +8,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -20,11 +21,15 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/servetest"
 )
+
+// program is the real one.
+var program string
 
 func TestMain(m *testing.M) {
 	crannog.Main()
-	os.Exit(m.Run())
+	os.Exit(servetest.Main(m, &program))
 }
 
 // local opens an engine in this process on a state directory of its own.
@@ -53,9 +58,17 @@ type problem struct {
 	EntryPoint string `json:"entry_point"`
 }
 
+// size is how many programs the benchmark has.
+const size = 164
+
+// standIn names the tests that run our own programs in place of the benchmark's,
+// so that nobody takes the one for the other.
+const standIn = "NOT-HumanEval-but-%d-programs-that-stand-in"
+
 // problems reads the benchmark from CRANNOG_HUMANEVAL, or from where it lies
-// beside the repository. The repository does not hold it.
-func problems(t *testing.T) []problem {
+// beside the repository. The repository does not hold it. What is a name for a
+// test of these programs.
+func problems(t *testing.T) (all []problem, what string) {
 	t.Helper()
 	path := os.Getenv("CRANNOG_HUMANEVAL")
 	if path == "" {
@@ -63,8 +76,8 @@ func problems(t *testing.T) []problem {
 	}
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) && os.Getenv("CRANNOG_HUMANEVAL") == "" {
-		t.Logf("no HumanEval.jsonl.gz: set CRANNOG_HUMANEVAL to its path; three programs stand in for it")
-		return builtin
+		t.Logf("NOT HumanEval: there is no HumanEval.jsonl.gz; set CRANNOG_HUMANEVAL to its path. %d programs of our own stand in for its %d", len(builtin), size)
+		return builtin, fmt.Sprintf(standIn, len(builtin))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -74,19 +87,18 @@ func problems(t *testing.T) []problem {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out []problem
 	lines := bufio.NewScanner(plain)
 	for lines.Buffer(nil, 1<<20); lines.Scan(); {
 		var p problem
 		if err := json.Unmarshal(lines.Bytes(), &p); err != nil {
 			t.Fatal(err)
 		}
-		out = append(out, p)
+		all = append(all, p)
 	}
-	if err := lines.Err(); err != nil || len(out) != 164 {
-		t.Fatalf("%d programs, %v; the benchmark has 164", len(out), err)
+	if err := lines.Err(); err != nil || len(all) != size {
+		t.Fatalf("%d programs, %v; the benchmark has %d", len(all), err, size)
 	}
-	return out
+	return all, fmt.Sprintf("HumanEval-%d", size)
 }
 
 // builtin are three programs in the benchmark's form.
@@ -103,24 +115,36 @@ func (p problem) program() string {
 // Every program passes its own tests, in a box of its own, eight at a time,
 // and no box is left.
 func TestHumanEval(t *testing.T) {
+	all, what := problems(t)
+	t.Run(what, func(t *testing.T) { solveAll(t, all) })
+}
+
+func solveAll(t *testing.T, all []problem) {
 	client := local(t)
 	group, ctx := errgroup.WithContext(t.Context())
 	group.SetLimit(8)
 	began := time.Now()
-	all := problems(t)
+	var passed sync.Map // by its name, so that none counts twice
 	for _, p := range all {
 		group.Go(func() error {
 			out, err := solve(ctx, client, p.program())
 			if err != nil || strings.TrimSpace(out) != "passed" {
 				t.Errorf("%s: %q %v", p.TaskID, out, err)
+				return nil
 			}
+			passed.Store(p.TaskID, true)
 			return nil
 		})
 	}
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d programs in %v", len(all), time.Since(began).Round(time.Millisecond))
+	n := 0
+	passed.Range(func(any, any) bool { n++; return true })
+	t.Logf("%d programs passed, in %v", n, time.Since(began).Round(time.Millisecond))
+	if n != len(all) {
+		t.Errorf("%d programs passed, of %d", n, len(all))
+	}
 	left, err := client.List(t.Context(), crannog.ListOptions{})
 	if err != nil || len(left) != 0 {
 		t.Errorf("left: %v %v", left, err)
@@ -141,82 +165,10 @@ func solve(ctx context.Context, client *crannog.Client, program string) (string,
 
 // A wrong program must fail, or the test above proves nothing.
 func TestHumanEvalControl(t *testing.T) {
-	p := problems(t)[0]
+	all, _ := problems(t)
+	p := all[0]
 	out, err := solve(t.Context(), local(t), p.Prompt+"    return None\n\n"+p.Test+"\ncheck("+p.EntryPoint+")\nprint('passed')\n")
 	if err == nil || strings.Contains(out, "passed") {
 		t.Errorf("a wrong solution passed: %q %v", out, err)
-	}
-}
-
-// projects are small repositories with tests of their own.
-var projects = []struct {
-	name  string
-	files map[string]string
-	cmd   []string
-	want  string
-	needs hosttest.Ability
-}{
-	{"python", map[string]string{
-		"shop/__init__.py":   "def price(n):\n    return n * 3\n",
-		"tests/__init__.py":  "",
-		"tests/test_shop.py": "import unittest, shop\nclass T(unittest.TestCase):\n    def test_price(self):\n        self.assertEqual(shop.price(2), 6)\n",
-	}, []string{"python3", "-m", "unittest", "-v"}, "OK", hosttest.Python},
-	{"node", map[string]string{
-		"package.json":  `{"name":"shop","type":"module","scripts":{"test":"node --test"}}`,
-		"shop.js":       "export const price = n => n * 3\n",
-		"shop.test.js":  "import test from 'node:test'\nimport assert from 'node:assert'\nimport { price } from './shop.js'\ntest('price', () => assert.equal(price(2), 6))\n",
-		".npmrc":        "update-notifier=false\n",
-		"README.md":     "# shop\n",
-		"sub/dir/x.txt": "x\n",
-	}, []string{"npm", "test"}, "# pass 1", hosttest.Node},
-	{"go", map[string]string{
-		"go.mod":       "module shop\n\ngo 1.21\n",
-		"shop.go":      "package shop\n\nfunc Price(n int) int { return n * 3 }\n",
-		"shop_test.go": "package shop\n\nimport \"testing\"\n\nfunc TestPrice(t *testing.T) {\n\tif Price(2) != 6 {\n\t\tt.Fatal(Price(2))\n\t}\n}\n",
-	}, []string{"/usr/local/go/bin/go", "test", "./..."}, "ok", hosttest.Ability{Name: "Go in /usr/local/go", Has: func() bool {
-		_, err := os.Stat("/usr/local/go/bin/go")
-		return err == nil
-	}}},
-}
-
-// A project's own tests run on its directory, which does not change.
-func TestProjects(t *testing.T) {
-	for _, p := range projects {
-		t.Run(p.name, func(t *testing.T) {
-			hosttest.Need(t, p.needs)
-			client := local(t)
-			dir := t.TempDir()
-			for name, text := range p.files {
-				path := filepath.Join(dir, name)
-				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			sb, err := client.Create(t.Context(), crannog.Workspace(dir), crannog.Ephemeral(), crannog.Timeout(10*time.Minute))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer sb.Kill(context.WithoutCancel(t.Context()))
-			cmd := sb.CommandContext(t.Context(), p.cmd[0], p.cmd[1:]...)
-			cmd.Dir = "/workspace"
-			cmd.Env = []string{"GOFLAGS=-mod=mod", "GOTOOLCHAIN=local", "GOPROXY=off", "CGO_ENABLED=0"}
-			out, err := cmd.CombinedOutput()
-			if err != nil || !strings.Contains(string(out), p.want) {
-				t.Errorf("%v: %s", err, out)
-			}
-			count := 0
-			err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
-				if !d.IsDir() {
-					count++
-				}
-				return err
-			})
-			if err != nil || count != len(p.files) {
-				t.Errorf("the directory holds %d files, it had %d (%v)", count, len(p.files), err)
-			}
-		})
 	}
 }
