@@ -1,0 +1,193 @@
+package work_test
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/servetest"
+)
+
+// project is a small repository with tests of its own, and what is run in it.
+type project struct {
+	name  string
+	needs []hosttest.Ability
+	files map[string]string
+	// broken are files that make a test fail, and a linter complain.
+	broken map[string]string
+	runs   []work
+}
+
+// work is one command, and how it ends on the project as it is and on the
+// broken one.
+type work struct {
+	cmd       []string
+	good, bad outcome
+}
+
+type outcome struct {
+	code int
+	says []string // parts of the output; none is that there is none
+}
+
+// goRoot is where boxes see Go: their PATH may not be the test's.
+const goRoot = "/usr/local/go/bin/"
+
+var goTools = hosttest.Ability{Name: "Go in /usr/local/go", Has: func() bool {
+	_, err := os.Stat(goRoot + "go")
+	return err == nil
+}}
+
+// own is a code that no test runner and nothing of ours ends with.
+const own = 43
+
+// goCheck is what a Go project has in its Makefile. Go's own vet before a test
+// would keep a broken one from being run.
+const goCheck = goRoot + "gofmt -l .; " + goRoot + "go vet ./... || echo vet ends with $?; " + goRoot + "go test -vet=off ./..."
+
+var projects = []project{
+	{
+		name: "python", needs: []hosttest.Ability{hosttest.Python},
+		files: map[string]string{
+			"shop/__init__.py":   "def price(n):\n    return n * 3\n",
+			"tests/__init__.py":  "",
+			"tests/test_shop.py": "import unittest, shop\nclass T(unittest.TestCase):\n    def test_price(self):\n        self.assertEqual(shop.price(2), 6)\n",
+			"check.py":           fmt.Sprintf("import sys, unittest\nresult = unittest.main(module='tests.test_shop', exit=False).result\nsys.exit(0 if result.wasSuccessful() else %d)\n", own),
+		},
+		broken: map[string]string{
+			"shop/__init__.py": "def price(n):\n    return n * 4\n",
+			"shop/draft.py":    "def later(:\n",
+		},
+		runs: []work{
+			{cmd: []string{"python3", "-m", "unittest", "-v"}, good: outcome{0, []string{"OK"}}, bad: outcome{1, []string{"AssertionError: 8 != 6"}}},
+			{cmd: []string{"python3", "check.py"}, good: outcome{0, []string{"OK"}}, bad: outcome{own, []string{"FAILED (failures=1)"}}},
+			{cmd: []string{"python3", "-m", "compileall", "-q", "."}, good: outcome{0, nil}, bad: outcome{1, []string{"SyntaxError"}}},
+		},
+	},
+	{
+		name: "node", needs: []hosttest.Ability{hosttest.Node},
+		files: map[string]string{
+			"package.json":  `{"name":"shop","type":"module","scripts":{"test":"node --test","lint":"node --check shop.js"}}`,
+			"shop.js":       "export const price = n => n * 3\n",
+			"shop.test.js":  "import test from 'node:test'\nimport assert from 'node:assert'\nimport { price } from './shop.js'\ntest('price', () => assert.equal(price(2), 6))\n",
+			".npmrc":        "update-notifier=false\n",
+			"README.md":     "# shop\n",
+			"sub/dir/x.txt": "x\n",
+		},
+		broken: map[string]string{"shop.js": "export const price = n => n *\n"},
+		runs: []work{
+			{cmd: []string{"npm", "test"}, good: outcome{0, []string{"# pass 1"}}, bad: outcome{1, []string{"# fail 1"}}},
+			{cmd: []string{"npm", "run", "-s", "lint"}, good: outcome{0, nil}, bad: outcome{1, []string{"SyntaxError"}}},
+		},
+	},
+	{
+		name: "go", needs: []hosttest.Ability{goTools},
+		files: map[string]string{
+			"go.mod":       "module shop\n\ngo 1.21\n",
+			"shop.go":      "// Package shop sells.\npackage shop\n\nimport \"fmt\"\n\n// Price is what n cost.\nfunc Price(n int) int { return n * 3 }\n\n// Tag is what a price looks like.\nfunc Tag(n int) string { return fmt.Sprintf(\"%d\", Price(n)) }\n",
+			"shop_test.go": "package shop\n\nimport \"testing\"\n\nfunc TestPrice(t *testing.T) {\n\tif Price(2) != 6 {\n\t\tt.Fatal(Price(2))\n\t}\n}\n",
+		},
+		broken: map[string]string{
+			"shop_test.go": "package shop\n\nimport \"testing\"\n\nfunc TestPrice(t *testing.T) {\n\tif Price(2) != 7 {\n\t\tt.Fatal(Price(2))\n\t}\n}\n",
+			"tag.go":       "package shop\n\nimport \"fmt\"\n\nfunc  Label(n int) string { return fmt.Sprintf(\"%s\", n) }\n",
+		},
+		runs: []work{
+			// In one sandbox, because each compiles the standard library anew.
+			{cmd: []string{"sh", "-c", goCheck}, good: outcome{0, []string{"ok"}}, bad: outcome{1, []string{"tag.go", "Sprintf format %s has arg n of wrong type int", "vet ends with 1", "--- FAIL: TestPrice"}}},
+		},
+	},
+}
+
+// P13: a project's own tests and linters run on its directory, with their own
+// outcome. P4: the directory does not change, whatever they write into it.
+func TestProjects(t *testing.T) {
+	for _, p := range projects {
+		t.Run(p.name, func(t *testing.T) {
+			hosttest.Need(t, append([]hosttest.Ability{hosttest.Root}, p.needs...)...)
+			state := t.TempDir()
+			good, bad := t.TempDir(), t.TempDir()
+			write(t, good, p.files)
+			write(t, bad, p.files)
+			write(t, bad, p.broken)
+			was := map[string]map[string]string{good: tree(t, good), bad: tree(t, bad)}
+			for _, w := range p.runs {
+				check(t, state, good, w.cmd, w.good)
+				check(t, state, bad, w.cmd, w.bad)
+			}
+			// The control: what a command does to the directory, it sees.
+			check(t, state, good, []string{"sh", "-c", "find . -mindepth 1 -delete; echo mine > README.md; find . -type f"}, outcome{0, []string{"./README.md"}})
+			for dir, before := range was {
+				if after := tree(t, dir); !maps.Equal(before, after) {
+					t.Errorf("%s is\n%v\nand was\n%v", dir, after, before)
+				}
+			}
+			servetest.NothingLeft(t, state)
+		})
+	}
+}
+
+// check runs a command on a directory as a user would.
+func check(t *testing.T, state, dir string, command []string, want outcome) {
+	t.Helper()
+	args := slices.Concat([]string{"run", "-e", "GOTOOLCHAIN=local", "-e", "GOPROXY=off", "-e", "CGO_ENABLED=0", "--"}, command)
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CRANNOG_STATE="+state)
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	text := string(out)
+	lacks := slices.DeleteFunc(slices.Clone(want.says), func(part string) bool { return strings.Contains(text, part) })
+	if code := cmd.ProcessState.ExitCode(); code != want.code || len(lacks) > 0 || want.says == nil && text != "" {
+		t.Errorf("%q: exit %d, want %d; does not say %q:\n%s", command, code, want.code, lacks, text)
+	}
+}
+
+func write(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// tree is all that a directory holds: names, modes, times and contents.
+func tree(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		all[path] = fmt.Sprint(info.Mode(), info.ModTime())
+		if d.Type().IsRegular() {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			all[path] += fmt.Sprintf(" %x", sha256.Sum256(data))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
