@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/engine/cgroup"
 )
 
 func ok(check, detail string) finding { return finding{check, resultOK, detail, ""} }
@@ -66,36 +66,16 @@ func checkAppArmor() finding {
 		"sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile for crannog with the rule userns"}
 }
 
+// checkCgroups makes what the engine makes, which is the only way to know: what
+// may be written may still lack a controller, or be full of processes.
 func checkCgroups() finding {
 	const name = "cgroups"
-	fix := "run as root, or give the user delegated controllers: systemctl edit user@.service with Delegate=cpu memory pids"
-	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
-		own, err := ownGroup()
-		if err != nil {
-			return finding{name, resultWarn, "version 2, but our own group is unknown: " + err.Error(), fix}
-		}
-		if unix.Access(filepath.Join("/sys/fs/cgroup", own), unix.W_OK) != nil {
-			return finding{name, resultWarn, "version 2, not writable: memory and CPU limits of the host cannot be set", fix}
-		}
-		return ok(name, "version 2, writable")
-	}
-	if unix.Access("/sys/fs/cgroup/memory", unix.W_OK) == nil {
-		return ok(name, "version 1, writable")
-	}
-	return finding{name, resultWarn, "version 1, not writable: memory and CPU limits of the host cannot be set", fix}
-}
-
-func ownGroup() (string, error) {
-	data, err := os.ReadFile("/proc/self/cgroup")
+	tree, err := cgroup.Detect()
 	if err != nil {
-		return "", err
+		return finding{name, resultWarn, err.Error() + ": memory and CPU limits of the host cannot be set",
+			"run as root; or have a group with the controllers cpu and memory delegated, and start crannog in it, as with: systemd-run --user --scope -p Delegate=yes"}
 	}
-	for line := range strings.Lines(string(data)) {
-		if path, found := strings.CutPrefix(strings.TrimSpace(line), "0::"); found {
-			return path, nil
-		}
-	}
-	return "", errors.New("/proc/self/cgroup has no line of version 2")
+	return ok(name, tree.String())
 }
 
 // checkTracing looks at what gVisor's systrap needs: ptrace and seccomp.

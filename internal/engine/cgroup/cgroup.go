@@ -63,6 +63,14 @@ func (t *Tree) Version() int {
 	return 1
 }
 
+// String says where the groups are.
+func (t *Tree) String() string {
+	if t.unified != "" {
+		return "version 2, below " + t.unified
+	}
+	return "version 1, below " + t.legacy["memory"] + " and others"
+}
+
 // Create makes the group of a sandbox and sets its limits. On error nothing
 // of it is left.
 func (t *Tree) Create(id string, limits engine.Limits) (_ *Group, err error) {

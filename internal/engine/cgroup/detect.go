@@ -10,10 +10,15 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // parentName is the directory below which all groups of all servers live.
 const parentName = "crannog"
+
+// asideName is the group beside it for ourselves, where one is needed.
+const asideName = "crannog-server"
 
 var wanted = []string{"memory", "cpu"}
 
@@ -95,22 +100,60 @@ func ownUnified(text string) string {
 	return "/"
 }
 
-// detectUnified tries the top first (a server with the whole machine), then
-// the parent of our own group and our own group (a delegated subtree).
+// detectUnified tries the top first (a server with the whole machine), and
+// then what lies between it and our own group (a delegated subtree), highest
+// first: commands of one user that were started in different places have the
+// same groups.
 func detectUnified(mount, own string) (*Tree, error) {
+	if err := startsInto(); err != nil {
+		return nil, err
+	}
 	var problems []error
-	for _, base := range []string{mount, filepath.Join(mount, filepath.Dir(own)), filepath.Join(mount, own)} {
+	for _, base := range downTo(mount, own) {
 		dir := filepath.Join(base, parentName)
 		err := enable(base, dir)
+		if errors.Is(err, unix.EBUSY) && base == filepath.Join(mount, own) {
+			if err = stepAside(base); err == nil {
+				err = enable(base, dir)
+			}
+		}
 		if err == nil {
 			return &Tree{unified: dir}, nil
 		}
 		problems = append(problems, err)
 	}
+	// What is not ours is no news if there is something else to tell.
+	for _, err := range problems {
+		if !errors.Is(err, fs.ErrPermission) {
+			return nil, err
+		}
+	}
 	return nil, problems[0]
 }
 
+// downTo lists the groups from the top to our own.
+func downTo(mount, own string) []string {
+	bases := []string{mount}
+	for name := range strings.SplitSeq(strings.Trim(filepath.Clean("/"+own), "/"), "/") {
+		if name != "" {
+			bases = append(bases, filepath.Join(bases[len(bases)-1], name))
+		}
+	}
+	return bases
+}
+
+// enable makes the directory below a group in which groups can be made and
+// limited.
 func enable(base, dir string) error {
+	const control, processes = "cgroup.subtree_control", "cgroup.procs"
+	// Whoever may make groups but not move processes from one to another
+	// cannot start anything in them.
+	for _, name := range []string{control, processes} {
+		path := filepath.Join(base, name)
+		if err := unix.Access(path, unix.W_OK); err != nil {
+			return fmt.Errorf("cgroup: %w", &fs.PathError{Op: "write", Path: path, Err: err})
+		}
+	}
 	have, err := os.ReadFile(filepath.Join(base, "cgroup.controllers"))
 	if err != nil {
 		return fmt.Errorf("cgroup: %w", err)
@@ -120,17 +163,37 @@ func enable(base, dir string) error {
 			return fmt.Errorf("cgroup: controller %s is not available in %s", c, base)
 		}
 	}
-	control := "+memory +cpu"
+	controllers := "+memory +cpu"
 	if slices.Contains(strings.Fields(string(have)), "pids") {
-		control += " +pids"
+		controllers += " +pids"
 	}
-	if err := write(filepath.Join(base, "cgroup.subtree_control"), control); err != nil {
+	if err := write(filepath.Join(base, control), controllers); err != nil {
 		return fmt.Errorf("cgroup: %w", err)
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("cgroup: %w", err)
 	}
-	if err := write(filepath.Join(dir, "cgroup.subtree_control"), control); err != nil {
+	if err := write(filepath.Join(dir, control), controllers); err != nil {
+		return fmt.Errorf("cgroup: %w", err)
+	}
+	return nil
+}
+
+// stepAside moves this process into a group below its own. But for the top, no
+// group of version 2 has both processes and groups with limits, and a service
+// to which its group was delegated is started right in it. Processes of others
+// are not ours to move.
+func stepAside(own string) error {
+	for _, pid := range numbers(filepath.Join(own, "cgroup.procs")) {
+		if pid != os.Getpid() {
+			return fmt.Errorf("cgroup: process %d is in %s too, which therefore can have no groups with limits", pid, own)
+		}
+	}
+	aside := filepath.Join(own, asideName)
+	if err := os.Mkdir(aside, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("cgroup: %w", err)
+	}
+	if err := write(filepath.Join(aside, "cgroup.procs"), "0"); err != nil {
 		return fmt.Errorf("cgroup: %w", err)
 	}
 	return nil

@@ -2,6 +2,7 @@ package cgroup
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +10,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/hosttest"
 )
@@ -72,17 +76,16 @@ func TestStartIsInTheGroup(t *testing.T) {
 // The kernel makes a group of version 2 without controllers on hosts that
 // have their controllers in version 1, too.
 func TestStartIntoUnified(t *testing.T) {
-	hosttest.Need(t, hosttest.Root)
-	mounts, err := os.Open("/proc/self/mountinfo")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer mounts.Close()
-	v2, _ := parseMounts(mounts)
-	if v2 == "" {
-		t.Log("this host has no version 2: only version 1 was tried")
-		return
-	}
+	var v2 string
+	hosttest.Need(t, hosttest.Root, hosttest.Ability{Name: "control groups of version 2", Elsewhere: hosttest.Unified.Elsewhere, Has: func() bool {
+		mounts, err := os.Open("/proc/self/mountinfo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer mounts.Close()
+		v2, _ = parseMounts(mounts)
+		return v2 != ""
+	}})
 	dir, err := os.MkdirTemp(v2, "crannog-start-")
 	if err != nil {
 		t.Fatal(err)
@@ -109,4 +112,36 @@ func TestStartFailsWithoutTheGroup(t *testing.T) {
 			t.Errorf("%v: started outside of any group: %v", g.Dirs, cmd.Wait())
 		}
 	}
+}
+
+// A kernel that cannot do it, or a filter as containers have, is found out
+// before a box needs it.
+func TestStartsInto(t *testing.T) {
+	if err := startsInto(); err != nil {
+		t.Errorf("control: %v", err)
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args = []string{filteredArg0}
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "clone3: function not implemented") {
+		t.Errorf("%q %v", out, err)
+	}
+}
+
+// filteredArg0 is this program where clone3 is no call.
+const filteredArg0 = "cgroup-filtered"
+
+func filtered() {
+	runtime.LockOSThread()
+	program := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}, // the number of the call
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_CLONE3, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+	err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	if err == nil {
+		err = unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&filter)), 0, 0)
+	}
+	fmt.Println(err, startsInto())
 }
