@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/crannog/crannog/internal/engine"
@@ -57,6 +58,13 @@ func TestConformance(t *testing.T) {
 	cycles := 30
 	if hosttest.Must() {
 		cycles = 100
+	}
+	// Where each takes long, as in the machine that tests/unified boots.
+	if text := os.Getenv("CRANNOG_TEST_CYCLES"); text != "" {
+		var err error
+		if cycles, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
 	}
 	enginetest.Run(t, enginetest.Config{Open: open(false), Root: root(t), Cycles: cycles})
 }

@@ -1,0 +1,158 @@
+// Package unified_test boots the stock kernel of Debian 12 in an emulated
+// machine, which has its controllers in version 2 of control groups alone, as
+// most hosts of others, and there runs what has to do with them.
+package unified_test
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/reexec"
+)
+
+var (
+	all  = flag.Bool("all", false, "also what takes minutes")
+	only = flag.String("only", "", "only the steps that a pattern matches")
+)
+
+func TestMain(m *testing.M) {
+	reexec.Dispatch(
+		reexec.Role{Match: func(args []string) bool { return os.Getpid() == 1 && slices.Contains(args, firstArg) }, Run: first},
+		reexec.Role{Match: reexec.Arg0(runnerArg0), Run: runSteps},
+	)
+	os.Exit(m.Run())
+}
+
+var kernel = hosttest.Ability{Name: "kernel for an emulated machine (tests/unified/kernel.sh fetches it)", Has: func() bool {
+	_, err := os.Stat(filepath.Join(kernelDir, "vmlinuz"))
+	return err == nil
+}}
+
+// user is a user number that owns nothing, and asUser what runs a command as
+// them in a group of version 2.
+const asUser = `
+as() {
+  mkdir -p /run/user-home && chown 61237:61237 /run/user-home
+  group=$1; shift
+  (cd /run/user-home; echo $BASHPID > $group/cgroup.procs; unset CRANNOG_STATE; HOME=/run/user-home exec setpriv --reuid 61237 --regid 61237 --clear-groups "$@")
+}
+`
+
+// delegated is a subtree as systemd gives it to a user, with a group below for
+// what they run.
+const delegated = asUser + `
+slice=/sys/fs/cgroup/user.slice
+mkdir -p $slice/user@.service/app.slice/one.scope
+echo '+cpu +memory +pids' > $slice/cgroup.subtree_control
+for dir in user@.service user@.service/app.slice user@.service/app.slice/one.scope; do
+  chown 61237:61237 $slice/$dir $slice/$dir/cgroup.{procs,threads,subtree_control}
+done
+scope=$slice/user@.service/app.slice/one.scope
+`
+
+const hungry = `python3 -c "x = b'x' * (160 << 20); print(len(x) >> 20)"`
+
+func conformance(pattern string) string {
+	return `gvisor.test -test.v -test.count=1 -test.timeout 10m -test.run '` + pattern + `'`
+}
+
+var steps = []step{
+	{Name: "groups", Script: "cgroup.test -test.v -test.count=1 -test.timeout 3m", Timeout: 3 * time.Minute, want: []string{
+		"--- PASS: TestStartIntoUnified", "--- PASS: TestMemoryIsBounded", "--- PASS: TestProcessorsAreBounded",
+		"--- PASS: TestAllOfAGroupEndsForItsMemory", "--- PASS: TestTheKernelHasTheSettings",
+		"--- PASS: TestDelegatedToAUser", "--- PASS: TestDelegatedToAService", "--- PASS: TestNotDelegated",
+	}, not: []string{"--- SKIP"}},
+	{Name: "doctor", Script: "crannog doctor || test $? = 1", Timeout: 2 * time.Minute,
+		want: []string{"version 2, below /sys/fs/cgroup/crannog", "memory", "cpu"}, not: []string{"no writable cgroup"}},
+	{Name: "run", Script: `crannog run --json --memory 512m -- ` + hungry + `; crannog run --json --memory 128m -- ` + hungry + ` && exit 1; test $? = 137
+		ls -d /sys/fs/cgroup/crannog/*/ && exit 1 || echo no groups`, Timeout: 5 * time.Minute,
+		want: []string{`"stdout":"160\n"`, `"hit":"oom"`, "no groups"}},
+	{Name: "limits", Script: conformance("^TestConformance$/^limits$"), Timeout: 10 * time.Minute, long: true, want: []string{
+		"--- PASS: TestConformance/limits/memory-ends-the-box-and-says-so", "--- PASS: TestConformance/limits/cpu-is-bounded",
+		"--- PASS: TestConformance/limits/processes-are-bounded", "--- PASS: TestConformance/limits/disk-is-full-at-the-limit",
+	}, not: []string{"--- SKIP"}},
+	{Name: "delegated", Script: delegated + `
+		as $scope crannog doctor || test $? = 1
+		as $scope crannog run --json --cpus 0.5 --memory 128m -- ` + hungry + ` && exit 1; test $? = 137
+		cat $slice/user@.service/crannog/cgroup.controllers`, Timeout: 5 * time.Minute,
+		want: []string{"version 2, below /sys/fs/cgroup/user.slice/user@.service/crannog", `"hit":"oom"`}, not: []string{"no writable cgroup"}},
+	{Name: "not delegated", Script: asUser + `
+		mkdir -p /sys/fs/cgroup/user.slice/session.scope
+		as /sys/fs/cgroup/user.slice/session.scope crannog doctor || test $? = 1
+		as /sys/fs/cgroup/user.slice/session.scope crannog run --cpus 0.5 -- true || echo exit $?
+		as /sys/fs/cgroup/user.slice/session.scope crannog run --json --memory 128m -- ` + hungry + ` && exit 1; test $? = 137`, Timeout: 5 * time.Minute,
+		want: []string{"no writable cgroup", "limit_not_enforced", `"hit":"oom"`}},
+	{Name: "lives", Script: conformance("^TestConformance$/^(lifecycle|restart|leaks)$"), Timeout: 10 * time.Minute, long: true, want: []string{
+		"--- PASS: TestConformance/leaks/cycles-leave-nothing", "--- PASS: TestConformance/restart/another-process-finds-the-box",
+	}, not: []string{"--- SKIP"}},
+	{Name: "copies", Script: conformance("^TestConformance$/^state$/^a-copy-has-a-group-of-its-own$"), Timeout: 5 * time.Minute, long: true, want: []string{
+		"--- PASS: TestConformance/state/a-copy-has-a-group-of-its-own",
+	}, not: []string{"--- SKIP"}},
+	{Name: "weights", Script: `gvisor.test -test.v -test.count=1 -test.run '^TestUnhurriedYields$'`, Timeout: 3 * time.Minute, long: true,
+		want: []string{"--- PASS: TestUnhurriedYields"}, not: []string{"--- SKIP"}},
+}
+
+// P6, P8, P14: limits hold on a stock kernel that has only version 2, for root,
+// for a user with a delegated subtree, and as far as is said for one without.
+func TestUnified(t *testing.T) {
+	hosttest.Need(t, hosttest.Program(emulator), kernel, hosttest.Python, hosttest.Bash, hosttest.Program("setpriv"))
+	chosen, err := regexp.Compile(*only)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := plan{Programs: programs(t)}
+	for _, s := range steps {
+		if chosen.MatchString(s.Name) && (*all || !s.long) {
+			p.Steps = append(p.Steps, s)
+		}
+	}
+	outcomes := boot(t, p)
+	for _, s := range p.Steps {
+		t.Run(s.Name, func(t *testing.T) {
+			o := outcomes[s.Name]
+			if o.Code != s.code || o.Problem != "" {
+				t.Errorf("exit %d, want %d %s", o.Code, s.code, o.Problem)
+			}
+			for _, want := range s.want {
+				if !strings.Contains(o.output, want) {
+					t.Errorf("%q is not said", want)
+				}
+			}
+			for _, not := range s.not {
+				if strings.Contains(o.output, not) {
+					t.Errorf("%q is said", not)
+				}
+			}
+			t.Logf("after %s:\n%s", o.Took.Round(time.Millisecond), o.output)
+		})
+	}
+}
+
+// programs builds what runs in the machine.
+func programs(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil { // a user in the machine runs them too
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"test", "-c", "-o", dir + "/cgroup.test", "../../internal/engine/cgroup"},
+		{"test", "-c", "-o", dir + "/gvisor.test", "../../internal/engine/gvisor"},
+		{"build", "-o", dir + "/crannog", "../../cmd/crannog"},
+	} {
+		cmd := exec.CommandContext(t.Context(), "go", args...)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("go %v: %v\n%s", args, err, out)
+		}
+	}
+	return dir
+}
