@@ -150,7 +150,7 @@ func (s *Service) remember(id string, err error) {
 // it.
 func (s *Service) awaken(ctx context.Context, r Record, end time.Time, from source, at *string) (Record, error) {
 	began := time.Now()
-	others := false // programs of the host are others
+	others := false             // programs of the host are others
 	if from.saved.Image != "" { // its start has no memory that could not go on
 		err := s.fits(ctx, r.TemplateID, r.Base, from.saved)
 		// Nothing runs while files are taken out.

@@ -87,7 +87,7 @@ func (c *covered) coverTree(root engine.Root, files policy.Files, privileged boo
 // file, some of many.
 func unwritten(files policy.Files, privileged bool) (list []string) {
 	for _, dir := range []string{"/usr", "/etc"} {
-		if whole, _ := onList(files.Write, dir); !whole && !(privileged && slices.Contains(ownPlaces, dir)) {
+		if whole, _ := onList(files.Write, dir); !whole && (!privileged || !slices.Contains(ownPlaces, dir)) {
 			list = append(list, dir)
 		}
 	}

@@ -138,11 +138,11 @@ func (w *walk) follow(name, inside string) error {
 		return nil
 	}
 	dir, _, ok := w.target(name)
-	if key := dir + "\x00" + way; !ok || w.behind[key] {
+	key := dir + "\x00" + way
+	if !ok || w.behind[key] {
 		return nil
-	} else {
-		w.behind[key] = true
 	}
+	w.behind[key] = true
 	return w.below(dir, inside, func(name, inside string, d fs.DirEntry) error {
 		hide, protect := w.whole(inside, d)
 		switch {

@@ -32,12 +32,12 @@ func (r *rig) says(sb *crannog.Sandbox, user, line string) (string, bool) {
 // others.
 func (r *rig) writes(sb *crannog.Sandbox, user, yes, no string) {
 	r.t.Helper()
-	for _, dir := range strings.Fields(yes) {
+	for dir := range strings.FieldsSeq(yes) {
 		if _, ok := r.says(sb, user, fmt.Sprintf("echo x > %s/tried && rm %s/tried", dir, dir)); !ok {
 			r.t.Errorf("%q cannot write %s", user, dir)
 		}
 	}
-	for _, dir := range strings.Fields(no) {
+	for dir := range strings.FieldsSeq(no) {
 		if out, ok := r.says(sb, user, fmt.Sprintf("echo x > %s/tried; test -e %s/tried", dir, dir)); ok {
 			r.t.Errorf("%q writes %s: %s", user, dir, out)
 		}
