@@ -161,7 +161,12 @@ func (b *box) surveyFirst(ctx context.Context) error {
 func (b *box) surveyLast() {
 	ctx, cancel := context.WithTimeout(context.Background(), lastLook)
 	defer cancel()
-	if err := b.surveyFirst(ctx); err != nil {
+	err := b.surveyFirst(ctx)
+	b.mu.Lock()
+	removed := b.removed
+	b.mu.Unlock()
+	// Who removes a box asks before, and then ends the kernel that would answer.
+	if err != nil && !removed {
 		b.e.log.Warn("last changes of a sandbox", "sandbox", b.rec.ID, "err", err)
 	}
 }
