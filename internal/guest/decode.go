@@ -11,6 +11,10 @@ import (
 // maxConfig bounds a configuration. What follows it is not counted.
 const maxConfig = 4 << 20
 
+// Unknown begins what is said of a configuration that asks for what this version
+// does not know.
+const Unknown = "read configuration: json: unknown field"
+
 // Decode reads a configuration, which begins in. Archive says whether
 // something follows: that is what rest has.
 func Decode(in io.Reader) (cfg Config, rest io.Reader, err error) {

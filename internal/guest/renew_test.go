@@ -190,6 +190,10 @@ func TestDecode(t *testing.T) {
 			t.Errorf("%.40q was accepted", bad)
 		}
 	}
+	// A later version recognizes that by its words.
+	if _, _, err := guest.Decode(strings.NewReader(`{"unknown":1}`)); !strings.HasPrefix(err.Error(), guest.Unknown) {
+		t.Error(err)
+	}
 	_, rest, err := guest.Decode(strings.NewReader(`{"archive":true}` + "\n" + strings.Repeat("x", 5<<20)))
 	if err != nil {
 		t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"github.com/crannog/crannog/internal/causeway/policy"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/probe"
 )
 
@@ -101,6 +102,17 @@ func words(c probe.Checks) []string {
 		say("no more than %d processes", c.PIDs)
 	}
 	return list
+}
+
+// outgrown gives the failure of a guest in saved memory that does not know all of
+// what this version asks of it an error that says so. What it does not know it
+// does not do, and what is asked is that limits and policy hold.
+func outgrown(err error) error {
+	if err == nil || !strings.Contains(err.Error(), guest.Unknown) {
+		return err
+	}
+	return fault.Wrap(err, fault.Conflict, "snapshot_guest", "the state was saved by an earlier version of crannog, whose first process inside does not know what this version asks of it").
+		WithHint("go on with the files alone: crannog resume --files-only; or use the version that saved it")
 }
 
 // maxFinding bounds what is told of a look from inside that failed.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/probe"
 )
 
@@ -22,8 +23,12 @@ func TestFailedLookIsTold(t *testing.T) {
 	if strings.ContainsAny(text, "\x1b\n") || len(text) > 600 || strings.ToValidUTF8(text, "?") != text {
 		t.Errorf("told %q", text)
 	}
+	old := fmt.Errorf("restore: guest: %w", errors.New(guest.Unknown+` "pids"`))
+	if got := outgrown(old); fault.CodeOf(got) != "snapshot_guest" || !errors.Is(got, old) || fault.HintOf(got) == "" {
+		t.Errorf("got %v", got)
+	}
 	other := errors.New("create: no such file")
-	if got := disagreed(other); !errors.Is(got, other) || fault.PublicText(got) != "internal error" {
+	if got := outgrown(disagreed(other)); !errors.Is(got, other) || fault.PublicText(got) != "internal error" {
 		t.Errorf("got %v", got)
 	}
 }

@@ -162,7 +162,7 @@ func (s *Service) boot(ctx context.Context, r Record, p *policy.Policy, spec eng
 		fault.Newf(fault.Timeout, "create_timeout", "the sandbox did not boot within %s", most))
 	defer cancel()
 	if err := s.launch(boot, spec, dir, from.replace); err != nil {
-		err = disagreed(err)
+		err = outgrown(disagreed(err))
 		if late := context.Cause(boot); late != nil {
 			err = errors.Join(canceled(late), err)
 		}
