@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 // number is how many sandboxes a test makes: fewer where nobody asked for all
 // that this host can do.
 func number(all int) int {
-	if os.Getenv("CRANNOG_TEST_HOST") == "must" {
+	if hosttest.Must() {
 		return all
 	}
 	return all / 10

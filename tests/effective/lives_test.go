@@ -141,31 +141,26 @@ func TestDisagreementAtRollback(t *testing.T) {
 		"rollback": func() error { return sb.Rollback(t.Context(), n.ID) },
 		"reset":    func() error { return sb.Reset(t.Context()) },
 	}
-	for name, do := range back {
-		r.engine.bend(r.wayOut())
-		err := do()
-		r.engine.bend(nil)
-		r.refused(err, wayOut)
-		r.onlyLeft(sb)
-		if state := r.stateOf(sb); state != "running" {
-			t.Errorf("%s: it is %s", name, state)
+	stays := func(state string) {
+		t.Helper()
+		for name, do := range back {
+			r.engine.bend(r.wayOut())
+			err := do()
+			r.engine.bend(nil)
+			r.refused(err, wayOut)
+			r.onlyLeft(sb)
+			if now := r.stateOf(sb); now != state {
+				t.Errorf("%s: it is %s", name, now)
+			}
 		}
-		r.is(sb, "after", true)
 	}
+	stays("running")
+	r.is(sb, "after", true)
 	// The same of one that is paused.
 	if err := sb.Pause(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for name, do := range back {
-		r.engine.bend(r.wayOut())
-		err := do()
-		r.engine.bend(nil)
-		r.refused(err, wayOut)
-		r.onlyLeft(sb)
-		if state := r.stateOf(sb); state != "paused" {
-			t.Errorf("%s: it is %s", name, state)
-		}
-	}
+	stays("paused")
 	if err := sb.Resume(t.Context(), 10*time.Minute); err != nil {
 		t.Fatal(err)
 	}
