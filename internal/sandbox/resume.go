@@ -228,9 +228,10 @@ func (s *Service) restart(ctx context.Context, r *Record, from source) error {
 		return err
 	}
 	if !from.memory() {
-		// It starts with the programs that are there now, and can go on later
-		// as long as they are.
-		if r.Base.Revision, err = s.revision(ctx, r.TemplateID, r.Base); err != nil {
+		// It can go on later as long as these programs are there.
+		was := r.Base.Root
+		from.root = &was
+		if r.Base, err = s.anew(ctx, r.TemplateID, r.Base); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/crannog/crannog/internal/causeway/policy"
@@ -25,9 +26,11 @@ const archiveTimeout = 10 * time.Minute
 type source struct {
 	saved Saved
 	// dir is where the state lies that is not an image, or "".
-	dir     string
-	renew   guest.Renewal
-	files   bool // leave out what memory was saved with them
+	dir   string
+	renew guest.Renewal
+	files bool // leave out what memory was saved with them
+	// root is what the saved memory was of, where the machine has another.
+	root    *engine.Root
 	replace bool // the machine of the same ID
 	again   bool // it is not the sandbox's first machine
 }
@@ -86,11 +89,11 @@ func (s *Service) fits(ctx context.Context, templateID string, b Base, from Save
 		return fault.Newf(fault.Conflict, "snapshot_format", "the state was saved in the format %q, and this engine goes on only from %q", from.Format, have).
 			WithHint("one of files only would work: take it without memory where the sandbox runs, or use the version that saved this one")
 	}
-	revision, err := s.revision(ctx, templateID, b)
+	now, err := s.anew(ctx, templateID, b)
 	if err != nil {
 		return err
 	}
-	changed := revision != b.Revision
+	changed := now.Revision != b.Revision
 	for _, bind := range b.Root.Binds {
 		_, err := os.Stat(bind.Source)
 		changed = changed || err != nil
@@ -104,14 +107,24 @@ func (s *Service) fits(ctx context.Context, templateID string, b Base, from Save
 	return nil
 }
 
-// revision names the state of the programs that a sandbox would start with now.
-func (s *Service) revision(ctx context.Context, templateID string, b Base) (string, error) {
+// anew is what a machine is made of in which no saved memory goes on: the
+// programs that are there now, of which the first is ours.
+func (s *Service) anew(ctx context.Context, templateID string, b Base) (Base, error) {
 	t, err := s.templates.Resolve(ctx, Reference{Name: templateID, Tag: DefaultTag})
 	if err != nil {
-		return "", err
+		return Base{}, err
+	}
+	b.Root.Binds = slices.Clone(b.Root.Binds)
+	for i := range b.Root.Binds {
+		for _, bind := range t.Root.Binds {
+			if bind.Target == t.Root.Guest && b.Root.Binds[i].Target == b.Root.Guest {
+				b.Root.Binds[i].Source = bind.Source
+			}
+		}
 	}
 	programs, err := programsRevision(b.Root)
-	return t.Revision + programs, err
+	b.Revision = t.Revision + programs
+	return b, err
 }
 
 // boot starts a machine, whose guest makes all checks before it is ready.
@@ -209,6 +222,9 @@ func (s *Service) open(ctx context.Context, spec engine.Spec, from source) (dir 
 	case from.saved.FilesOnly:
 	case from.files:
 		let := release
+		if from.root != nil {
+			spec.Root = *from.root
+		}
 		archive, drop, err := s.extract(ctx, spec, dir)
 		if err != nil {
 			return "", nil, nil, errors.Join(err, let())
