@@ -24,7 +24,15 @@ type Base struct {
 	DefaultUser string            `json:"default_user,omitempty"`
 	DefaultDir  string            `json:"default_dir,omitempty"`
 	Revision    string            `json:"revision,omitempty"`
+	// Knows counts what its guest has learnt to check, up to guestKnows.
+	Knows int `json:"knows,omitempty"`
 }
+
+// guestKnows is what the guest of this version has learnt: since 1 it tries
+// ports, places for new files, and limits of files and processes. One that goes
+// on from saved memory is asked for no more than it knows, and no more is said
+// to hold.
+const guestKnows = 1
 
 // covered are the paths that every machine of the sandbox covers.
 func (b Base) covered() covered { return covered{hide: b.Hide, readOnly: b.ReadOnly} }

@@ -207,6 +207,7 @@ func (s *Service) specOf(r *Record, t Template, p *policy.Policy, covered covere
 	r.Base = Base{
 		Root: t.Root, Hide: covered.hide, ReadOnly: covered.readOnly, NoRoot: noRoot, Copy: r.Base.Copy,
 		Env: t.Env, DefaultUser: t.DefaultUser, DefaultDir: t.DefaultDir, Revision: t.Revision,
+		Knows: guestKnows - t.older,
 	}
 	config := guestConfig(*r, t, hostname)
 	config.NoRoot = noRoot

@@ -51,6 +51,9 @@ func (s *Service) checks(r Record, p *policy.Policy, c covered) (probe.Checks, [
 			*l.want = l.have
 		}
 	}
+	if r.Base.Knows < 1 {
+		checks.Reached, checks.Closed, checks.Sealed, checks.DiskInodes, checks.PIDs = nil, nil, nil, 0, 0
+	}
 	return checks, words(checks)
 }
 

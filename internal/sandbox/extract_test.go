@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
@@ -145,3 +146,41 @@ func TestFilesGoOnWithOtherPrograms(t *testing.T) {
 		}
 	}
 }
+
+// A guest in memory that an earlier version saved is asked for no more than it
+// knows. One that boots with the files is this version's.
+func TestOlderGuests(t *testing.T) {
+	r := newRig(t, func(d *sandbox.Deps) { d.Engine = walledFake{d.Engine.(*fake.Engine)} })
+	sb := r.create(alice)
+	row, err := r.store.Get(t.Context(), sb.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if asked := r.booted().Checks.PIDs; asked == 0 || row.Base.Knows == 0 {
+		t.Fatalf("control: asked for %d processes, and the guest knows %d", asked, row.Base.Knows)
+	}
+	row.Base.Knows = 0
+	running := []sandbox.State{sandbox.Running}
+	if moved, err := r.store.Move(t.Context(), sb.ID, sandbox.Move{From: running, To: sandbox.Running, Change: &sandbox.Change{Base: &row.Base}}); err != nil || !moved {
+		t.Fatal(moved, err)
+	}
+	for _, tc := range []struct {
+		resume func(*sandbox.Service, context.Context, sandbox.Principal, string, time.Duration) (sandbox.Sandbox, bool, error)
+		asked  bool
+	}{{(*sandbox.Service).Resume, false}, {(*sandbox.Service).ResumeFiles, true}, {(*sandbox.Service).Resume, true}} {
+		if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := tc.resume(r.Service, t.Context(), alice, sb.ID, 0); err != nil {
+			t.Fatal(err)
+		}
+		if asked := r.booted().Checks.PIDs != 0; asked != tc.asked {
+			t.Errorf("asked: %t", asked)
+		}
+	}
+}
+
+// walledFake is walled, and keeps states.
+type walledFake struct{ *fake.Engine }
+
+func (w walledFake) Info() engine.Info { return walled{w.Engine}.Info() }

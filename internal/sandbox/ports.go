@@ -23,6 +23,8 @@ type Template struct {
 	Revision string
 	// origin is the snapshot that takes the template's place, or nil.
 	origin *Stored
+	// older is how much less than guestKnows the guest knows that goes on.
+	older int
 }
 
 // Templates finds templates.

@@ -53,6 +53,7 @@ func (s *Service) machine(r *Record, p *policy.Policy) (engine.Spec, guest.Confi
 	b := r.Base
 	return s.specOf(r, Template{
 		ID: r.TemplateID, Root: b.Root, DefaultUser: b.DefaultUser, DefaultDir: b.DefaultDir, Env: b.Env, Revision: b.Revision,
+		older: guestKnows - b.Knows,
 	}, p, b.covered(), b.NoRoot, r.hostname())
 }
 
@@ -123,7 +124,7 @@ func (s *Service) anew(ctx context.Context, templateID string, b Base) (Base, er
 		}
 	}
 	programs, err := programsRevision(b.Root)
-	b.Revision = t.Revision + programs
+	b.Revision, b.Knows = t.Revision+programs, guestKnows
 	return b, err
 }
 
