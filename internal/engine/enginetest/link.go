@@ -42,10 +42,10 @@ var linkRules = []rule{
 	{"link/raw-packets-are-refused", func(t *testing.T, c *Config) {
 		// boundary/probes-are-refused has the control.
 		b, _ := c.startLinked(t, c.Open(t, t.TempDir()))
-		for _, user := range []string{"user", "root"} {
-			r := b.shAs(t, user, c.Root.Guest+" "+probeArg+" raw-socket packet-socket")
-			if r.stdout != "raw-socket refused\npacket-socket refused\n" {
-				t.Errorf("as %s: %+v", user, r)
+		for _, as := range []persona{asUser, asRoot, asOwner} {
+			list := b.probe(t, c, as, makeCalls, "raw-socket", "packet-socket")
+			if len(list) != 2 || !probes["raw-socket"].refused(list[0]) || !probes["packet-socket"].refused(list[1]) {
+				t.Errorf("as %s: %+v", as, list)
 			}
 		}
 	}},
