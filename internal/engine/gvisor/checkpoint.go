@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/control"
@@ -36,15 +37,18 @@ func (e *Engine) Checkpoint(ctx context.Context, id, dir string, goOn bool) erro
 	if b.over() {
 		return fault.Newf(fault.NotFound, "sandbox_not_found", "sandbox %q has stopped", id)
 	}
+	began := time.Now()
 	// What was changed is told by the box that changed it: whoever goes on from
 	// its state begins anew.
 	if err := b.surveyFirst(ctx); err != nil {
 		return err
 	}
+	surveyed := time.Now()
 	if err := b.trim(ctx); err != nil {
 		// The save takes longer, and that is all.
 		e.log.Warn("memory of a sandbox not given back before its save", "sandbox", id, "err", err)
 	}
+	trimmed := time.Now()
 	files, err := openImage(dir, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR)
 	if err != nil {
 		return saveFault(id, err)
@@ -65,6 +69,8 @@ func (e *Engine) Checkpoint(ctx context.Context, id, dir string, goOn bool) erro
 	if err != nil {
 		return saveFault(id, err)
 	}
+	e.log.Debug("box saved", "sandbox", id,
+		"survey", surveyed.Sub(began), "trim", trimmed.Sub(surveyed), "save", time.Since(trimmed), "all", time.Since(began))
 	return nil
 }
 
