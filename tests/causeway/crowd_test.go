@@ -18,7 +18,8 @@ import (
 )
 
 // peak is the most memory that a process has had so far, and how many
-// descriptors it has open now.
+// descriptors it has open now. The causeway lets its own user look at neither its
+// memory nor its descriptors, so only root counts those.
 func peak(t testing.TB, pid int) (bytes int64, descriptors int) {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -30,7 +31,10 @@ func peak(t testing.TB, pid int) (bytes int64, descriptors int) {
 	if _, err := fmt.Sscan(rest, &kib); !found || err != nil {
 		t.Fatalf("%v: %s", err, data)
 	}
-	return kib << 10, len(hosttest.Descriptors(t, pid))
+	if os.Geteuid() == 0 {
+		descriptors = len(hosttest.Descriptors(t, pid))
+	}
+	return kib << 10, descriptors
 }
 
 // measured is a program that makes requests and says the 99th percentile of
