@@ -26,7 +26,7 @@ func TestEveryFieldOfASnapshotIsKept(t *testing.T) {
 	want := stored("a")
 	want.Base = sandbox.Base{
 		Root: engine.Root{Dir: "/r", Binds: []engine.Bind{{Source: "/s", Target: "/t"}}, Guest: "/g"}, Hide: []string{"/h"}, ReadOnly: []string{"/o"},
-		NoRoot: true, Copy: "i0", Env: map[string]string{"A": "b"}, DefaultUser: "u", DefaultDir: "/d", Revision: "1",
+		NoRoot: true, Copy: "i0", Env: map[string]string{"A": "b"}, DefaultUser: "u", DefaultDir: "/d", Revision: "1", Knows: 1,
 	}
 	for _, v := range []any{want, want.Snapshot, want.Base, want.Base.Root} {
 		rv := reflect.ValueOf(v)
