@@ -5,10 +5,12 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/debug"
+	"sync/atomic"
 	"syscall"
 	"time"
 	_ "unsafe" // for go:linkname
 
+	"gvisor.dev/gvisor/pkg/gomaxprocs"
 	"gvisor.dev/gvisor/pkg/sentry/platform"
 	"gvisor.dev/gvisor/pkg/sync"
 
@@ -82,20 +84,47 @@ func forgoTracePoints() { tracePoints.Do(func() {}) }
 // platform. A kernel may have waited for that box for long.
 func watchPlatform(again func()) {
 	if systrap, err := platform.Lookup(running); err == nil {
-		platform.Register(running, quickPlatform{systrap, again})
+		platform.Register(running, quickPlatform{systrap, again, &atomic.Bool{}})
 	}
 }
 
 type quickPlatform struct {
 	platform.Constructor
-	again func()
+	again   func()
+	started *atomic.Bool // a platform has been made before
 }
 
 // New implements platform.Constructor.
 func (q quickPlatform) New(opts platform.Options) (platform.Platform, error) {
 	q.again()
+	after := time.Duration(0)
+	if !q.started.Swap(true) {
+		after = alone
+	}
+	runOneMore(after)
 	takeSignalsEarly()
 	return q.Constructor.New(opts)
+}
+
+// oneMore is how long a kernel may run one goroutine more at once than it has
+// processors: until the guest is ready, and mostly for its first command.
+const oneMore = 500 * time.Millisecond
+
+// alone is how long a kernel does without it that begins with nothing: it is
+// by itself until it has started, and its start is slower with more threads.
+const alone = 40 * time.Millisecond
+
+// runOneMore spares waits of 10 to 20 ms. A goroutine that waits in a system
+// call keeps its place to run in until Go's monitor, which sleeps for up to
+// 10 ms, has found that out twice. While a box starts or goes on, one such call
+// waits for events of the host and another for what we ask next: on two
+// processors nothing could run meanwhile. Afterwards that is rare, and one place
+// more makes system calls dearer by a twentieth.
+func runOneMore(after time.Duration) {
+	time.AfterFunc(after, func() {
+		gomaxprocs.Add(1)
+		time.AfterFunc(oneMore, func() { gomaxprocs.Add(-1) })
+	})
 }
 
 // takeSignalsEarly begins to take signals while the kernel waits for its first
