@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -222,6 +223,14 @@ func (e *Engine) sweepSpares() {
 		if err != nil {
 			// One that is being made has no record for a moment.
 			kernel, maker := cutSuffix(name)
+			if !maker.alive() && e.names(entries, kernel) {
+				// It held what a box was before it was put back, whose kernel of
+				// now came from here and has the name. It must not be ended.
+				if err := removeDir(dir); err != nil {
+					e.log.Error("directory of a replaced sandbox not removed", "dir", dir, "err", err)
+				}
+				continue
+			}
 			rec = record{ID: kernel, Kernel: kernel, Creator: maker}
 		}
 		if rec.Creator.alive() {
@@ -231,4 +240,12 @@ func (e *Engine) sweepSpares() {
 			e.log.Error("spare kernel not removed", "kernel", rec.Kernel, "err", fmt.Errorf("%s: %w", dir, err))
 		}
 	}
+}
+
+// names tells whether a box among entries is recorded to have a kernel.
+func (e *Engine) names(entries []os.DirEntry, kernel string) bool {
+	return slices.ContainsFunc(entries, func(entry os.DirEntry) bool {
+		rec, err := readRecord(filepath.Join(e.dir, entry.Name()))
+		return err == nil && rec.Kernel == kernel
+	})
 }

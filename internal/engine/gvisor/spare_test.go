@@ -1,10 +1,14 @@
 package gvisor
 
 import (
+	"errors"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/crannog/crannog/internal/engine"
 )
 
 // A server that was killed before a spare kernel had its record leaves nothing
@@ -38,4 +42,53 @@ func TestSparesWithoutARecord(t *testing.T) {
 	if _, err := os.Stat(lives); err != nil {
 		t.Error(err)
 	}
+}
+
+// What a box was before it was put back lies in a directory that has the name
+// of the box's kernel of now. A server that is killed after it removed the
+// record there, and before the directory, must not cost the box its kernel.
+func TestDirectoryOfAReplacedBox(t *testing.T) {
+	e, err := New(Options{StateDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	earlier := processOf(os.Getpid())
+	earlier.Start--
+	kernel := func(name string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), "/bin/cat")
+		cmd.Args = []string{"runsc-sandbox", "-", name}
+		if _, err := cmd.StdinPipe(); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(filepath.Join(e.dir, spareDir+name+earlier.suffix()), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return cmd
+	}
+	const id = "iaaaaaaaaaaaaaaaaaaa"
+	held, stray := kernel("kheld"), kernel("kstray")
+	rec := record{ID: id, Kernel: "kheld", Sentry: processOf(held.Process.Pid)}
+	if err := errors.Join(os.Mkdir(e.boxDir(id), 0o700), rec.write(e.boxDir(id))); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- stray.Wait() }()
+	list, err := e.List(t.Context())
+	if err != nil || len(list) != 1 || list[0].State != engine.Running || !rec.Sentry.alive() {
+		t.Errorf("the box: %+v, %v", list, err)
+	}
+	if err := <-ended; err == nil {
+		t.Error("control: a kernel of which no box knows was not ended")
+	}
+	left, err := filepath.Glob(filepath.Join(e.dir, spareDir+"*"))
+	if err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	if err := held.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	_ = held.Wait() // it was killed
 }
