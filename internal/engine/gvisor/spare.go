@@ -223,20 +223,19 @@ func (e *Engine) sweepSpares() {
 		if err != nil {
 			// One that is being made has no record for a moment.
 			kernel, maker := cutSuffix(name)
-			if !maker.alive() && e.names(entries, kernel) {
-				// It held what a box was before it was put back, whose kernel of
-				// now came from here and has the name. It must not be ended.
-				if err := removeDir(dir); err != nil {
-					e.log.Error("directory of a replaced sandbox not removed", "dir", dir, "err", err)
-				}
-				continue
-			}
 			rec = record{ID: kernel, Kernel: kernel, Creator: maker}
 		}
 		if rec.Creator.alive() {
 			continue
 		}
-		if err := newBox(e, rec, dir).destroy(); err != nil {
+		if err != nil && e.names(entries, rec.Kernel) {
+			// It held what a box was before it was put back, whose kernel of
+			// now came from here and has the name. It must not be ended.
+			err = removeDir(dir)
+		} else {
+			err = newBox(e, rec, dir).destroy()
+		}
+		if err != nil {
 			e.log.Error("spare kernel not removed", "kernel", rec.Kernel, "err", fmt.Errorf("%s: %w", dir, err))
 		}
 	}
