@@ -97,6 +97,7 @@ func apiConfig(version string) huma.Config {
 	config.OpenAPIPath = api.Prefix + "/openapi"
 	config.DocsPath = ""
 	config.SchemasPath = ""
+	config.Formats = map[string]huma.Format{"application/json": jsonFormat, "json": jsonFormat}
 	// The default hook adds a $schema link to every answer.
 	config.CreateHooks = nil
 	config.RejectUnknownQueryParameters = true

@@ -15,8 +15,8 @@ type Collector struct {
 	mu        sync.Mutex
 	left      int64
 	truncated bool
-	stdout    strings.Builder
-	stderr    strings.Builder
+	stdout    pieces
+	stderr    pieces
 }
 
 // NewCollector keeps up to limit bytes.
@@ -30,7 +30,7 @@ func (c *Collector) Stderr() io.Writer { return &half{c, &c.stderr} }
 
 type half struct {
 	all *Collector
-	to  *strings.Builder
+	to  *pieces
 }
 
 func (h *half) Write(p []byte) (int, error) {
@@ -41,7 +41,7 @@ func (h *half) Write(p []byte) (int, error) {
 	if keep < int64(len(p)) {
 		h.all.truncated = true
 	}
-	h.to.Write(p[:keep])
+	h.to.add(p[:keep])
 	return len(p), nil
 }
 
@@ -49,10 +49,10 @@ func (h *half) Write(p []byte) (int, error) {
 func (c *Collector) Result(exit Exit) api.ExecResult {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	stderr := c.stderr.String()
+	stderr := c.stderr.text()
 	return api.ExecResult{
 		ExitCode:  exit.Code,
-		Stdout:    strings.ToValidUTF8(c.stdout.String(), "\uFFFD"),
+		Stdout:    strings.ToValidUTF8(c.stdout.text(), "\uFFFD"),
 		Stderr:    strings.ToValidUTF8(stderr, "\uFFFD"),
 		Truncated: c.truncated,
 		Hit:       Hit(exit, stderr, c.truncated),

@@ -94,6 +94,34 @@ func TestCollector(t *testing.T) {
 	}
 }
 
+// What is kept comes back as it came, whatever pieces it came in, and takes
+// little more memory than that.
+func TestPieces(t *testing.T) {
+	for _, size := range []int{1, 100, 4096, 32 << 10, 100_000} {
+		var p pieces
+		var want strings.Builder
+		for i := 0; want.Len() < 1<<20; i++ {
+			text := strings.Repeat(string(rune('a'+i%26)), size)
+			want.WriteString(text)
+			p.add([]byte(text))
+		}
+		if p.text() != want.String() {
+			t.Errorf("pieces of %d: not what was added", size)
+		}
+		room := 0
+		for _, b := range p {
+			room += cap(b)
+		}
+		if room > want.Len()+blockSize {
+			t.Errorf("pieces of %d: %d bytes take %d", size, want.Len(), room)
+		}
+	}
+	var none pieces
+	if none.add(nil); none.text() != "" || none != nil {
+		t.Errorf("%v", none)
+	}
+}
+
 // The end of what was printed is kept, whatever pieces it came in, and no more
 // memory is taken than for that.
 func TestTail(t *testing.T) {
