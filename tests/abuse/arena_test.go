@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
 // without end.
 const (
 	worstLatency = 5 * time.Second
-	mostMemory   = 300 << 20
+	mostMemory   = 200 << 20
 	// settleTime is how long what an attack opened may stay open.
 	settleTime = 20 * time.Second
 )
