@@ -9,6 +9,10 @@ import (
 // surveyTimeout bounds one look at a sandbox's files.
 const surveyTimeout = time.Minute
 
+// settle is how long after the end of a cell its files are looked at. A look
+// makes the kernel wait for us, and a cell that follows at once with it.
+const settle = 100 * time.Millisecond
+
 // surveys asks for looks at files in the background, at most one at a time for
 // each sandbox: cells that end meanwhile share the next.
 type surveys struct {
@@ -55,6 +59,14 @@ func (s *surveys) ask(sandbox string) {
 
 func (s *surveys) run(sandbox string) {
 	for more := true; more; {
+		select {
+		case <-time.After(settle):
+		case <-s.ctx.Done():
+		}
+		// Who asked until now gets the look that begins now.
+		s.mu.Lock()
+		s.again[sandbox] = false
+		s.mu.Unlock()
 		ctx, cancel := context.WithTimeout(s.ctx, surveyTimeout)
 		err := s.tap.Survey(ctx, sandbox)
 		cancel()
@@ -62,9 +74,7 @@ func (s *surveys) run(sandbox string) {
 			s.tap.Log.Debug("files not surveyed", "sandbox", sandbox, "err", err)
 		}
 		s.mu.Lock()
-		if more = s.again[sandbox] && !s.closed; more {
-			s.again[sandbox] = false
-		} else {
+		if more = s.again[sandbox] && !s.closed; !more {
 			delete(s.again, sandbox)
 		}
 		s.mu.Unlock()

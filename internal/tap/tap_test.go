@@ -188,8 +188,8 @@ func FuzzLines(f *testing.F) {
 	})
 }
 
-// Cells that end while a sandbox's files are looked at share the next look,
-// and those of other sandboxes do not wait for it.
+// Cells that end soon after each other share a look at a sandbox's files, those
+// that end meanwhile the next one, and those of other sandboxes do not wait.
 func TestSurveysAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var looks atomic.Int64
@@ -201,22 +201,33 @@ func TestSurveysAreShared(t *testing.T) {
 			}
 			return errors.New("no engine")
 		})
-		for range 10 {
-			tp.surveys.ask("box1")
-			synctest.Wait()
+		ask := func() {
+			for range 10 {
+				tp.surveys.ask("box1")
+				time.Sleep(settle / 20)
+			}
 		}
+		ask()
+		if n := looks.Load(); n != 0 {
+			t.Errorf("%d looks while cells follow each other", n)
+		}
+		time.Sleep(settle)
 		tp.surveys.ask("box2")
-		synctest.Wait()
+		time.Sleep(2 * settle)
 		if n := looks.Load(); n != 1 || len(tp.surveys.again) != 1 {
 			t.Errorf("%d looks, %v", n, tp.surveys.again)
 		}
+		ask() // while the first look goes on
 		gate <- struct{}{}
-		synctest.Wait()
+		time.Sleep(2 * settle)
 		if n := looks.Load(); n != 2 {
 			t.Errorf("%d looks", n)
 		}
 		gate <- struct{}{}
-		synctest.Wait()
+		time.Sleep(2 * settle)
+		if n := looks.Load(); n != 2 {
+			t.Errorf("%d looks, of which nobody asked for the last", n)
+		}
 		if len(tp.surveys.again) > 0 {
 			t.Errorf("%v", tp.surveys.again)
 		}
