@@ -81,7 +81,7 @@ func (c *Channel) open(ctx context.Context) (*yamux.Session, error) {
 	if err := c.answered(ctx); err != nil {
 		return nil, err
 	}
-	session, err = yamux.Client(&joiner{Conn: c.conn}, sessionConfig())
+	session, err = yamux.Client(&joiner{Conn: &guard{Conn: c.conn}}, sessionConfig())
 	if err != nil {
 		return nil, c.fail(err)
 	}

@@ -1,0 +1,69 @@
+package relay
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+)
+
+// Frames of yamux that a guest of ours never sends.
+const (
+	flagsAt  = 2
+	flagOpen = 1 // SYN
+	typePing = 2
+	typeLast = 3
+)
+
+// errGuest ends the session of a guest that says what ours never says.
+var errGuest = errors.New("the guest does not keep to the channel's protocol")
+
+// guard reads for the host's session, and ends it at a frame that the guest has
+// no reason to send. yamux answers each ping with a goroutine of its own, and
+// keeps what comes on streams that nobody accepts: whoever is root inside could
+// fill the server's memory with either.
+type guard struct {
+	net.Conn
+	header [sessionHeader]byte
+	held   int    // of the header
+	data   uint32 // left of the frame
+	err    error
+}
+
+// Read implements net.Conn.
+func (g *guard) Read(b []byte) (int, error) {
+	if g.err != nil {
+		return 0, g.err
+	}
+	n, err := g.Conn.Read(b)
+	if g.err = g.look(b[:n]); g.err != nil {
+		return 0, g.err
+	}
+	return n, err
+}
+
+// look follows the frames through what was read.
+func (g *guard) look(b []byte) error {
+	for len(b) > 0 {
+		if g.data > 0 {
+			n := min(uint64(g.data), uint64(len(b)))
+			g.data -= uint32(n)
+			b = b[n:]
+			continue
+		}
+		n := copy(g.header[g.held:], b)
+		g.held += n
+		b = b[n:]
+		if g.held < sessionHeader {
+			return nil
+		}
+		g.held = 0
+		kind, flags := g.header[typeAt], binary.BigEndian.Uint16(g.header[flagsAt:])
+		if kind == typePing || kind > typeLast || flags&flagOpen != 0 {
+			return errGuest
+		}
+		if kind == typeData {
+			g.data = binary.BigEndian.Uint32(g.header[lengthAt:])
+		}
+	}
+	return nil
+}
