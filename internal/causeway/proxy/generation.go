@@ -94,7 +94,13 @@ func (b *Box) newTransport() *http.Transport {
 		MaxResponseHeaderBytes: 256 << 10,
 		WriteBufferSize:        4 << 10,
 		ReadBufferSize:         16 << 10,
-		// A server that is gone without a word is noticed.
-		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second},
+		HTTP2: &http.HTTP2Config{
+			// A server that is gone without a word is noticed.
+			SendPingTimeout: 30 * time.Second,
+			// What a box asks for and does not read is held here. net/http's own
+			// 4 MiB for each request would let one box and a server that works
+			// with it use up what all boxes share.
+			MaxReceiveBufferPerStream: 512 << 10,
+		},
 	}
 }

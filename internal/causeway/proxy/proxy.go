@@ -143,8 +143,12 @@ func (b *Box) httpServer() *http.Server {
 		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // what it says is the box's, and in the records
 		// Otherwise net/http answers "OPTIONS *" by itself, unseen.
 		DisableGeneralOptionsHandler: true,
-		HTTP2:                        &http.HTTP2Config{MaxConcurrentStreams: 100, MaxReadFrameSize: 64 << 10},
-		Protocols:                    new(http.Protocols),
+		// A box is near: what it sends need not be taken long before it goes on.
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: 100, MaxReadFrameSize: 64 << 10,
+			MaxReceiveBufferPerConnection: 256 << 10, MaxReceiveBufferPerStream: 128 << 10,
+		},
+		Protocols: new(http.Protocols),
 	}
 	s.Protocols.SetHTTP1(true)
 	s.Protocols.SetHTTP2(true)
