@@ -1,0 +1,120 @@
+package guestwire
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// codec is the wire's binary form, with a look at what a message would become
+// before it is read: an entry of a list takes two bytes there and a hundred
+// times as many in memory, so that bounded bytes alone would let a hostile
+// guest fill it.
+type codec struct{ bounds Bounds }
+
+// Name is what guests call the codec.
+func (codec) Name() string { return "proto" }
+
+// Marshal writes a message.
+func (c codec) Marshal(message any) ([]byte, error) { return c.MarshalAppend(nil, message) }
+
+// MarshalAppend writes a message behind dst.
+func (codec) MarshalAppend(dst []byte, message any) ([]byte, error) {
+	m, ok := message.(proto.Message)
+	if !ok {
+		return nil, fmt.Errorf("%T is no message", message)
+	}
+	return proto.MarshalOptions{}.MarshalAppend(dst, m)
+}
+
+// Unmarshal reads a message that keeps the bounds. Fields that are not known
+// come from newer guests and are passed over.
+func (c codec) Unmarshal(data []byte, message any) error {
+	m, ok := message.(proto.Message)
+	if !ok {
+		return fmt.Errorf("%T is no message", message)
+	}
+	data, err := c.bounds.fit(data, m.ProtoReflect().Descriptor())
+	if err != nil {
+		return err
+	}
+	return proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(data, m)
+}
+
+// fit returns what may be read of a message.
+func (b Bounds) fit(data []byte, d protoreflect.MessageDescriptor) ([]byte, error) {
+	items, within := b.Items, b.Within
+	for at := 0; at < len(data); {
+		f, value, n := next(data[at:], d)
+		if n < 0 {
+			return nil, protowire.ParseError(n)
+		}
+		if f != nil && (f.IsList() || f.IsMap()) {
+			if items--; items < 0 && b.Cut {
+				return data[:at], nil
+			}
+			if items < 0 {
+				return nil, tooMuch(b.Items)
+			}
+		}
+		if err := b.below(f, value, &within); err != nil {
+			return nil, err
+		}
+		at += n
+	}
+	return data, nil
+}
+
+// below counts the elements of lists and maps in a field. Messages that are
+// not in a list are not counted: of those that come again only one is kept.
+func (b Bounds) below(f protoreflect.FieldDescriptor, value []byte, within *int) error {
+	if f == nil || f.Message() == nil || f.IsMap() {
+		return nil
+	}
+	for len(value) > 0 {
+		inner, v, n := next(value, f.Message())
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		if inner != nil && (inner.IsList() || inner.IsMap()) {
+			if *within--; *within < 0 {
+				return tooMuch(b.Within)
+			}
+		}
+		if err := b.below(inner, v, within); err != nil {
+			return err
+		}
+		value = value[n:]
+	}
+	return nil
+}
+
+// next reads a field: which it is, nil for one that is not known; what is in
+// it, if it has a length; and its own length, below zero if it is none.
+func next(data []byte, d protoreflect.MessageDescriptor) (protoreflect.FieldDescriptor, []byte, int) {
+	number, kind, tag := protowire.ConsumeTag(data)
+	if tag < 0 {
+		return nil, nil, tag
+	}
+	f := d.Fields().ByNumber(number)
+	if kind == protowire.BytesType {
+		value, n := protowire.ConsumeBytes(data[tag:])
+		if n < 0 {
+			return nil, nil, n
+		}
+		return f, value, tag + n
+	}
+	n := protowire.ConsumeFieldValue(number, kind, data[tag:])
+	if n < 0 {
+		return nil, nil, n
+	}
+	return f, nil, tag + n
+}
+
+func tooMuch(most int) error {
+	return fault.Newf(fault.Exhausted, "answer_too_large", "the sandbox's answer lists more than %d things", most)
+}

@@ -1,0 +1,76 @@
+package guestwire
+
+import (
+	"encoding/binary"
+	"io"
+	"net/http"
+
+	"connectrpc.com/connect"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// maxRefusal bounds the JSON in which a guest says what went wrong. It has a
+// list without a bound of its own, in which three bytes become more than a
+// hundred in memory.
+const maxRefusal = 64 << 10
+
+// wary is a way to a guest on which its refusals are short.
+type wary struct{ connect.HTTPClient }
+
+// Do makes a request.
+func (w wary) Do(req *http.Request) (*http.Response, error) {
+	res, err := w.HTTPClient.Do(req)
+	if err != nil {
+		return res, err
+	}
+	body := res.Body
+	switch {
+	case res.StatusCode != http.StatusOK:
+		// What is cut is no JSON, and the status alone says what is wrong.
+		res.Body = part{io.LimitReader(body, maxRefusal), body}
+	case req.Header.Get("Content-Type") == "application/connect+proto":
+		res.Body = part{&pieces{from: body}, body}
+	}
+	return res, nil
+}
+
+type part struct {
+	io.Reader
+	io.Closer
+}
+
+// The first byte of a piece is one for a compressed message; any other bit is
+// the stream's end, which is JSON.
+const messages = 1
+
+// pieces follows the pieces of a stream, to refuse an end that is long.
+type pieces struct {
+	from io.Reader
+	head [5]byte // a piece's: its kind and length
+	have int     // bytes of it
+	left uint32  // bytes of the piece's content
+}
+
+func (s *pieces) Read(p []byte) (int, error) {
+	n, err := s.from.Read(p)
+	for seen := p[:n]; len(seen) > 0; {
+		if s.left > 0 {
+			k := min(uint32(len(seen)), s.left)
+			s.left -= k
+			seen = seen[k:]
+			continue
+		}
+		k := copy(s.head[s.have:], seen)
+		s.have += k
+		seen = seen[k:]
+		if s.have < len(s.head) {
+			break
+		}
+		s.have, s.left = 0, binary.BigEndian.Uint32(s.head[1:])
+		if s.head[0]&^messages != 0 && s.left > maxRefusal {
+			return 0, fault.Newf(fault.Exhausted, "answer_too_large", "the sandbox's refusal is longer than %d bytes", maxRefusal)
+		}
+	}
+	return n, err
+}
