@@ -18,25 +18,21 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/gen/processpb"
 	"github.com/crannog/crannog/internal/gen/processpb/processpbconnect"
+	"github.com/crannog/crannog/internal/guestwire"
 )
 
 // Client reaches the process service of one sandbox.
 type Client struct {
-	rpc    processpbconnect.ProcessClient
+	doer   connect.HTTPClient
+	base   string
+	rpc    processpbconnect.ProcessClient // for all but the list of what runs
 	header http.Header
 }
-
-// maxMessage bounds one message of a guest. Output comes in pieces of 32 KiB;
-// the largest message is the list of what runs.
-const maxMessage = 16 << 20
 
 // New returns a client. Every request carries the header, which holds the
 // sandbox's address and token.
 func New(doer connect.HTTPClient, base string, header http.Header) *Client {
-	// Whoever is root inside may have taken the guest's place: what it says
-	// must not fill our memory.
-	bounded := connect.WithReadMaxBytes(maxMessage)
-	return &Client{rpc: processpbconnect.NewProcessClient(doer, base, bounded), header: header}
+	return &Client{doer: doer, base: base, rpc: guestwire.Process(doer, base, guestwire.Stream), header: header}
 }
 
 // Size of a terminal.
@@ -155,7 +151,8 @@ func (c *Client) begin(ctx context.Context, stream eventStream, user string, tty
 
 // List names the programs that were started through the service and run.
 func (c *Client) List(ctx context.Context) ([]Info, error) {
-	resp, err := c.rpc.List(ctx, request(c, "", &processpb.ListRequest{}))
+	rpc := guestwire.Process(c.doer, c.base, guestwire.Running)
+	resp, err := rpc.List(ctx, request(c, "", &processpb.ListRequest{}))
 	if err != nil {
 		return nil, toFault(err)
 	}
