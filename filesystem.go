@@ -20,6 +20,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/gen/filesystempb"
 	"github.com/crannog/crannog/internal/gen/filesystempb/filesystempbconnect"
+	"github.com/crannog/crannog/internal/guestwire"
 )
 
 // FS shows a sandbox's files. Names are as in package fs: relative to the
@@ -84,7 +85,7 @@ func (f *FS) ReadDir(name string) ([]fs.DirEntry, error) {
 	if !fs.ValidPath(name) {
 		return nil, &fs.PathError{Op: "readdir", Path: name, Err: fs.ErrInvalid}
 	}
-	resp, err := f.rpc().ListDir(f.ctx, fsRequest(f, &filesystempb.ListDirRequest{Path: absolute(name), Depth: 1}))
+	resp, err := f.reach(guestwire.Listing).ListDir(f.ctx, fsRequest(f, &filesystempb.ListDirRequest{Path: absolute(name), Depth: 1}))
 	if err != nil {
 		return nil, &fs.PathError{Op: "readdir", Path: name, Err: fromConnect(err)}
 	}
@@ -149,8 +150,13 @@ func (f *FS) fileRequest(method, name string, body io.Reader) (*http.Request, er
 	return req, nil
 }
 
-func (f *FS) rpc() filesystempbconnect.FilesystemClient {
-	return filesystempbconnect.NewFilesystemClient(f.sandbox.client.http, f.sandbox.client.base)
+// rpc is for calls about one file.
+func (f *FS) rpc() filesystempbconnect.FilesystemClient { return f.reach(guestwire.One) }
+
+// reach is bounded because the server itself reads answers so, for MCP: what a
+// hostile guest says must not fill its memory.
+func (f *FS) reach(b guestwire.Bounds) filesystempbconnect.FilesystemClient {
+	return guestwire.Filesystem(f.sandbox.client.http, f.sandbox.client.base, b)
 }
 
 func fsRequest[T any](f *FS, msg *T) *connect.Request[T] {
@@ -164,6 +170,9 @@ func fsRequest[T any](f *FS, msg *T) *connect.Request[T] {
 
 // fromConnect makes an Error of the guest's answer.
 func fromConnect(err error) error {
+	if _, ours := errors.AsType[*fault.Error](err); ours {
+		return fromFault(err)
+	}
 	e, ok := errors.AsType[*connect.Error](err)
 	if !ok || !connect.IsWireError(err) && connect.CodeOf(err) == connect.CodeCanceled {
 		return err

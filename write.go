@@ -11,6 +11,9 @@ import (
 	"github.com/crannog/crannog/internal/gen/filesystempb"
 )
 
+// maxComplaint bounds each end of what is kept of what chmod complains about.
+const maxComplaint = 4 << 10
+
 // newFileMode is what the file service gives a new file.
 const newFileMode = 0o644
 
@@ -63,9 +66,13 @@ func (f *FS) Chmod(perm fs.FileMode, names ...string) error {
 	}
 	cmd := f.sandbox.CommandContext(f.ctx, "chmod", args...)
 	cmd.User = f.user
-	if _, err := cmd.Output(); err != nil {
-		if exit, ok := errors.AsType[*ExitError](err); ok {
-			return fmt.Errorf("chmod: %s", bytes.TrimSpace(exit.Stderr))
+	// Whoever is root inside may have put another program in its place: what
+	// that prints must not fill our memory.
+	complaint := &ends{limit: maxComplaint}
+	cmd.Stderr = complaint
+	if err := cmd.Run(); err != nil {
+		if _, ok := errors.AsType[*ExitError](err); ok {
+			return fmt.Errorf("chmod: %s", bytes.TrimSpace(complaint.bytes()))
 		}
 		return fmt.Errorf("chmod: %w", err)
 	}

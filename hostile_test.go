@@ -1,0 +1,117 @@
+package crannog
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/crannog/crannog/internal/gen/processpb"
+	"github.com/crannog/crannog/internal/gen/processpb/processpbconnect"
+)
+
+// taken is a sandbox whose guest somebody inside has replaced.
+func taken(t *testing.T, guest http.Handler) *Sandbox {
+	t.Helper()
+	srv := httptest.NewServer(guest)
+	t.Cleanup(srv.Close)
+	c, err := New(URL(srv.URL), Key("k"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Sandbox{client: c}
+}
+
+// The server reads such answers too, for MCP, and must not run out of memory
+// by them.
+func TestHostileFiles(t *testing.T) {
+	entries := func(n int) []byte { return bytes.Repeat([]byte{0x0a, 0}, n) }
+	long := append([]byte{0x0a, 0x80, 0x80, 0x80, 0x10, 0x1a, 0xfb, 0xff, 0xff, 0x0f}, bytes.Repeat([]byte("x"), 32<<20)...)
+	for name, c := range map[string]struct {
+		body   []byte
+		packed bool
+		want   error
+	}{
+		"a short list": {body: entries(10)},
+		"many entries": {body: entries(100_001), want: ErrExhausted},
+		"a long name":  {body: long[:32<<20+5], want: ErrExhausted},
+		"a bomb":       {body: entries(10), packed: true, want: ErrInternal},
+	} {
+		files := taken(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
+			out := io.WriteCloser(struct {
+				io.Writer
+				io.Closer
+			}{w, http.NoBody})
+			if c.packed {
+				w.Header().Set("Content-Encoding", "gzip")
+				out = gzip.NewWriter(w)
+			}
+			// Whoever does not read all of the answer has left.
+			_, _ = out.Write(c.body)
+			_ = out.Close()
+		})).FS().WithContext(t.Context())
+		if _, err := files.ReadDir("x"); !errors.Is(err, c.want) {
+			t.Errorf("%s, in a list: %v", name, err)
+		}
+		if _, err := files.Stat("x"); name == "a long name" && !errors.Is(err, ErrExhausted) || c.packed && err == nil {
+			t.Errorf("%s, of a file: %v", name, err)
+		}
+	}
+}
+
+// loud is a guest whose chmod prints without end.
+type loud struct {
+	processpbconnect.UnimplementedProcessHandler
+	held int64 // what was in memory before its end
+}
+
+const printed = 64 << 20
+
+func (l *loud) Start(_ context.Context, _ *connect.Request[processpb.StartRequest], s *connect.ServerStream[processpb.StartResponse]) error {
+	say := func(e *processpb.ProcessEvent) error { return s.Send(&processpb.StartResponse{Event: e}) }
+	if err := say(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_Start{Start: &processpb.ProcessEvent_StartEvent{Pid: 7}}}); err != nil {
+		return err
+	}
+	before, text := heap(), bytes.Repeat([]byte("x"), 32<<10)
+	for range printed / len(text) / 2 {
+		for _, out := range []*processpb.ProcessEvent_DataEvent{
+			{Output: &processpb.ProcessEvent_DataEvent_Stdout{Stdout: text}}, {Output: &processpb.ProcessEvent_DataEvent_Stderr{Stderr: text}},
+		} {
+			if err := say(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_Data{Data: out}}); err != nil {
+				return err
+			}
+		}
+	}
+	l.held = heap() - before
+	return say(&processpb.ProcessEvent{Event: &processpb.ProcessEvent_End{End: &processpb.ProcessEvent_EndEvent{Exited: true, ExitCode: 1}}})
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// A change of permissions runs a program inside, which may be anybody's.
+func TestHostileChmod(t *testing.T) {
+	l := &loud{}
+	mux := http.NewServeMux()
+	mux.Handle(processpbconnect.NewProcessHandler(l))
+	err := taken(t, mux).FS().WithContext(t.Context()).Chmod(0o600, "x")
+	if err == nil || !strings.HasPrefix(err.Error(), "chmod: xxx") || len(err.Error()) > 3*maxComplaint {
+		t.Errorf("%.100v", err)
+	}
+	if l.held > printed/4 {
+		t.Errorf("of %d bytes that it printed, %d are kept", printed, l.held)
+	}
+}
