@@ -64,7 +64,7 @@ func (x *Inside) listFiles(w http.ResponseWriter, r *http.Request, v visit) erro
 	if err != nil {
 		return lost(err)
 	}
-	list, err := in.files().ListDir(ctx, call(in, &filesystempb.ListDirRequest{Path: dir, Depth: 1}))
+	list, err := in.lists().ListDir(ctx, call(in, &filesystempb.ListDirRequest{Path: dir, Depth: 1}))
 	if err != nil {
 		return said(err)
 	}
@@ -73,11 +73,11 @@ func (x *Inside) listFiles(w http.ResponseWriter, r *http.Request, v visit) erro
 		Entries []Entry `json:"entries"`
 		Cut     bool    `json:"cut,omitempty"` // there are more
 	}{Path: here, Entries: []Entry{}}
-	for _, e := range list.Msg.GetEntries() {
-		if len(out.Entries) == maxEntries {
-			out.Cut = true
-			break
-		}
+	found := list.Msg.GetEntries()
+	if len(found) > maxEntries {
+		found, out.Cut = found[:maxEntries], true
+	}
+	for _, e := range found {
 		// A name with a slash would lead a page elsewhere.
 		if n := e.GetName(); n == "" || n == "." || n == ".." || len(n) > maxPath || strings.Contains(n, "/") {
 			continue

@@ -18,6 +18,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/gen/filesystempb/filesystempbconnect"
+	"github.com/crannog/crannog/internal/guestwire"
 	"github.com/crannog/crannog/internal/process"
 )
 
@@ -26,9 +27,6 @@ const (
 	base = "http://localhost"
 	// idle is how long an unused connection in memory is kept.
 	idle = 30 * time.Second
-	// maxAnswer bounds one message of the guest, whose place whoever is root
-	// inside may have taken.
-	maxAnswer = 16 << 20
 	// answerTime is how long the guest may take to answer what is about files,
 	// and workTime to move or remove them, which may be many. Whoever has taken
 	// its place may never answer, and a browser has few connections: the whole
@@ -81,8 +79,17 @@ func (r reach) process() *process.Client {
 	return process.New(r.client, base, r.header(engine.GuestPort))
 }
 
+// files is for calls about one file.
 func (r reach) files() filesystempbconnect.FilesystemClient {
-	return filesystempbconnect.NewFilesystemClient(r.client, base, connect.WithReadMaxBytes(maxAnswer))
+	return guestwire.Filesystem(r.client, base, guestwire.One)
+}
+
+// lists is for lists of files. Of a longer one than a page shows, one more is
+// read, which says that there are more.
+func (r reach) lists() filesystempbconnect.FilesystemClient {
+	most := guestwire.Listing
+	most.Items, most.Cut = maxEntries+1, true
+	return guestwire.Filesystem(r.client, base, most)
 }
 
 // call makes a request of the file service.
@@ -104,6 +111,9 @@ var kinds = map[connect.Code]fault.Kind{
 func said(err error) error {
 	if err == nil {
 		return nil
+	}
+	if _, ours := errors.AsType[*fault.Error](err); ours {
+		return err
 	}
 	e, ok := errors.AsType[*connect.Error](err)
 	if !ok {
