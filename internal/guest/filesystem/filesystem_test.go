@@ -316,6 +316,45 @@ func TestListDir(t *testing.T) {
 	}
 }
 
+// A list is bounded in its bytes too: a path may be as long as forty entries.
+func TestLongLists(t *testing.T) {
+	b := newBench(t)
+	dir := b.home
+	for len(dir) < 3500 {
+		dir = filepath.Join(dir, strings.Repeat("d", 250))
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	list := func() (int, error) {
+		res, err := b.ListDir(t.Context(), connect.NewRequest(&pb.ListDirRequest{Path: dir}))
+		if err != nil {
+			return 0, err
+		}
+		return len(res.Msg.GetEntries()), nil
+	}
+	made := 0
+	for _, c := range []struct {
+		files int
+		want  connect.Code
+	}{{3000, 0}, {4500, connect.CodeResourceExhausted}} {
+		for ; made < c.files; made++ {
+			if err := root.WriteFile(fmt.Sprintf("%0200d", made), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		n, err := list()
+		if c.want == 0 && (err != nil || n != made) || c.want != 0 && connect.CodeOf(err) != c.want {
+			t.Errorf("%d files: %d, %v", made, n, err)
+		}
+	}
+}
+
 func TestHostileNames(t *testing.T) {
 	b := newBench(t)
 	for i, name := range []string{"new\nline", "\x1b[31mred", "-rf", "*", "ü\u202e", " ", "...", `q"uote`} {

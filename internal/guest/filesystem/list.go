@@ -9,13 +9,12 @@ import (
 	"syscall"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/crannog/crannog/internal/gen/filesystempb"
+	"github.com/crannog/crannog/internal/guestwire"
 )
-
-// maxEntries bounds one list. The answer is built in memory, and a tree
-// without end would take the whole sandbox's.
-const maxEntries = 100_000
 
 // ListDir lists a directory to a depth. A root that is a link is followed,
 // links below are not; paths stay below the path that was asked for.
@@ -36,6 +35,7 @@ func (s *Service) ListDir(_ context.Context, req *connect.Request[pb.ListDirRequ
 type lister struct {
 	service *Service
 	entries []*pb.EntryInfo
+	size    int // of the answer
 }
 
 func (l *lister) list(root string, depth uint32) error {
@@ -66,11 +66,9 @@ func (l *lister) walk(dir string, depth uint32) error {
 		if err != nil {
 			return err
 		}
-		if len(l.entries) >= maxEntries {
-			return connect.NewError(connect.CodeResourceExhausted,
-				fmt.Errorf("more than %d entries below %s: list with a smaller depth", maxEntries, dir))
+		if err := l.add(l.service.describe(path, info), dir); err != nil {
+			return err
 		}
-		l.entries = append(l.entries, l.service.describe(path, info))
 		if !info.IsDir() || depth <= 1 {
 			continue
 		}
@@ -83,3 +81,23 @@ func (l *lister) walk(dir string, depth uint32) error {
 	}
 	return nil
 }
+
+// add takes an entry. The answer is built in memory, and a tree without end,
+// or one of long paths, would take the whole sandbox's; nobody who reads it
+// takes more either.
+func (l *lister) add(e *pb.EntryInfo, dir string) error {
+	if len(l.entries) >= guestwire.MaxEntries {
+		return connect.NewError(connect.CodeResourceExhausted,
+			fmt.Errorf("more than %d entries below %s: list with a smaller depth", guestwire.MaxEntries, dir))
+	}
+	l.size += entryTag + protowire.SizeBytes(proto.Size(e))
+	if l.size > guestwire.MaxListing {
+		return connect.NewError(connect.CodeResourceExhausted,
+			fmt.Errorf("more than %d bytes of entries below %s: list with a smaller depth", guestwire.MaxListing, dir))
+	}
+	l.entries = append(l.entries, e)
+	return nil
+}
+
+// entryTag is what the wire puts before each entry, besides its length.
+var entryTag = protowire.SizeTag(1)
