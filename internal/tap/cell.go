@@ -60,60 +60,153 @@ func (cmd *command) lines(res *http.Response) error {
 	return nil
 }
 
-// maxLine bounds a line that is held: a result has up to 24 MiB, of which only
-// the text is kept.
-const maxLine = 32 << 20
+const (
+	// maxLine bounds a line that is held. Plain code makes lines of 24 MiB; of a
+	// longer one than this, whose rest passes unread, its beginning is recorded.
+	maxLine = 4 << 20
+	// maxHeld is the room that is kept for the next line.
+	maxHeld = 64 << 10
+)
 
 // maxName bounds the name of an error, which a program chooses.
 const maxName = 100
 
 // lines reads the lines of an answer as they pass.
 type lines struct {
-	cmd   *command
-	held  []byte
-	blind bool
-	err   string // the name of the error that ended the code
+	cmd  *command
+	held []byte
+	long bool   // what comes is the rest of a line of which enough was read
+	cut  bool   // there was one
+	err  string // the name of the error that ended the code
 }
 
 func (l *lines) see(b []byte) {
-	for len(b) > 0 && !l.blind {
-		before, after, ok := bytes.Cut(b, []byte{'\n'})
-		if !ok {
-			l.held = append(l.held, b...)
-			l.blind = len(l.held) > maxLine
-			return
+	for len(b) > 0 {
+		before, after, whole := bytes.Cut(b, []byte{'\n'})
+		switch room := maxLine - len(l.held); {
+		case l.long:
+		case len(before) > room:
+			l.held = append(l.held, before[:room]...)
+			l.long, l.cut = true, true
+			l.beginning(l.held)
+			l.held = nil
+		case whole && len(l.held) == 0:
+			l.line(before)
+		default:
+			if l.held = append(l.held, before...); whole {
+				l.line(l.held)
+			}
 		}
-		line := before
-		if len(l.held) > 0 {
-			line = append(l.held, line...)
+		if whole {
+			l.long, l.held = false, l.held[:0]
+			if cap(l.held) > maxHeld {
+				l.held = nil
+			}
 		}
-		l.line(line)
-		l.held, b = l.held[:0], after
+		b = after
 	}
 }
 
-func (l *lines) line(line []byte) {
-	var said struct {
-		Type      string          `json:"type"`
-		Text      json.RawMessage `json:"text"`
-		Name      string          `json:"name"`
-		Value     string          `json:"value"`
-		Traceback string          `json:"traceback"`
+// saying is what is recorded of a line. The rest of it is not copied.
+type saying struct {
+	Type      string `json:"type"`
+	Text      words  `json:"text"`
+	Name      string `json:"name"`
+	Value     string `json:"value"`
+	Traceback string `json:"traceback"`
+}
+
+// words are a text, or nothing of what is none.
+type words string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (w *words) UnmarshalJSON(value []byte) error {
+	*w = ""
+	if value[0] != '"' {
+		return nil
 	}
+	return json.Unmarshal(value, (*string)(w))
+}
+
+func (l *lines) line(line []byte) {
+	var said saying
 	if json.Unmarshal(line, &said) != nil {
 		return // the guest writes none such, and a client passes it over
 	}
-	var text string
-	if len(said.Text) > 0 && said.Text[0] == '"' {
-		_ = json.Unmarshal(said.Text, &text) // it was valid as a whole
+	l.said(said)
+}
+
+// leftOut stands in a recording for the rest of a line.
+const leftOut = "… the rest was not kept …"
+
+// beginning reads the beginning of a line. How the code ended must be known of
+// a long one, too: else it could fail with a text of many MiB and be on record
+// as code that did not.
+func (l *lines) beginning(line []byte) {
+	var said saying
+	d := json.NewDecoder(bytes.NewReader(line))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return
 	}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			break
+		}
+		at := d.InputOffset()
+		var value words
+		if err = d.Decode(&value); err != nil {
+			value = words(unfinished(line[at:]))
+		}
+		switch key {
+		case "type":
+			said.Type = string(value)
+		case "text":
+			said.Text = value
+		case "name":
+			said.Name = string(value)
+		case "value":
+			said.Value = string(value)
+		case "traceback":
+			said.Traceback = string(value)
+		}
+		if err != nil {
+			break
+		}
+	}
+	l.said(said)
+	l.show(leftOut)
+}
+
+// unfinished reads a text that has no end, behind its name. What follows the
+// text in memory may be written over.
+func unfinished(value []byte) (text string) {
+	value = bytes.TrimLeft(value, ": \t\r")
+	if len(value) == 0 || value[0] != '"' {
+		return ""
+	}
+	value = append(value, '"')
+	// The last letter may be an escaped one that is cut.
+	for range len(`\u0000`) {
+		if json.Unmarshal(value, &text) == nil {
+			return text
+		}
+		if value = value[:len(value)-1]; len(value) < 2 {
+			return ""
+		}
+		value[len(value)-1] = '"'
+	}
+	return ""
+}
+
+func (l *lines) said(said saying) {
 	switch said.Type {
 	case "stdout":
-		l.cmd.printed(stdout, []byte(text))
+		l.cmd.printed(stdout, []byte(said.Text))
 	case "stderr":
-		l.cmd.printed(stderr, []byte(text))
+		l.cmd.printed(stderr, []byte(said.Text))
 	case "result":
-		l.show(text)
+		l.show(string(said.Text))
 	case "error":
 		left := maxName
 		l.err, _ = bounded(said.Name, l.cmd.call.Mask.Record(), &left)
@@ -123,7 +216,7 @@ func (l *lines) line(line []byte) {
 		l.cmd.failedOf("\n" + said.Name + ": " + said.Value)
 		l.show(said.Traceback)
 	case "end_of_execution":
-		e := Ended{Error: l.err}
+		e := Ended{Error: l.err, Truncated: l.cut}
 		exit := 0
 		if l.err != "" {
 			exit = 1
@@ -138,8 +231,9 @@ func (l *lines) show(text string) {
 	if text == "" {
 		return
 	}
+	line := append(make([]byte, 0, len(text)+1), text...)
 	if !strings.HasSuffix(text, "\n") {
-		text += "\n"
+		line = append(line, '\n')
 	}
-	l.cmd.tape.Output(stdout, []byte(text))
+	l.cmd.tape.Output(stdout, line)
 }

@@ -186,7 +186,7 @@ func (cmd *command) end(e Ended) {
 	e.Stdout, e.Stderr, e.PTY = cmd.sums[stdout].sum(), cmd.sums[stderr].sum(), cmd.sums[pty].sum()
 	cmd.mu.Unlock()
 	now := time.Now()
-	e.N, e.DurationMS, e.Truncated = cmd.what.N, math.Round(now.Sub(cmd.began).Seconds()*1e6)/1e3, cmd.tape.Truncated()
+	e.N, e.DurationMS, e.Truncated = cmd.what.N, math.Round(now.Sub(cmd.began).Seconds()*1e6)/1e3, e.Truncated || cmd.tape.Truncated()
 	cmd.keep(recording.Tail{Ended: now, Exit: e.Exit, Error: e.Error, Lost: e.Lost})
 	t := cmd.tap
 	t.note(record.Draft{Time: now, Kind: record.CommandEnded, Sandbox: cmd.call.Sandbox, Actor: cmd.call.Actor, Data: e})
