@@ -4,29 +4,28 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
 	"net/http"
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/fault"
 )
 
 const (
 	// maxCode bounds the body of a cell.
 	maxCode = 4 << 20
-	// maxLine bounds one line of the interpreter's. A picture is the largest.
-	maxLine = 32 << 20
+	// maxShown bounds one line of the interpreter's that is shown. Plain code
+	// makes lines of 24 MiB, which are in memory several times on their way.
+	maxShown = 8 << 20
+	// maxRead is what is read ahead of them, and how far a longer line is looked
+	// at for what it is.
+	maxRead = 64 << 10
 	// cellWrite is how long a page may take to read one line.
 	cellWrite = 30 * time.Second
 )
-
-// forms are the media types of what the interpreter shows.
-var forms = map[string]string{
-	"text": "text/plain", "html": "text/html", "markdown": "text/markdown", "svg": "image/svg+xml", "png": "image/png",
-	"jpeg": "image/jpeg", "pdf": "application/pdf", "latex": "text/latex", "json": "application/json",
-	"javascript": "application/javascript", "data": "application/vnd.crannog.data+json",
-	"chart": "application/vnd.crannog.chart+json", "extra": "application/vnd.crannog.extra+json",
-}
 
 // cell runs code, and streams what it prints and shows as lines of JSON. A page
 // that leaves interrupts it.
@@ -72,29 +71,77 @@ func (x *Inside) cell(w http.ResponseWriter, r *http.Request, v visit) error {
 	w.WriteHeader(http.StatusOK)
 	out := &cellLines{w: w, rc: http.NewResponseController(w)}
 	defer out.rest()
-	lines := bufio.NewScanner(res.Body)
-	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
-	count := 0
-	for lines.Scan() {
-		next, n, over := readLine(lines.Bytes())
-		count = max(count, n)
-		if over {
-			return out.send(cellEnd{Type: "end", DurationMS: time.Since(began).Milliseconds(), Count: count})
-		}
-		if next != nil && out.send(next) != nil {
-			return nil // the page has left
-		}
+	end, err := out.pass(res.Body)
+	if err != nil || end.Lost && r.Context().Err() != nil {
+		return nil // the page has left
 	}
-	if r.Context().Err() == nil {
-		_ = out.send(cellEnd{Type: "end", DurationMS: time.Since(began).Milliseconds(), Count: count, Lost: true})
-	}
+	end.DurationMS = time.Since(began).Milliseconds()
+	_ = out.send(end) // whoever does not read it has left
 	return nil
+}
+
+// pass sends a page what the interpreter says, until its last line, which it
+// returns. After an error the page has left.
+func (c *cellLines) pass(body io.Reader) (end cellEnd, err error) {
+	end = cellEnd{Type: "end"}
+	lines := cellReader{source: bufio.NewReaderSize(body, maxRead)}
+	for {
+		line, size, err := lines.next()
+		if err != nil {
+			end.Lost = true
+			return end, nil
+		}
+		if size > maxShown {
+			if err := c.send(tooLarge(line, size)); err != nil {
+				return end, err
+			}
+			continue
+		}
+		next, count, over := readLine(line)
+		end.Count = max(end.Count, count)
+		if over {
+			return end, nil
+		}
+		if err := c.send(next); err != nil {
+			return end, err
+		}
+	}
+}
+
+// cellReader reads lines of the interpreter's.
+type cellReader struct {
+	source *bufio.Reader
+	held   []byte
+}
+
+// next returns a line, valid until the next call, and its size. Of one larger
+// than maxShown it is only the beginning.
+func (c *cellReader) next() (line []byte, size int64, err error) {
+	c.held = nil // a large line does not hold its room until the cell ends
+	for {
+		part, err := c.source.ReadSlice('\n')
+		size += int64(len(part))
+		switch {
+		case err == nil && c.held == nil:
+			return part, size, nil
+		case size <= maxShown:
+			c.held = append(c.held, part...)
+		case len(c.held) > maxRead:
+			c.held = bytes.Clone(c.held[:maxRead])
+		}
+		switch {
+		case err == nil, errors.Is(err, io.EOF) && size > 0:
+			return c.held, size, nil
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return nil, 0, err
+		}
+	}
 }
 
 type (
 	cellText struct {
 		Type string `json:"type"`
-		Text string `json:"text"`
+		Text quoted `json:"text"`
 	}
 	cellResult struct {
 		Type string                     `json:"type"`
@@ -103,9 +150,9 @@ type (
 	}
 	cellError struct {
 		Type      string `json:"type"`
-		Name      string `json:"name"`
-		Value     string `json:"value"`
-		Traceback string `json:"traceback"`
+		Name      quoted `json:"name"`
+		Value     quoted `json:"value"`
+		Traceback quoted `json:"traceback"`
 	}
 	cellEnd struct {
 		Type       string `json:"type"`
@@ -116,6 +163,110 @@ type (
 		Lost bool `json:"lost,omitempty"`
 	}
 )
+
+// quoted is a text as it stands in JSON: what is passed on as it came need not
+// be read and written again.
+type quoted json.RawMessage
+
+func quote(text string) quoted {
+	q, err := json.Marshal(text)
+	if err != nil { // strings always encode
+		panic(err)
+	}
+	return q
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (q *quoted) UnmarshalJSON(value []byte) error {
+	switch {
+	case value[0] == '"':
+		*q = bytes.Clone(value)
+	case string(value) != "null":
+		return errors.New("no text")
+	}
+	return nil
+}
+
+// MarshalJSON implements json.Marshaler.
+func (q quoted) MarshalJSON() ([]byte, error) {
+	if len(q) == 0 {
+		return []byte(`""`), nil
+	}
+	return q, nil
+}
+
+// resultFields are what is read of a result. Others, of which a program could
+// send millions, are passed over.
+type resultFields struct {
+	Main       json.RawMessage `json:"is_main_result"`
+	Text       json.RawMessage `json:"text"`
+	HTML       json.RawMessage `json:"html"`
+	Markdown   json.RawMessage `json:"markdown"`
+	SVG        json.RawMessage `json:"svg"`
+	PNG        json.RawMessage `json:"png"`
+	JPEG       json.RawMessage `json:"jpeg"`
+	PDF        json.RawMessage `json:"pdf"`
+	LaTeX      json.RawMessage `json:"latex"`
+	JSON       json.RawMessage `json:"json"`
+	JavaScript json.RawMessage `json:"javascript"`
+	Data       json.RawMessage `json:"data"`
+	Chart      json.RawMessage `json:"chart"`
+	Extra      json.RawMessage `json:"extra"`
+}
+
+// forms are what can be shown, by media type.
+func (f *resultFields) forms() map[string]json.RawMessage {
+	all := map[string]json.RawMessage{
+		"text/plain": f.Text, "text/html": f.HTML, "text/markdown": f.Markdown, "image/svg+xml": f.SVG, "image/png": f.PNG,
+		"image/jpeg": f.JPEG, "application/pdf": f.PDF, "text/latex": f.LaTeX, "application/json": f.JSON,
+		"application/javascript": f.JavaScript, "application/vnd.crannog.data+json": f.Data,
+		"application/vnd.crannog.chart+json": f.Chart, "application/vnd.crannog.extra+json": f.Extra,
+	}
+	maps.DeleteFunc(all, func(_ string, value json.RawMessage) bool { return len(value) == 0 || string(value) == "null" })
+	return all
+}
+
+// tooLarge says what came in place of a line that is too large to be shown. It
+// goes by the line's beginning, where the guest has its kind.
+func tooLarge(line []byte, size int64) any {
+	kind, name := opening(line)
+	text := fmt.Sprintf("[%d MB, too large to be shown here: a page is shown at most %d MB at once]", size>>20, maxShown>>20)
+	switch kind {
+	case "stdout", "stderr":
+		return cellText{Type: kind, Text: quote(text + "\n")}
+	case "error":
+		return cellError{Type: kind, Name: quote(name), Value: quote(text), Traceback: quote(name + ": " + text)}
+	case "result":
+		return cellResult{Type: kind, Data: map[string]json.RawMessage{"text/plain": json.RawMessage(quote(text))}}
+	}
+	return nil
+}
+
+// opening reads the kind of a line, and the name of an error, from the line's
+// beginning.
+func opening(line []byte) (kind, name string) {
+	d := json.NewDecoder(bytes.NewReader(line))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return "", ""
+	}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			break
+		}
+		var value any
+		if d.Decode(&value) != nil {
+			break // here the beginning ends
+		}
+		switch text, _ := value.(string); key {
+		case "type":
+			kind = text
+		case "name":
+			name = text
+		}
+	}
+	return kind, name
+}
 
 // readLine reads one line of the interpreter's. What it does not know is
 // passed over, and nothing of it reaches a page but in these forms.
@@ -139,17 +290,12 @@ func readLine(line []byte) (next any, count int, over bool) {
 			next = e
 		}
 	case "result":
-		var fields map[string]json.RawMessage
+		var fields resultFields
 		if json.Unmarshal(line, &fields) != nil {
 			return nil, 0, false
 		}
-		r := cellResult{Type: "result", Data: map[string]json.RawMessage{}}
-		_ = json.Unmarshal(fields["is_main_result"], &r.Main) // absent is no
-		for name, value := range fields {
-			if form, ok := forms[name]; ok && string(value) != "null" {
-				r.Data[form] = bytes.Clone(value)
-			}
-		}
+		r := cellResult{Type: "result", Data: fields.forms()}
+		_ = json.Unmarshal(fields.Main, &r.Main) // absent is no
 		next = r
 	case "number_of_executions":
 		return nil, max(0, kind.Count), false
@@ -165,14 +311,18 @@ type cellLines struct {
 	rc *http.ResponseController
 }
 
+// send sends one line, unless it is nil.
 func (c *cellLines) send(line any) error {
-	// Text of a sandbox is escaped, so that it ends no line.
-	b, err := json.Marshal(line)
-	if err != nil {
-		return fault.Wrap(err, fault.Internal, "internal", "a line has no form")
+	if line == nil {
+		return nil
 	}
 	_ = c.rc.SetWriteDeadline(time.Now().Add(cellWrite)) // without one, nothing is held up
-	if _, err := c.w.Write(append(b, '\n')); err != nil {
+	// Text of a sandbox is escaped, so that it ends no line. Letters of HTML are
+	// not, which nobody takes these lines for: with six bytes for each, a program
+	// would fill six times the memory.
+	e := json.NewEncoder(c.w)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(line); err != nil {
 		return err
 	}
 	return c.rc.Flush()
