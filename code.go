@@ -5,9 +5,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"net/http"
 
 	"github.com/crannog/crannog/internal/engine"
@@ -25,7 +27,8 @@ type Event struct {
 	Count     int
 	// Main is true for the value of the last expression.
 	Main bool
-	// Result holds a value's forms by name: text, html, png (base64), json …
+	// Result holds a value's forms by name: text, html, markdown, svg, png, jpeg
+	// and pdf (base64), latex, json, javascript, data, chart, extra.
 	Result map[string]json.RawMessage
 }
 
@@ -41,9 +44,9 @@ func CodeContext(id string) CodeOption { return func(m map[string]any) { m["cont
 // CodeEnv is set while the code runs.
 func CodeEnv(env map[string]string) CodeOption { return func(m map[string]any) { m["env_vars"] = env } }
 
-// maxEvent bounds one event, so that a sandbox cannot fill our memory. A
-// picture is the largest.
-const maxEvent = 64 << 20
+// maxEvent bounds one event, so that a sandbox cannot fill our memory: the
+// interpreter makes results of at most 24 MiB, besides what frames them.
+const maxEvent = 25 << 20
 
 // RunCode runs code in the interpreter and yields what happens, as it
 // happens. State stays between calls. An error in the code is an event;
@@ -58,11 +61,14 @@ func (s *Sandbox) RunCode(ctx context.Context, code string, opts ...CodeOption) 
 			return
 		}
 		defer body.Close()
-		lines := bufio.NewScanner(body)
-		lines.Buffer(make([]byte, 0, 64<<10), maxEvent)
-		for lines.Scan() {
-			line := bytes.TrimSpace(lines.Bytes())
-			if len(line) == 0 {
+		lines := bufio.NewReaderSize(body, 64<<10)
+		for {
+			line, err := nextLine(lines)
+			if err != nil {
+				yield(Event{}, fmt.Errorf("crannog: the interpreter's stream broke off: %w", err))
+				return
+			}
+			if line = bytes.TrimSpace(line); len(line) == 0 {
 				continue
 			}
 			event, err := readEvent(line)
@@ -79,11 +85,31 @@ func (s *Sandbox) RunCode(ctx context.Context, code string, opts ...CodeOption) 
 				return
 			}
 		}
-		err = lines.Err()
-		if err == nil {
-			err = io.ErrUnexpectedEOF
+	}
+}
+
+// nextLine returns a line, valid until the next call. A large one has room of
+// its own, which is not kept until the code ends.
+func nextLine(r *bufio.Reader) (line []byte, err error) {
+	for {
+		part, err := r.ReadSlice('\n')
+		if err == nil && line == nil {
+			return part, nil
 		}
-		yield(Event{}, fmt.Errorf("crannog: the interpreter's stream broke off: %w", err))
+		if len(line)+len(part) > maxEvent {
+			return nil, fmt.Errorf("an event is larger than %d bytes", maxEvent)
+		}
+		line = append(line, part...)
+		switch {
+		case err == nil:
+			return line, nil
+		case errors.Is(err, io.EOF) && len(line) > 0:
+			return line, nil // the end comes next
+		case errors.Is(err, io.EOF):
+			return nil, io.ErrUnexpectedEOF
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return nil, err
+		}
 	}
 }
 
@@ -114,21 +140,48 @@ func (s *Sandbox) execute(ctx context.Context, code string, opts []CodeOption) (
 	return resp.Body, nil
 }
 
-func readEvent(line []byte) (Event, error) {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(line, &fields); err != nil {
-		return Event{}, fmt.Errorf("crannog: the interpreter sent no JSON: %w", err)
+// forms are those in which the interpreter shows a value. Others are passed
+// over: a program that is in its place could send millions.
+type forms struct {
+	Text       json.RawMessage `json:"text"`
+	HTML       json.RawMessage `json:"html"`
+	Markdown   json.RawMessage `json:"markdown"`
+	SVG        json.RawMessage `json:"svg"`
+	PNG        json.RawMessage `json:"png"`
+	JPEG       json.RawMessage `json:"jpeg"`
+	PDF        json.RawMessage `json:"pdf"`
+	LaTeX      json.RawMessage `json:"latex"`
+	JSON       json.RawMessage `json:"json"`
+	JavaScript json.RawMessage `json:"javascript"`
+	Data       json.RawMessage `json:"data"`
+	Chart      json.RawMessage `json:"chart"`
+	Extra      json.RawMessage `json:"extra"`
+}
+
+// result returns the forms that there are.
+func (f *forms) result() map[string]json.RawMessage {
+	all := map[string]json.RawMessage{
+		"text": f.Text, "html": f.HTML, "markdown": f.Markdown, "svg": f.SVG, "png": f.PNG, "jpeg": f.JPEG, "pdf": f.PDF,
+		"latex": f.LaTeX, "json": f.JSON, "javascript": f.JavaScript, "data": f.Data, "chart": f.Chart, "extra": f.Extra,
 	}
+	maps.DeleteFunc(all, func(_ string, value json.RawMessage) bool { return len(value) == 0 })
+	return all
+}
+
+func readEvent(line []byte) (Event, error) {
 	var wire struct {
-		Type      string          `json:"type"`
-		Text      json.RawMessage `json:"text"`
-		Name      string          `json:"name"`
-		Value     string          `json:"value"`
-		Traceback string          `json:"traceback"`
-		Count     int             `json:"execution_count"`
-		Main      bool            `json:"is_main_result"`
+		Type      string `json:"type"`
+		Name      string `json:"name"`
+		Value     string `json:"value"`
+		Traceback string `json:"traceback"`
+		Count     int    `json:"execution_count"`
+		Main      bool   `json:"is_main_result"`
+		forms
 	}
 	if err := json.Unmarshal(line, &wire); err != nil {
+		if _, syntax := errors.AsType[*json.SyntaxError](err); syntax {
+			return Event{}, fmt.Errorf("crannog: the interpreter sent no JSON: %w", err)
+		}
 		return Event{}, fmt.Errorf("crannog: the interpreter sent an event that is none: %w", err)
 	}
 	event := Event{
@@ -141,9 +194,7 @@ func readEvent(line []byte) (Event, error) {
 		}
 	}
 	if wire.Type == "result" {
-		delete(fields, "type")
-		delete(fields, "is_main_result")
-		event.Result = fields
+		event.Result = wire.result()
 	}
 	return event, nil
 }

@@ -1,6 +1,14 @@
 package crannog
 
-import "testing"
+import (
+	"bufio"
+	"errors"
+	"io"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+)
 
 // What the interpreter sends is written by the code that it runs.
 func FuzzReadEvent(f *testing.F) {
@@ -16,4 +24,54 @@ func FuzzReadEvent(f *testing.F) {
 			t.Fatalf("an error with an event: %+v %v", event, err)
 		}
 	})
+}
+
+// A program in the interpreter's place fills no memory with names that nobody
+// reads, and a picture is copied out of its line once.
+func TestEventsTakeLittle(t *testing.T) {
+	var many strings.Builder
+	many.WriteString(`{"type":"result","is_main_result":true,"text":"x"`)
+	for i := range 1_000_000 {
+		many.WriteString(`,"a` + strconv.Itoa(i) + `":0`)
+	}
+	many.WriteString("}")
+	picture := strings.Repeat("A", 20<<20)
+	for _, c := range []struct {
+		line string
+		form string
+		want int // letters
+		most uint64
+	}{
+		{many.String(), "text", 3, 1 << 20},
+		{`{"type":"result","text":"x","png":"` + picture + `"}`, "png", len(picture) + 2, 30 << 20},
+	} {
+		line := []byte(c.line)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		event, err := readEvent(line)
+		runtime.ReadMemStats(&after)
+		if err != nil || event.Text != "x" || len(event.Result[c.form]) != c.want || len(event.Result) > 2 {
+			t.Errorf("%s: %v, %d forms", c.form, err, len(event.Result))
+		}
+		if taken := after.TotalAlloc - before.TotalAlloc; taken > c.most {
+			t.Errorf("%s: took %d MiB", c.form, taken>>20)
+		}
+	}
+}
+
+func TestEventsAreBounded(t *testing.T) {
+	long := strings.Repeat("x", maxEvent-1)
+	r := bufio.NewReader(strings.NewReader("a\n" + long + "\n\nb"))
+	for _, want := range []int{2, maxEvent, 1, 1} {
+		if line, err := nextLine(r); err != nil || len(line) != want {
+			t.Errorf("%d bytes, want %d: %v", len(line), want, err)
+		}
+	}
+	if _, err := nextLine(r); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("at the end: %v", err)
+	}
+	source := strings.NewReader(long + long)
+	if _, err := nextLine(bufio.NewReader(source)); err == nil || source.Len() < maxEvent/2 {
+		t.Errorf("%v, and %d bytes unread", err, source.Len())
+	}
 }
