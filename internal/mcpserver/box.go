@@ -27,6 +27,8 @@ type box struct {
 	refused  uint64 // the last refusal that was seen
 	asked    map[string]bool
 	extended time.Time
+
+	heap heap // guarded by the desk's pictures
 }
 
 // labelDefault marks a key's default sandbox, so that it is found again by
@@ -229,13 +231,16 @@ func (d *Desk) boxOf(sb *crannog.Sandbox) *box {
 // forget drops what is known of a sandbox that has ended.
 func (d *Desk) forget(id string) {
 	d.mu.Lock()
-	rest := d.made[id]
+	rest, b := d.made[id], d.boxes[id]
 	delete(d.made, id)
 	delete(d.boxes, id)
 	if d.first == id {
 		d.first = ""
 	}
 	d.mu.Unlock()
+	if b != nil {
+		d.pictures.forgetBox(b)
+	}
 	if rest != nil {
 		rest()
 	}

@@ -57,10 +57,11 @@ const (
 // HTTP serves MCP over streamable HTTP, below /mcp. Each key has a Desk of its
 // own, and nothing of one key is reached by another.
 type HTTP struct {
-	o     HTTPOptions
-	guard guard
-	said  *replays
-	stop  func() // the sweeping
+	o        HTTPOptions
+	guard    guard
+	said     *replays
+	pictures *pictures
+	stop     func() // the sweeping
 
 	mu     sync.Mutex
 	desks  map[string]*keyDesk // by the key's ID
@@ -75,7 +76,7 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	if o.Idle <= 0 {
 		o.Idle = defaultIdle
 	}
-	h := &HTTP{o: o, guard: newGuard(o.Hosts...), said: newReplays(), desks: map[string]*keyDesk{}}
+	h := &HTTP{o: o, guard: newGuard(o.Hosts...), said: newReplays(), pictures: newPictures(), desks: map[string]*keyDesk{}}
 	h.stop = beat.Every(context.Background(), sweepEvery, h.sweep)
 	return h, nil
 }
@@ -228,6 +229,7 @@ func (h *HTTP) newDesk(id string) (*keyDesk, error) {
 	if err != nil {
 		return nil, err
 	}
+	desk.pictures = h.pictures
 	return &keyDesk{Desk: desk, links: links, said: h.said.key(), endpoints: map[string]*endpoint{}}, nil
 }
 

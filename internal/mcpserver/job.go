@@ -41,7 +41,8 @@ type job struct {
 	// Set before done is closed.
 	fail   error
 	finish time.Time
-	images []image
+
+	wall wall // guarded by the desk's pictures
 }
 
 // streamBytes is what is kept of the beginning and of the end of one stream,
@@ -122,12 +123,21 @@ func (b *box) begin(what string) (*job, error) {
 	return j, nil
 }
 
+// size is how much output of the job is in memory. Its pictures are counted
+// with those of all others.
+func (j *job) size() (kept int) {
+	for _, t := range []*tape{j.both, j.out, j.err} {
+		_, n := t.size()
+		kept += n
+	}
+	return kept
+}
+
 // trim forgets the oldest output of what has ended. b.mu must be held.
 func (b *box) trim() {
 	kept := 0
 	for _, j := range b.jobs {
-		_, n := j.both.size()
-		kept += n
+		kept += j.size()
 	}
 	ids := make([]int, 0, len(b.jobs))
 	for id := range b.jobs {
@@ -139,9 +149,9 @@ func (b *box) trim() {
 			return
 		}
 		if j := b.jobs[id]; j.ended() {
-			_, n := j.both.size()
-			kept -= n
+			kept -= j.size()
 			delete(b.jobs, id)
+			b.desk.pictures.forgetJob(j)
 		}
 	}
 }
@@ -162,6 +172,7 @@ func (b *box) drop(j *job) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.jobs, j.id)
+	b.desk.pictures.forgetJob(j)
 }
 
 // command says how a program runs.

@@ -70,9 +70,11 @@ const defaultIdle = time.Hour
 // Desk is what one caller's agents work at: the sandboxes that they use, and
 // what runs in them. It is safe for concurrent use.
 type Desk struct {
-	o      Options
-	state  *stateKey
-	making chan struct{} // holds one token: one default sandbox is made at a time
+	o        Options
+	state    *stateKey
+	making   chan struct{} // holds one token: one default sandbox is made at a time
+	pictures *pictures     // those of a server's desks are together
+	heap     heap          // guarded by pictures
 
 	mu      sync.Mutex
 	boxes   map[string]*box
@@ -97,7 +99,7 @@ func NewDesk(o Options) (*Desk, error) {
 		o.Approver = Person
 	}
 	d := &Desk{
-		o: o, state: newStateKey(), making: make(chan struct{}, 1),
+		o: o, state: newStateKey(), making: make(chan struct{}, 1), pictures: newPictures(),
 		boxes: map[string]*box{}, made: map[string]func(){}, lastUse: time.Now(),
 	}
 	d.making <- struct{}{}
@@ -108,9 +110,12 @@ func NewDesk(o Options) (*Desk, error) {
 // kept, and all of a Desk that is Labelled: another process goes on with those.
 func (d *Desk) Close(ctx context.Context) error {
 	d.mu.Lock()
-	made := d.made
+	made, boxes := d.made, d.boxes
 	d.made, d.boxes = map[string]func(){}, map[string]*box{}
 	d.mu.Unlock()
+	for _, b := range boxes {
+		d.pictures.forgetBox(b)
+	}
 	var errs []error
 	for id, rest := range made {
 		rest()

@@ -27,7 +27,7 @@ func (c *call) told(ctx context.Context, b *box, j *job, since uint64) (ran, err
 	if text != "" && !strings.HasSuffix(text, "\n") {
 		c.say("\n")
 	}
-	c.show(j.pictures()...)
+	c.showOf(b, j)
 	if back {
 		out.ExitCode = &code
 	}

@@ -173,10 +173,10 @@ wait:
 		c.say("%s", leftOut(skipped))
 	}
 	c.say("%s", out.Output)
-	c.show(j.pictures()...)
 	if over && j.fail != nil {
 		return processOut{}, b.fate(ctx, j.fail)
 	}
+	c.showOf(b, j)
 	code, back := j.exit()
 	if back {
 		out.ExitCode = &code

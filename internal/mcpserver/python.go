@@ -89,28 +89,24 @@ const exitKilled = 128 + 9
 
 func put(w io.Writer, text string) { _, _ = io.WriteString(w, text) } // a tape takes everything
 
-const (
-	// maxImages bounds the pictures of one call, which an agent pays for.
-	maxImages = 8
-)
-
 // keepResult keeps a value: its picture if it has one, else its text.
 func (b *box) keepResult(j *job, stdout io.Writer, e crannog.Event) {
-	for form, mime := range map[string]string{"png": "image/png", "jpeg": "image/jpeg"} {
-		data, err := base64.StdEncoding.DecodeString(text(e.Result[form]))
+	for _, form := range []string{"png", "jpeg"} {
+		letters := e.Result[form]
+		if len(letters) > 2*maxImage {
+			continue // more than its picture has in base64, in lines or in one
+		}
+		data, err := base64.StdEncoding.DecodeString(text(letters))
 		if err != nil || len(data) == 0 || len(data) > maxImage {
 			continue
 		}
-		j.mu.Lock()
-		if len(j.images) < maxImages {
-			j.images = append(j.images, image{mime, data})
-		}
-		j.mu.Unlock()
+		b.desk.pictures.keep(b, j, image{"image/" + form, data})
 		return
 	}
 	for _, form := range []string{"text", "markdown", "json", "latex"} {
 		if t := text(e.Result[form]); t != "" {
-			put(stdout, t+"\n")
+			put(stdout, t)
+			put(stdout, "\n")
 			return
 		}
 	}
@@ -123,11 +119,4 @@ func text(raw json.RawMessage) string {
 		return string(raw)
 	}
 	return s
-}
-
-// pictures returns what a job has shown so far.
-func (j *job) pictures() []image {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return append([]image(nil), j.images...)
 }

@@ -30,6 +30,10 @@ func (t *tape) Write(p []byte) (int, error) {
 		t.head = append(t.head, p[:k]...)
 		p = p[k:]
 	}
+	// The room for a piece of many MiB, as the interpreter sends them, would stay.
+	if len(p) > t.most {
+		t.tail, p = t.tail[:0], p[len(p)-t.most:]
+	}
 	t.tail = append(t.tail, p...)
 	// Moved only now and then, so that each byte is moved about once.
 	if len(t.tail) > 2*t.most {

@@ -1,0 +1,185 @@
+package mcpserver
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/crannog/crannog"
+)
+
+func newTestBox(p *pictures) *box {
+	d := &Desk{pictures: p, boxes: map[string]*box{}, made: map[string]func(){}}
+	return &box{desk: d, jobs: map[int]*job{}}
+}
+
+func result(t testing.TB, size int) crannog.Event {
+	t.Helper()
+	raw, err := json.Marshal(base64.StdEncoding.EncodeToString(bytes.Repeat([]byte("p"), size)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return crannog.Event{Type: "result", Result: map[string]json.RawMessage{"png": raw, "text": json.RawMessage(`"<Figure>"`)}}
+}
+
+// inMemory counts what is really kept, and not what is said to be.
+func (p *pictures) inMemory() (n int) {
+	for _, k := range p.kept {
+		n += len(k.data) + pictureCost
+	}
+	return n
+}
+
+// Code that shows pictures in the background, which nobody asks for, does not
+// fill the server's memory: neither in one sandbox nor in many.
+func TestPicturesAreBounded(t *testing.T) {
+	const size = 100 << 10
+	p := newPictures()
+	p.share, p.total = 20*(size+pictureCost), 50*(size+pictureCost)
+	show := func(b *box) *job {
+		j, err := b.begin("code")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range maxImages + 2 {
+			b.keepResult(j, io.Discard, result(t, size))
+		}
+		j.finished(0, nil)
+		return j
+	}
+	modest := newTestBox(p)
+	mine := show(modest)
+	greedy := newTestBox(p)
+	for range 10 {
+		b := &box{desk: greedy.desk, jobs: map[int]*job{}}
+		for range 10 {
+			show(b)
+			if n := p.inMemory(); n > p.total || n != p.cost {
+				t.Fatalf("%d bytes are kept, counted as %d", n, p.cost)
+			}
+			if b.heap.cost > p.share {
+				t.Fatalf("%d bytes of a box", b.heap.cost)
+			}
+		}
+	}
+	for _, j := range []*job{mine, show(modest)} {
+		if images, lost := p.take(j); len(images) != maxImages || lost != 2 {
+			t.Errorf("another desk has lost pictures: %d are left, %d lost", len(images), lost)
+		}
+	}
+	if modest.desk.heap.cost != 0 || p.cost != p.inMemory() {
+		t.Errorf("what was taken is counted: %+v", modest.desk.heap)
+	}
+}
+
+// A picture is shown once and then not kept, and what was dropped is said.
+func TestPicturesAreShownOnce(t *testing.T) {
+	p := newPictures()
+	b := newTestBox(p)
+	j, err := b.begin("code")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size := range maxImages + 3 {
+		b.keepResult(j, io.Discard, result(t, size+1))
+	}
+	var c call
+	c.showOf(b, j)
+	if len(c.more) != maxImages || !strings.Contains(c.text.String(), "[pictures that were not kept: 3]") {
+		t.Errorf("%d are shown: %s", len(c.more), c.text.String())
+	}
+	for i, content := range c.more {
+		if picture := content.(*mcp.ImageContent); len(picture.Data) != i+1 || picture.MIMEType != "image/png" {
+			t.Errorf("at %d there are %d bytes, %s", i, len(picture.Data), picture.MIMEType)
+		}
+	}
+	b.keepResult(j, io.Discard, result(t, 77))
+	c = call{}
+	c.showOf(b, j)
+	if len(c.more) != 1 || c.text.Len() > 0 || len(p.kept) != 0 {
+		t.Errorf("%d are shown again, %d kept: %s", len(c.more), len(p.kept), c.text.String())
+	}
+}
+
+// What is forgotten has no pictures, nor gets any: its code may run on.
+func TestForgottenPictures(t *testing.T) {
+	p := newPictures()
+	for name, forget := range map[string]func(b *box, j *job){
+		"one job":   func(b *box, j *job) { b.drop(j) },
+		"its box":   func(b *box, _ *job) { b.desk.boxes["x"] = b; b.desk.forget("x") },
+		"its desk":  func(b *box, _ *job) { b.desk.boxes["x"] = b; _ = b.desk.Close(t.Context()) },
+		"many more": func(b *box, j *job) { j.finished(0, nil); more(t, b, 4*maxJobs+1) },
+	} {
+		b := newTestBox(p)
+		j, err := b.begin("code")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.keepResult(j, io.Discard, result(t, 10))
+		if len(p.kept) != 1 {
+			t.Fatalf("%s: %d before", name, len(p.kept))
+		}
+		forget(b, j)
+		b.keepResult(j, io.Discard, result(t, 10))
+		if len(p.kept) != 0 || p.cost != 0 || b.heap.cost != 0 || b.desk.heap.cost != 0 {
+			t.Errorf("%s: %d are kept, counted as %d", name, len(p.kept), p.cost)
+		}
+	}
+}
+
+func more(t *testing.T, b *box, n int) {
+	t.Helper()
+	for range n {
+		j, err := b.begin("code")
+		if err != nil {
+			t.Fatal(err)
+		}
+		j.finished(0, nil)
+	}
+}
+
+// All output that is in memory counts, and a value of many MiB is not.
+func TestOutputIsBounded(t *testing.T) {
+	b := newTestBox(newPictures())
+	value, err := json.Marshal(strings.Repeat("x", 4<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 30 {
+		j, err := b.begin("code")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.keepResult(j, io.MultiWriter(j.both, j.out), crannog.Event{Result: map[string]json.RawMessage{"text": value}})
+		if total, _ := j.both.size(); total != 4<<20+1 {
+			t.Fatalf("%d bytes were printed", total)
+		}
+		j.finished(0, nil)
+	}
+	b.trim()
+	kept, room := 0, 0
+	for _, j := range b.jobs {
+		for _, tape := range []*tape{j.both, j.out, j.err} {
+			kept += len(tape.head) + len(tape.tail)
+			room += cap(tape.head) + cap(tape.tail)
+		}
+	}
+	if kept > maxKept || room > 2*maxKept {
+		t.Errorf("of %d jobs %d bytes are kept, which take %d", len(b.jobs), kept, room)
+	}
+	for _, size := range []int{1, 9, 10, 11, 25, 1000} {
+		tp := newTape(10)
+		put(tp, "0123456789abcdefghij")
+		put(tp, fmt.Sprintf("%*d", size, 7))
+		data, next, _ := tp.read(int64(20+size-5), 100)
+		if want := ("fghij" + fmt.Sprintf("%*d", size, 7))[size:]; string(data) != want || next != int64(20+size) {
+			t.Errorf("%d: %q, want %q; %d", size, data, want, next)
+		}
+	}
+}
