@@ -246,6 +246,35 @@ func (d *Desk) forget(id string) {
 	}
 }
 
+// sweep forgets sandboxes that have ended by themselves, or by others. None is
+// forgotten of which that is not known.
+func (d *Desk) sweep(ctx context.Context) {
+	d.mu.Lock()
+	known := map[string]bool{}
+	for id := range d.boxes {
+		known[id] = true
+	}
+	for id := range d.made {
+		known[id] = true
+	}
+	d.mu.Unlock()
+	if len(known) == 0 {
+		return
+	}
+	list, err := d.o.Client.List(ctx, crannog.ListOptions{States: []string{"creating", "running", "pausing", "paused", "resuming", "stopping"}})
+	if err != nil {
+		return // the next sweep may know more
+	}
+	for _, info := range list {
+		delete(known, info.ID)
+	}
+	for id := range known {
+		if _, err := d.live(ctx, id); errors.Is(err, crannog.ErrNotFound) {
+			d.forget(id)
+		}
+	}
+}
+
 // prolongEvery keeps a busy agent from asking for more time with each call.
 const prolongEvery = time.Minute
 

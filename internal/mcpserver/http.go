@@ -233,19 +233,29 @@ func (h *HTTP) newDesk(id string) (*keyDesk, error) {
 	return &keyDesk{Desk: desk, links: links, said: h.said.key(), endpoints: map[string]*endpoint{}}, nil
 }
 
-// sweep forgets desks that nobody has used for long.
-func (h *HTTP) sweep(context.Context) {
+// sweep forgets desks that nobody has used for long, and of the others the
+// sandboxes that have ended.
+func (h *HTTP) sweep(ctx context.Context) {
 	h.said.sweep()
-	var gone []*keyDesk
+	var gone, stay []*keyDesk
 	h.mu.Lock()
 	for id, d := range h.desks {
 		if d.idle() > deskIdle {
 			delete(h.desks, id)
 			gone = append(gone, d)
+		} else {
+			stay = append(stay, d)
 		}
 	}
 	h.mu.Unlock()
 	for _, d := range gone {
 		d.close()
+	}
+	// Of a map, so that one desk that is slow to learn of its sandboxes keeps
+	// others from it now and then and not for ever.
+	ctx, cancel := context.WithTimeout(ctx, sweepEvery)
+	defer cancel()
+	for _, d := range stay {
+		d.sweep(ctx)
 	}
 }

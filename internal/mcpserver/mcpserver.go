@@ -80,6 +80,7 @@ type Desk struct {
 	boxes   map[string]*box
 	made    map[string]func() // IDs of what was made here, with what ends the hold
 	first   string            // ID of the default sandbox, once there is one
+	coming  int               // sandboxes that are being made
 	lastUse time.Time
 	calls   int
 }

@@ -107,9 +107,11 @@ func (w *view) createSandbox(ctx context.Context, c *call, in sandboxIn) (sandbo
 	if w.Bound != "" {
 		return sandboxOut{}, fault.New(fault.Denied, "sandbox_bound", "these tools are for one sandbox alone")
 	}
-	if err := w.desk.room(1); err != nil {
+	made, err := w.desk.room(ctx, 1)
+	if err != nil {
 		return sandboxOut{}, err
 	}
+	defer made()
 	from := in.From
 	if from != "" {
 		snap, err := w.desk.snapshot(ctx, from)

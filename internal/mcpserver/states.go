@@ -143,9 +143,11 @@ func (w *view) fork(ctx context.Context, c *call, in forkIn) (forkOut, error) {
 	if err != nil {
 		return forkOut{}, err
 	}
-	if err := w.desk.room(max(in.Count, 1)); err != nil {
+	made, err := w.desk.room(ctx, max(in.Count, 1))
+	if err != nil {
 		return forkOut{}, err
 	}
+	defer made()
 	copies, err := b.sb.Fork(context.WithoutCancel(ctx), w.desk.copies(max(in.Count, 1)))
 	if err != nil && len(copies) == 0 {
 		return forkOut{}, err
@@ -179,13 +181,35 @@ func (d *Desk) copies(n int) api.CreateFork {
 // maxMade bounds the sandboxes that one agent may have at a time.
 const maxMade = 20
 
-// room says whether so many more sandboxes may be made.
-func (d *Desk) room(more int) error {
+// room keeps room for so many more sandboxes, until the returned function is
+// called: what is being made counts, so that calls at once do not pass the
+// bound together.
+func (d *Desk) room(ctx context.Context, more int) (made func(), err error) {
+	if made, ok := d.reserve(more); ok {
+		return made, nil
+	}
+	d.sweep(ctx) // some may have ended
+	if made, ok := d.reserve(more); ok {
+		return made, nil
+	}
+	return nil, fault.Newf(fault.Exhausted, "too_many_sandboxes", "these tools may have %d sandboxes at a time", maxMade).
+		WithHint("sandbox with action stop ends one")
+}
+
+func (d *Desk) reserve(more int) (made func(), ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.made)+more > maxMade {
-		return fault.Newf(fault.Exhausted, "too_many_sandboxes", "these tools may have %d sandboxes at a time", maxMade).
-			WithHint("sandbox with action stop ends one")
+	have := len(d.made) + d.coming
+	if _, counted := d.made[d.first]; d.first != "" && !counted {
+		have++ // the default one, kept by its name or label
 	}
-	return nil
+	if have+more > maxMade {
+		return nil, false
+	}
+	d.coming += more
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.coming -= more
+	}, true
 }

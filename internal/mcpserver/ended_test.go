@@ -1,0 +1,129 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// states is an API that knows sandboxes by their states.
+type states map[string]string
+
+func (s states) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	id := path.Base(r.URL.Path)
+	switch state := s[id]; {
+	case s["all"] == "down":
+		w.WriteHeader(http.StatusServiceUnavailable)
+	case id == "sandboxes":
+		var list api.SandboxList
+		for id, state := range s {
+			if slices.Contains(strings.Split(r.URL.Query().Get("state"), ","), state) && id != "late" {
+				list.Sandboxes = append(list.Sandboxes, api.Sandbox{ID: id, State: state})
+			}
+		}
+		_ = json.NewEncoder(w).Encode(list)
+	case state == "":
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusNotFound)
+		_ = json.NewEncoder(w).Encode(api.Problem{Kind: "not_found", Code: "sandbox_not_found", Status: http.StatusNotFound})
+	default:
+		_ = json.NewEncoder(w).Encode(api.Sandbox{ID: id, State: state})
+	}
+}
+
+// Sandboxes that end by their timeout leave nothing at a desk, with no tool
+// having ended them.
+func TestEndedBoxesAreForgotten(t *testing.T) {
+	known := states{"runs": "running", "sleeps": "paused", "ended": "stopped", "late": "running", "ending": "stopping"}
+	srv := httptest.NewServer(known)
+	defer srv.Close()
+	h, err := NewHTTP(HTTPOptions{
+		Authenticate: func(*http.Request) (string, error) { return "k", nil },
+		Dial: func(ctx context.Context, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", srv.Listener.Addr().String())
+		},
+		Refused: func(_, _, _ string) {}, Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	d, err := h.desk("k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"runs", "sleeps", "ended", "gone", "late", "ending"} {
+		d.boxes[id] = &box{desk: d.Desk, jobs: map[int]*job{}}
+	}
+	rested := 0
+	d.made["ended"], d.made["copy"], d.first = func() { rested++ }, func() { rested++ }, "gone"
+	known["all"] = "down"
+	h.sweep(t.Context())
+	if len(d.boxes) != 6 || len(d.made) != 2 {
+		t.Errorf("nothing is known, and forgotten: %v", d.boxes)
+	}
+	known["all"] = ""
+	h.sweep(t.Context())
+	if left := slices.Sorted(maps.Keys(d.boxes)); strings.Join(left, " ") != "ending late runs sleeps" {
+		t.Errorf("%v are left", left)
+	}
+	if len(d.made) != 0 || rested != 2 || d.first != "" {
+		t.Errorf("%d made, %d holds ended, first %q", len(d.made), rested, d.first)
+	}
+}
+
+// The most sandboxes of an agent are those that there are, with those that are
+// being made and the default one; those that have ended do not count.
+func TestSandboxesOfAnAgentAreCounted(t *testing.T) {
+	known := states{"default": "running"}
+	srv := httptest.NewServer(known)
+	defer srv.Close()
+	client, err := crannog.New(crannog.URL(srv.URL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := NewDesk(Options{Client: client, Log: slog.New(slog.DiscardHandler), Name: "default"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.first = "default"
+	for i := range maxMade - 1 {
+		known["b"+strconv.Itoa(i)], d.made["b"+strconv.Itoa(i)] = "running", func() {}
+	}
+	if _, err := d.room(t.Context(), 1); fault.CodeOf(err) != "too_many_sandboxes" {
+		t.Errorf("with %d and the default one: %v", len(d.made), err)
+	}
+	known["b3"], known["b5"] = "stopped", ""
+	first, err := d.room(t.Context(), 1)
+	if err != nil {
+		t.Fatalf("two have ended: %v", err)
+	}
+	second, err := d.room(t.Context(), 1)
+	if err != nil {
+		t.Fatalf("two have ended: %v", err)
+	}
+	if _, err := d.room(t.Context(), 1); fault.CodeOf(err) != "too_many_sandboxes" {
+		t.Errorf("two are being made: %v", err)
+	}
+	first()
+	second()
+	if made, err := d.room(t.Context(), 2); err != nil {
+		t.Errorf("none is being made: %v", err)
+	} else {
+		made()
+	}
+}
