@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -101,7 +102,7 @@ func TestExec(t *testing.T) {
 				t.Errorf("checkpoint %+v", c)
 			}
 			got.Checkpoint = nil
-			if err != nil || got != test.want {
+			if err != nil || !reflect.DeepEqual(got, test.want) {
 				t.Errorf("%+v %v, want %+v", got, err, test.want)
 			}
 		})

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/crannog/crannog/api"
 )
@@ -18,6 +19,7 @@ type FlowOptions struct {
 	Denied bool   // only what was refused
 	After  uint64 // only what came after the record with this number
 	Follow bool   // go on until the sandbox ends
+	Newest bool   // only the last so far
 }
 
 func (o FlowOptions) query() string {
@@ -30,6 +32,9 @@ func (o FlowOptions) query() string {
 	}
 	if o.Follow {
 		q.Set("follow", "true")
+	}
+	if o.Newest {
+		q.Set("newest", "true")
 	}
 	return q.Encode()
 }
@@ -53,7 +58,7 @@ func (s *Sandbox) Flows(ctx context.Context, o FlowOptions, yield func(api.FlowR
 			}
 			o.After = r.Seq
 		}
-		if len(list.Records) == 0 {
+		if len(list.Records) == 0 || o.Newest {
 			return nil
 		}
 		path = "/sandboxes/" + segment(s.ID()) + "/network/log?" + o.query()
@@ -83,8 +88,18 @@ func (s *Sandbox) followFlows(ctx context.Context, path string, yield func(api.F
 
 // Asked are the names that programs asked for in a sandbox without a network.
 func (s *Sandbox) Asked(ctx context.Context) ([]string, error) {
+	return s.AskedWithin(ctx, 0)
+}
+
+// AskedWithin are those of Asked that programs asked for in the last time;
+// zero is all.
+func (s *Sandbox) AskedWithin(ctx context.Context, last time.Duration) ([]string, error) {
+	q := url.Values{"denied": {"true"}}
+	if last > 0 {
+		q.Set("asked_within_seconds", strconv.FormatFloat(last.Seconds(), 'f', -1, 64))
+	}
 	var list api.FlowList
-	err := s.client.call(ctx, http.MethodGet, "/sandboxes/"+segment(s.ID())+"/network/log?denied=true", nil, &list)
+	err := s.client.call(ctx, http.MethodGet, "/sandboxes/"+segment(s.ID())+"/network/log?"+q.Encode(), nil, &list)
 	return list.Asked, err
 }
 

@@ -81,7 +81,8 @@ allowed, nothing reaches this machine or the metadata services of clouds, and a
 private network only what a policy lists in cidrs. A running sandbox changes with
 crannog policy set, and what it did is in crannog net log.
 
-What is refused is told on standard error, with the rule that did it:
+What is refused is told on standard error, and as denied with --json, with the
+rule that did it:
 
   network.none        the sandbox was made without a network
   network.unlisted    no block of the policy is about this host

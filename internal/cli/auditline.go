@@ -11,6 +11,7 @@ import (
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/causeway/approval"
 	"github.com/crannog/crannog/internal/record"
+	"github.com/crannog/crannog/internal/refusal"
 )
 
 const (
@@ -90,7 +91,7 @@ func gist(e api.Entry) string {
 	case record.Flow:
 		if known && d.Effect != "" {
 			r := api.FlowRecord{Method: d.Method, Host: d.Host, Port: d.Port, Path: d.Path}
-			text := fmt.Sprintf("%s %s %s rule=%s", d.Effect, d.Kind, subject(r), d.Rule)
+			text := fmt.Sprintf("%s %s %s rule=%s", d.Effect, d.Kind, refusal.Subject(r), d.Rule)
 			if d.Status > 0 {
 				text += " " + strconv.Itoa(d.Status)
 			}

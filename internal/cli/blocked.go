@@ -7,54 +7,60 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/causeway/approval"
+	"github.com/crannog/crannog/internal/refusal"
 )
 
-// mostBlocked bounds what a run says about refusals: a program in a loop must
-// not bury its own output.
-const mostBlocked = 20
-
-// blocked tells on standard error what a sandbox was refused while it runs,
-// each thing once.
+// blocked is what a sandbox was refused while a command runs, each thing once.
 type blocked struct {
 	app  *app
 	sb   *crannog.Sandbox
+	loud bool // tells it on standard error
 	stop context.CancelFunc
 	done sync.WaitGroup
 
+	began time.Time
 	after uint64 // the last record before the command
 
 	mu   sync.Mutex
-	said map[string]bool
+	list refusal.List
 }
 
-// tellBlocked begins to tell, or, if it is not to be live, remembers from where
-// on the end will: a program that draws on the whole screen shares it badly.
+// watchBlocked remembers from where on what is refused is the command's.
 // Without a network there is nothing to follow, and the names that were asked
-// for are told at the end.
+// for are known at the end.
+func (a *app) watchBlocked(ctx context.Context, sb *crannog.Sandbox) *blocked {
+	b := &blocked{app: a, sb: sb, began: time.Now(), stop: func() {}}
+	if !sb.Info().Network.Linked {
+		return b
+	}
+	// What was refused so far was another command's, or tried by us, to see
+	// that it is.
+	err := sb.Flows(ctx, crannog.FlowOptions{Newest: true}, func(r api.FlowRecord) error {
+		b.after = max(b.after, r.Seq)
+		return nil
+	})
+	if err != nil && a.verbose {
+		a.note("what is blocked is not told: %v", err)
+	}
+	return b
+}
+
+// tellBlocked begins to tell, or, if it is not to be live, tells at the end: a
+// program that draws on the whole screen shares it badly.
 func (a *app) tellBlocked(ctx context.Context, sb *crannog.Sandbox, live bool) *blocked {
-	ctx, cancel := context.WithCancel(ctx)
-	b := &blocked{app: a, sb: sb, stop: cancel, said: map[string]bool{}}
-	if sb.Info().Network.Linked {
-		// What was refused so far was tried by us, to see that it is.
-		err := sb.Flows(ctx, crannog.FlowOptions{}, func(r api.FlowRecord) error {
-			b.after = max(b.after, r.Seq)
+	b := a.watchBlocked(ctx, sb)
+	b.loud = true
+	if !live || !sb.Info().Network.Linked {
+		return b
+	}
+	ctx, b.stop = context.WithCancel(ctx)
+	b.done.Go(func() {
+		// A stream that breaks off leaves the records, which net log shows.
+		_ = sb.Flows(ctx, crannog.FlowOptions{Denied: true, Follow: true, After: b.after}, func(r api.FlowRecord) error {
+			b.say(r)
 			return nil
 		})
-		if err != nil && a.verbose {
-			a.note("what is blocked is not told: %v", err)
-		}
-		if !live {
-			return b
-		}
-		b.done.Go(func() {
-			// A stream that breaks off leaves the records, which net log shows.
-			_ = sb.Flows(ctx, crannog.FlowOptions{Denied: true, Follow: true, After: b.after}, func(r api.FlowRecord) error {
-				b.say(r)
-				return nil
-			})
-		})
-	}
+	})
 	return b
 }
 
@@ -77,39 +83,34 @@ func (b *blocked) end(ctx context.Context, failed bool) {
 	if !failed {
 		return
 	}
-	names, err := b.sb.Asked(ctx)
+	names, err := b.sb.AskedWithin(ctx, time.Since(b.began))
 	if err != nil && b.app.verbose {
 		b.app.note("the names that were asked for are not known: %v", err)
 	}
 	for _, name := range names {
-		b.say(offline(info.ID, name))
+		b.say(refusal.Name(info.ID, name))
 	}
+}
+
+// all is what was refused, for machines.
+func (b *blocked) all(ctx context.Context, failed bool) []api.Refusal {
+	b.end(ctx, failed)
+	return b.list.All()
 }
 
 // say tells of one refusal. A look-up that is refused is told once with its
 // name, and not again as the connection that never came.
 func (b *blocked) say(r api.FlowRecord) {
-	what := subject(r)
-	if r.Kind == "dns" {
-		what = approval.Text(r.Host, 200) // one line, whatever types of address were asked for
-	}
-	key := r.Rule + " " + what
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.said[key] {
-		return
-	}
-	b.said[key] = true
-	switch n := len(b.said); {
-	case n > mostBlocked+1:
-		return
-	case n > mostBlocked:
+	told, n := b.list.Add(r)
+	switch {
+	case n == 0 || !b.loud:
+	case n > refusal.Most:
 		b.app.note("more was blocked; crannog net log shows all of it while the sandbox is kept")
-		return
+	case told.Fix != "":
+		b.app.note("blocked %s  rule=%s  (allow: %s)", told.What, told.Rule, told.Fix)
+	default:
+		b.app.note("blocked %s  rule=%s", told.What, told.Rule)
 	}
-	if r.Fix != "" {
-		b.app.note("blocked %s  rule=%s  (allow: %s)", what, r.Rule, approval.Text(r.Fix, 200))
-		return
-	}
-	b.app.note("blocked %s  rule=%s", what, r.Rule)
 }

@@ -36,6 +36,7 @@ func (a *app) collect(ctx context.Context, c *connection, sb *crannog.Sandbox, c
 	if a.Stdin == nil || isTerminal(a.Stdin) {
 		cmd.Stdin = bytes.NewReader(nil)
 	}
+	refused := a.watchBlocked(ctx, sb)
 	began := time.Now()
 	r := &relay{app: a, cmd: cmd, signals: signals, kill: func() { _ = cmd.Signal(syscall.SIGKILL) }}
 	code, timedOut, err := r.outcome(ctx)
@@ -54,6 +55,7 @@ func (a *app) collect(ctx context.Context, c *connection, sb *crannog.Sandbox, c
 	result := runResult{ID: sb.ID(), ExecResult: out.Result(process.Exit{Code: code, TimedOut: timedOut})}
 	result.Hit = first(hit, result.Hit)
 	result.DurationMS = time.Since(began).Milliseconds()
+	result.Denied = refused.all(ctx, code != 0)
 	if left != nil {
 		result.Changes = left(ctx)
 	}

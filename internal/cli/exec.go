@@ -64,6 +64,8 @@ func (a *app) exec(ctx context.Context, f *commandFlags, ref string, env, args [
 			return err
 		}
 		a.streams(cmd, tty)
+		tell := a.tellBlocked(ctx, sb, true)
+		defer func() { tell.end(ctx, code != 0) }()
 		code, err = a.attached(ctx, sb, cmd, signals)
 		return err
 	})

@@ -3,9 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -15,6 +13,7 @@ import (
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/causeway/approval"
+	"github.com/crannog/crannog/internal/refusal"
 )
 
 func (a *app) netCommand() *cobra.Command {
@@ -75,20 +74,11 @@ func (a *app) asked(ctx context.Context, sb *crannog.Sandbox) error {
 		return fail("read the network records of "+sb.ID(), err)
 	}
 	for _, name := range names {
-		if err := a.printFlow(offline(sb.ID(), name)); err != nil {
+		if err := a.printFlow(refusal.Name(sb.ID(), name)); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// offline is the record of a name that was asked for where there is no
-// network.
-func offline(sandbox, name string) api.FlowRecord {
-	return api.FlowRecord{
-		Sandbox: sandbox, Kind: "dns", Host: name, Effect: "deny", Rule: "network.none",
-		Reason: "this sandbox has no network", Fix: "--allow " + name,
-	}
 }
 
 func (a *app) printFlow(r api.FlowRecord) error {
@@ -99,23 +89,8 @@ func (a *app) printFlow(r api.FlowRecord) error {
 	if !r.Time.IsZero() {
 		at = r.Time.Local().Format("01-02 15:04:05.000")
 	}
-	_, err := fmt.Fprintf(a.Stdout, "%s  %-5s  %-9s  %s  rule=%s%s\n", at, r.Effect, r.Kind, subject(r), r.Rule, tail(r))
+	_, err := fmt.Fprintf(a.Stdout, "%s  %-5s  %-9s  %s  rule=%s%s\n", at, r.Effect, r.Kind, refusal.Subject(r), r.Rule, tail(r))
 	return err
-}
-
-// subject is what a record is about. What a sandbox chose is made harmless: it
-// could otherwise write on the terminal of who reads it.
-func subject(r api.FlowRecord) string {
-	host := r.Host
-	switch {
-	case r.Method != "" && r.Path != "" && r.Port == 443:
-		host = "https://" + host
-	case r.Method != "" && r.Path != "" && r.Port == 80:
-		host = "http://" + host
-	case r.Port > 0:
-		host = net.JoinHostPort(host, strconv.Itoa(r.Port))
-	}
-	return approval.Text(strings.TrimSpace(r.Method+" "+host+r.Path), 200)
 }
 
 func tail(r api.FlowRecord) string {

@@ -144,6 +144,9 @@ const (
 // Asked are the names that programs in a sandbox without a network asked for.
 type Asked struct {
 	Names []string `json:"names"`
+	// AgoUS is for each name how many microseconds ago it was asked for last.
+	// A guest of an earlier version does not say.
+	AgoUS []int64 `json:"ago_us,omitempty"`
 }
 
 // Update changes a running guest. Nil and zero fields stay as they are.

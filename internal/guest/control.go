@@ -38,7 +38,7 @@ func (g *Guest) control(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 	case r.URL.Path == PathAsked && r.Method == http.MethodGet && g.opts.Asked != nil:
 		// The header is sent by then: a caller that left is no error of ours.
-		_ = json.NewEncoder(w).Encode(Asked{Names: g.opts.Asked()})
+		_ = json.NewEncoder(w).Encode(g.opts.Asked())
 	case r.URL.Path == PathUpdate && r.Method == http.MethodPost:
 		g.update(w, r)
 	case r.URL.Path == PathClaim && r.Method == http.MethodPost && g.opts.Claim != nil:

@@ -38,7 +38,7 @@ type Options struct {
 	Path string
 	// Asked are the names that were asked for in vain; nil where there is a
 	// network.
-	Asked func() []string
+	Asked func() Asked
 	// Claim makes the sandbox that waits another's, or says why it cannot be;
 	// it calls Renew. Nil where nobody claims.
 	Claim func(context.Context, Config) error

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -103,9 +104,11 @@ func (s *server) policy(ctx context.Context, who sandbox.Principal, in *Ref) (*p
 
 type flowsInput struct {
 	Ref
-	Denied bool   `query:"denied" doc:"Only what was refused."`
-	After  uint64 `query:"after" doc:"Only records with a greater seq."`
-	Follow bool   `query:"follow" doc:"Stream records as NDJSON until the sandbox ends."`
+	Denied bool    `query:"denied" doc:"Only what was refused."`
+	After  uint64  `query:"after" doc:"Only records with a greater seq."`
+	Follow bool    `query:"follow" doc:"Stream records as NDJSON until the sandbox ends."`
+	Newest bool    `query:"newest" doc:"Only the last record so far."`
+	Within float64 `query:"asked_within_seconds" minimum:"0" doc:"Of the names that were asked for without a network only those of so many last seconds."`
 }
 
 // maxFlows bounds one answer that is not a stream: who wants more goes on
@@ -118,7 +121,15 @@ type flowsOutput struct {
 }
 
 func (s *server) flows(ctx context.Context, who sandbox.Principal, in *flowsInput) (*flowsOutput, error) {
-	filter := netlog.Filter{Denied: in.Denied, After: in.After}
+	filter := netlog.Filter{Denied: in.Denied, After: in.After, Newest: in.Newest}
+	within, err := duration("asked_within_seconds", in.Within)
+	if err != nil {
+		return nil, err
+	}
+	var since time.Time
+	if within > 0 {
+		since = time.Now().Add(-within)
+	}
 	if in.Follow {
 		sb, err := s.Sandboxes.Get(ctx, who, in.ID)
 		if err != nil {
@@ -127,7 +138,7 @@ func (s *server) flows(ctx context.Context, who sandbox.Principal, in *flowsInpu
 		return &flowsOutput{"application/x-ndjson", func(c huma.Context) { s.followFlows(c, who, sb.ID, filter) }}, nil
 	}
 	list := api.FlowList{Records: []api.FlowRecord{}}
-	err := s.Networks.Flows(ctx, who, in.ID, filter, false, func(r causeway.Record) error {
+	err = s.Networks.Flows(ctx, who, in.ID, filter, false, func(r causeway.Record) error {
 		if len(list.Records) < maxFlows {
 			list.Records = append(list.Records, toFlow(r))
 		}
@@ -136,7 +147,7 @@ func (s *server) flows(ctx context.Context, who sandbox.Principal, in *flowsInpu
 	if err != nil {
 		return nil, err
 	}
-	if list.Asked, err = s.Networks.Asked(ctx, who, in.ID); err != nil {
+	if list.Asked, err = s.Networks.Asked(ctx, who, in.ID, since); err != nil {
 		return nil, err
 	}
 	return &flowsOutput{"application/json", func(c huma.Context) {

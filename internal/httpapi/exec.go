@@ -60,11 +60,13 @@ func (s *server) exec(ctx context.Context, who sandbox.Principal, in *execInput)
 	if asked := in.Body.OutputBytes; asked > 0 {
 		limit = min(asked, limit)
 	}
+	began := s.mark(sb)
 	run := &oneRun{server: s, who: who, sb: sb, client: client, out: process.NewCollector(limit)}
 	result, err := run.do(ctx, spec, in.Body.Stdin)
 	if err != nil {
 		return nil, err
 	}
+	result.Denied = s.denied(ctx, who, sb, began, result.ExitCode != 0)
 	result.Checkpoint = s.newest()
 	return &execOutput{result}, nil
 }

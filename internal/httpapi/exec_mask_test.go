@@ -88,7 +88,7 @@ func TestExecIsMasked(t *testing.T) {
 	defer guest.Close()
 	r := &rig{t: t}
 	r.handler = New(Deps{
-		Sandboxes: box, Traffic: box, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "v9",
+		Sandboxes: box, Networks: &wayOut{}, Traffic: box, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "v9",
 		Auth: func(*http.Request) (sandbox.Principal, error) { return sandbox.Principal{KeyID: "k1"}, nil },
 	})
 	mask, err := sandbox.NewMask([]redact.Value{{Name: "KEY", Data: []byte(sealedValue)}}, sandbox.MaskOptions{Outputs: true})

@@ -107,3 +107,45 @@ func TestNoPathIsBuiltFromAStrangeID(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatComesAfterAPlaceIsReadAlone(t *testing.T) {
+	d := New(filepath.Join(t.TempDir(), "net"))
+	if d.Size("box1") != 0 {
+		t.Error("a file that is not there has a size")
+	}
+	f, err := d.Create("box1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	read := func(filter Filter, want ...uint64) {
+		t.Helper()
+		var got []uint64
+		err := d.Read(t.Context(), "box1", filter, false, func(r causeway.Record) error { got = append(got, r.Seq); return nil })
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%+v: got %v, %v, want %v", filter, got, err, want)
+		}
+	}
+	read(Filter{Newest: true})
+	write(t, f, causeway.Deny, 1)
+	read(Filter{Newest: true}, 1)
+	begin := d.Size("box1")
+	read(Filter{From: begin})
+	for seq := range uint64(200) {
+		write(t, f, causeway.Deny, seq+2)
+	}
+	read(Filter{From: begin, After: 200}, 201)
+	read(Filter{Newest: true}, 201)
+	// A part of a line that the disk had no room for is whole later.
+	if _, err := f.WriteString(`{"seq":`); err != nil {
+		t.Fatal(err)
+	}
+	read(Filter{Newest: true}, 201)
+	within := d.Size("box1")
+	if _, err := f.WriteString("202}\n"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, f, causeway.Deny, 203)
+	read(Filter{From: within}, 203)
+	read(Filter{Newest: true}, 203)
+}

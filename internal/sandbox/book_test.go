@@ -21,7 +21,7 @@ import (
 // reads are the methods of the doors' interfaces that change nothing. A new
 // method is either here or in deeds, where it is shown to be recorded.
 var reads = []string{
-	"Get", "List", "Metrics", "Logs", "Policy", "Flows", "Asked", "Snapshots", "FindSnapshot",
+	"Get", "List", "Metrics", "Logs", "Policy", "Flows", "FlowSize", "Asked", "Snapshots", "FindSnapshot",
 	"AskAccess", // is a question, which the approvals record
 }
 

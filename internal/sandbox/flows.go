@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/causeway/policy"
@@ -74,8 +75,17 @@ func (s *Service) Flows(ctx context.Context, who Principal, ref string, f netlog
 // maxAsked bounds what a guest may say about names.
 const maxAsked = 64 << 10
 
-// Asked are the names that programs asked for in a sandbox without a network.
-func (s *Service) Asked(ctx context.Context, who Principal, ref string) ([]string, error) {
+// FlowSize is how many bytes the records of a sandbox's link come to by now.
+func (s *Service) FlowSize(id string) int64 {
+	if s.flows == nil {
+		return 0
+	}
+	return s.flows.Size(id)
+}
+
+// Asked are the names that programs asked for in a sandbox without a network,
+// after a time.
+func (s *Service) Asked(ctx context.Context, who Principal, ref string, since time.Time) ([]string, error) {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {
 		return nil, err
@@ -100,11 +110,27 @@ func (s *Service) Asked(ctx context.Context, who Principal, ref string) ([]strin
 	if err := json.NewDecoder(io.LimitReader(res.Body, maxAsked)).Decode(&asked); err != nil {
 		return nil, fmt.Errorf("names asked for in %s: %w", r.ID, err)
 	}
-	for i, name := range asked.Names {
-		asked.Names[i] = hide(name)
+	names := askedAfter(asked, time.Since(since))
+	for i, name := range names {
+		names[i] = hide(name)
 	}
 	// The sandbox's own look for a name that nobody has is not a program's.
-	return slices.DeleteFunc(asked.Names, func(name string) bool { return name == policy.NobodysName }), nil
+	return slices.DeleteFunc(names, func(name string) bool { return name == policy.NobodysName }), nil
+}
+
+// askedAfter are the names that were asked for since so long ago. The guest
+// says how long ago that was because its clock is not ours.
+func askedAfter(asked guest.Asked, ago time.Duration) []string {
+	if len(asked.AgoUS) != len(asked.Names) {
+		return asked.Names // an earlier version's, which does not say
+	}
+	var names []string
+	for i, name := range asked.Names {
+		if asked.AgoUS[i] <= ago.Microseconds() {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // dropFlows removes records of sandboxes that nothing else remembers.

@@ -208,9 +208,12 @@ type Networks interface {
 	// Flows calls yield for each record of the sandbox's link; see
 	// netlog.Dir.Read.
 	Flows(ctx context.Context, who Principal, ref string, f netlog.Filter, follow bool, yield func(causeway.Record) error) error
+	// FlowSize is how much the records of a sandbox's link come to by now, for
+	// netlog.Filter. It costs next to nothing, and knows sandboxes by ID alone.
+	FlowSize(id string) int64
 	// Asked are the names that programs asked for in a running sandbox
-	// without a network.
-	Asked(ctx context.Context, who Principal, ref string) ([]string, error)
+	// without a network, after a time.
+	Asked(ctx context.Context, who Principal, ref string, since time.Time) ([]string, error)
 	// AskAccess asks people to let a running sandbox reach a host.
 	AskAccess(ctx context.Context, who Principal, ref string, w Wanted) (causeway.Answer, error)
 }

@@ -168,7 +168,7 @@ func (b *box) preload(languages []string) {
 }
 
 // offlineNames answers for names in a sandbox without a network.
-func offlineNames(cfg guest.Config) (func() []string, error) {
+func offlineNames(cfg guest.Config) (func() guest.Asked, error) {
 	if !cfg.Offline {
 		return nil, nil
 	}
@@ -176,7 +176,14 @@ func offlineNames(cfg guest.Config) (func() []string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return server.Asked, nil
+	return func() guest.Asked {
+		var out guest.Asked
+		for _, n := range server.Asked() {
+			out.Names = append(out.Names, n.Name)
+			out.AgoUS = append(out.AgoUS, time.Since(n.At).Microseconds())
+		}
+		return out
+	}, nil
 }
 
 // idleTimeout is longer than clients keep connections, so that it is they who

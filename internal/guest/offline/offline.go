@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
 )
@@ -23,8 +24,10 @@ var Address = netip.MustParseAddrPort("127.0.0.53:53")
 // ResolvConf is the configuration of programs that are to ask here.
 const ResolvConf = "# This sandbox has no network: no name exists.\nnameserver 127.0.0.53\noptions timeout:1 attempts:1\n"
 
-// most bounds what is remembered. A program that asks for more names than a
-// person would read gets the same answer, and nothing grows.
+// most bounds what is remembered: a program that asks for more names than a
+// person would read gets the same answer, and nothing grows. What was not asked
+// for the longest goes, so that a command's names are there at its end, however
+// many others' came before.
 const most = 64
 
 // Server answers and remembers.
@@ -32,7 +35,13 @@ type Server struct {
 	conn *net.UDPConn
 
 	mu    sync.Mutex
-	asked []string
+	asked []Name
+}
+
+// Name is a name that programs asked for.
+type Name struct {
+	Name string
+	At   time.Time // of the last question
 }
 
 // Listen begins to serve at an address in the background. Close ends it.
@@ -54,7 +63,7 @@ func (s *Server) Close() error { return s.conn.Close() }
 
 // Asked are the names that programs asked for, in the order of their first
 // question, lower-case and without the final dot.
-func (s *Server) Asked() []string {
+func (s *Server) Asked() []Name {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.asked)
@@ -81,8 +90,17 @@ func (s *Server) serve() {
 func (s *Server) remember(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.asked) < most && !slices.Contains(s.asked, name) {
-		s.asked = append(s.asked, name)
+	now := time.Now()
+	i := slices.IndexFunc(s.asked, func(n Name) bool { return n.Name == name })
+	switch {
+	case i >= 0:
+		s.asked[i].At = now
+	default:
+		if len(s.asked) == most {
+			oldest := slices.MinFunc(s.asked, func(a, b Name) int { return a.At.Compare(b.At) })
+			s.asked = slices.DeleteFunc(s.asked, func(n Name) bool { return n == oldest })
+		}
+		s.asked = append(s.asked, Name{name, now})
 	}
 }
 

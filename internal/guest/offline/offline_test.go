@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"testing"
 )
 
@@ -31,8 +30,12 @@ func TestNoNameExistsAndWhatWasAskedIsRemembered(t *testing.T) {
 			t.Fatalf("%s: got %v, want a name that does not exist", name, err)
 		}
 	}
-	if got := s.Asked(); !slices.Equal(got, []string{"example.com", "pypi.org"}) {
-		t.Errorf("remembered %q", got)
+	got := s.Asked()
+	if len(got) != 2 || got[0].Name != "example.com" || got[1].Name != "pypi.org" {
+		t.Fatalf("remembered %v", got)
+	}
+	if !got[0].At.After(got[1].At) {
+		t.Error("a name that was asked for again is as old as its first question")
 	}
 }
 
@@ -41,8 +44,12 @@ func TestMemoryIsBounded(t *testing.T) {
 	for i := range 2 * most {
 		s.remember(fmt.Sprint(i, ".example"))
 	}
-	if n := len(s.Asked()); n != most {
+	got := s.Asked()
+	if n := len(got); n != most {
 		t.Errorf("remembered %d names", n)
+	}
+	if last := got[len(got)-1].Name; last != fmt.Sprint(2*most-1, ".example") {
+		t.Errorf("the last is %s: what is new is not remembered", last)
 	}
 }
 
