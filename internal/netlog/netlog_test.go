@@ -1,12 +1,14 @@
 package netlog
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -148,4 +150,44 @@ func TestWhatComesAfterAPlaceIsReadAlone(t *testing.T) {
 	write(t, f, causeway.Deny, 203)
 	read(Filter{From: within}, 203)
 	read(Filter{Newest: true}, 203)
+}
+
+func TestALongFileIsEnteredWhereItIsAskedFor(t *testing.T) {
+	d := New(filepath.Join(t.TempDir(), "net"))
+	f, err := d.Create("box1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	const most = 4000
+	var all bytes.Buffer
+	for seq := range uint64(most) {
+		// Some are long, so that halves fall into them.
+		path := strings.Repeat("a", int(seq%7)*50)
+		if seq%1000 == 0 {
+			path = strings.Repeat("a", 150_000)
+		}
+		if err := json.NewEncoder(&all).Encode(causeway.Record{Seq: 2 * (seq + 1), Path: path}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all.WriteString(`{"seq":`) // whose end the disk has no room for yet
+	if _, err := f.Write(all.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	for _, after := range []uint64{0, 1, 2, 3, 999, 2000, 2001, 2002, 2003, 4001, 2*most - 2, 2*most - 1, 2 * most, 3 * most} {
+		n, first := uint64(0), uint64(0)
+		err := d.Read(t.Context(), "box1", Filter{After: after}, false, func(r causeway.Record) error {
+			if n++; n == 1 {
+				first = r.Seq
+			}
+			return nil
+		})
+		if want := most - min(after/2, most); err != nil || n != want || n > 0 && first != after/2*2+2 {
+			t.Errorf("after %d: %d records from %d on, %v, want %d", after, n, first, err, want)
+		}
+	}
+	if at, err := behind(f, 2*most, 0); err != nil || int64(all.Len())-at > 2*near {
+		t.Errorf("the search for the last ends %d bytes before the end, %v", int64(all.Len())-at, err)
+	}
 }

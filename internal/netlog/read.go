@@ -2,7 +2,6 @@ package netlog
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -85,56 +84,6 @@ func (d *Dir) Read(ctx context.Context, sandbox string, filter Filter, follow bo
 		}
 		if gone, err := changes.wait(ctx); err != nil || gone {
 			return err
-		}
-	}
-}
-
-// lines reads a file from where the filter begins, so that who wants the end
-// of a long one does not pay for all of it.
-func (f Filter) lines(file *os.File) (*tail, error) {
-	from := f.From
-	if f.Newest {
-		var err error
-		if from, err = newest(file); err != nil {
-			return nil, err
-		}
-	}
-	t := &tail{in: bufio.NewReaderSize(file, 64<<10)}
-	if from == 0 {
-		return t, nil
-	}
-	// The byte before is the end of a line, or of a part of one that the disk
-	// had no room for, whose rest is none.
-	if _, err := file.Seek(from-1, io.SeekStart); err != nil {
-		return nil, err
-	}
-	if _, err := t.next(); err != nil && !errors.Is(err, io.EOF) {
-		return nil, err
-	}
-	return t, nil
-}
-
-// newest is where the last whole line begins.
-func newest(file *os.File) (int64, error) {
-	info, err := file.Stat()
-	if err != nil {
-		return 0, err
-	}
-	for part := int64(4 << 10); ; part *= 4 {
-		start := max(0, info.Size()-part)
-		data := make([]byte, info.Size()-start)
-		if _, err := file.ReadAt(data, start); err != nil {
-			return 0, err
-		}
-		end := max(0, bytes.LastIndexByte(data, '\n'))
-		if before := bytes.LastIndexByte(data[:end], '\n'); before >= 0 {
-			return start + int64(before) + 1, nil
-		}
-		if start == 0 {
-			return 0, nil
-		}
-		if part > 2*longest {
-			return 0, errors.New("a line is too long")
 		}
 	}
 }
