@@ -32,11 +32,11 @@ func (a *app) statsCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.with(cmd.Context(), func(c *connection) error {
 				if once || a.json || f.jsonl || f.format != "" || !isTerminal(a.Stdout) {
-					rows, err := a.sample(cmd.Context(), c, args)
-					if err != nil {
+					rows, err := a.sample(cmd.Context(), c, args, false)
+					if len(rows) == 0 && err != nil {
 						return err
 					}
-					return a.printStats(&f, rows)
+					return errors.Join(err, a.printStats(&f, rows))
 				}
 				return a.watchStats(cmd.Context(), c, &f, args)
 			})
@@ -47,8 +47,13 @@ func (a *app) statsCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) sample(ctx context.Context, c *connection, refs []string) ([]stat, error) {
+// sample measures what is named, or all. What is not found and was there
+// before, or in the list of all, ended a moment ago; otherwise it is a wrong
+// name, which does not keep the others.
+func (a *app) sample(ctx context.Context, c *connection, refs []string, again bool) ([]stat, error) {
+	gone := again && len(refs) > 1
 	if len(refs) == 0 {
+		gone = true
 		rows, err := c.List(ctx, crannog.ListOptions{})
 		if err != nil {
 			return nil, fail("list sandboxes", err)
@@ -56,23 +61,24 @@ func (a *app) sample(ctx context.Context, c *connection, refs []string) ([]stat,
 		refs = ids(rows)
 	}
 	var stats []stat
-	for _, ref := range refs {
+	err := a.every(ctx, refs, func(ref string) error {
 		sb, err := c.find(ctx, ref)
 		if err != nil {
-			if errors.Is(err, crannog.ErrNotFound) && len(refs) > 1 {
-				continue // it ended a moment ago
+			if gone && errors.Is(err, crannog.ErrNotFound) {
+				return nil
 			}
-			return nil, err
+			return err
 		}
 		metrics, err := sb.Metrics(ctx)
 		if err != nil {
-			return nil, fail("measure "+ref, err)
+			return fail("measure "+ref, err)
 		}
 		if len(metrics) > 0 {
 			stats = append(stats, stat{sb.ID(), sb.Info().Name, metrics[len(metrics)-1]})
 		}
-	}
-	return stats, nil
+		return nil
+	})
+	return stats, err
 }
 
 func (a *app) printStats(f *listFlags, rows []stat) error {
@@ -93,8 +99,9 @@ func (a *app) watchStats(ctx context.Context, c *connection, f *listFlags, refs 
 	defer release()
 	out := a.Stdout
 	defer func() { a.Stdout = out }()
-	for lines := 0; ; {
-		rows, err := a.sample(stop, c, refs)
+	again := false
+	for lines := 0; ; again = true {
+		rows, err := a.sample(stop, c, refs, again)
 		if err != nil && stop.Err() == nil {
 			return err
 		}
