@@ -38,8 +38,8 @@ func (b *boxFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&b.workspace, "workspace", "", "host `directory` shown copy-on-write at /workspace (default: the current one)")
 	f.BoolVar(&b.noWorkspace, "no-workspace", false, "start with an empty /workspace")
 	f.StringVar(&b.ttl, "ttl", "", "`time` after which the sandbox ends by itself")
-	f.StringArrayVarP(&b.env, "env", "e", nil, "set `NAME=VALUE` inside; NAME alone takes ours")
-	f.StringArrayVar(&b.envFiles, "env-file", nil, "read NAME=VALUE lines from a `file`")
+	f.StringArrayVarP(&b.env, "env", "e", nil, "set `NAME=VALUE` inside; NAME alone takes ours, if it is set")
+	f.StringArrayVar(&b.envFiles, "env-file", nil, "read NAME=VALUE lines from a `file`; later ones win, and -e over all")
 	f.StringArrayVar(&b.metadata, "metadata", nil, "label the sandbox with `NAME=VALUE`")
 	b.accessFlags.add(f)
 	// Read by load, because they are settings.

@@ -8,14 +8,19 @@ import (
 	"strings"
 )
 
-// variable is one of the caller's environment.
+// variable is one of the caller's environment; empty if there is none.
 func (a *app) variable(name string) string {
+	value, _ := a.lookUp(name)
+	return value
+}
+
+func (a *app) lookUp(name string) (string, bool) {
 	for _, pair := range slices.Backward(a.Vars) {
 		if n, v, ok := strings.Cut(pair, "="); ok && n == name {
-			return v
+			return v, true
 		}
 	}
-	return ""
+	return "", false
 }
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -48,24 +53,30 @@ func insidePath(path string) string {
 	return strings.Join(dirs, ":")
 }
 
-// assignments reads -e and --env-file. A name without a value is taken from
-// the caller's environment, as docker does: naming it is consent.
+// assignments reads -e and --env-file as docker does: what comes later wins,
+// and -e over files. A name without a value is taken from the caller's
+// environment: naming it is consent. If it is not set there, it is set nowhere.
 func (a *app) assignments(pairs, files []string) ([]string, error) {
-	var env []string
+	var all, env []string
 	for _, file := range files {
 		lines, err := readEnvFile(file)
 		if err != nil {
 			return nil, fail("read "+file, err)
 		}
-		pairs = append(lines, pairs...)
+		all = append(all, lines...)
 	}
-	for _, pair := range pairs {
+	for _, pair := range append(all, pairs...) {
 		name, _, assigned := strings.Cut(pair, "=")
 		if name == "" || strings.ContainsAny(name, " \t\x00") {
 			return nil, usagef("%q is not NAME=VALUE", pair)
 		}
+		env = slices.DeleteFunc(env, func(earlier string) bool { return strings.HasPrefix(earlier, name+"=") })
 		if !assigned {
-			pair = name + "=" + a.variable(name)
+			value, set := a.lookUp(name)
+			if !set {
+				continue
+			}
+			pair = name + "=" + value
 		}
 		env = append(env, pair)
 	}

@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/crannog/crannog"
 )
@@ -33,8 +34,8 @@ func (a *app) execCommand() *cobra.Command {
 		ValidArgsFunction: a.completeOne,
 	}
 	f.add(cmd)
-	cmd.Flags().StringArrayVarP(&env, "env", "e", nil, "set `NAME=VALUE`; NAME alone takes ours")
-	cmd.Flags().StringArrayVar(&files, "env-file", nil, "read NAME=VALUE lines from a `file`")
+	cmd.Flags().StringArrayVarP(&env, "env", "e", nil, "set `NAME=VALUE`; NAME alone takes ours, if it is set")
+	cmd.Flags().StringArrayVar(&files, "env-file", nil, "read NAME=VALUE lines from a `file`; later ones win, and -e over all")
 	return cmd
 }
 
@@ -93,6 +94,7 @@ func (a *app) attached(ctx context.Context, sb *crannog.Sandbox, cmd *crannog.Cm
 
 func (a *app) shellCommand() *cobra.Command {
 	var f runFlags
+	var making []string
 	cmd := &cobra.Command{
 		Use:         "shell [flags] [SANDBOX]",
 		Short:       "Open a shell in a sandbox, or in one of its own",
@@ -101,7 +103,14 @@ func (a *app) shellCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			shell := []string{"bash", "-l"}
 			if len(args) == 1 {
-				return a.exec(cmd.Context(), &f.commandFlags, args[0], nil, shell)
+				if err := noneOf(cmd.Flags(), making, args[0]); err != nil {
+					return err
+				}
+				pairs, err := a.assignments(f.env, f.envFiles)
+				if err != nil {
+					return err
+				}
+				return a.exec(cmd.Context(), &f.commandFlags, args[0], pairs, shell)
 			}
 			f.rm = true
 			return a.run(cmd.Context(), &f, shell)
@@ -109,9 +118,26 @@ func (a *app) shellCommand() *cobra.Command {
 		ValidArgsFunction: a.completeOne,
 	}
 	f.boxFlags.add(cmd.Flags())
+	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
+		if flag.Name != "env" && flag.Name != "env-file" {
+			making = append(making, flag.Name)
+		}
+	})
 	f.offer(cmd)
 	a.offerStart(cmd)
 	f.commandFlags.add(cmd)
 	cmd.Flags().SetInterspersed(true)
 	return cmd
+}
+
+// noneOf refuses flags that say how a sandbox is made where it exists already:
+// who names --net none must not believe that the shell has no network.
+func noneOf(f *pflag.FlagSet, making []string, ref string) error {
+	for _, name := range making {
+		if f.Changed(name) {
+			return usagef("--%s says how a sandbox is made, and %s exists already", name, inert(ref)).
+				hint("leave the sandbox out to have one made; crannog policy set changes what one that runs may reach")
+		}
+	}
+	return nil
 }
