@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -26,14 +27,15 @@ func (a *app) policySetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "set SANDBOX", Short: "Change what a running sandbox may reach", Args: cobra.ExactArgs(1),
 		Long: "Change what a running sandbox may reach: the flags take the place of those that it\n" +
-			"was made with, and only its level stays if none is named. Connections that are no\n" +
-			"longer allowed are closed. What became wider is printed. A sandbox that was made\n" +
+			"was made with, and only its level stays if neither they nor a policy file name\n" +
+			"one; beside --net open, which has a level of its own, none does. Connections that\n" +
+			"are no longer allowed are closed. What became wider is printed. A sandbox that was made\n" +
 			"without a network stays without, and files stay as they were shown.",
 		Example:           "  crannog policy set mybox --allow example.com\n  crannog policy set mybox --net none\n  crannog policy set mybox --policy policy.yaml --dry-run",
 		ValidArgsFunction: a.completeOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.level == "" && f.net == "" && f.policy == "" && len(f.allow) == 0 {
-				return usagef("say what it may reach: --allow, --net, --policy or --level").hint("crannog policy set " + args[0] + " --net none takes all of it away")
+			if f.level == "" && f.net == "" && f.policy == "" && len(f.allow)+len(f.artifacts) == 0 {
+				return usagef("say what it may reach or give out: --allow, --net, --policy, --level or --artifact").hint("crannog policy set " + args[0] + " --net none takes all of it away")
 			}
 			return a.withSandbox(cmd.Context(), args[0], func(_ *connection, sb *crannog.Sandbox) error {
 				return a.setPolicy(cmd.Context(), sb, &f, dry)
@@ -47,14 +49,9 @@ func (a *app) policySetCommand() *cobra.Command {
 }
 
 func (a *app) setPolicy(ctx context.Context, sb *crannog.Sandbox, f *accessFlags, dry bool) error {
-	kept := *f
-	if now := sb.Info().Network; kept.level == "" && kept.policy == "" && kept.net != "open" && now.Net != "open" {
-		// An open network brought a level of its own, which goes with it.
-		kept.level = now.Level
-	}
-	if kept.level != "" && kept.net == "" && len(kept.allow) == 0 && kept.policy == "" {
-		// A level alone changes the level and not that there is a network.
-		kept.net = string(sandbox.NetPolicy)
+	kept, err := f.keeping(sb.Info().Network)
+	if err != nil {
+		return err
 	}
 	access, err := kept.access()
 	if err != nil {
@@ -79,6 +76,28 @@ func (a *app) setPolicy(ctx context.Context, sb *crannog.Sandbox, f *accessFlags
 		return err
 	}
 	return a.printChange(policyChange{sb.ID(), sb.Info().Network, policy.Widen(before, after)}, dry)
+}
+
+// keeping adds to the flags what stays of what a sandbox has.
+func (b *accessFlags) keeping(now api.Network) (accessFlags, error) {
+	kept := *b
+	asked, err := b.asked()
+	if err != nil {
+		return kept, err
+	}
+	named := b.level != "" || slices.ContainsFunc(asked.Documents, func(d policy.Document) bool { return d.Level != "" })
+	if !named && b.net != "open" && now.Net != "open" {
+		// An open network brought a level of its own, which goes with it.
+		kept.level = now.Level
+	}
+	if b.net == "" && len(b.allow) == 0 && b.policy == "" {
+		// What else is named changes that and not whether there is a network.
+		kept.net = string(sandbox.NetPolicy)
+		if !now.Linked {
+			kept.net = string(sandbox.NetNone)
+		}
+	}
+	return kept, nil
 }
 
 func policyNow(ctx context.Context, sb *crannog.Sandbox) (*policy.Policy, error) {
