@@ -110,7 +110,12 @@ func (a *app) printExplanation(e explanation) error {
 	if e.Reason != "" {
 		fmt.Fprintf(a.Stdout, "  reason  %s\n", oneLine(e.Reason))
 	}
-	if e.Fix != "" {
+	switch {
+	case e.Effect == causeway.Ask:
+		// There is no question yet, and so no ID that could be approved.
+		fmt.Fprintln(a.Stdout, "  allow   a person is asked when it happens: crannog approvals shows the question and its ID,")
+		fmt.Fprintln(a.Stdout, "          crannog approve ID or crannog deny ID answers it")
+	case e.Fix != "":
 		fmt.Fprintf(a.Stdout, "  allow   %s\n", oneLine(e.Fix))
 	}
 	fmt.Fprintf(a.Stdout, "  policy  %s\n", e.Policy)
