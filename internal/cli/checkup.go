@@ -157,6 +157,24 @@ func checkPort(ctx context.Context, c config.Config) finding {
 	return ok("port", c.Listen+" is free")
 }
 
+// checkProxies tells of a proxy that hosts are to be reached by: who has one
+// often has no other way out, and then sandboxes have none. Its address stays
+// out of what is printed, because it may hold a password.
+func (a *app) checkProxies() finding {
+	const name = "proxy"
+	var set []string
+	for _, v := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"} {
+		if a.variable(v) != "" {
+			set = append(set, v)
+		}
+	}
+	if len(set) == 0 {
+		return ok(name, "no proxy variable is set")
+	}
+	return finding{name, resultWarn, strings.Join(set, ", ") + " set, and not used: the causeway reaches hosts directly",
+		"let this machine look up and reach directly what sandboxes are to reach; without a network they need nothing"}
+}
+
 // checkClock catches a clock that was never set, with which every
 // certificate is invalid and every sandbox ends at once.
 func checkClock() finding {

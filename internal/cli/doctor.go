@@ -62,7 +62,7 @@ func verdict(findings []finding) error {
 func (a *app) examine(ctx context.Context) []finding {
 	findings := []finding{
 		checkKernel(), checkUserNamespaces(), checkAppArmor(), checkCgroups(), checkTracing(),
-		checkMemory(), checkState(a.config.State), checkDisk(a.config.State), checkPort(ctx, a.config), checkClock(), checkConsole(),
+		checkMemory(), checkState(a.config.State), checkDisk(a.config.State), checkPort(ctx, a.config), a.checkProxies(), checkClock(), checkConsole(),
 	}
 	findings = append(findings, checkPrograms()...)
 	return append(append(findings, a.checkEngine(ctx)...), a.checkCauseway(ctx)...)
