@@ -146,6 +146,19 @@ func running(info api.Sandbox) error {
 		return fail("use the sandbox", fault.Newf(fault.Conflict, "sandbox_paused", "sandbox %s is %s", label(info), info.State)).
 			hint("crannog resume " + label(info))
 	}
+	return notRunning(info)
+}
+
+// notEnded refuses a sandbox that has ended: it is on record still, so that
+// "not found" would be a riddle, and nothing brings it back.
+func notEnded(info api.Sandbox) error {
+	if info.State != "stopped" {
+		return nil
+	}
+	return notRunning(info)
+}
+
+func notRunning(info api.Sandbox) error {
 	text := fmt.Sprintf("sandbox %s is %s", label(info), info.State)
 	if info.Reason != "" {
 		text += " (" + info.Reason + ")"

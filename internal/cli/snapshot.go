@@ -47,6 +47,9 @@ func (a *app) snapshot(ctx context.Context, refs []string, req api.CreateSnapsho
 			if err != nil {
 				return err
 			}
+			if err := notEnded(sb.Info()); err != nil {
+				return err
+			}
 			defer a.progress("keeping the state of " + ref)()
 			snap, err := sb.Snapshot(ctx, req)
 			if err != nil {

@@ -24,6 +24,9 @@ func (a *app) pauseCommand() *cobra.Command {
 		ValidArgsFunction: a.completeStates("running"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.eachLong(cmd.Context(), args, "pause", func(ctx context.Context, sb *crannog.Sandbox) error {
+				if err := notEnded(sb.Info()); err != nil {
+					return err
+				}
 				switch {
 				case sb.Info().State == "paused":
 					return nil
@@ -40,22 +43,31 @@ func (a *app) pauseCommand() *cobra.Command {
 
 func (a *app) resumeCommand() *cobra.Command {
 	var (
-		ttl       string
-		filesOnly bool
+		ttl                 string
+		filesOnly, yes, dry bool
 	)
 	cmd := &cobra.Command{
 		Use: "resume SANDBOX...", Short: "Let paused sandboxes go on", Args: cobra.MinimumNArgs(1),
 		Long: "Let paused sandboxes go on where they were. One that runs stays as it is. With\n" +
 			"--files-only a paused one boots anew instead: it has its files, and what was kept of\n" +
-			"its memory and processes is dropped.",
-		Example:           "  crannog resume dev\n  crannog resume --files-only dev",
+			"its memory and processes is dropped, so that this is asked about first.",
+		Example:           "  crannog resume dev\n  crannog resume --files-only --yes dev",
 		ValidArgsFunction: a.completeStates("paused", "pausing"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := lifetime(ttl)
 			if err != nil {
 				return err
 			}
+			if dry {
+				return a.each(cmd.Context(), args, "find", func(sb *crannog.Sandbox) error { return notEnded(sb.Info()) })
+			}
+			if err := a.confirm(yes, !filesOnly, fmt.Sprintf("boot %s anew, and drop what was kept of memory and processes", counted(args))); err != nil {
+				return err
+			}
 			return a.eachLong(cmd.Context(), args, "resume", func(ctx context.Context, sb *crannog.Sandbox) error {
+				if err := notEnded(sb.Info()); err != nil {
+					return err
+				}
 				if filesOnly {
 					return sb.ResumeFiles(ctx, d)
 				}
@@ -65,6 +77,8 @@ func (a *app) resumeCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&ttl, "ttl", "", "`time` after which it ends by itself (default: what it was made with)")
 	cmd.Flags().BoolVar(&filesOnly, "files-only", false, "leave memory and processes out: it boots anew with its files")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be resumed")
 	return cmd
 }
 
@@ -78,12 +92,17 @@ func (a *app) resetCommand() *cobra.Command {
 		ValidArgsFunction: a.completeMany,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if dry {
-				return a.each(cmd.Context(), args, "find", func(*crannog.Sandbox) error { return nil })
+				return a.each(cmd.Context(), args, "find", func(sb *crannog.Sandbox) error { return notEnded(sb.Info()) })
 			}
 			if err := a.confirm(yes, false, fmt.Sprintf("put %s back to the start, and lose what has happened since", counted(args))); err != nil {
 				return err
 			}
-			return a.eachLong(cmd.Context(), args, "reset", func(ctx context.Context, sb *crannog.Sandbox) error { return sb.Reset(ctx) })
+			return a.eachLong(cmd.Context(), args, "reset", func(ctx context.Context, sb *crannog.Sandbox) error {
+				if err := notEnded(sb.Info()); err != nil {
+					return err
+				}
+				return sb.Reset(ctx)
+			})
 		},
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
@@ -110,9 +129,12 @@ func (a *app) rollbackCommand() *cobra.Command {
 }
 
 func (a *app) rollback(ctx context.Context, args []string, yes, dry bool) error {
-	return a.breakable(ctx, func(ctx context.Context, c *connection) error {
+	return a.with(ctx, func(c *connection) error {
 		sb, err := c.find(ctx, args[0])
 		if err != nil {
+			return err
+		}
+		if err := notEnded(sb.Info()); err != nil {
 			return err
 		}
 		ref := sb.Info().At
@@ -134,13 +156,16 @@ func (a *app) rollback(ctx context.Context, args []string, yes, dry bool) error 
 		if err := a.confirm(yes, false, fmt.Sprintf("put %s back to %s, and lose what has happened since", args[0], name)); err != nil {
 			return err
 		}
-		stop := a.progress("putting " + args[0] + " back to " + name)
-		err = sb.Rollback(ctx, snap.ID)
-		stop()
-		if err != nil {
-			return fail("roll "+args[0]+" back to "+name, err)
-		}
-		return a.done([]string{sb.ID()})
+		// Only from here on: at the question an interrupt ends us, as ever.
+		return interruptible(ctx, func(ctx context.Context) error {
+			stop := a.progress("putting " + args[0] + " back to " + name)
+			err := sb.Rollback(ctx, snap.ID)
+			stop()
+			if err != nil {
+				return fail("roll "+args[0]+" back to "+name, err)
+			}
+			return a.done([]string{sb.ID()})
+		})
 	})
 }
 
@@ -164,9 +189,16 @@ func lifetime(ttl string) (time.Duration, error) {
 	return d, nil
 }
 
-// breakable does work that may take long. An interrupt takes back what has
-// not happened yet, and tells the server so.
+// breakable connects and does work that may take long.
 func (a *app) breakable(ctx context.Context, work func(context.Context, *connection) error) error {
+	return interruptible(ctx, func(ctx context.Context) error {
+		return a.with(ctx, func(c *connection) error { return work(ctx, c) })
+	})
+}
+
+// interruptible does work that may take long. An interrupt takes back what has
+// not happened yet, and tells the server so.
+func interruptible(ctx context.Context, work func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	signals, release := caught()
@@ -185,7 +217,7 @@ func (a *app) breakable(ctx context.Context, work func(context.Context, *connect
 			}
 		}
 	}()
-	err := a.with(ctx, func(c *connection) error { return work(ctx, c) })
+	err := work(ctx)
 	if sig, ok := errors.AsType[signalled](context.Cause(ctx)); ok && err != nil {
 		return exitCode(128 + int(sig))
 	}

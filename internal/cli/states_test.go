@@ -14,7 +14,7 @@ func TestStateUsage(t *testing.T) {
 		{"pause"}, {"resume"}, {"resume", "--ttl", "soon", "x"}, {"reset"}, {"rollback"}, {"rollback", "a", "b", "c"},
 		{"fork"}, {"fork", "a", "b"}, {"fork", "-n", "0", "a"}, {"fork", "-n", "101", "a"}, {"fork", "--ttl", "0", "a"},
 		{"snapshot"}, {"snapshot", "a", "b", "--name", "n"}, {"snapshot", "rm"}, {"snapshot", "ls", "a", "b"}, {"tree", "a"},
-		{"reset", "a"}, // nobody is there to be asked
+		{"reset", "a"}, {"resume", "--files-only", "a"}, // nobody is there to be asked
 	} {
 		code, stdout, stderr := run(t, args...)
 		if code != codeUsage || stdout != "" || !strings.Contains(stderr, "code=usage") {
@@ -39,7 +39,7 @@ func TestStateUsage(t *testing.T) {
 	for _, args := range [][]string{
 		{"reset", "-y", "a"}, {"snapshot", "a", "--name", "n"}, {"fork", "-n", "100", "a"}, {"resume", "--ttl", "5m", "a"},
 		{"rollback", "a"}, {"tree"}, {"snapshot", "ls"}, {"snapshot", "rm", "s"}, {"pause", "--files-only", "a"},
-		{"resume", "--files-only", "a"},
+		{"resume", "--files-only", "-y", "a"}, {"resume", "--files-only", "--dry-run", "a"},
 	} {
 		if code, _, stderr := run(t, args...); code != codeUnreachable {
 			t.Errorf("%v: %d %q", args, code, stderr)
