@@ -118,9 +118,7 @@ func (a *app) grant(ctx context.Context, c *connection, id, digest string) error
 		if err != nil {
 			return fail("approve the changes", err)
 		}
-		if missing := r.Quorum - granted(r); r.State == string(approval.Pending) && missing > 0 {
-			a.note("it takes %d more, by somebody else: crannog approve %s", missing, r.ID)
-		}
+		a.tellMissing(r)
 	}
 	return nil
 }

@@ -88,6 +88,14 @@ func granted(r api.Approval) int {
 	return n
 }
 
+// tellMissing says that a yes was counted and is not enough, and who can help:
+// without a word a person would wait for what only somebody else can do.
+func (a *app) tellMissing(r api.Approval) {
+	if missing := r.Quorum - granted(r); r.State == string(approval.Pending) && missing > 0 {
+		a.note("it takes %d more, by %s", missing, approval.SecondPerson)
+	}
+}
+
 // lineLength bounds a text that a sandbox chose: the server bounds it too,
 // but the server may be another's.
 const lineLength = 4096
@@ -181,9 +189,7 @@ func (a *app) approveCommand() *cobra.Command {
 				if err != nil {
 					return fail("approve "+inert(args[0]), err)
 				}
-				if missing := r.Quorum - granted(r); r.State == string(approval.Pending) && missing > 0 {
-					a.note("it takes %d more, by somebody else", missing)
-				}
+				a.tellMissing(r)
 				return a.answered(r)
 			})
 		},

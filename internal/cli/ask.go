@@ -88,7 +88,10 @@ func (a *app) answer(ctx context.Context, service approver, c *console, r api.Ap
 	pass := func(say func(context.Context) (api.Approval, error)) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTime)
 		defer cancel()
-		_, err := say(ctx)
+		r, err := say(ctx)
+		if err == nil {
+			a.tellMissing(r)
+		}
 		return over(err)
 	}
 	deny := func(why string) error {

@@ -215,6 +215,23 @@ func TestTerminalAnswers(t *testing.T) {
 	}
 }
 
+// Who says yes where two must is told that one more is needed, and how.
+func TestOneOfTwoIsToldOfTheOther(t *testing.T) {
+	d := newDesktop(t, shared)
+	q := d.question("1")
+	q.Quorum = 2
+	id := d.ask(q)
+	d.wait("yes (this once), no: ") // for always is not offered
+	d.typed("y\r")
+	d.wait("it takes 1 more, by " + approval.SecondPerson)
+	if d.state(id) != approval.Pending {
+		t.Error("one person was enough")
+	}
+	if code, _, stderr := d.run("approve", id); code != codeConflict || !strings.Contains(stderr, "already_voted") || !strings.Contains(stderr, "crannog console --name SOMEBODY") {
+		t.Errorf("%d %s", code, stderr)
+	}
+}
+
 // While a question stands, the program's output waits.
 func TestQuestionHoldsOutput(t *testing.T) {
 	d := newDesktop(t, shared)

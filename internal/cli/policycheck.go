@@ -86,6 +86,7 @@ func (a *app) checkPolicy(file, layer string) ([]policyFinding, error) {
 	if settings.Project != nil && layer == policy.LayerTask {
 		layers = append(layers, policy.Layer{Kind: policy.LayerProject, Document: *settings.Project})
 	}
+	a.noteQuorum(text, layer, layers)
 	var found []policyFinding
 	for _, p := range policy.Check(text, layer, layers...) {
 		result := "error"

@@ -66,6 +66,9 @@ func (a *app) policyExplainCommand() *cobra.Command {
 			if err := a.printExplanation(explanation{strings.Join(args, " "), d, steps}); err != nil {
 				return err
 			}
+			if d.Effect == causeway.Ask {
+				a.notePeople(p)
+			}
 			if d.Effect != causeway.Allow {
 				return exitCode(codeFound)
 			}

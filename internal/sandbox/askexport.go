@@ -9,6 +9,7 @@ import (
 	"unicode"
 
 	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/causeway/approval"
 	"github.com/crannog/crannog/internal/causeway/policy"
 	"github.com/crannog/crannog/internal/changes"
 	"github.com/crannog/crannog/internal/fault"
@@ -65,7 +66,7 @@ func (s *Service) askExport(ctx context.Context, o *outlet, c choice, to string)
 	case answer.State == "denied" && answer.Reason != "":
 		e = e.WithHint("the reason was: " + answer.Reason)
 	case answer.Approval != "":
-		e = e.WithHint("crannog approve " + answer.Approval + ", then the same again")
+		e = e.WithHint(approval.Ways(answer.Approval, o.record.Owner, doc.Quorum) + "; then the same again")
 	}
 	return "", e
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/causeway/approval"
 	"github.com/crannog/crannog/internal/causeway/policy"
 	"github.com/crannog/crannog/internal/fault"
 )
@@ -60,7 +61,7 @@ func (s *Service) mayWiden(ctx context.Context, r Record, change func(Access) (A
 	}
 	e := fault.Newf(fault.Denied, "policy_widening_"+answer.State, "making a strict sandbox's policy wider needs people's approval, which is %s", answer.State)
 	if answer.Approval != "" {
-		e = e.WithHint("crannog approve " + answer.Approval + ", then ask for the same change again")
+		e = e.WithHint(approval.Ways(answer.Approval, r.Owner, quorum) + "; then ask for the same change again")
 	}
 	return e
 }

@@ -2,6 +2,7 @@ package sandbox_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 
@@ -46,6 +47,9 @@ func TestAStrictPolicyIsNotMadeWiderUnasked(t *testing.T) {
 	}
 	_, err = r.SetAccess(ctx, alice, sb.ID, to(light))
 	wantKind(t, err, fault.Denied, "policy_widening_pending")
+	if hint := fault.HintOf(err); !strings.Contains(hint, "2 people must approve: ") || !strings.Contains(hint, "the sandbox's key") {
+		t.Errorf("the hint does not say who counts: %q", hint)
+	}
 	if got, err := r.Get(ctx, alice, sb.ID); err != nil || got.PolicyLevel != "strict" {
 		t.Fatalf("the level is %q, %v", got.PolicyLevel, err)
 	}

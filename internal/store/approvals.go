@@ -123,7 +123,7 @@ func mayVote(a approval.Approval, v approval.Vote) error {
 	for _, earlier := range a.Votes {
 		if earlier.Who == v.Who {
 			return fault.Newf(fault.Conflict, "already_voted", "you have approved %s before, and it needs %d different people", a.ID, a.Quorum).
-				WithHint("let somebody else approve it, with another key")
+				WithHint("ask " + approval.Others(a.Owner))
 		}
 	}
 	return nil

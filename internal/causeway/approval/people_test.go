@@ -279,3 +279,22 @@ func TestDecisionsStand(t *testing.T) {
 		t.Errorf("log: %s", r.log)
 	}
 }
+
+// A hint names what works: nothing but a named link makes a second person of
+// what the machine's user asks.
+func TestWaysNameWhoCounts(t *testing.T) {
+	for _, c := range []struct {
+		owner  string
+		quorum int
+		want   string
+	}{
+		{"", 0, "crannog approve a1"},
+		{"k1", 1, "crannog approve a1"},
+		{"", 2, "2 people must approve: crannog approve a1, and " + approval.SecondPerson},
+		{"k1", 3, "3 people must approve: crannog approve a1, and who holds the sandbox's key, this server's user, or " + approval.SecondPerson},
+	} {
+		if got := approval.Ways("a1", c.owner, c.quorum); got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}

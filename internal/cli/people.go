@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"context"
+	"slices"
+
+	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/causeway/approval"
+	"github.com/crannog/crannog/internal/causeway/policy"
+)
+
+// foretell says before a command runs that what comes of it needs a second
+// person: afterwards is too late to learn that there is none, or that nobody
+// can sign in because no server runs.
+func (b *box) foretell(ctx context.Context) {
+	c := b.app.config
+	written := b.flags.policy != "" || c.OrganisationPolicy != "" || c.ProjectPolicy != ""
+	if !b.local || !written && first(b.flags.level, c.DefaultLevel) != "strict" {
+		// Another machine's policies are not known here, and of the levels only
+		// one asks several: no other run pays for reading its own.
+		return
+	}
+	p, err := b.app.policyFor(ctx, "", &b.flags.accessFlags)
+	if err != nil {
+		return // the sandbox was made, so that this is nobody's mistake
+	}
+	access, err := b.flags.asked()
+	if err != nil {
+		return
+	}
+	if b.shows && !b.flags.noChanges && exportAsks(p) || access.Linked() {
+		b.app.notePeople(p)
+	}
+}
+
+func exportAsks(p *policy.Policy) bool {
+	out := p.Document().Filesystem.Export
+	return out.Do == causeway.Ask || out.Deletions == causeway.Ask
+}
+
+// noteQuorum says it of a document that is checked. It is no finding: a level
+// that means it is not to fail a check.
+func (a *app) noteQuorum(text []byte, layer string, above []policy.Layer) {
+	d, err := policy.Parse(text)
+	if err != nil {
+		return // which the check says
+	}
+	p, _, err := policy.Compile(append(slices.Clip(above), policy.Layer{Kind: layer, Document: d})...)
+	if err == nil {
+		a.notePeople(p)
+	}
+}
+
+// notePeople says how many must answer where one person is not enough.
+func (a *app) notePeople(p *policy.Policy) {
+	if n := p.Document().Approvals.Quorum; n > 1 {
+		a.note("what this policy asks takes %d people: you, and %s", n, approval.SecondPerson)
+	}
+}
