@@ -19,14 +19,18 @@ import (
 func Main() { standard.Dispatch() }
 
 // LocalOption configures Local.
-type LocalOption func(*standard.Options)
+type LocalOption func(*standard.Options) error
 
 // State is the directory that holds everything. The default is the user's
 // own, below the cache directory.
-func State(dir string) LocalOption { return func(o *standard.Options) { o.State = dir } }
+func State(dir string) LocalOption {
+	return func(o *standard.Options) error { o.State = dir; return nil }
+}
 
 // Logger gets what the engine has to say. The default says nothing.
-func Logger(log *slog.Logger) LocalOption { return func(o *standard.Options) { o.Log = log } }
+func Logger(log *slog.Logger) LocalOption {
+	return func(o *standard.Options) error { o.Log = log; return nil }
+}
 
 // Local returns a client of an engine inside this very process: there is no
 // server, no port and no key. Close ends its ephemeral sandboxes; others run
@@ -34,7 +38,9 @@ func Logger(log *slog.Logger) LocalOption { return func(o *standard.Options) { o
 func Local(ctx context.Context, opts ...LocalOption) (*Client, error) {
 	o := standard.Options{Log: slog.New(slog.DiscardHandler), Version: "embedded"}
 	for _, opt := range opts {
-		opt(&o)
+		if err := opt(&o); err != nil {
+			return nil, fromFault(err)
+		}
 	}
 	if !reexec.Dispatched() {
 		return nil, &Error{

@@ -14,13 +14,13 @@ import (
 // "transit:mount/key" one in the Vault that the environment names. A server on
 // the same state needs the same.
 func SecretsKey(key string) LocalOption {
-	return func(o *standard.Options) { o.SecretsKey = key }
+	return func(o *standard.Options) error { o.SecretsKey = key; return nil }
 }
 
 // SecretsExec are the command lines that references exec: may run, apart by
 // semicolons.
 func SecretsExec(lines string) LocalOption {
-	return func(o *standard.Options) { o.SecretsExec = lines }
+	return func(o *standard.Options) error { o.SecretsExec = lines; return nil }
 }
 
 // Secrets returns the caller's sealed secrets. Values are not among what any

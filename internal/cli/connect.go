@@ -46,7 +46,10 @@ func (a *app) connect(ctx context.Context) (*connection, error) {
 	}
 	client, err := crannog.Local(ctx, crannog.State(a.config.State), crannog.Logger(a.logger()),
 		crannog.SecretsKey(a.config.SecretsKey), crannog.SecretsExec(a.config.SecretsExec),
-		func(o *standard.Options) { o.Settings, o.Record, o.Version = settings, a.record(), a.Version })
+		func(o *standard.Options) error {
+			o.Settings, o.Record, o.Version = settings, standard.Record(a.config), a.Version
+			return nil
+		})
 	if err != nil {
 		return nil, fail("start an engine", err).hint(first(fault.HintOf(err), "crannog doctor says what this machine lacks"))
 	}

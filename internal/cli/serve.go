@@ -94,7 +94,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 		State: a.config.State, Log: log, Server: true, Domain: domain, Version: a.Version, Doors: a.doors(base, domain, settings, log),
 		Pool: a.pool(), Webhook: a.webhook(log),
 		Settings:   settings,
-		SecretsKey: a.config.SecretsKey, SecretsExec: a.config.SecretsExec, Record: a.record(),
+		SecretsKey: a.config.SecretsKey, SecretsExec: a.config.SecretsExec, Record: standard.Record(a.config),
 	})
 	if err != nil {
 		return errors.Join(fail("start the server", err).hint(first(fault.HintOf(err), "crannog doctor says what this machine lacks")), listener.Close())
@@ -117,12 +117,6 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 		return fail("serve", err)
 	}
 	return nil
-}
-
-// record is what the settings say of the record.
-func (a *app) record() daemon.RecordOptions {
-	c := a.config
-	return daemon.RecordOptions{KeepAge: c.RecordAge, KeepBytes: c.RecordBytes, Checkpoints: c.RecordCheckpoints, Recordings: c.RecordingBytes}
 }
 
 // pool is what the settings say of sandboxes that wait, or nil.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/crannog/crannog/internal/causeway/policy"
 	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/daemon"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
 )
@@ -39,6 +40,11 @@ func Settings(c config.Config) (sandbox.Settings, error) {
 		return s, fmt.Errorf("the policies of organisation and project: %w", err)
 	}
 	return s, nil
+}
+
+// Record is how the record of what happens is bounded.
+func Record(c config.Config) daemon.RecordOptions {
+	return daemon.RecordOptions{KeepAge: c.RecordAge, KeepBytes: c.RecordBytes, Checkpoints: c.RecordCheckpoints, Recordings: c.RecordingBytes}
 }
 
 // maxPolicy is what the policy's parser takes.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/hosttest"
 )
 
@@ -22,16 +23,7 @@ func TestMain(m *testing.M) {
 // it did not mean to keep.
 func TestLocal(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
-	// A socket's path has at most 107 bytes.
-	state, err := os.MkdirTemp("", "cl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(state); err != nil {
-			t.Error(err)
-		}
-	})
+	state := shortDir(t)
 	client, err := crannog.Local(t.Context(), crannog.State(state))
 	if err != nil {
 		t.Fatal(err)
@@ -42,6 +34,61 @@ func TestLocal(t *testing.T) {
 	}
 	if left := holders(t, state); len(left) > 0 {
 		t.Errorf("left running: %s", left)
+	}
+}
+
+// shortDir is a directory for state: a socket's path has at most 107 bytes.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "cl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// An organisation's policy is a ceiling for what a Go program makes without a
+// server too, and so are the other settings.
+func TestLocalUnderSettings(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	state, dir := shortDir(t), t.TempDir()
+	org, conf := filepath.Join(dir, "org.yaml"), filepath.Join(dir, "config.toml")
+	for path, text := range map[string]string{
+		org:  "policy: v1\nlevel: light\nnetwork: {unlisted: deny}\n",
+		conf: "organisation_policy = \"" + org + "\"\nmax_live = 1\nstate = \"" + state + "\"\n",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, opts := range map[string][]crannog.LocalOption{
+		"a file": {crannog.FromConfig(conf)},
+		"a text": {crannog.State(state), crannog.OrganisationPolicy("policy: v1\nlevel: light\nnetwork: {unlisted: deny}\n")},
+	} {
+		client, err := crannog.Local(t.Context(), opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sb, err := client.Create(t.Context(), crannog.Ephemeral(), crannog.Access(api.Access{Level: "minimal", Net: "open"}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := sb.Policy(t.Context())
+		if err != nil || p.Level != "light" || !strings.Contains(p.Document, "unlisted: deny") {
+			t.Errorf("%s: the policy is of the level %s, %v\n%s", name, p.Level, err, p.Document)
+		}
+		_, err = client.Create(t.Context(), crannog.Ephemeral())
+		if full := errors.Is(err, crannog.ErrExhausted); full != (name == "a file") {
+			t.Errorf("%s: a second sandbox: %v", name, err)
+		}
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

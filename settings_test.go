@@ -1,0 +1,44 @@
+package crannog_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/crannog/crannog"
+)
+
+// Settings that cannot be read in full start nothing: what they forbid would
+// otherwise be allowed.
+func TestLocalRefusesSettings(t *testing.T) {
+	file := func(name, text string) string {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	good := "policy: v1\nnetwork: {unlisted: deny}\n"
+	named := crannog.FromConfig(file("config.toml", "organisation_policy = \""+file("org.yaml", good)+"\"\n"))
+	for name, c := range map[string]struct {
+		opts []crannog.LocalOption
+		code string
+	}{
+		"no file":          {[]crannog.LocalOption{crannog.FromConfig(filepath.Join(t.TempDir(), "none"))}, "invalid_settings"},
+		"a spelling":       {[]crannog.LocalOption{crannog.FromConfig(file("c.toml", "organization_policy = \"/x\"\n"))}, "invalid_settings"},
+		"a broken policy":  {[]crannog.LocalOption{crannog.FromConfig(file("c.toml", "organisation_policy = \""+file("o.yaml", "policy: v1\nnet: {}\n")+"\"\n"))}, "policy_invalid"},
+		"an unknown level": {[]crannog.LocalOption{crannog.FromConfig(file("c.toml", "default_level = \"king\"\n"))}, "level_unknown"},
+		"a broken text":    {[]crannog.LocalOption{crannog.OrganisationPolicy("policy: v1\nnet: {}\n")}, "policy_invalid"},
+		"two":              {[]crannog.LocalOption{named, crannog.OrganisationPolicy(good)}, "organisation_policy_twice"},
+		"two, turned":      {[]crannog.LocalOption{crannog.OrganisationPolicy(good), named}, "organisation_policy_twice"},
+		// What is refused last is that this program did not call Main.
+		"good":      {[]crannog.LocalOption{named}, "main_not_called"},
+		"good text": {[]crannog.LocalOption{crannog.OrganisationPolicy(good), crannog.FromConfig(file("c.toml", "max_live = 1\n"))}, "main_not_called"},
+	} {
+		_, err := crannog.Local(t.Context(), append(c.opts, crannog.State(t.TempDir()))...)
+		if crannog.Code(err) != c.code || !errors.Is(err, crannog.ErrInvalid) {
+			t.Errorf("%s: %v, code %s", name, err, crannog.Code(err))
+		}
+	}
+}
