@@ -21,6 +21,7 @@ var (
 // The flag secure is read so that a wrong type is refused, and has no effect:
 // every sandbox is secured.
 type newSandbox struct {
+	accessWords
 	TemplateID          string            `json:"templateID"`
 	Timeout             *int64            `json:"timeout"`
 	Metadata            map[string]string `json:"metadata"`
@@ -99,13 +100,11 @@ func (b newSandbox) request(g generation) (sandbox.CreateRequest, error) {
 		Limits:   limits,
 		OnEnd:    b.onEnd(),
 	}
-	var out egress
 	if n := b.Network; n != nil {
-		out = n.egress
 		req.PrivatePorts = n.AllowPublicTraffic != nil && !*n.AllowPublicTraffic
 		req.MaskRequestHost = n.MaskRequestHost
 	}
-	if req.Access, err = out.access(b.AllowInternetAccess); err != nil {
+	if req.Access, err = b.access(); err != nil {
 		return sandbox.CreateRequest{}, err
 	}
 	return req, checkMask(req.MaskRequestHost)
@@ -124,6 +123,9 @@ func (b newSandbox) onEnd() sandbox.OnEnd {
 // doing nothing would leave a caller with less isolation, or less state,
 // than it believes to have.
 func (b newSandbox) checkOffered() error {
+	if err := b.refuseBare(); err != nil {
+		return err
+	}
 	e := b.onEnd()
 	switch {
 	case e.FilesOnly && !e.Pause:

@@ -11,6 +11,7 @@ const maxForks = 100
 
 // forkBody is the body of fork. A pointer tells "absent" from zero.
 type forkBody struct {
+	accessWords
 	Count   *int   `json:"count"`
 	Timeout *int64 `json:"timeout"`
 }
@@ -23,6 +24,9 @@ type forkResult struct {
 
 // request turns the body into what the service takes.
 func (b forkBody) request() (sandbox.ForkRequest, error) {
+	if err := b.refuseAll("a copy has the access of its source"); err != nil {
+		return sandbox.ForkRequest{}, err
+	}
 	req := sandbox.ForkRequest{Count: 1}
 	if b.Count != nil {
 		req.Count = *b.Count

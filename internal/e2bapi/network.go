@@ -108,9 +108,13 @@ func (e egress) transforms() (given, shown policy.Transforms, err error) {
 func (a *api) setNetwork(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
 	var body struct {
 		egress
+		accessWords
 		AllowInternetAccess *bool `json:"allow_internet_access"`
 	}
 	if err := decode(w, r, &body, true); err != nil {
+		return err
+	}
+	if err := body.refuseAll("PUT /v1/sandboxes/ID/access replaces it"); err != nil {
 		return err
 	}
 	found, err := a.existing(r, who)

@@ -4,14 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/causeway/policy"
 	"github.com/crannog/crannog/internal/netlog"
 	"github.com/crannog/crannog/internal/sandbox"
 )
@@ -27,22 +25,7 @@ func fromAccess(in *api.Access) (sandbox.Access, error) {
 	if in == nil {
 		return sandbox.Access{}, nil
 	}
-	out := sandbox.Access{Level: in.Level, Net: sandbox.Net(in.Net), Allow: slices.Clone(in.Allow)}
-	if in.Policy != "" {
-		doc, err := policy.Parse([]byte(in.Policy))
-		if err != nil {
-			return out, err
-		}
-		out.Documents = []policy.Document{doc}
-	}
-	if len(in.Artifacts) > 0 {
-		doc, err := policy.Artifacts(in.Artifacts...)
-		if err != nil {
-			return out, err
-		}
-		out.Documents = append(out.Documents, doc)
-	}
-	return out, nil
+	return sandbox.Access{Level: in.Level, Net: sandbox.Net(in.Net), Allow: in.Allow}.With(in.Policy, in.Artifacts)
 }
 
 func toNetwork(sb sandbox.Sandbox) api.Network {

@@ -48,6 +48,27 @@ type Lists struct {
 	Rules    policy.Transforms `json:"rules,omitempty"`
 }
 
+// With adds what a caller wrote: a policy document, and globs of what alone may
+// come out of the workspace. Neither is there if it is empty.
+func (a Access) With(document string, artifacts []string) (Access, error) {
+	a.Allow, a.Documents = slices.Clone(a.Allow), slices.Clone(a.Documents)
+	if document != "" {
+		d, err := policy.Parse([]byte(document))
+		if err != nil {
+			return a, err
+		}
+		a.Documents = append(a.Documents, d)
+	}
+	if len(artifacts) > 0 {
+		d, err := policy.Artifacts(artifacts...)
+		if err != nil {
+			return a, err
+		}
+		a.Documents = append(a.Documents, d)
+	}
+	return a, nil
+}
+
 // defaultLevel is the level of a sandbox that asks for none.
 const defaultLevel = "standard"
 

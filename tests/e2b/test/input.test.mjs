@@ -69,6 +69,15 @@ describe('bad requests', { timeout: limit }, () => {
     }
   })
 
+  test('access', async () => {
+    const create = (fields) => ['POST', '/v2/sandboxes', { body: { templateID: 'base', ...fields } }]
+    await refused(400, 'field_misplaced', ...create({ level: 'strict' }))
+    await refused(400, 'field_misplaced', ...create({ policy: 'policy: v1' }))
+    await refused(400, 'access_twice', ...create({ access: { level: 'strict' }, network: { denyOut: ['0.0.0.0/0'] } }))
+    await refused(400, 'policy_invalid', ...create({ access: { level: 'king' } }))
+    await refused(400, 'net_invalid', ...create({ access: { net: 'lan' } }))
+  })
+
   test('environments and metadata', async () => {
     for (const body of [{ envVars: { '': 'x' } }, { envVars: { 'A=B': 'x' } }, { envVars: { A: 'a\0b' } }]) {
       await refused(400, undefined, 'POST', '/v2/sandboxes', { body: { templateID: 'base', ...body } })

@@ -120,6 +120,22 @@ forEachSdk('network', (sdk) => {
     }
   })
 
+  test('access says it in our own words', async () => {
+    for (const [access, there, why] of [[{ level: 'strict' }, false, 'no word of a network'], [{ level: 'light', allow: ['example.com'] }, true, 'listed']]) {
+      const made = await control('POST', '/v2/sandboxes', { body: { templateID: 'base', timeout: 120, access } })
+      assert.equal(made.status, 201, await made.clone().text())
+      const { sandboxID } = await made.json()
+      try {
+        const sandbox = await Sandbox.connect(sandboxID)
+        assert.equal(await resolves(sandbox, 'example.com'), there, why)
+        assert.equal(await resolves(sandbox, 'example.org'), false, 'nobody listed it')
+        assert.equal((await sandbox.getInfo()).allowInternetAccess, false)
+      } finally {
+        await Sandbox.kill(sandboxID)
+      }
+    }
+  })
+
   test('rules with a secret, and with a value that is never shown', async () => {
     const name = `rule_${Date.now()}`
     const value = 'canary-Zq82-value-of-a-header'
