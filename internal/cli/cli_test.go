@@ -100,7 +100,7 @@ func TestPrintable(t *testing.T) {
 
 func TestInsidePath(t *testing.T) {
 	got := insidePath("/root/.local/bin:/usr/lib/go/bin:/usr/../etc:relative::/opt/x:/usr/bin:/usrx/bin")
-	if got != "/usr/lib/go/bin:/usr/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin:/bin" {
+	if got != "/usr/lib/go/bin:/usr/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin:/bin:/.crannog/bin" {
 		t.Error(got)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/crannog/crannog/internal/guest"
 )
 
 // variable is one of the caller's environment; empty if there is none.
@@ -22,8 +24,6 @@ func (a *app) lookUp(name string) (string, bool) {
 	}
 	return "", false
 }
-
-const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 // environment is what a command gets of ours: how to show text, the language
 // and the time zone, and where programs are. Nothing else of the caller's
@@ -44,8 +44,8 @@ func (a *app) environment(tty bool) []string {
 // insidePath keeps the entries of the caller's PATH that exist inside too.
 func insidePath(path string) string {
 	var dirs []string
-	for _, dir := range append(filepath.SplitList(path), filepath.SplitList(defaultPath)...) {
-		inside := dir == "/bin" || dir == "/sbin" || strings.HasPrefix(dir, "/usr/") || strings.HasPrefix(dir, "/bin/") || strings.HasPrefix(dir, "/sbin/")
+	for _, dir := range append(filepath.SplitList(path), filepath.SplitList(guest.DefaultPath)...) {
+		inside := dir == "/bin" || dir == "/sbin" || strings.HasPrefix(dir, "/usr/") || strings.HasPrefix(dir, "/bin/") || strings.HasPrefix(dir, "/sbin/") || dir == guest.OwnPrograms
 		if inside && filepath.Clean(dir) == dir && !slices.Contains(dirs, dir) {
 			dirs = append(dirs, dir)
 		}

@@ -19,8 +19,13 @@ import (
 	"github.com/crannog/crannog/internal/guest/reap"
 )
 
+// OwnPrograms is a directory of ours inside, for names that callers write and
+// the machine's own programs do not have. It comes last, so that it never
+// stands before one of them.
+const OwnPrograms = "/.crannog/bin"
+
 // DefaultPath is the PATH of processes where Options has none.
-const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:" + OwnPrograms
 
 // Options say where the guest runs.
 type Options struct {

@@ -1,5 +1,7 @@
 package template
 
+import "github.com/crannog/crannog/internal/guest"
+
 // ownFiles are ours and never the host's: the host's passwd names its users,
 // its hosts and resolv.conf its network, its profile its administrator's
 // habits.
@@ -40,7 +42,7 @@ rpc: files
 	"/etc/timezone":    {mode: 0o644, data: []byte("Etc/UTC\n")},
 	// A login shell reads this file for every command of an E2B client, so it
 	// starts no program. PATH is kept if the caller set one.
-	"/etc/profile": {mode: 0o644, data: []byte(`PATH="${PATH:-/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin}"
+	"/etc/profile": {mode: 0o644, data: []byte(`PATH="${PATH:-` + guest.DefaultPath + `}"
 export PATH
 if [ "${PS1-}" ] && [ "${BASH-}" ] && [ -r /etc/bash.bashrc ]; then
   . /etc/bash.bashrc

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -99,7 +100,32 @@ func planHost(root string) (*plan, error) {
 		}
 		p.add(name, data, 0o644)
 	}
+	p.nameBare(root)
 	return p, nil
+}
+
+// bareNames are programs that callers write without the number that some
+// systems give them: Debian has python3 and no python, and what was written
+// for E2B's machines calls both.
+var bareNames = map[string]string{"python": "python3"}
+
+// nameBare links them where the host has only the numbered one.
+func (p *plan) nameBare(root string) {
+	p.dirs[guest.OwnPrograms] = 0o755
+	find := func(name string) string {
+		for _, dir := range filepath.SplitList(guest.DefaultPath) {
+			path := filepath.Join(dir, name)
+			if info, err := os.Stat(filepath.Join(root, path)); err == nil && info.Mode()&0o111 != 0 && !info.IsDir() {
+				return path
+			}
+		}
+		return ""
+	}
+	for bare, numbered := range bareNames {
+		if target := find(numbered); target != "" && find(bare) == "" {
+			p.links[filepath.Join(guest.OwnPrograms, bare)] = target
+		}
+	}
 }
 
 // showSystem shows one of the program directories, or repeats the host's link.
