@@ -82,6 +82,8 @@ func (s *server) guest(who sandbox.Principal, sb sandbox.Sandbox, mask *sandbox.
 			return s.Traffic.Dial(ctx, sb.ID, engine.GuestPort)
 		},
 		DisableCompression: true,
+		// Of whoever has taken the guest's place.
+		MaxResponseHeaderBytes: 64 << 10,
 		// A connection may fall idle just after the caller closed those that
 		// were; without an end of its own it would be kept for ever.
 		IdleConnTimeout: idleTime,

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"syscall"
 	"time"
@@ -45,11 +44,10 @@ func (s *Service) Census(ctx context.Context, who Principal, ref string) (census
 	if res.StatusCode != http.StatusOK {
 		return census.Census{}, guestFailed(fmt.Errorf("the guest answered %s", res.Status))
 	}
-	var c census.Census
-	if err := json.NewDecoder(io.LimitReader(res.Body, census.MaxBytes)).Decode(&c); err != nil {
+	c, err := census.Read(res.Body)
+	if err != nil {
 		return census.Census{}, guestFailed(err)
 	}
-	c.Bound()
 	for i := range c.Processes {
 		p := &c.Processes[i]
 		p.User, p.Tag = hide(p.User), hide(p.Tag)

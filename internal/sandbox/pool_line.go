@@ -36,7 +36,7 @@ type line struct {
 
 func (s *Service) newLine(id, token string) *line {
 	return &line{token, &http.Transport{
-		MaxIdleConns: 1, MaxIdleConnsPerHost: 1, MaxConnsPerHost: 1, DisableCompression: true,
+		MaxIdleConns: 1, MaxIdleConnsPerHost: 1, MaxConnsPerHost: 1, DisableCompression: true, MaxResponseHeaderBytes: maxGuestHeader,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return s.engine.Dial(ctx, id, engine.GuestPort)
 		},

@@ -146,6 +146,10 @@ func (s *Service) update(ctx context.Context, r Record, u guest.Update) error {
 	return nil
 }
 
+// maxGuestHeader bounds the header of an answer: net/http would take ten
+// mebibytes of whoever has taken the guest's place.
+const maxGuestHeader = 64 << 10
+
 // control asks the guest's control service. The program that answers is the
 // box's, so redirects are not followed; the caller bounds what it reads.
 func (s *Service) control(ctx context.Context, r Record, method, path string, body io.Reader) (*http.Response, error) {
@@ -154,9 +158,12 @@ func (s *Service) control(ctx context.Context, r Record, method, path string, bo
 		return nil, err
 	}
 	// Without kept connections the body's end is the connection's.
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return s.engine.Dial(ctx, r.ID, engine.GuestPort)
-	}}
+	transport := &http.Transport{
+		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxGuestHeader,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return s.engine.Dial(ctx, r.ID, engine.GuestPort)
+		},
+	}
 	return transport.RoundTrip(req)
 }
 

@@ -1,0 +1,91 @@
+package census
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+)
+
+// maxProcess is more than one process takes on the wire.
+const maxProcess = 64 << 10
+
+// errForm is a census that has no form.
+var errForm = errors.New("no census")
+
+// Read reads what Take would have told, and no more: whoever is root in a
+// sandbox may have taken the place of who is asked, and two bytes of a list
+// become a hundred and more in memory.
+func Read(r io.Reader) (Census, error) {
+	c := Census{Processes: []Process{}, Ports: []int{}}
+	d := json.NewDecoder(io.LimitReader(r, MaxBytes))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return c, errors.Join(errForm, err)
+	}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return c, err
+		}
+		switch key {
+		case "processes":
+			err = each(d, func(one json.RawMessage) error {
+				if len(c.Processes) == MaxProcesses {
+					return errForm
+				}
+				if len(one) > maxProcess {
+					c.Cut = true
+					return nil
+				}
+				c.Processes = append(c.Processes, Process{})
+				return json.Unmarshal(one, &c.Processes[len(c.Processes)-1])
+			})
+		case "ports":
+			err = each(d, func(one json.RawMessage) error {
+				if len(c.Ports) == MaxPorts {
+					return errForm
+				}
+				c.Ports = append(c.Ports, 0)
+				return json.Unmarshal(one, &c.Ports[len(c.Ports)-1])
+			})
+		case "cut":
+			var cut bool
+			err = d.Decode(&cut)
+			c.Cut = c.Cut || cut
+		default:
+			var newer json.RawMessage // a guest of a later version says more
+			err = d.Decode(&newer)
+		}
+		if err != nil {
+			return c, err
+		}
+	}
+	if _, err := d.Token(); err != nil {
+		return c, err
+	}
+	c.Bound()
+	return c, nil
+}
+
+// each hands over the elements of a list, one at a time.
+func each(d *json.Decoder, take func(json.RawMessage) error) error {
+	switch t, err := d.Token(); {
+	case err != nil:
+		return err
+	case t == nil:
+		return nil // null is an empty list
+	case t != json.Delim('['):
+		return errForm
+	}
+	var one json.RawMessage
+	for d.More() {
+		one = one[:0]
+		if err := d.Decode(&one); err != nil {
+			return err
+		}
+		if err := take(one); err != nil {
+			return err
+		}
+	}
+	_, err := d.Token()
+	return err
+}

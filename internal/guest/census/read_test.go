@@ -1,0 +1,71 @@
+package census_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/guest/census"
+)
+
+// What is read is what was told.
+func TestRead(t *testing.T) {
+	told, err := census.Take("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(told)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := census.Read(bytes.NewReader(text))
+	if told.Bound(); err != nil || !reflect.DeepEqual(got, told) {
+		t.Errorf("%v: %+v, told %+v", err, got, told)
+	}
+	got, err = census.Read(strings.NewReader(`{"later":{"a":[1]},"cut":true,"processes":null,"ports":[7]}`))
+	if err != nil || !got.Cut || len(got.Processes) != 0 || len(got.Ports) != 1 {
+		t.Errorf("%v: %+v", err, got)
+	}
+	for _, bad := range []string{"", "[]", "{", `{"processes":{}}`, `{"processes":[`, `{"processes":[{]}`, `{"ports":["x"]}`, `{"cut":1}`} {
+		if got, err := census.Read(strings.NewReader(bad)); err == nil {
+			t.Errorf("%q: %+v", bad, got)
+		}
+	}
+}
+
+// Whoever has taken the place of who is asked lists as much as fits, in a form
+// that becomes a hundred times as much in memory.
+func TestReadHostile(t *testing.T) {
+	const size = census.MaxBytes - 100
+	for name, text := range map[string]string{
+		"processes": `{"processes":[{}` + strings.Repeat(",{}", size/3) + `],"ports":[7]}`,
+		"arguments": `{"processes":[{"args":[""` + strings.Repeat(`,""`, size/3) + `]}],"ports":[7]}`,
+		"ports":     `{"ports":[7` + strings.Repeat(",7", size/2) + `]}`,
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		got, err := census.Read(strings.NewReader(text))
+		runtime.ReadMemStats(&after)
+		if err == nil && !got.Cut || len(got.Processes) > census.MaxProcesses || len(got.Ports) > census.MaxPorts {
+			t.Errorf("%s: %v, %d processes, %d ports, cut %v", name, err, len(got.Processes), len(got.Ports), got.Cut)
+		}
+		held := after.TotalAlloc - before.TotalAlloc
+		if t.Logf("%s: %d MiB", name, held>>20); held > 100<<20 {
+			t.Errorf("%s: %d MiB were taken", name, held>>20)
+		}
+	}
+}
+
+// FuzzRead lets a box answer whatever it likes.
+func FuzzRead(f *testing.F) {
+	f.Add([]byte(`{"processes":[{"pid":1,"args":["a"],"cpu_ns":-1}],"ports":[7],"cut":false}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		c, err := census.Read(bytes.NewReader(text))
+		if len(c.Processes) > census.MaxProcesses || len(c.Ports) > census.MaxPorts {
+			t.Errorf("%d processes, %d ports, %v", len(c.Processes), len(c.Ports), err)
+		}
+	})
+}
