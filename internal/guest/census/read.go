@@ -6,8 +6,12 @@ import (
 	"io"
 )
 
-// maxProcess is more than one process takes on the wire.
-const maxProcess = 64 << 10
+const (
+	// maxProcess is more than one process takes on the wire.
+	maxProcess = 64 << 10
+	// maxElements is where reading a list ends of which most is left out.
+	maxElements = 64 << 10
+)
 
 // errForm is a census that has no form.
 var errForm = errors.New("no census")
@@ -29,10 +33,7 @@ func Read(r io.Reader) (Census, error) {
 		switch key {
 		case "processes":
 			err = each(d, func(one json.RawMessage) error {
-				if len(c.Processes) == MaxProcesses {
-					return errForm
-				}
-				if len(one) > maxProcess {
+				if len(c.Processes) == MaxProcesses || len(one) > maxProcess {
 					c.Cut = true
 					return nil
 				}
@@ -42,7 +43,8 @@ func Read(r io.Reader) (Census, error) {
 		case "ports":
 			err = each(d, func(one json.RawMessage) error {
 				if len(c.Ports) == MaxPorts {
-					return errForm
+					c.Cut = true
+					return nil
 				}
 				c.Ports = append(c.Ports, 0)
 				return json.Unmarshal(one, &c.Ports[len(c.Ports)-1])
@@ -77,7 +79,10 @@ func each(d *json.Decoder, take func(json.RawMessage) error) error {
 		return errForm
 	}
 	var one json.RawMessage
-	for d.More() {
+	for n := 0; d.More(); n++ {
+		if n == maxElements {
+			return errForm
+		}
 		one = one[:0]
 		if err := d.Decode(&one); err != nil {
 			return err
