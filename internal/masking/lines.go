@@ -45,9 +45,9 @@ func (r *lineReader) Read(b []byte) (int, error) { return r.read(b, r.fill) }
 
 func (r *lineReader) fill() {
 	for {
-		line, err := readLine(r.source)
+		line, own, err := readLine(r.source)
 		if err == nil || errors.Is(err, io.EOF) && len(line) > 0 {
-			r.line(line)
+			r.line(line, own)
 		}
 		if errors.Is(err, io.EOF) {
 			r.release()
@@ -63,48 +63,61 @@ func lineReady(source *bufio.Reader) bool {
 	return err == nil && bytes.IndexByte(here, '\n') >= 0
 }
 
-// readLine returns a line with its end, valid until the next call. With io.EOF
-// the last one may have none.
-func readLine(source *bufio.Reader) ([]byte, error) {
-	line, err := source.ReadSlice('\n')
+// readLine returns a line with its end, valid until the next call, unless it is
+// the caller's own. With io.EOF the last one may have no end.
+func readLine(source *bufio.Reader) (line []byte, own bool, err error) {
+	line, err = source.ReadSlice('\n')
 	if !errors.Is(err, bufio.ErrBufferFull) {
-		return line, err
+		return line, false, err
 	}
 	var all []byte
 	for {
 		all = append(all, line...)
 		if len(all) > maxLine {
-			return nil, unreadable("has a line that is too long")
+			return nil, false, unreadable("has a line that is too long")
 		}
 		if !errors.Is(err, bufio.ErrBufferFull) {
-			return all, err
+			return all, true, err
 		}
 		line, err = source.ReadSlice('\n')
 	}
 }
 
-func (r *lineReader) line(line []byte) {
-	var t textLine
-	// What is no object of strings is no text: a result has other fields, whose
-	// types may differ.
-	if json.Unmarshal(line, &t) == nil {
-		switch t.Type {
-		case "stdout":
-			r.print(0, t)
-			return
-		case "stderr":
-			r.print(1, t)
-			return
+// line masks one line. One that is our own is not copied.
+func (r *lineReader) line(line []byte, own bool) {
+	// The kind first: what a result says is masked where it stands, and need not
+	// be read before.
+	var is struct {
+		Type string `json:"type"`
+	}
+	if json.Unmarshal(line, &is) == nil {
+		switch is.Type {
+		case "stdout", "stderr":
+			var t textLine
+			// What is no object of strings is no text.
+			if json.Unmarshal(line, &t) == nil {
+				from := 0
+				if t.Type == "stderr" {
+					from = 1
+				}
+				r.print(from, t)
+				return
+			}
 		case "end_of_execution":
 			r.release()
 		}
 	}
-	r.out = append(r.out, jsonMask{text: r.mask.Text(), pictures: r.mask.Bytes()}.mask(line)...)
+	masked := jsonMask{text: r.mask.Text(), pictures: r.mask.Bytes()}.mask(line)
+	if own && len(r.out) == 0 {
+		r.out = masked
+		return
+	}
+	r.out = append(r.out, masked...)
 }
 
 func (r *lineReader) print(i int, t textLine) {
 	k := &r.text[i]
-	k.seen = t
+	k.seen = textLine{Type: t.Type, Time: t.Time} // without its text, which may be of many MiB
 	if masked := k.stream.append(nil, []byte(t.Text)); len(masked) > 0 || t.Text == "" {
 		r.say(t, masked)
 	}
@@ -125,11 +138,18 @@ func (r *lineReader) release() {
 
 func (r *lineReader) say(t textLine, masked []byte) {
 	t.Text = string(masked)
-	var line bytes.Buffer
-	e := json.NewEncoder(&line)
+	e := json.NewEncoder((*appending)(&r.out))
 	e.SetEscapeHTML(false)
 	if err := e.Encode(t); err != nil { // strings always encode
 		panic(err)
 	}
-	r.out = append(r.out, line.Bytes()...)
+}
+
+// appending appends what is written.
+type appending []byte
+
+// Write takes everything.
+func (a *appending) Write(b []byte) (int, error) {
+	*a = append(*a, b...)
+	return len(b), nil
 }

@@ -37,6 +37,9 @@ func (s *stream) append(dst, piece []byte) []byte { return s.fresh().Append(dst,
 
 func (s *stream) end(dst []byte) []byte { return s.fresh().End(dst) }
 
+// maxRoom is the room that is kept for what is masked next.
+const maxRoom = 4 * batch
+
 // pending is what is masked and not yet read.
 type pending struct {
 	out  []byte
@@ -53,7 +56,9 @@ func (p *pending) read(b []byte, fill func()) (int, error) {
 		if p.err != nil {
 			return 0, p.err
 		}
-		p.out, p.next = p.out[:0], 0
+		if p.out, p.next = p.out[:0], 0; cap(p.out) > maxRoom {
+			p.out = nil // a stream may last for hours
+		}
 		fill()
 	}
 	n := copy(b, p.out[p.next:])
