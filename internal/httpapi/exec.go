@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
@@ -20,6 +22,24 @@ import (
 
 // defaultOutput bounds the output of a sandbox that names no limit.
 const defaultOutput = 1 << 20
+
+// outputRoom bounds what all calls together hold of what commands printed:
+// many callers with large limits would take all of the server's memory.
+const outputRoom = 256 << 20
+
+// shareKey carries what a call holds of the room.
+type shareKey struct{}
+
+// inRoom lets each call of an operation hold output, until its answer is
+// written or it ends in any other way.
+func (s *server) inRoom(o huma.Operation) huma.Operation {
+	o.Middlewares = append(o.Middlewares, func(c huma.Context, next func(huma.Context)) {
+		share := s.output.Share()
+		defer share.Close()
+		next(huma.WithValue(c, shareKey{}, share))
+	})
+	return o
+}
 
 type execInput struct {
 	Ref
@@ -60,8 +80,12 @@ func (s *server) exec(ctx context.Context, who sandbox.Principal, in *execInput)
 	if asked := in.Body.OutputBytes; asked > 0 {
 		limit = min(asked, limit)
 	}
+	share, ok := ctx.Value(shareKey{}).(*process.Share)
+	if !ok {
+		return nil, errors.New("a call of exec has no room for its output")
+	}
 	began := s.mark(sb)
-	run := &oneRun{server: s, who: who, sb: sb, client: client, out: process.NewCollector(limit)}
+	run := &oneRun{server: s, who: who, sb: sb, client: client, out: process.NewCollectorIn(share, limit)}
 	result, err := run.do(ctx, spec, in.Body.Stdin)
 	if err != nil {
 		return nil, err

@@ -15,6 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/key"
+	"github.com/crannog/crannog/internal/process"
 	"github.com/crannog/crannog/internal/provenance"
 	"github.com/crannog/crannog/internal/recording"
 	"github.com/crannog/crannog/internal/sandbox"
@@ -79,11 +80,12 @@ type server struct {
 	Deps
 	mux    *http.ServeMux
 	stamps stamps
+	output *process.Room // that answers of exec are held in
 }
 
 // New returns the handler of everything below /v1/.
 func New(deps Deps) http.Handler {
-	s := &server{Deps: deps, mux: http.NewServeMux()}
+	s := &server{Deps: deps, mux: http.NewServeMux(), output: process.NewRoom(outputRoom)}
 	s.describe(deps.Version)
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeProblem(w, fault.Newf(fault.NotFound, "route_not_found", "there is no %s %s", r.Method, r.URL.Path))
@@ -120,7 +122,7 @@ func (s *server) routes(a huma.API) {
 	s.approvalRoutes(a)
 	s.recordRoutes(a)
 	s.recordingRoutes(a)
-	register(s, a, op("exec", "POST", "/sandboxes/{id}/exec", "Run one command and return what it printed"), s.exec)
+	register(s, a, s.inRoom(op("exec", "POST", "/sandboxes/{id}/exec", "Run one command and return what it printed")), s.exec)
 	register(s, a, op("prune", "POST", "/prune", "Forget stopped sandboxes"), s.prune)
 	register(s, a, op("engine", "GET", "/engine", "What isolates, and what it enforces here"), s.engine)
 	register(s, a, op("keys-list", "GET", "/keys", "API keys"), s.listKeys)

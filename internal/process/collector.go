@@ -2,7 +2,6 @@ package process
 
 import (
 	"io"
-	"strings"
 	"sync"
 
 	"github.com/crannog/crannog/api"
@@ -14,13 +13,19 @@ import (
 type Collector struct {
 	mu        sync.Mutex
 	left      int64
+	share     *Share
 	truncated bool
 	stdout    pieces
 	stderr    pieces
 }
 
 // NewCollector keeps up to limit bytes.
-func NewCollector(limit int64) *Collector { return &Collector{left: limit} }
+func NewCollector(limit int64) *Collector { return NewCollectorIn(nil, limit) }
+
+// NewCollectorIn keeps up to limit bytes, and no more than there is room for.
+func NewCollectorIn(share *Share, limit int64) *Collector {
+	return &Collector{share: share, left: limit}
+}
 
 // Stdout and Stderr return the writers to hand to Pump.
 func (c *Collector) Stdout() io.Writer { return &half{c, &c.stdout} }
@@ -36,24 +41,26 @@ type half struct {
 func (h *half) Write(p []byte) (int, error) {
 	h.all.mu.Lock()
 	defer h.all.mu.Unlock()
-	keep := min(int64(len(p)), h.all.left)
+	keep := h.all.share.take(min(int64(len(p)), h.all.left))
 	h.all.left -= keep
 	if keep < int64(len(p)) {
-		h.all.truncated = true
+		// What is kept is the beginning: nothing comes behind what is missing.
+		h.all.truncated, h.all.left = true, 0
 	}
-	h.to.add(p[:keep])
+	h.all.share.more(h.to.add(p[:keep]) - keep)
 	return len(p), nil
 }
 
-// Result is the answer to a call that collects output.
+// Result is the answer to a call that collects output. It is asked for once:
+// what was kept is let go of as its text is made.
 func (c *Collector) Result(exit Exit) api.ExecResult {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	stderr := c.stderr.text()
 	return api.ExecResult{
 		ExitCode:  exit.Code,
-		Stdout:    strings.ToValidUTF8(c.stdout.text(), "\uFFFD"),
-		Stderr:    strings.ToValidUTF8(stderr, "\uFFFD"),
+		Stdout:    c.stdout.text(),
+		Stderr:    stderr,
 		Truncated: c.truncated,
 		Hit:       Hit(exit, stderr, c.truncated),
 	}

@@ -1,12 +1,16 @@
 package process
 
 import (
+	"bytes"
 	"errors"
 	"io"
+	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"unicode/utf8"
 
 	"connectrpc.com/connect"
 
@@ -105,20 +109,111 @@ func TestPieces(t *testing.T) {
 			want.WriteString(text)
 			p.add([]byte(text))
 		}
-		if p.text() != want.String() {
-			t.Errorf("pieces of %d: not what was added", size)
-		}
 		room := 0
-		for _, b := range p {
+		for _, b := range p.blocks {
 			room += cap(b)
 		}
 		if room > want.Len()+blockSize {
 			t.Errorf("pieces of %d: %d bytes take %d", size, want.Len(), room)
 		}
+		if p.text() != want.String() || p.blocks != nil {
+			t.Errorf("pieces of %d: not what was added, or still held", size)
+		}
 	}
 	var none pieces
-	if none.add(nil); none.text() != "" || none != nil {
+	if none.add(nil); none.text() != "" || none.blocks != nil {
 		t.Errorf("%v", none)
+	}
+}
+
+// Bytes that are not UTF-8 are replaced as the library does, wherever a write
+// cuts a character, and what that adds is counted.
+func TestPiecesAreText(t *testing.T) {
+	parts := []string{"a", "\xff", "\x80", "\xe2", "\xe2\x82", "\u20ac", "\U0001f3dd", "\xf0\x9f", "\xed\xa0\x80", "\uFFFD", "\x00", "xyz"}
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 5000 {
+		var all strings.Builder
+		for range r.IntN(12) {
+			all.WriteString(parts[r.IntN(len(parts))])
+		}
+		var p pieces
+		var grown int64
+		for rest := []byte(all.String()); len(rest) > 0; {
+			n := 1 + r.IntN(len(rest))
+			grown += p.add(rest[:n])
+			rest = rest[n:]
+		}
+		cut := len(p.cut) > 0
+		got, want := p.text(), strings.ToValidUTF8(all.String(), replacement)
+		if got != want || !cut && grown != int64(len(want)) {
+			t.Fatalf("%q: %q after %d bytes, want %q", all.String(), got, grown, want)
+		}
+	}
+}
+
+// However output is spoilt, no more is taken at a time than what was kept and
+// one text of it.
+func TestResultIsMadeOnce(t *testing.T) {
+	const size = 16 << 20
+	c := NewCollector(size)
+	for range size / (32 << 10) {
+		if _, err := c.Stdout().Write(bytes.Repeat([]byte("a\xff"), 16<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	r := c.Result(Exit{})
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > uint64(len(r.Stdout))+1<<20 || len(r.Stdout) != 2*size || !utf8.ValidString(r.Stdout) {
+		t.Errorf("a text of %d bytes took %d", len(r.Stdout), took)
+	}
+	if c.stdout.blocks != nil {
+		t.Error("what it was made of is still held")
+	}
+}
+
+// Many calls together hold no more than there is room for, beside the little
+// that each has for itself. What there is no room for is thrown away at once,
+// and the room comes back.
+func TestRoomIsShared(t *testing.T) {
+	room := NewRoom(1<<20 - 3*ownRoom)
+	shares := []*Share{room.Share(), room.Share(), room.Share()}
+	kept := 0
+	for i, s := range shares {
+		c := NewCollectorIn(s, 600<<10)
+		for range 600 {
+			if n, err := c.Stderr().Write(make([]byte, 1<<10)); n != 1<<10 || err != nil {
+				t.Fatal(n, err)
+			}
+		}
+		r := c.Result(Exit{})
+		kept += len(r.Stderr)
+		if want := i > 0; r.Truncated != want || want && r.Hit != api.HitOutput {
+			t.Errorf("call %d: %d bytes, %v, %q", i, len(r.Stderr), r.Truncated, r.Hit)
+		}
+	}
+	if kept != 1<<20 {
+		t.Errorf("%d bytes are kept", kept)
+	}
+	if n := shares[2].held; n != 0 {
+		t.Errorf("the last holds %d bytes", n)
+	}
+	// What a replacement adds is taken, too, and all comes back.
+	shares[0].Close()
+	shares[0].Close()
+	c := NewCollectorIn(shares[1], 1<<20)
+	if _, err := c.Stdout().Write([]byte(strings.Repeat("a\xff", 1<<10))); err != nil {
+		t.Fatal(err)
+	}
+	if want := int64(600<<10 - ownRoom - 4<<10); room.left != want {
+		t.Errorf("%d bytes are left, want %d", room.left, want)
+	}
+	for _, s := range shares {
+		s.Close()
+	}
+	if room.left != 1<<20-3*ownRoom {
+		t.Errorf("%d bytes are left", room.left)
 	}
 }
 
