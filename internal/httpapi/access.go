@@ -3,6 +3,8 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"net/http"
 	"time"
 
@@ -94,9 +96,13 @@ type flowsInput struct {
 	Within float64 `query:"asked_within_seconds" minimum:"0" doc:"Of the names that were asked for without a network only those of so many last seconds."`
 }
 
-// maxFlows bounds one answer that is not a stream: who wants more goes on
-// after the last.
-const maxFlows = 10_000
+// Bounds of one answer that is not a stream: who wants more goes on after the
+// last. A sandbox fills its file with the longest records that there are, and
+// every caller could have all of them in the server's memory.
+const (
+	maxFlows     = 10_000
+	maxFlowBytes = 8 << 20
+)
 
 type flowsOutput struct {
 	ContentType string `header:"Content-Type"`
@@ -113,31 +119,59 @@ func (s *server) flows(ctx context.Context, who sandbox.Principal, in *flowsInpu
 	if within > 0 {
 		since = time.Now().Add(-within)
 	}
-	if in.Follow {
-		sb, err := s.Sandboxes.Get(ctx, who, in.ID)
-		if err != nil {
-			return nil, err
-		}
-		return &flowsOutput{"application/x-ndjson", func(c huma.Context) { s.followFlows(c, who, sb.ID, filter) }}, nil
-	}
-	list := api.FlowList{Records: []api.FlowRecord{}}
-	err = s.Networks.Flows(ctx, who, in.ID, filter, false, func(r causeway.Record) error {
-		if len(list.Records) < maxFlows {
-			list.Records = append(list.Records, toFlow(r))
-		}
-		return nil
-	})
+	sb, err := s.Sandboxes.Get(ctx, who, in.ID)
 	if err != nil {
 		return nil, err
 	}
-	if list.Asked, err = s.Networks.Asked(ctx, who, in.ID, since); err != nil {
+	if in.Follow {
+		return &flowsOutput{"application/x-ndjson", func(c huma.Context) { s.followFlows(c, who, sb.ID, filter) }}, nil
+	}
+	asked, err := s.Networks.Asked(ctx, who, sb.ID, since)
+	if err != nil {
 		return nil, err
 	}
 	return &flowsOutput{"application/json", func(c huma.Context) {
-		if err := json.NewEncoder(c.BodyWriter()).Encode(list); err != nil {
-			s.Log.Debug("flow list not sent", "err", err)
+		err := writeFlows(c.BodyWriter(), asked, func(yield func(causeway.Record) error) error {
+			return s.Networks.Flows(c.Context(), who, sb.ID, filter, false, yield)
+		})
+		if err != nil && c.Context().Err() == nil {
+			// Without its end the answer is no JSON, so that nobody takes it for all.
+			s.Log.Warn("flow list broke off", "sandbox", sb.ID, "err", err)
 		}
 	}}, nil
+}
+
+// errEnough ends the reading of records.
+var errEnough = errors.New("the answer is long enough")
+
+// writeFlows writes one record at a time, as it is read.
+func writeFlows(w io.Writer, asked []string, read func(yield func(causeway.Record) error) error) error {
+	return writeAround(w, api.FlowList{Records: []api.FlowRecord{}, Asked: asked}, []hole{{`"records":[]`, func() error {
+		if _, err := io.WriteString(w, `"records":[`); err != nil {
+			return err
+		}
+		count, size := 0, 0
+		err := read(func(r causeway.Record) error {
+			piece, err := encode(toFlow(r))
+			if err != nil {
+				return err
+			}
+			// There is always one, or nobody could go on after it.
+			if size += len(piece); count == maxFlows || count > 0 && size > maxFlowBytes {
+				return errEnough
+			}
+			if count++; count > 1 {
+				piece = append([]byte{','}, piece...)
+			}
+			_, err = w.Write(piece)
+			return err
+		})
+		if err != nil && !errors.Is(err, errEnough) {
+			return err
+		}
+		_, err = io.WriteString(w, "]")
+		return err
+	}}})
 }
 
 // followFlows streams records. A failure ends the stream: its header has been
