@@ -19,8 +19,9 @@ import (
 )
 
 // maxRequest bounds a request that is read ahead. The guest takes more, but no
-// kernel runs a command of that size.
-const maxRequest = 8 << 20
+// kernel runs a command of that size: 2 MiB is the most of all arguments.
+// Input does not come with a start.
+const maxRequest = 2<<20 + 64<<10
 
 // ears is the process service once more, of the same code as the guest's and
 // served in the same way. What reaches one of its methods is what the guest
@@ -38,8 +39,9 @@ type fileEars struct {
 
 func newEars() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle(processpbconnect.NewProcessHandler(ears{}, codec.Options(maxRequest)...))
-	mux.Handle(filesystempbconnect.NewFilesystemHandler(fileEars{}, codec.Options(maxRequest)...))
+	options := append(codec.Options(maxRequest), counting()...)
+	mux.Handle(processpbconnect.NewProcessHandler(ears{}, options...))
+	mux.Handle(filesystempbconnect.NewFilesystemHandler(fileEars{}, options...))
 	return mux
 }
 
@@ -100,6 +102,9 @@ var passedOver = []string{"Connect-Timeout-Ms", "Grpc-Timeout", "Connect-Accept-
 // in the memory.
 func (t *Tap) listen(r *http.Request, where string, h *hearing) *memory {
 	var read bytes.Buffer
+	// The library reads a message that is too large to its end, which a caller
+	// may say is 4 GiB away, and all that is read is kept.
+	body := io.LimitReader(r.Body, headSize+maxRequest+1)
 	header := r.Header.Clone()
 	for _, name := range passedOver {
 		header.Del(name)
@@ -107,7 +112,7 @@ func (t *Tap) listen(r *http.Request, where string, h *hearing) *memory {
 	copied := &http.Request{
 		Method: r.Method, URL: &url.URL{Path: where}, Host: r.Host, Header: header,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, ContentLength: r.ContentLength,
-		Body: io.NopCloser(io.TeeReader(r.Body, &read)),
+		Body: io.NopCloser(io.TeeReader(body, &read)),
 	}
 	said := &memory{header: http.Header{}}
 	t.ears.ServeHTTP(said, copied.WithContext(context.WithValue(r.Context(), hearingKey{}, h)))

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/crannog/crannog/internal/causeway/redact"
 	"github.com/crannog/crannog/internal/record"
 )
 
@@ -109,7 +110,7 @@ func (l *leaving) note(lost bool) error {
 // upload sums the files of a body up on their way in.
 func (m *move) upload(r *http.Request) {
 	in, out := io.Pipe()
-	m.parts = &parts{pipe: out, done: make(chan struct{})}
+	m.parts = &parts{pipe: out, done: make(chan struct{}), mask: m.call.Mask.Record()}
 	kind, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	packed := strings.ToLower(strings.TrimSpace(r.Header.Get("Content-Encoding")))
 	go func() {
@@ -146,10 +147,11 @@ type parts struct {
 	pipe  *io.PipeWriter
 	done  chan struct{} // closed when files is complete
 	files []Moved
+	mask  *redact.Redactor
 }
 
-// maxParts bounds the files of one body that have entries of their own.
-const maxParts = 10_000
+// maxFiles bounds the files of one body that have entries of their own.
+const maxFiles = 10_000
 
 // read splits a body as the guest does.
 func (p *parts) read(body io.Reader, kind, boundary string, packed bool, path string) {
@@ -164,7 +166,7 @@ func (p *parts) read(body io.Reader, kind, boundary string, packed bool, path st
 		_ = p.file(path, body) // the entry says that it was cut
 		return
 	}
-	for reader := multipart.NewReader(body, boundary); len(p.files) < maxParts; {
+	for reader := multipart.NewReader(body, boundary); len(p.files) < maxFiles; {
 		part, err := reader.NextRawPart()
 		if err != nil {
 			return
@@ -190,6 +192,9 @@ func (p *parts) file(path string, content io.Reader) error {
 	count := newCounter()
 	_, err := io.Copy(writer(count.add), content)
 	sum := count.sum()
+	// The names of a body could be of 10 MiB each. One that is cut is masked
+	// before, or half a secret would show, and is not a part of its header.
+	path = strings.Clone(short(path, p.mask))
 	p.files = append(p.files, Moved{Do: actionUpload, Path: path, Bytes: sum.Bytes, Sum: sum.Sum, Lost: err != nil})
 	return err
 }
