@@ -11,7 +11,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/aymanbagabas/go-udiff"
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/crannog/crannog"
@@ -81,7 +80,7 @@ func (w *view) editFile(ctx context.Context, c *call, in editFileIn) (editFileOu
 	if err := swap(files, name, after, info.Mode().Perm()); err != nil {
 		return editFileOut{}, err
 	}
-	diff := udiff.Unified("a"+shown(name), "b"+shown(name), before, after)
+	diff := difference(before, after, "a"+shown(name), "b"+shown(name))
 	short, _ := cut(faithful(diff), maxText)
 	c.say("%s", short)
 	return editFileOut{Path: shown(name), Diff: short, Replacements: n, Sandbox: b.sb.ID()}, nil

@@ -1,0 +1,249 @@
+package mcpserver
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/aymanbagabas/go-udiff"
+	"github.com/aymanbagabas/go-udiff/lcs"
+)
+
+// Bounds of texts that are compared as a whole. The library takes some 60 bytes
+// for each line, which is that many times a file of newlines.
+const (
+	maxDiffBytes = 1 << 20
+	maxDiffLines = 50_000
+)
+
+// Bounds of a look at two large texts: how much of either is compared at once,
+// and how much of a difference is made, of which maxText is shown.
+const (
+	windowLines = 2000
+	windowBytes = 256 << 10
+	maxDiff     = 4 * maxText
+	around      = 3 // lines of context
+)
+
+// difference is the unified diff of two texts. Of large ones it is made only
+// where they differ, and only as much as can be shown.
+func difference(x, y, nameX, nameY string) string {
+	if small(x) && small(y) {
+		return udiff.Unified(nameX, nameY, x, y)
+	}
+	f := &finder{x: x, y: y}
+	more := f.find()
+	if len(f.found) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "--- %s\n+++ %s\n", nameX, nameY)
+	f.write(&b)
+	if more {
+		b.WriteString("[more is changed than is shown]\n")
+	}
+	return b.String()
+}
+
+func small(s string) bool {
+	return len(s) <= maxDiffBytes && strings.Count(s, "\n") <= maxDiffLines
+}
+
+// spot is a line of a text.
+type spot struct{ at, line int }
+
+func (s spot) past(lines []string) spot {
+	for _, l := range lines {
+		s.at += len(l)
+	}
+	s.line += len(lines)
+	return s
+}
+
+// replaced says that lines of one text became others of the other.
+type replaced struct{ x, endX, y, endY spot }
+
+// finder looks for the lines in which two texts differ.
+type finder struct {
+	x, y       string
+	endX, endY int // behind them, both have the same lines
+	atX, atY   spot
+	found      []replaced
+	amount     int
+}
+
+// find goes through both texts, and tells whether it stopped before their end.
+func (f *finder) find() (more bool) {
+	f.endX, f.endY = len(f.x), len(f.y)
+	f.skip()
+	f.trim()
+	for {
+		f.skip()
+		if f.atX.at == f.endX && f.atY.at == f.endY {
+			return false
+		}
+		if f.amount > maxDiff {
+			return true
+		}
+		f.window()
+	}
+}
+
+// skip passes lines that are equal.
+func (f *finder) skip() {
+	x, y := f.x[f.atX.at:f.endX], f.y[f.atY.at:f.endY]
+	n := 0
+	for n < len(x) && n < len(y) && x[n] == y[n] {
+		n++
+	}
+	if n < len(x) || n < len(y) {
+		n = strings.LastIndexByte(x[:n], '\n') + 1
+	}
+	lines := strings.Count(x[:n], "\n")
+	f.atX.at, f.atX.line = f.atX.at+n, f.atX.line+lines
+	f.atY.at, f.atY.line = f.atY.at+n, f.atY.line+lines
+}
+
+// trim leaves out the lines that are equal at the end, so that one change of
+// any size is found as what it is.
+func (f *finder) trim() {
+	x, y := f.x[f.atX.at:], f.y[f.atY.at:]
+	n := 0
+	for n < len(x) && n < len(y) && x[len(x)-1-n] == y[len(y)-1-n] {
+		n++
+	}
+	if line := strings.IndexByte(x[len(x)-n:], '\n') + 1; line > 0 {
+		f.endX, f.endY = f.endX-n+line, f.endY-n+line
+	}
+}
+
+// window compares the next lines of both. What differs up to the end of the
+// window may only look so, and is looked at again, unless it is all.
+func (f *finder) window() {
+	x, y := firstLines(f.x[f.atX.at:f.endX]), firstLines(f.y[f.atY.at:f.endY])
+	beginX, beginY := f.atX, f.atY
+	endX, endY := beginX.past(x), beginY.past(y)
+	whole := endX.at == f.endX && endY.at == f.endY
+	kept := 0
+	for _, d := range lcs.DiffLines(x, y) {
+		if !whole && kept > 0 && (d.End == len(x) || d.ReplEnd == len(y)) {
+			break
+		}
+		kept++
+		r := replaced{x: beginX.past(x[:d.Start]), y: beginY.past(y[:d.ReplStart])}
+		r.endX, r.endY = r.x.past(x[d.Start:d.End]), r.y.past(y[d.ReplStart:d.ReplEnd])
+		f.add(r)
+	}
+}
+
+// add notes a difference, and goes on behind it.
+func (f *finder) add(r replaced) {
+	f.atX, f.atY = r.endX, r.endY
+	f.amount += r.endX.at - r.x.at + r.endY.at - r.y.at + r.endX.line - r.x.line + r.endY.line - r.y.line
+	if n := len(f.found); n > 0 && f.found[n-1].endX == r.x && f.found[n-1].endY == r.y {
+		f.found[n-1].endX, f.found[n-1].endY = r.endX, r.endY
+		return
+	}
+	f.found = append(f.found, r)
+}
+
+// firstLines are the first of a text, at least one if there is any.
+func firstLines(s string) []string {
+	var lines []string
+	for left := windowBytes; len(s) > 0 && left > 0 && len(lines) < windowLines; {
+		n := strings.IndexByte(s, '\n') + 1
+		if n == 0 {
+			n = len(s)
+		}
+		lines = append(lines, s[:n])
+		s, left = s[n:], left-n
+	}
+	return lines
+}
+
+// write writes what was found with the lines around it. Differences that are
+// close to each other are shown together.
+func (f *finder) write(b *strings.Builder) {
+	for i := 0; i < len(f.found); {
+		j := i + 1
+		for j < len(f.found) && f.found[j].x.line-f.found[j-1].endX.line <= 2*around {
+			j++
+		}
+		first, last := f.found[i], f.found[j-1]
+		before, after := linesBefore(f.x[:first.x.at]), linesAfter(f.x[last.endX.at:])
+		n, m := strings.Count(before, "\n"), len(firstLines(after))
+		fmt.Fprintf(b, "@@ -%s +%s @@\n",
+			extent(first.x.line-n, last.endX.line-first.x.line+n+m), extent(first.y.line-n, last.endY.line-first.y.line+n+m))
+		writeLines(b, ' ', before)
+		at := first.x.at
+		for _, r := range f.found[i:j] {
+			writeLines(b, ' ', f.x[at:r.x.at])
+			writeLines(b, '-', f.x[r.x.at:r.endX.at])
+			writeLines(b, '+', f.y[r.y.at:r.endY.at])
+			at = r.endX.at
+		}
+		writeLines(b, ' ', after)
+		i = j
+	}
+}
+
+// linesBefore are the last lines of a text that ends with one.
+func linesBefore(s string) string {
+	at := len(s)
+	for range around {
+		if at > 0 {
+			at = strings.LastIndexByte(s[:at-1], '\n') + 1
+		}
+	}
+	return s[at:]
+}
+
+// linesAfter are the first lines of a text.
+func linesAfter(s string) string {
+	at := 0
+	for range around {
+		if n := strings.IndexByte(s[at:], '\n') + 1; n > 0 {
+			at += n
+		} else {
+			at = len(s)
+		}
+	}
+	return s[:at]
+}
+
+// extent is a range of lines as in the head of a hunk.
+func extent(from, count int) string {
+	switch count {
+	case 0:
+		return strconv.Itoa(from) + ",0"
+	case 1:
+		return strconv.Itoa(from + 1)
+	}
+	return strconv.Itoa(from+1) + "," + strconv.Itoa(count)
+}
+
+// writeLines writes lines with a sign before each. One that is longer than all
+// that is shown is cut.
+func writeLines(b *strings.Builder, sign byte, text string) {
+	for len(text) > 0 {
+		line := text
+		if n := strings.IndexByte(text, '\n') + 1; n > 0 {
+			line = text[:n]
+		}
+		text = text[len(line):]
+		b.WriteByte(sign)
+		end := len(line)
+		if end > maxDiff {
+			for end = maxDiff; !utf8.RuneStart(line[end]); end-- {
+			}
+		}
+		b.WriteString(line[:end])
+		switch {
+		case end < len(line):
+			b.WriteString("…\n")
+		case line[end-1] != '\n':
+			b.WriteString("\n\\ No newline at end of file\n")
+		}
+	}
+}
