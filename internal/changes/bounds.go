@@ -14,7 +14,7 @@ type Bounds struct {
 }
 
 // DefaultBounds are used for every field that is zero.
-var DefaultBounds = Bounds{Files: 1_000_000, FileBytes: 1 << 30, Bytes: 4 << 30, TextBytes: 1 << 20, AllText: 64 << 20}
+var DefaultBounds = Bounds{Files: 500_000, FileBytes: 1 << 30, Bytes: 4 << 30, TextBytes: 1 << 20, AllText: 64 << 20}
 
 // OrDefault fills zero fields with the defaults.
 func (b Bounds) OrDefault() Bounds {
@@ -37,5 +37,5 @@ const (
 	maxPath  = 4096
 	maxDepth = 200
 	// maxNames bounds what all names of a tree take together.
-	maxNames = 256 << 20
+	maxNames = 64 << 20
 )

@@ -84,7 +84,7 @@ func (t *treeReader) take(text []byte) (end bool, err error) {
 	}
 	t.seen[e.Path] = struct{}{}
 	if t.names += len(e.Path) + len(e.Target); len(t.all) == t.most || t.names > maxNames {
-		return false, fault.Newf(fault.Exhausted, "tree_too_large", "the sandbox has more than %d files there", t.most).
+		return false, fault.Newf(fault.Exhausted, "tree_too_large", "the sandbox has more than %d files there, or their names are longer than %d MiB together", t.most, maxNames>>20).
 			WithHint("compare a smaller directory")
 	}
 	t.all = append(t.all, e)

@@ -18,7 +18,7 @@ const workspaceCopy = "copy"
 // file of the workspace a look.
 const (
 	maxCovered = 512
-	maxWalked  = 1_000_000
+	maxWalked  = 500_000 // as many as can be compared later
 )
 
 // covered are paths inside that a policy hides or protects.

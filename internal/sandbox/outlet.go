@@ -14,6 +14,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/crannog/crannog/internal/causeway/policy"
 	"github.com/crannog/crannog/internal/changes"
@@ -39,6 +40,9 @@ type outlet struct {
 	mask   *Mask
 	masked map[string]changes.Conflict
 	undo   []func() error
+	// Of the turn to compare: when it ends, and how it is given back.
+	until time.Time
+	done  func() error
 }
 
 // close lets go of everything, the last first.
@@ -50,7 +54,12 @@ func (o *outlet) close() error {
 	return errors.Join(errs...)
 }
 
-func (o *outlet) compare(ctx context.Context, lines, text bool) (*changes.Set, error) {
+// compare is done once: the turn of the outlet ends with it, so that nobody waits
+// for a person who is asked about what it found.
+func (o *outlet) compare(ctx context.Context, lines, text bool) (_ *changes.Set, err error) {
+	defer func() { err = errors.Join(err, o.done()) }()
+	ctx, cancel := inTime(ctx, o.until)
+	defer cancel()
 	opts := changes.Options{Dir: o.dir, Lines: lines, Text: text}
 	if o.dir == workspaceDir {
 		match := o.policy.Files().Matcher()
@@ -58,6 +67,9 @@ func (o *outlet) compare(ctx context.Context, lines, text bool) (*changes.Set, e
 		opts.Ignore = func(name string) bool { return match.Denied(path.Join(workspaceDir, name)) }
 	}
 	set, err := changes.Compare(ctx, o.box, o.base, opts)
+	if errors.Is(err, errGuestSilent) {
+		return nil, errGuestSilent
+	}
 	if err != nil && ctx.Err() != nil {
 		return nil, canceled(context.Cause(ctx))
 	}
@@ -115,7 +127,18 @@ func (s *Service) outlet(ctx context.Context, who Principal, ref string, req Cha
 		}
 	}()
 	r, err := s.resolve(ctx, who, ref)
-	if (isUnknown(err) || err == nil && r.State == Stopped) && s.kept != nil {
+	maybeKept := (isUnknown(err) || err == nil && r.State == Stopped) && s.kept != nil
+	if err != nil && !maybeKept {
+		return nil, err
+	}
+	var waited error
+	if o.until, o.done, waited = s.comparing.await(ctx); waited != nil {
+		return nil, waited
+	}
+	o.undo = append(o.undo, o.done)
+	ctx, cancel := inTime(ctx, o.until)
+	defer cancel()
+	if maybeKept {
 		// One that is not forgotten is meant by its name too.
 		if found, keptErr := s.keptOutlet(who, cmp.Or(r.ID, ref), o); found || keptErr != nil {
 			return o, keptErr
@@ -287,8 +310,13 @@ func (b guestBox) ask(ctx context.Context, where string, req any) (io.ReadCloser
 	if err != nil {
 		return nil, err
 	}
-	res, err := b.s.control(ctx, b.r, http.MethodPost, where, bytes.NewReader(body))
+	res, err := awaited(ctx, func(ctx context.Context) (*http.Response, error) {
+		return b.s.control(ctx, b.r, http.MethodPost, where, bytes.NewReader(body))
+	})
 	if err != nil {
+		if errors.Is(err, errGuestSilent) {
+			return nil, err
+		}
 		if ctx.Err() != nil {
 			return nil, canceled(context.Cause(ctx))
 		}

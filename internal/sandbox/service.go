@@ -142,8 +142,9 @@ type Service struct {
 	version   string
 	seen      string // Deps.Events
 
-	locks locks
-	wake  chan struct{} // tells the clock that an end has changed
+	locks     locks
+	comparing turns
+	wake      chan struct{} // tells the clock that an end has changed
 	// unsettled tells that there are new images.
 	unsettled chan struct{}
 	ctx       context.Context
@@ -204,13 +205,14 @@ func NewService(d Deps) (*Service, error) {
 		manifests: d.Manifests, kept: d.Kept, journals: d.Journals, seen: d.Events,
 		signing: d.Provenance, version: d.Version,
 		way: d.Way, sealed: d.Sealed, questions: d.Questions, flows: d.Flows, copies: d.Copies, images: d.Images, tapes: d.Recordings,
-		wake:     make(chan struct{}, 1),
-		live:     make(map[string]*box),
-		masks:    make(map[string]*Mask),
-		veils:    make(map[string]*Mask),
-		book:     book{to: d.Record, log: d.Log},
-		creating: make(map[string]context.CancelCauseFunc),
-		held:     make(map[string]bool),
+		comparing: make(turns, maxComparing),
+		wake:      make(chan struct{}, 1),
+		live:      make(map[string]*box),
+		masks:     make(map[string]*Mask),
+		veils:     make(map[string]*Mask),
+		book:      book{to: d.Record, log: d.Log},
+		creating:  make(map[string]context.CancelCauseFunc),
+		held:      make(map[string]bool),
 
 		unwritten: make(map[string]bool), failures: make(map[string]failure), put: make(map[string]putOff),
 		unsettled: make(chan struct{}, 1),
