@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/causeway"
@@ -29,7 +30,7 @@ type flown struct {
 	read    int
 }
 
-func (f *flown) Asked(context.Context, sandbox.Principal, string) ([]string, error) {
+func (f *flown) Asked(context.Context, sandbox.Principal, string, time.Time) ([]string, error) {
 	return f.asked, nil
 }
 
