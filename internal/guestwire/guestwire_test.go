@@ -30,7 +30,7 @@ func within(inner []byte) []byte {
 	return append(binary.AppendUvarint([]byte{0x0a}, uint64(len(inner))), inner...)
 }
 
-// A hostile guest makes few bytes many things in memory. They are counted
+// P45: a hostile guest makes few bytes many things in memory. They are counted
 // before they are made.
 func TestUnfolding(t *testing.T) {
 	b := Bounds{Items: 100, Within: 1000}

@@ -23,7 +23,7 @@ func (l *largest) Write(p []byte) (int, error) {
 	return l.Buffer.Write(p)
 }
 
-// An answer is the same text as encoding/json makes, but comes in pieces, so
+// P45: an answer is the same text as encoding/json makes, but comes in pieces, so
 // that one of output that takes six bytes for each takes no more memory.
 func TestLongAnswers(t *testing.T) {
 	long := strings.Repeat("\x00\u20ac\u2028<&\"\\", 100_000)

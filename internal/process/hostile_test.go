@@ -41,7 +41,7 @@ func (f fixed) Do(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// An event is never longer than a few pieces of output, and a list of programs
+// P45: an event is never longer than a few pieces of output, and a list of programs
 // is not of millions: few bytes would become much memory.
 func TestLargeAnswers(t *testing.T) {
 	long := append([]byte{0x7a, 0x80, 0x80, 0x80, 0x01}, make([]byte, 2<<20)...)

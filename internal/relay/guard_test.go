@@ -50,7 +50,7 @@ func hostileGuest(t *testing.T, f *fifo, frame []byte) {
 	})
 }
 
-// A guest that sends what ours never sends ends its own session at once, and
+// P45: a guest that sends what ours never sends ends its own session at once, and
 // makes the host keep nothing.
 func TestHostileGuestEndsItsSession(t *testing.T) {
 	for name, frame := range map[string][]byte{

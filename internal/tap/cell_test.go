@@ -65,7 +65,7 @@ func recorded(t *testing.T, step int, answer string) (e Ended, shown string, tak
 	return lastEnd(t, r), shown, after.TotalAlloc - before.TotalAlloc
 }
 
-// A line of many MiB, which plain code can make, is not held: what a recording
+// P45: a line of many MiB, which plain code can make, is not held: what a recording
 // keeps of it is at its beginning. What comes behind it is read as always.
 func TestLongLinesAreNotHeld(t *testing.T) {
 	long := strings.Repeat("A", 12<<20)

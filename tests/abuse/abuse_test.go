@@ -23,7 +23,7 @@ var (
 	ordinary = []string{"user"}
 )
 
-// Whatever happens in one sandbox, or is sent by one client, the server
+// P45: whatever happens in one sandbox, or is sent by one client, the server
 // stays small, other sandboxes answer, and nothing is left.
 func TestAbuse(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python)

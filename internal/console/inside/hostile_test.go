@@ -53,7 +53,7 @@ func files(t *testing.T, list []byte) *httptest.ResponseRecorder {
 	return w
 }
 
-// An entry takes two bytes on the wire and hundreds in memory. Of many, no
+// P45: an entry takes two bytes on the wire and hundreds in memory. Of many, no
 // more are made than a page shows, and of each no more than a file has.
 func TestHostileLists(t *testing.T) {
 	entry := []byte("\x0a\x03\x0a\x01a")

@@ -36,7 +36,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// Whoever has taken the place of who is asked lists as much as fits, in a form
+// P45: whoever has taken the place of who is asked lists as much as fits, in a form
 // that becomes a hundred times as much in memory.
 func TestReadHostile(t *testing.T) {
 	const size = census.MaxBytes - 100
