@@ -69,7 +69,7 @@ var linkRules = []rule{
 		b.want(t, python(dialing("198.18.0.7", 80)), "connected")
 		done := make(chan result, 1)
 		go func() {
-			done <- b.sh(t, python(`s = socket.create_connection(("198.18.0.7", 81)); s.recv(5, socket.MSG_WAITALL)
+			done <- b.sh(t, python(`s = socket.create_connection(("198.18.0.7", 81)); s.recv(5, socket.MSG_WAITALL); s.send(b"!")
 try: print("read", len(s.recv(1)))
 except OSError as e: print(errno.errorcode[e.errno])`))
 		}()
@@ -129,8 +129,8 @@ except OSError as e: print(errno.errorcode[e.errno])`))
 }
 
 // peer is the other end of a box's link. It accepts connections to
-// 198.18.0.7, where port 80 says hello, port 81 says it and holds on, and port
-// 82 notes what is said to it. It refuses ports from 9000 on, and all else.
+// 198.18.0.7, where port 80 says hello, port 81 says it and holds on once it is
+// answered, and port 82 notes what is said to it. It refuses ports from 9000 on, and all else.
 type peer struct {
 	link *wire.Link
 	held chan struct{}
@@ -165,6 +165,10 @@ func (p *peer) TCP(f *wire.Flow) {
 	_, _ = io.WriteString(c, "hello")
 	switch f.Destination().Port() {
 	case 81:
+		// Until it has answered, the box may not know that it is connected.
+		if _, err := c.Read(make([]byte, 1)); err != nil {
+			return
+		}
 		p.held <- struct{}{}
 		_, _ = io.Copy(io.Discard, c)
 	case 82:
