@@ -201,30 +201,34 @@ func TestSurveysAreShared(t *testing.T) {
 			}
 			return errors.New("no engine")
 		})
+		pass := func(d time.Duration) {
+			time.Sleep(d)
+			synctest.Wait()
+		}
 		ask := func() {
 			for range 10 {
 				tp.surveys.ask("box1")
-				time.Sleep(settle / 20)
+				pass(settle / 20)
 			}
 		}
 		ask()
 		if n := looks.Load(); n != 0 {
 			t.Errorf("%d looks while cells follow each other", n)
 		}
-		time.Sleep(settle)
+		pass(settle)
 		tp.surveys.ask("box2")
-		time.Sleep(2 * settle)
+		pass(2 * settle)
 		if n := looks.Load(); n != 1 || len(tp.surveys.again) != 1 {
 			t.Errorf("%d looks, %v", n, tp.surveys.again)
 		}
 		ask() // while the first look goes on
 		gate <- struct{}{}
-		time.Sleep(2 * settle)
+		pass(2 * settle)
 		if n := looks.Load(); n != 2 {
 			t.Errorf("%d looks", n)
 		}
 		gate <- struct{}{}
-		time.Sleep(2 * settle)
+		pass(2 * settle)
 		if n := looks.Load(); n != 2 {
 			t.Errorf("%d looks, of which nobody asked for the last", n)
 		}
