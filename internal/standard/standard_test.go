@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 // it did not mean to keep.
 func TestLocal(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
-	state := shortDir(t)
+	state := hosttest.ShortDir(t)
 	client, err := crannog.Local(t.Context(), crannog.State(state))
 	if err != nil {
 		t.Fatal(err)
@@ -37,26 +37,11 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// shortDir is a directory for state: a socket's path has at most 107 bytes.
-func shortDir(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "cl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
-
 // An organisation's policy is a ceiling for what a Go program makes without a
 // server too, and so are the other settings.
 func TestLocalUnderSettings(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	state, dir := shortDir(t), t.TempDir()
+	state, dir := hosttest.ShortDir(t), t.TempDir()
 	org, conf := filepath.Join(dir, "org.yaml"), filepath.Join(dir, "config.toml")
 	for path, text := range map[string]string{
 		org:  "policy: v1\nlevel: light\nnetwork: {unlisted: deny}\n",

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // agentProgram stands where an agent's program is looked for. It does what one
@@ -56,7 +58,7 @@ type agentSaw struct {
 // agentHome is a host with the program, in a home that holds a login too.
 func agentHome(t *testing.T) (home, project string) {
 	t.Helper()
-	home, project = shortDir(t), shortDir(t)
+	home, project = hosttest.ShortDir(t), hosttest.ShortDir(t)
 	for name, text := range map[string]string{".local/bin/claude": agentProgram, ".claude/credentials.json": "{}"} {
 		path := filepath.Join(home, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -77,7 +79,7 @@ func TestAnAgentByNameHasItsKeyOutside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	state, path := shortDir(t), program(t)
+	state, path := hosttest.ShortDir(t), program(t)
 	if err := w.write(state); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/servetest"
 )
 
@@ -147,7 +148,7 @@ func serving(t testing.TB) (*arena, *servetest.Server, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &arena{world: w, state: shortDir(t)}
+	a := &arena{world: w, state: hosttest.ShortDir(t)}
 	if err := w.write(a.state); err != nil {
 		t.Fatal(err)
 	}

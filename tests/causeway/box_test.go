@@ -15,6 +15,7 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // arena is the product on a state directory with a world of its own.
@@ -59,7 +60,7 @@ func ownArena(t testing.TB) *arena {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &arena{world: w, state: shortDir(t)}
+	a := &arena{world: w, state: hosttest.ShortDir(t)}
 	a.client = local(t, a.state, w)
 	t.Cleanup(func() {
 		if err := errors.Join(a.client.Close(), awaitCauseway(a.state)); err != nil {

@@ -27,7 +27,7 @@ var registries = []string{"registry.npmjs.org", "proxy.golang.org", "deb.debian.
 // without any world of the test's.
 func mirrored(t *testing.T) *box {
 	t.Helper()
-	a := &arena{world: &world{}, state: shortDir(t)}
+	a := &arena{world: &world{}, state: hosttest.ShortDir(t)}
 	var err error
 	if a.client, err = crannog.Local(t.Context(), crannog.State(a.state), crannog.Logger(logTo(a.state))); err != nil {
 		t.Fatal(err)

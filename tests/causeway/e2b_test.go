@@ -33,7 +33,7 @@ func newServed(t testing.TB) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &served{world: w, t: t, program: program(t), state: shortDir(t)}
+	s := &served{world: w, t: t, program: program(t), state: hosttest.ShortDir(t)}
 	if err := w.write(s.state); err != nil {
 		t.Fatal(err)
 	}

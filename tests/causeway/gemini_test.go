@@ -65,7 +65,7 @@ func TestARealAgentByName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	state, path, home, project := shortDir(t), program(t), shortDir(t), shortDir(t)
+	state, path, home, project := hosttest.ShortDir(t), program(t), hosttest.ShortDir(t), hosttest.ShortDir(t)
 	if err := w.write(state); err != nil {
 		t.Fatal(err)
 	}

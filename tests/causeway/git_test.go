@@ -14,7 +14,7 @@ import (
 // forge is a git server: the real git's own, behind HTTPS.
 func forge(t testing.TB, a *arena, hostname string) (bare string, s *web) {
 	t.Helper()
-	dir := shortDir(t)
+	dir := hosttest.ShortDir(t)
 	bare = filepath.Join(dir, "acme", "pay.git")
 	work := filepath.Join(dir, "work")
 	host(t, dir, "git", "init", "-q", "--bare", "-b", "main", bare)

@@ -99,7 +99,7 @@ func TestNothingIsLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &arena{world: w, state: shortDir(t)}
+	a := &arena{world: w, state: hosttest.ShortDir(t)}
 	a.client = local(t, a.state, w)
 	closed := false
 	t.Cleanup(func() {

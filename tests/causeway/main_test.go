@@ -66,27 +66,11 @@ func program(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(shortDir(t), programName)
+	path := filepath.Join(hosttest.ShortDir(t), programName)
 	if err := os.Symlink(self, path); err != nil {
 		t.Fatal(err)
 	}
 	return path
-}
-
-// shortDir is a directory with a short name: a socket's path has at most 107
-// bytes.
-func shortDir(t testing.TB) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "cw")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
 }
 
 // Programs that sandboxes see as they are on the host.

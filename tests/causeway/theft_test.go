@@ -11,6 +11,7 @@ import (
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/causeway/secrets"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/store"
 )
 
@@ -21,7 +22,7 @@ func TestS9Theft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	state := shortDir(t)
+	state := hosttest.ShortDir(t)
 	a := &arena{world: w, state: state, client: local(t, state, w)}
 	up := a.web(t, 443, nil, "api.s9.test")
 	for name, value := range map[string]string{"S9": canary, "OTHER": "other-0a1b2c3d4e5f60718293"} {
@@ -34,7 +35,7 @@ func TestS9Theft(t *testing.T) {
 	}
 	// steal copies the database, and the key if with says so.
 	steal := func(with bool, change string) *arena {
-		to := shortDir(t)
+		to := hosttest.ShortDir(t)
 		files, err := filepath.Glob(filepath.Join(state, store.FileName+"*"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("no database: %v", err)

@@ -1,0 +1,22 @@
+package hosttest
+
+import (
+	"os"
+	"testing"
+)
+
+// ShortDir is a directory with a short name, which goes with the test: a
+// socket's path has at most 107 bytes.
+func ShortDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "cr")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
