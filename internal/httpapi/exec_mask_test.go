@@ -73,24 +73,31 @@ func (teller) Start(_ context.Context, req *connect.Request[pb.StartRequest], s 
 	)
 }
 
-// What a command prints is masked in the answer of exec, and so is why it did
-// not start. Without a mask nothing runs.
-func TestExecIsMasked(t *testing.T) {
+// withGuest is an API over one sandbox, whose guest serves processes.
+func withGuest(t *testing.T, guest processpbconnect.ProcessHandler) (*oneBox, *rig) {
+	t.Helper()
 	box := &oneBox{socket: filepath.Join(t.TempDir(), "guest")}
 	l, err := net.Listen("unix", box.socket)
 	if err != nil {
 		t.Fatal(err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle(processpbconnect.NewProcessHandler(teller{}))
-	guest := &httptest.Server{Listener: l, Config: &http.Server{Handler: mux}}
-	guest.Start()
-	defer guest.Close()
+	mux.Handle(processpbconnect.NewProcessHandler(guest))
+	serving := &httptest.Server{Listener: l, Config: &http.Server{Handler: mux}}
+	serving.Start()
+	t.Cleanup(serving.Close)
 	r := &rig{t: t}
 	r.handler = New(Deps{
 		Sandboxes: box, Networks: &wayOut{}, Traffic: box, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "v9",
 		Auth: func(*http.Request) (sandbox.Principal, error) { return sandbox.Principal{KeyID: "k1"}, nil },
 	})
+	return box, r
+}
+
+// What a command prints is masked in the answer of exec, and so is why it did
+// not start. Without a mask nothing runs.
+func TestExecIsMasked(t *testing.T) {
+	box, r := withGuest(t, teller{})
 	mask, err := sandbox.NewMask([]redact.Value{{Name: "KEY", Data: []byte(sealedValue)}}, sandbox.MaskOptions{Outputs: true})
 	if err != nil {
 		t.Fatal(err)

@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -18,7 +15,6 @@ import (
 	pb "github.com/crannog/crannog/internal/gen/processpb"
 	"github.com/crannog/crannog/internal/gen/processpb/processpbconnect"
 	"github.com/crannog/crannog/internal/process"
-	"github.com/crannog/crannog/internal/sandbox"
 )
 
 // talker is a guest whose commands print 600 KiB, or cannot go on after that.
@@ -60,21 +56,7 @@ func (r *reluctant) Write(b []byte) (int, error) {
 // what commands printed: for others there is less room, at once, until the
 // answer is written or the call ends in another way.
 func TestExecHasRoom(t *testing.T) {
-	box := &oneBox{socket: filepath.Join(t.TempDir(), "guest")}
-	l, err := net.Listen("unix", box.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mux := http.NewServeMux()
-	mux.Handle(processpbconnect.NewProcessHandler(talker{}))
-	guest := &httptest.Server{Listener: l, Config: &http.Server{Handler: mux}}
-	guest.Start()
-	defer guest.Close()
-	r := &rig{t: t}
-	r.handler = New(Deps{
-		Sandboxes: box, Traffic: box, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "v9",
-		Auth: func(*http.Request) (sandbox.Principal, error) { return sandbox.Principal{KeyID: "k1"}, nil },
-	})
+	_, r := withGuest(t, talker{})
 	r.handler.(*server).output = process.NewRoom(talk)
 	whole := func(when string, want bool) {
 		t.Helper()
