@@ -9,10 +9,10 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"maps"
 	"net/http"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/guestwire"
 )
 
 // Event is one thing that happened while code ran. Type says which fields
@@ -140,34 +140,6 @@ func (s *Sandbox) execute(ctx context.Context, code string, opts []CodeOption) (
 	return resp.Body, nil
 }
 
-// forms are those in which the interpreter shows a value. Others are passed
-// over: a program that is in its place could send millions.
-type forms struct {
-	Text       json.RawMessage `json:"text"`
-	HTML       json.RawMessage `json:"html"`
-	Markdown   json.RawMessage `json:"markdown"`
-	SVG        json.RawMessage `json:"svg"`
-	PNG        json.RawMessage `json:"png"`
-	JPEG       json.RawMessage `json:"jpeg"`
-	PDF        json.RawMessage `json:"pdf"`
-	LaTeX      json.RawMessage `json:"latex"`
-	JSON       json.RawMessage `json:"json"`
-	JavaScript json.RawMessage `json:"javascript"`
-	Data       json.RawMessage `json:"data"`
-	Chart      json.RawMessage `json:"chart"`
-	Extra      json.RawMessage `json:"extra"`
-}
-
-// result returns the forms that there are.
-func (f *forms) result() map[string]json.RawMessage {
-	all := map[string]json.RawMessage{
-		"text": f.Text, "html": f.HTML, "markdown": f.Markdown, "svg": f.SVG, "png": f.PNG, "jpeg": f.JPEG, "pdf": f.PDF,
-		"latex": f.LaTeX, "json": f.JSON, "javascript": f.JavaScript, "data": f.Data, "chart": f.Chart, "extra": f.Extra,
-	}
-	maps.DeleteFunc(all, func(_ string, value json.RawMessage) bool { return len(value) == 0 })
-	return all
-}
-
 func readEvent(line []byte) (Event, error) {
 	var wire struct {
 		Type      string `json:"type"`
@@ -176,7 +148,7 @@ func readEvent(line []byte) (Event, error) {
 		Traceback string `json:"traceback"`
 		Count     int    `json:"execution_count"`
 		Main      bool   `json:"is_main_result"`
-		forms
+		guestwire.Forms
 	}
 	if err := json.Unmarshal(line, &wire); err != nil {
 		if _, syntax := errors.AsType[*json.SyntaxError](err); syntax {
@@ -194,7 +166,7 @@ func readEvent(line []byte) (Event, error) {
 		}
 	}
 	if wire.Type == "result" {
-		event.Result = wire.result()
+		event.Result = wire.ByName()
 	}
 	return event, nil
 }

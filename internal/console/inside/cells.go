@@ -7,11 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net/http"
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/guestwire"
 )
 
 const (
@@ -195,34 +195,22 @@ func (q quoted) MarshalJSON() ([]byte, error) {
 	return q, nil
 }
 
-// resultFields are what is read of a result. Others, of which a program could
-// send millions, are passed over.
-type resultFields struct {
-	Main       json.RawMessage `json:"is_main_result"`
-	Text       json.RawMessage `json:"text"`
-	HTML       json.RawMessage `json:"html"`
-	Markdown   json.RawMessage `json:"markdown"`
-	SVG        json.RawMessage `json:"svg"`
-	PNG        json.RawMessage `json:"png"`
-	JPEG       json.RawMessage `json:"jpeg"`
-	PDF        json.RawMessage `json:"pdf"`
-	LaTeX      json.RawMessage `json:"latex"`
-	JSON       json.RawMessage `json:"json"`
-	JavaScript json.RawMessage `json:"javascript"`
-	Data       json.RawMessage `json:"data"`
-	Chart      json.RawMessage `json:"chart"`
-	Extra      json.RawMessage `json:"extra"`
+// media are the media types of the forms in which the interpreter shows a value.
+var media = map[string]string{
+	"text": "text/plain", "html": "text/html", "markdown": "text/markdown", "svg": "image/svg+xml", "png": "image/png",
+	"jpeg": "image/jpeg", "pdf": "application/pdf", "latex": "text/latex", "json": "application/json",
+	"javascript": "application/javascript", "data": "application/vnd.crannog.data+json",
+	"chart": "application/vnd.crannog.chart+json", "extra": "application/vnd.crannog.extra+json",
 }
 
-// forms are what can be shown, by media type.
-func (f *resultFields) forms() map[string]json.RawMessage {
-	all := map[string]json.RawMessage{
-		"text/plain": f.Text, "text/html": f.HTML, "text/markdown": f.Markdown, "image/svg+xml": f.SVG, "image/png": f.PNG,
-		"image/jpeg": f.JPEG, "application/pdf": f.PDF, "text/latex": f.LaTeX, "application/json": f.JSON,
-		"application/javascript": f.JavaScript, "application/vnd.crannog.data+json": f.Data,
-		"application/vnd.crannog.chart+json": f.Chart, "application/vnd.crannog.extra+json": f.Extra,
+// byMedia are the forms that can be shown, by media type.
+func byMedia(f *guestwire.Forms) map[string]json.RawMessage {
+	all := map[string]json.RawMessage{}
+	for name, value := range f.ByName() {
+		if string(value) != "null" {
+			all[media[name]] = value
+		}
 	}
-	maps.DeleteFunc(all, func(_ string, value json.RawMessage) bool { return len(value) == 0 || string(value) == "null" })
 	return all
 }
 
@@ -290,11 +278,14 @@ func readLine(line []byte) (next any, count int, over bool) {
 			next = e
 		}
 	case "result":
-		var fields resultFields
+		var fields struct {
+			Main json.RawMessage `json:"is_main_result"`
+			guestwire.Forms
+		}
 		if json.Unmarshal(line, &fields) != nil {
 			return nil, 0, false
 		}
-		r := cellResult{Type: "result", Data: fields.forms()}
+		r := cellResult{Type: "result", Data: byMedia(&fields.Forms)}
 		_ = json.Unmarshal(fields.Main, &r.Main) // absent is no
 		next = r
 	case "number_of_executions":
