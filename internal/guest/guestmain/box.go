@@ -83,7 +83,6 @@ func (b *box) attend(happened *events) {
 		if err != nil {
 			// The engine waits for an answer, and a sandbox that is only in part
 			// what it should be must not go on.
-			tell(descriptor(b.standard.err), err)
 			b.failed <- err
 			return
 		}

@@ -3,8 +3,10 @@ package guestmain
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,5 +67,28 @@ func TestFirstChannelRefuses(t *testing.T) {
 	r := boot(t, config())
 	if _, err := r.first.Dial(t.Context(), 9); !errors.Is(err, relay.ErrRefused) {
 		t.Errorf("%v", err)
+	}
+}
+
+// Whatever ends the guest is told to an engine that waits for the sandbox to
+// go on, also if it has nothing to do with that.
+func TestTheEndIsTold(t *testing.T) {
+	r := boot(t, config())
+	pipe, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/%d", r.cmd.Process.Pid, engine.GuestChannelFD), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
+	if _, err := pipe.Write([]byte{0xff, 0xff}); err != nil { // a frame that there is not
+		t.Fatal(err)
+	}
+	if said := r.says(); !strings.HasPrefix(said, "crannog-guest: ") {
+		t.Errorf("the guest says %q", said)
+	}
+	if said := r.says(); said != "the end" {
+		t.Errorf("the guest says also %q", said)
+	}
+	if err := r.cmd.Wait(); err == nil || r.cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("it ended with %v", err)
 	}
 }

@@ -85,7 +85,12 @@ func run(stdin io.Reader, args []string, around surroundings) error {
 	}
 	go b.attend(happened)
 	time.AfterFunc(settleAfter, settle)
-	return <-b.failed
+	err = <-b.failed
+	if err != nil && b.standard.err != 2 {
+		// An engine may wait for this sandbox to go on.
+		tell(descriptor(b.standard.err), err)
+	}
+	return err
 }
 
 // boot makes the sandbox what cfg says. b.mu must be held.
