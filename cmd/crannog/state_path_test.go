@@ -20,16 +20,7 @@ var stateNames = []string{"a,b", "a:b", "k=v", "with space", "new\nline\ttab", "
 // stateIn makes a directory with a name below a short one.
 func stateIn(t *testing.T, name string) string {
 	t.Helper()
-	top, err := os.MkdirTemp("", "cs")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(top); err != nil {
-			t.Error(err)
-		}
-	})
-	return filepath.Join(top, name)
+	return filepath.Join(hosttest.ShortDir(t), name)
 }
 
 // runProgram runs it on a state directory. Nothing that it says may look
