@@ -95,6 +95,32 @@ var recordStateRules = []rule{
 		v.numbered(t)
 	}},
 	// P32
+	{"record/goes-on-with-programs-nobody-waited-for", func(t *testing.T, c *Config) {
+		b, v := c.watched(t, c.Open(t, t.TempDir()))
+		// A child that has ended, and a program whose first thread has.
+		b.sh(t, `setsid sh -c 'sleep 0 & exec sleep 1000' >/dev/null 2>&1 </dev/null &
+setsid python3 -c '
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(1000,)).start()
+ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
+		const ended = "grep -hc '^State:.Z' /proc/[0-9]*/status | grep -c 1"
+		eventually(t, "two have ended", func() bool { return strings.TrimSpace(b.sh(t, ended).stdout) == "2" })
+		saved := save(t, b)
+		w := newEvents(t)
+		other := c.copyOf(t, b.e, saved, func(s *engine.Spec) { s.Events = w.f })
+		other.want(t, ended, "2")
+		w.wantProgram(t, other, "copied")
+		w.wantChanges(t, other, "echo new > new", "created /home/user/new")
+		spec := c.spec(b.id)
+		spec.Events, spec.GuestConfig = v.f, renewed(b.id, "box", guest.RolledBack)
+		if err := saver(t, b.e).Replace(t.Context(), spec, saved); err != nil {
+			t.Fatal(err)
+		}
+		now := attach(t, b.e, b.id)
+		now.want(t, ended, "2")
+		v.wantProgram(t, now, "replaced")
+	}},
+	// P32
 	{"record/a-spare-kernel-is-watched-when-it-is-used", func(t *testing.T, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b, v := c.watched(t, e)

@@ -120,6 +120,7 @@ func TestConformance(t *testing.T) {
 			"record/a-file-that-had-no-name":                        noPrograms,
 			"record/a-command-that-ends-is-looked-after":            noPrograms,
 			"record/restored-boxes-are-watched-from-the-start":      noPrograms,
+			"record/goes-on-with-programs-nobody-waited-for":        noPrograms,
 			"record/a-spare-kernel-is-watched-when-it-is-used":      noPrograms,
 			"record/replaced-boxes-go-on-in-the-same-file":          noPrograms,
 			"record/outlives-whoever-asked-for-it":                  noPrograms,

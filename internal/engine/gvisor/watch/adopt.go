@@ -41,8 +41,10 @@ func (w *watcher) adoptTask(l *look, t *sentry.Task, by who) {
 	var table *sentry.FDTable
 	var memory *mm.MemoryManager
 	t.WithMuLocked(func(t *sentry.Task) {
-		if table = t.FDTable(); table != nil {
-			table.IncRef()
+		// A task that has ended keeps its table, which nobody may use any more,
+		// for as long as nobody has waited for it.
+		if table = t.FDTable(); table != nil && !table.TryIncRef() {
+			table = nil
 		}
 		memory = t.MemoryManager()
 	})
