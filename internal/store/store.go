@@ -153,8 +153,15 @@ const codeBusy = "store_busy"
 
 // classify gives errors of SQLite that a caller can act on their kind.
 func classify(err error) error {
+	if fault.KindOf(err) != fault.Internal {
+		return err
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fault.Wrap(err, fault.Timeout, "store_slow", "the store did not answer in time").
+			WithHint("this host may have more to do than it can; try again")
+	}
 	e, ok := errors.AsType[*sqlite.Error](err)
-	if !ok || fault.KindOf(err) != fault.Internal {
+	if !ok {
 		return err
 	}
 	switch e.Code() & 0xff {

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crannog/crannog/internal/causeway/approval"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/key"
@@ -138,6 +139,37 @@ func TestMove(t *testing.T) {
 	}
 	if moved, err := s.Move(ctx, "nope", sandbox.Move{From: []sandbox.State{sandbox.Running}, To: sandbox.Stopped}); err != nil || moved {
 		t.Errorf("moved what does not exist: %t, %v", moved, err)
+	}
+}
+
+// What takes too long on a busy host is not an error of ours: whoever asks is
+// told what it is.
+func TestOutOfTime(t *testing.T) {
+	s := open(t, t.TempDir())
+	if err := s.Insert(t.Context(), full("i1"), 1); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithDeadline(t.Context(), time.Unix(1, 0))
+	defer cancel()
+	for name, ask := range map[string]func() error{
+		"list":      func() error { _, err := s.List(ctx, sandbox.Query{}); return err },
+		"get":       func() error { _, err := s.Get(ctx, "i1"); return err },
+		"insert":    func() error { return s.Insert(ctx, full("i2"), 9) },
+		"move":      func() error { _, err := s.Move(ctx, "i1", sandbox.Move{To: sandbox.Stopped}); return err },
+		"delete":    func() error { return s.Delete(ctx, "i1") },
+		"log":       func() error { return s.Append(ctx, "i1", sandbox.LogEntry{}) },
+		"entries":   func() error { _, err := s.Entries(ctx, "i1"); return err },
+		"secrets":   func() error { _, err := s.Secrets(ctx, ""); return err },
+		"keys":      func() error { _, err := s.Keys(ctx); return err },
+		"snapshots": func() error { _, err := s.ListSnapshots(ctx, sandbox.SnapshotQuery{}); return err },
+		"approvals": func() error { _, err := s.Approvals(ctx, approval.Query{}); return err },
+	} {
+		if err := ask(); fault.CodeOf(err) != "store_slow" || fault.KindOf(err) != fault.Timeout || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if got, err := s.Get(t.Context(), "i1"); err != nil || got.State != full("i1").State {
+		t.Errorf("afterwards: %+v, %v", got, err)
 	}
 }
 
