@@ -191,8 +191,9 @@ func (r *bootRequest) runtimeConfig(root, box string) (*config.Config, error) {
 		// Writes go to a file without a name in the box's directory: they
 		// cost disk and not memory, the kernel frees it with the last
 		// descriptor, and its size is the box's disk limit.
-		"overlay2": fmt.Sprintf("root:dir=%s,size=%d", box, r.Limits.DiskBytes),
-		"rootless": fmt.Sprint(os.Getenv("CRANNOG_ROOTLESS") == "1"),
+		"overlay2":  fmt.Sprintf("root:dir=%s,size=%d", box, r.Limits.DiskBytes),
+		"rootless":  fmt.Sprint(os.Getenv("CRANNOG_ROOTLESS") == "1"),
+		"panic-log": filepath.Join(box, wordsName),
 		// Nothing of the host's devices or sockets is reachable by a path.
 		"host-uds":  "none",
 		"host-fifo": "none",

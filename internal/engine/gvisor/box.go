@@ -102,6 +102,11 @@ func (b *box) ended(code *int) {
 		b.exit.Reason = engine.ReasonOOM
 	case code != nil:
 		b.exit.Reason, b.exit.Code = engine.ReasonExited, *code
+	default:
+		// Without words it was killed, or ended after its last save.
+		if words := b.lastWords(); words != "" {
+			b.e.log.Error("the kernel of a sandbox crashed", "sandbox", b.rec.ID, "words", words)
+		}
 	}
 	b.conns.close()
 	b.dropChannel()

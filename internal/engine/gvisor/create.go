@@ -103,6 +103,9 @@ func (e *Engine) start(ctx context.Context, k *kernel, spec engine.Spec, image s
 	k.times.started = time.Now()
 	err = awaitReady(ctx, k.output)
 	k.output = nil
+	if errors.Is(err, errSilent) {
+		return k.b.silence(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -127,7 +130,14 @@ func awaitReady(ctx context.Context, output *os.File) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return fmt.Errorf("the guest ended before it was ready: %s", strings.TrimSpace(said.String()))
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("the guest is not heard: %w", err)
+	}
+	words := strings.TrimSpace(said.String())
+	if words == "" {
+		return errSilent
+	}
+	return fmt.Errorf("the guest ended before it was ready: %s", words)
 }
 
 // startFault explains why a process in new namespaces did not start. Where

@@ -1,0 +1,66 @@
+package gvisor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// wordsName is the file in a box's directory to which its kernel's own
+// standard error leads: what Go's runtime says of a crash.
+const wordsName = "panic"
+
+// mostWords is how much of it is read. A box that has broken into its kernel
+// may write as much as it likes.
+const mostWords = 512
+
+// errSilent is the end of what a guest prints before it was ready, and nothing
+// else was in it.
+var errSilent = errors.New("the guest ended before it was ready")
+
+// silence explains the end of a guest that said nothing.
+func (b *box) silence(ctx context.Context) error {
+	const patience = 5 * time.Second
+	ended := make(chan *int, 1)
+	// The call ends with the kernel, which the caller is about to end.
+	go func() { ended <- b.guestExit() }()
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case code := <-ended:
+		if code != nil {
+			return fmt.Errorf("%w, with exit code %d", errSilent, *code)
+		}
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-late.C:
+		return errSilent
+	}
+	if words := b.lastWords(); words != "" {
+		return fmt.Errorf("its kernel crashed: %q", words)
+	}
+	return errors.New("its kernel ended: it may have been killed, or the host may lack memory")
+}
+
+// lastWords is the first line of what the box's kernel said of its crash, or
+// "". It may be of the box's making: show it quoted.
+func (b *box) lastWords() string {
+	f, err := os.OpenFile(filepath.Join(b.dir, wordsName), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return "" // a box of an older version
+	}
+	defer f.Close()
+	said, err := io.ReadAll(io.LimitReader(f, mostWords))
+	if err != nil {
+		return ""
+	}
+	line, _, _ := bytes.Cut(bytes.TrimSpace(said), []byte("\n"))
+	return string(line)
+}
