@@ -50,6 +50,34 @@ var limitRules = []rule{
 		b := c.start(t, e, func(s *engine.Spec) { s.Limits.MemoryBytes = 512 << 20 })
 		b.want(t, "grep MemTotal /proc/meminfo | tr -s ' ' | cut -d' ' -f2", "524288")
 	}},
+	{"limits/closed-connections-are-forgotten", func(t *testing.T, c *Config) {
+		// Each takes memory, and a test of a server makes thousands.
+		b := c.start(t, c.Open(t, t.TempDir()))
+		const closed = `python3 -c '
+import socket, time
+def bound():
+    s = socket.socket()
+    try:
+        s.bind(("127.0.0.1", 9999))
+        s.listen()
+        return s
+    except OSError:
+        s.close()
+server = bound()
+client = socket.create_connection(("127.0.0.1", 9999))
+server.accept()[0].close()
+client.recv(1)
+client.close()
+server.close()
+print("remembered" if not bound() else "gone")
+end = time.monotonic() + 30
+while not bound() and time.monotonic() < end: time.sleep(0.05)
+print("forgotten" if time.monotonic() < end else "still there")'`
+		b.want(t, closed, "remembered\nforgotten")
+		if _, ok := b.e.(engine.Checkpointer); ok {
+			c.copyOf(t, b.e, save(t, b)).want(t, closed, "remembered\nforgotten")
+		}
+	}},
 	{"limits/disk-is-full-at-the-limit", func(t *testing.T, c *Config) {
 		e := c.Open(t, t.TempDir())
 		needs(t, e, engine.LimitDisk)

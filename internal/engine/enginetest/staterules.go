@@ -68,6 +68,32 @@ var stateRules = []rule{
 		again := attach(t, e, b.id)
 		again.want(t, ask(8001), fmt.Sprint(was+1))
 	}},
+	{"state/an-end-while-it-is-saved-is-told", func(t *testing.T, c *Config) {
+		e := c.Open(t, t.TempDir())
+		b := c.start(t, e)
+		began, ended := make(chan struct{}), make(chan error, 1)
+		go func() {
+			for n := 0; ; n++ {
+				if err := saver(t, e).Checkpoint(t.Context(), b.id, t.TempDir(), true); err != nil {
+					ended <- err
+					return
+				}
+				if n == 2 {
+					close(began)
+				}
+			}
+		}()
+		select {
+		case <-began:
+		case err := <-ended:
+			t.Fatal(err)
+		}
+		// Nearly always in the midst of a save.
+		_, _ = b.exec(t.Context(), "root", "/bin/kill", "-9", "1")
+		if err := <-ended; fault.KindOf(err) != fault.NotFound {
+			t.Errorf("got %v", err)
+		}
+	}},
 	{"state/replaces-in-place", func(t *testing.T, c *Config) {
 		b, gone := c.counted(t)
 		memory(t, b, 8001)

@@ -102,6 +102,8 @@ func TestConformance(t *testing.T) {
 			"state/a-copy-has-a-group-of-its-own":                   noLimits,
 			"state/covers-hold-in-a-copy":                           noWall,
 			"state/files-are-archived":                              noPrograms,
+			"state/an-end-while-it-is-saved-is-told":                noPrograms,
+			"limits/closed-connections-are-forgotten":               noPrograms,
 			"state/nothing-runs-while-files-are-extracted":          noPrograms,
 			"state/large-files-cost-no-box":                         "it bounds no memory",
 			"record/limits-that-are-met-are-seen":                   noPrograms,

@@ -55,6 +55,9 @@ func become(t *sentry.Task, _ uintptr, args arch.SyscallArguments) (uintptr, *se
 	if err := clock.Calibrate(t.Kernel().Timekeeper()); err != nil {
 		t.Warningf("programs ask the kernel for the time: %v", err)
 	}
+	if err := forgetSoon(t.Kernel()); err != nil {
+		t.Warningf("%v", err)
+	}
 	size, fresh := args[1].SizeT(), args[2].Uint()
 	if size > nameBytes || fresh > 1 {
 		return 0, nil, linuxerr.EINVAL

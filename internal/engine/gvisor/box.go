@@ -27,8 +27,9 @@ type box struct {
 	rec record
 	dir string // its own directory
 
-	watching sync.Once
-	done     chan struct{} // closed when exit is set
+	watching  sync.Once
+	guestless chan struct{} // closed when the guest has ended
+	done      chan struct{} // closed when exit is set
 
 	mu      sync.Mutex
 	exit    engine.Exit
@@ -41,7 +42,7 @@ type box struct {
 }
 
 func newBox(e *Engine, rec record, dir string) *box {
-	return &box{e: e, rec: rec, dir: dir, done: make(chan struct{}), conns: controlConns{socket: rec.Socket}}
+	return &box{e: e, rec: rec, dir: dir, guestless: make(chan struct{}), done: make(chan struct{}), conns: controlConns{socket: rec.Socket}}
 }
 
 // over tells whether the box is known to have ended. Another process may have
@@ -60,11 +61,13 @@ func (b *box) watch() {
 	b.watching.Do(func() {
 		b.conns.setSocket(b.rec.Socket)
 		if !b.rec.Sentry.alive() {
+			close(b.guestless)
 			b.ended(nil)
 			return
 		}
 		go func() {
 			code := b.guestExit()
+			close(b.guestless)
 			if code != nil {
 				b.surveyLast()
 				// Nothing runs inside any more. Left alone, gVisor waits ten

@@ -37,7 +37,15 @@ func (e *Engine) Checkpoint(ctx context.Context, id, dir string, goOn bool) erro
 	if b.over() {
 		return fault.Newf(fault.NotFound, "sandbox_not_found", "sandbox %q has stopped", id)
 	}
-	began := time.Now()
+	if err := b.save(ctx, dir, goOn); err != nil {
+		return b.endedMeanwhile(ctx, err)
+	}
+	return nil
+}
+
+// save writes the box's state.
+func (b *box) save(ctx context.Context, dir string, goOn bool) error {
+	began, id := time.Now(), b.rec.ID
 	// What was changed is told by the box that changed it: whoever goes on from
 	// its state begins anew.
 	if err := b.surveyFirst(ctx); err != nil {
@@ -46,7 +54,7 @@ func (e *Engine) Checkpoint(ctx context.Context, id, dir string, goOn bool) erro
 	surveyed := time.Now()
 	if err := b.trim(ctx); err != nil {
 		// The save takes longer, and that is all.
-		e.log.Warn("memory of a sandbox not given back before its save", "sandbox", id, "err", err)
+		b.e.log.Warn("memory of a sandbox not given back before its save", "sandbox", id, "err", err)
 	}
 	trimmed := time.Now()
 	files, err := openImage(dir, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR)
@@ -69,7 +77,7 @@ func (e *Engine) Checkpoint(ctx context.Context, id, dir string, goOn bool) erro
 	if err != nil {
 		return saveFault(id, err)
 	}
-	e.log.Debug("box saved", "sandbox", id,
+	b.e.log.Debug("box saved", "sandbox", id,
 		"survey", surveyed.Sub(began), "trim", trimmed.Sub(surveyed), "save", time.Since(trimmed), "all", time.Since(began))
 	return nil
 }

@@ -148,7 +148,7 @@ func (c *controlConns) setSocket(path string) {
 func (c *controlConns) call(ctx context.Context, method string, arg, result any) error {
 	conn, err := c.get()
 	if err != nil {
-		return err
+		return &unanswered{err}
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	err = conn.Call(method, arg, result)
@@ -157,7 +157,7 @@ func (c *controlConns) call(ctx context.Context, method string, arg, result any)
 	}
 	if _, remote := errors.AsType[urpc.RemoteError](err); err != nil && !remote {
 		conn.Close()
-		return err
+		return &unanswered{err}
 	}
 	c.put(conn)
 	return err

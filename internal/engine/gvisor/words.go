@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
 )
 
 // wordsName is the file in a box's directory to which its kernel's own
@@ -21,13 +24,15 @@ const wordsName = "panic"
 // may write as much as it likes.
 const mostWords = 512
 
+// patience of whoever asks what became of a box that does not answer.
+const patience = 5 * time.Second
+
 // errSilent is the end of what a guest prints before it was ready, and nothing
 // else was in it.
 var errSilent = errors.New("the guest ended before it was ready")
 
 // silence explains the end of a guest that said nothing.
 func (b *box) silence(ctx context.Context) error {
-	const patience = 5 * time.Second
 	ended := make(chan *int, 1)
 	// The call ends with the kernel, which the caller is about to end.
 	go func() { ended <- b.guestExit() }()
@@ -47,6 +52,38 @@ func (b *box) silence(ctx context.Context) error {
 		return fmt.Errorf("its kernel crashed: %q", words)
 	}
 	return errors.New("its kernel ended: it may have been killed, or the host may lack memory")
+}
+
+// unanswered is an error of a call that the box's kernel did not answer.
+type unanswered struct{ error }
+
+func (u *unanswered) Unwrap() error { return u.error }
+
+// endedMeanwhile explains an error of a call to the box's kernel if it is that
+// the box has ended, as one does that uses up its memory.
+func (b *box) endedMeanwhile(ctx context.Context, err error) error {
+	if _, lost := errors.AsType[*unanswered](err); !lost || fault.KindOf(err) != fault.Internal {
+		return err
+	}
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	select {
+	case <-b.guestless:
+	case <-ctx.Done():
+		return err
+	case <-late.C:
+		return err
+	}
+	ended := fault.Wrap(err, fault.NotFound, "sandbox_ended", fmt.Sprintf("sandbox %q has ended meanwhile", b.rec.ID))
+	select {
+	case <-b.done:
+		if b.exit.Reason == engine.ReasonOOM {
+			return ended.WithHint("its memory was used up: give it more with --memory")
+		}
+	case <-ctx.Done():
+	case <-late.C:
+	}
+	return ended
 }
 
 // lastWords is the first line of what the box's kernel said of its crash, or

@@ -1,0 +1,31 @@
+package gvisor
+
+import (
+	"fmt"
+	"time"
+
+	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
+	"gvisor.dev/gvisor/pkg/sentry/socket/netstack"
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+)
+
+// timeWait is how long a connection that was closed is remembered, lest late
+// packets of it are taken for those of another. Outside that is a minute. A
+// box's packets cross memory, or the datagrams between it and the causeway, and
+// are never late; but each connection that is remembered takes memory of the box, and
+// a program that tries out its server makes thousands.
+const timeWait = 2 * time.Second
+
+// forgetSoon has a kernel remember closed connections for that long.
+func forgetSoon(k *sentry.Kernel) error {
+	s, ok := k.RootNetworkNamespace().Stack().(*netstack.Stack)
+	if !ok {
+		return fmt.Errorf("the network is a %T", k.RootNetworkNamespace().Stack())
+	}
+	wait := tcpip.TCPTimeWaitTimeoutOption(timeWait)
+	if err := s.Stack.SetTransportProtocolOption(tcp.ProtocolNumber, &wait); err != nil {
+		return fmt.Errorf("closed connections: %v", err)
+	}
+	return nil
+}
