@@ -169,6 +169,10 @@ type Secret struct {
 	Old []string `json:"old,omitempty"`
 }
 
+// CodeNotAttached says of a sandbox that its link is gone, with the process that
+// held it: it reaches nothing, and no policy can be put in force.
+const CodeNotAttached = "network_not_attached"
+
 // The addresses of every sandbox's link. All sandboxes have the same: a link
 // has one sandbox at its end, and nothing is ever routed.
 var (

@@ -163,8 +163,12 @@ func (s *Service) begin(ctx context.Context, id string) (context.Context, func()
 	}, nil
 }
 
+// CodeRemoved says that a sandbox was removed while a request about it was under
+// way.
+const CodeRemoved = "sandbox_removed"
+
 func removedMeanwhile() error {
-	return fault.New(fault.Conflict, "sandbox_removed", "the sandbox was removed while it was created")
+	return fault.New(fault.Conflict, CodeRemoved, "the sandbox was removed meanwhile")
 }
 
 // canceled classifies why a context ended.

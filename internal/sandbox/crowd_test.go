@@ -49,7 +49,7 @@ func (c *crowd) caller(seed uint64, who sandbox.Principal) error {
 				return err
 			}
 		default:
-			if _, err := r.Reconcile(c.t.Context()); err != nil {
+			if err := wholly(r.Reconcile(c.t.Context())); err != nil {
 				return fmt.Errorf("reconcile: %w", err)
 			}
 		}

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/crannog/crannog/internal/fault"
@@ -39,7 +40,7 @@ func (s *Service) pauseDue(b *box) {
 		s.mu.Lock()
 		delete(s.put, b.id)
 		s.mu.Unlock()
-	case isUnknown(err) || fault.CodeOf(err) == codeChanged:
+	case slices.Contains([]string{codeUnknown, codeNotRunning, CodeRemoved, codeChanged}, fault.CodeOf(err)):
 		// Another process has extended, paused or ended it.
 		ctx, cancel := lasting(s.ctx)
 		defer cancel()

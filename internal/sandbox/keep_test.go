@@ -102,8 +102,8 @@ func TestStrictChanges(t *testing.T) {
 	if err := os.RemoveAll(y.inside); err != nil {
 		t.Fatal(err)
 	}
-	if report, err := y.Reconcile(t.Context()); err != nil {
-		t.Fatalf("%+v %v", report, err)
+	if err := wholly(y.Reconcile(t.Context())); err != nil {
+		t.Fatal(err)
 	}
 	if got := y.changes(); !slices.Equal(got, []string{"changed a.txt", "created new", "created new/b.txt", "changed same.txt"}) {
 		t.Fatalf("%q", got)
@@ -163,7 +163,7 @@ func TestKeptChangesExpire(t *testing.T) {
 	}
 	_, err = y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	wantKind(t, err, fault.NotFound, "sandbox_not_found")
-	if _, err := y.Reconcile(t.Context()); err != nil {
+	if err := wholly(y.Reconcile(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	for _, dir := range []string{"workspaces", "manifests", "changes"} {

@@ -32,6 +32,12 @@ func (w *road) take(a sandbox.Attachment) error {
 	return w.fail
 }
 
+func (w *road) setFail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fail = err
+}
+
 func (w *road) Attach(_ context.Context, a sandbox.Attachment) (sandbox.Link, error) {
 	if err := w.take(a); err != nil {
 		return sandbox.Link{}, err
@@ -137,7 +143,7 @@ func TestOwnValues(t *testing.T) {
 	// Another process knows the row alone.
 	r.close()
 	r.open(with)
-	if _, err := r.Reconcile(ctx); err != nil {
+	if err := wholly(r.Reconcile(ctx)); err != nil {
 		t.Fatal(err)
 	}
 	way.last = sandbox.Attachment{}

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/record"
@@ -91,7 +92,8 @@ func (s *Service) gate(ctx context.Context, r Record, open bool) error {
 			return err
 		}
 	}
-	if err := s.way.Update(ctx, a); err != nil {
+	// A link whose process has died is shut, and for good.
+	if err := s.way.Update(ctx, a); err != nil && fault.CodeOf(err) != causeway.CodeNotAttached {
 		return fmt.Errorf("way out of %s: %w", r.ID, err)
 	}
 	return nil
@@ -181,6 +183,9 @@ func full(err error) error {
 
 // runOn gives a sandbox back to its callers whose pause has failed.
 func (s *Service) runOn(ctx context.Context, r Record, draft Draft, cause error) error {
+	if because := context.Cause(ctx); because != nil {
+		cause = errors.Join(canceled(because), cause)
+	}
 	ctx, cancel := lasting(ctx)
 	defer cancel()
 	s.log.Warn("sandbox not paused", "sandbox", r.ID, "err", cause)

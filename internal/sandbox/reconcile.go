@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
 )
 
 // Report says what Reconcile found and did, by sandbox ID.
@@ -21,16 +23,20 @@ type Report struct {
 	Orphans   []string // only the engine had them: removed
 	Left      []string // another live process is creating, keeping or changing them
 	Mended    []string // their pausing or resuming was cut short: decided
+	Failed    []string // what was to be done with them was not: the log says why
 }
 
 // Empty reports whether there was nothing to do.
 func (r Report) Empty() bool {
-	return len(slices.Concat(r.Adopted, r.Expired, r.Lost, r.Abandoned, r.Finished, r.Orphans, r.Left, r.Mended)) == 0
+	return len(slices.Concat(r.Adopted, r.Expired, r.Lost, r.Abandoned, r.Finished, r.Orphans, r.Left, r.Mended, r.Failed)) == 0
 }
 
 // Reconcile compares the store with the engine, as after a crash, and leaves
 // both agreeing. Several processes may do so at once, also while others
-// create and remove. It goes on after an error and returns all of them.
+// create and remove. It goes on after an error and returns all of them, but for
+// what is the matter with one sandbox: that is logged and reported, and tried
+// again by the attendant or, of what has no row, at the next start. Nobody could
+// look after the others if one of them kept the state directory shut.
 func (s *Service) Reconcile(ctx context.Context) (Report, error) {
 	var report Report
 	// The order matters. A row is written before the engine acts, so what the
@@ -61,7 +67,13 @@ func (s *Service) Reconcile(ctx context.Context) (Report, error) {
 		}
 		work.do(status.ID, func() (*[]string, error) { return s.orphan(ctx, status.ID, &report) })
 	}
-	return report, errors.Join(work.wait(), s.dropEnded(ctx), s.relink(ctx), s.catchUp(ctx), s.dropFlows(ctx), s.dropRecordings(ctx), s.sweepKept(), s.dropCopies(ctx), s.dropManifests(ctx), s.mendApplies(ctx))
+	work.wait()
+	for id, err := range work.failed {
+		report.Failed = append(report.Failed, id)
+		s.log.Error("sandbox not reconciled", "sandbox", id, "err", err)
+	}
+	slices.Sort(report.Failed)
+	return report, errors.Join(s.dropEnded(ctx), s.relink(ctx), s.catchUp(ctx), s.dropFlows(ctx), s.dropRecordings(ctx), s.sweepKept(), s.dropCopies(ctx), s.dropManifests(ctx), s.mendApplies(ctx))
 }
 
 // crewSize is how many sandboxes are reconciled at once: a removal mostly
@@ -74,8 +86,8 @@ type crew struct {
 	group sync.WaitGroup
 	seats chan struct{}
 
-	mu   sync.Mutex
-	errs []error
+	mu     sync.Mutex
+	failed map[string]error
 }
 
 func (c *crew) do(id string, work func() (*[]string, error)) {
@@ -88,19 +100,18 @@ func (c *crew) do(id string, work func() (*[]string, error)) {
 		list, err := work()
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if list != nil {
+		switch {
+		case err != nil && c.failed == nil:
+			c.failed = map[string]error{id: err}
+		case err != nil:
+			c.failed[id] = err
+		case list != nil:
 			*list = append(*list, id)
-		}
-		if err != nil {
-			c.errs = append(c.errs, fmt.Errorf("reconcile %s: %w", id, err))
 		}
 	})
 }
 
-func (c *crew) wait() error {
-	c.group.Wait()
-	return errors.Join(c.errs...)
-}
+func (c *crew) wait() { c.group.Wait() }
 
 func ids(list []engine.Status) map[string]bool {
 	m := make(map[string]bool, len(list))
@@ -197,13 +208,16 @@ func (s *Service) Prune(ctx context.Context, who Principal) (Pruned, error) {
 
 func (s *Service) prune(ctx context.Context, who Principal) (Pruned, error) {
 	var out Pruned
+	var failed []string
 	if err := who.check(); err != nil {
 		return out, err
 	}
 	if who.Local {
-		if _, err := s.Reconcile(ctx); err != nil {
+		report, err := s.Reconcile(ctx)
+		if err != nil {
 			return out, err
 		}
+		failed = report.Failed
 		if err := errors.Join(s.forgetKept(), s.forgetRecordings(ctx)); err != nil {
 			return out, err
 		}
@@ -224,6 +238,10 @@ func (s *Service) prune(ctx context.Context, who Principal) (Pruned, error) {
 			return out, err
 		}
 		out.Sandboxes = append(out.Sandboxes, r.Sandbox)
+	}
+	if len(failed) > 0 {
+		return out, fault.Newf(fault.Internal, "prune_incomplete", "what is left of sandboxes could not be removed: %s", strings.Join(failed, ", ")).
+			WithHint("the server's log says why")
 	}
 	return out, nil
 }

@@ -1,6 +1,8 @@
 package sandbox_test
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -10,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -35,10 +39,18 @@ func (r *rig) body(id string) string {
 func (r *rig) reconcile() sandbox.Report {
 	r.t.Helper()
 	report, err := r.Reconcile(r.t.Context())
-	if err != nil {
+	if err := wholly(report, err); err != nil {
 		r.t.Error(err)
 	}
 	return report
+}
+
+// wholly is the error of a Reconcile that was not to leave anything.
+func wholly(report sandbox.Report, err error) error {
+	if err == nil && len(report.Failed) > 0 {
+		return fmt.Errorf("not reconciled: %q", report.Failed)
+	}
+	return err
 }
 
 // P9: after a restart every running sandbox is usable as before.
@@ -89,6 +101,41 @@ func TestRestartAfterTheEnd(t *testing.T) {
 		time.Sleep(time.Minute)
 		if sb := r.stopped(soon.ID); sb.Reason != "timeout" {
 			t.Errorf("reason of the adopted one %q", sb.Reason)
+		}
+		r.nothing()
+	})
+}
+
+// One sandbox that cannot be brought in order keeps nobody from the others: the
+// attendant tries again.
+func TestReconcileGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		stuck, fine := r.create(alice), r.create(alice)
+		if moved, err := r.store.Move(t.Context(), stuck.ID, sandbox.Move{From: []sandbox.State{sandbox.Running}, To: sandbox.Stopping, Reason: "killed"}); err != nil || !moved {
+			t.Fatal(moved, err)
+		}
+		r.close()
+		r.open()
+		r.setFault(func(at fake.Step, id string) error {
+			if at == fake.RemoveBegin && id == stuck.ID {
+				return errors.New("broken")
+			}
+			return nil
+		})
+		report, err := r.Reconcile(t.Context())
+		if err != nil || !slices.Equal(report.Failed, []string{stuck.ID}) || !slices.Equal(report.Adopted, []string{fine.ID}) || len(report.Finished) != 0 {
+			t.Errorf("report %+v, %v", report, err)
+		}
+		_, err = r.Prune(t.Context(), local)
+		wantKind(t, err, fault.Internal, "prune_incomplete")
+		r.setFault(nil)
+		time.Sleep(time.Minute)
+		if sb := r.stopped(stuck.ID); sb.Reason != "killed" {
+			t.Errorf("reason %q", sb.Reason)
+		}
+		if err := r.Remove(t.Context(), alice, fine.ID); err != nil {
+			t.Error(err)
 		}
 		r.nothing()
 	})

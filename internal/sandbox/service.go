@@ -330,6 +330,12 @@ func (who Principal) check() error {
 	return fault.New(fault.Unauthenticated, "unauthenticated", "the request names no caller")
 }
 
+// codeUnknown and codeNotRunning say that there is no such sandbox any more.
+const (
+	codeUnknown    = "sandbox_not_found"
+	codeNotRunning = "sandbox_not_running"
+)
+
 // Unknown is the error for a sandbox that does not exist or that the caller
 // may not see. Both read the same, so that IDs cannot be probed.
 func Unknown(ref string) error {
@@ -337,7 +343,7 @@ func Unknown(ref string) error {
 	if len(ref) > most {
 		ref = ref[:most] + "…"
 	}
-	return fault.Newf(fault.NotFound, "sandbox_not_found",
+	return fault.Newf(fault.NotFound, codeUnknown,
 		"Sandbox \"%s\" doesn't exist or you don't have access to it", ref)
 }
 
@@ -346,7 +352,7 @@ func notRunning(r Record) error {
 	if r.Reason != "" {
 		why = r.Reason
 	}
-	return fault.Newf(fault.NotFound, "sandbox_not_running", "Sandbox \"%s\" is not running (%s)", r.ID, why)
+	return fault.Newf(fault.NotFound, codeNotRunning, "Sandbox \"%s\" is not running (%s)", r.ID, why)
 }
 
 func shuttingDown() error {

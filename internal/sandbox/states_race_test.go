@@ -1,12 +1,14 @@
 package sandbox_test
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/causeway/policy"
 	"github.com/crannog/crannog/internal/config"
 	"github.com/crannog/crannog/internal/engine/fake"
@@ -126,8 +128,8 @@ func TestRemovalDuringStates(t *testing.T) {
 				})
 				var group sync.WaitGroup
 				group.Go(func() {
-					if err := tc.do(r, sb.ID); err == nil {
-						t.Error("it came about although the sandbox was removed")
+					if err := tc.do(r, sb.ID); fault.CodeOf(err) != sandbox.CodeRemoved {
+						t.Errorf("it was removed, and the request about it says %v", err)
 					}
 				})
 				<-reached
@@ -264,6 +266,74 @@ func TestWayOutIsShutForAPause(t *testing.T) {
 	}
 }
 
+// deaf is a way out that does not answer the first change, for as long as
+// anybody waits.
+type deaf struct {
+	road
+	once  sync.Once
+	asked chan struct{}
+}
+
+func (w *deaf) Update(ctx context.Context, _ sandbox.Attachment) (err error) {
+	w.once.Do(func() {
+		close(w.asked)
+		<-ctx.Done()
+		err = ctx.Err()
+	})
+	return err
+}
+
+// What a removal cuts short says so, and not that something is wrong.
+func TestRemovalWhileTheWayOutIsShut(t *testing.T) {
+	way := &deaf{asked: make(chan struct{})}
+	r := newRig(t, func(d *sandbox.Deps) { d.Way = way })
+	sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Access = sandbox.Access{Allow: []string{"a.test"}} })
+	removed := make(chan error, 1)
+	go func() {
+		<-way.asked
+		removed <- r.Remove(t.Context(), alice, sb.ID)
+	}()
+	_, err := r.Pause(t.Context(), alice, sb.ID, false)
+	wantKind(t, err, fault.Conflict, sandbox.CodeRemoved)
+	if err := <-removed; err != nil {
+		t.Error(err)
+	}
+	r.images(0)
+	r.nothing()
+}
+
+// The process that holds the links has died. What it held is shut for good, so
+// that this keeps nobody from pausing; a resumed sandbox has a new link.
+func TestPauseWithoutALink(t *testing.T) {
+	for step, filesOnly := range map[fake.Step]bool{fake.CheckpointBegin: false, fake.ArchiveBegin: true} {
+		t.Run(string(step), func(t *testing.T) {
+			way := &road{}
+			r := newRig(t, func(d *sandbox.Deps) { d.Way = way })
+			ctx := t.Context()
+			sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Access = sandbox.Access{Allow: []string{"a.test"}} })
+			way.setFail(fault.New(fault.Conflict, causeway.CodeNotAttached, "gone"))
+			r.failAt(step, fault.New(fault.Exhausted, "disk_full", "full"))
+			_, err := r.Pause(ctx, alice, sb.ID, filesOnly)
+			wantKind(t, err, fault.Exhausted, "disk_full")
+			if r.body(sb.ID) != sb.ID {
+				t.Error("it does not go on")
+			}
+			r.setFault(nil)
+			if _, err := r.Pause(ctx, alice, sb.ID, filesOnly); err != nil {
+				t.Fatal(err)
+			}
+			way.setFail(nil)
+			if _, _, err := r.Resume(ctx, alice, sb.ID, 0); err != nil || r.body(sb.ID) != sb.ID {
+				t.Error(err)
+			}
+			// Other failures say nothing about what can get out.
+			way.setFail(fault.New(fault.Unavailable, "busy", "busy"))
+			_, err = r.Pause(ctx, alice, sb.ID, filesOnly)
+			wantKind(t, err, fault.Unavailable, "busy")
+		})
+	}
+}
+
 // A copy of a workspace is there for as long as anything shows it: the sandbox
 // that it was made for, its copies, and snapshots of any of them.
 func TestCopyOfAWorkspaceIsShared(t *testing.T) {
@@ -298,7 +368,7 @@ func TestCopyOfAWorkspaceIsShared(t *testing.T) {
 	}{
 		{func() error { return r.Remove(ctx, local, sb.ID) }, 1},
 		{func() error { _, err := r.Pause(ctx, local, twin.ID, false); return err }, 1},
-		{func() error { _, err := r.Reconcile(ctx); return err }, 1},
+		{func() error { return wholly(r.Reconcile(ctx)) }, 1},
 		{func() error { _, _, err := r.Resume(ctx, local, twin.ID, 0); return err }, 1},
 		{func() error { return r.Remove(ctx, local, twin.ID) }, 1},
 		{func() error { _, err := r.Prune(ctx, local); return err }, 1},

@@ -24,7 +24,8 @@ type Way interface {
 	// Attach makes a link, whose far end is judged by the policy.
 	Attach(ctx context.Context, a Attachment) (Link, error)
 	// Update replaces the policy and secrets of an attached sandbox. What is
-	// no longer allowed is closed.
+	// no longer allowed is closed. For one whose link is gone it fails
+	// with causeway.CodeNotAttached.
 	Update(ctx context.Context, a Attachment) error
 	// Detach ends a link. An unknown sandbox is success.
 	Detach(ctx context.Context, sandbox string) error

@@ -170,7 +170,7 @@ func TestUpdateCloses(t *testing.T) {
 	if _, err := b.get("/hello"); err == nil {
 		t.Error("the new policy does not hold")
 	}
-	if err := c.Update(t.Context(), "box2", none, nil, false); fault.KindOf(err) != fault.NotFound {
+	if err := c.Update(t.Context(), "box2", none, nil, false); fault.CodeOf(err) != causeway.CodeNotAttached {
 		t.Errorf("unknown sandbox: %v", err)
 	}
 	bad := documents(t)

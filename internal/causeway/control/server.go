@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/causeway/confine"
 	"github.com/crannog/crannog/internal/fault"
 )
@@ -197,7 +198,8 @@ func (s *server) find(id string) (*box, error) {
 	if b := s.boxes[id]; b != nil {
 		return b, nil
 	}
-	return nil, fault.Newf(fault.NotFound, "network_not_attached", "the causeway holds no network of sandbox %q", id)
+	return nil, fault.Newf(fault.Conflict, causeway.CodeNotAttached, "the causeway holds no network of sandbox %q", id).
+		WithHint("pause and resume the sandbox: it has a new network then")
 }
 
 // drop closes a box and forgets it. It may be called more than once.
