@@ -13,7 +13,8 @@ import (
 )
 
 // startingPoint finds what a reference means: a template, or a snapshot that
-// takes its place. A template goes first where both have the name.
+// takes its place. A template goes first where both have the name, which only an
+// older version let happen.
 func (s *Service) startingPoint(ctx context.Context, who Principal, ref Reference) (Template, error) {
 	t, err := s.templates.Resolve(ctx, ref)
 	if err == nil || !isUnknown(err) || ref.Namespace != "" || ref.Tag != DefaultTag {

@@ -85,7 +85,12 @@ func (s *Service) backTo(ctx context.Context, r Record, target string) (source, 
 	if err != nil {
 		return source{}, "", err
 	}
-	return n.from(guest.RolledBack), n.ID, n.fitsIn(r)
+	renew := guest.RolledBack
+	if n.Sandbox != r.ID {
+		// Its names are another's, who may be alive and go by them.
+		renew = guest.Copied
+	}
+	return n.from(renew), n.ID, n.fitsIn(r)
 }
 
 // fitsIn refuses a snapshot of another kind of machine.

@@ -61,6 +61,10 @@ func TestRollbackAndReset(t *testing.T) {
 	if back, err = r.Reset(ctx, alice, made.ID); err != nil || r.state(made.ID).Memory("x") != "1" || back.At != first.ID {
 		t.Errorf("back to its origin: %+v, %v", back, err)
 	}
+	// The one whose snapshot it is may be alive, and has the names in it.
+	if c := r.booted(); c.Renew != guest.Copied || c.AccessToken != made.AccessToken {
+		t.Errorf("the guest was given %+v", c)
+	}
 	if err := r.RemoveSnapshot(ctx, alice, "first"); err != nil {
 		t.Fatal(err)
 	}

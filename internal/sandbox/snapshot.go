@@ -47,6 +47,19 @@ func checkSnapshotName(name string) (string, error) {
 
 const maxSnapshotName = 63
 
+// noTemplate refuses the name of a template: a sandbox would be made of that,
+// while what removes templates on E2B's wire would find the snapshot.
+func (s *Service) noTemplate(ctx context.Context, name string) error {
+	if name == "" {
+		return nil
+	}
+	_, err := s.templates.Resolve(ctx, Reference{Name: name, Tag: DefaultTag})
+	if err == nil {
+		return fault.Newf(fault.Exists, "snapshot_name_taken", "a template is named %q", name).WithHint("choose another name")
+	}
+	return ignoreUnknown(err)
+}
+
 // Snapshot takes one of a running sandbox.
 func (s *Service) Snapshot(ctx context.Context, who Principal, ref string, req SnapshotRequest) (Snapshot, error) {
 	ctx, d := s.deed(ctx, who, "snapshot", ref)
@@ -56,6 +69,9 @@ func (s *Service) Snapshot(ctx context.Context, who Principal, ref string, req S
 
 func (s *Service) snapshot(ctx context.Context, who Principal, ref string, req SnapshotRequest) (Snapshot, error) {
 	name, err := checkSnapshotName(req.Name)
+	if err == nil {
+		err = s.noTemplate(ctx, name)
+	}
 	if err != nil {
 		return Snapshot{}, err
 	}
