@@ -27,9 +27,10 @@ func unknownSandbox(id string) error {
 	return fault.Newf(fault.NotFound, "sandbox_not_found", "Sandbox %q doesn't exist or you don't have access to it", id)
 }
 
-// notFoundAs gives the service's "not found" the text that clients know.
+// notFoundAs gives the service's "not found" the text that clients know, also of
+// a sandbox that was removed while the request was under way.
 func notFoundAs(err error, id string) error {
-	if fault.KindOf(err) == fault.NotFound {
+	if fault.KindOf(err) == fault.NotFound || fault.CodeOf(err) == sandbox.CodeRemoved {
 		return unknownSandbox(id)
 	}
 	return err

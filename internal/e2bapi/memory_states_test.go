@@ -26,10 +26,19 @@ func (m *memory) origin(who sandbox.Principal, s string) (sandbox.Template, erro
 	return t, err
 }
 
+// changed finds a sandbox whose state a call is about to save or to change.
+func (m *memory) changed(who sandbox.Principal, ref string) (int, error) {
+	i, err := m.find(who, ref)
+	if err == nil {
+		err = m.failState
+	}
+	return i, err
+}
+
 func (m *memory) Pause(_ context.Context, who sandbox.Principal, ref string, filesOnly bool) (sandbox.Sandbox, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	i, err := m.find(who, ref)
+	i, err := m.changed(who, ref)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -67,7 +76,7 @@ func (m *memory) ResumeFiles(ctx context.Context, who sandbox.Principal, ref str
 func (m *memory) Fork(_ context.Context, who sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	i, err := m.find(who, ref)
+	i, err := m.changed(who, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +103,7 @@ func (m *memory) Fork(_ context.Context, who sandbox.Principal, ref string, req 
 func (m *memory) Snapshot(_ context.Context, who sandbox.Principal, ref string, req sandbox.SnapshotRequest) (sandbox.Snapshot, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	i, err := m.find(who, ref)
+	i, err := m.changed(who, ref)
 	if err != nil {
 		return sandbox.Snapshot{}, err
 	}

@@ -65,6 +65,7 @@ type memory struct {
 	forks     int    // copies that the latest fork made
 	between   func() // called by Resume before it looks
 	failFork  error  // of each second copy
+	failState error  // of Pause, Fork and Snapshot
 }
 
 func (m *memory) Create(_ context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error) {

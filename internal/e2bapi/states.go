@@ -47,14 +47,26 @@ func (a *api) pause(w http.ResponseWriter, r *http.Request, who sandbox.Principa
 	}
 	filesOnly := body.Memory != nil && !*body.Memory
 	if _, err := a.States.Pause(r.Context(), who, found.ID, filesOnly); err != nil {
-		return notFoundAs(err, found.ID)
+		return notPaused(notFoundAs(err, found.ID))
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
+// notPaused keeps 409 for what is paused already: the clients take it for that,
+// and their users would believe a state to be safe that is nowhere.
+func notPaused(err error) error {
+	if fault.KindOf(err) != fault.Conflict || fault.CodeOf(err) == codePaused {
+		return err
+	}
+	return fault.Wrap(err, fault.Unavailable, fault.CodeOf(err), fault.PublicText(err)).WithHint(fault.HintOf(err))
+}
+
+// codePaused says that a sandbox is paused.
+const codePaused = "sandbox_paused"
+
 func alreadyPaused(id string) error {
-	return fault.Newf(fault.Conflict, "sandbox_paused", "Sandbox %q is paused", id)
+	return fault.Newf(fault.Conflict, codePaused, "Sandbox %q is paused", id)
 }
 
 // resume lets a paused sandbox go on. One that runs is a conflict, other than

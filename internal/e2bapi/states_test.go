@@ -36,6 +36,14 @@ func TestPause(t *testing.T) {
 	}
 	boxes.fail = fault.New(fault.Unavailable, "busy", "try again")
 	wantFailure(t, do(h, "POST", "/sandboxes/"+id+"/pause", ``), http.StatusServiceUnavailable, "busy", "try again")
+	boxes.fail = nil
+	// The clients take each 409 for "paused already", which is no failure.
+	boxes.failState = fault.New(fault.Conflict, "snapshot_programs_changed", "programs have changed")
+	wantFailure(t, do(h, "POST", "/sandboxes/"+id+"/pause", ``), http.StatusServiceUnavailable, "snapshot_programs_changed", "programs have changed")
+	boxes.failState = fault.New(fault.Conflict, sandbox.CodeRemoved, "removed meanwhile")
+	for _, path := range []string{"pause", "fork", "snapshots"} {
+		wantFailure(t, do(h, "POST", "/sandboxes/"+id+"/"+path, `{}`), http.StatusNotFound, "sandbox_not_found", "doesn't exist")
+	}
 }
 
 func TestAPausedSandboxIsThere(t *testing.T) {
