@@ -366,35 +366,3 @@ func (s *Service) noteLoss(id string) {
 	s.log.Warn("sandbox lost its network", "sandbox", id)
 	s.note(ctx, id, "error", lossNote, nil)
 }
-
-// RotateSecrets hands new values to the sandboxes of an owner that use them.
-func (s *Service) RotateSecrets(ctx context.Context, owner string) error {
-	var errs []error
-	for _, b := range s.boxes() {
-		r, err := s.store.Get(ctx, b.id)
-		if err != nil || r.State != Running || r.Owner != owner || !r.Access.Linked() || s.way == nil {
-			errs = append(errs, ignoreUnknown(err))
-			continue
-		}
-		p, err := s.compile(r.Access)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		if len(p.Document().Secrets.Bind) == 0 {
-			continue
-		}
-		a, err := s.attachment(ctx, r, p)
-		if err != nil {
-			// A value that is gone must not go on working: the sandbox goes on
-			// without any.
-			s.log.Warn("sandbox goes on without secrets", "sandbox", r.ID, "err", err)
-			s.note(ctx, r.ID, "warn", "goes on without secrets: one that its policy binds cannot be found", nil)
-			a.Secrets = nil
-		}
-		if err := s.way.Update(ctx, a); err != nil {
-			errs = append(errs, fmt.Errorf("secrets of %s: %w", r.ID, err))
-		}
-	}
-	return errors.Join(errs...)
-}
