@@ -226,6 +226,15 @@ func Unknown(id string) error {
 // Meta reads what is known of a sandbox's kept changes. What has expired is
 // not there.
 func (s *Store) Meta(id string) (Meta, error) {
+	m, err := s.read(id)
+	if err == nil && !time.Now().Before(m.ExpiresAt) {
+		return Meta{}, Unknown(id)
+	}
+	return m, err
+}
+
+// read is Meta also of what has expired.
+func (s *Store) read(id string) (Meta, error) {
 	if !sandboxid.Valid(id) {
 		return Meta{}, Unknown(id)
 	}
@@ -242,9 +251,6 @@ func (s *Store) Meta(id string) (Meta, error) {
 	if err := d.Decode(&m); err != nil || m.ID != id {
 		return Meta{}, fmt.Errorf("kept changes of %s are damaged: %w", id, err)
 	}
-	if !time.Now().Before(m.ExpiresAt) {
-		return Meta{}, Unknown(id)
-	}
 	return m, nil
 }
 
@@ -255,6 +261,31 @@ func (s *Store) Has(id string) bool {
 	}
 	_, err := os.Lstat(s.at(id))
 	return err == nil
+}
+
+// Needs tells whether anything that is kept, expired or not, is compared with
+// the copy of a workspace. Mostly that is what was kept of the sandbox that the
+// copy was made for and is named after; only otherwise are the others read, of
+// which Sweep leaves few. What cannot be read may need it, until Sweep drops
+// that.
+func (s *Store) Needs(copied string) bool {
+	if s.Has(copied) {
+		return true
+	}
+	entries, err := os.ReadDir(s.path)
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	return slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+		if !sandboxid.Valid(e.Name()) {
+			return false
+		}
+		m, err := s.read(e.Name())
+		if err != nil {
+			return fault.KindOf(err) != fault.NotFound // gone meanwhile
+		}
+		return m.Copy == copied
+	})
 }
 
 // List returns what is kept, newest first.

@@ -222,3 +222,41 @@ func TestDamaged(t *testing.T) {
 		t.Errorf("damage is not told: %v", err)
 	}
 }
+
+// A copy is needed by what was kept of its own sandbox or of another one, until
+// that is dropped.
+func TestNeeds(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "changes")
+	s := kept.New(dir)
+	const of, heir, other = "icopied0000000000000", "iheir000000000000000", "iother00000000000000"
+	if s.Needs(of) {
+		t.Error("where nothing is kept")
+	}
+	for id, copied := range map[string]string{heir: of, other: ""} {
+		d, err := s.Begin(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		past := time.Now().Add(-time.Hour) // it has expired, and is still there
+		if err := d.Commit(kept.Meta{Copy: copied, ExpiresAt: past, Access: json.RawMessage(`{}`)}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !s.Needs(of) || !s.Needs(other) || s.Needs(id) {
+		t.Errorf("of another %v, of its own %v, of nobody %v", s.Needs(of), s.Needs(other), s.Needs(id))
+	}
+	if err := s.Remove(heir); err != nil || s.Needs(of) {
+		t.Errorf("dropped: %v", err)
+	}
+	// What is damaged may need any copy, until it is swept.
+	keep(t, s, heir, time.Now())
+	if err := os.WriteFile(filepath.Join(dir, heir, "meta.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if !s.Needs(of) {
+		t.Error("damaged")
+	}
+	if _, err := s.Sweep(); err != nil || s.Needs(of) {
+		t.Errorf("swept: %v", err)
+	}
+}

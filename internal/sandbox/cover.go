@@ -75,14 +75,25 @@ func (s *Service) dropCopy(ctx context.Context, r Record) error {
 	if of == "" && r.Base.known() != nil {
 		of = r.ID // a row of an earlier version does not say
 	}
-	if s.copies == nil || of == "" || s.kept != nil && s.kept.Has(of) {
+	if s.copies == nil || of == "" {
 		return nil
 	}
-	held, err := s.store.Holds(ctx, of, r.ID)
+	held, err := s.holdsCopy(ctx, of, r.ID)
 	if err != nil || held {
 		return err
 	}
 	return s.copies.Remove(of)
+}
+
+// holdsCopy reports whether anything but a sandbox needs the copy of a
+// workspace. What is kept is asked last: it is kept while its sandbox still
+// holds the copy.
+func (s *Service) holdsCopy(ctx context.Context, of, but string) (bool, error) {
+	held, err := s.store.Holds(ctx, of, but)
+	if err != nil || held {
+		return held, err
+	}
+	return s.kept != nil && s.kept.Needs(of), nil
 }
 
 // dropCopies removes copies that nothing refers to.
@@ -91,10 +102,7 @@ func (s *Service) dropCopies(ctx context.Context) error {
 		return nil
 	}
 	return s.sweep(s.copies, func(id string) (bool, error) {
-		if s.kept != nil && s.kept.Has(id) {
-			return true, nil
-		}
-		held, err := s.store.Holds(ctx, id, "")
+		held, err := s.holdsCopy(ctx, id, "")
 		if err != nil || held {
 			return held, err
 		}

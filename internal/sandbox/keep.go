@@ -215,10 +215,10 @@ func (s *Service) dropKept(id string) error {
 
 // dropCopyOf drops the copy of a workspace if nothing refers to it.
 func (s *Service) dropCopyOf(ctx context.Context, of string) error {
-	if s.copies == nil || of == "" || s.kept != nil && s.kept.Has(of) {
+	if s.copies == nil || of == "" {
 		return nil
 	}
-	held, err := s.store.Holds(ctx, of, "")
+	held, err := s.holdsCopy(ctx, of, "")
 	if err != nil || held {
 		return err
 	}

@@ -132,6 +132,83 @@ func TestStrictChanges(t *testing.T) {
 	}
 }
 
+// What was kept needs the copy of the workspace that its sandbox had, also if
+// that was made for another one, and whatever else of the copy's users goes. The
+// copy goes with the last of them.
+func TestKeptChangesHoldTheCopy(t *testing.T) {
+	y := newYard(t, level("strict"))
+	ctx := t.Context()
+	n := y.snapshot(local, y.sb.ID, "")
+	heir, err := y.Create(ctx, local, sandbox.CreateRequest{Template: n.ID, Access: level("strict")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	forget := func(id string) func() error { return func() error { return y.Forget(ctx, local, id) } }
+	discard := func(id string) func() error { return func() error { return y.DiscardChanges(ctx, local, id) } }
+	reconcile := func() error { _, err := y.Reconcile(ctx); return err }
+	for _, id := range []string{y.sb.ID, heir.ID} {
+		if k, err := y.KeepChanges(ctx, local, id); err != nil || k.Files == 0 {
+			t.Fatal(k, err)
+		}
+	}
+	for _, step := range []struct {
+		what    string
+		do      func() error
+		of      []string // of which something is kept
+		without bool     // the copy
+	}{
+		{"end of the first", forget(y.sb.ID), []string{y.sb.ID, heir.ID}, false},
+		{"end of its heir", forget(heir.ID), []string{y.sb.ID, heir.ID}, false},
+		{"removal of the snapshot", func() error { return y.RemoveSnapshot(ctx, local, n.ID) }, []string{y.sb.ID, heir.ID}, false},
+		{"discarding the first's", discard(y.sb.ID), []string{heir.ID}, false},
+		{"a new start", reconcile, []string{heir.ID}, false},
+		{"discarding the heir's", discard(heir.ID), nil, true},
+	} {
+		if err := step.do(); err != nil {
+			t.Fatalf("%s: %v", step.what, err)
+		}
+		for _, id := range step.of {
+			if set, err := y.Changes(ctx, local, id, sandbox.ChangesRequest{}); err != nil || set.Files == 0 {
+				t.Errorf("after the %s: %d files of %s, %v", step.what, set.Files, id, err)
+			}
+		}
+		copies, err := os.ReadDir(filepath.Join(y.state, "workspaces"))
+		if err != nil || (len(copies) == 0) != step.without {
+			t.Errorf("after the %s: %d copies, %v", step.what, len(copies), err)
+		}
+	}
+}
+
+// A snapshot's removal takes the copy with it that nothing else needs, and not
+// one that was kept of the sandbox.
+func TestRemovedSnapshotLeavesKeptChangesTheCopy(t *testing.T) {
+	for _, kept := range []bool{true, false} {
+		y := newYard(t, level("strict"))
+		n := y.snapshot(local, y.sb.ID, "")
+		if kept {
+			if _, err := y.KeepChanges(t.Context(), local, y.sb.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := y.Forget(t.Context(), local, y.sb.ID); err != nil {
+			t.Fatal(err)
+		}
+		if err := y.RemoveSnapshot(t.Context(), local, n.ID); err != nil {
+			t.Fatal(err)
+		}
+		copies, err := os.ReadDir(filepath.Join(y.state, "workspaces"))
+		if err != nil || (len(copies) == 1) != kept {
+			t.Errorf("kept %v: %d copies, %v", kept, len(copies), err)
+		}
+		if kept {
+			y.desk.granted = true
+			if _, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{}); err != nil || y.outside("a.txt") != "one\ntwo\n" {
+				t.Errorf("%q, %v", y.outside("a.txt"), err)
+			}
+		}
+	}
+}
+
 // What nobody decides about in time goes with all that it needed.
 func TestKeptChangesExpire(t *testing.T) {
 	y := newYard(t, level("strict"))

@@ -149,12 +149,5 @@ func (s *Service) removeSnapshot(ctx context.Context, n Stored) error {
 	if err := ignoreUnknown(s.images.Remove(ctx, n.ID)); err != nil && fault.KindOf(err) != fault.Conflict {
 		return err
 	}
-	if n.Base.Copy == "" || s.copies == nil {
-		return nil
-	}
-	held, err := s.store.Holds(ctx, n.Base.Copy, "")
-	if err != nil || held {
-		return err
-	}
-	return s.copies.Remove(n.Base.Copy)
+	return s.dropCopyOf(ctx, n.Base.Copy)
 }
