@@ -51,10 +51,26 @@ func (s *Service) attend() {
 
 var liveStates = []State{Creating, Waiting, Running, Pausing, Resuming, Stopping}
 
+// unsettledRows are the live rows, and those of paused sandboxes that were to
+// end with a process that is dead: nobody else would ever look at them.
+func (s *Service) unsettledRows(ctx context.Context) ([]Record, error) {
+	rows, err := s.store.List(ctx, Query{AllOwners: true, Filter: Filter{States: liveStates}})
+	if err != nil {
+		return nil, err
+	}
+	paused, err := s.store.List(ctx, Query{AllOwners: true, Ephemeral: true, Filter: Filter{States: []State{Paused}}})
+	for _, r := range paused {
+		if s.abandoned(r) {
+			rows = append(rows, r)
+		}
+	}
+	return rows, err
+}
+
 // follow takes over what other processes did and finishes what was left
 // half done.
 func (s *Service) follow(ctx context.Context) error {
-	rows, err := s.store.List(ctx, Query{AllOwners: true, Filter: Filter{States: liveStates}})
+	rows, err := s.unsettledRows(ctx)
 	if err != nil {
 		return err
 	}

@@ -124,6 +124,8 @@ type Query struct {
 	AllOwners bool
 	// StoppedBefore, unless zero, selects only what stopped before it.
 	StoppedBefore time.Time
+	// Ephemeral selects only those that end with their process.
+	Ephemeral bool
 	// Skip leaves out that many rows from the front.
 	Skip int
 }

@@ -46,7 +46,7 @@ func (s *Service) Reconcile(ctx context.Context) (Report, error) {
 	if err != nil {
 		return report, fmt.Errorf("reconcile: %w", err)
 	}
-	rows, err := s.store.List(ctx, Query{AllOwners: true, Filter: Filter{States: liveStates}})
+	rows, err := s.unsettledRows(ctx)
 	if err != nil {
 		return report, fmt.Errorf("reconcile: %w", err)
 	}

@@ -218,6 +218,51 @@ func TestReconcileOwners(t *testing.T) {
 	}
 }
 
+// A paused sandbox that was to end with its process goes when that is dead,
+// with its image; found at a start, or later by who runs on. Those that
+// outlive their process, or whose process lives, stay.
+func TestPausedSandboxesOfDeadProcesses(t *testing.T) {
+	for name, look := range map[string]func(*rig) []string{
+		"start": func(r *rig) []string { return r.reconcile().Abandoned },
+		"later": func(*rig) []string { time.Sleep(10 * time.Second); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dead := sandbox.Process{PID: 4, Start: "dead"}
+				alive := func(d *sandbox.Deps) { d.Alive = func(p sandbox.Process) bool { return p != dead } }
+				ephemeral := func(c *sandbox.CreateRequest) { c.Ephemeral = true }
+				pause := func(r *rig, id string) {
+					if _, err := r.Pause(t.Context(), local, id, false); err != nil {
+						t.Fatal(err)
+					}
+				}
+				first := newRig(t, alive, func(d *sandbox.Deps) { d.Process = dead })
+				gone, kept := first.create(local, ephemeral), first.create(local)
+				pause(first, gone.ID)
+				pause(first, kept.ID)
+				second := first.beside(t, alive)
+				held := second.create(local, ephemeral)
+				pause(second, held.ID)
+				third := &rig{t: t, dir: first.dir, ends: map[string]time.Time{}}
+				third.open(alive)
+				defer third.close()
+				if found := look(third); name == "start" && !slices.Equal(found, []string{gone.ID}) {
+					t.Errorf("abandoned: %v", found)
+				}
+				synctest.Wait()
+				_, err := third.store.Get(t.Context(), gone.ID)
+				wantKind(t, err, fault.NotFound, "sandbox_not_found")
+				for _, id := range []string{kept.ID, held.ID} {
+					if row, err := third.store.Get(t.Context(), id); err != nil || row.State != sandbox.Paused {
+						t.Errorf("%s is %s, %v", id, row.State, err)
+					}
+				}
+				third.images(2)
+			})
+		})
+	}
+}
+
 func TestThisProcessIsAlive(t *testing.T) {
 	self, err := sandbox.ThisProcess()
 	if err != nil || !self.Alive() {

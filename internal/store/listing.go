@@ -115,6 +115,9 @@ func conditions(q sandbox.Query, paged bool) (string, []any) {
 	if !q.StoppedBefore.IsZero() {
 		add(`state = 'stopped' AND stopped_at < ?`, nanos(q.StoppedBefore))
 	}
+	if q.Ephemeral {
+		add(`ephemeral`)
+	}
 	if paged && q.AfterID != "" {
 		add(`(started_at, id) `+map[bool]string{true: ">", false: "<"}[q.Ascending]+` (?, ?)`, nanos(q.AfterTime), q.AfterID)
 	}
