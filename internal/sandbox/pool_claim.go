@@ -113,8 +113,12 @@ func (p *pool) hand(r Record, t Template, spec engine.Spec, config guest.Config)
 		// It may be a usual one whose template has changed.
 		p.settled = p.settled.Add(-usualEvery)
 	}
-	w := k.take()
-	if w == nil || p.closed {
+	// What a pool has that is being closed, close ends.
+	var w *waiting
+	if !p.closed {
+		w = k.take()
+	}
+	if w == nil {
 		k.missed++
 		return nil
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/demand"
@@ -232,6 +233,38 @@ func TestPoolFollowsTemplate(t *testing.T) {
 				t.Errorf("one waits with the programs %q", r.Base.Revision)
 			}
 		}
+	})
+}
+
+// A request that comes while the pool is being closed takes nothing out of it
+// that close would then not end.
+func TestClosingPoolHandsNothingOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPoolRig(t)
+		var made atomic.Int32
+		second, closed := make(chan struct{}), make(chan struct{})
+		p.setFault(func(step fake.Step, _ string) error {
+			if step == fake.CreateReady && made.Add(1) == 2 {
+				<-second
+			}
+			return nil
+		})
+		p.begin(opened, plain)
+		p.waits(1)
+		time.Sleep(time.Second)
+		go func() {
+			defer close(closed)
+			p.close() // which waits for the one that is being made
+		}()
+		synctest.Wait()
+		_, err := p.Create(t.Context(), alice, opened)
+		wantKind(t, err, fault.Unavailable, "shutting_down")
+		if made.Load() != 2 {
+			t.Fatalf("%d were made", made.Load())
+		}
+		close(second)
+		<-closed
+		p.leavesNothing()
 	})
 }
 
