@@ -127,12 +127,13 @@ func (p *pool) hand(r Record, t Template, spec engine.Spec, config guest.Config)
 	return w
 }
 
-// putBack lets a sandbox wait on of which no request has seen anything.
+// putBack lets a sandbox wait on of which no request has seen anything, unless
+// its kind was given up meanwhile: nobody would find it there.
 func (p *pool) putBack(w *waiting) {
 	var ctx context.Context
 	p.mu.Lock()
 	ctx, w.unwatch = context.WithCancel(p.ctx)
-	kept := !p.closed
+	kept := !p.closed && p.kinds[w.kind.key] == w.kind
 	if kept {
 		w.kind.claimed--
 		w.kind.ready = append(w.kind.ready, w)

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/causeway/policy"
 	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
@@ -264,6 +266,57 @@ func TestClosingPoolHandsNothingOut(t *testing.T) {
 		}
 		close(second)
 		<-closed
+		p.leavesNothing()
+	})
+}
+
+// slow is a vault that takes its time, and then fails.
+type slow struct {
+	*safe
+	asked, answer chan struct{}
+}
+
+func (s slow) Resolve(context.Context, sandbox.Holder, *policy.Policy) ([]causeway.Secret, error) {
+	close(s.asked)
+	<-s.answer
+	return nil, errors.New("no value")
+}
+
+// What a request gives back whose kind was given up meanwhile is ended: nobody
+// would be handed it, and close would not find it.
+func TestGivenBackToNoKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var revision atomic.Pointer[string]
+		set := func(to string) { revision.Store(&to) }
+		set("old")
+		vault := slow{asked: make(chan struct{}), answer: make(chan struct{})}
+		p := newPoolRig(t, func(d *sandbox.Deps) {
+			vault.safe = d.Sealed.(*safe)
+			d.Templates, d.Sealed = shifting{revision: &revision}, vault
+		})
+		p.start(opened)
+		old := p.rows()[0].ID
+		refused := make(chan error, 1)
+		go func() {
+			_, err := p.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base", Access: ruled(t, "canary")})
+			refused <- err
+		}()
+		<-vault.asked
+		set("new")
+		time.Sleep(time.Minute)
+		if rows := p.rows(); !slices.ContainsFunc(rows, func(r sandbox.Record) bool { return r.ID == old }) {
+			t.Fatalf("it was not held: %v", rows)
+		}
+		close(vault.answer)
+		if err := <-refused; err == nil {
+			t.Error("it was made without its value")
+		}
+		synctest.Wait()
+		for _, r := range p.rows() {
+			if r.Base.Revision != "new" {
+				t.Errorf("one waits with the programs %q", r.Base.Revision)
+			}
+		}
 		p.leavesNothing()
 	})
 }
