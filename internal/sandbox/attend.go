@@ -43,6 +43,9 @@ func (s *Service) attend() {
 			if err := s.catchUp(s.ctx); err != nil && s.ctx.Err() == nil {
 				s.log.Warn("record not caught up", "err", err)
 			}
+			if err := s.sweepAllPaused(s.ctx); err != nil && s.ctx.Err() == nil {
+				s.log.Warn("machines of paused sandboxes not removed", "err", err)
+			}
 		}
 		// The machine may have slept, which timers do not notice.
 		s.rouse()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
 )
@@ -45,6 +46,42 @@ func TestExpiryIsRetried(t *testing.T) {
 		r.nothing()
 	})
 }
+
+// The machine of a paused sandbox that could not be removed is removed when it
+// can be, also if nobody resumes the sandbox, which is as it was.
+func TestMachineOfAPausedSandboxIsRemovedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		sb, runs := r.create(alice, forHours), r.create(alice, forHours)
+		r.state(sb.ID).Remember("x", "1")
+		r.failAt(fake.RemoveBegin, errBroken)
+		if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
+			t.Fatal(err)
+		}
+		held := func() []engine.Status {
+			list, err := r.engine.List(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return list
+		}
+		time.Sleep(2 * time.Minute)
+		if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Paused || len(held()) != 2 {
+			t.Fatalf("it is %s, %v; held: %v", got.State, err, held())
+		}
+		r.setFault(nil)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if list := held(); len(list) != 1 || list[0].ID != runs.ID {
+			t.Errorf("held: %v", list)
+		}
+		if _, _, err := r.Resume(t.Context(), alice, sb.ID, 0); err != nil || r.state(sb.ID).Memory("x") != "1" {
+			t.Errorf("it does not go on: %v", err)
+		}
+	})
+}
+
+func forHours(c *sandbox.CreateRequest) { c.Timeout = 8 * time.Hour }
 
 // blind is an engine that cannot wait for a while.
 type blind struct {
