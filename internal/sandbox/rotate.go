@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/fault"
 )
 
@@ -123,7 +124,7 @@ func (s *Service) rotateLocked(ctx context.Context, id, owner string) (again boo
 	telling, cancel := lasting(ctx)
 	defer cancel()
 	err = s.way.Update(telling, a)
-	if fault.CodeOf(err) == "network_not_attached" {
+	if fault.CodeOf(err) == causeway.CodeNotAttached {
 		return false, nil // its link is gone, and the old value with it
 	}
 	if err != nil {
