@@ -55,12 +55,18 @@ func Run(ctx context.Context, args []string, env Env) int {
 	if err == nil {
 		return 0
 	}
-	a.running, a.checking = cmd.Annotations["code"] == "own", cmd.Annotations["code"] == "check"
+	a.sort(cmd)
 	if exit, ok := errors.AsType[exitCode](err); ok {
 		return int(exit)
 	}
 	a.report(err)
 	return a.codeOf(err)
+}
+
+// sort notes what kind of command it is. Run does so too, since what is wrong
+// with a command line is found before anything is loaded.
+func (a *app) sort(cmd *cobra.Command) {
+	a.running, a.checking = cmd.Annotations["code"] == "own", cmd.Annotations["code"] == "check"
 }
 
 // exitCode is another program's result: nothing is printed about it.
@@ -131,6 +137,7 @@ func (a *app) add(root *cobra.Command, group string, commands ...*cobra.Command)
 
 // load reads the settings before any command runs.
 func (a *app) load(cmd *cobra.Command, _ []string) error {
+	a.sort(cmd)
 	c, err := config.Load(a.Env.Config, a.configFile)
 	if err != nil {
 		return fail("read the settings", invalid(codeSettings, err))

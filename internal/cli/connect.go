@@ -19,6 +19,8 @@ type connection struct {
 	*crannog.Client
 	// local is true if the server may use this machine's paths for us.
 	local bool
+	// own is true if the server is this very process.
+	own bool
 	// where says which one it is, for -v.
 	where string
 }
@@ -31,14 +33,14 @@ func (a *app) connect(ctx context.Context) (*connection, error) {
 		if err != nil {
 			return nil, fail("reach the server", err)
 		}
-		return a.tell(&connection{client, false, "server at " + a.config.URL}), nil
+		return a.tell(&connection{client, false, false, "server at " + a.config.URL}), nil
 	}
 	if socket := a.config.Socket(); answers(ctx, socket) {
 		client, err := crannog.New(crannog.Socket(socket))
 		if err != nil {
 			return nil, fail("reach the server", err)
 		}
-		return a.tell(&connection{client, true, "local server at " + socket}), nil
+		return a.tell(&connection{client, true, false, "local server at " + socket}), nil
 	}
 	settings, err := a.settings()
 	if err != nil {
@@ -53,7 +55,7 @@ func (a *app) connect(ctx context.Context) (*connection, error) {
 	if err != nil {
 		return nil, fail("start an engine", err).hint(first(fault.HintOf(err), "crannog doctor says what this machine lacks"))
 	}
-	return a.tell(&connection{client, true, "no server runs; an engine in this process"}), nil
+	return a.tell(&connection{client, true, true, "no server runs; an engine in this process"}), nil
 }
 
 func (a *app) tell(c *connection) *connection {
@@ -103,6 +105,11 @@ func (a *app) with(ctx context.Context, work func(*connection) error) (err error
 		return err
 	}
 	defer func() {
+		// What was saved goes to the disk now. A program's own output, which may
+		// have ended within a line, is not written to.
+		if c.own && !a.running {
+			defer a.progress("closing the state directory")()
+		}
 		if closeErr := c.Close(); closeErr != nil && err == nil {
 			err = fail("close the connection", closeErr)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/signal"
 	"syscall"
 	"time"
 
@@ -197,7 +198,7 @@ func (a *app) breakable(ctx context.Context, work func(context.Context, *connect
 }
 
 // interruptible does work that may take long. An interrupt takes back what has
-// not happened yet, and tells the server so.
+// not happened yet, and tells the server so. A second one ends at once.
 func interruptible(ctx context.Context, work func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -211,6 +212,9 @@ func interruptible(ctx context.Context, work func(context.Context) error) error 
 			case s := <-signals:
 				if sig, ok := s.(syscall.Signal); ok && (sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP) {
 					cancel(signalled(sig))
+					// The work may be over already, and what is left to do the
+					// disk's, which the next process can do too.
+					signal.Reset(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 				}
 			case <-done:
 				return

@@ -24,13 +24,15 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
+const templateID = "base0000000000000000"
+
 type shelf struct{}
 
 func (shelf) Resolve(_ context.Context, ref sandbox.Reference) (sandbox.Template, error) {
-	if ref.Name != "base" {
+	if ref.Name != "base" && ref.Name != templateID {
 		return sandbox.Template{}, sandbox.TemplateUnknown(ref)
 	}
-	return sandbox.Template{ID: "base0000000000000000", Name: ref.Name}, nil
+	return sandbox.Template{ID: templateID, Name: ref.Name, Root: engine.Root{Dir: "/"}}, nil
 }
 
 var local = sandbox.Principal{Local: true}

@@ -22,10 +22,11 @@ type album struct {
 	budget error // of Begin
 	commit error // of Commit
 	leased int
+	loose  map[string]bool // images that a reboot would lose
 }
 
 func newAlbum(dir string) (*album, error) {
-	a := &album{dir: dir}
+	a := &album{dir: dir, loose: make(map[string]bool)}
 	return a, errors.Join(os.RemoveAll(filepath.Join(dir, "drafts")),
 		os.MkdirAll(filepath.Join(dir, "drafts"), 0o700), os.MkdirAll(filepath.Join(dir, "images"), 0o700))
 }
@@ -70,6 +71,9 @@ func (d *sketch) Commit(_ context.Context, parent string) (sandbox.Image, error)
 		err = os.Rename(d.dir, d.a.image(d.id))
 	}
 	d.ended = true
+	d.a.mu.Lock()
+	d.a.loose[d.id] = true
+	d.a.mu.Unlock()
 	return sandbox.Image{ID: d.id, Sum: sum, Bytes: size}, err
 }
 
@@ -145,7 +149,17 @@ func (a *album) Prune(ctx context.Context, keep func(string) bool) (freed int64,
 	return freed, err
 }
 
-func (a *album) Settle(context.Context) error { return nil }
+func (a *album) Settle(ctx context.Context) error { return a.Persist(ctx) }
+
+func (a *album) Persist(ctx context.Context) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	clear(a.loose)
+	return nil
+}
 
 // counts are the images and drafts that there are, and those in use.
 func (a *album) counts() (images, drafts, leased int) {

@@ -18,6 +18,9 @@ type Images interface {
 	Prune(ctx context.Context, keep func(id string) bool) (freed int64, err error)
 	// Settle stores what images of one lineage have in common once.
 	Settle(ctx context.Context) error
+	// Persist has outlive a reboot what this process has committed, and within
+	// bounds what killed ones have. Settle does so too, in its time.
+	Persist(ctx context.Context) error
 }
 
 // Draft is an image that is being written.

@@ -233,7 +233,8 @@ func NewService(d Deps) (*Service, error) {
 const closeTimeout = 30 * time.Second
 
 // Close ends what is being created and the ephemeral sandboxes of this
-// Service, and stops watching the others, which go on.
+// Service, and stops watching the others, which go on. What it has saved is on
+// the disk then.
 func (s *Service) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closed = true
@@ -261,6 +262,7 @@ func (s *Service) Close(ctx context.Context) error {
 	s.stop()
 	s.mu.Unlock()
 	s.loops.Wait()
+	s.persistImages(ctx)
 	s.release()
 	if s.spools != nil {
 		errs = append(errs, s.retake(context.WithoutCancel(ctx)), s.spools.Close())

@@ -59,6 +59,26 @@ func (s *Service) tidy() {
 	}
 }
 
+// persistTimeout bounds how long Close waits for the disk. It is less than what
+// service managers give (systemd 90 s), and what is left then waits for the
+// next process.
+const persistTimeout = 30 * time.Second
+
+// persistImages has what was saved outlive the end of the machine, of which
+// the end of this process may be the beginning: nobody settles it in time then.
+func (s *Service) persistImages(ctx context.Context) {
+	if s.images == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), persistTimeout)
+	defer cancel()
+	// Those who saved it were told that it is kept, and the next process may
+	// still see to that: no reason for Close to fail.
+	if err := s.images.Persist(ctx); err != nil {
+		s.log.Error("saved states are not on the disk yet: a reboot before another process ends would lose them", "err", err)
+	}
+}
+
 // sweepImages brings images and the rows that name them together, and drops
 // snapshots that are older than the operator keeps them. It returns how many
 // bytes nobody held.

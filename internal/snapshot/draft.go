@@ -109,7 +109,7 @@ func (d *Draft) Abort() error {
 
 // Commit makes the draft an image: whole, or not at all. Nobody may write to
 // its files any more. What is in it outlives this process at once, and a loss of
-// power after Settle. After an error there is neither draft nor image.
+// power after Settle or Persist. After an error there is neither draft nor image.
 func (d *Draft) Commit(ctx context.Context, parent string) (_ Image, err error) {
 	if d.ended {
 		return Image{}, errors.New("commit a draft that has ended")

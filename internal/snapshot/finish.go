@@ -9,8 +9,8 @@ import (
 )
 
 // finish hashes and syncs the files of an image and says so in its manifest. A
-// lock is held.
-func (s *Images) finish(ctx context.Context, id string) error {
+// lock is held, which others may share.
+func (s *Images) finish(ctx context.Context, id string, tree hasher) error {
 	data, err := s.readManifest(id)
 	if err != nil {
 		return readFault(id, manifestFile, err)
@@ -26,8 +26,12 @@ func (s *Images) finish(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	tree, seen, err := s.readBulk(ctx, m)
+	sha, seen, err := s.readBulk(ctx, m, tree)
 	if err != nil {
+		// Another process may have been faster, and then given it a second name.
+		if now, rerr := s.authentic(id, sum); rerr == nil && now.settled() {
+			return nil
+		}
 		return err
 	}
 	for name, p := range m.parts() {
@@ -38,7 +42,7 @@ func (s *Images) finish(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	m.Bulk.Tree, m.Bulk.Seen, m.Bulk.Boot = hex.EncodeToString(tree[:]), nil, ""
+	m.Bulk.Tree, m.Bulk.Seen, m.Bulk.Boot = hex.EncodeToString(sha[:]), nil, ""
 	if data, err = m.seal(sum); err != nil {
 		return err
 	}
@@ -50,7 +54,7 @@ func (s *Images) finish(ctx context.Context, id string) error {
 	if err = errors.Join(s.replaceManifest(g, id, data), g.drop()); err != nil {
 		return diskFault(err)
 	}
-	s.known.add(seen, tree)
+	s.known.add(seen, sha)
 	s.step("finish: sync")
 	if err := errors.Join(s.syncDir(imagePath(id)), s.syncDir(imagesDir)); err != nil {
 		return err
@@ -79,8 +83,8 @@ func (s *Images) replaceManifest(g *stage, id string, data []byte) error {
 }
 
 // readBulk hashes a big file that nobody has touched since Commit, and sends it
-// to the disk bit by bit, so that the sync at the end holds nobody up.
-func (s *Images) readBulk(ctx context.Context, m manifest) (digest, identity, error) {
+// to the disk meanwhile, so that the sync at the end holds nobody up.
+func (s *Images) readBulk(ctx context.Context, m manifest, tree hasher) (digest, identity, error) {
 	fail := func(err error) (digest, identity, error) { return digest{}, identity{}, err }
 	f, err := openRegular(s.root, imagePath(m.ID, m.Bulk.Name))
 	if err != nil {
@@ -94,7 +98,7 @@ func (s *Images) readBulk(ctx context.Context, m manifest) (digest, identity, er
 	if why := s.untouched(m, seen); why != "" {
 		return fail(damaged(m.ID, why, nil))
 	}
-	tree, err := treeSlowly(ctx, f, m.Bulk.Bytes, func(off, n int64) {
+	sum, err := tree(ctx, f, m.Bulk.Bytes, func(off, n int64) {
 		// Only a hint: Sync below says whether it is on the disk.
 		_ = unix.SyncFileRange(int(f.Fd()), off, n, unix.SYNC_FILE_RANGE_WRITE)
 	})
@@ -111,7 +115,7 @@ func (s *Images) readBulk(ctx context.Context, m manifest) (digest, identity, er
 	if now, err := identify(f); err != nil || now != seen {
 		return fail(errors.Join(damaged(m.ID, m.Bulk.Name+" was changed", nil), err))
 	}
-	return tree, seen, nil
+	return sum, seen, nil
 }
 
 func (s *Images) syncFile(name string) error {

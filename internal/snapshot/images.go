@@ -19,7 +19,7 @@
 // Commit only looks: it hashes the small files, notes the identity of the big
 // one (inode, size, times) and renames the directory. Settle later reads the
 // big one, writes its hash into the manifest and syncs all of it: then the
-// image is durable. Until then every change through the file system shows in
+// image is durable. A process that ends before does that much in Persist. Until then every change through the file system shows in
 // the change time, which no program sets, and is refused; what is changed below
 // the file system (a bad disk, somebody who writes to the device) in these
 // seconds is not noticed. An image that was not settled when the machine went

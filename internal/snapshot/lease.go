@@ -107,7 +107,7 @@ func (l *Lease) Verify(ctx context.Context) error {
 	if before.Bytes != m.Bulk.Bytes {
 		return damaged(l.id, m.Bulk.Name+" has another size", nil)
 	}
-	got, err := treeOf(ctx, f, m.Bulk.Bytes)
+	got, err := treeOf(ctx, f, m.Bulk.Bytes, untold)
 	if err == nil && got != want || errors.Is(err, errShort) {
 		l.s.spoil(l.id)
 		return damaged(l.id, m.Bulk.Name+" was changed", err)

@@ -54,37 +54,55 @@ func (s *Images) settleLine(ctx context.Context, id string, done map[string]bool
 	var line []manifest
 	for id != "" && !done[id] {
 		done[id] = true
-		data, err := s.readManifest(id)
-		if errors.Is(err, os.ErrNotExist) {
-			break // it has no image any more
-		}
-		var m manifest
-		if err == nil {
-			m, err = decodeManifest(data)
-		}
-		if err == nil && m.ID != id {
-			err = fmt.Errorf("manifest of %s", m.ID)
-		}
+		m, err := s.peek(id)
 		if err != nil {
 			s.warn(id, err)
 			break
+		}
+		if m.ID == "" {
+			break // it has no image any more
 		}
 		line = append(line, m)
 		id = m.Parent
 	}
 	var errs []error
 	for _, m := range slices.Backward(line) {
-		err := s.settleOne(ctx, m)
-		switch {
-		case errors.Is(err, errBusy), errors.Is(err, errUnknown), fault.KindOf(err) == fault.NotFound:
-		case fault.CodeOf(err) == "snapshot_damaged":
-			s.warn(m.ID, err)
-		case err != nil:
+		if err := s.excuse(m.ID, s.settleOne(ctx, m)); err != nil {
 			s.collected = false
-			errs = append(errs, fmt.Errorf("settle image %s: %w", m.ID, err))
+			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// peek reads a manifest that nobody vouches for. That of an image that is gone
+// is empty.
+func (s *Images) peek(id string) (manifest, error) {
+	data, err := s.readManifest(id)
+	if errors.Is(err, os.ErrNotExist) {
+		return manifest{}, nil
+	}
+	if err != nil {
+		return manifest{}, err
+	}
+	m, err := decodeManifest(data)
+	if err == nil && m.ID != id {
+		err = fmt.Errorf("manifest of %s", m.ID)
+	}
+	return m, err
+}
+
+// excuse is the error of settling an image, unless it is one that keeps nobody
+// from going on: another has the image, or nobody can have it.
+func (s *Images) excuse(id string, err error) error {
+	switch {
+	case errors.Is(err, errBusy), errors.Is(err, errUnknown), fault.KindOf(err) == fault.NotFound:
+	case fault.CodeOf(err) == "snapshot_damaged":
+		s.warn(id, err)
+	case err != nil:
+		return fmt.Errorf("settle image %s: %w", id, err)
+	}
+	return nil
 }
 
 // warn puts damage into the log, once.
@@ -103,17 +121,25 @@ func (s *Images) settleOne(ctx context.Context, m manifest) error {
 	if m.settled() && (!packable || s.has(imagePath(m.ID, indexFile))) {
 		return nil
 	}
-	d, err := s.hold(ctx, m.ID, unix.LOCK_SH, false)
+	return s.underLock(ctx, m.ID, func(work context.Context) error {
+		err := s.finish(work, m.ID, treeSlowly)
+		if err == nil && packable && !s.has(imagePath(m.ID, indexFile)) {
+			err = s.pack(work, m)
+		}
+		return err
+	})
+}
+
+// underLock does something with an image until somebody removes it.
+func (s *Images) underLock(ctx context.Context, id string, do func(context.Context) error) error {
+	d, err := s.hold(ctx, id, unix.LOCK_SH, false)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	work, done := s.interruptible(ctx, m.ID)
+	work, done := s.interruptible(ctx, id)
 	defer done()
-	err = s.finish(work, m.ID)
-	if err == nil && packable && !s.has(imagePath(m.ID, indexFile)) {
-		err = s.pack(work, m)
-	}
+	err = do(work)
 	if work.Err() != nil && ctx.Err() == nil {
 		return errBusy // somebody removes it
 	}

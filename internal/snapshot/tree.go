@@ -23,9 +23,14 @@ var leafBuffers = sync.Pool{New: func() any { b := make([]byte, leafBytes); retu
 // errShort is a file that ends before its time.
 var errShort = errors.New("the file is too short")
 
+// hasher is treeOf or treeSlowly; each is told of every leaf.
+type hasher func(ctx context.Context, f *os.File, size int64, each func(off, n int64)) (digest, error)
+
+func untold(int64, int64) {}
+
 // treeOf hashes the hashes of all leaves of a file, so that several cores can
-// read it. The size is part of it.
-func treeOf(ctx context.Context, f *os.File, size int64) (digest, error) {
+// read it. The size is part of it. each is called on all of them.
+func treeOf(ctx context.Context, f *os.File, size int64, each func(off, n int64)) (digest, error) {
 	leaves := make([]digest, (size+leafBytes-1)/leafBytes)
 	g, ctx := errgroup.WithContext(ctx)
 	var next atomic.Int64
@@ -44,6 +49,7 @@ func treeOf(ctx context.Context, f *os.File, size int64) (digest, error) {
 				if err := hashLeaf(f, *buf, i, size, &leaves[i]); err != nil {
 					return err
 				}
+				each(i*leafBytes, min(leafBytes, size-i*leafBytes))
 			}
 		})
 	}
@@ -53,7 +59,7 @@ func treeOf(ctx context.Context, f *os.File, size int64) (digest, error) {
 	return crown(leaves, size), nil
 }
 
-// treeSlowly is treeOf on at most half a core; each tells of every leaf.
+// treeSlowly is treeOf on at most half a core.
 func treeSlowly(ctx context.Context, f *os.File, size int64, each func(off, n int64)) (digest, error) {
 	leaves := make([]digest, (size+leafBytes-1)/leafBytes)
 	buf := leafBuffers.Get().(*[]byte)

@@ -1,0 +1,72 @@
+package snapshot
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// leftFor bounds how long Persist works for others: whoever lists sandboxes
+// must not wait for the gigabytes of a process that was killed.
+const leftFor = 5 * time.Second
+
+// Persist does of Settle what cannot wait for another process: it hashes and
+// syncs, so that what was committed outlives the end of the machine. Its caller
+// waits for it, so it takes all of the processor that it gets. What this
+// process has committed comes first; then, for a few seconds, what processes
+// left that were killed. It is an error if something of the former is left.
+func (s *Images) Persist(ctx context.Context) error {
+	s.settling.Lock()
+	defer s.settling.Unlock()
+	ids, err := s.list()
+	if err != nil {
+		return fmt.Errorf("persist images: %w", err)
+	}
+	var own, left []manifest
+	for _, id := range ids {
+		m, err := s.peek(id)
+		if err != nil {
+			s.warn(id, err)
+			continue
+		}
+		switch {
+		case m.ID == "" || m.settled():
+		case s.remembers(id):
+			own = append(own, m)
+		default:
+			left = append(left, m)
+		}
+	}
+	if err := s.persistAll(ctx, own); err != nil {
+		return err
+	}
+	brief, cancel := context.WithTimeout(ctx, leftFor)
+	defer cancel()
+	if err := s.persistAll(brief, left); err != nil {
+		s.log.Warn("images of earlier processes are not on the disk yet", "err", err)
+	}
+	return nil
+}
+
+// persistAll begins with the small ones: as many as can be are whole when the
+// time is up.
+func (s *Images) persistAll(ctx context.Context, all []manifest) error {
+	slices.SortFunc(all, func(a, b manifest) int { return cmp.Compare(a.Bulk.Bytes, b.Bulk.Bytes) })
+	var errs []error
+	for _, m := range all {
+		errs = append(errs, s.excuse(m.ID, s.underLock(ctx, m.ID, func(work context.Context) error { return s.finish(work, m.ID, treeOf) })))
+		if ctx.Err() != nil {
+			break // the error of this one says so
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Images) remembers(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sums[id] != ""
+}

@@ -1,0 +1,123 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// rebooted opens images as the first process after a reboot does.
+func rebooted(t *testing.T, s *Images) *Images {
+	t.Helper()
+	next := open(t, s.dir, Options{Budget: 1 << 30})
+	next.boot = "another"
+	return next
+}
+
+// What a process that was short has committed is whole after a reboot, without
+// a pack, which is for those that stay.
+func TestPersistedImagesOutliveAReboot(t *testing.T) {
+	s := shelf(t)
+	pages := noise(1, 200)
+	a := commit(t, s, "a", "", pages)
+	b := commit(t, s, "b", "a", noise(2, 300))
+	_, err := load(t.Context(), rebooted(t, s), "a", a.Sum)
+	wantCode(t, err, fault.Invalid, "snapshot_damaged") // what this is about
+	for range 2 {
+		if err := s.Persist(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(s.sums) > 0 || len(packs(t, s)) > 0 {
+		t.Errorf("still to be settled: %d, packs %v", len(s.sums), packs(t, s))
+	}
+	next := rebooted(t, s)
+	wantPages(t, next, a, pages)
+	wantPages(t, next, b, noise(2, 300))
+	// Who stays does the rest.
+	settle(t, next)
+	if len(packs(t, next)) == 0 {
+		t.Error("no packs of what was persisted")
+	}
+	wantPages(t, next, a, pages)
+}
+
+// What a killed process has left is persisted by the next one, if somebody
+// knows its sum; damage and strangers keep nobody from it.
+func TestPersistFinishesWhatOthersLeft(t *testing.T) {
+	s := shelf(t)
+	a := commit(t, s, "a", "", noise(1, 200))
+	commit(t, s, "stranger", "", noise(2, 10))
+	changed := commit(t, s, "changed", "", noise(3, 10))
+	put(t, filepath.Join(s.dir, imagePath("changed", PagesFile)), noise(4, 10))
+	next := open(t, s.dir, Options{Budget: 1 << 30, Sum: rows{"a": a.Sum, "changed": changed.Sum}.find})
+	if err := next.Persist(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantPages(t, rebooted(t, s), a, noise(1, 200))
+}
+
+// The end of the time is an error for one's own images only, and loses none.
+func TestPersistHasAnEnd(t *testing.T) {
+	s := shelf(t)
+	a := commit(t, s, "a", "", noise(1, 200))
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.Persist(over); !errors.Is(err, context.Canceled) {
+		t.Errorf("persist: %v", err)
+	}
+	next := open(t, s.dir, Options{Budget: 1 << 30, Sum: rows{"a": a.Sum}.find})
+	if err := next.Persist(over); err != nil {
+		t.Errorf("what another left: %v", err)
+	}
+	if err := next.Persist(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantPages(t, rebooted(t, s), a, noise(1, 200))
+}
+
+// Of two processes that persist an image, the slower finds it settled, and with
+// a second name. That is no damage.
+func TestAnotherProcessIsFaster(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "snapshots")
+	var meanwhile func()
+	s := open(t, dir, Options{Budget: 1 << 30, step: func(name string) {
+		if do := meanwhile; name == "finish: sync files" && do != nil {
+			meanwhile = nil
+			do()
+		}
+	}})
+	a := commit(t, s, "a", "", noise(1, 200))
+	meanwhile = func() { settle(t, open(t, dir, Options{Budget: 1 << 30, Sum: rows{"a": a.Sum}.find})) }
+	if err := s.Persist(t.Context()); err != nil || meanwhile != nil {
+		t.Fatal(err, meanwhile == nil)
+	}
+	if s.warned["a"] {
+		t.Error("it was said to be damaged")
+	}
+	wantPages(t, rebooted(t, s), a, noise(1, 200))
+}
+
+func BenchmarkPersist100MB(b *testing.B) {
+	s, pages := bench(b), noise(1, 100<<8)
+	for b.Loop() {
+		b.StopTimer()
+		img, err := drafted(b, s, "a", pages).Commit(b.Context(), "")
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+		if err := s.Persist(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		if err := s.Remove(b.Context(), img.ID); err != nil {
+			b.Fatal(err)
+		}
+		s.drain()
+		b.StartTimer()
+	}
+}
