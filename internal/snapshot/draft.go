@@ -54,6 +54,7 @@ func (s *Images) Begin(id string) (*Draft, error) {
 	if err := s.makeRoom(1); err != nil {
 		return nil, err
 	}
+	s.claim(-1) // it was only asked whether there is any
 	if err := s.findDisk(); err != nil {
 		return nil, err
 	}
@@ -132,13 +133,6 @@ func (d *Draft) Commit(ctx context.Context, parent string) (_ Image, err error) 
 	if err != nil {
 		return Image{}, fmt.Errorf("commit %s: %w", d.id, err)
 	}
-	taken, err := d.s.blocks(d.name)
-	if err != nil {
-		return Image{}, fmt.Errorf("commit %s: %w", d.id, err)
-	}
-	if err := d.s.makeRoom(taken); err != nil {
-		return Image{}, err
-	}
 	sum := newSum()
 	data, err := m.seal(sum)
 	if err != nil {
@@ -148,15 +142,33 @@ func (d *Draft) Commit(ctx context.Context, parent string) (_ Image, err error) 
 	if err := d.write(manifestFile, data, false); err != nil {
 		return Image{}, err
 	}
+	taken, err := d.s.blocks(d.name)
+	if err != nil {
+		return Image{}, fmt.Errorf("commit %s: %w", d.id, err)
+	}
+	if err := d.s.makeRoom(taken); err != nil {
+		return Image{}, err
+	}
+	defer func() {
+		if err != nil {
+			d.s.claim(-taken)
+		}
+	}()
 	d.s.step("commit: rename")
-	// A directory does not replace one that has something in it.
-	if err := d.s.root.Rename(d.name, imagePath(d.id)); errors.Is(err, fs.ErrExist) {
+	err = d.s.counted(taken, func() error {
+		// A directory does not replace one that has something in it.
+		err := d.s.root.Rename(d.name, imagePath(d.id))
+		if err == nil {
+			d.s.claimed -= taken
+		}
+		return err
+	})
+	if errors.Is(err, fs.ErrExist) {
 		return Image{}, fault.Newf(fault.Exists, "snapshot_exists", "there is an image of snapshot %s", d.id)
 	} else if err != nil {
 		return Image{}, fmt.Errorf("commit %s: %w", d.id, err)
 	}
 	d.ended = true
-	d.s.used.Add(taken)
 	d.s.remember(d.id, sum)
 	d.s.step("commit: end")
 	// The lock ends with the descriptor: before, nobody could lease.

@@ -99,12 +99,9 @@ func (s *Images) build(ctx context.Context, m manifest) error {
 	}
 	if err == nil {
 		s.step("build: rename")
-		err = s.root.Rename(g.path(PagesFile), imagePath(m.ID, PagesFile))
+		err = s.counted(m.Bulk.Bytes, func() error { return s.root.Rename(g.path(PagesFile), imagePath(m.ID, PagesFile)) })
 	}
-	if err = errors.Join(err, g.drop()); err == nil {
-		s.used.Add(m.Bulk.Bytes)
-	}
-	return err
+	return errors.Join(err, g.drop())
 }
 
 // assemble copies all runs of an index into a new file.

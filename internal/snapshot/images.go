@@ -87,6 +87,10 @@ type Images struct {
 	measuring sync.Mutex // before used and budget are known
 	measured  bool
 
+	room    sync.Mutex // one who makes room
+	tally   sync.Mutex // what is on the disk and what is counted change together
+	claimed int64      // bytes that have room and are not in used yet
+
 	clearing sync.Mutex // one who removes what is gone
 
 	settling  sync.Mutex // one Settle or Prune at a time

@@ -27,10 +27,13 @@ func (s *Images) Remove(ctx context.Context, id string) error {
 	}
 	g := gone{dir: d, name: path.Join(draftsDir, id+"."+newName()), packed: s.has(imagePath(id, indexFile))}
 	taken, err := s.blocks(imagePath(id))
+	if g.packed {
+		taken = 0 // drain measures what of it is left
+	}
 	if err == nil {
 		// It goes as a whole: what a crash leaves is a draft.
 		s.step("remove: rename")
-		err = s.root.Rename(imagePath(id), g.name)
+		err = s.counted(-taken, func() error { return s.root.Rename(imagePath(id), g.name) })
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("remove image %s: %w", id, err), d.Close())
@@ -39,9 +42,6 @@ func (s *Images) Remove(ctx context.Context, id string) error {
 	delete(s.sums, id)
 	delete(s.warned, id)
 	s.mu.Unlock()
-	if !g.packed {
-		s.used.Add(-taken)
-	}
 	s.clear(g)
 	return nil
 }

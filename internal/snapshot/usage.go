@@ -65,6 +65,8 @@ func (s *Images) list() ([]string, error) {
 // measure counts what images and packs take of the disk. What is being written
 // counts when it is committed.
 func (s *Images) measure() (int64, error) {
+	s.tally.Lock()
+	defer s.tally.Unlock()
 	ids, err := s.list()
 	if err != nil {
 		return 0, err
@@ -91,27 +93,57 @@ func (s *Images) measure() (int64, error) {
 	return sum, nil
 }
 
-// makeRoom sees to it that need more bytes fit into the budget.
+// counted changes what is on the disk and what is counted of it, of which
+// whoever measures meanwhile must not see one without the other.
+func (s *Images) counted(bytes int64, change func() error) error {
+	s.tally.Lock()
+	defer s.tally.Unlock()
+	if err := change(); err != nil {
+		return err
+	}
+	s.used.Add(bytes)
+	return nil
+}
+
+// over is how many bytes are too many, if there were need more.
+func (s *Images) over(need int64) int64 {
+	s.tally.Lock()
+	defer s.tally.Unlock()
+	return s.used.Load() + s.claimed + need - s.budget
+}
+
+// claim gives room to bytes that somebody else could take otherwise before they
+// are counted, or takes it back.
+func (s *Images) claim(bytes int64) {
+	s.tally.Lock()
+	defer s.tally.Unlock()
+	s.claimed += bytes
+}
+
+// makeRoom sees to it that need more bytes fit into the budget, and claims
+// them. Who has been given room gives the claim back.
 func (s *Images) makeRoom(need int64) error {
-	if s.used.Load()+need > s.budget {
+	s.room.Lock()
+	defer s.room.Unlock()
+	if s.over(need) > 0 {
 		s.drain()
-		used, err := s.measure()
-		if err != nil {
+		if _, err := s.measure(); err != nil {
 			return err
 		}
-		if over := used + need - s.budget; over > 0 {
+		if over := s.over(need); over > 0 {
 			if err := s.evict(over); err != nil {
 				return err
 			}
-			if used, err = s.measure(); err != nil {
+			if _, err := s.measure(); err != nil {
 				return err
 			}
 		}
-		if used+need > s.budget {
-			return fault.Newf(fault.Exhausted, "snapshot_budget", "snapshots take %d MiB of the %d MiB that they may", used>>20, s.budget>>20).
+		if s.over(need) > 0 {
+			return fault.Newf(fault.Exhausted, "snapshot_budget", "snapshots take %d MiB of the %d MiB that they may", s.used.Load()>>20, s.budget>>20).
 				WithHint("remove snapshots with crannog prune, or raise the budget")
 		}
 	}
+	s.claim(need)
 	return nil
 }
 

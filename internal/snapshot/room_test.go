@@ -1,0 +1,100 @@
+package snapshot
+
+import (
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// written begins a draft and writes what an engine would.
+func written(t *testing.T, s *Images, id string, pages []byte) *Draft {
+	t.Helper()
+	d, err := s.Begin(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{StateFile, MetaFile} {
+		put(t, filepath.Join(d.Dir(), f), []byte("data"))
+	}
+	put(t, filepath.Join(d.Dir(), PagesFile), pages)
+	return d
+}
+
+// wantRoom fails the test if images take more than they may, or if some room
+// is claimed for nobody.
+func wantRoom(t *testing.T, s *Images) {
+	t.Helper()
+	if used, err := s.measure(); err != nil || used > s.budget || s.claimed != 0 {
+		t.Errorf("used %d of %d, claimed %d: %v", used, s.budget, s.claimed, err)
+	}
+}
+
+// Of two that are committed at once, for one of which there is room, one is
+// refused, and what it was promised is free again.
+func TestTwoCommitsAtOnce(t *testing.T) {
+	const one = 200 * pageBytes
+	var meanwhile func()
+	s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: one + one/2, step: func(name string) {
+		if do := meanwhile; name == "commit: rename" && do != nil {
+			meanwhile = nil
+			do()
+		}
+	}})
+	a, b := written(t, s, "a", noise(1, 200)), written(t, s, "b", noise(2, 200))
+	meanwhile = func() {
+		_, err := b.Commit(t.Context(), "")
+		wantCode(t, err, fault.Exhausted, "snapshot_budget")
+	}
+	if _, err := a.Commit(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	wantRoom(t, s)
+	// A commit that fails for another reason gives back what it was promised.
+	c := written(t, s, "c", noise(3, 10))
+	if err := os.Mkdir(filepath.Join(s.dir, imagePath("c")), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	put(t, filepath.Join(s.dir, imagePath("c"), "in the way"), nil)
+	_, err := c.Commit(t.Context(), "")
+	wantCode(t, err, fault.Exists, "snapshot_exists")
+	wantRoom(t, s)
+}
+
+// What is counted is what is there, also if it is measured while it changes.
+func TestMeasuredWhileItChanges(t *testing.T) {
+	s := shelf(t)
+	commit(t, s, "a", "", noise(1, 10))
+	one, err := s.measure()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan bool)
+	var group sync.WaitGroup
+	group.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				s.measure()
+			}
+		}
+	})
+	defer group.Wait()
+	defer close(stop)
+	var sizes [2]int64 // without the image and with it
+	for i := range 200 {
+		commit(t, s, "b", "", noise(1, 10))
+		sizes[1] = s.used.Load()
+		if err := s.Remove(t.Context(), "b"); err != nil {
+			t.Fatal(err)
+		}
+		sizes[0] = s.used.Load()
+		if want := [2]int64{one, 2 * one}; sizes != want {
+			t.Fatalf("after %d rounds %d bytes are counted, want %d", i, sizes, want)
+		}
+	}
+}
