@@ -98,3 +98,26 @@ func TestMeasuredWhileItChanges(t *testing.T) {
 		}
 	}
 }
+
+// What only a removed image had gives its room to the next, also where a pack
+// holds it together with pages that are needed, and before any copy goes.
+func TestRemovedPagesMakeWay(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 320 * pageBytes})
+	pages := noise(1, 200)
+	commit(t, s, "a", "", pages)
+	b := commit(t, s, "b", "a", pages[:10*pageBytes])
+	settle(t, s)
+	if err := s.Remove(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	s.drain()
+	if used, err := s.measure(); err != nil || used < 200*pageBytes {
+		t.Fatalf("%d bytes after the removal: this shows nothing (%v)", used, err)
+	}
+	commit(t, s, "c", "", noise(7, 250))
+	if !s.has(imagePath("b", PagesFile)) {
+		t.Error("a copy made way first")
+	}
+	wantPages(t, s, b, pages[:10*pageBytes])
+	wantRoom(t, s)
+}

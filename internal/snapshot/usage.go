@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"path"
@@ -125,23 +126,28 @@ func (s *Images) claim(bytes int64) {
 func (s *Images) makeRoom(need int64) error {
 	s.room.Lock()
 	defer s.room.Unlock()
+	// Each step costs more than the one before: removed files, pages of removed
+	// images, and copies that somebody may soon have to make again.
+	for _, free := range []func() error{
+		func() error { s.drain(); return nil },
+		func() error { return s.collect(context.Background(), true) },
+		func() error { return s.evict(s.over(need)) },
+	} {
+		if s.over(need) <= 0 {
+			break
+		}
+		err := free()
+		if _, merr := s.measure(); merr != nil {
+			return errors.Join(err, merr)
+		}
+		if err != nil {
+			// There may be enough without it.
+			s.log.Warn("no room made", "err", err)
+		}
+	}
 	if s.over(need) > 0 {
-		s.drain()
-		if _, err := s.measure(); err != nil {
-			return err
-		}
-		if over := s.over(need); over > 0 {
-			if err := s.evict(over); err != nil {
-				return err
-			}
-			if _, err := s.measure(); err != nil {
-				return err
-			}
-		}
-		if s.over(need) > 0 {
-			return fault.Newf(fault.Exhausted, "snapshot_budget", "snapshots take %d MiB of the %d MiB that they may", s.used.Load()>>20, s.budget>>20).
-				WithHint("remove snapshots with crannog prune, or raise the budget")
-		}
+		return fault.Newf(fault.Exhausted, "snapshot_budget", "snapshots take %d MiB of the %d MiB that they may", s.used.Load()>>20, s.budget>>20).
+			WithHint("remove snapshots with crannog prune, or raise the budget")
 	}
 	s.claim(need)
 	return nil
