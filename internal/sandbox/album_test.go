@@ -20,6 +20,7 @@ type album struct {
 
 	mu     sync.Mutex
 	budget error // of Begin
+	most   int   // images that there is room for, if not zero
 	commit error // of Commit
 	leased int
 	loose  map[string]bool // images that a reboot would lose
@@ -38,6 +39,9 @@ func (a *album) Begin(id string) (sandbox.Draft, error) {
 	defer a.mu.Unlock()
 	if a.budget != nil {
 		return nil, a.budget
+	}
+	if list, _ := os.ReadDir(filepath.Join(a.dir, "images")); a.most > 0 && len(list) >= a.most {
+		return nil, fault.New(fault.Exhausted, "snapshot_budget", "full")
 	}
 	d := &sketch{a: a, id: id, dir: filepath.Join(a.dir, "drafts", id)}
 	return d, os.Mkdir(d.dir, 0o700)

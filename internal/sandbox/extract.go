@@ -19,7 +19,7 @@ func (s *Service) extract(ctx context.Context, spec engine.Spec, dir string) (fi
 	if err != nil {
 		return nil, nil, err
 	}
-	draft, err := s.images.Begin(newSnapshotID())
+	draft, err := s.beginImage(ctx, newSnapshotID())
 	if err != nil {
 		return nil, nil, err
 	}

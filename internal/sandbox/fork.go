@@ -91,7 +91,7 @@ func (s *Service) template(ctx context.Context, who Principal, ref string) (Reco
 	if err != nil {
 		return Record{}, nil, err
 	}
-	draft, err := s.images.Begin(newSnapshotID())
+	draft, err := s.beginImage(ctx, newSnapshotID())
 	if err != nil {
 		return Record{}, nil, err
 	}

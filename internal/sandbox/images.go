@@ -1,6 +1,11 @@
 package sandbox
 
-import "context"
+import (
+	"context"
+	"errors"
+
+	"github.com/crannog/crannog/internal/fault"
+)
 
 // Images keeps what was written down of sandboxes, on disk. It knows nothing
 // of what refers to them.
@@ -50,3 +55,47 @@ type Image struct {
 
 // ImageSize is what an image takes, and what would be free without it.
 type ImageSize struct{ Bytes, Own int64 }
+
+// codeBudget says that images take all that they may.
+const codeBudget = "snapshot_budget"
+
+// beginImage begins an image. Where the budget is used up, what no row refers to
+// makes room first.
+func (s *Service) beginImage(ctx context.Context, id string) (Draft, error) {
+	draft, refused := s.images.Begin(id)
+	if fault.CodeOf(refused) != codeBudget {
+		return draft, refused
+	}
+	dropped, err := s.dropLoose(ctx)
+	if err != nil {
+		s.log.Warn("images of nobody not dropped", "err", err)
+	}
+	if dropped == 0 {
+		return nil, refused
+	}
+	s.log.Info("images of nobody dropped", "images", dropped)
+	return s.images.Begin(id)
+}
+
+// dropLoose is dropImages for a caller who waits: it leaves packs alone, and
+// so does not wait for whoever works on them.
+func (s *Service) dropLoose(ctx context.Context) (dropped int, err error) {
+	if err := s.dropUnfinished(ctx); err != nil {
+		return 0, err
+	}
+	sizes, err := s.images.Sizes(ctx)
+	if err != nil {
+		return 0, err
+	}
+	var errs []error
+	for id := range sizes {
+		held, err := s.store.HoldsImage(ctx, id)
+		if err == nil && !held {
+			if err = s.images.Remove(ctx, id); err == nil {
+				dropped++
+			}
+		}
+		errs = append(errs, err)
+	}
+	return dropped, errors.Join(errs...)
+}

@@ -207,23 +207,31 @@ func (s *Service) lost(ctx context.Context, old Record) error {
 	return s.finish(ctx, r.ID, time.Time{})
 }
 
-// dropImages removes what no row refers to: rows name their image before it
-// is written.
-func (s *Service) dropImages(ctx context.Context) (int64, error) {
-	if s.images == nil {
-		return 0, nil
-	}
+// dropUnfinished removes the rows of snapshots whose processes died over them.
+func (s *Service) dropUnfinished(ctx context.Context) error {
 	unfinished, err := s.store.ListSnapshots(ctx, SnapshotQuery{AllOwners: true, Unfinished: true})
 	if err != nil {
-		return 0, err
+		return err
 	}
 	for _, n := range unfinished {
 		if n.Process == s.self || s.alive(n.Process) {
 			continue
 		}
 		if err := s.store.DeleteSnapshot(ctx, n.ID); err != nil {
-			return 0, err
+			return err
 		}
+	}
+	return nil
+}
+
+// dropImages removes what no row refers to: rows name their image before it
+// is written.
+func (s *Service) dropImages(ctx context.Context) (int64, error) {
+	if s.images == nil {
+		return 0, nil
+	}
+	if err := s.dropUnfinished(ctx); err != nil {
+		return 0, err
 	}
 	var failed error
 	freed, err := s.images.Prune(ctx, func(id string) bool {

@@ -43,7 +43,7 @@ func (s *Service) pause(ctx context.Context, r Record, filesOnly bool, due time.
 		return Record{}, err
 	}
 	r.Saved = Saved{Image: newSnapshotID(), FilesOnly: filesOnly, Format: format}
-	draft, err := s.images.Begin(r.Saved.Image)
+	draft, err := s.beginImage(ctx, r.Saved.Image)
 	if err != nil {
 		return Record{}, err
 	}

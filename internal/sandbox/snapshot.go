@@ -109,7 +109,7 @@ func (s *Service) snapshot(ctx context.Context, who Principal, ref string, req S
 
 // take takes the steps that leave something behind.
 func (s *Service) take(ctx context.Context, r Record, n *Stored, save saver) (err error) {
-	draft, err := s.images.Begin(n.ID)
+	draft, err := s.beginImage(ctx, n.ID)
 	if err != nil {
 		return err
 	}
