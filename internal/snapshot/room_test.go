@@ -121,3 +121,24 @@ func TestRemovedPagesMakeWay(t *testing.T) {
 	wantPages(t, s, b, pages[:10*pageBytes])
 	wantRoom(t, s)
 }
+
+// Who is refused learns how much there would have had to be.
+func TestARefusalSaysWhatIsMissing(t *testing.T) {
+	const mib = 1 << 20 / pageBytes
+	s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 4 << 20})
+	commit(t, s, "a", "", noise(1, 2*mib))
+	_, err := written(t, s, "b", noise(2, 4*mib)).Commit(t.Context(), "")
+	wantCode(t, err, fault.Exhausted, "snapshot_budget")
+	// Each of the two has some kilobytes beside its pages.
+	want := "snapshots take 2 MiB of the 4 MiB that they may, and this one takes 5 MiB: 3 MiB too many"
+	if got := fault.PublicText(err); got != want {
+		t.Errorf("it says %q, want %q", got, want)
+	}
+	commit(t, s, "b", "", noise(2, 2*mib-64))
+	s.budget = 3 << 20
+	_, err = s.Begin("c")
+	wantCode(t, err, fault.Exhausted, "snapshot_budget")
+	if got, want := fault.PublicText(err), "snapshots take 3 MiB of the 3 MiB that they may"; got != want {
+		t.Errorf("it says %q, want %q", got, want)
+	}
+}

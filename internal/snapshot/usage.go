@@ -3,6 +3,7 @@ package snapshot
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"path"
 	"syscall"
@@ -145,13 +146,24 @@ func (s *Images) makeRoom(need int64) error {
 			s.log.Warn("no room made", "err", err)
 		}
 	}
-	if s.over(need) > 0 {
-		return fault.Newf(fault.Exhausted, "snapshot_budget", "snapshots take %d MiB of the %d MiB that they may", s.used.Load()>>20, s.budget>>20).
-			WithHint("remove snapshots with crannog prune, or raise the budget")
+	if over := s.over(need); over > 0 {
+		return s.refuse(need, over)
 	}
 	s.claim(need)
 	return nil
 }
+
+// refuse says that there is no room, and how much would have been enough.
+func (s *Images) refuse(need, over int64) error {
+	text := fmt.Sprintf("snapshots take %d MiB of the %d MiB that they may", s.used.Load()>>20, s.budget>>20)
+	if need > 1 {
+		text += fmt.Sprintf(", and this one takes %d MiB: %d MiB too many", ceilMiB(need), ceilMiB(over))
+	}
+	return fault.New(fault.Exhausted, "snapshot_budget", text).
+		WithHint("remove snapshots with crannog snapshot rm or crannog prune, or raise the budget")
+}
+
+func ceilMiB(bytes int64) int64 { return (bytes + 1<<20 - 1) >> 20 }
 
 // findDisk sees to it that the disk has something left to begin with.
 func (s *Images) findDisk() error {
