@@ -39,8 +39,8 @@ type Draft struct {
 }
 
 // Begin makes room for a new image. It is Exhausted with the code
-// "snapshot_budget" if images take all that they may, also after copies that
-// can be made again were dropped, and "disk_full" if the disk has nothing left.
+// "snapshot_budget" if images and what is being written take all that they may,
+// also after copies that can be made again were dropped, and "disk_full" if the disk has nothing left.
 func (s *Images) Begin(id string) (*Draft, error) {
 	if err := validID(id); err != nil {
 		return nil, err
@@ -51,10 +51,9 @@ func (s *Images) Begin(id string) (*Draft, error) {
 	if err := s.ready(); err != nil {
 		return nil, fmt.Errorf("begin image %s: %w", id, err)
 	}
-	if err := s.makeRoom(1); err != nil {
+	if err := s.admit(); err != nil {
 		return nil, err
 	}
-	s.claim(-1) // it was only asked whether there is any
 	if err := s.findDisk(); err != nil {
 		return nil, err
 	}
@@ -69,20 +68,6 @@ func (s *Images) Begin(id string) (*Draft, error) {
 // in it in the end is checkpoint.img, pages_meta.img and pages.img, or
 // files.tar alone.
 func (d *Draft) Dir() string { return filepath.Join(d.s.dir, d.name) }
-
-// Room is how much may still be written. Images cannot hold an engine back, so
-// a caller who would lose something if Commit refuses asks before.
-func (d *Draft) Room() (int64, error) {
-	written, err := d.s.blocks(d.name)
-	if err != nil {
-		return 0, fmt.Errorf("measure draft %s: %w", d.id, err)
-	}
-	free, err := d.s.free()
-	if err != nil {
-		return 0, err
-	}
-	return max(min(d.s.budget-d.s.used.Load()-written, free), 0), nil
-}
 
 // Fault says what a failure to write into the draft means: Exhausted with the
 // code "disk_full" if it says so or if the disk is full, otherwise the error
@@ -103,6 +88,10 @@ func (d *Draft) Fault(err error) error {
 func (d *Draft) Abort() error {
 	if !d.ended {
 		d.ended = true
+		// Nobody who begins one waits until all of it is removed.
+		if name := goneName(); d.s.root.Rename(d.name, name) == nil {
+			d.name = name
+		}
 		d.s.clear(gone{name: d.name, dir: d.dir})
 	}
 	return nil
@@ -146,7 +135,7 @@ func (d *Draft) Commit(ctx context.Context, parent string) (_ Image, err error) 
 	if err != nil {
 		return Image{}, fmt.Errorf("commit %s: %w", d.id, err)
 	}
-	if err := d.s.makeRoom(taken); err != nil {
+	if err := d.s.makeRoom(taken, 0); err != nil {
 		return Image{}, err
 	}
 	defer func() {

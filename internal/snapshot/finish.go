@@ -46,7 +46,7 @@ func (s *Images) finish(ctx context.Context, id string, tree hasher) error {
 	if data, err = m.seal(sum); err != nil {
 		return err
 	}
-	g, err := s.newStage("settle")
+	g, err := s.newStage(settleStage)
 	if err != nil {
 		return err
 	}

@@ -88,7 +88,7 @@ func (s *Images) build(ctx context.Context, m manifest) error {
 		}
 		packs = append(packs, f)
 	}
-	g, err := s.newStage("build")
+	g, err := s.newStage(buildStage)
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ func (s *Images) Remove(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	g := gone{dir: d, name: path.Join(draftsDir, id+"."+newName()), packed: s.has(imagePath(id, indexFile))}
+	g := gone{dir: d, name: goneName(), packed: s.has(imagePath(id, indexFile))}
 	taken, err := s.blocks(imagePath(id))
 	if g.packed {
 		taken = 0 // drain measures what of it is left
@@ -45,6 +45,8 @@ func (s *Images) Remove(ctx context.Context, id string) error {
 	s.clear(g)
 	return nil
 }
+
+func goneName() string { return path.Join(draftsDir, goneStage+"."+newName()) }
 
 // gone is a directory in drafts that nobody needs. The lock on it keeps others
 // from sweeping it at the same time.

@@ -31,7 +31,7 @@ func (s *Images) pack(ctx context.Context, m manifest) error {
 		return err
 	}
 	defer c.close()
-	g, err := s.newStage("pack")
+	g, err := s.newStage(packStage)
 	if err != nil {
 		return err
 	}

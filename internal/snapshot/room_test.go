@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"sync"
@@ -141,4 +142,62 @@ func TestARefusalSaysWhatIsMissing(t *testing.T) {
 	if got, want := fault.PublicText(err), "snapshots take 3 MiB of the 3 MiB that they may"; got != want {
 		t.Errorf("it says %q, want %q", got, want)
 	}
+}
+
+// What is being written counts for whoever begins, in this process and in
+// others, but not for whoever has written; and what is dropped no longer does.
+func TestDraftsCount(t *testing.T) {
+	const one = 200 * pageBytes
+	dir := filepath.Join(t.TempDir(), "snapshots")
+	s, other := open(t, dir, Options{Budget: 2 * one}), open(t, dir, Options{Budget: 2 * one})
+	a, b := written(t, s, "a", noise(1, 150)), written(t, other, "b", noise(2, 250))
+	for _, s := range []*Images{s, other} {
+		_, err := s.Begin("c")
+		wantCode(t, err, fault.Exhausted, "snapshot_budget")
+		want := "snapshots take 0 MiB of the 1 MiB that they may, and 2 MiB are being written"
+		if got := fault.PublicText(err); got != want {
+			t.Errorf("it says %q, want %q", got, want)
+		}
+	}
+	if _, err := a.Commit(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Abort(); err != nil {
+		t.Fatal(err)
+	}
+	other.drain()
+	if _, err := written(t, s, "c", noise(3, 200)).Commit(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	wantRoom(t, s)
+}
+
+// A draft whose process died makes way.
+func TestDeadDraftsMakeWay(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 200 * pageBytes})
+	for range 3 {
+		d := written(t, s, "a", noise(1, 250))
+		if err := d.dir.Close(); err != nil { // its lock ends, as with a process
+			t.Fatal(err)
+		}
+	}
+}
+
+// What is being removed lies among drafts and counts for nothing.
+func TestWhatIsRemovedDoesNotCount(t *testing.T) {
+	goOn := make(chan bool)
+	s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 1 << 30, step: func(name string) {
+		if name == "remove: files" {
+			<-goOn
+		}
+	}})
+	commit(t, s, "a", "", noise(1, 10))
+	d := written(t, s, "b", noise(2, 10))
+	if err := errors.Join(s.Remove(t.Context(), "a"), d.Abort()); err != nil {
+		t.Error(err)
+	}
+	if n, err := s.drafted(); err != nil || n != 0 {
+		t.Errorf("%d bytes count: %v", n, err)
+	}
+	close(goOn)
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,6 +17,22 @@ type stage struct {
 	s    *Images
 	name string // below the directory of images
 	dir  *os.File
+}
+
+// ownStages are the prefixes of what lies among drafts and is none: stages of
+// what is an image already, and what is being removed.
+var ownStages = []string{settleStage, packStage, buildStage, goneStage}
+
+const (
+	goneStage   = "gone"
+	settleStage = "settle"
+	packStage   = "pack"
+	buildStage  = "build"
+)
+
+func prefixOf(name string) string {
+	prefix, _, _ := strings.Cut(name, ".")
+	return prefix
 }
 
 func (s *Images) newStage(prefix string) (*stage, error) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -64,8 +65,8 @@ func (s *Images) list() ([]string, error) {
 	return ids, nil
 }
 
-// measure counts what images and packs take of the disk. What is being written
-// counts when it is committed.
+// measure counts what images and packs take of the disk, and drafted what is
+// being written.
 func (s *Images) measure() (int64, error) {
 	s.tally.Lock()
 	defer s.tally.Unlock()
@@ -95,6 +96,31 @@ func (s *Images) measure() (int64, error) {
 	return sum, nil
 }
 
+// drafted counts what engines are writing, for whichever process. What Settle
+// and Lease write is of images that count already, and what is being removed
+// will soon be no more.
+func (s *Images) drafted() (int64, error) {
+	entries, err := fs.ReadDir(s.root.FS(), draftsDir)
+	if err != nil {
+		return 0, err
+	}
+	var sum int64
+	for _, e := range entries {
+		if slices.Contains(ownStages, prefixOf(e.Name())) {
+			continue
+		}
+		n, err := s.blocks(path.Join(draftsDir, e.Name()))
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	s.tally.Lock()
+	defer s.tally.Unlock()
+	// What is being committed is claimed, and a draft for a moment yet.
+	return max(sum-s.claimed, 0), nil
+}
+
 // counted changes what is on the disk and what is counted of it, of which
 // whoever measures meanwhile must not see one without the other.
 func (s *Images) counted(bytes int64, change func() error) error {
@@ -122,9 +148,33 @@ func (s *Images) claim(bytes int64) {
 	s.claimed += bytes
 }
 
-// makeRoom sees to it that need more bytes fit into the budget, and claims
-// them. Who has been given room gives the claim back.
-func (s *Images) makeRoom(need int64) error {
+// admit sees to it that there is room for another draft: what images take and
+// what is being written is less than the budget. How much it will be nobody
+// knows: what a sandbox has in memory is far more than what is written of many,
+// so that it refuses nobody.
+func (s *Images) admit() error {
+	others, err := s.drafted()
+	if err == nil && others > 0 && s.over(others+1) > 0 {
+		// What dead processes have left lies among them.
+		if err = s.sweep(); err == nil {
+			others, err = s.drafted()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.makeRoom(1, others); err != nil {
+		return err
+	}
+	s.claim(-1) // it was only asked whether there is any
+	return nil
+}
+
+// makeRoom sees to it that mine more bytes fit into the budget beside those of
+// others that do not count yet, and claims them. Who has been given room gives
+// the claim back.
+func (s *Images) makeRoom(mine, others int64) error {
+	need := mine + others
 	s.room.Lock()
 	defer s.room.Unlock()
 	// Each step costs more than the one before: removed files, pages of removed
@@ -147,17 +197,20 @@ func (s *Images) makeRoom(need int64) error {
 		}
 	}
 	if over := s.over(need); over > 0 {
-		return s.refuse(need, over)
+		return s.refuse(mine, others, over)
 	}
-	s.claim(need)
+	s.claim(mine)
 	return nil
 }
 
 // refuse says that there is no room, and how much would have been enough.
-func (s *Images) refuse(need, over int64) error {
+func (s *Images) refuse(mine, others, over int64) error {
 	text := fmt.Sprintf("snapshots take %d MiB of the %d MiB that they may", s.used.Load()>>20, s.budget>>20)
-	if need > 1 {
-		text += fmt.Sprintf(", and this one takes %d MiB: %d MiB too many", ceilMiB(need), ceilMiB(over))
+	if others > 0 {
+		text += fmt.Sprintf(", and %d MiB are being written", ceilMiB(others))
+	}
+	if mine > 1 {
+		text += fmt.Sprintf(", and this one takes %d MiB: %d MiB too many", ceilMiB(mine), ceilMiB(over))
 	}
 	return fault.New(fault.Exhausted, "snapshot_budget", text).
 		WithHint("remove snapshots with crannog snapshot rm or crannog prune, or raise the budget")
