@@ -211,10 +211,11 @@ func interruptible(ctx context.Context, work func(context.Context) error) error 
 			select {
 			case s := <-signals:
 				if sig, ok := s.(syscall.Signal); ok && (sig == syscall.SIGINT || sig == syscall.SIGTERM || sig == syscall.SIGHUP) {
-					cancel(signalled(sig))
 					// The work may be over already, and what is left to do the
-					// disk's, which the next process can do too.
+					// disk's, which the next process can do too. So the next
+					// signal ends us.
 					signal.Reset(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+					cancel(signalled(sig))
 				}
 			case <-done:
 				return

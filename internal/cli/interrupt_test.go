@@ -1,0 +1,50 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+)
+
+const beInterrupted = "CRANNOG_TEST_INTERRUPTED"
+
+// The first interrupt asks for the end, and the second is the end.
+func TestSecondInterrupt(t *testing.T) {
+	if os.Getenv(beInterrupted) != "" {
+		err := interruptible(t.Context(), func(ctx context.Context) error {
+			fmt.Println("works")
+			<-ctx.Done()
+			fmt.Println("ends")
+			select {} // as long as the disk takes
+		})
+		t.Fatal(err)
+	}
+	child := exec.Command(os.Args[0], "-test.run=^TestSecondInterrupt$", "-test.timeout=20s")
+	child.Env = append(os.Environ(), beInterrupted+"=1")
+	out, err := child.StdoutPipe()
+	if err == nil {
+		err = child.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := bufio.NewScanner(out)
+	for _, want := range []string{"works", "ends"} {
+		if !said.Scan() || said.Text() != want {
+			t.Errorf("it says %q, want %q", said.Text(), want)
+		}
+		if err := child.Process.Signal(syscall.SIGINT); err != nil {
+			t.Error(err)
+		}
+	}
+	err = child.Wait()
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGINT {
+		t.Errorf("it ended with %v", err)
+	}
+}
