@@ -153,7 +153,7 @@ func (a *album) Prune(ctx context.Context, keep func(string) bool) (freed int64,
 	return freed, err
 }
 
-func (a *album) Settle(ctx context.Context) error { return a.Persist(ctx) }
+func (a *album) Settle(ctx context.Context) (int64, error) { return 0, a.Persist(ctx) }
 
 func (a *album) Persist(ctx context.Context) error {
 	a.mu.Lock()

@@ -70,7 +70,15 @@ func (s *Service) expireDue(now time.Time) {
 		if end := b.due(); !b.ending && !end.IsZero() && !end.After(now) {
 			b.ending = true
 			if b.record.OnEnd.Pause {
-				s.loops.Go(func() { s.pauseDue(b) })
+				over := make(chan struct{})
+				s.late[over] = true
+				s.loops.Go(func() {
+					s.pauseDue(b)
+					s.mu.Lock()
+					delete(s.late, over)
+					s.mu.Unlock()
+					close(over)
+				})
 				continue
 			}
 			s.loops.Go(func() { s.expire(b) })

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -18,6 +19,27 @@ const (
 	putOffLeast = time.Second
 	putOffMost  = time.Minute
 )
+
+// lateTimeout bounds how long Close waits for pauses by the clock.
+const lateTimeout = 30 * time.Second
+
+// awaitLate lets the pauses end that the clock has begun. Where no server runs
+// they are begun by commands that take milliseconds: each would begin one, and
+// none would ever be over.
+func (s *Service) awaitLate(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lateTimeout)
+	defer cancel()
+	s.mu.RLock()
+	late := slices.Collect(maps.Keys(s.late))
+	s.mu.RUnlock()
+	for _, over := range late {
+		select {
+		case <-over:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
 
 // putOff is a pause that is tried again.
 type putOff struct {
@@ -36,7 +58,7 @@ func (s *Service) pauseDue(b *box) {
 		release()
 	}
 	switch {
-	case err == nil || s.ctx.Err() != nil:
+	case err == nil || s.ctx.Err() != nil || fault.CodeOf(err) == codeShuttingDown:
 		s.mu.Lock()
 		delete(s.put, b.id)
 		s.mu.Unlock()

@@ -22,7 +22,7 @@ type Images interface {
 	// Prune drops what keep does not want, and drafts of dead processes.
 	Prune(ctx context.Context, keep func(id string) bool) (freed int64, err error)
 	// Settle stores what images of one lineage have in common once.
-	Settle(ctx context.Context) error
+	Settle(ctx context.Context) (freed int64, err error)
 	// Persist has outlive a reboot what this process has committed, and within
 	// bounds what killed ones have. Settle does so too, in its time.
 	Persist(ctx context.Context) error

@@ -194,7 +194,7 @@ func (s *Service) orphan(ctx context.Context, id string, report *Report) (*[]str
 // Pruned is what Prune has dropped.
 type Pruned struct {
 	Sandboxes []Sandbox
-	// Freed is how many bytes of saved states nobody held.
+	// Freed is how many bytes of saved states nobody held, or were there twice.
 	Freed int64
 }
 
@@ -221,8 +221,13 @@ func (s *Service) prune(ctx context.Context, who Principal) (Pruned, error) {
 		if err := errors.Join(s.forgetKept(), s.forgetRecordings(ctx)); err != nil {
 			return out, err
 		}
-		freed, err := s.sweepImages(ctx)
-		out.Freed = freed
+		out.Freed, err = s.sweepImages(ctx)
+		if err == nil && s.images != nil {
+			// Where no process stays, nobody else comes to it.
+			var settled int64
+			settled, err = s.images.Settle(ctx)
+			out.Freed += settled
+		}
 		if err != nil {
 			return out, err
 		}

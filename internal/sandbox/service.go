@@ -163,7 +163,9 @@ type Service struct {
 	unwritten map[string]bool
 	failures  map[string]failure // of resuming
 	put       map[string]putOff  // pauses that are tried again
-	requests  sync.WaitGroup     // creations under way
+	// late are the pauses by the clock that are under way.
+	late     map[chan struct{}]bool
+	requests sync.WaitGroup // creations under way
 
 	pool atomic.Pointer[pool] // nil keeps none
 }
@@ -214,7 +216,7 @@ func NewService(d Deps) (*Service, error) {
 		creating:  make(map[string]context.CancelCauseFunc),
 		held:      make(map[string]bool),
 
-		unwritten: make(map[string]bool), failures: make(map[string]failure), put: make(map[string]putOff),
+		unwritten: make(map[string]bool), failures: make(map[string]failure), put: make(map[string]putOff), late: make(map[chan struct{}]bool),
 		unsettled: make(chan struct{}, 1),
 	}
 	if err := s.openSpools(d.Events); err != nil {
@@ -236,6 +238,7 @@ const closeTimeout = 30 * time.Second
 // Service, and stops watching the others, which go on. What it has saved is on
 // the disk then.
 func (s *Service) Close(ctx context.Context) error {
+	s.awaitLate(ctx)
 	s.mu.Lock()
 	s.closed = true
 	for _, cancel := range s.creating {
@@ -357,6 +360,8 @@ func notRunning(r Record) error {
 	return fault.Newf(fault.NotFound, codeNotRunning, "Sandbox \"%s\" is not running (%s)", r.ID, why)
 }
 
+const codeShuttingDown = "shutting_down"
+
 func shuttingDown() error {
-	return fault.New(fault.Unavailable, "shutting_down", "the server is shutting down")
+	return fault.New(fault.Unavailable, codeShuttingDown, "the server is shutting down")
 }

@@ -46,7 +46,7 @@ func (s *Service) tidy() {
 			}
 		case <-quiet:
 			quiet = nil
-			err = s.images.Settle(s.ctx)
+			_, err = s.images.Settle(s.ctx)
 		case <-timer.C:
 			timer.Reset(sweepEvery)
 			what = "looking through"

@@ -3,8 +3,13 @@ package sandbox_test
 import (
 	"context"
 	"os"
+	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
 )
@@ -56,4 +61,34 @@ func TestWhatNobodyHoldsMakesRoom(t *testing.T) {
 	_, err := r.Pause(t.Context(), alice, sb.ID, false)
 	wantKind(t, err, fault.Exhausted, "snapshot_budget")
 	r.images(2)
+}
+
+// A process that ends lets the pauses come about that its clock has begun, but
+// for one that takes too long; that one goes on, and nobody is told that
+// something is wrong with it.
+func TestPauseAtTheEndOfAProcess(t *testing.T) {
+	for state, saving := range map[sandbox.State]time.Duration{sandbox.Paused: 20 * time.Second, sandbox.Running: 2 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t)
+			sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Timeout, c.OnEnd.Pause = time.Minute, true })
+			r.setFault(func(step fake.Step, _ string) error {
+				if step == fake.CheckpointBegin {
+					time.Sleep(saving)
+				}
+				return nil
+			})
+			time.Sleep(time.Minute + time.Second)
+			r.close()
+			r.setFault(nil)
+			r.open()
+			row, err := r.store.Get(t.Context(), sb.ID)
+			if err != nil || row.State != state {
+				t.Errorf("saved for %v, it is %s, %v", saving, row.State, err)
+			}
+			entries, err := r.store.Entries(t.Context(), sb.ID)
+			if err != nil || slices.ContainsFunc(entries, func(e sandbox.LogEntry) bool { return strings.Contains(e.Message, "cannot be paused") }) {
+				t.Errorf("its log: %v, %v", entries, err)
+			}
+		})
+	}
 }

@@ -150,7 +150,7 @@ func TestAFullDiskHarmsNoImage(t *testing.T) {
 	b := commit(t, s, "b", "a", data)
 	ballast := filepath.Join(base, "ballast")
 	os.WriteFile(ballast, make([]byte, 64<<20), 0o600)
-	err := s.Settle(t.Context())
+	_, err := s.Settle(t.Context())
 	wantCode(t, err, fault.Exhausted, "disk_full")
 	wantPages(t, s, a, noise(1, 1024))
 	wantPages(t, s, b, data)

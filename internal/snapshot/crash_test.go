@@ -95,7 +95,7 @@ func live(dir string) error {
 	if err := write("b", "a", b); err != nil {
 		return err
 	}
-	if err := s.Settle(ctx); err != nil {
+	if _, err := s.Settle(ctx); err != nil {
 		return err
 	}
 	if _, err := s.dropCopy("b"); err != nil {

@@ -63,8 +63,8 @@ func TestACrowd(t *testing.T) {
 			}
 		})
 	}
-	repeat(func() error { return s.Settle(ctx) })
-	repeat(func() error { return other.Settle(ctx) })
+	repeat(func() error { _, err := s.Settle(ctx); return err })
+	repeat(func() error { _, err := other.Settle(ctx); return err })
 	repeat(func() error { return s.evict(1 << 60) })
 	repeat(func() error {
 		_, err := other.Prune(ctx, func(string) bool { return true })

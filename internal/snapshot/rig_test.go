@@ -61,7 +61,7 @@ func commit(t testing.TB, s *Images, id, parent string, pages []byte) Image {
 
 func settle(t testing.TB, s *Images) {
 	t.Helper()
-	if err := s.Settle(t.Context()); err != nil {
+	if _, err := s.Settle(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -201,3 +201,25 @@ func TestWhatIsRemovedDoesNotCount(t *testing.T) {
 	}
 	close(goOn)
 }
+
+// Images that nobody has settled yet take several times what they will: one
+// more is not refused for that.
+func TestUnsettledImagesMakeWay(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 450 * pageBytes})
+	pages := noise(1, 100)
+	parent := ""
+	for _, id := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+		pages = append(pages[:99*pageBytes:99*pageBytes], noise(uint64(id[0]), 1)...)
+		image := commit(t, s, id, parent, pages)
+		wantPages(t, s, image, pages)
+		parent = id
+	}
+	wantRoom(t, s)
+	freed, err := s.Settle(t.Context())
+	if err != nil || freed == 0 {
+		t.Errorf("the last ones are stored once: %d, %v", freed, err)
+	}
+	if freed, err = s.Settle(t.Context()); err != nil || freed != 0 {
+		t.Errorf("and nothing twice: %d, %v", freed, err)
+	}
+}

@@ -19,10 +19,20 @@ var errUnknown = errors.New("nobody knows its sum")
 // syncs big files, moves pages into packs, drops packs that nobody needs, and
 // keeps copies within their share. It leaves the processor to others half of
 // the time, and may end at any moment. An image that cannot be settled does
-// not keep others from it.
-func (s *Images) Settle(ctx context.Context) error {
+// not keep others from it. It returns how much more of the disk is free.
+func (s *Images) Settle(ctx context.Context) (freed int64, err error) {
 	s.settling.Lock()
 	defer s.settling.Unlock()
+	before, err := s.measure()
+	if err == nil {
+		err = s.settle(ctx)
+	}
+	after, failed := s.measure()
+	return max(before-after, 0), errors.Join(err, failed)
+}
+
+// settle is Settle for who holds its lock.
+func (s *Images) settle(ctx context.Context) error {
 	errs := []error{s.ready(), s.sweep()}
 	ids, err := s.list()
 	if err != nil {
@@ -43,9 +53,7 @@ func (s *Images) Settle(ctx context.Context) error {
 		s.collected = err == nil
 		errs = append(errs, err)
 	}
-	errs = append(errs, s.trim())
-	_, err = s.measure()
-	return errors.Join(append(errs, err)...)
+	return errors.Join(append(errs, s.trim())...)
 }
 
 // settleLine settles an image after its ancestors, from whose packs it takes

@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -178,10 +179,12 @@ func (s *Images) makeRoom(mine, others int64) error {
 	s.room.Lock()
 	defer s.room.Unlock()
 	// Each step costs more than the one before: removed files, pages of removed
-	// images, and copies that somebody may soon have to make again.
+	// images, what images have in common, and copies that somebody may soon have
+	// to make again.
 	for _, free := range []func() error{
 		func() error { s.drain(); return nil },
 		func() error { return s.collect(context.Background(), true) },
+		s.settleSoon,
 		func() error { return s.evict(s.over(need)) },
 	} {
 		if s.over(need) <= 0 {
@@ -203,6 +206,19 @@ func (s *Images) makeRoom(mine, others int64) error {
 	return nil
 }
 
+// settleWait bounds how long somebody who saves a sandbox waits for images to
+// be settled.
+const settleWait = 20 * time.Second
+
+// settleSoon settles what nobody has come to yet: images that were saved one
+// after the other take several times what they will.
+func (s *Images) settleSoon() error {
+	ctx, cancel := context.WithTimeout(context.Background(), settleWait)
+	defer cancel()
+	_, err := s.Settle(ctx)
+	return err
+}
+
 // refuse says that there is no room, and how much would have been enough.
 func (s *Images) refuse(mine, others, over int64) error {
 	text := fmt.Sprintf("snapshots take %d MiB of the %d MiB that they may", s.used.Load()>>20, s.budget>>20)
@@ -213,7 +229,7 @@ func (s *Images) refuse(mine, others, over int64) error {
 		text += fmt.Sprintf(", and this one takes %d MiB: %d MiB too many", ceilMiB(mine), ceilMiB(over))
 	}
 	return fault.New(fault.Exhausted, "snapshot_budget", text).
-		WithHint("remove snapshots with crannog snapshot rm or crannog prune, or raise the budget")
+		WithHint("remove snapshots: crannog snapshot rm, crannog prune; or raise the budget")
 }
 
 func ceilMiB(bytes int64) int64 { return (bytes + 1<<20 - 1) >> 20 }
