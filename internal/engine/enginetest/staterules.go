@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -280,6 +281,10 @@ func largeFiles(t *testing.T, c *Config) {
 	}
 	if list := tarList(t, f); !strings.Contains(list, "home/user/holes") {
 		t.Errorf("the archive has only\n%s", list)
+	}
+	// A box whose disk is small could fill the host's otherwise.
+	if info, err := f.Stat(); err != nil || info.Size() < 600<<20 || info.Sys().(*syscall.Stat_t).Blocks*512 > 100<<20 {
+		t.Errorf("holes are on the disk: %+v, %v", info, err)
 	}
 	b.want(t, "truncate -s 4t holes && stat -c %s holes", "4398046511104")
 	if err := archiver.Archive(t.Context(), b.id, f); fault.KindOf(err) != fault.Exhausted {

@@ -89,8 +89,10 @@ func (k *kernel) read(ctx context.Context, dir string, w *os.File) error {
 		if err := conn.Call(boot.ContMgrPause, nil, nil); err != nil {
 			return fmt.Errorf("pause: %w", err)
 		}
-		opts := control.TarRootfsUpperLayerOpts{ContainerID: k.b.rec.Kernel, FilePayload: urpc.FilePayload{Files: []*os.File{w}}}
-		return conn.Call(boot.FsTarRootfsUpperLayer, &opts, nil)
+		return throughHoles(w, func(in *os.File) error {
+			opts := control.TarRootfsUpperLayerOpts{ContainerID: k.b.rec.Kernel, FilePayload: urpc.FilePayload{Files: []*os.File{in}}}
+			return conn.Call(boot.FsTarRootfsUpperLayer, &opts, nil)
+		})
 	})
 }
 

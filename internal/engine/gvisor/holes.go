@@ -1,0 +1,89 @@
+package gvisor
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// hole is the least run of zeros that is left out of a file on the host: a page
+// of its cache, which is also what its disk is given out in.
+const hole = 4096
+
+// pipeBytes is how much a kernel may be ahead of who reads it: less means more
+// changes between the two.
+const pipeBytes = 1 << 20
+
+// throughHoles gives do a file to write to, and writes what comes out of it to
+// w, but for zeros. A box may have files that are larger than its disk, of
+// nothing but holes, and gVisor writes those out: the host's disk would be full
+// before anybody had looked at how much there is.
+func throughHoles(w *os.File, do func(*os.File) error) error {
+	out, in, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	// Only a hint: it works with any size.
+	_, _ = unix.FcntlInt(in.Fd(), unix.F_SETPIPE_SZ, pipeBytes)
+	copied := make(chan error, 1)
+	go func() {
+		err := copyHoles(w, out)
+		out.Close() // so that who still writes is told that nobody reads
+		copied <- err
+	}()
+	err = errors.Join(do(in), in.Close())
+	if err != nil {
+		out.Close() // a kernel that nobody waits for may write on for long
+	}
+	if failed := <-copied; failed != nil && !errors.Is(failed, os.ErrClosed) {
+		return failed // which is why the other failed, if it did
+	}
+	return err
+}
+
+// copyHoles copies all of r to w from where it is, and leaves holes for zeros.
+func copyHoles(w *os.File, r io.Reader) error {
+	at, err := w.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return err
+	}
+	buffer := make([]byte, 64*hole)
+	for {
+		n, err := io.ReadFull(r, buffer)
+		if failed := writeHoles(w, buffer[:n], at); failed != nil {
+			return failed
+		}
+		at += int64(n)
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return w.Truncate(at)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+var zeroPage [hole]byte
+
+func allZero(b []byte) bool { return bytes.Equal(b, zeroPage[:len(b)]) }
+
+// writeHoles writes the runs of b that are not zeros.
+func writeHoles(w *os.File, b []byte, at int64) error {
+	begin := -1 // of a run
+	for i := 0; begin >= 0 || i < len(b); i += hole {
+		empty := i >= len(b) || allZero(b[i:min(i+hole, len(b))])
+		switch {
+		case empty && begin >= 0:
+			if _, err := w.WriteAt(b[begin:min(i, len(b))], at+int64(begin)); err != nil {
+				return err
+			}
+			begin = -1
+		case !empty && begin < 0:
+			begin = i
+		}
+	}
+	return nil
+}
