@@ -76,7 +76,7 @@ func TestStateDirectoryWithAllMarks(t *testing.T) {
 	must("", "run", "-d", "--name", "first", "--no-workspace", "--", "sleep", "300")
 	must("", "exec", "first", "--", "sh", "-c", "echo kept > /tmp/x")
 	must("", "snapshot", "first", "--name", "good")
-	must("kept", "run", "--from", "good", "--no-workspace", "--", "cat", "/tmp/x")
+	must("kept", "run", "--from", "good", "--", "cat", "/tmp/x")
 	out, said, code := runProgram(t, state, "doctor")
 	if code > 1 || !strings.Contains(out, "ok    engine") || !strings.Contains(out, "ok    state directory") {
 		t.Errorf("doctor: exit %d: %s%s", code, out, said)

@@ -104,9 +104,31 @@ func (a *app) boxOptions(ctx context.Context, b *boxFlags, c *connection) ([]cra
 	return opts, dir != "", nil
 }
 
+// checkStart refuses flags that say two things about what the sandbox starts
+// from.
+func (b *boxFlags) checkStart() error {
+	switch {
+	case b.from != "" && b.template != "":
+		return usagef("--from and --template exclude each other")
+	case b.from != "" && b.workspace != "":
+		return usagef("--workspace and --from exclude each other: a snapshot shows the directory that its sandbox showed")
+	case b.from != "" && b.noWorkspace:
+		return usagef("--no-workspace and --from exclude each other: a snapshot shows the directory that its sandbox showed")
+	}
+	return nil
+}
+
 // startOf is what the sandbox starts from.
 func (a *app) startOf(ctx context.Context, b *boxFlags, c *connection) (string, error) {
 	if b.from == "" {
+		if b.noWorkspace {
+			// The server takes a snapshot for a template, and would show its
+			// directory to who asked for none. What else is wrong with the name,
+			// it says itself.
+			if _, err := c.FindSnapshot(ctx, a.config.Template); err == nil {
+				return "", usagef("--no-workspace: %s is a snapshot, which shows the directory that its sandbox showed", inert(a.config.Template))
+			}
+		}
 		return a.config.Template, nil
 	}
 	snap, err := c.findSnapshot(ctx, b.from)
@@ -166,8 +188,6 @@ func (a *app) workspaceOf(b *boxFlags, c *connection) (string, error) {
 	switch {
 	case b.noWorkspace && b.workspace != "":
 		return "", usagef("--workspace and --no-workspace exclude each other")
-	case b.from != "" && b.workspace != "":
-		return "", usagef("--workspace and --from exclude each other: a snapshot shows the directory that its sandbox showed")
 	case b.noWorkspace, b.from != "":
 		return "", nil
 	case b.workspace != "" && !c.local:

@@ -65,10 +65,7 @@ func (f *mcpFlags) view() (mcpserver.View, error) {
 	if f.sandbox != "" && (f.name != "" || f.template != "" || f.from != "" || f.workspace != "" || f.policy != "" || f.level != "" || f.net != "" || len(f.allow) > 0) {
 		return v, usagef("--sandbox uses a sandbox as it is; the flags about a new one exclude it")
 	}
-	if f.from != "" && f.template != "" {
-		return v, usagef("--from and --template exclude each other")
-	}
-	return v, nil
+	return v, f.checkStart()
 }
 
 func (a *app) mcp(ctx context.Context, f *mcpFlags) error {

@@ -103,8 +103,8 @@ func (f *runFlags) check() error {
 	if err := checkBranch(f); err != nil {
 		return err
 	}
-	if f.from != "" && f.template != "" {
-		return usagef("--from and --template exclude each other")
+	if err := f.checkStart(); err != nil {
+		return err
 	}
 	onEnd, err := f.atEnd()
 	if err != nil {

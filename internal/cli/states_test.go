@@ -14,6 +14,7 @@ func TestStateUsage(t *testing.T) {
 		{"pause"}, {"resume"}, {"resume", "--ttl", "soon", "x"}, {"reset"}, {"rollback"}, {"rollback", "a", "b", "c"},
 		{"fork"}, {"fork", "a", "b"}, {"fork", "-n", "0", "a"}, {"fork", "-n", "101", "a"}, {"fork", "--ttl", "0", "a"},
 		{"snapshot"}, {"snapshot", "a", "b", "--name", "n"}, {"snapshot", "rm"}, {"snapshot", "ls", "a", "b"}, {"tree", "a"},
+		{"mcp", "--from", "s", "--no-workspace"}, {"mcp", "--from", "s", "--workspace", "."}, {"mcp", "--from", "s", "--template", "t"},
 		{"reset", "a"}, {"resume", "--files-only", "a"}, // nobody is there to be asked
 	} {
 		code, stdout, stderr := run(t, args...)
@@ -28,6 +29,8 @@ func TestStateUsage(t *testing.T) {
 		"--on-end sleep --ttl 5m --name n true":              "--on-end",
 		"--wake true":                                        "removed afterwards",
 		"--from s --template t true":                         "exclude each other",
+		"--from s --workspace . true":                        "exclude each other",
+		"--from s --no-workspace true":                       "--no-workspace and --from",
 		"--on-end pause-files --wake --ttl 5m --name n true": "--wake",
 	} {
 		code, _, stderr := run(t, append([]string{"run"}, strings.Fields(args)...)...)
