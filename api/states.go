@@ -28,7 +28,7 @@ type Rollback struct {
 
 // CreateFork is the body of POST /v1/sandboxes/{id}/fork.
 type CreateFork struct {
-	Count          int     `json:"count,omitempty" minimum:"0" maximum:"100" doc:"How many copies; one if absent."`
+	Count          int     `json:"count,omitempty" minimum:"1" maximum:"100" doc:"How many copies; one if absent."`
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty" minimum:"0" doc:"Until each copy ends by itself; the server's default if absent."`
 	Forever        bool    `json:"forever,omitempty" doc:"The copies do not end by themselves. Local callers only."`
 	Ephemeral      bool    `json:"ephemeral,omitempty" doc:"The copies end with the server's process. Local callers only."`

@@ -154,6 +154,8 @@ func TestStates(t *testing.T) {
 		{"POST", "/v1/sandboxes/i1/resume", `{"timeout_seconds":1e300}`, 400, ""},
 		{"POST", "/v1/sandboxes/i1/fork", `{"count":101}`, 400, ""},
 		{"POST", "/v1/sandboxes/i1/fork", `{"count":-1}`, 400, ""},
+		{"POST", "/v1/sandboxes/i1/fork", `{"count":0}`, 400, ""}, // no copies is not one
+		{"POST", "/v1/sandboxes/i1/fork", `{}`, 201, "fork i1 1 0s false false"},
 		{"POST", "/v1/sandboxes/i1/fork", `{"count":1.5}`, 400, ""},
 		{"POST", "/v1/sandboxes/i1/rollback", ``, 400, ""},
 		{"POST", "/v1/sandboxes/i1/rollback", `{"snapshot":""}`, 400, ""},
