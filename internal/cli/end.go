@@ -35,7 +35,11 @@ func (a *app) stopCommand() *cobra.Command {
 func (a *app) rmCommand() *cobra.Command {
 	var all, yes, dry bool
 	cmd := &cobra.Command{
-		Use: "rm SANDBOX...", Aliases: []string{"kill"}, Short: "End sandboxes and forget them",
+		Use: "rm SANDBOX...", Aliases: []string{"kill"}, Short: "End sandboxes, or forget those that have ended",
+		Long: "End sandboxes, or forget those that have ended. What is known of one that ran is\n" +
+			"kept for the time of the setting retention, a day, so that crannog logs and crannog\n" +
+			"net log still show it; a second rm, or crannog prune, forgets it at once. A paused\n" +
+			"one is forgotten with its saved state. The record (crannog audit) keeps its entries.",
 		ValidArgsFunction: a.completeMany,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if all == (len(args) > 0) {
