@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/config"
 )
 
@@ -116,8 +117,8 @@ func (a *app) rollbackCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rollback SANDBOX [SNAPSHOT]", Short: "Put a sandbox back to a snapshot", Args: cobra.RangeArgs(1, 2),
 		Long: "Put a sandbox back to a snapshot, in place: without one, to the one that it came\n" +
-			"from or that was taken of it last. It keeps its name and ID; what has happened\n" +
-			"since is lost, and connections are cut.",
+			"from or that was taken of it last; if it is at its start, to the newest of it. It\n" +
+			"keeps its name and ID; what has happened since is lost, and connections are cut.",
 		Example:           "  crannog snapshot dev --name clean\n  crannog rollback dev clean",
 		ValidArgsFunction: a.completeRollback,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -138,15 +139,12 @@ func (a *app) rollback(ctx context.Context, args []string, yes, dry bool) error 
 		if err := notEnded(sb.Info()); err != nil {
 			return err
 		}
-		ref := sb.Info().At
+		var snap api.Snapshot
 		if len(args) == 2 {
-			ref = args[1]
+			snap, err = c.findSnapshot(ctx, args[1])
+		} else {
+			snap, err = c.latest(ctx, args[0], sb.Info())
 		}
-		if ref == "" {
-			return usagef("sandbox %s came from no snapshot, and none was taken of it", args[0]).
-				hint("crannog reset " + args[0] + " puts it back to its start")
-		}
-		snap, err := c.findSnapshot(ctx, ref)
 		if err != nil {
 			return err
 		}
@@ -168,6 +166,27 @@ func (a *app) rollback(ctx context.Context, args []string, yes, dry bool) error 
 			return a.done([]string{sb.ID()})
 		})
 	})
+}
+
+// latest is the snapshot that a sandbox came from last. One that is at its start
+// came from none: then it is the newest that was taken of it.
+func (c *connection) latest(ctx context.Context, ref string, info api.Sandbox) (api.Snapshot, error) {
+	if info.At != "" {
+		return c.findSnapshot(ctx, info.At)
+	}
+	taken, err := c.Snapshots(ctx, crannog.SnapshotOptions{Sandbox: info.ID})
+	switch {
+	case err != nil:
+		return api.Snapshot{}, fail("list snapshots of "+ref, err)
+	case len(taken) > 0:
+		return taken[0], nil
+	case info.Origin != "":
+		// Nor can it be put back to its start, which was that snapshot.
+		return api.Snapshot{}, usagef("the snapshot that sandbox %s came from was removed, and there is none that was taken of it", ref).
+			hint("crannog snapshot ls lists what there is; name one")
+	}
+	return api.Snapshot{}, usagef("sandbox %s came from no snapshot, and there is none that was taken of it", ref).
+		hint("crannog reset " + ref + " puts it back to its start")
 }
 
 // counted names one thing and counts several.
