@@ -70,9 +70,12 @@ type Stored struct {
 const toStart = "start"
 
 // shown is a record as callers see it. What is paused has no end ahead, and
-// shows when it was paused.
+// shows when it was paused; what has ended in its pause, only that it has.
 func (r Record) shown() Sandbox {
 	r.Sandbox.FilesOnly = r.State == Paused && r.Saved.FilesOnly
+	if r.State == Stopping || r.State == Stopped {
+		r.PausedAt = time.Time{}
+	}
 	if !r.PausedAt.IsZero() {
 		r.EndAt = r.PausedAt
 	}

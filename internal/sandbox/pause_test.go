@@ -471,6 +471,12 @@ func TestAPausedSandboxIsEnded(t *testing.T) {
 	if err != nil || ended.State != sandbox.Stopped {
 		t.Fatalf("%+v %v", ended, err)
 	}
+	got, err := r.Get(t.Context(), alice, sb.ID)
+	for _, shown := range []sandbox.Sandbox{ended, got} {
+		if err != nil || !shown.PausedAt.IsZero() || shown.StoppedAt.IsZero() || !shown.EndAt.Equal(sb.EndAt) {
+			t.Errorf("paused %v, stopped %v, to end %v: %v", shown.PausedAt, shown.StoppedAt, shown.EndAt, err)
+		}
+	}
 	if sizes, err := r.album.Sizes(t.Context()); err != nil || len(sizes) > 0 {
 		t.Errorf("images: %v %v", sizes, err)
 	}

@@ -90,7 +90,7 @@ func (s *Service) endNow(ctx context.Context, id string) (Sandbox, error) {
 	if !began {
 		return Sandbox{}, notRunning(r)
 	}
-	return r.Sandbox, nil
+	return r.shown(), nil
 }
 
 // ends gives the clock the end that the row has.
