@@ -43,7 +43,11 @@ func (a *app) treeCommand() *cobra.Command {
 					return a.object(roots)
 				}
 				for _, root := range roots {
-					a.printNode(root, "", "")
+					if a.quiet {
+						a.printIDs(root)
+					} else {
+						a.printNode(root, "", "")
+					}
 				}
 				return nil
 			})
@@ -118,6 +122,15 @@ func (n *node) sort() {
 	})
 	for _, c := range n.Children {
 		c.sort()
+	}
+}
+
+// printIDs prints the ID of a node and of what came from it, in the order in
+// which they are drawn.
+func (a *app) printIDs(n *node) {
+	fmt.Fprintln(a.Stdout, oneLine(n.ID))
+	for _, c := range n.Children {
+		a.printIDs(c)
 	}
 }
 
