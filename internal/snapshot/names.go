@@ -113,7 +113,7 @@ func readFault(id, name string, err error) error {
 func diskFault(err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return fault.Wrap(err, fault.Exhausted, "disk_full", "the disk that holds snapshots is full").
-			WithHint("free space, or remove snapshots with crannog prune")
+			WithHint("free space, or remove snapshots with crannog snapshot rm")
 	}
 	return err
 }

@@ -229,7 +229,7 @@ func (s *Images) refuse(mine, others, over int64) error {
 		text += fmt.Sprintf(", and this one takes %d MiB: %d MiB too many", ceilMiB(mine), ceilMiB(over))
 	}
 	return fault.New(fault.Exhausted, "snapshot_budget", text).
-		WithHint("remove snapshots: crannog snapshot rm, crannog prune; or raise the budget")
+		WithHint("remove snapshots with crannog snapshot rm, or raise the budget")
 }
 
 func ceilMiB(bytes int64) int64 { return (bytes + 1<<20 - 1) >> 20 }
