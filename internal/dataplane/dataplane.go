@@ -112,7 +112,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			p.turnedAway(r, to, refusal)
 			refusal.write(w, r)
 			return
-		case err != nil && fault.KindOf(err) != fault.NotFound:
+		case err != nil && !isAway(err):
 			p.unmaskable(w, r, to, err)
 			return
 		case err == nil:
@@ -129,8 +129,16 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	notFound(to.id).write(w, r)
 }
 
-// reach finds the way into a sandbox that runs. One that does not is
-// NotFound.
+// isAway tells whether an error is about a sandbox that does not run now. On
+// this wire all of them are answered alike, since clients take other statuses
+// than that for errors of a sandbox that runs.
+func isAway(err error) bool {
+	kind := fault.KindOf(err)
+	return kind == fault.NotFound || kind == fault.Conflict
+}
+
+// reach finds the way into a sandbox that runs. An error about one that does
+// not isAway.
 func (p *Proxy) reach(r *http.Request, to target) (*trip, *refusal, error) {
 	box, ok := p.Traffic.Live(to.id)
 	if !ok {

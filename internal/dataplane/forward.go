@@ -114,7 +114,7 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 		panic(http.ErrAbortHandler) // the client left
 	case fault.CodeOf(err) == codePortClosed:
 		portClosed(t.target).write(w, r)
-	case fault.KindOf(err) == fault.NotFound:
+	case isAway(err):
 		notFound(t.id).write(w, r)
 	case fault.CodeOf(err) == codeUnrecorded:
 		(&refusal{status: http.StatusServiceUnavailable, id: t.id, port: t.port, message: fault.PublicText(err)}).write(w, r)

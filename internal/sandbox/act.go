@@ -95,8 +95,9 @@ func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 }
 
-// codeChanged says that another process was faster.
-const codeChanged = "sandbox_changed"
+// CodeChanged says that somebody else was faster: nothing was done to the
+// sandbox, or in it, and trying again may work.
+const CodeChanged = "sandbox_changed"
 
 // notNow is the error for a sandbox in a state in which nothing can be done
 // that is about a running or paused one.
@@ -107,7 +108,7 @@ func notNow(r Record) error {
 	case Paused:
 		return alreadyPaused(r.ID)
 	case Running, Pausing, Resuming:
-		return fault.Newf(fault.Conflict, codeChanged, "Sandbox \"%s\" was changed meanwhile; try again", r.ID)
+		return fault.Newf(fault.Conflict, CodeChanged, "Sandbox \"%s\" was changed meanwhile; try again", r.ID)
 	case Creating, Waiting, Stopped:
 	}
 	return notRunning(r)

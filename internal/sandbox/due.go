@@ -62,7 +62,7 @@ func (s *Service) pauseDue(b *box) {
 		s.mu.Lock()
 		delete(s.put, b.id)
 		s.mu.Unlock()
-	case slices.Contains([]string{codeUnknown, codeNotRunning, CodeRemoved, codeChanged}, fault.CodeOf(err)):
+	case slices.Contains([]string{codeUnknown, codeNotRunning, CodeRemoved, CodeChanged}, fault.CodeOf(err)):
 		// Another process has extended, paused or ended it.
 		ctx, cancel := lasting(s.ctx)
 		defer cancel()

@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"net"
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
@@ -196,25 +195,6 @@ func (s *Service) boxes() []*box {
 		out = append(out, b)
 	}
 	return out
-}
-
-// Dial opens a stream to a port inside.
-func (s *Service) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
-	if port < 1 || port > 65535 {
-		return nil, fault.Newf(fault.Invalid, "port_invalid", "port %d is not from 1 to 65535", port)
-	}
-	if _, ok := s.Live(id); !ok {
-		return nil, Unknown(id)
-	}
-	gone := s.Gone(id)
-	if gone == nil {
-		return nil, Unknown(id)
-	}
-	conn, err := s.engine.Dial(ctx, id, port)
-	if err != nil {
-		return nil, err
-	}
-	return &stream{conn, gone}, nil
 }
 
 // Gone is closed when the sandbox stops.

@@ -180,7 +180,7 @@ func (s *Service) Mask(ctx context.Context, id string) (*Mask, error) {
 		return m, nil
 	}
 	if _, ok := s.Live(id); !ok {
-		return nil, Unknown(id)
+		return nil, s.absent(ctx, id, nil)
 	}
 	unlock, err := s.locks.acquire(ctx, id)
 	if err != nil {
@@ -191,13 +191,16 @@ func (s *Service) Mask(ctx context.Context, id string) (*Mask, error) {
 	if err != nil {
 		return nil, err
 	}
+	if r.State != Running {
+		return nil, notThere(r, nil)
+	}
 	if err := s.recall(ctx, r); err != nil {
 		return nil, s.maskUnavailable(id, err)
 	}
 	if m := s.masked(id); m != nil {
 		return m, nil
 	}
-	return nil, Unknown(id)
+	return nil, s.absent(ctx, id, nil)
 }
 
 func (s *Service) maskUnavailable(id string, err error) error {

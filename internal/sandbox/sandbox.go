@@ -226,10 +226,12 @@ type Traffic interface {
 	// LiveAll calls yield for each running sandbox until it returns false.
 	// Signed file URLs name none, so the proxy compares signatures.
 	LiveAll(yield func(Sandbox) bool)
-	// Dial opens a stream to a port inside.
+	// Dial opens a stream to a port inside. A sandbox that has ended is
+	// NotFound; one that is on its way out or back, or has another machine
+	// than a moment ago, is a Conflict.
 	Dial(ctx context.Context, id string, port int) (net.Conn, error)
 	// Mask is what to hide in all that the sandbox says. After an error none
-	// of it may be passed on.
+	// of it may be passed on. Of a sandbox that does not run it is as with Dial.
 	Mask(ctx context.Context, id string) (*Mask, error)
 	// Gone is closed when the sandbox stops for whatever reason, so that
 	// open streams can be cut. It is nil for an unknown one.
