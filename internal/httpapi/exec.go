@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"sync"
@@ -57,6 +58,21 @@ func (s *server) exec(ctx context.Context, who sandbox.Principal, in *execInput)
 	if len(in.Body.Cmd) == 0 || in.Body.Cmd[0] == "" {
 		return nil, fault.New(fault.Invalid, "empty_command", "cmd names no program")
 	}
+	for try := 1; ; try++ {
+		out, err := s.execOnce(ctx, who, in, timeout)
+		// A sandbox that went before anything was sent to it may be on its way
+		// back, and is then waited for.
+		if fault.CodeOf(err) != sandbox.CodeChanged || try == maxStarts {
+			return out, err
+		}
+	}
+}
+
+// maxStarts bounds how often a command looks for a sandbox that is being
+// changed again and again.
+const maxStarts = 3
+
+func (s *server) execOnce(ctx context.Context, who sandbox.Principal, in *execInput, timeout time.Duration) (*execOutput, error) {
 	sb, err := s.awake(ctx, who, in.ID)
 	if err != nil {
 		return nil, err
@@ -85,7 +101,10 @@ func (s *server) exec(ctx context.Context, who sandbox.Principal, in *execInput)
 		return nil, errors.New("a call of exec has no room for its output")
 	}
 	began := s.mark(sb)
-	run := &oneRun{server: s, who: who, sb: sb, client: client, out: process.NewCollectorIn(share, limit)}
+	run := &oneRun{
+		server: s, who: who, sb: sb, gone: s.Traffic.Gone(sb.ID),
+		client: client, out: process.NewCollectorIn(share, limit),
+	}
 	result, err := run.do(ctx, spec, in.Body.Stdin)
 	if err != nil {
 		return nil, err
@@ -125,6 +144,7 @@ type oneRun struct {
 	server *server
 	who    sandbox.Principal
 	sb     sandbox.Sandbox
+	gone   <-chan struct{} // of the machine that it runs in; nil is not known
 	client *process.Client
 	out    *process.Collector
 }
@@ -135,7 +155,7 @@ func (r *oneRun) do(ctx context.Context, spec process.Spec, stdin string) (api.E
 	defer cancel()
 	p, err := r.start(ctx, spec)
 	if err != nil {
-		return api.ExecResult{}, err
+		return r.fate(ctx, r.out.Result(process.Exit{}), err)
 	}
 	var feeding sync.WaitGroup
 	if stdin != "" {
@@ -207,14 +227,15 @@ func feed(ctx context.Context, p *process.Process, stdin string) {
 // fate answers for a stream that broke off: a sandbox that the memory limit
 // ended, or its own time, is a result, anything else is an error.
 func (r *oneRun) fate(ctx context.Context, result api.ExecResult, err error) (api.ExecResult, error) {
-	if fault.CodeOf(err) != "stream_lost" {
+	if fault.CodeOf(err) != process.CodeLost {
 		return result, err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if gone := r.server.Traffic.Gone(r.sb.ID); gone != nil {
+	// The channel of before: a sandbox that was put back has another by now.
+	if r.gone != nil {
 		select {
-		case <-gone:
+		case <-r.gone:
 		case <-ctx.Done():
 			return result, err
 		}
@@ -223,6 +244,10 @@ func (r *oneRun) fate(ctx context.Context, result api.ExecResult, err error) (ap
 	switch {
 	case getErr != nil:
 		return result, err
+	case sb.State == sandbox.Running && r.gone == nil: // nothing is known of it
+		return result, err
+	case sb.State != sandbox.Stopped && sb.State != sandbox.Stopping:
+		return result, r.changed(sb, err)
 	case sb.Reason == string(engine.ReasonOOM):
 		result.ExitCode, result.Hit = 128+int(syscall.SIGKILL), api.HitOOM
 	case sb.Reason == sandbox.ReasonTimeout:
@@ -231,6 +256,13 @@ func (r *oneRun) fate(ctx context.Context, result api.ExecResult, err error) (ap
 		return result, err
 	}
 	return result, nil
+}
+
+// changed is the error of a command whose sandbox lives and has left it behind.
+func (r *oneRun) changed(sb sandbox.Sandbox, cause error) error {
+	return fault.Wrap(cause, fault.Unavailable, process.CodeLost,
+		fmt.Sprintf("sandbox %s was paused or put back while the command ran, and is %s now", sb.ID, sb.State)).
+		WithHint("how far the command came is not known; look before running it again")
 }
 
 func orDefault(v, def int64) int64 {

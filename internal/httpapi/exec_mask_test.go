@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -31,17 +32,29 @@ type oneBox struct {
 	socket string
 	mask   *sandbox.Mask
 	lost   error
+	gone   chan struct{}
+	state  sandbox.State // "" is running
+	dialed int
+	refuse func(dial int) error // unless nil, asked before each dial
 }
 
 func (b *oneBox) Get(context.Context, sandbox.Principal, string) (sandbox.Sandbox, error) {
-	return sandbox.Sandbox{ID: "i1", State: sandbox.Running}, nil
+	return sandbox.Sandbox{ID: "i1", State: cmp.Or(b.state, sandbox.Running)}, nil
 }
 
 func (b *oneBox) Mask(context.Context, string) (*sandbox.Mask, error) { return b.mask, b.lost }
 
+func (b *oneBox) Gone(string) <-chan struct{} { return b.gone }
+
 func (b *oneBox) Dial(ctx context.Context, _ string, port int) (net.Conn, error) {
 	if port != engine.GuestPort {
 		return nil, errors.New("not the guest's port")
+	}
+	b.dialed++
+	if b.refuse != nil {
+		if err := b.refuse(b.dialed); err != nil {
+			return nil, err
+		}
 	}
 	var d net.Dialer
 	return d.DialContext(ctx, "unix", b.socket)

@@ -3,6 +3,7 @@ package process
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"runtime"
@@ -52,6 +53,24 @@ func TestStartFaults(t *testing.T) {
 	err := startFault(connect.NewError(connect.CodeInvalidArgument, errors.New("command 'x' cannot run: exec format error")))
 	if fault.CodeOf(err) != CodeNotExecutable {
 		t.Errorf("%v", fault.CodeOf(err))
+	}
+}
+
+// Errors of the way to the guest are no words of the guest.
+func TestBrokenCalls(t *testing.T) {
+	for _, err := range []error{
+		connect.NewError(connect.CodeUnavailable, errors.New("HTTP status 502 Bad Gateway")),
+		connect.NewError(connect.CodeInternal, fmt.Errorf("protocol error: incomplete envelope: %w", io.ErrUnexpectedEOF)),
+	} {
+		for _, got := range []error{toFault(err), startFault(err)} {
+			if fault.KindOf(got) != fault.Unavailable || fault.CodeOf(got) != CodeLost || strings.Contains(fault.PublicText(got), "HTTP") || strings.Contains(fault.PublicText(got), "protocol") || !errors.Is(got, err) {
+				t.Errorf("%v: %s %q", err, fault.CodeOf(got), fault.PublicText(got))
+			}
+		}
+	}
+	said := connect.NewWireError(connect.CodeUnavailable, errors.New("because"))
+	if got := toFault(said); fault.CodeOf(got) != "unavailable" || fault.PublicText(got) != "because" {
+		t.Errorf("the guest's own: %v", got)
 	}
 }
 

@@ -97,9 +97,19 @@ func (p *Process) drain() {
 	_ = p.stream.Close()
 }
 
+// CodeLost is the code of a call that broke off, or was not answered from
+// inside. What became of the sandbox is for its row to say.
+const CodeLost = "stream_lost"
+
 // lost is a stream that broke off: the sandbox or the way to it is gone.
 func lost(cause error) error {
-	return fault.Wrap(cause, fault.Unavailable, "stream_lost", "the sandbox ended or became unreachable while the command ran")
+	return fault.Wrap(cause, fault.Unavailable, CodeLost, "the sandbox ended or became unreachable while the command ran")
+}
+
+// brokeOff tells whether an error is of the way to the guest and not of the
+// guest. Its text is for the log only: it names what is between.
+func brokeOff(err error) bool {
+	return !connect.IsWireError(err) && (connect.CodeOf(err) == connect.CodeUnavailable || errors.Is(err, io.ErrUnexpectedEOF))
 }
 
 func deliver(data *processpb.ProcessEvent_DataEvent, stdout, stderr io.Writer) error {
@@ -161,6 +171,9 @@ func toFault(err error) error {
 	}
 	if !connect.IsWireError(err) && connect.CodeOf(err) == connect.CodeCanceled {
 		return fault.Wrap(err, fault.Canceled, "canceled", "the call was canceled")
+	}
+	if brokeOff(err) {
+		return fault.Wrap(err, fault.Unavailable, CodeLost, "the sandbox ended or became unreachable during the call")
 	}
 	switch connect.CodeOf(err) {
 	case connect.CodeInvalidArgument, connect.CodeFailedPrecondition, connect.CodeOutOfRange:
