@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -13,6 +14,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/process"
 )
 
@@ -165,7 +168,7 @@ func caught() (<-chan os.Signal, func()) {
 // fate explains a stream that broke off: what ended the sandbox decides the
 // code.
 func (a *app) fate(ctx context.Context, sb *crannog.Sandbox, err error) (int, error) {
-	if crannog.Code(err) != "stream_lost" {
+	if crannog.Code(err) != process.CodeLost {
 		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
@@ -178,8 +181,8 @@ func (a *app) fate(ctx context.Context, sb *crannog.Sandbox, err error) (int, er
 	if getErr != nil {
 		return 0, err
 	}
-	if err := running(info); err != nil && info.State != "stopped" {
-		return 0, err // somebody paused it, and the command with it
+	if info.State != "stopped" {
+		return 0, leftBehind(info)
 	}
 	switch info.Reason {
 	case "oom":
@@ -192,4 +195,20 @@ func (a *app) fate(ctx context.Context, sb *crannog.Sandbox, err error) (int, er
 		return 128 + int(syscall.SIGKILL), nil
 	}
 	return 0, err
+}
+
+// leftBehind is the error of a command that was cut off in a sandbox that
+// lives: somebody has paused it or put it back. What the wire said of that says
+// nothing to a person.
+func leftBehind(info api.Sandbox) error {
+	text := fmt.Sprintf("sandbox %s was paused or put back while the command ran, and is %s now", label(info), info.State)
+	if info.State == "running" {
+		text = fmt.Sprintf("the command was cut off, and sandbox %s runs: it was put back meanwhile, or the way to it broke", label(info))
+	}
+	if info.State == "pausing" || info.State == "paused" {
+		return fault.New(fault.Conflict, "sandbox_paused", text).
+			WithHint("crannog resume " + label(info) + " lets the sandbox go on; what the command prints then goes nowhere")
+	}
+	return fault.New(fault.Unavailable, process.CodeLost, text).
+		WithHint("how far the command came is not known; look before running it again")
 }
