@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -288,6 +289,18 @@ func TestOptions(t *testing.T) {
 func TestLocalNeedsMain(t *testing.T) {
 	_, err := Local(t.Context(), State(t.TempDir()))
 	if Code(err) != "main_not_called" {
+		t.Errorf("%v", err)
+	}
+}
+
+// Errors of the local socket do not name an address at which nobody is.
+func TestErrorsOfTheSocketNameNoAddress(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	c, err := New(Socket(socket))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Version(t.Context()); err == nil || strings.Contains(err.Error(), "127.0.0.1") || !strings.Contains(err.Error(), socket) {
 		t.Errorf("%v", err)
 	}
 }

@@ -111,6 +111,9 @@ func New(opts ...Option) (*Client, error) {
 		doer = &http.Client{Transport: transport}
 		closer = func() error { transport.CloseIdleConnections(); return nil }
 	}
+	if o.socket != "" && o.base == DefaultURL {
+		o.base = "http://localhost" // errors name it, and nobody is at the default
+	}
 	return &Client{base: o.base, key: o.key, http: doer, closer: closer}, nil
 }
 
