@@ -79,7 +79,8 @@ type Images struct {
 	log    *slog.Logger
 	sum    func(ctx context.Context, id string) (string, error)
 	now    func() time.Time
-	step   func(name string) // told before each change of the disk
+	step   func(name string)            // told before each change of the disk
+	read   func(*os.File) (bool, error) // whether anybody else has it open
 	boot   string
 	known  *memory
 	used   atomic.Int64 // bytes of images and packs, as of the last look
@@ -124,7 +125,7 @@ func Open(dir string, o Options) (*Images, error) {
 		return nil, fmt.Errorf("open images: %w", err)
 	}
 	s := &Images{
-		dir: dir, root: root, budget: o.Budget, log: o.Log, sum: o.Sum, now: o.now, step: o.step,
+		dir: dir, root: root, budget: o.Budget, log: o.Log, sum: o.Sum, now: o.now, step: o.step, read: openElsewhere,
 		boot: strings.TrimSpace(string(boot)), known: newMemory(),
 		sums: map[string]string{}, building: map[string]chan struct{}{}, spoiled: map[string]bool{}, warned: map[string]bool{},
 	}

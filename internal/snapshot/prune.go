@@ -131,8 +131,30 @@ func (s *Images) Prune(ctx context.Context, keep func(id string) bool) (int64, e
 	return max(before-after, 0), errors.Join(append(errs, err)...)
 }
 
-// thin frees the blocks of pages that nobody needs. Pages keep their places, so
-// no index changes. The lock of packs is held: who looked at this pack to share
+// openElsewhere tells whether anybody else has a file open. A kernel that goes on
+// from a removed image reads on after its sandbox is ready, and would find zeros
+// where its programs' memory was. Who opens the file after the answer has an image
+// whose pages are needed.
+func openElsewhere(f *os.File) (bool, error) {
+	// Such a lease is granted only to who has the file for itself. Some file
+	// systems grant none: what cannot be told stays, until nothing of the pack is
+	// needed.
+	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
+	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+		return true, nil
+	}
+	if err == nil {
+		_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_UNLCK)
+	}
+	if err != nil {
+		return false, fmt.Errorf("look for who reads %s: %w", f.Name(), err)
+	}
+	return false, nil
+}
+
+// thin frees the blocks of pages that nobody needs, unless somebody reads the
+// pack just now: a later one frees them. Pages keep their places, so no index
+// changes. The lock of packs is held: who looked at this pack to share
 // its pages finds out in publish.
 func (s *Images) thin(name string, p *packUse) error {
 	var live int64
@@ -147,6 +169,9 @@ func (s *Images) thin(name string, p *packUse) error {
 	f, err := s.root.OpenFile(packPath(name, ".pages"), os.O_RDWR, 0)
 	if err != nil {
 		return fmt.Errorf("thin pack: %w", err)
+	}
+	if used, err := s.read(f); used || err != nil {
+		return errors.Join(err, f.Close())
 	}
 	s.step("collect: pages")
 	for from := 0; from < len(p.users) && err == nil; {

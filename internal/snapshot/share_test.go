@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -160,10 +161,45 @@ func TestAChildOfAThinnedLineageIsWhole(t *testing.T) {
 	wantPages(t, s, images[1], pages[1])
 }
 
+// A kernel reads on from an image that was removed.
+func TestWhatIsReadIsNotThinned(t *testing.T) {
+	s := shelf(t)
+	images, pages := chain(t, s, 2, 600, 300)
+	read, err := os.Open(filepath.Join(s.dir, imagePath(images[0].ID, PagesFile)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	settle(t, s)
+	if err := s.Remove(t.Context(), images[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	prune := func() int64 {
+		freed, err := s.Prune(t.Context(), func(string) bool { return true })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return freed
+	}
+	if freed := prune(); freed >= 100*pageBytes {
+		t.Errorf("freed %d bytes that are being read", freed)
+	}
+	if got, err := io.ReadAll(read); err != nil || !bytes.Equal(got, pages[0]) {
+		t.Errorf("the reader has other pages, %v", err)
+	}
+	read.Close()
+	if freed := prune(); freed < 100*pageBytes {
+		t.Errorf("freed %d bytes when nobody reads", freed)
+	}
+	wantPages(t, s, images[1], pages[1])
+}
+
 // A prune in the middle of packing takes pages away that were found before.
 func TestPackingAndPruningAtOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "snapshots")
 	other := open(t, dir, Options{Budget: 1 << 30})
+	// Who packs has the pages open now, which keeps a prune away. Here nothing does.
+	other.read = func(*os.File) (bool, error) { return false, nil }
 	pruned := int64(0)
 	s := open(t, dir, Options{Budget: 1 << 30, step: func(name string) {
 		if name != "pack: index" || other.has(imagePath("s0")) || pruned > 0 {
