@@ -13,8 +13,8 @@ const (
 	spareTime = 5 * time.Minute
 	spareMost = 4
 	// spareBytes is what one is counted as: what a kernel that runs nothing, its
-	// file server and the host's tables for them were measured to need, and some.
-	spareBytes = 12 << 20
+	// file server and the host's tables for them were measured to need, with what it takes before it is asked, and some.
+	spareBytes = 20 << 20
 )
 
 // saved says that a sandbox was written down, and will go on some time.

@@ -29,7 +29,7 @@ const FileName = "crannog.db"
 
 // Store is the open database. It is safe for concurrent use.
 type Store struct {
-	db *sql.DB
+	db *database
 	// writing lets this process's writers queue. SQLite lets one write at a
 	// time and makes the others sleep and try again: of 32 writers at once the
 	// slowest waited 700 ms that way, and 40 ms in the queue.
@@ -54,7 +54,7 @@ func Open(ctx context.Context, dir string) (*Store, error) {
 	if err := prime(ctx, db); err != nil {
 		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, err), db.Close())
 	}
-	return &Store{db: db}, nil
+	return &Store{db: newDatabase(db)}, nil
 }
 
 // busyTimeout is how long to wait for other processes; their writes take

@@ -51,6 +51,7 @@ func become(t *sentry.Task, _ uintptr, args arch.SyscallArguments) (uintptr, *se
 		return 0, nil, linuxerr.EPERM
 	}
 	// The guest calls this first of all after a boot, and after going on.
+	occupied.Store(true)
 	trim.Of(t.Kernel())
 	if err := clock.Calibrate(t.Kernel().Timekeeper()); err != nil {
 		t.Warningf("programs ask the kernel for the time: %v", err)

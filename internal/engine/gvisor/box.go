@@ -145,6 +145,11 @@ func (e *Engine) Remove(_ context.Context, id string) error {
 	}
 	b, err := e.find(id)
 	if fault.KindOf(err) == fault.NotFound {
+		// A box's directory is made first and goes last, so without one there is
+		// nothing to look for.
+		if _, err := os.Lstat(e.boxDir(id)); errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
 		// No record: a creation that was cut short before it wrote one.
 		b = newBox(e, record{ID: id, Kernel: id}, e.boxDir(id))
 	} else if err != nil {

@@ -1,0 +1,42 @@
+package gvisor
+
+import (
+	"runtime"
+	"runtime/debug"
+	"testing"
+)
+
+// free is what Go has of the host's memory and nothing lies in.
+func free() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapIdle - m.HeapReleased
+}
+
+// What is touched stays with the process, for whoever allocates next.
+func TestTouchedMemoryIsReady(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	debug.FreeOSMemory()
+	before := free()
+	touch(heated)
+	if got := free(); got < before+heated*9/10 {
+		t.Errorf("%d bytes are ready, %d were before", got, before)
+	}
+}
+
+// A kernel in which a guest runs is left alone.
+func TestOnlyASpareKernelIsPreheated(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	defer occupied.Store(occupied.Swap(true))
+	debug.FreeOSMemory()
+	before := free()
+	preheat(programPages())
+	if got := free(); got > before+heated/2 {
+		t.Errorf("%d bytes are ready, %d were before", got, before)
+	}
+	occupied.Store(false)
+	preheat(programPages())
+	if got := free(); got < before+heated*9/10 {
+		t.Errorf("%d bytes are ready of a spare one, %d were before", got, before)
+	}
+}

@@ -1,0 +1,93 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"sync"
+)
+
+// mostReady is how many statements are kept ready. The store asks some sixty,
+// and a few that it puts together from what a caller filters by.
+const mostReady = 200
+
+// database keeps the statements ready that it was asked once: to read one takes
+// SQLite as long as to carry it out, 0.1 to 0.3 ms, and a creation has several.
+type database struct {
+	*sql.DB
+
+	mu    sync.Mutex
+	ready map[string]*sql.Stmt
+}
+
+func newDatabase(db *sql.DB) *database {
+	return &database{DB: db, ready: map[string]*sql.Stmt{}}
+}
+
+// statement is the ready one of a query, or nil if there are too many.
+func (d *database) statement(ctx context.Context, query string) (*sql.Stmt, error) {
+	d.mu.Lock()
+	s, full := d.ready[query], len(d.ready) >= mostReady
+	d.mu.Unlock()
+	if s != nil || full {
+		return s, nil
+	}
+	// Nobody else waits for this one.
+	s, err := d.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if other := d.ready[query]; other != nil {
+		return other, s.Close()
+	}
+	d.ready[query] = s
+	return s, nil
+}
+
+// ExecContext is that of *sql.DB.
+func (d *database) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
+	s, err := d.statement(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	if s == nil {
+		return d.DB.ExecContext(ctx, query, args...)
+	}
+	return s.ExecContext(ctx, args...)
+}
+
+// QueryContext is that of *sql.DB.
+func (d *database) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	s, err := d.statement(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	if s == nil {
+		return d.DB.QueryContext(ctx, query, args...)
+	}
+	return s.QueryContext(ctx, args...)
+}
+
+// QueryRowContext is that of *sql.DB.
+func (d *database) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
+	s, err := d.statement(ctx, query)
+	if err != nil || s == nil {
+		// A row tells of its error when it is read.
+		return d.DB.QueryRowContext(ctx, query, args...)
+	}
+	return s.QueryRowContext(ctx, args...)
+}
+
+// Close closes the statements and the database.
+func (d *database) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var errs []error
+	for query, s := range d.ready {
+		errs = append(errs, s.Close())
+		delete(d.ready, query)
+	}
+	return errors.Join(append(errs, d.DB.Close())...)
+}

@@ -1,0 +1,76 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+)
+
+// A statement that was asked once is read once, whoever asks it again.
+func TestStatementsAreKeptReady(t *testing.T) {
+	s := opened(t)
+	ask := func(query string) *string {
+		t.Helper()
+		var got string
+		if err := s.db.QueryRowContext(t.Context(), query, "x").Scan(&got); err != nil {
+			t.Fatal(err)
+		}
+		return &got
+	}
+	had := len(s.db.ready)
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			if got := ask("SELECT ? || 'y'"); *got != "xy" {
+				t.Errorf("%q", *got)
+			}
+		})
+	}
+	all.Wait()
+	if got := len(s.db.ready); got != had+1 {
+		t.Errorf("%d statements are ready, %d were before", got, had)
+	}
+	// Those that nobody asks twice do not pile up.
+	for i := range 2 * mostReady {
+		ask(fmt.Sprintf("SELECT ? || '%d'", i))
+	}
+	if got := len(s.db.ready); got != mostReady {
+		t.Errorf("%d statements are ready", got)
+	}
+}
+
+// One that cannot be read, or whose caller has gone, leaves nothing.
+func TestStatementsThatFailAreNotKept(t *testing.T) {
+	s := opened(t)
+	had := len(s.db.ready)
+	var got int
+	if err := s.db.QueryRowContext(t.Context(), "SELECT nothing FROM nowhere").Scan(&got); err == nil {
+		t.Error("a query of no table succeeds")
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.db.QueryContext(gone, "SELECT 1"); err == nil {
+		t.Error("a query of nobody succeeds")
+	}
+	if _, err := s.db.ExecContext(gone, "DELETE FROM sandboxes WHERE id = 'nobody'"); err == nil {
+		t.Error("a change by nobody succeeds")
+	}
+	if len(s.db.ready) != had {
+		t.Errorf("%d statements are ready, %d were before", len(s.db.ready), had)
+	}
+}
+
+func opened(t *testing.T) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
