@@ -13,7 +13,8 @@ const (
 	spareTime = 5 * time.Minute
 	spareMost = 4
 	// spareBytes is what one is counted as: what a kernel that runs nothing, its
-	// file server and the host's tables for them were measured to need, with what it takes before it is asked, and some.
+	// file server and the host's tables for them were measured to need, what it
+	// takes beforehand for a state that it will read, and some.
 	spareBytes = 20 << 20
 )
 

@@ -102,16 +102,16 @@ func TestSparesFollowRestores(t *testing.T) {
 func TestSparesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, w := newWarmRig(t)
-		p.options.Bytes = 30 << 20
+		p.options.Bytes = 50 << 20
 		p.start()
 		sb := p.create(alice)
 		if _, err := p.Fork(t.Context(), alice, sb.ID, sandbox.ForkRequest{Count: 20, Timeout: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		if _, n := w.kept(); n != 2 {
-			t.Errorf("%d kernels in 30 MiB", n)
+			t.Errorf("%d kernels in 50 MiB", n)
 		}
-		if status, _ := p.Pool(); status.Used < 20<<20 || status.Used > status.Budget {
+		if status, _ := p.Pool(); status.Used < 40<<20 || status.Used > status.Budget {
 			t.Errorf("%d bytes are used of %d", status.Used, status.Budget)
 		}
 	})
