@@ -37,10 +37,9 @@ func (b *bench) serve(ctx context.Context, binary, name string, args ...string) 
 	if s.logs, err = os.Create(s.state + ".log"); err != nil {
 		return nil, err
 	}
-	s.cmd = exec.CommandContext(ctx, binary, append([]string{"serve", "--listen", "127.0.0.1:0", "--state", s.state}, args...)...)
+	// It outlives an interrupt, for as long as close needs it to end its boxes.
+	s.cmd = exec.CommandContext(context.WithoutCancel(ctx), binary, append([]string{"serve", "--listen", "127.0.0.1:0", "--state", s.state}, args...)...)
 	s.cmd.Stderr = s.logs
-	s.cmd.Cancel = func() error { return s.cmd.Process.Signal(syscall.SIGTERM) }
-	s.cmd.WaitDelay = 30 * time.Second
 	stdout, err := s.cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
