@@ -1,7 +1,10 @@
 package gvisor
 
 import (
+	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -9,9 +12,17 @@ import (
 	"gvisor.dev/gvisor/pkg/hostarch"
 )
 
-// unclaimed is when a kernel in which nothing runs yet is a spare one. A box
-// that boots has its guest long before.
-const unclaimed = 400 * time.Millisecond
+// waits tells from its arguments whether a kernel process was made to wait for
+// a box that will go on in it.
+func waits(args []string) bool {
+	return slices.ContainsFunc(args, func(arg string) bool {
+		dir, ok := strings.CutPrefix(arg, "--bundle=")
+		return ok && strings.HasPrefix(filepath.Base(dir), spareDir+waitingName)
+	})
+}
+
+// unclaimed is how long a spare kernel has to finish its own start.
+const unclaimed = 100 * time.Millisecond
 
 // heated is how much memory a state takes of a kernel that reads it, and a
 // little more.

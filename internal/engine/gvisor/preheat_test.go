@@ -40,3 +40,14 @@ func TestOnlyASpareKernelIsPreheated(t *testing.T) {
 		t.Errorf("%d bytes are ready of a spare one, %d were before", got, before)
 	}
 }
+
+// Only who waits has the time.
+func TestWaitingKernelsAreTold(t *testing.T) {
+	for bundle, want := range map[string]bool{
+		"/state/run/spare-w0123.1-2": true, "/state/run/spare-k0123.1-2": false, "/state/run/w0123": false, "/spare-w/run/k0123": false,
+	} {
+		if got := waits([]string{"runsc-sandbox", "--root=/x", "boot", "--bundle=" + bundle, "--pidns=true", "id"}); got != want {
+			t.Errorf("%s: %t", bundle, got)
+		}
+	}
+}

@@ -104,7 +104,9 @@ func (q quickPlatform) New(opts platform.Options) (platform.Platform, error) {
 		occupied.Store(true)
 	} else {
 		time.AfterFunc(alone, func() { gomaxprocs.Add(places) })
-		time.AfterFunc(unclaimed, func() { preheat(q.pages) })
+		if waits(os.Args) {
+			time.AfterFunc(unclaimed, func() { preheat(q.pages) })
+		}
 	}
 	takeSignalsEarly()
 	return q.Constructor.New(opts)

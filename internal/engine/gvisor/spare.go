@@ -26,6 +26,12 @@ const resumePatience = 5 * time.Second
 // killed before it writes a record.
 const spareDir = "spare-"
 
+// Names of kernels begin with what they are for.
+const (
+	startingName = "k" // a box that goes on at once
+	waitingName  = "w" // whichever will
+)
+
 // refillAfter is how long after a spare kernel was taken the next one is made.
 const refillAfter = 250 * time.Millisecond
 
@@ -148,7 +154,11 @@ func (e *Engine) newSpare(ctx context.Context, spec engine.Spec) (*kernel, error
 
 // newSpareOn is newSpare for a platform.
 func (e *Engine) newSpareOn(ctx context.Context, platform string, spec engine.Spec) (*kernel, error) {
-	name := "k" + strings.ToLower(rand.Text()[:19])
+	use := startingName
+	if spec.Unhurried {
+		use = waitingName
+	}
+	name := use + strings.ToLower(rand.Text()[:19])
 	spec.Limits = spec.Limits.OrDefault()
 	return e.newKernelOn(ctx, platform, spec, name, filepath.Join(e.dir, spareDir+name+processOf(os.Getpid()).suffix()))
 }
