@@ -22,7 +22,7 @@ func waits(args []string) bool {
 }
 
 // unclaimed is how long a spare kernel has to finish its own start.
-const unclaimed = 100 * time.Millisecond
+const unclaimed = 25 * time.Millisecond
 
 // heated is how much memory a state takes of a kernel that reads it, and a
 // little more.
