@@ -58,7 +58,6 @@ func touch(bytes int) {
 			pieces[i][at] = 1
 		}
 	}
-	runtime.KeepAlive(pieces)
-	pieces = nil
+	runtime.KeepAlive(pieces) // until here
 	runtime.GC()
 }
