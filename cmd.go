@@ -82,7 +82,7 @@ func (c *Cmd) Start() error {
 		return fromFault(err)
 	}
 	c.stop = context.AfterFunc(c.ctx, func() { c.kill(cut) })
-	feeding, stopFeeding := context.WithCancel(stream)
+	feeding, stopFeeding := context.WithCancel(context.WithoutCancel(c.ctx))
 	c.feeding = stopFeeding
 	if spec.Stdin {
 		go c.feed(feeding)
@@ -117,7 +117,7 @@ func (c *Cmd) pump(cut context.CancelFunc) {
 	defer close(c.done)
 	defer cut()
 	exit, err := c.proc.Pump(orDiscard(c.Stdout), orDiscard(c.Stderr))
-	c.feeding()
+	time.AfterFunc(feedGrace, c.feeding)
 	c.stop()
 	if err != nil {
 		// Whoever reads the output is gone, so nobody wants the program.
@@ -131,25 +131,19 @@ func (c *Cmd) pump(cut context.CancelFunc) {
 // feed copies Stdin to the program, and its end. It is not waited for: a
 // reader such as a terminal may never return.
 func (c *Cmd) feed(ctx context.Context) {
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := c.Stdin.Read(buf)
-		if n > 0 && c.proc.Write(ctx, buf[:n]) != nil {
-			// The program reads no more, as with a broken pipe.
-			if c.stdin != nil {
-				_ = c.stdin.CloseWithError(io.ErrClosedPipe)
-			}
-			return
-		}
-		if err != nil {
-			break
-		}
-	}
-	if c.TTY == nil {
-		// A program that has ended needs no end of input.
-		_ = c.proc.CloseStdin(ctx)
+	c.proc.Feed(ctx, c.Stdin)
+	if c.stdin != nil {
+		// The program reads no more, as with a broken pipe.
+		_ = c.stdin.CloseWithError(io.ErrClosedPipe)
 	}
 }
+
+// feedGrace is how long a call that feeds a program may go on after the program
+// has ended. Its answer is mostly on its way, and to break it off takes its
+// connection with it: under another command's call, at that, if the answer has
+// no body, because net/http lets the next one have the connection before the
+// caller has the answer.
+const feedGrace = time.Second
 
 // killGrace is how long a kill may take before the stream is cut.
 const killGrace = 5 * time.Second

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http"
 	"os"
 	"runtime"
 	"strings"
@@ -45,6 +46,78 @@ func TestStdin(t *testing.T) {
 	if err != nil || !bytes.Equal(out, data) {
 		t.Errorf("%d bytes came back of %d: %v", len(out), len(data), err)
 	}
+}
+
+// late holds back the answer to the end of input until the command has ended,
+// and tells whether the call was broken off by then.
+type late struct {
+	http.RoundTripper
+	ended  <-chan struct{}
+	broken chan error
+}
+
+func (l late) RoundTrip(r *http.Request) (*http.Response, error) {
+	res, err := l.RoundTripper.RoundTrip(r)
+	if strings.HasSuffix(r.URL.Path, "CloseStdin") {
+		<-l.ended
+		l.broken <- r.Context().Err()
+	}
+	return res, err
+}
+
+// The end of a command does not break off the call that gave it the end of its
+// input: that could take the connection from under another command's call.
+func TestTheEndBreaksNoCallOff(t *testing.T) {
+	sb := newSandbox(t)
+	ended := make(chan struct{})
+	way := late{sb.client.http.Transport, ended, make(chan error, 1)}
+	sb.client.http.Transport = way
+	cmd := sb.Command("cat")
+	cmd.Stdin = strings.NewReader("x")
+	if out, err := cmd.Output(); err != nil || string(out) != "x" {
+		t.Errorf("%q %v", out, err)
+	}
+	close(ended)
+	if err := <-way.broken; err != nil {
+		t.Errorf("the call is broken off: %v", err)
+	}
+}
+
+// A program whose input is lost on the way does not wait for it for ever, and
+// does not take a part for the whole.
+func TestLostInput(t *testing.T) {
+	sb := newSandbox(t)
+	for _, lost := range []string{"SendInput", "CloseStdin"} {
+		plain := sb.client.http.Transport
+		sb.client.http.Transport = without{plain, lost}
+		cmd := sb.CommandContext(t.Context(), "sh", "-c", "cat; echo end")
+		cmd.Stdin = strings.NewReader("x")
+		out, err := cmd.Output()
+		sb.client.http.Transport = plain
+		if e, ok := errors.AsType[*Error](err); !ok || e.Code != "input_lost" || strings.Contains(string(out), "end") {
+			t.Errorf("without %s: %q %v", lost, out, err)
+		}
+	}
+	// One that does not need it ends as it likes.
+	sb.client.http.Transport = without{sb.client.http.Transport, "CloseStdin"}
+	cmd := sb.CommandContext(t.Context(), "echo", "done")
+	cmd.Stdin = strings.NewReader("x")
+	if out, err := cmd.Output(); err != nil || string(out) != "done\n" {
+		t.Errorf("%q %v", out, err)
+	}
+}
+
+// without loses the requests to one path.
+type without struct {
+	http.RoundTripper
+	path string
+}
+
+func (w without) RoundTrip(r *http.Request) (*http.Response, error) {
+	if strings.HasSuffix(r.URL.Path, w.path) {
+		return nil, io.ErrClosedPipe
+	}
+	return w.RoundTripper.RoundTrip(r)
 }
 
 func TestPipes(t *testing.T) {

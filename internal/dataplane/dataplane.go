@@ -15,6 +15,7 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/interrupt"
 	"github.com/crannog/crannog/internal/masking"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/tap"
@@ -198,11 +199,12 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *trip) {
 	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), tripKey{}, t))
 	defer cancel(nil)
 	rc := http.NewResponseController(w)
-	stop := context.AfterFunc(t.back.ctx, func() {
+	body := uploadOf(r)
+	over := interrupt.When(t.back.ctx, func() {
 		cancel(errGone)
-		interrupt(rc)
+		body.interrupt(rc)
 	})
-	defer stop()
+	defer over()
 	// A program inside may answer before it has read all. Without this the
 	// server would first read the whole request. HTTP/2 needs no asking.
 	if err := rc.EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
@@ -210,6 +212,9 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *trip) {
 	}
 	defer breakOff(t.back, w, r)
 	in := r.WithContext(ctx)
+	if r.Body != http.NoBody {
+		in.Body = body
+	}
 	out := &hardCloser{ResponseWriter: w, back: t.back, mask: t.mask}
 	actor := tap.TokenActor
 	if p.Actor != nil {
@@ -228,5 +233,6 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *trip) {
 	}
 	masking.Header(w.Header(), t.mask) // trailers
 	hurry(w)
-	dropBody(w, r)
+	over() // so that drop knows whether the body was interrupted
+	body.drop(w)
 }

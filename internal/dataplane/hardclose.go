@@ -92,10 +92,10 @@ func reset(conn net.Conn) {
 	}
 }
 
-// interrupt fails reads of the request from here on. The transport and the
+// failReads fails reads of the request from here on. The transport and the
 // server both wait for a pending read of an upload before they let go, and a
 // client that sends no more would keep them waiting.
-func interrupt(rc *http.ResponseController) {
+func failReads(rc *http.ResponseController) {
 	_ = rc.SetReadDeadline(time.Unix(1, 0)) // a writer without deadlines has no connection to wait for
 }
 
@@ -116,7 +116,7 @@ func breakOff(back *backend, w http.ResponseWriter, r *http.Request) {
 				return
 			}
 		}
-		interrupt(rc)
+		failReads(rc)
 	}
 	panic(v)
 }

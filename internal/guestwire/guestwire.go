@@ -31,6 +31,9 @@ const (
 	MaxListing = 16 << 20
 )
 
+// StdinClosed is what a guest says of input for a program that takes no more.
+const StdinClosed = "stdin is closed"
+
 var (
 	// Listing is for a list of files. A file may have words of its caller's.
 	Listing = Bounds{Bytes: MaxListing, Items: MaxEntries, Within: MaxEntries}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -159,7 +160,7 @@ func (r *oneRun) do(ctx context.Context, spec process.Spec, stdin string) (api.E
 	}
 	var feeding sync.WaitGroup
 	if stdin != "" {
-		feeding.Go(func() { feed(ctx, p, stdin) })
+		feeding.Go(func() { p.Feed(ctx, strings.NewReader(stdin)) })
 	}
 	exit, err := p.Pump(r.out.Stdout(), r.out.Stderr())
 	if err != nil {
@@ -207,21 +208,6 @@ func (r *oneRun) abandon(ctx context.Context, p *process.Process, err error) err
 		return errors.Join(err, killErr)
 	}
 	return err
-}
-
-// feed sends input and then its end. A program that ends without reading
-// makes Write fail, which is not the caller's concern.
-func feed(ctx context.Context, p *process.Process, stdin string) {
-	const piece = 32 << 10
-	for len(stdin) > 0 {
-		n := min(len(stdin), piece)
-		if p.Write(ctx, []byte(stdin[:n])) != nil {
-			return
-		}
-		stdin = stdin[n:]
-	}
-	// See above: a program that has ended needs no end of input.
-	_ = p.CloseStdin(ctx)
 }
 
 // fate answers for a stream that broke off: a sandbox that the memory limit

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -62,6 +63,7 @@ type Process struct {
 	ctx    context.Context // the stream's
 	cancel context.CancelFunc
 	once   sync.Once
+	unfed  atomic.Pointer[error] // why its input is lost
 }
 
 // Info names a process that runs.

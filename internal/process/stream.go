@@ -47,14 +47,16 @@ type Exit struct {
 const CodeTimeout = 124
 
 // Pump hands output on until the program has ended. With a terminal all of it
-// is standard output. A writer's error ends the stream and is returned.
+// is standard output. A writer's error ends the stream and is returned, and so
+// is the loss of input (Feed).
 func (p *Process) Pump(stdout, stderr io.Writer) (Exit, error) {
 	defer p.Close()
 	for p.stream.Receive() {
 		event := p.stream.Event()
 		if end := event.GetEnd(); end != nil {
 			p.drain()
-			return ExitOf(end), nil
+			exit := ExitOf(end)
+			return exit, p.fed(exit)
 		}
 		data := event.GetData()
 		if data == nil {

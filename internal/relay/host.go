@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/yamux"
+
+	"github.com/crannog/crannog/internal/interrupt"
 )
 
 // Channel is the host's end of a channel. It is safe for concurrent use.
@@ -165,8 +167,9 @@ func (c *Channel) answered(ctx context.Context) error {
 	if err := c.conn.SetReadDeadline(time.Time{}); err != nil {
 		return c.fail(err)
 	}
-	stop := context.AfterFunc(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
+	// A late one would fail the next caller's reads, and with them the channel.
+	inTime := interrupt.When(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer inTime()
 	defer c.nudging()()
 	var one [1]byte
 	for !bytes.HasSuffix(c.seen, c.nonce) {
@@ -180,8 +183,8 @@ func (c *Channel) answered(ctx context.Context) error {
 		}
 		c.seen = append(c.seen, one[0])
 	}
-	if !stop() {
-		return context.Cause(ctx) // the deadline is set or about to be
+	if !inTime() {
+		return context.Cause(ctx)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"connectrpc.com/connect"
 
 	pb "github.com/crannog/crannog/internal/gen/processpb"
+	"github.com/crannog/crannog/internal/guestwire"
 )
 
 // List names the running processes.
@@ -140,7 +141,7 @@ func (p *process) feed(ctx context.Context, in *pb.ProcessInput) error {
 	case ctx.Err() != nil:
 		return ctx.Err() // connect knows the codes of a context's errors
 	case errors.Is(err, os.ErrClosed), errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.EIO):
-		return connect.NewError(connect.CodeInternal, errors.New("stdin is closed"))
+		return connect.NewError(connect.CodeInternal, errors.New(guestwire.StdinClosed))
 	}
 	return connect.NewError(connect.CodeInternal, err)
 }

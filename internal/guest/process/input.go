@@ -5,6 +5,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/crannog/crannog/internal/interrupt"
 )
 
 // input writes to a process, one request at a time and in their order. A
@@ -37,12 +39,10 @@ func (in *input) write(ctx context.Context, data []byte) error {
 	if err := in.file.SetWriteDeadline(time.Time{}); err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() {
-		// It fails only for a closed file, whose writers are free already.
-		_ = in.file.SetWriteDeadline(time.Unix(1, 0))
-	})
+	// It fails only for a closed file, whose writers are free already.
+	inTime := interrupt.When(ctx, func() { _ = in.file.SetWriteDeadline(time.Unix(1, 0)) })
 	_, err := in.file.Write(data)
-	if !stop() && ctx.Err() != nil {
+	if !inTime() {
 		return ctx.Err()
 	}
 	return err
