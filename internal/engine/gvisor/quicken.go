@@ -21,9 +21,6 @@ import (
 // does without comes back.
 const settled = 2 * time.Second
 
-// spread is when a file server may use all processors: once it has started.
-const spread = 300 * time.Millisecond
-
 // startMemory is how much memory a gVisor process may take for itself before it
 // collects garbage while it starts. It needs less than ten megabytes.
 const startMemory = 48 << 20
@@ -41,7 +38,7 @@ func quicken(name string) {
 	collect := collectLater(pages, func() bool { return name == kernelArg0 && !occupied.Load() })
 	switch name {
 	case fileServerArg0:
-		time.AfterFunc(spread, func() { runtime.GOMAXPROCS(processors) })
+		time.AfterFunc(serving, func() { runtime.GOMAXPROCS(processors + places) })
 	case kernelArg0:
 		forgoTracePoints()
 		watchPlatform(collect, pages)
@@ -103,39 +100,16 @@ type quickPlatform struct {
 // New implements platform.Constructor.
 func (q quickPlatform) New(opts platform.Options) (platform.Platform, error) {
 	q.again()
-	after := time.Duration(0)
 	if q.started.Swap(true) {
 		occupied.Store(true)
 	} else {
-		after = alone
+		time.AfterFunc(alone, func() { gomaxprocs.Add(places) })
 		if waits(os.Args) {
 			time.AfterFunc(unclaimed, func() { preheat(q.pages) })
 		}
 	}
-	runOneMore(after)
 	takeSignalsEarly()
 	return q.Constructor.New(opts)
-}
-
-// oneMore is how long a kernel may run one goroutine more at once than it has
-// processors: until the guest is ready, and mostly for its first command.
-const oneMore = 500 * time.Millisecond
-
-// alone is how long a kernel does without it that begins with nothing: it is
-// by itself until it has started, and its start is slower with more threads.
-const alone = 40 * time.Millisecond
-
-// runOneMore spares waits of 10 to 20 ms. A goroutine that waits in a system
-// call keeps its place to run in until Go's monitor, which sleeps for up to
-// 10 ms, has found that out twice. While a box starts or goes on, one such call
-// waits for events of the host and another for what we ask next: on two
-// processors nothing could run meanwhile. Afterwards that is rare, and one place
-// more makes system calls dearer by a twentieth.
-func runOneMore(after time.Duration) {
-	time.AfterFunc(after, func() {
-		gomaxprocs.Add(1)
-		time.AfterFunc(oneMore, func() { gomaxprocs.Add(-1) })
-	})
 }
 
 // takeSignalsEarly begins to take signals while the kernel waits for its first

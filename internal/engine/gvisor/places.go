@@ -1,0 +1,24 @@
+package gvisor
+
+import "time"
+
+// places is how many goroutines more than there are processors a box's kernel
+// and its file server may run at once.
+//
+// Go counts a goroutine in a system call as running until its monitor, which
+// sleeps for up to 10 ms, has found it there twice. gVisor's kernel has several
+// that wait in calls of which Go knows nothing but that they may take long: one
+// for each connection to the file server, which looks whether that is alive,
+// one for events of the host's files, one for calls of ours. They begin to wait
+// as soon as a box runs; then two processors had no place left, and all
+// programs of the box waited for the monitor. A place that nobody needs costs
+// next to nothing.
+const places = 8
+
+// alone is how long a kernel does without them from when it makes its platform.
+// Until then it drops capabilities on each of its threads, one after the other;
+// soon after, its guest starts.
+const alone = 20 * time.Millisecond
+
+// serving is when a file server may use all processors: once it has started.
+const serving = 300 * time.Millisecond
