@@ -47,11 +47,18 @@ type Archiver interface {
 	Extract(ctx context.Context, spec Spec, dir string, w *os.File) error
 }
 
+// Spare says how many kernels are to be ready for sandboxes like Spec, whose ID,
+// Hostname, GuestConfig and Link do not matter.
+type Spare struct {
+	Spec  Spec
+	Count int
+}
+
 // Warmer is the ability to do in advance what Create, Restore and Replace of
 // sandboxes of one kind have in common.
 type Warmer interface {
-	// Warm keeps n kernels ready for sandboxes like spec, whose ID, Hostname,
-	// GuestConfig and Link do not matter, and for no others; zero drops all of
-	// them. It returns at once: kernels are made one by one in the background.
-	Warm(spec Spec, n int)
+	// Warm keeps these kernels ready and no others; without any it drops all of
+	// them. It returns at once: kernels are made one by one in the background,
+	// the first kind's first.
+	Warm(wanted []Spare)
 }

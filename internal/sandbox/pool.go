@@ -219,7 +219,7 @@ func (p *pool) close() {
 	p.mu.Unlock()
 	p.bury()
 	if warmer, ok := p.s.engine.(engine.Warmer); ok && p.restores.warm {
-		warmer.Warm(p.restores.spec, 0)
+		warmer.Warm(nil)
 	}
 	var group sync.WaitGroup
 	for _, w := range all {

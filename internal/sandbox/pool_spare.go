@@ -1,6 +1,8 @@
 package sandbox
 
 import (
+	"reflect"
+	"slices"
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
@@ -28,8 +30,8 @@ func (p *pool) saved(r Record) {
 	})
 }
 
-// restored says that a sandbox goes on from a saved state.
-func (p *pool) restored(spec engine.Spec) {
+// goesOn says that a sandbox goes on from a saved state.
+func (p *pool) goesOn(spec engine.Spec) {
 	if p != nil {
 		p.spare(spec)
 	}
@@ -37,25 +39,52 @@ func (p *pool) restored(spec engine.Spec) {
 
 func (p *pool) spare(spec engine.Spec) {
 	spec.ID, spec.Hostname, spec.GuestConfig, spec.Link, spec.Archive = "", "", nil, nil, nil
-	spec.Events = nil
+	spec.Events, spec.EventBytes, spec.Unhurried = nil, 0, false
 	p.mu.Lock()
-	now := time.Now()
-	if now.Sub(p.restores.at) > time.Second {
-		p.restores.burst = 0
-	}
-	p.restores.spec, p.restores.at = spec, now
-	p.restores.burst++
+	p.restores.note(spec, time.Now())
 	p.mu.Unlock()
 	p.nudge()
 }
 
 // restores are what was last seen of sandboxes with a saved state.
 type restores struct {
+	seen  []restored // of different kinds, the last first
+	warm  bool       // the engine has been told
+	count int        // how many the engine is to have
+}
+
+// restored is what was last seen of sandboxes of one kind.
+type restored struct {
 	spec  engine.Spec
 	at    time.Time
-	burst int  // how many followed each other closely
-	warm  bool // the engine has been told
-	count int  // how many the engine is to have
+	burst int // how many followed each other closely
+}
+
+// note puts a kind first.
+func (r *restores) note(spec engine.Spec, now time.Time) {
+	next := restored{spec: spec, at: now, burst: 1}
+	if at := slices.IndexFunc(r.seen, func(k restored) bool { return reflect.DeepEqual(k.spec, spec) }); at >= 0 {
+		if before := r.seen[at]; now.Sub(before.at) <= time.Second {
+			next.burst += before.burst
+		}
+		r.seen = slices.Delete(r.seen, at, at+1)
+	}
+	r.seen = slices.Insert(r.seen, 0, next)
+	r.seen = r.seen[:min(len(r.seen), spareMost)]
+}
+
+// wanted is what is to wait where there is room for most: one of each kind that
+// was seen lately, and of the last one as many as followed each other closely.
+func (r *restores) wanted(now time.Time, most int) []engine.Spare {
+	r.seen = slices.DeleteFunc(r.seen, func(k restored) bool { return now.Sub(k.at) >= spareTime })
+	var all []engine.Spare
+	for _, k := range r.seen[:min(len(r.seen), most)] {
+		all = append(all, engine.Spare{Spec: k.spec, Count: 1})
+	}
+	if len(all) > 0 {
+		all[0].Count = min(max(r.seen[0].burst/2, 1), most-len(all)+1)
+	}
+	return all
 }
 
 // bytes is what the spare kernels take of the memory that may wait.
@@ -70,17 +99,15 @@ func (p *pool) warm(now time.Time) {
 	}
 	p.mu.Lock()
 	r := &p.restores
-	wanted := !r.at.IsZero() && now.Sub(r.at) < spareTime && p.budget > 0
-	n := 0
-	if wanted {
-		n = min(max(r.burst/2, 1), spareMost, int(p.budget/spareBytes))
+	all := r.wanted(now, min(spareMost, int(max(p.budget, 0)/spareBytes)))
+	r.count = 0
+	for _, one := range all {
+		r.count += one.Count
 	}
-	r.count = n
 	told := r.warm
-	r.warm = wanted
-	spec := r.spec
+	r.warm = len(all) > 0
 	p.mu.Unlock()
-	if wanted || told {
-		warmer.Warm(spec, n)
+	if told || len(all) > 0 {
+		warmer.Warm(all)
 	}
 }

@@ -1,6 +1,7 @@
 package sandbox_test
 
 import (
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,22 +17,29 @@ import (
 type warming struct {
 	*fake.Engine
 
-	mu    sync.Mutex
-	spec  engine.Spec
-	count int
+	mu     sync.Mutex
+	wanted []engine.Spare
 }
 
-func (w *warming) Warm(spec engine.Spec, n int) {
+func (w *warming) Warm(wanted []engine.Spare) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.spec, w.count = spec, n
+	w.wanted = wanted
 }
 
-func (w *warming) kept() (engine.Spec, int) {
+func (w *warming) all() []engine.Spare {
 	synctest.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.spec, w.count
+	return w.wanted
+}
+
+// kept is what is wanted of the last kind.
+func (w *warming) kept() (engine.Spec, int) {
+	if all := w.all(); len(all) > 0 {
+		return all[0].Spec, all[0].Count
+	}
+	return engine.Spec{}, 0
 }
 
 // newWarmRig is a pool whose engine notes what it is to have ready.
@@ -95,6 +103,54 @@ func TestSparesFollowRestores(t *testing.T) {
 		if _, n := w.kept(); n != 0 {
 			t.Errorf("%d at the end", n)
 		}
+	})
+}
+
+// Sandboxes of two kinds that go on by turns do not take the kernels from each
+// other.
+func TestSparesOfKindsByTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, w := newWarmRig(t)
+		p.start()
+		var boxes []string
+		for _, mb := range []int64{256, 512, 300, 400, 350} {
+			boxes = append(boxes, p.create(alice, func(c *sandbox.CreateRequest) {
+				c.Limits.MemoryBytes, c.Timeout = mb<<20, time.Hour
+			}).ID)
+		}
+		fork := func(box, n int) {
+			t.Helper()
+			time.Sleep(2 * time.Second) // no burst with the one before
+			if _, err := p.Fork(t.Context(), alice, boxes[box], sandbox.ForkRequest{Count: n, Timeout: time.Hour}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := func(what string, megabytes ...int64) {
+			t.Helper()
+			var got []int64
+			for _, s := range w.all() {
+				for range s.Count {
+					got = append(got, s.Spec.Limits.MemoryBytes>>20)
+				}
+			}
+			if !slices.Equal(got, megabytes) {
+				t.Errorf("%s: %d are kept, not %d", what, got, megabytes)
+			}
+		}
+		fork(0, 1)
+		fork(1, 1)
+		want("two kinds", 512, 256)
+		fork(0, 1)
+		want("the first again", 256, 512)
+		time.Sleep(2 * time.Minute)
+		fork(0, 20)
+		want("twenty of one", 256, 256, 256, 512)
+		time.Sleep(4 * time.Minute)
+		want("one not seen for long", 256, 256, 256, 256)
+		for box := range boxes {
+			fork(box, 1)
+		}
+		want("more kinds than there is room for", 350, 400, 300, 512)
 	})
 }
 

@@ -194,7 +194,7 @@ func (s *Service) launch(ctx context.Context, spec engine.Spec, dir string, repl
 	if err != nil {
 		return err
 	}
-	defer s.pool.Load().restored(spec)
+	defer s.pool.Load().goesOn(spec)
 	if replace {
 		return c.Replace(ctx, spec, dir)
 	}

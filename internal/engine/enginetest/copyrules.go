@@ -124,6 +124,23 @@ print(libc.syscall(1999, b"other", 5, 1), ctypes.get_errno())'; uname -n`)
 		}
 		attach(t, e, b.id).want(t, "uname -n; cat /etc/hostname", "box\nbox")
 	}},
+	{"copies/spare-kernels-of-two-kinds-wait-beside-each-other", func(t *testing.T, c *Config) {
+		b := c.start(t, c.Open(t, t.TempDir()))
+		saved := save(t, b)
+		other := c.spec("any")
+		other.Limits.MemoryBytes = 300 << 20
+		both := []engine.Spare{{Spec: other, Count: 1}, {Spec: c.spec("any"), Count: 1}}
+		warmAll(t, b.e, both, 2)
+		copied := c.copyOf(t, b.e, saved)
+		copied.want(t, "uname -n", copied.id)
+		eventually(t, "this kind's is made again", func() bool { return counter(t, b.e).Spares() == 2 })
+		// The other kind's was there all the time: nothing is made this fast.
+		b.e.(engine.Warmer).Warm(both[:1])
+		if n := counter(t, b.e).Spares(); n != 1 {
+			t.Errorf("%d spare kernels are left of the other kind", n)
+		}
+		warmAll(t, b.e, nil, 0)
+	}},
 	{"copies/a-full-disk-costs-nothing", func(t *testing.T, c *Config) {
 		dir := t.TempDir()
 		e := c.Open(t, dir)
@@ -166,13 +183,18 @@ print(libc.syscall(1999, b"other", 5, 1), ctypes.get_errno())'; uname -n`)
 // warm asks for spare kernels and waits until they are there.
 func warm(t testing.TB, c *Config, e engine.Engine, n int) {
 	t.Helper()
+	like := c.spec("any")
+	like.Hostname = "" // it does not matter
+	warmAll(t, e, []engine.Spare{{Spec: like, Count: n}}, n)
+}
+
+func warmAll(t testing.TB, e engine.Engine, wanted []engine.Spare, n int) {
+	t.Helper()
 	w, ok := e.(engine.Warmer)
 	if !ok {
 		t.Fatal("the engine has no spare kernels")
 	}
-	like := c.spec("any")
-	like.Hostname = "" // it does not matter
-	w.Warm(like, n)
+	w.Warm(wanted)
 	// They outlive the engine's user unless it is closed.
 	if closer, ok := e.(io.Closer); ok {
 		t.Cleanup(func() {

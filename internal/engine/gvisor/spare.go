@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
@@ -32,25 +31,6 @@ const (
 	waitingName  = "w" // whichever will
 )
 
-// refillAfter is how long after a spare kernel was taken the next one is made.
-const refillAfter = 250 * time.Millisecond
-
-// spareTime bounds the making of a spare kernel.
-const spareTime = time.Minute
-
-// spares are kernels that wait for a box to go on in them.
-type spares struct {
-	mu     sync.Mutex
-	kind   string // of which kind are wanted
-	spec   engine.Spec
-	want   int
-	have   []*kernel
-	making bool
-	later  *time.Timer // makes the next one; nil if none is due
-	closed bool
-	done   sync.WaitGroup
-}
-
 // bare is a specification without what is given to a box only when it starts.
 func bare(spec engine.Spec) engine.Spec {
 	spec.ID, spec.Hostname, spec.GuestConfig, spec.Link, spec.Archive = "", "", nil, nil, nil
@@ -66,85 +46,6 @@ func kindOf(spec engine.Spec) string {
 	}
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:])
-}
-
-// Warm implements engine.Warmer.
-func (e *Engine) Warm(spec engine.Spec, n int) {
-	spec.Limits = spec.Limits.OrDefault()
-	kind := kindOf(spec)
-	s := &e.spares
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var drop []*kernel
-	if n <= 0 || kind != s.kind {
-		drop, s.have = s.have, nil
-	} else if len(s.have) > n {
-		drop, s.have = s.have[n:], s.have[:n]
-	}
-	s.kind, s.spec, s.want = kind, spec, max(n, 0)
-	if len(drop) > 0 {
-		s.done.Go(func() {
-			for _, k := range drop {
-				k.discard()
-			}
-		})
-	}
-	if s.later == nil {
-		e.refill()
-	}
-}
-
-// Spares is how many spare kernels wait.
-func (e *Engine) Spares() int {
-	e.spares.mu.Lock()
-	defer e.spares.mu.Unlock()
-	return len(e.spares.have)
-}
-
-// refill makes spare kernels, one after the other, until there are as many as
-// are wanted. e.spares.mu must be held.
-func (e *Engine) refill() {
-	s := &e.spares
-	if s.making || s.closed || len(s.have) >= s.want || s.kind == "" {
-		return
-	}
-	s.making = true
-	spec, kind := s.spec, s.kind
-	s.done.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), spareTime)
-		defer cancel()
-		k, err := e.unhurriedSpare(ctx, spec)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.making = false
-		switch {
-		case err != nil:
-			e.log.Warn("no spare kernel", "err", err)
-			s.want = 0 // until somebody asks again
-		case s.closed || kind != s.kind || len(s.have) >= s.want:
-			s.done.Go(k.discard)
-		default:
-			s.have = append(s.have, k)
-			e.log.Debug("spare kernel waits", "kernel", k.b.rec.Kernel)
-		}
-		e.refill()
-	})
-}
-
-// refillLater makes the next spare kernel when whoever took one has used it:
-// making one takes as much of the processors as the box that goes on in it.
-// e.spares.mu must be held.
-func (e *Engine) refillLater() {
-	s := &e.spares
-	if s.later != nil || s.closed {
-		return
-	}
-	s.later = time.AfterFunc(refillAfter, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.later = nil
-		e.refill()
-	})
 }
 
 // newSpare makes a kernel in a directory of its own.
@@ -175,46 +76,6 @@ func (e *Engine) unhurriedSpare(ctx context.Context, spec engine.Spec) (*kernel,
 		return nil, err
 	}
 	return k, nil
-}
-
-// takeSpare returns a spare kernel that fits and lives, or nil.
-func (e *Engine) takeSpare(spec engine.Spec) *kernel {
-	kind := kindOf(spec)
-	s := &e.spares
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if kind != s.kind {
-		return nil
-	}
-	for len(s.have) > 0 {
-		k := s.have[0]
-		s.have = s.have[1:]
-		e.refillLater()
-		if k.b.rec.Sentry.alive() {
-			e.log.Debug("spare kernel taken", "kernel", k.b.rec.Kernel, "sandbox", spec.ID)
-			return k
-		}
-		s.done.Go(k.discard)
-	}
-	return nil
-}
-
-// Close drops the spare kernels. Boxes go on.
-func (e *Engine) Close() error {
-	s := &e.spares
-	s.mu.Lock()
-	s.closed, s.want = true, 0
-	if s.later != nil {
-		s.later.Stop()
-	}
-	drop := s.have
-	s.have = nil
-	s.mu.Unlock()
-	for _, k := range drop {
-		k.discard()
-	}
-	s.done.Wait()
-	return nil
 }
 
 // sweepSpares removes kernels and replaced boxes whose process is dead.
