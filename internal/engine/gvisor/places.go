@@ -11,9 +11,8 @@ import "time"
 // for each connection to the file server, which looks whether that is alive,
 // one for events of the host's files, one for calls of ours. They begin to wait
 // as soon as a box runs; then two processors had no place left, and all
-// programs of the box waited for the monitor. A place that nobody needs costs
-// next to nothing.
-const places = 8
+// programs of the box waited for the monitor.
+const places = 6
 
 // alone is how long a kernel does without them from when it makes its platform.
 // Until then it drops capabilities on each of its threads, one after the other;
@@ -22,3 +21,24 @@ const alone = 20 * time.Millisecond
 
 // serving is when a file server may use all processors: once it has started.
 const serving = 300 * time.Millisecond
+
+// Where others wait for the processors too, there are no gaps to spare, and more
+// places are only more threads that take turns: a hundred boxes at once took a
+// tenth longer with them. It shows in how late a timer is. By more than crowded,
+// it is tried again after recheck.
+const (
+	crowded = 3 * time.Millisecond
+	recheck = 250 * time.Millisecond
+)
+
+// whenCalm does something after a while, or later if the host is crowded then.
+func whenCalm(now func() time.Time, after time.Duration, do func()) {
+	due := now().Add(after)
+	time.AfterFunc(after, func() {
+		if now().Sub(due) > crowded {
+			whenCalm(now, recheck, do)
+			return
+		}
+		do()
+	})
+}

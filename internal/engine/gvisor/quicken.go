@@ -38,7 +38,10 @@ func quicken(name string) {
 	collect := collectLater(pages, func() bool { return name == kernelArg0 && !occupied.Load() })
 	switch name {
 	case fileServerArg0:
-		time.AfterFunc(serving, func() { runtime.GOMAXPROCS(processors + places) })
+		time.AfterFunc(serving, func() {
+			runtime.GOMAXPROCS(processors)
+			whenCalm(time.Now, recheck, func() { runtime.GOMAXPROCS(processors + places) })
+		})
 	case kernelArg0:
 		forgoTracePoints()
 		watchPlatform(collect, pages)
@@ -103,7 +106,7 @@ func (q quickPlatform) New(opts platform.Options) (platform.Platform, error) {
 	if q.started.Swap(true) {
 		occupied.Store(true)
 	} else {
-		time.AfterFunc(alone, func() { gomaxprocs.Add(places) })
+		whenCalm(time.Now, alone, func() { gomaxprocs.Add(places) })
 		if waits(os.Args) {
 			time.AfterFunc(unclaimed, func() { preheat(q.pages) })
 		}
