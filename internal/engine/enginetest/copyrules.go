@@ -124,7 +124,7 @@ print(libc.syscall(1999, b"other", 5, 1), ctypes.get_errno())'; uname -n`)
 		}
 		attach(t, e, b.id).want(t, "uname -n; cat /etc/hostname", "box\nbox")
 	}},
-	{"copies/spare-kernels-of-two-kinds-wait-beside-each-other", func(t *testing.T, c *Config) {
+	{"copies/spare-kernels-of-two-kinds", func(t *testing.T, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		saved := save(t, b)
 		other := c.spec("any")

@@ -141,6 +141,7 @@ func TestConformance(t *testing.T) {
 			"copies/know-the-time":                                  noPrograms,
 			"copies/copying-cuts-no-stream-of-the-source":           noPrograms,
 			"copies/spare-kernels-are-used-and-dropped":             noPrograms,
+			"copies/spare-kernels-of-two-kinds":                     noPrograms,
 			"copies/a-full-disk-costs-nothing":                      noPrograms,
 			"copies/links-are-their-own":                            noLink,
 			"copies/no-link-comes-with-the-memory":                  noLink,
