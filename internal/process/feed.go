@@ -2,7 +2,6 @@ package process
 
 import (
 	"context"
-	"errors"
 	"io"
 	"syscall"
 	"time"
@@ -85,6 +84,6 @@ func (p *Process) fed(exit Exit) error {
 	if cause == nil || exit.Signal != syscall.SIGKILL {
 		return nil
 	}
-	return fault.Wrap(errors.Join(*cause), fault.Unavailable, CodeUnfed, "a part of the command's input did not reach it, so it was killed").
+	return fault.Wrap(*cause, fault.Unavailable, CodeUnfed, "a part of the command's input did not reach it, so it was killed").
 		WithHint("what it did before that stays; run it again")
 }
