@@ -145,15 +145,13 @@ func (c *Cmd) feed(ctx context.Context) {
 // caller has the answer.
 const feedGrace = time.Second
 
-// killGrace is how long a kill may take before the stream is cut.
-const killGrace = 5 * time.Second
+// signalGrace is how long a signal may take.
+const signalGrace = 5 * time.Second
 
 // kill ends the program although the command's context is done. If that
 // fails, cutting the stream is what is left.
 func (c *Cmd) kill(cut context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), killGrace)
-	defer cancel()
-	if err := c.proc.Signal(ctx, syscall.SIGKILL); err != nil {
+	if c.proc.Kill(c.ctx) != nil {
 		cut()
 	}
 }
@@ -188,7 +186,7 @@ func (c *Cmd) PID() int { return int(c.proc.PID()) }
 
 // Signal signals the program and its group, once started.
 func (c *Cmd) Signal(sig syscall.Signal) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), killGrace)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), signalGrace)
 	defer cancel()
 	return fromFault(c.proc.Signal(ctx, sig))
 }

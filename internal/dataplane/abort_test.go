@@ -88,16 +88,23 @@ func TestUploadsEndWhenTheSandboxGoes(t *testing.T) {
 // raw speaks to the front by hand.
 func (w *world) raw(t *testing.T, request string) (net.Conn, *bufio.Reader) {
 	t.Helper()
+	conn, reader := w.dial(t)
+	head := fmt.Sprintf(request, boxID)
+	if _, err := io.WriteString(conn, strings.ReplaceAll(head, "\n", "\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	return conn, reader
+}
+
+// dial opens a connection to the front.
+func (w *world) dial(t *testing.T) (net.Conn, *bufio.Reader) {
+	t.Helper()
 	conn, err := net.Dial("tcp", w.front.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
 	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	head := fmt.Sprintf(request, boxID)
-	if _, err := io.WriteString(conn, strings.ReplaceAll(head, "\n", "\r\n")); err != nil {
 		t.Fatal(err)
 	}
 	return conn, bufio.NewReader(conn)

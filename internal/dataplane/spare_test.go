@@ -38,7 +38,7 @@ func TestASandboxThatGoesSparesTheNextRequest(t *testing.T) {
 	whole := 0
 	for i := range 1000 {
 		if conn == nil {
-			conn, reader = dial(t, w)
+			conn, reader = w.dial(t)
 		}
 		id := fmt.Sprintf("i1%018d", i)
 		w.add(id, nil)
@@ -64,14 +64,4 @@ func TestASandboxThatGoesSparesTheNextRequest(t *testing.T) {
 	if whole == 0 {
 		t.Error("no answer was whole, so nothing was asked after one")
 	}
-}
-
-func dial(t *testing.T, w *world) (net.Conn, *bufio.Reader) {
-	t.Helper()
-	conn, err := net.Dial("tcp", w.front.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	return conn, bufio.NewReader(conn)
 }

@@ -47,8 +47,16 @@ type Archiver interface {
 	Extract(ctx context.Context, spec Spec, dir string, w *os.File) error
 }
 
-// Spare says how many kernels are to be ready for sandboxes like Spec, whose ID,
-// Hostname, GuestConfig and Link do not matter.
+// Bare is a specification without what is given to a sandbox only when it
+// starts: what sandboxes of one kind have in common.
+func (s Spec) Bare() Spec {
+	s.ID, s.Hostname, s.GuestConfig, s.Link, s.Archive = "", "", nil, nil, nil
+	s.Events, s.EventBytes, s.Unhurried = nil, 0, false
+	return s
+}
+
+// Spare says how many kernels are to be ready for sandboxes like Spec. Only what
+// is left of it when it is Bare matters.
 type Spare struct {
 	Spec  Spec
 	Count int

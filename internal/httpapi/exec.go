@@ -202,9 +202,7 @@ func (r *oneRun) abandon(ctx context.Context, p *process.Process, err error) err
 	if ctx.Err() == nil {
 		return err
 	}
-	kill, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	if killErr := p.Signal(kill, syscall.SIGKILL); killErr != nil && fault.KindOf(killErr) != fault.NotFound {
+	if killErr := p.Kill(ctx); killErr != nil && fault.KindOf(killErr) != fault.NotFound {
 		return errors.Join(err, killErr)
 	}
 	return err

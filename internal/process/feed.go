@@ -16,9 +16,6 @@ const piece = 32 << 10
 // lostTime is how long a stream has to end by itself once input is lost.
 const lostTime = time.Second
 
-// killTime is how long the kill of a program may take whose input is lost.
-const killTime = 5 * time.Second
-
 // CodeUnfed is the code of a program that was killed because its input did not
 // reach it.
 const CodeUnfed = "input_lost"
@@ -39,7 +36,9 @@ func (p *Process) Feed(ctx context.Context, r io.Reader) {
 	case <-ctx.Done():
 	case <-p.ctx.Done():
 	case <-time.After(lostTime):
-		p.kill(ctx)
+		if p.Kill(ctx) != nil {
+			p.cancel() // what is left
+		}
 	}
 }
 
@@ -66,15 +65,6 @@ func (p *Process) copy(ctx context.Context, r io.Reader) error {
 // it has ended, or closed it.
 func finished(err error) bool {
 	return fault.KindOf(err) == fault.NotFound || fault.PublicText(err) == guestwire.StdinClosed
-}
-
-// kill ends the program. If that fails, cutting the stream is what is left.
-func (p *Process) kill(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
-	defer cancel()
-	if p.Signal(ctx, syscall.SIGKILL) != nil {
-		p.cancel()
-	}
 }
 
 // fed is the error of a program that was killed because its input was lost. One

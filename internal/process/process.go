@@ -192,6 +192,16 @@ func (p *Process) Signal(ctx context.Context, sig syscall.Signal) error {
 	return p.client.Signal(ctx, p.pid, sig)
 }
 
+// killTime is how long a kill may take.
+const killTime = 5 * time.Second
+
+// Kill kills the program and its group, also when ctx is done.
+func (p *Process) Kill(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
+	defer cancel()
+	return p.Signal(ctx, syscall.SIGKILL)
+}
+
 // Signal signals a program by its number.
 func (c *Client) Signal(ctx context.Context, pid uint32, sig syscall.Signal) error {
 	_, err := c.rpc.SendSignal(ctx, request(c, "", &processpb.SendSignalRequest{Process: selectPID(pid), Signal: processpb.Signal(sig)}))

@@ -38,8 +38,7 @@ func (p *pool) goesOn(spec engine.Spec) {
 }
 
 func (p *pool) spare(spec engine.Spec) {
-	spec.ID, spec.Hostname, spec.GuestConfig, spec.Link, spec.Archive = "", "", nil, nil, nil
-	spec.Events, spec.EventBytes, spec.Unhurried = nil, 0, false
+	spec = spec.Bare()
 	p.mu.Lock()
 	p.restores.note(spec, time.Now())
 	p.mu.Unlock()

@@ -48,7 +48,7 @@ func (e *Engine) Archive(ctx context.Context, id string, w *os.File) (err error)
 // Extract implements engine.Archiver.
 func (e *Engine) Extract(ctx context.Context, spec engine.Spec, dir string, w *os.File) error {
 	id := spec.ID
-	spec = bare(spec)
+	spec = spec.Bare()
 	spec.Limits = spec.Limits.OrDefault()
 	spec.Limits.MemoryBytes = max(spec.Limits.MemoryBytes, spareMemory())
 	k, err := e.newSpareOn(ctx, still, spec)

@@ -64,7 +64,7 @@ func (e *Engine) newKernelOn(ctx context.Context, platform string, spec engine.S
 		}
 		return nil, fmt.Errorf("create %s: %w", spec.ID, err)
 	}
-	kept := bare(spec)
+	kept := spec.Bare()
 	rec := record{ID: spec.ID, Kernel: name, Created: asked, Creator: processOf(os.Getpid()), Limits: spec.Limits, Spec: &kept}
 	k := &kernel{b: newBox(e, rec, dir), platform: platform}
 	defer func() {

@@ -31,16 +31,9 @@ const (
 	waitingName  = "w" // whichever will
 )
 
-// bare is a specification without what is given to a box only when it starts.
-func bare(spec engine.Spec) engine.Spec {
-	spec.ID, spec.Hostname, spec.GuestConfig, spec.Link, spec.Archive = "", "", nil, nil, nil
-	spec.Events, spec.EventBytes, spec.Unhurried = nil, 0, false
-	return spec
-}
-
 // kindOf names all that cannot change once a kernel is made.
 func kindOf(spec engine.Spec) string {
-	data, err := json.Marshal(bare(spec))
+	data, err := json.Marshal(spec.Bare())
 	if err != nil {
 		return "" // of no kind, so never spared
 	}
