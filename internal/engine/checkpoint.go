@@ -13,10 +13,10 @@ type Checkpointer interface {
 	Format() string
 
 	// Checkpoint writes the state into dir, an empty directory of ours. The
-	// sandbox pauses while it does. With goOn it goes on afterwards; without,
-	// it does not run any more and is to be removed. After an error it goes
-	// on, unless it died of something else.
-	Checkpoint(ctx context.Context, id, dir string, goOn bool) error
+	// sandbox pauses while it does, and goes on afterwards, also after an
+	// error, unless it died of something else. Whoever has no more use for it
+	// removes it.
+	Checkpoint(ctx context.Context, id, dir string) error
 
 	// Restore is Create, but the sandbox goes on from the state in dir, as
 	// often as the caller likes and under any ID. Limits for memory and CPU

@@ -131,7 +131,7 @@ func (s *Service) saver(ctx context.Context, r Record, filesOnly bool) (saver, s
 		if err := s.fits(ctx, r.TemplateID, r.Base, Saved{Format: c.Format()}); err != nil {
 			return nil, "", err
 		}
-		return func(ctx context.Context, dir string) error { return c.Checkpoint(ctx, r.ID, dir, true) }, c.Format(), nil
+		return func(ctx context.Context, dir string) error { return c.Checkpoint(ctx, r.ID, dir) }, c.Format(), nil
 	}
 	a, err := s.archiver()
 	if err != nil {

@@ -133,7 +133,7 @@ func (p *pool) save(k *kind, closed *policy.Policy, c engine.Checkpointer) (_ *z
 	}
 	ctx, cancel := context.WithTimeout(p.ctx, saveTimeout)
 	defer cancel()
-	if err := c.Checkpoint(ctx, r.ID, z.draft.Dir(), false); err != nil {
+	if err := c.Checkpoint(ctx, r.ID, z.draft.Dir()); err != nil {
 		return nil, errors.Join(fmt.Errorf("save %s: %w", r.ID, err), z.draft.Abort())
 	}
 	return z, nil

@@ -38,7 +38,7 @@ var benchmarks = []benchmark{
 				if dir, err = os.MkdirTemp(parent, ""); err != nil {
 					t.Fatal(err)
 				}
-				if err := saver(t, b.e).Checkpoint(t.Context(), b.id, dir, true); err != nil {
+				if err := saver(t, b.e).Checkpoint(t.Context(), b.id, dir); err != nil {
 					t.Fatalf("checkpoint: %v", err)
 				}
 			}, func() {

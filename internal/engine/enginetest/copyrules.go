@@ -79,7 +79,7 @@ print(libc.syscall(1999, b"other", 5, 1), ctypes.get_errno())'; uname -n`)
 		go func() {
 			defer close(saved)
 			for range 15 {
-				if err := saver(t, b.e).Checkpoint(t.Context(), b.id, t.TempDir(), true); err != nil {
+				if err := saver(t, b.e).Checkpoint(t.Context(), b.id, t.TempDir()); err != nil {
 					t.Error(err)
 					return
 				}
@@ -155,7 +155,7 @@ print(libc.syscall(1999, b"other", 5, 1), ctypes.get_errno())'; uname -n`)
 				t.Error(err)
 			}
 		})
-		err := saver(t, e).Checkpoint(t.Context(), b.id, full, true)
+		err := saver(t, e).Checkpoint(t.Context(), b.id, full)
 		if fault.KindOf(err) != fault.Exhausted {
 			t.Errorf("got %v, want no room", err)
 		}

@@ -57,7 +57,7 @@ func saver(t testing.TB, e engine.Engine) engine.Checkpointer {
 func save(t testing.TB, b *box) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := saver(t, b.e).Checkpoint(t.Context(), b.id, dir, true); err != nil {
+	if err := saver(t, b.e).Checkpoint(t.Context(), b.id, dir); err != nil {
 		t.Fatalf("checkpoint: %v", err)
 	}
 	return dir

@@ -46,16 +46,13 @@ var stateRules = []rule{
 			b.want(t, ask(8001), fmt.Sprint(was))
 		}
 	}},
-	{"state/ends-with-its-last-save", func(t *testing.T, c *Config) {
+	{"state/a-removed-one-goes-on-under-its-id", func(t *testing.T, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
 		memory(t, b, 8001)
 		was := number(t, b.sh(t, ask(8001)).stdout)
 		dir := t.TempDir()
-		if err := saver(t, e).Checkpoint(t.Context(), b.id, dir, false); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := e.Wait(t.Context(), b.id); err != nil {
+		if err := saver(t, e).Checkpoint(t.Context(), b.id, dir); err != nil {
 			t.Fatal(err)
 		}
 		if err := e.Remove(t.Context(), b.id); err != nil {
@@ -75,7 +72,7 @@ var stateRules = []rule{
 		began, ended := make(chan struct{}), make(chan error, 1)
 		go func() {
 			for n := 0; ; n++ {
-				if err := saver(t, e).Checkpoint(t.Context(), b.id, t.TempDir(), true); err != nil {
+				if err := saver(t, e).Checkpoint(t.Context(), b.id, t.TempDir()); err != nil {
 					ended <- err
 					return
 				}
@@ -154,7 +151,7 @@ var stateRules = []rule{
 	}},
 	{"state/unknown-is-not-found", func(t *testing.T, c *Config) {
 		e := c.Open(t, t.TempDir())
-		if err := saver(t, e).Checkpoint(t.Context(), "nobody", t.TempDir(), true); fault.KindOf(err) != fault.NotFound {
+		if err := saver(t, e).Checkpoint(t.Context(), "nobody", t.TempDir()); fault.KindOf(err) != fault.NotFound {
 			t.Errorf("checkpoint: %v", err)
 		}
 		spec := c.spec("nobody")
@@ -172,14 +169,14 @@ var stateRules = []rule{
 			t.Fatal(err)
 		}
 		defer theirs.Close()
-		err = saver(t, e).Checkpoint(t.Context(), b.id, t.TempDir(), true)
+		err = saver(t, e).Checkpoint(t.Context(), b.id, t.TempDir())
 		if fault.KindOf(err) != fault.Conflict {
 			t.Errorf("got %v, want a conflict", err)
 		}
 		b.want(t, "echo x", "x")
 		theirs.Close()
 		eventually(t, "it can be saved again", func() bool {
-			return saver(t, e).Checkpoint(t.Context(), b.id, t.TempDir(), true) == nil
+			return saver(t, e).Checkpoint(t.Context(), b.id, t.TempDir()) == nil
 		})
 		b.want(t, "echo x", "x")
 	}},
@@ -237,7 +234,7 @@ func extracted(t *testing.T, c *Config) {
 	b.sh(t, "mkdir d && echo inside > d/f")
 	b.sh(t, "for n in 1 2 3; do (while :; do echo $n >> busy$n; done) >/dev/null 2>&1 & done; while ! test -s busy3; do sleep 0.01; done")
 	dir := t.TempDir()
-	if err := saver(t, e).Checkpoint(t.Context(), b.id, dir, false); err != nil {
+	if err := saver(t, e).Checkpoint(t.Context(), b.id, dir); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.Remove(t.Context(), b.id); err != nil {

@@ -106,7 +106,7 @@ func (e *Engine) Format() string {
 }
 
 // Checkpoint implements engine.Checkpointer.
-func (e *Engine) Checkpoint(ctx context.Context, id, dir string, goOn bool) error {
+func (e *Engine) Checkpoint(ctx context.Context, id, dir string) error {
 	if err := e.at(ctx, CheckpointBegin, id); err != nil {
 		return err
 	}
@@ -123,13 +123,7 @@ func (e *Engine) Checkpoint(ctx context.Context, id, dir string, goOn bool) erro
 			return fmt.Errorf("checkpoint %s: %w", id, err)
 		}
 	}
-	if err := e.at(ctx, CheckpointSaved, id); err != nil {
-		return err
-	}
-	if !goOn {
-		b.stop(engine.Exit{Reason: engine.ReasonKilled, At: time.Now()})
-	}
-	return nil
+	return e.at(ctx, CheckpointSaved, id)
 }
 
 func writeNew(path string, data []byte) error {

@@ -39,7 +39,7 @@ func (e *Engine) Archive(ctx context.Context, id string, w *os.File) (err error)
 		return saveFault(id, err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if err := e.Checkpoint(ctx, id, dir, true); err != nil {
+	if err := e.Checkpoint(ctx, id, dir); err != nil {
 		return err
 	}
 	return e.Extract(ctx, *b.rec.Spec, dir, w)

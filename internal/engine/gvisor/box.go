@@ -106,7 +106,7 @@ func (b *box) ended(code *int) {
 	case code != nil:
 		b.exit.Reason, b.exit.Code = engine.ReasonExited, *code
 	default:
-		// Without words it was killed, or ended after its last save.
+		// Without words it was killed.
 		if words := b.lastWords(); words != "" {
 			b.e.log.Error("the kernel of a sandbox crashed", "sandbox", b.rec.ID, "words", words)
 		}

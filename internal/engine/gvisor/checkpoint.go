@@ -28,7 +28,7 @@ var imageFiles = []string{"checkpoint.img", "pages_meta.img", "pages.img"}
 func (e *Engine) Format() string { return "gvisor/" + runtimeVersion() + "/" + architecture }
 
 // Checkpoint implements engine.Checkpointer.
-func (e *Engine) Checkpoint(ctx context.Context, id, dir string, goOn bool) error {
+func (e *Engine) Checkpoint(ctx context.Context, id, dir string) error {
 	b, err := e.find(id)
 	if err != nil {
 		return err
@@ -37,14 +37,14 @@ func (e *Engine) Checkpoint(ctx context.Context, id, dir string, goOn bool) erro
 	if b.over() {
 		return fault.Newf(fault.NotFound, "sandbox_not_found", "sandbox %q has stopped", id)
 	}
-	if err := b.save(ctx, dir, goOn); err != nil {
+	if err := b.save(ctx, dir); err != nil {
 		return b.endedMeanwhile(ctx, err)
 	}
 	return nil
 }
 
 // save writes the box's state.
-func (b *box) save(ctx context.Context, dir string, goOn bool) error {
+func (b *box) save(ctx context.Context, dir string) error {
 	began, id := time.Now(), b.rec.ID
 	// What was changed is told by the box that changed it: whoever goes on from
 	// its state begins anew.
@@ -68,12 +68,12 @@ func (b *box) save(ctx context.Context, dir string, goOn bool) error {
 		// Pages of zeros are most of what programs have reserved.
 		AppMFExcludeCommittedZeroPages: true,
 		FilePayload:                    urpc.FilePayload{Files: files},
-		Resume:                         goOn,
+		// Without, the kernel ends once it has saved, often before it has
+		// answered, and also if it could not save.
+		Resume: true,
 	}
 	err = b.conns.call(ctx, boot.ContMgrCheckpoint, &opts, nil)
-	if goOn {
-		b.nudge()
-	}
+	b.nudge()
 	if err != nil {
 		return saveFault(id, err)
 	}
