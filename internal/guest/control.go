@@ -22,9 +22,9 @@ const maxPaths = 64 << 20
 // after the machine slept or its clock was set.
 const maxTick = time.Minute
 
-// grace is how long the end waits for another one. A sandbox that was restored
-// sees that its end is long past before it is told of its new one.
-const grace = 200 * time.Millisecond
+// grace is how long the end waits for another one, or for Hold. A sandbox that
+// was restored sees that its end is long past before it is told that it was.
+const grace = 2 * time.Second
 
 // control answers the daemon. To everybody else these paths do not exist.
 func (g *Guest) control(w http.ResponseWriter, r *http.Request) {
@@ -128,6 +128,11 @@ func (g *Guest) Apply(u Update) {
 		g.setEnd(*u.EndAt)
 	}
 }
+
+// Hold keeps the sandbox from ending by itself until Renew says when it does.
+// Who has just been restored has the end of another time, and may need long
+// until all that comes before Renew is done.
+func (g *Guest) Hold() { g.setEnd(time.Time{}) }
 
 // setEnd replaces the time of the end; zero is never.
 func (g *Guest) setEnd(at time.Time) {

@@ -95,6 +95,18 @@ func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 }
 
+// unlessRemoved is a context that ends early only because the sandbox is removed,
+// and not because somebody goes away or this process is to end.
+func unlessRemoved(ctx context.Context) (context.Context, func()) {
+	lasts, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		if because := context.Cause(ctx); fault.CodeOf(because) == CodeRemoved {
+			cancel(because)
+		}
+	})
+	return lasts, func() { stop(); cancel(nil) }
+}
+
 // CodeChanged says that somebody else was faster: nothing was done to the
 // sandbox, or in it, and trying again may work.
 const CodeChanged = "sandbox_changed"

@@ -183,7 +183,7 @@ func (p *pool) give(ctx context.Context, w *waiting, r Record, policy *policy.Po
 			return fmt.Errorf("link of %s: %w", r.ID, err)
 		}
 		env = variables(a.Secrets, w.env)
-	} else if _, err := s.attach(ctx, r, policy); err != nil {
+	} else if _, err := s.toAttach(ctx, r, policy); err != nil {
 		return &untouchedError{err} // it binds what nothing could use
 	}
 	linked := time.Now()

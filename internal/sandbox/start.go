@@ -140,13 +140,21 @@ func (s *Service) boot(ctx context.Context, r Record, p *policy.Policy, spec eng
 		return err
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	if from.replace {
-		// A link has one end: the new machine's takes the old one's place.
+	way, err := s.toAttach(ctx, r, p)
+	if err != nil {
+		return err
+	}
+	if from.replace && way != nil {
+		// A link has one end: the new machine's takes the old one's place. The
+		// old one has none from here on, so whoever goes away does not stop it.
+		var done func()
+		ctx, done = unlessRemoved(ctx)
+		defer done()
 		if err := s.detach(ctx, r); err != nil {
 			return err
 		}
 	}
-	link, err := s.attach(ctx, r, p)
+	link, err := s.attach(ctx, way)
 	if err != nil {
 		return err
 	}

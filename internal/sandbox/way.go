@@ -112,26 +112,31 @@ func (s *Service) attachment(ctx context.Context, r Record, p *policy.Policy) (A
 	return a, err
 }
 
-// attach gives a sandbox that is being created its link, or nothing if it is
-// to have none.
-func (s *Service) attach(ctx context.Context, r Record, p *policy.Policy) (Link, error) {
+// toAttach is what the link of a sandbox's machine is to be, or nil if it is to
+// have none.
+func (s *Service) toAttach(ctx context.Context, r Record, p *policy.Policy) (*Attachment, error) {
 	if !r.Access.Linked() {
 		if n := len(p.Document().Secrets.Bind); n > 0 {
-			return Link{}, fault.Newf(fault.Invalid, "secrets_without_network",
+			return nil, fault.Newf(fault.Invalid, "secrets_without_network",
 				"the policy binds %d secrets, and the sandbox has no network to use them on", n).WithHint("allow the hosts, or drop the bindings")
 		}
-		return Link{}, s.hide(r.ID, p, nil)
+		return nil, s.hide(r.ID, p, nil)
 	}
 	if s.way == nil {
-		return Link{}, fault.New(fault.Unsupported, "network_unavailable", "this service gives no sandbox a network")
+		return nil, fault.New(fault.Unsupported, "network_unavailable", "this service gives no sandbox a network")
 	}
 	a, err := s.attachment(ctx, r, p)
-	if err != nil {
-		return Link{}, err
+	return &a, err
+}
+
+// attach gives a sandbox that is being started its link.
+func (s *Service) attach(ctx context.Context, a *Attachment) (Link, error) {
+	if a == nil {
+		return Link{}, nil
 	}
-	link, err := s.way.Attach(ctx, a)
+	link, err := s.way.Attach(ctx, *a)
 	if err != nil {
-		return Link{}, fmt.Errorf("link of %s: %w", r.ID, err)
+		return Link{}, fmt.Errorf("link of %s: %w", a.Sandbox, err)
 	}
 	link.Env = variables(a.Secrets, link.Env)
 	return link, nil

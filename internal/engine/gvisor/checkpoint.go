@@ -201,8 +201,12 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 		return err
 	}
 	// The old one stands still, so that nothing is done twice, and goes on if
-	// the new one fails.
-	if err := old.conns.call(ctx, boot.ContMgrPause, nil, nil); err != nil {
+	// the new one fails. A caller who leaves just now must not leave it so: only
+	// one of which it is known that it stands still can be told to go on.
+	pause, cancel := context.WithTimeout(context.WithoutCancel(ctx), pausePatience)
+	err = old.conns.call(pause, boot.ContMgrPause, nil, nil)
+	cancel()
+	if err != nil {
 		k.discard()
 		return fmt.Errorf("replace %s: %w", spec.ID, err)
 	}

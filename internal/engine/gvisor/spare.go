@@ -16,6 +16,9 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
+// pausePatience bounds how long one may take to stand still.
+const pausePatience = time.Minute
+
 // resumePatience bounds how long a box may take to go on that was to be
 // replaced.
 const resumePatience = 5 * time.Second

@@ -107,6 +107,7 @@ func (b *box) answer(event string, ahead bool) (found bool, err error) {
 // goOn makes the sandbox, which has just been restored from a saved state,
 // what its new configuration says, and says so.
 func (b *box) goOn(in io.Reader) error {
+	b.guest.Hold()
 	// Their other ends belong to another time, if not to another sandbox.
 	b.interpreter.Sever()
 	b.streams.cut()

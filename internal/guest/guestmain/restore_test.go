@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/probe"
@@ -48,6 +50,35 @@ func (r *running) dial() net.Conn {
 		r.t.Fatal(err)
 	}
 	return conn
+}
+
+// What goes on from the state of one whose end is past does not end by that,
+// however long it takes until its own is in force.
+func TestAnOldEndIsNotACopys(t *testing.T) {
+	root := t.TempDir()
+	if err := unix.Mkfifo(filepath.Join(root, "slow"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	slow, err := os.OpenFile(filepath.Join(root, "slow"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slow.Close()
+	cfg := config()
+	cfg.EndAt = time.Now().Add(-time.Hour)
+	r := bootIn(t, root, cfg)
+	if said := r.says(); said != engine.GuestReady {
+		t.Fatalf("the guest says %q", said)
+	}
+	r.configure(copied())
+	r.happens("restore")
+	<-time.After(3 * time.Second) // longer than an end waits for another
+	if _, err := slow.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if said := r.says(); said != engine.GuestReady {
+		t.Errorf("the guest says %q", said)
+	}
 }
 
 func TestACopyIsAnotherSandbox(t *testing.T) {
