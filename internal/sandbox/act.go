@@ -82,13 +82,22 @@ func (s *Service) move(ctx context.Context, id string, m Move) (bool, error) {
 	moved, err := s.store.Move(ctx, id, m)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err != nil {
-		s.unwritten[id] = true
-	} else {
+	switch code := fault.CodeOf(err); {
+	case err == nil:
 		delete(s.unwritten, id)
+	case code == CodeTooMany || code == CodeTooManyPaused:
+		// Its row is as it was: whatever state it is in later is not ours.
+	default:
+		s.unwritten[id] = true
 	}
 	return moved, err
 }
+
+// What a Store refuses because of how many there are.
+const (
+	CodeTooMany       = "too_many_sandboxes" // that are live
+	CodeTooManyPaused = "too_many_paused"
+)
 
 // lasting is a context for what must be finished whoever goes away.
 func lasting(ctx context.Context) (context.Context, context.CancelFunc) {

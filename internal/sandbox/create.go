@@ -142,7 +142,8 @@ func (s *Service) undo(ctx context.Context, r Record, cause error) error {
 	return cause
 }
 
-// begin registers a creation, so that Remove and Close can cancel it.
+// begin registers a creation or a change of state, so that Remove and Close can
+// cancel it.
 func (s *Service) begin(ctx context.Context, id string) (context.Context, func(), error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	s.mu.Lock()
@@ -150,6 +151,10 @@ func (s *Service) begin(ctx context.Context, id string) (context.Context, func()
 	if s.closed {
 		cancel(nil)
 		return nil, nil, shuttingDown()
+	}
+	if s.removing[id] > 0 {
+		cancel(nil)
+		return nil, nil, removedMeanwhile()
 	}
 	s.requests.Add(1)
 	s.creating[id] = cancel

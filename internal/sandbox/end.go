@@ -31,12 +31,7 @@ func (s *Service) removeRef(ctx context.Context, who Principal, ref string) erro
 // record.
 func (s *Service) remove(ctx context.Context, r Record) error {
 	id := r.ID
-	s.mu.RLock()
-	cancel := s.creating[id]
-	s.mu.RUnlock()
-	if cancel != nil {
-		cancel(removedMeanwhile())
-	}
+	defer s.goBefore(id)()
 	// A removal that has begun is finished even if its caller goes away: a
 	// half-removed sandbox helps nobody.
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
@@ -56,6 +51,25 @@ func (s *Service) remove(ctx context.Context, r Record) error {
 		return err
 	}
 	return s.erase(ctx, id)
+}
+
+// goBefore cancels what is under way with a sandbox that is to be removed, and
+// refuses what waits for its turn, until what it returns is called: whoever asks
+// for one state after the other must not be able to keep a sandbox.
+func (s *Service) goBefore(id string) (done func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.removing[id]++
+	if cancel := s.creating[id]; cancel != nil {
+		cancel(removedMeanwhile())
+	}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.removing[id]--; s.removing[id] == 0 {
+			delete(s.removing, id)
+		}
+	}
 }
 
 // Forget ends a sandbox, if it runs, and drops its record.

@@ -88,9 +88,7 @@ func (s *Service) gate(ctx context.Context, r Record, open bool) error {
 	}
 	a := Attachment{Sandbox: r.ID, Owner: r.Owner, Policy: p}
 	if open {
-		if a, err = s.attachment(ctx, r, p); err != nil {
-			return err
-		}
+		a = s.attachmentOrNone(ctx, r, p)
 	}
 	// A link whose process has died is shut, and for good.
 	if err := s.way.Update(ctx, a); err != nil && fault.CodeOf(err) != causeway.CodeNotAttached {
@@ -189,14 +187,17 @@ func (s *Service) runOn(ctx context.Context, r Record, draft Draft, cause error)
 	ctx, cancel := lasting(ctx)
 	defer cancel()
 	s.log.Warn("sandbox not paused", "sandbox", r.ID, "err", cause)
-	opened := s.gate(ctx, r, true)
+	if err := s.gate(ctx, r, true); err != nil {
+		// Running with its way out shut it would stay so: the attendant opens it.
+		return errors.Join(cause, err, s.owe(r.ID), draft.Abort())
+	}
 	moved, err := s.move(ctx, r.ID, Move{From: []State{Pausing}, To: Running, Change: &Change{Saved: &Saved{}}})
 	if moved {
 		r.State, r.Saved = Running, Saved{}
 		s.track(r)
 		s.note(ctx, r.ID, "warn", "pause failed: "+fault.PublicText(cause), nil)
 	}
-	return errors.Join(cause, opened, err, draft.Abort())
+	return errors.Join(cause, err, draft.Abort())
 }
 
 // commitPause makes what was written the sandbox.

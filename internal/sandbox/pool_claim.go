@@ -167,7 +167,7 @@ func (p *pool) give(ctx context.Context, w *waiting, r Record, policy *policy.Po
 	s := p.s
 	env := w.env
 	began := time.Now()
-	if err := w.rehearsed(ctx); err != nil {
+	if err := w.alone(ctx); err != nil {
 		return err
 	}
 	if w.kind.linked {

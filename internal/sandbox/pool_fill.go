@@ -107,9 +107,30 @@ func (p *pool) prepare(w *waiting, r Record, closed *policy.Policy, spec engine.
 	return p.launch(p.ctx, w.kind, spec, config)
 }
 
+// look is one look at a waiting sandbox.
+type look struct {
+	over chan struct{}
+	err  error // set before over is closed
+}
+
+// underWay tells whether it is not over. One that never was is.
+func (l *look) underWay() bool {
+	if l == nil {
+		return false
+	}
+	select {
+	case <-l.over:
+		return false
+	default:
+		return true
+	}
+}
+
 // look asks a waiting sandbox whether it is there, and keeps it from ending.
-func (p *pool) look(w *waiting) {
+func (p *pool) look(w *waiting, l *look) {
 	err := w.line.putOff(p.ctx, time.Now().Add(waitFor))
+	l.err = err
+	close(l.over)
 	if err == nil || p.ctx.Err() != nil {
 		return
 	}

@@ -62,6 +62,7 @@ type waiting struct {
 	// restored says that it went on from a zygote.
 	restored bool
 	looked   time.Time // guarded by pool.mu
+	looking  *look     // the latest; guarded by pool.mu as long as it waits
 	// rehearsal is set before it waits.
 	rehearsal *rehearsal
 	retry     time.Time // when its removal is tried again
@@ -77,12 +78,12 @@ func (k *kind) price() int64 {
 }
 
 // take takes the oldest one out, or returns nil: the oldest of those that do
-// not rehearse just now, if there are any. pool.mu must be held.
+// not rehearse and are not looked at just now, if there are any. pool.mu must be held.
 func (k *kind) take() *waiting {
 	if len(k.ready) == 0 {
 		return nil
 	}
-	i := max(0, slices.IndexFunc(k.ready, func(w *waiting) bool { return !w.rehearsal.underWay() }))
+	i := max(0, slices.IndexFunc(k.ready, func(w *waiting) bool { return !w.rehearsal.underWay() && !w.looking.underWay() }))
 	w := k.ready[i]
 	k.ready = slices.Delete(k.ready, i, i+1)
 	return w

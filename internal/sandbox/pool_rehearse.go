@@ -88,17 +88,26 @@ func (p *pool) rehearse(w *waiting, r *rehearsal) {
 	}
 }
 
-// rehearsed waits for the end of a rehearsal that has begun: nothing may be done
-// to a sandbox in nobody's name once it is somebody's. None begins for one that
-// was handed out.
-func (w *waiting) rehearsed(ctx context.Context) error {
-	r := w.rehearsal
-	if !r.begun {
+// alone waits for the end of a rehearsal or a look that has begun: nothing may
+// be done to a sandbox in nobody's name once it is somebody's, least of all be
+// given the end of one that waits. None begins for one that was handed out.
+func (w *waiting) alone(ctx context.Context) error {
+	if r := w.rehearsal; r.begun {
+		select {
+		case <-r.over:
+			if r.err != nil {
+				return r.err
+			}
+		case <-ctx.Done():
+			return &untouchedError{canceled(context.Cause(ctx))}
+		}
+	}
+	if w.looking == nil {
 		return nil
 	}
 	select {
-	case <-r.over:
-		return r.err
+	case <-w.looking.over:
+		return w.looking.err
 	case <-ctx.Done():
 		return &untouchedError{canceled(context.Cause(ctx))}
 	}

@@ -20,8 +20,8 @@ func (p *pool) step() time.Duration {
 		p.discard(w)
 		return 0
 	}
-	if w := p.overdue(now); w != nil {
-		p.look(w)
+	if w, l := p.overdue(now); w != nil {
+		p.look(w, l)
 		return 0
 	}
 	if w, r := p.unrehearsed(now); w != nil {
@@ -63,7 +63,7 @@ func (p *pool) filled(k *kind, err error, wait time.Duration) time.Duration {
 	p.pause = min(max(2*p.pause, failPause), failPauseMax)
 	p.resume = time.Now().Add(p.pause)
 	level := slog.LevelWarn
-	if fault.CodeOf(err) == "too_many_sandboxes" {
+	if fault.CodeOf(err) == CodeTooMany {
 		level = slog.LevelDebug // callers have all the places that there are
 	}
 	p.s.log.Log(p.ctx, level, "no sandbox made to wait", "kind", k.name, "err", err)
@@ -128,19 +128,20 @@ func (p *pool) surplus(now time.Time) *waiting {
 	return nil
 }
 
-// overdue is one that has not been looked at for long.
-func (p *pool) overdue(now time.Time) *waiting {
+// overdue is one that has not been looked at for long, and counts as being
+// looked at from here on.
+func (p *pool) overdue(now time.Time) (*waiting, *look) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, k := range p.kinds {
 		for _, w := range k.ready {
 			if now.Sub(w.looked) >= lookEvery {
-				w.looked = now
-				return w
+				w.looked, w.looking = now, &look{over: make(chan struct{})}
+				return w, w.looking
 			}
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // lacking is a kind of which one more is to wait and may be made now, which

@@ -145,6 +145,9 @@ func (s *Service) remember(id string, err error) {
 	}
 }
 
+// slowStart is how long a resumption may take of the time that it is for.
+const slowStart = time.Second
+
 // awaken takes a paused sandbox to running, from its own image or from
 // another source. After an error it is paused as before. The caller acts on
 // it.
@@ -174,6 +177,9 @@ func (s *Service) awaken(ctx context.Context, r Record, end time.Time, from sour
 		err = fault.Wrap(err, fault.Conflict, codePrograms, "the files do not come out: programs of the host that the sandbox had open have changed since, and one of them is gone").
 			WithHint("put the same packages back, and try again; the server's log names the file")
 	}
+	if took := time.Since(began); took > slowStart && !end.IsZero() {
+		r.EndAt = end.Add(took) // who resumes it for a while is to have it for that
+	}
 	if err == nil {
 		// Nothing of it has reached anybody yet, so it can be taken back.
 		err = s.book.must(ctx, s.wentOn(ctx, r, at, from))
@@ -200,6 +206,9 @@ func (s *Service) awaken(ctx context.Context, r Record, end time.Time, from sour
 		r.At = *at
 	}
 	s.track(r)
+	if !r.EndAt.Equal(end) {
+		s.tell(ctx, r)
+	}
 	if err := s.images.Remove(ctx, image); err != nil {
 		s.log.Warn("image of a resumed sandbox not removed", "sandbox", r.ID, "err", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/causeway/policy"
 	"github.com/crannog/crannog/internal/fault"
 )
 
@@ -112,15 +113,8 @@ func (s *Service) rotateLocked(ctx context.Context, id, owner string) (again boo
 		return false, err
 	}
 	finding, cancel := lasting(ctx)
-	a, err := s.attachment(finding, r, p)
+	a := s.attachmentOrNone(finding, r, p)
 	cancel()
-	if err != nil {
-		// A value that is gone must not go on working: the sandbox goes on
-		// without any.
-		s.log.Warn("sandbox goes on without secrets", "sandbox", id, "err", err)
-		s.note(ctx, id, "warn", "goes on without secrets: one that its policy binds cannot be found", nil)
-		a.Secrets = nil
-	}
 	telling, cancel := lasting(ctx)
 	defer cancel()
 	err = s.way.Update(telling, a)
@@ -131,6 +125,19 @@ func (s *Service) rotateLocked(ctx context.Context, id, owner string) (again boo
 		return false, fmt.Errorf("secrets of %s: %w", id, err)
 	}
 	return false, nil
+}
+
+// attachmentOrNone is attachment for a sandbox that runs. A value that is gone
+// must not go on working, nor take the network with it: the sandbox goes on
+// without any.
+func (s *Service) attachmentOrNone(ctx context.Context, r Record, p *policy.Policy) Attachment {
+	a, err := s.attachment(ctx, r, p)
+	if err != nil {
+		s.log.Warn("sandbox goes on without secrets", "sandbox", r.ID, "err", err)
+		s.note(ctx, r.ID, "warn", "goes on without secrets: one that its policy binds cannot be found", nil)
+		a.Secrets = nil
+	}
+	return a
 }
 
 // passes reports whether another process takes a sandbox through a state that

@@ -157,6 +157,7 @@ type Service struct {
 	masks    map[string]*Mask // of live sandboxes and of those that are made
 	veils    map[string]*Mask // of ended ones whose lines are not in the record yet
 	creating map[string]context.CancelCauseFunc
+	removing map[string]int  // removals that wait or are under way
 	held     map[string]bool // ephemeral sandboxes that end with this Service
 	// unwritten are sandboxes of whose passing state this Service could not
 	// write down how it went.
@@ -214,6 +215,7 @@ func NewService(d Deps) (*Service, error) {
 		veils:     make(map[string]*Mask),
 		book:      book{to: d.Record, log: d.Log},
 		creating:  make(map[string]context.CancelCauseFunc),
+		removing:  make(map[string]int),
 		held:      make(map[string]bool),
 
 		unwritten: make(map[string]bool), failures: make(map[string]failure), put: make(map[string]putOff), late: make(map[chan struct{}]bool),

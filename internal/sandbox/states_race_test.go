@@ -149,6 +149,69 @@ func TestRemovalDuringStates(t *testing.T) {
 	}
 }
 
+// A removal does not wait for what waits for its turn.
+func TestRemovalBeforeTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		sb := r.create(alice)
+		begun, release := 0, make(chan struct{})
+		r.setFault(func(at fake.Step, _ string) error {
+			if at == fake.CheckpointBegin {
+				begun++ // the lock of the ID is held
+				<-release
+			}
+			return nil
+		})
+		var group sync.WaitGroup
+		for range 5 {
+			group.Go(func() {
+				_, err := r.Snapshot(r.t.Context(), alice, sb.ID, sandbox.SnapshotRequest{})
+				if fault.CodeOf(err) != sandbox.CodeRemoved {
+					t.Errorf("it was removed, and a snapshot says %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		group.Go(func() {
+			if err := r.Remove(t.Context(), alice, sb.ID); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		close(release)
+		group.Wait()
+		if begun != 1 {
+			t.Errorf("%d of 5 snapshots were begun, which the removal waited for", begun)
+		}
+		r.images(0)
+		r.nothing()
+	})
+}
+
+// Who resumes a sandbox for a time has it for that, however long it took.
+func TestTheTimeOfASlowResumption(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		sb := r.create(alice)
+		if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
+			t.Fatal(err)
+		}
+		r.setFault(func(at fake.Step, _ string) error {
+			if at == fake.RestoreBegin {
+				time.Sleep(20 * time.Second)
+			}
+			return nil
+		})
+		got, _, err := r.Resume(t.Context(), alice, sb.ID, 15*time.Second)
+		if left := time.Until(got.EndAt); err != nil || left < 14*time.Second || left > 15*time.Second {
+			t.Errorf("%v, and %v are left of 15 s", err, left)
+		}
+		if row, err := r.Get(t.Context(), alice, sb.ID); err != nil || !row.EndAt.Equal(got.EndAt) {
+			t.Errorf("its row ends at %v, %v", row.EndAt, err)
+		}
+	})
+}
+
 // What was to be paused while no process was there is paused by the next.
 func TestOverdueSandboxIsPaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -65,7 +65,7 @@ func (s *Store) Move(ctx context.Context, id string, m sandbox.Move) (bool, erro
 	if m.MaxLive > 0 {
 		return false, tooMany(m.MaxLive)
 	}
-	return false, fault.Newf(fault.Exhausted, "too_many_paused", "%d sandboxes are paused, which is the limit", m.MaxPaused).
+	return false, fault.Newf(fault.Exhausted, sandbox.CodeTooManyPaused, "%d sandboxes are paused, which is the limit", m.MaxPaused).
 		WithHint("remove some, or raise the server's limit max_paused")
 }
 

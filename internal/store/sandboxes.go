@@ -50,7 +50,7 @@ func (s *Store) Insert(ctx context.Context, r sandbox.Record, max int) error {
 }
 
 func tooMany(max int) error {
-	return fault.Newf(fault.Exhausted, "too_many_sandboxes", "%d sandboxes are live, which is the limit", max).
+	return fault.Newf(fault.Exhausted, sandbox.CodeTooMany, "%d sandboxes are live, which is the limit", max).
 		WithHint("remove some, or raise the server's limit")
 }
 
