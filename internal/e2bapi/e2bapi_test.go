@@ -2,6 +2,7 @@ package e2bapi_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -180,6 +181,19 @@ func TestWhatDoesNotRunDoesNotExist(t *testing.T) {
 		boxes.boxes[0].State = state
 		w := do(h, "GET", "/sandboxes/"+boxes.boxes[0].ID, "")
 		wantFailure(t, w, http.StatusNotFound, "sandbox_not_found", "doesn't exist")
+	}
+}
+
+// Who connects to a sandbox while it is being ended is told so.
+func TestConnectToWhatIsEnding(t *testing.T) {
+	boxes, h := newAPI(t)
+	boxes.fill(1, "k1")
+	for _, path := range []string{"/v2/sandboxes/%s/connect", "/sandboxes/%s/connect", "/sandboxes/%s/resume"} {
+		path = fmt.Sprintf(path, boxes.boxes[0].ID)
+		boxes.boxes[0].State = sandbox.Stopping
+		wantFailure(t, do(h, "POST", path, `{"timeout":60}`), http.StatusConflict, "sandbox_stopping", "is being stopped")
+		boxes.boxes[0].State = sandbox.Stopped
+		wantFailure(t, do(h, "POST", path, `{"timeout":60}`), http.StatusNotFound, "sandbox_not_found", "")
 	}
 }
 

@@ -61,8 +61,21 @@ func (a *api) existing(r *http.Request, who sandbox.Principal) (sandbox.Sandbox,
 	if err != nil {
 		return sandbox.Sandbox{}, notFoundAs(err, id)
 	}
-	if found.ID != id || !slices.Contains(wireStates, found.State) {
+	if found.ID != id {
 		return sandbox.Sandbox{}, unknownSandbox(id)
 	}
+	if !slices.Contains(wireStates, found.State) {
+		return found, unknownSandbox(id)
+	}
 	return found, nil
+}
+
+// returning is existing for who wants it to run: one that is just being ended is
+// a conflict, which tells that another try will not find it.
+func (a *api) returning(r *http.Request, who sandbox.Principal) (sandbox.Sandbox, error) {
+	found, err := a.existing(r, who)
+	if err != nil && found.State == sandbox.Stopping {
+		err = fault.Newf(fault.Conflict, "sandbox_stopping", "Sandbox %q is being stopped", found.ID)
+	}
+	return found, err
 }

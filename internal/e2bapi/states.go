@@ -88,7 +88,7 @@ func (a *api) resume(w http.ResponseWriter, r *http.Request, who sandbox.Princip
 	if err != nil {
 		return err
 	}
-	found, err := a.existing(r, who)
+	found, err := a.returning(r, who)
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (a *api) connect(w http.ResponseWriter, r *http.Request, who sandbox.Princi
 	if err != nil {
 		return err
 	}
-	found, err := a.existing(r, who)
+	found, err := a.returning(r, who)
 	if err != nil {
 		return err
 	}

@@ -98,11 +98,37 @@ func (p *process) expire() {
 	}
 }
 
-// limit ends the process after d.
-func (p *process) limit(d time.Duration) {
+// limit ends the process after d. Time for which the sandbox was saved does not
+// count: on its return the clock is ahead, and a timer that was set for all of d
+// would go off at once. So d is counted in steps.
+func (p *process) limit(d time.Duration) { p.step(d, max(d/16, time.Second)) }
+
+// step counts one of what is left.
+func (p *process) step(left, step time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.timer = time.AfterFunc(d, p.expire)
+	if p.over {
+		return
+	}
+	step = min(step, left)
+	began := time.Now()
+	p.timer = time.AfterFunc(step, func() {
+		if left := charge(left, step, time.Since(began)); left > 0 {
+			p.step(left, step)
+		} else {
+			p.expire()
+		}
+	})
+}
+
+// charge is what is left after a step that took a while. One that took far
+// longer than it was to is one in which the sandbox was saved, or its host
+// slept: it costs nothing.
+func charge(left, step, took time.Duration) time.Duration {
+	if took > 2*step+time.Second {
+		return left
+	}
+	return left - step
 }
 
 // pump shows the output from here on.

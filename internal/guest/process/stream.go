@@ -58,6 +58,7 @@ func (f *follower) run(ctx context.Context, send func(*pb.ProcessEvent) error) e
 	}
 	idle := time.NewTimer(f.keepalive)
 	defer idle.Stop()
+	left := ctx.Done()
 	for {
 		select {
 		case e := <-f.listener.events:
@@ -72,8 +73,15 @@ func (f *follower) run(ctx context.Context, send func(*pb.ProcessEvent) error) e
 			if err := send(&pb.ProcessEvent{Event: beat}); err != nil {
 				return err
 			}
-		case <-ctx.Done():
-			return f.interrupted(ctx)
+		case <-left:
+			late := errors.Is(ctx.Err(), context.DeadlineExceeded)
+			if !late || !f.owner {
+				return interrupted(ctx, late)
+			}
+			// The process has a limit of its own for the same time, which is about
+			// to end it: but for one that was saved meanwhile, which has more left.
+			left = nil
+			continue
 		case <-f.closing:
 			// A clean end would look like the command's own; clients take a
 			// cut connection for what it is, the end of the sandbox.
@@ -98,13 +106,9 @@ func (f *follower) end(e *pb.ProcessEvent, send func(*pb.ProcessEvent) error) er
 	return send(e)
 }
 
-func (f *follower) interrupted(ctx context.Context) error {
-	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return connect.NewError(connect.CodeCanceled, ctx.Err())
-	}
-	if !f.owner {
+func interrupted(ctx context.Context, late bool) error {
+	if late {
 		return connect.NewError(connect.CodeDeadlineExceeded, ctx.Err())
 	}
-	f.process.expire()
-	return connect.NewError(connect.CodeDeadlineExceeded, errTimeLimit)
+	return connect.NewError(connect.CodeCanceled, ctx.Err())
 }
