@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/crannog/crannog/internal/fault"
 )
@@ -222,4 +224,20 @@ func TestUnsettledImagesMakeWay(t *testing.T) {
 	if freed, err = s.Settle(t.Context()); err != nil || freed != 0 {
 		t.Errorf("and nothing twice: %d, %v", freed, err)
 	}
+}
+
+// Who saves a sandbox where the budget is used up does not wait for as long as
+// somebody settles images.
+func TestRoomDoesNotWaitForWhoSettles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 20 * pageBytes})
+		commit(t, s, "a", "", noise(1, 10))
+		s.settling.Lock()
+		defer s.settling.Unlock()
+		began := time.Now()
+		err := s.makeRoom(30*pageBytes, 0)
+		if took := time.Since(began); fault.CodeOf(err) != "snapshot_budget" || took < settleWait || took > settleWait+time.Second {
+			t.Errorf("after %v: %v", took, err)
+		}
+	})
 }

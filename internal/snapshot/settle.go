@@ -23,6 +23,11 @@ var errUnknown = errors.New("nobody knows its sum")
 func (s *Images) Settle(ctx context.Context) (freed int64, err error) {
 	s.settling.Lock()
 	defer s.settling.Unlock()
+	return s.settleAll(ctx)
+}
+
+// settleAll is Settle for who holds its lock.
+func (s *Images) settleAll(ctx context.Context) (freed int64, err error) {
 	before, err := s.measure()
 	if err == nil {
 		err = s.settle(ctx)
@@ -31,7 +36,6 @@ func (s *Images) Settle(ctx context.Context) (freed int64, err error) {
 	return max(before-after, 0), errors.Join(err, failed)
 }
 
-// settle is Settle for who holds its lock.
 func (s *Images) settle(ctx context.Context) error {
 	errs := []error{s.ready(), s.sweep()}
 	ids, err := s.list()

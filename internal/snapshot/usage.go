@@ -210,12 +210,24 @@ func (s *Images) makeRoom(mine, others int64) error {
 // be settled.
 const settleWait = 20 * time.Second
 
+// settleLook is how often it is looked whether others have done it.
+const settleLook = 50 * time.Millisecond
+
 // settleSoon settles what nobody has come to yet: images that were saved one
 // after the other take several times what they will.
 func (s *Images) settleSoon() error {
 	ctx, cancel := context.WithTimeout(context.Background(), settleWait)
 	defer cancel()
-	_, err := s.Settle(ctx)
+	// Who settles already does the same, and may take minutes.
+	for !s.settling.TryLock() {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("settle images: others do: %w", ctx.Err())
+		case <-time.After(settleLook):
+		}
+	}
+	defer s.settling.Unlock()
+	_, err := s.settleAll(ctx)
 	return err
 }
 
