@@ -89,6 +89,9 @@ type trip struct {
 	back  *backend
 	mask  *sandbox.Mask
 	visit *tap.Visit
+	// sent says that a connection was had, and unsent that none was, because the
+	// sandbox has just gone: the request may be served when it is back.
+	sent, unsent bool
 }
 
 type tripKey struct{}
@@ -117,8 +120,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			p.unmaskable(w, r, to, err)
 			return
 		case err == nil:
-			p.serve(w, r, t)
-			return
+			if served := p.serve(w, r, t); served {
+				return
+			}
 		}
 		var answered bool
 		if again, answered = p.asleep(w, r, to); answered {
@@ -193,10 +197,10 @@ func admit(r *http.Request, to target, box sandbox.Sandbox) *refusal {
 	return nil
 }
 
-// serve forwards one request. When the sandbox goes, the request's context
-// ends, which breaks off both directions.
-func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *trip) {
-	ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), tripKey{}, t))
+// serve forwards one request, and reports whether it is answered. When the
+// sandbox goes, the request's context ends, which breaks off both directions.
+func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *trip) (served bool) {
+	ctx, cancel := context.WithCancelCause(context.WithValue(t.traced(r), tripKey{}, t))
 	defer cancel(nil)
 	rc := http.NewResponseController(w)
 	body := uploadOf(r)
@@ -231,8 +235,12 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *trip) {
 	case ctx.Err() != nil:
 		p.failed(out, in, context.Cause(ctx))
 	}
+	if t.unsent {
+		return false
+	}
 	masking.Header(w.Header(), t.mask) // trailers
 	hurry(w)
 	over() // so that drop knows whether the body was interrupted
 	body.drop(w)
+	return true
 }

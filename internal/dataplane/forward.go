@@ -104,6 +104,8 @@ func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
 	case t == nil:
 		p.Log.Error("request without a target", "err", err)
 		(&refusal{status: http.StatusInternalServerError, message: "internal error"}).write(w, r)
+	case t.mayWait(r) && (isAway(err) || t.back.left()):
+		t.unsent = true
 	case t.back.left(), errors.Is(context.Cause(r.Context()), errGone):
 		// Nothing of an answer was sent, so this one is taken for ours and
 		// not for the program's. An answer that is under way breaks off. The
