@@ -18,8 +18,8 @@ func (c *crossing) open(id string) bool {
 	return attached && len(a.Policy.Document().Network.Hosts) > 0
 }
 
-// A sandbox whose secret is gone can neither be put back nor reset, and what is
-// refused takes nothing from it.
+// P46: a sandbox whose secret is gone can neither be put back nor reset, and what
+// is refused takes nothing from it.
 func TestARefusedRollbackKeepsTheWayOut(t *testing.T) {
 	r, way, k, sb := newRotation(t)
 	n := r.snapshot(alice, sb.ID, "")
@@ -37,7 +37,7 @@ func TestARefusedRollbackKeepsTheWayOut(t *testing.T) {
 	}
 }
 
-// Once the old machine's link is cut the new one comes, whoever leaves.
+// P46: once the old machine's link is cut the new one comes, whoever leaves.
 func TestARollbackOutlastsItsCaller(t *testing.T) {
 	r, way, _, sb := newRotation(t)
 	r.state(sb.ID).Remember("x", "1")
@@ -62,8 +62,8 @@ func TestARollbackOutlastsItsCaller(t *testing.T) {
 	}
 }
 
-// After a pause that failed a sandbox gets out again, without a secret that is
-// gone by then.
+// P46: after a pause that failed a sandbox gets out again, without a secret that
+// is gone by then.
 func TestAFailedPauseOpensTheWayOut(t *testing.T) {
 	r, way, k, sb := newRotation(t)
 	k.set("KEY")
@@ -76,7 +76,7 @@ func TestAFailedPauseOpensTheWayOut(t *testing.T) {
 	}
 }
 
-// One whose way out cannot be opened then is not said to run: it is opened
+// P46: one whose way out cannot be opened then is not said to run: it is opened
 // later.
 func TestAWayOutThatStaysShutIsOpenedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
