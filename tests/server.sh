@@ -22,7 +22,13 @@ trap 'exit 130' INT TERM
 # installed. Scripts of packages are not run.
 packages() {
 	if [ ! -e node_modules/.package-lock.json ] || [ package-lock.json -nt node_modules/.package-lock.json ]; then
-		npm ci --no-audit --no-fund --ignore-scripts
+		# Now and then a registry does not answer.
+		try=1
+		until npm ci --no-audit --no-fund --ignore-scripts --fetch-retries 5; do
+			[ "$try" -lt 3 ] || exit 1
+			try=$((try + 1))
+			sleep 5
+		done
 		touch node_modules/.package-lock.json
 	fi
 }

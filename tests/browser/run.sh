@@ -19,7 +19,13 @@ for tool in go ip nsenter unshare node "${CRANNOG_CHROMIUM:-chromium}"; do
 	command -v "$tool" >/dev/null || { echo "$tool is missing: apt-get install iproute2 util-linux nodejs chromium" >&2; exit 1; }
 done
 if [ ! -e node_modules/.package-lock.json ] || [ package-lock.json -nt node_modules/.package-lock.json ]; then
-	npm ci --no-audit --no-fund --ignore-scripts
+	# Now and then a registry does not answer.
+	try=1
+	until npm ci --no-audit --no-fund --ignore-scripts --fetch-retries 5; do
+		[ "$try" -lt 3 ] || exit 1
+		try=$((try + 1))
+		sleep 5
+	done
 	touch node_modules/.package-lock.json
 fi
 # A server with a thousand sandboxes that run nothing.

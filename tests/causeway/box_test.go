@@ -159,9 +159,10 @@ func (b *box) sh(line string) (string, int) {
 	return b.exec("", "", "sh", "-c", line)
 }
 
+// exec runs a program for at most as long as the limits of the box allow.
 func (b *box) exec(user, stdin string, cmd ...string) (string, int) {
 	b.t.Helper()
-	res, err := b.Exec(b.t.Context(), api.Exec{Cmd: cmd, User: user, Stdin: stdin, TimeoutSeconds: 60})
+	res, err := b.Exec(b.t.Context(), api.Exec{Cmd: cmd, User: user, Stdin: stdin})
 	if err != nil {
 		b.t.Fatalf("%.200q: %v", cmd, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coder/websocket"
 
@@ -43,8 +44,11 @@ func mirrored(t *testing.T) *box {
 	var hosts []string
 	for _, h := range registries {
 		cidrs := ""
-		found, err := net.DefaultResolver.LookupNetIP(t.Context(), "ip4", h)
-		if err != nil {
+		var found []netip.Addr
+		if err := retry(t, func() (err error) {
+			found, err = net.DefaultResolver.LookupNetIP(t.Context(), "ip4", h)
+			return err
+		}); err != nil {
 			t.Fatalf("this host cannot reach %s: %v", h, err)
 		}
 		for _, f := range found {
@@ -56,27 +60,46 @@ func mirrored(t *testing.T) *box {
 		hosts = append(hosts, fmt.Sprintf("    - {host: %s, ports: [80, 443], encoded_slash: true, %srules: [{methods: [GET, HEAD], do: allow}, {methods: [POST], paths: [/-/**], do: deny}]}\n", h, cidrs))
 	}
 	limits := small
-	limits.MemoryBytes, limits.DiskBytes, limits.CommandTimeoutSeconds = 1<<30, 1<<30, 120
-	return a.boxWith(t, crannog.Limits(limits), crannog.Policy("policy: v1\nname: dev\nnetwork:\n  unlisted: deny\n  hosts:\n"+strings.Join(hosts, "")))
+	limits.MemoryBytes, limits.DiskBytes, limits.CommandTimeoutSeconds = 1<<30, 1<<30, 240
+	return a.boxWith(t, crannog.Limits(limits), crannog.Timeout(time.Hour), crannog.Policy("policy: v1\nname: dev\nnetwork:\n  unlisted: deny\n  hosts:\n"+strings.Join(hosts, "")))
+}
+
+// retry does what needs servers of others up to three times: now and then one of
+// them does not answer.
+func retry(t testing.TB, do func() error) error {
+	t.Helper()
+	for try := 1; ; try++ {
+		err := do()
+		if err == nil || try == 3 {
+			return err
+		}
+		t.Logf("try %d: %v", try, err)
+	}
+}
+
+// downloads are shell lines and what each says if it got what it wants.
+var downloads = []struct{ name, user, line, want string }{
+	{"npm", "", `mkdir -p /tmp/js && cd /tmp/js && printf '{"name":"x","version":"1.0.0","dependencies":{"is-number":"7.0.0","@types/ms":"0.7.34"}}' > package.json &&
+npm install --no-audit --no-fund --no-update-notifier --registry https://registry.npmjs.org/ 2>&1 && node -e 'console.log(require("is-number")(5), require("fs").existsSync("node_modules/@types/ms"))'`, "true true"},
+	// The checksum database is not on every mirror.
+	{"go", "", `mkdir -p /tmp/go && cd /tmp/go && printf 'module x\n\ngo 1.21\n\nrequire golang.org/x/sync v0.10.0\n' > go.mod && printf 'package x\n\nimport _ "golang.org/x/sync/errgroup"\n' > x.go &&
+export PATH=$PATH:/usr/local/go/bin HOME=/tmp GOFLAGS=-mod=mod GOTOOLCHAIN=local GOSUMDB=off GOPROXY=https://proxy.golang.org GOPATH=/tmp/gopath && go mod download 2>&1 && ls $GOPATH/pkg/mod/golang.org/x`, "sync@v0.10.0"},
+	{"apt", "root", `mkdir -p /tmp/apt/lists/partial /tmp/apt/cache/archives/partial && echo 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian bookworm-updates main' > /tmp/apt/list &&
+apt-get -o Dir::Etc::sourcelist=/tmp/apt/list -o Dir::Etc::sourceparts=/dev/null -o Dir::State::lists=/tmp/apt/lists -o Dir::Cache=/tmp/apt/cache -o APT::Sandbox::User=root update 2>&1 && ls /tmp/apt/lists`, "deb.debian.org_debian_dists_bookworm-updates"},
 }
 
 func TestRealRegistries(t *testing.T) {
 	need(t, hosttest.Node, hosttest.Program("npm"), hosttest.Program("apt-get"), goInside)
 	b := mirrored(t)
-	if out, code := b.sh(`mkdir -p /tmp/js && cd /tmp/js && printf '{"name":"x","version":"1.0.0","dependencies":{"is-number":"7.0.0","@types/ms":"0.7.34"}}' > package.json &&
-npm install --no-audit --no-fund --no-update-notifier --registry https://registry.npmjs.org/ 2>&1 && node -e 'console.log(require("is-number")(5), require("fs").existsSync("node_modules/@types/ms"))'`); code != 0 || !strings.HasSuffix(out, "true true") {
-		t.Errorf("npm: exit %d, %s", code, out)
-	}
-	// The checksum database is not on every mirror.
-	out, code := b.sh(`mkdir -p /tmp/go && cd /tmp/go && printf 'module x\n\ngo 1.21\n\nrequire golang.org/x/sync v0.10.0\n' > go.mod && printf 'package x\n\nimport _ "golang.org/x/sync/errgroup"\n' > x.go &&
-export PATH=$PATH:/usr/local/go/bin HOME=/tmp GOFLAGS=-mod=mod GOTOOLCHAIN=local GOSUMDB=off GOPROXY=https://proxy.golang.org GOPATH=/tmp/gopath && go mod download 2>&1 && ls $GOPATH/pkg/mod/golang.org/x`)
-	if code != 0 || !contains(out, "sync@v0.10.0") {
-		t.Errorf("go: exit %d, %s", code, out)
-	}
-	out, code = b.exec("root", "", "sh", "-c", `mkdir -p /tmp/apt/lists/partial /tmp/apt/cache/archives/partial && echo 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian bookworm-updates main' > /tmp/apt/list &&
-apt-get -o Dir::Etc::sourcelist=/tmp/apt/list -o Dir::Etc::sourceparts=/dev/null -o Dir::State::lists=/tmp/apt/lists -o Dir::Cache=/tmp/apt/cache -o APT::Sandbox::User=root update 2>&1 && ls /tmp/apt/lists`)
-	if code != 0 || !contains(out, "deb.debian.org_debian_dists_bookworm-updates") {
-		t.Errorf("apt: exit %d, %s", code, out)
+	for _, d := range downloads {
+		if err := retry(t, func() error {
+			if out, code := b.exec(d.user, "", "sh", "-c", d.line); code != 0 || !contains(out, d.want) {
+				return fmt.Errorf("exit %d, %s", code, out)
+			}
+			return nil
+		}); err != nil {
+			t.Errorf("%s: %v", d.name, err)
+		}
 	}
 	if out, code := b.sh("npm ping --fetch-retries 0 --registry https://registry.yarnpkg.com/ 2>&1; curl -sS -m 5 https://github.com/"); code == 0 {
 		t.Errorf("what is not listed: %s", out)

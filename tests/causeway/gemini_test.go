@@ -74,10 +74,15 @@ func TestARealAgentByName(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	install := exec.CommandContext(t.Context(), "npm", "install", "--global", "--prefix", filepath.Join(home, ".npm-global"),
-		"--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund", geminiPackage)
-	if out, err := install.CombinedOutput(); err != nil {
-		t.Fatalf("%v %s", err, out)
+	if err := retry(t, func() error {
+		install := exec.CommandContext(t.Context(), "npm", "install", "--global", "--prefix", filepath.Join(home, ".npm-global"),
+			"--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund", geminiPackage)
+		if out, err := install.CombinedOutput(); err != nil {
+			return fmt.Errorf("%w %s", err, out)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
 	}
 	api := w.web(t, 443, geminiTurn, "generativelanguage.googleapis.com")
 	crannog := func(stdin string, args ...string) (string, string, error) {

@@ -18,14 +18,20 @@ done
 newest() { apt-cache depends linux-image-amd64 2>/dev/null | awk '$1 == "Depends:" && $2 ~ /^linux-image-/ { print $2; exit }'; }
 package=$(newest)
 if [ -z "$package" ] && [ "$(id -u)" = 0 ]; then
-  apt-get update -q
+  apt-get -q -o Acquire::Retries=3 update
   package=$(newest)
 fi
 [ -n "$package" ] || lacking "apt knows no linux-image-amd64; apt-get update may help"
 
 work=$(mktemp -d ./kernel.XXXXXX)
 trap 'rm -rf "$work"' EXIT
-(cd "$work" && apt-get -q -o APT::Sandbox::User= download "$package") || lacking "$package cannot be fetched"
+# Now and then a server of others does not answer.
+try=1
+until (cd "$work" && apt-get -q -o APT::Sandbox::User= -o Acquire::Retries=3 download "$package"); do
+  [ "$try" -lt 3 ] || lacking "$package cannot be fetched"
+  try=$((try + 1))
+  sleep 5
+done
 patterns=('./boot/vmlinuz-*')
 for module in virtio virtio_ring virtio_pci_legacy_dev virtio_pci_modern_dev virtio_pci netfs fscache 9pnet 9pnet_virtio 9p; do
   patterns+=("*/$module.ko")
