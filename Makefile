@@ -25,15 +25,16 @@ internal/console/dist/index.html: $(shell find console \( -name node_modules -o 
 test: build test-go test-cgo test-race test-console test-npm test-browser ## every test; as root on a host with node and what .ci/run installs it skips nothing
 
 # One package at a time: many start boxes, which are processes of their own and
-# keep two processors busy, and each waits for what it expects only so long.
+# keep two processors busy, and each waits for what it expects only so long. The
+# limits for whole packages, here and below, are for what hangs.
 test-go: tests/unified/kernel/vmlinuz
 	go vet ./...
-	go test -p 1 -timeout 30m ./...
+	go test -p 1 -timeout 60m ./...
 	@test -e "$${CRANNOG_HUMANEVAL:-../shared/data/HumanEval.jsonl.gz}" || echo "note: there is no HumanEval.jsonl.gz, so three programs of our own ran in place of HumanEval's 164 (TestHumanEval)"
 
 # A machine that has its controllers in version 2 of control groups.
 test-unified: tests/unified/kernel/vmlinuz ## what has to do with control groups, on a stock kernel with version 2 in an emulated machine
-	go test -count=1 -timeout 1h ./tests/unified -all
+	go test -count=1 -timeout 3h ./tests/unified -all
 
 tests/unified/kernel/vmlinuz:
 	tests/unified/kernel.sh
@@ -41,12 +42,12 @@ tests/unified/kernel/vmlinuz:
 # A plain go build has C code in it where there is a compiler, and there the
 # causeway gives up its rights in another way.
 test-cgo:
-	CGO_ENABLED=1 go test -timeout 10m ./internal/causeway/confine ./internal/causeway/control
+	CGO_ENABLED=1 go test -timeout 30m ./internal/causeway/confine ./internal/causeway/control
 
 # The packages that link gVisor are left out: it is not built for the race
 # detector, and its own threads are not ours to judge.
 test-race:
-	CGO_ENABLED=1 go test -race -timeout 20m $$(go list -f '{{.ImportPath}} {{join .Deps " "}} {{join .XTestImports " "}} {{join .TestImports " "}} ' ./internal/... \
+	CGO_ENABLED=1 go test -race -timeout 40m $$(go list -f '{{.ImportPath}} {{join .Deps " "}} {{join .XTestImports " "}} {{join .TestImports " "}} ' ./internal/... \
 		| grep -v -e 'gvisor\.dev/' -e 'internal/standard' -e 'internal/archtest' -e 'crannog/crannog ' | cut -d' ' -f1)
 
 test-console: ## types and logic of the console's pages

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/servetest"
 )
@@ -83,9 +84,9 @@ socket.setdefaulttimeout(0.3)
 def stands(c):
     try: return c.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == 1
     except OSError: return False
-held, tried, most, end = [], 0, 0, time.time() + 40
+held, tried, most = [], 0, 0
 address = socket.gethostbyname('api.n22.test')
-while tried < 10000 and time.time() < end:
+while tried < 10000:
     c = socket.socket()
     c.setblocking(False)
     c.connect_ex((address, 443) if tried % 2 else (GATEWAY, 3128))
@@ -98,8 +99,8 @@ while tried < 10000 and time.time() < end:
     for c in held:
         if c not in up or len(up) > 600: c.close()
     held = up if len(up) <= 600 else []
-print(tried, 200 <= most <= 256)
-`, "10000 True"},
+print(200 <= most <= 256)
+`, "True"},
 	{"headers", `
 c = tls('api.n22.test')
 sent = 0
@@ -169,10 +170,12 @@ func TestN22Abuse(t *testing.T) {
 		_, _ = io.WriteString(w, "hello")
 	}, "other.n22.test")
 	a.seal(t, "N22", canary)
+	limits := small
+	limits.CommandTimeoutSeconds = 300 // what does much takes long on a busy machine
 	evil := a.box(t, `
 network: {unlisted: deny, hosts: [{host: api.n22.test, rules: [{methods: [GET], do: allow}]}]}
 secrets: {bind: [{name: N22, host: api.n22.test, header: Authorization}]}
-`)
+`, crannog.Limits(limits))
 	good := a.box(t, "network: {unlisted: deny, hosts: [{host: other.n22.test, rules: [{methods: [GET], do: allow}]}]}\n")
 	p99 := func() int {
 		n, err := strconv.Atoi(good.line(measured))

@@ -32,7 +32,7 @@ func TestRootless(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The rows of the way out, of secrets and of approvals.
-	cmd := exec.CommandContext(t.Context(), path, "-rootless", "-test.v", "-test.timeout=8m", "-test.run", "^Test[NSA][0-9]+[A-Z]")
+	cmd := exec.CommandContext(t.Context(), path, "-rootless", "-test.v", "-test.timeout=25m", "-test.run", "^Test[NSA][0-9]+[A-Z]")
 	cmd.Dir = dir
 	cmd.Env = []string{"HOME=" + dir, "TMPDIR=" + dir, "PATH=/usr/local/bin:/usr/bin:/bin", "CRANNOG_TEST_HOST=must"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobodySpecial, Gid: nobodySpecial}}
