@@ -348,7 +348,7 @@ network:
 secrets:
   bind:
     - {name: S8, host: uses.s8.test, header: Authorization, max_uses: 2}
-    - {name: S8, host: ttl.s8.test, header: Authorization, ttl: 3s}
+    - {name: S8, host: ttl.s8.test, header: Authorization, ttl: 20s}
     - {name: S8, host: asked.s8.test, header: Authorization, approve: true}
 `)
 	b.wants(b.python("for i in range(4): print(status(get('uses.s8.test')))\nprint(status(get('ttl.s8.test')))"), "200", "200", "403", "403", "200")
