@@ -22,5 +22,6 @@ export default defineConfig({
     // `npm run dev` beside a server: CRANNOG_SERVER=http://127.0.0.1:7070
     proxy: { "/console/api": { target: process.env["CRANNOG_SERVER"] ?? "http://127.0.0.1:7070", ws: true } },
   },
-  test: { environment: "happy-dom", include: ["src/**/*.test.{ts,tsx}"], restoreMocks: true },
+  // The limits are for what hangs: a machine that builds and tests at once is slow.
+  test: { environment: "happy-dom", include: ["src/**/*.test.{ts,tsx}"], restoreMocks: true, testTimeout: 60_000, setupFiles: ["src/app/patience.fixture.ts"] },
 });

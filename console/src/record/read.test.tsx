@@ -1,5 +1,6 @@
 import { act, cleanup, renderHook } from "@testing-library/react";
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
+import { patience } from "../app/patience.fixture";
 import type { Entry } from "./entry";
 import { useOlder } from "./read";
 
@@ -22,12 +23,12 @@ afterEach(() => {
 
 it("adds what was written before the stream told of it, and leaves what was read", async () => {
   const { result } = renderHook(() => useOlder({}, {}));
-  await vi.waitFor(() => expect(result.current.before).toBe(300));
+  await vi.waitFor(() => expect(result.current.before).toBe(300), patience);
   act(() => result.current.more());
-  await vi.waitFor(() => expect(result.current.before).toBe(100));
+  await vi.waitFor(() => expect(result.current.before).toBe(100), patience);
   all.push(entry(500), entry(501));
   act(() => result.current.catchUp());
-  await vi.waitFor(() => expect(result.current.entries[0]?.seq).toBe(501));
+  await vi.waitFor(() => expect(result.current.entries[0]?.seq).toBe(501), patience);
   expect(result.current.entries).toHaveLength(402);
   expect(result.current.before).toBe(100);
 });

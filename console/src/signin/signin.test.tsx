@@ -5,6 +5,7 @@ import { StrictMode } from "react";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { onSignedOut } from "../api/client";
 import { sessionQuery } from "../api/session";
+import { patience } from "../app/patience.fixture";
 import { SignInPage } from "./page";
 
 const session = { id: "s1", name: "local", scope: "viewer", version: "1" };
@@ -38,7 +39,7 @@ describe("signing in", () => {
     asked.mockResolvedValue(json(200, session));
     queries.setQueryData(["keys"], ["read by an admin before"]);
     const done = show("abcdefghijklmnop");
-    await vi.waitFor(() => expect(done).toHaveBeenCalled());
+    await vi.waitFor(() => expect(done).toHaveBeenCalled(), patience);
     expect(asked.mock.calls.map(([url, init]) => [url, init.method, init.body])).toEqual([["/console/api/session", "POST", '{"token":"abcdefghijklmnop"}']]);
     expect(queries.getQueryData(sessionQuery.queryKey)).toEqual(session);
     expect(queries.getQueryData(["keys"])).toBeUndefined();
@@ -55,7 +56,7 @@ describe("signing in", () => {
     expect(out).not.toHaveBeenCalled();
     asked.mockResolvedValueOnce(json(200, session));
     await userEvent.type(screen.getByLabelText("Link or token"), "http://x/console/#token=another{Enter}");
-    await vi.waitFor(() => expect(done).toHaveBeenCalled());
+    await vi.waitFor(() => expect(done).toHaveBeenCalled(), patience);
     expect(asked.mock.lastCall?.[1].body).toBe('{"token":"another"}');
     stop();
   });
