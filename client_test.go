@@ -134,7 +134,7 @@ func TestExecEndsWithItsCaller(t *testing.T) {
 
 func waitProcesses(t *testing.T, sb *Sandbox, n int) {
 	t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		list, err := sb.Processes(t.Context())
 		if err != nil {
 			t.Fatal(err)

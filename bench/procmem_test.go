@@ -87,7 +87,7 @@ func TestDescendants(t *testing.T) {
 		_ = exec.Command("kill", strings.TrimSpace(readLine(t, out))).Run()
 		_ = cmd.Wait() // it ends with its child
 	}()
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for {
 		all, err := descendants(os.Getpid())
 		if err != nil {

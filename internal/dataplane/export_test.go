@@ -1,5 +1,8 @@
 package dataplane
 
+// WakeRest is how long a resumption that failed is not tried again.
+const WakeRest = wakeRest
+
 // Waiting is how many requests wait for a sandbox to be resumed.
 func (p *Proxy) Waiting(id string) int {
 	p.mu.Lock()

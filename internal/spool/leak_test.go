@@ -42,7 +42,7 @@ func TestNothingIsLeft(t *testing.T) {
 	if err := s.Remove(box); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(5 * time.Second); ; {
+	for deadline := time.Now().Add(30 * time.Second); ; {
 		f, g := count()
 		if f <= fds && g <= routines {
 			break

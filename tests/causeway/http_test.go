@@ -42,7 +42,7 @@ network:
 	b.wants(b.python(`
 up = 'GET %s HTTP/1.1\r\nHost: api.n14.test\r\nConnection: Upgrade\r\nUpgrade: %s\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n'
 inner = 'GET /closed HTTP/1.1\r\nHost: api.n14.test\r\n\r\n'
-a = say('api.n14.test', up % ('/ws/ignored', 'websocket') + inner)
+a = say('api.n14.test', up % ('/ws/ignored', 'websocket') + inner.replace('\r\n\r\n', '\r\nConnection: close\r\n\r\n'), idle=10)
 print(a.count('HTTP/1.1 '), 'closed thing' in a)
 a = say('api.n14.test', up % ('/ws/echo', 'h2c') + inner)
 print('101' in a, 'closed thing' in a)
@@ -107,7 +107,7 @@ print(status(say('api.n15.test', 'POST /obs HTTP/1.1\r\nHost: api.n15.test\r\nTr
 	b.wants(b.python(`
 print(status(get('api.n15.test', 'https://api.n15.test/fine', name='evil.n15.test'))) # the target's host is the one that counts, and the only one passed on
 print(status(get('api.n15.test', '/fine?q=1')))
-print(say('api.n15.test', 'POST /one HTTP/1.1\r\nHost: api.n15.test\r\nContent-Length: 3\r\n\r\nabcGET /two HTTP/1.1\r\nHost: api.n15.test\r\nConnection: close\r\n\r\n').count('HTTP/1.1 200'))
+print(say('api.n15.test', 'POST /one HTTP/1.1\r\nHost: api.n15.test\r\nContent-Length: 3\r\n\r\nabcGET /two HTTP/1.1\r\nHost: api.n15.test\r\nConnection: close\r\n\r\n', idle=10).count('HTTP/1.1 200'))
 print(status(get('api.n15.test', '/hop', extra='Connection: X-Drop, close\r\nX-Drop: 1\r\nX-Keep: 1\r\nProxy-Authorization: x\r\nTE: trailers\r\n')))
 `), "200", "200", "2", "200")
 	for _, r := range up.seen() {

@@ -35,7 +35,7 @@ var libraries = hosttest.Ability{Name: "numpy, pandas and matplotlib for " + pyt
 
 // patience is for slow machines: a box that loads its libraries for the first
 // time takes seconds.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // server is one with a pool and a log that tells of it.
 type server struct {

@@ -464,8 +464,9 @@ func (b *box) raw(c net.Conn, text string) string {
 		if err != nil {
 			return string(out)
 		}
-		// What is kept alive does not end by itself.
-		c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		// What is kept alive does not end by itself, and the rest of an answer
+		// may come a while after its beginning.
+		c.SetReadDeadline(time.Now().Add(time.Second))
 	}
 }
 

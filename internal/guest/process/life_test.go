@@ -234,13 +234,26 @@ func TestConnect(t *testing.T) {
 
 func TestKeepalive(t *testing.T) {
 	b := newBench(t, nil)
-	req := connect.NewRequest(shell("sleep 1.5"))
+	gate := filepath.Join(b.home, "gate")
+	req := connect.NewRequest(shell("until [ -e " + gate + " ]; do sleep 0.01; done"))
 	req.Header().Set("Keepalive-Ping-Interval", "1")
+	// Who asks for none gets the first after 90 s.
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
 	began := time.Now()
-	r := b.startContext(t.Context(), t, req).finish()
+	s := b.startContext(ctx, t, req)
+	var r result
+	for r.keepalives == 0 && s.in.Receive() {
+		r.add(s.in.Msg().GetEvent())
+	}
+	if err := os.WriteFile(gate, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	rest := s.finish()
 	// One for each second of silence, of which a busy machine makes more.
-	if most := int(time.Since(began) / time.Second); r.keepalives < 1 || r.keepalives > most {
-		t.Errorf("at most %d were due: %+v", most, r)
+	most := int(time.Since(began) / time.Second)
+	if n := r.keepalives + rest.keepalives; n < 1 || n > most || rest.end.GetStatus() != "exit status 0" {
+		t.Errorf("at most %d were due, %d came: %+v", most, n, rest)
 	}
 }
 

@@ -8,7 +8,7 @@ test("a page of a box is shown on another origin, from which it cannot act", asy
     try { parent.document.body.innerHTML = "taken over" } catch (e) {}
     try { top.location = "http://evil.example/" } catch (e) {}
   </script>`;
-  await server.exec(made.id, `mkdir -p /tmp/www && cat > /tmp/www/index.html <<'EOF'\n${page}\nEOF\ncd /tmp/www && (setsid python3 -m http.server 8000 >/dev/null 2>&1 &) ; sleep 1`);
+  await server.exec(made.id, `mkdir -p /tmp/www && cat > /tmp/www/index.html <<'EOF'\n${page}\nEOF\ncd /tmp/www && (setsid python3 -m http.server 8000 >/dev/null 2>&1 &) ; for i in $(seq 600); do curl -s -o /dev/null http://127.0.0.1:8000/ && exit 0; sleep 0.1; done; exit 1`);
   await admin.goto(`${server.base}/console/s/${made.id}/ports`);
   await admin.getByRole("button", { name: "Preview" }).first().click();
   const frame = admin.frameLocator("iframe");
