@@ -98,13 +98,12 @@ func (k *kernel) read(ctx context.Context, dir string, w *os.File) error {
 
 // call does something on a connection of its own, until the context ends.
 func (k *kernel) call(ctx context.Context, do func(*urpc.Client) error) error {
-	conn, err := connectControl(k.b.rec.Socket)
+	conn, err := connectControl(ctx, k.b.rec.Socket)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	defer stop()
+	defer breakOff(ctx, conn)()
 	if err := do(conn); err != nil {
 		return errors.Join(context.Cause(ctx), err)
 	}

@@ -7,13 +7,10 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/control/client"
 	"gvisor.dev/gvisor/pkg/urpc"
 	"gvisor.dev/gvisor/runsc/boot"
 
@@ -123,93 +120,4 @@ func dialFault(id string, port int, err error) error {
 		return fault.Wrap(err, fault.NotFound, "sandbox_not_found", fmt.Sprintf("sandbox %q has stopped", id))
 	}
 	return fmt.Errorf("dial %s:%d: %w", id, port, err)
-}
-
-// controlConns is a small pool of connections to one box's control socket. A
-// connection carries one call at a time.
-type controlConns struct {
-	mu     sync.Mutex
-	socket string
-	idle   []*urpc.Client
-	closed bool
-}
-
-// maxIdle bounds what an idle box costs in descriptors.
-const maxIdle = 4
-
-func (c *controlConns) setSocket(path string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.socket = path
-}
-
-// call makes one call and gives it up when the context ends: a box that does
-// not answer must not hold its callers.
-func (c *controlConns) call(ctx context.Context, method string, arg, result any) error {
-	conn, err := c.get()
-	if err != nil {
-		return &unanswered{err}
-	}
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	err = conn.Call(method, arg, result)
-	if !stop() {
-		return errors.Join(context.Cause(ctx), err)
-	}
-	if _, remote := errors.AsType[urpc.RemoteError](err); err != nil && !remote {
-		conn.Close()
-		return &unanswered{err}
-	}
-	c.put(conn)
-	return err
-}
-
-func (c *controlConns) get() (*urpc.Client, error) {
-	c.mu.Lock()
-	if n := len(c.idle); n > 0 {
-		conn := c.idle[n-1]
-		c.idle = c.idle[:n-1]
-		c.mu.Unlock()
-		return conn, nil
-	}
-	socket := c.socket
-	c.mu.Unlock()
-	return connectControl(socket)
-}
-
-func (c *controlConns) put(conn *urpc.Client) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed || len(c.idle) >= maxIdle {
-		conn.Close()
-		return
-	}
-	c.idle = append(c.idle, conn)
-}
-
-func (c *controlConns) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.closed = true
-	for _, conn := range c.idle {
-		conn.Close()
-	}
-	c.idle = nil
-}
-
-// connectControl opens a control socket for gVisor's own client.
-func connectControl(socket string) (*urpc.Client, error) {
-	address, done, err := controlAddress(socket)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	return client.ConnectTo(address)
-}
-
-// controlAddress names a control socket by way of its directory's descriptor,
-// until done is called: an address has room for 107 bytes, and a state
-// directory may be longer.
-func controlAddress(socket string) (address string, done func(), err error) {
-	dir, done, err := throughDescriptor(filepath.Dir(socket))
-	return filepath.Join(dir, filepath.Base(socket)), done, err
 }

@@ -1,0 +1,114 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/urpc"
+	"gvisor.dev/gvisor/runsc/boot"
+)
+
+// silentKernel is a control socket that takes calls and answers none.
+func silentKernel(t *testing.T) (socket string) {
+	t.Helper()
+	socket = filepath.Join(t.TempDir(), "control")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		var held []net.Conn // so that none is closed
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				for _, conn := range held {
+					conn.Close()
+				}
+				return
+			}
+			held = append(held, conn)
+		}
+	}()
+	return socket
+}
+
+var errCallerLeft = errors.New("the caller left")
+
+// endsWithContext wants that a call ends when its context does, with the cause.
+func endsWithContext(t *testing.T, call func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- call(ctx) }()
+	select {
+	case err := <-ended:
+		t.Fatalf("nobody answered, and it ended with %v", err)
+	case <-time.After(100 * time.Millisecond):
+	}
+	cancel(errCallerLeft)
+	select {
+	case err := <-ended:
+		if !errors.Is(err, errCallerLeft) {
+			t.Errorf("it ended with %v", err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Fatal("it goes on without its context")
+	}
+}
+
+// A kernel that was stopped holds nobody who asks it something.
+func TestCallEndsWithItsContext(t *testing.T) {
+	before := descriptors(t)
+	t.Run("pool", func(t *testing.T) {
+		conns := controlConns{socket: silentKernel(t)}
+		endsWithContext(t, func(ctx context.Context) error { return conns.call(ctx, boot.ContMgrPause, nil, nil) })
+		if len(conns.idle) != 0 {
+			t.Error("the next call would take the answer of this one for its own")
+		}
+	})
+	t.Run("kernel", func(t *testing.T) {
+		k := &kernel{b: &box{rec: record{Socket: silentKernel(t)}}}
+		endsWithContext(t, func(ctx context.Context) error {
+			return k.call(ctx, func(conn *urpc.Client) error { return conn.Call(boot.ContMgrPause, nil, nil) })
+		})
+	})
+	t.Run("none accepted", func(t *testing.T) {
+		socket := filepath.Join(t.TempDir(), "control")
+		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer unix.Close(fd)
+		if err := errors.Join(unix.Bind(fd, &unix.SockaddrUnix{Name: socket}), unix.Listen(fd, 0)); err != nil {
+			t.Fatal(err)
+		}
+		first, err := net.Dial("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer first.Close()
+		conns := controlConns{socket: socket}
+		endsWithContext(t, func(ctx context.Context) error { return conns.call(ctx, boot.ContMgrPause, nil, nil) })
+	})
+	for deadline := time.Now().Add(5 * time.Second); descriptors(t) > before; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d descriptors, before %d", descriptors(t), before)
+		}
+	}
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(open)
+}
