@@ -180,6 +180,7 @@ var stateRules = []rule{
 		})
 		b.want(t, "echo x", "x")
 	}},
+	{"state/replaced-by-another-process-lives-on", replacedElsewhere},
 	{"state/large-files-cost-no-box", largeFiles},
 	{"state/a-taken-id-is-refused", func(t *testing.T, c *Config) {
 		e := c.Open(t, t.TempDir())

@@ -96,6 +96,7 @@ func TestConformance(t *testing.T) {
 			"state/goes-on-if-it-cannot-be-replaced":                noPrograms,
 			"state/truncated-is-refused":                            noPrograms,
 			"state/another-process-is-in-the-way":                   noPrograms,
+			"state/replaced-by-another-process-lives-on":            noPrograms,
 			"state/a-taken-id-is-refused":                           noPrograms,
 			"state/limits-hold-in-a-copy":                           noLimits,
 			"state/a-copys-memory-limit-is-its-own":                 noLimits,

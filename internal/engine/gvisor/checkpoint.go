@@ -223,16 +223,25 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 	return e.exchange(old, k.b, spec.ID)
 }
 
-// exchange puts a running box in the place of another, and ends that.
-func (e *Engine) exchange(old, next *box, id string) error {
+// makeWay lets a running box have this one's directory. Whoever finds this one
+// dead meanwhile waits until it is known which directory is its own.
+func (b *box) makeWay(next *box, id string) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	spare := next.dir
 	if err := next.move(id, unix.RENAME_EXCHANGE); err != nil {
+		return err
+	}
+	b.dir = spare
+	return nil
+}
+
+// exchange puts a running box in the place of another, and ends that.
+func (e *Engine) exchange(old, next *box, id string) error {
+	if err := old.makeWay(next, id); err != nil {
 		undo := errors.Join(next.destroy(), old.destroy())
 		return fault.Wrap(errors.Join(err, undo), fault.Internal, "replace_failed", fmt.Sprintf("sandbox %s could not be replaced and has ended", id))
 	}
-	old.mu.Lock()
-	old.dir = spare
-	old.mu.Unlock()
 	e.publish(next)
 	// It stands still and has nobody's ID: nobody need wait for its end. What a
 	// crash leaves of it lies in a spare kernel's directory.

@@ -1,0 +1,122 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+)
+
+// over tells whether the box is known to have ended. Another process may have
+// made one of the same ID since.
+func (b *box) over() bool {
+	select {
+	case <-b.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// watch waits for the end of the box in the background, once.
+func (b *box) watch() {
+	b.watching.Do(func() {
+		b.conns.setSocket(b.rec.Socket)
+		if !b.rec.Sentry.alive() {
+			close(b.guestless)
+			b.ended(nil)
+			return
+		}
+		go func() {
+			code := b.guestExit()
+			close(b.guestless)
+			if code != nil {
+				b.surveyLast()
+				// Nothing runs inside any more. Left alone, gVisor waits ten
+				// seconds for calls of ours before it ends.
+				if err := b.rec.Sentry.kill(10 * time.Second); err != nil {
+					b.e.log.Error("end after the guest's", "sandbox", b.rec.ID, "err", err)
+				}
+			}
+			b.rec.Sentry.awaitEnd()
+			b.ended(code)
+		}()
+		if b.rec.Group == nil {
+			go b.watchMemory()
+		}
+	})
+}
+
+// ended records why the box stopped. It runs before the group is removed,
+// which holds the kernel's word about memory.
+func (b *box) ended(code *int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	select {
+	case <-b.done:
+		return
+	default:
+	}
+	// Another process may exchange the directory with that of another box at
+	// any time, so what is read and written is in one and the same.
+	dir, done, err := throughDescriptor(b.dir)
+	var kept record
+	if err == nil {
+		defer done()
+		kept, err = readRecord(dir)
+	}
+	b.replaced = err == nil && kept.Sentry != b.rec.Sentry
+	b.exit = engine.Exit{Reason: engine.ReasonCrashed, At: time.Now()}
+	switch {
+	case b.rec.Exit != nil:
+		b.exit = *b.rec.Exit
+	case b.removed || b.replaced:
+		b.exit.Reason = engine.ReasonKilled
+	case b.rec.Group != nil && b.rec.Group.OOMKills() > 0:
+		b.exit.Reason = engine.ReasonOOM
+	case code != nil:
+		b.exit.Reason, b.exit.Code = engine.ReasonExited, *code
+	default:
+		// Without words it was killed.
+		if words := b.lastWords(); words != "" {
+			b.e.log.Error("the kernel of a sandbox crashed", "sandbox", b.rec.ID, "words", words)
+		}
+	}
+	b.conns.close()
+	b.dropChannel()
+	if b.rec.Exit == nil && !b.removed && !b.replaced {
+		exit := b.exit
+		b.rec.Exit, kept.Exit = &exit, &exit
+		if err == nil {
+			err = kept.write(dir)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			b.e.log.Error("record exit", "sandbox", b.rec.ID, "err", err)
+		}
+	}
+	close(b.done)
+}
+
+// Wait implements engine.Engine.
+func (e *Engine) Wait(ctx context.Context, id string) (engine.Exit, error) {
+	var before *box
+	for {
+		b, err := e.find(id)
+		if err != nil {
+			return engine.Exit{}, err
+		}
+		b.watch()
+		select {
+		case <-b.done:
+		case <-ctx.Done():
+			return engine.Exit{}, ctx.Err()
+		}
+		// The one that another process has put in its place goes on.
+		if !b.replaced || b == before {
+			return b.exit, nil
+		}
+		before = b
+	}
+}
