@@ -161,25 +161,6 @@ func (e *Engine) kernelFor(ctx context.Context, spec engine.Spec) (*kernel, erro
 	return k, nil
 }
 
-// move gives a box an ID and the directory of it. With RENAME_EXCHANGE its
-// former directory is that of the box that had the ID.
-func (b *box) move(id string, flags uint) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	rec := b.rec
-	rec.ID = id
-	// The record is right before and after the move: it names the kernel.
-	if err := rec.write(b.dir); err != nil {
-		return err
-	}
-	dir := b.e.boxDir(id)
-	if err := unix.Renameat2(unix.AT_FDCWD, b.dir, unix.AT_FDCWD, dir, flags); err != nil {
-		return err
-	}
-	b.rec, b.dir = rec, dir
-	return nil
-}
-
 // Replace implements engine.Checkpointer.
 func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) error {
 	if err := ready(&spec); err != nil {
@@ -199,6 +180,10 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 	if err := old.surveyFirst(ctx); err != nil {
 		k.discard()
 		return err
+	}
+	if err := old.adopt(); err != nil {
+		k.discard()
+		return fmt.Errorf("replace %s: %w", spec.ID, err)
 	}
 	// The old one stands still, so that nothing is done twice, and goes on if
 	// the new one fails. A caller who leaves just now must not leave it so: only
@@ -221,19 +206,6 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 		return e.explain(spec.ID, err)
 	}
 	return e.exchange(old, k.b, spec.ID)
-}
-
-// makeWay lets a running box have this one's directory. Whoever finds this one
-// dead meanwhile waits until it is known which directory is its own.
-func (b *box) makeWay(next *box, id string) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	spare := next.dir
-	if err := next.move(id, unix.RENAME_EXCHANGE); err != nil {
-		return err
-	}
-	b.dir = spare
-	return nil
 }
 
 // exchange puts a running box in the place of another, and ends that.

@@ -59,15 +59,11 @@ func (b *box) ended(code *int) {
 		return
 	default:
 	}
-	// Another process may exchange the directory with that of another box at
-	// any time, so what is read and written is in one and the same.
-	dir, done, err := throughDescriptor(b.dir)
-	var kept record
+	kept, dir, done, err := b.kept()
 	if err == nil {
 		defer done()
-		kept, err = readRecord(dir)
 	}
-	b.replaced = err == nil && kept.Sentry != b.rec.Sentry
+	b.replaced = errors.Is(err, errReplaced)
 	b.exit = engine.Exit{Reason: engine.ReasonCrashed, At: time.Now()}
 	switch {
 	case b.rec.Exit != nil:

@@ -92,3 +92,40 @@ func TestDirectoryOfAReplacedBox(t *testing.T) {
 	}
 	_ = held.Wait() // it was killed
 }
+
+// What is left of a replaced box is its replacer's to remove: the process that
+// made the box may live for long after a crash of the other.
+func TestAReplacedBoxIsItsReplacers(t *testing.T) {
+	e, err := New(Options{StateDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := func(rec record, dir string) *box {
+		if err := errors.Join(os.Mkdir(dir, 0o700), rec.write(dir)); err != nil {
+			t.Fatal(err)
+		}
+		return newBox(e, rec, dir)
+	}
+	const id = "iaaaaaaaaaaaaaaaaaaa"
+	self, maker := processOf(os.Getpid()), processOf(os.Getppid())
+	old := made(record{ID: id, Kernel: "kold", Creator: maker, Sentry: maker}, e.boxDir(id))
+	next := made(record{ID: id, Kernel: "knext", Creator: self, Sentry: self}, filepath.Join(e.dir, spareDir+"knext"))
+	if err := errors.Join(old.adopt(), old.makeWay(next, id)); err != nil {
+		t.Fatal(err)
+	}
+	if rec, err := readRecord(old.dir); err != nil || rec.Kernel != "kold" || rec.Creator != self {
+		t.Errorf("the replaced one: %+v, %v", rec, err)
+	}
+	if rec, err := readRecord(e.boxDir(id)); err != nil || rec.Kernel != "knext" {
+		t.Errorf("the new one: %+v, %v", rec, err)
+	}
+	// Who still takes the old one for the box changes nothing of the new one.
+	stale := newBox(e, old.rec, e.boxDir(id))
+	if err := stale.adopt(); !errors.Is(err, errReplaced) {
+		t.Errorf("a replaced box was adopted: %v", err)
+	}
+	stale.ended(nil)
+	if rec, err := readRecord(e.boxDir(id)); err != nil || rec.Exit != nil || rec.Kernel != "knext" {
+		t.Errorf("the new one after the end of the old one: %+v, %v", rec, err)
+	}
+}
