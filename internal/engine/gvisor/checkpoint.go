@@ -186,21 +186,15 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 		return fmt.Errorf("replace %s: %w", spec.ID, err)
 	}
 	// The old one stands still, so that nothing is done twice, and goes on if
-	// the new one fails. A caller who leaves just now must not leave it so: only
-	// one of which it is known that it stands still can be told to go on.
-	pause, cancel := context.WithTimeout(context.WithoutCancel(ctx), pausePatience)
-	err = old.conns.call(pause, boot.ContMgrPause, nil, nil)
-	cancel()
-	if err != nil {
+	// the new one fails.
+	if err := old.standStill(pausePatience); err != nil {
 		k.discard()
 		return fmt.Errorf("replace %s: %w", spec.ID, err)
 	}
 	if err := e.start(ctx, k, spec, dir); err != nil {
 		k.discard()
-		resume, cancel := context.WithTimeout(context.WithoutCancel(ctx), resumePatience)
-		defer cancel()
-		// The new one may have written, and has taken numbers.
-		if err := errors.Join(old.observeAgain(resume, spec), old.conns.call(resume, boot.ContMgrResume, nil, nil)); err != nil {
+		// A caller who leaves just now must not leave it so.
+		if err := old.goOnAgain(context.WithoutCancel(ctx), spec, resumePatience); err != nil {
 			e.log.Error("a sandbox that was to be replaced does not go on", "sandbox", spec.ID, "err", err)
 		}
 		return e.explain(spec.ID, err)

@@ -11,17 +11,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/crannog/crannog/internal/engine"
 )
-
-// pausePatience bounds how long one may take to stand still.
-const pausePatience = time.Minute
-
-// resumePatience bounds how long a box may take to go on that was to be
-// replaced.
-const resumePatience = 5 * time.Second
 
 // spareDir is the beginning of a spare kernel's directory, which no box's ID
 // can be. The kernel's name follows, and the process that makes it: it may be

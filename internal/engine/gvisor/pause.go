@@ -1,0 +1,59 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"gvisor.dev/gvisor/runsc/boot"
+
+	"github.com/crannog/crannog/internal/engine"
+)
+
+// pausePatience bounds how long one may take to stand still.
+const pausePatience = time.Minute
+
+// resumePatience bounds how long a box may take to be asked one thing before it
+// goes on that was to be replaced.
+const resumePatience = 5 * time.Second
+
+// standStill makes a box stand still. No caller's context breaks it off: only a
+// box of which it is known that it stands still can be told to go on, and one
+// that does so too late goes on again at once.
+func (b *box) standStill(within time.Duration) error {
+	answer := make(chan error, 1)
+	go func() { answer <- b.conns.call(context.Background(), boot.ContMgrPause, nil, nil) }()
+	late := time.NewTimer(within)
+	defer late.Stop()
+	select {
+	case err := <-answer:
+		return err
+	case <-late.C:
+	}
+	go func() {
+		if err := <-answer; err != nil {
+			return // the end of its kernel ends this call as well
+		}
+		if err := b.resume(context.Background()); err != nil {
+			b.e.log.Error("a sandbox that stood still too late does not go on", "sandbox", b.rec.ID, "err", err)
+		}
+	}()
+	return fmt.Errorf("the sandbox does not stand still within %v", within)
+}
+
+// goOnAgain lets a box go on that was to be replaced. The one in its place may
+// have written events, and has taken numbers. Whatever becomes of that, the box
+// is told to go on, and has its own time for it.
+func (b *box) goOnAgain(ctx context.Context, spec engine.Spec, within time.Duration) error {
+	observing, cancel := context.WithTimeout(ctx, within)
+	err := b.observeAgain(observing, spec)
+	cancel()
+	return errors.Join(err, b.resume(ctx))
+}
+
+func (b *box) resume(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, resumePatience)
+	defer cancel()
+	return b.conns.call(ctx, boot.ContMgrResume, nil, nil)
+}

@@ -1,0 +1,118 @@
+package gvisor
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"gvisor.dev/gvisor/runsc/boot"
+
+	"github.com/crannog/crannog/internal/engine"
+)
+
+// actedKernel is a box whose kernel is played by answer: it tells whether a call
+// is answered at all.
+func actedKernel(t *testing.T, answer func(method string) bool) *box {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "control")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				for calls := json.NewDecoder(conn); ; {
+					var call struct{ Method string }
+					if calls.Decode(&call) != nil {
+						return
+					}
+					if answer(call.Method) && json.NewEncoder(conn).Encode(map[string]bool{"success": true}) != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	e := &Engine{log: slog.New(slog.DiscardHandler)}
+	return newBox(e, record{ID: "box", Kernel: "k", Socket: socket}, t.TempDir())
+}
+
+func arrives(t *testing.T, what string, signal <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-signal:
+	case <-time.After(10 * time.Second):
+		t.Fatalf("%s: not within 10 seconds", what)
+	}
+}
+
+// That its events cannot be gone on with takes a box none of the time in which
+// it is told to go on.
+func TestGoesOnWithoutItsEvents(t *testing.T) {
+	resumed := make(chan struct{})
+	b := actedKernel(t, func(method string) bool {
+		if method != boot.ContMgrResume {
+			return false
+		}
+		time.Sleep(100 * time.Millisecond)
+		close(resumed)
+		return true
+	})
+	events, err := os.Create(filepath.Join(t.TempDir(), "events"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Close()
+	if err := b.goOnAgain(t.Context(), engine.Spec{Events: events}, 200*time.Millisecond); err == nil {
+		t.Error("events that were not gone on with are no error")
+	}
+	select {
+	case <-resumed:
+	default:
+		t.Error("nobody waited until the box went on")
+	}
+}
+
+// A box that stands still when nobody waits for that any more goes on.
+func TestStandsStillTooLate(t *testing.T) {
+	late, resumed := make(chan struct{}), make(chan struct{})
+	b := actedKernel(t, func(method string) bool {
+		switch method {
+		case boot.ContMgrPause:
+			<-late
+		case boot.ContMgrResume:
+			close(resumed)
+		default:
+			t.Errorf("it was asked for %s", method)
+		}
+		return true
+	})
+	if err := b.standStill(50 * time.Millisecond); err == nil {
+		t.Fatal("it is told as standing still")
+	}
+	select {
+	case <-resumed:
+		t.Fatal("it was told to go on while it ran: gVisor falls over such a call")
+	case <-time.After(100 * time.Millisecond):
+	}
+	close(late)
+	arrives(t, "the box goes on", resumed)
+	// Control: one that does so in time is left alone.
+	calls := make(chan string, 9)
+	b = actedKernel(t, func(method string) bool { calls <- method; return true })
+	if err := errors.Join(b.standStill(10*time.Second), b.resume(t.Context())); err != nil || <-calls != boot.ContMgrPause || <-calls != boot.ContMgrResume {
+		t.Errorf("in time: %v", err)
+	}
+}
