@@ -35,6 +35,9 @@ func (c *controlConns) setSocket(path string) {
 // call makes one call and gives it up when the context ends: a box that does
 // not answer must not hold its callers.
 func (c *controlConns) call(ctx context.Context, method string, arg, result any) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // it would be carried out for nobody
+	}
 	conn, err := c.get(ctx)
 	if err != nil {
 		return &unanswered{err}
