@@ -126,14 +126,24 @@ func (c *Channel) Close() error {
 	return c.conn.Close()
 }
 
+// greetTime bounds how long a host waits for room for its greeting: a guest that
+// does not read can let its pipe fill up.
+const greetTime = 3 * time.Second
+
 // greet writes a greeting and returns its number.
 func greet(toGuest *os.File) ([]byte, error) {
+	if err := toGuest.SetWriteDeadline(time.Now().Add(greetTime)); err != nil {
+		return nil, fmt.Errorf("greet the guest: %w", err)
+	}
 	frame := make([]byte, frameHeader+nonceSize)
 	binary.BigEndian.PutUint16(frame, greeting|nonceSize)
 	if _, err := rand.Read(frame[frameHeader:]); err != nil {
 		return nil, err
 	}
 	if _, err := toGuest.Write(frame); err != nil {
+		return nil, fmt.Errorf("greet the guest: %w", err)
+	}
+	if err := toGuest.SetWriteDeadline(time.Time{}); err != nil {
 		return nil, fmt.Errorf("greet the guest: %w", err)
 	}
 	return frame[frameHeader:], nil

@@ -1,9 +1,12 @@
 package relay
 
 import (
+	"errors"
 	"os"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // A guest can lie still with something to read. When a sandbox's state is
@@ -20,10 +23,22 @@ const (
 )
 
 // Nudge makes a guest look at its channel. An empty frame says nothing else,
-// and any process of the host may write one at any time.
+// and any process of the host may write one at any time. It waits for nobody: a
+// guest that does not read can let its pipe fill up, and a full one has a next
+// byte. The pipe must not block.
 func Nudge(toGuest *os.File) error {
-	_, err := toGuest.Write(make([]byte, frameHeader))
-	return err
+	raw, err := toGuest.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	// Not by the file's own write, which waits for its turn behind another.
+	err = raw.Control(func(fd uintptr) {
+		if _, failed = unix.Write(int(fd), make([]byte, frameHeader)); errors.Is(failed, unix.EAGAIN) {
+			failed = nil
+		}
+	})
+	return errors.Join(err, failed)
 }
 
 // nudging nudges the guest until the caller has its answer.

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"errors"
 	"io"
 	"os"
 	"runtime"
@@ -115,4 +116,57 @@ func TestRemindersGrowRare(t *testing.T) {
 func nudges() bool {
 	stacks := make([]byte, 1<<20)
 	return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "(*Channel).nudging")
+}
+
+// unread is a channel's pipe in which there is no room, and nobody reads.
+func unread(t *testing.T) *fifo {
+	t.Helper()
+	f := newFifo(t)
+	if err := f.toGuest.SetWriteDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	for page := make([]byte, wholeBytes); err == nil; {
+		_, err = f.toGuest.Write(page)
+	}
+	if err := f.toGuest.SetWriteDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// Nobody waits for a guest that does not read, not even behind one who does.
+func TestNudgeWaitsForNobody(t *testing.T) {
+	f := unread(t)
+	go func() { _, _ = f.toGuest.Write(make([]byte, wholeBytes)) }() // until it is closed
+	time.Sleep(20 * time.Millisecond)
+	nudged := make(chan error, 1)
+	go func() { nudged <- Nudge(f.toGuest) }()
+	select {
+	case err := <-nudged:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("it waits for room")
+	}
+}
+
+// A host that finds no room for its greeting has no channel, and says so.
+func TestNoRoomForTheGreeting(t *testing.T) {
+	f := unread(t)
+	read, write := f.again(t)
+	made := make(chan error, 1)
+	go func() {
+		_, err := NewChannel(read, write)
+		made <- err
+	}()
+	select {
+	case err := <-made:
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("it ended with %v", err)
+		}
+	case <-time.After(3 * greetTime):
+		t.Error("it waits for room")
+	}
 }

@@ -42,10 +42,15 @@ type box struct {
 
 	conns   controlConns
 	channel *relay.Channel // nil until somebody wants it
+	opening chan struct{}  // full while the channel is opened
 }
 
 func newBox(e *Engine, rec record, dir string) *box {
-	return &box{e: e, rec: rec, dir: dir, guestless: make(chan struct{}), done: make(chan struct{}), conns: controlConns{socket: rec.Socket}}
+	return &box{
+		e: e, rec: rec, dir: dir,
+		guestless: make(chan struct{}), done: make(chan struct{}), opening: make(chan struct{}, 1),
+		conns: controlConns{socket: rec.Socket},
+	}
 }
 
 // Remove implements engine.Engine.

@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -71,17 +72,32 @@ func openChannel(dir string) (*relay.Channel, error) {
 
 // openedChannel returns the box's channel, or nil if another process has it or it
 // is broken. A box of an earlier version has none.
-func (b *box) openedChannel() *relay.Channel {
+func (b *box) openedChannel(ctx context.Context) *relay.Channel {
+	// A guest that does not read makes this take long, and whoever ends the box
+	// needs b.mu: one at a time, and without that.
+	select {
+	case b.opening <- struct{}{}:
+		defer func() { <-b.opening }()
+	case <-ctx.Done():
+		return nil
+	}
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.channel != nil {
-		if b.channel.Broken() {
+	channel, dir := b.channel, b.dir
+	b.mu.Unlock()
+	if channel != nil {
+		if channel.Broken() {
 			return nil
 		}
-		return b.channel
+		return channel
 	}
-	channel, err := openChannel(b.dir)
+	channel, err := openChannel(dir)
 	if err != nil {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over() || b.dir != dir {
+		_ = channel.Close() // nobody else knows of it
 		return nil
 	}
 	b.channel = channel

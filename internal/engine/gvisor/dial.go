@@ -33,7 +33,7 @@ func (e *Engine) Dial(ctx context.Context, id string, port int) (net.Conn, error
 	if b.over() {
 		return nil, fault.Newf(fault.NotFound, "sandbox_not_found", "sandbox %q has stopped", id)
 	}
-	if channel := b.openedChannel(); channel != nil {
+	if channel := b.openedChannel(ctx); channel != nil {
 		conn, err := channel.Dial(ctx, port)
 		if err == nil {
 			return conn, nil

@@ -1,0 +1,79 @@
+package gvisor
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// unread is a box whose guest reads nothing of its channel, which is full.
+func unread(t *testing.T) *box {
+	t.Helper()
+	b := newBox(&Engine{log: slog.New(slog.DiscardHandler)}, record{ID: "box", Kernel: "k"}, t.TempDir())
+	for _, name := range []string{toGuestName, fromGuestName} {
+		if err := unix.Mkfifo(filepath.Join(b.dir, name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pipe, err := os.OpenFile(filepath.Join(b.dir, toGuestName), unix.O_RDWR|unix.O_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { pipe.Close() })
+	if err := pipe.SetWriteDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	for page := make([]byte, 4096); err == nil; {
+		_, err = pipe.Write(page)
+	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// ends wants that something comes to its end.
+func ends(t *testing.T, what string, within time.Duration, do func()) {
+	t.Helper()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		do()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(within):
+		t.Fatalf("%s: not within %v", what, within)
+	}
+}
+
+// Who saves a box does not wait for a guest that does not read.
+func TestNudgeOfAFullChannel(t *testing.T) {
+	b := unread(t)
+	ends(t, "the nudge", 5*time.Second, b.nudge)
+}
+
+// Who ends a box does not wait for one who opens its channel, and that ends.
+func TestOpeningAFullChannel(t *testing.T) {
+	b := unread(t)
+	opened := make(chan bool, 1)
+	go func() { opened <- b.openedChannel(t.Context()) != nil }()
+	for len(b.opening) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(50 * time.Millisecond)
+	ends(t, "the box", time.Second, func() { b.ended(nil) })
+	select {
+	case had := <-opened:
+		if had {
+			t.Error("a channel that nobody reads was opened")
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the opening does not end")
+	}
+}
