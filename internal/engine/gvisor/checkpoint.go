@@ -149,7 +149,7 @@ func (e *Engine) Restore(ctx context.Context, spec engine.Spec, dir string) erro
 func (e *Engine) kernelFor(ctx context.Context, spec engine.Spec) (*kernel, error) {
 	k := e.takeSpare(spec)
 	if k == nil {
-		return e.newKernel(ctx, spec, spec.ID, e.boxDir(spec.ID))
+		return e.newKernel(ctx, spec, e.kernelName(spec), e.boxDir(spec.ID))
 	}
 	if err := k.b.move(spec.ID, unix.RENAME_NOREPLACE); err != nil {
 		k.discard()

@@ -25,7 +25,7 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 	if err := ready(&spec); err != nil {
 		return err
 	}
-	k, err := e.newKernel(ctx, spec, spec.ID, e.boxDir(spec.ID))
+	k, err := e.newKernel(ctx, spec, e.kernelName(spec), e.boxDir(spec.ID))
 	if err != nil {
 		return err
 	}

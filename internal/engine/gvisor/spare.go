@@ -6,7 +6,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,6 +38,34 @@ func kindOf(spec engine.Spec) string {
 	return hex.EncodeToString(sum[:])
 }
 
+// ownName is a name that no other kernel ever has.
+func ownName(spec engine.Spec) string {
+	use := startingName
+	if spec.Unhurried {
+		use = waitingName
+	}
+	return use + strings.ToLower(rand.Text()[:19])
+}
+
+// kernelName is what the kernel of a new box is called: as the box, so that
+// whoever looks at the host finds its group. While the removal of a kernel that
+// the box had before is not over it is another, since a name stands for the
+// group, the control socket and the processes that are being removed.
+func (e *Engine) kernelName(spec engine.Spec) string {
+	entries, err := os.ReadDir(e.dir)
+	if err != nil || slices.ContainsFunc(entries, func(entry os.DirEntry) bool {
+		if !strings.HasPrefix(entry.Name(), spareDir) {
+			return false // a box's own, and this one has none
+		}
+		// The record goes last.
+		rec, err := readRecord(filepath.Join(e.dir, entry.Name()))
+		return rec.Kernel == spec.ID || err != nil && !errors.Is(err, fs.ErrNotExist)
+	}) {
+		return ownName(spec)
+	}
+	return spec.ID
+}
+
 // newSpare makes a kernel in a directory of its own.
 func (e *Engine) newSpare(ctx context.Context, spec engine.Spec) (*kernel, error) {
 	return e.newSpareOn(ctx, running, spec)
@@ -43,11 +73,7 @@ func (e *Engine) newSpare(ctx context.Context, spec engine.Spec) (*kernel, error
 
 // newSpareOn is newSpare for a platform.
 func (e *Engine) newSpareOn(ctx context.Context, platform string, spec engine.Spec) (*kernel, error) {
-	use := startingName
-	if spec.Unhurried {
-		use = waitingName
-	}
-	name := use + strings.ToLower(rand.Text()[:19])
+	name := ownName(spec)
 	spec.Limits = spec.Limits.OrDefault()
 	return e.newKernelOn(ctx, platform, spec, name, filepath.Join(e.dir, spareDir+name+processOf(os.Getpid()).suffix()))
 }

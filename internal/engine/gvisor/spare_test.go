@@ -129,3 +129,37 @@ func TestAReplacedBoxIsItsReplacers(t *testing.T) {
 		t.Errorf("the new one after the end of the old one: %+v, %v", rec, err)
 	}
 }
+
+// A box that was put back and is made again has no kernel of the name of one
+// that is still being removed.
+func TestNoNameTwice(t *testing.T) {
+	e, err := New(Options{StateDir: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := engine.Spec{ID: "iaaaaaaaaaaaaaaaaaaa"}
+	dir := filepath.Join(e.dir, spareDir+"kother"+processOf(os.Getpid()).suffix())
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for kernel, free := range map[string]bool{spec.ID: false, "kother": true} {
+		if err := (record{ID: spec.ID, Kernel: kernel}).write(dir); err != nil {
+			t.Fatal(err)
+		}
+		if name := e.kernelName(spec); (name == spec.ID) != free {
+			t.Errorf("beside the removal of %s it is called %s", kernel, name)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, recordName), []byte("half a rec"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if name := e.kernelName(spec); name == spec.ID {
+		t.Error("a record that cannot be read names no kernel")
+	}
+	if err := os.Remove(filepath.Join(dir, recordName)); err != nil {
+		t.Fatal(err)
+	}
+	if name := e.kernelName(spec); name != spec.ID {
+		t.Errorf("beside the end of a removal it is called %s", name)
+	}
+}
