@@ -170,7 +170,12 @@ func (e *Engine) explain(id string, err error) error {
 	return fault.Wrap(err, fault.Unavailable, "engine_failed", fmt.Sprintf("sandbox %s did not start: %v", id, err))
 }
 
-func drain(r io.Reader) string {
+// drainTime bounds how long one waits for what a child has said that is dead: a
+// process that nobody knows may hold its output open.
+const drainTime = 2 * time.Second
+
+func drain(r *os.File) string {
+	_ = r.SetReadDeadline(time.Now().Add(drainTime)) // without one it still ends with the child's processes
 	data, _ := io.ReadAll(io.LimitReader(r, 64<<10))
 	return strings.TrimSpace(string(data))
 }

@@ -168,6 +168,8 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootRes
 	case ctx.Err() != nil:
 		err = ctx.Err()
 	case decodeErr != nil:
+		// A kernel that it has started would hold the output open.
+		k.b.killStrays()
 		err = fmt.Errorf("gvisor child: %w (%v): %s", decodeErr, waitErr, drain(k.output))
 	case result.Refused:
 		err = fault.Newf(fault.Invalid, "path_not_covered", "a path of the policy cannot be hidden or protected: %s", result.Error).

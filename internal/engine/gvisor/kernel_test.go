@@ -1,0 +1,47 @@
+package gvisor
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/hosttest"
+)
+
+// Of a child that died at its work one is told what it said, also if somebody
+// whom it had started lives on and holds its output.
+func TestChildThatLeftSomebody(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	dir := t.TempDir()
+	program, left := filepath.Join(dir, "runtime"), filepath.Join(dir, "left")
+	script := fmt.Sprintf("#!/bin/sh\nsleep 30 3>&- 4>&- &\necho $! > %s\necho last words >&2\nexit 1\n", left)
+	if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	e, err := New(Options{StateDir: dir, Log: slog.New(slog.DiscardHandler), Runtime: program, NoCgroups: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		var pid int
+		if text, err := os.ReadFile(left); err == nil {
+			_, _ = fmt.Sscan(string(text), &pid)
+		}
+		if p, err := os.FindProcess(pid); err != nil || pid < 2 || p.Kill() != nil {
+			t.Errorf("control: nobody was left, %d", pid)
+		}
+	})
+	began := time.Now()
+	err = e.Create(t.Context(), engine.Spec{ID: "iaaaaaaaaaaaaaaaaaaa"})
+	if err == nil || !strings.Contains(err.Error(), "last words") {
+		t.Errorf("got %v", err)
+	}
+	if took := time.Since(began); took > drainTime+5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
