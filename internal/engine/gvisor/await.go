@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/runsc/boot"
@@ -14,30 +15,36 @@ import (
 // and a plain poll would each hold a thread per box, and a server has
 // hundreds of boxes that do nothing.
 
-// awaitEnd returns when the process has ended.
+// awaitEnd returns when the process has ended. What cannot be told now is asked
+// again: a program without a descriptor left would take all its boxes for dead.
 func (p process) awaitEnd() {
-	if !p.alive() {
-		return
+	for !p.ended() {
+		time.Sleep(askAgain)
 	}
-	fd, err := unix.PidfdOpen(p.PID, unix.PIDFD_NONBLOCK)
+}
+
+// askAgain is the pause before what could not be told is asked again.
+const askAgain = time.Second
+
+// ended waits for the end and tells whether it came. If not, there was no way to
+// wait for it.
+func (p process) ended() bool {
+	fd, err := p.open()
 	if err != nil {
-		return
+		return errors.Is(err, errGone)
 	}
 	// The poller takes descriptors that do not block.
 	f := os.NewFile(uintptr(fd), "pidfd")
 	defer f.Close()
-	// The number may have changed hands between the look and the open.
-	if !p.alive() {
-		return
-	}
 	conn, err := f.SyscallConn()
 	if err != nil {
-		return
+		return false
 	}
-	_ = conn.Read(func(fd uintptr) bool {
+	_ = conn.Read(func(fd uintptr) bool { // who looks tells
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
 		return n > 0 || (err != nil && !errors.Is(err, unix.EINTR))
 	})
+	return !p.alive()
 }
 
 // guestExit waits for the guest's end and returns its exit code, or nil if

@@ -135,8 +135,12 @@ func makeKernel(in io.Reader) (result bootResult, err error) {
 		return result, fmt.Errorf("create: %w", err)
 	}
 	result.Times.Made = time.Now()
-	result.Sentry = processOf(c.SandboxPid())
-	result.Gofer = processOf(c.GoferPid.Load())
+	if result.Sentry, err = identify(c.SandboxPid()); err != nil {
+		return result, err
+	}
+	if result.Gofer, err = identify(c.GoferPid.Load()); err != nil {
+		return result, err
+	}
 	result.Socket = filepath.Join(req.RuntimeRoot, filepath.Base(c.Sandbox.GetControlSocketPath()))
 	return result, nil
 }

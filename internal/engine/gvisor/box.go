@@ -92,7 +92,7 @@ func (b *box) destroy() error {
 	go func() { gofer <- b.rec.Gofer.kill(patience) }() // both end at once
 	errs := []error{b.rec.Sentry.kill(patience), <-gofer}
 	if b.rec.Sentry.PID == 0 {
-		b.killStrays()
+		errs = append(errs, b.killStrays())
 	}
 	b.ended(nil)
 	if b.rec.Group != nil {

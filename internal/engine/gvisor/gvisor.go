@@ -201,6 +201,9 @@ func (e *Engine) List(ctx context.Context) ([]engine.Status, error) {
 		}
 		status := engine.Status{ID: entry.Name(), State: engine.Stopped}
 		rec, err := readRecord(e.boxDir(entry.Name()))
+		if unreadable(err) {
+			return nil, fmt.Errorf("gvisor: list: %w", err)
+		}
 		// A directory without a record is a box whose creation was cut short:
 		// it is listed as stopped, so that it gets removed.
 		if err == nil {

@@ -57,6 +57,10 @@ func (e *Engine) newKernelOn(ctx context.Context, platform string, spec engine.S
 		return nil, fault.New(fault.Unsupported, "limit_not_enforced", "without control groups CPU is bounded by whole processors only").
 			WithHint("ask for a whole number of CPUs, or let this user write a control group; crannog doctor says how")
 	}
+	self, err := identify(os.Getpid())
+	if err != nil {
+		return nil, fmt.Errorf("create %s: %w", spec.ID, err)
+	}
 	asked := time.Now()
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		if errors.Is(err, fs.ErrExist) {
@@ -65,7 +69,7 @@ func (e *Engine) newKernelOn(ctx context.Context, platform string, spec engine.S
 		return nil, fmt.Errorf("create %s: %w", spec.ID, err)
 	}
 	kept := spec.Bare()
-	rec := record{ID: spec.ID, Kernel: name, Created: asked, Creator: processOf(os.Getpid()), Limits: spec.Limits, Spec: &kept}
+	rec := record{ID: spec.ID, Kernel: name, Created: asked, Creator: self, Limits: spec.Limits, Spec: &kept}
 	k := &kernel{b: newBox(e, rec, dir), platform: platform}
 	defer func() {
 		if err != nil {
@@ -169,7 +173,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootRes
 		err = ctx.Err()
 	case decodeErr != nil:
 		// A kernel that it has started would hold the output open.
-		k.b.killStrays()
+		_ = k.b.killStrays() // the undo does it again, and tells
 		err = fmt.Errorf("gvisor child: %w (%v): %s", decodeErr, waitErr, drain(k.output))
 	case result.Refused:
 		err = fault.Newf(fault.Invalid, "path_not_covered", "a path of the policy cannot be hidden or protected: %s", result.Error).
@@ -180,7 +184,7 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootRes
 	if err != nil {
 		// A child that was cut short may have left processes that no record
 		// names; they are found by the kernel's name in their arguments.
-		k.b.killStrays()
+		_ = k.b.killStrays() // the undo does it again, and tells
 	}
 	return result, err
 }

@@ -52,12 +52,16 @@ func (b *box) move(id string, flags uint) error {
 func (b *box) adopt() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	self, err := identify(os.Getpid())
+	if err != nil {
+		return err
+	}
 	kept, dir, done, err := b.kept()
 	if err != nil {
 		return err
 	}
 	defer done()
-	kept.Creator = processOf(os.Getpid())
+	kept.Creator = self
 	return kept.write(dir)
 }
 

@@ -6,9 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -53,14 +51,11 @@ func ownName(spec engine.Spec) string {
 // group, the control socket and the processes that are being removed.
 func (e *Engine) kernelName(spec engine.Spec) string {
 	entries, err := os.ReadDir(e.dir)
-	if err != nil || slices.ContainsFunc(entries, func(entry os.DirEntry) bool {
-		if !strings.HasPrefix(entry.Name(), spareDir) {
-			return false // a box's own, and this one has none
-		}
-		// The record goes last.
-		rec, err := readRecord(filepath.Join(e.dir, entry.Name()))
-		return rec.Kernel == spec.ID || err != nil && !errors.Is(err, fs.ErrNotExist)
-	}) {
+	if err != nil {
+		return ownName(spec)
+	}
+	spares := slices.DeleteFunc(entries, func(entry os.DirEntry) bool { return !strings.HasPrefix(entry.Name(), spareDir) })
+	if held, err := e.names(spares, spec.ID); held || err != nil {
 		return ownName(spec)
 	}
 	return spec.ID
@@ -74,8 +69,12 @@ func (e *Engine) newSpare(ctx context.Context, spec engine.Spec) (*kernel, error
 // newSpareOn is newSpare for a platform.
 func (e *Engine) newSpareOn(ctx context.Context, platform string, spec engine.Spec) (*kernel, error) {
 	name := ownName(spec)
+	self, err := identify(os.Getpid())
+	if err != nil {
+		return nil, err
+	}
 	spec.Limits = spec.Limits.OrDefault()
-	return e.newKernelOn(ctx, platform, spec, name, filepath.Join(e.dir, spareDir+name+processOf(os.Getpid()).suffix()))
+	return e.newKernelOn(ctx, platform, spec, name, filepath.Join(e.dir, spareDir+name+self.suffix()))
 }
 
 // unhurriedSpare makes one for which nobody waits.
@@ -105,15 +104,24 @@ func (e *Engine) sweepSpares() {
 		}
 		dir := filepath.Join(e.dir, entry.Name())
 		rec, err := readRecord(dir)
+		if unreadable(err) {
+			e.log.Warn("spare kernel not looked at", "err", err)
+			continue
+		}
+		named := false
 		if err != nil {
 			// One that is being made has no record for a moment.
 			kernel, maker := cutSuffix(name)
 			rec = record{ID: kernel, Kernel: kernel, Creator: maker}
+			if named, err = e.names(entries, kernel); err != nil {
+				e.log.Warn("spare kernel not looked at", "err", err)
+				continue
+			}
 		}
 		if rec.Creator.alive() {
 			continue
 		}
-		if err != nil && e.names(entries, rec.Kernel) {
+		if named {
 			// It held what a box was before it was put back, whose kernel of
 			// now came from here and has the name. It must not be ended.
 			err = removeDir(dir)
@@ -126,10 +134,20 @@ func (e *Engine) sweepSpares() {
 	}
 }
 
-// names tells whether a box among entries is recorded to have a kernel.
-func (e *Engine) names(entries []os.DirEntry, kernel string) bool {
-	return slices.ContainsFunc(entries, func(entry os.DirEntry) bool {
+// names tells whether a directory among entries is recorded to have a kernel. The
+// record goes last of what a removal removes.
+func (e *Engine) names(entries []os.DirEntry, kernel string) (bool, error) {
+	for _, entry := range entries {
+		if !entry.IsDir() {
+			continue
+		}
 		rec, err := readRecord(filepath.Join(e.dir, entry.Name()))
-		return err == nil && rec.Kernel == kernel
-	})
+		if unreadable(err) {
+			return false, err
+		}
+		if err == nil && rec.Kernel == kernel {
+			return true, nil
+		}
+	}
+	return false, nil
 }

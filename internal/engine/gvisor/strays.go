@@ -1,11 +1,16 @@
 package gvisor
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // killStrays ends processes of this box that no record names, because the
@@ -14,26 +19,25 @@ import (
 // box's kernel; only processes of our own user can be signalled at all. A child
 // that still boots may start more while we look, so it goes first and we look
 // until nothing is found.
-func (b *box) killStrays() {
+func (b *box) killStrays() error {
 	for {
-		strays := b.strays()
+		strays, err := b.strays()
+		if err != nil || len(strays) == 0 {
+			return err
+		}
 		for _, p := range strays {
 			if err := p.kill(10 * time.Second); err != nil {
-				b.e.log.Error("kill stray", "sandbox", b.rec.ID, "err", err)
-				return
+				return err
 			}
-		}
-		if len(strays) == 0 {
-			return
 		}
 	}
 }
 
 // strays lists the box's processes, the booting child first.
-func (b *box) strays() []process {
+func (b *box) strays() ([]process, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		return nil
+		return nil, fmt.Errorf("strays: %w", err)
 	}
 	var boot, rest []process
 	for _, entry := range entries {
@@ -42,19 +46,30 @@ func (b *box) strays() []process {
 			continue
 		}
 		data, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "cmdline"))
-		if err != nil || len(data) == 0 {
-			continue
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) || errors.Is(err, fs.ErrPermission) {
+			continue // it has ended, or is another user's on a host that hides those
+		}
+		if err != nil {
+			return nil, fmt.Errorf("strays: %w", err)
 		}
 		args := strings.Split(strings.TrimRight(string(data), "\x00"), "\x00")
-		p := processOf(pid)
-		if args[len(args)-1] != b.rec.Kernel || !p.alive() {
+		ours := args[0] == bootArg0 || strings.HasPrefix(args[0], "runsc-")
+		if !ours || args[len(args)-1] != b.rec.Kernel {
 			continue
 		}
-		if args[0] == bootArg0 {
+		p, err := identify(pid)
+		if err == nil {
+			err = p.look()
+		}
+		switch {
+		case errors.Is(err, errGone):
+		case err != nil:
+			return nil, fmt.Errorf("strays: %w", err)
+		case args[0] == bootArg0:
 			boot = append(boot, p)
-		} else if strings.HasPrefix(args[0], "runsc-") {
+		default:
 			rest = append(rest, p)
 		}
 	}
-	return append(boot, rest...)
+	return append(boot, rest...), nil
 }
