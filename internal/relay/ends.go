@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/interrupt"
 )
 
 // Dial asks the guest at the other end of a channel for a port and returns a
@@ -31,19 +33,40 @@ func Dial(ctx context.Context, channel net.Conn, port int) (net.Conn, error) {
 
 // ask does the beginning of a stream, until the context ends.
 func ask(ctx context.Context, channel net.Conn, port int) error {
-	stop := context.AfterFunc(ctx, func() { _ = channel.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
+	return within(ctx, channel, func() error {
+		if err := say(channel, port); err != nil {
+			return err
+		}
+		return hear(channel)
+	})
+}
+
+// within does something with a connection, until the context ends. It leaves no
+// deadline on one that is not given up.
+func within(ctx context.Context, channel net.Conn, do func() error) error {
+	inTime := interrupt.When(ctx, func() { _ = channel.SetDeadline(time.Unix(1, 0)) })
+	err := do()
+	if !inTime() {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// say tells the guest a port.
+func say(channel net.Conn, port int) error {
 	var number [2]byte
 	binary.BigEndian.PutUint16(number[:], uint16(port))
 	if _, err := channel.Write(number[:]); err != nil {
 		return fmt.Errorf("ask for port %d: %w", port, err)
 	}
+	return nil
+}
+
+// hear waits for the guest's answer.
+func hear(channel net.Conn) error {
 	var answer [1]byte
 	if _, err := io.ReadFull(channel, answer[:]); err != nil {
-		return fmt.Errorf("ask for port %d: %w", port, err)
-	}
-	if !stop() {
-		return context.Cause(ctx) // the deadline is set or about to be
+		return fmt.Errorf("the guest's answer: %w", err)
 	}
 	switch answer[0] {
 	case accepted:

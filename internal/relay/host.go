@@ -25,6 +25,7 @@ type Channel struct {
 
 	reminder reminder
 
+	openings chan struct{} // holds one for each stream that is being opened
 	starting chan struct{} // full while the session is started
 	seen     []byte        // of the guest's answer; whoever starts the session has it
 
@@ -40,7 +41,7 @@ func NewChannel(fromGuest, toGuest *os.File) (*Channel, error) {
 	if err != nil {
 		return nil, errors.Join(err, fromGuest.Close(), toGuest.Close())
 	}
-	c := &Channel{nonce: nonce, starting: make(chan struct{}, 1)}
+	c := &Channel{nonce: nonce, openings: make(chan struct{}, openings), starting: make(chan struct{}, 1)}
 	c.conn = &hostEnd{pipes: pipes{read: fromGuest, write: toGuest}, wrote: c.reminder.wrote}
 	c.reminder.remind = c.remind
 	return c, nil
@@ -53,17 +54,61 @@ func (c *Channel) Dial(ctx context.Context, port int) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	opened, err := session.OpenStream()
-	if err != nil {
-		return nil, fmt.Errorf("open a stream: %w", err)
-	}
-	stream := &channelStream{Stream: opened}
 	defer c.nudging()()
-	if err := ask(ctx, stream, port); err != nil {
-		_ = stream.Close() // it failed already
+	stream, err := c.begin(ctx, session, port)
+	if err != nil {
+		return nil, err
+	}
+	if err := within(ctx, stream, func() error { return hear(stream) }); err != nil {
+		go func() { _ = stream.Close() }() // it failed already, and may have to wait again
 		return nil, err
 	}
 	return stream, nil
+}
+
+// openings bounds how many streams are opened at once, which is also how many of
+// them are left to themselves in a guest that does not read.
+const openings = 64
+
+// begin opens a stream and says its port. A session knows of no context, and
+// waits for long for a guest that does not read: a stream that comes too late is
+// closed, and the session's end ends all that.
+func (c *Channel) begin(ctx context.Context, session *yamux.Session, port int) (*channelStream, error) {
+	select {
+	case c.openings <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	type begun struct {
+		stream *channelStream
+		err    error
+	}
+	begins := make(chan begun)
+	go func() {
+		defer func() { <-c.openings }()
+		opened, err := session.OpenStream()
+		if err != nil {
+			err = fmt.Errorf("open a stream: %w", err)
+		}
+		stream := &channelStream{Stream: opened}
+		if err == nil {
+			err = say(stream, port)
+		}
+		select {
+		case begins <- begun{stream, err}:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+		if err != nil && opened != nil {
+			_ = stream.Close() // nobody has it
+		}
+	}()
+	select {
+	case b := <-begins:
+		return b.stream, b.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // open starts the session with the first stream: an idle sandbox has none.

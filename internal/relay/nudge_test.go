@@ -122,16 +122,7 @@ func nudges() bool {
 func unread(t *testing.T) *fifo {
 	t.Helper()
 	f := newFifo(t)
-	if err := f.toGuest.SetWriteDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
-		t.Fatal(err)
-	}
-	var err error
-	for page := make([]byte, wholeBytes); err == nil; {
-		_, err = f.toGuest.Write(page)
-	}
-	if err := f.toGuest.SetWriteDeadline(time.Time{}); err != nil {
-		t.Fatal(err)
-	}
+	fill(t, f.toGuest)
 	return f
 }
 
