@@ -84,6 +84,7 @@ func (k *kernel) read(ctx context.Context, dir string, w *os.File) error {
 	if err != nil {
 		return err
 	}
+	k.b.boundMemory()
 	// With the state gVisor has new handlers, and drops who called the former.
 	return k.call(ctx, func(conn *urpc.Client) error {
 		if err := conn.Call(boot.ContMgrPause, nil, nil); err != nil {

@@ -28,6 +28,7 @@ type box struct {
 	dir string // its own directory
 
 	watching  sync.Once
+	bounding  sync.Once
 	guestless chan struct{} // closed when the guest has ended
 	done      chan struct{} // closed when exit is set
 

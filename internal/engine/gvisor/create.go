@@ -100,6 +100,7 @@ func (e *Engine) start(ctx context.Context, k *kernel, spec engine.Spec, image s
 	if err != nil {
 		return fmt.Errorf("start: %w", err)
 	}
+	k.b.boundMemory() // others may run already, which went on with the guest
 	k.times.started = time.Now()
 	err = awaitReady(ctx, k.output)
 	k.output = nil

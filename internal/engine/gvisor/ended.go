@@ -43,9 +43,7 @@ func (b *box) watch() {
 			b.rec.Sentry.awaitEnd()
 			b.ended(code)
 		}()
-		if b.rec.Group == nil {
-			go b.watchMemory()
-		}
+		b.boundMemory()
 	})
 }
 

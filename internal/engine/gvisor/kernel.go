@@ -101,6 +101,7 @@ func (e *Engine) newKernelOn(ctx context.Context, platform string, spec engine.S
 	k.times = result.Times
 	k.times.asked, k.times.forked, k.times.heard = asked, forked, time.Now()
 	k.b.rec.Sentry, k.b.rec.Gofer, k.b.rec.Socket = result.Sentry, result.Gofer, result.Socket
+	k.b.conns.setSocket(result.Socket)
 	if err := k.b.rec.write(dir); err != nil {
 		return nil, fmt.Errorf("create %s: %w", spec.ID, err)
 	}

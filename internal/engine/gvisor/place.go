@@ -43,7 +43,7 @@ func (b *box) move(id string, flags uint) error {
 	if err := unix.Renameat2(unix.AT_FDCWD, b.dir, unix.AT_FDCWD, dir, flags); err != nil {
 		return err
 	}
-	b.rec, b.dir = rec, dir
+	b.rec.ID, b.dir = id, dir // nothing else: its memory is watched meanwhile
 	return nil
 }
 

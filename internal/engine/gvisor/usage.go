@@ -19,31 +19,39 @@ func (b *box) usage() engine.Usage {
 	if b.rec.Group != nil {
 		return b.rec.Group.Usage()
 	}
-	u := engine.Usage{At: time.Now(), MemoryBytes: b.programMemory()}
+	u := engine.Usage{At: time.Now()}
 	for _, p := range b.processes() {
 		u.CPUTime += cpuTime(p)
 	}
+	u.MemoryBytes, _ = b.memory() // what is known of it
+	return u
+}
+
+// memory is what a box without a group holds. With an error it is what its
+// processes hold, and not what the programs inside do.
+func (b *box) memory() (int64, error) {
 	// The memory of the programs inside is gVisor's to tell: its pages are in
 	// a file that is mapped here and there as they are used, and no process's
 	// own figures hold all of it.
+	total, err := b.programMemory()
 	for _, p := range []process{b.rec.Sentry, b.rec.Gofer} {
-		u.MemoryBytes += proportionalMemory(p.PID)
+		total += ownMemory(p.PID)
 	}
-	return u
+	return total, err
 }
 
 // usageTime bounds a question to a box that may be too busy to answer.
 const usageTime = 5 * time.Second
 
 // programMemory is what the programs and files in memory inside use.
-func (b *box) programMemory() int64 {
+func (b *box) programMemory() (int64, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), usageTime)
 	defer cancel()
 	var out boot.EventOut
 	if err := b.conns.call(ctx, boot.ContMgrEvent, &b.rec.Kernel, &out); err != nil {
-		return 0
+		return 0, fmt.Errorf("memory of %s: %w", b.rec.Kernel, err)
 	}
-	return int64(out.Event.Data.Memory.Usage.Usage)
+	return int64(out.Event.Data.Memory.Usage.Usage), nil
 }
 
 // processes lists the box's host processes: gVisor's two and the stubs that
@@ -66,18 +74,27 @@ func (b *box) processes() []int {
 	return out
 }
 
-func proportionalMemory(pid int) int64 {
+// ownMemory is a process's share of memory, but for what it maps of the file that
+// gVisor tells of.
+func ownMemory(pid int) (bytes int64) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
 	if err != nil {
 		return 0
 	}
 	for line := range strings.Lines(string(data)) {
-		if rest, ok := strings.CutPrefix(line, "Pss:"); ok {
-			kb, _ := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-			return kb << 10
+		fields := strings.Fields(line)
+		if len(fields) < 2 {
+			continue
+		}
+		kb, _ := strconv.ParseInt(fields[1], 10, 64)
+		switch fields[0] {
+		case "Pss:":
+			bytes += kb << 10
+		case "Pss_Shmem:":
+			bytes -= kb << 10
 		}
 	}
-	return 0
+	return bytes
 }
 
 // clockTick is what /proc counts CPU time in; it is 100 on every Linux that
@@ -97,34 +114,4 @@ func cpuTime(pid int) time.Duration {
 	user, _ := strconv.ParseInt(fields[11], 10, 64)
 	system, _ := strconv.ParseInt(fields[12], 10, 64)
 	return time.Duration(user+system) * clockTick
-}
-
-// memoryLook is how often a box without a group is looked at. A program can
-// pass the limit for this long.
-const memoryLook = 250 * time.Millisecond
-
-// watchMemory ends the box when it holds more than its limit. It stands in
-// for the kernel where no group can be made.
-func (b *box) watchMemory() {
-	tick := time.NewTicker(memoryLook)
-	defer tick.Stop()
-	for {
-		select {
-		case <-b.done:
-			return
-		case <-tick.C:
-		}
-		if b.usage().MemoryBytes <= b.rec.Limits.MemoryBytes {
-			continue
-		}
-		b.mu.Lock()
-		if b.rec.Exit == nil && !b.removed {
-			b.rec.Exit = &engine.Exit{Reason: engine.ReasonOOM, At: time.Now()}
-		}
-		b.mu.Unlock()
-		if err := b.rec.Sentry.kill(10 * time.Second); err != nil {
-			b.e.log.Error("memory watcher", "sandbox", b.rec.ID, "err", err)
-		}
-		return
-	}
 }

@@ -1,0 +1,58 @@
+package gvisor
+
+import (
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+)
+
+// memoryLook is how often a box without a group is looked at. A program can
+// pass the limit for this long.
+const memoryLook = 250 * time.Millisecond
+
+// mostSilence is how long the kernel of such a box may leave open how much it
+// holds: longer than a question about a large memory takes, or the moment in
+// which it takes over a saved state.
+const mostSilence = time.Minute
+
+// boundMemory begins to watch the memory of a box without a group, once. It must
+// come before anything runs inside for long.
+func (b *box) boundMemory() {
+	if b.rec.Group == nil {
+		b.bounding.Do(func() { go b.watchMemory(b.rec.ID, mostSilence) })
+	}
+}
+
+// watchMemory ends the box when it holds more than its limit, or does not tell.
+// It stands in for the kernel where no group can be made.
+func (b *box) watchMemory(id string, silence time.Duration) {
+	tick := time.NewTicker(memoryLook)
+	defer tick.Stop()
+	for told := time.Now(); ; {
+		select {
+		case <-b.done:
+			return
+		case <-tick.C:
+		}
+		held, err := b.memory()
+		if err == nil {
+			told = time.Now()
+		}
+		silent := time.Since(told) > silence
+		if held <= b.rec.Limits.MemoryBytes && !silent {
+			continue
+		}
+		if silent {
+			b.e.log.Warn("a sandbox that does not tell how much memory it holds is ended", "sandbox", id, "err", err)
+		}
+		b.mu.Lock()
+		if b.rec.Exit == nil && !b.removed {
+			b.rec.Exit = &engine.Exit{Reason: engine.ReasonOOM, At: time.Now()}
+		}
+		b.mu.Unlock()
+		if err := b.rec.Sentry.kill(10 * time.Second); err != nil {
+			b.e.log.Error("memory watcher", "sandbox", id, "err", err)
+		}
+		return
+	}
+}

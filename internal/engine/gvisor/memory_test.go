@@ -1,0 +1,56 @@
+package gvisor
+
+import (
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+)
+
+// A box without a group that does not tell how much memory it holds is ended as
+// one that holds too much. One that tells is not.
+func TestMemoryThatIsNotTold(t *testing.T) {
+	for name, told := range map[string]bool{"told": true, "not told": false} {
+		t.Run(name, func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), "/bin/cat")
+			if _, err := cmd.StdinPipe(); err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			b := actedKernel(t, func(string) bool { return true })
+			if !told {
+				b.conns.setSocket(b.dir + "/none")
+			}
+			b.rec.Limits = engine.DefaultLimits
+			b.rec.Sentry = processOf(cmd.Process.Pid)
+			watched := make(chan struct{})
+			go func() {
+				defer close(watched)
+				b.watchMemory("box", 2*memoryLook)
+			}()
+			select {
+			case <-watched:
+				if told {
+					t.Error("it was ended")
+				}
+			case <-time.After(8 * memoryLook):
+				if !told {
+					t.Error("it goes on")
+				}
+			}
+			if alive := b.rec.Sentry.alive(); alive != told {
+				t.Errorf("alive: %t", alive)
+			}
+			if exit := b.rec.Exit; (exit == nil) != told || exit != nil && exit.Reason != engine.ReasonOOM {
+				t.Errorf("exit: %+v", exit)
+			}
+			close(b.done)
+			<-watched
+			_ = cmd.Process.Kill() // control: it may be dead
+			_ = cmd.Wait()
+		})
+	}
+}
