@@ -32,10 +32,13 @@ func (e *Engine) Archive(ctx context.Context, id string, w *os.File) (err error)
 	if b.rec.Spec == nil {
 		return fault.Newf(fault.Conflict, "sandbox_too_old", "sandbox %q was made by a version that kept too little of it to copy it", id)
 	}
-	// In the box's own directory, so that a crash leaves nothing that the box's
-	// removal does not find.
-	dir, err := os.MkdirTemp(b.dir, "archive-")
+	// Named as a spare kernel's, so that whoever looks for those of dead processes
+	// removes what a crash leaves: it may be as large as the box's memory.
+	dir, err := e.spareDirOf(ownName(*b.rec.Spec))
 	if err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
 		return saveFault(id, err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()

@@ -85,7 +85,7 @@ func TestGoesOnWithoutItsEvents(t *testing.T) {
 	}
 }
 
-// A box that stands still when nobody waits for that any more goes on.
+// P46: a box that stands still when nobody waits for that any more goes on.
 func TestStandsStillTooLate(t *testing.T) {
 	late, resumed := make(chan struct{}), make(chan struct{})
 	b := actedKernel(t, func(method string) bool {

@@ -69,12 +69,18 @@ func (e *Engine) newSpare(ctx context.Context, spec engine.Spec) (*kernel, error
 // newSpareOn is newSpare for a platform.
 func (e *Engine) newSpareOn(ctx context.Context, platform string, spec engine.Spec) (*kernel, error) {
 	name := ownName(spec)
-	self, err := identify(os.Getpid())
+	dir, err := e.spareDirOf(name)
 	if err != nil {
 		return nil, err
 	}
 	spec.Limits = spec.Limits.OrDefault()
-	return e.newKernelOn(ctx, platform, spec, name, filepath.Join(e.dir, spareDir+name+self.suffix()))
+	return e.newKernelOn(ctx, platform, spec, name, dir)
+}
+
+// spareDirOf is the directory of a spare kernel that this process makes.
+func (e *Engine) spareDirOf(name string) (string, error) {
+	self, err := identify(os.Getpid())
+	return filepath.Join(e.dir, spareDir+name+self.suffix()), err
 }
 
 // unhurriedSpare makes one for which nobody waits.

@@ -40,6 +40,10 @@ func TestSparesWithoutARecord(t *testing.T) {
 	earlier.Start--
 	lives := made("klives" + self.suffix())
 	over := []string{made("kover" + earlier.suffix()), made("kold"), made("kodd.x-y")}
+	// A copy that was being made of files has a state in it.
+	if err := os.WriteFile(filepath.Join(over[0], imageFiles[0]), []byte("large"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := e.List(t.Context()); err != nil {
 		t.Fatal(err)
 	}
