@@ -16,27 +16,7 @@ import (
 
 // silentKernel is a control socket that takes calls and answers none.
 func silentKernel(t *testing.T) (socket string) {
-	t.Helper()
-	socket = filepath.Join(t.TempDir(), "control")
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		var held []net.Conn // so that none is closed
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				for _, conn := range held {
-					conn.Close()
-				}
-				return
-			}
-			held = append(held, conn)
-		}
-	}()
-	return socket
+	return actedKernel(t, func(string) bool { return false }).rec.Socket
 }
 
 var errCallerLeft = errors.New("the caller left")
