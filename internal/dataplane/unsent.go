@@ -8,8 +8,12 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// traced is the context of a request that notes whether it had a connection.
+// traced is the context of a request that notes whether it had a connection, if
+// that matters.
 func (t *trip) traced(r *http.Request) context.Context {
+	if !t.mayWait(r) {
+		return r.Context()
+	}
 	return httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { t.sent = true },
 	})

@@ -107,7 +107,8 @@ func (p *pool) prepare(w *waiting, r Record, closed *policy.Policy, spec engine.
 	return p.launch(p.ctx, w.kind, spec, config)
 }
 
-// look is one look at a waiting sandbox.
+// look is one look at a waiting sandbox, or what else is done to it in nobody's
+// name.
 type look struct {
 	over chan struct{}
 	err  error // set before over is closed
@@ -123,6 +124,19 @@ func (l *look) underWay() bool {
 		return false
 	default:
 		return true
+	}
+}
+
+// wait waits until it is over, and returns how it went.
+func (l *look) wait(ctx context.Context) error {
+	if l == nil {
+		return nil
+	}
+	select {
+	case <-l.over:
+		return l.err
+	case <-ctx.Done():
+		return &untouchedError{canceled(context.Cause(ctx))}
 	}
 }
 

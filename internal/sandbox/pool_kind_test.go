@@ -10,9 +10,9 @@ import (
 func TestTakeLeavesRehearsing(t *testing.T) {
 	over := make(chan struct{})
 	close(over)
-	rehearsing := &waiting{id: "rehearsing", rehearsal: &rehearsal{begun: true, over: make(chan struct{})}}
-	rehearsed := &waiting{id: "rehearsed", rehearsal: &rehearsal{begun: true, over: over}}
-	fresh := &waiting{id: "fresh", rehearsal: &rehearsal{over: make(chan struct{})}}
+	rehearsing := &waiting{id: "rehearsing", rehearsal: &rehearsal{begun: true, look: look{over: make(chan struct{})}}}
+	rehearsed := &waiting{id: "rehearsed", rehearsal: &rehearsal{begun: true, look: look{over: over}}}
+	fresh := &waiting{id: "fresh", rehearsal: &rehearsal{look: look{over: make(chan struct{})}}}
 	looked := &waiting{id: "looked at", rehearsal: &rehearsal{}, looking: &look{over: make(chan struct{})}}
 	k := &kind{ready: []*waiting{rehearsing, looked, rehearsed, fresh}}
 	for _, want := range []*waiting{rehearsed, fresh, rehearsing, looked, nil} {

@@ -26,24 +26,16 @@ type rehearsal struct {
 	config guest.Config
 	since  time.Time // the sandbox waits
 	begun  bool      // guarded by pool.mu
-	over   chan struct{}
-	err    error // set before over is closed
+	look
 }
 
 func newRehearsal(config guest.Config) *rehearsal {
 	config.Renew, config.Files, config.Preload = guest.Claimed, nil, nil
-	return &rehearsal{config: config, since: time.Now(), over: make(chan struct{})}
+	return &rehearsal{config: config, since: time.Now(), look: look{over: make(chan struct{})}}
 }
 
 // underWay tells whether it has begun and is not over. pool.mu must be held.
-func (r *rehearsal) underWay() bool {
-	select {
-	case <-r.over:
-		return false
-	default:
-		return r.begun
-	}
-}
+func (r *rehearsal) underWay() bool { return r.begun && r.look.underWay() }
 
 // unrehearsed takes the rehearsal of a sandbox that has waited for long enough.
 func (p *pool) unrehearsed(now time.Time) (*waiting, *rehearsal) {
@@ -93,24 +85,11 @@ func (p *pool) rehearse(w *waiting, r *rehearsal) {
 // given the end of one that waits. None begins for one that was handed out.
 func (w *waiting) alone(ctx context.Context) error {
 	if r := w.rehearsal; r.begun {
-		select {
-		case <-r.over:
-			if r.err != nil {
-				return r.err
-			}
-		case <-ctx.Done():
-			return &untouchedError{canceled(context.Cause(ctx))}
+		if err := r.wait(ctx); err != nil {
+			return err
 		}
 	}
-	if w.looking == nil {
-		return nil
-	}
-	select {
-	case <-w.looking.over:
-		return w.looking.err
-	case <-ctx.Done():
-		return &untouchedError{canceled(context.Cause(ctx))}
-	}
+	return w.looking.wait(ctx)
 }
 
 // run runs the program of a rehearsal, and reports whether it ended well: not
