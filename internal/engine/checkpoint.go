@@ -65,6 +65,10 @@ type Spare struct {
 // Warmer is the ability to do in advance what Create, Restore and Replace of
 // sandboxes of one kind have in common.
 type Warmer interface {
+	// Pace sets what the engine asks before it makes a kernel in advance: whether
+	// it may now, and what to call when it has. Without it, it always may. It is
+	// called once, before Warm.
+	Pace(turn func() (done func(), ok bool))
 	// Warm keeps these kernels ready and no others; without any it drops all of
 	// them. It returns at once: kernels are made one by one in the background,
 	// the first kind's first.

@@ -6,6 +6,7 @@ package fault
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Kind says what the caller can do about an error.
@@ -39,6 +40,9 @@ type Error struct {
 	Code string // stable machine name, snake_case, e.g. "template_not_found"
 	Text string
 	Hint string // what to do about it, or ""
+	// After is how long a caller should wait before it tries again. Zero says
+	// nothing about that.
+	After time.Duration
 
 	cause error
 }
@@ -62,6 +66,13 @@ func Wrap(cause error, kind Kind, code, text string) *Error {
 func (e *Error) WithHint(hint string) *Error {
 	c := *e
 	c.Hint = hint
+	return &c
+}
+
+// WithRetryAfter returns a copy that tells the caller when to try again.
+func (e *Error) WithRetryAfter(d time.Duration) *Error {
+	c := *e
+	c.After = d
 	return &c
 }
 
@@ -108,4 +119,13 @@ func HintOf(err error) string {
 		return e.Hint
 	}
 	return ""
+}
+
+// RetryAfter returns how long the caller should wait before it tries again, or
+// zero if the error does not say.
+func RetryAfter(err error) time.Duration {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.After
+	}
+	return 0
 }

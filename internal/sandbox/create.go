@@ -47,6 +47,10 @@ func (s *Service) create(ctx context.Context, who Principal, req CreateRequest) 
 	if made, claimed, err := s.claim(ctx, r, template, compiled, spec, config); claimed {
 		return made, err
 	}
+	// A refusal now leaves nothing to undo.
+	if err := s.admission.Check(ctx, r.Owner); err != nil {
+		return Sandbox{}, err
+	}
 	ctx, done, err := s.begin(ctx, r.ID)
 	if err != nil {
 		return Sandbox{}, err
@@ -83,7 +87,7 @@ func (s *Service) created(ctx context.Context, r Record, began time.Time, source
 }
 
 // make takes the steps that leave something behind.
-func (s *Service) make(ctx context.Context, r Record, compiled *policy.Policy, spec engine.Spec, config guest.Config, from source) error {
+func (s *Service) make(ctx context.Context, r Record, compiled *policy.Policy, spec engine.Spec, config guest.Config, from source) (err error) {
 	// The row comes before the engine, so that a crash between the two leaves
 	// something that Reconcile finds.
 	if err := s.store.Insert(ctx, r, s.settings.MaxLive); err != nil {
@@ -93,8 +97,15 @@ func (s *Service) make(ctx context.Context, r Record, compiled *policy.Policy, s
 	if err := s.seal(ctx, r.ID, r.Access); err != nil {
 		return err
 	}
+	// It waits with a row, so that it counts against the most that may live, and
+	// can be listed and removed.
+	done, err := s.admit(ctx, r, false)
+	if err != nil {
+		return err
+	}
+	defer func() { done(err) }()
 	noted := s.noteWorkspace(ctx, r, from)
-	err := s.boot(ctx, r, compiled, spec, config, from)
+	err = s.boot(ctx, r, compiled, spec, config, from)
 	noted()
 	if err != nil {
 		return fmt.Errorf("create %s: %w", r.ID, err)

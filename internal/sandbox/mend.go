@@ -83,13 +83,18 @@ func (s *Service) runs(ctx context.Context, id string) (bool, error) {
 
 // mendReplace carries out again what a dead process was putting a sandbox
 // back to. Which machine is there, if any, nobody can tell.
-func (s *Service) mendReplace(ctx context.Context, r Record) error {
+func (s *Service) mendReplace(ctx context.Context, r Record) (err error) {
 	s.cut(r.ID)
 	ctx, done, err := s.takeUp(ctx, r.ID)
 	if err != nil {
 		return err
 	}
 	defer done()
+	admitted, err := s.admit(ctx, r, true)
+	if err != nil {
+		return err
+	}
+	defer func() { admitted(err) }()
 	from, at, err := s.backTo(ctx, r, r.Pending)
 	if err == nil {
 		err = s.stopMachine(ctx, r)

@@ -40,9 +40,10 @@ func (p pattern) MatchString(s string) bool {
 }
 
 var (
-	namePattern = pattern{regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`), 63}
-	envPattern  = pattern{regexp.MustCompile(`^[^=\x00-\x1f\x7f]+$`), 256}
-	hostPattern = pattern{regexp.MustCompile(`^[a-zA-Z0-9$\[][a-zA-Z0-9._:${}\[\]-]*$`), 255}
+	namePattern    = pattern{regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]*$`), 63}
+	requestPattern = pattern{regexp.MustCompile(`^[a-zA-Z0-9_.-]+$`), 64}
+	envPattern     = pattern{regexp.MustCompile(`^[^=\x00-\x1f\x7f]+$`), 256}
+	hostPattern    = pattern{regexp.MustCompile(`^[a-zA-Z0-9$\[][a-zA-Z0-9._:${}\[\]-]*$`), 255}
 )
 
 // plan checks a request and decides all that a sandbox is made of. It changes
@@ -53,6 +54,7 @@ func (s *Service) plan(ctx context.Context, who Principal, req CreateRequest) (R
 		func() error { return checkLocal(who, req) },
 		func() error { return checkReferences(who, req.Access, Access{}) },
 		func() error { return checkName(req.Name) },
+		func() error { return checkRequestID(req.RequestID) },
 		func() error { return checkMetadata(req.Metadata) },
 		func() error { return checkEnv(req.Env) },
 		func() error { return checkMask(req.MaskRequestHost) },
@@ -99,7 +101,7 @@ func (s *Service) plan(ctx context.Context, who Principal, req CreateRequest) (R
 	}
 	req.Access = nameOwn(req.Access.settled())
 	info := s.engine.Info()
-	r := Record{ControlToken: newToken(), Process: s.self, Run: 1, CreateTimeout: ttl, Sandbox: Sandbox{
+	r := Record{ControlToken: newToken(), Process: s.self, Run: 1, CreateTimeout: ttl, request: req.RequestID, Sandbox: Sandbox{
 		ID: newID(), Name: req.Name, TemplateID: template.ID, Template: ref.String(), State: Creating, OnEnd: req.OnEnd,
 		Owner: who.KeyID, Ephemeral: req.Ephemeral, StartedAt: time.Now().UTC().Round(0),
 		Metadata: maps.Clone(req.Metadata), Env: maps.Clone(req.Env), Limits: limits,
@@ -174,6 +176,13 @@ func checkName(name string) error {
 			"a name is 1 to 63 characters of a-z, A-Z, 0-9, _, . and -, begins with a letter or digit and does not look like an ID")
 	}
 	return nil
+}
+
+func checkRequestID(id string) error {
+	if id == "" || requestPattern.MatchString(id) {
+		return nil
+	}
+	return fault.New(fault.Invalid, "request_id_invalid", "a request ID is 1 to 64 characters of a-z, A-Z, 0-9, _, . and -")
 }
 
 func checkMetadata(m map[string]string) error {

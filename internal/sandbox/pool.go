@@ -97,6 +97,12 @@ func (s *Service) StartPool(o PoolOptions) {
 		s: s, options: o, gauge: demand.Gauge{Fixed: o.Bytes}, ended: make(chan struct{}),
 		wake: make(chan struct{}, 1), kinds: make(map[string]*kind),
 	}
+	if warmer, ok := s.engine.(engine.Warmer); ok {
+		warmer.Pace(func() (func(), bool) {
+			turn := s.admission.Try()
+			return func() { turn.Done(true) }, turn != nil
+		})
+	}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	if !s.pool.CompareAndSwap(nil, p) {
 		panic("sandbox: the pool was started before")

@@ -10,6 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/files"
 	"github.com/crannog/crannog/internal/process"
+	"github.com/crannog/crannog/internal/sandbox/admission"
 )
 
 // A sandbox that has started gives back what only its start needed, and what it
@@ -37,25 +38,30 @@ func newRehearsal(config guest.Config) *rehearsal {
 // underWay tells whether it has begun and is not over. pool.mu must be held.
 func (r *rehearsal) underWay() bool { return r.begun && r.look.underWay() }
 
-// unrehearsed takes the rehearsal of a sandbox that has waited for long enough.
-func (p *pool) unrehearsed(now time.Time) (*waiting, *rehearsal) {
+// unrehearsed takes the rehearsal of a sandbox that has waited for long enough,
+// with the turn to do it.
+func (p *pool) unrehearsed(now time.Time) (*waiting, *rehearsal, *admission.Turn) {
 	if p.options.Rehearse <= 0 || p.s.busy() {
-		return nil, nil
+		return nil, nil, nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.calm(now) > 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	for _, k := range p.kinds {
 		for _, w := range k.ready {
 			if r := w.rehearsal; !r.begun && now.Sub(r.since) >= p.options.Rehearse {
+				turn := p.s.admission.Try()
+				if turn == nil {
+					return nil, nil, nil
+				}
 				r.begun = true
-				return w, r
+				return w, r, turn
 			}
 		}
 	}
-	return nil, nil
+	return nil, nil, nil
 }
 
 // rehearse lets a waiting sandbox run a program and be claimed by nobody. One

@@ -21,6 +21,8 @@ type warming struct {
 	wanted []engine.Spare
 }
 
+func (w *warming) Pace(func() (func(), bool)) {}
+
 func (w *warming) Warm(wanted []engine.Spare) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox/admission"
 	"github.com/crannog/crannog/internal/sandbox/demand"
 )
 
@@ -24,21 +25,27 @@ func (p *pool) step() time.Duration {
 		p.look(w, l)
 		return 0
 	}
-	if w, r := p.unrehearsed(now); w != nil {
-		p.rehearse(w, r)
-		return 0
-	}
-	k, wait := p.lacking(now)
+	k, turn, wait := p.lacking(now)
 	if k == nil {
+		if w, r, turn := p.unrehearsed(now); w != nil {
+			p.rehearse(w, r)
+			turn.Done(r.err == nil)
+			return 0
+		}
 		return wait
 	}
-	if len(k.preload) == 0 {
-		return p.filled(k, p.fill(k), wait)
+	fill := func() error {
+		err := p.fill(k)
+		turn.Done(err == nil)
+		return err
 	}
-	// Languages take seconds to load. Who asks for what starts at once need
-	// not find nothing until then.
+	if len(k.preload) == 0 {
+		return p.filled(k, fill(), wait)
+	}
+	// Languages take seconds to load. Requests for other kinds need not find an
+	// empty pool until then.
 	p.lanes.Go(func() {
-		p.filled(k, p.fill(k), 0)
+		p.filled(k, fill(), 0)
 		p.nudge()
 	})
 	return 0
@@ -144,9 +151,9 @@ func (p *pool) overdue(now time.Time) (*waiting, *look) {
 	return nil, nil
 }
 
-// lacking is a kind of which one more is to wait and may be made now, which
-// then counts as being filled, or when to look again.
-func (p *pool) lacking(now time.Time) (*kind, time.Duration) {
+// lacking returns a kind of which one more is to wait and may be made now, which
+// then counts as being filled, with the turn to make it, or when to look again.
+func (p *pool) lacking(now time.Time) (*kind, *admission.Turn, time.Duration) {
 	busy := p.s.busy()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,21 +164,25 @@ func (p *pool) lacking(now time.Time) (*kind, time.Duration) {
 		if len(k.ready) >= share.Count || k.filling || p.loading && len(k.preload) > 0 {
 			continue
 		}
-		// Who has asked goes before who may ask.
+		// A caller that has asked comes before one that may ask.
 		if left := p.calm(now); busy || left > 0 {
-			return nil, max(left, hasty/4)
+			return nil, nil, max(left, hasty/4)
 		}
 		if now.Before(p.resume) {
-			return nil, min(p.resume.Sub(now), poolTick)
+			return nil, nil, min(p.resume.Sub(now), poolTick)
+		}
+		turn := p.s.admission.Try()
+		if turn == nil {
+			return nil, nil, hasty // other processes are starting sandboxes
 		}
 		k.filling = true
 		p.loading = p.loading || len(k.preload) > 0
-		return k, 0
+		return k, turn, 0
 	}
-	return nil, idle
+	return nil, nil, idle
 }
 
-// busy tells whether a creation is under way.
+// busy reports whether a creation is under way.
 func (s *Service) busy() bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -122,7 +122,12 @@ func (n Stored) fitsIn(r Record) error {
 
 // replace puts another machine in the place of a running sandbox's. The
 // caller acts on it.
-func (s *Service) replace(ctx context.Context, r Record, target string, from source, at string) (Record, error) {
+func (s *Service) replace(ctx context.Context, r Record, target string, from source, at string) (_ Record, err error) {
+	done, err := s.admit(ctx, r, false)
+	if err != nil {
+		return Record{}, err
+	}
+	defer func() { done(err) }()
 	old := r
 	moved, err := s.move(ctx, r.ID, Move{
 		From: []State{Running}, To: Resuming, By: s.self, Run: r.Run, Next: true, Change: &Change{Pending: &target},

@@ -151,7 +151,7 @@ const slowStart = time.Second
 // awaken takes a paused sandbox to running, from its own image or from
 // another source. After an error it is paused as before. The caller acts on
 // it.
-func (s *Service) awaken(ctx context.Context, r Record, end time.Time, from source, at *string) (Record, error) {
+func (s *Service) awaken(ctx context.Context, r Record, end time.Time, from source, at *string) (_ Record, err error) {
 	began := time.Now()
 	others := false             // programs of the host are others
 	if from.saved.Image != "" { // its start has no memory that could not go on
@@ -161,6 +161,11 @@ func (s *Service) awaken(ctx context.Context, r Record, end time.Time, from sour
 			return Record{}, err
 		}
 	}
+	done, err := s.admit(ctx, r, false)
+	if err != nil {
+		return Record{}, err
+	}
+	defer func() { done(err) }()
 	moved, err := s.move(ctx, r.ID, Move{
 		From: []State{Paused}, To: Resuming, By: s.self, Run: r.Run, Next: true, MaxLive: s.settings.MaxLive,
 	})

@@ -119,9 +119,12 @@ type OnEnd struct {
 
 // CreateRequest says what to create.
 type CreateRequest struct {
-	Template string        // a reference: alias or ID, with an optional tag
-	Name     string        // optional
-	Timeout  time.Duration // until it ends by itself; zero is the default
+	Template string // a reference: alias or ID, with an optional tag
+	Name     string // optional
+	// RequestID is what the caller calls this request, or "". It is shown while
+	// the request waits in the queue.
+	RequestID string
+	Timeout   time.Duration // until it ends by itself; zero is the default
 	// Forever asks for a sandbox without an end. Only local callers may.
 	Forever         bool
 	Ephemeral       bool // local callers only

@@ -16,6 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/netlog"
 	"github.com/crannog/crannog/internal/provenance"
 	"github.com/crannog/crannog/internal/record"
+	"github.com/crannog/crannog/internal/sandbox/admission"
 	"github.com/crannog/crannog/internal/spool"
 	"github.com/crannog/crannog/internal/workspace"
 )
@@ -60,6 +61,9 @@ type Deps struct {
 	// this program. Without it nothing is signed for.
 	Provenance *provenance.Keys
 	Version    string
+	// Admission decides when a sandbox may be started; nil makes a queue for this
+	// Service alone.
+	Admission *admission.Queue
 	// Process is the process that holds what the Service creates; zero is
 	// this one. Alive tells whether another still runs; nil asks the kernel.
 	Process Process
@@ -143,6 +147,7 @@ type Service struct {
 	seen      string // Deps.Events
 
 	locks     locks
+	admission *admission.Queue
 	comparing turns
 	wake      chan struct{} // tells the clock that an end has changed
 	// unsettled tells that there are new images.
@@ -196,6 +201,9 @@ func NewService(d Deps) (*Service, error) {
 	if d.Alive == nil {
 		d.Alive = Process.Alive
 	}
+	if d.Admission == nil {
+		d.Admission = admission.New(admission.Options{Log: d.Log})
+	}
 	settings := d.Settings.orDefault()
 	most, err := most(settings.Max)
 	if err != nil {
@@ -208,6 +216,7 @@ func NewService(d Deps) (*Service, error) {
 		manifests: d.Manifests, kept: d.Kept, journals: d.Journals, seen: d.Events,
 		signing: d.Provenance, version: d.Version,
 		way: d.Way, sealed: d.Sealed, questions: d.Questions, flows: d.Flows, copies: d.Copies, images: d.Images, tapes: d.Recordings,
+		admission: d.Admission,
 		comparing: make(turns, maxComparing),
 		wake:      make(chan struct{}, 1),
 		live:      make(map[string]*box),

@@ -23,6 +23,7 @@ type spares struct {
 	later  *time.Timer // makes the next one; nil if none is due
 	closed bool
 	done   sync.WaitGroup
+	turn   func() (done func(), ok bool) // asked before one is made; nil always allows it
 }
 
 // stock are the spare kernels of one kind.
@@ -31,6 +32,13 @@ type stock struct {
 	spec engine.Spec
 	want int
 	have []*kernel
+}
+
+// Pace implements engine.Warmer.
+func (e *Engine) Pace(turn func() (done func(), ok bool)) {
+	e.spares.mu.Lock()
+	defer e.spares.mu.Unlock()
+	e.spares.turn = turn
 }
 
 // Warm implements engine.Warmer.
@@ -97,9 +105,19 @@ func (e *Engine) refill() {
 	if s.making || s.closed || at < 0 {
 		return
 	}
+	done := func() {}
+	if s.turn != nil {
+		allowed, ok := s.turn()
+		if !ok {
+			e.refillLater()
+			return
+		}
+		done = allowed
+	}
 	s.making = true
 	short := s.stocks[at]
 	s.done.Go(func() {
+		defer done()
 		ctx, cancel := context.WithTimeout(context.Background(), spareTime)
 		defer cancel()
 		k, err := e.unhurriedSpare(ctx, short.spec)

@@ -1,0 +1,206 @@
+// Package admission owns the order in which sandboxes are started: how many may
+// start at once on this machine, who is next, how long the wait will be, and
+// which requests are refused because it would be too long.
+//
+// Starting a sandbox keeps a processor busy. If a hundred start at once, each
+// takes a hundred times as long, and all of them reach their time limits
+// together. In a queue the same work takes the same time in total, the first
+// caller is served at once, and a request that cannot be served in time is
+// refused before it has cost anything.
+package admission
+
+import (
+	"context"
+	"log/slog"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// Defaults of Options.
+const (
+	DefaultMaxWaiting = 1000
+	DefaultMaxWait    = 5 * time.Minute
+	// slotsPerProcessor is how many sandboxes may start at once for each
+	// processor. A start also waits for the disk and for other processes, so one
+	// for each processor leaves some of their time unused; beyond four, starts
+	// only make each other slower.
+	slotsPerProcessor = 4
+	// backgroundLeast is how much background work may be done at once beside no
+	// caller: with one piece, loading a language would keep the pool from anything
+	// else for seconds.
+	backgroundLeast = 2
+)
+
+// Options configure a Queue. The zero value of each field is its default.
+type Options struct {
+	// AtOnce is how many sandboxes may start at once. Zero begins with the number
+	// of processors and adapts to the measured rate.
+	AtOnce int
+	// MaxWaiting bounds how many callers may wait. One key may have half of them.
+	MaxWaiting int
+	// MaxWait is the longest expected wait with which a caller is queued.
+	MaxWait time.Duration
+	// Machine limits the starts of all processes on this machine together. Nil
+	// limits those of this Queue alone.
+	Machine *Machine
+	// Log is told when the number of starts at once changes.
+	Log *slog.Logger
+	// Now is the clock; nil is the system's.
+	Now func() time.Time
+}
+
+// Ask describes the work that asks to be admitted.
+type Ask struct {
+	// Key is who asks. Keys take turns, so that none waits for all that another
+	// has asked for.
+	Key string
+	// Label is what the caller calls its request, and Sandbox what is started.
+	// Both are only shown.
+	Label, Sandbox string
+	// Always queues the request whatever the expected wait: a refusal would cost
+	// more than a wait, because what is to be started would be lost.
+	Always bool
+}
+
+// Queue admits work in order. It is safe for concurrent use.
+type Queue struct {
+	maxWaiting int
+	maxWait    time.Duration
+	machine    *Machine
+	log        *slog.Logger
+	now        func() time.Time
+
+	mu      sync.Mutex
+	limit   limit
+	service average // time of one start
+	lines   rotation
+	others  map[*entry]int // starts of other processes that an admitted caller waits for
+	running int            // callers that were admitted and are not done
+	spare   int            // background work that was admitted and is not done
+	totals  Totals
+}
+
+// Totals count what a Queue has done since it was made.
+type Totals struct {
+	Admitted  int64 // callers that were admitted
+	Refused   int64 // callers that were refused at once
+	Left      int64 // callers that left before their turn
+	Completed int64 // starts that succeeded
+}
+
+// New returns a Queue without any work.
+func New(o Options) *Queue {
+	q := &Queue{
+		maxWaiting: o.MaxWaiting, maxWait: o.MaxWait, machine: o.Machine, log: o.Log, now: o.Now,
+		limit: newLimit(o.AtOnce, runtime.GOMAXPROCS(0)), others: make(map[*entry]int),
+	}
+	if q.maxWaiting == 0 {
+		q.maxWaiting = DefaultMaxWaiting
+	}
+	if q.maxWait == 0 {
+		q.maxWait = DefaultMaxWait
+	}
+	if q.now == nil {
+		q.now = time.Now
+	}
+	if q.log == nil {
+		q.log = slog.New(slog.DiscardHandler)
+	}
+	return q
+}
+
+// MostAtOnce returns how many sandboxes may start at once on a machine with that
+// many processors, whatever is measured.
+func MostAtOnce(processors int) int { return max(1, processors) * slotsPerProcessor }
+
+// Turn is the right to start one sandbox.
+type Turn struct {
+	queue   *Queue
+	began   time.Time
+	caller  bool
+	release func()      // of the machine's slot
+	late    *time.Timer // gives the place away
+	passed  sync.Once   // the place is the next one's
+	once    sync.Once
+}
+
+// Admit waits until the caller may start a sandbox. The Turn that it returns must
+// be ended with Done. It fails at once with a fault of kind Exhausted that says
+// when to try again, if the queue is full or if the expected wait is longer than
+// allowed or than the context's deadline permits; and with the context's cause if
+// the context ends first.
+func (q *Queue) Admit(ctx context.Context, ask Ask) (*Turn, error) {
+	e, err := q.enter(ctx, ask)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-e.admitted:
+	case <-ctx.Done():
+		if q.leave(e) {
+			return nil, context.Cause(ctx)
+		}
+		// Admitted at the same moment: the turn passes on.
+	}
+	t := &Turn{queue: q, caller: true, release: func() {}}
+	if err := context.Cause(ctx); err != nil {
+		t.Done(false)
+		return nil, err
+	}
+	if q.machine != nil {
+		t.release, err = q.machine.acquire(ctx, func(ahead int) { q.behind(e, ahead) })
+		q.behind(e, -1)
+		if err != nil {
+			t.release = func() {}
+			t.Done(false)
+			return nil, err
+		}
+	}
+	t.began = q.now()
+	t.late = time.AfterFunc(q.patience(), t.pass)
+	return t, nil
+}
+
+// Try admits background work, such as filling the pool, if no caller waits and
+// the machine has room, and otherwise returns nil. Background work never waits
+// in the queue, so callers always come first.
+func (q *Queue) Try() *Turn {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.lines.count > 0 || q.running+q.spare >= max(q.limit.now, backgroundLeast) {
+		return nil
+	}
+	t := &Turn{queue: q, release: func() {}}
+	if q.machine != nil {
+		release := q.machine.try()
+		if release == nil {
+			return nil
+		}
+		t.release = release
+	}
+	q.spare++
+	return t
+}
+
+// Done ends the turn, once. The duration of a start that succeeded is used to
+// estimate how long those that wait will have to.
+func (t *Turn) Done(succeeded bool) {
+	t.once.Do(func() {
+		if t.late != nil {
+			t.late.Stop()
+		}
+		if succeeded && t.caller {
+			t.queue.served(t.began)
+		}
+		t.pass()
+	})
+}
+
+// pass gives the place of this turn to the next in the queue.
+func (t *Turn) pass() {
+	t.passed.Do(func() {
+		t.release()
+		t.queue.pass(t.caller)
+	})
+}

@@ -1,0 +1,86 @@
+package admission
+
+import "time"
+
+const (
+	// windowLeast is how many starts are counted at least before the number of
+	// starts at once is changed, and windowRounds how many for each of them: fewer
+	// would measure chance.
+	windowLeast  = 12
+	windowRounds = 4
+	// better is by how much the rate must have changed to count as a difference.
+	better = 0.05
+)
+
+// limit is how many starts may run at once. It begins with the number of
+// processors and climbs towards the number with the highest rate: after each
+// window of starts that was never without callers waiting, it goes on in the same
+// direction if the rate has risen, turns round if it has fallen, and goes down
+// where it makes no difference, because each start is then faster.
+type limit struct {
+	now, least, most int
+
+	direction int
+	rate      float64 // starts per second of the window before, or 0
+	began     time.Time
+	finished  int
+}
+
+// newLimit returns a limit that is fixed if atOnce is positive.
+func newLimit(atOnce, processors int) limit {
+	if atOnce > 0 {
+		return limit{now: atOnce, least: atOnce, most: atOnce}
+	}
+	n := max(1, processors)
+	return limit{now: n, least: n, most: MostAtOnce(n), direction: 1}
+}
+
+// completed counts a start that succeeded, and reports whether the limit has
+// changed. waiting says whether callers wait: without them the rate is theirs and
+// not the machine's.
+func (l *limit) completed(now time.Time, waiting bool) bool {
+	if l.least == l.most {
+		return false
+	}
+	if !waiting {
+		l.began, l.finished, l.rate = time.Time{}, 0, 0
+		return false
+	}
+	if l.began.IsZero() {
+		l.began, l.finished = now, 0
+		return false
+	}
+	l.finished++
+	elapsed := now.Sub(l.began)
+	if l.finished < max(windowLeast, windowRounds*l.now) || elapsed <= 0 {
+		return false
+	}
+	rate := float64(l.finished) / elapsed.Seconds()
+	switch {
+	case l.rate == 0:
+		l.direction = 1
+	case rate < l.rate*(1-better):
+		l.direction = -l.direction
+	case rate < l.rate*(1+better):
+		l.direction = -1
+	}
+	before := l.now
+	l.now = min(max(l.now+l.direction, l.least), l.most)
+	if l.now == before {
+		// At an end: the next step, if any, leads away from it.
+		l.direction = -l.direction
+	}
+	l.rate, l.began, l.finished = rate, now, 0
+	return l.now != before
+}
+
+// average is a moving average of durations in which the latest counts a fifth.
+type average struct{ value time.Duration }
+
+func (a *average) add(d time.Duration) {
+	if a.value == 0 {
+		a.value = d
+		return
+	}
+	a.value += (d - a.value) / 5
+}

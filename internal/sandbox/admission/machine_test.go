@@ -1,0 +1,203 @@
+package admission
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// holdEnv makes this test binary another process that holds a slot or a ticket.
+const holdEnv = "CRANNOG_ADMISSION_TEST_HOLD"
+
+func TestMain(m *testing.M) {
+	if what, dir, ok := strings.Cut(os.Getenv(holdEnv), ":"); ok {
+		os.Exit(hold(what, dir))
+	}
+	os.Exit(m.Run())
+}
+
+func hold(what, dir string) int {
+	m, err := OpenMachine(dir, 1)
+	if err != nil {
+		return 1
+	}
+	if what == "slot" {
+		if m.try() == nil {
+			return 2
+		}
+	} else if _, err := m.draw(); err != nil {
+		return 3
+	}
+	_, _ = os.Stdout.WriteString("held\n")
+	select {}
+}
+
+// other starts another process that holds something, and returns how to kill it.
+func other(t *testing.T, what, dir string) (kill func()) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), holdEnv+"="+what+":"+dir)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kill = sync.OnceFunc(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // which reports the kill
+	})
+	t.Cleanup(kill)
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "held\n" {
+		t.Fatalf("the other process: %q, %v", line, err)
+	}
+	return kill
+}
+
+func openMachine(t *testing.T, slots int) *Machine {
+	t.Helper()
+	m, err := OpenMachine(filepath.Join(t.TempDir(), "starts"), slots)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func ignore(int) {}
+
+func TestMachineHasSoManySlots(t *testing.T) {
+	m := openMachine(t, 3)
+	var now, most atomic.Int64
+	var group sync.WaitGroup
+	for range 50 {
+		group.Go(func() {
+			release, err := m.acquire(t.Context(), ignore)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if n := now.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			now.Add(-1)
+			release()
+		})
+	}
+	group.Wait()
+	if most.Load() > 3 {
+		t.Errorf("%d at once, want at most 3", most.Load())
+	}
+	if left := entries(t, m); len(left) > 3 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func entries(t *testing.T, m *Machine) (names []string) {
+	t.Helper()
+	list, err := os.ReadDir(m.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func TestSlotOfAnotherProcessIsFreeWhenItDies(t *testing.T) {
+	m := openMachine(t, 1)
+	kill := other(t, "slot", m.dir)
+	if m.try() != nil {
+		t.Fatal("two processes have one slot")
+	}
+	told := make(chan int, 1)
+	done := make(chan error, 1)
+	go func() {
+		release, err := m.acquire(t.Context(), func(ahead int) {
+			select {
+			case told <- ahead:
+			default:
+			}
+		})
+		if err == nil {
+			release()
+		}
+		done <- err
+	}()
+	if ahead := <-told; ahead != 0 {
+		t.Errorf("%d ahead, want 0", ahead)
+	}
+	kill()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTicketsAreServedInOrderAndGoWithTheirProcess(t *testing.T) {
+	m := openMachine(t, 1)
+	kill := other(t, "ticket", m.dir)
+	if m.try() != nil {
+		t.Fatal("a slot was taken before the process that waits")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	waits := make(chan int, 1)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := m.acquire(ctx, func(ahead int) {
+			select {
+			case waits <- ahead:
+			default:
+			}
+		})
+		ended <- err
+	}()
+	if ahead := <-waits; ahead != 1 {
+		t.Errorf("%d ahead, want the other process", ahead)
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	kill()
+	release, err := m.acquire(t.Context(), ignore)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+	for _, name := range entries(t, m) {
+		if strings.HasPrefix(name, ticketPrefix) {
+			t.Errorf("a ticket is left: %s", name)
+		}
+	}
+}
+
+func TestDirectoryThatOthersCanWriteIsRefused(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "starts")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenMachine(dir, 1); err != nil {
+		t.Fatal(err) // the control
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenMachine(dir, 1); err == nil {
+		t.Error("taken, though every user could hold its slots")
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(t.TempDir(), link); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := OpenMachine(link, 1); err == nil {
+		t.Error("a symbolic link is followed")
+	}
+}

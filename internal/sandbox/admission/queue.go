@@ -1,0 +1,174 @@
+package admission
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// CodeOverloaded is the code of a request that was refused because too many wait.
+const CodeOverloaded = "overloaded"
+
+// enter puts a caller into the queue, or refuses it.
+func (q *Queue) enter(ctx context.Context, ask Ask) (*entry, error) {
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !ask.Always {
+		if err := q.refuse(ctx, ask.Key); err != nil {
+			q.totals.Refused++
+			return nil, err
+		}
+	}
+	e := &entry{ask: ask, since: q.now(), admitted: make(chan struct{})}
+	q.lines.add(e)
+	q.dispatch()
+	return e, nil
+}
+
+// Check returns the error with which Admit would refuse a caller now, or nil.
+func (q *Queue) Check(ctx context.Context, key string) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	err := q.refuse(ctx, key)
+	if err != nil {
+		q.totals.Refused++
+	}
+	return err
+}
+
+// refuse returns an error if a caller of that key should not wait. q.mu must be
+// held.
+func (q *Queue) refuse(ctx context.Context, key string) error {
+	if q.lines.count >= q.maxWaiting {
+		return q.overloaded(fmt.Sprintf("%d sandboxes wait to be started, and more may not wait", q.lines.count), q.lines.count/4)
+	}
+	if own := q.lines.waiting(key); own >= (q.maxWaiting+1)/2 {
+		return q.overloaded(fmt.Sprintf("%d sandboxes of this key wait to be started, which is the most that one key may have", own), own/4)
+	}
+	place := q.lines.placeOfNext(key)
+	if q.running < q.limit.now {
+		return nil
+	}
+	wait, known := q.expected(place)
+	if !known {
+		return nil
+	}
+	if wait > q.maxWait {
+		return q.overloaded(fmt.Sprintf("the sandbox would be started in about %s, and the longest wait is %s", rounded(wait), q.maxWait), q.excess(wait-q.maxWait))
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		if left := deadline.Sub(q.now()); wait > left {
+			return q.overloaded(fmt.Sprintf("the sandbox would be started in about %s, and the request ends in %s", rounded(wait), rounded(left)), q.excess(wait-left))
+		}
+	}
+	return nil
+}
+
+// overloaded is a refusal that a later try may escape: when so many of those
+// that wait have been started.
+func (q *Queue) overloaded(text string, ahead int) error {
+	after, known := q.expected(max(ahead, 1))
+	if !known || after < time.Second {
+		after = time.Second
+	}
+	after = after.Truncate(time.Second)
+	return fault.New(fault.Exhausted, CodeOverloaded, text).
+		WithHint(fmt.Sprintf("try again in %s, or raise max_queued or max_queue_wait", after)).WithRetryAfter(after)
+}
+
+// excess is how many starts take that long. q.mu must be held.
+func (q *Queue) excess(d time.Duration) int {
+	if q.service.value <= 0 {
+		return 1
+	}
+	return int(d*time.Duration(q.limit.now)/q.service.value) + 1
+}
+
+func rounded(d time.Duration) time.Duration { return max(d, 0).Round(100 * time.Millisecond) }
+
+// leave takes a caller out of the queue, and reports whether it was still in it.
+func (q *Queue) leave(e *entry) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.lines.remove(e) {
+		return false
+	}
+	q.totals.Left++
+	return true
+}
+
+// dispatch admits those that are next while there is room for them. q.mu must be
+// held. Background work that has begun does not keep a caller waiting: it cannot
+// be interrupted, and may take seconds.
+func (q *Queue) dispatch() {
+	for q.running < q.limit.now {
+		e := q.lines.next()
+		if e == nil {
+			return
+		}
+		q.running++
+		q.totals.Admitted++
+		close(e.admitted)
+	}
+}
+
+// behind notes how many starts of other processes come before that of an admitted
+// caller; a negative number ends its wait.
+func (q *Queue) behind(e *entry, ahead int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if ahead < 0 {
+		delete(q.others, e)
+		return
+	}
+	q.others[e] = ahead
+}
+
+// A start that takes patienceFactor times as long as usual, and patienceLeast at
+// least, gives its place away and goes on without one.
+const (
+	patienceFactor  = 10
+	patienceLeast   = 10 * time.Second
+	patienceUnknown = time.Minute
+)
+
+// patience is how long a start keeps its place. Without it, an attacker could
+// resume a few snapshots whose guest stands still and keep all other keys from
+// starting anything until their time limits are reached, again and again.
+func (q *Queue) patience() time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.service.value == 0 {
+		return patienceUnknown
+	}
+	return max(patienceFactor*q.service.value, patienceLeast)
+}
+
+// served notes a start that succeeded.
+func (q *Queue) served(began time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.now()
+	q.totals.Completed++
+	q.service.add(now.Sub(began))
+	if q.limit.completed(now, q.lines.count > 0) {
+		q.log.Debug("starts at once", "limit", q.limit.now, "waiting", q.lines.count, "service", q.service.value)
+	}
+}
+
+// pass ends the turn of a caller, or of background work.
+func (q *Queue) pass(caller bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !caller {
+		q.spare--
+		return
+	}
+	q.running--
+	q.dispatch()
+}

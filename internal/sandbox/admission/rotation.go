@@ -1,0 +1,104 @@
+package admission
+
+import (
+	"slices"
+	"time"
+)
+
+// entry is one caller that waits.
+type entry struct {
+	ask      Ask
+	since    time.Time
+	admitted chan struct{} // closed when its turn has come
+}
+
+// line holds the callers of one key, first come first.
+type line struct {
+	key     string
+	entries []*entry
+}
+
+// rotation holds a line for each key that has callers waiting. Lines take turns,
+// one caller each, so that a key that asks for one sandbox does not wait for all
+// hundred of another.
+type rotation struct {
+	lines []*line // the next one's turn is first
+	count int
+}
+
+func (r *rotation) find(key string) int {
+	return slices.IndexFunc(r.lines, func(l *line) bool { return l.key == key })
+}
+
+func (r *rotation) add(e *entry) {
+	r.count++
+	if at := r.find(e.ask.Key); at >= 0 {
+		r.lines[at].entries = append(r.lines[at].entries, e)
+		return
+	}
+	r.lines = append(r.lines, &line{key: e.ask.Key, entries: []*entry{e}})
+}
+
+// next takes out the caller whose turn it is, or returns nil.
+func (r *rotation) next() *entry {
+	if len(r.lines) == 0 {
+		return nil
+	}
+	l := r.lines[0]
+	e := l.entries[0]
+	l.entries = l.entries[1:]
+	r.count--
+	r.lines = r.lines[1:]
+	if len(l.entries) > 0 {
+		r.lines = append(r.lines, l)
+	}
+	return e
+}
+
+// remove takes out a caller, and reports whether it was there.
+func (r *rotation) remove(e *entry) bool {
+	at := r.find(e.ask.Key)
+	if at < 0 {
+		return false
+	}
+	l := r.lines[at]
+	i := slices.Index(l.entries, e)
+	if i < 0 {
+		return false
+	}
+	r.count--
+	if l.entries = slices.Delete(l.entries, i, i+1); len(l.entries) == 0 {
+		r.lines = slices.Delete(r.lines, at, at+1)
+	}
+	return true
+}
+
+func (r *rotation) waiting(key string) int {
+	if at := r.find(key); at >= 0 {
+		return len(r.lines[at].entries)
+	}
+	return 0
+}
+
+// place returns the place of the caller at an index of the line at another: 1 is
+// the next.
+func (r *rotation) place(at, index int) int {
+	ahead := index
+	for i, l := range r.lines {
+		switch {
+		case i < at:
+			ahead += min(len(l.entries), index+1)
+		case i > at:
+			ahead += min(len(l.entries), index)
+		}
+	}
+	return ahead + 1
+}
+
+// placeOfNext returns the place that a further caller of a key would have.
+func (r *rotation) placeOfNext(key string) int {
+	if at := r.find(key); at >= 0 {
+		return r.place(at, len(r.lines[at].entries))
+	}
+	return r.place(len(r.lines), 0)
+}

@@ -1,0 +1,43 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox/admission"
+)
+
+// admit waits until a sandbox may be started. The caller calls what it returns
+// when the start is over, with its error. It must not be called by a caller that
+// has been admitted and is not done: with one start at once it would wait for
+// itself.
+func (s *Service) admit(ctx context.Context, r Record, always bool) (done func(error), err error) {
+	turn, err := s.admission.Admit(ctx, admission.Ask{Key: r.Owner, Label: r.request, Sandbox: r.ID, Always: always})
+	if err != nil {
+		if ended := context.Cause(ctx); ended != nil && errors.Is(err, ended) {
+			err = canceled(err)
+		}
+		return nil, err
+	}
+	return func(err error) { turn.Done(err == nil) }, nil
+}
+
+// Queue describes the queue of starts as a caller may see it.
+type Queue struct {
+	admission.Status
+	// Places are where the caller's own requests stand.
+	Places []admission.Place
+}
+
+// Queue returns how many sandboxes are being started and wait to be, and where
+// the caller's own requests stand: for a local caller those of all keys.
+func (s *Service) Queue(_ context.Context, who Principal) (Queue, error) {
+	if err := who.check(); err != nil {
+		return Queue{}, err
+	}
+	return Queue{Status: s.admission.Status(), Places: s.admission.Places(who.KeyID, who.Local)}, nil
+}
+
+// overloaded reports whether an error is a refusal because too many wait.
+func overloaded(err error) bool { return fault.CodeOf(err) == admission.CodeOverloaded }
