@@ -8,6 +8,8 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"strconv"
+	"time"
 
 	"github.com/crannog/crannog/api"
 )
@@ -40,6 +42,10 @@ func (c *Client) callAt(ctx context.Context, method, path string, in, out any) e
 	}
 	if c.key != "" {
 		req.Header.Set("X-API-Key", c.key)
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		// The server refuses at once what it cannot do by then.
+		req.Header.Set(api.TimeoutHeader, strconv.FormatInt(max(time.Until(deadline).Milliseconds(), 1), 10))
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -83,6 +89,14 @@ func (c *Client) open(ctx context.Context, path string, header http.Header) (*ht
 func (c *Client) Engine(ctx context.Context) (api.Engine, error) {
 	var out api.Engine
 	err := c.call(ctx, http.MethodGet, "/engine", nil, &out)
+	return out, err
+}
+
+// Queue returns how many sandboxes the server is starting, how many requests
+// wait, and where the caller's own requests stand.
+func (c *Client) Queue(ctx context.Context) (api.Queue, error) {
+	var out api.Queue
+	err := c.call(ctx, http.MethodGet, "/queue", nil, &out)
 	return out, err
 }
 

@@ -12,6 +12,12 @@ type CreateOption func(*api.CreateSandbox)
 // Name gives the sandbox a name, unique among running ones.
 func Name(name string) CreateOption { return func(r *api.CreateSandbox) { r.Name = name } }
 
+// RequestID names this request in the server's queue, where Client.Queue shows
+// it while it waits.
+func RequestID(id string) CreateOption {
+	return func(r *api.CreateSandbox) { r.RequestID = id }
+}
+
 // Template says what the sandbox starts from: a template, or a snapshot by its
 // ID or name.
 func Template(ref string) CreateOption { return func(r *api.CreateSandbox) { r.Template = ref } }

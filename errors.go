@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
+	"time"
 
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/fault"
@@ -18,6 +19,9 @@ type Error struct {
 	Code    string // stable machine name
 	Message string
 	Hint    string // what would help, or ""
+	// RetryAfter is how long to wait before the next try; zero if the server does
+	// not say.
+	RetryAfter time.Duration
 }
 
 // Error returns the message.
@@ -79,7 +83,7 @@ func fromFault(err error) error {
 	if f.Kind == fault.Unavailable || f.Kind == fault.Internal {
 		text = f.Error()
 	}
-	return &Error{Kind: string(f.Kind), Code: fault.CodeOf(f), Message: text, Hint: f.Hint}
+	return &Error{Kind: string(f.Kind), Code: fault.CodeOf(f), Message: text, Hint: f.Hint, RetryAfter: f.After}
 }
 
 // maxErrorBody bounds what is read of an error answer, which may come from
@@ -95,7 +99,7 @@ func answerError(resp *http.Response) error {
 	}
 	var p api.Problem
 	if json.Unmarshal(body, &p) == nil && p.Code != "" && p.Kind != "" {
-		return &Error{Kind: p.Kind, Code: p.Code, Message: p.Detail, Hint: p.Hint}
+		return &Error{Kind: p.Kind, Code: p.Code, Message: p.Detail, Hint: p.Hint, RetryAfter: time.Duration(p.RetryAfterSeconds) * time.Second}
 	}
 	var data struct {
 		Message string `json:"message"`

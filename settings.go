@@ -35,6 +35,7 @@ func FromConfig(file string) LocalOption {
 			o.State = c.State
 		}
 		o.SecretsKey, o.SecretsExec, o.Record = c.SecretsKey, c.SecretsExec, standard.Record(c)
+		o.Starts = standard.Starts(c)
 		if before != nil {
 			return ceiling(o, before)
 		}

@@ -44,7 +44,13 @@ type CreateSandbox struct {
 	MaskRequestHost string            `json:"mask_request_host,omitempty" maxLength:"256" doc:"Host header that programs inside see; ${PORT} is replaced."`
 	Access          *Access           `json:"access,omitempty" doc:"What it may reach and change."`
 	OnEnd           *OnEnd            `json:"on_end,omitempty" doc:"What happens when its time is up; it ends if absent."`
+	RequestID       string            `json:"request_id,omitempty" maxLength:"64" doc:"What the caller calls this request. GET /v1/queue shows it while the request waits."`
 }
+
+// TimeoutHeader is the request header in which a client says how many
+// milliseconds it will wait. A request that would have to queue for longer is
+// refused at once.
+const TimeoutHeader = "Crannog-Timeout-Ms"
 
 // Sandbox is one sandbox.
 type Sandbox struct {

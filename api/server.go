@@ -60,4 +60,6 @@ type Problem struct {
 	Detail string `json:"detail,omitempty"`
 	Hint   string `json:"hint,omitempty" doc:"What would help."`
 	Status int    `json:"status"`
+	// RetryAfterSeconds is also the header Retry-After.
+	RetryAfterSeconds int `json:"retry_after_seconds,omitempty" doc:"When to try again; absent if that is not known."`
 }

@@ -20,27 +20,55 @@ func (a *app) note(format string, args ...any) {
 // progress shows text on a terminal if the wait is long, and takes it away
 // again when the returned function is called.
 func (a *app) progress(text string) func() {
-	f, ok := a.Stderr.(*os.File)
-	if !ok || a.quiet || a.json || !isTerminal(f) || a.variable("TERM") == "dumb" {
+	p := a.newProgress()
+	if p == nil {
 		return func() {}
 	}
-	var mu sync.Mutex
-	shown, over := false, false
-	timer := time.AfterFunc(patience, func() {
-		mu.Lock()
-		defer mu.Unlock()
-		if !over {
-			shown = true
-			fmt.Fprintf(f, "crannog: %s…", text)
-		}
-	})
+	timer := time.AfterFunc(patience, func() { p.show(text) })
 	return func() {
 		timer.Stop()
-		mu.Lock()
-		defer mu.Unlock()
-		if over = true; shown {
-			fmt.Fprint(f, "\r\x1b[K")
-			shown = false
-		}
+		p.end()
+	}
+}
+
+// progressLine is a line on a terminal that says what is being waited for.
+type progressLine struct {
+	out *os.File
+
+	mu    sync.Mutex
+	shown string
+	over  bool
+}
+
+// newProgress returns a line without text, or nil where none should be shown.
+func (a *app) newProgress() *progressLine {
+	f, ok := a.Stderr.(*os.File)
+	if !ok || a.quiet || a.json || !isTerminal(f) || a.variable("TERM") == "dumb" {
+		return nil
+	}
+	return &progressLine{out: f}
+}
+
+// show puts a text in the place of the one before.
+func (p *progressLine) show(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over || text == p.shown {
+		return
+	}
+	if p.shown != "" {
+		fmt.Fprint(p.out, "\r\x1b[K")
+	}
+	p.shown = text
+	fmt.Fprintf(p.out, "crannog: %s…", text)
+}
+
+// end takes the line away.
+func (p *progressLine) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over = true; p.shown != "" {
+		fmt.Fprint(p.out, "\r\x1b[K")
+		p.shown = ""
 	}
 }

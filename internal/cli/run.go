@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -244,7 +245,9 @@ func (a *app) open(ctx context.Context, c *connection, f *runFlags, signals <-ch
 	if !workspace && f.cwd == "" && !c.local {
 		b.dir = ""
 	}
-	stop := a.progress("starting a sandbox")
+	request := rand.Text()
+	opts = append(opts, crannog.RequestID(request))
+	stop := a.queued(ctx, c, "starting a sandbox", func(q api.QueuedStart) bool { return q.RequestID == request })
 	create := make(chan struct{})
 	go func() {
 		select {

@@ -54,6 +54,9 @@ func (a *app) serveCommand() *cobra.Command {
 	flags.String("project-policy", "", "`file` with a policy below the organisation's, for this server's sandboxes")
 	flags.String("default-level", "", "`level` of a sandbox that names none (default standard)")
 	flags.String("max-live", "", "sandboxes alive at once (default 200)")
+	flags.String("starts-at-once", "", "sandboxes that start at once; 0 adapts to what the machine can do (default 0)")
+	flags.String("max-queued", "", "requests that may wait to have their sandbox started (default 1000)")
+	flags.String("max-queue-wait", "", "longest expected `time` with which a request may wait for that (default 5m)")
 	flags.String("pool", "", "`memory` for sandboxes that wait ready: auto, a size, or off (default auto)")
 	flags.String("pool-languages", "", "`languages` that the interpreter has loaded in sandboxes that wait, apart by commas, or none (default python,javascript)")
 	offerValues(cmd, "pool-languages", []cobra.Completion{"python", "javascript", "python,javascript", "none"})
@@ -93,7 +96,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 	d, err := standard.Open(ctx, standard.Options{
 		State: a.config.State, Log: log, Server: true, Domain: domain, Version: a.Version, Doors: a.doors(base, domain, settings, log),
 		Pool: a.pool(), Webhook: a.webhook(log),
-		Settings:   settings,
+		Settings: settings, Starts: standard.Starts(a.config),
 		SecretsKey: a.config.SecretsKey, SecretsExec: a.config.SecretsExec, Record: standard.Record(a.config),
 	})
 	if err != nil {

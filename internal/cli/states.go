@@ -157,7 +157,7 @@ func (a *app) rollback(ctx context.Context, args []string, yes, dry bool) error 
 		}
 		// Only from here on: at the question an interrupt ends us, as ever.
 		return interruptible(ctx, func(ctx context.Context) error {
-			stop := a.progress("putting " + args[0] + " back to " + name)
+			stop := a.queued(ctx, c, "putting "+args[0]+" back to "+name, aboutSandbox(sb.ID()))
 			err := sb.Rollback(ctx, snap.ID)
 			stop()
 			if err != nil {
@@ -252,7 +252,7 @@ func interruptible(ctx context.Context, work func(context.Context) error) error 
 func (a *app) eachLong(ctx context.Context, refs []string, verb string, do func(context.Context, *crannog.Sandbox) error) error {
 	return a.breakable(ctx, func(ctx context.Context, c *connection) error {
 		return a.eachOf(ctx, c, refs, verb, func(sb *crannog.Sandbox) error {
-			defer a.progress(verb + " " + label(sb.Info()))()
+			defer a.queued(ctx, c, verb+" "+label(sb.Info()), aboutSandbox(sb.ID()))()
 			return do(ctx, sb)
 		})
 	})

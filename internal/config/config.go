@@ -30,6 +30,9 @@ type Config struct {
 	OrganisationPolicy, ProjectPolicy string
 	DefaultLevel                      string        // of a sandbox that names none; "" is standard
 	MaxLive                           int64         // sandboxes alive at once
+	StartsAtOnce                      int64         // sandboxes that start at once; zero adapts
+	MaxQueued                         int64         // requests that wait for a start
+	MaxQueueWait                      time.Duration // longest expected wait for a start
 	MaxPaused                         int64         // sandboxes paused at once
 	SnapshotBudget                    int64         // bytes of the disk for saved states; zero is a share of what is free
 	SnapshotRetention                 time.Duration // how long snapshots are kept; zero is until they are removed
@@ -117,7 +120,7 @@ func Default(env Env) Config {
 		Template:    "base",
 		OutputBytes: 1 << 20,
 
-		MaxLive: 200, MaxPaused: 1000, DefaultTimeout: 5 * time.Minute, MaxTimeout: 24 * time.Hour, Retention: 24 * time.Hour,
+		MaxLive: 200, MaxQueued: 1000, MaxQueueWait: 5 * time.Minute, MaxPaused: 1000, DefaultTimeout: 5 * time.Minute, MaxTimeout: 24 * time.Hour, Retention: 24 * time.Hour,
 		Pool: Pool{On: true}, PoolLanguages: Languages{"python", "javascript"}, RecordAge: 90 * 24 * time.Hour, RecordBytes: 4 << 30, RecordingBytes: 1 << 30,
 
 		origin: map[string]string{},

@@ -116,11 +116,26 @@ func (c Config) checkPolicies() error {
 	return errors.Join(problems...)
 }
 
+// Bounds of what waits to be started and of what starts at once.
+const (
+	maxStarts = 1000
+	maxQueued = 100_000
+)
+
 // checkLives refuses zero, which nobody may take for unlimited.
 func (c Config) checkLives() error {
 	var problems []error
 	if c.MaxLive < 1 || c.MaxLive > maxLive {
 		problems = append(problems, fmt.Errorf("max_live: %d is not 1 to %d", c.MaxLive, maxLive))
+	}
+	if c.StartsAtOnce < 0 || c.StartsAtOnce > maxStarts {
+		problems = append(problems, fmt.Errorf("starts_at_once: %d is not 1 to %d, or 0 to adapt", c.StartsAtOnce, maxStarts))
+	}
+	if c.MaxQueued < 1 || c.MaxQueued > maxQueued {
+		problems = append(problems, fmt.Errorf("max_queued: %d is not 1 to %d", c.MaxQueued, maxQueued))
+	}
+	if c.MaxQueueWait < time.Second {
+		problems = append(problems, fmt.Errorf("max_queue_wait: %s is too short; a time such as 1m", c.MaxQueueWait))
 	}
 	if c.MaxPaused < 1 || c.MaxPaused > maxLive {
 		problems = append(problems, fmt.Errorf("max_paused: %d is not 1 to %d", c.MaxPaused, maxLive))

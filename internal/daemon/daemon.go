@@ -45,6 +45,8 @@ type Options struct {
 	// Programs are directories of programs that this one carries. A server
 	// removes those of earlier versions that nothing needs.
 	Programs []string
+	// Starts bound how sandboxes are started.
+	Starts Starts
 	// Pool lets sandboxes wait for callers while the server runs; nil is none.
 	Pool *Pool
 	// Webhook is told of approvals while the server runs; nil is none.
@@ -155,7 +157,8 @@ func (d *Daemon) openService() error {
 	}
 	d.way = &way{stateDir: o.StateDir, log: o.Log, flows: flows, connect: control.Connect, asker: d.Approvals}
 	d.Service, err = sandbox.NewService(sandbox.Deps{
-		Store: d.store, Engine: o.Engine, Templates: o.Templates, Log: o.Log, Settings: o.Settings,
+		Admission: openAdmission(o),
+		Store:     d.store, Engine: o.Engine, Templates: o.Templates, Log: o.Log, Settings: o.Settings,
 		Way: d.way, Sealed: sealed{d.Secrets, time.Now}, Questions: d.Approvals, Flows: flows,
 		Copies: workspace.New(filepath.Join(o.StateDir, "workspaces")), Images: d.images,
 		Manifests: workspace.NewManifests(filepath.Join(o.StateDir, "manifests")), Kept: d.kept,

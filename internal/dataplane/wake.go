@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
@@ -182,6 +183,9 @@ func (p *Proxy) notWoken(w http.ResponseWriter, r *http.Request, to target, err 
 	case fault.KindOf(err) == fault.NotFound, p.ctx.Err() != nil:
 		notFound(to.id).write(w, r)
 		return
+	}
+	if after := fault.RetryAfterSeconds(err); after > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(after))
 	}
 	said, ok := wakeStatus[fault.KindOf(err)]
 	if !ok {

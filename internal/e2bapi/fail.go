@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strconv"
 
 	"github.com/crannog/crannog/internal/fault"
 )
@@ -43,6 +44,9 @@ type failure struct {
 // fail answers with an error.
 func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	told := a.failureOf(r, err)
+	if after := fault.RetryAfterSeconds(err); after > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(after))
+	}
 	writeJSON(w, told.Code, told)
 }
 

@@ -121,6 +121,12 @@ func HintOf(err error) string {
 	return ""
 }
 
+// RetryAfterSeconds is RetryAfter in whole seconds, rounded up, as HTTP's header
+// Retry-After has it.
+func RetryAfterSeconds(err error) int {
+	return int((RetryAfter(err) + time.Second - 1) / time.Second)
+}
+
 // RetryAfter returns how long the caller should wait before it tries again, or
 // zero if the error does not say.
 func RetryAfter(err error) time.Duration {

@@ -46,7 +46,9 @@ type Deps struct {
 	// that are absent.
 	Changing sandbox.Changing
 	Pruner   Pruner
-	Traffic  sandbox.Traffic
+	// Queue describes the queue of starts.
+	Queue   Queue
+	Traffic sandbox.Traffic
 	// Tap puts on record what exec runs, and Recordings are what commands
 	// printed. Without them nothing is recorded, and the routes about
 	// recordings are absent.
@@ -122,6 +124,7 @@ func (s *server) routes(a huma.API) {
 	s.approvalRoutes(a)
 	s.recordRoutes(a)
 	s.recordingRoutes(a)
+	s.queueRoutes(a)
 	register(s, a, s.inRoom(op("exec", "POST", "/sandboxes/{id}/exec", "Run one command and return what it printed")), s.exec)
 	register(s, a, op("prune", "POST", "/prune", "Forget stopped sandboxes"), s.prune)
 	register(s, a, op("engine", "GET", "/engine", "What isolates, and what it enforces here"), s.engine)

@@ -2,7 +2,9 @@ package httpapi
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -38,6 +40,14 @@ func (p *problem) Unwrap() error             { return p.cause }
 func (p *problem) GetStatus() int            { return p.Status }
 func (p *problem) ContentType(string) string { return "application/problem+json" }
 
+// GetHeaders implements huma.HeadersError.
+func (p *problem) GetHeaders() http.Header {
+	if p.RetryAfterSeconds == 0 {
+		return nil
+	}
+	return http.Header{"Retry-After": {strconv.Itoa(p.RetryAfterSeconds)}}
+}
+
 // MarshalJSON keeps the cause off the wire.
 func (p *problem) MarshalJSON() ([]byte, error) { return json.Marshal(p.Problem) }
 
@@ -54,6 +64,7 @@ func problemOf(err error) *problem {
 		Kind: string(kind), Code: fault.CodeOf(err), Status: status,
 		Title:  strings.ReplaceAll(string(kind), "_", " "),
 		Detail: fault.PublicText(err), Hint: fault.HintOf(err),
+		RetryAfterSeconds: fault.RetryAfterSeconds(err),
 	}}
 }
 
@@ -63,6 +74,7 @@ func writeProblem(w http.ResponseWriter, err error) {
 	if p.Status == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
+	maps.Copy(w.Header(), p.GetHeaders())
 	w.WriteHeader(p.Status)
 	// The client may be gone, and there is nobody else to tell.
 	_ = json.NewEncoder(w).Encode(p.Problem)

@@ -23,7 +23,8 @@ const (
 
 // ServeHTTP lets in who has a key, and only then looks at the request, so
 // that nobody else learns even which routes and objects exist.
-func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *server) ServeHTTP(w http.ResponseWriter, original *http.Request) {
+	r := original
 	defer s.recoverTo(w, r)
 	who, err := s.Auth(r)
 	if err != nil {
@@ -35,6 +36,12 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
+	r, cancel, err := patient(r)
+	if err != nil {
+		s.fail(w, original, err)
+		return
+	}
+	defer cancel()
 	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, who))
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	r.ContentLength = int64(len(body))

@@ -42,6 +42,11 @@ func Settings(c config.Config) (sandbox.Settings, error) {
 	return s, nil
 }
 
+// Starts is how starts are bounded.
+func Starts(c config.Config) daemon.Starts {
+	return daemon.Starts{AtOnce: int(c.StartsAtOnce), MaxQueued: int(c.MaxQueued), MaxWait: c.MaxQueueWait}
+}
+
 // Record is how the record of what happens is bounded.
 func Record(c config.Config) daemon.RecordOptions {
 	return daemon.RecordOptions{KeepAge: c.RecordAge, KeepBytes: c.RecordBytes, Checkpoints: c.RecordCheckpoints, Recordings: c.RecordingBytes}

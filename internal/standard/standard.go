@@ -37,6 +37,8 @@ type Options struct {
 	Server  bool
 	Domain  string
 	Version string
+	// Starts bound how sandboxes are started.
+	Starts daemon.Starts
 	// Pool lets sandboxes wait for callers while a server runs; nil is none.
 	Pool *daemon.Pool
 	// Webhook is told of approvals; nil is none.
@@ -77,7 +79,7 @@ func Open(ctx context.Context, o Options) (*daemon.Daemon, error) {
 	return daemon.Open(ctx, daemon.Options{
 		StateDir: o.State, Log: o.Log, Engine: eng, Templates: template.NewHost(filepath.Join(o.State, "templates"), guest),
 		Programs: []string{filepath.Join(o.State, "runtime"), filepath.Join(o.State, "guest")},
-		Server:   o.Server, Domain: o.Domain, Version: o.Version, Pool: o.Pool, Webhook: o.Webhook, Doors: o.Doors,
+		Server:   o.Server, Domain: o.Domain, Version: o.Version, Starts: o.Starts, Pool: o.Pool, Webhook: o.Webhook, Doors: o.Doors,
 		Settings: o.Settings, SecretsKey: o.SecretsKey, SecretsExec: o.SecretsExec, Record: o.Record,
 	})
 }
