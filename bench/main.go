@@ -33,6 +33,7 @@ var groups = []group{
 	{"exec", execFigures},
 	{"python", pythonFigures},
 	{"crowd", crowdFigures},
+	{"burst", burstFigures},
 	{"files", fileFigures},
 	{"interpreter", interpreterFigures},
 	{"memory", memoryFigures},

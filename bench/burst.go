@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/crannog/crannog"
+)
+
+// busyLoops is how many processes burn the processors beside a burst, in the
+// second half of the group.
+const busyLoops = 4
+
+// burstFigures measures what becomes of many requests at the same moment: how many
+// succeed, when the first and the last sandbox is ready, and how long all of it
+// takes against the same work one after the other. It does so on an idle machine,
+// and beside processes that burn the processors.
+func burstFigures(ctx context.Context, b *bench) (err error) {
+	warm, err := b.serve(ctx, b.crannog, "burst-warm", "--max-live", "1000")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, warm.close()) }()
+	cold, err := b.serve(ctx, b.crannog, "burst-cold", "--max-live", "1000", "--pool", "off")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, cold.close()) }()
+	if err := os.MkdirAll(filepath.Join(b.dir, "stock"), 0o700); err != nil {
+		return err
+	}
+	if err := b.burstRounds(ctx, "an idle machine", warm, cold); err != nil {
+		return err
+	}
+	stop, err := burn(busyLoops)
+	if err != nil {
+		return err
+	}
+	return errors.Join(b.burstRounds(ctx, fmt.Sprintf("beside %d busy loops", busyLoops), warm, cold), stop())
+}
+
+// burn starts processes that do nothing but burn a processor each.
+func burn(n int) (stop func() error, err error) {
+	var all []*exec.Cmd
+	stop = func() error {
+		var errs []error
+		for _, cmd := range all {
+			errs = append(errs, cmd.Process.Kill())
+			_ = cmd.Wait() // it reports that it was killed
+		}
+		return errors.Join(errs...)
+	}
+	for range n {
+		cmd := exec.Command("/bin/sh", "-c", "while :; do :; done")
+		if err := cmd.Start(); err != nil {
+			return nil, errors.Join(err, stop())
+		}
+		all = append(all, cmd)
+	}
+	return stop, nil
+}
+
+// A burst has one way for each kind of sandbox.
+type burstWay struct {
+	name string
+	// life makes a sandbox, runs `true` in it and removes it, and calls ready when
+	// `true` has ended.
+	life func(ctx context.Context, ready func()) error
+}
+
+func (b *bench) burstWays(warm, cold *server) []burstWay {
+	var ways []burstWay
+	host := func(name string, argv []string) {
+		ways = append(ways, burstWay{name, func(ctx context.Context, ready func()) error {
+			defer ready()
+			return hostCommand(ctx, nil, argv...)
+		}})
+	}
+	if found("bwrap") {
+		host(nameBwrap, bubblewrap("/bin/true"))
+	}
+	if found(b.runsc) {
+		host(nameStock, b.stockDo("/bin/true"))
+	}
+	box := func(name string, srv *server) {
+		ways = append(ways, burstWay{name, func(ctx context.Context, ready func()) error {
+			sb, err := srv.client.Create(ctx, crannog.Timeout(time.Hour))
+			if err != nil {
+				return err
+			}
+			_, err = boxed(ctx, sb, "true")
+			ready()
+			return errors.Join(err, sb.Kill(ctx))
+		}})
+	}
+	box(nameWarm, warm)
+	box(nameCold, cold)
+	return ways
+}
+
+// burstRounds has the ways take turns, each round first one after the other and
+// then all at once.
+func (b *bench) burstRounds(ctx context.Context, where string, warm, cold *server) error {
+	ways := b.burstWays(warm, cold)
+	s, succeeded, failures := newScores(), map[string]int{}, []string{}
+	for round := range b.crowdRounds() {
+		for i := range ways {
+			w := ways[(i+round)%len(ways)]
+			if err := b.burstLone(ctx, w, s); err != nil {
+				return fmt.Errorf("%s, one after the other: %w", w.name, err)
+			}
+			n, failed := b.burstAll(ctx, w, s)
+			succeeded[w.name] += n
+			if failed != "" {
+				failures = append(failures, failed)
+			}
+			if err := errors.Join(ctx.Err(), warm.rest(ctx), cold.rest(ctx)); err != nil {
+				return err
+			}
+		}
+	}
+	sec := table("burst", fmt.Sprintf("%d sandboxes at the same moment, each created, used once and removed; %s", b.crowd, where), "ms", s)
+	sec.tails99(s)
+	sec.against(nameStock+burstWhole, nameBwrap+burstWhole, nameWarm+burstWhole, nameCold+burstWhole)
+	for _, w := range ways {
+		sec.note("%s: %d of %d succeeded", w.name, succeeded[w.name], b.crowd*b.crowdRounds())
+		sec.burstNote(w.name, s, b.crowd)
+	}
+	sec.Notes = append(sec.Notes, failures...)
+	b.report.add(sec)
+	return nil
+}
+
+// Names of the figures of a burst.
+const (
+	burstLoneReady = ": alone, ready"
+	burstLone      = ": alone, whole life"
+	burstFirst     = ": first of the burst ready"
+	burstWhole     = ": whole burst"
+)
+
+// burstNote compares the burst with the same work one after the other.
+func (s *section) burstNote(name string, from *scores, crowd int) {
+	lone, ready := from.by[name+burstLone], from.by[name+burstLoneReady]
+	first, whole := from.by[name+burstFirst], from.by[name+burstWhole]
+	if len(lone) == 0 || len(whole) == 0 || lone.p50() == 0 || ready.p50() == 0 {
+		return
+	}
+	cores := runtime.NumCPU()
+	inTurn := lone.p50() * float64(crowd) / float64(cores)
+	s.note("%s: the burst took %.2f× of one after the other on %d processors; its first was ready after %.2f× of one alone", name, whole.p50()/inTurn, cores, first.p50()/ready.p50())
+}
+
+// loneLives is how many are made one after the other in each round.
+const loneLives = 5
+
+func (b *bench) burstLone(ctx context.Context, w burstWay, s *scores) error {
+	for range loneLives {
+		began := time.Now()
+		err := w.life(ctx, func() { s.addTime(w.name+burstLoneReady, time.Since(began)) })
+		if err != nil {
+			return err
+		}
+		s.addTime(w.name+burstLone, time.Since(began))
+	}
+	return nil
+}
+
+// burstAll makes them all at once, and returns how many succeeded and what failed.
+func (b *bench) burstAll(ctx context.Context, w burstWay, s *scores) (succeeded int, failed string) {
+	ready := make(chan time.Time, b.crowd)
+	began := time.Now()
+	took, errs := together(b.crowd, func() error {
+		return w.life(ctx, func() { ready <- time.Now() })
+	})
+	s.addTime(w.name+burstWhole, took)
+	if len(ready) > 0 {
+		s.addTime(w.name+burstFirst, (<-ready).Sub(began))
+	}
+	if len(errs) > 0 {
+		failed = fmt.Sprintf("%s: %d failed%s", w.name, len(errs), firstOf(errs))
+	}
+	return b.crowd - len(errs), failed
+}
