@@ -64,7 +64,7 @@ func (g *gated) places(who sandbox.Principal, waiting int) map[string]int {
 	return places
 }
 
-// A burst is started in order, so many at once, and none of it is lost. P47
+// A burst is started in order, so many at once, and none of it is lost. P48
 func TestBurstIsAdmittedInOrder(t *testing.T) {
 	g := newGatedRig(t, admission.Options{AtOnce: 2})
 	const burst = 50
