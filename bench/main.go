@@ -34,6 +34,7 @@ var groups = []group{
 	{"python", pythonFigures},
 	{"crowd", crowdFigures},
 	{"burst", burstFigures},
+	{"busy", busyFigures},
 	{"files", fileFigures},
 	{"interpreter", interpreterFigures},
 	{"memory", memoryFigures},

@@ -35,6 +35,8 @@ func (s starter) Start(cmd *exec.Cmd) (interpreter.Process, error) {
 // worker is a started worker in the interpreter's words.
 type worker struct{ command *process.Command }
 
+func (w worker) PID() int { return w.command.PID() }
+
 func (w worker) Signal(sig syscall.Signal) error { return w.command.Signal(sig) }
 
 func (w worker) Wait() interpreter.Exit {

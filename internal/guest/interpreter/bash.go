@@ -21,8 +21,9 @@ var bashLanguage = &language{
 		}
 		return text
 	}),
-	encode: encodeBash,
-	exits:  true,
+	encode:  encodeBash,
+	confirm: confirmBash,
+	exits:   true,
 }
 
 // encodeBash renders a request as commands. The code is one quoted word, so
@@ -44,8 +45,14 @@ func encodeBash(r request) []byte {
 		b.WriteString("\n")
 	}
 	fmt.Fprintf(&b, "\\builtin \\eval %s 60>&- </dev/null\n\n", quoteBash(r.Code))
-	fmt.Fprintf(&b, "{ __crannog_done %d \"$?\"; } 2>/dev/null\n", r.N)
+	b.Write(confirmBash(r.N))
 	return []byte(b.String())
+}
+
+// confirmBash renders the command that reports the end of an execution. A
+// second report of the same execution has no effect.
+func confirmBash(n int) []byte {
+	return fmt.Appendf(nil, "{ __crannog_done %d \"$?\"; } 2>/dev/null\n", n)
 }
 
 // encodeBash renders a renewal as one command of the worker's.

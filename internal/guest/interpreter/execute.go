@@ -10,14 +10,12 @@ import (
 // They are in the pipe already.
 const lastMessages = 200 * time.Millisecond
 
-// interruptEvery leaves code a second to clean up before the next interrupt.
-const interruptEvery = time.Second
-
 // execution is one run of code: it passes on what the worker says to the
 // client and knows how it ended.
 type execution struct {
 	out  *stream
 	n    int
+	from time.Time     // when the code began, by the wall clock
 	done chan struct{} // closed when the worker is finished with the code
 
 	failed bool // an error line is written; the wire allows one
@@ -72,7 +70,7 @@ func (x *session) execute(ctx context.Context, code string, env map[string]strin
 		return err
 	}
 	w.executions++
-	e := &execution{out: out, n: w.executions, done: make(chan struct{})}
+	e := &execution{out: out, n: w.executions, from: time.Now().Round(0), done: make(chan struct{})}
 	aborted := x.abortable()
 	defer x.unabortable()
 	out.count(e.n)
@@ -191,44 +189,4 @@ func (w *worker) lastWords() execError {
 	}
 	text := fmt.Sprintf("The %s worker %s. Its state is lost; the next execution starts a new one.", w.lang.name, w.exit)
 	return execError{Name: "UnexpectedEndOfExecution", Value: text, Traceback: text}
-}
-
-// interrupt stops code that nobody waits for, with force if it does not
-// listen, and keeps the slot until the context can be used again.
-func (x *session) interrupt(w *worker, e *execution) {
-	limit := time.NewTimer(x.server.pace.interrupt)
-	defer limit.Stop()
-	// A program that starts at the very moment can lose the signal, so it is
-	// sent again.
-	again := time.NewTicker(interruptEvery)
-	defer again.Stop()
-	for {
-		w.interrupt()
-		late := false
-		select {
-		case <-again.C:
-		case <-limit.C:
-			late = true
-		case <-e.done:
-			return
-		case <-w.exited:
-			x.stop()
-			return
-		case <-x.server.life.Done():
-			x.stop()
-			return
-		}
-		// Its end may have come as well while we waited for a processor: another
-		// interrupt would be the next cell's.
-		select {
-		case <-e.done:
-			return
-		default:
-		}
-		if late {
-			x.server.opts.Log.Debug("worker ignored an interrupt", "context", x.id, "language", x.lang.name)
-			x.stop()
-			return
-		}
-	}
 }

@@ -33,7 +33,9 @@ func (plainStarter) Start(cmd *exec.Cmd) (Process, error) {
 
 func (p plainProcess) Signal(sig syscall.Signal) error { return syscall.Kill(-p.cmd.Process.Pid, sig) }
 
-func (p plainProcess) pid() string { return strconv.Itoa(p.cmd.Process.Pid) }
+func (p plainProcess) PID() int { return p.cmd.Process.Pid }
+
+func (p plainProcess) pid() string { return strconv.Itoa(p.PID()) }
 
 func (p plainProcess) Wait() Exit {
 	_ = p.cmd.Wait() // how it ended is in ProcessState

@@ -35,13 +35,14 @@ const maxContexts = 128
 type pace struct {
 	keepalive time.Duration // silence after which a line shows that we live
 	start     time.Duration // how long a worker may take to be ready
-	interrupt time.Duration // from SIGINT to SIGKILL
+	interrupt time.Duration // from SIGINT to the end of what the code started
+	force     time.Duration // from there to the end of the worker
 }
 
 // Clients see a dead connection only when we write to it, so the wire asks
-// for a line in each 5 seconds. Three seconds for an interrupt leave room for
+// for a line in each 5 seconds. Four seconds for an interrupt leave room for
 // a restart within the 10 seconds that clients wait.
-var defaultPace = pace{keepalive: 5 * time.Second, start: 20 * time.Second, interrupt: 3 * time.Second}
+var defaultPace = pace{keepalive: 5 * time.Second, start: 20 * time.Second, interrupt: 3 * time.Second, force: time.Second}
 
 // Server serves the interpreter. It is safe for concurrent use.
 type Server struct {

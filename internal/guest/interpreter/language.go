@@ -21,6 +21,9 @@ type language struct {
 	hello func() []byte
 	// encode renders a request for the worker.
 	encode func(request) []byte
+	// confirm renders a request for the end of an execution that may have been
+	// reported already. It is nil where no interrupt can discard the report.
+	confirm func(n int) []byte
 	// exits is true if code of this language ends its worker on purpose, so
 	// that the end is an exit status rather than a fault.
 	exits bool

@@ -17,6 +17,8 @@ type Starter interface {
 
 // Process is a started process.
 type Process interface {
+	// PID is the process's number, which is its group's as well.
+	PID() int
 	// Signal sends sig to the whole process group. The group may be gone.
 	Signal(sig syscall.Signal) error
 	// Wait returns when the process has ended. It is called once.

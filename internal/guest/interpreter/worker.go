@@ -23,6 +23,7 @@ type listener interface {
 type worker struct {
 	lang     *language
 	proc     Process
+	began    time.Time // when proc had been started, by the wall clock
 	requests *os.File
 	control  *os.File
 	acks     *os.File
@@ -68,6 +69,7 @@ func (s *Server) startWorker(ctx context.Context, lang *language, dir string) (*
 		return nil, fmt.Errorf("pipes for a %s worker: %w", lang.name, err)
 	}
 	w.proc, err = s.opts.Starter.Start(child.command(path, dir, env))
+	w.began = time.Now().Round(0) // afterwards: then none of its children seems older than it is
 	child.close()
 	if err != nil {
 		w.closePipes()
@@ -200,12 +202,6 @@ func (w *worker) flush() error {
 	w.first = nil
 	_, err := w.requests.Write(data)
 	return err
-}
-
-// interrupt asks the code that runs to stop.
-func (w *worker) interrupt() {
-	// An error means that the worker is gone, which exited says as well.
-	_ = w.proc.Signal(syscall.SIGINT)
 }
 
 // kill ends the worker and all that runs in its process group, and returns

@@ -134,6 +134,11 @@ func (p *process) feed(ctx context.Context, in *pb.ProcessInput) error {
 	if p.input == nil {
 		return connect.NewError(connect.CodeInternal, errors.New("stdin is not enabled for the process"))
 	}
+	if p.tty != nil {
+		if g := p.tty.interrupted(data); g != nil {
+			defer func() { go g.follow() }()
+		}
+	}
 	err := p.input.write(ctx, data)
 	switch {
 	case err == nil:

@@ -40,6 +40,9 @@ func (s *Service) Command(u identity.User, cmd *exec.Cmd) (*Command, error) {
 	return &Command{pid, exit}, cmd.Process.Release()
 }
 
+// PID is the process's number.
+func (c *Command) PID() int { return c.pid }
+
 // Signal signals the process's group.
 func (c *Command) Signal(sig syscall.Signal) error { return syscall.Kill(-c.pid, sig) }
 

@@ -64,6 +64,8 @@ func (p *process) signal(sig syscall.Signal) error {
 	}
 	if ends(sig) {
 		p.ending = true
+		g := gather(p.pid, sig)
+		defer func() { go g.follow() }()
 	}
 	err := syscall.Kill(-p.pid, sig)
 	if p.gone && p.ending {

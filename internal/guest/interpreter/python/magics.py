@@ -172,8 +172,23 @@ def call(args, text=None):
     cells.flush()
     stdin = subprocess.DEVNULL if text is None else subprocess.PIPE
     with subprocess.Popen([program()] + args, stdin=stdin) as process:
-        process.communicate(None if text is None else text.encode())
+        try:
+            process.communicate(None if text is None else text.encode())
+        except BaseException:
+            end(process)
+            raise
     return process.returncode
+
+
+def end(process):
+    """Ends a program whose caller was interrupted. It has had the interrupt as
+    well, unless it was just being started or ignores it, and gets a second to
+    clean up."""
+    try:
+        process.wait(1)
+    except BaseException:
+        process.kill()
+        process.wait()
 
 
 def expand(text):

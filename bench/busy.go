@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime"
+	"time"
+
+	"github.com/crannog/crannog"
+)
+
+// burn is a program of two processes that never wait.
+const burn = "while :; do :; done & while :; do :; done"
+
+// busyPause lies between two requests: a server that is asked without a pause
+// is as busy as the sandboxes and competes with them as an equal.
+const busyPause = 5 * time.Millisecond
+
+// busyFigures measures how the server answers while sandboxes burn every
+// processor, in turns with how it answers while they do nothing.
+func busyFigures(ctx context.Context, b *bench) (err error) {
+	srv, err := b.serve(ctx, b.crannog, "busy", "--pool", "off")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, srv.close()) }()
+	quiet, err := srv.client.Create(ctx, crannog.Timeout(time.Hour))
+	if err != nil {
+		return err
+	}
+	crowd := make([]*crannog.Sandbox, 4*runtime.NumCPU())
+	for i := range crowd {
+		if crowd[i], err = srv.client.Create(ctx, crannog.Timeout(time.Hour)); err != nil {
+			return err
+		}
+	}
+	asked := []question{
+		{"GET /v1/sandboxes", 40, 5, srv.list},
+		{"exec true in an idle sandbox", 15, 10, trueIn(quiet)},
+		{"exec true in a busy sandbox", 15, 0, trueIn(crowd[0])},
+	}
+	s, err := race(ctx, b.fewer(4), whileState(idleState, asked, nil), whileState(busyState, asked, crowd))
+	if err != nil {
+		return err
+	}
+	for _, q := range asked {
+		b.report.add(q.section(s, len(crowd)))
+	}
+	return nil
+}
+
+// question is one request that is timed.
+type question struct {
+	name  string
+	times int     // how often it is asked in each round
+	most  float64 // target for the busy p99 over the idle one; 0 is none
+	ask   func(context.Context) error
+}
+
+// section compares both states of one question. The verdict is over the 99th
+// percentiles, which stand in the columns.
+func (q question) section(s *scores, sandboxes int) section {
+	sec := table("busy", fmt.Sprintf("%s, while %d sandboxes with two endless loops each burn %d processors", q.name, sandboxes, runtime.NumCPU()),
+		"ms", s, q.name+idleState, q.name+busyState)
+	sec.tails99(s)
+	sec.against(q.name + idleState)
+	idle, busy := *s.by[q.name+idleState].p99(), *s.by[q.name+busyState].p99()
+	if q.most > 0 {
+		sec.target(q.name+busyState, fmt.Sprintf("p99 ≤ %.0f× of idle", q.most), func(row) bool { return busy <= q.most*idle })
+	}
+	sec.note("p99 busy over p99 idle: %.2f×", busy/idle)
+	return sec
+}
+
+// States of the machine.
+const (
+	idleState = ", others idle"
+	busyState = ", others busy"
+)
+
+// whileState asks every question, while the sandboxes of crowd burn.
+func whileState(state string, asked []question, crowd []*crannog.Sandbox) contender {
+	return contender{state, func(ctx context.Context, s *scores) (err error) {
+		stop, err := burnAll(ctx, crowd)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, stop()) }()
+		for _, q := range asked {
+			for range q.times {
+				time.Sleep(busyPause)
+				began := time.Now()
+				if err := q.ask(ctx); err != nil {
+					return fmt.Errorf("%s: %w", q.name, err)
+				}
+				s.addTime(q.name+state, time.Since(began))
+			}
+		}
+		return nil
+	}}
+}
+
+// burnAll lets sandboxes burn until stop is called.
+func burnAll(ctx context.Context, crowd []*crannog.Sandbox) (stop func() error, err error) {
+	burning, end := context.WithCancel(ctx)
+	var all []*crannog.Cmd
+	stop = func() error {
+		end()
+		var errs []error
+		for _, cmd := range all {
+			if err := cmd.Wait(); !errors.Is(err, context.Canceled) {
+				errs = append(errs, fmt.Errorf("an endless loop has ended: %w", err))
+			}
+		}
+		return errors.Join(errs...)
+	}
+	for _, sb := range crowd {
+		cmd := sb.CommandContext(burning, "sh", "-c", burn)
+		if err := cmd.Start(); err != nil {
+			return nil, errors.Join(err, stop())
+		}
+		all = append(all, cmd)
+	}
+	return stop, nil
+}
+
+// trueIn runs a program that does nothing.
+func trueIn(sb *crannog.Sandbox) func(context.Context) error {
+	return func(ctx context.Context) error {
+		_, err := boxed(ctx, sb, "true")
+		return err
+	}
+}
+
+// list asks for all sandboxes, on a connection that is open already.
+func (s *server) list(ctx context.Context) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/v1/sandboxes", nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("X-API-Key", s.key)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil || resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("list: %s: %w", resp.Status, err)
+	}
+	return nil
+}

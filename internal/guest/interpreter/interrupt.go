@@ -1,0 +1,124 @@
+package interpreter
+
+import (
+	"syscall"
+	"time"
+
+	"github.com/crannog/crannog/internal/guest/census"
+)
+
+const (
+	// interruptEvery leaves code a second to clean up before the next interrupt.
+	interruptEvery = time.Second
+	// forceEvery is the pause between two attempts to end what the code started.
+	forceEvery = 100 * time.Millisecond
+	// clockSlack is how far the start of a process, which the kernel counts in
+	// hundredths of a second, may seem to lie before the code that started it.
+	clockSlack = 100 * time.Millisecond
+)
+
+// interrupt stops code whose client has left, and keeps the slot until the
+// context can be used again. It interrupts the worker's process group every
+// second. When that has no effect within the time for it, interrupt kills the
+// processes that the code has started, and at last the worker, which costs the
+// context its state.
+func (x *session) interrupt(w *worker, e *execution) {
+	pace := x.server.pace
+	if x.interrupting(w, e, interruptEvery, pace.interrupt, w.interrupt) {
+		return
+	}
+	force := func() {
+		w.killStarted(e.from)
+		w.interrupt()
+	}
+	if x.interrupting(w, e, forceEvery, pace.force, force) {
+		return
+	}
+	x.server.opts.Log.Debug("worker ignored an interrupt", "context", x.id, "language", x.lang.name)
+	x.stop()
+}
+
+// interrupting acts at once and after every interval, until the execution is
+// done, the worker has ended or the limit has passed. It reports whether the
+// execution is over.
+func (x *session) interrupting(w *worker, e *execution, every, most time.Duration, act func()) (over bool) {
+	limit := time.NewTimer(most)
+	defer limit.Stop()
+	half := time.NewTicker(every / 2)
+	defer half.Stop()
+	for late := false; !late; {
+		act()
+		// Halfway between two interrupts, neither of which is to hit it.
+		for _, then := range []func(){func() { x.confirm(w, e) }, func() {}} {
+			select {
+			case <-half.C:
+			case <-limit.C:
+				late = true
+			case <-e.done:
+				return true
+			case <-w.exited:
+				x.stop()
+				return true
+			case <-x.server.life.Done():
+				x.stop()
+				return true
+			}
+			// The end may have come as well while we waited for a processor:
+			// another interrupt would be the next cell's.
+			select {
+			case <-e.done:
+				return true
+			default:
+			}
+			if late {
+				break
+			}
+			then()
+		}
+	}
+	return false
+}
+
+// confirm asks a worker whose answer an interrupt can discard for that answer
+// again. Bash drops the command that it reads or runs when a signal comes. If
+// that is the one that reports the end of the code, bash waits for input from
+// then on, and no further interrupt could bring the report back.
+func (x *session) confirm(w *worker, e *execution) {
+	if x.lang.confirm == nil {
+		return
+	}
+	text := x.lang.confirm(w.executions)
+	x.server.workers.Go(func() {
+		// It fails only when the worker is gone, and must not block the caller
+		// while the worker does not read.
+		_, _ = w.requests.Write(text)
+	})
+}
+
+// interrupt asks the code that runs to stop.
+func (w *worker) interrupt() {
+	// An error means that the worker is gone, which exited says as well.
+	_ = w.proc.Signal(syscall.SIGINT)
+}
+
+// killStarted kills the processes below the worker that were started since a
+// time: children that ignore the interrupt, or have left the worker's process
+// group as those of timeout and setsid do. Processes that earlier executions
+// left in the background stay.
+func (w *worker) killStarted(since time.Time) {
+	family, err := census.Family(procDir, w.proc.PID())
+	if err != nil || len(family) == 0 {
+		return // the worker is gone, which exited says as well
+	}
+	self, below := family[0], family[1:]
+	for _, p := range below {
+		if began := w.began.Add(census.Between(self, p)); began.Add(clockSlack).Before(since) {
+			continue
+		}
+		// An error means that it has ended by itself.
+		_ = syscall.Kill(p.PID, syscall.SIGKILL)
+	}
+}
+
+// procDir is where the kernel lists processes.
+const procDir = "/proc"

@@ -1,0 +1,101 @@
+package interpreter
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A shell starts background jobs with SIGINT ignored, and every program inherits
+// that. Go keeps it too, so a test that runs as such a job would test programs
+// that cannot be interrupted.
+func init() {
+	if signal.Ignored(syscall.SIGINT) {
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGINT)
+	}
+}
+
+// Bash drops the command that an interrupt hits. Here that is the one that
+// reports the end of the code, which is gone for good.
+func TestInterruptOfTheReportItself(t *testing.T) {
+	b := newBox(t)
+	b.server.pace.interrupt = time.Minute
+	b.run(payload{"language": "bash", "code": state["bash"][0]}).fine(t)
+	_, leave := b.begin(payload{"language": "bash", "code": `echo go; once=0; __crannog_undo='((once++)) || kill -INT $$'`})
+	leave()
+	if o := b.run(payload{"language": "bash", "code": state["bash"][1]}).fine(t); o.stdout != "yes\n" {
+		t.Errorf("the state is lost: %+v", o.lines)
+	}
+}
+
+// What ignores interrupts, or has left the group that gets them, ends before the
+// context loses its state.
+func TestLeavingEndsWhatIsNotInterrupted(t *testing.T) {
+	for name, body := range map[string]payload{
+		"bash, ignored":           {"language": "bash", "code": "echo go; (trap '' INT; exec sleep 1000)"},
+		"bash, ignored in a loop": {"language": "bash", "code": "echo go; for i in 1 2 3; do (trap '' INT; exec sleep 1000); done"},
+		"bash, another group":     {"language": "bash", "code": "echo go; timeout 1000 sleep 1000"},
+		"bash, another session":   {"language": "bash", "code": "echo go; setsid --wait sleep 1000"},
+		"python, ignored":         {"language": "python", "code": "print('go')\n!trap '' INT; exec sleep 1000"},
+		"python, another group":   {"language": "python", "code": "print('go')\n!timeout 1000 sleep 1000"},
+		"python, waits for ever":  {"language": "python", "code": "import subprocess\np = subprocess.Popen(['timeout', '1000', 'sleep', '1000'])\nprint('go')\nwhile p.poll() is None:\n  try: p.wait()\n  except KeyboardInterrupt: pass"},
+		"javascript, ignored":     {"language": "javascript", "code": `console.log('go'); require('child_process').spawnSync('sh', ['-c', "trap '' INT; exec sleep 1000"])`},
+		"javascript, other group": {"language": "javascript", "code": `console.log('go'); require('child_process').spawnSync('timeout', ['1000', 'sleep', '1000'])`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBox(t)
+			b.t = t
+			b.server.pace.interrupt, b.server.pace.force = 100*time.Millisecond, time.Minute
+			lang := body["language"].(string)
+			b.run(payload{"language": lang, "code": state[lang][0]}).fine(t)
+			_, leave := b.begin(body)
+			leave()
+			if o := b.run(payload{"language": lang, "code": state[lang][1]}).fine(t); o.stdout != "yes\n" {
+				t.Errorf("the state is lost: %+v", o.lines)
+			}
+		})
+	}
+}
+
+// A program that an earlier execution left in the background is not ended with
+// the one that is left.
+func TestLeavingSparesTheBackground(t *testing.T) {
+	b := newBox(t)
+	b.server.pace.interrupt, b.server.pace.force = 100*time.Millisecond, time.Minute
+	first := b.run(payload{"language": "bash", "code": "sleep 1000 >/dev/null 2>&1 & echo $!"}).fine(t)
+	pid := strings.TrimSpace(first.stdout)
+	// The kernel counts the starts of processes in hundredths of a second.
+	for from := time.Now(); time.Since(from) < 2*clockSlack; {
+		b.run(payload{"language": "bash", "code": ":"}).fine(t)
+	}
+	_, leave := b.begin(payload{"language": "bash", "code": "echo go; timeout 1000 sleep 1000"})
+	leave()
+	o := b.run(payload{"language": "bash", "code": fmt.Sprintf("kill -0 %s && echo lives; kill -9 %s", pid, pid)}).fine(t)
+	if o.stdout != "lives\n" {
+		t.Errorf("the program in the background has ended: %+v", o.lines)
+	}
+}
+
+// A program of ! that does not take the interrupt ends with its cell.
+func TestInterruptedProgramIsNotLeftBehind(t *testing.T) {
+	b := newBox(t)
+	b.server.pace.interrupt = time.Minute
+	file := filepath.Join(b.home, "pid")
+	_, leave := b.begin(payload{"code": "!echo $$ > " + file + "; trap '' INT; echo go; exec sleep 1000"})
+	leave()
+	b.python("pass").fine(t)
+	pid, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the end of the program", func() bool {
+		_, err := os.Stat("/proc/" + strings.TrimSpace(string(pid)))
+		return err != nil
+	})
+}

@@ -1,0 +1,109 @@
+package process
+
+import (
+	"bytes"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/guest/census"
+)
+
+// procDir is where the kernel lists processes.
+const procDir = "/proc"
+
+// followAfter are the pauses before each look at a group that was signalled.
+var followAfter = []time.Duration{20 * time.Millisecond, 80 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond}
+
+// group is a process group that is about to get a signal which asks it to end.
+//
+// A process that is being started at that moment can miss the signal: its parent
+// gets it after the start has begun and dies of it, and the new process joins the
+// group when the signal has been sent. So group sends the signal once more, to
+// each process that was not a member before and whose parent is no such member
+// that still lives, and only when the leader of the group has ended. A program
+// that handles the signal lives on: neither it nor what it starts to clean up
+// gets a second one.
+type group struct {
+	leader int
+	sig    syscall.Signal
+	before map[int]uint64 // when each member was started, by number
+}
+
+// gather returns a group as it is before the signal. Without a list of processes
+// there is nothing to compare with, and follow does nothing.
+func gather(leader int, sig syscall.Signal) *group {
+	members, err := census.Members(procDir, leader)
+	if err != nil {
+		return &group{}
+	}
+	g := &group{leader: leader, sig: sig, before: make(map[int]uint64, len(members))}
+	for _, m := range members {
+		g.before[m.PID] = m.Start
+	}
+	return g
+}
+
+// follow signals those that missed the signal. It returns after the last look.
+func (g *group) follow() {
+	if g.leader <= 1 {
+		return
+	}
+	for _, pause := range followAfter {
+		time.Sleep(pause)
+		members, err := census.Members(procDir, g.leader)
+		if err != nil || len(members) == 0 {
+			return
+		}
+		for _, m := range g.missed(members) {
+			g.before[m.PID] = m.Start // once is enough
+			// An error means that it has ended by itself.
+			_ = syscall.Kill(m.PID, g.sig)
+		}
+	}
+}
+
+// missed returns the members that the signal cannot have reached, if its leader
+// has ended.
+func (g *group) missed(members []census.Process) []census.Process {
+	old := map[int]bool{}
+	var joined []census.Process
+	for _, m := range members {
+		if m.PID == g.leader {
+			return nil
+		}
+		if start, ok := g.before[m.PID]; ok && start == m.Start {
+			old[m.PID] = true
+		} else {
+			joined = append(joined, m)
+		}
+	}
+	var missed []census.Process
+	for _, m := range joined {
+		if !old[m.Parent] {
+			missed = append(missed, m)
+		}
+	}
+	return missed
+}
+
+// interrupted returns the group in the foreground of a terminal to which input
+// brings an interrupt, such as that of Ctrl-C, or nil.
+func (t *terminal) interrupted(input []byte) *group {
+	raw, err := t.file.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	var g *group
+	_ = raw.Control(func(fd uintptr) { // fails on a file that is closed
+		mode, err := unix.IoctlGetTermios(int(fd), unix.TCGETS)
+		if err != nil || mode.Lflag&unix.ISIG == 0 || bytes.IndexByte(input, mode.Cc[unix.VINTR]) < 0 {
+			return
+		}
+		if leader, err := unix.IoctlGetInt(int(fd), unix.TIOCGPGRP); err == nil {
+			g = gather(leader, syscall.SIGINT)
+		}
+	})
+	return g
+}
