@@ -107,10 +107,13 @@ func (t *Tree) Create(id string, limits engine.Limits) (_ *Group, err error) {
 
 // Shares of processor time, among groups that all want it: what a group has
 // that nothing was said of, and what one has that others go before. A smaller
-// one would let work that others wait for in the end take minutes.
+// one would let work that others wait for in the end take minutes. All sandboxes
+// together have the usual weight, as another group beside theirs has, and a server
+// with a group of its own beside theirs has the fivefold.
 const (
-	usualWeight = 100
-	lowWeight   = usualWeight / 10
+	usualWeight  = 100
+	lowWeight    = usualWeight / 10
+	serverWeight = usualWeight * 5
 	// Version 1 counts in other units.
 	legacyWeight = 1024
 )
@@ -124,12 +127,48 @@ func (g *Group) Yield(yes bool) error {
 		weight = lowWeight
 	}
 	if dir := g.Dirs[unified]; dir != "" {
-		return writeAll(dir, [][2]string{{"cpu.weight", strconv.Itoa(weight)}})
+		return weighUnified(dir, weight)
 	}
 	if dir := g.Dirs["cpu"]; dir != "" {
-		return writeAll(dir, [][2]string{{"cpu.shares", strconv.Itoa(weight * legacyWeight / usualWeight)}})
+		return weighLegacy(dir, weight)
 	}
 	return nil
+}
+
+// weighUnified gives a group of version 2 a weight.
+func weighUnified(dir string, weight int) error {
+	return writeAll(dir, [][2]string{{"cpu.weight", strconv.Itoa(weight)}})
+}
+
+// weighLegacy gives a group of version 1 a weight.
+func weighLegacy(dir string, weight int) error {
+	return writeAll(dir, [][2]string{{"cpu.shares", strconv.Itoa(weight * legacyWeight / usualWeight)}})
+}
+
+// usageFile is where the kernel counts the group's processor time, or "" where
+// it does not.
+func (g *Group) usageFile() string {
+	switch {
+	case g == nil:
+		return ""
+	case g.Dirs[unified] != "":
+		return filepath.Join(g.Dirs[unified], "cpu.stat")
+	case g.Dirs["cpuacct"] != "":
+		return filepath.Join(g.Dirs["cpuacct"], "cpuacct.usage")
+	}
+	return ""
+}
+
+// cpuTime is the processor time that the group has used.
+func (g *Group) cpuTime() (time.Duration, error) {
+	path := g.usageFile()
+	if _, err := os.Stat(path); err != nil {
+		return 0, err
+	}
+	if g.Dirs[unified] != "" {
+		return time.Duration(keyed(path, "usage_usec")) * time.Microsecond, nil
+	}
+	return time.Duration(number(path)), nil
 }
 
 func unifiedSettings(limits engine.Limits) [][2]string {
@@ -234,13 +273,12 @@ func (g *Group) Usage() engine.Usage {
 	if dir := g.Dirs[unified]; dir != "" {
 		u.MemoryBytes = number(filepath.Join(dir, "memory.current"))
 		u.MemoryCache = keyed(filepath.Join(dir, "memory.stat"), "inactive_file")
-		u.CPUTime = time.Duration(keyed(filepath.Join(dir, "cpu.stat"), "usage_usec")) * time.Microsecond
 	} else {
 		u.MemoryBytes = number(filepath.Join(g.Dirs["memory"], "memory.usage_in_bytes"))
 		u.MemoryCache = keyed(filepath.Join(g.Dirs["memory"], "memory.stat"), "total_inactive_file")
-		u.CPUTime = time.Duration(number(filepath.Join(g.Dirs["cpuacct"], "cpuacct.usage")))
 	}
 	u.MemoryBytes -= u.MemoryCache
+	u.CPUTime, _ = g.cpuTime() // zero if the host cannot tell
 	return u
 }
 

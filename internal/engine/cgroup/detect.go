@@ -118,6 +118,7 @@ func detectUnified(mount, own string) (*Tree, error) {
 			}
 		}
 		if err == nil {
+			weighServer(base)
 			return &Tree{unified: dir}, nil
 		}
 		problems = append(problems, err)
@@ -197,6 +198,13 @@ func stepAside(own string) error {
 		return fmt.Errorf("cgroup: %w", err)
 	}
 	return nil
+}
+
+// weighServer puts our own group ahead of the sandboxes', if we made it. It does
+// not exist where the server runs in a group that is not ours to weigh.
+func weighServer(base string) {
+	// An error leaves it with the usual weight, which is that of all sandboxes.
+	_ = weighUnified(filepath.Join(base, asideName), serverWeight)
 }
 
 func detectLegacy(mounts map[string]string) (*Tree, error) {

@@ -72,6 +72,7 @@ func (e *Engine) publish(b *box) {
 	e.mu.Lock()
 	e.boxes[b.rec.ID] = b
 	e.mu.Unlock()
+	e.balance.Add(b.rec.Group)
 	b.watch()
 }
 

@@ -53,6 +53,8 @@ type Engine struct {
 	mu     sync.Mutex
 	boxes  map[string]*box
 	spares spares
+
+	balance cgroup.Balance
 }
 
 var (
@@ -184,6 +186,7 @@ func (e *Engine) find(id string) (*box, error) {
 	}
 	b := newBox(e, rec, e.boxDir(id))
 	e.boxes[id] = b
+	e.balance.Add(rec.Group)
 	return b, nil
 }
 

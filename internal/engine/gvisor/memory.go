@@ -19,7 +19,10 @@ const mostSilence = time.Minute
 // come before anything runs inside for long.
 func (b *box) boundMemory() {
 	if b.rec.Group == nil {
-		b.bounding.Do(func() { go b.watchMemory(b.rec.ID, mostSilence) })
+		b.bounding.Do(func() {
+			b.setBehind()
+			go b.watchMemory(b.rec.ID, mostSilence)
+		})
 	}
 }
 

@@ -112,7 +112,11 @@ func (q quickPlatform) New(opts platform.Options) (platform.Platform, error) {
 		}
 	}
 	takeSignalsEarly()
-	return q.Constructor.New(opts)
+	made, err := q.Constructor.New(opts)
+	if err == nil {
+		setProgramsBehind()
+	}
+	return made, err
 }
 
 // takeSignalsEarly begins to take signals while the kernel waits for its first

@@ -178,6 +178,7 @@ func (e *Engine) takeSpare(spec engine.Spec) *kernel {
 
 // Close drops the spare kernels. Boxes go on.
 func (e *Engine) Close() error {
+	e.balance.Stop()
 	s := &e.spares
 	s.mu.Lock()
 	s.closed = true

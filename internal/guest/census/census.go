@@ -29,7 +29,6 @@ const (
 type Process struct {
 	PID    int      `json:"pid"`
 	Parent int      `json:"parent"`
-	Group  int      `json:"-"` // the number of its process group
 	UID    uint32   `json:"uid"`
 	User   string   `json:"user,omitempty"`
 	Args   []string `json:"args"`
@@ -174,7 +173,7 @@ func ParseStat(stat string) (p Process, name string, ok bool) {
 		return p, "", false
 	}
 	// From the third field on.
-	const parent, group, user, system, start, resident = 1, 2, 11, 12, 19, 21
+	const parent, user, system, start, resident = 1, 11, 12, 19, 21
 	fields := strings.Fields(stat[shut+1:])
 	if len(fields) <= resident {
 		return p, "", false
@@ -191,7 +190,7 @@ func ParseStat(stat string) (p Process, name string, ok bool) {
 		return p, "", false
 	}
 	p = Process{
-		PID: pid, Parent: int(min(number(fields[parent]), 1<<31-1)), Group: int(min(number(fields[group]), 1<<31-1)),
+		PID: pid, Parent: int(min(number(fields[parent]), 1<<31-1)),
 		CPU:    time.Duration(min(number(fields[user])+number(fields[system]), 1<<40)) * (time.Second / ticks),
 		Start:  uint64(number(fields[start])),
 		Memory: min(number(fields[resident]), 1<<40) * int64(os.Getpagesize()),

@@ -5,27 +5,36 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
+// Member is a process as a member of a family and of a process group.
+type Member struct {
+	PID, Parent, Group int
+	// Start is when it was started, in the kernel's own units.
+	Start uint64
+}
+
 // Family returns the process with the given number, followed by all other
 // processes that descend from it or are in its process group. The list is
-// empty if there is no such process. Owner, arguments and program are not read.
-func Family(proc string, root int) ([]Process, error) {
+// empty if there is no such process.
+func Family(proc string, root int) ([]Member, error) {
 	all, err := stats(proc)
 	if err != nil {
 		return nil, err
 	}
-	at := slices.IndexFunc(all, func(p Process) bool { return p.PID == root })
+	at := slices.IndexFunc(all, func(p Member) bool { return p.PID == root })
 	if at < 0 {
 		return nil, nil
 	}
-	family, rest := []Process{all[at]}, slices.Delete(all, at, at+1)
+	family := []Member{all[at]}
+	rest := slices.Delete(all, at, at+1)
 	// A parent may have a larger number than its child, so each round looks at
 	// all that is left.
 	for known := map[int]bool{root: true}; ; {
 		n := len(family)
-		rest = slices.DeleteFunc(rest, func(p Process) bool {
+		rest = slices.DeleteFunc(rest, func(p Member) bool {
 			if !known[p.Parent] && p.Group != root {
 				return false
 			}
@@ -40,23 +49,23 @@ func Family(proc string, root int) ([]Process, error) {
 }
 
 // Members returns the processes of a process group.
-func Members(proc string, group int) ([]Process, error) {
+func Members(proc string, group int) ([]Member, error) {
 	all, err := stats(proc)
-	return slices.DeleteFunc(all, func(p Process) bool { return p.Group != group }), err
+	return slices.DeleteFunc(all, func(p Member) bool { return p.Group != group }), err
 }
 
 // Between returns how much later b was started than a.
-func Between(a, b Process) time.Duration {
+func Between(a, b Member) time.Duration {
 	return time.Duration(int64(b.Start)-int64(a.Start)) * (time.Second / ticks)
 }
 
 // stats reads what the first file of each process tells.
-func stats(proc string) ([]Process, error) {
+func stats(proc string) ([]Member, error) {
 	names, err := os.ReadDir(proc)
 	if err != nil {
 		return nil, err
 	}
-	var all []Process
+	var all []Member
 	for _, n := range names {
 		if pid, err := strconv.Atoi(n.Name()); err != nil || pid <= 0 {
 			continue
@@ -65,9 +74,21 @@ func stats(proc string) ([]Process, error) {
 		if err != nil {
 			continue // it has ended since
 		}
-		if p, _, ok := ParseStat(string(data)); ok {
-			all = append(all, p)
+		if m, ok := member(string(data)); ok {
+			all = append(all, m)
 		}
 	}
 	return all, nil
+}
+
+// member reads a line of /proc/PID/stat.
+func member(stat string) (Member, bool) {
+	p, _, ok := ParseStat(stat)
+	if !ok {
+		return Member{}, false
+	}
+	// From the third field on, as in ParseStat, which has found that many.
+	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	group, err := strconv.Atoi(fields[2])
+	return Member{PID: p.PID, Parent: p.Parent, Group: group, Start: p.Start}, err == nil
 }

@@ -66,9 +66,9 @@ func (g *group) follow() {
 
 // missed returns the members that the signal cannot have reached, if its leader
 // has ended.
-func (g *group) missed(members []census.Process) []census.Process {
+func (g *group) missed(members []census.Member) []census.Member {
 	old := map[int]bool{}
-	var joined []census.Process
+	var joined []census.Member
 	for _, m := range members {
 		if m.PID == g.leader {
 			return nil
@@ -79,7 +79,7 @@ func (g *group) missed(members []census.Process) []census.Process {
 			joined = append(joined, m)
 		}
 	}
-	var missed []census.Process
+	var missed []census.Member
 	for _, m := range joined {
 		if !old[m.Parent] {
 			missed = append(missed, m)
