@@ -53,7 +53,8 @@ func (b *Balance) Add(g *Group) {
 		b.groups, b.stop = map[string]*place{}, make(chan struct{})
 	}
 	if b.groups[key] == nil {
-		b.groups[key] = &place{group: g}
+		// The server that put it behind may have been another one.
+		b.groups[key] = &place{group: g, behind: g.yields()}
 	}
 	if len(b.groups) > 1 && !b.running {
 		b.running = true

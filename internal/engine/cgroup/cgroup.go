@@ -135,6 +135,14 @@ func (g *Group) Yield(yes bool) error {
 	return nil
 }
 
+// yields reports whether the group has the low weight.
+func (g *Group) yields() bool {
+	if dir := g.Dirs[unified]; dir != "" {
+		return number(filepath.Join(dir, "cpu.weight")) == lowWeight
+	}
+	return number(filepath.Join(g.Dirs["cpu"], "cpu.shares")) == lowWeight*legacyWeight/usualWeight
+}
+
 // weighUnified gives a group of version 2 a weight.
 func weighUnified(dir string, weight int) error {
 	return writeAll(dir, [][2]string{{"cpu.weight", strconv.Itoa(weight)}})

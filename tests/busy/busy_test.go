@@ -1,0 +1,226 @@
+// Package busy_test lets sandboxes burn every processor and looks whether the
+// server, other sandboxes and the busy ones still answer.
+package busy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/causeway/control"
+	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/servetest"
+)
+
+var program string
+
+func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
+
+const (
+	// burn is a program of two processes that never wait.
+	burn = "while :; do :; done & while :; do :; done"
+	// patience bounds what never comes about on a machine that is slow or busy.
+	patience = 5 * time.Minute
+	// rounds is how often both states are compared at most, and samples how
+	// often each request is made in a round.
+	rounds, samples = 5, 15
+)
+
+// crowd is a server with sandboxes that burn when they are told to.
+type crowd struct {
+	*servetest.Server
+	t     *testing.T
+	quiet *crannog.Sandbox
+	busy  []*crannog.Sandbox
+}
+
+func newCrowd(t *testing.T) *crowd {
+	t.Helper()
+	c := &crowd{Server: servetest.Start(t, program, t.TempDir()), t: t}
+	client := c.Client(t)
+	create := func(options ...crannog.CreateOption) *crannog.Sandbox {
+		sb, err := client.Create(t.Context(), append(options, crannog.Timeout(time.Hour))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sb
+	}
+	c.quiet = create(crannog.Allow("example.com")) // the gateway runs when a sandbox has a network
+	for range 4 * runtime.NumCPU() {
+		c.busy = append(c.busy, create())
+	}
+	return c
+}
+
+// burn starts the programs that burn, and returns how to end them.
+func (c *crowd) burn() (stop func()) {
+	c.t.Helper()
+	ctx, end := context.WithCancel(c.t.Context())
+	var all []*crannog.Cmd
+	for _, sb := range c.busy {
+		cmd := sb.CommandContext(ctx, "sh", "-c", burn)
+		if err := cmd.Start(); err != nil {
+			c.t.Fatal(err)
+		}
+		all = append(all, cmd)
+	}
+	return func() {
+		c.t.Helper()
+		end()
+		for _, cmd := range all {
+			if err := cmd.Wait(); !errors.Is(err, context.Canceled) {
+				c.t.Errorf("a program that burns: %v", err)
+			}
+		}
+	}
+}
+
+// median is what a request takes.
+func (c *crowd) median(ask func() error) time.Duration {
+	c.t.Helper()
+	var all []time.Duration
+	for range samples {
+		began := time.Now()
+		if err := ask(); err != nil {
+			c.t.Fatal(err)
+		}
+		all = append(all, time.Since(began))
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+func (c *crowd) list() error {
+	req, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.URL+"/v1/sandboxes", nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("X-API-Key", c.Key)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err = io.Copy(io.Discard, resp.Body); err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("list: %s", resp.Status)
+	}
+	return err
+}
+
+func trueIn(sb *crannog.Sandbox) func() error {
+	return func() error { return sb.Command("true").Run() }
+}
+
+// P47: sandboxes that burn every processor slow the server and others by a
+// bounded factor.
+func TestP47Busy(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	c := newCrowd(t)
+	c.standsApart()
+	asked := []struct {
+		name string
+		most float64
+		ask  func() error
+	}{
+		{"GET /v1/sandboxes", 5, c.list},
+		{"exec true in an idle sandbox", 10, trueIn(c.quiet)},
+		{"exec true in a busy sandbox", 10, trueIn(c.busy[0])},
+	}
+	worst := 0.0
+	for round := range rounds {
+		idle := make([]time.Duration, len(asked))
+		for i, q := range asked {
+			idle[i] = c.median(q.ask)
+		}
+		stop := c.burn()
+		if round == 0 {
+			c.standsBehind()
+		}
+		worst = 0
+		for i, q := range asked {
+			busy := c.median(q.ask)
+			factor := float64(busy) / float64(idle[i])
+			t.Logf("%s: %s, among busy sandboxes %s: %.2f×", q.name, idle[i], busy, factor)
+			worst = max(worst, factor/q.most)
+		}
+		stop()
+		if worst <= 1 {
+			return
+		}
+	}
+	t.Errorf("in each of %d rounds something took more than it may", rounds)
+}
+
+// standsApart asserts that the server and its egress gateway are in no group of a
+// sandbox, and that no program of theirs is nicer than usual.
+func (c *crowd) standsApart() {
+	c.t.Helper()
+	gateway := 0
+	for _, pid := range processes(c.t) {
+		line, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+		if args := strings.Split(string(line), "\x00"); err == nil && len(args) > 1 && args[0] == control.Arg0 && strings.HasPrefix(args[1], c.State) {
+			gateway = pid
+		}
+	}
+	if gateway == 0 {
+		c.t.Fatal("there is no egress gateway")
+	}
+	own, err := niceOf(os.Getpid())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for name, pid := range map[string]int{"server": c.PID(), "egress gateway": gateway} {
+		for _, g := range groupsOf(c.t, pid) {
+			if strings.Contains(g, "/crannog/") {
+				c.t.Errorf("the %s is in group %s", name, g)
+			}
+		}
+		if nice, err := niceOf(pid); err != nil || nice != own {
+			c.t.Errorf("the %s has nice value %d, want %d: %v", name, nice, own, err)
+		}
+	}
+}
+
+// standsBehind waits until each busy sandbox has a lower weight than the quiet
+// one, and asserts that programs are nicer than the kernel that serves them.
+func (c *crowd) standsBehind() {
+	c.t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		quiet, heavy := weight(c.t, c.quiet.ID()), 0
+		for _, sb := range c.busy {
+			if weight(c.t, sb.ID())*10 > quiet+10 {
+				heavy++
+			}
+		}
+		if heavy == 0 {
+			break
+		}
+		if time.Now().After(end) {
+			c.t.Fatalf("%d of %d sandboxes that burn have the weight of one that does not", heavy, len(c.busy))
+		}
+	}
+	least, most := 99, -99
+	for _, pid := range hosttest.BoxProcesses(c.t, c.State) {
+		n, err := strconv.Atoi(pid)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if nice, err := niceOf(n); err == nil {
+			least, most = min(least, nice), max(most, nice)
+		}
+	}
+	if own, err := niceOf(os.Getpid()); err != nil || least != own || most < min(own+10, 19) {
+		c.t.Errorf("nice values of sandboxes from %d to %d, the test's own is %d: %v", least, most, own, err)
+	}
+}
