@@ -10,8 +10,10 @@ import (
 const (
 	// balanceEvery is how often the processor time of groups is compared.
 	balanceEvery = time.Second
-	// leastBusy is the share of one processor below which a group is idle.
-	leastBusy = 0.1
+	// leastBusy is the share of one processor below which a group is idle, and
+	// leastBehind that below which one is that stands behind. Both are small: where
+	// the host has much else to do, groups that burn get little.
+	leastBusy, leastBehind = 0.02, 0.005
 	// standBehind and standEqual are the shares of what a busy group uses on
 	// average from which a group stands behind, and below which it does not any
 	// more. They differ, so that a group does not change its place all the time.
@@ -127,12 +129,20 @@ func (p *place) look() (float64, error) {
 	return share, nil
 }
 
+// least is the share of one processor from which the group is busy.
+func (p *place) least() float64 {
+	if p.behind {
+		return leastBehind
+	}
+	return leastBusy
+}
+
 // decide returns for each group whether it is to stand behind, given how many
 // processors each has used.
 func decide(shares map[*place]float64) map[*place]bool {
 	total, busy := 0.0, 0.0
-	for _, share := range shares {
-		if share >= leastBusy {
+	for p, share := range shares {
+		if share >= p.least() {
 			total, busy = total+share, busy+1
 		}
 	}
@@ -142,7 +152,7 @@ func decide(shares map[*place]float64) map[*place]bool {
 		if p.behind {
 			part = standEqual
 		}
-		behind[p] = share >= leastBusy && share >= part*total/busy
+		behind[p] = share >= p.least() && share >= part*total/busy
 	}
 	return behind
 }

@@ -23,13 +23,13 @@ func TestDecide(t *testing.T) {
 		shares []float64
 		want   []bool
 	}{
-		"all idle":                      {[]*place{front(), front()}, []float64{0, 0.05}, []bool{false, false}},
+		"all idle":                      {[]*place{front(), front()}, []float64{0, 0.01}, []bool{false, false}},
 		"one burns":                     {[]*place{front(), front()}, []float64{2, 0}, []bool{true, false}},
 		"all burn":                      {[]*place{front(), back(), front()}, []float64{0.7, 0.6, 0.7}, []bool{true, true, true}},
 		"one burns, one works a little": {[]*place{front(), front()}, []float64{1.6, 0.2}, []bool{true, false}},
 		"one has begun":                 {[]*place{back(), front()}, []float64{0.3, 1.7}, []bool{true, true}},
 		"one has ended":                 {[]*place{back(), back()}, []float64{0, 2}, []bool{false, true}},
-		"a crowd that shares little":    {[]*place{back(), back(), back(), front()}, []float64{0.2, 0.2, 0.2, 0.02}, []bool{true, true, true, false}},
+		"a crowd that shares little":    {[]*place{back(), back(), back(), front()}, []float64{0.03, 0.02, 0.01, 0.01}, []bool{true, true, true, false}},
 	} {
 		shares := map[*place]float64{}
 		for i, p := range c.groups {
