@@ -3,6 +3,7 @@ package crannog
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 func TestLife(t *testing.T) {
@@ -134,18 +136,16 @@ func TestExecEndsWithItsCaller(t *testing.T) {
 
 func waitProcesses(t *testing.T, sb *Sandbox, n int) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	hosttest.EventuallyNoError(t, func() error {
 		list, err := sb.Processes(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(list) == n {
-			return
+		if len(list) != n {
+			return fmt.Errorf("there are %d processes and not %d", len(list), n)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("there are %d processes and not %d", len(list), n)
-		}
-	}
+		return nil
+	})
 }
 
 func TestRunCode(t *testing.T) {

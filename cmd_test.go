@@ -289,14 +289,7 @@ func TestNothingIsLeft(t *testing.T) {
 	for range 20 {
 		run()
 	}
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		f, r := len(hosttest.Descriptors(t, os.Getpid())), runtime.NumGoroutine()
-		// Idle connections may come and go by a few.
-		if f <= files+6 && r <= routines+12 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("files %d to %d, goroutines %d to %d", files, f, routines, r)
-		}
-	}
+	// Idle connections may come and go by a few.
+	hosttest.NoMore(t, "descriptors", files+6, func() int { return len(hosttest.Descriptors(t, os.Getpid())) })
+	hosttest.NoMore(t, "goroutines", routines+12, runtime.NumGoroutine)
 }

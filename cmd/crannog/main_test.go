@@ -76,6 +76,11 @@ func setup(env *testscript.Env) error {
 	env.Setenv("HOME", "/nonexistent-home")
 	env.Setenv("LANG", "C.UTF-8")
 	env.Setenv("TERM", "xterm")
+	// Whole seconds for a sandbox's life that has to be longer than its boot, and
+	// for a command's that has to be longer than a few of ours.
+	env.Setenv("LIFE", fmt.Sprint(int(hosttest.Patience(15*time.Second).Seconds())))
+	env.Setenv("LONGER", fmt.Sprint(int(hosttest.Patience(15*time.Second).Seconds())+1))
+	env.Setenv("SLOWNESS", fmt.Sprint(hosttest.Slowness()))
 	env.Defer(func() {
 		s := env.Values[serverKey{}].(*server)
 		if err := s.stop(os.Interrupt); err != nil {
@@ -89,7 +94,7 @@ func setup(env *testscript.Env) error {
 // clean removes what a script left, and complains about what then still is
 // there.
 func clean(env *testscript.Env, state string) {
-	ctx, cancel := context.WithTimeout(context.Background(), 4*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
 	rm := exec.CommandContext(ctx, binary, "rm", "-a", "-y", "--state", state)
 	if out, err := rm.CombinedOutput(); err != nil {
@@ -108,7 +113,7 @@ func clean(env *testscript.Env, state string) {
 // holders lists the processes of boxes below a state directory.
 func holders(state string) []string {
 	var found []string
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := hosttest.Deadline(); ; time.Sleep(20 * time.Millisecond) {
 		found = nil
 		files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 		if err != nil {

@@ -14,11 +14,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/servetest"
 )
-
-// patience is for slow machines; nothing waits that long on a good one.
-const patience = 30 * time.Second
 
 // server is the one that a script started.
 type server struct {
@@ -63,7 +61,7 @@ func serve(ts *testscript.TestScript, neg bool, args []string) {
 
 func waitSocket(ts *testscript.TestScript) {
 	path := filepath.Join(ts.Getenv("CRANNOG_STATE"), "crannog.sock")
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := hosttest.Deadline(); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if _, err := os.Stat(path); err == nil {
 			return
 		}
@@ -85,7 +83,7 @@ func (s *server) stop(sig os.Signal) error {
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(patience):
+	case <-hosttest.Late():
 		return errors.Join(fmt.Errorf("the server does not end after %v: %s", sig, s.log), cmd.Process.Kill())
 	}
 }

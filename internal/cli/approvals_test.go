@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/causeway"
@@ -18,6 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/config"
 	"github.com/crannog/crannog/internal/daemon"
 	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -201,7 +201,7 @@ func TestWatchPrints(t *testing.T) {
 	s := newServed(t)
 	first := s.ask(s.question("1"))
 	out := &lines{out: make(chan string, 100)}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
 	ended := make(chan int, 1)
 	go func() { ended <- s.runTo(ctx, out, &bytes.Buffer{}, "approvals", "--watch", "--sandbox", "web") }()

@@ -17,6 +17,7 @@ import (
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/internal/causeway/approval"
 	"github.com/crannog/crannog/internal/daemon"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // screen is a terminal with a person before it.
@@ -68,9 +69,9 @@ func newScreen(t *testing.T) *screen {
 // wait waits until a text is on the screen and returns all that is.
 func (s *screen) wait(text string) string {
 	s.t.Helper()
-	late := time.AfterFunc(20*time.Second, func() { s.more.Broadcast() })
+	late := time.AfterFunc(hosttest.Patience(hosttest.Hang)+time.Second, func() { s.more.Broadcast() })
 	defer late.Stop()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := hosttest.Deadline()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for !strings.Contains(s.seen.String(), text) {
@@ -130,7 +131,7 @@ func newDesktop(t *testing.T, c func(*screen) *console) *desktop {
 func (d *desktop) result(id string) approval.Approval {
 	d.served.t.Helper()
 	var got approval.Approval
-	ctx, cancel := context.WithTimeout(d.served.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(d.served.t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
 	err := d.d.Approvals.Watch(ctx, approval.Caller{Local: true}, approval.Query{}, 0, func(e approval.Event) error {
 		if e.Approval.ID == id && e.Approval.State != approval.Pending {

@@ -7,10 +7,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/crannog/crannog/internal/console"
 	"github.com/crannog/crannog/internal/console/session"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/httpapi"
 	"github.com/crannog/crannog/internal/record"
 )
@@ -244,7 +244,7 @@ func TestRevoked(t *testing.T) {
 	go func() { _, _ = bufio.NewReader(res.Body).ReadByte(); close(ended) }()
 	select {
 	case <-ended:
-	case <-time.After(time.Minute):
+	case <-hosttest.Late():
 		t.Error("a stream outlives its session")
 	}
 	if g := s.send(sent{path: "/console/api/session", cookie: operator}); g.status != 401 {

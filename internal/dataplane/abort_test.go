@@ -12,9 +12,9 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // endless answers a first chunk and then waits for the client to go.
@@ -104,7 +104,7 @@ func (w *world) dial(t *testing.T) (net.Conn, *bufio.Reader) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := conn.SetDeadline(hosttest.Deadline()); err != nil {
 		t.Fatal(err)
 	}
 	return conn, bufio.NewReader(conn)
@@ -266,7 +266,7 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 	w.front.Client().CloseIdleConnections()
 	// Each of the 20 servers inside keeps its accept loop until the test ends.
-	eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before+20+2 })
+	hosttest.Eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before+20+2 })
 
 	w.proxy.Close()
 	a := w.send(t, w.request(t, engine.GuestPort, "GET", "/"))
@@ -287,7 +287,7 @@ func TestAClientThatVanishesFreesEverything(t *testing.T) {
 	conn.Close()
 	select {
 	case <-left:
-	case <-time.After(10 * time.Second):
+	case <-hosttest.Late():
 		t.Fatal("the program inside never learns that its client left")
 	}
 }

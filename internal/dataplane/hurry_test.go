@@ -9,7 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // What a client sends long after its request was answered is not taken for
@@ -28,7 +29,7 @@ func TestALateBodyIsNoRequest(t *testing.T) {
 	defer conn.Close()
 	const smuggled = "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
 	fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nE2b-Sandbox-Id: %s\r\nE2b-Sandbox-Port: 4000\r\nContent-Length: %d\r\n\r\n", boxID, len(smuggled))
-	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = conn.SetDeadline(hosttest.Deadline())
 	from := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(from, nil)
 	if err != nil {

@@ -8,11 +8,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/crannog/crannog/internal/dataplane"
 	"github.com/crannog/crannog/internal/engine"
@@ -210,16 +208,4 @@ func (w *world) request(t testing.TB, port int, method, path string) *http.Reque
 	r.Header.Set("E2b-Sandbox-Id", boxID)
 	r.Header.Set("E2b-Sandbox-Port", fmt.Sprint(port))
 	return r
-}
-
-// eventually polls until a condition holds.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !holds(); {
-		if time.Now().After(deadline) {
-			buffer := make([]byte, 1<<20)
-			t.Fatalf("%s does not come true\n%s", what, buffer[:runtime.Stack(buffer, true)])
-		}
-		time.Sleep(time.Millisecond)
-	}
 }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -16,6 +15,7 @@ import (
 	pb "github.com/crannog/crannog/internal/gen/processpb"
 	"github.com/crannog/crannog/internal/gen/processpb/processpbconnect"
 	"github.com/crannog/crannog/internal/guest/codec"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -255,7 +255,7 @@ func TestOutputNeverStalls(t *testing.T) {
 		return errors.Join(err, send(printed("pty", sealedValue[10:]+".")), send(ended()))
 	}}
 	w.guestPlays(p)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
 	s, err := w.processes(t).Start(ctx, connect.NewRequest(&pb.StartRequest{}))
 	if err != nil {

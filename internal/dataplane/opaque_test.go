@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // P12: a target that is a path for the guest only does not get past the check of
@@ -25,7 +25,7 @@ func TestATargetWithoutAPathIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+		_ = conn.SetDeadline(hosttest.Deadline())
 		fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nE2b-Sandbox-Id: %s\r\nE2b-Sandbox-Port: %d\r\n\r\n", target, boxID, engine.GuestPort)
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/signature"
 )
@@ -139,7 +140,7 @@ func TestAPortThatOpensLateIsReached(t *testing.T) {
 	w := newWorld(t)
 	done := make(chan answer, 1)
 	go func() { done <- w.send(t, w.request(t, 4000, "GET", "/")) }()
-	eventually(t, "a first dial", func() bool { return w.dials.Load() > 0 })
+	hosttest.Eventually(t, "a first dial", func() bool { return w.dials.Load() > 0 })
 	w.serve(boxID, 4000, echo("late"))
 	if a := <-done; a.Header.Get("X-Reached") != "late" {
 		t.Errorf("%d %s", a.StatusCode, a.text)

@@ -28,6 +28,7 @@ import (
 	pb "github.com/crannog/crannog/internal/gen/processpb"
 	"github.com/crannog/crannog/internal/gen/processpb/processpbconnect"
 	"github.com/crannog/crannog/internal/guest/codec"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/record"
 	"github.com/crannog/crannog/internal/record/recordtest"
 	"github.com/crannog/crannog/internal/recording"
@@ -231,7 +232,7 @@ func form(t testing.TB, files ...string) (kind, body string) {
 // goroutines that a test leaves fail it.
 func noneLeft(t *testing.T, before int) {
 	t.Helper()
-	eventually(t, "the end of all goroutines", func() bool { return runtime.NumGoroutine() <= before })
+	hosttest.Eventually(t, "the end of all goroutines", func() bool { return runtime.NumGoroutine() <= before })
 }
 
 // once runs a command to its end.

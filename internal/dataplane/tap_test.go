@@ -13,6 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/cast"
 	"github.com/crannog/crannog/internal/engine"
 	pb "github.com/crannog/crannog/internal/gen/processpb"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/record"
 	"github.com/crannog/crannog/internal/tap"
 )
@@ -207,11 +208,11 @@ func TestEndsThatAreNone(t *testing.T) {
 	start(ctx)
 	leave()
 	<-seen
-	eventually(t, "the end of a command whose caller left", func() bool { return len(x.ended(t)) == before+1 })
+	hosttest.Eventually(t, "the end of a command whose caller left", func() bool { return len(x.ended(t)) == before+1 })
 	start(t.Context())
 	x.kill(boxID)
 	<-seen
-	eventually(t, "the end of a command whose sandbox went", func() bool { return len(x.ended(t)) == before+2 })
+	hosttest.Eventually(t, "the end of a command whose sandbox went", func() bool { return len(x.ended(t)) == before+2 })
 	for _, e := range x.ended(t)[before:] {
 		if !e.Lost || e.Exit != nil || e.Stdout == nil || e.Stdout.Bytes != 1 || e.PID != 7 {
 			t.Errorf("%+v", e)

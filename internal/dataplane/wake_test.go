@@ -14,6 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/dataplane"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/signature"
 )
@@ -204,7 +205,7 @@ func TestManyRequestsShareOneResumption(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "all wait", func() bool { return w.proxy.Waiting(sleeper) == n })
+	hosttest.Eventually(t, "all wait", func() bool { return w.proxy.Waiting(sleeper) == n })
 	close(release)
 	clients.Wait()
 	if woken := w.wakes(); len(woken) != 1 {
@@ -221,12 +222,12 @@ func TestTheFirstWaiterMayLeave(t *testing.T) {
 	release := make(chan struct{})
 	w.rouse = func(string) error { <-release; return nil }
 	conn, _ := w.raw(t, "GET / HTTP/1.1\nHost: 3000-"+sleeper+".x.y\nX-Ignored: %s\n\n")
-	eventually(t, "the first waits", func() bool { return w.proxy.Waiting(sleeper) == 1 })
+	hosttest.Eventually(t, "the first waits", func() bool { return w.proxy.Waiting(sleeper) == 1 })
 	done := make(chan answer, 1)
 	go func() { done <- w.send(t, w.to(t, 3000, "GET", "/")) }()
-	eventually(t, "the second waits", func() bool { return w.proxy.Waiting(sleeper) == 2 })
+	hosttest.Eventually(t, "the second waits", func() bool { return w.proxy.Waiting(sleeper) == 2 })
 	conn.Close()
-	eventually(t, "the first leaves", func() bool { return w.proxy.Waiting(sleeper) == 1 })
+	hosttest.Eventually(t, "the first leaves", func() bool { return w.proxy.Waiting(sleeper) == 1 })
 	close(release)
 	if a := <-done; a.Header.Get("X-Reached") != "program" || len(w.wakes()) != 1 {
 		t.Errorf("%d %s, woken %v", a.StatusCode, a.text, w.wakes())
@@ -271,7 +272,7 @@ func TestAfterAFailureItIsTriedAgain(t *testing.T) {
 		}
 		return nil
 	}
-	eventually(t, "it is resumed", func() bool { return w.send(t, w.to(t, 3000, "GET", "/")).StatusCode == 200 })
+	hosttest.Eventually(t, "it is resumed", func() bool { return w.send(t, w.to(t, 3000, "GET", "/")).StatusCode == 200 })
 	if n := len(w.wakes()); n != 2 {
 		t.Errorf("%d resumptions", n)
 	}
@@ -309,7 +310,7 @@ func TestCloseEndsWaiting(t *testing.T) {
 	w.rouse = func(string) error { <-never; return nil }
 	done := make(chan answer, 1)
 	go func() { done <- w.send(t, w.to(t, 3000, "GET", "/")) }()
-	eventually(t, "it waits", func() bool { return w.proxy.Waiting(sleeper) == 1 })
+	hosttest.Eventually(t, "it waits", func() bool { return w.proxy.Waiting(sleeper) == 1 })
 	w.proxy.Close()
 	wantRefusal(t, <-done, map[string]any{"message": "The sandbox was not found", "code": 502.0})
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/identity"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 const (
@@ -169,7 +170,7 @@ func TestUpdate(t *testing.T) {
 	update(`{"end_at":"`+time.Now().Format(time.RFC3339Nano)+`"}`, 204)
 	select {
 	case <-ended:
-	case <-time.After(10 * time.Second):
+	case <-hosttest.Late():
 		t.Fatal("did not end")
 	}
 }

@@ -8,11 +8,11 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/causeway/approval"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/store"
 )
@@ -94,7 +94,7 @@ func TestAnswerOverHTTP(t *testing.T) {
 	if code, p := r.call("POST", path+"/approve", `{"reason":"fine","remember":true}`, &got); code != 200 || got.State != "approved" || got.Amendment != "a.example.com:443" || got.Votes[0].Who != "k1" {
 		t.Errorf("%d %+v %+v", code, p, got)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
 	if a, err := r.approvals.Ask(ctx, r.question("1", 0)); err != nil || !a.Granted {
 		t.Errorf("%+v %v", a, err)
@@ -220,7 +220,7 @@ func (r *askRig) raw(path string, stream bool) string {
 	r.t.Helper()
 	srv := httptest.NewServer(r.handler)
 	defer srv.Close()
-	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(r.t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
 	resp := r.get(ctx, srv.URL+path, "")
 	defer resp.Body.Close()
@@ -281,7 +281,7 @@ func TestEventsResume(t *testing.T) {
 	r := newAskRig(t)
 	srv := httptest.NewServer(r.handler)
 	defer srv.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
 	first := r.ask("1", 0)
 	resp := r.get(ctx, srv.URL+"/v1/approvals/events", "")

@@ -12,6 +12,7 @@ import (
 
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -294,7 +295,7 @@ func TestClosedRequestIsBrokenOff(t *testing.T) {
 	}
 	select {
 	case <-b.block:
-	case <-time.After(time.Minute):
+	case <-hosttest.Late():
 		t.Fatal("the pause goes on")
 	}
 }

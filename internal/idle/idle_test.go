@@ -5,6 +5,8 @@ import (
 	"runtime/debug"
 	"testing"
 	"time"
+
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // sink keeps what is allocated from being proven unused.
@@ -41,7 +43,7 @@ func TestGivesBackOnceAfterWork(t *testing.T) {
 // find none.
 func collectUntil(t *testing.T, armed <-chan struct{}) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := hosttest.Deadline(); ; {
 		runtime.GC()
 		select {
 		case <-armed:
@@ -59,7 +61,7 @@ func TestMemoryGoesToTheHost(t *testing.T) {
 	before := touch(size)
 	GiveBack(0)
 	var after runtime.MemStats
-	for deadline := time.Now().Add(20 * time.Second); ; {
+	for deadline := hosttest.Deadline(); ; {
 		runtime.ReadMemStats(&after)
 		if after.HeapReleased >= before.HeapReleased+size/2 { // the rest of the test needs some too
 			return

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/key"
 	"github.com/crannog/crannog/internal/record"
 	"github.com/crannog/crannog/internal/sandbox"
@@ -75,7 +76,7 @@ func TestKeysForAgents(t *testing.T) {
 			t.Errorf("%s %s: %d %s", c.method, c.path, got, text)
 		}
 	}
-	until(t, "the record says whose key was refused", func() bool { return len(p.turnedAway("key:"+made.ID, "denied")) == 8 })
+	hosttest.Eventually(t, "the record says whose key was refused", func() bool { return len(p.turnedAway("key:"+made.ID, "denied")) == 8 })
 	// Control: a key for the API opens both.
 	whole, _ := p.key("whole")
 	for _, path := range []string{"/v1/sandboxes", "/v1/approvals", "/sandboxes"} {
@@ -184,7 +185,7 @@ func TestAnswersAreForOneQuestion(t *testing.T) {
 			t.Errorf("it is answered: %+v", q)
 		}
 	}
-	until(t, "the record says who answered", func() bool { return len(p.turnedAway("key:", "invalid_state")) == 3 })
+	hosttest.Eventually(t, "the record says who answered", func() bool { return len(p.turnedAway("key:", "invalid_state")) == 3 })
 	// Control: for what was shown it holds.
 	if code, state, _ := p.raw(key, "shown.example.com", first, back); code != "" || state != "approved" {
 		t.Errorf("what was shown: %q %q", code, state)

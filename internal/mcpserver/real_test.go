@@ -82,7 +82,7 @@ func newPlace(t *testing.T, settings sandbox.Settings) *place {
 	if p.local, err = crannog.New(crannog.Socket(filepath.Join(state, "crannog.sock"))); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the server answers", func() bool { _, err := p.local.Version(t.Context()); return err == nil })
+	hosttest.Eventually(t, "the server answers", func() bool { _, err := p.local.Version(t.Context()); return err == nil })
 	t.Cleanup(func() {
 		p.sweep()
 		stop()

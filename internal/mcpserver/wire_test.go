@@ -7,9 +7,9 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -63,7 +63,7 @@ func TestOnlyWithAKey(t *testing.T) {
 		}
 	}
 	for code, want := range map[string]int{"key_invalid": 3, "host_refused": 2, "origin_refused": 1} {
-		until(t, "the record says "+code, func() bool { return len(p.turnedAway("", code)) == want })
+		hosttest.Eventually(t, "the record says "+code, func() bool { return len(p.turnedAway("", code)) == want })
 	}
 	if got := p.post("/mcp", key, "2025-11-25", "", `{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"`+strings.Repeat("a", 9<<20)+`"}}`, nil); got == http.StatusOK {
 		t.Errorf("a message of 9 MiB: %d", got)
@@ -152,20 +152,18 @@ func TestNothingIsLeftOfSessions(t *testing.T) {
 		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
 	}
 	work()
-	// settled is how few there were meanwhile, once that is few enough.
-	settled := func(enough int, patience time.Duration) int {
-		n := runtime.NumGoroutine()
-		for end := time.Now().Add(patience); n > enough && time.Now().Before(end); {
-			runtime.Gosched()
-			n = min(n, runtime.NumGoroutine())
+	// What there is once it has not fallen for a while. More of them at first
+	// would only hide what is left in the end.
+	before, same := runtime.NumGoroutine(), 0
+	hosttest.Eventually(t, "calm", func() bool {
+		if n := runtime.NumGoroutine(); n < before {
+			before, same = n, 0
 		}
-		return n
-	}
-	before := settled(0, 5*time.Second)
+		same++
+		return same > 60
+	})
 	for range 5 {
 		work()
 	}
-	if after := settled(before+10, 30*time.Second); after > before+10 {
-		t.Errorf("%d goroutines became %d", before, after)
-	}
+	hosttest.NoMore(t, "goroutines", before+10, runtime.NumGoroutine)
 }

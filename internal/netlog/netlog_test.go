@@ -10,10 +10,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 func write(t *testing.T, f *os.File, effect causeway.Effect, seq uint64) {
@@ -60,7 +60,7 @@ func TestFollowSeesWholeLinesAndTheEnd(t *testing.T) {
 	}
 	defer f.Close()
 	got, done := make(chan uint64), make(chan error, 1)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
 	go func() {
 		done <- d.Read(ctx, "box1", Filter{}, true, func(r causeway.Record) error { got <- r.Seq; return nil })

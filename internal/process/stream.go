@@ -84,7 +84,7 @@ func (p *Process) Pump(stdout, stderr io.Writer) (Exit, error) {
 
 // drainTime is how long the end of a stream is awaited after its last event.
 // It comes at once, unless whoever is root inside holds it back.
-const drainTime = 100 * time.Millisecond
+var drainTime = 100 * time.Millisecond
 
 // drain reads the end of the stream, so that its connection serves the next
 // call: a stream that is cut takes its connection with it, and opening another

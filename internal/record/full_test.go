@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -162,13 +161,7 @@ func TestCloseSaysWhatIsLost(t *testing.T) {
 
 func await(t *testing.T, is func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for !is() {
-		if time.Now().After(deadline) {
-			t.Fatal("it never came")
-		}
-		time.Sleep(time.Millisecond)
-	}
+	hosttest.Eventually(t, "it comes", is)
 }
 
 // A checkpoint that cannot be kept is refused to who asked for it. The entries

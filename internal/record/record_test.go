@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 func openRecord(t testing.TB, o Options) *Log {
@@ -232,7 +233,7 @@ func TestFollowSeesOtherWriters(t *testing.T) {
 	l := openRecord(t, Options{})
 	fill(t, l, 0, 3)
 	other := openRecord(t, Options{Dir: l.dir})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
 	got, done := make(chan int64, 100), make(chan error, 1)
 	go func() {
@@ -309,14 +310,7 @@ func TestNothingIsLeftRunning(t *testing.T) {
 		t.Fatal(err)
 	}
 	// database/sql ends its own a moment later.
-	deadline := time.Now().Add(10 * time.Second)
-	for runtime.NumGoroutine() > before && time.Now().Before(deadline) {
-		runtime.Gosched()
-	}
-	if n := runtime.NumGoroutine(); n > before {
-		buf := make([]byte, 1<<16)
-		t.Errorf("%d goroutines, %d before\n%s", n, before, buf[:runtime.Stack(buf, true)])
-	}
+	hosttest.NoMore(t, "goroutines", before, runtime.NumGoroutine)
 }
 
 func TestWhatCannotBeAnEntryIsRefused(t *testing.T) {

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // inside is a guest whose port 1 is its own and gives back what it gets, and
@@ -98,7 +100,7 @@ func guest(t *testing.T, f *fifo) {
 		f.fromHost.Close()
 		select {
 		case <-done:
-		case <-time.After(10 * time.Second):
+		case <-hosttest.Late():
 			t.Error("the guest serves on after its pipe is closed")
 		}
 	})
@@ -106,7 +108,7 @@ func guest(t *testing.T, f *fifo) {
 
 func echo(t *testing.T, c *Channel, port, size int) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
 	conn, err := c.Dial(ctx, port)
 	if err != nil {
@@ -275,7 +277,7 @@ func TestChannelCloseEndsARead(t *testing.T) {
 		if !errors.Is(err, net.ErrClosed) {
 			t.Errorf("the read ends with %v", err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-hosttest.Late():
 		t.Fatal("the read goes on")
 	}
 }

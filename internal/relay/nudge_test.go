@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // late passes on what it reads only when more comes, as gVisor does with what
@@ -44,11 +46,7 @@ func TestAGuestThatLiesStillIsReminded(t *testing.T) {
 	}
 	defer conn.Close()
 	// A last nudge of the dial's may come late, and would free what is written.
-	for end := time.Now().Add(20 * time.Second); nudges(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the dial's nudges do not end")
-		}
-	}
+	hosttest.Eventually(t, "the dial's nudges end", func() bool { return !nudges() })
 	c.reminder.stop()
 	if _, err := conn.Write([]byte("x")); err != nil {
 		t.Fatal(err)
@@ -60,7 +58,7 @@ func TestAGuestThatLiesStillIsReminded(t *testing.T) {
 	if _, err := io.ReadFull(conn, got[:]); err == nil {
 		t.Fatal("control: what is held back arrives by itself")
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := conn.SetReadDeadline(hosttest.Deadline()); err != nil {
 		t.Fatal(err)
 	}
 	c.reminder.mu.Lock()
@@ -138,7 +136,7 @@ func TestNudgeWaitsForNobody(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(5 * time.Second):
+	case <-hosttest.Late():
 		t.Error("it waits for room")
 	}
 }
@@ -157,7 +155,7 @@ func TestNoRoomForTheGreeting(t *testing.T) {
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("it ended with %v", err)
 		}
-	case <-time.After(3 * greetTime):
+	case <-hosttest.Late():
 		t.Error("it waits for room")
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/relay"
 )
 
@@ -229,7 +230,7 @@ func TestAHostileOtherSideIsCutOff(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+		_ = conn.SetDeadline(hosttest.Deadline())
 		if data, err := io.ReadAll(conn); err != nil && !errors.Is(err, io.EOF) || len(data) > 0 {
 			t.Errorf("%s: %q, %v", name, data, err)
 		}
@@ -253,7 +254,7 @@ func TestNothingIsLeft(t *testing.T) {
 		_, _ = io.ReadFull(conn, make([]byte, 5))
 		conn.Close()
 	}
-	for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; {
+	for deadline := hosttest.Deadline(); runtime.NumGoroutine() > before; {
 		if time.Now().After(deadline) {
 			buffer := make([]byte, 1<<20)
 			t.Fatalf("%d goroutines more\n%s", runtime.NumGoroutine()-before, buffer[:runtime.Stack(buffer, true)])

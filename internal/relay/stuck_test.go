@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // stuck is a channel whose guest has greeted and reads nothing more, and whose
@@ -54,11 +56,7 @@ func beginning() int {
 
 func noneBegins(t *testing.T) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); beginning() > 0; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d streams are still being opened", beginning())
-		}
-	}
+	hosttest.NoMore(t, "streams that are being opened", 0, beginning)
 }
 
 // A guest that reads nothing holds nobody longer than his context, and what is
@@ -87,7 +85,7 @@ func TestDialToAGuestThatReadsNothing(t *testing.T) {
 			if !errors.Is(err, why) {
 				t.Errorf("it ended with %v", err)
 			}
-		case <-time.After(5 * time.Second):
+		case <-hosttest.Late():
 			t.Fatal("it goes on without its context")
 		}
 	}
@@ -111,7 +109,7 @@ func TestStreamThatComesTooLate(t *testing.T) {
 	if beginning() != 1 {
 		t.Fatalf("control: %d streams are being opened", beginning())
 	}
-	if err := f.fromHost.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := f.fromHost.SetReadDeadline(hosttest.Deadline()); err != nil {
 		t.Fatal(err)
 	}
 	var read []byte

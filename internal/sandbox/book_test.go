@@ -11,6 +11,7 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/record"
 	"github.com/crannog/crannog/internal/record/recordtest"
 	"github.com/crannog/crannog/internal/sandbox"
@@ -211,7 +212,7 @@ func TestEndsOnce(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)
 	r.engine.Stop(sb.ID, engine.Exit{Reason: engine.ReasonOOM, At: time.Now()})
-	eventually(t, "it has ended", func() bool { return kinds(r.record, sb.ID)[record.SandboxEnded] == 1 })
+	hosttest.Eventually(t, "it has ended", func() bool { return kinds(r.record, sb.ID)[record.SandboxEnded] == 1 })
 	errs := make(chan error)
 	for range 4 {
 		go func() { errs <- r.Forget(context.Background(), alice, sb.ID) }()

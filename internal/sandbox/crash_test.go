@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/record/recordtest"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/store"
@@ -147,7 +148,7 @@ func pickUp(t *testing.T, n int, dir string) {
 	defer r.close()
 	report := r.reconcile()
 	// The fake's guests die with their process, which the watch sees.
-	eventually(t, fmt.Sprintf("step %d: all has stopped", n), func() bool {
+	hosttest.Eventually(t, fmt.Sprintf("step %d: all has stopped", n), func() bool {
 		page, err := r.List(t.Context(), local, sandbox.Filter{
 			States: []sandbox.State{sandbox.Creating, sandbox.Running, sandbox.Stopping},
 		})

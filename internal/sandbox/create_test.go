@@ -14,6 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -349,7 +350,7 @@ func TestUndoFails(t *testing.T) {
 		r.setFault(nil)
 		time.Sleep(6 * time.Second)
 		synctest.Wait()
-		eventually(t, "the attendant cleans up", func() bool {
+		hosttest.Eventually(t, "the attendant cleans up", func() bool {
 			held, err := r.engine.List(t.Context())
 			return err == nil && len(held) == 0
 		})

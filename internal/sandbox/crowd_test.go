@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -128,14 +129,14 @@ func TestCrowd(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		eventually(t, "all has stopped", func() bool {
+		hosttest.Eventually(t, "all has stopped", func() bool {
 			held, err := first.engine.List(t.Context())
 			_, live := first.Live(firstKey(c.owners))
 			return err == nil && len(held) == 0 && !live
 		})
 		first.nothing()
 	})
-	eventually(t, "all goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
+	hosttest.Eventually(t, "all goroutines have ended", func() bool { return runtime.NumGoroutine() <= before })
 }
 
 func firstKey(m map[string]string) string {
@@ -166,7 +167,7 @@ func TestTenThousand(t *testing.T) {
 	for _, ascending := range []bool{false, true} {
 		start := time.Now()
 		got := r.listAll(sandbox.Filter{Ascending: ascending})
-		if took := time.Since(start); took > 20*time.Second {
+		if took := time.Since(start); took > hosttest.Patience(hosttest.Hang) {
 			t.Errorf("listing took %v", took)
 		}
 		ids := make([]string, len(got))

@@ -2,6 +2,8 @@ package sandbox_test
 
 import (
 	"context"
+	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -59,6 +62,18 @@ func TestResumeOfFilesOnlyFailsAtEachStep(t *testing.T) {
 	resumeFails(t, (*rig).ResumeFiles, fake.ExtractBegin, fake.ExtractSaved, fake.CreateDir, fake.CreateServe, fake.CreateReady)
 }
 
+// removalWaits reports whether a removal has cancelled what it goes before and
+// waits until that has ended.
+func removalWaits() bool {
+	stacks := make([]byte, 4<<20)
+	for one := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+		if strings.Contains(one, "(*Service).remove(") && strings.Contains(one, ".acquire(") {
+			return true
+		}
+	}
+	return false
+}
+
 // Who goes away, and who removes it, end the work on its files at once.
 func TestResumeOfFilesOnlyIsBrokenOff(t *testing.T) {
 	for name, end := range map[string]func(r *rig, id string, cancel func()) error{
@@ -90,13 +105,19 @@ func TestResumeOfFilesOnlyIsBrokenOff(t *testing.T) {
 			}
 			ended := make(chan error, 1)
 			go func() { ended <- end(r, sb.ID, cancel) }()
-			time.Sleep(20 * time.Millisecond)
+			if name == "remove" {
+				hosttest.Eventually(t, "the removal waits for its turn", removalWaits)
+			} else if err := <-ended; err != nil {
+				t.Error(err)
+			}
 			close(block)
 			if err := <-done; err == nil {
 				t.Error("it went on")
 			}
-			if err := <-ended; err != nil {
-				t.Error(err)
+			if name == "remove" {
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
 			}
 			r.setFault(nil)
 			want := 1

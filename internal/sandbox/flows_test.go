@@ -3,9 +3,9 @@ package sandbox_test
 import (
 	"encoding/json"
 	"testing"
-	"time"
 
 	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/netlog"
 	"github.com/crannog/crannog/internal/sandbox"
 )
@@ -41,7 +41,7 @@ func TestFollowersOfASandboxMadeElsewhere(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-hosttest.Late():
 		t.Error("the sandbox has ended, and the follower does not know")
 	}
 }

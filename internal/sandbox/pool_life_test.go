@@ -17,6 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/demand"
 )
@@ -180,7 +181,7 @@ func TestLoadingHoldsNobodyUp(t *testing.T) {
 		}
 	}
 	loads()
-	eventually(t, "one with languages waits", func() bool {
+	hosttest.Eventually(t, "one with languages waits", func() bool {
 		status, _ := p.Pool()
 		return slices.ContainsFunc(status.Kinds, func(k sandbox.PoolKind) bool { return k.Name == "code-interpreter-v1" && k.Waiting == 1 })
 	})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/files"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -56,7 +57,7 @@ func (r *rehearsing) seen() ([]guest.Config, []string) {
 func TestRehearsal(t *testing.T) {
 	r := newRehearsing(t, nil, nil)
 	r.start(plain)
-	eventually(t, "a rehearsal", func() bool { claims, _ := r.seen(); return len(claims) == 1 })
+	hosttest.Eventually(t, "a rehearsal", func() bool { claims, _ := r.seen(); return len(claims) == 1 })
 	row := r.rows()[0]
 	boot, _, _ := r.configs(row.ID)
 	claims, ran := r.seen()
@@ -71,7 +72,7 @@ func TestRehearsal(t *testing.T) {
 	if err != nil || sb.ID != row.ID {
 		t.Fatalf("got %s, not %s: %v", sb.ID, row.ID, err)
 	}
-	eventually(t, "another rehearsal", func() bool { claims, _ := r.seen(); return len(claims) == 3 })
+	hosttest.Eventually(t, "another rehearsal", func() bool { claims, _ := r.seen(); return len(claims) == 3 })
 	claims, _ = r.seen()
 	if claims[1].SandboxID != sb.ID || claims[1].AccessToken != sb.AccessToken || claims[2].SandboxID == sb.ID {
 		t.Errorf("claimed as %+v, then %+v", claims[1], claims[2])
@@ -94,7 +95,7 @@ func (r *rehearsing) amid(entered <-chan struct{}, release chan<- struct{}) (sb 
 		got <- sb
 	}()
 	// It was taken out for the caller.
-	eventually(r.t, "a caller", func() bool { return r.waiting() == 0 })
+	hosttest.Eventually(r.t, "a caller", func() bool { return r.waiting() == 0 })
 	close(release)
 	return <-got, id
 }
@@ -134,7 +135,7 @@ func refuseFirst() func(guest.Config) (int, string) {
 func TestRehearsalFails(t *testing.T) {
 	r := newRehearsing(t, refuseFirst(), nil)
 	r.start(plain)
-	eventually(t, "two rehearsals", func() bool { claims, _ := r.seen(); return len(claims) == 2 })
+	hosttest.Eventually(t, "two rehearsals", func() bool { claims, _ := r.seen(); return len(claims) == 2 })
 	claims, _ := r.seen()
 	sb, err := r.Create(t.Context(), alice, plain)
 	if err != nil || sb.ID == claims[0].SandboxID {

@@ -17,6 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/demand"
 	"github.com/crannog/crannog/internal/store"
@@ -200,7 +201,7 @@ func (p *poolRig) begin(usual ...sandbox.CreateRequest) {
 // waits waits until at least that many sandboxes wait.
 func (p *poolRig) waits(n int) {
 	p.t.Helper()
-	eventually(p.t, "sandboxes wait", func() bool { return p.waiting() >= n })
+	hosttest.Eventually(p.t, "sandboxes wait", func() bool { return p.waiting() >= n })
 }
 
 // leavesNothing fails the test if the end of the Service leaves anything but records.

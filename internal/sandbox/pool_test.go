@@ -13,6 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/probe"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -237,7 +238,7 @@ func TestPoolFails(t *testing.T) {
 		}
 		p.setRefuse(nil)
 		p.road.lose(nil)
-		eventually(t, "the one that failed is gone", func() bool {
+		hosttest.Eventually(t, "the one that failed is gone", func() bool {
 			_, err := p.store.Get(t.Context(), id)
 			_, there := p.road.all()[id]
 			return fault.KindOf(err) == fault.NotFound && !there

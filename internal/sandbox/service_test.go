@@ -204,18 +204,6 @@ func (r *rig) nothing() {
 	}
 }
 
-// eventually polls until ok, with a deadline.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 30 s: %s", what)
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
-}
-
 func wantKind(t *testing.T, err error, kind fault.Kind, code string) {
 	t.Helper()
 	if err == nil || fault.KindOf(err) != kind || fault.CodeOf(err) != code {

@@ -1,13 +1,13 @@
 package servetest
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/crannog/crannog/internal/hosttest"
 )
@@ -18,24 +18,16 @@ func Processes(t testing.TB, state string) int {
 	return len(hosttest.BoxProcesses(t, state))
 }
 
-// leftTimeout is how long what has ended may take to go.
-const leftTimeout = time.Minute
-
 // NothingLeft waits until no process, directory, socket or mount of a state
 // directory's boxes is left, and no control group of the named ones.
 func NothingLeft(t testing.TB, state string, ids ...string) {
 	t.Helper()
-	deadline := time.Now().Add(leftTimeout)
-	for {
-		n, left := Processes(t, state), traces(t, state, ids)
-		if n == 0 && len(left) == 0 {
-			return
+	hosttest.EventuallyNoError(t, func() error {
+		if n, left := Processes(t, state), traces(t, state, ids); n > 0 || len(left) > 0 {
+			return fmt.Errorf("left: %d processes, %v", n, left)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("left: %d processes, %v", n, left)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return nil
+	})
 }
 
 // traces lists what of boxes is left, other than processes.

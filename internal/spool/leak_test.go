@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 func blocks(t *testing.T, path string) int64 {
@@ -42,7 +44,7 @@ func TestNothingIsLeft(t *testing.T) {
 	if err := s.Remove(box); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(30 * time.Second); ; {
+	for deadline := hosttest.Deadline(); ; {
 		f, g := count()
 		if f <= fds && g <= routines {
 			break

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/record"
 	"github.com/crannog/crannog/internal/record/recordtest"
 	"github.com/crannog/crannog/internal/spool"
@@ -145,7 +146,7 @@ func TestFollowersShareAFile(t *testing.T) {
 	for i := uint64(1); i <= n; i++ {
 		r.write("events", exec(i, "x"))
 	}
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := hosttest.Deadline()
 	for len(r.record.Entries()) < n && time.Now().Before(deadline) {
 		time.Sleep(5 * time.Millisecond)
 	}

@@ -116,7 +116,7 @@ func use(t *testing.T, client *crannog.Client) {
 // holders lists the processes of boxes below a state directory.
 func holders(t *testing.T, state string) []string {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := hosttest.Deadline(); ; time.Sleep(20 * time.Millisecond) {
 		files, err := filepath.Glob("/proc/[0-9]*/cmdline")
 		if err != nil {
 			t.Fatal(err)

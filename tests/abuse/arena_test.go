@@ -23,15 +23,13 @@ var program string
 
 func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
 
-// Bounds of what an attack may do to others. They are generous, because the
-// machine is shared; what they catch is a server that stands still or grows
-// without end.
-const (
-	worstLatency = 5 * time.Second
-	mostMemory   = 200 << 20
-	// settleTime is how long what an attack opened may stay open.
-	settleTime = 20 * time.Second
-)
+// mostMemory bounds what an attack may make the server hold. It is generous:
+// what it catches is a server that grows without end.
+const mostMemory = 200 << 20
+
+// commandLimit is the time limit of the sandboxes' commands. It only bounds a
+// hang: an attack that is to end earlier has a limit of its own.
+var commandLimit = hosttest.Patience(hosttest.Hang)
 
 // arena is a server with a sandbox that attacks no one.
 type arena struct {
@@ -72,12 +70,12 @@ func (a *arena) close(t *testing.T) {
 
 // small keeps an attack cheap for the machine that the tests run on.
 var small = api.Limits{
-	MemoryBytes: 256 << 20, CPUMillis: 1000, PIDs: 64, DiskBytes: 64 << 20, CommandTimeoutSeconds: 30,
+	MemoryBytes: 256 << 20, CPUMillis: 1000, PIDs: 64, DiskBytes: 64 << 20, CommandTimeoutSeconds: commandLimit.Seconds(),
 }
 
 func (a *arena) create(t *testing.T, options ...crannog.CreateOption) *crannog.Sandbox {
 	t.Helper()
-	options = append([]crannog.CreateOption{crannog.Timeout(10 * time.Minute), crannog.Limits(small)}, options...)
+	options = append([]crannog.CreateOption{crannog.Timeout(hosttest.Patience(time.Hour)), crannog.Limits(small)}, options...)
 	sb, err := a.client.Create(t.Context(), options...)
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +98,7 @@ func (a *arena) box(t *testing.T, user string, options ...crannog.CreateOption) 
 	t.Helper()
 	sb := a.create(t, options...)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), hosttest.Patience(hosttest.Hang))
 		defer cancel()
 		// One that died of its attack is removed already, which is a success.
 		if err := sb.Kill(ctx); err != nil {
@@ -110,10 +108,11 @@ func (a *arena) box(t *testing.T, user string, options ...crannog.CreateOption) 
 	return &box{Sandbox: sb, arena: a, user: user}
 }
 
-// exec runs a shell line within a time and returns how it ended.
+// exec runs a shell line within a time, which is scaled by the speed of the
+// machine, and returns how it ended.
 func (b *box) exec(t *testing.T, limit time.Duration, line string) (api.ExecResult, error) {
 	t.Helper()
-	return b.Exec(t.Context(), api.Exec{Cmd: []string{"sh", "-c", line}, User: b.user, TimeoutSeconds: limit.Seconds()})
+	return b.Exec(t.Context(), api.Exec{Cmd: []string{"sh", "-c", line}, User: b.user, TimeoutSeconds: hosttest.Patience(limit).Seconds()})
 }
 
 // sh runs a shell line that must succeed.
@@ -126,10 +125,10 @@ func (b *box) sh(t *testing.T, line string) string {
 	return strings.TrimSpace(res.Stdout)
 }
 
-// python runs a program within a time.
+// python runs a program within a time, scaled in the same way.
 func (b *box) python(t *testing.T, limit time.Duration, text string) (api.ExecResult, error) {
 	t.Helper()
-	return b.Exec(t.Context(), api.Exec{Cmd: []string{"python3", "-c", text}, User: b.user, TimeoutSeconds: limit.Seconds()})
+	return b.Exec(t.Context(), api.Exec{Cmd: []string{"python3", "-c", text}, User: b.user, TimeoutSeconds: hosttest.Patience(limit).Seconds()})
 }
 
 // number runs a program that prints a number.
@@ -146,16 +145,15 @@ func (b *box) number(t *testing.T, limit time.Duration, text string) int {
 // answers asserts that a sandbox does what it is told.
 func answers(t *testing.T, sb *crannog.Sandbox) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	res, err := sb.Exec(ctx, api.Exec{Cmd: []string{"echo", "here"}})
+	res, err := sb.Exec(hosttest.Context(t), api.Exec{Cmd: []string{"echo", "here"}})
 	if err != nil || res.Stdout != "here\n" {
 		t.Fatalf("the sandbox does not answer: %v %+v", err, res)
 	}
 }
 
-// observe uses the sibling while an attack goes on, and returns how to end
-// that and judge what it saw.
+// observe uses the sibling during an attack, and returns how to end that and
+// judge what it saw: every command is answered, and the server stays small. How
+// long an answer takes depends on the machine and is only logged.
 func (a *arena) observe(t *testing.T) func() {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -167,7 +165,7 @@ func (a *arena) observe(t *testing.T) func() {
 		for ctx.Err() == nil {
 			began := time.Now()
 			// The end of the observation must not look like a failure.
-			res, err := a.sibling.Exec(context.WithoutCancel(ctx), api.Exec{Cmd: []string{"echo", "here"}, TimeoutSeconds: 30})
+			res, err := a.sibling.Exec(context.WithoutCancel(ctx), api.Exec{Cmd: []string{"echo", "here"}, TimeoutSeconds: commandLimit.Seconds()})
 			if err != nil || res.Stdout != "here\n" {
 				t.Errorf("the sibling does not answer: %v %+v", err, res)
 				return
@@ -190,9 +188,6 @@ func (a *arena) observe(t *testing.T) func() {
 		slices.Sort(latencies)
 		p95 := latencies[(len(latencies)-1)*95/100]
 		t.Logf("sibling: p95 %v of %d; server: %d MiB at most", p95.Round(time.Millisecond), len(latencies), peak>>20)
-		if p95 > worstLatency {
-			t.Errorf("the sibling's commands took %v", p95)
-		}
 		if peak > mostMemory {
 			t.Errorf("the server held %d MiB", peak>>20)
 		}
@@ -223,26 +218,10 @@ func (a *arena) settles(t *testing.T, before int) {
 	// What is kept on purpose: 16 idle connections to a sandbox, and 4 to its
 	// engine; and the sibling has some of its own.
 	const spare = 24
-	eventually(t, settleTime, func() error {
+	hosttest.EventuallyNoError(t, func() error {
 		if now := len(hosttest.Descriptors(t, a.PID())); now > before+spare {
 			return fmt.Errorf("the server has %d descriptors open; before the attack it had %d", now, before)
 		}
 		return nil
 	})
-}
-
-// eventually waits until check finds nothing wrong.
-func eventually(t *testing.T, limit time.Duration, check func() error) {
-	t.Helper()
-	deadline := time.Now().Add(limit)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
 }

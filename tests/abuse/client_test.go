@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 var clientAttacks = []attack{
@@ -58,7 +60,7 @@ func vanish(t *testing.T, b *box) {
 		// Downloads and streams are under way once something came.
 		if name == "download" || name == "output" || name == "watch" {
 			for _, conn := range conns {
-				_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+				_ = conn.SetReadDeadline(hosttest.Deadline())
 				if _, err := io.ReadFull(conn, make([]byte, 12)); err != nil {
 					t.Errorf("control: %s: %v", name, err)
 				}
@@ -70,7 +72,7 @@ func vanish(t *testing.T, b *box) {
 		}
 	}
 	// A command that was started by exec has nobody to report to.
-	eventually(t, settleTime, func() error {
+	hosttest.EventuallyNoError(t, func() error {
 		if n := b.sh(t, "pgrep -fc '^sleep 601' | cat"); n != "0" {
 			return fmt.Errorf("%s commands of callers that left still run", n)
 		}

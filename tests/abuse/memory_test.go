@@ -11,6 +11,7 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 var memoryAttacks = []attack{
@@ -36,7 +37,7 @@ func balloon(t *testing.T, b *box) {
 // diesOf waits until the sandbox is known to have stopped for a reason.
 func diesOf(t *testing.T, b *box, reason string) {
 	t.Helper()
-	eventually(t, settleTime, func() error {
+	hosttest.EventuallyNoError(t, func() error {
 		info, err := b.Refresh(t.Context())
 		if err != nil {
 			return err

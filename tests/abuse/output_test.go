@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 var outputAttacks = []attack{
@@ -41,7 +42,7 @@ func longLine(t *testing.T, b *box) {
 	var got counter
 	began := time.Now()
 	cmd := b.CommandContext(t.Context(), "head", "-c", "1073741824", "/dev/zero")
-	cmd.Stdout, cmd.Timeout = &got, 2*time.Minute
+	cmd.Stdout, cmd.Timeout = &got, hosttest.Patience(5*time.Minute)
 	if err := cmd.Run(); err != nil || got.n != size {
 		t.Errorf("%d bytes, %v", got.n, err)
 	}

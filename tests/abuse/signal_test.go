@@ -11,6 +11,7 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 var signalAttacks = []attack{
@@ -39,7 +40,7 @@ func killEverybody(t *testing.T, b *box) {
 func killFirst(t *testing.T, b *box) {
 	res, _ := b.exec(t, 10*time.Second, "for s in TERM INT HUP QUIT USR1 SEGV ABRT KILL; do kill -$s 1; done; sleep 0.2; echo alive")
 	if b.user == "root" {
-		eventually(t, settleTime, func() error {
+		hosttest.EventuallyNoError(t, func() error {
 			if info, err := b.Refresh(t.Context()); err != nil || info.State != "stopped" {
 				return fmt.Errorf("the sandbox whose first process was killed is %s (%v)", info.State, err)
 			}
@@ -64,8 +65,8 @@ func stopFirst(t *testing.T, b *box) {
 	if !errors.Is(err, crannog.ErrTimeout) || crannog.Code(err) != "guest_silent" {
 		t.Errorf("%v %+v", err, res)
 	}
-	if took := time.Since(began); took > time.Minute {
-		t.Errorf("a limit of one second took %v", took)
+	if took := time.Since(began); took >= commandLimit {
+		t.Errorf("it took %v, and was ended by the sandbox's own limit", took)
 	}
 }
 
@@ -143,8 +144,10 @@ print(time.time())
 	if at := time.UnixMilli(int64(inside * 1000)); at.Before(before.Add(-time.Second)) || at.After(time.Now().Add(time.Second)) {
 		t.Errorf("inside it is %v, outside %v", at, time.Now())
 	}
-	if passed := time.Since(before.Round(0)); passed < 0 || passed > time.Minute {
-		t.Errorf("the host's clock went by %v", passed)
+	// The host's clock moves on as the monotonic one does. A host may adjust it
+	// a little at the same time.
+	if moved := time.Since(before.Round(0)) - time.Since(before); moved.Abs() > 30*time.Second {
+		t.Errorf("the host's clock was moved by %v", moved)
 	}
 }
 

@@ -7,6 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { expect, type Page, test as base } from "@playwright/test";
+import { slowness } from "./slowness";
 
 export { expect } from "@playwright/test";
 
@@ -176,7 +177,7 @@ export async function insist(pressed: () => Promise<void>, effect: () => Promise
   await expect(async () => {
     await pressed();
     await effect();
-  }).toPass({ intervals: [250], timeout: 60_000 });
+  }).toPass({ intervals: [250], timeout: 120_000 * slowness });
 }
 
 /** Tests share a server, and each finds it without sandboxes; `admin` is signed in as one. */
@@ -187,7 +188,7 @@ export const test = base.extend<{ server: Server; admin: Page }, { shared: Serve
       await use(server);
       await server.stop();
     },
-    { scope: "worker", timeout: 120_000 },
+    { scope: "worker", timeout: 240_000 * slowness },
   ],
   server: async ({ shared }, use) => {
     await use(shared);

@@ -1,4 +1,5 @@
 import { defineConfig } from "@playwright/test";
+import { slowness } from "./slowness";
 
 // Debian's Chromium, so that nothing is downloaded. Its own sandbox needs a
 // user that is not root.
@@ -12,8 +13,9 @@ export default defineConfig({
   fullyParallel: false,
   forbidOnly: true,
   retries: 0,
-  timeout: 180_000,
-  expect: { timeout: 40_000 },
+  // Both only bound what hangs.
+  timeout: 360_000 * slowness,
+  expect: { timeout: 120_000 * slowness },
   reporter: [["list"]],
   use: {
     browserName: "chromium",

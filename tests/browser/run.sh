@@ -34,6 +34,9 @@ trap 'rm -rf "$built"' EXIT
 CRANNOG_FLEET="$built/fleet"
 export CRANNOG_FLEET
 (cd ../.. && CGO_ENABLED=0 go build -o "$CRANNOG_FLEET" ./tests/console/fleet)
+# How much slower this machine is than the one that the deadlines are for.
+CRANNOG_TEST_SPEED=${CRANNOG_TEST_SPEED:-$(cd ../.. && CGO_ENABLED=0 go run ./tests/speed)}
+export CRANNOG_TEST_SPEED
 unset E2B_API_KEY E2B_API_URL E2B_SANDBOX_URL E2B_DOMAIN
 # The namespaces end with the processes in them.
 unshare --net --mount --pid --fork --kill-child --mount-proc --propagation private sh ./world.sh "$@"

@@ -24,7 +24,7 @@ def found(k):
 def ask(path, headers, host='api.anthropic.com', method='POST'):
     r = urllib.request.Request('https://' + host + path, data=b'{}' if method == 'POST' else None, headers=headers, method=method)
     try:
-        with urllib.request.urlopen(r, timeout=15) as a: return [a.status, leaks(a.read())]
+        with urllib.request.urlopen(r, timeout=300) as a: return [a.status, leaks(a.read())]
     except urllib.error.HTTPError as e: return [e.code, leaks(e.read())]
     except OSError as e: return [type(e).__name__, False]
 stand = os.environ.get(sys.argv[1], '')

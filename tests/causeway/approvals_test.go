@@ -21,7 +21,7 @@ func asking(host, more string) string {
 
 // send is a request whose sender does not wait for people.
 const send = `
-def send(host, path='/x', body='one', extra='', method='POST', seconds=1.5):
+def send(host, path='/x', body='one', extra='', method='POST', seconds=1.5 * SLOWNESS):
     try: c = tls(host)
     except OSError: return 'closed'
     try: c.sendall(('%s %s HTTP/1.1\r\nHost: %s\r\nContent-Type: text/plain\r\n%sContent-Length: %d\r\nConnection: close\r\n\r\n%s' % (method, path, host, extra, len(body), body)).encode('latin-1'))
@@ -41,7 +41,7 @@ def send(host, path='/x', body='one', extra='', method='POST', seconds=1.5):
 func (b *box) pending() api.Approval {
 	b.t.Helper()
 	var found api.Approval
-	eventually(b.t, "a question", func() bool {
+	hosttest.Eventually(b.t, "a question", func() bool {
 		list, err := b.arena.client.Approvals(b.t.Context(), crannog.ApprovalOptions{Sandbox: b.ID()})
 		if err != nil {
 			b.t.Fatal(err)
@@ -78,7 +78,7 @@ with ThreadPoolExecutor(8) as pool: print(len(tries), '200' in pool.map(lambda k
 	if state, err := a.client.Approval(t.Context(), q.ID); err != nil || state.State != "approved" {
 		t.Errorf("the grant is %s, %v", state.State, err)
 	}
-	b.wants(b.python(send+"print(send('api.a1.test', seconds=5), send('api.a1.test') == '200')"), "200 False")
+	b.wants(b.python(send+"print(send('api.a1.test', seconds=300), send('api.a1.test') == '200')"), "200 False")
 	if s := up.seen(); len(s) != 1 || s[0].Body != "one" || s[0].Path != "/x" {
 		t.Errorf("the world saw %+v", s)
 	}
@@ -108,7 +108,7 @@ func TestA1ApprovedAndRotated(t *testing.T) {
 	if _, err := a.client.Approve(t.Context(), second.ID, "", false); err != nil {
 		t.Fatal(err)
 	}
-	b.wants(b.python(send+"print(send('api.a1r.test', seconds=5))"), "200")
+	b.wants(b.python(send+"print(send('api.a1r.test', seconds=300))"), "200")
 }
 
 // P21
@@ -126,7 +126,7 @@ func TestA2SpentOnce(t *testing.T) {
 	}
 	got := b.python(send + `
 from concurrent.futures import ThreadPoolExecutor
-with ThreadPoolExecutor(100) as pool: got = list(pool.map(lambda i: send('api.a2.test', seconds=5), range(100)))
+with ThreadPoolExecutor(100) as pool: got = list(pool.map(lambda i: send('api.a2.test', seconds=300), range(100)))
 print(got.count('200') <= 1) # of a machine so slow that its asker gave up, none
 print(send('api.a2.test') != '200')
 `)
@@ -210,7 +210,7 @@ print(names)
 	if _, err := a.client.Approve(t.Context(), q.ID, "", false); err != nil {
 		t.Fatal(err)
 	}
-	if got := b.line(send + "print(send('api.a3.test', seconds=5))"); got != "200" {
+	if got := b.line(send + "print(send('api.a3.test', seconds=300))"); got != "200" {
 		t.Errorf("a person with the key: %s", got)
 	}
 }
@@ -276,7 +276,7 @@ network:
     - {host: api.a5.test, rules: [{methods: [POST], do: ask}]}
     - {host: late.a5.test, approval: {timeout: 1s}, rules: [{methods: [POST], do: ask}]}
 `)
-	b.wants(b.python(send+"print(send('late.a5.test', seconds=15))"), "403")
+	b.wants(b.python(send+"print(send('late.a5.test', seconds=300))"), "403")
 	list, err := a.client.Approvals(t.Context(), crannog.ApprovalOptions{States: []string{"all"}, Sandbox: b.ID()})
 	if err != nil || len(list) != 1 || list[0].State != "expired" {
 		t.Errorf("the question of a second: %+v, %v", list, err)
@@ -303,7 +303,7 @@ network:
 	if _, err := a.client.Approve(t.Context(), q.ID, "", false); err != nil {
 		t.Fatal(err)
 	}
-	if got := b.line(send + "print(send('api.a5.test', seconds=5))"); got != "200" {
+	if got := b.line(send + "print(send('api.a5.test', seconds=300))"); got != "200" {
 		t.Errorf("approved after the restart: %s", got)
 	}
 	b.end()

@@ -94,7 +94,7 @@ func (b *box) end() {
 	if b.Sandbox == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(noContext(), time.Minute)
+	ctx, cancel := context.WithTimeout(noContext(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
 	if err := b.Kill(ctx); err != nil {
 		b.t.Error(err)
@@ -102,7 +102,7 @@ func (b *box) end() {
 	b.Sandbox = nil
 }
 
-var small = api.Limits{MemoryBytes: 512 << 20, CPUMillis: 2000, PIDs: 256, DiskBytes: 256 << 20, CommandTimeoutSeconds: 60}
+var small = api.Limits{MemoryBytes: 512 << 20, CPUMillis: 2000, PIDs: 256, DiskBytes: 256 << 20, CommandTimeoutSeconds: 1200}
 
 // box makes a sandbox under a policy document that ends with the test.
 func (a *arena) box(t testing.TB, document string, options ...crannog.CreateOption) *box {
@@ -120,14 +120,14 @@ func (a *arena) box(t testing.TB, document string, options ...crannog.CreateOpti
 
 func (a *arena) boxWith(t testing.TB, options ...crannog.CreateOption) *box {
 	t.Helper()
-	sb, err := a.client.Create(t.Context(), append([]crannog.CreateOption{crannog.Timeout(10 * time.Minute), crannog.Limits(small)}, options...)...)
+	sb, err := a.client.Create(t.Context(), append([]crannog.CreateOption{crannog.Timeout(5 * time.Hour), crannog.Limits(small)}, options...)...)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, a.said())
 	}
 	b := &box{Sandbox: sb, t: t, arena: a}
 	t.Cleanup(b.end)
 	files := sb.FS().WithContext(t.Context())
-	for name, text := range map[string]string{"tmp/tools.py": tools, "tmp/world.pem": string(a.Roots)} {
+	for name, text := range map[string]string{"tmp/tools.py": fmt.Sprintf("SLOWNESS = %f\n", hosttest.Slowness()) + tools, "tmp/world.pem": string(a.Roots)} {
 		if err := files.WriteFile(name, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -242,7 +242,7 @@ func (b *box) records(kinds ...string) []api.FlowRecord {
 func (b *box) recorded(what string, is func(api.FlowRecord) bool) api.FlowRecord {
 	b.t.Helper()
 	var found api.FlowRecord
-	eventually(b.t, "a record: "+what+"\n"+fmt.Sprint(b.records()), func() bool {
+	hosttest.Eventually(b.t, "a record: "+what+"\n"+fmt.Sprint(b.records()), func() bool {
 		list := b.records()
 		i := slices.IndexFunc(list, is)
 		if i >= 0 {
@@ -251,16 +251,6 @@ func (b *box) recorded(what string, is func(api.FlowRecord) bool) api.FlowRecord
 		return i >= 0
 	})
 	return found
-}
-
-// eventually waits until something holds that another process brings about.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not so after a minute: %s", what)
-		}
-	}
 }
 
 // contains tells whether a text holds all of some others.

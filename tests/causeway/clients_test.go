@@ -60,7 +60,7 @@ func mirrored(t *testing.T) *box {
 		hosts = append(hosts, fmt.Sprintf("    - {host: %s, ports: [80, 443], encoded_slash: true, %srules: [{methods: [GET, HEAD], do: allow}, {methods: [POST], paths: [/-/**], do: deny}]}\n", h, cidrs))
 	}
 	limits := small
-	limits.MemoryBytes, limits.DiskBytes, limits.CommandTimeoutSeconds = 1<<30, 1<<30, 240
+	limits.MemoryBytes, limits.DiskBytes, limits.CommandTimeoutSeconds = 1<<30, 1<<30, 1800
 	return a.boxWith(t, crannog.Limits(limits), crannog.Timeout(time.Hour), crannog.Policy("policy: v1\nname: dev\nnetwork:\n  unlisted: deny\n  hosts:\n"+strings.Join(hosts, "")))
 }
 
@@ -101,7 +101,7 @@ func TestRealRegistries(t *testing.T) {
 			t.Errorf("%s: %v", d.name, err)
 		}
 	}
-	if out, code := b.sh("npm ping --fetch-retries 0 --registry https://registry.yarnpkg.com/ 2>&1; curl -sS -m 5 https://github.com/"); code == 0 {
+	if out, code := b.sh("npm ping --fetch-retries 0 --registry https://registry.yarnpkg.com/ 2>&1; curl -sS -m 60 https://github.com/"); code == 0 {
 		t.Errorf("what is not listed: %s", out)
 	}
 	if t.Failed() {
@@ -166,12 +166,12 @@ network:
 git: {fetch: allow, push: {unlisted: deny}, remotes: [{host: git.lib.test, repo: acme/pay}]}
 `)
 	for name, line := range map[string]string{
-		"curl":   "curl -sS -m 10 https://api.lib.test/",
-		"urllib": `python3 -c 'import urllib.request as u; print(u.urlopen("https://api.lib.test/", timeout=10).read().decode())'`,
+		"curl":   "curl -sS -m 300 https://api.lib.test/",
+		"urllib": `python3 -c 'import urllib.request as u; print(u.urlopen("https://api.lib.test/", timeout=300).read().decode())'`,
 		"fetch":  `node -e 'fetch("https://api.lib.test/").then(r => r.text()).then(console.log, e => { console.log(e.cause || e); process.exit(1) })'`,
 		"https":  `node -e 'require("https").get("https://api.lib.test/", r => r.on("data", d => console.log(String(d))))'`,
-		"post":   "curl -sS -m 10 -d data --http2 https://api.lib.test/",
-		"proxy":  "https_proxy=http://10.199.0.1:3128 curl -sS -m 10 https://api.lib.test/",
+		"post":   "curl -sS -m 300 -d data --http2 https://api.lib.test/",
+		"proxy":  "https_proxy=http://10.199.0.1:3128 curl -sS -m 300 https://api.lib.test/",
 	} {
 		if out, code := b.sh(line); code != 0 || out != "hello from api.lib.test" {
 			t.Errorf("%s: exit %d, %s", name, code, out)

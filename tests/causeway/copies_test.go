@@ -191,7 +191,7 @@ func TestLinksOfCopies(t *testing.T) {
 	if _, err := a.client.RotateSecret(t.Context(), "COPIES", api.RotateSecret{Value: newValue}); err != nil {
 		t.Fatal(err)
 	}
-	if err := made.Resume(t.Context(), 10*time.Minute); err != nil {
+	if err := made.Resume(t.Context(), 5*time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	goesOn("resumed", made)

@@ -61,18 +61,21 @@ const (
 // abuses are programs that say True for each thing that held.
 var abuses = []struct{ name, text, want string }{
 	{"slow requests", `
-held, refused = [], 0
+def stands(c): return c.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == 1
+held, refused, most = [], 0, 0
 address = socket.gethostbyname('api.n22.test')
-while len(held) < 400 and refused < 50:
+# A slow program has some of them closed again before it has them all.
+while len(held) < 5000 and refused < 50:
     try:
-        c = socket.create_connection((address, 443), 5)
+        c = socket.create_connection((address, 443), 300)
         c.sendall(b'\x16\3\1')
         held.append(c)
     except OSError: refused += 1
-print(200 <= len(held) <= 256, refused == 50)
+    if len(held) >= 200: most = max(most, sum(map(stands, held)))
+print(200 <= most <= 256, refused == 50)
 # Who says no more is closed, and others find room.
 for c in held:
-    c.settimeout(30)
+    c.settimeout(300)
     try: rest = c.recv(100)
     except ConnectionError: rest = b''
     c.close()
@@ -171,7 +174,7 @@ func TestN22Abuse(t *testing.T) {
 	}, "other.n22.test")
 	a.seal(t, "N22", canary)
 	limits := small
-	limits.CommandTimeoutSeconds = 300 // what does much takes long on a busy machine
+	limits.CommandTimeoutSeconds = 1800 // what does much takes long on a busy machine
 	evil := a.box(t, `
 network: {unlisted: deny, hosts: [{host: api.n22.test, rules: [{methods: [GET], do: allow}]}]}
 secrets: {bind: [{name: N22, host: api.n22.test, header: Authorization}]}
@@ -187,14 +190,17 @@ secrets: {bind: [{name: N22, host: api.n22.test, header: Authorization}]}
 	quiet := p99()
 	// The machine has two cores, and the attack takes one: what is looked for
 	// is a neighbour that has to wait for its turn.
-	most := 20*quiet + 400
+	most := 20*quiet + int(400*hosttest.Slowness())
 	stall.Store(int64(time.Duration(most+100) * time.Millisecond))
 	if got := p99(); got <= most {
 		t.Fatalf("control: of requests that wait the p99 is %d ms", got)
 	}
 	stall.Store(0)
 	pid := servetest.CausewayPID(t, a.state)
-	for _, abuse := range abuses {
+	// Something else on the machine may slow a neighbour down as well, but not
+	// at each of several tries.
+	const tries = 4
+	attack := func(abuse struct{ name, text, want string }, try int) (noticed bool) {
 		before, _ := peak(t, pid)
 		done := make(chan string, 1)
 		go func() {
@@ -205,14 +211,19 @@ secrets: {bind: [{name: N22, host: api.n22.test, header: Authorization}]}
 		if out := <-done; out != abuse.want+" (exit 0)" {
 			t.Errorf("%s: %s", abuse.name, out)
 		}
-		if busy > most {
-			t.Errorf("%s: the neighbour's p99 is %d ms, and %d ms when it is quiet", abuse.name, busy, quiet)
+		if noticed = busy > most; noticed && try == tries {
+			t.Errorf("%s: the neighbour's p99 is %d ms at try %d, and %d ms when it is quiet", abuse.name, busy, try, quiet)
 		}
 		size, files := peak(t, pid)
 		if size-before > mayGrow || files > 1000 {
 			t.Errorf("%s: the causeway has had %d MiB more and has %d descriptors", abuse.name, (size-before)>>20, files)
 		}
 		t.Logf("%s: p99 %d ms, quiet %d ms; %d MiB, before %d MiB; %d descriptors", abuse.name, busy, quiet, size>>20, before>>20, files)
+		return noticed
+	}
+	for _, abuse := range abuses {
+		for try := 1; try <= tries && attack(abuse, try); try++ {
+		}
 	}
 	// Of the flood of names the record has what was answered, and no more.
 	if n := len(evil.records("dns")); n == 0 || n > 2000 {

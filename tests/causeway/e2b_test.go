@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/hosttest"
@@ -93,7 +92,7 @@ func (s *served) create(fields string) string {
 // ends makes a sandbox end with the test.
 func (s *served) ends(id string) {
 	s.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), hosttest.Patience(hosttest.Hang))
 		defer cancel()
 		if sb, err := s.Local(s.t).Get(ctx, id); err == nil {
 			if err := sb.Kill(ctx); err != nil {
@@ -111,7 +110,7 @@ func (s *served) curl(id, url string, more ...string) (string, bool) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	res, err := sb.Exec(s.t.Context(), api.Exec{Cmd: append([]string{"curl", "-fsS", "-m", "10", url}, more...), TimeoutSeconds: 30})
+	res, err := sb.Exec(s.t.Context(), api.Exec{Cmd: append([]string{"curl", "-fsS", "-m", "300", url}, more...), TimeoutSeconds: 1200})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // upgrading answers WebSocket requests as a careless or hostile server does.
@@ -127,7 +128,7 @@ print(status(get('api.n15.test', '/hop', extra='Connection: X-Drop, close\r\nX-D
 		}
 		return list
 	}
-	eventually(t, "as many records as requests", func() bool { return len(allowed()) == len(up.seen()) })
+	hosttest.Eventually(t, "as many records as requests", func() bool { return len(allowed()) == len(up.seen()) })
 	for i, r := range up.seen() {
 		if allowed()[i] != r.Method+" "+r.Path {
 			t.Errorf("record %s, and the world saw %s %s", allowed()[i], r.Method, r.Path)
@@ -215,7 +216,7 @@ print(short(r[1]), '|', short(r[3]))
 	}
 	// Looked at inside: what a command says is masked once more on its way out.
 	for _, version := range []string{"--http2", "--http1.1"} {
-		b.must("curl -sS -m 10 -D /tmp/head -o /tmp/body " + version + " https://api.n24.test/trailer")
+		b.must("curl -sS -m 300 -D /tmp/head -o /tmp/body " + version + " https://api.n24.test/trailer")
 		b.wants(b.python(halves+`
 text = open('/tmp/head').read() + open('/tmp/body').read()
 print(leaks(text), 'body' in text, text.count('redacted' + ':N24'))

@@ -41,9 +41,9 @@ network:
 	before := len(a.dials(""))
 	for _, target := range []string{"api.n6.test", "pass.n6.test"} {
 		for _, line := range []string{
-			"curl -sS -k -m 10 --connect-to other.n6.test:443:" + target + ":443 https://other.n6.test/",
-			"echo | timeout 10 openssl s_client -verify_return_error -connect " + target + ":443 -servername other.n6.test -CAfile /tmp/world.pem",
-			"echo | timeout 10 openssl s_client -verify_return_error -connect " + target + ":443 -noservername -CAfile /tmp/world.pem",
+			"curl -sS -k -m 300 --connect-to other.n6.test:443:" + target + ":443 https://other.n6.test/",
+			"echo | timeout 300 openssl s_client -verify_return_error -connect " + target + ":443 -servername other.n6.test -CAfile /tmp/world.pem",
+			"echo | timeout 300 openssl s_client -verify_return_error -connect " + target + ":443 -noservername -CAfile /tmp/world.pem",
 		} {
 			if out, code := b.sh(line); code == 0 {
 				t.Errorf("%s: %s", line, out)
@@ -55,10 +55,10 @@ network:
 		t.Errorf("%d dials", n)
 	}
 	b.recorded("the server name", func(r api.FlowRecord) bool { return r.Rule == "identity.sni" && r.Host == "pass.n6.test" })
-	if out, code := b.sh("echo | timeout 10 openssl s_client -verify_return_error -connect pass.n6.test:443 -servername pass.n6.test -CAfile /tmp/world.pem"); code != 0 {
+	if out, code := b.sh("echo | timeout 300 openssl s_client -verify_return_error -connect pass.n6.test:443 -servername pass.n6.test -CAfile /tmp/world.pem"); code != 0 {
 		t.Errorf("the right name: %s", out)
 	}
-	if out, _ := b.sh("curl -sS -m 10 https://api.n6.test/; curl -sS -m 10 --cacert /tmp/world.pem https://pass.n6.test/"); out != "hello from api.n6.testhello from pass.n6.test" {
+	if out, _ := b.sh("curl -sS -m 300 https://api.n6.test/; curl -sS -m 300 --cacert /tmp/world.pem https://pass.n6.test/"); out != "hello from api.n6.testhello from pass.n6.test" {
 		t.Errorf("honest requests: %s", out)
 	}
 	if len(opened.seen()) != 1 || len(passed.seen()) != 1 {
@@ -84,7 +84,7 @@ func TestN7DomainFronting(t *testing.T) {
 	b := a.box(t, fronted)
 	for _, c := range [][2]string{{"api.n7.test", "other.n7.test"}, {"other.n7.test", "api.n7.test"}, {"api.n7.test", "evil.n7.test"}, {"other.n7.test", "api.n7.test."}, {"other.n7.test", "API.n7.test"}} {
 		for _, version := range []string{"--http1.1", "--http2"} {
-			line := "curl -sS -m 10 " + version + " -H 'Host: " + c[1] + "' https://" + c[0] + "/ -w ' %{http_code}'"
+			line := "curl -sS -m 300 " + version + " -H 'Host: " + c[1] + "' https://" + c[0] + "/ -w ' %{http_code}'"
 			if out, _ := b.sh(line); !contains(out, "421", "identity.host") {
 				t.Errorf("%s: %s", line, out)
 			}
@@ -93,11 +93,11 @@ func TestN7DomainFronting(t *testing.T) {
 	if s := up.seen(); len(s) > 0 {
 		t.Fatalf("the world saw %+v", s)
 	}
-	if out, _ := b.sh("curl -sS -m 10 https://api.n7.test/ -w ' %{http_code}'"); out != "hello from api.n7.test 200" || up.seen()[0].auth() != "Bearer "+canary {
+	if out, _ := b.sh("curl -sS -m 300 https://api.n7.test/ -w ' %{http_code}'"); out != "hello from api.n7.test 200" || up.seen()[0].auth() != "Bearer "+canary {
 		t.Errorf("the honest request: %s, %+v", out, up.seen())
 	}
 	// As an HTTP proxy sees it, and the name in the URL is the other.
-	if out, _ := b.sh("curl -sS -m 10 -x http://10.199.0.1:3128 -H 'Host: other.n7.test' https://api.n7.test/ -w ' %{http_code}'"); !contains(out, "421") {
+	if out, _ := b.sh("curl -sS -m 300 -x http://10.199.0.1:3128 -H 'Host: other.n7.test' https://api.n7.test/ -w ' %{http_code}'"); !contains(out, "421") {
 		t.Errorf("inside CONNECT: %s", out)
 	}
 }
@@ -198,7 +198,7 @@ secrets: {bind: [{name: N12, host: api.n12.test, header: Authorization, format: 
 		"https://" + evil.address + "/":    "Failed to connect",
 		"https://good.n12.test/open/thing": "hello from good.n12.test 200", // positive control
 	} {
-		if out, _ := b.sh("curl -sSL --location-trusted -m 10 'https://api.n12.test/?to=" + to + "' -w ' %{http_code}'"); !contains(out, wants) {
+		if out, _ := b.sh("curl -sSL --location-trusted -m 300 'https://api.n12.test/?to=" + to + "' -w ' %{http_code}'"); !contains(out, wants) {
 			t.Errorf("%s: %s", to, out)
 		}
 	}
@@ -236,7 +236,7 @@ for p in ('/open/../closed', '/open/%2e%2e/closed', '/open/%252e%252e/', '/open%
 print(status(get('api.n13.test', '/open/a%20b/c.txt?q=../x%2f')), status(get('api.n13.test', '/closed')))
 `), "200 403")
 	for _, path := range []string{"/open/../closed", "/open/%2e%2e/closed"} {
-		if out, _ := b.sh("curl -sS -m 10 --http2 --path-as-is https://api.n13.test" + path + " -w ' %{http_code}'"); !contains(out, " 400") {
+		if out, _ := b.sh("curl -sS -m 300 --http2 --path-as-is https://api.n13.test" + path + " -w ' %{http_code}'"); !contains(out, " 400") {
 			t.Errorf("over HTTP/2 %s: %s", path, out)
 		}
 	}

@@ -59,7 +59,7 @@ func TestS11WhatCameInDoesNotLeave(t *testing.T) {
 		}
 		host := t.TempDir()
 		b := a.box(t, document, crannog.Workspace(host))
-		b.must("cd /workspace && for f in raw base64 hex big; do curl -sS -m 20 -o $f https://tells.s11.test/$f; done; cat raw hex > both")
+		b.must("cd /workspace && for f in raw base64 hex big; do curl -sS -m 300 -o $f https://tells.s11.test/$f; done; cat raw hex > both")
 		if got := b.python(halves + "print(leaks(open('/workspace/raw', 'rb').read()), leaks(open('/workspace/big', 'rb').read()))"); got[0] != "True True" {
 			t.Fatalf("it is not inside: %q", got)
 		}

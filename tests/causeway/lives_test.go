@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -29,12 +28,12 @@ func TestKilledServer(t *testing.T) {
 	b.must("(python3 -c 'import sys; sys.path.insert(0, \"/tmp\"); from tools import *\n" +
 		"c = tls(\"api.kill.test\"); c.sendall(b\"GET /stream HTTP/1.1\\r\\nHost: api.kill.test\\r\\n\\r\\n\")\n" +
 		"while True:\n    part = c.recv(4096)\n    if not part: break\n    open(\"/tmp/stream\", \"ab\").write(part)\n" +
-		"' >/dev/null 2>&1 &) ; (while :; do curl -sS -m 30 https://api.kill.test/ >>/tmp/got 2>>/tmp/failed; sleep 0.05; done >/dev/null 2>&1 &) ; true")
-	eventually(t, "the stream runs", func() bool { return len(up.seen()) > 3 })
+		"' >/dev/null 2>&1 &) ; (while :; do curl -sS -m 300 https://api.kill.test/ >>/tmp/got 2>>/tmp/failed; sleep 0.05; done >/dev/null 2>&1 &) ; true")
+	hosttest.Eventually(t, "the stream runs", func() bool { return len(up.seen()) > 3 })
 	pid := servetest.CausewayPID(t, a.state)
 	s.Kill()
 	seen := len(up.seen())
-	eventually(t, "requests go on without a server", func() bool { return len(up.seen()) > seen+3 })
+	hosttest.Eventually(t, "requests go on without a server", func() bool { return len(up.seen()) > seen+3 })
 	next := servetest.Start(t, path, a.state)
 	a.client = next.Client(t)
 	sb, err := a.client.Get(t.Context(), b.ID())
@@ -49,7 +48,7 @@ func TestKilledServer(t *testing.T) {
 		t.Errorf("requests failed, or the stream ended: %s", failed)
 	}
 	one, two := b.must("wc -c < /tmp/stream"), ""
-	eventually(t, "the stream goes on", func() bool { two = b.must("wc -c < /tmp/stream"); return two != one })
+	hosttest.Eventually(t, "the stream goes on", func() bool { two = b.must("wc -c < /tmp/stream"); return two != one })
 	b.wants(b.python("print(reach('late.kill.test', 443), status(get('api.kill.test')))"), "no-name 200")
 	if err := sb.SetAccess(t.Context(), accessOf(fmt.Sprintf(rules, ", {host: late.kill.test, rules: [{methods: [GET], do: allow}]}"))); err != nil {
 		t.Fatal(err)
@@ -61,7 +60,7 @@ func TestKilledServer(t *testing.T) {
 	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the sandbox is shown as lost", func() bool {
+	hosttest.Eventually(t, "the sandbox is shown as lost", func() bool {
 		sb, err := a.client.Get(t.Context(), b.ID())
 		if err != nil {
 			t.Fatal(err)
@@ -113,7 +112,7 @@ func TestNothingIsLeft(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := sb.CommandContext(t.Context(), "curl", "-sS", "-m", "10", "https://api.leak.test/").CombinedOutput()
+		out, err := sb.CommandContext(t.Context(), "curl", "-sS", "-m", "300", "https://api.leak.test/").CombinedOutput()
 		if err != nil || string(out) != "hello from api.leak.test" {
 			t.Errorf("%v %s", err, out)
 		}
@@ -130,7 +129,7 @@ func TestNothingIsLeft(t *testing.T) {
 		one() // what is made once and kept is not a leak
 	}
 	var before [4]int
-	eventually(t, "calm", func() bool { was := before; before = counts(); return was == before })
+	hosttest.Eventually(t, "calm", func() bool { was := before; before = counts(); return was == before })
 	files, pid := state(t, a.state), servetest.CausewayPID(t, a.state)
 	done := make(chan struct{})
 	for range 2 {
@@ -143,17 +142,14 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 	<-done
 	<-done
-	var after [4]int
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		after = counts()
-		if after[0] <= before[0]+6 && after[1] <= before[1]+4 && after[2] <= before[2]+4 && after[3] == before[3] {
-			break
+	hosttest.EventuallyNoError(t, func() error {
+		after := counts()
+		// A few goroutines and files are pools of connections to ourselves.
+		if after[0] > before[0]+6 || after[1] > before[1]+4 || after[2] > before[2]+4 || after[3] != before[3] {
+			return fmt.Errorf("goroutines, our files, the causeway's, processes: %v, and before %v; open: %q", after, before, hosttest.Descriptors(t, os.Getpid()))
 		}
-	}
-	// A few goroutines and files are pools of connections to ourselves.
-	if after[0] > before[0]+6 || after[1] > before[1]+4 || after[2] > before[2]+4 || after[3] != before[3] {
-		t.Errorf("goroutines, our files, the causeway's, processes: %v, and before %v; open: %q", after, before, hosttest.Descriptors(t, os.Getpid()))
-	}
+		return nil
+	})
 	if servetest.CausewayPID(t, a.state) != pid {
 		t.Error("the causeway is another")
 	}

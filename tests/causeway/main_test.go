@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -100,7 +99,7 @@ func awaitCauseway(state string) error {
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(time.Minute):
+	case <-hosttest.Late():
 		log, _ := os.ReadFile(filepath.Join(state, "causeway", "log"))
 		return fmt.Errorf("the causeway of %s does not end: %s", state, log)
 	}

@@ -18,18 +18,18 @@ func TestN1HostNotListed(t *testing.T) {
 	evil := a.web(t, 443, nil, "evil.n1.test")
 	b := a.box(t, "network: {unlisted: deny, hosts: [{host: api.n1.test, rules: [{methods: [GET], do: allow}]}]}\n")
 	for line, want := range map[string]string{
-		"curl -sS -m 10 https://evil.n1.test/":                                                                     "Could not resolve host",
-		"curl -sS -m 10 https://" + evil.address + "/":                                                             "Failed to connect",
-		"curl -sS -m 10 -x http://10.199.0.1:3128 https://evil.n1.test/":                                           "403",
-		"curl -sS -m 10 -x http://10.199.0.1:3128 https://" + evil.address + "/":                                   "403",
-		"curl -sS -m 10 --resolve evil.n1.test:443:" + evil.address + " https://evil.n1.test/":                     "Failed to connect",
-		"curl -sS -m 10 --resolve evil.n1.test:443:198.18.77.77 https://evil.n1.test/":                             "Failed to connect",
-		"curl -sS -m 10 -k --connect-to evil.n1.test:443:api.n1.test:443 https://evil.n1.test/ -w '%{http_code}' ": "SSL",
-		"curl -sS -m 10 -k --resolve evil.n1.test:443:10.199.0.1 https://evil.n1.test/":                            "Failed to connect",
-		"curl -sS -m 10 http://evil.n1.test/ -x http://10.199.0.1:3128":                                            "crannog: blocked GET http://evil.n1.test/ rule=network.unlisted",
-		"python3 -c 'import urllib.request as u; u.urlopen(\"https://evil.n1.test/\", timeout=9)' 2>&1 | tail -n1": "not known",
-		"python3 -c 'import socket; socket.create_connection((\"" + evil.address + "\", 443), 9)' 2>&1 | tail -n1": "refused",
-		"curl -sS -m 10 --doh-url https://" + evil.address + "/dns-query https://evil.n1.test/":                    "resolve",
+		"curl -sS -m 300 https://evil.n1.test/":                                                                     "Could not resolve host",
+		"curl -sS -m 300 https://" + evil.address + "/":                                                             "Failed to connect",
+		"curl -sS -m 300 -x http://10.199.0.1:3128 https://evil.n1.test/":                                           "403",
+		"curl -sS -m 300 -x http://10.199.0.1:3128 https://" + evil.address + "/":                                   "403",
+		"curl -sS -m 300 --resolve evil.n1.test:443:" + evil.address + " https://evil.n1.test/":                     "Failed to connect",
+		"curl -sS -m 300 --resolve evil.n1.test:443:198.18.77.77 https://evil.n1.test/":                             "Failed to connect",
+		"curl -sS -m 300 -k --connect-to evil.n1.test:443:api.n1.test:443 https://evil.n1.test/ -w '%{http_code}' ": "SSL",
+		"curl -sS -m 300 -k --resolve evil.n1.test:443:10.199.0.1 https://evil.n1.test/":                            "Failed to connect",
+		"curl -sS -m 300 http://evil.n1.test/ -x http://10.199.0.1:3128":                                            "crannog: blocked GET http://evil.n1.test/ rule=network.unlisted",
+		"python3 -c 'import urllib.request as u; u.urlopen(\"https://evil.n1.test/\", timeout=9)' 2>&1 | tail -n1":  "not known",
+		"python3 -c 'import socket; socket.create_connection((\"" + evil.address + "\", 443), 9)' 2>&1 | tail -n1":  "refused",
+		"curl -sS -m 300 --doh-url https://" + evil.address + "/dns-query https://evil.n1.test/":                    "resolve",
 	} {
 		out, code := b.sh(line)
 		if strings.Contains(line, "| tail") {
@@ -52,7 +52,7 @@ print(first(answer), rule(answer), 'allow with --allow evil.n1.test' in answer)
 	b.recorded("CONNECT", func(r api.FlowRecord) bool {
 		return r.Kind == "connect" && r.Host == "evil.n1.test" && r.Effect == "deny" && r.Fix == "--allow evil.n1.test"
 	})
-	if out, code := b.sh("curl -sS -m 10 https://api.n1.test/x"); code != 0 || out != "hello from api.n1.test" || len(good.seen()) != 1 {
+	if out, code := b.sh("curl -sS -m 300 https://api.n1.test/x"); code != 0 || out != "hello from api.n1.test" || len(good.seen()) != 1 {
 		t.Errorf("the listed host: exit %d, %s", code, out)
 	}
 }
@@ -64,12 +64,12 @@ func TestN2ProxyVariablesIgnored(t *testing.T) {
 	a.web(t, 443, nil, "api.n2.test")
 	evil := a.web(t, 443, nil, "evil.n2.test")
 	b := a.box(t, "network: {unlisted: deny, hosts: [{host: api.n2.test, rules: [{methods: [GET], do: allow}]}]}\n")
-	if out, code := b.sh("curl -sS -m 10 --noproxy '*' --resolve evil.n2.test:443:" + evil.address + " https://evil.n2.test/"); code == 0 {
+	if out, code := b.sh("curl -sS -m 300 --noproxy '*' --resolve evil.n2.test:443:" + evil.address + " https://evil.n2.test/"); code == 0 {
 		t.Errorf("around the proxy: %s", out)
 	}
 	// The listed host is reached the same way with and without a proxy.
 	for _, option := range []string{"--noproxy '*'", "-x http://10.199.0.1:3128"} {
-		if out, code := b.sh("curl -sS -m 10 " + option + " https://api.n2.test/"); code != 0 || out != "hello from api.n2.test" {
+		if out, code := b.sh("curl -sS -m 300 " + option + " https://api.n2.test/"); code != 0 || out != "hello from api.n2.test" {
 			t.Errorf("%s: exit %d, %s", option, code, out)
 		}
 	}
@@ -125,7 +125,7 @@ print(query('x.wild.n3.test', 16), query('x.wild.n3.test', 10), query('x.wild.n3
 	if n := len(slices.DeleteFunc(b.records("dns"), func(r api.FlowRecord) bool { return !strings.HasSuffix(r.Host, "n3.test") })); n < 100 {
 		t.Errorf("%d records of 103 queries", n)
 	}
-	if out, _ := b.sh("curl -sS -m 10 https://one.wild.n3.test/"); out != "hello from one.wild.n3.test" || len(wild.seen()) != 1 || len(a.lookedUp("one.wild.n3.test")) != 1 {
+	if out, _ := b.sh("curl -sS -m 300 https://one.wild.n3.test/"); out != "hello from one.wild.n3.test" || len(wild.seen()) != 1 || len(a.lookedUp("one.wild.n3.test")) != 1 {
 		t.Errorf("the name below the wildcard: %s, look-ups %v", out, a.lookedUp("n3.test"))
 	}
 }

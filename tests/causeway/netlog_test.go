@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/servetest"
 )
 
@@ -49,7 +50,7 @@ func follow(t testing.TB, a *arena, args ...string) *follower {
 // awaits reads on until a line has all of some parts.
 func (f *follower) awaits(parts ...string) {
 	f.t.Helper()
-	late := time.After(time.Minute)
+	late := hosttest.Late()
 	for {
 		select {
 		case line, more := <-f.lines:
@@ -61,7 +62,7 @@ func (f *follower) awaits(parts ...string) {
 				return
 			}
 		case <-late:
-			f.t.Fatalf("not told within a minute: %q; it said %q %s", parts, f.said, f.err.String())
+			f.t.Fatalf("not told: %q; it said %q %s", parts, f.said, f.err.String())
 		}
 	}
 }
@@ -69,7 +70,7 @@ func (f *follower) awaits(parts ...string) {
 // ends reads what is still said and returns the exit code.
 func (f *follower) ends() int {
 	f.t.Helper()
-	late := time.AfterFunc(time.Minute, func() { _ = f.cmd.Process.Kill() })
+	late := time.AfterFunc(hosttest.Patience(hosttest.Hang), func() { _ = f.cmd.Process.Kill() })
 	defer late.Stop()
 	for line := range f.lines {
 		f.said = append(f.said, line)
@@ -97,12 +98,12 @@ func TestNetLogFollows(t *testing.T) {
 			plain.awaits("link")
 			lines.awaits(`"kind":"link"`)
 			left.awaits("link")
-			b.must("curl -sS -m 10 https://api.follow.test/open/one")
+			b.must("curl -sS -m 300 https://api.follow.test/open/one")
 			plain.awaits("allow  http", "GET https://api.follow.test/open/one", "rule=host:api.follow.test/read", "  200")
-			b.must("curl -sS -m 10 https://api.follow.test/closed/two")
+			b.must("curl -sS -m 300 https://api.follow.test/closed/two")
 			plain.awaits("deny   http", "GET https://api.follow.test/closed/two", "  403")
 			denied.awaits("deny   http", "GET https://api.follow.test/closed/two", "  403")
-			b.must("curl -sS -m 10 https://api.follow.test/open/three")
+			b.must("curl -sS -m 300 https://api.follow.test/open/three")
 			plain.awaits("allow  http", "GET https://api.follow.test/open/three")
 			lines.awaits(`"path":"/open/three"`)
 

@@ -130,7 +130,7 @@ func TestNoValueInTheRecord(t *testing.T) {
 	up := a.web(t, 443, nil, "api.p34.test")
 	a.seal(t, "P34", canary)
 	b := a.box(t, bound("P34", "api.p34.test"))
-	b.must("curl -sS -m 10 https://api.p34.test/")
+	b.must("curl -sS -m 300 https://api.p34.test/")
 	if len(up.seen()) != 1 || up.seen()[0].auth() != "Bearer "+canary {
 		t.Fatalf("it is not in use: %+v", up.seen())
 	}
@@ -140,7 +140,7 @@ func TestNoValueInTheRecord(t *testing.T) {
 		{"sh", "-c", "mkdir -p /tmp/" + canary + "; echo " + canary + " > /tmp/" + canary + "/" + canary + "; cd /tmp/" + canary + "; ln -s " + canary + " link"},
 		{"curl", "-sS", "-m", "10", "-o", "/dev/null", "https://api.p34.test/" + canary + "?q=" + canary},
 	} {
-		if res, err := b.Exec(t.Context(), api.Exec{Cmd: cmd, Env: map[string]string{"V": canary}, TimeoutSeconds: 30}); err != nil || strings.Contains(res.Stdout, canary) {
+		if res, err := b.Exec(t.Context(), api.Exec{Cmd: cmd, Env: map[string]string{"V": canary}, TimeoutSeconds: 1200}); err != nil || strings.Contains(res.Stdout, canary) {
 			t.Errorf("%q: %v", cmd, err)
 		}
 	}

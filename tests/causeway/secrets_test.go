@@ -121,7 +121,7 @@ func TestS1NotInside(t *testing.T) {
 	up := a.web(t, 443, nil, "api.s1.test")
 	a.seal(t, "S1", canary)
 	b := a.box(t, bound("S1", "api.s1.test"))
-	b.must("curl -sS -m 10 https://api.s1.test/")
+	b.must("curl -sS -m 300 https://api.s1.test/")
 	if len(up.seen()) != 1 || up.seen()[0].auth() != "Bearer "+canary {
 		t.Fatalf("it is not in use: %+v", up.seen())
 	}
@@ -179,7 +179,7 @@ print(status(a), leaks(a), 'you' in a)
 		}
 	}
 	b.wants(got[len(got)-1:], "502 False False")
-	out, _ := b.sh("for p in raw gzip slow; do curl -sS -m 10 --compressed https://api.s2.test/$p; done; curl -sS -m 10 -D - -o /dev/null https://api.s2.test/header")
+	out, _ := b.sh("for p in raw gzip slow; do curl -sS -m 300 --compressed https://api.s2.test/$p; done; curl -sS -m 300 -D - -o /dev/null https://api.s2.test/header")
 	// A stream is not held up for a beginning that any text may have: of what
 	// comes byte by byte the first five pass.
 	masked := strings.Count(out, "[redacted:S2]") + strings.Count(out, strings.Repeat("*", len(canary)-5))
@@ -215,7 +215,7 @@ connect(K + '.test:443')
 reach(K, 443)
 `)
 	// What commands print is kept, with what stands for the value.
-	b.sh("echo 'marked-s4'; printf sk-canary-4f9a; echo 8b7c6d5e4f3a2b1c; curl -sS -m 10 https://api.s4.test/raw")
+	b.sh("echo 'marked-s4'; printf sk-canary-4f9a; echo 8b7c6d5e4f3a2b1c; curl -sS -m 300 https://api.s4.test/raw")
 	if tapes := filepath.Join(a.state, "recordings"); len(hosttest.Holding(t, tapes, "marked-s4")) == 0 || len(hosttest.Holding(t, tapes, "[redacted:S4]")) == 0 {
 		t.Error("control: what the command printed is in no recording")
 	}
@@ -248,7 +248,7 @@ func TestS5PlaceholderStays(t *testing.T) {
 	up := a.web(t, 443, nil, "api.s5.test")
 	a.seal(t, "S5", canary)
 	b := a.box(t, bound("S5", "api.s5.test"))
-	b.must(`curl -sS -m 10 -H "X-Other: $S5" -H "Cookie: key=$S5" -A "$S5" -d "key=$S5" "https://api.s5.test/x?key=$S5"`)
+	b.must(`curl -sS -m 300 -H "X-Other: $S5" -H "Cookie: key=$S5" -A "$S5" -d "key=$S5" "https://api.s5.test/x?key=$S5"`)
 	if len(up.seen()) != 1 {
 		t.Fatal("nothing was sent")
 	}
@@ -258,7 +258,7 @@ func TestS5PlaceholderStays(t *testing.T) {
 		t.Errorf("sent %s", all)
 	}
 	// What the program sets where the value goes is not what is sent.
-	b.must(`curl -sS -m 10 -H "Authorization: Bearer mine" https://api.s5.test/y`)
+	b.must(`curl -sS -m 300 -H "Authorization: Bearer mine" https://api.s5.test/y`)
 	if got := up.seen()[1].Header.Values("Authorization"); len(got) != 1 || got[0] != "Bearer "+canary {
 		t.Errorf("sent %q", got)
 	}
@@ -293,13 +293,13 @@ a = get('api.s6.test')
 print('sk-second' in a, leaks(a), 'redacted' in a or '***' in a)
 `)
 	}()
-	eventually(t, "the old value is in use", func() bool { return old.Load() > 20 })
+	hosttest.Eventually(t, "the old value is in use", func() bool { return old.Load() > 20 })
 	if _, err := a.client.RotateSecret(t.Context(), "S6", api.RotateSecret{Value: second}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the new value is in use", func() bool { return fresh.Load() > 20 })
+	hosttest.Eventually(t, "the new value is in use", func() bool { return fresh.Load() > 20 })
 	after := old.Load()
-	eventually(t, "and is the only one", func() bool { return fresh.Load() > 60 })
+	hosttest.Eventually(t, "and is the only one", func() bool { return fresh.Load() > 60 })
 	if n := old.Load() - after; n > 0 {
 		t.Errorf("%d requests with the old value after those with the new", n)
 	}
@@ -337,7 +337,7 @@ func TestS8SpentAndRevoked(t *testing.T) {
 	a := theArena(t)
 	up := a.web(t, 443, nil, "uses.s8.test", "ttl.s8.test", "asked.s8.test")
 	a.seal(t, "S8", canary)
-	b := a.box(t, `
+	b := a.box(t, fmt.Sprintf(`
 level: light
 network:
   unlisted: deny
@@ -348,11 +348,11 @@ network:
 secrets:
   bind:
     - {name: S8, host: uses.s8.test, header: Authorization, max_uses: 2}
-    - {name: S8, host: ttl.s8.test, header: Authorization, ttl: 20s}
+    - {name: S8, host: ttl.s8.test, header: Authorization, ttl: %s}
     - {name: S8, host: asked.s8.test, header: Authorization, approve: true}
-`)
+`, hosttest.Patience(30*time.Second).Round(time.Second)))
 	b.wants(b.python("for i in range(4): print(status(get('uses.s8.test')))\nprint(status(get('ttl.s8.test')))"), "200", "200", "403", "403", "200")
-	eventually(t, "the time is over", func() bool { return b.line("print(status(get('ttl.s8.test')))") == "403" })
+	hosttest.Eventually(t, "the time is over", func() bool { return b.line("print(status(get('ttl.s8.test')))") == "403" })
 	p := newPeople(t, a)
 	p.answer(func(q api.Approval) bool { return q.Kind == "secret.use" || q.Kind == "net.request" })
 	if got := b.line("print(status(get('asked.s8.test')))"); got != "200" {
@@ -387,7 +387,7 @@ func TestS10Streams(t *testing.T) {
 		for i, part := range []string{"data: ends in s", "\ndata: " + canary[:11], canary[11:] + "\n"} {
 			_, _ = io.WriteString(w, part)
 			_ = http.NewResponseController(w).Flush()
-			think := time.Duration(20) * time.Second
+			think := hosttest.Patience(hosttest.Hang)
 			wait := seen
 			if i > 0 {
 				think, wait = 100*time.Millisecond, nil

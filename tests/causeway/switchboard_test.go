@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/causeway/control"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // worldFile is in a state directory whose causeway meets a world of the
@@ -119,7 +120,7 @@ func (d dialled) RemoteAddr() net.Addr { return d.to }
 // readLine reads a line and not a byte more, since what follows is the
 // connection's own.
 func readLine(conn net.Conn, into any) error {
-	if err := conn.SetReadDeadline(time.Now().Add(30 * time.Second)); err != nil {
+	if err := conn.SetReadDeadline(hosttest.Deadline()); err != nil {
 		return err
 	}
 	var line []byte

@@ -101,8 +101,8 @@ public class Get {
 // trusting are programs as people run them, none of which is told about a
 // certificate. Each starts from nothing, so that it asks again each time.
 var trusting = []struct{ name, line, wants string }{
-	{"curl", "curl -sS -m 20 https://shop.trust.test/", "hello"},
-	{"Python", `python3 -c 'import urllib.request as u; print(u.urlopen("https://shop.trust.test/", timeout=20).read().decode())'`, "hello"},
+	{"curl", "curl -sS -m 300 https://shop.trust.test/", "hello"},
+	{"Python", `python3 -c 'import urllib.request as u; print(u.urlopen("https://shop.trust.test/", timeout=300).read().decode())'`, "hello"},
 	{"Node", `node -e 'fetch("https://shop.trust.test/").then(r => r.text()).then(console.log, e => { console.log(e.cause || e); process.exit(1) })'`, "hello"},
 	{"git", "git ls-remote https://git.trust.test/acme/pay.git refs/heads/main", "refs/heads/main"},
 	{"Go", `export PATH=$PATH:/usr/local/go/bin HOME=/tmp GOFLAGS=-mod=mod GOTOOLCHAIN=local GOSUMDB=off GOPROXY=https://shop.trust.test/go GOPATH=$(mktemp -d) &&

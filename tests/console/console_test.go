@@ -140,9 +140,9 @@ func TestInside(t *testing.T) {
 	}
 	var list struct{ Processes []process }
 	busy := func(p process) bool {
-		return p.PID > 1 && p.CPU != nil && *p.CPU > 0.2 && *p.CPU < 1.5 && !slices.Contains(p.Args, "http.server")
+		return p.PID > 1 && p.CPU != nil && *p.CPU > 0.02 && *p.CPU < 1.5 && !slices.Contains(p.Args, "http.server")
 	}
-	for deadline := time.Now().Add(wait); !slices.ContainsFunc(list.Processes, busy); {
+	for deadline := hosttest.Deadline(); !slices.ContainsFunc(list.Processes, busy); {
 		if time.Now().After(deadline) {
 			t.Fatalf("no process is busy: %+v", list)
 		}
@@ -150,7 +150,7 @@ func TestInside(t *testing.T) {
 	}
 	loop := list.Processes[slices.IndexFunc(list.Processes, busy)].PID
 	b.ask("DELETE", fmt.Sprintf("%s/processes/%d?signal=KILL", at, loop), "", nil)
-	for deadline := time.Now().Add(wait); slices.ContainsFunc(list.Processes, func(p process) bool { return p.PID == loop }); {
+	for deadline := hosttest.Deadline(); slices.ContainsFunc(list.Processes, func(p process) bool { return p.PID == loop }); {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d is not gone: %+v", loop, list)
 		}
@@ -222,13 +222,9 @@ func TestTerminal(t *testing.T) {
 	bob.ask("DELETE", "/session", "", nil)
 	b.over() // with the session
 	a.until("control", `"controller":null`)
-	began := time.Now()
 	s.Stop(t)
-	a.over() // with the server, which waits for nobody
+	a.over() // with the server, which waits for no page
 	page.over()
-	if took := time.Since(began); took > 20*time.Second {
-		t.Errorf("the server ended after %v", took)
-	}
 	if strings.Contains(a.seen, "early") || strings.Contains(a.seen, "displaced") {
 		t.Errorf("typed without control: %q", a.seen)
 	}
@@ -240,7 +236,7 @@ func TestTerminalOfAnSDK(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	s := servetest.Start(t, program, t.TempDir())
 	b := signIn(t, s, "Ann", "operator")
-	sb, err := s.Client(t).Create(t.Context(), crannog.Timeout(10*time.Minute))
+	sb, err := s.Client(t).Create(t.Context(), crannog.Timeout(5*time.Hour))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,15 +18,13 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/servetest"
 )
 
 var program string
 
 func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
-
-// wait bounds each thing that a test waits for.
-const wait = 60 * time.Second
 
 // browser is one signed-in session.
 type browser struct {
@@ -41,7 +39,7 @@ func signIn(t *testing.T, s *servetest.Server, name, scope string) *browser {
 	t.Helper()
 	link, err := s.Local(t).ConsoleLink(t.Context(), name, scope, time.Hour)
 	// The start block comes a moment before the socket.
-	for limit := time.Now().Add(wait); errors.Is(err, crannog.ErrUnavailable) && time.Now().Before(limit); {
+	for limit := hosttest.Deadline(); errors.Is(err, crannog.ErrUnavailable) && time.Now().Before(limit); {
 		link, err = s.Local(t).ConsoleLink(t.Context(), name, scope, time.Hour)
 	}
 	if err != nil {
@@ -89,7 +87,7 @@ func (b *browser) request(ctx context.Context, method, path, body string) *http.
 
 func (b *browser) do(method, path, body string) (*http.Response, []byte) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), wait)
+	ctx, cancel := context.WithTimeout(b.t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
 	res := b.request(ctx, method, path, body)
 	defer res.Body.Close()
@@ -188,7 +186,7 @@ func (b *browser) follow(query, last string) *stream {
 // until waits for an event with all the texts.
 func (s *stream) until(name string, texts ...string) event {
 	s.t.Helper()
-	limit := time.After(wait)
+	limit := hosttest.Late()
 	var skipped []string // what came instead
 	for {
 		select {
@@ -216,7 +214,7 @@ func (s *stream) until(name string, texts ...string) event {
 // over waits for the end of the stream.
 func (s *stream) over() {
 	s.t.Helper()
-	limit := time.After(wait)
+	limit := hosttest.Late()
 	for {
 		select {
 		case _, more := <-s.in:
@@ -238,7 +236,7 @@ type screen struct {
 
 func (b *browser) attach(path string) *screen {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), wait)
+	ctx, cancel := context.WithTimeout(b.t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
 	conn, _, err := websocket.Dial(ctx, strings.Replace(b.base, "http", "ws", 1)+"/console/api"+path, &websocket.DialOptions{
 		HTTPHeader: http.Header{"Origin": {b.base}, "Cookie": {b.cookie}, "Sec-Fetch-Site": {"same-origin"}},
@@ -254,7 +252,7 @@ func (b *browser) attach(path string) *screen {
 // until reads until a message has the text, or with "" until the output has.
 func (s *screen) until(kind, text string) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), wait)
+	ctx, cancel := context.WithTimeout(s.t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
 	for kind != "" || !strings.Contains(s.seen, text) {
 		typ, data, err := s.conn.Read(ctx)
@@ -271,7 +269,7 @@ func (s *screen) until(kind, text string) {
 
 func (s *screen) send(typ websocket.MessageType, text string) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), wait)
+	ctx, cancel := context.WithTimeout(s.t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
 	if err := s.conn.Write(ctx, typ, []byte(text)); err != nil {
 		s.t.Fatal(err)
@@ -284,7 +282,7 @@ func (s *screen) typeKeys(text string) { s.t.Helper(); s.send(websocket.MessageB
 // over waits for the end of the connection.
 func (s *screen) over() {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), wait)
+	ctx, cancel := context.WithTimeout(s.t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
 	for {
 		if _, _, err := s.conn.Read(ctx); err != nil {

@@ -5,10 +5,10 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/servetest"
 )
 
@@ -61,11 +61,12 @@ func (b *bed) serve(t *testing.T) {
 // waits lets the server get ready for the operation.
 func (b *bed) waits(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(2 * longest); !strings.Contains(b.s.Stderr(), b.op.awaits); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("control: the server never said %q\n%s", b.op.awaits, b.s.Stderr())
+	hosttest.EventuallyNoError(t, func() error {
+		if said := b.s.Stderr(); !strings.Contains(said, b.op.awaits) {
+			return fmt.Errorf("control: the server never said %q\n%s", b.op.awaits, said)
 		}
-	}
+		return nil
+	})
 }
 
 // What a furnished sandbox has: number is what its program remembers.
@@ -177,19 +178,19 @@ func (b *bed) settled(t *testing.T) string {
 	if b.sb, err = b.client.Get(t.Context(), b.ids[0]); err != nil {
 		t.Fatalf("%v\n%s", err, b.s.Stderr())
 	}
-	for deadline := time.Now().Add(longest); ; time.Sleep(20 * time.Millisecond) {
+	var state string
+	hosttest.EventuallyNoError(t, func() error {
 		info, err := b.sb.Refresh(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		// One whose end had come is paused by the next server at the latest.
-		if info.State == "paused" || info.State == "running" && !b.op.pauses {
-			return info.State
+		if state = info.State; state == "paused" || state == "running" && !b.op.pauses {
+			return nil
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the sandbox stays %s\n%s", info.State, b.s.Stderr())
-		}
-	}
+		return fmt.Errorf("the sandbox stays %s\n%s", state, b.s.Stderr())
+	})
+	return state
 }
 
 // others looks whether the sandboxes that the operation has made are usable,
@@ -241,7 +242,7 @@ func (b *bed) snapshots(t *testing.T) {
 		t.Error("control: there is no snapshot")
 	}
 	for _, snapshot := range list {
-		other, err := b.client.Create(t.Context(), crannog.Template(snapshot.ID), crannog.Timeout(time.Minute))
+		other, err := b.client.Create(t.Context(), crannog.Template(snapshot.ID), crannog.Timeout(life))
 		if err != nil {
 			t.Errorf("snapshot %s: %v", snapshot.ID, err)
 			continue

@@ -42,7 +42,7 @@ func TestKilledServerAdoptsItsBoxes(t *testing.T) {
 	var ids []string
 	var tokens []string
 	for i := range 20 {
-		sb, err := client.Create(t.Context(), crannog.Timeout(10*time.Minute), crannog.Metadata(map[string]string{"n": fmt.Sprint(i)}))
+		sb, err := client.Create(t.Context(), crannog.Timeout(life), crannog.Metadata(map[string]string{"n": fmt.Sprint(i)}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,19 +86,20 @@ func TestExpiredWhileNobodyWatched(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	state := t.TempDir()
 	first := servetest.Start(t, program, state)
-	// Its time counts from before the boot.
-	if _, err := first.Client(t).Create(t.Context(), crannog.Timeout(20*time.Second)); err != nil {
+	sb, err := first.Client(t).Create(t.Context(), crannog.Timeout(life))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Its end comes after the kill, however slowly that is done.
+	if err := sb.SetTimeout(t.Context(), hosttest.Patience(10*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	first.Kill()
-	// The guest ends the box by its own clock, without any server.
-	deadline := time.Now().Add(2 * time.Minute)
-	for servetest.Processes(t, state) > 0 {
-		if time.Now().After(deadline) {
-			t.Fatal("the box outlived its end")
-		}
-		time.Sleep(50 * time.Millisecond)
+	if servetest.Processes(t, state) == 0 {
+		t.Fatal("control: the box ended before its server")
 	}
+	// The guest ends the box by its own clock, without any server.
+	hosttest.Eventually(t, "the box has ended", func() bool { return servetest.Processes(t, state) == 0 })
 	second := servetest.Start(t, program, state)
 	servetest.NothingLeft(t, state)
 	second.Stop(t)
@@ -126,20 +127,16 @@ func TestKilledWhileCreating(t *testing.T) {
 		wg.Wait()
 	}
 	last := servetest.Start(t, program, state)
-	deadline := time.Now().Add(time.Minute)
-	for {
+	hosttest.EventuallyNoError(t, func() error {
 		list, err := last.Client(t).List(t.Context(), crannog.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(list) == 0 {
-			break
+		if len(list) > 0 {
+			return fmt.Errorf("listed after all ends: %+v", list)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("listed after all ends: %+v", list)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+		return nil
+	})
 	servetest.NothingLeft(t, state)
 	last.Stop(t)
 }

@@ -33,10 +33,10 @@ type operation struct {
 	keeps, clears, undoes, pauses bool
 }
 
-const (
-	life  = 10 * time.Minute
-	grace = 200 * time.Millisecond // until a sandbox's end comes by itself
-)
+// life only ends a sandbox that a failed test forgets.
+const life = 5 * time.Hour
+
+const grace = 200 * time.Millisecond // until a sandbox's end comes by itself
 
 // pooled are a server's flags under which a sandbox waits for callers, and a
 // spare kernel after a state was saved.

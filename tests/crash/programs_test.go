@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/internal/hosttest"
@@ -30,7 +29,7 @@ func TestAcrossOtherPrograms(t *testing.T) {
 				}
 			}
 			s := servetest.Start(t, program, state)
-			sb, err := s.Local(t).Create(t.Context(), crannog.Programs(programs), crannog.Timeout(10*time.Minute))
+			sb, err := s.Local(t).Create(t.Context(), crannog.Programs(programs), crannog.Timeout(life))
 			if err != nil {
 				t.Fatal(err)
 			}

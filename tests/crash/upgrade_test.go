@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
@@ -55,7 +54,7 @@ func TestAcrossAnotherGVisor(t *testing.T) {
 	client := first.Client(t)
 	var saved [2]string
 	for i := range saved {
-		sb, err := client.Create(t.Context(), crannog.Timeout(10*time.Minute))
+		sb, err := client.Create(t.Context(), crannog.Timeout(life))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,9 +97,9 @@ func TestAcrossAnotherGVisor(t *testing.T) {
 	if sb, err = client.Get(t.Context(), saved[0]); err != nil {
 		t.Fatal(err)
 	}
-	refused("resume", sb.Resume(t.Context(), time.Minute))
+	refused("resume", sb.Resume(t.Context(), life))
 	// Files that are saved with memory are a part of it.
-	refused("resume of its files", sb.ResumeFiles(t.Context(), time.Minute))
+	refused("resume of its files", sb.ResumeFiles(t.Context(), life))
 	fresh, err := client.Create(t.Context(), crannog.Template(files.ID))
 	if err != nil {
 		t.Fatal(err)
@@ -112,7 +111,7 @@ func TestAcrossAnotherGVisor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := booted.Resume(t.Context(), time.Minute); err != nil {
+	if err := booted.Resume(t.Context(), life); err != nil {
 		t.Fatal(err)
 	}
 	if got := output(t, booted, "ls /home/user; pgrep -f '^python3 keep' || echo none"); got != "keep.py\nnone" {
@@ -125,7 +124,7 @@ func TestAcrossAnotherGVisor(t *testing.T) {
 	if sb, err = third.Client(t).Get(t.Context(), saved[0]); err != nil {
 		t.Fatal(err)
 	}
-	if err := sb.Resume(t.Context(), time.Minute); err != nil {
+	if err := sb.Resume(t.Context(), life); err != nil {
 		t.Fatal(err)
 	}
 	if got := recall(t, sb); got != "42" {
@@ -139,7 +138,7 @@ func TestPausedAcrossAnUpgrade(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python)
 	state := t.TempDir()
 	first := servetest.Start(t, program, state)
-	sb, err := first.Client(t).Create(t.Context(), crannog.Timeout(10*time.Minute))
+	sb, err := first.Client(t).Create(t.Context(), crannog.Timeout(life))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +151,7 @@ func TestPausedAcrossAnUpgrade(t *testing.T) {
 	if sb, err = second.Client(t).Get(t.Context(), sb.ID()); err != nil {
 		t.Fatal(err)
 	}
-	if err := sb.Resume(t.Context(), time.Minute); err != nil {
+	if err := sb.Resume(t.Context(), life); err != nil {
 		t.Fatalf("%v\n%s", err, second.Stderr())
 	}
 	if got := recall(t, sb); got != "42" {

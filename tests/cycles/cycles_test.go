@@ -156,7 +156,7 @@ func (s server) count(t *testing.T) map[string]int {
 // calm counts when nothing changes any more.
 func (s server) calm(t *testing.T) (n map[string]int) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+	for end := hosttest.Deadline(); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		was := n
 		if n = s.count(t); maps.Equal(n, was) {
 			return n
@@ -176,13 +176,12 @@ func (s server) leavesNothing(t *testing.T, n, atOnce int, turn func(context.Con
 	began := time.Now()
 	s.turns(t, n, atOnce, turn)
 	t.Logf("%d turns in %v", n, time.Since(began).Round(time.Millisecond))
-	var left []string
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if left = hosttest.Grown(before, s.count(t)); len(left) == 0 {
-			return
+	hosttest.EventuallyNoError(t, func() error {
+		if left := hosttest.Grown(before, s.count(t)); len(left) > 0 {
+			return fmt.Errorf("left after %d turns: %q; open: %q", n, left, hosttest.Descriptors(t, os.Getpid()))
 		}
-	}
-	t.Errorf("left after %d turns: %q; open: %q", n, left, hosttest.Descriptors(t, os.Getpid()))
+		return nil
+	})
 }
 
 // seesOne is the control: one sandbox that is not ended is in the count.

@@ -21,7 +21,7 @@ func (r *rig) on(document string, opts ...crannog.CreateOption) *crannog.Sandbox
 // says is what a shell line prints, and whether it succeeds.
 func (r *rig) says(sb *crannog.Sandbox, user, line string) (string, bool) {
 	r.t.Helper()
-	res, err := sb.Exec(r.t.Context(), api.Exec{Cmd: []string{"sh", "-c", line}, User: user, TimeoutSeconds: 60})
+	res, err := sb.Exec(r.t.Context(), api.Exec{Cmd: []string{"sh", "-c", line}, User: user, TimeoutSeconds: 1200})
 	if err != nil {
 		r.t.Fatalf("%s: %v", line, err)
 	}

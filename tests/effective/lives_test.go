@@ -4,13 +4,13 @@ import (
 	"encoding/json"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/probe"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/httpapi"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/servetest"
@@ -51,8 +51,8 @@ func (r *rig) stateOf(sb *crannog.Sandbox) string {
 // stays paused, and nothing that was saved is lost.
 func TestDisagreementAtResumption(t *testing.T) {
 	for name, resume := range map[string]func(*crannog.Sandbox) error{
-		"memory": func(sb *crannog.Sandbox) error { return sb.Resume(t.Context(), 10*time.Minute) },
-		"files":  func(sb *crannog.Sandbox) error { return sb.ResumeFiles(t.Context(), 10*time.Minute) },
+		"memory": func(sb *crannog.Sandbox) error { return sb.Resume(t.Context(), life) },
+		"files":  func(sb *crannog.Sandbox) error { return sb.ResumeFiles(t.Context(), life) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -161,7 +161,7 @@ func TestDisagreementAtRollback(t *testing.T) {
 		t.Fatal(err)
 	}
 	stays("paused")
-	if err := sb.Resume(t.Context(), 10*time.Minute); err != nil {
+	if err := sb.Resume(t.Context(), life); err != nil {
 		t.Fatal(err)
 	}
 	r.is(sb, "after", true)
@@ -209,14 +209,6 @@ func TestDisagreementAtClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.d.Service.StartPool(sandbox.PoolOptions{Bytes: 1 << 30, Usual: []sandbox.CreateRequest{usual}})
-	eventually := func(what string, so func() bool) {
-		t.Helper()
-		for end := time.Now().Add(time.Minute); !so(); time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("not so after a minute: %s", what)
-			}
-		}
-	}
 	waits := func() bool {
 		status, _ := r.d.Service.Pool()
 		return slices.ContainsFunc(status.Kinds, func(k sandbox.PoolKind) bool { return k.Waiting > 0 })
@@ -242,7 +234,7 @@ func TestDisagreementAtClaim(t *testing.T) {
 		r.effective(sb)
 		return sb
 	}
-	eventually("a crooked one waits", waits)
+	hosttest.Eventually(t, "a crooked one waits", waits)
 	crooked := r.engine.asked()
 	if len(crooked) != 1 {
 		t.Fatalf("%v were made", crooked)
@@ -252,12 +244,10 @@ func TestDisagreementAtClaim(t *testing.T) {
 	if sb.ID() == crooked[0] {
 		t.Fatal("it was handed over")
 	}
-	eventually("the crooked one is gone", func() bool { return !slices.Contains(machines(), crooked[0]) })
-	if left := servetest.Groups(crooked...); len(left) > 0 {
-		t.Errorf("control groups are left: %v", left)
-	}
+	hosttest.Eventually(t, "the crooked one is gone", func() bool { return !slices.Contains(machines(), crooked[0]) })
+	hosttest.NoMore(t, "control groups", 0, func() int { return len(servetest.Groups(crooked...)) })
 	// The control: a straight one is what its claimer gets.
-	eventually("a straight one waits", waits)
+	hosttest.Eventually(t, "a straight one waits", waits)
 	waiting := machines()
 	if got := claim(); got.ID() == sb.ID() || !slices.Contains(waiting, got.ID()) {
 		t.Errorf("claimed %s, and there were %v", got.ID(), waiting)

@@ -6,6 +6,7 @@ package effective_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
@@ -29,6 +30,9 @@ import (
 	"github.com/crannog/crannog/internal/standard"
 	"github.com/crannog/crannog/internal/template"
 )
+
+// life only ends a sandbox that a failed test forgets.
+const life = 5 * time.Hour
 
 func TestMain(m *testing.M) {
 	crannog.Main()
@@ -141,12 +145,12 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-var small = api.Limits{MemoryBytes: 512 << 20, CPUMillis: 2000, PIDs: 256, DiskBytes: 256 << 20, DiskInodes: 20_000, CommandTimeoutSeconds: 60}
+var small = api.Limits{MemoryBytes: 512 << 20, CPUMillis: 2000, PIDs: 256, DiskBytes: 256 << 20, DiskInodes: 20_000, CommandTimeoutSeconds: 1200}
 
 // create makes a sandbox that ends with the test.
 func (r *rig) create(opts ...crannog.CreateOption) (*crannog.Sandbox, error) {
 	r.t.Helper()
-	sb, err := r.client.Create(r.t.Context(), append([]crannog.CreateOption{crannog.Timeout(10 * time.Minute), crannog.Limits(small)}, opts...)...)
+	sb, err := r.client.Create(r.t.Context(), append([]crannog.CreateOption{crannog.Timeout(life), crannog.Limits(small)}, opts...)...)
 	if err == nil {
 		r.ends(sb)
 	}
@@ -237,8 +241,8 @@ func (r *rig) onlyLeft(kept ...*crannog.Sandbox) {
 	gone := slices.DeleteFunc(r.engine.asked(), func(id string) bool { return known[id] })
 	if len(kept) == 0 {
 		servetest.NothingLeft(r.t, r.state, gone...)
-	} else if left := servetest.Groups(gone...); len(left) > 0 {
-		r.t.Errorf("control groups are left: %v", left)
+	} else {
+		hosttest.NoMore(r.t, "control groups", 0, func() int { return len(servetest.Groups(gone...)) })
 	}
 	if _, err := os.Stat(filepath.Join(r.state, "causeway")); err != nil {
 		return // none was ever needed
@@ -249,25 +253,23 @@ func (r *rig) onlyLeft(kept ...*crannog.Sandbox) {
 	}
 	defer c.Close()
 	// A link ends when the causeway sees that nobody has its other end.
-	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	hosttest.EventuallyNoError(r.t, func() error {
 		links, err := c.List(r.t.Context())
 		if err != nil {
 			r.t.Fatal(err)
 		}
 		links = slices.DeleteFunc(links, func(l control.Status) bool { return known[l.Sandbox] })
-		if len(links) == 0 {
-			return
+		if len(links) > 0 {
+			return fmt.Errorf("links are left: %+v", links)
 		}
-		if time.Now().After(end) {
-			r.t.Fatalf("links are left: %+v", links)
-		}
-	}
+		return nil
+	})
 }
 
 // sh runs a shell line in a sandbox, which must succeed.
 func (r *rig) sh(sb *crannog.Sandbox, line string) string {
 	r.t.Helper()
-	res, err := sb.Exec(r.t.Context(), api.Exec{Cmd: []string{"sh", "-c", line}, TimeoutSeconds: 60})
+	res, err := sb.Exec(r.t.Context(), api.Exec{Cmd: []string{"sh", "-c", line}, TimeoutSeconds: 1200})
 	if err != nil || res.ExitCode != 0 {
 		r.t.Fatalf("%s: %+v, %v", line, res, err)
 	}

@@ -22,7 +22,7 @@ export const key = need('CRANNOG_TEST_KEY')
 // input does not end.
 export function run(file, args, options = {}) {
   return new Promise((resolve, reject) => {
-    const child = execFile(file, args, { timeout: 400_000, maxBuffer: 64 << 20, ...options }, (error, stdout, stderr) => {
+    const child = execFile(file, args, { timeout: 900_000 * Number(process.env.CRANNOG_TEST_SPEED ?? 1), maxBuffer: 64 << 20, ...options }, (error, stdout, stderr) => {
       if (error && typeof error.code !== 'number') return reject(new Error(`${file} ${args.join(' ')}: ${error}\n${stdout}${stderr}`))
       resolve({ code: error ? error.code : 0, stdout, stderr })
     })

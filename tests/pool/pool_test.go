@@ -33,10 +33,6 @@ var libraries = hosttest.Ability{Name: "numpy, pandas and matplotlib for " + pyt
 	return exec.Command(python, "-c", "import numpy, pandas, matplotlib").Run() == nil
 }}
 
-// patience is for slow machines: a box that loads its libraries for the first
-// time takes seconds.
-const patience = 5 * time.Minute
-
 // server is one with a pool and a log that tells of it.
 type server struct {
 	*servetest.Server
@@ -98,15 +94,12 @@ func (s *server) create() *crannog.Sandbox {
 // way round.
 func (s *server) claim(n int, restored bool) *crannog.Sandbox {
 	s.t.Helper()
-	deadline, look := time.After(patience), time.NewTicker(50*time.Millisecond)
-	defer look.Stop()
-	for len(s.waiting()) < n {
-		select {
-		case <-look.C:
-		case <-deadline:
-			s.t.Fatalf("%d have waited, want %d", len(s.waiting()), n)
+	hosttest.EventuallyNoError(s.t, func() error {
+		if have := len(s.waiting()); have < n {
+			return fmt.Errorf("%d have waited, want %d", have, n)
 		}
-	}
+		return nil
+	})
 	sb := s.create()
 	if got := s.waiting()[sb.ID()]; got != fmt.Sprint(restored) {
 		s.t.Fatalf("%s is one of which the log says restored=%q, want %t", sb.ID(), got, restored)

@@ -18,6 +18,9 @@ import (
 	"github.com/crannog/crannog/internal/servetest"
 )
 
+// life only ends a sandbox that a failed test forgets.
+const life = 5 * time.Hour
+
 // P33: a server that is killed again and again while programs run and callers
 // act loses nothing of it, and doubles nothing.
 func TestKilledServerLosesNothing(t *testing.T) {
@@ -28,7 +31,7 @@ func TestKilledServerLosesNothing(t *testing.T) {
 	client := s.Client(t)
 	var ids []string
 	for range boxes {
-		sb, err := client.Create(t.Context(), crannog.Timeout(10*time.Minute))
+		sb, err := client.Create(t.Context(), crannog.Timeout(life))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,16 +55,13 @@ func TestKilledServerLosesNothing(t *testing.T) {
 					continue
 				}
 				asked.Add(1)
-				if sb.SetTimeout(t.Context(), 10*time.Minute) == nil {
+				if sb.SetTimeout(t.Context(), life) == nil {
 					answered.Add(1)
 				}
 			}
 		}()
-		for before, deadline := answered.Load(), time.Now().Add(30*time.Second); answered.Load() == before; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatal("the server answers nobody")
-			}
-		}
+		before := answered.Load()
+		hosttest.Eventually(t, "the server answers", func() bool { return answered.Load() > before })
 		time.Sleep(time.Duration(150+37*i) * time.Millisecond) // another moment each time
 		s.Kill()
 		close(stop)
@@ -120,7 +120,7 @@ func TestDiskFull(t *testing.T) {
 	})
 	s := servetest.Start(t, program, state)
 	client := s.Client(t)
-	sb, err := client.Create(t.Context(), crannog.Timeout(10*time.Minute))
+	sb, err := client.Create(t.Context(), crannog.Timeout(life))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,51 +128,41 @@ func TestDiskFull(t *testing.T) {
 	// What is told of several ends does not fit into what a page may have left.
 	others := make([]*crannog.Sandbox, 4)
 	for i := range others {
-		if others[i], err = client.Create(t.Context(), crannog.Timeout(10*time.Minute)); err != nil {
+		if others[i], err = client.Create(t.Context(), crannog.Timeout(life)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	filler := filepath.Join(dir, "filler")
 	fill(t, filler)
 	// What was begun before may still fit into a page.
-	for deadline := time.Now().Add(20 * time.Second); ; {
-		other, err := client.Create(t.Context(), crannog.Timeout(time.Minute))
-		if err != nil {
-			var refused *crannog.Error
-			if !errors.As(err, &refused) || refused.Code != "record_unavailable" {
-				t.Errorf("refused with %v", err)
-			}
-			break
+	hosttest.Eventually(t, "a full disk refuses", func() bool {
+		other, err := client.Create(t.Context(), crannog.Timeout(life))
+		if err == nil {
+			kill(t, other)
+			return false
 		}
-		kill(t, other)
-		if time.Now().After(deadline) {
-			t.Fatal("a full disk refuses nothing")
+		var refused *crannog.Error
+		if !errors.As(err, &refused) || refused.Code != "record_unavailable" {
+			t.Errorf("refused with %v", err)
 		}
-	}
+		return true
+	})
 	for _, one := range append(others, sb) {
 		if err := one.Kill(t.Context()); err != nil {
 			t.Errorf("a sandbox cannot be ended: %v", err)
 		}
 	}
-	for deadline := time.Now().Add(20 * time.Second); servetest.Processes(t, state) > 0; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("processes of it are left")
-		}
-	}
+	hosttest.NoMore(t, "processes", 0, func() int { return servetest.Processes(t, state) })
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; {
-		again, err := client.Create(t.Context(), crannog.Timeout(time.Minute))
+	hosttest.EventuallyNoError(t, func() error {
+		again, err := client.Create(t.Context(), crannog.Timeout(life))
 		if err == nil {
 			kill(t, again)
-			break
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("it goes on refusing: %v", err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+		return err
+	})
 	s.Stop(t)
 	got := read(t, state)
 	if len(got.gaps) == 0 {
@@ -208,7 +198,7 @@ func TestNothingIsLeft(t *testing.T) {
 	s := servetest.Start(t, program, state)
 	client := s.Client(t)
 	cycle := func() {
-		sb, err := client.Create(t.Context(), crannog.Timeout(10*time.Minute))
+		sb, err := client.Create(t.Context(), crannog.Timeout(life))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -222,13 +212,12 @@ func TestNothingIsLeft(t *testing.T) {
 	for range 50 {
 		cycle()
 	}
-	deadline := time.Now().Add(20 * time.Second)
-	for len(descriptors(t, s.PID())) > before {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d descriptors before, and now %q", before, descriptors(t, s.PID()))
+	hosttest.EventuallyNoError(t, func() error {
+		if now := descriptors(t, s.PID()); len(now) > before {
+			return fmt.Errorf("%d descriptors before, and now %q", before, now)
 		}
-		time.Sleep(50 * time.Millisecond)
-	}
+		return nil
+	})
 	tool(t, state, "prune", "-y")
 	for _, dir := range []string{"events", "net"} {
 		if left, err := os.ReadDir(filepath.Join(state, dir)); err != nil || len(left) > 0 {

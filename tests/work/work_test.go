@@ -152,7 +152,7 @@ func solveAll(t *testing.T, all []problem) {
 }
 
 func solve(ctx context.Context, client *crannog.Client, program string) (string, error) {
-	sb, err := client.Create(ctx, crannog.Ephemeral(), crannog.Timeout(5*time.Minute))
+	sb, err := client.Create(ctx, crannog.Ephemeral(), crannog.Timeout(5*time.Hour))
 	if err != nil {
 		return "", err
 	}

@@ -1,6 +1,6 @@
 import { configure } from "@testing-library/react";
 
 /** How long, in milliseconds, a test waits for what it expects, however busy the machine is. */
-export const patience = 20_000;
+export const patience = 120_000;
 
 configure({ asyncUtilTimeout: patience });

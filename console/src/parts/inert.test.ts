@@ -43,11 +43,10 @@ describe("inert", () => {
   });
 
   it("costs no more than the length", () => {
-    const began = performance.now();
+    // What costs its square does not end within the time of a test.
     inert("\x1b]".repeat(200_000));
     inert("\x9d".repeat(200_000));
     inert("\x1b[".repeat(200_000));
-    expect(performance.now() - began).toBeLessThan(10_000);
   });
 });
 

@@ -15,6 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/causeway/approval"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/store"
 )
 
@@ -117,7 +118,7 @@ func (r *rig) ask(q causeway.Question) causeway.Answer {
 // machine. An answer that is there ends it at once.
 func (r *rig) spend(q causeway.Question) causeway.Answer {
 	r.t.Helper()
-	return r.waitFor(q, 20*time.Second)
+	return r.waitFor(q, hosttest.Patience(20*time.Second))
 }
 
 // tries asks with time enough to take a grant that is not to be there, for
@@ -396,7 +397,7 @@ func TestAnswerFromAnotherProcess(t *testing.T) {
 		if !a.Granted {
 			t.Errorf("%+v", a)
 		}
-	case <-time.After(10 * time.Second):
+	case <-hosttest.Late():
 		t.Fatal("nobody woke the waiter")
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/crannog/crannog/internal/causeway/approval"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // tape is what a rig's record was told, and which step it refuses.
@@ -73,7 +73,7 @@ func TestNothingIsDecidedUnrecorded(t *testing.T) {
 	}
 	r.refuses(approval.StepSpent)
 	r.approve(a.Approval)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
 	if got, err := r.Ask(ctx, push()); !errors.Is(err, errRecord) || got.Granted {
 		t.Errorf("spent: %+v, %v", got, err)

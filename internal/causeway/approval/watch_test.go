@@ -17,6 +17,7 @@ import (
 
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/causeway/approval"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 var errEnough = errors.New("enough")
@@ -25,7 +26,7 @@ var errEnough = errors.New("enough")
 func (r *rig) told(who approval.Caller, after int64, n int) []approval.Event {
 	r.t.Helper()
 	var events []approval.Event
-	ctx, cancel := context.WithTimeout(r.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(r.t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
 	err := r.Watch(ctx, who, approval.Query{}, after, func(e approval.Event) error {
 		if events = append(events, e); len(events) == n {
@@ -145,7 +146,7 @@ func (r *receiver) next(t *testing.T) call {
 	select {
 	case c := <-r.calls:
 		return c
-	case <-time.After(10 * time.Second):
+	case <-hosttest.Late():
 		t.Fatal("no call")
 		return call{}
 	}

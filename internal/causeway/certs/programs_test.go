@@ -194,7 +194,7 @@ func TestCargoTrustsTheAuthority(t *testing.T) {
 		}
 	}
 	resolve := func(env []string) string {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 		defer cancel()
 		cmd := exec.CommandContext(ctx, cargo, "generate-lockfile")
 		cmd.Dir = project

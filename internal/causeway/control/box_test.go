@@ -9,13 +9,13 @@ import (
 	"net/netip"
 	"os"
 	"testing"
-	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 
 	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/causeway/wire/wiretest"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // testBox is the network of a sandbox on the link's other end.
@@ -46,7 +46,7 @@ func (b *testBox) lookup(name string) (netip.Addr, error) {
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(hosttest.Deadline())
 	if _, err := c.Write(packed); err != nil {
 		return netip.Addr{}, err
 	}
@@ -73,7 +73,7 @@ func (b *testBox) dial(name string, port uint16) (*gonet.TCPConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
 	return b.Dial(ctx, netip.AddrPortFrom(a, port))
 }
@@ -87,7 +87,7 @@ func (b *testBox) send(method, path string, body io.Reader) (int, error) {
 		return 0, err
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = c.SetDeadline(hosttest.Deadline())
 	request, err := http.NewRequest(method, "http://api.test"+path, body)
 	if err != nil {
 		return 0, err

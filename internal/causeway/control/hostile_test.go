@@ -96,7 +96,7 @@ func TestHostileFramesEndTheConnection(t *testing.T) {
 		if _, err := conn.Write(data); err != nil {
 			t.Fatal(err)
 		}
-		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = conn.SetReadDeadline(hosttest.Deadline())
 		if rest, err := io.ReadAll(conn); err != nil && !errors.Is(err, unix.ECONNRESET) || bytes.Contains(rest, []byte("welcome")) {
 			t.Errorf("%s: %q, %v", name, rest, err)
 		}
@@ -116,7 +116,7 @@ func TestHostileFramesEndTheConnection(t *testing.T) {
 		if _, _, err := conn.WriteMsgUnix(framed(`{"id":1,"call":"hello","body":{}}`), unix.UnixRights(fds...), nil); err != nil {
 			t.Fatal(err)
 		}
-		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = conn.SetReadDeadline(hosttest.Deadline())
 		if rest, err := io.ReadAll(conn); err != nil && !errors.Is(err, unix.ECONNRESET) || len(rest) > 0 {
 			t.Errorf("%s: %q, %v", name, rest, err)
 		}
@@ -251,7 +251,7 @@ func TestTheProcessIsNotTrusted(t *testing.T) {
 	}
 	select {
 	case <-c.Done():
-	case <-time.After(10 * time.Second):
+	case <-hosttest.Late():
 		t.Error("a hostile frame does not end the connection")
 	}
 }

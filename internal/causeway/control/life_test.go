@@ -302,7 +302,7 @@ func descriptors(t testing.TB, pid int) int {
 // stays.
 func settle(t testing.TB, what string, count func() int, want int) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := hosttest.Deadline()
 	last, same := -1, 0
 	for tick := time.NewTicker(20 * time.Millisecond); ; <-tick.C {
 		n := count()

@@ -9,12 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/reexec"
 )
 
@@ -110,7 +110,7 @@ func awaitEnd(t testing.TB, dir string) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-hosttest.Late():
 		log, _ := os.ReadFile(filepath.Join(dir, dirName, logName))
 		t.Errorf("the process does not end:\n%s", log)
 	}

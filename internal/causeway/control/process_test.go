@@ -152,7 +152,7 @@ func wantEvent(t testing.TB, events <-chan Event, want Event) {
 		if got != want {
 			t.Fatalf("event %+v, want %+v", got, want)
 		}
-	case <-time.After(10 * time.Second):
+	case <-hosttest.Late():
 		t.Fatalf("no event %+v", want)
 	}
 }
@@ -195,7 +195,7 @@ func TestProcessKilled(t *testing.T) {
 	}
 	select {
 	case <-c.Done():
-	case <-time.After(10 * time.Second):
+	case <-hosttest.Late():
 		t.Fatal("the client does not notice")
 	}
 	if _, err := c.List(t.Context()); fault.CodeOf(err) != "causeway_lost" {
@@ -313,7 +313,7 @@ func TestControllerKilled(t *testing.T) {
 	_ = controller.Wait()
 	// What is open goes on, and so does what is new.
 	wantGet(t, b, "/hello", 200)
-	_ = flow.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = flow.SetDeadline(hosttest.Deadline())
 	fmt.Fprint(flow, "GET /flow HTTP/1.1\r\nHost: api.test\r\n\r\n")
 	if answer, err := http.ReadResponse(bufio.NewReader(flow), nil); err != nil || answer.StatusCode != 200 {
 		t.Fatalf("the flow ended: %v", err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/causeway/approval"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // desk grants what was approved before, once for each set of facts.
@@ -107,7 +108,7 @@ func TestA1AGrantIsForTheSameBytes(t *testing.T) {
 	if n := b.spooled.Load(); n != 0 {
 		t.Errorf("%d bytes are still held", n)
 	}
-	eventually(t, "records with the approval", func() bool {
+	hosttest.Eventually(t, "records with the approval", func() bool {
 		for _, r := range b.records.all(causeway.KindHTTP) {
 			if r.Effect == causeway.Allow && r.Approval == "ap7" && r.Status == 200 && r.Sent == 3<<20 {
 				return true
@@ -128,6 +129,7 @@ func TestAQuestionHoldsTheRequest(t *testing.T) {
 	if code, _ := b.do("POST", "https://api.good.test/", "x", nil); code != 403 {
 		t.Errorf("code %d", code)
 	}
+	b = w.box(asking) // which waits for longer than it takes to fail
 	b.people.answer = func(context.Context, causeway.Question) (causeway.Answer, error) {
 		return causeway.Answer{}, io.ErrUnexpectedEOF
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 const (
@@ -95,7 +96,7 @@ func TestA6PushesAreJudgedByRef(t *testing.T) {
 	if _, body := send("acme/pay", none+" "+tip+" refs/heads/dev"); !strings.HasPrefix(body, "hello") {
 		t.Errorf("approved: %q", body)
 	}
-	eventually(t, "records of pushes", func() bool { return len(b.records.all(causeway.KindGit)) == 15 })
+	hosttest.Eventually(t, "records of pushes", func() bool { return len(b.records.all(causeway.KindGit)) == 15 })
 	// The empty push by which git looks whether it must log in.
 	if code, body := b.do("POST", "https://git.test/acme/pay/git-receive-pack", "0000", nil); code != 200 || !strings.HasPrefix(body, "hello") {
 		t.Errorf("probe: %d %s", code, body)

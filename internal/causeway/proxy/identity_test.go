@@ -9,6 +9,7 @@ import (
 
 	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 const openOne = `
@@ -31,7 +32,7 @@ func TestAllowedRequestPasses(t *testing.T) {
 			t.Fatalf("h2 %v: %d %s", h2, code, body)
 		}
 	}
-	eventually(t, "two records", func() bool { return len(b.records.all(causeway.KindHTTP)) == 2 })
+	hosttest.Eventually(t, "two records", func() bool { return len(b.records.all(causeway.KindHTTP)) == 2 })
 	for _, r := range b.records.all(causeway.KindHTTP) {
 		if r.Effect != causeway.Allow || r.Rule != "host:api.good.test/read" || r.Status != 200 || r.Path != "/x" || r.Received != 24 || r.Took <= 0 ||
 			r.Address != up.addr.String()+":443" && !strings.HasPrefix(r.Address, "127.0.0.1:") {
@@ -94,7 +95,7 @@ func TestN6ServerNameIsNotTheTarget(t *testing.T) {
 					t.Errorf("a handshake for %q passes on a connection to %s", said, level)
 				}
 			}
-			eventually(t, "records of both", func() bool { return len(b.records.all(causeway.KindTCP)) == 2 })
+			hosttest.Eventually(t, "records of both", func() bool { return len(b.records.all(causeway.KindTCP)) == 2 })
 			for _, r := range b.records.all(causeway.KindTCP) {
 				if r.Effect != causeway.Deny || r.Rule != policy.RuleSNI {
 					t.Errorf("record %+v", r)
@@ -222,7 +223,7 @@ func TestN17OtherProtocols(t *testing.T) {
 	if w.dials.Load() != 0 {
 		t.Error("the world was dialled")
 	}
-	eventually(t, "a record each", func() bool { return len(b.records.all(causeway.KindTCP, causeway.KindHTTP)) == 5 })
+	hosttest.Eventually(t, "a record each", func() bool { return len(b.records.all(causeway.KindTCP, causeway.KindHTTP)) == 5 })
 	for _, r := range b.records.all(causeway.KindTCP, causeway.KindHTTP) {
 		if r.Effect != causeway.Deny {
 			t.Errorf("record %+v", r)
@@ -312,13 +313,13 @@ func TestN15Smuggling(t *testing.T) {
 		}
 		return paths
 	}
-	eventually(t, "as many records as requests", func() bool { return len(allowed()) == len(up.log()) })
+	hosttest.Eventually(t, "as many records as requests", func() bool { return len(allowed()) == len(up.log()) })
 	for i, s := range up.log() {
 		if allowed()[i] != s.Method+" "+s.Path {
 			t.Errorf("record %s, upstream %s %s", allowed()[i], s.Method, s.Path)
 		}
 	}
-	eventually(t, "a record for each attempt", func() bool { return len(b.records.all(causeway.KindHTTP, causeway.KindTCP)) >= len(cases)+1 })
+	hosttest.Eventually(t, "a record for each attempt", func() bool { return len(b.records.all(causeway.KindHTTP, causeway.KindTCP)) >= len(cases)+1 })
 }
 
 func TestECHIsOpened(t *testing.T) {

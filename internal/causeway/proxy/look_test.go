@@ -9,12 +9,13 @@ import (
 
 	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // awaitRecords returns the records once there are so many.
 func (b *box) awaitRecords(n int) []causeway.Record {
 	b.t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	for end := hosttest.Deadline(); ; time.Sleep(time.Millisecond) {
 		if list := b.records.all(); len(list) >= n || time.Now().After(end) {
 			return list
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 const boundHost = `
@@ -49,7 +50,7 @@ func TestSecretIsSetAndTheBoxesOwnRemoved(t *testing.T) {
 	if b.do("POST", "https://api.good.test/v1/x", "body", nil); up.log()[2].Auth != "" {
 		t.Error("another method carried the value")
 	}
-	eventually(t, "records that name the secret", func() bool {
+	hosttest.Eventually(t, "records that name the secret", func() bool {
 		n := 0
 		for _, r := range b.records.all(causeway.KindHTTP) {
 			if len(r.Secrets) == 1 && r.Secrets[0] == "TOKEN" && r.Path == "/v1/x" && r.Method == "GET" {
@@ -146,7 +147,7 @@ func TestS4NoValueInErrorsAndRecords(t *testing.T) {
 		t.Errorf("the refusal: %s", body)
 	}
 	b.get("https://api.good.test/a/" + value + "?" + value)
-	eventually(t, "two records", func() bool { return len(b.records.all(causeway.KindHTTP)) == 2 })
+	hosttest.Eventually(t, "two records", func() bool { return len(b.records.all(causeway.KindHTTP)) == 2 })
 	if all := fmt.Sprintf("%+v", b.records.all()); strings.Contains(all, value) {
 		t.Errorf("records: %s", all)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // clientHello returns what Go's client sends first for a name.
@@ -180,7 +181,7 @@ func TestSpliceChangesNoByte(t *testing.T) {
 	if !bytes.Equal(<-got, rest) {
 		t.Error("other bytes arrived")
 	}
-	eventually(t, "a record with all bytes", func() bool {
+	hosttest.Eventually(t, "a record with all bytes", func() bool {
 		l := b.records.all(causeway.KindTLS)
 		return len(l) == 1 && l[0].Sent == int64(len(first)+len(rest)) && l[0].Received == int64(len(answer)+5) && l[0].Address == up.String()+":443" && l[0].Error == ""
 	})
@@ -219,7 +220,7 @@ func TestSecondHelloNamesAnotherHost(t *testing.T) {
 			t.Errorf("%s: the server got %d bytes", name, n)
 		}
 		c.Close()
-		eventually(t, "a record", func() bool {
+		hosttest.Eventually(t, "a record", func() bool {
 			l := b.records.all(causeway.KindTLS)
 			return len(l) == 1 && l[0].Took > 0 && (l[0].Rule == policy.RuleSNI) == (name != "pass.good.test")
 		})

@@ -15,15 +15,14 @@ import (
 
 	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
-// ends fails unless a connection ends soon: within a second is promised, which a
-// busy machine need not keep. What nobody ends goes on for 10 s at least, the
-// limit for a connection that says nothing.
+// ends fails unless a connection ends. None does by itself: unhurried takes away
+// the limit for a connection that says nothing.
 func ends(t *testing.T, what string, c net.Conn) {
 	t.Helper()
-	start := time.Now()
-	c.SetReadDeadline(start.Add(30 * time.Second))
+	c.SetReadDeadline(hosttest.Deadline())
 	for {
 		_, err := c.Read(make([]byte, 512))
 		if err == nil {
@@ -31,11 +30,14 @@ func ends(t *testing.T, what string, c net.Conn) {
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%s goes on", what)
-		} else if took := time.Since(start); took > 8*time.Second {
-			t.Errorf("%s ended after %v: %v", what, took, err)
 		}
 		return
 	}
+}
+
+// unhurried is a box in which nothing ends for being slow.
+func unhurried(c *Config) {
+	c.Limits.Handshake, c.Limits.Idle, c.Limits.Stall = 24*time.Hour, 24*time.Hour, 24*time.Hour
 }
 
 func TestN21TightenedPolicyEndsWhatIsOpen(t *testing.T) {
@@ -73,7 +75,7 @@ network:
     - {host: kept.good.test, rules: [{do: allow}]}
     - {host: db.good.test, ports: [5432], tunnel: true, rules: [{do: allow}]}
 `
-	b := w.box(before)
+	b := w.box(before, unhurried)
 	ws := b.webSocket()
 	defer ws.Close()
 	echo(t, ws, "one")
@@ -126,7 +128,7 @@ network: {unlisted: deny, hosts: [{host: kept.good.test, rules: [{do: allow}]}, 
 			break
 		}
 	}
-	eventually(t, "records that say why", func() bool {
+	hosttest.Eventually(t, "records that say why", func() bool {
 		n := 0
 		for _, r := range b.records.all(causeway.KindTLS, causeway.KindTunnel, causeway.KindWebSocket, causeway.KindHTTP) {
 			if strings.Contains(r.Error, "no longer allows") {
@@ -150,7 +152,7 @@ func TestN21WebSocketEndsWithItsSecret(t *testing.T) {
 			c.Close()
 		}
 	}, "api.good.test")
-	b := w.box(boundHost, withToken)
+	b := w.box(boundHost, withToken, unhurried)
 	c, err := b.tls("api.good.test", "api.good.test", b.trust)
 	if err != nil {
 		t.Fatal(err)
@@ -250,7 +252,7 @@ network:
 		ends(t, "a slow client", c)
 		c.Close()
 	}
-	eventually(t, "room again", func() bool { return len(b.open()) <= 1 })
+	hosttest.Eventually(t, "room again", func() bool { return len(b.open()) <= 1 })
 	var conns []net.Conn
 	refused := 0
 	for range 12 {
@@ -287,7 +289,7 @@ network: {unlisted: deny, hosts: [{host: pass.good.test, rules: [{do: allow, lim
 		t.Error("a second connection passes")
 	}
 	first.Close()
-	eventually(t, "a place again", func() bool {
+	hosttest.Eventually(t, "a place again", func() bool {
 		c, err := b.tls("pass.good.test", "pass.good.test", w.roots)
 		if err == nil {
 			c.Close()
@@ -383,12 +385,12 @@ func TestCloseLeavesNothing(t *testing.T) {
 	go func() { b.Close(); close(done) }()
 	select {
 	case <-done:
-	case <-time.After(30 * time.Second):
+	case <-hosttest.Late():
 		t.Fatal("Close does not return")
 	}
 	b.Close() // once more is nothing
 	c.CloseIdleConnections()
-	eventually(t, "no goroutine of the box is left", func() bool {
+	hosttest.Eventually(t, "no goroutine of the box is left", func() bool {
 		buf := make([]byte, 1<<20)
 		stacks := string(buf[:runtime.Stack(buf, true)])
 		return !strings.Contains(stacks, "proxy.(*Box)") && !strings.Contains(stacks, "proxy.(*flow)")
@@ -425,12 +427,15 @@ func TestN24HTTP2(t *testing.T) {
 func TestDroppedPacketsAreRecordedAndBounded(t *testing.T) {
 	w := newWorld(t)
 	b := w.box(openOne)
+	began := time.Now()
 	for range 1000 {
 		b.Dropped("udp", netip.MustParseAddrPort("93.184.216.34:443"))
 	}
+	// A slow machine has more seconds of them.
+	most := (2+int(time.Since(began)/time.Second))*packetsPerSecond + 1
 	l := b.records.all(causeway.KindPacket)
-	if len(l) == 0 || len(l) > 2*packetsPerSecond+1 {
-		t.Errorf("%d records of 1000 packets", len(l))
+	if len(l) == 0 || len(l) > most {
+		t.Errorf("%d records of 1000 packets, and at most %d are wanted", len(l), most)
 	}
 	if l[0].Rule != policy.RulePacket || l[0].Port != 443 || l[0].Method != "udp" {
 		t.Errorf("record %+v", l[0])

@@ -14,6 +14,7 @@ import (
 
 	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 func TestN3AndN4NamesStayHere(t *testing.T) {
@@ -94,7 +95,7 @@ func TestN10AddressesThatNobodyMayReach(t *testing.T) {
 				t.Errorf("%s at %s: %d %s", host, a, code, body)
 			}
 		}
-		eventually(t, "a record each", func() bool { return len(b.records.all(causeway.KindHTTP)) == 10 })
+		hosttest.Eventually(t, "a record each", func() bool { return len(b.records.all(causeway.KindHTTP)) == 10 })
 		for _, r := range b.records.all(causeway.KindHTTP) {
 			if r.Effect != causeway.Deny || r.Status != 502 {
 				t.Errorf("record %+v", r)
@@ -266,7 +267,7 @@ func TestWebSocketPasses(t *testing.T) {
 	defer c.Close()
 	echo(t, c, "ping")
 	c.Close()
-	eventually(t, "a record with its bytes", func() bool {
+	hosttest.Eventually(t, "a record with its bytes", func() bool {
 		l := b.records.all(causeway.KindWebSocket)
 		return len(l) == 1 && l[0].Sent == 4 && l[0].Received == 4 && l[0].Status == 101 && l[0].Effect == causeway.Allow
 	})

@@ -8,9 +8,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // windows reads what an end of HTTP/2 lets the other send it unread, for a
@@ -19,7 +20,7 @@ func windows(t *testing.T, conn net.Conn) (stream, connection uint32) {
 	t.Helper()
 	stream, connection = 65_535, 65_535 // unless it says otherwise
 	f := http2.NewFramer(io.Discard, conn)
-	if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := conn.SetReadDeadline(hosttest.Deadline()); err != nil {
 		t.Fatal(err)
 	}
 	for {

@@ -31,6 +31,7 @@ import (
 	"github.com/crannog/crannog/internal/causeway/certs"
 	"github.com/crannog/crannog/internal/causeway/names"
 	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // world is the other side of the causeway: name servers, hosts with public
@@ -444,7 +445,7 @@ func (b *box) tls(dialled, said string, roots *x509.CertPool) (*tls.Conn, error)
 		return nil, err
 	}
 	b.t.Cleanup(func() { c.Close() })
-	c.SetDeadline(time.Now().Add(60 * time.Second))
+	c.SetDeadline(hosttest.Deadline())
 	t := tls.Client(c, &tls.Config{RootCAs: roots, ServerName: said, NextProtos: []string{"http/1.1"}, InsecureSkipVerify: said == ""})
 	return t, t.Handshake()
 }
@@ -452,7 +453,7 @@ func (b *box) tls(dialled, said string, roots *x509.CertPool) (*tls.Conn, error)
 // raw sends bytes and returns all that comes back.
 func (b *box) raw(c net.Conn, text string) string {
 	b.t.Helper()
-	c.SetDeadline(time.Now().Add(30 * time.Second))
+	c.SetDeadline(hosttest.Deadline())
 	if _, err := io.WriteString(c, text); err != nil {
 		return err.Error()
 	}
@@ -466,19 +467,7 @@ func (b *box) raw(c net.Conn, text string) string {
 		}
 		// What is kept alive does not end by itself, and the rest of an answer
 		// may come a while after its beginning.
-		c.SetReadDeadline(time.Now().Add(time.Second))
-	}
-}
-
-// eventually waits until something holds. Flows end on other goroutines.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	end := time.Now().Add(30 * time.Second)
-	for !holds() {
-		if time.Now().After(end) {
-			t.Fatalf("not so after half a minute: %s", what)
-		}
-		time.Sleep(time.Millisecond)
+		c.SetReadDeadline(time.Now().Add(hosttest.Patience(time.Second)))
 	}
 }
 

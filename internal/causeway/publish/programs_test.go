@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/crannog/crannog/internal/causeway/publish"
 	"github.com/crannog/crannog/internal/hosttest"
@@ -72,7 +71,7 @@ func project(t *testing.T, files map[string]string) string {
 // to appear.
 func (r *registry) run(t *testing.T, dir string, env []string, argv ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(r.seen, time.Minute)
+	ctx, cancel := context.WithTimeout(r.seen, hosttest.Patience(hosttest.Hang))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir, cmd.Env = dir, env

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/causeway/wire"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 func TestCloseEndsEveryFlow(t *testing.T) {
@@ -70,9 +71,7 @@ func TestErrorsHaveIdentities(t *testing.T) {
 	defer ours.Close()
 	// A close with something unread is a reset.
 	_, _ = ours.Write([]byte("unread"))
-	for b.Segments() < 2 {
-		time.Sleep(time.Millisecond)
-	}
+	hosttest.Eventually(t, "two segments came", func() bool { return b.Segments() >= 2 })
 	time.Sleep(10 * time.Millisecond)
 	c.Close()
 	for {
@@ -177,7 +176,7 @@ func settled(t *testing.T, wantGoroutines, wantDescriptors int) (goroutines, des
 	t.Helper()
 	const quiet = 10 // looks that find the same: a busy machine ends things late
 	last, same := -1, 0
-	for range 3000 {
+	for end := hosttest.Deadline(); time.Now().Before(end); {
 		entries, err := os.ReadDir("/proc/self/fd")
 		if err != nil {
 			t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
 
 	"github.com/crannog/crannog/internal/causeway/wire"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // accepting hands accepted connections to the test.
@@ -192,9 +193,7 @@ func TestConnectionsAreCapped(t *testing.T) {
 	for range 3 {
 		(<-conns).Close()
 	}
-	for l.Counts().Connections > 0 {
-		time.Sleep(time.Millisecond)
-	}
+	hosttest.Eventually(t, "all connections are over", func() bool { return l.Counts().Connections == 0 })
 	b.mustDial(t, "1.1.1.1:80")
 	<-conns
 }
@@ -223,9 +222,7 @@ func TestHalfOpenIsCapped(t *testing.T) {
 			}
 		})
 	}
-	for l.Counts().Received < 8 {
-		time.Sleep(time.Millisecond)
-	}
+	hosttest.Eventually(t, "all beginnings have arrived", func() bool { return l.Counts().Received >= 8 })
 	if n := l.Counts().Connections; n > 3 {
 		t.Errorf("%d connections in the making, the cap is 3", n)
 	}

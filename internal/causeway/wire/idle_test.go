@@ -18,7 +18,7 @@ func TestAnIdleLinkCostsLittle(t *testing.T) {
 		send(frame(17, boxAddress, elsewhere, datagram(7, 53, "query")))
 		send(frame(6, boxAddress, elsewhere, segment(4000, 80, syn, 1, 0)))
 		send(frame(6, boxAddress, elsewhere, segment(4001, 80, ack, 1, 1)))
-		arrived(l, 3)
+		arrived(t, l, 3)
 	}
 	if each := (memory() - before) / links; each > 200<<10 {
 		t.Errorf("%d bytes for an idle link", each)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/causeway/wire"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // reversed answers a query with its bytes in reverse.
@@ -33,7 +34,7 @@ func TestNamesOverUDP(t *testing.T) {
 		}
 		got := make(map[string]bool)
 		for range 2 {
-			_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+			_ = c.SetReadDeadline(hosttest.Deadline())
 			buffer := make([]byte, 512)
 			n, err := c.Read(buffer)
 			if err != nil {
@@ -84,9 +85,7 @@ func TestNamesAreBounded(t *testing.T) {
 		_, _ = c.Write([]byte("q"))
 	}
 	// Each query that is received is asked or dropped, a moment later.
-	for uint64(asked.Load())+l.Counts().Dropped < sent {
-		time.Sleep(time.Millisecond)
-	}
+	hosttest.Eventually(t, "each query is asked or dropped", func() bool { return uint64(asked.Load())+l.Counts().Dropped >= sent })
 	most := 20 + int64(time.Since(began).Seconds()*10) + 1
 	if n := asked.Load(); n == 0 || n > most {
 		t.Errorf("%d queries answered, the bound is %d", n, most)
@@ -115,13 +114,11 @@ func TestABurstOfNamesEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for asked.Load() < places || l.Counts().Dropped < burst-places {
-		time.Sleep(time.Millisecond)
-	}
+	hosttest.Eventually(t, "all places are taken and the rest is dropped", func() bool { return asked.Load() >= places && l.Counts().Dropped >= burst-places })
 	close(held)
 	buffer := make([]byte, 512)
 	for range places {
-		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_ = c.SetReadDeadline(hosttest.Deadline())
 		if _, err := c.Read(buffer); err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +126,7 @@ func TestABurstOfNamesEnds(t *testing.T) {
 	if _, err := c.Write([]byte("def")); err != nil {
 		t.Fatal(err)
 	}
-	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = c.SetReadDeadline(hosttest.Deadline())
 	n, err := c.Read(buffer)
 	if err != nil || string(buffer[:n]) != "fed" {
 		t.Fatalf("after the burst: %q %v", buffer[:n], err)

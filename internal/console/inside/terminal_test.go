@@ -8,11 +8,11 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/coder/websocket"
 
 	"github.com/crannog/crannog/internal/console/inside"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/process"
 	"github.com/crannog/crannog/internal/record"
 )
@@ -27,7 +27,7 @@ type screen struct {
 
 func (s *stack) attach(t *testing.T, who string, pid int, query string) *screen {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 	t.Cleanup(cancel)
 	at := strings.Replace(s.url, "http", "ws", 1) + inside.Path + s.box.ID + fmt.Sprintf("/terminals/%d/attach", pid) + query
 	conn, _, err := websocket.Dial(ctx, at, &websocket.DialOptions{HTTPHeader: http.Header{"Who": {who}, "Origin": {s.url}}})
@@ -201,12 +201,7 @@ func TestOthersTerminal(t *testing.T) {
 	transport.CloseIdleConnections()
 	s.client.CloseIdleConnections()
 	// What served them ends by itself, within the time of idle connections.
-	for deadline := time.Now().Add(time.Minute); runtime.NumGoroutine() > before+20; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			buf := make([]byte, 1<<20)
-			t.Fatalf("%d goroutines, %d before\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
-		}
-	}
+	hosttest.NoMore(t, "goroutines", before+20, runtime.NumGoroutine)
 }
 
 type writes chan string

@@ -21,6 +21,7 @@ import (
 	"github.com/crannog/crannog/internal/console/live"
 	"github.com/crannog/crannog/internal/console/session"
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/record"
 	"github.com/crannog/crannog/internal/sandbox"
 )
@@ -212,7 +213,7 @@ func (r *rig) open(query, lastID string) *page {
 
 func (r *rig) ask(session, query, lastID string) *page {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), hosttest.Patience(hosttest.Hang))
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.srv.URL+live.Path+"?"+query, nil)
 	if err != nil {
 		r.t.Fatal(err)

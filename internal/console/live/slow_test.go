@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/console/live"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/record"
 )
 
@@ -162,7 +163,7 @@ const poll = 10 * time.Millisecond
 func settled(t *testing.T, most int) int {
 	t.Helper()
 	last, since := runtime.NumGoroutine(), time.Now()
-	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); time.Sleep(poll) {
+	for limit := hosttest.Deadline(); time.Now().Before(limit); time.Sleep(poll) {
 		n := runtime.NumGoroutine()
 		if n < last {
 			last, since = n, time.Now()

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/crannog/crannog/internal/hosttest"
 )
@@ -23,7 +22,7 @@ func (b *box) probe(t *testing.T, c *Config, as persona, args ...string) []answe
 	if as == asOwner {
 		user, args = string(asUser), append([]string{inNamespaces}, args...)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
 	r, err := b.exec(ctx, user, append([]string{c.Root.Guest, probeArg}, args...)...)
 	if err != nil || r.code != 0 {

@@ -20,6 +20,7 @@ import (
 	"github.com/crannog/crannog/internal/gen/processpb"
 	"github.com/crannog/crannog/internal/gen/processpb/processpbconnect"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 const (
@@ -127,7 +128,7 @@ func (b *box) sh(t testing.TB, line string) result {
 
 func (b *box) shAs(t testing.TB, user, line string) result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
 	r, err := b.exec(ctx, user, "/bin/sh", "-c", line)
 	if err != nil {
@@ -141,17 +142,5 @@ func (b *box) want(t testing.TB, line, out string) {
 	t.Helper()
 	if r := b.sh(t, line); r.code != 0 || strings.TrimSpace(r.stdout) != out {
 		t.Errorf("%s: got %q (code %d, stderr %q), want %q", line, r.stdout, r.code, r.stderr, out)
-	}
-}
-
-// eventually polls until the condition holds.
-func eventually(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for !condition() {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within a minute", what)
-		}
-		time.Sleep(5 * time.Millisecond)
 	}
 }

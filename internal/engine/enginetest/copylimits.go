@@ -54,7 +54,7 @@ print(n)'; pkill -f python3`)
 		for _, one := range []*box{b, sibling} {
 			one.want(t, `python3 -c "`+large+`"`, "300")
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(2*hosttest.Hang))
 		defer cancel()
 		if r, err := other.exec(ctx, "user", "python3", "-c", large+"; import time; time.sleep(20)"); err == nil && r.code == 0 {
 			t.Fatal("300 MiB fit into 192")
@@ -129,7 +129,7 @@ func wantGroups(t *testing.T, dir string, want int) {
 	t.Helper()
 	// What was replaced takes a moment to end.
 	var groups map[string][]string
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := hosttest.Deadline(); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		groups = groupsOf(t, dir)
 		right := len(groups) > 0
 		for _, names := range groups {

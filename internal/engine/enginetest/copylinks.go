@@ -8,6 +8,7 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // standing opens a connection that is there when a state is written, and sends
@@ -33,7 +34,7 @@ var copyLinkRules = []rule{
 		e := c.Open(t, t.TempDir())
 		b, p := c.startLinked(t, e)
 		b.sh(t, "cat > stand.py <<'X'\nimport socket, errno, os\n"+standing+"\nX\nsetsid python3 stand.py >/dev/null 2>&1 &\n")
-		eventually(t, "a connection stands", func() bool { return b.sh(t, "test -e stands").code == 0 })
+		hosttest.Eventually(t, "a connection stands", func() bool { return b.sh(t, "test -e stands").code == 0 })
 		dir := save(t, b)
 
 		boxes, peers := []*box{b}, []*peer{p}
@@ -58,12 +59,12 @@ var copyLinkRules = []rule{
 		// Of the connection that stood there is one end, the source's.
 		for i, b := range slices.Backward(boxes) {
 			b.sh(t, ": > say")
-			eventually(t, "the program has spoken", func() bool { return b.sh(t, "test -e said").code == 0 })
+			hosttest.Eventually(t, "the program has spoken", func() bool { return b.sh(t, "test -e said").code == 0 })
 			if how := b.sh(t, "cat said").stdout; (how == "read 0") != (i == 0) {
 				t.Errorf("the connection of box %d: %s", i, how)
 			}
 		}
-		eventually(t, "the source's words arrive", func() bool { return len(p.seen("said box")) == 1 })
+		hosttest.Eventually(t, "the source's words arrive", func() bool { return len(p.seen("said box")) == 1 })
 		for i, p := range peers {
 			if n := len(p.seen("said ")); (n == 1) != (i == 0) || n > 1 {
 				t.Errorf("the peer of box %d heard %q", i, p.seen("said "))

@@ -5,12 +5,12 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // identity prints what must differ between copies, one thing per line.
@@ -64,7 +64,7 @@ print(libc.syscall(1999, b"other", 5, 1), ctypes.get_errno())'; uname -n`)
 			_, err := b.exec(t.Context(), "user", "/bin/sh", "-c", ": > begun; while ! [ -e enough ]; do sleep 0.1; done; echo done")
 			ended <- err
 		}()
-		eventually(t, "it runs", func() bool { return b.sh(t, "test -e begun").code == 0 })
+		hosttest.Eventually(t, "it runs", func() bool { return b.sh(t, "test -e begun").code == 0 })
 		other := c.copyOf(t, b.e, save(t, b))
 		other.want(t, "echo well", "well")
 		b.sh(t, ": > enough")
@@ -86,7 +86,7 @@ print(libc.syscall(1999, b"other", 5, 1), ctypes.get_errno())'; uname -n`)
 			}
 		}()
 		for n := 0; ; n++ {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 			_, err := b.exec(ctx, "user", "/bin/true")
 			cancel()
 			if err != nil {
@@ -133,7 +133,7 @@ print(libc.syscall(1999, b"other", 5, 1), ctypes.get_errno())'; uname -n`)
 		warmAll(t, b.e, both, 2)
 		copied := c.copyOf(t, b.e, saved)
 		copied.want(t, "uname -n", copied.id)
-		eventually(t, "this kind's is made again", func() bool { return counter(t, b.e).Spares() == 2 })
+		hosttest.Eventually(t, "this kind's is made again", func() bool { return counter(t, b.e).Spares() == 2 })
 		// The other kind's was there all the time: nothing is made this fast.
 		b.e.(engine.Warmer).Warm(both[:1])
 		if n := counter(t, b.e).Spares(); n != 1 {
@@ -203,7 +203,7 @@ func warmAll(t testing.TB, e engine.Engine, wanted []engine.Spare, n int) {
 			}
 		})
 	}
-	eventually(t, "spare kernels are made", func() bool { return counter(t, e).Spares() == n })
+	hosttest.Eventually(t, "spare kernels are made", func() bool { return counter(t, e).Spares() == n })
 }
 
 // counter is an engine that counts its spare kernels.

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 var execRules = []rule{
@@ -49,7 +51,7 @@ var execRules = []rule{
 		if r := b.sh(t, `i=0; while [ $i -lt 1000 ]; do (sleep 0 & ); i=$((i+1)); done`); r.code != 0 {
 			t.Fatalf("%+v", r)
 		}
-		eventually(t, "no zombie left", func() bool {
+		hosttest.Eventually(t, "no zombie left", func() bool {
 			return strings.TrimSpace(b.shAs(t, "root", `cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z ' || true`).stdout) == "0"
 		})
 	}},

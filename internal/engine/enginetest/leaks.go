@@ -19,7 +19,7 @@ var leakRules = []rule{
 			cycle(t, c, e)
 		}
 		var after map[string]int
-		eventually(t, "everything is gone", func() bool {
+		hosttest.Eventually(t, "everything is gone", func() bool {
 			after = hosttest.Census(t, dir)
 			return len(hosttest.Grown(before, after)) == 0 || c.Cycles == 0
 		})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 var lifecycleRules = []rule{
@@ -158,7 +159,7 @@ var lifecycleRules = []rule{
 		if err := e.Remove(t.Context(), b.id); err != nil {
 			t.Fatal(err)
 		}
-		conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		conn.SetReadDeadline(hosttest.Deadline())
 		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("read on a removed box: %v, want %v or a reset", err, io.EOF)
 		}

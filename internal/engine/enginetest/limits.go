@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 var limitRules = []rule{
@@ -34,7 +35,7 @@ var limitRules = []rule{
 		b := c.start(t, e, func(s *engine.Spec) { s.Limits.MemoryBytes = 192 << 20 })
 		// The control: the same program in a box with room for it.
 		sibling.want(t, "python3 -c 'x = b\"x\" * (300 << 20); print(len(x) >> 20)'", "300")
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(2*hosttest.Hang))
 		defer cancel()
 		if r, err := b.exec(ctx, "user", "python3", "-c", "import time; x = b'x' * (300 << 20); time.sleep(20)"); err == nil && r.code == 0 {
 			t.Error("300 MiB fit into 192")
@@ -146,8 +147,8 @@ os.killpg(0, 9)'`
 		if r := b.sh(t, fmt.Sprintf(forks, 200)); r.stdout != "bounded True\n" {
 			t.Errorf("200 processes in a box of 64: %+v", r)
 		}
-		eventually(t, "the box works again", func() bool {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		hosttest.Eventually(t, "the box works again", func() bool {
+			ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(10*time.Second))
 			defer cancel()
 			r, err := b.exec(ctx, "user", "/bin/echo", "well")
 			return err == nil && r.stdout == "well\n"

@@ -118,7 +118,7 @@ except OSError as e: print(errno.errorcode[e.errno])`))
 			once()
 		}
 		var after map[string]int
-		eventually(t, "everything is gone", func() bool {
+		hosttest.Eventually(t, "everything is gone", func() bool {
 			after = hosttest.Census(t, dir)
 			return len(hosttest.Grown(before, after)) == 0
 		})

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 var memoryRules = []rule{
@@ -24,7 +26,7 @@ var memoryRules = []rule{
 			holds(t, one)
 			if one == all[0] { // the control: one bit is seen
 				one.sh(t, "kill -USR1 $(cat said.pid)")
-				eventually(t, "the damage is seen", func() bool {
+				hosttest.Eventually(t, "the damage is seen", func() bool {
 					return strings.Contains(one.sh(t, "cat said.1").stdout, "page 7 of piece 3 is not what was written")
 				})
 			}
@@ -36,7 +38,7 @@ var memoryRules = []rule{
 	{"memory/zeros-over-a-file-stay-zeros", func(t *testing.T, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		b.sh(t, "cat > zeros.py <<'X'\n"+zeros+"X\nsetsid python3 zeros.py >/dev/null 2>&1 &")
-		eventually(t, "the program has written", func() bool { return b.sh(t, "test -e wrote").code == 0 })
+		hosttest.Eventually(t, "the program has written", func() bool { return b.sh(t, "test -e wrote").code == 0 })
 		// Nobody looks before all are made: what was read is there.
 		all := []*box{b}
 		for range 2 {
@@ -45,7 +47,7 @@ var memoryRules = []rule{
 		}
 		for _, one := range all {
 			one.sh(t, "touch look")
-			eventually(t, "the program says what it found", func() bool { return one.sh(t, "test -e said").code == 0 })
+			hosttest.Eventually(t, "the program says what it found", func() bool { return one.sh(t, "test -e said").code == 0 })
 			one.want(t, "cat said", "zeros")
 		}
 	}},
@@ -134,6 +136,6 @@ func holds(t testing.TB, b *box) {
 	}
 	for who := 1; who <= 3; who++ {
 		was := turn(who)
-		eventually(t, fmt.Sprintf("program %d compares", who), func() bool { return turn(who) >= was+2 })
+		hosttest.Eventually(t, fmt.Sprintf("program %d compares", who), func() bool { return turn(who) >= was+2 })
 	}
 }

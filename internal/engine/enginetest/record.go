@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/witness"
 )
 
@@ -166,7 +167,7 @@ var recordProgramRules = []rule{
 	{"record/orphans-belong-to-their-command", func(t *testing.T, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		b.want(t, `setsid sh -c '(sleep 0.3; exec /bin/true orphan) & ' >/dev/null 2>&1; echo $$ > pid; echo`, "")
-		eventually(t, "the orphan runs", func() bool {
+		hosttest.Eventually(t, "the orphan runs", func() bool {
 			v.more(t)
 			return len(only(v.read, witness.Exec, marked("orphan"))) == 1
 		})

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/witness"
 )
 
@@ -169,7 +170,7 @@ python3 link.py`, "created /home/user/link.py", "created /home/user/named")
 	{"record/a-command-that-ends-is-looked-after", func(t *testing.T, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()))
 		b.want(t, "echo x > x; cat x", "x")
-		eventually(t, "the file is told without a survey", func() bool {
+		hosttest.Eventually(t, "the file is told without a survey", func() bool {
 			v.more(t)
 			return len(only(v.read, witness.File, func(e witness.Event) bool { return e.Path == "/home/user/x" })) == 1
 		})

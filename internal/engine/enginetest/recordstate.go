@@ -10,10 +10,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/witness"
 )
 
@@ -104,7 +104,7 @@ import ctypes, threading, time
 threading.Thread(target=time.sleep, args=(1000,)).start()
 ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
 		const ended = "grep -hc '^State:.Z' /proc/[0-9]*/status | grep -c 1"
-		eventually(t, "two have ended", func() bool { return strings.TrimSpace(b.sh(t, ended).stdout) == "2" })
+		hosttest.Eventually(t, "two have ended", func() bool { return strings.TrimSpace(b.sh(t, ended).stdout) == "2" })
 		saved := save(t, b)
 		w := newEvents(t)
 		other := c.copyOf(t, b.e, saved, func(s *engine.Spec) { s.Events = w.f })
@@ -213,10 +213,10 @@ ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
 			t.Errorf("a program that ran while the guest stood still was seen %d times", n)
 		}
 		v.wantProgram(t, b, "still")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 		defer cancel()
 		_, _ = b.exec(ctx, "root", "/bin/sh", "-c", "echo last > /home/user/last; /bin/true evidence; kill -9 -1; kill -9 1")
-		eventually(t, "what was done last is told", func() bool {
+		hosttest.Eventually(t, "what was done last is told", func() bool {
 			v.more(t)
 			return len(only(v.read, witness.Exec, marked("evidence"))) == 1 &&
 				len(only(v.read, witness.File, func(e witness.Event) bool { return e.Path == "/home/user/last" })) == 1
@@ -231,10 +231,10 @@ for i in range(300):
     open("/home/user/%d" % i, "w").write("x" * i)
 os.kill(1, 15); os.kill(1, 9)
 `
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 		defer cancel()
 		_, _ = b.exec(ctx, "root", "/usr/bin/python3", "-c", script)
-		eventually(t, "all files are told", func() bool {
+		hosttest.Eventually(t, "all files are told", func() bool {
 			v.more(t)
 			return len(only(v.read, witness.File, func(e witness.Event) bool {
 				return e.Op == witness.Created && strings.HasPrefix(e.Path, "/home/user/")

@@ -7,6 +7,7 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // replacedElsewhere wants that a process which watches a box does not take the
@@ -33,8 +34,8 @@ func replacedElsewhere(t *testing.T, c *Config) {
 		t.Fatal(err)
 	}
 	// The other process sees the end of what it knew a moment later.
-	eventually(t, "the box answers the other process", func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	hosttest.Eventually(t, "the box answers the other process", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(10*time.Second))
 		defer cancel()
 		r, err := attach(t, other, b.id).exec(ctx, "user", "/bin/cat", "f")
 		return err == nil && r.stdout == "before\n"
@@ -51,7 +52,7 @@ func replacedElsewhere(t *testing.T, c *Config) {
 	}
 	select {
 	case <-exits:
-	case <-time.After(time.Minute):
+	case <-hosttest.Late():
 		t.Error("the wait goes on without a box")
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 var restartRules = []rule{
@@ -31,7 +32,7 @@ var restartRules = []rule{
 		}
 		// The other process sees the end of the one that it knew, and then the
 		// new one.
-		eventually(t, "the new box answers", func() bool {
+		hosttest.Eventually(t, "the new box answers", func() bool {
 			r, err := attach(t, other, b.id).exec(t.Context(), "user", "/bin/sh", "-c", "test ! -e /tmp/f && echo new")
 			return err == nil && r.stdout == "new\n"
 		})

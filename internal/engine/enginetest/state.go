@@ -13,6 +13,7 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // renewed is the configuration of a box that goes on from a saved state.
@@ -116,7 +117,7 @@ http.server.ThreadingHTTPServer(("127.0.0.1", %d), H).serve_forever()
 X
 setsid python3 keep.py >/dev/null 2>&1 &
 `, imports, answer, port))
-	eventually(t, "the program listens", func() bool { return b.sh(t, ask(port)).code == 0 })
+	hosttest.Eventually(t, "the program listens", func() bool { return b.sh(t, ask(port)).code == 0 })
 }
 
 func ask(port int) string {

@@ -175,7 +175,7 @@ var stateRules = []rule{
 		}
 		b.want(t, "echo x", "x")
 		theirs.Close()
-		eventually(t, "it can be saved again", func() bool {
+		hosttest.Eventually(t, "it can be saved again", func() bool {
 			return saver(t, e).Checkpoint(t.Context(), b.id, t.TempDir()) == nil
 		})
 		b.want(t, "echo x", "x")
@@ -307,7 +307,7 @@ func (c *Config) counted(t testing.TB) (b *box, gone func()) {
 			t.Fatal(err)
 		}
 		var left []string
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		for deadline := hosttest.Deadline(); ; time.Sleep(5 * time.Millisecond) {
 			if left = hosttest.Grown(before, hosttest.Census(t, dir)); len(left) == 0 {
 				return
 			}

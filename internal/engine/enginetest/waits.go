@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // waitFor waits for a box under a name that stillWaits finds.
@@ -20,7 +21,7 @@ func waitFor(ctx context.Context, e engine.Engine, id string) (engine.Exit, erro
 // not be reported as ended.
 func stillWaits(t testing.TB, exits <-chan engine.Exit, n int) {
 	t.Helper()
-	eventually(t, "the waits have begun", func() bool { return waiting() >= n })
+	hosttest.Eventually(t, "the waits have begun", func() bool { return waiting() >= n })
 	select {
 	case exit := <-exits:
 		t.Fatalf("wait returned %+v while the box runs", exit)

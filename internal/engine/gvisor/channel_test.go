@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // unread is a box whose guest reads nothing of its channel, which is full.
@@ -38,7 +40,7 @@ func unread(t *testing.T) *box {
 }
 
 // ends wants that something comes to its end.
-func ends(t *testing.T, what string, within time.Duration, do func()) {
+func ends(t *testing.T, what string, do func()) {
 	t.Helper()
 	ended := make(chan struct{})
 	go func() {
@@ -47,15 +49,15 @@ func ends(t *testing.T, what string, within time.Duration, do func()) {
 	}()
 	select {
 	case <-ended:
-	case <-time.After(within):
-		t.Fatalf("%s: not within %v", what, within)
+	case <-hosttest.Late():
+		t.Fatalf("%s does not come to its end", what)
 	}
 }
 
 // Who saves a box does not wait for a guest that does not read.
 func TestNudgeOfAFullChannel(t *testing.T) {
 	b := unread(t)
-	ends(t, "the nudge", 5*time.Second, b.nudge)
+	ends(t, "the nudge", b.nudge)
 }
 
 // Who ends a box does not wait for one who opens its channel, and that ends.
@@ -63,17 +65,15 @@ func TestOpeningAFullChannel(t *testing.T) {
 	b := unread(t)
 	opened := make(chan bool, 1)
 	go func() { opened <- b.openedChannel(t.Context()) != nil }()
-	for len(b.opening) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	hosttest.Eventually(t, "the opening has begun", func() bool { return len(b.opening) > 0 })
 	time.Sleep(50 * time.Millisecond)
-	ends(t, "the box", time.Second, func() { b.ended(nil) })
+	ends(t, "the box", func() { b.ended(nil) })
 	select {
 	case had := <-opened:
 		if had {
 			t.Error("a channel that nobody reads was opened")
 		}
-	case <-time.After(10 * time.Second):
+	case <-hosttest.Late():
 		t.Error("the opening does not end")
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"gvisor.dev/gvisor/runsc/boot"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // actedKernel is a box whose kernel is played by answer: it tells whether a call
@@ -53,8 +54,8 @@ func arrives(t *testing.T, what string, signal <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-signal:
-	case <-time.After(10 * time.Second):
-		t.Fatalf("%s: not within 10 seconds", what)
+	case <-hosttest.Late():
+		t.Fatalf("it does not come to it: %s", what)
 	}
 }
 
@@ -75,7 +76,7 @@ func TestGoesOnWithoutItsEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer events.Close()
-	if err := b.goOnAgain(t.Context(), engine.Spec{Events: events}, 200*time.Millisecond); err == nil {
+	if err := b.goOnAgain(t.Context(), engine.Spec{Events: events}, hosttest.Patience(time.Second)); err == nil {
 		t.Error("events that were not gone on with are no error")
 	}
 	select {
@@ -112,7 +113,7 @@ func TestStandsStillTooLate(t *testing.T) {
 	// Control: one that does so in time is left alone.
 	calls := make(chan string, 9)
 	b = actedKernel(t, func(method string) bool { calls <- method; return true })
-	if err := errors.Join(b.standStill(10*time.Second), b.resume(t.Context())); err != nil || <-calls != boot.ContMgrPause || <-calls != boot.ContMgrResume {
+	if err := errors.Join(b.standStill(hosttest.Patience(hosttest.Hang)), b.resume(t.Context())); err != nil || <-calls != boot.ContMgrPause || <-calls != boot.ContMgrResume {
 		t.Errorf("in time: %v", err)
 	}
 }

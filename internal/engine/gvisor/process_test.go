@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // processOf is identify of a process that is known to be there.
@@ -72,7 +74,7 @@ func TestUnknownIsNotDead(t *testing.T) {
 		case <-time.After(100 * time.Millisecond):
 		}
 	})
-	if err := p.kill(10 * time.Second); err != nil {
+	if err := p.kill(hosttest.Patience(hosttest.Hang)); err != nil {
 		t.Error(err)
 	}
 	if err := p.look(); !errors.Is(err, errGone) {
@@ -84,7 +86,7 @@ func TestUnknownIsNotDead(t *testing.T) {
 	}
 	select {
 	case <-over:
-	case <-time.After(10 * time.Second):
+	case <-hosttest.Late():
 		t.Error("who waits for the end does not see it")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	pb "github.com/crannog/crannog/internal/gen/filesystempb"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // watch starts a stream and returns a function that receives until an event
@@ -175,7 +176,7 @@ func TestPolledWatcher(t *testing.T) {
 	}
 	b.write(t, "sub/f", "x")
 	var got string
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := hosttest.Deadline()
 	for !strings.Contains(got, "CREATE sub/f") {
 		if time.Now().After(deadline) {
 			t.Fatalf("got only %q", got)

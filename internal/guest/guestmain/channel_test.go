@@ -8,9 +8,9 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/relay"
 )
 
@@ -42,7 +42,7 @@ func TestFirstChannel(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := conn.SetDeadline(hosttest.Deadline()); err != nil {
 		t.Fatal(err)
 	}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://guest/health", nil)

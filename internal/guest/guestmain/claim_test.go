@@ -8,11 +8,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/probe"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // claim sends a claim and returns its answer.
@@ -96,7 +96,7 @@ func TestPreloadedIsClaimed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := conn.SetDeadline(hosttest.Deadline()); err != nil {
 		t.Fatal(err)
 	}
 	code := `{"code":"import os; print(os.environ['WHOSE'], os.environ['E2B_SANDBOX_ID'])"}`

@@ -42,13 +42,7 @@ func TestOrphansAreReaped(t *testing.T) {
 	if got := r.shell(`i=0; while [ $i -lt 1000 ]; do (true &); i=$((i+1)); done; exit 9`); !strings.Contains(got, `"exit status 9"`) {
 		t.Fatalf("got %q", got)
 	}
-	var left []string
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if left = childrenOf(r.cmd.Process.Pid); len(left) == 0 {
-			return
-		}
-	}
-	t.Errorf("%d children are left", len(left))
+	hosttest.NoMore(t, "children", 0, func() int { return len(childrenOf(r.cmd.Process.Pid)) })
 }
 
 func childrenOf(pid int) []string {

@@ -184,7 +184,7 @@ func (r *running) happens(event string) {
 		r.t.Fatal(err)
 	}
 	// An open file of a kernel's has one event, and the next one is another's.
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+	for end := hosttest.Deadline(); ; time.Sleep(time.Millisecond) {
 		left, err := unix.IoctlGetInt(int(r.events.Fd()), unix.TIOCINQ)
 		if err != nil || time.Now().After(end) {
 			r.t.Fatalf("%d bytes of the event are left: %v", left, err)

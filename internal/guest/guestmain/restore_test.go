@@ -17,6 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/probe"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // copied is what another sandbox is told that goes on from the state of the
@@ -46,7 +47,7 @@ func (r *running) dial() net.Conn {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := conn.SetDeadline(hosttest.Deadline()); err != nil {
 		r.t.Fatal(err)
 	}
 	return conn
@@ -232,7 +233,7 @@ func TestStandardStreamsAreKeptApart(t *testing.T) {
 	for _, fd := range []string{"0", "1", "2"} {
 		name, to := filepath.Join("/proc", strconv.Itoa(r.cmd.Process.Pid), "fd", fd), ""
 		// It says that it is ready a moment before.
-		for end := time.Now().Add(20 * time.Second); to != os.DevNull && time.Now().Before(end); {
+		for end := hosttest.Deadline(); to != os.DevNull && time.Now().Before(end); {
 			to, _ = os.Readlink(name)
 		}
 		if to != os.DevNull {

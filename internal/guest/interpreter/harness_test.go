@@ -250,17 +250,6 @@ func (o outcome) fine(t *testing.T) outcome {
 	return o
 }
 
-// eventually polls until ok or for at most half a minute.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	t.Fatalf("not within 30 s: %s", what)
-}
-
 func contains(t *testing.T, what, text string, parts ...string) {
 	t.Helper()
 	for _, p := range parts {

@@ -12,6 +12,7 @@ import (
 	"connectrpc.com/connect"
 
 	pb "github.com/crannog/crannog/internal/gen/processpb"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // 256 MiB without a newline pass through without being kept: four times what the heap may hold.
@@ -52,7 +53,7 @@ func TestNobodyListens(t *testing.T) {
 	if err := b.feed(t, s, "\n"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the process gets done", func() bool {
+	hosttest.Eventually(t, "the process gets done", func() bool {
 		_, err := os.Stat(filepath.Join(b.home, "done"))
 		return err == nil
 	})
@@ -71,7 +72,7 @@ func TestSlowListener(t *testing.T) {
 	}
 	// What fits into pipes and sockets passes; then it stands still.
 	before := "none"
-	eventually(t, "the process stands still", func() bool {
+	hosttest.Eventually(t, "the process stands still", func() bool {
 		now := progress()
 		still := now == before
 		before = now
@@ -122,8 +123,8 @@ func TestNothingIsLeft(t *testing.T) {
 	for range 30 {
 		run()
 	}
-	eventually(t, "as many descriptors as before", func() bool { return descriptors(t) <= files })
-	eventually(t, "as many goroutines as before", func() bool { return runtime.NumGoroutine() <= routines+2 })
+	hosttest.Eventually(t, "as many descriptors as before", func() bool { return descriptors(t) <= files })
+	hosttest.Eventually(t, "as many goroutines as before", func() bool { return runtime.NumGoroutine() <= routines+2 })
 }
 
 func descriptors(t *testing.T) int {

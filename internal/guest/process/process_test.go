@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -158,17 +157,6 @@ func (s *stream) until(want string) {
 		}
 	}
 	s.t.Fatalf("stream ended before %q: %+v, %v", want, r, s.in.Err())
-}
-
-// eventually polls until ok or a deadline.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-		if ok() {
-			return
-		}
-	}
-	t.Fatalf("never: %s", what)
 }
 
 func basic(name string) string {

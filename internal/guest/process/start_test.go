@@ -13,6 +13,7 @@ import (
 
 	pb "github.com/crannog/crannog/internal/gen/processpb"
 	"github.com/crannog/crannog/internal/guest/process"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 func TestOutputAndExit(t *testing.T) {
@@ -140,7 +141,7 @@ func TestTimeLimit(t *testing.T) {
 	child := ""
 	// The time has to be long enough for the child to be there.
 	for limit := time.Second; child == ""; limit *= 2 {
-		if limit > time.Minute {
+		if limit > hosttest.Patience(hosttest.Hang) {
 			t.Fatal("the child does not start")
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -153,7 +154,7 @@ func TestTimeLimit(t *testing.T) {
 		said, _ := os.ReadFile(marker) // it may not be there yet
 		child = strings.TrimSpace(string(said))
 	}
-	eventually(t, "the child is dead", func() bool { return !alive(child) })
+	hosttest.Eventually(t, "the child is dead", func() bool { return !alive(child) })
 }
 
 // alive reports whether a process exists and is no zombie.
@@ -180,7 +181,7 @@ func TestDisconnectDoesNotKill(t *testing.T) {
 	if _, err := b.SendInput(t.Context(), connect.NewRequest(&pb.SendInputRequest{Process: s.selector(), Input: input})); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the process goes on", func() bool {
+	hosttest.Eventually(t, "the process goes on", func() bool {
 		got, err := os.ReadFile(filepath.Join(b.home, "done"))
 		return err == nil && string(got) == "got it\n"
 	})

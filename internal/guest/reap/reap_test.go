@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/guest/reap"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // roleVariable makes the test binary act as a first process, whose whole
@@ -39,7 +40,7 @@ var roles = map[string]func() error{"orphans": orphans, "crowd": crowd, "missing
 // inRole runs a role in a process of its own.
 func inRole(t *testing.T, role string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0])
 	cmd.Env = append(os.Environ(), roleVariable+"="+role)
@@ -97,7 +98,7 @@ func children() (int, error) {
 
 // none waits until there are no children.
 func none() error {
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := hosttest.Deadline(); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		n, err := children()
 		if err != nil || n == 0 {
 			return err
@@ -154,7 +155,7 @@ func crowd() error {
 					if status.ExitStatus() != i {
 						failures <- fmt.Errorf("status %v instead of %d", status, i)
 					}
-				case <-time.After(20 * time.Second):
+				case <-hosttest.Late():
 					failures <- errors.New("a status is lost")
 				}
 			}

@@ -7,9 +7,10 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 func direct(work func() error) error { return work() }
@@ -33,7 +34,7 @@ func next(t *testing.T, w *Watcher) Event {
 			t.Fatalf("ended with %v", w.Err())
 		}
 		return e
-	case <-time.After(30 * time.Second):
+	case <-hosttest.Late():
 		t.Fatal("no event")
 	}
 	return Event{}
@@ -124,11 +125,7 @@ func TestCloseLeavesNothing(t *testing.T) {
 			t.Errorf("after closing: %v", err)
 		}
 	}
-	for end := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
-		}
-	}
+	hosttest.NoMore(t, "goroutines", before, runtime.NumGoroutine)
 	if _, err := New(filepath.Join(root, "nope"), false, direct); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("nothing to watch: %v", err)
 	}

@@ -2,6 +2,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import type { CDPSession } from "@playwright/test";
 import { expect, test } from "@playwright/test";
+import { slowness } from "../slowness";
 
 const program = process.env["CRANNOG_FLEET"];
 const seconds = Number(process.env["CRANNOG_FLEET_SECONDS"] ?? "20");
@@ -15,7 +16,7 @@ async function held(cdp: CDPSession): Promise<{ heap: number; nodes: number; lis
 }
 
 test("a thousand sandboxes that move each second are one stream, few rows and no growth", async ({ page, browser }) => {
-  test.setTimeout((seconds + 120) * 1000);
+  test.setTimeout(seconds * 1000 + 360_000 * slowness);
   if (!program) throw new Error("CRANNOG_FLEET names no program; start the tests with tests/browser/run.sh");
   const fleet = spawn(program, ["-boxes", "1000"], { stdio: ["ignore", "pipe", "inherit"] });
   try {

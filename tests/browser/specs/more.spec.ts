@@ -1,5 +1,6 @@
 import { expect, insist, test } from "../fixtures";
 import { asking, upstream } from "../policy";
+import { slowness } from "../slowness";
 
 test("a page of a box is shown on another origin, from which it cannot act", async ({ admin, server }) => {
   const made = await server.create({ name: "serves" });
@@ -92,7 +93,7 @@ test("everything is reached by keyboard, and an entry by its address", async ({ 
       await admin.keyboard.press("g");
       await admin.keyboard.press("r");
     },
-    () => expect(admin).toHaveURL(/\/console\/record/, { timeout: 3000 }),
+    () => expect(admin).toHaveURL(/\/console\/record/, { timeout: 3000 * slowness }),
   );
   const { entries } = (await server.request("GET", `/v1/record?sandbox=${made.id}`)) as { entries: { seq: number; kind: string }[] };
   const command = entries.find((e) => e.kind === "command.started");

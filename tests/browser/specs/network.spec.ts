@@ -1,6 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { expect, insist, type Server, test } from "../fixtures";
 import { asking, upstream } from "../policy";
+import { slowness } from "../slowness";
 
 const asked = async () => readFile(process.env["CRANNOG_UPSTREAM_LOG"] ?? "", "utf8");
 
@@ -43,7 +44,7 @@ test("an approval given by keyboard lets a held request pass", async ({ admin, s
       await card.focus({ timeout: 1000 });
       await admin.keyboard.press("a");
     },
-    () => expect(card).toHaveCount(0, { timeout: 3000 }),
+    () => expect(card).toHaveCount(0, { timeout: 3000 * slowness }),
   );
   await held("upstream says hello");
   expect(await asked()).toContain("POST /held");
@@ -56,7 +57,7 @@ test("an approval given by keyboard lets a held request pass", async ({ admin, s
       await admin.getByRole("article").filter({ hasText: "/refused" }).focus({ timeout: 1000 });
       await admin.keyboard.press("d");
     },
-    () => expect(dialog).toBeVisible({ timeout: 3000 }),
+    () => expect(dialog).toBeVisible({ timeout: 3000 * slowness }),
   );
   await dialog.getByRole("textbox").fill("not on a friday");
   await dialog.getByRole("button", { name: "Deny" }).click();

@@ -3,11 +3,12 @@ import { join } from "node:path";
 import AxeBuilder from "@axe-core/playwright";
 import { expect, insist, test } from "../fixtures";
 import { asking, upstream } from "../policy";
+import { slowness } from "../slowness";
 
 const shots = process.env["CRANNOG_SCREENSHOTS"] ?? "shots";
 
 test("every page is accessible in both themes, and usable on a phone", async ({ admin, server }, info) => {
-  test.setTimeout(900_000);
+  test.setTimeout(1_200_000 * slowness);
   const long = { timeout_seconds: 1800 };
   const made = await server.create({ name: "report-builder", metadata: { team: "search" }, ...long, access: { net: "policy", policy: asking } });
   await server.create({ name: "nightly-tests", metadata: { team: "build" }, ...long });
@@ -48,7 +49,7 @@ test("every page is accessible in both themes, and usable on a phone", async ({ 
   await expect(approve).toHaveCount(1);
   await insist(
     () => approve.click({ timeout: 1000 }),
-    () => expect(approve).toHaveCount(0, { timeout: 3000 }),
+    () => expect(approve).toHaveCount(0, { timeout: 3000 * slowness }),
   );
   // The first was told to come again, if nobody answered it for so long.
   if (!(await held).stdout.includes("hello")) expect((await publish()).stdout).toContain("hello");

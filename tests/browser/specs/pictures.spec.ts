@@ -3,13 +3,14 @@ import { join } from "node:path";
 import type { Page } from "@playwright/test";
 import { control, expect, insist, Server, test } from "../fixtures";
 import { asking, upstream } from "../policy";
+import { slowness } from "../slowness";
 
 const shots = process.env["CRANNOG_SCREENSHOTS"] ?? "shots";
 
 // The pictures of the README: what a day looks like. Each is looked at for
 // what it is there to show before it is taken.
 test("pictures of a fleet at work", async ({ page: admin }) => {
-  test.setTimeout(480_000);
+  test.setTimeout(900_000 * slowness);
   const server = await Server.start(); // with these sandboxes and no others
   try {
     await take(admin, server);
@@ -66,7 +67,7 @@ async function take(admin: Page, server: Server): Promise<void> {
   await expect(approve).toHaveCount(1);
   await insist(
     () => approve.click({ timeout: 1000 }),
-    () => expect(approve).toHaveCount(0, { timeout: 3000 }),
+    () => expect(approve).toHaveCount(0, { timeout: 3000 * slowness }),
   );
   // The first was told to come again, if nobody answered it for so long.
   if (!(await held).stdout.includes("hello")) expect((await send()).stdout).toContain("hello");

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { after, test } from 'node:test'
 
 import { held, hold, stateOf } from './state.mjs'
-import { eventually, forEachSdk, port } from './support.mjs'
+import { eventually, forEachSdk, port, slowness } from './support.mjs'
 
 // writer sends numbers until it is stopped, and keeps those that were
 // acknowledged. What gets no answer is not sent again.
@@ -14,7 +14,7 @@ function writer(sandbox) {
     for (let n = 0; !stopped; n++) {
       const line = `${lane}-${n}`
       try {
-        const response = await port(sandbox, 8000, '/', { method: 'POST', body: line, signal: AbortSignal.timeout(20_000) })
+        const response = await port(sandbox, 8000, '/', { method: 'POST', body: line, signal: AbortSignal.timeout(60_000 * slowness) })
         const text = await response.text()
         if (response.status === 200 && text === line) {
           acknowledged.push(line)
@@ -41,7 +41,7 @@ function writer(sandbox) {
 
 // lost are the acknowledged lines that the file does not have.
 async function lost(sandbox, acknowledged) {
-  const { stdout } = await sandbox.commands.run('sha256sum acknowledged > /dev/null && cat acknowledged', { timeoutMs: 30_000 })
+  const { stdout } = await sandbox.commands.run('sha256sum acknowledged > /dev/null && cat acknowledged', { timeoutMs: 120_000 * slowness })
   const there = new Set(stdout.split('\n'))
   return acknowledged.filter((line) => !there.has(line))
 }

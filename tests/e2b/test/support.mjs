@@ -20,8 +20,15 @@ export const generations = [
   { name: 'e2b 2.45.0', sdk: older },
 ]
 
-// limit is what a group of tests may take in all.
-export const limit = 400_000
+// slowness is the measured factor of this machine: see internal/hosttest.
+export const slowness = Number(process.env.CRANNOG_TEST_SPEED ?? 1)
+if (!(slowness >= 1)) throw new Error(`CRANNOG_TEST_SPEED is ${process.env.CRANNOG_TEST_SPEED}`)
+
+// limit is when a group of tests hangs.
+export const limit = 900_000 * slowness
+
+// life only ends a sandbox that a failed test forgets.
+export const life = 3600_000
 
 // forEachSdk describes a subject once per generation.
 export function forEachSdk(subject, body) {
@@ -44,8 +51,8 @@ export function forEachSdkWithSandbox(subject, body, opts = {}) {
   })
 }
 
-// eventually polls until the condition gives something true.
-export async function eventually(what, condition, withinMs = 60_000) {
+// eventually polls until the condition gives something true, or it hangs.
+export async function eventually(what, condition, withinMs = 120_000 * slowness) {
   const end = Date.now() + withinMs
   for (;;) {
     const got = await condition()
