@@ -4,8 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"io"
 	"os"
-	"os/exec"
 	"runtime"
 	"strconv"
 	"sync"
@@ -43,11 +43,11 @@ const SpeedVariable = "CRANNOG_TEST_SPEED"
 // cannot turn a hang into hours.
 const (
 	reference = 25 * time.Millisecond
-	slowest   = 20
+	slowest   = 10
 )
 
 // Slowness returns how many times as long this machine takes as the reference
-// did, with whatever runs beside the test: at least 1 and at most 20. It is
+// did, with whatever runs beside the test: at least 1 and at most 10. It is
 // measured once for a process, unless SpeedVariable has it.
 var Slowness = sync.OnceValue(func() float64 {
 	text := os.Getenv(SpeedVariable)
@@ -65,17 +65,24 @@ func factor(took time.Duration) float64 {
 	return min(max(float64(took)/float64(reference), 1), slowest)
 }
 
-// measure does a fixed piece of work of the kinds that tests consist of: starts
-// of processes, arithmetic, and first touches of memory, which cost ten times
-// as much on some virtual machines. It reads the clock of the kernel, because
-// that of package time stands still in a synctest bubble.
+// measure does a fixed piece of work of the kinds that tests consist of: switches
+// between threads, arithmetic, and first touches of memory, which cost ten times
+// as much on some virtual machines. It starts no process, since some tests reap
+// all children of theirs or are confined. It reads the clock of the kernel,
+// because that of package time stands still in a synctest bubble.
 func measure() time.Duration {
-	const rounds, size = 10, 4 << 20
+	const rounds, size, switches = 10, 4 << 20, 40
 	data := make([]byte, 1<<20)
+	there, back := pipe(), pipe()
+	go echo(there[0], back[1])
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	began := monotonic()
 	for range rounds {
-		if err := exec.Command("/bin/true").Run(); err != nil {
-			panic(fmt.Sprintf("the speed of this machine cannot be measured: %v", err))
+		for range switches {
+			if err := pass(back[0], there[1]); err != nil {
+				panic(fmt.Sprintf("the speed of this machine cannot be measured: %v", err))
+			}
 		}
 		sum := sha256.Sum256(data)
 		data[0] = sum[0]
@@ -92,7 +99,59 @@ func measure() time.Duration {
 			panic(fmt.Sprintf("the speed of this machine cannot be measured: %v", err))
 		}
 	}
-	return monotonic() - began
+	took := monotonic() - began
+	// The other thread ends when it finds the pipe closed.
+	for _, fd := range []int{there[1], back[0]} {
+		if err := unix.Close(fd); err != nil {
+			panic(fmt.Sprintf("the speed of this machine cannot be measured: %v", err))
+		}
+	}
+	return took
+}
+
+func pipe() (ends [2]int) {
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		panic(fmt.Sprintf("the speed of this machine cannot be measured: %v", err))
+	}
+	return ends
+}
+
+// pass sends a byte to the other thread and waits for it.
+func pass(from, to int) error {
+	var one [1]byte
+	if _, err := unix.Write(to, one[:]); err != nil {
+		return err
+	}
+	for {
+		n, err := unix.Read(from, one[:])
+		if err == nil && n == 0 {
+			return io.ErrUnexpectedEOF
+		}
+		if err != unix.EINTR {
+			return err
+		}
+	}
+}
+
+// echo sends back what it reads until its pipe is closed.
+func echo(from, to int) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer unix.Close(from)
+	defer unix.Close(to)
+	var one [1]byte
+	for {
+		n, err := unix.Read(from, one[:])
+		if err == unix.EINTR {
+			continue
+		}
+		if n <= 0 {
+			return
+		}
+		if _, err := unix.Write(to, one[:]); err != nil {
+			return
+		}
+	}
 }
 
 func monotonic() time.Duration {

@@ -450,7 +450,8 @@ func (b *box) tls(dialled, said string, roots *x509.CertPool) (*tls.Conn, error)
 	return t, t.Handshake()
 }
 
-// raw sends bytes and returns all that comes back.
+// raw sends bytes and returns all that comes back: whole answers, and what comes
+// soon after them.
 func (b *box) raw(c net.Conn, text string) string {
 	b.t.Helper()
 	c.SetDeadline(hosttest.Deadline())
@@ -465,9 +466,10 @@ func (b *box) raw(c net.Conn, text string) string {
 		if err != nil {
 			return string(out)
 		}
-		// What is kept alive does not end by itself, and the rest of an answer
-		// may come a while after its beginning.
-		c.SetReadDeadline(time.Now().Add(hosttest.Patience(time.Second)))
+		// What is kept alive does not end by itself.
+		if whole(text, out) {
+			c.SetReadDeadline(time.Now().Add(hosttest.Patience(250 * time.Millisecond)))
+		}
 	}
 }
 

@@ -1,0 +1,31 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// whole reports whether what came back for a text is one or more complete
+// answers. What follows one and is no answer belongs to another protocol.
+func whole(text string, data []byte) bool {
+	method, _, _ := strings.Cut(text, " ")
+	asked := &http.Request{Method: method}
+	in := bufio.NewReader(bytes.NewReader(data))
+	for n := 0; ; n++ {
+		if _, err := in.Peek(1); err != nil {
+			return n > 0
+		}
+		resp, err := http.ReadResponse(in, asked)
+		if err != nil {
+			return n > 0 && !errors.Is(err, io.ErrUnexpectedEOF)
+		}
+		_, err = io.Copy(io.Discard, resp.Body)
+		if err != nil || resp.ContentLength < 0 && len(resp.TransferEncoding) == 0 && method != http.MethodConnect {
+			return false // it ends with the connection, or later
+		}
+	}
+}
