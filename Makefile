@@ -5,7 +5,7 @@ GVISOR  := $(shell go list -m -f '{{.Version}}' gvisor.dev/gvisor)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS := -s -w -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR) -X main.version=$(VERSION)
 
-.PHONY: help build console test test-go test-cgo test-race test-console test-npm test-browser test-unified lint gen fuzz bench clean
+.PHONY: help build console check test test-full tests-begin times check-source test-race test-plain test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-browser test-unified lint gen fuzz bench clean
 
 help: ## list targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -22,44 +22,85 @@ console: internal/console/dist/index.html ## the pages of the console, if node a
 internal/console/dist/index.html: $(shell find console \( -name node_modules -o -name gen \) -prune -o -type f -print)
 	console/build/build.sh
 
-test: build test-go test-cgo test-race test-console test-npm test-browser ## every test; as root on a host with node and what .ci/run installs it skips nothing
+# Three tiers, docs/testing.md: check for each change, test for all promises,
+# test-full for what is too long.
+check: tests-begin check-source test-race test-plain test-console ## what needs neither root nor a sandbox: format, linters, unit tests; minutes
 
-# One package at a time: many start boxes, which are processes of their own and
-# keep two processors busy, and each waits for what it expects only so long. The
-# limits for whole packages, here and below, are for what hangs.
-test-go: tests/unified/kernel/vmlinuz
+test: tests-begin build check-source test-race test-plain test-console test-sandboxes test-npm test-browser ## every promise once; as root on a host with node and what .ci/run installs it skips nothing
+
+test-full: test ## also what is too long for each change: soak, emulated kernel, other variants, fuzzing
+	CRANNOG_TEST_FULL=1 $(MAKE) --no-print-directory test-soak test-unified test-variants test-e2b-old fuzz
+
+# What runs the tests and measures their processor time. What it measured since
+# tests-begin is in CRANNOG_TIMES.
+TIMING := bin/timing
+export CRANNOG_TIMES ?= $(CURDIR)/bin/times
+# One build serves all packages.
+PROGRAM := CRANNOG_TEST_PROGRAM=$(CURDIR)/bin/crannog
+# The rules that go vet checks are checked once, by check-source. The limits for
+# whole packages, here and below, are for what hangs.
+GOTEST := $(TIMING) test -vet=off
+
+tests-begin:
+	go build -o $(TIMING) ./tests/timing
+	rm -f "$$CRANNOG_TIMES"
+	$(TIMING) calibrate
+
+times: ## the slowest tests of the last run, and its processor time
+	$(TIMING) report
+
+check-source: lint
+	@files=$$(gofmt -l $$(git ls-files '*.go')) && test -z "$$files" || { echo "gofmt: $$files"; exit 1; }
 	go vet ./...
-	go test -p 1 -timeout 60m ./...
+
+test-race: $(TIMING)
+	packages=$$(tests/packages.sh race) && CGO_ENABLED=1 $(GOTEST) -race -timeout 40m $$packages
+
+# What the race detector cannot run with. The rights that the causeway gives up
+# are given up in another way where C code is in the program, as in a plain go
+# build beside a compiler; with the detector there is some, too.
+test-plain: $(TIMING)
+	packages=$$(tests/packages.sh plain) && $(GOTEST) -timeout 40m $$packages ./internal/causeway/confine
+	CGO_ENABLED=1 $(GOTEST) -timeout 30m ./internal/causeway/confine ./internal/causeway/control
+
+# Those that count what is left on the machine run alone.
+test-sandboxes: $(TIMING) bin/crannog tests/unified/kernel/vmlinuz
+	packages=$$(tests/packages.sh sandboxes) && $(PROGRAM) $(GOTEST) -p 1 -timeout 60m $$packages
 	@test -e "$${CRANNOG_HUMANEVAL:-../shared/data/HumanEval.jsonl.gz}" || echo "note: there is no HumanEval.jsonl.gz, so three programs of our own ran in place of HumanEval's 164 (TestHumanEval)"
 
+test-soak: $(TIMING) bin/crannog ## hundreds of sandboxes made and removed, and what they leave
+	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 3h ./tests/cycles
+
+test-variants: $(TIMING) ## the engine's rules in full: as root, without control groups, as an unprivileged user
+	CRANNOG_TEST_FULL=1 $(GOTEST) -count=1 -timeout 3h -run '^TestConformance' ./internal/engine/gvisor
+
 # A machine that has its controllers in version 2 of control groups.
-test-unified: tests/unified/kernel/vmlinuz ## what has to do with control groups, on a stock kernel with version 2 in an emulated machine
-	go test -count=1 -timeout 3h ./tests/unified -all
+test-unified: $(TIMING) bin/crannog tests/unified/kernel/vmlinuz ## what has to do with control groups, on a stock kernel with version 2 in an emulated machine
+	$(PROGRAM) $(GOTEST) -count=1 -timeout 3h ./tests/unified -all
 
 tests/unified/kernel/vmlinuz:
 	tests/unified/kernel.sh
 
-# A plain go build has C code in it where there is a compiler, and there the
-# causeway gives up its rights in another way.
-test-cgo:
-	CGO_ENABLED=1 go test -timeout 30m ./internal/causeway/confine ./internal/causeway/control
+bin/crannog:
+	$(MAKE) build
 
-# The packages that link gVisor are left out: it is not built for the race
-# detector, and its own threads are not ours to judge.
-test-race:
-	CGO_ENABLED=1 go test -race -timeout 40m $$(go list -f '{{.ImportPath}} {{join .Deps " "}} {{join .XTestImports " "}} {{join .TestImports " "}} ' ./internal/... \
-		| grep -v -e 'gvisor\.dev/' -e 'internal/standard' -e 'internal/archtest' -e 'crannog/crannog ' | cut -d' ' -f1)
+bin/timing:
+	go build -o $(TIMING) ./tests/timing
 
-test-console: ## types and logic of the console's pages
+test-console: $(TIMING) ## types and logic of the console's pages
 	console/build/packages.sh
-	cd console && npm run -s check && npm run -s test
+	$(TIMING) step console/check npm run -s --prefix console check
+	$(TIMING) step console/test npm run -s --prefix console test
 
-test-npm: build ## the unmodified npm clients against a real server
-	tests/e2b/run.sh bin/crannog
-	tests/mcp/run.sh bin/crannog
+test-npm: $(TIMING) bin/crannog ## the unmodified npm clients against a real server
+	$(TIMING) step tests/e2b tests/e2b/run.sh bin/crannog
+	$(TIMING) step tests/mcp tests/mcp/run.sh bin/crannog
 
-test-browser: build ## the console in a browser, against a real server
-	tests/browser/run.sh bin/crannog
+test-e2b-old: $(TIMING) bin/crannog ## the older SDK of E2B
+	CRANNOG_TEST_SDK=old $(TIMING) step tests/e2b-old tests/e2b/run.sh bin/crannog
+
+test-browser: $(TIMING) bin/crannog ## the console in a browser, against a real server
+	$(TIMING) step tests/browser tests/browser/run.sh bin/crannog
 
 lint: ## golangci-lint with the rules of .golangci.yml
 	go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.0 run
@@ -76,3 +117,6 @@ bench: build ## every figure of docs/performance.md
 
 clean: ## remove what build made
 	rm -rf bin internal/console/dist/assets internal/console/dist/index.html* internal/guestbin/bin/crannog-guest internal/runtimebin/bin/crannog-runtime
+
+# The prerequisites of a tier run in their order.
+.NOTPARALLEL:

@@ -14,6 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/programtest"
 )
 
 // binary is the real program. It is built once, because the test program
@@ -33,11 +34,8 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-		binary = filepath.Join(dir, "crannog")
-		build := exec.Command("go", "build", "-o", binary, ".")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "build: %v\n%s", err, out)
+		if binary, err = programtest.Place(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		return m.Run()

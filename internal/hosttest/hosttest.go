@@ -52,6 +52,10 @@ func Program(name string) Ability {
 // Must tells whether what the host lacks fails a test.
 func Must() bool { return os.Getenv("CRANNOG_TEST_HOST") == "must" }
 
+// Full reports whether "make test-full" runs: with it, tests do all that they
+// can, also what is too long for each change (docs/testing.md names it).
+func Full() bool { return os.Getenv("CRANNOG_TEST_FULL") != "" }
+
 // Need ends the test if the host lacks an ability.
 func Need(t testing.TB, abilities ...Ability) {
 	t.Helper()

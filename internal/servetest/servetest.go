@@ -1,6 +1,5 @@
-// Package servetest owns the real program as tests see it: it builds crannog
-// once, runs "crannog serve" on a state directory of its own, and looks at
-// what of it the machine holds.
+// Package servetest owns a real server as tests see it: it runs "crannog serve"
+// on a state directory of its own, and looks at what of it the machine holds.
 package servetest
 
 import (
@@ -17,20 +16,10 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/internal/causeway/control"
+	"github.com/crannog/crannog/internal/programtest"
 )
 
-// Build builds the program below dir and returns its path.
-func Build(dir string) (string, error) {
-	program := filepath.Join(dir, "crannog")
-	build := exec.Command("go", "build", "-o", program, "github.com/crannog/crannog/cmd/crannog")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build: %w\n%s", err, out)
-	}
-	return program, nil
-}
-
-// Main builds the program once, for a test's TestMain: every test runs the
+// Main has the program built once, for a test's TestMain: every test runs the
 // real one.
 func Main(m *testing.M, program *string) int {
 	dir, err := os.MkdirTemp("", "crannog-built-")
@@ -38,7 +27,7 @@ func Main(m *testing.M, program *string) int {
 		panic(err)
 	}
 	defer os.RemoveAll(dir)
-	if *program, err = Build(dir); err != nil {
+	if *program, err = programtest.Place(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -30,10 +30,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// number is how many sandboxes a test makes: fewer where nobody asked for all
-// that this host can do.
+// number is how many sandboxes a test makes: all in make test-full, and else as
+// many as show what each of them leaves.
 func number(all int) int {
-	if hosttest.Must() {
+	if hosttest.Full() {
 		return all
 	}
 	return all / 10

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/programtest"
 	"github.com/crannog/crannog/internal/reexec"
 )
 
@@ -145,10 +146,12 @@ func programs(t *testing.T) string {
 	if err := os.Chmod(dir, 0o755); err != nil { // a user in the machine runs them too
 		t.Fatal(err)
 	}
+	if _, err := programtest.Place(dir); err != nil {
+		t.Fatal(err)
+	}
 	for _, args := range [][]string{
 		{"test", "-c", "-o", dir + "/cgroup.test", "../../internal/engine/cgroup"},
 		{"test", "-c", "-o", dir + "/gvisor.test", "../../internal/engine/gvisor"},
-		{"build", "-o", dir + "/crannog", "../../cmd/crannog"},
 	} {
 		cmd := exec.CommandContext(t.Context(), "go", args...)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")

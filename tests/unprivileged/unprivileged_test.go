@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/programtest"
 )
 
 // nobodySpecial is a user number that no passwd names.
@@ -27,10 +28,8 @@ func home(t *testing.T) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "crannog"), "../../cmd/crannog")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v %s", err, out)
+	if _, err := programtest.Place(dir); err != nil {
+		t.Fatal(err)
 	}
 	if err := os.Mkdir(filepath.Join(dir, "project"), 0o755); err != nil {
 		t.Fatal(err)

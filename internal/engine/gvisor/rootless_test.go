@@ -29,7 +29,8 @@ func rerunUnprivileged(t *testing.T, name string) {
 	copyProgram(t, program)
 	cmd := exec.CommandContext(t.Context(), program, "-test.run", name, "-test.v")
 	cmd.Dir = dir
-	cmd.Env = []string{"HOME=" + dir, "TMPDIR=" + dir, "PATH=/usr/local/bin:/usr/bin:/bin", "CRANNOG_TEST_HOST=" + os.Getenv("CRANNOG_TEST_HOST")}
+	cmd.Env = []string{"HOME=" + dir, "TMPDIR=" + dir, "PATH=/usr/local/bin:/usr/bin:/bin", "CRANNOG_TEST_HOST=" + os.Getenv("CRANNOG_TEST_HOST"),
+		"CRANNOG_TEST_FULL=" + os.Getenv("CRANNOG_TEST_FULL")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: unprivileged, Gid: unprivileged}}
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)

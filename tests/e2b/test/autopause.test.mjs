@@ -3,9 +3,9 @@ import { randomBytes } from 'node:crypto'
 import { after, test } from 'node:test'
 
 import { bootId, held, hold, sameMemory, stateOf } from './state.mjs'
-import { eventually, forEachSdk, life, port, sandboxUrl } from './support.mjs'
+import { eventually, withSdk, life, port, sandboxUrl } from './support.mjs'
 
-forEachSdk('auto-pause and auto-resume', (sdk) => {
+withSdk('auto-pause and auto-resume', (sdk) => {
   const made = []
   const create = async (opts) => {
     const sandbox = await sdk.Sandbox.create(opts)

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { eventually, forEachSdkWithSandbox, rejects } from './support.mjs'
+import { eventually, withSandbox, rejects } from './support.mjs'
 
-forEachSdkWithSandbox('commands', (sdk, shared) => {
+withSandbox('commands', (sdk, shared) => {
   test('output and exit code', async () => {
     const result = await shared.sandbox.commands.run('echo out; echo err >&2')
     assert.equal(result.exitCode, 0)

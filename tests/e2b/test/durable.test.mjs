@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { after, test } from 'node:test'
 
 import { held, hold, stateOf } from './state.mjs'
-import { eventually, forEachSdk, port, slowness } from './support.mjs'
+import { eventually, withSdk, port, slowness } from './support.mjs'
 
 // writer sends numbers until it is stopped, and keeps those that were
 // acknowledged. What gets no answer is not sent again.
@@ -46,7 +46,7 @@ async function lost(sandbox, acknowledged) {
   return acknowledged.filter((line) => !there.has(line))
 }
 
-forEachSdk('what was written stays', (sdk) => {
+withSdk('what was written stays', (sdk) => {
   const made = []
   const create = async (opts) => {
     const sandbox = await sdk.Sandbox.create({ timeoutMs: 300_000, ...opts })

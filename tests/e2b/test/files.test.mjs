@@ -2,9 +2,9 @@ import assert from 'node:assert/strict'
 import { createHash, randomBytes } from 'node:crypto'
 import { test } from 'node:test'
 
-import { forEachSdkWithSandbox, rejects } from './support.mjs'
+import { withSandbox, rejects } from './support.mjs'
 
-forEachSdkWithSandbox('files', (sdk, shared) => {
+withSandbox('files', (sdk, shared) => {
   test('text', async () => {
     const { files } = shared.sandbox
     const info = await files.write('a.txt', 'héllo\n')

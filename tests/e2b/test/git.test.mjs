@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { forEachSdkWithSandbox } from './support.mjs'
+import { withSandbox } from './support.mjs'
 
-forEachSdkWithSandbox('git', (sdk, shared) => {
+withSandbox('git', (sdk, shared) => {
   test('over commands', async () => {
     const { commands } = shared.sandbox
     await commands.run('git init -q -b main repo && cd repo && git config user.name N && git config user.email n@example.com')

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { describe, test } from 'node:test'
 
-import { apiKey, control, forEachSdk, limit, rejects, sandboxUrl } from './support.mjs'
+import { apiKey, control, withSdk, limit, rejects, sandboxUrl } from './support.mjs'
 
-forEachSdk('bad input', (sdk) => {
+withSdk('bad input', (sdk) => {
   const create = (opts) => sdk.Sandbox.create({ ...opts })
 
   test('keys', async () => {

@@ -2,11 +2,11 @@ import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
 import { after, test } from 'node:test'
 
-import { control, eventually, forEachSdk, forEachSdkWithSandbox, rejects, slowness } from './support.mjs'
+import { control, eventually, withSdk, withSandbox, rejects, slowness } from './support.mjs'
 
 const unknown = 'izzzzzzzzzzzzzzzzzzz'
 
-forEachSdkWithSandbox('one sandbox', (sdk, shared) => {
+withSandbox('one sandbox', (sdk, shared) => {
   test('info', async () => {
     const info = await shared.sandbox.getInfo()
     assert.equal(info.sandboxId, shared.sandbox.sandboxId)
@@ -77,7 +77,7 @@ forEachSdkWithSandbox('one sandbox', (sdk, shared) => {
   })
 }, { metadata: { kind: 'info', 'odd & key': 'välue=1' } })
 
-forEachSdk('ends', (sdk) => {
+withSdk('ends', (sdk) => {
   test('kill', async () => {
     const sandbox = await sdk.Sandbox.create()
     assert.equal(await sandbox.kill(), true)
@@ -131,7 +131,7 @@ forEachSdk('ends', (sdk) => {
   })
 })
 
-forEachSdk('lists', (sdk) => {
+withSdk('lists', (sdk) => {
   const run = randomUUID()
   const made = []
   after(() => Promise.all(made.map((s) => s.kill())))

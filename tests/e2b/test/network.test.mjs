@@ -5,7 +5,7 @@ import { test } from 'node:test'
 
 import { Secret } from 'e2b'
 
-import { control, forEachSdk, rejects } from './support.mjs'
+import { control, withSdk, rejects } from './support.mjs'
 
 const everything = '0.0.0.0/0'
 
@@ -26,7 +26,7 @@ print(s.connect_ex(("${address}", ${port})))`
   return done.stdout.trim() === '0'
 }
 
-forEachSdk('network', (sdk) => {
+withSdk('network', (sdk) => {
   const { Sandbox } = sdk
 
   async function within(opts, body) {

@@ -3,9 +3,9 @@ import { randomUUID } from 'node:crypto'
 import { after, test } from 'node:test'
 
 import { bootId, furnish, held, heldQuickly, hold, letTimePass, rightTime, sameMemory, stateOf, tree } from './state.mjs'
-import { control, eventually, forEachSdk, generations, port, rejects } from './support.mjs'
+import { control, eventually, newest, port, rejects, withSdk } from './support.mjs'
 
-forEachSdk('pause and resume', (sdk) => {
+withSdk('pause and resume', (sdk) => {
   const made = []
   const create = async (opts) => {
     const sandbox = await sdk.Sandbox.create({ timeoutMs: 300_000, ...opts })
@@ -96,7 +96,7 @@ forEachSdk('pause and resume', (sdk) => {
 
   // The older SDK does not know the option.
   const reboots = {
-    ...(sdk === generations[0].sdk && { 'onResume: reboot': (sandbox) => sandbox.connect({ onResume: 'reboot' }) }),
+    ...(sdk === newest && { 'onResume: reboot': (sandbox) => sandbox.connect({ onResume: 'reboot' }) }),
     connect: (sandbox) => control('POST', `/sandboxes/${sandbox.sandboxId}/connect`, { body: { timeout: 300, memory: false } }),
     'connect, v2': (sandbox) => control('POST', `/v2/sandboxes/${sandbox.sandboxId}/connect`, { body: { memory: false } }),
     resume: (sandbox) => control('POST', `/sandboxes/${sandbox.sandboxId}/resume`, { body: { timeout: 300, memory: false } }),

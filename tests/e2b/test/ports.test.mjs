@@ -5,7 +5,7 @@ import { test } from 'node:test'
 
 import { WebSocket } from 'undici'
 
-import { eventually, forEachSdk, forEachSdkWithSandbox, port, sandboxUrl } from './support.mjs'
+import { eventually, withSdk, withSandbox, port, sandboxUrl } from './support.mjs'
 
 // A server that tells what reached it, and one that echoes what a WebSocket
 // sends, both with nothing but Python's standard library.
@@ -89,7 +89,7 @@ function byHost(host, path = '/', headers = {}) {
   })
 }
 
-forEachSdkWithSandbox('ports', (sdk, shared) => {
+withSandbox('ports', (sdk, shared) => {
   test('a web server inside', async () => {
     const { sandbox } = shared
     await sandbox.files.write('site/index.html', '<h1>inside</h1>')
@@ -187,7 +187,7 @@ forEachSdkWithSandbox('ports', (sdk, shared) => {
   })
 })
 
-forEachSdk('private ports', (sdk) => {
+withSdk('private ports', (sdk) => {
   test('need the traffic token, and see a masked host', async () => {
     const sandbox = await sdk.Sandbox.create({ network: { allowPublicTraffic: false, maskRequestHost: 'localhost:${PORT}' } })
     try {

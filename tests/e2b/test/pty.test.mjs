@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { eventually, forEachSdkWithSandbox } from './support.mjs'
+import { eventually, withSandbox } from './support.mjs'
 
-forEachSdkWithSandbox('terminals', (sdk, shared) => {
+withSandbox('terminals', (sdk, shared) => {
   const open = async (opts = {}) => {
     const decoder = new TextDecoder()
     const terminal = { text: '' }

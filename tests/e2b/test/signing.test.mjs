@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { forEachSdkWithSandbox, sandboxUrl } from './support.mjs'
+import { withSandbox, sandboxUrl } from './support.mjs'
 
-forEachSdkWithSandbox('signed file URLs', (sdk, shared) => {
+withSandbox('signed file URLs', (sdk, shared) => {
   test('download', async () => {
     await shared.sandbox.files.write('out.txt', 'to fetch')
     const url = await shared.sandbox.downloadUrl('out.txt')

@@ -3,11 +3,11 @@ import { randomUUID } from 'node:crypto'
 import { after, test } from 'node:test'
 
 import { furnish, held, heldQuickly, hold, letTimePass, rightTime, sameMemory, tree } from './state.mjs'
-import { control, forEachSdk, port, rejects } from './support.mjs'
+import { control, withSdk, port, rejects } from './support.mjs'
 
 const unknown = 'izzzzzzzzzzzzzzzzzzz'
 
-forEachSdk('snapshots', (sdk) => {
+withSdk('snapshots', (sdk) => {
   const made = []
   const keep = (sandbox) => {
     made.push(sandbox)
@@ -96,7 +96,7 @@ forEachSdk('snapshots', (sdk) => {
   })
 })
 
-forEachSdk('fork', (sdk) => {
+withSdk('fork', (sdk) => {
   const made = []
   after(() => Promise.all(made.map((s) => s.kill())))
 

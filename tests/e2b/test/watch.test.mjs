@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { eventually, forEachSdkWithSandbox, rejects } from './support.mjs'
+import { eventually, withSandbox, rejects } from './support.mjs'
 
-forEachSdkWithSandbox('watching', (sdk, shared) => {
+withSandbox('watching', (sdk, shared) => {
   const watch = async (path, opts) => {
     const events = []
     const handle = await shared.sandbox.files.watchDir(path, (event) => void events.push(event), opts)

@@ -1,0 +1,46 @@
+// Package programtest owns the program that tests run: one that was built
+// before, or else one that is built now.
+package programtest
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// Variable is the environment variable that names a program which was built
+// before. The Makefile sets it, so that one build serves all packages.
+const Variable = "CRANNOG_TEST_PROGRAM"
+
+// Place puts the program into a directory and returns its path there. It is a
+// copy of what Variable names, or built if that is not set. A copy, because
+// users inside are others outside, who may not enter the repository.
+func Place(dir string) (string, error) {
+	program := filepath.Join(dir, "crannog")
+	if built := os.Getenv(Variable); built != "" {
+		return program, copyTo(program, built)
+	}
+	build := exec.Command("go", "build", "-o", program, "github.com/crannog/crannog/cmd/crannog") //nolint:noctx // TestMain has no context
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build: %w\n%s", err, out)
+	}
+	return program, nil
+}
+
+func copyTo(to, from string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return fmt.Errorf("%s: %w", Variable, err)
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}

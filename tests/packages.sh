@@ -1,0 +1,28 @@
+#!/bin/sh
+# Prints the packages with tests of one of three sets, which have none in
+# common and together are all:
+#
+#   sandboxes   start real sandboxes, servers or an emulated machine
+#   race        of the others, those that the race detector can run with
+#   plain       the rest: they link gVisor, which is not built for the detector
+#               and whose threads are not ours to judge
+#
+#   tests/packages.sh sandboxes|race|plain
+set -eu
+cd "$(dirname "$0")/.."
+module=$(go list -m)
+
+# One line for each package: its path, and what it and its tests import.
+list=$(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{join .Deps " "}} {{join .TestImports " "}} {{join .XTestImports " "}} {{end}}' ./...)
+printf '%s\n' "$list" | awk -v module="$module" -v set="${1:?usage: tests/packages.sh sandboxes|race|plain}" '
+	BEGIN { if (set !~ /^(sandboxes|race|plain)$/) { print "tests/packages.sh: no set " set > "/dev/stderr"; exit 2 } }
+	NF {
+		name = substr($1, length(module) + 2)
+		if (name ~ /^tests\// && name != "tests/timing" || name ~ /^(cmd\/crannog|internal\/(engine\/gvisor|mcpserver|standard))$/)
+			is = "sandboxes"
+		else if ($0 ~ /gvisor\.dev\/|crannog\/internal\/standard |crannog\/crannog / || name == "internal/archtest")
+			is = "plain"
+		else
+			is = "race"
+		if (is == set) print $1
+	}'

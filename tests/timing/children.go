@@ -1,0 +1,162 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// result is what a command did and used.
+type result struct {
+	code      int
+	processor time.Duration
+	wall      time.Duration
+}
+
+// run runs a command and returns the processor time, user and system, of it
+// and of every process below it, however far. Sandboxes, the causeway and
+// servers are daemons that nothing waits for. So this process takes the place
+// of init for them: as a subreaper it becomes their parent and waits for them.
+// The time of a control group would leave them out, since the product moves
+// them into groups of its own; that of the whole machine would count the work
+// of others.
+func run(args []string) (r result, err error) {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return r, fmt.Errorf("become a subreaper: %w", err)
+	}
+	program, err := exec.LookPath(args[0])
+	if err != nil {
+		return r, err
+	}
+	// "go test" asks a program that hangs for its stacks by SIGQUIT. SIGINT
+	// from a terminal reaches the whole group.
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGINT)
+	defer func() {
+		signal.Stop(signals)
+		close(signals)
+	}()
+	before, err := childrenTime()
+	if err != nil {
+		return r, err
+	}
+	began := time.Now()
+	child, err := os.StartProcess(program, args, &os.ProcAttr{
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
+		Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
+	})
+	if err != nil {
+		return r, err
+	}
+	go func() {
+		for s := range signals {
+			if s != syscall.SIGINT {
+				_ = child.Signal(s) // it may have ended
+			}
+		}
+	}()
+	if r.code, err = reap(child.Pid); err != nil {
+		return r, err
+	}
+	r.wall = time.Since(began)
+	after, err := childrenTime()
+	if err != nil {
+		return r, err
+	}
+	living, err := livingTime(os.Getpid())
+	r.processor = after - before + living
+	return r, err
+}
+
+// reap waits for every process that ends below this one, until a child and all
+// that have ended with it are waited for. It returns the child's exit code.
+func reap(child int) (code int, err error) {
+	code = -1
+	for options := 0; ; {
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(-1, &status, options|unix.WALL, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.ECHILD), err == nil && pid == 0:
+			return code, nil
+		case err != nil:
+			return code, fmt.Errorf("wait: %w", err)
+		case pid == child:
+			options = unix.WNOHANG
+			if code = status.ExitStatus(); status.Signaled() {
+				code = 128 + int(status.Signal())
+				fmt.Fprintf(os.Stderr, "signal: %v\n", status.Signal())
+			}
+		}
+	}
+}
+
+// childrenTime is the processor time of the children that were waited for, and
+// of theirs.
+func childrenTime() (time.Duration, error) {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_CHILDREN, &u); err != nil {
+		return 0, err
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), nil
+}
+
+// tick is the unit of /proc/PID/stat.
+const tick = time.Second / 100
+
+// livingTime is the processor time of the processes below one that still run,
+// such as a causeway that waits a while for its next user.
+func livingTime(parent int) (sum time.Duration, err error) {
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", parent, parent))
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil // it has ended
+	}
+	if err != nil {
+		return 0, err
+	}
+	for field := range strings.FieldsSeq(string(children)) {
+		pid, err := strconv.Atoi(field)
+		if err != nil {
+			return 0, err
+		}
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			continue // it has ended
+		}
+		own, err := processTime(string(stat))
+		if err != nil {
+			return 0, err
+		}
+		below, err := livingTime(pid)
+		if err != nil {
+			return 0, err
+		}
+		sum += own + below
+	}
+	return sum, nil
+}
+
+// processTime reads the time of a process, and of those that it waited for,
+// from its line in /proc. The name in parentheses may contain anything.
+func processTime(stat string) (sum time.Duration, err error) {
+	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 15 {
+		return 0, fmt.Errorf("not the state of a process: %q", stat)
+	}
+	for _, field := range fields[11:15] {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		sum += time.Duration(n) * tick
+	}
+	return sum, nil
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// longest is how many of the slowest are listed.
+const longest = 10
+
+// module is left out where packages are named.
+const module = "github.com/crannog/crannog/"
+
+// report prints the slowest tests and programs of a run and what all of them
+// used, and returns 1 if that is above a budget. A budget of 0 is none.
+func report(out io.Writer, log timesLog, budget float64) (int, error) {
+	list, err := log.entries()
+	if err != nil {
+		return 1, err
+	}
+	// Once more at the end: the machine may have become slower or faster.
+	used, err := calibrate()
+	if err != nil {
+		return 1, err
+	}
+	return summary(out, append(list, entry{Kind: kindCalibration, Processor: used}), budget)
+}
+
+// summary is report's, from entries alone.
+func summary(out io.Writer, list []entry, budget float64) (int, error) {
+	of := map[string][]entry{}
+	for _, e := range list {
+		e.Package = strings.TrimPrefix(e.Package, module)
+		of[e.Kind] = append(of[e.Kind], e)
+	}
+	if len(of[kindProgram]) == 0 {
+		return 1, errors.New("no test program was measured: all results were cached, or none ran")
+	}
+	tests := of[kindTest]
+	slices.SortStableFunc(tests, func(a, b entry) int { return cmp.Compare(b.Wall, a.Wall) })
+	fmt.Fprintf(out, "\nThe slowest of %d tests (%d skipped):\n", len(tests), len(of[kindSkipped]))
+	for _, e := range tests[:min(longest, len(tests))] {
+		fmt.Fprintf(out, "%9.1f s  %s %s\n", e.Wall, e.Package, e.Name)
+	}
+	programs := of[kindProgram]
+	slices.SortStableFunc(programs, func(a, b entry) int { return cmp.Compare(b.Processor, a.Processor) })
+	fmt.Fprintf(out, "The most expensive of %d test programs (processor time, wall time):\n", len(programs))
+	var total, wall float64
+	for i, e := range programs {
+		total += e.Processor
+		wall += e.Wall
+		if i < longest {
+			fmt.Fprintf(out, "%9.1f s %7.1f s  %s\n", e.Processor, e.Wall, e.Name)
+		}
+	}
+	fmt.Fprintf(out, "Total: %.1f s of processor time; wall time of the programs, of which some run at once: %.1f s.\n", total, wall)
+	return judge(out, total, of[kindCalibration], budget)
+}
+
+// judge compares the total with the budget, in units of the calibration.
+func judge(out io.Writer, total float64, calibrations []entry, budget float64) (int, error) {
+	var unit float64
+	for _, e := range calibrations {
+		unit += e.Processor / float64(len(calibrations))
+	}
+	if unit <= 0 {
+		return 1, errors.New("the machine's speed was not measured")
+	}
+	fmt.Fprintf(out, "That is %.0f times the calibration's %.2f s", total/unit, unit)
+	switch {
+	case budget == 0:
+		fmt.Fprintln(out, ".")
+	case total/unit <= budget:
+		fmt.Fprintf(out, "; the budget is %.0f.\n", budget)
+	default:
+		fmt.Fprintf(out, ", above the budget of %.0f.\n", budget)
+		return 1, nil
+	}
+	return 0, nil
+}
