@@ -53,8 +53,10 @@ check-source: lint
 	@files=$$(gofmt -l $$(git ls-files '*.go')) && test -z "$$files" || { echo "gofmt: $$files"; exit 1; }
 	go vet ./...
 
+# A program with the detector sleeps for a second at its end, unless it is told
+# not to.
 test-race: $(TIMING)
-	packages=$$(tests/packages.sh race) && CGO_ENABLED=1 $(GOTEST) -race -timeout 40m $$packages
+	packages=$$(tests/packages.sh race) && CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GOTEST) -race -timeout 40m $$packages
 
 # What the race detector cannot run with. The rights that the causeway gives up
 # are given up in another way where C code is in the program, as in a plain go

@@ -8,8 +8,8 @@ const executablePath = process.env["CRANNOG_CHROMIUM"] ?? "/usr/bin/chromium";
 export default defineConfig({
   testDir: "specs",
   outputDir: process.env["CRANNOG_BROWSER_OUT"] ?? "results",
-  // Boxes and a browser share two processors.
-  workers: 1,
+  // Each worker has a server and a browser of its own.
+  workers: 2,
   fullyParallel: false,
   forbidOnly: true,
   retries: 0,

@@ -43,7 +43,15 @@ func rules() []rule {
 	return slices.Concat(lifecycleRules, execRules, limitRules, boundaryRules, restartRules, linkRules, coverRules, stateRules, copyLimitRules, memoryRules, copyRules, copyLinkRules, recordRules, changesRules, leakRules, benchmarkRules)
 }
 
-// Run checks every rule as a subtest.
+// alone are the rules that others beside them could disturb: they count what is
+// on the whole host or in this process, change its environment, or measure.
+var alone = []string{
+	"boundary/", "leaks/", "link/cycles-leave-nothing", "copies/cycles-leave-nothing", "copies/spare-kernels-are-used-and-dropped",
+	"copies/a-full-disk-costs-nothing", "state/replaces-in-place", "state/goes-on-if-it-cannot-be-replaced", "state/truncated-is-refused",
+	"limits/cpu-is-bounded", "limits/usage-grows", "benchmarks/",
+}
+
+// Run checks every rule as a subtest, several at once.
 func Run(t *testing.T, c Config) {
 	if c.Cycles == 0 {
 		c.Cycles = 20
@@ -57,7 +65,7 @@ func Run(t *testing.T, c Config) {
 			t.Errorf("rule %q is waived without a reason", name)
 		}
 	}
-	for _, only := range c.Only {
+	for _, only := range slices.Concat(c.Only, alone) {
 		if !slices.ContainsFunc(all, func(r rule) bool { return r.in(only) }) {
 			t.Errorf("there is no rule %q", only)
 		}
@@ -67,6 +75,9 @@ func Run(t *testing.T, c Config) {
 			continue
 		}
 		t.Run(r.name, func(t *testing.T) {
+			if !slices.ContainsFunc(alone, r.in) {
+				t.Parallel()
+			}
 			if reason := c.Waive[r.name]; reason != "" {
 				t.Logf("waived: %s", reason)
 				return
