@@ -65,9 +65,10 @@ test-plain: $(TIMING)
 	packages=$$(tests/packages.sh plain) && $(GOTEST) -timeout 40m $$packages ./internal/causeway/confine
 	CGO_ENABLED=1 $(GOTEST) -timeout 30m ./internal/causeway/confine ./internal/causeway/control
 
-# Those that count what is left on the machine run alone.
+# Two packages at a time: a sandbox that starts keeps about one processor busy.
+# The engine's tests take longest, so they begin.
 test-sandboxes: $(TIMING) bin/crannog tests/unified/kernel/vmlinuz
-	packages=$$(tests/packages.sh sandboxes) && $(PROGRAM) $(GOTEST) -p 1 -timeout 60m $$packages
+	packages=$$(tests/packages.sh sandboxes) && $(PROGRAM) $(GOTEST) -p 2 -timeout 60m $$packages
 	@test -e "$${CRANNOG_HUMANEVAL:-../shared/data/HumanEval.jsonl.gz}" || echo "note: there is no HumanEval.jsonl.gz, so three programs of our own ran in place of HumanEval's 164 (TestHumanEval)"
 
 test-soak: $(TIMING) bin/crannog ## hundreds of sandboxes made and removed, and what they leave

@@ -24,5 +24,5 @@ printf '%s\n' "$list" | awk -v module="$module" -v set="${1:?usage: tests/packag
 			is = "plain"
 		else
 			is = "race"
-		if (is == set) print $1
-	}'
+		if (is == set) print (name == "internal/engine/gvisor" ? 0 : 1), $1
+	}' | sort -s -n -k 1,1 | cut -d ' ' -f 2

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -57,8 +58,8 @@ func Grown(before, after map[string]int) (list []string) {
 }
 
 // BoxProcesses lists what runs for boxes below a state directory: the
-// arguments of gVisor's processes name it. A child that boots a box does not,
-// so those of any server are in the list.
+// arguments of gVisor's processes name it. A child that boots a box belongs to
+// the process that started it; one whose parent has ended is in the list.
 func BoxProcesses(t testing.TB, dir string) (pids []string) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc")
@@ -82,11 +83,45 @@ func box(pid, dir string) (ours, others bool) {
 	}
 	switch text := string(line); {
 	case strings.HasPrefix(text, "crannog-boot"):
-		return true, false
+		ours = bootsFor(pid, dir)
+		return ours, !ours
 	case strings.HasPrefix(text, "runsc-"):
 		return strings.Contains(text, dir), !strings.Contains(text, dir)
 	}
 	return false, false
+}
+
+// bootsFor reports whether a child that boots a box may do so for a state
+// directory: this process started it, or one that names the directory, or its
+// parent has ended, so that an ancestor of this process or init adopted it.
+func bootsFor(pid, dir string) bool {
+	parent := parentOf(pid)
+	for self := strconv.Itoa(os.Getpid()); self != ""; self = parentOf(self) {
+		if parent == self {
+			return true
+		}
+	}
+	for _, file := range []string{"cmdline", "environ"} {
+		data, err := os.ReadFile(filepath.Join("/proc", parent, file))
+		if err != nil || strings.Contains(string(data), dir) {
+			return true // an ended parent is no proof for another directory
+		}
+	}
+	return parent == ""
+}
+
+// parentOf returns a process's parent, or "" for init and for one that ended.
+func parentOf(pid string) string {
+	stat, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
+	if err != nil {
+		return ""
+	}
+	// The name in parentheses may contain anything.
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	if len(fields) < 2 || fields[1] == "0" {
+		return ""
+	}
+	return fields[1]
 }
 
 // groups counts the control groups of boxes. Those in which a box of another
