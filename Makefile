@@ -24,7 +24,7 @@ internal/console/dist/index.html: $(shell find console \( -name node_modules -o 
 
 # Three tiers, docs/testing.md: check for each change, test for all promises,
 # test-full for what is too long.
-check: tests-begin check-source test-race test-plain test-console ## what needs neither root nor a sandbox: format, linters, unit tests; minutes
+check: tests-begin check-source lint test-race test-plain test-console ## what needs neither root nor a sandbox: format, linters, unit tests; minutes
 
 test: tests-begin build check-source test-race test-plain test-console test-sandboxes test-npm test-browser ## every promise once; as root on a host with node and what .ci/run installs it skips nothing
 
@@ -49,7 +49,7 @@ tests-begin:
 times: ## the slowest tests of the last run, and its processor time
 	$(TIMING) report
 
-check-source: lint
+check-source:
 	@files=$$(gofmt -l $$(git ls-files '*.go')) && test -z "$$files" || { echo "gofmt: $$files"; exit 1; }
 	go vet ./...
 
