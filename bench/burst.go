@@ -38,15 +38,15 @@ func burstFigures(ctx context.Context, b *bench) (err error) {
 	if err := b.burstRounds(ctx, "an idle machine", warm, cold); err != nil {
 		return err
 	}
-	stop, err := burn(busyLoops)
+	stop, err := busyLoopsBeside(busyLoops)
 	if err != nil {
 		return err
 	}
 	return errors.Join(b.burstRounds(ctx, fmt.Sprintf("beside %d busy loops", busyLoops), warm, cold), stop())
 }
 
-// burn starts processes that do nothing but burn a processor each.
-func burn(n int) (stop func() error, err error) {
+// busyLoopsBeside starts processes that do nothing but burn a processor each.
+func busyLoopsBeside(n int) (stop func() error, err error) {
 	var all []*exec.Cmd
 	stop = func() error {
 		var errs []error
