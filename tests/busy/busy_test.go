@@ -30,8 +30,6 @@ func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
 const (
 	// burn is a program of two processes that never wait.
 	burn = "while :; do :; done & while :; do :; done"
-	// patience bounds what never comes about on a machine that is slow or busy.
-	patience = 5 * time.Minute
 	// rounds is how often both states are compared at most, and samples how
 	// often each request is made in a round.
 	rounds, samples = 5, 15
@@ -197,7 +195,7 @@ func (c *crowd) standsApart() {
 func (c *crowd) standsBehind() {
 	c.t.Helper()
 	behind := map[string]bool{}
-	for end := time.Now().Add(patience); len(behind) < len(c.busy); time.Sleep(50 * time.Millisecond) {
+	hosttest.Eventually(c.t, "each sandbox that burns has a lower weight than the quiet one", func() bool {
 		quiet := weight(c.t, c.quiet.ID())
 		for _, sb := range c.busy {
 			// Both versions round: 102 of 1024, 10 of 100.
@@ -205,10 +203,8 @@ func (c *crowd) standsBehind() {
 				behind[sb.ID()] = true
 			}
 		}
-		if time.Now().After(end) {
-			c.t.Fatalf("%d of %d sandboxes that burn have the weight of one that does not", len(c.busy)-len(behind), len(c.busy))
-		}
-	}
+		return len(behind) == len(c.busy)
+	})
 	least, most := 99, -99
 	for _, pid := range hosttest.BoxProcesses(c.t, c.State) {
 		n, err := strconv.Atoi(pid)

@@ -31,6 +31,7 @@ type Balance struct {
 	mu      sync.Mutex
 	groups  map[string]*place // by where the processor time stands
 	running bool
+	stopped bool
 	stop    chan struct{}
 }
 
@@ -51,6 +52,9 @@ func (b *Balance) Add(g *Group) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.stopped {
+		return
+	}
 	if b.groups == nil {
 		b.groups, b.stop = map[string]*place{}, make(chan struct{})
 	}
@@ -64,10 +68,11 @@ func (b *Balance) Add(g *Group) {
 	}
 }
 
-// Stop ends the comparison. Groups that stand behind stay there.
+// Stop ends the comparison for good. Groups that stand behind stay there.
 func (b *Balance) Stop() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.stopped = true
 	if b.groups != nil {
 		close(b.stop)
 		b.groups = nil

@@ -2,6 +2,7 @@ package cgroup
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -10,9 +11,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // Groups that burn stand behind those that do not, and among equals all do.
@@ -78,14 +79,12 @@ func TestBalance(t *testing.T) {
 	}
 	step := func(want int) {
 		t.Helper()
-		for end := time.Now().Add(patience); weightOf(t, busy) != want; time.Sleep(20 * time.Millisecond) {
+		hosttest.Eventually(t, fmt.Sprintf("the busy group has weight %d", want), func() bool {
 			if !b.step() {
 				t.Fatal("two groups are too few")
 			}
-			if time.Now().After(end) {
-				t.Fatalf("the busy group has weight %d, want %d", weightOf(t, busy), want)
-			}
-		}
+			return weightOf(t, busy) == want
+		})
 		if got := weightOf(t, quiet); got != usualWeight {
 			t.Errorf("the quiet group has weight %d", got)
 		}
