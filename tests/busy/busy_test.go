@@ -19,6 +19,7 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/internal/causeway/control"
+	"github.com/crannog/crannog/internal/guest/census"
 	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/servetest"
 )
@@ -32,7 +33,7 @@ const (
 	burn = "while :; do :; done & while :; do :; done"
 	// rounds is how often both states are compared at most, and samples how
 	// often each request is made in a round.
-	rounds, samples = 5, 15
+	rounds, samples = 10, 15
 )
 
 // crowd is a server with sandboxes that burn when they are told to.
@@ -135,7 +136,12 @@ func TestP47Busy(t *testing.T) {
 		{"exec true in an idle sandbox", 10, trueIn(c.quiet)},
 		{"exec true in a busy sandbox", 10, trueIn(c.busy[0])},
 	}
-	worst := 0.0
+	// Whatever else the machine does falls on either state by chance, so each
+	// request has to be fast enough in one of the rounds.
+	missed := map[string]bool{}
+	for _, q := range asked {
+		missed[q.name] = true
+	}
 	for round := range rounds {
 		idle := make([]time.Duration, len(asked))
 		for i, q := range asked {
@@ -145,19 +151,20 @@ func TestP47Busy(t *testing.T) {
 		if round == 0 {
 			c.standsBehind()
 		}
-		worst = 0
 		for i, q := range asked {
 			busy := c.median(q.ask)
 			factor := float64(busy) / float64(idle[i])
 			t.Logf("%s: %s, among busy sandboxes %s: %.2f×", q.name, idle[i], busy, factor)
-			worst = max(worst, factor/q.most)
+			if factor <= q.most {
+				delete(missed, q.name)
+			}
 		}
 		stop()
-		if worst <= 1 {
+		if len(missed) == 0 {
 			return
 		}
 	}
-	t.Errorf("in each of %d rounds something took more than it may", rounds)
+	t.Errorf("in each of %d rounds these took more than they may: %v", rounds, missed)
 }
 
 // standsApart asserts that the server and its egress gateway are in no group of a
@@ -211,8 +218,15 @@ func (c *crowd) standsBehind() {
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		if nice, err := niceOf(n); err == nil {
-			least, most = min(least, nice), max(most, nice)
+		// Programs run on processes below the kernel's.
+		family, err := census.Family("/proc", n)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		for _, m := range family {
+			if nice, err := niceOf(m.PID); err == nil {
+				least, most = min(least, nice), max(most, nice)
+			}
 		}
 	}
 	if own, err := niceOf(os.Getpid()); err != nil || least != own || most < min(own+10, 19) {
