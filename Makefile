@@ -53,16 +53,17 @@ check-source:
 	@files=$$(gofmt -l $$(git ls-files '*.go')) && test -z "$$files" || { echo "gofmt: $$files"; exit 1; }
 	go vet ./...
 
-# A program with the detector sleeps for a second at its end, unless it is told
-# not to.
+# Many of these tests wait, for time limits and for programs, so four packages
+# run at a time. A program with the detector sleeps for a second at its end,
+# unless it is told not to.
 test-race: $(TIMING)
-	packages=$$(tests/packages.sh race) && CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GOTEST) -race -timeout 40m $$packages
+	packages=$$(tests/packages.sh race) && CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GOTEST) -race -p 4 -timeout 40m $$packages
 
 # What the race detector cannot run with. The rights that the causeway gives up
 # are given up in another way where C code is in the program, as in a plain go
 # build beside a compiler; with the detector there is some, too.
 test-plain: $(TIMING)
-	packages=$$(tests/packages.sh plain) && $(GOTEST) -timeout 40m $$packages ./internal/causeway/confine
+	packages=$$(tests/packages.sh plain) && $(GOTEST) -p 4 -timeout 40m $$packages ./internal/causeway/confine
 	CGO_ENABLED=1 $(GOTEST) -timeout 30m ./internal/causeway/confine ./internal/causeway/control
 
 # Two packages at a time: a sandbox that starts keeps about one processor busy.

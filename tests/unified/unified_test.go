@@ -73,7 +73,7 @@ var steps = []step{
 		"--- PASS: TestAllOfAGroupEndsForItsMemory", "--- PASS: TestTheKernelHasTheSettings",
 		"--- PASS: TestDelegatedToAUser", "--- PASS: TestDelegatedToAService", "--- PASS: TestNotDelegated",
 	}, not: []string{"--- SKIP"}},
-	{Name: "doctor", Script: "crannog doctor || test $? = 1", Timeout: 6 * time.Minute,
+	{Name: "doctor", Script: "crannog doctor || test $? = 1", Timeout: 6 * time.Minute, long: true,
 		want: []string{"version 2, below /sys/fs/cgroup/crannog", "memory", "cpu"}, not: []string{"no writable cgroup"}},
 	{Name: "run", Script: `crannog run --json --memory 512m -- ` + hungry + `; crannog run --json --memory 128m -- ` + hungry + ` && exit 1; test $? = 137
 		ls -d /sys/fs/cgroup/crannog/*/ && exit 1 || echo no groups`, Timeout: 15 * time.Minute,
@@ -85,13 +85,13 @@ var steps = []step{
 	{Name: "delegated", Script: delegated + `
 		as $scope crannog doctor || test $? = 1
 		as $scope crannog run --json --cpus 0.5 --memory 128m -- ` + hungry + ` && exit 1; test $? = 137
-		cat $slice/user@.service/crannog/cgroup.controllers`, Timeout: 15 * time.Minute,
+		cat $slice/user@.service/crannog/cgroup.controllers`, Timeout: 15 * time.Minute, long: true,
 		want: []string{"version 2, below /sys/fs/cgroup/user.slice/user@.service/crannog", `"hit":"oom"`}, not: []string{"no writable cgroup"}},
 	{Name: "not delegated", Script: asUser + `
 		mkdir -p /sys/fs/cgroup/user.slice/session.scope
 		as /sys/fs/cgroup/user.slice/session.scope crannog doctor || test $? = 1
 		as /sys/fs/cgroup/user.slice/session.scope crannog run --cpus 0.5 -- true || echo exit $?
-		as /sys/fs/cgroup/user.slice/session.scope crannog run --json --memory 128m -- ` + hungry + ` && exit 1; test $? = 137`, Timeout: 15 * time.Minute,
+		as /sys/fs/cgroup/user.slice/session.scope crannog run --json --memory 128m -- ` + hungry + ` && exit 1; test $? = 137`, Timeout: 15 * time.Minute, long: true,
 		want: []string{"no writable cgroup", "limit_not_enforced", `"hit":"oom"`}},
 	{Name: "lives", Script: conformance("^TestConformance$/^(lifecycle|restart|leaks)$"), Timeout: 30 * time.Minute, long: true, want: []string{
 		"--- PASS: TestConformance/leaks/cycles-leave-nothing", "--- PASS: TestConformance/restart/another-process-finds-the-box",
