@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox/admission"
 )
 
@@ -38,6 +37,3 @@ func (s *Service) Queue(_ context.Context, who Principal) (Queue, error) {
 	}
 	return Queue{Status: s.admission.Status(), Places: s.admission.Places(who.KeyID, who.Local)}, nil
 }
-
-// overloaded reports whether an error is a refusal because too many wait.
-func overloaded(err error) bool { return fault.CodeOf(err) == admission.CodeOverloaded }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/admission"
 )
@@ -50,7 +51,7 @@ func (g *gated) begin(ctx context.Context, who sandbox.Principal, label string) 
 func (g *gated) places(who sandbox.Principal, waiting int) map[string]int {
 	g.t.Helper()
 	var q sandbox.Queue
-	eventually(g.t, fmt.Sprintf("%d wait", waiting), func() bool {
+	hosttest.Eventually(g.t, fmt.Sprintf("%d wait", waiting), func() bool {
 		var err error
 		if q, err = g.Queue(g.t.Context(), who); err != nil {
 			g.t.Error(err)

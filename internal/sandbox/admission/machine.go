@@ -21,7 +21,8 @@ import (
 type Machine struct {
 	dir   string
 	slots int
-	drawn atomic.Int64 // tickets of this process
+	still time.Duration // with no progress of others for so long, none is expected
+	drawn atomic.Int64  // tickets of this process
 }
 
 const (
@@ -31,6 +32,8 @@ const (
 	// down to pollMost.
 	pollLeast = 2 * time.Millisecond
 	pollMost  = 20 * time.Millisecond
+	// standstill is longer than a start may take.
+	standstill = 2 * time.Minute
 )
 
 // MachineDir returns the directory of the current user's Machine.
@@ -58,12 +61,13 @@ func OpenMachine(dir string, slots int) (*Machine, error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR || int(st.Uid) != os.Geteuid() || st.Mode&0o022 != 0 {
 		return nil, fmt.Errorf("slots for starts: %s is not a directory that only this user can write", dir)
 	}
-	return &Machine{dir: dir, slots: max(1, slots)}, nil
+	return &Machine{dir: dir, slots: max(1, slots), still: standstill}, nil
 }
 
 // acquire waits for a slot. Tickets are served in the order in which they were
 // drawn. While it waits it tells how many tickets are ahead. What it returns gives
-// the slot back.
+// the slot back. If nothing moves for long, other processes are stopped, as by a
+// debugger, and it goes on without a slot: they must not stop this one as well.
 func (m *Machine) acquire(ctx context.Context, waits func(ahead int)) (release func(), err error) {
 	if release := m.try(); release != nil {
 		return release, nil
@@ -76,12 +80,18 @@ func (m *Machine) acquire(ctx context.Context, waits func(ahead int)) (release f
 	wait := pollLeast
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
+	last, moved := -1, time.Now()
 	for {
 		ahead, err := m.ahead(ticket.name)
 		if err != nil {
 			return nil, err
 		}
 		waits(ahead)
+		if ahead != last {
+			last, moved = ahead, time.Now()
+		} else if time.Since(moved) > m.still {
+			return func() {}, nil
+		}
 		if ahead == 0 {
 			if release := m.take(); release != nil {
 				return release, nil

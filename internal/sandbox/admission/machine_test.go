@@ -179,6 +179,23 @@ func TestTicketsAreServedInOrderAndGoWithTheirProcess(t *testing.T) {
 	}
 }
 
+// A process that is stopped with a slot, or with the oldest ticket, keeps others
+// waiting for a while only.
+func TestStoppedProcessDoesNotStopOthers(t *testing.T) {
+	for _, what := range []string{"slot", "ticket"} {
+		t.Run(what, func(t *testing.T) {
+			m := openMachine(t, 1)
+			m.still = 0
+			other(t, what, m.dir)
+			release, err := m.acquire(t.Context(), ignore)
+			if err != nil {
+				t.Fatal(err)
+			}
+			release()
+		})
+	}
+}
+
 func TestDirectoryThatOthersCanWriteIsRefused(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "starts")
 	if err := os.Mkdir(dir, 0o700); err != nil {

@@ -73,10 +73,3 @@ func (q *Queue) Places(key string, all bool) []Place {
 	}
 	return out
 }
-
-// Waits reports whether callers wait or are being served.
-func (q *Queue) Waits() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.lines.count > 0 || q.running > 0
-}
