@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // A shell starts background jobs with SIGINT ignored, and every program inherits
@@ -94,7 +96,7 @@ func TestInterruptedProgramIsNotLeftBehind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the end of the program", func() bool {
+	hosttest.Eventually(t, "the end of the program", func() bool {
 		_, err := os.Stat("/proc/" + strings.TrimSpace(string(pid)))
 		return err != nil
 	})
