@@ -72,8 +72,8 @@ test-sandboxes: $(TIMING) bin/crannog tests/unified/kernel/vmlinuz
 	packages=$$(tests/packages.sh sandboxes) && $(PROGRAM) $(GOTEST) -p 2 -timeout 60m $$packages
 	@test -e "$${CRANNOG_HUMANEVAL:-../shared/data/HumanEval.jsonl.gz}" || echo "note: there is no HumanEval.jsonl.gz, so three programs of our own ran in place of HumanEval's 164 (TestHumanEval)"
 
-test-soak: $(TIMING) bin/crannog ## hundreds of sandboxes made and removed, and what they leave
-	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 3h ./tests/cycles
+test-soak: $(TIMING) bin/crannog ## hundreds of sandboxes made and removed, and what they leave; longer races
+	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 3h ./tests/cycles ./internal/changes
 
 test-variants: $(TIMING) ## the engine's rules in full: as root, without control groups, as an unprivileged user
 	CRANNOG_TEST_FULL=1 $(GOTEST) -count=1 -timeout 3h -run '^TestConformance' ./internal/engine/gvisor

@@ -40,7 +40,7 @@ func (d *database) statement(ctx context.Context, query string) (*sql.Stmt, erro
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if other := d.ready[query]; other != nil {
-		return other, s.Close()
+		return other, s.Close() //nolint:sqlclosecheck // the statement is returned unless another was faster
 	}
 	d.ready[query] = s
 	return s, nil
@@ -48,7 +48,7 @@ func (d *database) statement(ctx context.Context, query string) (*sql.Stmt, erro
 
 // ExecContext is that of *sql.DB.
 func (d *database) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
-	s, err := d.statement(ctx, query)
+	s, err := d.statement(ctx, query) //nolint:sqlclosecheck // Close closes all ready statements
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (d *database) ExecContext(ctx context.Context, query string, args ...any) (
 
 // QueryContext is that of *sql.DB.
 func (d *database) QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
-	s, err := d.statement(ctx, query)
+	s, err := d.statement(ctx, query) //nolint:sqlclosecheck // Close closes all ready statements
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (d *database) QueryContext(ctx context.Context, query string, args ...any) 
 
 // QueryRowContext is that of *sql.DB.
 func (d *database) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
-	s, err := d.statement(ctx, query)
+	s, err := d.statement(ctx, query) //nolint:sqlclosecheck // Close closes all ready statements
 	if err != nil || s == nil {
 		// A row tells of its error when it is read.
 		return d.DB.QueryRowContext(ctx, query, args...)

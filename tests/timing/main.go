@@ -58,7 +58,7 @@ func command(args []string) (int, error) {
 	case verb == "step" && len(args) > 1:
 		code, err := measured(log, args[0], args[1:])
 		if err == nil && code != 0 {
-			fmt.Printf("FAIL\t%s\n", args[0])
+			fmt.Fprintf(os.Stdout, "FAIL\t%s\n", args[0])
 		}
 		return code, err
 	case verb == "report":

@@ -75,9 +75,9 @@ func judge(out io.Writer, total float64, calibrations []entry, budget float64) (
 	case budget == 0:
 		fmt.Fprintln(out, ".")
 	case total/unit <= budget:
-		fmt.Fprintf(out, "; the budget is %.0f.\n", budget)
+		fmt.Fprintf(out, "; the budget is %g.\n", budget)
 	default:
-		fmt.Fprintf(out, ", above the budget of %.0f.\n", budget)
+		fmt.Fprintf(out, ", above the budget of %g.\n", budget)
 		return 1, nil
 	}
 	return 0, nil
