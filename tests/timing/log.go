@@ -31,19 +31,23 @@ type timesLog string
 
 // add appends entries. Programs of several packages add theirs at once, so
 // each is written in one piece.
-func (l timesLog) add(e entry) error {
+func (l timesLog) add(list ...entry) error {
 	if l == "" {
 		return nil
 	}
-	line, err := json.Marshal(e)
-	if err != nil {
-		return err
+	var lines []byte
+	for _, e := range list {
+		line, err := json.Marshal(e)
+		if err != nil {
+			return err
+		}
+		lines = append(append(lines, line...), '\n')
 	}
 	f, err := os.OpenFile(string(l), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(append(line, '\n'))
+	_, err = f.Write(lines)
 	return errors.Join(err, f.Close())
 }
 

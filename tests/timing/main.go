@@ -117,14 +117,9 @@ func test(log timesLog, args []string) (int, error) {
 	if err := cmd.Start(); err != nil {
 		return 1, err
 	}
-	p := newPrinter(os.Stdout)
+	p := newPrinter(os.Stdout, func(tests []entry) error { return log.add(tests...) })
 	readErr := p.read(stream)
 	waitErr := cmd.Wait()
-	for _, e := range p.tests {
-		if err := log.add(e); err != nil {
-			return 1, err
-		}
-	}
 	if readErr != nil {
 		return 1, readErr
 	}

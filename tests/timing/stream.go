@@ -20,7 +20,8 @@ type event struct {
 type printer struct {
 	out    io.Writer
 	failed bool
-	tests  []entry
+	// ended receives the tests of a package when it has ended.
+	ended func([]entry) error
 
 	packages map[string]*packageOutput
 }
@@ -36,8 +37,8 @@ type packageOutput struct {
 	tests   []entry
 }
 
-func newPrinter(out io.Writer) *printer {
-	return &printer{out: out, packages: map[string]*packageOutput{}}
+func newPrinter(out io.Writer, ended func([]entry) error) *printer {
+	return &printer{out: out, ended: ended, packages: map[string]*packageOutput{}}
 }
 
 // read prints until the stream ends. A line that is no event is printed as it
@@ -50,8 +51,8 @@ func (p *printer) read(stream io.Reader) error {
 			var e event
 			if json.Unmarshal(line, &e) != nil || e.Action == "" {
 				fmt.Fprintf(p.out, "%s", line)
-			} else {
-				p.event(e)
+			} else if err := p.event(e); err != nil {
+				return err
 			}
 		}
 		if err == io.EOF {
@@ -63,17 +64,17 @@ func (p *printer) read(stream io.Reader) error {
 	}
 }
 
-func (p *printer) event(e event) {
+func (p *printer) event(e event) error {
 	switch e.Action {
 	case "build-output":
 		fmt.Fprint(p.out, e.Output)
-		return
+		return nil
 	case "build-fail":
 		p.failed = true
-		return
+		return nil
 	}
 	if e.Package == "" {
-		return
+		return nil
 	}
 	pkg := p.packages[e.Package]
 	if pkg == nil {
@@ -81,13 +82,13 @@ func (p *printer) event(e event) {
 		p.packages[e.Package] = pkg
 	}
 	if e.Test == "" {
-		p.ofPackage(pkg, e)
-		return
+		return p.ofPackage(pkg, e)
 	}
 	p.ofTest(pkg, e)
+	return nil
 }
 
-func (p *printer) ofPackage(pkg *packageOutput, e event) {
+func (p *printer) ofPackage(pkg *packageOutput, e event) error {
 	switch e.Action {
 	case "output":
 		switch {
@@ -97,15 +98,10 @@ func (p *printer) ofPackage(pkg *packageOutput, e event) {
 		default:
 			pkg.own.WriteString(e.Output)
 		}
+		return nil
 	case "pass", "skip":
-		fmt.Fprint(p.out, pkg.result)
-		if !pkg.cached {
-			p.tests = append(p.tests, pkg.tests...)
-		}
-		delete(p.packages, e.Package)
 	case "fail":
 		p.failed = true
-		p.tests = append(p.tests, pkg.tests...)
 		// What ran when the program ended without a word about it.
 		for _, name := range pkg.order {
 			if output := pkg.running[name]; output != nil {
@@ -116,9 +112,15 @@ func (p *printer) ofPackage(pkg *packageOutput, e event) {
 		if pkg.result == "" {
 			pkg.result = fmt.Sprintf("FAIL\t%s\n", e.Package)
 		}
-		fmt.Fprint(p.out, pkg.result)
-		delete(p.packages, e.Package)
+	default:
+		return nil
 	}
+	fmt.Fprint(p.out, pkg.result)
+	delete(p.packages, e.Package)
+	if pkg.cached {
+		return nil
+	}
+	return p.ended(pkg.tests)
 }
 
 func (p *printer) ofTest(pkg *packageOutput, e event) {

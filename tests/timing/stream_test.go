@@ -5,18 +5,21 @@ import (
 	"testing"
 )
 
-func printed(t *testing.T, lines ...string) (*printer, string) {
+func printed(t *testing.T, lines ...string) (p *printer, tests []entry, printed string) {
 	t.Helper()
 	var out strings.Builder
-	p := newPrinter(&out)
+	p = newPrinter(&out, func(ended []entry) error {
+		tests = append(tests, ended...)
+		return nil
+	})
 	if err := p.read(strings.NewReader(strings.Join(lines, "\n") + "\n")); err != nil {
 		t.Fatal(err)
 	}
-	return p, out.String()
+	return p, tests, out.String()
 }
 
 func TestAPassingPackageIsOneLine(t *testing.T) {
-	p, out := printed(t,
+	p, tests, out := printed(t,
 		`{"Action":"start","Package":"m/a"}`,
 		`{"Action":"run","Package":"m/a","Test":"TestX"}`,
 		`{"Action":"output","Package":"m/a","Test":"TestX","Output":"    x_test.go:1: said\n"}`,
@@ -32,13 +35,13 @@ func TestAPassingPackageIsOneLine(t *testing.T) {
 	}
 	// The parent's time is that of its subtest, and is not listed a second time.
 	want := []entry{{Kind: kindTest, Package: "m/a", Name: "TestX/one", Wall: 1.5}, {Kind: kindSkipped, Package: "m/a", Name: "TestY"}}
-	if len(p.tests) != 2 || p.tests[0] != want[0] || p.tests[1] != want[1] {
-		t.Errorf("%+v", p.tests)
+	if len(tests) != 2 || tests[0] != want[0] || tests[1] != want[1] {
+		t.Errorf("%+v", tests)
 	}
 }
 
 func TestWhatFailsIsPrinted(t *testing.T) {
-	p, out := printed(t,
+	p, _, out := printed(t,
 		`{"Action":"run","Package":"m/a","Test":"TestBad"}`,
 		`{"Action":"run","Package":"m/a","Test":"TestGood"}`,
 		`{"Action":"output","Package":"m/a","Test":"TestBad","Output":"    x_test.go:1: wrong\n"}`,
@@ -56,7 +59,7 @@ func TestWhatFailsIsPrinted(t *testing.T) {
 // A program that ends in the middle of a test, as by a panic or its time limit,
 // says nothing of how the test ended.
 func TestWhatRanAtTheEndIsPrinted(t *testing.T) {
-	p, out := printed(t,
+	p, _, out := printed(t,
 		`{"Action":"run","Package":"m/a","Test":"TestHangs"}`,
 		`{"Action":"output","Package":"m/a","Test":"TestHangs","Output":"panic: test timed out\n"}`,
 		`{"Action":"output","Package":"m/a","Output":"exit status 2\n"}`,
@@ -67,7 +70,7 @@ func TestWhatRanAtTheEndIsPrinted(t *testing.T) {
 }
 
 func TestWhatDoesNotBuildIsPrinted(t *testing.T) {
-	p, out := printed(t,
+	p, _, out := printed(t,
 		`{"ImportPath":"m/a","Action":"build-output","Output":"a.go:1: undefined: x\n"}`,
 		`{"ImportPath":"m/a","Action":"build-fail"}`,
 		`no event`)
@@ -78,12 +81,12 @@ func TestWhatDoesNotBuildIsPrinted(t *testing.T) {
 
 // What was measured in another run costs this one nothing.
 func TestCachedTestsAreNotListed(t *testing.T) {
-	p, out := printed(t,
+	_, tests, out := printed(t,
 		`{"Action":"run","Package":"m/a","Test":"TestX"}`,
 		`{"Action":"pass","Package":"m/a","Test":"TestX","Elapsed":9}`,
 		`{"Action":"output","Package":"m/a","Output":"ok  \tm/a\t(cached)\n"}`,
 		`{"Action":"pass","Package":"m/a","Elapsed":0}`)
-	if len(p.tests) != 0 || out != "ok  \tm/a\t(cached)\n" {
-		t.Errorf("%+v %q", p.tests, out)
+	if len(tests) != 0 || out != "ok  \tm/a\t(cached)\n" {
+		t.Errorf("%+v %q", tests, out)
 	}
 }
