@@ -44,6 +44,7 @@ var groups = []group{
 	{"tti", ttiFigures},
 	{"loaded", loadedFigures},
 	{"humaneval", humanevalFigures},
+	{"cost", costFigures},
 	{"net", netFigures},
 	{"netbytes", netByteFigures},
 	{"netrules", netRuleFigures},

@@ -13,7 +13,7 @@ type Row struct {
 // upwards cannot be written down.
 var Layers = []Row{
 	{"foundations", []string{
-		"api", "internal/fault", "internal/sandboxid", "internal/config", "internal/reexec", "internal/idle", "internal/interrupt", "internal/beat", "internal/carried", "internal/hosttest", "internal/programtest", "internal/signature", "internal/relay",
+		"api", "internal/fault", "internal/sandboxid", "internal/config", "internal/reexec", "internal/idle", "internal/interrupt", "internal/beat", "internal/carried", "internal/hosttest", "internal/perfcount", "internal/programtest", "internal/signature", "internal/relay",
 		"internal/gen", "internal/gen/processpb", "internal/gen/processpb/processpbconnect",
 		"internal/gen/filesystempb", "internal/gen/filesystempb/filesystempbconnect",
 		"internal/guestwire", "internal/process", "internal/witness", "internal/cast", "internal/changes", "internal/provenance",

@@ -9,6 +9,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // Ability is something that a host may lack.
@@ -29,7 +32,18 @@ var (
 	// Unified is what most hosts of others have. The machine that tests/unified
 	// boots has it too.
 	Unified = Ability{Name: "control groups of version 2 with controllers", Has: unified, Elsewhere: "tests/unified"}
+	// PerfEvents is what counts page faults and context switches.
+	PerfEvents = Ability{Name: "perf_event_open for software events of its own programs", Has: perfEvents}
 )
+
+func perfEvents() bool {
+	attr := unix.PerfEventAttr{
+		Type: unix.PERF_TYPE_SOFTWARE, Config: unix.PERF_COUNT_SW_CONTEXT_SWITCHES,
+		Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{})), Bits: unix.PerfBitDisabled | unix.PerfBitInherit,
+	}
+	fd, err := unix.PerfEventOpen(&attr, 0, -1, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	return err == nil && unix.Close(fd) == nil
+}
 
 func unified() bool {
 	have, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
