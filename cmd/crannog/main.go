@@ -4,9 +4,12 @@ package main
 import (
 	"context"
 	"os"
+	"time"
 
 	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/calm"
 	"github.com/crannog/crannog/internal/cli"
+	_ "github.com/crannog/crannog/internal/cli/first" // initialised before all others
 	"github.com/crannog/crannog/internal/config"
 )
 
@@ -16,6 +19,9 @@ var version = "dev"
 func main() {
 	// Before anything else: this process may be an engine's.
 	crannog.Main()
+	// Most commands end before they have garbage that is worth collecting.
+	calm.Uncollected(2*time.Second, 64<<20)
+	_ = calm.Monitor() // without root it stays as it is
 	os.Exit(cli.Run(context.Background(), os.Args[1:], cli.Env{
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
 		Vars: os.Environ(), Config: config.Host(), Version: version,

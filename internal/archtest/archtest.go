@@ -13,7 +13,7 @@ type Row struct {
 // upwards cannot be written down.
 var Layers = []Row{
 	{"foundations", []string{
-		"api", "internal/fault", "internal/sandboxid", "internal/config", "internal/reexec", "internal/idle", "internal/interrupt", "internal/beat", "internal/carried", "internal/hosttest", "internal/perfcount", "internal/programtest", "internal/signature", "internal/relay",
+		"api", "internal/fault", "internal/sandboxid", "internal/config", "internal/reexec", "internal/idle", "internal/interrupt", "internal/beat", "internal/carried", "internal/hosttest", "internal/perfcount", "internal/prefault", "internal/calm", "internal/programtest", "internal/signature", "internal/relay",
 		"internal/gen", "internal/gen/processpb", "internal/gen/processpb/processpbconnect",
 		"internal/gen/filesystempb", "internal/gen/filesystempb/filesystempbconnect",
 		"internal/guestwire", "internal/process", "internal/witness", "internal/cast", "internal/changes", "internal/provenance",
@@ -31,12 +31,12 @@ var Layers = []Row{
 	}},
 	{"engines", []string{
 		"internal/engine", "internal/guest/guestmain", "internal/engine/cgroup", "internal/engine/ocispec",
-		"internal/engine/gvisor/filters", "internal/engine/gvisor/filters/generate", "internal/engine/gvisor/early", "internal/engine/gvisor/clock", "internal/engine/gvisor/trim", "internal/engine/gvisor/watch", "internal/engine/gvisor",
+		"internal/engine/gvisor/filters", "internal/engine/gvisor/filters/generate", "internal/engine/gvisor/first", "internal/engine/gvisor/early", "internal/engine/gvisor/clock", "internal/engine/gvisor/trim", "internal/engine/gvisor/watch", "internal/engine/gvisor",
 		"internal/engine/fake", "internal/engine/enginetest",
 	}},
 	{"rules", []string{"internal/record", "internal/record/recordtest", "internal/netlog", "internal/spool", "internal/recording", "internal/workspace", "internal/kept", "internal/key", "internal/snapshot", "internal/sandbox/demand", "internal/sandbox/admission", "internal/sandbox/fact", "internal/sandbox", "internal/sandbox/sandboxtest", "internal/template", "internal/console/session", "internal/store", "internal/agents", "internal/registration"}},
 	{"doors", []string{"internal/masking", "internal/tap", "internal/refusal", "internal/e2bapi", "internal/dataplane", "internal/httpapi", "internal/console", "internal/console/live", "internal/console/inside"}},
-	{"assembly", []string{"internal/daemon", "internal/standard", "", "internal/mcpserver", "internal/cli"}},
+	{"assembly", []string{"internal/daemon", "internal/standard", "", "internal/mcpserver", "internal/cli/first", "internal/cli"}},
 	{"programs", []string{"cmd/crannog-guest", "cmd/crannog-runtime", "cmd/crannog", "bench", "tests/mcp/drive", "tests/mcp/fixture", "tests/console/fleet", "tests/speed", "tests/timing"}},
 	{"guards", []string{"internal/servetest", "internal/archtest"}},
 }

@@ -1,9 +1,9 @@
 package recording
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
+	"io"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -96,9 +96,7 @@ func (s *Shelf) kept(sandbox string) (k Kept, ok bool) {
 		return Kept{}, false
 	}
 	defer f.Close()
-	text := make([]byte, maxKept)
-	n, _ := f.Read(text) // what was not read is no JSON
-	d := json.NewDecoder(bytes.NewReader(text[:n]))
+	d := json.NewDecoder(io.LimitReader(f, maxKept)) // what was not read is no JSON
 	d.DisallowUnknownFields()
 	if d.Decode(&k) != nil || k.Sandbox != sandbox {
 		return Kept{}, false

@@ -41,7 +41,20 @@ type file struct {
 	freed int64
 }
 
-var buffers = sync.Pool{New: func() any { b := make([]byte, longest); return &b }}
+// buffers hold what is read at once. Most files have little that is new.
+var buffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
+
+// room makes a buffer as large as it has to be for what there is to read.
+func (f *file) room(buf *[]byte) error {
+	info, err := f.f.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size()-f.at > int64(len(*buf)) && len(*buf) < longest {
+		*buf = make([]byte, longest)
+	}
+	return nil
+}
 
 // grown tells whether there may be something to read. A file that is not there
 // has no lines.
@@ -94,8 +107,11 @@ func (f *file) take(ctx context.Context, to record.Recorder, hide Hide, last boo
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
 	for more := true; more; {
-		var err error
-		if more, err = f.batch(ctx, to, hide, *buf, last); err != nil {
+		err := f.room(buf)
+		if err == nil {
+			more, err = f.batch(ctx, to, hide, *buf, last)
+		}
+		if err != nil {
 			return fmt.Errorf("spool %s: %w", f.source, err)
 		}
 	}

@@ -165,10 +165,17 @@ func (m *Manifests) write(sandbox string, all Manifest, replace bool) (err error
 	return nil
 }
 
+// few is how many entries are not worth packing: a compressor takes more than a
+// megabyte of memory.
+const few = 64
+
 func encode(w io.Writer, all Manifest) error {
-	packed, err := flate.NewWriter(w, flate.BestSpeed)
-	if err != nil {
-		return err
+	var packed io.WriteCloser = &storedBlocks{w: w}
+	if len(all.Start)+len(all.Brought) > few {
+		var err error
+		if packed, err = flate.NewWriter(w, flate.BestSpeed); err != nil {
+			return err
+		}
 	}
 	out := gob.NewEncoder(packed)
 	if err := out.Encode(stored{manifestForm, len(all.Start), len(all.Brought)}); err != nil {

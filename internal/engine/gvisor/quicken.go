@@ -14,7 +14,9 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/platform"
 	"gvisor.dev/gvisor/pkg/sync"
 
+	"github.com/crannog/crannog/internal/engine/gvisor/early"
 	"github.com/crannog/crannog/internal/idle"
+	"github.com/crannog/crannog/internal/prefault"
 )
 
 // settled is when a gVisor process has started for sure: what only its start
@@ -33,7 +35,8 @@ func quicken(name string) {
 	// processor, of which one leaves a quarter. The kernel process sets the
 	// number that the box gets itself before it reads it; the file server's
 	// is set here.
-	processors := runtime.GOMAXPROCS(1)
+	processors := early.Processors
+	runtime.GOMAXPROCS(1) // early has done so
 	pages := programPages()
 	collect := collectLater(pages, func() bool { return name == kernelArg0 && !occupied.Load() })
 	switch name {
@@ -53,7 +56,8 @@ func quicken(name string) {
 // box that is busy from its first moment has some. A kernel in which nothing
 // runs yet has not started. What it returns does the same once more.
 func collectLater(pages []span, waits func() bool) (again func()) {
-	percent, most := debug.SetGCPercent(-1), debug.SetMemoryLimit(startMemory)
+	debug.SetGCPercent(-1) // early has done so
+	percent, most := early.Percent, debug.SetMemoryLimit(startMemory)
 	var watched sync.Once
 	var timer *time.Timer
 	timer = time.AfterFunc(settled, func() {
@@ -113,6 +117,7 @@ func (q quickPlatform) New(opts platform.Options) (platform.Platform, error) {
 	}
 	takeSignalsEarly()
 	made, err := q.Constructor.New(opts)
+	prefault.Again() // it has forked
 	if err == nil {
 		setProgramsBehind()
 	}

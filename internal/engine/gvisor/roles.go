@@ -12,7 +12,6 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
 	"gvisor.dev/gvisor/runsc/cmd/util"
 
-	_ "github.com/crannog/crannog/internal/engine/gvisor/early" // comes before all of gVisor
 	"github.com/crannog/crannog/internal/engine/gvisor/filters"
 	"github.com/crannog/crannog/internal/engine/gvisor/trim"
 	"github.com/crannog/crannog/internal/engine/gvisor/watch"

@@ -15,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	_ "unsafe" // for go:linkname
+
+	"github.com/crannog/crannog/internal/engine/gvisor/first"
 )
 
 // kernelArg0 is the name of the process in which a box's programs run.
@@ -27,8 +29,15 @@ func init() {
 	if fd, dir, ok := unmounting(os.Args); ok {
 		os.Exit(unmount(fd, dir))
 	}
-	if len(os.Args) > 0 && filepath.Base(os.Args[0]) != kernelArg0 {
+	if len(os.Args) == 0 {
+		return
+	}
+	name := filepath.Base(os.Args[0])
+	if name != kernelArg0 {
 		unimplementedCalls.Do(func() {})
+	}
+	if first.Known {
+		begin()
 	}
 }
 

@@ -1,0 +1,16 @@
+// Package first owns what the command line does before anything else: where it
+// runs a sandbox in its own process, it takes the memory that this will need. It
+// imports only what has no imports of its own, so that Go initialises it before
+// the standard library.
+package first
+
+import "github.com/crannog/crannog/internal/prefault"
+
+// heap is how much of Go's heap `crannog run` touches.
+const heap = 8 << 20
+
+func init() {
+	if name, command := prefault.Arguments(); name == "crannog" && command == "run" {
+		prefault.Heap(heap)
+	}
+}

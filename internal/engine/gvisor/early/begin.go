@@ -1,0 +1,27 @@
+package early
+
+import (
+	"runtime"
+	"runtime/debug"
+
+	"github.com/crannog/crannog/internal/calm"
+)
+
+// What Go used before this package chose otherwise: how many processors, and
+// how much garbage may gather before it is collected, in percent of what is not.
+var (
+	Processors = runtime.GOMAXPROCS(0)
+	Percent    = 100
+)
+
+// begin prepares a process that is about to initialise all of gVisor.
+func begin() {
+	// A collection would find next to nothing. Each process decides later when
+	// it begins to collect.
+	Percent = debug.SetGCPercent(-1)
+	// One processor has nothing to hand over to another one while packages
+	// initialise themselves. Given up later, the other one would leave a
+	// partly used block of each size behind.
+	runtime.GOMAXPROCS(1)
+	_ = calm.Monitor() // without root it stays as it is
+}

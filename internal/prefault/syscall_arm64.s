@@ -1,0 +1,11 @@
+#include "textflag.h"
+
+// func call(number, a, b, c uintptr) (result uintptr)
+TEXT ·call(SB), NOSPLIT, $0-40
+	MOVD number+0(FP), R8
+	MOVD a+8(FP), R0
+	MOVD b+16(FP), R1
+	MOVD c+24(FP), R2
+	SVC
+	MOVD R0, result+32(FP)
+	RET
