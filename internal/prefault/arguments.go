@@ -1,28 +1,36 @@
 package prefault
 
-// arguments holds the beginning of this process's command line. Package os does
+// commandLine holds the beginning of this process's command line. Package os does
 // not have it yet when the first packages are initialised.
-var arguments [256]byte
+var commandLine [256]byte
 
-// Arguments returns the last element of the name by which this process was
-// started, and its first argument.
-func Arguments() (name, first string) {
-	rest := arguments[:read("/proc/self/cmdline\x00", arguments[:])]
-	name, rest = untilZero(rest)
-	first, _ = untilZero(rest)
-	for i := len(name) - 1; i >= 0; i-- {
-		if name[i] == '/' {
-			return name[i+1:], first
+// Arguments returns the arguments of this process, with the name by which it was
+// started first, as far as they fit into a few hundred bytes.
+func Arguments() (args []string) {
+	rest := commandLine[:read("/proc/self/cmdline\x00", commandLine[:])]
+	for len(rest) > 0 {
+		end := 0
+		for end < len(rest) && rest[end] != 0 {
+			end++
 		}
+		if end == len(rest) {
+			break // cut off
+		}
+		args, rest = append(args, string(rest[:end])), rest[end+1:]
 	}
-	return name, first
+	return args
 }
 
-func untilZero(text []byte) (string, []byte) {
-	for i, b := range text {
-		if b == 0 {
-			return string(text[:i]), text[i+1:]
+// Base returns the last element of the name by which this process was started.
+func Base(args []string) string {
+	if len(args) == 0 {
+		return ""
+	}
+	name := args[0]
+	for i := len(name) - 1; i >= 0; i-- {
+		if name[i] == '/' {
+			return name[i+1:]
 		}
 	}
-	return "", nil // cut off, or not there
+	return name
 }

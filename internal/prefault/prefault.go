@@ -20,27 +20,28 @@ const reserve = 16 << 20
 // Most is the largest size that Heap accepts.
 const Most = reserve - 64<<10
 
-// Heap populates the next size bytes of Go's heap, at most Most. The runtime
-// treats them as memory that was used and freed before: it allocates from them
-// first, and debug.FreeOSMemory gives back what is left of them.
+// Heap populates size bytes of Go's heap, from skip bytes beyond what is used. The
+// runtime treats them as memory that was used and freed before: it allocates from
+// them first, and debug.FreeOSMemory gives back what is left of them. Both sizes
+// together are at most Most.
 //
 // It grows the heap by a goroutine whose stack needs reserve bytes. Unlike other
 // memory, a stack is free again as soon as its goroutine ends, without a
 // collection.
-func Heap(size uintptr) {
+func Heap(skip, size uintptr) {
 	done := make(chan uintptr)
 	go func() { done <- nearTop(nil) }()
 	top := <-done
 	const page = 8 << 10 // of the runtime's allocator; a stack begins and ends at one
 	start := (top+page-1)&^(page-1) - reserve
-	// Below lies what the allocator has set aside for this processor.
+	// Below lies what the allocator has set aside for each processor.
 	const aside = 2 << 20
-	if low := lowest() &^ (page - 1); low < start && start-low < aside {
-		size -= min(size, start-low)
+	if low := lowest() &^ (page - 1); skip == 0 && low < start && start-low < aside {
 		taken[0] = span{low, start - low}
+		size -= min(size, start-low)
 	}
-	taken[1] = span{start, min(size, Most)}
-	Again()
+	taken[1] = span{start + skip, min(size, Most-skip)}
+	populateTaken()
 }
 
 type span struct{ start, size uintptr }
@@ -48,15 +49,29 @@ type span struct{ start, size uintptr }
 // taken is what Heap has populated.
 var taken [2]span
 
-// Again populates the same memory once more. A process that forks shares its pages
-// with its child, and pays a fault for each that it writes afterwards, also when
-// the child has long let go of them.
-func Again() {
+// AfterFork populates the same memory once more, once. A process that forks shares
+// its pages with its child, and pays a fault for each that it writes afterwards,
+// also when the child has long let go of them. Later some of this memory may have
+// been given back, and the runtime would not give it back a second time.
+func AfterFork() {
+	populateTaken()
+	taken = [2]span{}
+}
+
+func populateTaken() {
 	for _, s := range taken {
 		if s.size > 0 {
 			populate(s.start, s.size)
 		}
 	}
+}
+
+// Data populates the program's variables. It is for processes that end soon: pages
+// that are not written to would otherwise be shared with other processes of the
+// program.
+func Data() {
+	start := dataStart() &^ (1<<12 - 1)
+	populate(start, dataEnd()-start)
 }
 
 // lowest returns the lowest address of some objects of different sizes, each of

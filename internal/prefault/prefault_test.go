@@ -41,7 +41,7 @@ func TestHeap(t *testing.T) {
 	if n := faultsOf(t, func() { fill(used) }); n < pages {
 		t.Errorf("%d faults for %d pages that were not populated", n, pages)
 	}
-	prefault.Heap(size)
+	prefault.Heap(0, size)
 	if n := faultsOf(t, func() { fill(used) }); n > pages/10 {
 		t.Errorf("%d faults for %d pages that were populated", n, pages)
 	}
@@ -51,7 +51,7 @@ func TestHeap(t *testing.T) {
 	sink = nil
 	debug.FreeOSMemory()
 	before := resident(t)
-	prefault.Heap(size)
+	prefault.Heap(0, size)
 	if grown := resident(t) - before; grown < size*9/10 {
 		t.Errorf("%d bytes more, wanted %d", grown, size)
 	}

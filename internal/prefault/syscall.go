@@ -9,6 +9,11 @@ import "unsafe"
 //go:noescape
 func call(number, a, b, c uintptr) (result uintptr)
 
+// dataStart and dataEnd are the bounds of variables that have a value from the
+// start or that hold pointers. Large tables without pointers lie behind them.
+func dataStart() uintptr
+func dataEnd() uintptr
+
 func address(b *byte) uintptr { return uintptr(unsafe.Pointer(b)) }
 
 // failed reports whether a system call returned an error.
@@ -30,4 +35,29 @@ func read(path string, buf []byte) (n int) {
 	}
 	call(sysClose, fd, 0, 0)
 	return n
+}
+
+// ReadByte waits for a byte of a descriptor and reports whether there was one.
+func ReadByte(fd int) bool {
+	const interrupted = ^uintptr(4) + 1 // -EINTR
+	var one [1]byte
+	got := interrupted
+	for got == interrupted {
+		got = call(sysRead, uintptr(fd), address(&one[0]), 1)
+	}
+	return got == 1
+}
+
+// Unmount detaches what is mounted at a path and reports whether it was.
+func Unmount(path string) bool {
+	const detach = 2
+	path += "\x00"
+	return !failed(call(sysUmount, address(unsafe.StringData(path)), detach, 0))
+}
+
+// Exit ends this process.
+func Exit(code int) {
+	for {
+		call(sysExitGroup, uintptr(code), 0, 0)
+	}
 }

@@ -9,3 +9,15 @@ TEXT ·call(SB), NOSPLIT, $0-40
 	SYSCALL
 	MOVQ AX, result+32(FP)
 	RET
+
+// func dataStart() uintptr
+TEXT ·dataStart(SB), NOSPLIT, $0-8
+	LEAQ runtime·noptrdata(SB), AX
+	MOVQ AX, ret+0(FP)
+	RET
+
+// func dataEnd() uintptr
+TEXT ·dataEnd(SB), NOSPLIT, $0-8
+	LEAQ runtime·ebss(SB), AX
+	MOVQ AX, ret+0(FP)
+	RET

@@ -9,3 +9,15 @@ TEXT ·call(SB), NOSPLIT, $0-40
 	SVC
 	MOVD R0, result+32(FP)
 	RET
+
+// func dataStart() uintptr
+TEXT ·dataStart(SB), NOSPLIT, $0-8
+	MOVD $runtime·noptrdata(SB), R0
+	MOVD R0, ret+0(FP)
+	RET
+
+// func dataEnd() uintptr
+TEXT ·dataEnd(SB), NOSPLIT, $0-8
+	MOVD $runtime·ebss(SB), R0
+	MOVD R0, ret+0(FP)
+	RET

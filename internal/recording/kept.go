@@ -3,9 +3,9 @@ package recording
 import (
 	"cmp"
 	"encoding/json"
-	"io"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"

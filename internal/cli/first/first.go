@@ -7,10 +7,12 @@ package first
 import "github.com/crannog/crannog/internal/prefault"
 
 // heap is how much of Go's heap `crannog run` touches.
-const heap = 8 << 20
+const heap = 10 << 20
 
 func init() {
-	if name, command := prefault.Arguments(); name == "crannog" && command == "run" {
-		prefault.Heap(heap)
+	args := prefault.Arguments()
+	if prefault.Base(args) == "crannog" && len(args) > 1 && args[1] == "run" {
+		prefault.Data()
+		prefault.Heap(0, heap)
 	}
 }

@@ -140,7 +140,9 @@ func (e *Engine) boot(ctx context.Context, spec engine.Spec, k *kernel) (bootRes
 	}
 	cmd := exec.CommandContext(ctx, e.runtime)
 	cmd.Args = []string{bootArg0, k.b.rec.Kernel}
-	cmd.Env = []string{}
+	// The child does one thing after the other. gVisor takes this setting out of
+	// the environment of the processes that it starts.
+	cmd.Env = []string{"GOMAXPROCS=1"}
 	if e.rootless {
 		cmd.Env = append(cmd.Env, "CRANNOG_ROOTLESS=1")
 	}

@@ -117,7 +117,7 @@ func (q quickPlatform) New(opts platform.Options) (platform.Platform, error) {
 	}
 	takeSignalsEarly()
 	made, err := q.Constructor.New(opts)
-	prefault.Again() // it has forked
+	prefault.AfterFork()
 	if err == nil {
 		setProgramsBehind()
 	}

@@ -1,0 +1,39 @@
+package first
+
+import "github.com/crannog/crannog/internal/prefault"
+
+// exitFailed is how gVisor's own commands end that fail.
+const exitFailed = 128
+
+const (
+	program  = "/proc/self/exe"
+	syncFlag = "--sync-fd="
+)
+
+// unmounting recognises the program that gVisor starts to unmount one directory.
+// A form that it does not expect is left to gVisor's own.
+func unmounting(args []string) (fd int, dir string, ok bool) {
+	if len(args) != 4 || args[0] != program || args[1] != "umount" || len(args[3]) == 0 || args[3][0] != '/' {
+		return 0, "", false
+	}
+	text := args[2]
+	if len(text) <= len(syncFlag) || len(text) > len(syncFlag)+4 || text[:len(syncFlag)] != syncFlag {
+		return 0, "", false
+	}
+	for _, digit := range []byte(text[len(syncFlag):]) {
+		if digit < '0' || digit > '9' {
+			return 0, "", false
+		}
+		fd = fd*10 + int(digit-'0')
+	}
+	return fd, args[3], fd > 2
+}
+
+// unmount waits for one byte and unmounts the directory. Without the byte the
+// process that asked for it has ended, or has failed.
+func unmount(fd int, dir string) (code int) {
+	if !prefault.ReadByte(fd) || !prefault.Unmount(dir) {
+		return exitFailed
+	}
+	return 0
+}
