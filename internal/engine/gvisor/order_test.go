@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestEarlyComesFirst guards what package early is for. Were it to import
-// something heavy, it would run after what it means to spare.
+// TestEarlyComesFirst guards what packages first and early are for. Were they to
+// import something heavy, they would run after what they mean to spare.
 func TestEarlyComesFirst(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
@@ -21,6 +21,12 @@ func TestEarlyComesFirst(t *testing.T) {
 	for line := range strings.Lines(string(out)) {
 		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "init" {
 			order = append(order, fields[1])
+		}
+	}
+	first := slices.Index(order, "github.com/crannog/crannog/internal/engine/gvisor/first")
+	for _, late := range []string{"syscall", "os", "fmt", "encoding/json"} {
+		if at := slices.Index(order, late); first < 0 || at < first {
+			t.Errorf("%s is number %d to be initialised, first %d", late, at, first)
 		}
 	}
 	early := slices.Index(order, "github.com/crannog/crannog/internal/engine/gvisor/early")
