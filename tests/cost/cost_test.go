@@ -26,14 +26,15 @@ func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
 // budget is the most that the median of some rounds may be.
 type budget struct{ faults, switches int64 }
 
-// budgets are 15 to 25 % above what `bench/run.sh -only cost` prints on a machine
-// with two processors. Who makes an operation cheaper lowers its budget.
+// budgets are 15 to 25 % above the highest of several medians that
+// `bench/run.sh -only cost` printed, small ones more, on a busy machine
+// with two processors. A change that makes an operation cheaper lowers its budget.
 var budgets = map[string]budget{
 	"crannog run -- true":            {7800, 6300},
 	"create, cold":                   {5300, 4200},
 	"exec true, first command":       {480, 1100},
-	"exec true, second command":      {300, 1000},
-	"remove":                         {160, 550},
+	"exec true, second command":      {240, 700},
+	"remove":                         {60, 250},
 	"create cold, exec true, remove": {5900, 5700},
 }
 
