@@ -11,6 +11,7 @@ import (
 
 	"github.com/crannog/crannog/internal/calm"
 	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 func TestMonitorSlackensOneThreadAndNotThisOne(t *testing.T) {
@@ -56,13 +57,5 @@ func TestUncollectedEnds(t *testing.T) {
 		t.Errorf("garbage is collected at %d %%", now)
 	}
 	calm.Uncollected(0, 1<<40)
-	for deadline := time.Now().Add(time.Minute); ; {
-		if now := debug.SetGCPercent(-1); now == 80 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("garbage is never collected again")
-		}
-		time.Sleep(time.Millisecond)
-	}
+	hosttest.Eventually(t, "garbage is collected again", func() bool { return debug.SetGCPercent(-1) == 80 })
 }

@@ -145,13 +145,13 @@ func (p *peer) note(what string) {
 	p.log = append(p.log, what)
 }
 
-// seen returns what the peer noted, from a beginning on. What it noted twice in a
-// row is there once: a box dials again where a slow peer has not answered yet.
+// seen returns what the peer noted, from a beginning on. A connection noted twice in
+// a row is there once: a box dials again where a slow peer has not answered yet.
 func (p *peer) seen(prefix string) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	log := slices.DeleteFunc(slices.Clone(p.log), func(s string) bool { return !strings.HasPrefix(s, prefix) })
-	return slices.Compact(log)
+	return slices.CompactFunc(log, func(a, b string) bool { return a == b && strings.HasPrefix(a, "tcp ") })
 }
 
 func (p *peer) TCP(f *wire.Flow) {
