@@ -11,7 +11,6 @@ import (
 
 	"github.com/crannog/crannog/internal/calm"
 	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/hosttest"
 )
 
 func TestMonitorSlackensOneThreadAndNotThisOne(t *testing.T) {
