@@ -18,6 +18,8 @@ type rule struct {
 var apiRules = []rule{
 	{"GET /v1/version", session.Viewer},
 	{"GET /v1/engine", session.Viewer},
+	{"GET /v1/metrics", session.Viewer},
+	{"GET /v1/queue", session.Viewer},
 
 	{"GET /v1/sandboxes", session.Viewer},
 	{"POST /v1/sandboxes", session.Operator},
