@@ -4,8 +4,8 @@
 #
 #   sandboxes   start real sandboxes, servers or an emulated machine
 #   race        of the others, those that the race detector can run with
-#   plain       the rest: they link gVisor, which is not built for the detector
-#               and whose threads are not ours to judge
+#   plain       the rest: they link gVisor, which is not built for the detector,
+#               and whose threads are not ours to judge, or count memory
 #
 #   tests/packages.sh sandboxes|race|plain
 set -eu
@@ -20,7 +20,7 @@ printf '%s\n' "$list" | awk -v module="$module" -v set="${1:?usage: tests/packag
 		name = substr($1, length(module) + 2)
 		if (name ~ /^tests\// && name != "tests/timing" || name ~ /^(cmd\/crannog|internal\/(engine\/gvisor|mcpserver|standard))$/)
 			is = "sandboxes"
-		else if ($0 ~ /gvisor\.dev\/|crannog\/internal\/standard |crannog\/crannog / || name == "internal/archtest")
+		else if ($0 ~ /gvisor\.dev\/|crannog\/internal\/standard |crannog\/crannog / || name ~ /^internal\/(archtest|prefault)$/)
 			is = "plain"
 		else
 			is = "race"

@@ -10,9 +10,9 @@ import (
 // admit waits until a sandbox may be started. The caller calls what it returns
 // when the start is over, with its error. It must not be called by a caller that
 // has been admitted and is not done: with one start at once it would wait for
-// itself.
-func (s *Service) admit(ctx context.Context, r Record, always bool) (done func(error), err error) {
-	turn, err := s.admission.Admit(ctx, admission.Ask{Key: r.Owner, Label: r.request, Sandbox: r.ID, Always: always})
+// itself. request is what the caller calls its request, or "".
+func (s *Service) admit(ctx context.Context, r Record, request string, always bool) (done func(error), err error) {
+	turn, err := s.admission.Admit(ctx, admission.Ask{Key: r.Owner, Label: request, Sandbox: r.ID, Always: always})
 	if err != nil {
 		if ended := context.Cause(ctx); ended != nil && errors.Is(err, ended) {
 			err = canceled(err)

@@ -44,6 +44,7 @@ func (s *Service) create(ctx context.Context, who Principal, req CreateRequest) 
 	if err != nil {
 		return Sandbox{}, err
 	}
+	from.request = req.RequestID
 	if made, claimed, err := s.claim(ctx, r, template, compiled, spec, config); claimed {
 		return made, err
 	}
@@ -99,7 +100,7 @@ func (s *Service) make(ctx context.Context, r Record, compiled *policy.Policy, s
 	}
 	// It waits with a row, so that it counts against the most that may live, and
 	// can be listed and removed.
-	done, err := s.admit(ctx, r, false)
+	done, err := s.admit(ctx, r, from.request, false)
 	if err != nil {
 		return err
 	}

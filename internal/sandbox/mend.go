@@ -90,7 +90,7 @@ func (s *Service) mendReplace(ctx context.Context, r Record) (err error) {
 		return err
 	}
 	defer done()
-	admitted, err := s.admit(ctx, r, true)
+	admitted, err := s.admit(ctx, r, "", true)
 	if err != nil {
 		return err
 	}

@@ -101,7 +101,7 @@ func (s *Service) plan(ctx context.Context, who Principal, req CreateRequest) (R
 	}
 	req.Access = nameOwn(req.Access.settled())
 	info := s.engine.Info()
-	r := Record{ControlToken: newToken(), Process: s.self, Run: 1, CreateTimeout: ttl, request: req.RequestID, Sandbox: Sandbox{
+	r := Record{ControlToken: newToken(), Process: s.self, Run: 1, CreateTimeout: ttl, Sandbox: Sandbox{
 		ID: newID(), Name: req.Name, TemplateID: template.ID, Template: ref.String(), State: Creating, OnEnd: req.OnEnd,
 		Owner: who.KeyID, Ephemeral: req.Ephemeral, StartedAt: time.Now().UTC().Round(0),
 		Metadata: maps.Clone(req.Metadata), Env: maps.Clone(req.Env), Limits: limits,

@@ -55,8 +55,6 @@ type Record struct {
 	// Pending is what a running sandbox is being replaced by: toStart, the ID
 	// of a snapshot, or "" if it is not.
 	Pending string
-
-	request string // what its caller calls the request; not stored
 }
 
 // Records keeps one row per sandbox. Several processes may use the same rows

@@ -123,7 +123,7 @@ func (n Stored) fitsIn(r Record) error {
 // replace puts another machine in the place of a running sandbox's. The
 // caller acts on it.
 func (s *Service) replace(ctx context.Context, r Record, target string, from source, at string) (_ Record, err error) {
-	done, err := s.admit(ctx, r, false)
+	done, err := s.admit(ctx, r, from.request, false)
 	if err != nil {
 		return Record{}, err
 	}

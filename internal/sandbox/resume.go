@@ -161,7 +161,7 @@ func (s *Service) awaken(ctx context.Context, r Record, end time.Time, from sour
 			return Record{}, err
 		}
 	}
-	done, err := s.admit(ctx, r, false)
+	done, err := s.admit(ctx, r, from.request, false)
 	if err != nil {
 		return Record{}, err
 	}

@@ -31,8 +31,9 @@ type source struct {
 	files bool // leave out what memory was saved with them
 	// root is what the saved memory was of, where the machine has another.
 	root    *engine.Root
-	replace bool // the machine of the same ID
-	again   bool // it is not the sandbox's first machine
+	replace bool   // the machine of the same ID
+	again   bool   // it is not the sandbox's first machine
+	request string // what the caller calls the request
 }
 
 // memory tells whether programs go on, and not only files.
