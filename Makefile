@@ -72,7 +72,7 @@ test-plain: $(TIMING)
 	CGO_ENABLED=1 $(GOTEST) -timeout 30m ./internal/causeway/confine ./internal/causeway/control
 
 # Two packages at a time: a sandbox that starts keeps about one processor busy.
-# The engine's tests take longest, so they begin.
+# Those that take longest begin (tests/packages.sh).
 test-sandboxes: $(TIMING) bin/crannog tests/unified/kernel/vmlinuz
 	packages=$$(tests/packages.sh sandboxes) && $(PROGRAM) $(GOTEST) -p 2 -timeout 60m $$packages
 	@test -e "$${CRANNOG_HUMANEVAL:-../shared/data/HumanEval.jsonl.gz}" || echo "note: there is no HumanEval.jsonl.gz, so three programs of our own ran in place of HumanEval's 164 (TestHumanEval)"
