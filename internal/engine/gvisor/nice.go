@@ -3,6 +3,7 @@ package gvisor
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"sync"
 
 	_ "unsafe" // for go:linkname
@@ -45,7 +46,7 @@ func (b *box) setBehind() {
 		if pid == b.rec.Sentry.PID || pid == b.rec.Gofer.PID {
 			continue
 		}
-		err := os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", pid), []byte(fmt.Sprint(programNice)), 0)
+		err := os.WriteFile(fmt.Sprintf("/proc/%d/autogroup", pid), []byte(strconv.Itoa(programNice)), 0)
 		if err != nil {
 			b.e.log.Debug("session of a sandbox's programs", "sandbox", b.rec.ID, "err", err)
 		}
