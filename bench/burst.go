@@ -38,7 +38,7 @@ func burstFigures(ctx context.Context, b *bench) (err error) {
 	if err := b.burstRounds(ctx, "an idle machine", warm, cold); err != nil {
 		return err
 	}
-	stop, err := busyLoopsBeside(busyLoops)
+	stop, err := busyLoopsBeside(ctx, busyLoops)
 	if err != nil {
 		return err
 	}
@@ -46,18 +46,20 @@ func burstFigures(ctx context.Context, b *bench) (err error) {
 }
 
 // busyLoopsBeside starts processes that do nothing but burn a processor each.
-func busyLoopsBeside(n int) (stop func() error, err error) {
+func busyLoopsBeside(ctx context.Context, n int) (stop func() error, err error) {
 	var all []*exec.Cmd
 	stop = func() error {
 		var errs []error
 		for _, cmd := range all {
-			errs = append(errs, cmd.Process.Kill())
+			if err := cmd.Process.Kill(); !errors.Is(err, os.ErrProcessDone) {
+				errs = append(errs, err)
+			}
 			_ = cmd.Wait() // it reports that it was killed
 		}
 		return errors.Join(errs...)
 	}
 	for range n {
-		cmd := exec.Command("/bin/sh", "-c", "while :; do :; done")
+		cmd := exec.CommandContext(ctx, "/bin/sh", "-c", "while :; do :; done")
 		if err := cmd.Start(); err != nil {
 			return nil, errors.Join(err, stop())
 		}

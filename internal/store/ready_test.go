@@ -49,7 +49,7 @@ func TestStatementsThatFailAreNotKept(t *testing.T) {
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.db.QueryContext(gone, "SELECT 1"); err == nil { //nolint:rowserrcheck // there are no rows
+	if _, err := s.db.QueryContext(gone, "SELECT 1"); err == nil { //nolint:rowserrcheck,sqlclosecheck // there are no rows
 		t.Error("a query of nobody succeeds")
 	}
 	if _, err := s.db.ExecContext(gone, "DELETE FROM sandboxes WHERE id = 'nobody'"); err == nil {

@@ -4,8 +4,9 @@ package main
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/crannog/crannog/internal/hosttest"
 )
 
-func main() { fmt.Printf("%.2f\n", hosttest.Slowness()) }
+func main() { fmt.Fprintf(os.Stdout, "%.2f\n", hosttest.Slowness()) }

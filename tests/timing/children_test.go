@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	case parentArg0, leaverArg0:
-		cmd := exec.Command("/proc/self/exe") //nolint:noctx // it ends by itself
+		cmd := exec.Command("/proc/self/exe") // it ends by itself
 		cmd.Args = []string{daemonArg0}
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		ended, hold, err := os.Pipe()
@@ -42,11 +42,11 @@ func TestMain(m *testing.M) {
 		}
 		hold.Close()
 		if os.Args[0] == leaverArg0 {
-			ended.Read(make([]byte, 1)) //nolint:errcheck // it ends the file
+			ended.Read(make([]byte, 1)) // it ends the file
 		}
 		os.Exit(7)
 	case "test-killed":
-		unix.Kill(os.Getpid(), unix.SIGKILL) //nolint:errcheck // seen by the test
+		unix.Kill(os.Getpid(), unix.SIGKILL) // seen by the test
 	}
 	os.Exit(m.Run())
 }

@@ -166,11 +166,11 @@ func TestFullQueueRefusesAtOnce(t *testing.T) {
 			synctest.Wait()
 			if key == "b" {
 				// One key has no more than half, so that others find room.
-				overloaded(t, q, t.Context(), "a")
+				overloaded(t.Context(), t, q, "a")
 			}
 		}
 		began := time.Now()
-		overloaded(t, q, t.Context(), "d")
+		overloaded(t.Context(), t, q, "d")
 		group.Go(func() { _, _ = q.Admit(ctx, Ask{Key: "d", Always: true}) })
 		synctest.Wait()
 		if n := q.Status().Waiting; n != 5 {
@@ -188,7 +188,7 @@ func TestFullQueueRefusesAtOnce(t *testing.T) {
 	})
 }
 
-func overloaded(t *testing.T, q *Queue, ctx context.Context, key string) {
+func overloaded(ctx context.Context, t *testing.T, q *Queue, key string) {
 	t.Helper()
 	_, err := q.Admit(ctx, Ask{Key: key})
 	if fault.KindOf(err) != fault.Exhausted || fault.CodeOf(err) != CodeOverloaded || fault.RetryAfter(err) < time.Second {
@@ -208,7 +208,7 @@ func TestDeadlineThatCannotBeMetIsRefusedAtOnce(t *testing.T) {
 		}
 		synctest.Wait()
 		late, stop := context.WithTimeout(ctx, 29*time.Second)
-		overloaded(t, q, late, "a") // third: 30 s
+		overloaded(late, t, q, "a") // third: 30 s
 		stop()
 		enough, stop := context.WithTimeout(ctx, 31*time.Second)
 		group.Go(func() { _, _ = q.Admit(enough, Ask{Key: "a"}) })
@@ -217,7 +217,7 @@ func TestDeadlineThatCannotBeMetIsRefusedAtOnce(t *testing.T) {
 			group.Go(func() { _, _ = q.Admit(ctx, Ask{Key: "a"}) })
 		}
 		synctest.Wait()
-		overloaded(t, q, ctx, "a") // seventh: 70 s
+		overloaded(ctx, t, q, "a") // seventh: 70 s
 		if s := q.Status(); s.Waiting != 6 {
 			t.Errorf("%d wait, want 6", s.Waiting)
 		}
