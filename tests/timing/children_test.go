@@ -76,7 +76,8 @@ func as(t *testing.T, name string) result {
 // A daemon is nobody's child, and is measured all the same.
 func TestDaemonsAreMeasured(t *testing.T) {
 	r := as(t, leaverArg0)
-	if r.code != 7 || r.processor < used {
+	// The kernel rounds the times of a process and of its children apart.
+	if r.code != 7 || r.processor < used*9/10 {
 		t.Errorf("code %d after %v of processor time, the daemon used %v", r.code, r.processor, used)
 	}
 	// One that still runs is measured as far as it is.
