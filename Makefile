@@ -80,8 +80,9 @@ test-sandboxes: $(TIMING) bin/crannog tests/unified/kernel/vmlinuz
 test-soak: $(TIMING) bin/crannog ## hundreds of sandboxes made and removed, and what they leave; longer races
 	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 3h ./tests/cycles ./internal/changes
 
-test-variants: $(TIMING) ## the engine's rules in full: as root, without control groups, as an unprivileged user
+test-variants: $(TIMING) bin/crannog ## the engine's rules in full: as root, without control groups, as an unprivileged user
 	CRANNOG_TEST_FULL=1 $(GOTEST) -count=1 -timeout 3h -run '^TestConformance' ./internal/engine/gvisor
+	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 3h -run '^TestRootless$$' ./tests/causeway
 
 # A machine that has its controllers in version 2 of control groups.
 test-unified: $(TIMING) bin/crannog tests/unified/kernel/vmlinuz ## what has to do with control groups, on a stock kernel with version 2 in an emulated machine

@@ -15,6 +15,16 @@ import (
 // nobodySpecial is a user number that no passwd names.
 const nobodySpecial = 61236
 
+// Rows of the way out, of secrets and of approvals that a user without root
+// repeats. allRows take as long as root's; what the gateway makes of a protocol is
+// the same code for every user. userRows are those in which the host's kernel has a
+// part: the link and what is beside it, the gateway's process and its end, two
+// sandboxes side by side, and what of the values and the state can be read.
+const (
+	allRows  = "^Test[NSA][0-9]+[A-Z]"
+	userRows = "^Test(N1|N3|N5|N10|N17|N18|N19|N20|N23|S1|S4|A3)[A-Z]"
+)
+
 // P14, P17: a user who owns nothing on this machine gets the same walls: the
 // same tests, run by one.
 func TestRootless(t *testing.T) {
@@ -31,8 +41,11 @@ func TestRootless(t *testing.T) {
 	if err := os.Chown(dir, nobodySpecial, nobodySpecial); err != nil {
 		t.Fatal(err)
 	}
-	// The rows of the way out, of secrets and of approvals.
-	cmd := exec.CommandContext(t.Context(), path, "-rootless", "-test.v", "-test.timeout=25m", "-test.run", "^Test[NSA][0-9]+[A-Z]")
+	rows, least := userRows, 13
+	if hosttest.Full() {
+		rows, least = allRows, 42
+	}
+	cmd := exec.CommandContext(t.Context(), path, "-rootless", "-test.v", "-test.timeout=25m", "-test.run", rows)
 	cmd.Dir = dir
 	cmd.Env = []string{"HOME=" + dir, "TMPDIR=" + dir, "PATH=/usr/local/bin:/usr/bin:/bin", "CRANNOG_TEST_HOST=must"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobodySpecial, Gid: nobodySpecial}}
@@ -41,7 +54,7 @@ func TestRootless(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}
-	if n := strings.Count(text, "--- PASS: Test"); n < 42 || contains(text, "--- SKIP") {
+	if n := strings.Count(text, "--- PASS: Test"); n < least || contains(text, "--- SKIP") {
 		t.Errorf("%d tests passed\n%s", n, text)
 	}
 }
