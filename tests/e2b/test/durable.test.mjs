@@ -8,6 +8,7 @@ import { eventually, withSdk, port, slowness } from './support.mjs'
 // acknowledged. What gets no answer is not sent again.
 function writer(sandbox) {
   const acknowledged = []
+  // How many requests failed with each status, or kind of error.
   const failures = new Map()
   let stopped = false
   const loop = async (lane) => {
@@ -39,6 +40,16 @@ function writer(sandbox) {
   }
 }
 
+// grows waits until more than five lines more than so many are acknowledged.
+async function grows(load, seen) {
+  try {
+    await eventually('something is acknowledged', () => load.acknowledged.length > seen + 5)
+  } catch (error) {
+    error.message += `, failures: ${JSON.stringify([...load.failures])}`
+    throw error
+  }
+}
+
 // lost are the acknowledged lines that the file does not have.
 async function lost(sandbox, acknowledged) {
   const { stdout } = await sandbox.commands.run('sha256sum acknowledged > /dev/null && cat acknowledged', { timeoutMs: 120_000 * slowness })
@@ -62,12 +73,12 @@ withSdk('what was written stays', (sdk) => {
     const load = writer(sandbox)
     let seen = 0
     for (let cycle = 0; cycle < 10; cycle++) {
-      await eventually('something is acknowledged', () => load.acknowledged.length > seen + 5)
+      await grows(load, seen)
       seen = load.acknowledged.length
       assert.equal(await sandbox.pause(), true)
       await sandbox.connect({ timeoutMs: 300_000 })
     }
-    await eventually('something is acknowledged', () => load.acknowledged.length > seen + 5)
+    await grows(load, seen)
     await load.stop()
     assert.deepEqual(await lost(sandbox, load.acknowledged), [])
     assert.equal(load.failures.get(200), undefined, 'an answer was not the one to its request')
@@ -81,7 +92,7 @@ withSdk('what was written stays', (sdk) => {
     const load = writer(sandbox)
     for (let round = 0; round < 3; round++) {
       const seen = load.acknowledged.length
-      await eventually('something is acknowledged', () => load.acknowledged.length > seen + 5)
+      await grows(load, seen)
       const before = (await sandbox.getInfo()).endAt
       await sandbox.setTimeout(1_000)
       // It was paused and woken if it ends later than it was told to.

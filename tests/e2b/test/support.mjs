@@ -22,7 +22,7 @@ const { name, sdk } = process.env.CRANNOG_TEST_SDK === 'old' ? { name: 'e2b 2.45
 
 // slowness is the measured factor of this machine: see internal/hosttest.
 export const slowness = Number(process.env.CRANNOG_TEST_SPEED ?? 1)
-if (!(slowness >= 1)) throw new Error(`CRANNOG_TEST_SPEED is ${process.env.CRANNOG_TEST_SPEED}`)
+if (!(slowness >= 1 && Number.isInteger(slowness))) throw new Error(`CRANNOG_TEST_SPEED is ${process.env.CRANNOG_TEST_SPEED}`)
 
 // limit is when a group of tests hangs.
 export const limit = 900_000 * slowness
