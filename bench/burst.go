@@ -14,13 +14,13 @@ import (
 )
 
 // busyLoops is how many processes burn the processors beside a burst, in the
-// second half of the group.
+// second part of the group.
 const busyLoops = 4
 
 // burstFigures measures what becomes of many requests at the same moment: how many
 // succeed, when the first and the last sandbox is ready, and how long all of it
 // takes against the same work one after the other. It does so on an idle machine,
-// and beside processes that burn the processors.
+// beside processes that burn the processors, and with a quarter of the processors.
 func burstFigures(ctx context.Context, b *bench) (err error) {
 	warm, err := b.serve(ctx, b.crannog, "burst-warm", "--max-live", "1000")
 	if err != nil {
@@ -42,7 +42,13 @@ func burstFigures(ctx context.Context, b *bench) (err error) {
 	if err != nil {
 		return err
 	}
-	return errors.Join(b.burstRounds(ctx, fmt.Sprintf("beside %d busy loops", busyLoops), warm, cold), stop())
+	if err := errors.Join(b.burstRounds(ctx, fmt.Sprintf("beside %d busy loops", busyLoops), warm, cold), stop()); err != nil {
+		return err
+	}
+	if stop, err = throttled(ctx); err != nil {
+		return err
+	}
+	return errors.Join(b.burstRounds(ctx, fmt.Sprintf("%.0f %% of each processor taken away", 100*throttleShare), warm, cold), stop())
 }
 
 // busyLoopsBeside starts processes that do nothing but burn a processor each.

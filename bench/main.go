@@ -124,7 +124,7 @@ func (f flags) fewer(part int) int { return max(min(3, f.n), f.n/part) }
 
 func main() {
 	// Boxes are processes of this very program, so this comes first.
-	reexec.Dispatch(netRoles()...)
+	reexec.Dispatch(append(netRoles(), throttleRole())...)
 	crannog.Main()
 	f, err := parse(os.Args[1:], os.Stderr)
 	if errors.Is(err, flag.ErrHelp) {

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/reexec"
+)
+
+// throttleArg0 is the name of the process that takes the processors away, and
+// throttleShare which part of each it takes.
+const (
+	throttleArg0  = "bench-throttle"
+	throttleShare = 0.75
+)
+
+// throttlePeriod is short against what is measured, and long against a switch.
+const throttlePeriod = 20 * time.Millisecond
+
+func throttleRole() reexec.Role { return reexec.Role{Match: reexec.Arg0(throttleArg0), Run: throttle} }
+
+// throttled leaves all other programs of this host a quarter of each processor
+// until stop is called. It needs the right to run before them, which root has.
+func throttled(ctx context.Context) (stop func() error, err error) {
+	var all []*exec.Cmd
+	stop = func() error {
+		var errs []error
+		for _, cmd := range all {
+			if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+				errs = append(errs, err)
+			}
+			_ = cmd.Wait() // it reports that it was killed
+		}
+		return errors.Join(errs...)
+	}
+	for cpu := range runtime.NumCPU() {
+		cmd := exec.CommandContext(ctx, "/proc/self/exe", strconv.Itoa(cpu))
+		cmd.Args[0], cmd.Stderr = throttleArg0, os.Stderr
+		ready, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			return nil, errors.Join(err, stop())
+		}
+		all = append(all, cmd)
+		if _, err := ready.Read(make([]byte, 1)); err != nil {
+			return nil, errors.Join(fmt.Errorf("processor %d cannot be taken away: %w", cpu, err), stop())
+		}
+	}
+	return stop, nil
+}
+
+// throttle burns its share of one processor, before all programs that have no
+// real-time priority.
+func throttle() {
+	runtime.LockOSThread()
+	cpu, err := strconv.Atoi(os.Args[1])
+	if err == nil {
+		var only unix.CPUSet
+		only.Set(cpu)
+		err = unix.SchedSetaffinity(0, &only)
+	}
+	if err == nil {
+		err = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+	fmt.Println("ready")
+	parent := os.Getppid()
+	for end := time.Now(); os.Getppid() == parent; end = end.Add(throttlePeriod) {
+		burn := end.Add(time.Duration(throttleShare * float64(throttlePeriod)))
+		for time.Now().Before(burn) {
+		}
+		time.Sleep(time.Until(end.Add(throttlePeriod)))
+		// What was missed is not made up for.
+		if now := time.Now(); now.Sub(end) > 2*throttlePeriod {
+			end = now.Add(-throttlePeriod)
+		}
+	}
+}
