@@ -6,3 +6,6 @@ func Watched(o ApplyOptions, step func(string), apart bool) ApplyOptions {
 	o.step, o.apart = step, apart
 	return o
 }
+
+// RunsFile tells whether a regular file runs by itself, without a comparison of two trees.
+func RunsFile(name string) bool { return runsByItself(name, &Entry{Type: Regular}) }

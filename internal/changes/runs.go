@@ -7,68 +7,112 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/crannog/crannog/internal/toolfiles"
 )
 
-// guarded are names of what tools of the host execute, or take orders from,
-// without being asked to: when a directory is entered or opened, by git's own
-// commands, or when dependencies are installed.
+// guarded is the catalogue of what runs by itself, so that a part of a path is
+// looked up and not compared with each entry. The keys of files and dirs are the
+// last part of a name; the parts above it are what they map to.
 type guarded struct {
-	files    []string // at any depth
-	dirs     []string // with all that is in them
-	below    [][2]string
-	suffixes []string
+	files, dirs        map[string][]aboveIt
+	names              []string // the keys of both
+	suffixes, prefixes []string
 }
 
+// aboveIt are the parts of a name above its last one.
+type aboveIt []string
+
 var guards = sync.OnceValue(func() guarded {
-	return guarded{
-		files: []string{
-			".envrc", ".gitattributes", ".gitmodules", ".gitconfig", ".mcp.json",
-			".gitlab-ci.yml", ".travis.yml", ".drone.yml", "azure-pipelines.yml", "bitbucket-pipelines.yml", "appveyor.yml", "jenkinsfile",
-			"makefile", "gnumakefile", "build.rs", "directory.build.props", "directory.build.targets",
-			".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", "bunfig.toml", "binding.gyp",
-			"setup.py", "conftest.py", "sitecustomize.py", "usercustomize.py", ".pypirc", "pip.conf",
-			".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".inputrc",
-			".vimrc", ".exrc", ".nvimrc", ".nvim.lua", ".lvimrc", ".gdbinit", ".lldbinit",
-			".pre-commit-config.yaml", "lefthook.yml", ".lefthook.yml", "mise.toml", ".mise.toml",
-		},
-		dirs: []string{
-			".vscode", ".idea", ".zed", ".fleet", ".devcontainer", ".claude", ".cursor", ".codex", ".gemini", ".opencode", ".windsurf", ".continue",
-			".husky", ".githooks", ".circleci", ".buildkite", ".woodpecker", ".mise",
-		},
-		below: [][2]string{
-			{".github", "workflows"}, {".github", "actions"}, {".gitea", "workflows"}, {".forgejo", "workflows"},
-			{".cargo", "config"}, {".cargo", "config.toml"}, {".yarn", "plugins"}, {".yarn", "releases"},
-		},
-		suffixes: []string{".pth", ".code-workspace"},
+	g := guarded{files: map[string][]aboveIt{}, dirs: map[string][]aboveIt{}}
+	for _, e := range toolfiles.Runs() {
+		kind, text := e.Form()
+		parts := strings.Split(text, "/")
+		last := parts[len(parts)-1]
+		switch kind {
+		case toolfiles.File:
+			g.files[last] = append(g.files[last], parts[:len(parts)-1])
+		case toolfiles.Dir:
+			g.dirs[last] = append(g.dirs[last], parts[:len(parts)-1])
+		case toolfiles.Suffix:
+			g.suffixes = append(g.suffixes, text)
+		case toolfiles.Prefix:
+			g.prefixes = append(g.prefixes, text)
+		}
 	}
+	g.names = slices.Sorted(maps.Keys(g.files))
+	g.names = append(g.names, slices.Sorted(maps.Keys(g.dirs))...)
+	return g
 })
+
+// called are the names in the catalogue that a part of a path has: its own, or on
+// file systems that have short forms those of which it may be one.
+func (g *guarded) called(part string) []string {
+	all := []string{part}
+	if strings.Contains(part, "~") {
+		for _, name := range g.names {
+			if isName(part, name) {
+				all = append(all, name)
+			}
+		}
+	}
+	return all
+}
+
+// below tells whether what is above a name in the catalogue is above it here.
+func (above aboveIt) below(parts []string) bool {
+	return len(above) <= len(parts) && slices.EqualFunc(parts[len(parts)-len(above):], above, isName)
+}
 
 // runsByItself tells whether tools of the host would execute a file, or what
 // it names, unasked. e is what it is now or was.
 func runsByItself(name string, e *Entry) bool {
 	g, parts := guards(), foldPath(name)
 	for i, part := range parts {
-		is := func(name string) bool { return isName(part, name) }
-		last := i == len(parts)-1
-		switch {
-		case is(".git"):
+		if isName(part, ".git") {
 			if gitRuns(parts[i+1:], e) {
 				return true
 			}
-		case slices.ContainsFunc(g.dirs, is):
-			if !last || e.Type != Dir {
-				return true
-			}
-		case last && (slices.ContainsFunc(g.files, is) || slices.ContainsFunc(g.suffixes, func(s string) bool { return strings.HasSuffix(part, s) })):
-			return e.Type != Dir
+			continue
 		}
-		for _, b := range g.below {
-			if !is(b[0]) {
-				continue
-			}
-			// A link in place of the upper directory brings the lower one along.
-			if last && e.Type != Dir || !last && isName(parts[i+1], b[1]) {
-				return true
+		if g.runs(parts[:i], part, parts[i+1:], e) {
+			return true
+		}
+	}
+	return false
+}
+
+// runs tells it of one part of a path, by what is above and below.
+func (g *guarded) runs(above []string, part string, rest []string, e *Entry) bool {
+	last := len(rest) == 0
+	here := func(a aboveIt) bool { return a.below(above) }
+	for _, name := range g.called(part) {
+		switch {
+		case slices.ContainsFunc(g.dirs[name], here) && (!last || e.Type != Dir):
+			return true
+		case last && e.Type != Dir && slices.ContainsFunc(g.files[name], here):
+			return true
+		}
+	}
+	if !last || e.Type == Dir {
+		return false
+	}
+	return slices.ContainsFunc(g.suffixes, func(s string) bool { return strings.HasSuffix(part, s) }) ||
+		slices.ContainsFunc(g.prefixes, func(s string) bool { return strings.HasPrefix(part, s) }) ||
+		e.Type == Link && g.leads(append(slices.Clone(above), part))
+}
+
+// leads tells whether a link stands in the place of a directory in which something
+// runs, as .github or .cargo: it brings along what it leads to.
+func (g *guarded) leads(parts []string) bool {
+	for _, all := range []map[string][]aboveIt{g.files, g.dirs} {
+		for _, names := range all {
+			for _, above := range names {
+				for n := 1; n <= len(above); n++ {
+					if above[:n].below(parts) {
+						return true
+					}
+				}
 			}
 		}
 	}

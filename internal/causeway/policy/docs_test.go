@@ -8,10 +8,12 @@ import (
 	"go/token"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/toolfiles"
 )
 
 var update = flag.Bool("update", false, "rewrite the generated parts of docs/policy.md")
@@ -133,12 +135,31 @@ func flat(v reflect.Value, path string, each func(field, value string)) {
 			each(name, fmt.Sprint(value.Elem()))
 		case value.Kind() == reflect.Slice:
 			if list, ok := value.Interface().([]string); ok && len(list) > 0 {
-				each(name, "`"+strings.Join(list, "` `")+"`")
+				each(name, shortened(list))
 			}
 		case !value.IsZero():
 			each(name, fmt.Sprint(value))
 		}
 	}
+}
+
+// shortened lists patterns, and names those of the catalogue by their list.
+func shortened(list []string) string {
+	var words []string
+	for _, known := range []struct {
+		name    string
+		entries []toolfiles.Entry
+	}{{"credentials", toolfiles.Credentials()}, {"settings", toolfiles.Settings()}, {"suspects", toolfiles.Suspects()}} {
+		globs := toolfiles.Globs(known.entries)
+		if !slices.ContainsFunc(globs, func(g string) bool { return !slices.Contains(list, g) }) {
+			words = append(words, "["+known.name+"](tool-files.md#"+known.name+")")
+			list = slices.DeleteFunc(slices.Clone(list), func(g string) bool { return slices.Contains(globs, g) })
+		}
+	}
+	if len(list) > 0 {
+		words = append(words, "`"+strings.Join(list, "` `")+"`")
+	}
+	return strings.Join(words, " ")
 }
 
 func TestThePageIsUpToDate(t *testing.T) {

@@ -8,7 +8,10 @@ import (
 
 // Matcher decides about paths of the sandbox's file tree. It is made once for
 // many paths.
-type Matcher struct{ deny, protect []glob }
+type Matcher struct {
+	deny, protect     []glob
+	denied, protected sieve
+}
 
 // Matcher compiles the globs.
 func (f Files) Matcher() Matcher {
@@ -19,24 +22,17 @@ func (f Files) Matcher() Matcher {
 		}
 		return out
 	}
-	return Matcher{compile(f.Deny), compile(f.Protect)}
+	m := Matcher{deny: compile(f.Deny), protect: compile(f.Protect)}
+	m.denied, m.protected = newSieve(m.deny), newSieve(m.protect)
+	return m
 }
 
 // Denied tells whether a path is not to come in. Case is not told apart: on
 // file systems that do not either, .ENV is .env.
-func (m Matcher) Denied(path string) bool { return matchAny(m.deny, path) }
+func (m Matcher) Denied(path string) bool { return m.denied.match(path) }
 
 // Protected tells whether a path may be read and not changed.
-func (m Matcher) Protected(path string) bool { return matchAny(m.protect, path) }
-
-func matchAny(globs []glob, path string) bool {
-	for _, g := range globs {
-		if g.match(path, true) {
-			return true
-		}
-	}
-	return false
-}
+func (m Matcher) Protected(path string) bool { return m.protected.match(path) }
 
 // Behind tells whether something below a path could be denied or protected
 // because the path leads there, as that of a link does: because a pattern names

@@ -104,8 +104,10 @@ func TestProcessorsAreBounded(t *testing.T) {
 		dir := cmp.Or(g.Dirs[unified], g.Dirs["cpu"])
 		return float64(g.Usage().CPUTime) / float64(time.Since(began)), keyed(filepath.Join(dir, "cpu.stat"), "nr_throttled")
 	}
-	// How much of two processors it gets is for the rest of the machine to say.
-	if used, throttled := share(int64(runtime.NumCPU()) * 1000); used == 0 || throttled != 0 {
+	// How much of two processors it gets is for the rest of the machine to say. A
+	// bound of just as many as there are holds back now and then, as the kernel
+	// hands out time in slices.
+	if used, throttled := share(2 * int64(runtime.NumCPU()) * 1000); used == 0 || throttled != 0 {
 		t.Fatalf("control: %.2f processors, held back %d times", used, throttled)
 	}
 	if used, throttled := share(100); used > 0.15 || throttled == 0 {

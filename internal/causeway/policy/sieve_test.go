@@ -1,0 +1,28 @@
+package policy
+
+import (
+	"strings"
+	"testing"
+)
+
+// FuzzSieve compares a sieve with the globs one by one.
+func FuzzSieve(f *testing.F) {
+	for _, seed := range [][2]string{
+		{"**/.env **/.ssh/** **/a/b **/*.pem /w/**", "/w/.ENV"}, {"**/.env", "/.env/x"}, {"**/.ssh/**", "/.ssh"}, {"**/.ssh/**", "/a/.ssh/b/c"},
+		{"**/a", "/a/"}, {"**/a/**", "a//b"}, {"**/**", "/"}, {"**/", "/x/"}, {"**/ /**", "/ /"}, {"**/\u212a", "/k"}, {"**", ""}, {"**/a", "//a"},
+	} {
+		f.Add(seed[0], seed[1])
+	}
+	f.Fuzz(func(t *testing.T, patterns, path string) {
+		var globs []glob
+		want := false
+		for _, p := range strings.Fields(patterns) {
+			g := newGlob(p)
+			globs = append(globs, *g)
+			want = want || g.match(path, true)
+		}
+		if got := newSieve(globs).match(path); got != want {
+			t.Errorf("%q, %q: %t, wanted %t", patterns, path, got, want)
+		}
+	})
+}
