@@ -3,9 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -123,7 +121,7 @@ func describe(r api.Approval, now time.Time) []string {
 	row("approval", r.ID)
 	row("sandbox", r.Sandbox)
 	row("asks", r.Kind+": "+r.Summary)
-	for _, name := range slices.Sorted(maps.Keys(r.Facts)) {
+	for _, name := range approval.FactNames(r.Facts) {
 		lines = append(lines, fmt.Sprintf("  %-22s %s", inert(name), inert(r.Facts[name])))
 	}
 	row("rule", r.Rule)

@@ -148,7 +148,7 @@ const (
 func promptFor(r api.Approval) (lines []string, prompt string) {
 	r.Summary = approval.Text(r.Summary, promptWidth)
 	short := make(map[string]string, len(r.Facts))
-	for i, name := range sortedKeys(r.Facts) {
+	for i, name := range approval.FactNames(r.Facts) {
 		if i < promptFacts {
 			short[name] = approval.Text(r.Facts[name], promptWidth)
 		}

@@ -36,6 +36,8 @@ describe("the agent's words", () => {
 describe("facts", () => {
   it("begin with what a person judges by and end with hashes, and none is left out", () => {
     expect(factsOf(base).map((f) => f.name)).toEqual(["method", "host", "port", "path", "zeta", "body_sha256"]);
+    const whole = { ...base, facts: { ...base.facts, target: "https://api.example.com/things", target_sha256: "ff", "header_x-amz-target": "Delete" } };
+    expect(factsOf(whole).map((f) => f.name)).toEqual(["method", "target", "host", "port", "path", "header_x-amz-target", "zeta", "body_sha256", "target_sha256"]);
   });
 });
 
@@ -43,7 +45,10 @@ describe("what an approval lasts", () => {
   it("is said of what lasts", () => {
     expect(lastsOf(base)).toContain("once");
     expect(lastsOf({ ...base, kind: "policy.widen" })).toContain("stays changed");
-    expect(lastsOf({ ...base, kind: "secret.use", facts: { secret: "T" } })).toContain("without a question");
+    expect(lastsOf({ ...base, kind: "secret.use", facts: { secret: "T", method: "any" } })).toContain("without a question");
+    expect(lastsOf({ ...base, kind: "secret.use", facts: { secret: "T", method: "GET", body_sha256: "ff" } })).toContain("once");
+    expect(lastsOf({ ...base, facts: { git: "fetch", covers: "for 10m" } })).toContain("ten minutes");
+    expect(lastsOf({ ...base, facts: { git: "fetch" } })).toContain("once");
     expect(rememberText({ ...base, rule: "network.unlisted", always: "a.com:443" })).toMatch(/a\.com:443.*without a question/);
     // An asking rule stays above a host that is allowed, so that there is nothing to offer.
     expect(rememberText({ ...base, rule: "host:a.com/rule-1" })).toContain("goes on asking");

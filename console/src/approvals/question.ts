@@ -70,7 +70,7 @@ export interface Fact {
   dim: boolean;
 }
 
-const first = ["method", "host", "port", "path", "wider", "action", "kind", "package", "version", "registry", "repo", "git", "secret", "to", "files", "deletions", "paths", "asked_by"];
+const first = ["method", "target", "covers", "body", "host", "port", "path", "wider", "action", "kind", "package", "version", "registry", "repo", "git", "secret", "to", "files", "deletions", "paths", "asked_by"];
 
 /** factsOf puts what matters to a person first, and hashes last. */
 export function factsOf(q: Question): Fact[] {
@@ -91,10 +91,11 @@ function isDim(name: string): boolean {
 /** lastsOf says what else an approval lets through. */
 export function lastsOf(q: Question): string {
   if (q.kind === "policy.widen") return "The policy stays changed until somebody changes it back or the sandbox ends.";
-  if (q.kind === "secret.use" && q.facts["method"] === undefined) {
+  // One question is for all uses, and names no body; the other is for one request.
+  if (q.kind === "secret.use" && q.facts["body_sha256"] === undefined) {
     return "Later uses of this secret there pass without a question, until its value changes or the sandbox ends.";
   }
-  if (q.facts["git"] === "fetch") return "The requests of this one fetch pass, and nothing else.";
+  if (q.facts["git"] === "fetch" && q.facts["covers"]) return "What git sends to fetch from this repository passes for ten minutes, and nothing else.";
   if (q.kind === "net.host") return "One connection to this host and port, with all that is sent on it unless another rule asks.";
   return "Exactly this, once. Anything that differs in one fact is another question.";
 }

@@ -28,11 +28,14 @@ const (
 // ContentType is what git's answer to a push must have.
 const ContentType = "application/x-git-receive-pack-result"
 
-// Classify says what a request wants, and of which repository: its path
-// without the slash before it and .git behind it. Servers decode a path before
-// they look at its end, and some look at the content type, so both are judged
-// in the loosest reading: git-receive%2dpack is a push. The path has passed
-// names.Path, so that it can be decoded.
+// Classify returns what a request may be to a git server, and of which
+// repository: its path without the slash before it and .git behind it. Servers
+// decode a path before they look at its end, and some look at the content type,
+// so both are judged in the loosest reading: git-receive%2dpack is a push. The
+// path has passed names.Path, so that it can be decoded.
+//
+// Any program can send such a request to any server, so the result may only
+// tighten a verdict. What may loosen one is Exact.
 func Classify(method, escapedPath, query, contentType string) (Operation, string) {
 	path, err := url.PathUnescape(escapedPath)
 	if err != nil {
@@ -46,9 +49,9 @@ func Classify(method, escapedPath, query, contentType string) (Operation, string
 		return strings.TrimSuffix(strings.Trim(path[:len(path)-len(suffix)], "/"), ".git")
 	}
 	switch {
-	case hasSuffixFold(path, "/git-receive-pack") || hasPrefixFold(contentType, "application/x-git-receive-pack-request"):
+	case method == http.MethodPost && (hasSuffixFold(path, "/git-receive-pack") || hasPrefixFold(contentType, pushType)):
 		return Push, repository("/git-receive-pack")
-	case hasSuffixFold(path, "/git-upload-pack") || hasPrefixFold(contentType, "application/x-git-upload-pack-request"):
+	case method == http.MethodPost && (hasSuffixFold(path, "/git-upload-pack") || hasPrefixFold(contentType, fetchType)):
 		return Fetch, repository("/git-upload-pack")
 	case hasSuffixFold(path, "/info/refs") && (method == http.MethodGet || method == http.MethodHead):
 		if strings.Contains(strings.ToLower(unescape(query)), "git-receive-pack") {
@@ -82,6 +85,11 @@ func (c Command) MayForce() bool { return !c.Creates() && !c.Deletes() }
 
 // A Request is the head of a push, read before anything is passed on.
 type Request struct {
+	// Head is all before the pack, byte for byte as it was before compression.
+	Head []byte
+	// Whole reports that a pack follows the commands, or nothing: the commands
+	// then bind all of the body, because the object IDs in them do.
+	Whole        bool
 	Commands     []Command
 	Capabilities []string
 	// Shallow are the commits below which the client has no history.

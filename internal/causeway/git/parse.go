@@ -56,9 +56,15 @@ func Parse(body io.Reader, encoding string) (*Request, error) {
 			return r, malformed("a push without commands goes on")
 		}
 	}
+	r.Head = bytes.Clone(seen.Bytes())
+	next, err := source.Peek(len(packMagic))
+	r.Whole = string(next) == packMagic || len(next) == 0 && errors.Is(err, io.EOF)
 	r.Body = io.MultiReader(&seen, source)
 	return r, nil
 }
+
+// packMagic begins each pack.
+const packMagic = "PACK"
 
 // limited is an io.LimitedReader that fails where the other one ends.
 type limited struct {

@@ -64,6 +64,15 @@ func (p *Policy) Fetch(host, repo string) causeway.Decision {
 	return p.explain(d, "fetch from "+clip(host+"/"+repo))
 }
 
+// ListsRemote reports whether a decision of Push or Fetch comes from an entry of
+// git.remotes, and not from a setting for all other remotes.
+func ListsRemote(d causeway.Decision) bool {
+	return d.Effect == causeway.Allow && strings.HasPrefix(d.Rule, remotesPrefix)
+}
+
+// remotesPrefix begins the names of rules that are entries of git.remotes.
+const remotesPrefix = "git.remotes:"
+
 // Publish decides on the publication of a package, an image or a release.
 func (p *Policy) Publish(host string) causeway.Decision {
 	d := p.setting(p.said.publish, RulePublish)
@@ -88,7 +97,7 @@ func (p *Policy) remote(host, repo, name string, other setting, covers func(Remo
 			ceiling, capped = p.setting(top, name), true
 		}
 		if hit && !listed {
-			out, listed = causeway.Decision{Effect: causeway.Allow, Rule: "git.remotes:" + host + "/" + repo, Layer: l.Kind, Policy: p.digest}, true
+			out, listed = causeway.Decision{Effect: causeway.Allow, Rule: remotesPrefix + host + "/" + repo, Layer: l.Kind, Policy: p.digest}, true
 		}
 	}
 	if capped && rank(ceiling.Effect) > rank(out.Effect) {

@@ -2,9 +2,8 @@ package proxy
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"maps"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -92,49 +91,11 @@ func hostQuestion(host string, port int) causeway.Question {
 	return causeway.Question{
 		Kind:    causeway.AskHost,
 		Summary: "connect to " + host + ":" + strconv.Itoa(port),
-		Facts:   map[string]string{"host": host, "port": strconv.Itoa(port)},
+		Facts: map[string]string{
+			"host": host, "port": strconv.Itoa(port), "method": anything, "target": net.JoinHostPort(host, strconv.Itoa(port)),
+			"body": "all that is sent on one connection",
+		},
 	}
-}
-
-// telling are the headers that change what a request does. A grant is bound
-// to them; others, such as a trace's number, may differ in the next try.
-var telling = []string{
-	"Accept", "Authorization", "Content-Type", "Content-Encoding", "Content-Range", "If-Match", "If-None-Match", "Git-Protocol",
-	"Destination", "Depth", "Overwrite", "X-Http-Method-Override", "X-Http-Method", "X-Method-Override",
-}
-
-// facts are all that an answer about this request is bound to.
-func (x *exchange) facts() map[string]string {
-	facts := map[string]string{
-		"method": x.method, "host": x.host, "port": strconv.Itoa(x.port), "path": x.path, "tls": strconv.FormatBool(x.tls),
-		"query_sha256": hexHash(x.r.URL.RawQuery),
-	}
-	if x.upgrade {
-		facts["websocket"] = "true"
-	}
-	for _, name := range telling {
-		if x.push != nil {
-			break // its refs say all, and git may compress it or not
-		}
-		if v := x.r.Header.Values(name); len(v) > 0 {
-			// Hashed, since some hold a credential.
-			facts["header_"+strings.ToLower(name)+"_sha256"] = hexHash(strings.Join(v, "\n"))
-		}
-	}
-	if x.body != nil {
-		facts["body_sha256"] = x.body.digest()
-		facts["body_bytes"] = strconv.FormatInt(x.body.size, 10)
-	}
-	for _, s := range x.secrets {
-		// A grant ends with the value that it was given for.
-		facts["secret_"+s.Name] = "generation " + strconv.FormatInt(s.Generation, 10)
-	}
-	return facts
-}
-
-func hexHash(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:])
 }
 
 // approve asks a person about a request that needs it. After it, the policy
@@ -151,6 +112,7 @@ func (x *exchange) approve() *refusal {
 	}
 	q := causeway.Question{Kind: x.kind, Summary: x.summary}
 	d := x.decision
+	var stop *refusal
 	if d.Effect != causeway.Ask {
 		q.Kind = causeway.AskSecret
 		d.Rule, d.Layer = "secret:"+named[0], "task"
@@ -161,12 +123,9 @@ func (x *exchange) approve() *refusal {
 	if len(named) > 0 {
 		q.Summary += " with the secret " + strings.Join(named, ", ")
 	}
-	if x.push == nil {
-		if err := x.hold(); err != nil {
-			return x.unheld(err)
-		}
+	if q.Facts, stop = x.facts(); stop != nil {
+		return stop
 	}
-	q.Facts = x.facts()
 	maps.Copy(q.Facts, x.extra)
 	id, stop := x.box.put(x.ctx, x.gen, d, x.host, x.port, q)
 	if stop != nil {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/causeway/git"
 	"github.com/crannog/crannog/internal/causeway/policy"
 	"github.com/crannog/crannog/internal/fault"
 )
@@ -76,7 +77,7 @@ func (x *exchange) outgoing() (*http.Request, *refusal) {
 	if _, said := h["User-Agent"]; !said {
 		h["User-Agent"] = nil // otherwise net/http says its own
 	}
-	if x.masked() {
+	if x.masked() || x.git.op == git.FetchRefs || x.git.op == git.PushRefs {
 		// What comes back must be readable.
 		h["Accept-Encoding"] = []string{"identity"}
 		delete(h, "Sec-Websocket-Extensions")
@@ -123,11 +124,13 @@ func (x *exchange) reached(c net.Conn) {
 
 // attach gives the outgoing request its body.
 func (x *exchange) attach(out *http.Request) {
+	if x.push != nil && x.push.Decoded {
+		delete(out.Header, "Content-Encoding")
+	}
 	switch {
-	case x.push != nil:
+	case x.push != nil && x.body == nil:
 		out.Body = io.NopCloser(&counter{Reader: x.push.Body, n: &x.sent, count: x.count})
 		if x.push.Decoded {
-			delete(out.Header, "Content-Encoding")
 			out.ContentLength = -1
 		}
 	case x.body != nil:
@@ -179,8 +182,12 @@ func (x *exchange) hold() error {
 	if x.r.Body == nil || x.r.Body == http.NoBody {
 		return nil
 	}
+	from := io.Reader(x.patient(x.r.Body))
+	if x.push != nil {
+		from = x.push.Body // of which the head was read
+	}
 	var err error
-	x.body, err = x.box.spoolBody(x.patient(x.r.Body))
+	x.body, err = x.box.spoolBody(from)
 	return err
 }
 

@@ -1,11 +1,11 @@
 package proxy
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/causeway/git"
@@ -18,67 +18,11 @@ type push struct {
 	*git.Request
 	repo    string
 	reasons []string // beside the commands
-}
-
-// fetchGrant is how long a person's yes to a fetch holds: git sends several
-// requests for one.
-const fetchGrant = 10 * time.Minute
-
-// special judges requests by what they do, where that says more than their
-// path. It can only tighten, but for one thing: a fetch sends a POST and
-// writes nothing.
-func (x *exchange) special(d causeway.Decision) (causeway.Decision, *refusal) {
-	op, repo := git.Classify(x.method, x.path, x.r.URL.RawQuery, x.r.Header.Get("Content-Type"))
-	switch op {
-	case git.None:
-		return x.publication(d), nil
-	case git.Push:
-		return x.judgePush(d, repo)
-	case git.FetchRefs, git.Fetch, git.PushRefs:
-	}
-	if d.Effect == causeway.Deny {
-		return d, nil
-	}
-	own := x.gen.policy.Fetch(x.host, repo)
-	if d.Effect == causeway.Ask && d.Rule == policy.RuleWrites && op == git.Fetch {
-		d = own
-	}
-	if stricter(own.Effect, d.Effect) {
-		d = own
-	}
-	if d.Effect != causeway.Ask {
-		return d, nil
-	}
-	return x.askFetch(d, repo)
-}
-
-// askFetch asks once for what is one fetch to people.
-func (x *exchange) askFetch(d causeway.Decision, repo string) (causeway.Decision, *refusal) {
-	key := x.host + "/" + repo + " " + d.Rule + " " + d.Policy
-	b := x.box
-	b.mu.Lock()
-	until, ok := b.fetches[key]
-	b.mu.Unlock()
-	if ok && time.Now().Before(until) {
-		d.Effect = causeway.Allow
-		return d, nil
-	}
-	id, stop := b.put(x.ctx, x.gen, d, x.host, x.port, causeway.Question{
-		Kind: causeway.AskRequest, Summary: "fetch from https://" + x.host + "/" + repo,
-		Facts: map[string]string{"host": x.host, "port": strconv.Itoa(x.port), "git": "fetch", "repo": repo},
-	})
-	if stop != nil {
-		return d, stop
-	}
-	b.mu.Lock()
-	if len(b.fetches) >= 256 {
-		clear(b.fetches) // they are asked about again
-	}
-	b.fetches[key] = time.Now().Add(fetchGrant)
-	b.mu.Unlock()
-	x.record.Approval = id
-	d.Effect = causeway.Allow
-	return d, nil
+	// bound reports that its commands bind all of it: it is a push in every
+	// part, to a server that takes pushes there. Another request that may be
+	// taken for a push is judged by the refs too, and stays what it is: its
+	// whole body is asked about, and a refusal is not answered as git wants it.
+	bound bool
 }
 
 // judgePush reads a push up to its pack and asks the policy about each ref.
@@ -86,21 +30,29 @@ func (x *exchange) judgePush(d causeway.Decision, repo string) (causeway.Decisio
 	if d.Effect == causeway.Deny {
 		return d, nil
 	}
-	x.record.Kind = causeway.KindGit
 	if x.push == nil {
 		read, err := git.Parse(x.patient(x.r.Body), strings.Join(x.r.Header.Values("Content-Encoding"), ","))
-		x.push = &push{Request: read, repo: repo}
+		x.push = &push{Request: read, repo: repo, bound: x.git.op == git.Push}
 		if err != nil {
 			x.push.Body = x.r.Body
-			r := &refusal{status: http.StatusOK, code: fault.CodeOf(err), cause: err,
+			r := &refusal{status: http.StatusForbidden, code: fault.CodeOf(err), cause: err,
 				decision: denied(policy.RulePush, fault.PublicText(err))}
 			r.decision.Fix = fault.HintOf(err)
+			x.record.Kind = causeway.KindGit
 			return d, r
 		}
+		x.push.bound = x.push.bound && read.Whole
 	}
 	p := x.push
-	x.kind, x.extra = causeway.AskPush, map[string]string{"repo": repo}
 	p.reasons = nil
+	if p.Probe() && !p.bound {
+		return d, nil // it changes no ref, so only what it is beside a push counts
+	}
+	x.record.Kind = causeway.KindGit
+	if x.kind == causeway.AskRequest {
+		x.kind = causeway.AskPush
+	}
+	extra := map[string]string{"repo": repo}
 	var lines []string
 	for i, c := range p.Commands {
 		own := x.weighRef(c)
@@ -113,19 +65,32 @@ func (x *exchange) judgePush(d causeway.Decision, repo string) (causeway.Decisio
 			d = own
 		}
 		lines = append(lines, verb(c)+" "+c.Ref)
-		// An object's ID binds its content and all before it, so no hash of
-		// the pack is needed: git packs the same commits in other bytes.
-		x.extra["ref_"+strconv.Itoa(i)] = c.Ref + " " + c.Old + " " + c.New
+		extra["ref_"+strconv.Itoa(i)] = c.Ref + " " + c.Old + " " + c.New
 	}
 	for i, o := range p.Options {
-		x.extra["option_"+strconv.Itoa(i)] = o
+		extra["option_"+strconv.Itoa(i)] = o
 		if d.Effect == causeway.Allow {
 			// To some servers these are orders, such as to merge.
 			d.Effect, d.Rule, d.Reason = causeway.Ask, policy.RulePush+".options", "a push option may be an order to the server"
 		}
 	}
-	x.summary = "push to " + x.host + "/" + repo + ": " + strings.Join(lines, ", ")
+	if len(lines) == 0 {
+		lines = []string{"nothing yet"}
+	}
+	x.says("push to "+x.host+"/"+repo+": "+strings.Join(lines, ", "), extra)
 	return d, nil
+}
+
+// says adds to what a question about the request says.
+func (x *exchange) says(summary string, extra map[string]string) {
+	if x.summary != "" {
+		summary = x.summary + "; " + summary
+	}
+	x.summary = summary
+	if x.extra == nil {
+		x.extra = map[string]string{}
+	}
+	maps.Copy(x.extra, extra)
 }
 
 func verb(c git.Command) string {

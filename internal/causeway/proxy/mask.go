@@ -56,6 +56,7 @@ func (x *exchange) answer(resp *http.Response) *refusal {
 		}
 		stream = g.bytes.Stream()
 	}
+	source = x.advertises(resp, source)
 	h := x.w.Header()
 	maps.Copy(h, resp.Header)
 	x.w.WriteHeader(resp.StatusCode)

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/crannog/crannog/internal/causeway"
 )
@@ -20,6 +21,14 @@ func (b *Box) permitted(p permission) bool {
 	return b.permits[p]
 }
 
+// each joins what a binding lists, or is what stands for all.
+func each(list []string, all string) string {
+	if len(list) == 0 {
+		return all
+	}
+	return strings.Join(list, ", ")
+}
+
 // permit asks about the first use of each secret whose use a person wants to
 // know of. What was permitted holds for this sandbox, until the value changes.
 func (x *exchange) permit() *refusal {
@@ -34,6 +43,7 @@ func (x *exchange) permit() *refusal {
 			Summary: "use the secret " + s.Name + " on " + x.host + " for the first time",
 			Facts: map[string]string{
 				"secret": s.Name, "generation": strconv.FormatInt(s.Generation, 10), "host": x.host, "port": strconv.Itoa(x.port),
+				"method": each(s.Methods, anything), "target": x.origin() + each(s.Paths, "/**"), "body": "all that is sent with the secret there",
 			},
 		})
 		if stop != nil {

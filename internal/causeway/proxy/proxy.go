@@ -77,6 +77,9 @@ type Box struct {
 	packets  flood
 	connects flood
 
+	fetches    recent[fetchKey]  // that a person has allowed
+	advertised recent[gitRemote] // by which their servers showed to be git's
+
 	ctx    context.Context
 	cancel context.CancelFunc
 	served chan struct{} // closed when the server has ended
@@ -88,8 +91,6 @@ type Box struct {
 	spent map[string]int64 // uses of secrets, by name
 	// permits are the secrets whose first use a person has allowed.
 	permits map[permission]bool
-	// fetches are those that a person has allowed, and until when.
-	fetches map[string]time.Time
 	closed  bool
 	empty   chan struct{} // closed when closed and no flow is left
 }
@@ -104,7 +105,7 @@ func New(c Config) (*Box, error) {
 		sandbox: c.Sandbox, ca: c.CA, asker: c.Asker, dialer: c.Dialer, roots: c.Roots,
 		limits: c.Limits.orDefault(), spoolFile: c.SpoolFile,
 		names: names.NewTable(), handover: newHandover(), served: make(chan struct{}),
-		flows: map[*flow]struct{}{}, spent: map[string]int64{}, permits: map[permission]bool{}, fetches: map[string]time.Time{}, empty: make(chan struct{}),
+		flows: map[*flow]struct{}{}, spent: map[string]int64{}, permits: map[permission]bool{}, empty: make(chan struct{}),
 	}
 	if b.spoolFile == nil {
 		b.spoolFile = unnamedFile

@@ -33,7 +33,7 @@ func (x *exchange) publication(d causeway.Decision) causeway.Decision {
 			continue
 		}
 		x.record.Kind, x.kind = causeway.KindPublish, causeway.AskPublish
-		x.summary, x.extra = p.Summary(), p.Facts()
+		x.says(p.Summary(), p.Facts())
 		if own := x.gen.policy.Publish(x.host); stricter(own.Effect, d.Effect) {
 			return own
 		}

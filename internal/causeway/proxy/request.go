@@ -193,7 +193,7 @@ func (x *exchange) decide() *refusal {
 	if stop != nil {
 		return stop
 	}
-	if d.Effect == causeway.Ask && (d.Rule == x.flow.granted || d.Rule == x.granted) && x.kind == causeway.AskRequest {
+	if x.isGranted(d) && x.kind == causeway.AskRequest {
 		d.Effect = causeway.Allow
 	}
 	if d.Effect == causeway.Deny {
@@ -202,6 +202,12 @@ func (x *exchange) decide() *refusal {
 	x.decision = d
 	x.record.Decision = d
 	return x.measure(limits)
+}
+
+// isGranted reports whether a person has already let pass what a decision asks
+// about: the connection as a whole, or this request.
+func (x *exchange) isGranted(d causeway.Decision) bool {
+	return d.Effect == causeway.Ask && (d.Rule == x.flow.granted || d.Rule == x.granted)
 }
 
 // askHost asks about the host of a request to the proxy port, where no

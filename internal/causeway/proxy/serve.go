@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -38,8 +36,9 @@ type exchange struct {
 	held     []*meter // whose places it has
 	paid     bool     // counted as a request
 	secrets  []*sealed
-	body     *spool // if it was read to its end
-	push     *push  // if it is one
+	body     *spool     // if it was read to its end
+	push     *push      // if it is one
+	git      gitRequest // what it surely is to git
 
 	// What a question about it says.
 	kind    string
@@ -53,6 +52,7 @@ type exchange struct {
 	known   bool // host, method and path are set
 	out     bool // it may have gone out
 	granted string
+	fetches string // the repository, if that is why it needed no leave for a write
 	why     string // it was stopped
 	close   func() // ends what a cancelled context does not
 	address string // of the upstream
@@ -84,7 +84,7 @@ func (b *Box) serve(w http.ResponseWriter, r *http.Request) {
 		stop = x.judge()
 	}
 	switch {
-	case stop != nil && x.push != nil:
+	case stop != nil && x.push != nil && x.push.bound:
 		x.refusePush(stop)
 		return
 	case stop == nil:
@@ -138,6 +138,9 @@ func (x *exchange) fits(g *generation) bool {
 		return false
 	}
 	d, _ := x.weigh(g)
+	if d.Rule == policy.RuleWrites && x.fetches != "" {
+		d = g.policy.Fetch(x.host, x.fetches)
+	}
 	if d.Effect == causeway.Deny || d.Effect == causeway.Ask && x.out && x.granted != d.Rule && x.flow.granted != d.Rule {
 		return false
 	}
@@ -179,18 +182,14 @@ func (x *exchange) refuse(r *refusal) {
 
 // target is where the request goes, without its query.
 func (x *exchange) target() string {
-	scheme, usual := "http", 80
-	if x.tls {
-		scheme, usual = "https", 443
-	}
-	host := x.host
-	if host == "" {
+	if x.host == "" {
+		scheme := "http"
+		if x.tls {
+			scheme = "https"
+		}
 		return scheme + "://" + printable(x.r.Host, 253) + printable(x.r.URL.EscapedPath(), longestField)
 	}
-	if x.port != usual {
-		host = net.JoinHostPort(host, strconv.Itoa(x.port))
-	}
-	return scheme + "://" + host + printable(x.path, longestField)
+	return x.origin() + printable(x.path, longestField)
 }
 
 // end records the exchange. What could not be recorded is not answered.

@@ -1,0 +1,90 @@
+package git
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// The content types of requests, and of the answers in which a server lists its
+// refs.
+const (
+	fetchType = "application/x-git-upload-pack-request"
+	pushType  = "application/x-git-receive-pack-request"
+)
+
+// The services of the protocol.
+const (
+	UploadPack  = "git-upload-pack"  // fetches
+	ReceivePack = "git-receive-pack" // pushes
+)
+
+// ownHeaders are what git and the libraries in its place send. Another header can
+// make something else of a request, such as an override of the method.
+var ownHeaders = []string{
+	"Accept", "Accept-Encoding", "Accept-Language", "Authorization", "Cache-Control", "Connection", "Content-Encoding", "Content-Length",
+	"Content-Type", "Expect", "Git-Protocol", "Keep-Alive", "Pragma", "Proxy-Connection", "Te", "Transfer-Encoding", "User-Agent",
+}
+
+// An Endpoint is one service of one repository.
+type Endpoint struct {
+	// Base is the escaped path of the repository as the client has it, such as
+	// /acme/pay.git.
+	Base    string
+	Service string
+}
+
+// Exact returns the operation that a request is if the server is a git server:
+// method, path, query, content type and headers all are what the protocol says.
+// A program that wants another request to pass for one of git's needs a server
+// that takes git's for that. Whether the server is one is known from what it
+// answered to the list of refs: see Advertises.
+func Exact(method, escapedPath, query string, h http.Header) (Operation, Endpoint) {
+	for name := range h {
+		if !slices.Contains(ownHeaders, name) {
+			return None, Endpoint{}
+		}
+	}
+	types := h["Content-Type"]
+	for _, c := range []struct {
+		op                             Operation
+		method, path, query, mediaType string
+		service                        string
+	}{
+		{FetchRefs, http.MethodGet, "/info/refs", "service=" + UploadPack, "", UploadPack},
+		{PushRefs, http.MethodGet, "/info/refs", "service=" + ReceivePack, "", ReceivePack},
+		{Fetch, http.MethodPost, "/" + UploadPack, "", fetchType, UploadPack},
+		{Push, http.MethodPost, "/" + ReceivePack, "", pushType, ReceivePack},
+	} {
+		base, ok := strings.CutSuffix(escapedPath, c.path)
+		// An escape in the base could name another repository than the rule that
+		// fits what it decodes to.
+		if !ok || len(base) < 2 || base[0] != '/' || strings.Contains(base, "%") || method != c.method || query != c.query {
+			continue
+		}
+		if c.mediaType == "" && len(types) == 0 || len(types) == 1 && types[0] == c.mediaType {
+			return c.op, Endpoint{base, c.service}
+		}
+	}
+	return None, Endpoint{}
+}
+
+// advertisementHead bounds what is looked at of a list of refs.
+const advertisementHead = 64
+
+// Advertises reports whether an answer to FetchRefs or PushRefs says that the
+// endpoint is there: the content type alone is not enough, since it is what some
+// object stores were told to say. The answer is returned with all of its bytes.
+func Advertises(service string, status int, contentTypes []string, answer io.Reader) (io.Reader, bool) {
+	if status != http.StatusOK || len(contentTypes) != 1 || contentTypes[0] != "application/x-"+service+"-advertisement" {
+		return answer, false
+	}
+	r := bufio.NewReaderSize(answer, advertisementHead)
+	first := appendPacket(nil, []byte("# service="+service+"\n"))
+	head, _ := r.Peek(len(first)) // an error comes again when it is read
+	version := bytes.HasPrefix(head, []byte("000eversion 1\n")) || bytes.HasPrefix(head, []byte("000eversion 2\n"))
+	return r, version || bytes.Equal(head, first)
+}

@@ -1,0 +1,34 @@
+package proxy
+
+import (
+	"sync"
+	"time"
+)
+
+// mostRecent bounds what is remembered of one kind: a sandbox chooses the keys.
+const mostRecent = 256
+
+// recent remembers what has been, each for a while. The zero value is ready.
+type recent[K comparable] struct {
+	mu    sync.Mutex
+	until map[K]time.Time
+}
+
+// add remembers a key. When there are too many, all before it are forgotten, and
+// what they stood for has to be shown again.
+func (r *recent[K]) add(key K, life time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.until == nil || len(r.until) >= mostRecent {
+		r.until = map[K]time.Time{}
+	}
+	r.until[key] = time.Now().Add(life)
+}
+
+// has reports whether a key was added not too long ago.
+func (r *recent[K]) has(key K) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	until, ok := r.until[key]
+	return ok && time.Now().Before(until)
+}

@@ -1,0 +1,94 @@
+package causeway_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/hosttest"
+)
+
+// The findings of a review of the gateway, from inside one sandbox. Each row has
+// the attempt that must succeed beside those that must not.
+func TestFindings(t *testing.T) {
+	need(t, hosttest.Git)
+	a := theArena(t)
+	_, forge := forge(t, a, "git.f.test")
+	registry := a.web(t, 443, nil, "registry.f.test")
+	b := a.box(t, `
+level: light
+network:
+  unlisted: deny
+  writes: ask
+  hosts:
+    - {host: git.f.test, rules: [{do: allow}]}
+    - {host: registry.f.test, rules: [{do: allow}]}
+git:
+  fetch: allow
+  push: {unlisted: allow, delete: allow, force: allow}
+  remotes: [{host: git.f.test, repo: acme/pay}, {host: registry.f.test, repo: "**"}]
+packages: {publish: ask}
+`)
+	p := newPeople(t, a)
+	p.answer(func(api.Approval) bool { return false })
+	t.Run("S1", func(t *testing.T) { findingS1(t, b, p, forge, registry) })
+}
+
+// Finding S1: by a header or the end of its path, any request was a fetch, which
+// needs no leave to write, publishes nothing, and is asked about without its
+// method and body.
+func findingS1(t *testing.T, b *box, p *people, forge, registry *web) {
+	// The control: git itself fetches and is not asked about, in all versions of
+	// the protocol, by both names of the repository, with a compressed request.
+	b.must(`cd /tmp && for v in 0 1 2; do for name in pay.git pay; do rm -rf work && git -c protocol.version=$v clone -q https://git.f.test/acme/$name work || exit 1; done; done
+cd work && for i in $(seq 60); do git -c user.name=a -c user.email=a@example.com commit -q --allow-empty -m $i || exit 1; done; git fetch -q origin`)
+	if n := len(p.asked()); n != 0 || len(forge.seen()) < 12 {
+		t.Fatalf("git itself was asked about %d times", n)
+	}
+	if got := b.line("print(status(get('registry.f.test', '/acme/pay/info/refs?service=git-upload-pack')))"); got != "200" {
+		t.Fatalf("the registry, a read: %s", got)
+	}
+	before, reads := len(forge.seen()), len(registry.seen())
+	const fetch, push = "application/x-git-upload-pack-request", "application/x-git-receive-pack-request"
+	tries := [][4]string{ // host, method and target, body, content type
+		{"registry.f.test", "PUT /api/v1/crates/new", "crate", fetch},
+		{"registry.f.test", "DELETE /v2/acme/pay/manifests/v1", "0000", push},
+		{"registry.f.test", "DELETE /v2/acme/pay/manifests/git-receive-pack", "0000", "text/plain"},
+		{"registry.f.test", "POST /acme/payments/git-upload-pack", `{"to": "evil"}`, fetch},
+		{"registry.f.test", "POST /acme/pay/git-upload-pack", "0000", fetch},
+		{"git.f.test", "DELETE /acme/pay", "", fetch},
+		{"git.f.test", "PUT /acme/pay/git-upload-pack", "stolen", fetch},
+		{"git.f.test", "POST /acme/pay/git-upload-pack?to=evil", "0000", fetch},
+		{"git.f.test", "POST /acme/pay/git-upload-pack", "stolen", fetch},
+		{"git.f.test", "POST /other/pay/git-upload-pack", "0000", fetch},
+	}
+	var text strings.Builder
+	for _, c := range tries {
+		method, target, _ := strings.Cut(c[1], " ")
+		fmt.Fprintf(&text, "print(status(get(%q, %q, method=%q, body=%q, extra='Content-Type: %s\\r\\n')))\n", c[0], target, method, c[2], c[3])
+	}
+	got := b.python(text.String())
+	asked := p.asked()
+	if len(asked) != len(tries) || len(got) != len(tries) {
+		t.Fatalf("answers %q to %d questions: %+v", got, len(asked), asked)
+	}
+	for i, c := range tries {
+		method, target, _ := strings.Cut(c[1], " ")
+		facts := asked[i].Facts
+		if got[i] != "403" || facts["method"] != method || facts["target"] != "https://"+c[0]+target || len(facts["body_sha256"]) != 64 {
+			t.Errorf("%v: %s, asked %+v", c, got[i], asked[i])
+		}
+	}
+	if len(forge.seen()) != before || len(registry.seen()) != reads {
+		t.Errorf("what reached them: %+v %+v", forge.seen()[before:], registry.seen()[reads:])
+	}
+	// What is approved is this request.
+	p.answer(func(q api.Approval) bool { return q.Kind == "pkg.publish" && q.Facts["method"] == http.MethodPut })
+	b.wants(b.python(text.String()[:strings.IndexByte(text.String(), '\n')+1]), "403") // it was denied before
+	b.wants(b.python("print(status(get('registry.f.test', '/api/v1/crates/new', method='PUT', body='crate 2')))"), "200")
+	if s := registry.seen(); len(s) != reads+1 || s[reads].Body != "crate 2" {
+		t.Errorf("the registry saw %+v", s[reads:])
+	}
+}
