@@ -3,8 +3,10 @@ package causeway_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/hosttest"
@@ -17,6 +19,8 @@ func TestFindings(t *testing.T) {
 	a := theArena(t)
 	_, forge := forge(t, a, "git.f.test")
 	registry := a.web(t, 443, nil, "registry.f.test")
+	a.web(t, 443, keeping, "kept.f.test", "open.f.test")
+	a.seal(t, "F", canary)
 	b := a.box(t, `
 level: light
 network:
@@ -25,15 +29,19 @@ network:
   hosts:
     - {host: git.f.test, rules: [{do: allow}]}
     - {host: registry.f.test, rules: [{do: allow}]}
+    - {host: kept.f.test, rules: [{do: allow}]}
+    - {host: open.f.test, rules: [{do: allow}]}
 git:
   fetch: allow
   push: {unlisted: allow, delete: allow, force: allow}
   remotes: [{host: git.f.test, repo: acme/pay}, {host: registry.f.test, repo: "**"}]
 packages: {publish: ask}
+secrets: {bind: [{name: F, host: kept.f.test, header: Authorization, paths: ["/v1/**"]}]}
 `)
 	p := newPeople(t, a)
 	p.answer(func(api.Approval) bool { return false })
 	t.Run("S1", func(t *testing.T) { findingS1(t, b, p, forge, registry) })
+	t.Run("S5", func(t *testing.T) { findingS5(t, b) })
 }
 
 // Finding S1: by a header or the end of its path, any request was a fetch, which
@@ -90,5 +98,41 @@ cd work && for i in $(seq 60); do git -c user.name=a -c user.email=a@example.com
 	b.wants(b.python("print(status(get('registry.f.test', '/api/v1/crates/new', method='PUT', body='crate 2')))"), "200")
 	if s := registry.seen(); len(s) != reads+1 || s[reads].Body != "crate 2" {
 		t.Errorf("the registry saw %+v", s[reads:])
+	}
+}
+
+// keeping is a server that keeps the last key that it was sent, and gives it back
+// on any path, in pieces if it is asked to.
+func keeping(w http.ResponseWriter, r *http.Request) {
+	const text = "the key is " + canary + "."
+	for _, name := range []string{"Request-Range", "X-Ms-Range"} {
+		if v := r.Header.Get(name); v != "" {
+			r.Header.Set("Range", v)
+		}
+	}
+	http.ServeContent(w, r, "key.txt", time.Time{}, strings.NewReader(text))
+}
+
+// Finding S5: on a path that the secret is not bound to, a program read it out
+// piece by piece, which no mask recognises.
+func findingS5(t *testing.T, b *box) {
+	got := b.python(halves + `
+def read(host, path, header):
+    out, codes = '', set()
+    for i in range(0, 50, 5):
+        a = get(host, path, extra='%s: bytes=%d-%d\r\n' % (header, i, i + 4))
+        codes.add(status(a))
+        out += body(a)
+    return sorted(codes), K in out
+print(get('kept.f.test', '/v1/key').count('*') > 20)
+for path in ('/v1/key', '/elsewhere'):
+    for header in ('Range', 'Request-Range', 'X-Ms-Range', 'range'):
+        print(read('kept.f.test', path, header))
+print(read('open.f.test', '/elsewhere', 'Range'))
+`)
+	want := append(append([]string{"True"}, slices.Repeat([]string{"(['200'], False)"}, 8)...), "(['206', '416'], True)")
+	b.wants(got, want...)
+	if out, _ := b.sh("curl -sS -m 300 -r 16-25 https://kept.f.test/elsewhere; curl -sS -m 300 -I https://kept.f.test/elsewhere"); !contains(out, "the key is ***", "none") || contains(out, canary[5:15]) {
+		t.Errorf("curl: %s", out)
 	}
 }

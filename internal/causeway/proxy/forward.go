@@ -82,10 +82,10 @@ func (x *exchange) outgoing() (*http.Request, *refusal) {
 		h["Accept-Encoding"] = []string{"identity"}
 		delete(h, "Sec-Websocket-Extensions")
 	}
-	if len(x.secrets) > 0 {
-		// Piece by piece, an echo of a secret could not be recognised.
-		delete(h, "Range")
-		delete(h, "If-Range")
+	if x.masked() {
+		if stop := x.dropRanges(h); stop != nil {
+			return nil, stop
+		}
 	}
 	if x.upgrade {
 		h["Connection"], h["Upgrade"] = []string{"Upgrade"}, []string{"websocket"}

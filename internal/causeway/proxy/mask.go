@@ -33,6 +33,12 @@ func (x *exchange) answer(resp *http.Response) *refusal {
 	length := resp.ContentLength
 	var stream *redact.Stream
 	if x.masked() {
+		if stop := refusePiece(resp); stop != nil {
+			return stop
+		}
+		if len(resp.Header["Accept-Ranges"]) > 0 {
+			resp.Header["Accept-Ranges"] = []string{"none"} // they would be in vain
+		}
 		decoded, stop := x.readable(resp)
 		if stop != nil {
 			return stop
