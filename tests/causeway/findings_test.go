@@ -41,6 +41,7 @@ secrets: {bind: [{name: F, host: kept.f.test, header: Authorization, paths: ["/v
 	p := newPeople(t, a)
 	p.answer(func(api.Approval) bool { return false })
 	t.Run("S1", func(t *testing.T) { findingS1(t, b, p, forge, registry) })
+	t.Run("S4", func(t *testing.T) { findingS4(t, b, p) })
 	t.Run("S5", func(t *testing.T) { findingS5(t, b) })
 }
 
@@ -134,5 +135,31 @@ print(read('open.f.test', '/elsewhere', 'Range'))
 	b.wants(got, want...)
 	if out, _ := b.sh("curl -sS -m 300 -r 16-25 https://kept.f.test/elsewhere; curl -sS -m 300 -I https://kept.f.test/elsewhere"); !contains(out, "the key is ***", "none") || contains(out, canary[5:15]) {
 		t.Errorf("curl: %s", out)
+	}
+}
+
+// Finding S4: a header made another request of an approved one, or of one that is
+// only a read.
+func findingS4(t *testing.T, b *box, p *people) {
+	p.answer(func(q api.Approval) bool { return q.Facts["header_x-amz-target"] == "Ledger.Get" })
+	before := len(p.asked())
+	b.wants(b.python(`
+def call(extra, method='POST', path='/'): return status(get('open.f.test', path, method=method, extra=extra))
+print(call('X-Amz-Target: Ledger.Get\r\nCookie: account=mine\r\nX-Request-Id: 1\r\n'))
+print(call('X-Amz-Target: Ledger.Delete\r\nCookie: account=mine\r\n'))
+print(call('', 'GET'), call('X-HTTP-Method-Override: GET\r\n', 'GET'))
+print(call('X_HTTP_Method_Override: DELETE\r\n', 'GET'), call('', 'GET', '/?_method=DELETE'), call('X-Original-URL: /../x\r\n', 'GET'))
+`), "200", "403", "200 200", "403 403 400")
+	asked := p.asked()[before:]
+	if len(asked) != 4 {
+		t.Fatalf("asked %+v", asked)
+	}
+	for name, value := range asked[0].Facts {
+		if contains(value, "account=mine") || contains(name, "request-id") {
+			t.Errorf("the question has %s: %s", name, value)
+		}
+	}
+	if asked[0].Facts["header_cookie_sha256"] == "" || asked[1].Facts["header_x-amz-target"] != "Ledger.Delete" {
+		t.Errorf("the questions have %v and %v", asked[0].Facts, asked[1].Facts)
 	}
 }

@@ -19,13 +19,6 @@ const longestTarget = 8 << 10
 // request.
 const anything = "any"
 
-// telling are the headers that change what a request does. A grant is bound
-// to them; others, such as a trace's number, may differ in the next try.
-var telling = []string{
-	"Accept", "Authorization", "Content-Type", "Content-Encoding", "Content-Range", "If-Match", "If-None-Match", "Git-Protocol",
-	"Destination", "Depth", "Overwrite", "X-Http-Method-Override", "X-Http-Method", "X-Method-Override",
-}
-
 // facts are all that an answer about this request is bound to: in each question
 // the method, the whole URL and the digest of the body. It reads the body to its
 // end.
@@ -46,13 +39,7 @@ func (x *exchange) facts() (map[string]string, *refusal) {
 	if x.upgrade {
 		facts["websocket"] = "true"
 	}
-	for _, name := range telling {
-		if v := x.r.Header.Values(name); len(v) > 0 {
-			// Hashed, since some hold a credential.
-			facts["header_"+strings.ToLower(name)+"_sha256"] = hexHash(strings.Join(v, "\n"))
-		}
-	}
-	if stop := x.bodyFacts(facts); stop != nil {
+	if stop := x.messageFacts(facts); stop != nil {
 		return nil, stop
 	}
 	for _, s := range x.secrets {
@@ -62,8 +49,8 @@ func (x *exchange) facts() (map[string]string, *refusal) {
 	return facts, nil
 }
 
-// bodyFacts are what an answer is bound to of the body.
-func (x *exchange) bodyFacts(facts map[string]string) *refusal {
+// messageFacts are what an answer is bound to of headers and body.
+func (x *exchange) messageFacts(facts map[string]string) *refusal {
 	if x.push != nil && x.push.bound && !x.push.Probe() {
 		// Git packs the same commits in other bytes each time. An object's ID
 		// binds its content and all before it, so what comes before the pack
@@ -71,8 +58,10 @@ func (x *exchange) bodyFacts(facts map[string]string) *refusal {
 		facts["body_sha256"] = hexHash(string(x.push.Head))
 		facts["body"] = "the commands; the IDs in them bind the pack that follows"
 		// The next try may come compressed or not.
-		delete(facts, "header_content-encoding_sha256")
-		return nil
+		return x.headerFacts(facts, "Content-Encoding")
+	}
+	if stop := x.headerFacts(facts); stop != nil {
+		return stop
 	}
 	if err := x.hold(); err != nil {
 		return x.unheld(err)

@@ -54,8 +54,8 @@ func (x *exchange) special(d causeway.Decision) (causeway.Decision, *refusal) {
 		d = x.publication(d)
 	}
 	var stop *refusal
-	for _, method := range append([]string{x.method}, x.overrides()...) {
-		op, repo := git.Classify(method, x.path, x.r.URL.RawQuery, x.r.Header.Get("Content-Type"))
+	for _, r := range x.readings {
+		op, repo := git.Classify(r.method, r.path, x.r.URL.RawQuery, x.r.Header.Get("Content-Type"))
 		switch op {
 		case git.None:
 		case git.Push:

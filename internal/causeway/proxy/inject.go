@@ -98,7 +98,8 @@ func (x *exchange) choose() *refusal {
 		return nil // never without verified TLS
 	}
 	for _, s := range x.gen.secrets {
-		if !s.fits(x.host, x.port, x.method, x.path) {
+		// A server that takes the request in another way must not get it either.
+		if slices.ContainsFunc(x.readings, func(r reading) bool { return !s.fits(x.host, x.port, r.method, r.path) }) {
 			continue
 		}
 		if !s.Expires.IsZero() && !time.Now().Before(s.Expires) {

@@ -20,7 +20,7 @@ func plainName(name string) string {
 // dropRanges removes the headers that ask for a piece of an answer. With them, a
 // box read out a secret that a server had kept, ten bytes at a time.
 func (x *exchange) dropRanges(h http.Header) *refusal {
-	reads := slices.ContainsFunc(append(x.overrides(), x.method), func(m string) bool { return m == http.MethodGet || m == http.MethodHead })
+	reads := slices.ContainsFunc(x.readings, func(r reading) bool { return r.method == http.MethodGet || r.method == http.MethodHead })
 	for name := range h {
 		plain := plainName(name)
 		words := strings.Split(plain, "-")

@@ -3,6 +3,7 @@ package proxy
 import (
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,7 +41,7 @@ func (x *exchange) identify() *refusal {
 	if x.upgrade {
 		x.record.Kind = causeway.KindWebSocket
 	}
-	return nil
+	return x.read()
 }
 
 // authority finds the request's host and port, and checks them against the
@@ -154,17 +155,15 @@ func (x *exchange) know() *refusal {
 	return nil
 }
 
-// weigh is what a policy says about the request as it stands.
+// weigh is what a policy says about the request: the strictest of what it says of
+// each reading.
 func (x *exchange) weigh(g *generation) (causeway.Decision, []policy.Limits) {
-	q := policy.Request{Host: x.host, Port: x.port, Method: x.method, Path: x.path, WebSocket: x.upgrade, TLS: x.tls}
-	d, l := g.policy.Request(q)
-	limits := []policy.Limits{l}
-	for _, method := range x.overrides() {
-		// It must be allowed too.
-		q.Method = method
-		also, l := g.policy.Request(q)
+	var d causeway.Decision
+	var limits []policy.Limits
+	for i, r := range x.readings {
+		also, l := g.policy.Request(policy.Request{Host: x.host, Port: x.port, Method: r.method, Path: r.path, WebSocket: x.upgrade, TLS: x.tls})
 		limits = append(limits, l)
-		if stricter(also.Effect, d.Effect) {
+		if i == 0 || stricter(also.Effect, d.Effect) {
 			d = also
 		}
 	}
@@ -181,8 +180,10 @@ func (x *exchange) decide() *refusal {
 	if x.conn.Effect == causeway.Deny {
 		return byPolicy(x.conn.Decision)
 	}
-	if err := names.Path(x.path, names.PathOptions{EncodedSlash: x.conn.EncodedSlash}); err != nil {
-		return floor(http.StatusBadRequest, "path", policy.RulePath, fault.PublicText(err))
+	for _, r := range x.readings {
+		if err := names.Path(r.path, names.PathOptions{EncodedSlash: x.conn.EncodedSlash}); err != nil {
+			return floor(http.StatusBadRequest, "path", policy.RulePath, fault.PublicText(err))
+		}
 	}
 	if stop := x.askHost(); stop != nil {
 		return stop
@@ -238,8 +239,8 @@ func (x *exchange) measure(limits []policy.Limits) *refusal {
 	}
 	for _, l := range limits {
 		m := x.box.meters.of(l)
-		if m == nil {
-			continue
+		if m == nil || slices.Contains(x.counts, m) {
+			continue // two readings of one request are one
 		}
 		over := func(reason string, wait time.Duration) *refusal {
 			d := x.decision

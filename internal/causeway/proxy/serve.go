@@ -29,6 +29,8 @@ type exchange struct {
 	method  string
 	path    string // escaped
 	upgrade bool   // to a WebSocket
+	// readings are all ways to take it, the request line first.
+	readings []reading
 
 	conn     policy.Connection
 	decision causeway.Decision

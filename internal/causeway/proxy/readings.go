@@ -1,0 +1,97 @@
+package proxy
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/crannog/crannog/internal/causeway/names"
+	"github.com/crannog/crannog/internal/causeway/policy"
+)
+
+// reading is one way in which a server may take a request. Many servers let a
+// header or the query say another method, or another path, than the request line
+// does. What is allowed must be allowed in each reading.
+type reading struct{ method, path string }
+
+// Names by which servers take another method or path, as plainName has them.
+var (
+	methodHeaders = []string{"x-http-method-override", "x-http-method", "x-method-override", "x-method"}
+	methodQueries = []string{"-method", "x-http-method-override", "x-http-method", "x-method-override"}
+	pathHeaders   = []string{
+		"x-original-url", "x-original-uri", "x-rewrite-url", "x-rewrite-uri", "x-override-url", "x-forwarded-uri", "x-envoy-original-path",
+	}
+)
+
+// mostReadings bounds what is judged for one request: each reading costs as much
+// as a request does.
+const mostReadings = 16
+
+// read finds all readings of the request; the first is the request line's.
+func (x *exchange) read() *refusal {
+	methods, paths := []string{x.method}, []string{x.path}
+	add := func(list *[]string, one string) {
+		if one != "" && !slices.Contains(*list, one) {
+			*list = append(*list, one)
+		}
+	}
+	override := func(value string) {
+		for m := range strings.SplitSeq(value, ",") {
+			add(&methods, strings.ToUpper(strings.TrimSpace(m)))
+		}
+	}
+	for name, values := range x.r.Header {
+		plain := plainName(name)
+		for _, v := range values {
+			switch {
+			case slices.Contains(methodHeaders, plain):
+				override(v)
+			case slices.Contains(pathHeaders, plain):
+				path, ok := x.otherPath(strings.TrimSpace(v))
+				if !ok {
+					return floor(http.StatusBadRequest, "path", policy.RulePath, "the header "+printable(name, 64)+" names a target that cannot be judged")
+				}
+				add(&paths, path)
+			}
+		}
+	}
+	for part := range strings.FieldsFuncSeq(x.r.URL.RawQuery, func(c rune) bool { return c == '&' || c == ';' }) {
+		name, value, _ := strings.Cut(part, "=")
+		if slices.Contains(methodQueries, plainName(unescaped(name))) {
+			override(unescaped(value))
+		}
+	}
+	if len(methods)*len(paths) > mostReadings {
+		return floor(http.StatusBadRequest, "method", policy.RuleMethod, "the request names too many methods or paths")
+	}
+	x.readings = x.readings[:0]
+	for _, p := range paths {
+		for _, m := range methods {
+			x.readings = append(x.readings, reading{m, p})
+		}
+	}
+	return nil
+}
+
+// otherPath is the escaped path that a header names, without its query.
+func (x *exchange) otherPath(value string) (string, bool) {
+	u, err := url.Parse(value)
+	if err != nil || u.Opaque != "" || u.User != nil || u.Host != "" && u.Hostname() != x.host {
+		return "", false
+	}
+	path := u.EscapedPath()
+	if path == "" {
+		path = "/"
+	}
+	// Whether a slash may be escaped is the policy's to say, which asks again.
+	return path, names.Path(path, names.PathOptions{EncodedSlash: true}) == nil
+}
+
+// unescaped undoes the escapes of a part of a query, where they can be undone.
+func unescaped(part string) string {
+	if plain, err := url.QueryUnescape(part); err == nil {
+		return plain
+	}
+	return part
+}
