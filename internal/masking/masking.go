@@ -95,9 +95,12 @@ func Header(h http.Header, m *sandbox.Mask) {
 		for i := range values {
 			values[i] = r.String(values[i])
 		}
-		if clean := r.String(name); clean != name {
+		switch clean := r.String(name); {
+		case clean != name:
 			delete(h, name)
 			h[clean] = append(h[clean], values...)
+		case r.InName(name):
+			delete(h, name) // in another case, as programs on the way write names
 		}
 	}
 }

@@ -2,6 +2,7 @@ package causeway_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -43,6 +44,7 @@ secrets: {bind: [{name: F, host: kept.f.test, header: Authorization, paths: ["/v
 	t.Run("S1", func(t *testing.T) { findingS1(t, b, p, forge, registry) })
 	t.Run("S4", func(t *testing.T) { findingS4(t, b, p) })
 	t.Run("S5", func(t *testing.T) { findingS5(t, b) })
+	t.Run("S6", func(t *testing.T) { findingS6(t, b) })
 }
 
 // Finding S1: by a header or the end of its path, any request was a fetch, which
@@ -106,6 +108,13 @@ cd work && for i in $(seq 60); do git -c user.name=a -c user.email=a@example.com
 // on any path, in pieces if it is asked to.
 func keeping(w http.ResponseWriter, r *http.Request) {
 	const text = "the key is " + canary + "."
+	if r.URL.Path == "/name" {
+		w.Header()[canary] = []string{"header"}
+		w.Header()[http.TrailerPrefix+canary] = []string{"trailer"}
+		w.Header()["X-Plain"] = []string{"yes"}
+		_, _ = io.WriteString(w, "hello")
+		return
+	}
 	for _, name := range []string{"Request-Range", "X-Ms-Range"} {
 		if v := r.Header.Get(name); v != "" {
 			r.Header.Set("Range", v)
@@ -161,5 +170,17 @@ print(call('X_HTTP_Method_Override: DELETE\r\n', 'GET'), call('', 'GET', '/?_met
 	}
 	if asked[0].Facts["header_cookie_sha256"] == "" || asked[1].Facts["header_x-amz-target"] != "Ledger.Delete" {
 		t.Errorf("the questions have %v and %v", asked[0].Facts, asked[1].Facts)
+	}
+}
+
+// Finding S6: a secret was shown as the name of a header or a trailer.
+func findingS6(t *testing.T, b *box) {
+	b.wants(b.python(halves+`
+for host in ('kept.f.test', 'open.f.test'):
+    a = get(host, '/name').lower()
+    print(status(a.upper()), K in a, 'x-plain: yes' in a)
+`), "200 False True", "200 True True")
+	if out, _ := b.sh("curl -sS -m 300 -D - https://kept.f.test/name | tr -d '\r' | sed 's/sk-canary-4f9a/found/'"); contains(out, "found") || !contains(out, "x-plain: yes") {
+		t.Errorf("curl: %s", out)
 	}
 }

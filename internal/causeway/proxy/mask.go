@@ -15,6 +15,13 @@ import (
 // masked says whether the answer comes from a host that may know a secret.
 func (x *exchange) masked() bool { return x.gen.masked[x.host] || len(x.secrets) > 0 }
 
+// inName reports whether the name of a header or trailer holds what is masked. As
+// a name, a secret would reach the box in another case and be found by no mask of
+// values.
+func (g *generation) inName(name string) bool {
+	return g.bytes.InName(name) || g.text.String(name) != name
+}
+
 // misleading headers offer the box ways around us, or speak of a proxy.
 func dropMisleading(h http.Header) {
 	delete(h, "Alt-Svc")
@@ -55,7 +62,7 @@ func (x *exchange) answer(resp *http.Response) *refusal {
 				for i := range values {
 					values[i] = each.text.String(values[i])
 				}
-				if clean := each.text.String(name); clean != name {
+				if each.inName(name) {
 					delete(resp.Header, name)
 				}
 			}
@@ -73,10 +80,14 @@ func (x *exchange) answer(resp *http.Response) *refusal {
 		// Ended early, so that it is not taken for the whole.
 		panic(http.ErrAbortHandler)
 	}
+	g := x.box.current.Load()
 	for name, values := range resp.Trailer {
+		if x.masked() && (g.inName(name) || x.gen.inName(name)) {
+			continue
+		}
 		for _, v := range values {
 			if x.masked() {
-				v = x.box.current.Load().text.String(x.gen.text.String(v))
+				v = g.text.String(x.gen.text.String(v))
 			}
 			h.Add(http.TrailerPrefix+name, v)
 		}

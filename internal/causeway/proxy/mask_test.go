@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -275,5 +276,42 @@ func TestS10AStreamDoesNotStall(t *testing.T) {
 	rest, err := io.ReadAll(resp.Body)
 	if err != nil || strings.Contains(string(rest), value[10:]) || !strings.HasSuffix(string(rest), " end") {
 		t.Fatalf("%q %v", rest, err)
+	}
+}
+
+// Finding S6: a secret as the name of a header or a trailer was shown. Names
+// are written in another case on the way, so case cannot be told apart.
+func TestFindingS6NamesAreMasked(t *testing.T) {
+	w := newWorld(t)
+	w.serve("443", func(rw http.ResponseWriter, r *http.Request) {
+		v := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+		names := []string{v, strings.ToUpper(v), "X-" + v + "-End", hex.EncodeToString([]byte(v)), base64.RawURLEncoding.EncodeToString([]byte("x" + v))}
+		for i, name := range names {
+			rw.Header()["X-Plain-"+strconv.Itoa(i)] = []string{"yes"}
+			rw.Header()[name] = []string{"header"}
+			rw.Header()[http.TrailerPrefix+name] = []string{"trailer"}
+			rw.Header()[http.TrailerPrefix+"X-Kept"] = []string{"yes"}
+		}
+		io.WriteString(rw, "body")
+	}, "api.good.test")
+	for _, h2 := range []bool{false, true} {
+		b := w.box(boundHost, withToken)
+		resp, err := b.client(h2).Get("https://api.good.test/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadAll(resp.Body); err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		all := strings.ToLower(fmt.Sprint(resp.Header, resp.Trailer))
+		for _, form := range []string{value, hex.EncodeToString([]byte(value)), base64.RawURLEncoding.EncodeToString([]byte("x" + value))[4:20]} {
+			if strings.Contains(all, strings.ToLower(form)) {
+				t.Errorf("h2=%v: %s is in %s", h2, form, all)
+			}
+		}
+		if resp.Header.Get("X-Plain-0") != "yes" || h2 && resp.Trailer.Get("X-Kept") != "yes" {
+			t.Errorf("h2=%v: the control is gone: %v %v", h2, resp.Header, resp.Trailer)
+		}
 	}
 }

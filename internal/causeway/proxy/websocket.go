@@ -24,6 +24,9 @@ func (x *exchange) switched(resp *http.Response) *refusal {
 	dropMisleading(resp.Header)
 	h := x.w.Header()
 	for name, values := range resp.Header {
+		if x.masked() && x.gen.inName(name) {
+			continue
+		}
 		for i := range values {
 			if x.masked() {
 				values[i] = x.gen.text.String(values[i])

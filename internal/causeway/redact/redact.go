@@ -45,6 +45,7 @@ type Options struct {
 type Redactor struct {
 	sameLength bool
 	tables     func() *tables
+	inNames    func() *automaton
 }
 
 // New makes a Redactor. Values that Check refuses are an error: to leave one
@@ -60,6 +61,7 @@ func New(values []Value, o Options) (*Redactor, error) {
 	return &Redactor{
 		sameLength: o.SameLength,
 		tables:     sync.OnceValue(func() *tables { return build(own, o.Patterns) }),
+		inNames:    namesOf(own),
 	}, nil
 }
 

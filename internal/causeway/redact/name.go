@@ -1,0 +1,41 @@
+package redact
+
+import (
+	"bytes"
+	"sync"
+)
+
+// InName reports whether the name of a header or trailer holds a value in one of
+// its forms, or ends with the beginning of one. Programs on the way write names in
+// another case, so case is not told apart: what stands in a name in the wrong case
+// still gives most of a value away. The nil Redactor holds no value.
+func (r *Redactor) InName(name string) bool {
+	if r == nil {
+		return false
+	}
+	a := r.inNames()
+	at := uint32(0)
+	for _, b := range []byte(name) {
+		if 'A' <= b && b <= 'Z' {
+			b += 'a' - 'A'
+		}
+		if at = a.next(at, b); a.nodes[at].found != 0 {
+			return true
+		}
+	}
+	return a.nodes[at].depth >= MinValue
+}
+
+// namesOf returns what makes the automaton of values in lower case when the first
+// name comes.
+func namesOf(values []Value) func() *automaton {
+	return sync.OnceValue(func() *automaton {
+		t := newTrie()
+		for i, v := range values {
+			for _, f := range append(plainForms(v.Data), wrappedForms(v.Data)...) {
+				t.add(bytes.ToLower(f), int32(i))
+			}
+		}
+		return t.automaton(false)
+	})
+}
