@@ -225,61 +225,6 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-func TestRules(t *testing.T) {
-	create := func(ref string) git.Command { return git.Command{Ref: ref, Old: zero, New: one} }
-	move := func(ref string) git.Command { return git.Command{Ref: ref, Old: one, New: two} }
-	remove := func(ref string) git.Command { return git.Command{Ref: ref, Old: one, New: zero} }
-	const allow, ask, deny = causeway.Allow, causeway.Ask, causeway.Deny
-	broad := []string{"refs/**"}
-	for i, c := range []struct {
-		rules git.PushRules
-		c     git.Command
-		want  causeway.Effect
-	}{
-		{git.PushRules{}, create("refs/heads/a"), deny},
-		{git.PushRules{Unlisted: "alow"}, create("refs/heads/a"), deny},
-		{git.PushRules{Unlisted: allow}, create("refs/heads/a"), allow},
-		{git.PushRules{Allow: broad}, create("refs/heads/a"), allow},
-		{git.PushRules{Allow: broad}, move("refs/heads/a"), deny},
-		{git.PushRules{Allow: broad, Force: ask}, move("refs/heads/a"), ask},
-		{git.PushRules{Allow: broad, Move: broad}, move("refs/heads/a"), allow},
-		{git.PushRules{Unlisted: ask, Move: broad}, move("refs/heads/a"), ask},
-		{git.PushRules{Allow: broad, Move: broad, Force: allow}, remove("refs/heads/a"), deny},
-		{git.PushRules{Allow: broad, Delete: ask}, remove("refs/heads/a"), ask},
-		{git.PushRules{Unlisted: deny, Delete: allow}, remove("refs/heads/a"), deny},
-		{git.PushRules{Allow: broad}, create("refs/tags/v1"), deny},
-		{git.PushRules{Allow: broad, Unlisted: allow, Tags: ask}, create("refs/tags/v1"), ask},
-		{git.PushRules{Unlisted: allow, Tags: allow}, create("refs/tags/v1"), allow},
-		{git.PushRules{Unlisted: ask, Tags: allow}, create("refs/tags/v1"), ask},
-		{git.PushRules{Allow: []string{"refs/tags/v*"}}, create("refs/tags/v1"), allow},
-		{git.PushRules{Allow: []string{"refs/tags/v*"}}, move("refs/tags/v1"), deny},
-		{git.PushRules{Allow: []string{"refs/heads/agent/**"}}, create("refs/heads/agents/a"), deny},
-		{git.PushRules{Allow: []string{"refs/heads/*"}}, create("refs/heads/a/b"), deny},
-		{git.PushRules{Allow: []string{"refs/heads/**/x"}}, create("refs/heads/a/b/x"), allow},
-		{git.PushRules{Allow: []string{"refs/heads/**/x"}}, create("refs/heads/x"), allow},
-		{git.PushRules{Allow: []string{"refs/heads/**/x"}}, create("refs/heads/x/y"), deny},
-		{git.PushRules{Allow: []string{"refs/heads/a*b*c"}}, create("refs/heads/a1b2b3c"), allow},
-		{git.PushRules{Allow: []string{"refs/heads/ab*ba"}}, create("refs/heads/aba"), deny},
-		{git.PushRules{Allow: []string{"refs/heads/A"}}, create("refs/heads/a"), deny},
-	} {
-		got, reason := c.rules.Decide(c.c)
-		if got != c.want || (reason == "") != (got == allow) {
-			t.Errorf("%d: %s, %q", i, got, reason)
-		}
-	}
-}
-
-func TestRequestIsAsItsStrictestPart(t *testing.T) {
-	r := &git.Request{Commands: []git.Command{command("refs/heads/a", zero, one), command("refs/heads/b", zero, one), command("refs/heads/c", one, zero)}}
-	effect, reasons := git.PushRules{Allow: []string{"refs/heads/a"}, Unlisted: causeway.Ask}.DecideRequest(r)
-	if effect != causeway.Deny || len(reasons) != 3 || reasons[0] != "" || reasons[1] == "" || reasons[2] != "a deletion" {
-		t.Errorf("%s, %q", effect, reasons)
-	}
-	if effect, _ := (git.PushRules{}).DecideRequest(&git.Request{}); effect != causeway.Allow {
-		t.Errorf("a probe: %s", effect)
-	}
-}
-
 func TestRefusalShapes(t *testing.T) {
 	for capabilities, want := range map[string]string{
 		"report-status":               pkt("unpack ok\n") + pkt("ng refs/heads/a no [31m no\n") + flush,
@@ -327,7 +272,7 @@ func FuzzParse(f *testing.F) {
 			}
 			end += i + 1
 		}
-		if effect, _ := (git.PushRules{}).DecideRequest(r); effect != causeway.Deny && !r.Probe() {
+		if effect, _ := (pushRules{}).decideRequest(r); effect != causeway.Deny && !r.Probe() {
 			t.Fatalf("no rules let %+v through", r.Commands)
 		}
 	})

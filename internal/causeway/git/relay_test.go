@@ -32,14 +32,14 @@ type relay struct {
 	backend http.Handler
 
 	mu     sync.Mutex
-	rules  git.PushRules
+	rules  pushRules
 	passed int // pushes with commands that reached the server
 	probes int
 	chunks int    // requests without a length
 	last   []byte // body of the last push, as it came
 }
 
-func newRelay(t *testing.T, rules git.PushRules) *relay {
+func newRelay(t *testing.T, rules pushRules) *relay {
 	t.Helper()
 	hosttest.Need(t, hosttest.Git)
 	dir := t.TempDir()
@@ -95,7 +95,7 @@ func (r *relay) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	effect, reasons := causeway.Deny, []string(nil)
 	note := fmt.Sprint(err)
 	if err == nil {
-		effect, reasons = r.rules.DecideRequest(push)
+		effect, reasons = r.rules.decideRequest(push)
 		note = "The policy of this sandbox refuses the push.\nAllow it with: crannog policy allow-push"
 	}
 	if effect != causeway.Allow {
@@ -180,7 +180,7 @@ func (r *relay) refused(want string, args ...string) {
 	}
 }
 
-var agent = git.PushRules{Allow: []string{"refs/heads/agent/**"}, Unlisted: causeway.Ask}
+var agent = pushRules{Allow: []string{"refs/heads/agent/**"}, Unlisted: causeway.Ask}
 
 // Row A6: what the real git sends to the real server.
 func TestRealGit(t *testing.T) {
@@ -261,7 +261,7 @@ func TestRealGitShallowPush(t *testing.T) {
 // Git compresses no push, and servers take compressed ones: a client that
 // wants to hide its commands compresses them.
 func TestCompressedPush(t *testing.T) {
-	r := newRelay(t, git.PushRules{})
+	r := newRelay(t, pushRules{})
 	send := func() string {
 		t.Helper()
 		var packed bytes.Buffer

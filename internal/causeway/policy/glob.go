@@ -26,6 +26,19 @@ func newGlob(pattern string) *glob {
 	return &glob{pattern, strings.Split(rest, "/"), literal}
 }
 
+// Match reports whether a glob covers a name without escapes: a repository's path
+// or a ref. This is the only reading of globs; a second one beside it lets a rule
+// and a binding of the same glob mean different requests.
+func Match(pattern, name string) bool { return newGlob(pattern).match(name, false) }
+
+// MatchPath reports whether a glob covers the escaped path of a request, as a rule
+// that allows reads it. A path that servers read in more than one way is covered by
+// none.
+func MatchPath(pattern, escaped string) bool {
+	t, ok := readPath(escaped)
+	return ok && newGlob(pattern).match(t.exact, false)
+}
+
 // begins says whether a path, without the slash before it, could match.
 func (g *glob) begins(path string, fold bool) bool {
 	if len(path) < len(g.literal) {

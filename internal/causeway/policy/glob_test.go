@@ -173,3 +173,25 @@ func TestValidNameAgreesWithTheProxy(t *testing.T) {
 		}
 	}
 }
+
+// Finding S9: names of refs and repositories are covered as paths are.
+func TestFindingS9Match(t *testing.T) {
+	for _, c := range []struct {
+		glob, name string
+		want       bool
+	}{
+		{"refs/heads/agent/**", "refs/heads/agent/x", true}, {"refs/heads/agent/**", "refs/heads/agents/a", false},
+		{"refs/heads/*", "refs/heads/a/b", false}, {"refs/heads/**/x", "refs/heads/a/b/x", true}, {"refs/heads/**/x", "refs/heads/x", true},
+		{"refs/heads/**/x", "refs/heads/x/y", false}, {"refs/heads/a*b*c", "refs/heads/a1b2b3c", true}, {"refs/heads/ab*ba", "refs/heads/aba", false},
+		{"refs/heads/A", "refs/heads/a", false}, {"acme/*", "acme/pay", true}, {"acme/*", "acme/", false},
+	} {
+		if got := Match(c.glob, c.name); got != c.want {
+			t.Errorf("%s, %s: %v", c.glob, c.name, got)
+		}
+	}
+	for escaped, want := range map[string]bool{"/a/": true, "/a": false, "/%61/": true, "/a%2F": false, "/a//": false, "/b/../a/": false, "a/": false} {
+		if got := MatchPath("/a/", escaped); got != want {
+			t.Errorf("/a/, %s: %v", escaped, got)
+		}
+	}
+}

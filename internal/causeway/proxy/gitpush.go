@@ -137,8 +137,8 @@ func (x *exchange) weighRef(c git.Command) causeway.Decision {
 // ref.
 func (x *exchange) listed(ref string, fit func(glob string) bool) bool {
 	for _, m := range x.gen.policy.Document().Git.Remotes {
-		if m.Host == x.host && matchPath(m.Repo, x.push.repo) &&
-			slices.ContainsFunc(m.Push, func(g string) bool { return fit(g) && matchPath(g, ref) }) {
+		if m.Host == x.host && policy.Match(m.Repo, x.push.repo) &&
+			slices.ContainsFunc(m.Push, func(g string) bool { return fit(g) && policy.Match(g, ref) }) {
 			return true
 		}
 	}

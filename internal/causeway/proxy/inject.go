@@ -11,6 +11,7 @@ import (
 
 	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/causeway/names"
+	"github.com/crannog/crannog/internal/causeway/policy"
 	"github.com/crannog/crannog/internal/fault"
 )
 
@@ -82,12 +83,12 @@ func (s *sealed) clashes(o *sealed) bool {
 	return methods && paths
 }
 
-// fits says whether the secret belongs on a request. The path is compared as
-// it stands: one with escapes that the globs do not have gets nothing.
+// fits says whether the secret belongs on a request. Globs cover what those of a
+// rule that allows do.
 func (s *sealed) fits(host string, port int, method, path string) bool {
 	return s.place == place{host, port} &&
 		(len(s.Methods) == 0 || slices.Contains(s.Methods, method)) &&
-		(len(s.Paths) == 0 || slices.ContainsFunc(s.Paths, func(glob string) bool { return matchPath(glob, path) }))
+		(len(s.Paths) == 0 || slices.ContainsFunc(s.Paths, func(glob string) bool { return policy.MatchPath(glob, path) }))
 }
 
 // choose finds the secrets for a request and refuses it if one of them can no
@@ -147,56 +148,4 @@ func (x *exchange) inject(h http.Header) *refusal {
 		x.record.Secrets = append(x.record.Secrets, s.Name)
 	}
 	return nil
-}
-
-// matchPath says whether a glob covers a path: * is within a segment, ** is
-// any number of them.
-func matchPath(glob, path string) bool {
-	return matchSegments(strings.Split(strings.Trim(glob, "/"), "/"), strings.Split(strings.TrimPrefix(path, "/"), "/"))
-}
-
-// matchSegments goes back to the last ** only, so that no path is slow.
-func matchSegments(globs, segments []string) bool {
-	i, j, star, mark := 0, 0, -1, 0
-	for j < len(segments) || i < len(globs) {
-		switch {
-		case i < len(globs) && globs[i] == "**":
-			star, mark = i, j
-			i++
-			continue
-		case i < len(globs) && j < len(segments) && matchSegment(globs[i], segments[j]):
-			i, j = i+1, j+1
-			continue
-		case star < 0 || mark >= len(segments):
-			return false
-		}
-		mark++
-		i, j = star+1, mark
-	}
-	return true
-}
-
-func matchSegment(glob, s string) bool {
-	head, rest, found := strings.Cut(glob, "*")
-	if !found {
-		return glob == s
-	}
-	if glob == "*" {
-		return s != ""
-	}
-	if !strings.HasPrefix(s, head) {
-		return false
-	}
-	s = s[len(head):]
-	for {
-		part, more, found := strings.Cut(rest, "*")
-		if !found {
-			return strings.HasSuffix(s, part)
-		}
-		i := strings.Index(s, part)
-		if i < 0 {
-			return false
-		}
-		s, rest = s[i+len(part):], more
-	}
 }

@@ -1,19 +1,21 @@
-package git
+package git_test
 
 import (
 	"slices"
 	"strings"
 
 	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/causeway/git"
+	"github.com/crannog/crannog/internal/causeway/policy"
 )
 
-// PushRules say what a push to one repository may do. An effect that is not
-// set is Deny, so PushRules{} lets nothing through.
+// pushRules stand in for a policy: what a push to one repository may do. An effect that is not
+// set is Deny, so pushRules{} lets nothing through.
 //
 // A ref is listed if a glob of Allow covers it. Tags are what others build
 // and release from, and "refs/**" is written with branches in mind: a tag is
 // listed only by a glob that begins with refs/tags/.
-type PushRules struct {
+type pushRules struct {
 	Allow []string
 	// Unlisted is for refs that Allow does not list.
 	Unlisted causeway.Effect
@@ -35,9 +37,9 @@ type PushRules struct {
 	Options causeway.Effect
 }
 
-// Decide judges one command. The reason says in a few words what decided; it
+// decide judges one command. The reason says in a few words what decided; it
 // is "" for Allow.
-func (p PushRules) Decide(c Command) (causeway.Effect, string) {
+func (p pushRules) decide(c git.Command) (causeway.Effect, string) {
 	effect, reason := causeway.Allow, ""
 	tighten := func(e causeway.Effect, why string) {
 		if strength(e) > strength(effect) {
@@ -60,12 +62,12 @@ func (p PushRules) Decide(c Command) (causeway.Effect, string) {
 	return effect, reason
 }
 
-// DecideRequest judges a whole push: it is as allowed as the strictest of its
+// decideRequest judges a whole push: it is as allowed as the strictest of its
 // parts. The reasons stand beside the commands.
-func (p PushRules) DecideRequest(r *Request) (effect causeway.Effect, reasons []string) {
+func (p pushRules) decideRequest(r *git.Request) (effect causeway.Effect, reasons []string) {
 	effect = causeway.Allow
 	for _, c := range r.Commands {
-		e, why := p.Decide(c)
+		e, why := p.decide(c)
 		if len(r.Options) > 0 && strength(p.Options) > strength(e) {
 			e, why = known(p.Options), "a push option may be an order to the server"
 		}
@@ -77,14 +79,14 @@ func (p PushRules) DecideRequest(r *Request) (effect causeway.Effect, reasons []
 	return effect, reasons
 }
 
-func (p PushRules) lists(ref string, tag bool) bool {
+func (p pushRules) lists(ref string, tag bool) bool {
 	return slices.ContainsFunc(p.Allow, func(g string) bool {
-		return (!tag || strings.HasPrefix(g, "refs/tags/")) && cover(g, ref)
+		return (!tag || strings.HasPrefix(g, "refs/tags/")) && policy.Match(g, ref)
 	})
 }
 
 func covered(globs []string, ref string) bool {
-	return slices.ContainsFunc(globs, func(g string) bool { return cover(g, ref) })
+	return slices.ContainsFunc(globs, func(g string) bool { return policy.Match(g, ref) })
 }
 
 func strength(e causeway.Effect) int {
