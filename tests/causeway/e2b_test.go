@@ -143,7 +143,7 @@ func (s *served) holds(text string) []string {
 // The headers of E2B's rules reach the host that they are for, and only it.
 // Their values are nowhere in the box and nowhere in the clear, a restart
 // does not lose them, and they go with their rules and with their sandbox.
-func TestE2BRulesCarryHeaders(t *testing.T) {
+func TestE2BRulesCarryHeadersAndF26ReflectionIsMasked(t *testing.T) {
 	need(t)
 	s := newServed(t)
 	echo := func(w http.ResponseWriter, r *http.Request) {
@@ -168,8 +168,13 @@ func TestE2BRulesCarryHeaders(t *testing.T) {
 		if h.Get("Authorization") != auth || h.Get("X-Fixed") != fixed || h.Get("X-Team") != team {
 			t.Errorf("the host got %v", h)
 		}
-		if strings.Contains(out, "canary") {
-			t.Errorf("the box reads %q", out)
+		// F26: what a transform injects comes back as stars, and what is too
+		// short for a secret as it is.
+		stars := func(value string) string { return strings.Repeat("*", len(value)) }
+		scheme, key, _ := strings.Cut(auth, " ")
+		want := "got " + strings.TrimSpace(scheme+" "+stars(key)) + " and " + stars(fixed) + " and " + team
+		if strings.Contains(out, "canary") || strings.TrimSpace(out) != strings.TrimSpace(want) {
+			t.Errorf("the box reads %q, want %q", out, want)
 		}
 	}
 	arrives("Bearer "+sealed, fixed, "blue")
