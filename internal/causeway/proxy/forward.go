@@ -182,7 +182,7 @@ func (x *exchange) hold() error {
 	if x.r.Body == nil || x.r.Body == http.NoBody {
 		return nil
 	}
-	from := io.Reader(x.patient(x.r.Body))
+	from := x.patient(x.r.Body)
 	if x.push != nil {
 		from = x.push.Body // of which the head was read
 	}
