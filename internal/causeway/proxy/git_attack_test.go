@@ -182,6 +182,25 @@ func TestFindingS1AnApprovedPushIsNotAnotherRequest(t *testing.T) {
 	if l := up.log(); len(l) != 1 || !strings.Contains(l[0].Body, "friend") {
 		t.Errorf("upstream saw %+v", l)
 	}
+	// A server that takes pushes there may take what is no pack in another way.
+	w.serve("443", gitServer, "pushes.test")
+	b = w.box(strings.ReplaceAll(forge, "git.test", "pushes.test"))
+	b.people.answer = d.answer
+	if code, _ := b.get("https://pushes.test/acme/pay/info/refs?service=git-receive-pack"); code != 200 {
+		t.Fatalf("refs: %d", code)
+	}
+	follows := func(text string) string {
+		_, body := b.do("POST", "https://pushes.test/acme/pay/git-receive-pack", head+text, typed(pushType))
+		return body
+	}
+	follows("to a friend")
+	d.approve(b.people.questions()[0])
+	if got := follows("to evil"); strings.HasPrefix(got, "hello") {
+		t.Error("what follows the commands is another text")
+	}
+	if got := follows("to a friend"); !strings.HasPrefix(got, "hello") {
+		t.Errorf("the control: %s", got)
+	}
 	// What is no push is not answered as one.
 	b = w.box(strings.Replace(forge, "unlisted: deny, hosts", "unlisted: deny, writes: ask, hosts", 1))
 	for _, method := range []string{"DELETE", "PUT", "POST"} {

@@ -198,6 +198,11 @@ func TestAListedFetchNeedsNoLeaveForWrites(t *testing.T) {
 		if q := b.people.questions(); len(q) != asked {
 			t.Errorf("%s: asked %+v", repo, q[asked:])
 		}
+		for _, body := range []string{`{"to": "evil"}`, "0000evil", pktLine("want "+tip) + "0000evil"} {
+			if code := post(repo, body); code != 403 {
+				t.Errorf("%s: %q passes for a fetch: %d", repo, body, code)
+			}
+		}
 		// An answer for another service, or from another repository, is not enough.
 		if code, _ := b.do("POST", "https://git.test/"+repo+"x/git-upload-pack", "0000", typed(fetchType)); code != 403 {
 			t.Errorf("%s: another repository: %d", repo, code)
