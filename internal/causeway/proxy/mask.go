@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/crannog/crannog/internal/causeway/policy"
-	"github.com/crannog/crannog/internal/causeway/redact"
 )
 
 // masked says whether the answer comes from a host that may know a secret.
@@ -38,7 +37,7 @@ func (x *exchange) answer(resp *http.Response) *refusal {
 	dropMisleading(resp.Header)
 	source := io.Reader(resp.Body)
 	length := resp.ContentLength
-	var stream *redact.Stream
+	var m masks
 	if x.masked() {
 		if stop := refusePiece(resp); stop != nil {
 			return stop
@@ -67,14 +66,14 @@ func (x *exchange) answer(resp *http.Response) *refusal {
 				}
 			}
 		}
-		stream = g.bytes.Stream()
+		m = x.masks(g)
 	}
 	source = x.advertises(resp, source)
 	h := x.w.Header()
 	maps.Copy(h, resp.Header)
 	x.w.WriteHeader(resp.StatusCode)
 	// Of a stream, each piece is passed on as it comes.
-	err := x.copyBody(source, stream, length < 0)
+	err := x.copyBody(source, m, length < 0)
 	if err != nil {
 		x.record.Error = err.Error()
 		// Ended early, so that it is not taken for the whole.
@@ -127,11 +126,11 @@ func (x *exchange) readable(resp *http.Response) (io.Reader, *refusal) {
 // errShortAnswer says that the box took less than what was sent.
 var errShortAnswer = errors.New("the program did not take the answer")
 
-func (x *exchange) copyBody(source io.Reader, stream *redact.Stream, flush bool) error {
+func (x *exchange) copyBody(source io.Reader, m masks, flush bool) error {
 	buf := largeBuffers.Get().(*[largeBuffer]byte)
 	defer largeBuffers.Put(buf)
 	var out []byte
-	if stream != nil {
+	if len(m) > 0 {
 		room := largeBuffers.Get().(*[largeBuffer]byte)
 		defer largeBuffers.Put(room)
 		out = room[:0]
@@ -140,11 +139,8 @@ func (x *exchange) copyBody(source io.Reader, stream *redact.Stream, flush bool)
 	for {
 		n, err := source.Read(buf[:largeBuffer/2])
 		piece := buf[:n]
-		if stream != nil {
-			out = stream.Append(out[:0], piece)
-			if err != nil {
-				out = stream.End(out)
-			}
+		if len(m) > 0 {
+			out = m.mask(out[:0], piece, err != nil)
 			piece = out
 		}
 		if len(piece) > 0 {
