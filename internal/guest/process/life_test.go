@@ -130,7 +130,8 @@ func TestSignals(t *testing.T) {
 func TestKillWithEscapedChild(t *testing.T) {
 	b := newBench(t, nil)
 	pid := filepath.Join(b.home, "pid")
-	s := b.start(t, shell("setsid sleep 1000 & echo $! > "+pid+"; echo started; wait"))
+	// The child says itself that it has left the group: before, it can be killed with it.
+	s := b.start(t, shell("setsid sh -c 'echo $$ > "+pid+"; exec sleep 1000' & until [ -s "+pid+" ]; do sleep 0.01; done; echo started; wait"))
 	s.until("started")
 	if err := b.signal(t, s.selector(), pb.Signal_SIGNAL_SIGKILL); err != nil {
 		t.Fatal(err)
