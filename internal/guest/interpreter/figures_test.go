@@ -78,3 +78,28 @@ func TestFiguresAfterTheDisplayModule(t *testing.T) {
 		t.Fatalf("after two cells the function ran %q times", o.text())
 	}
 }
+
+// F19: matplotlib keeps a pie's shares in single precision, so nine tenths of it are 323.9999914°.
+// E2B rounds what it computes: its own test of a pie wants 324.
+func TestF19ComputedNumbersAreRounded(t *testing.T) {
+	needModules(t)
+	b := newBox(t)
+	b.python("import matplotlib.pyplot as plt").fine(t)
+	for _, c := range []struct{ code, chart string }{
+		{"fig, ax = plt.subplots()\nax.pie([90, 10], labels=['No', 'No, in blue'], startangle=90)\nplt.show()",
+			`"elements":[{"angle":324,"label":"No","radius":1},{"angle":36,"label":"No, in blue","radius":1}]`},
+		{"plt.pie([1, 1, 1], counterclock=False); plt.show()", `{"angle":120,"label":"","radius":1},{"angle":120,`},
+		{"plt.pie([2, 5], labels=['a', 'b']); plt.show()", `{"angle":102.8571,"label":"a","radius":1},{"angle":257.1429,"label":"b","radius":1}`},
+		{"plt.boxplot([[0.1, 0.1 + 0.2, 0.7, 1.1]]); plt.show()", `"first_quartile":0.25,"label":"1","max":1.1,"median":0.5,"min":0.1,"outliers":[],"third_quartile":0.8`},
+		// What the code plots is its own number and stays as it is.
+		{"plt.plot([0, 1], [1/3, 123456789.123456789]); plt.show()", `"points":[[0,0.3333333333333333],[1,123456789.12345679]]`},
+	} {
+		o := b.python(c.code).fine(t)
+		var chart map[string]any
+		if err := json.Unmarshal(o.results[0].Chart, &chart); err != nil {
+			t.Fatal(err)
+		}
+		sorted, _ := json.Marshal(chart)
+		contains(t, c.code, string(sorted), c.chart)
+	}
+}

@@ -1,6 +1,9 @@
 package interpreter
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -114,6 +117,17 @@ func lookProgram(lang *language, env map[string]string) (string, error) {
 	}
 	return "", fault.Newf(fault.Unsupported, "language_not_installed",
 		"This sandbox cannot run %s: there is no %s in %s.", lang.name, lang.program, path)
+}
+
+// startError explains why a worker was not started in dir. A directory that the sandbox's user may
+// not enter is the client's mistake.
+func startError(lang *language, dir string, err error) error {
+	if p, ok := errors.AsType[*fs.PathError](err); ok && p.Op == "chdir" {
+		return fault.Wrap(err, fault.Invalid, "bad_cwd", fmt.Sprintf(
+			"The working directory %q cannot be entered by the sandbox's user: %v.", truncate(dir, 200), p.Err))
+	}
+	return fault.Wrap(err, fault.Unavailable, "worker_not_started",
+		fmt.Sprintf("The %s worker could not be started: %v", lang.name, err))
 }
 
 func checkDir(dir string) error {

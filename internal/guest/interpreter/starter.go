@@ -11,7 +11,9 @@ import (
 type Starter interface {
 	// Start starts cmd, whose path, arguments, environment, directory and
 	// files are set and which leads a process group of its own. Start adds
-	// the credentials. It must not wait for the process: Wait does.
+	// the credentials. It must not wait for the process: Wait does. If the
+	// user may not enter the directory, the error is an *fs.PathError whose
+	// Op is "chdir".
 	Start(cmd *exec.Cmd) (Process, error)
 }
 

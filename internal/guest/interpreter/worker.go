@@ -73,8 +73,7 @@ func (s *Server) startWorker(ctx context.Context, lang *language, dir string) (*
 	child.close()
 	if err != nil {
 		w.closePipes()
-		return nil, fault.Wrap(err, fault.Unavailable, "worker_not_started",
-			fmt.Sprintf("The %s worker could not be started: %v", lang.name, err))
+		return nil, startError(lang, dir, err)
 	}
 	s.run(w)
 	return w, s.awaitReady(ctx, w)

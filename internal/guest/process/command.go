@@ -2,6 +2,7 @@ package process
 
 import (
 	"fmt"
+	"io/fs"
 	"maps"
 	"os/exec"
 	"syscall"
@@ -18,7 +19,8 @@ type Command struct {
 
 // Command starts cmd as u. Its files, arguments and directory are the
 // caller's; only files may be its standard streams, because nobody copies.
-// cmd.Wait must not be called.
+// cmd.Wait must not be called. The error of a directory that u may not enter
+// is an *fs.PathError whose Op is "chdir".
 func (s *Service) Command(u identity.User, cmd *exec.Cmd) (*Command, error) {
 	attr := s.cfg().Actor.Attr(u)
 	if cmd.SysProcAttr != nil {
@@ -34,6 +36,10 @@ func (s *Service) Command(u identity.User, cmd *exec.Cmd) (*Command, error) {
 		return cmd.Process.Pid, nil
 	})
 	if err != nil {
+		errDir := s.cfg().Actor.Do(u, func() error { return enterable(cmd.Dir) })
+		if cmd.Dir != "" && errDir != nil {
+			err = &fs.PathError{Op: "chdir", Path: cmd.Dir, Err: errno(errDir)}
+		}
 		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
 	// The reaper waits; the library's handle on the process is not needed.

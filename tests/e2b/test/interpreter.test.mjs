@@ -3,7 +3,7 @@ import { after, before, describe, test } from 'node:test'
 
 import { Sandbox, TimeoutError, NotFoundError, SandboxError } from '@e2b/code-interpreter'
 
-import { eventually, limit, rejects, slowness } from './support.mjs'
+import { eventually, limit, port, rejects, slowness } from './support.mjs'
 
 describe('@e2b/code-interpreter 2.8.0', { timeout: 2 * limit }, () => {
   let sandbox
@@ -102,6 +102,32 @@ describe('@e2b/code-interpreter 2.8.0', { timeout: 2 * limit }, () => {
     assert.deepEqual(result.chart.elements[0].points, [[1, 4], [2, 5], [3, 6]])
   })
 
+  test('F17: a cell that is indented as a whole', async () => {
+    const execution = await sandbox.runCode(`
+      total = 0
+      for n in range(4):
+          total += n
+      total
+    `)
+    assert.deepEqual([execution.error, execution.text], [undefined, '6'])
+  })
+
+  test('F18, F19: a saved picture, and the angles of a pie', async () => {
+    const saved = await sandbox.runCode(`
+    from PIL import Image
+    Image.new('RGBA', (16, 16), 'red').save('test.png')
+    `)
+    assert.match(saved.results[0]?.png ?? '', /^iVBORw0KGgo/, saved.error?.traceback)
+    const pie = await sandbox.runCode(`
+    fig, ax = plt.subplots(figsize=(8, 8))
+    ax.pie([90, 10], labels=['No', 'No, in blue'], autopct='%1.1f%%', startangle=90)
+    plt.show()
+    `)
+    assert.deepEqual(pie.results[0]?.chart.elements, [
+      { label: 'No', angle: 324, radius: 1 }, { label: 'No, in blue', angle: 36, radius: 1 },
+    ])
+  })
+
   test('environment, from create and for one run', async () => {
     const read = 'import os\nos.environ.get("FROM_CREATE"), os.environ.get("ONCE")'
     assert.equal((await sandbox.runCode(read)).text, "('yes', None)")
@@ -160,6 +186,15 @@ describe('@e2b/code-interpreter 2.8.0', { timeout: 2 * limit }, () => {
     await rejects(sandbox.runCode('1', { context: { id: 'nope', language: 'python', cwd: '/' } }), NotFoundError)
     await rejects(sandbox.runCode('1', { language: 'cobol' }), SandboxError)
     await rejects(sandbox.createCodeContext({ cwd: '/no/such/place' }), SandboxError)
+  })
+
+  test('F20: a directory that the user may not enter', async () => {
+    const before = await sandbox.listCodeContexts()
+    await rejects(sandbox.createCodeContext({ cwd: '/root' }), SandboxError, /^400 /)
+    const answer = await port(sandbox, 49999, '/contexts', { method: 'POST', body: JSON.stringify({ cwd: '/root' }) })
+    assert.equal(answer.status, 400)
+    assert.match(await answer.text(), /"\/root" cannot be entered by the sandbox's user: permission denied/)
+    assert.equal((await sandbox.listCodeContexts()).length, before.length)
   })
 
   test('kill while code runs', async () => {

@@ -73,24 +73,34 @@ def linecache_loaded(module):
 
 
 def parse(code, name):
-    """Returns the code and its tree, after magics are rewritten if that is
-    what makes it Python."""
+    """Returns the code and its tree. Code that is not Python as it stands gets
+    what IPython does to all: indentation and prompts are removed, and magics
+    become calls."""
     if code.lstrip()[:2] != "%%":
         try:
             return code, compile(code, name, "exec", AST | AWAIT, True)
         except SyntaxError:
-            if "%" not in code and "!" not in code and code[:1] not in (" ", "\t"):
+            if clean(code) == code and "%" not in code and "!" not in code:
                 raise
-    plain = use("magics").rewrite(unindent(code))
+    plain = use("magics").rewrite(clean(code))
     if plain != code:
         remember(name, plain)
     return plain, compile(plain, name, "exec", AST | AWAIT, True)
 
 
-def unindent(code):
-    """Moves code to the margin that was indented as a whole."""
-    indent = code[:len(code) - len(code.lstrip(" \t"))]
-    return "\n".join(line[len(indent):] if line.startswith(indent) else line for line in code.split("\n"))
+def clean(code):
+    """Removes the indentation that the first line of code has from all lines,
+    and then prompts. Empty lines before it stay, so that tracebacks count as
+    the reader does."""
+    lines = code.split("\n")
+    first = next((i for i, line in enumerate(lines) if line.strip()), None)
+    if first is None:
+        return code
+    indent = lines[first][:len(lines[first]) - len(lines[first].lstrip(" \t"))]
+    lines[first:] = [line[len(indent):] if line.startswith(indent) else line for line in lines[first:]]
+    if lines[first].startswith((">>>", "In [")):
+        lines[first:] = use("magics").without_prompts(lines[first:])
+    return "\n".join(lines)
 
 
 def run(code, count):

@@ -3,6 +3,10 @@ know charts in."""
 
 import re
 
+# matplotlib keeps the shares of a pie in single precision, which is good for
+# an angle to about 0.00002 degrees.
+ANGLE_PLACES = 4
+
 
 def extract(figure):
     """Returns a chart, several as a superchart, or None for an empty figure."""
@@ -103,6 +107,12 @@ def number(value):
     if isinstance(value, str):
         return value
     return float(value) if not float(value).is_integer() else int(value)
+
+
+def computed(value):
+    """Returns a number that matplotlib has computed, without the noise of the
+    last digits."""
+    return number(float("%.14g" % value))
 
 
 def pairs(axes, xs, ys):
@@ -207,7 +217,7 @@ def pie(axes):
     wedges = [p for p in axes.patches if isinstance(p, Wedge)]
     return [
         {"label": str(w.get_label()) if not str(w.get_label()).startswith("_") else "Wedge %d" % i,
-         "angle": abs(float(w.theta2 - w.theta1)), "radius": float(w.r)}
+         "angle": number(round(abs(float(w.theta2) - float(w.theta1)), ANGLE_PLACES)), "radius": number(w.r)}
         for i, w in enumerate(wedges)
     ]
 
@@ -270,7 +280,7 @@ def box(axes, points, lying):
     median = max(crossing)[2]  # the ends of the whiskers are shorter, and drawn before
     names = tick_names(axes.yaxis if lying else axes.xaxis)
     return {
-        "label": names.get(round(middle, 6), str(number(middle))), "min": number(low), "first_quartile": number(first),
-        "median": number(median), "third_quartile": number(third), "max": number(high),
+        "label": str(names.get(round(middle, 6), number(middle))), "min": computed(low), "first_quartile": computed(first),
+        "median": computed(median), "third_quartile": computed(third), "max": computed(high),
         "outliers": [number(v) for v in outliers],
     }

@@ -2,6 +2,7 @@
 that code commonly uses."""
 
 import sys
+from os import PathLike
 
 formats = use("formats")
 
@@ -190,3 +191,18 @@ def pillow_loaded(module):
         display(self)
 
     module.Image.show = show
+    write = module.Image.save
+
+    def save(self, fp, format=None, **params):
+        write(self, fp, format, **params)
+        if isinstance(fp, (str, PathLike)) and not draws(sys._getframe(1)):
+            display(self)
+
+    save.__doc__, save.__wrapped__ = write.__doc__, write
+    module.Image.save = save
+
+
+def draws(frame):
+    """Reports whether it is matplotlib that saves, which uses Pillow for some
+    formats. Its figures are shown when they are shown, with their data."""
+    return str(frame.f_globals.get("__name__")).partition(".")[0] == "matplotlib"

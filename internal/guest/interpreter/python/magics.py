@@ -15,6 +15,18 @@ TOKEN = re.compile(r"'''|\"\"\"|'|\"|#|[()\[\]{}]|\\.|\\$")
 ESCAPED = re.compile(r"(?<!\\)(\\\\)*\\$")
 
 
+# What Python and IPython print before the lines that a person types.
+PROMPTS = (re.compile(r"(>>>|\.\.\.)( |\r?$)"), re.compile(r"In \[\d+\]: ?|\s*\.{3,}: ?"))
+
+
+def without_prompts(lines):
+    """Returns lines that were copied from a session without its prompts."""
+    for prompt in PROMPTS:
+        if prompt.match(lines[0]):
+            return [prompt.sub("", line, count=1) if prompt.match(line) else line for line in lines]
+    return lines
+
+
 def rewrite(code):
     """Returns the code with magics turned into calls. Each line stays a line,
     so that tracebacks point where the reader looks."""

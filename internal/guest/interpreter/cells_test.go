@@ -1,0 +1,79 @@
+package interpreter
+
+import "testing"
+
+// F17: code in a string literal of a caller's program is indented as that program is, after a first
+// line that is empty. IPython runs it, and so do E2B's own tests.
+func TestF17IndentedCells(t *testing.T) {
+	b := newBox(t)
+	for _, c := range []struct{ code, text, stdout string }{
+		{"\n    x = 1", "", ""},
+		{"\n    x = 2\n    if x:\n        x = 3\n\n    x\n    ", "3", ""},
+		{"\n  \n\t\n\tx = 4\n\tx", "4", ""},
+		{"\r\n    x = 5\r\n    x\r\n", "5", ""},
+		{"\n    # a note\n    x = 6\n    x + 1  # and one more\n", "7", ""},
+		{"\n    s = '''a\n    b'''\n    s", "a\\nb", ""},
+		{"\n    x = 8\nx", "8", ""},
+		{"\n    name = 'it'\n    !echo $name\n", "", "it\n"},
+		{"\n    %%bash\n    echo one\n    if true; then\n        echo two\n    fi\n", "", "one\ntwo\n"},
+		{"\n    async def f():\n        return 9\n    await f()", "9", ""},
+		{">>> x = 10\n>>> x", "10", ""},
+		{">>> for i in range(2):\n...     print(i)\n...\n", "", "0\n1\n"},
+		{"In [1]: x = 11\n   ...: x", "11", ""},
+		{"\n    >>> 12\n", "12", ""},
+		{"    ", "", ""},
+	} {
+		if o := b.python(c.code); o.err != nil || o.text() != c.text || o.stdout != c.stdout {
+			t.Errorf("%q: stdout %q, shows %q, error %+v", c.code, o.stdout, o.text(), o.err)
+		}
+	}
+	// What is wrong stays an error, at the line that the caller can find.
+	for _, c := range []struct{ code, name, trace string }{
+		{"\n    x = 1\n  y = 2", "IndentationError", "line 3"},
+		{"\n    x = 1\n        y = 2", "IndentationError", "line 3"},
+		{"\n    x = (", "SyntaxError", "line 2"},
+		{"\n    x = 1\n    1/0", "ZeroDivisionError", "line 3"},
+		{">>> 1 +", "SyntaxError", "line 1"},
+	} {
+		o := b.python(c.code)
+		if o.err == nil || o.err.Name != c.name {
+			t.Errorf("%q: %+v", c.code, o.lines)
+			continue
+		}
+		contains(t, c.code, o.err.Traceback, c.trace)
+	}
+}
+
+// F18: E2B's kernel shows a picture that is saved under a name. One that is saved into memory or an
+// open file stays unseen, and so does a figure, which plt.show() shows.
+func TestF18SavedPicturesAreShown(t *testing.T) {
+	needModules(t)
+	b := newBox(t)
+	b.python("from PIL import Image\nimport io, pathlib\nimg = Image.new('RGB', (3, 2), 'red')").fine(t)
+	for _, c := range []struct {
+		code string
+		want int
+	}{
+		{"img.save('a.png')", 1},
+		{"img.save(pathlib.Path('b.jpg'))", 1},
+		{"img.save('c', 'PNG')\nimg.save('d.png')", 2},
+		{"img.resize((6, 4)).save(fp='e.png')", 1},
+		{"img.save(io.BytesIO(), 'PNG')", 0},
+		{"with open('f.png', 'wb') as f: img.save(f, format='PNG')", 0},
+		{"import matplotlib.pyplot as plt\nplt.plot([1, 2]); plt.savefig('g.png'); plt.savefig('h.jpg'); plt.close()", 0},
+	} {
+		o := b.python(c.code).fine(t)
+		if len(o.results) != c.want {
+			t.Errorf("%q: %d results, want %d", c.code, len(o.results), c.want)
+		}
+		for _, r := range o.results {
+			checkPNG(t, r.PNG)
+		}
+	}
+	if o := b.python("img.save('no/such/directory/x.png')"); o.err == nil || o.err.Name != "FileNotFoundError" || len(o.results) != 0 {
+		t.Errorf("a picture that is not saved: %+v", o.lines)
+	}
+	if o := b.python("[Image.open(n).size for n in ('a.png', 'b.jpg', 'c', 'd.png', 'e.png', 'f.png')]").fine(t); o.text() != "[(3, 2), (3, 2), (3, 2), (3, 2), (6, 4), (3, 2)]" {
+		t.Errorf("what is saved: %s", o.text())
+	}
+}

@@ -1,0 +1,42 @@
+package process_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/crannog/crannog/internal/guest/identity"
+	"github.com/crannog/crannog/internal/guest/process"
+	"github.com/crannog/crannog/internal/hosttest"
+)
+
+// F20: the kernel answers EACCES for the directory and for the program alike, and only one of them is
+// what the caller has to change.
+func TestF20CommandNamesTheDirectory(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	b := newBench(t, func(c *process.Config) { c.Actor.Switch = true })
+	stranger := identity.User{Name: "stranger", UID: 54321, GID: 54321}
+	locked := t.TempDir()
+	if err := os.Chmod(locked, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		program, dir string
+		chdir        bool
+	}{{"/bin/true", locked, true}, {"/bin/true", locked + "/gone", true}, {"/etc/passwd", "/", false}, {"/etc/passwd", "", false}} {
+		cmd := exec.Command(c.program) //nolint:noctx // it never runs
+		cmd.Dir = c.dir
+		_, err := b.service.Command(stranger, cmd)
+		p, ok := errors.AsType[*fs.PathError](err)
+		if err == nil || (ok && p.Op == "chdir") != c.chdir || c.chdir && p.Path != c.dir {
+			t.Errorf("%s in %q: %v", c.program, c.dir, err)
+		}
+	}
+	ok := exec.Command("/bin/true") //nolint:noctx // it ends at once
+	ok.Dir = "/"
+	if c, err := b.service.Command(stranger, ok); err != nil || c.Wait().ExitStatus() != 0 {
+		t.Errorf("a directory that everybody may enter: %v", err)
+	}
+}
