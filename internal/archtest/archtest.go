@@ -25,7 +25,7 @@ var Layers = []Row{
 	}},
 	{"inside the box", []string{
 		"internal/guest/codec", "internal/guest/keepalive", "internal/guest/metadata", "internal/guest/census", "internal/guest/metrics", "internal/guest/reap", "internal/guest/spawn",
-		"internal/guest/identity", "internal/guest/unpack", "internal/guest/offline", "internal/guest/probe", "internal/guest/watch", "internal/guest/process", "internal/guest/filesystem",
+		"internal/guest/identity", "internal/guest/give", "internal/guest/unpack", "internal/guest/offline", "internal/guest/probe", "internal/guest/watch", "internal/guest/process", "internal/guest/filesystem",
 		"internal/guest/files", "internal/guest/tree", "internal/guest/interpreter", "internal/guest/search", "internal/guest",
 		"internal/guestbin", "internal/runtimebin",
 	}},

@@ -12,12 +12,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/crannog/crannog/internal/guest/give"
 	"github.com/crannog/crannog/internal/guest/identity"
 )
 
 // create opens a file for writing as user, and makes the directories above
 // it. All of it happens with the user's rights, so a link on the way leads
-// nowhere that the user could not write.
+// nowhere that the user could not write. A new file where the user may not
+// write is made by root and given to the user.
 func (s *Service) create(user identity.User, path string) (*os.File, error) {
 	var f *os.File
 	err := s.cfg().Actor.Do(user, func() (err error) {
@@ -30,6 +32,11 @@ func (s *Service) create(user identity.User, path string) (*os.File, error) {
 		}
 		return err
 	})
+	if give.Possible(s.cfg().Actor, s.cfg().Accounts, user, err) {
+		if given, errGive := give.File(user, path); errGive == nil {
+			return given, nil
+		}
+	}
 	return f, err
 }
 

@@ -12,10 +12,12 @@ import (
 	"connectrpc.com/connect"
 
 	pb "github.com/crannog/crannog/internal/gen/filesystempb"
+	"github.com/crannog/crannog/internal/guest/give"
 	"github.com/crannog/crannog/internal/guest/identity"
 )
 
-// MakeDir makes a directory and those above it.
+// MakeDir makes a directory and those above it. Where the user may not, root
+// makes them and gives them to the user.
 func (s *Service) MakeDir(_ context.Context, req *connect.Request[pb.MakeDirRequest]) (*connect.Response[pb.MakeDirResponse], error) {
 	user, path, err := s.locate(req.Header(), req.Msg.GetPath())
 	if err != nil {
@@ -29,6 +31,9 @@ func (s *Service) MakeDir(_ context.Context, req *connect.Request[pb.MakeDirRequ
 		entry, err = s.entry(path)
 		return err
 	})
+	if give.Possible(s.cfg().Actor, s.cfg().Accounts, user, err) && give.Dirs(user, path) == nil {
+		entry, err = s.entry(path)
+	}
 	if err != nil {
 		return nil, failure("path not found", err)
 	}
@@ -57,13 +62,19 @@ func (s *Service) Move(_ context.Context, req *connect.Request[pb.MoveRequest]) 
 		return nil, err
 	}
 	var entry *pb.EntryInfo
-	err = s.cfg().Actor.Do(user, func() error {
+	attempt := func() error {
 		if err := s.move(source, destination); err != nil {
 			return err
 		}
 		entry, err = s.entry(destination)
 		return err
-	})
+	}
+	err = s.cfg().Actor.Do(user, attempt)
+	// Only missing directories are made: an existing one that the user may not write stays so.
+	above := filepath.Dir(destination)
+	if _, missing := os.Lstat(above); errors.Is(missing, fs.ErrNotExist) && give.Possible(s.cfg().Actor, s.cfg().Accounts, user, err) && give.Dirs(user, above) == nil {
+		err = s.cfg().Actor.Do(user, attempt)
+	}
 	if err != nil {
 		return nil, failure("source file not found", err)
 	}

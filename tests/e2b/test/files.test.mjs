@@ -117,6 +117,29 @@ withSandbox('files', (sdk, shared) => {
     await rejects(files.read('a.txt', { user: 'nobody-here' }), sdk.AuthenticationError)
   })
 
+  // E2B makes them as root and gives them to the user, and agents write there.
+  test('F21: outside of the home', async () => {
+    const { files, commands } = shared.sandbox
+    assert.equal((await files.write('/app/src/main.py', 'print(1)')).path, '/app/src/main.py')
+    assert.equal(await files.read('/app/src/main.py'), 'print(1)')
+    await files.write('/app/src/main.py', 'print(2)')
+    assert.equal(await files.makeDir('/data/a/b'), true)
+    assert.equal(await files.makeDir('/data/a/b'), false)
+    await files.write('made/for/f21', 'x')
+    assert.equal((await files.rename('made/for/f21', '/code/f21')).owner, 'user')
+    await files.write([{ path: '/srv/x/one', data: '1' }, { path: '/opt/x/two', data: '2' }, { path: '/etc/f21.conf', data: '3' }])
+    const { stdout } = await commands.run('cd /app/src && python3 main.py && touch /app/new /data/a/new /opt/x/new && stat -c "%U:%G %n" /app /app/src/main.py /data /data/a/b /code/f21 /srv/x/one /opt/x/two /etc/f21.conf /etc')
+    assert.equal(stdout, ['2', 'user:user /app', 'user:user /app/src/main.py', 'user:user /data', 'user:user /data/a/b', 'user:user /code/f21',
+      'user:user /srv/x/one', 'user:user /opt/x/two', 'user:user /etc/f21.conf', 'root:root /etc', ''].join('\n'))
+    // Nothing that exists changes its owner, and no link leads root anywhere.
+    await commands.run('ln -s /etc/shells shells; ln -s /etc/made made-by-link; ln -s /usr usr')
+    for (const path of ['/etc/hosts', 'shells', 'made-by-link', 'usr/made'])
+      await rejects(files.write(path, 'evil'), sdk.SandboxError, /permission|denied|403/i)
+    await rejects(files.makeDir('usr/made'), sdk.SandboxError)
+    assert.equal((await commands.run('stat -c %U /etc/hosts; ls /etc/made /usr/made 2>&1 | grep -c "No such file"')).stdout, 'root\n2\n')
+    await commands.run('rm shells made-by-link usr')
+  })
+
   test('names that are hard to handle', async () => {
     const { files } = shared.sandbox
     for (const name of ['sp ace', 'new\nline', '日本語', "quo'te\"", 'a%2fb', '-rf', '#?&=+;', '$(id)']) {
@@ -140,6 +163,6 @@ withSandbox('files', (sdk, shared) => {
     // Traversal ends at the sandbox's own root, which holds nothing of ours.
     await rejects(files.read('../../../../../../proc/1/environ'), Error)
     await rejects(files.read('/var/lib/crannog/crannog.db', { user: 'root' }), sdk.FileNotFoundError)
-    await rejects(files.write('/usr/bin/evil', 'x'), Error)
+    await rejects(files.write('/usr/bin/env', 'x'), sdk.SandboxError, /permission denied/)
   })
 })
