@@ -43,9 +43,17 @@ func (s *Store) InsertConsoleToken(ctx context.Context, t session.Token) error {
 // TakeConsoleToken implements session.Store. One statement finds and drops it,
 // so that nobody else can have it.
 func (s *Store) TakeConsoleToken(ctx context.Context, h session.Hash) (session.Token, error) {
+	var t session.Token
+	// Guesses cost a look-up, and do not queue with those who write.
+	var known bool
+	if err := s.db.QueryRowContext(ctx, `SELECT count(*) > 0 FROM console_tokens WHERE hash = ?`, h[:]).Scan(&known); err != nil {
+		return t, fmt.Errorf("take console token: %w", classify(err))
+	}
+	if !known {
+		return t, fault.New(fault.NotFound, "token_not_found", "no such token")
+	}
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	var t session.Token
 	var hash []byte
 	var expires int64
 	err := s.db.QueryRowContext(ctx, `DELETE FROM console_tokens WHERE hash = ? RETURNING hash, name, scope, life, expires_at`, h[:]).

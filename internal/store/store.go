@@ -118,6 +118,11 @@ func prepare(dir string) (string, error) {
 	if err := checkPrivate(dir); err != nil {
 		return "", err
 	}
+	// Names in it tell of sandboxes, and a file that is wider than it should be
+	// would be open to every user of the machine.
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return "", err
+	}
 	path := filepath.Join(dir, FileName)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
 	if err == nil {

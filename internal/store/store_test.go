@@ -261,6 +261,26 @@ func TestModes(t *testing.T) {
 	}
 }
 
+// S13: a state directory that others may look into is closed to them.
+func TestS13ReadableDirectoryIsClosed(t *testing.T) {
+	for _, mode := range []os.FileMode{0o755, 0o750, 0o711, 0o701} {
+		dir := t.TempDir()
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+		s, err := store.Open(t.Context(), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("a directory of mode %o: %v, %v", mode, info.Mode(), err)
+		}
+	}
+}
+
 func TestOpenRefuses(t *testing.T) {
 	shared := t.TempDir()
 	if err := os.Chmod(shared, 0o777); err != nil {

@@ -144,12 +144,13 @@ func (d *Desk) Issue(ctx context.Context, actor string, r Request) (secret strin
 // hash is kept. From is the address that asks. All that is wrong with a token
 // gives the same error.
 func (d *Desk) SignIn(ctx context.Context, secret, from string) (cookie string, s Session, err error) {
-	if err := d.tries.may(from, time.Now()); err != nil {
-		return "", s, err
-	}
 	t, err := d.take(ctx, secret)
 	if fault.KindOf(err) == fault.NotFound {
-		d.tries.failed(from, time.Now())
+		// Failures alone are counted: strangers at an address must not lock out
+		// somebody there who has a valid link.
+		if err := d.tries.failed(from, time.Now()); err != nil {
+			return "", s, err
+		}
 		return "", s, fault.New(fault.Unauthenticated, "token_invalid", "the link is not valid any more: each can be used once, for ten minutes").
 			WithHint("crannog console makes another")
 	}

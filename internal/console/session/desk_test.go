@@ -211,15 +211,34 @@ func TestTries(t *testing.T) {
 				t.Fatalf("try %d: %v", i, err)
 			}
 		}
-		if _, _, err := d.SignIn(ctx, token, "10.0.0.1"); fault.CodeOf(err) != "too_many_tries" {
-			t.Errorf("a right one among the guesses: %v", err)
-		}
 		d.in(token) // from elsewhere
 		time.Sleep(time.Minute)
-		if _, _, err := d.SignIn(ctx, d.issue(session.Request{Scope: session.Viewer}), "10.0.0.1"); err != nil {
+		if _, _, err := d.SignIn(ctx, strings.Repeat("A", 43), "10.0.0.1"); fault.CodeOf(err) != "token_invalid" {
 			t.Errorf("a minute later: %v", err)
 		}
 	})
+}
+
+// S11: a stranger at the same address, such as behind one proxy, cannot lock out
+// who has a valid link, however many links of theirs are not.
+func TestS11FailuresLockOutNoValidLink(t *testing.T) {
+	d := open(t, t.TempDir())
+	for range 50 {
+		if _, _, err := d.SignIn(t.Context(), strings.Repeat("A", 43), "10.0.0.1"); err == nil {
+			t.Fatal("a guess signs in")
+		}
+	}
+	_, _, err := d.SignIn(t.Context(), strings.Repeat("A", 43), "10.0.0.1")
+	if fault.CodeOf(err) != "too_many_tries" || fault.RetryAfterSeconds(err) == 0 {
+		t.Errorf("control: %v", err)
+	}
+	token := d.issue(session.Request{Scope: session.Viewer})
+	if _, _, err := d.SignIn(t.Context(), token, "10.0.0.1"); err != nil {
+		t.Errorf("a valid link: %v", err)
+	}
+	if _, _, err := d.SignIn(t.Context(), token, "10.0.0.1"); fault.CodeOf(err) != "too_many_tries" {
+		t.Errorf("the same link again: %v", err)
+	}
 }
 
 func TestIssueRefuses(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 
 const (
 	// mostTries are the failures of one address within triesEvery. A token
-	// cannot be guessed; this keeps guesses from costing us anything.
+	// cannot be guessed; this keeps guesses from filling the record.
 	mostTries  = 10
 	triesEvery = time.Minute
 	// mostAddresses bounds what is remembered. All others share one count.
@@ -23,21 +23,18 @@ type tries struct {
 	count map[string]int
 }
 
-// may refuses an address that has failed too often.
-func (t *tries) may(from string, now time.Time) error {
+// failed counts a failure, and returns an error once an address has failed too
+// often: one that its answers and their record are spared by.
+func (t *tries) failed(from string, now time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.count[t.key(from, now)] < mostTries {
+	key := t.key(from, now)
+	if t.count[key] < mostTries {
+		t.count[key]++
 		return nil
 	}
 	return fault.New(fault.Exhausted, "too_many_tries", "too many links from here were not valid").
-		WithHint("try again in a minute")
-}
-
-func (t *tries) failed(from string, now time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.count[t.key(from, now)]++
+		WithHint("a valid one still works; crannog console makes one").WithRetryAfter(t.since.Add(triesEvery).Sub(now))
 }
 
 // key is under what an address is counted. t.mu is held.
