@@ -4,7 +4,6 @@ package census
 
 import (
 	"bytes"
-	"cmp"
 	"os"
 	"path/filepath"
 	"slices"
@@ -124,12 +123,8 @@ func Take(proc string) (Census, error) {
 			c.Processes = append(c.Processes, p)
 		}
 	}
-	for _, table := range []string{"tcp", "tcp6"} {
-		data, err := os.ReadFile(filepath.Join(proc, "net", table))
-		if err != nil {
-			continue // a kernel without this family
-		}
-		c.Ports = append(c.Ports, Listening(data)...)
+	for _, l := range listeners(proc) {
+		c.Ports = append(c.Ports, int(l.Port()))
 	}
 	slices.Sort(c.Ports)
 	c.Ports = slices.Compact(c.Ports)
@@ -224,24 +219,3 @@ func arguments(line []byte) []string {
 
 // text is what was given, with bytes that are none replaced.
 func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
-
-// listening is the state of a socket that takes connections.
-const listening = "0A"
-
-// Listening are the ports of a table of /proc/net on which somebody listens.
-func Listening(table []byte) []int {
-	var out []int
-	for line := range bytes.Lines(table) {
-		fields := strings.Fields(string(line))
-		if len(fields) < 4 || fields[3] != listening {
-			continue
-		}
-		_, hex, ok := strings.Cut(fields[1], ":")
-		port, err := strconv.ParseUint(hex, 16, 16)
-		if ok && err == nil && port > 0 {
-			out = append(out, int(port))
-		}
-	}
-	slices.SortFunc(out, cmp.Compare[int])
-	return out
-}

@@ -2,8 +2,10 @@ package census_test
 
 import (
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -65,14 +67,46 @@ func TestStat(t *testing.T) {
 	}
 }
 
-func TestListening(t *testing.T) {
+func TestListeners(t *testing.T) {
 	table := "  sl  local_address rem_address   st\n" +
 		"   0: 00000000:1F90 00000000:0000 0A 00000000:00000000\n" +
 		"   1: 0100007F:1F91 0100007F:9999 01 00000000:00000000\n" +
-		"   2: 00000000000000000000000000000000:0BB8 0000:0000 0A 0\n" +
-		"   3: nothing 0A 0A 0A\n   4: 0:FFFFF 0:0 0A\n"
-	if got := census.Listening([]byte(table)); !slices.Equal(got, []int{3000, 8080}) {
-		t.Errorf("%v", got)
+		"   2: 0200007F:0050 00000000:0000 0A 00000000:00000000\n" +
+		"   3: 00000000000000000000000001000000:0BB8 0000:0000 0A 0\n" +
+		"   4: nothing 0A 0A 0A\n   5: 00000000:FFFFF 0:0 0A\n   6: 00:0050 0:0 0A\n   7: 0100007F:0000 0:0 0A\n"
+	want := []netip.AddrPort{
+		netip.MustParseAddrPort("0.0.0.0:8080"), netip.MustParseAddrPort("127.0.0.2:80"), netip.MustParseAddrPort("[::1]:3000"),
+	}
+	if got := census.Listeners([]byte(table)); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// F5: each address on which a program can listen leads to one that can be
+// dialled.
+func TestF5Reach(t *testing.T) {
+	proc := t.TempDir()
+	if err := os.Mkdir(filepath.Join(proc, "net"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for table, text := range map[string]string{
+		"tcp": "0: 0200C70A:1F90 0:0 0A 0\n1: 00000000:1F90 0:0 0A 0\n2: 0100007F:1F90 0:0 0A 0\n3: 0200007F:1F90 0:0 0A 0\n4: 0100007F:1F91 0:0 0A 0\n",
+		"tcp6": "0: 00000000000000000000000000000000:1F90 0:0 0A 0\n1: 00000000000000000000000001000000:1F90 0:0 0A 0\n" +
+			"2: 000080FE000000000000000001000000:1F90 0:0 0A 0\n",
+	} {
+		if err := os.WriteFile(filepath.Join(proc, "net", table), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []netip.AddrPort{
+		netip.MustParseAddrPort("127.0.0.1:8080"), netip.MustParseAddrPort("127.0.0.2:8080"),
+		netip.MustParseAddrPort("[::1]:8080"), netip.MustParseAddrPort("10.199.0.2:8080"),
+	}
+	if got := census.Reach(proc, 8080); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := census.Reach(proc, 9); len(got) != 0 {
+		t.Errorf("a port without a listener: %v", got)
 	}
 }
 
@@ -87,12 +121,13 @@ func FuzzStat(f *testing.F) {
 	})
 }
 
-func FuzzListening(f *testing.F) {
+func FuzzListeners(f *testing.F) {
 	f.Add([]byte("   0: 00000000:1F90 00000000:0000 0A 0\n"))
+	f.Add([]byte("   0: 00000000000000000000000001000000:1F90 0:0 0A 0\n"))
 	f.Fuzz(func(t *testing.T, table []byte) {
-		for _, port := range census.Listening(table) {
-			if port < 1 || port > 65535 {
-				t.Errorf("port %d of %q", port, table)
+		for _, l := range census.Listeners(table) {
+			if l.Port() == 0 || !l.Addr().IsValid() {
+				t.Errorf("%s of %q", l, table)
 			}
 		}
 	})

@@ -9,17 +9,12 @@ import (
 	"os"
 	"strconv"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/relay"
 )
-
-// dialTimeout bounds a connection to a program inside. On a loopback it is
-// made or refused at once, unless the program's queue is full.
-const dialTimeout = 5 * time.Second
 
 // serveRelay joins the engine's streams with ports inside: with our own servers
 // directly, with programs by the loopback. They come by the channel, if the
@@ -59,8 +54,7 @@ func (in inside) Open(port int) (net.Conn, error) {
 	if port == engine.RelayPort || port == 0 {
 		return nil, errors.New("no such port")
 	}
-	dialer := net.Dialer{Timeout: dialTimeout}
-	return dialer.Dial("tcp4", address(port))
+	return dialProgram(port)
 }
 
 // open is for streams that cannot be handed to a server as they are.

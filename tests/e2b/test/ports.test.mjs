@@ -76,6 +76,18 @@ class Slow(http.server.BaseHTTPRequestHandler):
 http.server.HTTPServer(("127.0.0.1", 8002), Slow).serve_forever()
 `
 
+// v6only listens on all addresses of IPv6 and none of IPv4.
+const v6only = `
+import http.server, socket
+class V6(http.server.HTTPServer):
+    address_family = socket.AF_INET6
+    def server_bind(self):
+        self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        super().server_bind()
+import os; os.chdir("/etc")
+V6(("::", 8012), http.server.SimpleHTTPRequestHandler).serve_forever()
+`
+
 // byHost sends a request with a Host of its own, which fetch cannot.
 function byHost(host, path = '/', headers = {}) {
   return new Promise((done, fail) => {
@@ -154,6 +166,17 @@ withSandbox('ports', (sdk, shared) => {
     assert.deepEqual(messages, ['hello', 'x'.repeat(5000)])
     socket.close()
     await server.kill()
+  })
+
+  test('F5: a server on any address of the sandbox', async () => {
+    const { sandbox } = shared
+    await sandbox.files.write('v6only.py', v6only)
+    const servers = [['127.0.0.2', 8010, 'http.server 8010 --bind 127.0.0.2'], ['::1', 8011, 'http.server 8011 --bind ::1']]
+    for (const [, , module] of servers) await sandbox.commands.run(`python3 -m ${module} --directory /etc`, { background: true })
+    await sandbox.commands.run('python3 v6only.py', { background: true })
+    for (const [address, number] of [...servers, [':: alone', 8012]]) {
+      await eventually(`${address} answers`, async () => (await port(sandbox, number, '/hostname')).status === 200)
+    }
   })
 
   test('a port where nobody listens', async () => {
