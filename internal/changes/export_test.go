@@ -7,5 +7,6 @@ func Watched(o ApplyOptions, step func(string), apart bool) ApplyOptions {
 	return o
 }
 
-// RunsFile tells whether a regular file runs by itself, without a comparison of two trees.
+// RunsFile reports whether a regular file is flagged as one that runs by itself. It
+// compares no trees.
 func RunsFile(name string) bool { return runsByItself(name, &Entry{Type: Regular}) }

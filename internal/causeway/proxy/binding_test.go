@@ -57,7 +57,7 @@ func TestFindingS9OneReadingOfGlobs(t *testing.T) {
 }
 
 // A secret that is taken from the sandbox while its request is under way may still
-// be echoed in the answer, which was masked by the values of then alone.
+// be echoed in the answer. The answer was masked with the newest values only.
 func TestASecretThatGoesMeanwhileStaysMasked(t *testing.T) {
 	w := newWorld(t)
 	came, goOn := make(chan struct{}), make(chan struct{})

@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/crannog/crannog/internal/causeway"
 )
 
 // Finding S4: headers that change what a request does were no part of a grant.
@@ -118,11 +116,7 @@ network:
 func TestFindingS4ASecretIsNotForAnotherRequest(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
-	b := w.box(boundHost, func(c *Config) {
-		s := token("api.good.test")
-		s.Methods, s.Paths = []string{"GET"}, []string{"/v1/**"}
-		c.Secrets = []causeway.Secret{s}
-	})
+	b := w.box(boundHost, withTokenForReads)
 	auth := func(url string, h http.Header) string {
 		t.Helper()
 		before := len(up.log())
@@ -153,8 +147,8 @@ func TestFindingS4ASecretIsNotForAnotherRequest(t *testing.T) {
 	}
 }
 
-// Finding S4: what people cannot be shown in full is not asked about, since a
-// grant would cover what nobody saw.
+// Finding S4: a request that cannot be shown in full is refused and not asked about.
+// Otherwise a grant would cover parts that no person has seen.
 func TestFindingS4WhatCannotBeShownIsNotAsked(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")

@@ -27,14 +27,17 @@ network:
 
 func withToken(c *Config) { c.Secrets = []causeway.Secret{token("api.good.test")} }
 
+// withTokenForReads binds the token to reads of some paths.
+func withTokenForReads(c *Config) {
+	s := token("api.good.test")
+	s.Methods, s.Paths = []string{"GET"}, []string{"/v1/**"}
+	c.Secrets = []causeway.Secret{s}
+}
+
 func TestSecretIsSetAndTheBoxesOwnRemoved(t *testing.T) {
 	w := newWorld(t)
 	up := w.serve("443", nil, "api.good.test")
-	b := w.box(boundHost, func(c *Config) {
-		s := token("api.good.test")
-		s.Methods, s.Paths = []string{"GET"}, []string{"/v1/**"}
-		c.Secrets = []causeway.Secret{s}
-	})
+	b := w.box(boundHost, withTokenForReads)
 	dummy := http.Header{"Authorization": {"Bearer dummy", "Bearer second"}, "Connection": {"Authorization"}, "Range": {"bytes=0-3"}}
 	for path, want := range map[string]string{"/v1/x": "Bearer " + value, "/v2/x": ""} {
 		if code, _ := b.do("GET", "https://api.good.test"+path, "", dummy); code != 200 {

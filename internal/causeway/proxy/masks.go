@@ -5,9 +5,9 @@ import "github.com/crannog/crannog/internal/causeway/redact"
 // masks is a body on its way through several redactors, one after the other.
 type masks []*redact.Stream
 
-// masks are those of the newest values, and before them of the values when the
-// request was judged: one that was taken away since then went out with it, and may
-// be echoed.
+// masks returns the redactors for an answer: first the one for the values at the time
+// of the request, then the one for the newest values. A value that was taken away in
+// between went out with the request, so the answer may echo it.
 func (x *exchange) masks(newest *generation) masks {
 	var m masks
 	for _, r := range []*redact.Redactor{x.gen.bytes, newest.bytes} {

@@ -68,6 +68,9 @@ func TestBalance(t *testing.T) {
 	limits := engine.Limits{MemoryBytes: 256 << 20, MilliCPU: 2000}
 	busy, quiet := group(t, limits), group(t, limits)
 	if busy.usageFile() == "" {
+		if hosttest.Must() {
+			t.Fatal("no controller here counts processor time, and CRANNOG_TEST_HOST is must")
+		}
 		t.Skip("no controller here counts processor time")
 	}
 	b := &Balance{running: true} // its steps are ours
