@@ -96,7 +96,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 	d, err := standard.Open(ctx, standard.Options{
 		State: a.config.State, Log: log, Server: true, Domain: domain, Version: a.Version, Doors: a.doors(base, domain, settings, log),
 		Pool: a.pool(), Webhook: a.webhook(log),
-		Settings: settings, Starts: standard.Starts(a.config),
+		Settings: settings, Starts: standard.Starts(a.config), Connections: standard.Connections(a.config),
 		SecretsKey: a.config.SecretsKey, SecretsExec: a.config.SecretsExec, Record: standard.Record(a.config),
 	})
 	if err != nil {

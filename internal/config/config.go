@@ -33,6 +33,11 @@ type Config struct {
 	StartsAtOnce                      int64         // sandboxes that start at once; zero adapts
 	MaxQueued                         int64         // requests that wait for a start
 	MaxQueueWait                      time.Duration // longest expected wait for a start
+	MaxConnections                    int64         // connections of clients at once
+	MaxConnectionsPerAddress          int64         // of them from one address
+	ReservedDescriptors               int64         // descriptors that clients cannot take
+	HeaderTimeout                     time.Duration // how long the head of a request may take
+	IdleTimeout                       time.Duration // how long a client may send, or read, nothing
 	MaxPaused                         int64         // sandboxes paused at once
 	SnapshotBudget                    int64         // bytes of the disk for saved states; zero is a share of what is free
 	SnapshotRetention                 time.Duration // how long snapshots are kept; zero is until they are removed
@@ -120,6 +125,7 @@ func Default(env Env) Config {
 		Template:    "base",
 		OutputBytes: 1 << 20,
 
+		MaxConnections: 4096, MaxConnectionsPerAddress: 1024, ReservedDescriptors: 512, HeaderTimeout: 10 * time.Second, IdleTimeout: 5 * time.Minute,
 		MaxLive: 200, MaxQueued: 1000, MaxQueueWait: 5 * time.Minute, MaxPaused: 1000, DefaultTimeout: 5 * time.Minute, MaxTimeout: 24 * time.Hour, Retention: 24 * time.Hour,
 		Pool: Pool{On: true}, PoolLanguages: Languages{"python", "javascript"}, RecordAge: 90 * 24 * time.Hour, RecordBytes: 4 << 30, RecordingBytes: 1 << 30,
 

@@ -73,9 +73,10 @@ func TestEveryProblemIsReported(t *testing.T) {
 	c.State, c.Listen, c.LogLevel, c.URL, c.OutputBytes = "rel", "nowhere", "loud", "ftp://x", 0
 	c.OrganisationPolicy, c.ProjectPolicy, c.MaxLive, c.DefaultTimeout, c.Retention = "policy.yaml", "./p.yaml", 0, 48*time.Hour, 0
 	c.MaxPaused, c.SnapshotBudget, c.SnapshotRetention = 0, 1, time.Second
+	c.MaxConnections, c.MaxConnectionsPerAddress, c.ReservedDescriptors, c.HeaderTimeout, c.IdleTimeout = 0, 0, 0, 0, 0
 	c.RecordAge, c.RecordBytes = 0, 1<<20
 	err = c.Validate()
-	for _, want := range []string{"state:", "listen:", "log_level:", "url:", "max_output:", "organisation_policy:", "project_policy:", "max_live:", "max_paused:", "snapshot_budget:", "snapshot_retention:", "default_timeout:", "retention:", "record_age:", "record_bytes:"} {
+	for _, want := range []string{"state:", "listen:", "log_level:", "url:", "max_output:", "organisation_policy:", "project_policy:", "max_live:", "max_connections:", "max_connections_per_address:", "reserved_descriptors:", "header_timeout:", "idle_timeout:", "max_paused:", "snapshot_budget:", "snapshot_retention:", "default_timeout:", "retention:", "record_age:", "record_bytes:"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in: %v", want, err)
 		}

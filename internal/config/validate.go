@@ -18,7 +18,7 @@ var logLevels = []string{"debug", "info", "warn", "error"}
 // Validate reports every setting that cannot work, before anything opens a
 // socket or a file.
 func (c Config) Validate() error {
-	return errors.Join(c.checkState(), c.checkListen(), c.checkLevel(), c.checkURL(), c.checkLimits(), c.checkWebhook(), c.checkMCP(), c.checkPolicies(), c.checkLives(), c.checkRecord())
+	return errors.Join(c.checkState(), c.checkListen(), c.checkLevel(), c.checkURL(), c.checkLimits(), c.checkWebhook(), c.checkMCP(), c.checkPolicies(), c.checkLives(), c.checkConnections(), c.checkRecord())
 }
 
 func (c Config) checkState() error {
@@ -156,6 +156,38 @@ func (c Config) checkLives() error {
 	}
 	if c.DefaultTimeout > c.MaxTimeout {
 		problems = append(problems, fmt.Errorf("default_timeout: %s is more than max_timeout, %s", c.DefaultTimeout, c.MaxTimeout))
+	}
+	return errors.Join(problems...)
+}
+
+// Bounds of what clients take of a server.
+const (
+	maxConnections = 1_000_000
+	minReserve     = 32
+)
+
+// checkConnections refuses zero, which nobody may take for unlimited.
+func (c Config) checkConnections() error {
+	var problems []error
+	for _, n := range []struct {
+		name            string
+		value, min, max int64
+	}{
+		{"max_connections", c.MaxConnections, 1, maxConnections},
+		{"max_connections_per_address", c.MaxConnectionsPerAddress, 1, maxConnections},
+		{"reserved_descriptors", c.ReservedDescriptors, minReserve, maxConnections},
+	} {
+		if n.value < n.min || n.value > n.max {
+			problems = append(problems, fmt.Errorf("%s: %d is not %d to %d", n.name, n.value, n.min, n.max))
+		}
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{{"header_timeout", c.HeaderTimeout}, {"idle_timeout", c.IdleTimeout}} {
+		if d.value < time.Second {
+			problems = append(problems, fmt.Errorf("%s: %s is too short; a time such as 10s", d.name, d.value))
+		}
 	}
 	return errors.Join(problems...)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/causeway/approval"
 	"github.com/crannog/crannog/internal/causeway/control"
 	"github.com/crannog/crannog/internal/causeway/secrets"
+	"github.com/crannog/crannog/internal/connlimit"
 	"github.com/crannog/crannog/internal/console/session"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
@@ -51,6 +52,9 @@ type Options struct {
 	Pool *Pool
 	// Webhook is told of approvals while the server runs; nil is none.
 	Webhook *approval.Webhook
+	// Connections bound what clients take of a server; the zero value is
+	// DefaultConnections.
+	Connections Connections
 	// Doors are further surfaces of a server.
 	Doors []Opening
 	// Domain is what sandboxes' host names end in, or "".
@@ -91,6 +95,7 @@ type Daemon struct {
 	kept    *kept.Store
 	lock    *os.File // nil unless a server
 	local   net.Listener
+	guarded *connlimit.Guard // of a server that serves
 }
 
 // Open assembles a Daemon and brings store and engine together. Close ends it.
@@ -100,6 +105,9 @@ func Open(ctx context.Context, o Options) (_ *Daemon, err error) {
 	}
 	if o.StateDir, err = filepath.Abs(o.StateDir); err != nil {
 		return nil, fmt.Errorf("open daemon: %w", err)
+	}
+	if o.Connections == (Connections{}) {
+		o.Connections = DefaultConnections
 	}
 	d := &Daemon{options: o, Engine: o.Engine}
 	defer func() {

@@ -15,10 +15,9 @@ import (
 )
 
 const (
-	// headTimeout bounds how long a client may take to say what it wants, so
-	// that idle connections cannot use up descriptors.
+	// headTimeout bounds how long a caller in this process may take to say what
+	// it wants.
 	headTimeout = 10 * time.Second
-	idleTimeout = 5 * time.Minute
 	// maxHead is enough for the longest file path in a query, escaped.
 	maxHead = 64 << 10
 	// maxSocketPath is what the kernel takes for a Unix socket's address.
@@ -42,27 +41,33 @@ func (d *Daemon) Listen(ctx context.Context) (err error) {
 // Serve answers on the listener and on the local socket until the context
 // ends, and then until what is under way has finished or drainTimeout passed.
 // The Daemon must have been opened for a server.
-func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
+func (d *Daemon) Serve(ctx context.Context, l net.Listener) (err error) {
 	if d.lock == nil {
 		return errors.Join(errors.New("serve: the daemon was not opened for a server"), l.Close())
 	}
-	err := d.Listen(ctx)
+	err = d.Listen(ctx)
 	if err == nil {
-		err = d.startPool()
+		d.guarded, err = d.guard()
 	}
 	if err != nil {
+		return errors.Join(err, l.Close()) // Close has the local one
+	}
+	defer func() { err = errors.Join(err, d.guarded.Close()) }()
+	if err := d.startPool(); err != nil {
 		return errors.Join(err, l.Close()) // Close has the local one
 	}
 	local := d.local
 	d.dropPrograms(ctx)
 	faces := d.surfaces()
 	closeDoors := d.openDoors(faces)
+	bounds := d.options.Connections
 	srv := &http.Server{
-		Handler: faces, ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHead,
-		ConnContext: markLocal, ErrorLog: slog.NewLogLogger(d.options.Log.Handler(), slog.LevelDebug),
+		Handler: d.guarded.Handler(faces), ReadHeaderTimeout: bounds.Header, IdleTimeout: bounds.Idle, MaxHeaderBytes: maxHead,
+		ConnContext: markConnection(d.guarded), ConnState: d.guarded.State, ErrorLog: slog.NewLogLogger(d.options.Log.Handler(), slog.LevelDebug),
 	}
 	ended := make(chan error, 2)
-	for _, l := range []net.Listener{l, local} {
+	// The local socket is this user's alone, so nothing of it is bounded.
+	for _, l := range []net.Listener{d.guarded.Listener(l), local} {
 		go func() { ended <- srv.Serve(l) }()
 	}
 	running := 2

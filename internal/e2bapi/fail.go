@@ -50,6 +50,18 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 	writeJSON(w, told.Code, told)
 }
 
+// WriteFailure answers a request that got no further than the server's door.
+func WriteFailure(w http.ResponseWriter, err *fault.Error) {
+	if after := fault.RetryAfterSeconds(err); after > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(after))
+	}
+	told := failure{Code: status[err.Kind], Message: err.Text, ErrorCode: err.Code}
+	if err.Hint != "" {
+		told.Message += "; " + err.Hint
+	}
+	writeJSON(w, told.Code, told)
+}
+
 // failureOf is what to tell of an error. It logs one that is ours.
 func (a *api) failureOf(r *http.Request, err error) failure {
 	code, ok := status[fault.KindOf(err)]

@@ -47,6 +47,14 @@ func Starts(c config.Config) daemon.Starts {
 	return daemon.Starts{AtOnce: int(c.StartsAtOnce), MaxQueued: int(c.MaxQueued), MaxWait: c.MaxQueueWait}
 }
 
+// Connections is how much clients may take of a server.
+func Connections(c config.Config) daemon.Connections {
+	return daemon.Connections{
+		Total: int(c.MaxConnections), PerAddress: int(c.MaxConnectionsPerAddress), Reserve: int(c.ReservedDescriptors),
+		Header: c.HeaderTimeout, Idle: c.IdleTimeout,
+	}
+}
+
 // Record is how the record of what happens is bounded.
 func Record(c config.Config) daemon.RecordOptions {
 	return daemon.RecordOptions{KeepAge: c.RecordAge, KeepBytes: c.RecordBytes, Checkpoints: c.RecordCheckpoints, Recordings: c.RecordingBytes}

@@ -43,6 +43,8 @@ type Options struct {
 	Pool *daemon.Pool
 	// Webhook is told of approvals; nil is none.
 	Webhook *approval.Webhook
+	// Connections bound what clients take of a server.
+	Connections daemon.Connections
 	// Doors are further surfaces of a server.
 	Doors []daemon.Opening
 	// Settings are the rules for all sandboxes.
@@ -79,7 +81,7 @@ func Open(ctx context.Context, o Options) (*daemon.Daemon, error) {
 	return daemon.Open(ctx, daemon.Options{
 		StateDir: o.State, Log: o.Log, Engine: eng, Templates: template.NewHost(filepath.Join(o.State, "templates"), guest),
 		Programs: []string{filepath.Join(o.State, "runtime"), filepath.Join(o.State, "guest")},
-		Server:   o.Server, Domain: o.Domain, Version: o.Version, Starts: o.Starts, Pool: o.Pool, Webhook: o.Webhook, Doors: o.Doors,
+		Server:   o.Server, Domain: o.Domain, Version: o.Version, Starts: o.Starts, Pool: o.Pool, Webhook: o.Webhook, Connections: o.Connections, Doors: o.Doors,
 		Settings: o.Settings, SecretsKey: o.SecretsKey, SecretsExec: o.SecretsExec, Record: o.Record,
 	})
 }

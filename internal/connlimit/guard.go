@@ -1,0 +1,249 @@
+package connlimit
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Options are what a Guard is made of. All but Limits.Files are required.
+type Options struct {
+	Limits Limits
+	Log    *slog.Logger
+	// Answer writes a refusal as the API has it that the path belongs to.
+	Answer func(w http.ResponseWriter, path string, refused *fault.Error)
+}
+
+// Guard counts the connections of one server, whatever its listeners. It is safe
+// for concurrent use.
+type Guard struct {
+	Options
+	null *os.File // to learn which descriptor is the lowest free one
+
+	mu      sync.Mutex
+	clients map[netip.Prefix]*holder
+	total   int
+	// answering counts connections that are refused and wait to be told so.
+	answering int
+	refused   int64
+	warned    time.Time
+}
+
+// holder is what one client holds.
+type holder struct{ conns map[*conn]struct{} }
+
+// New makes a Guard. Close ends it; it does not close connections.
+func New(o Options) (*Guard, error) {
+	limits, err := o.Limits.fitted()
+	if err != nil {
+		return nil, err
+	}
+	if limits.Total < o.Limits.Total {
+		o.Log.Warn("fewer connections than max_connections: the limit of open files is too low",
+			"connections", limits.Total, "max_connections", o.Limits.Total, "open_files", limits.Files, "reserved_descriptors", limits.Reserve)
+	}
+	o.Limits = limits
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, err
+	}
+	return &Guard{Options: o, null: null, clients: map[netip.Prefix]*holder{}}, nil
+}
+
+// Close lets go of what the Guard itself holds.
+func (g *Guard) Close() error { return g.null.Close() }
+
+// Status is how many connections there are, and how many were refused or closed
+// to make room since the start.
+type Status struct {
+	Open    int
+	Refused int64
+}
+
+// Status returns the Guard's figures.
+func (g *Guard) Status() Status {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return Status{Open: g.total, Refused: g.refused}
+}
+
+// Listener accepts the connections of another listener that the limits allow.
+func (g *Guard) Listener(l net.Listener) net.Listener { return &listener{l, g} }
+
+type listener struct {
+	net.Listener
+	guard *Guard
+}
+
+// Accept implements net.Listener. It returns an error only of the listener
+// itself: a refused connection must not end the server.
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		raw, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		c, refused := l.guard.admit(raw)
+		if refused == nil {
+			return c, nil
+		}
+		l.guard.refuse(raw, refused)
+	}
+}
+
+// admit counts a connection, or says why it may not be.
+func (g *Guard) admit(raw net.Conn) (*conn, *fault.Error) {
+	c := &conn{Conn: raw, guard: g, client: client(raw.RemoteAddr()), since: time.Now()}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if n, ok := descriptor(raw); ok && n >= g.Limits.ceiling() {
+		// This connection holds a reserved descriptor and has to go, but the next
+		// one finds a place.
+		g.evict(nil)
+		return nil, errFiles
+	}
+	h := g.clients[c.client]
+	if h != nil && len(h.conns) >= g.Limits.PerAddress && !g.evict(h) {
+		return nil, errAddress
+	}
+	if g.total >= g.Limits.Total && !g.evict(nil) {
+		return nil, errTotal
+	}
+	if h = g.clients[c.client]; h == nil {
+		h = &holder{map[*conn]struct{}{}}
+		g.clients[c.client] = h
+	}
+	h.conns[c] = struct{}{}
+	g.total++
+	return c, nil
+}
+
+// evict closes the connection that has been idle longest, of one client, or with
+// nil of the client that holds most of those that have one: many clients with
+// a few connections each must not lock out others. g.mu is held.
+func (g *Guard) evict(of *holder) bool {
+	var oldest *conn
+	most := 0
+	for _, h := range g.clients {
+		if of != nil && h != of || len(h.conns) < most {
+			continue
+		}
+		if c := h.idle(time.Now()); c != nil && (len(h.conns) > most || c.since.Before(oldest.since)) {
+			oldest, most = c, len(h.conns)
+		}
+	}
+	if oldest == nil {
+		return false
+	}
+	g.forget(oldest)
+	g.note(errors.New("an idle connection was closed to make room"))
+	reset(oldest.Conn)
+	// It was open a moment ago, or its client has closed it: gone either way.
+	_ = oldest.Conn.Close()
+	return true
+}
+
+// idle returns the connection that has been idle longest, or nil.
+func (h *holder) idle(now time.Time) (oldest *conn) {
+	for c := range h.conns {
+		if c.evictable(now) && (oldest == nil || c.since.Before(oldest.since)) {
+			oldest = c
+		}
+	}
+	return oldest
+}
+
+// forget stops counting a connection. g.mu is held.
+func (g *Guard) forget(c *conn) {
+	h := g.clients[c.client]
+	if h == nil {
+		return
+	}
+	if _, counted := h.conns[c]; !counted {
+		return
+	}
+	delete(h.conns, c)
+	g.total--
+	if len(h.conns) == 0 {
+		delete(g.clients, c.client)
+	}
+}
+
+// warnEvery bounds how much of the log a flood takes.
+const warnEvery = time.Minute
+
+// note counts a refusal and says so now and then. g.mu is held.
+func (g *Guard) note(why error) {
+	g.refused++
+	if now := time.Now(); now.Sub(g.warned) >= warnEvery {
+		g.warned = now
+		g.Log.Warn("connections refused", "why", why, "open", g.total, "clients", len(g.clients), "refused", g.refused)
+	}
+}
+
+type connKey struct{}
+
+// Context marks the context of a connection with it, as http.Server.ConnContext
+// does.
+func (g *Guard) Context(ctx context.Context, raw net.Conn) context.Context {
+	if c, ok := raw.(*conn); ok {
+		return context.WithValue(ctx, connKey{}, c)
+	}
+	return ctx
+}
+
+// State notes when a connection has had its answer, as http.Server.ConnState
+// does. From then on until its next request it is idle.
+func (g *Guard) State(raw net.Conn, state http.ConnState) {
+	if c, ok := raw.(*conn); ok && state == http.StateIdle {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		c.busy, c.served, c.since = false, true, time.Now()
+	}
+}
+
+// Handler serves requests of guarded connections by another handler, while the
+// process has descriptors to spare: each may take another one into a sandbox.
+// Requests of other connections, such as the local socket's, always pass.
+func (g *Guard) Handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, ok := r.Context().Value(connKey{}).(*conn)
+		if !ok {
+			next.ServeHTTP(w, r)
+			return
+		}
+		g.mu.Lock()
+		c.busy = true
+		spare := g.spare()
+		if !spare {
+			g.note(errFiles)
+		}
+		g.mu.Unlock()
+		if !spare {
+			w.Header().Set("Connection", "close")
+			g.Answer(w, r.URL.Path, errFiles)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// spare reports whether the lowest free descriptor is not a reserved one.
+func (g *Guard) spare() bool {
+	fd, err := unix.FcntlInt(g.null.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return false // there is none at all
+	}
+	_ = unix.Close(fd) // a descriptor of /dev/null, of which nothing is lost
+	return fd < g.Limits.ceiling()
+}

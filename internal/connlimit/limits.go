@@ -1,0 +1,94 @@
+// Package connlimit owns how many connections of strangers a server holds at
+// once: in all, from one address, and by the descriptors that the process has
+// left for its own work.
+package connlimit
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Limits bound the connections of a Guard. All must be above zero but Files.
+type Limits struct {
+	// Total is how many connections there are at most, and PerAddress from one
+	// address: an IPv4 address, or an IPv6 network of 64 bits, because a client
+	// usually has a whole one.
+	Total, PerAddress int
+	// Reserve is how many descriptors of the process strangers cannot take.
+	Reserve int
+	// Stall is how long a client may read nothing of what it is sent.
+	Stall time.Duration
+	// Files is how many descriptors the process may have; zero is its limit.
+	Files int
+}
+
+// least is how many connections a server must have room for.
+const least = 16
+
+// perConnection is how many descriptors a connection takes: its own, and
+// another one into a sandbox.
+const perConnection = 2
+
+// Errors of refused connections.
+var (
+	errAddress = fault.New(fault.Exhausted, "connections_address", "this address has too many connections to the server").
+			WithHint("close some, or raise max_connections_per_address of the server").WithRetryAfter(retryAfter)
+	errTotal = fault.New(fault.Unavailable, "connections_full", "the server has as many connections as it takes").
+			WithHint("try again in a few seconds, or raise max_connections of the server").WithRetryAfter(retryAfter)
+	errFiles = fault.New(fault.Unavailable, "descriptors_low", "the server has no descriptors left for connections").
+			WithHint("try again in a few seconds, or raise the server's limit of open files (ulimit -n)").WithRetryAfter(retryAfter)
+)
+
+const retryAfter = 2 * time.Second
+
+// fitted returns the limits with Total lowered to what the process has
+// descriptors for, or an error if that is next to nothing.
+func (l Limits) fitted() (Limits, error) {
+	if l.Total < 1 || l.PerAddress < 1 || l.Reserve < 1 || l.Stall <= 0 {
+		return l, fault.New(fault.Invalid, "connections_limits", "the limits of connections must be above zero")
+	}
+	if l.Files == 0 {
+		var files unix.Rlimit
+		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+			return l, fmt.Errorf("limit of open files: %w", err)
+		}
+		l.Files = int(min(files.Cur, 1<<30))
+	}
+	room := (l.Files - l.Reserve) / perConnection
+	if room < least {
+		return l, fault.Newf(fault.Exhausted, "descriptors_too_few",
+			"%d descriptors of which %d are reserved leave no room for connections", l.Files, l.Reserve).
+			WithHint("raise the limit of open files (ulimit -n), or lower reserved_descriptors")
+	}
+	l.Total = min(l.Total, room)
+	return l, nil
+}
+
+// ceiling is the first descriptor that strangers cannot have. The kernel gives
+// out the lowest free one, so that those from here on are free for as long as no
+// stranger is let have one.
+func (l Limits) ceiling() int { return l.Files - l.Reserve }
+
+// client returns under what an address is counted.
+func client(a net.Addr) netip.Prefix {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.Prefix{}
+	}
+	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
+	bits := 64
+	if ip.Is4() {
+		bits = 32
+	}
+	p, err := ip.Prefix(bits)
+	if err != nil {
+		return netip.Prefix{} // all of these share one count
+	}
+	return p
+}

@@ -1,0 +1,296 @@
+package abuse_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/servetest"
+)
+
+// The server of a flood test has few descriptors, so that a few hundred
+// connections are as bad for it as ten thousand are for another one.
+const (
+	floodFiles      = 300 // descriptors of the server
+	floodReserve    = 100
+	floodTotal      = 60
+	floodPerAddress = 12
+)
+
+// flooded is a server that strangers without a key connect to.
+type flooded struct {
+	*servetest.Server
+	addr string
+}
+
+func newFlooded(t *testing.T, files int, settings map[string]string) *flooded {
+	t.Helper()
+	for name, value := range settings {
+		t.Setenv("CRANNOG_"+name, value)
+	}
+	script := filepath.Join(t.TempDir(), "crannog")
+	text := fmt.Sprintf("#!/bin/sh\nulimit -n %d && exec %s \"$@\"\n", files, program)
+	if err := os.WriteFile(script, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := servetest.Start(t, script, t.TempDir())
+	return &flooded{s, strings.TrimPrefix(s.URL, "http://")}
+}
+
+// small bounds, for a server that needs many connections to be full otherwise.
+func floodSettings(idle string) map[string]string {
+	return map[string]string{
+		"MAX_CONNECTIONS": strconv.Itoa(floodTotal), "MAX_CONNECTIONS_PER_ADDRESS": strconv.Itoa(floodPerAddress),
+		"RESERVED_DESCRIPTORS": strconv.Itoa(floodReserve), "IDLE_TIMEOUT": idle,
+	}
+}
+
+// dial connects from an address of the loopback, all of which are this
+// machine's: 127.0.0.N stands for another client for each N.
+// A connection that is refused at once may be reset before it is made here.
+func (f *flooded) dial(t *testing.T, from int) (*net.TCPConn, error) {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(from))}}
+	conn, err := d.DialContext(t.Context(), "tcp", f.addr)
+	if isReset(err) {
+		return nil, err
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if err := conn.SetDeadline(hosttest.Deadline()); err != nil {
+		t.Fatal(err)
+	}
+	return conn.(*net.TCPConn), nil
+}
+
+const healthRequest = "GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+
+// health asks for an answer on a new connection, and returns its status and
+// Retry-After.
+func (f *flooded) health(t *testing.T, from int) (status int, after string, err error) {
+	t.Helper()
+	conn, err := f.dial(t, from)
+	if err != nil {
+		return 0, "", err
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, healthRequest); err != nil {
+		return 0, "", err
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		return 0, "", err
+	}
+	return resp.StatusCode, resp.Header.Get("Retry-After"), resp.Body.Close()
+}
+
+// held counts the connections that the server has not closed.
+func held(t *testing.T, conns []*net.TCPConn) (n int) {
+	t.Helper()
+	raw := make([]byte, 1)
+	for _, c := range conns {
+		sc, err := c.SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed := false
+		if err := sc.Read(func(fd uintptr) bool {
+			got, err := peek(int(fd), raw)
+			closed = got == 0 && err == nil || isReset(err)
+			return true
+		}); err != nil {
+			closed = true
+		}
+		if !closed {
+			n++
+		}
+	}
+	return n
+}
+
+// works asserts that the server still serves its own user, the database and the
+// record, and that nothing of it ran out of descriptors.
+func (f *flooded) works(t *testing.T) {
+	t.Helper()
+	made, err := f.Local(t).NewKey(hosttest.Context(t), "flood")
+	if err != nil {
+		t.Errorf("the local user cannot make a key: %v", err)
+		return
+	}
+	if err := f.Local(t).RevokeKey(hosttest.Context(t), made.ID); err != nil {
+		t.Errorf("the local user cannot revoke a key: %v", err)
+	}
+	if strings.Contains(f.Stderr(), "too many open files") {
+		t.Errorf("the server ran out of descriptors:\n%.2000s", f.Stderr())
+	}
+}
+
+// P49, S3: connections that say nothing, from one address, are bounded, and others
+// are answered.
+func TestS3IdleConnections(t *testing.T) {
+	f := newFlooded(t, floodFiles, floodSettings("5m"))
+	var conns []*net.TCPConn
+	for range 2 * floodFiles {
+		if conn, err := f.dial(t, 1); err == nil {
+			conns = append(conns, conn)
+		}
+	}
+	// The flood fills the places in which a refused connection is told so, too.
+	hosttest.Eventually(t, "the address is answered, or told to try again", func() bool {
+		status, after, err := f.health(t, 1)
+		return err == nil && (status == http.StatusOK || status == http.StatusTooManyRequests && after != "")
+	})
+	hosttest.NoMore(t, "held connections", floodPerAddress, func() int { return held(t, conns) })
+	if status, _, err := f.health(t, 2); err != nil || status != http.StatusOK {
+		t.Errorf("another client is not answered: %d, %v", status, err)
+	}
+	f.works(t)
+	for _, c := range conns {
+		c.Close()
+	}
+	hosttest.Eventually(t, "the address is served again", func() bool {
+		status, _, err := f.health(t, 1)
+		return err == nil && status == http.StatusOK
+	})
+}
+
+// S3, attack 1: connections that were answered once, and then wait for their
+// next request for as long as that may take, from as many addresses as fill the
+// server without any having too many.
+func TestS3AnsweredAndIdle(t *testing.T) {
+	f := newFlooded(t, floodFiles, floodSettings("1h"))
+	for i := range 2 * floodFiles {
+		conn, err := f.dial(t, 10+i/floodPerAddress)
+		if err == nil {
+			_, err = io.WriteString(conn, healthRequest)
+		}
+		if err != nil {
+			t.Fatalf("connection %d is refused, though others only idle: %v", i, err)
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatalf("connection %d is not served, though others only idle: %v", i, err)
+		}
+	}
+	if status, _, err := f.health(t, 2); err != nil || status != http.StatusOK {
+		t.Errorf("another client is not answered: %d, %v", status, err)
+	}
+	f.works(t)
+}
+
+// S3, attack 2: requests whose answers are not read. Such a connection is never
+// idle for the server, which waits until it can write on.
+func TestS3AnswersNotRead(t *testing.T) {
+	f := newFlooded(t, floodFiles, floodSettings(hosttest.Patience(2*time.Second).String()))
+	requests := []byte(strings.Repeat("GET /llms.txt HTTP/1.1\r\nHost: x\r\n\r\n", 1000))
+	var group sync.WaitGroup
+	for i := range floodTotal {
+		conn, err := f.dial(t, 10+i/floodPerAddress)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := conn.SetReadBuffer(4096); err != nil {
+			t.Fatal(err)
+		}
+		group.Go(func() {
+			for { // until the server lets go, or hangs
+				if _, err := conn.Write(requests); err != nil {
+					if errors.Is(err, os.ErrDeadlineExceeded) {
+						t.Errorf("the server holds a connection that reads nothing")
+					}
+					return
+				}
+			}
+		})
+	}
+	hosttest.Eventually(t, "another client is answered", func() bool {
+		status, _, err := f.health(t, 2)
+		return err == nil && status == http.StatusOK
+	})
+	f.works(t)
+	group.Wait()
+}
+
+// S3, attack 3: more connections than there are descriptors for, where the
+// settings allow that many; and each has the server open another descriptor
+// into a sandbox, whose program never ends its answer.
+func TestS3ConnectionsIntoASandbox(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.Python)
+	const files = 1024 // starting a sandbox takes some hundreds
+	f := newFlooded(t, files, map[string]string{"RESERVED_DESCRIPTORS": strconv.Itoa(files - floodFiles)})
+	sb, err := f.Client(t).Create(t.Context(), crannog.Timeout(hosttest.Patience(time.Hour)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// As an SDK starts a server; it answers each request with the head alone.
+	program := `
+import socket, sys
+s = socket.create_server(("127.0.0.1", 8080), backlog=1000)
+print("ready", flush=True)
+held = []
+while True:
+    c, _ = s.accept()
+    c.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n")
+    held.append(c)
+`
+	cmd := sb.CommandContext(t.Context(), "python3", "-c", program)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	served := 0
+	for i := range files {
+		conn, err := f.dial(t, 10+i%100)
+		if err != nil {
+			continue
+		}
+		request := fmt.Sprintf("GET / HTTP/1.1\r\nHost: 8080-%s.localhost\r\n\r\n", sb.ID())
+		if _, err := io.WriteString(conn, request); err != nil {
+			continue
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("connection %d is neither served nor refused", i)
+		}
+		if err == nil && resp.StatusCode == http.StatusOK {
+			served++
+		}
+	}
+	if served < 10 {
+		t.Errorf("only %d were served, though there was room", served)
+	}
+	f.works(t)
+	res, err := sb.Exec(hosttest.Context(t), api.Exec{Cmd: []string{"true"}})
+	if err == nil {
+		t.Logf("a command by TCP: %+v", res)
+	}
+	local, err := f.Local(t).Get(hosttest.Context(t), sb.ID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	answers(t, local)
+	if err := local.Kill(hosttest.Context(t)); err != nil {
+		t.Error(err)
+	}
+}

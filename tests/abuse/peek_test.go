@@ -1,0 +1,15 @@
+package abuse_test
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+)
+
+// peek looks at what a connection has received, without waiting.
+func peek(fd int, p []byte) (int, error) {
+	n, _, err := unix.Recvfrom(fd, p, unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	return n, err
+}
+
+func isReset(err error) bool { return errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) }
