@@ -19,6 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/causeway/secrets"
 	"github.com/crannog/crannog/internal/connlimit"
 	"github.com/crannog/crannog/internal/console/session"
+	"github.com/crannog/crannog/internal/diskroom"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/kept"
@@ -96,6 +97,7 @@ type Daemon struct {
 	lock    *os.File // nil unless a server
 	local   net.Listener
 	guarded *connlimit.Guard // of a server that serves
+	roomy   func()           // ends keeping room on the disk
 }
 
 // Open assembles a Daemon and brings store and engine together. Close ends it.
@@ -126,6 +128,7 @@ func Open(ctx context.Context, o Options) (_ *Daemon, err error) {
 	if err := d.openRecord(); err != nil {
 		return nil, err
 	}
+	d.keepRoom(ctx)
 	d.serverEntry(ctx, record.ServerStarted)
 	d.Keys = key.NewRing(d.store, o.Log, d.keyEntry)
 	d.Sessions = session.NewDesk(session.Options{Store: d.store, Record: d.Record, Log: o.Log})
@@ -165,8 +168,8 @@ func (d *Daemon) openService() error {
 	}
 	d.way = &way{stateDir: o.StateDir, log: o.Log, flows: flows, connect: control.Connect, asker: d.Approvals}
 	d.Service, err = sandbox.NewService(sandbox.Deps{
-		Admission: openAdmission(o),
-		Store:     d.store, Engine: o.Engine, Templates: o.Templates, Log: o.Log, Settings: o.Settings,
+		Admission: openAdmission(o), Room: diskroom.Room{Dir: o.StateDir},
+		Store: d.store, Engine: o.Engine, Templates: o.Templates, Log: o.Log, Settings: o.Settings,
 		Way: d.way, Sealed: sealed{d.Secrets, time.Now}, Questions: d.Approvals, Flows: flows,
 		Copies: workspace.New(filepath.Join(o.StateDir, "workspaces")), Images: d.images,
 		Manifests: workspace.NewManifests(filepath.Join(o.StateDir, "manifests")), Kept: d.kept,
@@ -194,6 +197,10 @@ func (d *Daemon) Close(ctx context.Context) error {
 			errs = append(errs, err)
 		}
 		d.local = nil
+	}
+	if d.roomy != nil {
+		d.roomy()
+		d.roomy = nil
 	}
 	if d.Approvals != nil {
 		d.Approvals.Close()

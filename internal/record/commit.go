@@ -9,10 +9,15 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/diskroom"
 )
 
 // checkpointEvery is how many entries there are at most between checkpoints.
 const checkpointEvery = 1000
+
+// aheadBytes is what is reserved, at least, for lines that come.
+const aheadBytes = 1 << 20
 
 // probeName is of a file that is there for a moment.
 const probeName = "probe"
@@ -70,6 +75,10 @@ func (l *Log) write(batch []piece) error {
 		text = append(text, '\n')
 	}
 	next.end = h.end + int64(len(text))
+	if err := l.ahead(next.end); err != nil {
+		return err
+	}
+	next.ahead = h.ahead
 	l.opts.step("lines")
 	_, err := h.segment.WriteAt(text, h.end)
 	if err == nil {
@@ -90,6 +99,18 @@ func (l *Log) write(batch []piece) error {
 	*h = next
 	l.opts.step("written")
 	return nil
+}
+
+// ahead reserves disk for what comes: what must be recorded does not happen
+// otherwise, so that a sandbox that fills the disk would stop all others.
+func (l *Log) ahead(end int64) error {
+	h := &l.head
+	if end < h.ahead {
+		return nil
+	}
+	h.ahead = end + aheadBytes
+	tree := tlog.StoredHashCount(h.size) * tlog.HashSize
+	return errors.Join(diskroom.Ahead(h.segment, end, 2*aheadBytes), diskroom.Ahead(h.hashes, tree, aheadBytes))
 }
 
 // undo cuts off what was written of a batch that is refused.
@@ -135,7 +156,7 @@ func (l *Log) roll() error {
 	if rolled {
 		err = h.segment.Close()
 	}
-	h.segment, h.first, h.end, h.begun = f, h.size, 0, time.Time{}
+	h.segment, h.first, h.end, h.ahead, h.begun = f, h.size, 0, 0, time.Time{}
 	if rolled {
 		l.signing.retain(l)
 	}

@@ -22,6 +22,7 @@ type head struct {
 	first   int64    // number of its first entry
 	begun   time.Time
 	end     int64 // its length
+	ahead   int64 // up to where disk is reserved for it
 
 	hashes *os.File
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/diskroom"
 )
 
 const (
@@ -151,6 +153,11 @@ func (r *roll) open() error {
 	if err != nil {
 		return fmt.Errorf("recordings: %w", err)
 	}
+	// A command whose number cannot be written does not run: a sandbox that fills
+	// the disk would stop all others.
+	if info, err := f.Stat(); err != nil || diskroom.Ahead(f, info.Size(), aheadBytes) != nil {
+		return errors.Join(errors.New("recordings: no disk is reserved"), err, f.Close())
+	}
 	r.index, r.seen, r.last = f, 0, 0
 	return nil
 }
@@ -257,6 +264,9 @@ func (r *roll) append(printed []byte) (at int64, err error) {
 	}
 	return 0, errors.New("recordings: no reel can be written")
 }
+
+// aheadBytes is what is reserved of the disk for the index of what comes.
+const aheadBytes = 64 << 10
 
 // openReel opens the last reel, or the next one if that is full.
 func (r *roll) openReel() error {

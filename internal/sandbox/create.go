@@ -32,6 +32,9 @@ func (s *Service) Create(ctx context.Context, who Principal, req CreateRequest) 
 
 func (s *Service) create(ctx context.Context, who Principal, req CreateRequest) (Sandbox, error) {
 	began := time.Now()
+	if err := s.room.Check(); err != nil {
+		return Sandbox{}, err
+	}
 	r, template, compiled, err := s.plan(ctx, who, req)
 	if err != nil {
 		return Sandbox{}, err

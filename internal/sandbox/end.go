@@ -93,7 +93,7 @@ func (s *Service) forgetRef(ctx context.Context, who Principal, ref string) erro
 // was this call that began it. The lock of the ID must be held. A zero time
 // means that it still runs and is stopped here.
 func (s *Service) end(ctx context.Context, id, reason string, at time.Time) (bool, error) {
-	began, err := s.store.Move(ctx, id, Move{
+	began, err := s.stopping(ctx, id, Move{
 		From: []State{Creating, Running, Pausing, Paused, Resuming}, To: Stopping, Reason: reason,
 	})
 	if err != nil {
@@ -105,7 +105,7 @@ func (s *Service) end(ctx context.Context, id, reason string, at time.Time) (boo
 // endRun is end for a machine that has stopped by itself: of a sandbox that
 // has another by now, or is being paused, it is the end of nothing.
 func (s *Service) endRun(ctx context.Context, id string, run int64, reason string, at time.Time) error {
-	began, err := s.store.Move(ctx, id, Move{From: []State{Running}, To: Stopping, Reason: reason, Run: run})
+	began, err := s.stopping(ctx, id, Move{From: []State{Running}, To: Stopping, Reason: reason, Run: run})
 	if err != nil {
 		return err
 	}
@@ -113,6 +113,28 @@ func (s *Service) endRun(ctx context.Context, id string, run int64, reason strin
 		return s.refresh(ctx, id)
 	}
 	return s.finish(ctx, id, at)
+}
+
+// stopping notes that a sandbox is being ended. Where that cannot be written
+// because the disk is full, and perhaps by this very sandbox, its machine ends
+// first, which frees what it wrote. If it still cannot be written then, the row
+// says that a machine runs that is gone, and the next look at all sandboxes ends
+// it again.
+func (s *Service) stopping(ctx context.Context, id string, m Move) (bool, error) {
+	began, err := s.store.Move(ctx, id, m)
+	if fault.KindOf(err) != fault.Exhausted {
+		return began, err
+	}
+	s.log.Warn("the disk is full: a sandbox is ended before that is written", "sandbox", id, "err", err)
+	if row, gone := s.store.Get(ctx, id); gone == nil && row.State == Paused {
+		return false, err // nothing of it runs
+	}
+	s.veil(id)
+	s.cut(id)
+	if err := s.engine.Remove(ctx, id); err != nil {
+		return false, fmt.Errorf("remove %s: %w", id, err)
+	}
+	return s.store.Move(ctx, id, m)
 }
 
 // finish frees what a sandbox holds whose row is in the state stopping, or

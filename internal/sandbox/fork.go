@@ -37,6 +37,9 @@ func (s *Service) Fork(ctx context.Context, who Principal, ref string, req ForkR
 }
 
 func (s *Service) fork(ctx context.Context, who Principal, ref string, req ForkRequest) ([]Fork, error) {
+	if err := s.room.Check(); err != nil {
+		return nil, err
+	}
 	ttl, err := s.checkFork(who, req)
 	if err != nil {
 		return nil, err

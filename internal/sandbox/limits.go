@@ -80,6 +80,9 @@ func (s *Service) limits(asked Limits) (Limits, error) {
 		if *f.value == 0 {
 			// A small host gives what it has.
 			*f.value = min(*defs[i].value, *highs[i].value)
+			if f.limit == engine.LimitDisk {
+				*f.value = max(s.room.Fit(*f.value), *lows[i].value)
+			}
 		}
 		if *f.value < *lows[i].value || *f.value > *highs[i].value {
 			return Limits{}, fault.Newf(fault.Invalid, "limit_out_of_range",

@@ -36,6 +36,9 @@ func (s *Service) resume(ctx context.Context, who Principal, ref string, d time.
 	if err := s.checkTimeout(who, d); err != nil {
 		return Sandbox{}, false, err
 	}
+	if err := s.room.Check(); err != nil {
+		return Sandbox{}, false, err
+	}
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {
 		return Sandbox{}, false, err

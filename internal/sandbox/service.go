@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/diskroom"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/kept"
@@ -64,6 +65,8 @@ type Deps struct {
 	// Admission decides when a sandbox may be started; nil makes a queue for this
 	// Service alone.
 	Admission *admission.Queue
+	// Room is what the disk has for new sandboxes; the zero value has no bounds.
+	Room diskroom.Room
 	// Process is the process that holds what the Service creates; zero is
 	// this one. Alive tells whether another still runs; nil asks the kernel.
 	Process Process
@@ -148,6 +151,7 @@ type Service struct {
 
 	locks     locks
 	admission *admission.Queue
+	room      diskroom.Room
 	comparing turns
 	wake      chan struct{} // tells the clock that an end has changed
 	// unsettled tells that there are new images.
@@ -216,7 +220,7 @@ func NewService(d Deps) (*Service, error) {
 		manifests: d.Manifests, kept: d.Kept, journals: d.Journals, seen: d.Events,
 		signing: d.Provenance, version: d.Version,
 		way: d.Way, sealed: d.Sealed, questions: d.Questions, flows: d.Flows, copies: d.Copies, images: d.Images, tapes: d.Recordings,
-		admission: d.Admission,
+		admission: d.Admission, room: d.Room,
 		comparing: make(turns, maxComparing),
 		wake:      make(chan struct{}, 1),
 		live:      make(map[string]*box),

@@ -68,6 +68,9 @@ func (s *Service) Snapshot(ctx context.Context, who Principal, ref string, req S
 }
 
 func (s *Service) snapshot(ctx context.Context, who Principal, ref string, req SnapshotRequest) (Snapshot, error) {
+	if err := s.room.Check(); err != nil {
+		return Snapshot{}, err
+	}
 	name, err := checkSnapshotName(req.Name)
 	if err == nil {
 		err = s.noTemplate(ctx, name)

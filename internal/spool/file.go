@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/crannog/crannog/internal/diskroom"
 	"github.com/crannog/crannog/internal/record"
 )
 
@@ -160,5 +161,9 @@ func (f *file) free(anchor int64) error {
 		return err
 	}
 	f.freed = anchor
-	return nil
+	info, err := f.f.Stat()
+	if err != nil {
+		return fmt.Errorf("spool %s: %w", f.source, err)
+	}
+	return diskroom.Ahead(f.f, info.Size(), aheadBytes)
 }

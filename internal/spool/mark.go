@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/diskroom"
 )
 
 // markSuffix is of the file beside a sandbox's lines that says who read them
@@ -54,8 +56,11 @@ func newMark(path string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("spool: %w", err)
 	}
-	return true, f.Close()
+	return true, errors.Join(diskroom.Ahead(f, 0, markBytes), f.Close())
 }
+
+// markBytes is what is reserved of the disk for a mark.
+const markBytes = 4 << 10
 
 func (m *mark) close() error {
 	if m.f == nil {

@@ -10,8 +10,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/crannog/crannog/internal/diskroom"
 	"github.com/crannog/crannog/internal/sandboxid"
 )
+
+// aheadBytes is what is reserved of the disk for a sandbox's next lines.
+const aheadBytes = 256 << 10
 
 // Create opens a sandbox's file of the first form for who writes it. What is
 // in it stays: the lines of a sandbox are one sequence. From then on until
@@ -24,6 +28,15 @@ func (s *Spools) Create(sandbox string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
+	}
+	// A sandbox in which nothing can be noted runs nothing: one that fills the disk
+	// would stop all others.
+	info, err := f.Stat()
+	if err == nil {
+		err = diskroom.Ahead(f, info.Size(), aheadBytes)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("spool: %w", err), f.Close())
 	}
 	fresh, err := newMark(s.markPath(sandbox))
 	if err != nil {

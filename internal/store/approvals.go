@@ -175,6 +175,10 @@ func expireApprovals(ctx context.Context, tx *sql.Tx, at time.Time) (sql.Result,
 func (s *Store) transact(ctx context.Context, what string, work func(*sql.Tx) error) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
+	return s.retryFull(func() error { return s.attempt(ctx, what, work) })
+}
+
+func (s *Store) attempt(ctx context.Context, what string, work func(*sql.Tx) error) error {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, classify(err))

@@ -140,6 +140,8 @@ var migrations = []string{
 	console,
 	// Keys that are there already were made for everything.
 	`ALTER TABLE keys ADD COLUMN opens TEXT NOT NULL DEFAULT 'api'`,
+	// Filled and emptied for the pages that it leaves free: room.go.
+	`CREATE TABLE room (filler BLOB NOT NULL) STRICT`,
 }
 
 // migrate brings the tables up to date. Processes that start together take

@@ -53,19 +53,7 @@ func (s *Store) KeepSnapshot(ctx context.Context, id, sum string, bytes int64) e
 
 // together makes several changes or none.
 func (s *Store) together(ctx context.Context, what string, do func(*sql.Tx) error) error {
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	tx, err := s.db.BeginTx(ctx, nil)
-	if err != nil {
-		return fmt.Errorf("%s: %w", what, classify(err))
-	}
-	if err := do(tx); err != nil {
-		return errors.Join(fmt.Errorf("%s: %w", what, classify(err)), tx.Rollback())
-	}
-	if err := tx.Commit(); err != nil {
-		return fmt.Errorf("%s: %w", what, classify(err))
-	}
-	return nil
+	return s.transact(ctx, what, do)
 }
 
 // GetSnapshot finds a row by its ID.

@@ -18,6 +18,7 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/crannog/crannog/internal/diskroom"
 	"github.com/crannog/crannog/internal/fault"
 )
 
@@ -29,7 +30,9 @@ const FileName = "crannog.db"
 
 // Store is the open database. It is safe for concurrent use.
 type Store struct {
-	db *database
+	db      *database
+	dir     string
+	reserve *diskroom.Reserve
 	// writing lets this process's writers queue. SQLite lets one write at a
 	// time and makes the others sleep and try again: of 32 writers at once the
 	// slowest waited 700 ms that way, and 40 ms in the queue.
@@ -51,10 +54,12 @@ func Open(ctx context.Context, dir string) (*Store, error) {
 	// lock, not for a connection.
 	db.SetMaxOpenConns(8)
 	db.SetMaxIdleConns(8)
-	if err := prime(ctx, db); err != nil {
+	s := &Store{db: newDatabase(db), dir: filepath.Dir(path), reserve: diskroom.New(filepath.Dir(path))}
+	// Opening takes disk too: for the log of changes and its index.
+	if err := s.retryFull(func() error { return prime(ctx, db) }); err != nil {
 		return nil, errors.Join(fmt.Errorf("open store %s: %w", path, err), db.Close())
 	}
-	return &Store{db: newDatabase(db)}, nil
+	return s, nil
 }
 
 // busyTimeout is how long to wait for other processes; their writes take
@@ -80,10 +85,14 @@ func prime(ctx context.Context, db *sql.DB) error {
 }
 
 // exec writes.
-func (s *Store) exec(ctx context.Context, query string, args ...any) (sql.Result, error) {
+func (s *Store) exec(ctx context.Context, query string, args ...any) (res sql.Result, err error) {
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	return s.db.ExecContext(ctx, query, args...)
+	err = s.retryFull(func() error {
+		res, err = s.db.ExecContext(ctx, query, args...)
+		return err
+	})
+	return res, err
 }
 
 // Close closes the database. Sandboxes go on.
@@ -173,11 +182,21 @@ func classify(err error) error {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
 		return fault.Wrap(err, fault.Unavailable, codeBusy, "the store is busy, try again")
 	case sqlite3.SQLITE_FULL:
-		return fault.Wrap(err, fault.Exhausted, "state_disk_full", "the disk of the state directory is full")
+		return full(err)
+	case sqlite3.SQLITE_IOERR:
+		// The index of the log of changes could not be made longer.
+		if e.Code() == sqlite3.SQLITE_IOERR_SHMSIZE {
+			return full(err)
+		}
 	case sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT:
 		return fault.Wrap(err, fault.Internal, "store_damaged", "the store is damaged")
 	}
 	return err
+}
+
+func full(err error) error {
+	return fault.Wrap(err, fault.Exhausted, CodeFull, "the disk of the state directory is full").
+		WithHint("remove sandboxes or snapshots: crannog rm, crannog snapshot rm")
 }
 
 func isUnique(err error) bool {

@@ -1,0 +1,93 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/diskroom"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// roomBytes is what the database can take up while the disk is full. A removal
+// takes some kilobytes.
+const roomBytes = 4 << 20
+
+// KeepRoom reserves disk for the database, so that a sandbox that fills the disk
+// keeps nobody from removing it: free pages in the file itself, which rows are
+// written to first; a log of changes that is as long as it usually gets; and
+// the reserve of the state directory for what goes beyond. A server calls it now
+// and then. What was reserved stays so until it is used up.
+func (s *Store) KeepRoom(ctx context.Context) error {
+	free, _, err := diskroom.Free(s.dir)
+	if err != nil {
+		return err
+	}
+	if free < 16*roomBytes {
+		return nil
+	}
+	if err := s.freePages(ctx); err != nil {
+		return fmt.Errorf("keep room in the store: %w", classify(err))
+	}
+	// SQLite locks neither this file nor the reserve, so that opening and closing
+	// it here loses no lock of this process.
+	log, err := os.OpenFile(filepath.Join(s.dir, FileName+"-wal"), os.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("keep room in the store: %w", err)
+	}
+	defer log.Close()
+	if err := diskroom.Ahead(log, 0, 2*roomBytes); err != nil {
+		return err
+	}
+	return s.reserve.Fill()
+}
+
+// freePages makes the file have free pages that are really on the disk.
+func (s *Store) freePages(ctx context.Context) error {
+	var pages, size int64
+	if err := s.db.QueryRowContext(ctx, `SELECT freelist_count, page_size FROM pragma_freelist_count, pragma_page_size`).Scan(&pages, &size); err != nil {
+		return err
+	}
+	missing := roomBytes - pages*size
+	if missing < roomBytes/2 {
+		return nil
+	}
+	// In two steps: pages that one transaction takes and gives back are never
+	// written.
+	const row = 64 << 10
+	err := s.transact(ctx, "fill", func(tx *sql.Tx) error {
+		for range roomBytes / row {
+			if _, err := tx.ExecContext(ctx, `INSERT INTO room VALUES (randomblob(?))`, row); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	var busy, logged, moved int64
+	if err := s.db.QueryRowContext(ctx, `PRAGMA wal_checkpoint(PASSIVE)`).Scan(&busy, &logged, &moved); err != nil {
+		return err
+	}
+	_, err = s.exec(ctx, `DELETE FROM room`)
+	return err
+}
+
+// CodeFull is the code of a full disk.
+const CodeFull = "state_disk_full"
+
+// retryFull does a write, and again with what the reserve gives back for as long
+// as the disk is full: others may take that before it is used.
+func (s *Store) retryFull(write func() error) error {
+	for {
+		err := write()
+		if err == nil || fault.CodeOf(classify(err)) != CodeFull || !s.reserve.Give() {
+			return err
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package record_test
+
+import (
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/servetest"
+)
+
+// smallState is a state directory that is a file system of its own. It has room
+// for the programs inside, and for little else.
+func smallState(t *testing.T) string {
+	t.Helper()
+	state := t.TempDir()
+	if err := unix.Mount("crannog-state-test", state, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=320m,mode=700"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(state, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return state
+}
+
+// free is how many bytes a directory's file system has left.
+func free(t *testing.T, dir string) int64 {
+	t.Helper()
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		t.Fatal(err)
+	}
+	return int64(s.Bavail) * s.Bsize
+}
+
+// P50, S2: a sandbox that fills the disk of the whole state, and takes at once
+// what becomes free, keeps nobody from removing anything, and other sandboxes
+// from nothing.
+func TestS2FullDisk(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	state := smallState(t)
+	s := servetest.Start(t, program, state)
+	client, local := s.Client(t), s.Local(t)
+	create := func() *crannog.Sandbox {
+		t.Helper()
+		sb, err := client.Create(t.Context(), crannog.Timeout(life))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sb
+	}
+	// One alone keeps below what the disk has; these have more than there is.
+	greedy := crannog.Limits(api.Limits{DiskBytes: 4 << 30})
+	var writers []*crannog.Sandbox
+	for range 2 {
+		sb, err := client.Create(t.Context(), crannog.Timeout(life), greedy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		writers = append(writers, sb)
+	}
+	other := create()
+	must(t, other, "true")         // what its commands print has a file from now on
+	var removed []*crannog.Sandbox // by each of the ways
+	for range 3 {
+		removed = append(removed, create())
+	}
+	if out, err := exec.Command(program, "snapshot", other.ID(), "--name", "kept", "--state", state).CombinedOutput(); err != nil {
+		t.Fatalf("snapshot: %v %s", err, out)
+	}
+	if out, err := exec.Command("sh", "-c", "printf 0123456789abcdef | "+program+" secret set GONE --state "+state).CombinedOutput(); err != nil {
+		t.Fatalf("secret: %v %s", err, out)
+	}
+	for _, writer := range writers {
+		must(t, writer, "(while :; do cat /dev/zero >> /tmp/fill$$; sleep 0.01; done) < /dev/null > /dev/null 2>&1 &")
+	}
+	full := func() bool { return free(t, state) < 1<<20 }
+	hosttest.Eventually(t, "the disk is full", full)
+
+	// Others work on.
+	for range 20 {
+		res, err := other.Exec(hosttest.Context(t), api.Exec{Cmd: []string{"echo", "here"}})
+		if err != nil || res.Stdout != "here\n" {
+			t.Fatalf("a command in another sandbox: %v %+v\n%s", err, res, s.Stderr())
+		}
+	}
+	// Nothing new begins.
+	if sb, err := client.Create(hosttest.Context(t), crannog.Timeout(life)); err == nil {
+		t.Errorf("a sandbox is made on a full disk")
+		kill(t, sb)
+	}
+	if !full() {
+		t.Errorf("the disk has %d bytes left, so that nothing of this was tried", free(t, state))
+	}
+	// Everything that removes works, while the writer goes on.
+	cli := func(args ...string) {
+		t.Helper()
+		if out, err := exec.Command(program, append(args, "--state", state)...).CombinedOutput(); err != nil {
+			t.Errorf("crannog %v: %v\n%s", args, err, out)
+		}
+	}
+	cli("snapshot", "rm", "kept")
+	cli("secret", "rm", "GONE")
+	cli("rm", removed[0].ID())
+	if err := removed[1].Kill(hosttest.Context(t)); err != nil {
+		t.Errorf("end by the API: %v", err)
+	}
+	req, err := http.NewRequestWithContext(hosttest.Context(t), http.MethodDelete, s.URL+"/sandboxes/"+removed[2].ID(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Api-Key", s.Key)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusNoContent {
+		t.Errorf("E2B's kill: %s", resp.Status)
+	}
+	cli("rm", "--all", "--yes")
+	hosttest.NoMore(t, "processes", 0, func() int { return servetest.Processes(t, state) })
+	list, err := local.List(t.Context(), crannog.ListOptions{})
+	if err != nil || len(list) > 0 {
+		t.Errorf("left: %v, %v", list, err)
+	}
+	for _, writer := range writers {
+		if _, err := os.Stat(filepath.Join(state, "run", writer.ID())); !os.IsNotExist(err) {
+			t.Errorf("the files of a writer are left: %v", err)
+		}
+	}
+	// There is room again.
+	hosttest.EventuallyNoError(t, func() error {
+		again, err := client.Create(t.Context(), crannog.Timeout(life))
+		if err == nil {
+			kill(t, again)
+		}
+		return err
+	})
+	s.Stop(t)
+	tool(t, state, "audit", "verify")
+}
