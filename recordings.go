@@ -58,6 +58,12 @@ func (c *Client) RecordingOf(ctx context.Context, sandbox, id string) (io.ReadCl
 	return c.recordingOf(ctx, sandbox, id, 3)
 }
 
+// FollowRecording is RecordingOf, and of a command that runs it goes on until the
+// command has ended or ctx is done.
+func (c *Client) FollowRecording(ctx context.Context, sandbox, id string) (io.ReadCloser, error) {
+	return c.openRecording(ctx, sandbox, id, "?follow=true")
+}
+
 // DiscardRecordings drops what was kept of an ended sandbox. Local callers
 // only.
 func (c *Client) DiscardRecordings(ctx context.Context, sandbox string) error {
@@ -65,7 +71,11 @@ func (c *Client) DiscardRecordings(ctx context.Context, sandbox string) error {
 }
 
 func (c *Client) recordingOf(ctx context.Context, sandbox, id string, version int) (io.ReadCloser, error) {
-	path := "/sandboxes/" + segment(sandbox) + "/recordings/" + segment(id) + "?version=" + strconv.Itoa(version)
+	return c.openRecording(ctx, sandbox, id, "?version="+strconv.Itoa(version))
+}
+
+func (c *Client) openRecording(ctx context.Context, sandbox, id, query string) (io.ReadCloser, error) {
+	path := "/sandboxes/" + segment(sandbox) + "/recordings/" + segment(id) + query
 	resp, err := c.open(ctx, path, nil)
 	if err != nil {
 		return nil, err

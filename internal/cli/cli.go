@@ -108,6 +108,7 @@ func (a *app) root() *cobra.Command {
 		a.diffCommand(), a.applyCommand(), a.exportCommand(), a.discardCommand())
 	a.add(root, "manage", a.auditCommand())
 	a.add(root, "server", a.serveCommand(), a.webConsoleCommand(), a.mcpCommand(), a.doctorCommand(), a.keyCommand(), a.secretCommand(), a.configCommand(), a.versionCommand())
+	root.AddCommand(a.holdCommand())
 	a.addHelp(root)
 	strictArgs(root)
 	return root

@@ -22,15 +22,18 @@ func (a *app) logsCommand() *cobra.Command {
 	var f listFlags
 	var p player
 	cmd := &cobra.Command{
-		Use: "logs SANDBOX [N]", Short: "Show what happened to a sandbox, and replay what commands printed", Args: cobra.RangeArgs(1, 2),
+		Use: "logs SANDBOX [N]", Short: "Show what happened to a sandbox and what its commands print", Args: cobra.RangeArgs(1, 2),
 		Long: "Show what happened to a sandbox: how it was made, which commands were run in it\n" +
-			"and how they ended, what ended it. With --replay, show what command N printed, or\n" +
-			"the last one, as it was printed then. Secrets in it are masked; sequences that act\n" +
-			"on a terminal instead of drawing on it are left out. With --json, a replay is the\n" +
-			"recording itself, as asciicast.\n\n" +
+			"and how they ended, what ended it. With the number N of a command, show what that\n" +
+			"command printed. With -f, go on: with N until that command ends, without N until\n" +
+			"the sandbox does, with the output of the last command and of all that run or start.\n\n" +
+			"With --replay, show what command N printed, or the last one, at the pace of then.\n" +
+			"Secrets in output are masked; sequences that act on a terminal instead of drawing\n" +
+			"on it are left out. With --json, the output of one command is the recording\n" +
+			"itself, as asciicast.\n\n" +
 			"@last is the newest sandbox that runs, or the last run if that is newer: what a\n" +
 			"run printed is kept as long as what it changed.",
-		Example:           "  crannog logs dev\n  crannog logs @last --replay\n  crannog logs dev --replay 3 --speed 2\n  crannog logs dev --replay --json > dev.cast",
+		Example:           "  crannog logs dev\n  crannog logs -f dev\n  crannog logs -f dev 3\n  crannog logs @last --replay\n  crannog logs dev --replay 3 --speed 2\n  crannog logs dev --replay --json > dev.cast",
 		ValidArgsFunction: a.completeOne,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n := ""
@@ -42,8 +45,8 @@ func (a *app) logsCommand() *cobra.Command {
 			}
 			p.paced = cmd.Flags().Changed("speed") || isTerminal(a.Stdout)
 			switch {
-			case n != "" && !replay:
-				return usagef("a number goes with --replay")
+			case n != "" && !replay && (f.jsonl || f.format != ""):
+				return usagef("the output of one command does not go with --jsonl or --format").hint("--json prints it as asciicast")
 			case replay && (follow || f.jsonl || f.format != ""):
 				return usagef("--replay does not go with --follow, --jsonl or --format")
 			case replay && (!(p.speed > 0) || p.speed > maxSpeed):
@@ -57,12 +60,15 @@ func (a *app) logsCommand() *cobra.Command {
 				if replay {
 					return a.replay(cmd.Context(), of, n, &p)
 				}
+				if n != "" {
+					return a.output(cmd.Context(), of, n, follow)
+				}
 				return a.follow(cmd.Context(), of, &f, follow)
 			})
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "wait for more until the sandbox ends")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "wait for more, and show what commands print")
 	cmd.Flags().BoolVar(&replay, "replay", false, "show what command N printed, or the last one")
 	cmd.Flags().Float64Var(&p.speed, "speed", 1, "times as fast; without a terminal all is printed at once unless this is given")
 	cmd.Flags().DurationVar(&p.idle, "idle-limit", 2*time.Second, "longest pause in a replay; 0 is as it was")
@@ -77,8 +83,11 @@ func (a *app) follow(ctx context.Context, of story, f *listFlags, more bool) err
 	}
 	interrupt, stop := notify(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	told := map[string]bool{}
-	for shown := 0; ; {
+	out := &outputs{app: a, of: of, f: f, known: map[string]chan struct{}{}, told: map[string]bool{}}
+	defer out.all.Wait()
+	defer stop()
+	for shown := -1; ; {
+		over := !more || of.over(ctx)
 		entries, err := of.logs(ctx)
 		if err != nil {
 			return fail("read the log of "+of.id, err)
@@ -87,26 +96,29 @@ func (a *app) follow(ctx context.Context, of story, f *listFlags, more bool) err
 		if err != nil {
 			return fail("read the commands of "+of.id, err)
 		}
-		lines := slices.Clone(entries[min(shown, len(entries)):])
-		for _, c := range commands {
-			// Who follows hears of a command when it has ended.
-			if over := !c.EndedAt.IsZero(); !told[c.ID] && (over || !more) {
-				told[c.ID] = true
-				lines = append(lines, commandLine(c))
-			}
-		}
+		lines := slices.Clone(entries[min(max(0, shown), len(entries)):])
+		news, begun := out.lines(commands, more, shown >= 0)
+		lines = append(lines, news...)
 		slices.SortStableFunc(lines, func(x, y api.LogEntry) int { return x.At.Compare(y.At) })
 		if len(lines) > 0 || !more {
-			if err := a.printLog(f, lines); err != nil {
+			if err := out.log(lines); err != nil {
 				return err
 			}
 		}
 		shown = len(entries)
-		if !more || of.over(ctx) {
+		for _, c := range begun {
+			out.follow(interrupt, c)
+		}
+		if over {
+			out.all.Wait()
+			rest, _ := out.lines(commands, more, true)
+			if len(rest) > 0 {
+				return out.log(rest)
+			}
 			return nil
 		}
 		select {
-		case <-time.After(time.Second):
+		case <-time.After(500 * time.Millisecond):
 		case <-interrupt.Done():
 			return nil
 		}
@@ -131,7 +143,10 @@ func commandLine(c api.Recording) api.LogEntry {
 	if c.Error != "" {
 		e.Fields["error"] = c.Error
 	}
-	if c.Lost {
+	switch {
+	case c.Lost && c.How == howConnect:
+		e.Fields["state"] = "left" // who followed; the command has an entry of its own
+	case c.Lost:
 		e.Fields["state"] = "lost"
 	}
 	for name, is := range map[string]bool{"truncated": c.Truncated, "dropped": c.Dropped} {

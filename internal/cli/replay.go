@@ -80,7 +80,7 @@ func remark(of api.Recording) string {
 	}
 	switch {
 	case of.Lost:
-		parts = append(parts, "whoever ran it, or the sandbox, went away before its end")
+		parts = append(parts, "the server, or the sandbox, ended before it; what it did afterwards is not known")
 	case of.EndedAt.IsZero():
 		parts = append(parts, "it has not ended")
 	}

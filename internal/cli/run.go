@@ -84,7 +84,7 @@ func (a *app) runCommand() *cobra.Command {
 	f.offer(cmd)
 	a.offerStart(cmd)
 	cmd.Flags().BoolVar(&f.ask, "ask", false, "ask at this terminal about what the policy leaves to people; alone, about every host")
-	cmd.Flags().BoolVarP(&f.detach, "detach", "d", false, "print the sandbox's ID and leave the command running; its output is thrown away")
+	cmd.Flags().BoolVarP(&f.detach, "detach", "d", false, "print the sandbox's ID and leave the command running; crannog logs -f shows its output")
 	cmd.Flags().BoolVar(&f.mcp, "mcp", false, "the command is an MCP server that speaks over its standard streams: it has no terminal, and ends when its input does")
 	cmd.Flags().StringVar(&f.branch, "branch", "", "work on a new git branch of this `name`, which is made inside; the repository here stays as it is")
 	cmd.Flags().BoolVar(&f.noChanges, "no-changes", false, "keep nothing of what the command changes in the workspace, nor of what it prints (not with --name or -d)")
@@ -299,7 +299,7 @@ func (b *box) do(ctx context.Context, c *connection, args []string) (int, error)
 	}
 	cmd.Dir = b.dir
 	if b.flags.detach {
-		return 0, b.leave(cmd)
+		return 0, b.leave(c, cmd)
 	}
 	a.streams(cmd, tty)
 	leave := func() bool { return false }
@@ -334,8 +334,12 @@ func (b *box) do(ctx context.Context, c *connection, args []string) (int, error)
 
 // leave starts the command and goes. If it cannot start, nobody wants the
 // sandbox.
-func (b *box) leave(cmd *crannog.Cmd) error {
-	if err := cmd.Start(); err != nil {
+func (b *box) leave(c *connection, cmd *crannog.Cmd) error {
+	start := cmd.Start // a server goes on listening to it
+	if c.own {
+		start = func() error { return b.app.holdDetached(cmd, b.sb.ID()) }
+	}
+	if err := start(); err != nil {
 		b.keep = false
 		return err
 	}

@@ -231,7 +231,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *trip) (served b
 	defer t.visit.Done()
 	switch {
 	case ok:
-		p.forward.ServeHTTP(out, in)
+		p.forward.ServeHTTP(out, t.lasting(ctx, in))
 	case ctx.Err() != nil:
 		p.failed(out, in, context.Cause(ctx))
 	}

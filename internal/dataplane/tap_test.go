@@ -208,11 +208,10 @@ func TestEndsThatAreNone(t *testing.T) {
 	start(ctx)
 	leave()
 	<-seen
-	hosttest.Eventually(t, "the end of a command whose caller left", func() bool { return len(x.ended(t)) == before+1 })
 	start(t.Context())
 	x.kill(boxID)
 	<-seen
-	hosttest.Eventually(t, "the end of a command whose sandbox went", func() bool { return len(x.ended(t)) == before+2 })
+	hosttest.Eventually(t, "the ends of commands whose sandbox went", func() bool { return len(x.ended(t)) == before+2 })
 	for _, e := range x.ended(t)[before:] {
 		if !e.Lost || e.Exit != nil || e.Stdout == nil || e.Stdout.Bytes != 1 || e.PID != 7 {
 			t.Errorf("%+v", e)
@@ -220,6 +219,40 @@ func TestEndsThatAreNone(t *testing.T) {
 	}
 	if list, err := x.shelf.Newest(boxID, 100); err != nil || !list[len(list)-1].Lost || list[len(list)-1].Ended.IsZero() {
 		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// F27: a command whose caller has left goes on, and so does the watch on it: what
+// it prints afterwards is kept, and its end is heard.
+func TestF27OutputWithoutACaller(t *testing.T) {
+	x := newTapped(t)
+	left := make(chan struct{})
+	guest := &starter{}
+	guest.script = func(send func(*pb.ProcessEvent) error) error {
+		err := errors.Join(send(begun(7)), send(printed("stdout", "early")))
+		<-left
+		// The first write to a caller that is gone may still succeed.
+		for range 100 {
+			err = errors.Join(err, send(printed("stdout", "+")))
+		}
+		return errors.Join(err, send(ended()))
+	}
+	x.serves(guest)
+	for name, options := range dialects {
+		before := len(x.ended(t))
+		ctx, leave := context.WithCancel(t.Context())
+		s, err := x.client(options...).Start(ctx, connect.NewRequest(&pb.StartRequest{Process: &pb.ProcessConfig{Cmd: "server"}}))
+		if err != nil || !s.Receive() || !s.Receive() {
+			t.Fatalf("%s: %v", name, err)
+		}
+		leave()
+		for s.Receive() {
+		}
+		left <- struct{}{}
+		hosttest.Eventually(t, name+": the end of a command whose caller left", func() bool { return len(x.ended(t)) == before+1 })
+		if e := x.ended(t)[before]; e.Lost || e.Exit == nil || *e.Exit != 3 || e.Stdout == nil || e.Stdout.Bytes != 105 {
+			t.Errorf("%s: %+v, %+v", name, e, e.Stdout)
+		}
 	}
 }
 

@@ -57,8 +57,9 @@ func toRecording(sandbox string, i recording.Info) api.Recording {
 
 type recordingInput struct {
 	Ref
-	N       int `path:"n" minimum:"1" doc:"The command's number."`
-	Version int `query:"version" minimum:"2" maximum:"3" default:"3" doc:"Of asciicast. Players before 3.0 of asciinema know 2."`
+	N       int  `path:"n" minimum:"1" doc:"The command's number."`
+	Version int  `query:"version" minimum:"2" maximum:"3" default:"3" doc:"Of asciicast. Players before 3.0 of asciinema know 2."`
+	Follow  bool `query:"follow" doc:"Of a command that runs, go on until it ends. Only with version 3."`
 }
 
 type recordingOutput struct {
@@ -73,11 +74,21 @@ func (s *server) recording(ctx context.Context, who sandbox.Principal, in *recor
 	if err != nil {
 		return nil, err
 	}
-	tape, err := s.Recordings.Open(id, in.N)
+	if in.Follow && in.Version == 2 {
+		return nil, fault.New(fault.Invalid, "follow_version", "only version 3 of asciicast can be followed")
+	}
+	open := func() (io.ReadCloser, error) { return s.Recordings.Open(id, in.N) }
+	if in.Follow {
+		open = func() (io.ReadCloser, error) { return s.Recordings.Follow(ctx, id, in.N) }
+	}
+	tape, err := open()
 	if err != nil {
 		return nil, err
 	}
 	send := func(to io.Writer) error {
+		if in.Follow {
+			to = flushing{to}
+		}
 		_, err := io.Copy(to, tape)
 		return err
 	}
@@ -91,10 +102,24 @@ func (s *server) recording(ctx context.Context, who sandbox.Principal, in *recor
 	return &recordingOutput{cast.MediaType, func(c huma.Context) {
 		c.SetHeader("Content-Type", cast.MediaType)
 		c.SetStatus(http.StatusOK)
+		if flusher, ok := c.BodyWriter().(http.Flusher); ok && in.Follow {
+			flusher.Flush() // the caller need not wait for the first output
+		}
 		if err := errors.Join(send(c.BodyWriter()), tape.Close()); err != nil {
 			s.Log.Debug("recording not sent", "sandbox", id, "err", err)
 		}
 	}}, nil
+}
+
+// flushing sends each piece at once: somebody watches.
+type flushing struct{ io.Writer }
+
+func (f flushing) Write(b []byte) (int, error) {
+	n, err := f.Writer.Write(b)
+	if flusher, ok := f.Writer.(http.Flusher); ok && err == nil {
+		flusher.Flush()
+	}
+	return n, err
 }
 
 type keptRecordingsOutput struct{ Body api.KeptRecordings }

@@ -123,9 +123,11 @@ func (t *Tap) listen(r *http.Request, where string, h *hearing) *memory {
 // call watches a command from its start, or from where a caller joins it.
 func (t *Tap) call(r *http.Request, c Call, where string) (*Visit, *refusal) {
 	var cmd *command
+	var lasts bool
 	h := &hearing{take: func(message any, header http.Header) (err error) {
 		switch m := message.(type) {
 		case *pb.StartRequest:
+			lasts = true
 			cmd, err = t.begin(c, startOf(c, m, userOf(header)))
 		case *pb.ConnectRequest:
 			cmd, err = t.begin(c, connectOf(c, m))
@@ -142,6 +144,9 @@ func (t *Tap) call(r *http.Request, c Call, where string) (*Visit, *refusal) {
 	// A message that is packed cannot be read on its way back.
 	r.Header.Del("Connect-Accept-Encoding")
 	r.Header.Del("Grpc-Accept-Encoding")
+	if lasts {
+		return newLasting(cmd), nil
+	}
 	return &Visit{answer: cmd.answer, done: cmd.over}, nil
 }
 

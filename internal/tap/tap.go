@@ -120,6 +120,8 @@ type Visit struct {
 	answer func(*http.Response) error
 	done   func()
 	once   sync.Once
+	// lasting is there where the command goes on without its caller.
+	lasting *lasting
 }
 
 // Answer watches an answer, which has been masked already. After an error it

@@ -1,0 +1,28 @@
+package dataplane
+
+import (
+	"context"
+	"net/http"
+)
+
+// lasting returns the request with a context that its caller's leaving does not
+// end once a command that goes on has begun to answer: what the command prints
+// is kept for those who ask later. The end of the sandbox ends it.
+func (t *trip) lasting(ctx context.Context, in *http.Request) *http.Request {
+	if !t.visit.Lasts() {
+		return in
+	}
+	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	gone := context.AfterFunc(t.back.ctx, func() { end(errGone) })
+	left := context.AfterFunc(ctx, func() {
+		if !t.visit.Began() {
+			end(context.Cause(ctx))
+		}
+	})
+	t.visit.AtEnd(func() {
+		gone()
+		left()
+		end(nil)
+	})
+	return in.WithContext(life)
+}

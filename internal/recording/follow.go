@@ -1,0 +1,110 @@
+package recording
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// pollEvery is how often a recording that is followed is read again. What is
+// printed reaches the disk after flushAfter at the latest.
+const pollEvery = 100 * time.Millisecond
+
+// Follow opens a recording, and its end is that of the command: until then,
+// reading waits for more. It ends with an error when ctx does. The caller closes
+// what is returned.
+func (s *Shelf) Follow(ctx context.Context, sandbox string, n int) (io.ReadCloser, error) {
+	dir, err := s.path(sandbox)
+	if err != nil {
+		return nil, err
+	}
+	now, err := s.Open(sandbox, n)
+	if err != nil {
+		return nil, err
+	}
+	return &following{ctx: ctx, shelf: s, sandbox: sandbox, dir: dir, n: n, now: now}, nil
+}
+
+// following reads a recording that grows.
+type following struct {
+	ctx     context.Context
+	shelf   *Shelf
+	sandbox string
+	dir     string
+	n       int
+	now     io.ReadCloser
+	sent    int64
+	index   os.FileInfo // as it was when it was last read
+	last    bool        // the command has ended, and now has all that is kept
+}
+
+// Read implements io.Reader.
+func (f *following) Read(b []byte) (int, error) {
+	for {
+		n, err := f.now.Read(b)
+		f.sent += int64(n)
+		if n > 0 || err != nil && !errors.Is(err, io.EOF) || f.last {
+			return n, err
+		}
+		if err := f.more(); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// more waits until there may be more.
+func (f *following) more() error {
+	ended, err := f.ended()
+	if err != nil {
+		return err
+	}
+	if !ended {
+		timer := time.NewTimer(pollEvery)
+		defer timer.Stop()
+		select {
+		case <-f.ctx.Done():
+			return f.ctx.Err()
+		case <-timer.C:
+		}
+	}
+	if _, grows := f.now.(*os.File); grows {
+		f.last = ended
+		return nil
+	}
+	// It had no file, and has one now, or it is among others since its end.
+	next, err := f.shelf.Open(f.sandbox, f.n)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(skip(next, f.sent), f.now.Close()); err != nil {
+		return errors.Join(err, next.Close())
+	}
+	f.now, f.last = next, ended
+	return nil
+}
+
+func skip(r io.Reader, n int64) error {
+	_, err := io.CopyN(io.Discard, r, n)
+	return err
+}
+
+// ended reports whether the index has the command's end. It reads the index
+// only if that has changed.
+func (f *following) ended() (ended bool, err error) {
+	index, err := os.Lstat(filepath.Join(f.dir, indexFile))
+	if err != nil {
+		return false, err
+	}
+	if f.index != nil && os.SameFile(f.index, index) && f.index.Size() == index.Size() {
+		return false, nil
+	}
+	f.index = index
+	err = entries(f.dir, func(e entry) { ended = ended || e.N == f.n && e.ended() })
+	return ended, err
+}
+
+// Close implements io.Closer.
+func (f *following) Close() error { return f.now.Close() }
