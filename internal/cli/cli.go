@@ -23,6 +23,8 @@ type Env struct {
 	// Vars are the caller's environment variables, "name=value".
 	Vars   []string
 	Config config.Env
+	// Etc is where the host's time zone is set; "" is /etc.
+	Etc string
 	// Version is the program's own.
 	Version string
 }

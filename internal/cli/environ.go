@@ -38,6 +38,11 @@ func (a *app) environment(tty bool) []string {
 			env = append(env, pair)
 		}
 	}
+	if _, set := a.lookUp("TZ"); !set {
+		if zone := a.timeZone(); zone != "" {
+			env = append(env, "TZ="+zone)
+		}
+	}
 	return env
 }
 

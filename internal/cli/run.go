@@ -61,9 +61,9 @@ func (a *app) runCommand() *cobra.Command {
 		Long: "Run a command in a sandbox of its own, which is removed afterwards.\n\n" +
 			"The current directory is shown at /workspace, copy-on-write: the command may\n" +
 			"change files, and the host's stay as they are. Of the environment only the\n" +
-			"language, the time zone and the terminal's type go in, because the rest holds\n" +
-			"secrets. There is no network unless --allow, --net, --policy or --ask gives one;\n" +
-			"see crannog help network. The exit code is the command's; see crannog help exit-codes.\n\n" +
+			"language, the time zone (TZ, or what /etc/localtime says) and the terminal's type go\n" +
+			"in, because the rest holds secrets. There is no network unless --allow, --net,\n" +
+			"--policy or --ask gives one; see crannog help network. The exit code is the command's; see crannog help exit-codes.\n\n" +
 			"As the first word, without -- before it, these names are agents that are installed\n" +
 			"on this machine (crannog help agents):\n\n" + strings.TrimRight(agentHelp(), "\n"),
 		Example:     "  crannog run -- python3 -c 'print(6*7)'\n  crannog run --timeout 30s --memory 512m make test\n  tar c . | crannog run wc -c",

@@ -106,7 +106,7 @@ function Pick({ recording, current, choose }: { recording: Schemas["Recording"];
               <Inert text={recording.error} />
             </Badge>
           )}
-          {recording.lost && (recording.how === "connect" ? <Badge>left</Badge> : <Badge tone="warn">end not heard</Badge>)}
+          {recording.lost && (recording.how === "connect" ? <Badge tone="quiet">left</Badge> : <Badge tone="warn">end not heard</Badge>)}
           {recording.truncated && <Badge tone="warn">cut at its bound</Badge>}
           {recording.dropped && <Badge tone="quiet">not kept any more</Badge>}
         </span>

@@ -1,0 +1,29 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// zoneName is a name in the database of time zones. It leads nowhere else: each
+// part begins with a letter.
+var zoneName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z][A-Za-z0-9_+-]*)*$`)
+
+// timeZone returns the name of the host's time zone, or "" where none can be
+// found out. The name is what /etc/localtime links to; where that is a copy,
+// Debian's /etc/timezone has it.
+func (a *app) timeZone() string {
+	etc := first(a.Etc, "/etc")
+	var name string
+	if to, err := os.Readlink(filepath.Join(etc, "localtime")); err == nil {
+		_, name, _ = strings.Cut(to, "/zoneinfo/")
+	} else if text, err := os.ReadFile(filepath.Join(etc, "timezone")); err == nil {
+		name = strings.TrimSpace(string(text))
+	}
+	if !zoneName.MatchString(name) {
+		return ""
+	}
+	return name
+}
