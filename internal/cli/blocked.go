@@ -73,6 +73,7 @@ const lastWords = 2 * time.Second
 func (b *blocked) end(ctx context.Context, failed bool) {
 	b.stop()
 	b.done.Wait()
+	b.app.screen.left()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 	defer cancel()
 	info := b.sb.Info()
@@ -107,10 +108,15 @@ func (b *blocked) say(r api.FlowRecord) {
 	switch {
 	case n == 0 || !b.loud:
 	case n > refusal.Most:
-		b.app.note("more was blocked; crannog net log shows all of it while the sandbox is kept")
+		b.note("more was blocked; crannog net log shows all of it while the sandbox is kept")
 	case told.Fix != "":
-		b.app.note("blocked %s  rule=%s  (allow: %s)", told.What, told.Rule, told.Fix)
+		b.note("blocked %s  rule=%s  (allow: %s)", told.What, told.Rule, told.Fix)
 	default:
-		b.app.note("blocked %s  rule=%s", told.What, told.Rule)
+		b.note("blocked %s  rule=%s", told.What, told.Rule)
 	}
+}
+
+// note tells, once no program uses the whole screen.
+func (b *blocked) note(format string, args ...any) {
+	b.app.screen.when(func() { b.app.note(format, args...) })
 }

@@ -37,6 +37,8 @@ type app struct {
 	json       bool
 	quiet      bool
 	verbose    bool
+	// screen is the terminal of the command that runs, if it has one.
+	screen *fullScreen
 	// running is true for commands whose exit code is another program's, so
 	// that a failure of ours must not look like one of its.
 	running bool

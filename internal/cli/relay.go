@@ -151,6 +151,8 @@ func (a *app) streams(cmd *crannog.Cmd, tty bool) {
 	if tty {
 		size, _ := a.size()
 		cmd.TTY = &size
+		a.screen = &fullScreen{out: a.Stdout}
+		cmd.Stdout = a.screen
 	}
 }
 

@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"io"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// fullScreen passes output on to a terminal and knows whether the program that
+// prints it uses the alternate screen. Notices are held back for that time: they
+// would be drawn over what the program shows.
+type fullScreen struct {
+	out io.Writer
+
+	mu       sync.Mutex
+	uses     bool
+	sequence []byte // of an escape sequence that is not whole yet, with its ESC
+	held     []func()
+}
+
+// alternate are the modes by which programs switch to the alternate screen.
+var alternate = []string{"47", "1047", "1049"}
+
+// maxModes bounds a sequence that is looked at.
+const maxModes = 64
+
+// Write implements io.Writer.
+func (s *fullScreen) Write(p []byte) (int, error) {
+	n, err := s.out.Write(p)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range p {
+		s.see(c)
+	}
+	if !s.uses {
+		s.tell()
+	}
+	return n, err
+}
+
+// see follows the sequences ESC [ ? modes h and l, and ESC c, the full reset.
+func (s *fullScreen) see(c byte) {
+	switch n := len(s.sequence); {
+	case c == 0x1b:
+		s.sequence = append(s.sequence[:0], c)
+		return
+	case n == 0:
+		return
+	case n == 1 && c == 'c':
+		s.uses = false
+	case n == 1 && c == '[', n == 2 && c == '?', n > 2 && n < maxModes && (c >= '0' && c <= '9' || c == ';'):
+		s.sequence = append(s.sequence, c)
+		return
+	case n > 3 && (c == 'h' || c == 'l'):
+		modes := strings.Split(string(s.sequence[3:]), ";")
+		if slices.ContainsFunc(modes, func(m string) bool { return slices.Contains(alternate, m) }) {
+			s.uses = c == 'h'
+		}
+	}
+	s.sequence = s.sequence[:0]
+}
+
+// tell calls what was held back. s.mu must be held.
+func (s *fullScreen) tell() {
+	for _, say := range s.held {
+		say()
+	}
+	s.held = nil
+}
+
+// when calls say now, or when the program has left the alternate screen. On the
+// nil fullScreen no program has it.
+func (s *fullScreen) when(say func()) {
+	if s == nil {
+		say()
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.uses {
+		s.held = append(s.held, say)
+		return
+	}
+	say()
+}
+
+// left is called when the program has ended, however it left the screen.
+func (s *fullScreen) left() {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.uses = false
+	s.tell()
+}

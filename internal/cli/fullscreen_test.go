@@ -1,0 +1,64 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+)
+
+// F28: while a program uses the whole screen, what was blocked is held back, and
+// told when the program has left it.
+func TestF28NoticesWaitForTheScreen(t *testing.T) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	for name, c := range map[string]struct{ enter, leave []string }{
+		"vim":       {[]string{"\x1b[?1049h\x1b[22;0;0t"}, []string{"\x1b[?1049l"}},
+		"old xterm": {[]string{"\x1b[?47h"}, []string{"\x1b[?47l"}},
+		"in pieces": {[]string{"x\x1b", "[?10", "49h"}, []string{"\x1b[", "?1049", "l$ "}},
+		"several":   {[]string{"\x1b[?1;1047;25h"}, []string{"\x1b[?25;1047l"}},
+		"reset":     {[]string{"\x1b[?1049h"}, []string{"\x1bc"}},
+	} {
+		var out, err bytes.Buffer
+		a := &app{Env: Env{Stdin: null, Stdout: &out, Stderr: &err}}
+		cmd := &crannog.Cmd{}
+		a.streams(cmd, true)
+		b := &blocked{app: a, loud: true}
+		say := func(host string) {
+			b.say(api.FlowRecord{Host: host, Port: 443, Effect: "deny", Rule: "r", Kind: "connect"})
+		}
+		write := func(pieces []string) {
+			for _, p := range pieces {
+				if _, e := cmd.Stdout.Write([]byte(p)); e != nil {
+					t.Fatal(e)
+				}
+			}
+		}
+		write([]string{"before \x1b[?25l\x1b[1;31m"})
+		if say("one.example"); !strings.Contains(err.String(), "one.example") {
+			t.Errorf("%s: outside of the screen: %q", name, err.String())
+		}
+		write(c.enter)
+		if say("two.example"); strings.Contains(err.String(), "two.example") {
+			t.Errorf("%s: drawn over the screen: %q", name, err.String())
+		}
+		write(c.leave)
+		if !strings.Contains(err.String(), "two.example") {
+			t.Errorf("%s: not told afterwards: %q", name, err.String())
+		}
+		write(c.enter)
+		say("three.example")
+		if a.screen.left(); !strings.Contains(err.String(), "three.example") {
+			t.Errorf("%s: not told at the end of a program that was killed: %q", name, err.String())
+		}
+		if want := "before \x1b[?25l\x1b[1;31m" + strings.Join(c.enter, "") + strings.Join(c.leave, "") + strings.Join(c.enter, ""); out.String() != want {
+			t.Errorf("%s: output %q, want %q", name, out.String(), want)
+		}
+	}
+}
