@@ -73,6 +73,7 @@ type Sandbox struct {
 	Metadata        map[string]string `json:"metadata,omitempty"`
 	EnvNames        []string          `json:"env_names,omitempty" doc:"Names only: values may be secrets."`
 	Workspace       string            `json:"workspace,omitempty"`
+	HiddenTracked   *HiddenTracked    `json:"hidden_tracked,omitempty" doc:"Hidden files that git tracks, so that they can be read from its history inside; absent is none."`
 	MaskRequestHost string            `json:"mask_request_host,omitempty"`
 	Engine          string            `json:"engine"`
 	Boundary        string            `json:"boundary" doc:"What the wall is made of."`
@@ -80,6 +81,12 @@ type Sandbox struct {
 	Network         Network           `json:"network"`
 	AccessToken     string            `json:"access_token,omitempty" doc:"Opens the data plane. Absent in lists and once stopped."`
 	TrafficToken    string            `json:"traffic_token,omitempty" doc:"Opens private ports. Absent in lists and once stopped."`
+}
+
+// HiddenTracked are files of the workspace that the policy hides and git tracks.
+type HiddenTracked struct {
+	Count int      `json:"count"`
+	Names []string `json:"names" doc:"Of many the first, relative to the workspace."`
 }
 
 // SandboxList is the answer of GET /v1/sandboxes.

@@ -20,7 +20,9 @@ type Change struct {
 	Removed int    `json:"removed" doc:"Lines."`
 	Text    string `json:"text,omitempty" doc:"Unified diff, where it was asked for and the content is text."`
 	// Flags say why somebody should look at it before it comes out.
-	Flags []string `json:"flags,omitempty" doc:"protected, runs_by_itself, link_out, setuid, special, conflict, too_large, secret_name, masked: it holds a sealed secret, and comes out with stars in its place."`
+	Flags []string `json:"flags,omitempty" doc:"protected, runs_by_itself, link_out, setuid, special, conflict, too_large, secret_name, masked: it holds a sealed secret, and comes out with stars in its place, hidden_changed: commits that it names delete or change a file that the policy hides, git_unchecked: it cannot be found out whether they do."`
+	// Because names the file for which a reference of git has a flag.
+	Because string `json:"because,omitempty" doc:"Of a reference of git: the file in its commits for which it has a flag."`
 	// Conflict says what was changed outside meanwhile.
 	Conflict string `json:"conflict,omitempty" enum:",changed_outside,removed_outside,created_outside,secret_outside"`
 }

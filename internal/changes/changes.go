@@ -53,7 +53,11 @@ const (
 	Special      Flag = "special"        // a device, a socket or a pipe
 	TooLarge     Flag = "too_large"      // beyond a bound of what comes out
 	SecretName   Flag = "secret_name"    // its name, or where it points, must not be seen
-	Masked       Flag = "masked"         // it has something that must not be seen, and comes out without
+	// HiddenChanged: commits that it names delete or change a file that the policy
+	// hides; GitUnchecked: it is not known whether they do.
+	HiddenChanged Flag = "hidden_changed"
+	GitUnchecked  Flag = "git_unchecked"
+	Masked        Flag = "masked" // it has something that must not be seen, and comes out without
 )
 
 // Conflict says what was done outside meanwhile.
@@ -81,7 +85,9 @@ type Change struct {
 	// their modes.
 	SameContent bool
 	Flags       []Flag
-	Conflict    Conflict
+	// Because is a file for which it has a flag, in a repository that it names.
+	Because  string
+	Conflict Conflict
 	// Added and Removed count lines; Text is the unified diff, if it was asked
 	// for. Binary content has neither.
 	Binary         bool

@@ -18,7 +18,11 @@ type Options struct {
 	// Protected tells which paths a policy protects, and Ignore which it keeps
 	// out of the box. Paths are relative. Nil is none.
 	Protected, Ignore func(path string) bool
-	Bounds            Bounds
+	// Ways follows what Protected matches from the state Start on, for paths that
+	// lead over symbolic links. Nil follows none.
+	Ways   Ways
+	Start  string
+	Bounds Bounds
 }
 
 // Compare tells what a box has changed. It reads names and times of
@@ -77,6 +81,7 @@ type comparison struct {
 	paths  []string
 	files  map[string]*trio
 	opaque map[string]bool
+	leads  *leads // of what is changed; nil is none
 }
 
 // found is a change with what it was made from.

@@ -2,6 +2,7 @@ package changes
 
 import (
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -11,6 +12,9 @@ const stagePrefix = ".crannog-apply-"
 
 // flag says why somebody should look at each change.
 func (c *comparison) flag(all []*found) {
+	if len(all) > 0 && c.o.Ways != nil {
+		c.leads = c.leadsOf(c.o.Ways, c.o.Start)
+	}
 	for _, f := range all {
 		ch := &f.change
 		add := func(flag Flag, is bool) {
@@ -44,15 +48,24 @@ func (c *comparison) protected(name string) bool {
 	if c.o.Protected == nil {
 		return false
 	}
-	return c.o.Protected(name) || c.o.Protected(strings.Join(foldPath(name), "/"))
+	return c.o.Protected(name) || c.o.Protected(strings.Join(foldPath(name), "/")) || c.leads != nil && c.leads.protected(name)
 }
 
+// runs reports whether tools would execute a file unasked, by any path that leads
+// to it.
 func (c *comparison) runs(f *found, e *Entry) bool {
-	if isName(fold(path.Base(f.change.Path)), "package.json") {
+	if c.runsAt(f.change.Path, f, e) {
+		return true
+	}
+	return c.leads != nil && slices.ContainsFunc(c.leads.aliases(f.change.Path), func(name string) bool { return c.runsAt(name, f, e) })
+}
+
+func (c *comparison) runsAt(name string, f *found, e *Entry) bool {
+	if isName(fold(path.Base(name)), "package.json") {
 		// Without its text all that is known is that it changed.
 		return f.scripts || f.change.Omitted || f.change.Binary || !c.o.Lines && !c.o.Text
 	}
-	return runsByItself(f.change.Path, e) || repository(f.change.Path, func(name string) bool {
+	return runsByItself(name, e) || repository(name, func(name string) bool {
 		t := c.files[name]
 		return t != nil && (t.now != nil || t.host != nil)
 	})

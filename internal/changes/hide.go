@@ -44,7 +44,7 @@ func (h Hide) name(name string) string {
 // no sum: those of what is inside would let a guess be checked, those of what
 // will be outside are not known yet.
 func (c Change) Shown(h Hide) Change {
-	c.Path = h.name(c.Path)
+	c.Path, c.Because = h.name(c.Path), h.name(c.Because)
 	for _, e := range []**Entry{&c.Old, &c.New, &c.Outside} {
 		if *e == nil {
 			continue

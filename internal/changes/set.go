@@ -21,7 +21,7 @@ type Set struct {
 
 // Refuses are the flags of what never comes out, whatever a policy says.
 func (f Flag) Refuses() bool {
-	return f == LinkOut || f == Setuid || f == Special || f == TooLarge || f == SecretName
+	return f == LinkOut || f == Setuid || f == Special || f == TooLarge || f == SecretName || f == HiddenChanged || f == GitUnchecked
 }
 
 // Has tells whether a change has a flag.

@@ -135,6 +135,10 @@ func flagText(flag string) string {
 	switch flag {
 	case "runs_by_itself":
 		return "tools run it by themselves"
+	case "hidden_changed":
+		return "its commits delete or change a hidden file: stays inside"
+	case "git_unchecked":
+		return "its commits cannot be checked against hidden files: stays inside"
 	case "link_out":
 		return "a link that leads out: stays inside"
 	case "setuid":
@@ -156,7 +160,11 @@ func reasons(ch api.Change) string {
 	var why []string
 	for _, f := range ch.Flags {
 		if f != "conflict" {
-			why = append(why, flagText(f))
+			text := flagText(f)
+			if ch.Because != "" && (f == "hidden_changed" || f == "protected") {
+				text += " (" + inert(ch.Because) + ")"
+			}
+			why = append(why, text)
 		}
 	}
 	if ch.Conflict != "" {

@@ -148,6 +148,7 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 			return err
 		}
 		box.foretell(ctx)
+		box.tellTracked()
 		if err = box.settle(ctx); err == nil {
 			code, err = box.do(ctx, c, args)
 			if err == nil && !a.json {

@@ -195,6 +195,10 @@ type Spec struct {
 	// Hide are paths inside that an empty file or directory covers, which
 	// cannot be changed. What does not exist need not be hidden.
 	Hide []string
+	// Absent are paths inside that an empty file or directory stands for, which the
+	// guest removes before any program runs: inside, the name is free, and programs
+	// may put files of their own there. What the host has there is out of reach.
+	Absent []string
 	// ReadOnly are paths inside that stay readable and cannot be written,
 	// renamed or removed, nor can anything below them; so a path must exist
 	// and may not be a symbolic link, which could be replaced. A directory

@@ -58,6 +58,15 @@ type Config struct {
 	// standard input, to be unpacked over the root before anything else runs.
 	Archive bool `json:"archive,omitempty"`
 
+	// Absent are paths that an empty file or directory stands for, in place of what
+	// the policy hides. They are removed at a first boot, before an archive is
+	// unpacked. One that holds something ends the boot.
+	Absent []string `json:"absent,omitempty"`
+	// Skip are paths that git is told not to look for, in the copy of an index
+	// that the sandbox has: the policy hides them, and git must not take that for
+	// their removal. It is done with Absent.
+	Skip []Skip `json:"skip,omitempty"`
+
 	// Files are written before anything else, over what the template has:
 	// the name server of the link and the certificates that are trusted.
 	Files []File `json:"files,omitempty"`
@@ -104,6 +113,12 @@ type File struct {
 	// Around puts Data behind a part of what the template has there, if it
 	// has the file at all.
 	Around *Around `json:"around,omitempty"`
+}
+
+// Skip says what git is not to look for.
+type Skip struct {
+	Index string   `json:"index"` // the index's path, absolute and clean
+	Paths [][]byte `json:"paths"` // as in the index
 }
 
 // Around is a part of a file that stays, with something new before it.

@@ -173,7 +173,7 @@ func toChanges(list []changes.Change) []api.Change {
 // replacement characters there, and are not to be asked for by name.
 func toChange(c changes.Change) api.Change {
 	out := api.Change{
-		Path: c.Path, Op: string(c.Op), Binary: c.Binary, Added: c.Added, Removed: c.Removed, Text: c.Text, Conflict: string(c.Conflict),
+		Path: c.Path, Op: string(c.Op), Binary: c.Binary, Added: c.Added, Removed: c.Removed, Text: c.Text, Conflict: string(c.Conflict), Because: c.Because,
 	}
 	for _, f := range c.Flags {
 		out.Flags = append(out.Flags, string(f))

@@ -98,8 +98,15 @@ func toSandbox(sb sandbox.Sandbox) api.Sandbox {
 		Workspace: sb.Workspace, MaskRequestHost: sb.MaskRequestHost,
 		Engine: sb.Engine, Boundary: string(sb.Boundary),
 		Effective: api.Effective{Limits: toLimits(sb.Limits), Enforced: enforced, Checks: toChecks(sb)},
-		Network:   toNetwork(sb),
+		Network:   toNetwork(sb), HiddenTracked: toTracked(sb.Tracked),
 	}
+}
+
+func toTracked(t sandbox.Tracked) *api.HiddenTracked {
+	if t.Count == 0 {
+		return nil
+	}
+	return &api.HiddenTracked{Count: t.Count, Names: t.Names}
 }
 
 // withTokens adds what opens a sandbox, for answers about one only. A paused

@@ -38,10 +38,12 @@ const (
 
 // Meta is what is known of kept changes without reading them.
 type Meta struct {
-	ID        string    `json:"id"` // of the sandbox
-	Owner     string    `json:"owner,omitempty"`
-	Workspace string    `json:"workspace"` // the host directory that it showed
-	Copy      string    `json:"copy,omitempty"`
+	ID        string `json:"id"` // of the sandbox
+	Owner     string `json:"owner,omitempty"`
+	Workspace string `json:"workspace"` // the host directory that it showed
+	Copy      string `json:"copy,omitempty"`
+	// Hidden are paths inside that were hidden.
+	Hidden    []string  `json:"hidden,omitempty"`
 	Dir       string    `json:"dir"` // inside
 	TakenAt   time.Time `json:"taken_at"`
 	ExpiresAt time.Time `json:"expires_at"`

@@ -12,10 +12,13 @@ import (
 // the same: memory that was saved refers to it.
 type Base struct {
 	Root engine.Root `json:"root"`
-	// Hide and ReadOnly are what is covered; NoRoot says that nobody is root.
+	// Hide, Absent and ReadOnly are what is covered; NoRoot says that nobody is root.
 	Hide     []string `json:"hide,omitempty"`
+	Absent   []string `json:"absent,omitempty"`
 	ReadOnly []string `json:"read_only,omitempty"`
 	NoRoot   bool     `json:"no_root,omitempty"`
+	// Repos are the git repositories of the workspace that track hidden files.
+	Repos []Repo `json:"repos,omitempty"`
 	// Copy is the sandbox for which the workspace was copied, "" if the
 	// caller's own directory is shown.
 	Copy string `json:"copy,omitempty"`
@@ -35,7 +38,9 @@ type Base struct {
 const guestKnows = 1
 
 // covered are the paths that every machine of the sandbox covers.
-func (b Base) covered() covered { return covered{hide: b.Hide, readOnly: b.ReadOnly} }
+func (b Base) covered() covered {
+	return covered{hide: b.Hide, absent: b.Absent, readOnly: b.ReadOnly, repos: b.Repos}
+}
 
 // sameRoot tells whether two machines start from the same files.
 func (b Base) sameRoot(o Base) bool {
@@ -72,6 +77,7 @@ const toStart = "start"
 // shown is a record as callers see it. What is paused has no end ahead, and
 // shows when it was paused; what has ended in its pause, only that it has.
 func (r Record) shown() Sandbox {
+	r.Tracked = r.Base.tracked()
 	r.Sandbox.FilesOnly = r.State == Paused && r.Saved.FilesOnly
 	if r.State == Stopping || r.State == Stopped {
 		r.PausedAt = time.Time{}

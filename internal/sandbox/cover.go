@@ -21,10 +21,20 @@ const (
 	maxWalked  = 500_000 // as many as can be compared later
 )
 
-// covered are paths inside that a policy hides or protects.
-type covered struct{ hide, readOnly []string }
+// covered are paths inside that a policy keeps from programs: hide and absent keep
+// what is there out of reach, under an empty file or under a name that is free, and
+// readOnly keeps it as it is. What a policy only protects is not among them:
+// programs change their own copy of it, and the export decides.
+type covered struct {
+	hide, absent, readOnly []string
+	// repos are the git repositories that track hidden files.
+	repos []Repo
+}
 
-// cover finds the files of a workspace that a policy hides or protects. The
+// count is how many mounts it takes.
+func (c *covered) count() int { return len(c.hide) + len(c.absent) + len(c.readOnly) }
+
+// cover finds the files of a workspace that a policy hides or makes read-only. The
 // workspace is the caller's own directory, in which no sandbox writes: it
 // sees a copy-on-write view that is made after this look.
 func cover(workspace string, p *policy.Policy) (covered, error) {
@@ -33,19 +43,37 @@ func cover(workspace string, p *policy.Policy) (covered, error) {
 	if workspace == "" {
 		return c, nil
 	}
-	if !files.Writable {
-		c.readOnly = append(c.readOnly, workspaceDir)
-	}
-	w := walk{covered: &c, root: workspace, match: files.Matcher(), copied: files.Workspace == workspaceCopy, behind: map[string]bool{}}
+	w := walk{covered: &c, root: workspace, match: files.Matcher(), copied: files.Workspace == workspaceCopy, behind: map[string]bool{}, fixed: map[string]bool{}}
 	if err := w.below(workspace, workspaceDir, w.look); err != nil {
 		return covered{}, err
 	}
-	if n := len(c.hide) + len(c.readOnly); n > maxCovered {
+	if err := w.findTracked(files); err != nil {
+		return covered{}, err
+	}
+	if !files.Writable {
+		c.readOnly = append([]string{workspaceDir}, c.readOnly...)
+	}
+	if n := c.count(); n > maxCovered {
 		return covered{}, fault.Newf(fault.Exhausted, "policy_covers_too_much",
-			"the policy hides or protects %d paths of the workspace, and %d is the most", n, maxCovered).
+			"the policy hides or makes read-only %d paths of the workspace, and %d is the most", n, maxCovered).
 			WithHint("hide their directory instead, or show a smaller one with --workspace")
 	}
 	return c, nil
+}
+
+// settle hides under a cover that stays what cannot be absent: in a read-only
+// directory nobody removes what stands for a file.
+func (c *covered) settle() {
+	fixed := hiddenBelow(c.readOnly)
+	var absent []string
+	for _, name := range c.absent {
+		if fixed(name) != "" {
+			c.hide = append(c.hide, name)
+		} else {
+			absent = append(absent, name)
+		}
+	}
+	c.absent = absent
 }
 
 // shown is the directory that a sandbox's workspace is made of: the caller's

@@ -87,7 +87,7 @@ func (s *Service) created(ctx context.Context, r Record, began time.Time, source
 	s.note(ctx, r.ID, "info", "sandbox created", map[string]string{
 		"template": r.Template, "engine": r.Engine, "from": source, "took": time.Since(began).Round(time.Millisecond).String(),
 	})
-	return r.Sandbox
+	return r.shown()
 }
 
 // make takes the steps that leave something behind.
@@ -218,7 +218,11 @@ func (s *Service) spec(r *Record, t Template, p *policy.Policy) (engine.Spec, gu
 	if err != nil {
 		return engine.Spec{}, guest.Config{}, err
 	}
+	covered.settle()
 	spec, config := s.specOf(r, t, p, covered, sealed(p.Files()), r.hostname())
+	for _, f := range firstOf(covered.absent) {
+		r.Checked = append(r.Checked, f+" is not there")
+	}
 	if r.Workspace != "" && p.Files().Workspace == workspaceCopy && r.Base.Copy == "" {
 		r.Base.Copy = r.ID
 	}
@@ -229,12 +233,15 @@ func (s *Service) spec(r *Record, t Template, p *policy.Policy) (engine.Spec, gu
 // machine is made of.
 func (s *Service) specOf(r *Record, t Template, p *policy.Policy, covered covered, noRoot bool, hostname string) (engine.Spec, guest.Config) {
 	r.Base = Base{
-		Root: t.Root, Hide: covered.hide, ReadOnly: covered.readOnly, NoRoot: noRoot, Copy: r.Base.Copy,
-		Env: t.Env, DefaultUser: t.DefaultUser, DefaultDir: t.DefaultDir, Revision: t.Revision,
+		Root: t.Root, Hide: covered.hide, Absent: covered.absent, ReadOnly: covered.readOnly, NoRoot: noRoot, Copy: r.Base.Copy,
+		Repos: covered.repos,
+		Env:   t.Env, DefaultUser: t.DefaultUser, DefaultDir: t.DefaultDir, Revision: t.Revision,
 		Knows: guestKnows - t.older,
 	}
 	config := guestConfig(*r, t, hostname)
 	config.NoRoot = noRoot
+	config.Absent = covered.absent
+	config.Skip = covered.skips()
 	config.Checks, r.Checked = s.checks(*r, p, covered)
 	if !r.Access.Linked() {
 		config.Offline = true
@@ -242,7 +249,7 @@ func (s *Service) specOf(r *Record, t Template, p *policy.Policy, covered covere
 	}
 	return engine.Spec{
 		ID: r.ID, Hostname: hostname, Root: t.Root,
-		Limits: r.Limits.Limits, Hide: covered.hide, ReadOnly: covered.readOnly,
+		Limits: r.Limits.Limits, Hide: covered.hide, Absent: covered.absent, ReadOnly: covered.readOnly,
 	}, config
 }
 

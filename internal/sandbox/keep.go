@@ -60,7 +60,8 @@ func (s *Service) keepChanges(ctx context.Context, who Principal, ref string) (_
 	// What never comes out is kept as a line and not as content, and what is
 	// called after a secret not even so. What may be seen of the rest is known
 	// now: later, values may be gone.
-	list, refused := changes.Select(set.Changes, func(changes.Change) bool { return true })
+	// References of git are judged again when they are to come out.
+	list, refused := changes.Select(unjudged(set.Changes), func(changes.Change) bool { return true })
 	refused = slices.DeleteFunc(refused, func(c changes.Change) bool { return c.Has(changes.SecretName) })
 	if list, err = changes.Stage(ctx, o.box, o.dir, list, draft.Files, keptBounds); err != nil {
 		return KeptChanges{}, errors.Join(err, draft.Abort())
@@ -74,7 +75,8 @@ func (s *Service) keepChanges(ctx context.Context, who Principal, ref string) (_
 	}
 	m := kept.Meta{
 		Owner: r.Owner, Workspace: r.Workspace, Copy: r.Base.Copy, Dir: o.dir, TakenAt: set.TakenAt, ExpiresAt: set.TakenAt.Add(kept.Life),
-		Files: files, Masked: maskedOf(list), Added: set.Added, Removed: set.Removed, Access: access,
+		Hidden: slices.Concat(r.Base.Hide, r.Base.Absent),
+		Files:  files, Masked: maskedOf(list), Added: set.Added, Removed: set.Removed, Access: access,
 		Made: kept.Made{
 			Template: r.Template, TemplateID: r.TemplateID, Revision: r.Base.Revision, Engine: r.Engine, Boundary: string(r.Boundary),
 			Origin: r.Origin, Parent: r.Parent, StartedAt: r.StartedAt,
@@ -178,7 +180,7 @@ func (s *Service) keptOutlet(who Principal, id string, o *outlet) (bool, error) 
 		o.masked[string(f.Path)] = f.Conflict
 	}
 	was := m.Made
-	o.record = Record{Base: Base{Copy: m.Copy, Revision: was.Revision}, Sandbox: Sandbox{
+	o.record = Record{Base: Base{Copy: m.Copy, Revision: was.Revision, Absent: m.Hidden}, Sandbox: Sandbox{
 		ID: id, Owner: m.Owner, Workspace: m.Workspace, State: Stopped, StartedAt: was.StartedAt, Template: was.Template,
 		TemplateID: was.TemplateID, Engine: was.Engine, Boundary: engine.Boundary(was.Boundary), Origin: was.Origin, Parent: was.Parent,
 	}}

@@ -119,7 +119,7 @@ func (b Base) otherwise(saved Base) string {
 	for _, list := range []struct {
 		what       string
 		asked, has []string
-	}{{"hides", b.Hide, saved.Hide}, {"makes read-only", b.ReadOnly, saved.ReadOnly}} {
+	}{{"hides", b.Hide, saved.Hide}, {"leaves out", b.Absent, saved.Absent}, {"makes read-only", b.ReadOnly, saved.ReadOnly}} {
 		for _, path := range list.asked {
 			if !slices.Contains(list.has, path) {
 				return "it " + list.what + " " + path + " besides"

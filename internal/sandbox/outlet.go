@@ -43,6 +43,9 @@ type outlet struct {
 	// Of the turn to compare: when it ends, and how it is given back.
 	until time.Time
 	done  func() error
+	// scratch is a directory of ours for files that are only looked at; drop
+	// removes it.
+	scratch func() (dir *os.Root, drop func() error, err error)
 }
 
 // close lets go of everything, the last first.
@@ -64,7 +67,13 @@ func (o *outlet) compare(ctx context.Context, lines, text bool) (_ *changes.Set,
 	if o.dir == workspaceDir {
 		match := o.policy.Files().Matcher()
 		opts.Protected = func(name string) bool { return match.Protected(path.Join(workspaceDir, name)) }
-		opts.Ignore = func(name string) bool { return match.Denied(path.Join(workspaceDir, name)) }
+		ways := match.ProtectedWays()
+		opts.Ways, opts.Start = ways, ways.Start(workspaceDir)
+		hidden := hiddenBelow(slices.Concat(o.record.Base.Hide, o.record.Base.Absent))
+		opts.Ignore = func(name string) bool {
+			name = path.Join(workspaceDir, name)
+			return match.Denied(name) || hidden(name) != ""
+		}
 	}
 	set, err := changes.Compare(ctx, o.box, o.base, opts)
 	if errors.Is(err, errGuestSilent) {
@@ -75,6 +84,9 @@ func (o *outlet) compare(ctx context.Context, lines, text bool) (_ *changes.Set,
 	}
 	if err == nil {
 		o.remember(set.Changes)
+		if o.dir == workspaceDir {
+			err = o.judgeGit(ctx, set)
+		}
 	}
 	return set, err
 }
@@ -105,7 +117,7 @@ func (o *outlet) shown(list []changes.Change) []changes.Change {
 
 // outlet finds what a request is about. It must be closed.
 func (s *Service) outlet(ctx context.Context, who Principal, ref string, req ChangesRequest) (_ *outlet, err error) {
-	o := &outlet{dir: req.Dir, since: req.Since}
+	o := &outlet{dir: req.Dir, since: req.Since, scratch: s.scratch}
 	if o.dir == "" {
 		o.dir = workspaceDir
 	}

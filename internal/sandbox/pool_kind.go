@@ -139,7 +139,7 @@ func (s *Service) newKind(r Record, t Template, spec engine.Spec, config guest.C
 	}
 	k := &kind{
 		key: key, family: family, name: r.Template, template: t, asked: r.Template, limits: r.Limits,
-		covered: covered{hide: spec.Hide, readOnly: spec.ReadOnly}, noRoot: config.NoRoot, linked: r.Access.Linked(),
+		covered: covered{hide: spec.Hide, absent: spec.Absent, readOnly: spec.ReadOnly}, noRoot: config.NoRoot, linked: r.Access.Linked(),
 	}
 	if k.linked {
 		k.name += ", linked"

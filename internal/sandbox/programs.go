@@ -131,7 +131,7 @@ func (c *covered) coverPrograms(root engine.Root, match policy.Matcher) error {
 			return err
 		}
 	}
-	if n := len(c.hide) + len(c.readOnly); n > maxCovered {
+	if n := c.count(); n > maxCovered {
 		return fault.Newf(fault.Exhausted, "policy_covers_too_much", "the policy hides or protects %d paths, and %d is the most", n, maxCovered)
 	}
 	return nil

@@ -85,8 +85,10 @@ type Sandbox struct {
 	// MaskRequestHost replaces the Host header on the way to programs inside.
 	MaskRequestHost string
 	Workspace       string
-	Engine          string
-	Boundary        engine.Boundary
+	// Tracked are hidden files that git tracks: its history shows them.
+	Tracked  Tracked
+	Engine   string
+	Boundary engine.Boundary
 	// Enforced lists the limits that the engine enforces on this host.
 	Enforced []engine.Limit
 

@@ -12,14 +12,17 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// walk looks at all files of a workspace for those that a policy hides or
-// protects.
+// walk looks at all files of a workspace for those that a policy hides or makes
+// read-only, and for git repositories.
 type walk struct {
 	*covered
 	root   string // the workspace, on the host
 	match  policy.Matcher
 	copied bool
 	seen   int
+	fixed  map[string]bool // read-only, and not below another
+	left   []string        // hidden, and not in the copy
+	tops   []string        // directories with a .git, by their path inside
 	// behind are the directories that were looked at through links, each with
 	// what the link's path means to the policy.
 	behind map[string]bool
@@ -60,7 +63,7 @@ func (w *walk) below(dir, inside string, look func(name, inside string, d fs.Dir
 
 // whole says what a policy says of a path. A pattern of everything below a
 // directory means the directory too, or new files could be made in it.
-func (w *walk) whole(inside string, d fs.DirEntry) (hide, protect bool) {
+func (w *walk) whole(inside string, d fs.DirEntry) (hide, readOnly bool) {
 	below := inside
 	if d.IsDir() {
 		below += anyFile
@@ -68,7 +71,7 @@ func (w *walk) whole(inside string, d fs.DirEntry) (hide, protect bool) {
 	if w.match.Denied(inside) || w.match.Denied(below) {
 		return true, false
 	}
-	return false, w.match.Protected(inside) || w.match.Protected(below)
+	return false, w.match.ReadOnly(inside) || w.match.ReadOnly(below)
 }
 
 // look decides about one file. What is covered as a whole is not entered.
@@ -78,29 +81,47 @@ func (w *walk) look(name, inside string, d fs.DirEntry) error {
 		skip = fs.SkipDir
 	}
 	link := d.Type()&fs.ModeSymlink != 0
-	hide, protect := w.whole(inside, d)
+	hide, readOnly := w.whole(inside, d)
+	// What is in a directory that is read-only needs no mount of its own, and no
+	// link in it can be replaced.
+	readOnly = readOnly && !w.inFixed(inside)
+	if path.Base(inside) == ".git" && !hide {
+		w.tops = append(w.tops, path.Dir(inside))
+	}
 	switch {
 	case hide && link:
 		return w.hideTarget(name)
 	case hide:
-		if !w.copied { // or it does not come in
-			w.hide = append(w.hide, inside)
+		if w.copied { // it does not come in
+			w.left = append(w.left, inside)
+		} else {
+			w.absent = append(w.absent, inside)
 		}
 		return skip
-	case protect && link:
-		return protectedLink(inside)
-	case protect:
-		w.readOnly = append(w.readOnly, inside)
-		return skip
+	case readOnly && link:
+		return readOnlyLink(inside)
+	case readOnly:
+		// What is below is looked at all the same: it may be hidden.
+		w.readOnly, w.fixed[inside] = append(w.readOnly, inside), true
 	case link:
 		return w.follow(name, inside)
 	}
 	return nil
 }
 
-func protectedLink(inside string) error {
-	return fault.Newf(fault.Unsupported, "policy_protects_link", "the policy protects %s, and a symbolic link leads there or is there: it could be replaced inside", inside).
-		WithHint("protect what it points to, or leave it out of the workspace")
+// inFixed reports whether a path is below a read-only directory.
+func (w *walk) inFixed(inside string) bool {
+	for dir := path.Dir(inside); len(dir) > 1; dir = path.Dir(dir) {
+		if w.fixed[dir] {
+			return true
+		}
+	}
+	return false
+}
+
+func readOnlyLink(inside string) error {
+	return fault.Newf(fault.Unsupported, "policy_protects_link", "the policy makes %s read-only, and a symbolic link leads there or is there: it could be replaced inside", inside).
+		WithHint("list it under filesystem.protect instead, which keeps its changes inside, or make read-only what the link points to")
 }
 
 // target is the file of the workspace that a link shows, if it is one.
@@ -125,8 +146,8 @@ func (w *walk) hideTarget(name string) error {
 }
 
 func (w *walk) hideOnce(inside string) {
-	if !slices.Contains(w.hide, inside) {
-		w.hide = append(w.hide, inside)
+	if !slices.Contains(w.absent, inside) {
+		w.absent = append(w.absent, inside)
 	}
 }
 
@@ -144,15 +165,15 @@ func (w *walk) follow(name, inside string) error {
 	}
 	w.behind[key] = true
 	return w.below(dir, inside, func(name, inside string, d fs.DirEntry) error {
-		hide, protect := w.whole(inside, d)
+		hide, readOnly := w.whole(inside, d)
 		switch {
 		case hide:
 			if err := w.hideTarget(name); err != nil || !d.IsDir() {
 				return err
 			}
 			return fs.SkipDir
-		case protect:
-			return protectedLink(inside)
+		case readOnly:
+			return readOnlyLink(inside)
 		case d.Type()&fs.ModeSymlink != 0:
 			return w.follow(name, inside)
 		}

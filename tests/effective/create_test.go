@@ -79,6 +79,7 @@ func TestDisagreementAtCreation(t *testing.T) {
 		return func(spec *engine.Spec) error { do(spec); return nil }
 	}
 	shown := []crannog.CreateOption{crannog.Workspace(tree(t))}
+	fixed := []crannog.CreateOption{shown[0], crannog.Policy("policy: v1\nname: task\nfilesystem: {read_only: ['**/.git/hooks/**']}\n")}
 	linked := []crannog.CreateOption{crannog.Policy(listed)}
 	sealed := []crannog.CreateOption{crannog.Policy("policy: v1\nname: task\nlevel: strict\nfilesystem: {write: [/tmp]}\n")}
 	for _, c := range []struct {
@@ -88,8 +89,8 @@ func TestDisagreementAtCreation(t *testing.T) {
 		want string
 	}{
 		{"a way out", nil, r.wayOut(), "there is a way out"},
-		{"a hidden file is shown", shown, bend(func(s *engine.Spec) { s.Hide = nil }), "the hidden file /workspace/.env can be read"},
-		{"a protected directory can be written", shown, bend(func(s *engine.Spec) { s.ReadOnly = nil }), "/workspace/.git/hooks takes new files"},
+		{"a hidden file is shown", shown, bend(func(s *engine.Spec) { s.Absent = nil }), "the hidden file /workspace/.env can be read"},
+		{"a read-only directory can be written", fixed, bend(func(s *engine.Spec) { s.ReadOnly = nil }), "/workspace/.git/hooks takes new files"},
 		{"a sealed directory can be written", sealed, bend(func(s *engine.Spec) { s.ReadOnly = nil }), "/workspace takes new files"},
 		{"more memory", nil, bend(func(s *engine.Spec) { s.Limits.MemoryBytes *= 2 }), "bytes of memory, more than the limit"},
 		{"more disk", nil, bend(func(s *engine.Spec) { s.Limits.DiskBytes *= 2 }), "bytes of disk, more than the limit"},

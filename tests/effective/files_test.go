@@ -72,7 +72,7 @@ func TestWhatMayBeWritten(t *testing.T) {
 	shown := r.on("", crannog.Workspace(ws))
 	r.writes(shown, "root", "/workspace /usr", "")
 	sb = r.on(some, crannog.Workspace(ws))
-	r.writes(sb, "", "/workspace /tmp", "/var/tmp /home/user /usr /usr/local /workspace/.git/hooks")
+	r.writes(sb, "", "/workspace /workspace/.git/hooks /tmp", "/var/tmp /home/user /usr /usr/local")
 	r.nobodyIsRoot(sb)
 	sb = r.on("filesystem: {write: [/tmp]}\n", crannog.Workspace(ws))
 	r.writes(sb, "", "/tmp", "/workspace /workspace/.git /var/tmp /home/user /usr")
@@ -213,8 +213,9 @@ func TestWhatComesLater(t *testing.T) {
 	}
 }
 
-// P4: what a policy protects is read and not changed.
-func TestWhatIsProtected(t *testing.T) {
+// P4: what a policy makes read-only is read and not changed. What it only protects is
+// the sandbox's own copy.
+func TestWhatIsReadOnly(t *testing.T) {
 	r := newRig(t)
 	ws := tree(t)
 	if err := os.WriteFile(filepath.Join(ws, ".envrc"), []byte("use nix"), 0o644); err != nil {
@@ -224,7 +225,17 @@ func TestWhatIsProtected(t *testing.T) {
 		"echo x >> .envrc", "rm -f .envrc", "mv .envrc away", "ln -sf main.go .envrc", "cp main.go .envrc", "echo x > sub/../.envrc",
 		"echo x >> .git/hooks/pre-commit", "echo x > .git/hooks/new", "rm -rf .git/hooks", "mv .git/hooks .git/gone", "chmod 777 .git/hooks/pre-commit",
 	}
-	const document = "level: minimal\nfilesystem: {protect: ['**/.envrc', '**/.git/hooks/**']}\n"
+	const globs = "['**/.envrc', '**/.git/hooks/**']}\n"
+	own := r.on("level: minimal\nfilesystem: {protect: "+globs, crannog.Workspace(ws))
+	if got := r.sh(own, "cd /workspace && echo x >> .envrc && mv .envrc away && echo y > .git/hooks/new && cat away .git/hooks/new"); got != "use nixx\ny" {
+		t.Errorf("a copy that is protected: %q", got)
+	}
+	// What is hidden in a directory that is read-only is hidden.
+	deep := r.on("level: minimal\nfilesystem: {read_only: ['**/.git/**'], deny: ['**/pre-commit']}\n", crannog.Workspace(ws))
+	if got, _ := r.says(deep, "root", "cat /workspace/.git/hooks/pre-commit; echo x > /workspace/.git/hooks/pre-commit; echo x > /workspace/.git/new; ls -A /workspace/.git"); got != "hooks" {
+		t.Errorf("hidden in a read-only directory: %q", got)
+	}
+	const document = "level: minimal\nfilesystem: {read_only: " + globs
 	for _, attempt := range attempts {
 		free := "rm -rf /tmp/w && cp -r /workspace /tmp/w && cd /tmp/w && mkdir -p sub && " + attempt
 		sb := r.on(document, crannog.Workspace(ws))
@@ -265,6 +276,11 @@ func TestWhatIsProtected(t *testing.T) {
 		var e *crannog.Error
 		if !errors.As(err, &e) || e.Code != "policy_protects_link" {
 			t.Errorf("%s: %v", name, err)
+		}
+		// F2: what is only protected starts: the export follows the link.
+		sb := r.on("level: minimal\nfilesystem: {protect: "+globs, crannog.Workspace(dir))
+		if err := sb.Kill(t.Context()); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

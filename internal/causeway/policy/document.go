@@ -46,8 +46,12 @@ type Filesystem struct {
 	Write []string `yaml:"write,omitempty" json:"write,omitempty"`
 	// Globs of files that do not come in. Layers add up.
 	Deny []string `yaml:"deny,omitempty" json:"deny,omitempty"`
-	// Globs of files that cannot be changed. Layers add up. New ones inside are flagged, and come out only by name.
+	// Whether a sandbox starts whose hidden files are tracked by git, so that its history shows them: allow or deny.
+	Tracked string `yaml:"tracked,omitempty" json:"tracked,omitempty"`
+	// Globs of files whose changes stay inside unless they are asked for: programs inside change their own copy. Layers add up.
 	Protect []string `yaml:"protect,omitempty" json:"protect,omitempty"`
+	// Globs of files that no program inside can change: they are mounted read-only, so that git and editors cannot replace them either. Layers add up.
+	ReadOnly []string `yaml:"read_only,omitempty" json:"read_only,omitempty"`
 	// What of the changes inside comes out: through crannog apply and export. Links out, setuid and devices never do.
 	Export Export `yaml:"export,omitempty" json:"export,omitzero"`
 }

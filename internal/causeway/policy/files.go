@@ -14,12 +14,15 @@ type Files struct {
 	Write     []string
 	Deny      []string // globs
 	Protect   []string // globs
+	ReadOnly  []string // globs
+	// TrackedStarts says that a sandbox starts whose hidden files git tracks.
+	TrackedStarts bool
 }
 
 // Files is the policy's file part.
 func (p *Policy) Files() Files {
 	f := p.merged.Filesystem
-	out := Files{Workspace: f.Workspace.Mode, Read: f.Read, Write: f.Write, Deny: f.Deny, Protect: f.Protect}
+	out := Files{Workspace: f.Workspace.Mode, Read: f.Read, Write: f.Write, Deny: f.Deny, Protect: f.Protect, ReadOnly: f.ReadOnly, TrackedStarts: f.Tracked == trackedAllow}
 	out.Writable = f.Workspace.Writable != nil && *f.Workspace.Writable
 	return out
 }
@@ -29,6 +32,7 @@ func (p *Policy) Files() Files {
 func (f *Filesystem) lay(lower Filesystem, warn func(field, text string)) {
 	f.Deny = union(f.Deny, lower.Deny)
 	f.Protect = union(f.Protect, lower.Protect)
+	f.ReadOnly = union(f.ReadOnly, lower.ReadOnly)
 	f.Read = within(f.Read, lower.Read, "filesystem.read", warn)
 	f.Write = within(f.Write, lower.Write, "filesystem.write", warn)
 	if w := lower.Workspace.Writable; w != nil && (f.Workspace.Writable == nil || !*w) {

@@ -51,7 +51,7 @@ func TestLook(t *testing.T) {
 
 // What a link leads to is looked at where a pattern names the link's path.
 func TestBehind(t *testing.T) {
-	m := policy.Files{Deny: []string{"**/.ssh/**", "/workspace/a/*/key", "**/.env"}, Protect: []string{"**/.git/hooks/**"}}.Matcher()
+	m := policy.Files{Deny: []string{"**/.ssh/**", "/workspace/a/*/key", "**/.env"}, ReadOnly: []string{"**/.git/hooks/**"}}.Matcher()
 	for path, want := range map[string]bool{
 		"/workspace/node_modules/pkg": false, "/workspace/b": false, "/workspace/.ssh": true, "/workspace/deep/.SSH": true,
 		"/workspace/a": true, "/workspace/a/b": true, "/workspace/a/b/c": false, "/workspace/.git": true, "/workspace/.git/hooks/x/y": true, "/workspace/.env": true,

@@ -9,8 +9,8 @@ import (
 // Matcher decides about paths of the sandbox's file tree. It is made once for
 // many paths.
 type Matcher struct {
-	deny, protect     []glob
-	denied, protected sieve
+	deny, protect, readOnly  []glob
+	denied, protected, fixed sieve
 }
 
 // Matcher compiles the globs.
@@ -22,8 +22,8 @@ func (f Files) Matcher() Matcher {
 		}
 		return out
 	}
-	m := Matcher{deny: compile(f.Deny), protect: compile(f.Protect)}
-	m.denied, m.protected = newSieve(m.deny), newSieve(m.protect)
+	m := Matcher{deny: compile(f.Deny), protect: compile(f.Protect), readOnly: compile(f.ReadOnly)}
+	m.denied, m.protected, m.fixed = newSieve(m.deny), newSieve(slices.Concat(m.protect, m.readOnly)), newSieve(m.readOnly)
 	return m
 }
 
@@ -31,16 +31,19 @@ func (f Files) Matcher() Matcher {
 // file systems that do not either, .ENV is .env.
 func (m Matcher) Denied(path string) bool { return m.denied.match(path) }
 
-// Protected tells whether a path may be read and not changed.
+// Protected reports whether changes of a path stay inside unless they are asked for.
 func (m Matcher) Protected(path string) bool { return m.protected.match(path) }
 
-// Behind tells whether something below a path could be denied or protected
+// ReadOnly reports whether a path is mounted read-only inside.
+func (m Matcher) ReadOnly(path string) bool { return m.fixed.match(path) }
+
+// Behind tells whether something below a path could be denied or read-only
 // because the path leads there, as that of a link does: because a pattern names
 // a part of the path, and not only what lies below any directory. What may lie
 // below is the same for paths with the same way.
 func (m Matcher) Behind(path string) (way string, could bool) {
 	var b strings.Builder
-	for _, globs := range [][]glob{m.deny, m.protect} {
+	for _, globs := range [][]glob{m.deny, m.readOnly} {
 		for i, g := range globs {
 			// Up to there, nothing was named yet.
 			start := g.open([]int{0})

@@ -69,13 +69,14 @@ func (p *Policy) Binds() []Bind { return p.merged.Secrets.Bind }
 // scalars are the settings that are words and have nothing to do with the
 // network.
 type scalars struct {
-	isolation, mode, approve, onTimeout setting
+	isolation, mode, tracked, approve, onTimeout setting
 }
 
 func (s *scalars) lay(l Layer, warn func(field, text string)) {
 	d := &l.Document
 	s.isolation.lay(l, "isolation.at_least", d.Isolation.AtLeast, boundaries, warn)
 	s.mode.lay(l, "filesystem.workspace.mode", d.Filesystem.Workspace.Mode, modes, warn)
+	s.tracked.lay(l, "filesystem.tracked", d.Filesystem.Tracked, tracked, warn)
 	s.approve.lay(l, "secrets.approve", d.Secrets.Approve, approve, warn)
 	s.onTimeout.lay(l, "approvals.on_timeout", string(d.Approvals.OnTimeout), effects, warn)
 }
@@ -83,6 +84,7 @@ func (s *scalars) lay(l Layer, warn func(field, text string)) {
 func (s *scalars) into(m *Document) {
 	m.Isolation.AtLeast = s.isolation.value
 	m.Filesystem.Workspace.Mode = s.mode.value
+	m.Filesystem.Tracked = s.tracked.value
 	m.Secrets.Approve = s.approve.value
 	m.Approvals.OnTimeout = s.onTimeout.effect()
 }

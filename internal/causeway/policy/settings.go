@@ -27,8 +27,12 @@ var (
 	levels     = []string{"minimal", "light", "standard", "strict"}
 	boundaries = []string{"none", "shared-kernel", "userspace-kernel", "own-kernel"}
 	modes      = []string{"bind", "overlay", "copy"}
+	tracked    = []string{trackedAllow, "deny"}
 	approve    = []string{"never", "first_use", "each_task"}
 )
+
+// trackedAllow lets a sandbox start whose hidden files git tracks.
+const trackedAllow = "allow"
 
 // setting is a value with the layer that it is from.
 type setting struct{ value, layer string }

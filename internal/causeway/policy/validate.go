@@ -137,6 +137,7 @@ func word(s, others string) bool {
 
 func (c *checker) files(f *Filesystem) {
 	c.word("filesystem.workspace.mode", f.Workspace.Mode, modes)
+	c.word("filesystem.tracked", f.Tracked, tracked)
 	for _, l := range []struct {
 		field string
 		paths []string
@@ -144,6 +145,7 @@ func (c *checker) files(f *Filesystem) {
 	}{
 		{"filesystem.read", f.Read, false}, {"filesystem.write", f.Write, false},
 		{"filesystem.deny", f.Deny, true}, {"filesystem.protect", f.Protect, true},
+		{"filesystem.read_only", f.ReadOnly, true},
 	} {
 		c.list(l.field, len(l.paths), mostEntries, false)
 		for i, p := range l.paths {

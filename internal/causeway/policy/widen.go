@@ -97,6 +97,7 @@ func (w *widening) files(a, b *Filesystem) {
 	if set(b.Workspace.Writable) && !set(a.Workspace.Writable) {
 		w.add("filesystem.workspace: becomes writable")
 	}
+	w.word("filesystem.tracked", a.Tracked, b.Tracked, tracked)
 	w.word("filesystem.export.do", string(a.Export.Do), string(b.Export.Do), effects)
 	w.word("filesystem.export.deletions", string(a.Export.Deletions), string(b.Export.Deletions), effects)
 	for _, l := range []struct {
@@ -112,7 +113,7 @@ func (w *widening) files(a, b *Filesystem) {
 	for _, l := range []struct {
 		field    string
 		old, now []string
-	}{{"deny", a.Deny, b.Deny}, {"protect", a.Protect, b.Protect}} {
+	}{{"deny", a.Deny, b.Deny}, {"protect", a.Protect, b.Protect}, {"read_only", a.ReadOnly, b.ReadOnly}} {
 		for _, g := range l.old {
 			if !slices.Contains(l.now, g) {
 				w.add("filesystem.%s: %s is gone", l.field, g)

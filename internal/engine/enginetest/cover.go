@@ -14,6 +14,7 @@ import (
 var coverRules = []rule{
 	// P4
 	{"cover/hidden-is-empty", hiddenIsEmpty},
+	{"cover/absent-is-not-there", absentIsNotThere},
 	{"cover/read-only-is-not-changed", readOnlyIsNotChanged},
 	{"cover/read-only-must-hold", func(t *testing.T, c *Config) {
 		ws := coverTree(t)
@@ -161,4 +162,28 @@ func wantProtected(t *testing.T, b *box) {
 		}
 	}
 	b.want(t, "cd /workspace && cat rules.md .git/hooks/pre-commit", "be good#!/bin/sh")
+}
+
+// What is absent can be put back by no program, and its name is free.
+func absentIsNotThere(t *testing.T, c *Config) {
+	ws := coverTree(t)
+	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) {
+		s.Workspace, s.Absent = ws, []string{"/workspace/.env", "/workspace/secrets", "/workspace/none"}
+		s.GuestConfig = c.absent(s.ID, s.Absent)
+	})
+	b.want(t, search, "0")
+	for _, user := range []string{"user", "root"} {
+		for _, attempt := range []string{
+			"cat .env", "ls secrets", "rm -f .env; cat .env", "mkdir secrets && cat secrets/key; rmdir secrets; test -e secrets",
+			"unshare -Urm sh -c 'mkdir -p /tmp/o && mount --bind /workspace /tmp/o && grep -r canary-31 /tmp/o'",
+		} {
+			if r := b.shAs(t, user, "cd /workspace && "+attempt); r.code == 0 || strings.Contains(r.stdout, "canary") {
+				t.Errorf("%s as %s: %+v", attempt, user, r)
+			}
+		}
+	}
+	b.want(t, "cd /workspace && echo own > .env && mv .env e && cat e && mkdir -p secrets/deep && ls -A secrets", "own\ndeep")
+	if data, err := os.ReadFile(filepath.Join(ws, ".env")); err != nil || string(data) != "TOKEN=canary-31" {
+		t.Errorf("the host's: %q %v", data, err)
+	}
 }

@@ -36,6 +36,7 @@ type bootRequest struct {
 	Workspace   string
 	Limits      engine.Limits
 	Hide        []string
+	Absent      []string
 	ReadOnly    []string
 	// CPUs keeps the box on this many processors, where there is no group
 	// that could bound its share. Zero leaves it alone.

@@ -16,9 +16,11 @@ import (
 // cover puts what the policy hides and protects out of the box's reach. What
 // is hidden is covered twice: here in the tree that gVisor's file server is
 // given, so that not even a taken-over kernel of the box could read it, and
-// once more inside, where the cover cannot be written to or removed.
+// once more inside, where the cover cannot be written to or removed. What is to
+// be absent is covered here alone: inside, the guest removes the empty file, and
+// below it in the overlay there is nothing to come back.
 func (r *bootRequest) cover() error {
-	if len(r.Hide)+len(r.ReadOnly) == 0 {
+	if len(r.Hide)+len(r.Absent)+len(r.ReadOnly) == 0 {
 		return nil
 	}
 	root, err := os.OpenFile(r.OCI.Root.Path, unix.O_PATH|unix.O_DIRECTORY, 0)
@@ -28,7 +30,8 @@ func (r *bootRequest) cover() error {
 	defer root.Close()
 	covered := make(map[string]bool)
 	// The shortest first: what lies below a hidden directory needs nothing.
-	hide := slices.SortedFunc(slices.Values(r.Hide), func(a, b string) int { return len(a) - len(b) })
+	byLength := func(a, b string) int { return len(a) - len(b) }
+	hide := slices.SortedFunc(slices.Values(slices.Concat(r.Hide, r.Absent)), byLength)
 	for _, path := range hide {
 		t, err := openInside(root, path, 0)
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
@@ -37,7 +40,7 @@ func (r *bootRequest) cover() error {
 		if err != nil {
 			return fmt.Errorf("hide %s: %w", path, err)
 		}
-		err = r.hide(t, covered)
+		err = r.hide(t, covered, slices.Contains(r.Hide, path))
 		t.file.Close()
 		if err != nil {
 			return fmt.Errorf("hide %s: %w", path, err)
@@ -65,8 +68,8 @@ func (r *bootRequest) cover() error {
 	return nil
 }
 
-// hide covers one place.
-func (r *bootRequest) hide(t target, covered map[string]bool) error {
+// hide covers one place, and mounts the cover inside too if it is to stay.
+func (r *bootRequest) hide(t target, covered map[string]bool, stays bool) error {
 	if covered[t.inside] {
 		return nil
 	}
@@ -84,7 +87,9 @@ func (r *bootRequest) hide(t target, covered map[string]bool) error {
 	if err := showAt(empty, t.file); err != nil {
 		return err
 	}
-	r.OCI.Mounts = append(r.OCI.Mounts, mount)
+	if stays {
+		r.OCI.Mounts = append(r.OCI.Mounts, mount)
+	}
 	return nil
 }
 

@@ -202,6 +202,7 @@ func (e *Engine) bootRequest(spec engine.Spec, k *kernel) bootRequest {
 		Workspace:   spec.Workspace,
 		Limits:      spec.Limits,
 		Hide:        spec.Hide,
+		Absent:      spec.Absent,
 		ReadOnly:    spec.ReadOnly,
 		Platform:    k.platform,
 		OCI: ocispec.Build(ocispec.Params{

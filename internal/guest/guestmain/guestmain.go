@@ -62,6 +62,12 @@ func run(stdin io.Reader, args []string, around surroundings) error {
 	if err != nil {
 		return err
 	}
+	if cfg.Renew == "" {
+		// Before an archive, which may hold files that programs put there since.
+		if err := conceal(around.root, cfg); err != nil {
+			return err
+		}
+	}
 	if archive != nil {
 		// Users, their homes and everything else may be in it.
 		if err := unpack.Over(around.root, archive); err != nil {

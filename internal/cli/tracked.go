@@ -1,0 +1,24 @@
+package cli
+
+import "strings"
+
+// tellTracked says that hidden files are tracked by git: what is hidden is then their
+// copy in the work tree, and every commit with them shows them.
+func (b *box) tellTracked() {
+	t := b.sb.Info().HiddenTracked
+	if t == nil {
+		return
+	}
+	var names []string
+	for _, name := range t.Names[:min(len(t.Names), 3)] {
+		names = append(names, inert(name))
+	}
+	if t.Count > len(names) {
+		names = append(names, "…")
+	}
+	what := "%d tracked files are hidden"
+	if t.Count == 1 {
+		what = "%d tracked file is hidden"
+	}
+	b.app.note(what+" (%s): git's history inside still shows them", t.Count, strings.Join(names, ", "))
+}

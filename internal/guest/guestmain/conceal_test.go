@@ -1,0 +1,52 @@
+package guestmain
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/guest"
+)
+
+// F1: what stands for hidden files is removed, and what is no such thing ends the
+// boot: it would be the host's own.
+func TestF1Conceal(t *testing.T) {
+	root := t.TempDir()
+	for name, text := range map[string]string{"w/.env": "", "w/keep": "x", "w/full/x": "x", "w/leak": "secret"} {
+		name = filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(root, "w", ".ssh"), 0o555); err != nil {
+		t.Fatal(err)
+	}
+	all := guest.Config{
+		Absent: []string{"/w/.env", "/w/.ssh", "/w/none", "/w/keep/none"},
+		Skip:   []guest.Skip{{Index: "/w/keep", Paths: [][]byte{[]byte(".env")}}, {Index: "/w/none"}},
+	}
+	for range 2 {
+		if err := conceal(root, all); err != nil {
+			t.Fatal(err)
+		}
+		names, err := filepath.Glob(filepath.Join(root, "w", "*"))
+		if err != nil || len(names) != 3 {
+			t.Errorf("there are %v, %v", names, err)
+		}
+	}
+	for path, want := range map[string]string{"/w/full": "shows files", "/w/leak": "can be read"} {
+		if err := conceal(root, guest.Config{Absent: []string{path}}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	f := below([][]byte{[]byte("a/b"), []byte("c")})
+	for name, want := range map[string]bool{"a/b": true, "a/b/x/y": true, "a/bc": false, "a": false, "c": true, "d/c": false} {
+		if f(name) != want {
+			t.Errorf("%s: %v", name, !want)
+		}
+	}
+}

@@ -1,0 +1,225 @@
+package sandbox
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/gitrepo/index"
+	"github.com/crannog/crannog/internal/guest"
+)
+
+// Repo is a git repository of a workspace that tracks files which the policy hides.
+// Its history holds them, and so shows them inside.
+type Repo struct {
+	Top   string `json:"top"`   // the work tree, by its path inside
+	Index string `json:"index"` // by its path inside
+	// Hidden are the hidden files and directories that hold tracked files, relative
+	// to Top.
+	Hidden []string `json:"hidden"`
+	// Tracked counts the hidden files that git tracks; Names are the first of them.
+	Tracked int      `json:"tracked"`
+	Names   []string `json:"names,omitempty"`
+}
+
+// Tracked are hidden files that git tracks, of many the first few. Their contents
+// can be read inside, from the history of their repositories.
+type Tracked struct {
+	Count int
+	Names []string // relative to the workspace
+}
+
+// tracked are those of all repositories.
+func (b Base) tracked() Tracked {
+	var t Tracked
+	for _, r := range b.Repos {
+		t.Count += r.Tracked
+		for _, name := range r.Names {
+			if len(t.Names) < maxNamed {
+				t.Names = append(t.Names, strings.TrimPrefix(path.Join(r.Top, name), workspaceDir+"/"))
+			}
+		}
+	}
+	return t
+}
+
+// maxNamed bounds the hidden files that a start names.
+const maxNamed = 20
+
+// maxGitLink bounds a .git that is a file: a line that names a directory.
+const maxGitLink = 8 << 10
+
+// findTracked finds the hidden files that git tracks. What a policy hides is not
+// hidden by that: each commit with it shows it.
+func (w *walk) findTracked(files policy.Files) error {
+	hidden := slices.Concat(w.absent, w.left)
+	if len(w.tops) == 0 || len(files.Deny) == 0 || len(hidden) == 0 && files.TrackedStarts {
+		return nil
+	}
+	root, err := os.OpenRoot(w.root)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	slices.Sort(w.tops)
+	for _, top := range slices.Compact(w.tops) {
+		r, err := w.tracked(root, top, hidden)
+		if err != nil {
+			return err
+		}
+		if r.Tracked == 0 {
+			continue
+		}
+		if !files.TrackedStarts {
+			return fault.Newf(fault.Denied, "policy_hides_tracked",
+				"the policy hides %s, and git tracks it: everybody who can read the repository reads it in its history", path.Join(r.Top, r.Names[0])).
+				WithHint("take it out of the repository (git rm --cached, and out of its history if it holds a secret), show a directory without .git, " +
+					"or use a level that starts with it and says so: --level standard")
+		}
+		w.repos = append(w.repos, r)
+	}
+	return nil
+}
+
+// tracked finds what of the hidden files the repository of a directory tracks.
+func (w *walk) tracked(root *os.Root, top string, hidden []string) (Repo, error) {
+	r := Repo{Top: top}
+	relative := strings.TrimPrefix(strings.TrimPrefix(top, workspaceDir), "/")
+	dir, ok := gitDir(root, relative)
+	if !ok {
+		return r, nil
+	}
+	name := path.Join(dir, "index")
+	x, err := readIndex(root, name)
+	if err != nil || x == nil {
+		return r, err
+	}
+	r.Index = path.Join(workspaceDir, name)
+	for _, h := range hidden {
+		if rest, below := strings.CutPrefix(h, top+"/"); below {
+			r.Hidden = append(r.Hidden, rest)
+		}
+	}
+	at := hiddenBelow(r.Hidden)
+	used := map[string]bool{}
+	for i := range x.Entries {
+		name := x.Entries[i].Name
+		if i > 0 && x.Entries[i-1].Name == name {
+			continue // another side of a conflict
+		}
+		h := at(name)
+		if used[h] = true; h == "" && !w.match.Denied(path.Join(top, name)) {
+			continue
+		}
+		if r.Tracked++; r.Tracked <= maxNamed {
+			r.Names = append(r.Names, name)
+		}
+	}
+	r.Hidden = slices.DeleteFunc(r.Hidden, func(h string) bool { return !used[h] })
+	return r, nil
+}
+
+// hiddenBelow returns of a tracked file the hidden path that it is or is below, or "".
+func hiddenBelow(hidden []string) func(name string) string {
+	set := make(map[string]bool, len(hidden))
+	for _, h := range hidden {
+		set[h] = true
+	}
+	return func(name string) string {
+		for end := len(name); end > 0; end = strings.LastIndexByte(name[:end], '/') {
+			if set[name[:end]] {
+				return name[:end]
+			}
+		}
+		return ""
+	}
+}
+
+// gitDir is the repository of a directory of the workspace, if that is in the
+// workspace too. Both paths are relative to it.
+func gitDir(root *os.Root, top string) (string, bool) {
+	name := path.Join(top, ".git")
+	info, err := root.Stat(name)
+	switch {
+	case err != nil:
+		return "", false
+	case info.IsDir():
+		return name, true
+	}
+	text, err := readSmall(root, name, maxGitLink)
+	if err != nil {
+		return "", false
+	}
+	to, ok := strings.CutPrefix(string(text), "gitdir: ")
+	if to = strings.TrimRight(to, "\r\n"); !ok || to == "" {
+		return "", false
+	}
+	if !path.IsAbs(to) {
+		to = path.Join(top, to)
+	} else if to, err = filepath.Rel(root.Name(), to); err != nil {
+		return "", false
+	}
+	return to, filepath.IsLocal(to)
+}
+
+// readIndex reads an index of the workspace. One that is not there, is split or is
+// none is nil: it cannot be marked, and what comes out is checked all the same.
+func readIndex(root *os.Root, name string) (*index.Index, error) {
+	data, err := readSmall(root, name, index.MaxBytes)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, errNotPlain) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	x, err := index.Parse(data)
+	if err != nil {
+		return nil, nil //nolint:nilerr // it says nothing that could be used
+	}
+	return x, nil
+}
+
+var errNotPlain = errors.New("not a plain file of a size that is read")
+
+// readSmall reads a plain file of a directory.
+func readSmall(root *os.Root, name string, most int64) ([]byte, error) {
+	// Opening a pipe would wait for somebody to write.
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > most {
+		return nil, errNotPlain
+	}
+	return io.ReadAll(io.LimitReader(f, most))
+}
+
+// skips is what the guest tells git of the hidden files, where it can write that.
+func (c *covered) skips() []guest.Skip {
+	fixed := hiddenBelow(c.readOnly)
+	var out []guest.Skip
+	for _, r := range c.repos {
+		s := guest.Skip{Index: r.Index}
+		for _, h := range r.Hidden {
+			s.Paths = append(s.Paths, []byte(h))
+		}
+		if len(s.Paths) > 0 && fixed(r.Index) == "" {
+			out = append(out, s)
+		}
+	}
+	return out
+}
