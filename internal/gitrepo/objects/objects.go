@@ -108,7 +108,7 @@ func (r *Reader) Read(id string) (kind string, data []byte, err error) {
 	if err != nil || len(raw) != sha1.Size && len(raw) != sha256.Size {
 		return "", nil, fmt.Errorf("%w: %.80q is no name of one", errMalformed, id)
 	}
-	missing := error(ErrMissing)
+	missing := ErrMissing
 	for i := range r.dirs {
 		kind, data, err = r.find(&r.dirs[i], id, raw, 0)
 		if err != nil {
