@@ -32,6 +32,9 @@ type Env struct {
 // app is one invocation.
 type app struct {
 	Env
+	args []string
+	// holder is set in the process that stays for a detached command.
+	holder     *holder
 	config     config.Config
 	configFile string
 	json       bool
@@ -49,9 +52,15 @@ type app struct {
 // Run does what args say and returns the exit code. args do not contain the
 // program's name.
 func Run(ctx context.Context, args []string, env Env) int {
-	a := &app{Env: env}
+	a := &app{Env: env, args: args}
+	if len(args) == 1 && args[0] == holdVerb {
+		if err := a.becomeHolder(); err != nil {
+			a.report(err)
+			return a.codeOf(err)
+		}
+	}
 	root := a.root()
-	root.SetArgs(args)
+	root.SetArgs(a.args)
 	root.SetIn(env.Stdin)
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
@@ -112,7 +121,6 @@ func (a *app) root() *cobra.Command {
 		a.diffCommand(), a.applyCommand(), a.exportCommand(), a.discardCommand())
 	a.add(root, "manage", a.auditCommand())
 	a.add(root, "server", a.serveCommand(), a.webConsoleCommand(), a.mcpCommand(), a.doctorCommand(), a.keyCommand(), a.secretCommand(), a.configCommand(), a.versionCommand())
-	root.AddCommand(a.holdCommand())
 	a.addHelp(root)
 	strictArgs(root)
 	return root

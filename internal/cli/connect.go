@@ -65,6 +65,11 @@ func (a *app) tell(c *connection) *connection {
 	return c
 }
 
+// served tells whether a server would be found, which does not end with this process.
+func (a *app) served(ctx context.Context) bool {
+	return a.config.URL != "" || answers(ctx, a.config.Socket())
+}
+
 // answers tells whether somebody listens on the socket. A file that a killed
 // server left does not.
 func answers(ctx context.Context, socket string) bool {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,115 +8,83 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
-	"time"
-
-	"github.com/spf13/cobra"
 
 	"github.com/crannog/crannog"
 )
 
-// holdVerb is the command of the process that holds a detached command.
+// holdVerb is the whole command line of the process that holds a detached command.
 const holdVerb = "hold-detached"
 
-// detached is a command that the process of holdVerb runs, on its standard input.
-type detached struct {
-	Sandbox string        `json:"sandbox"`
-	Args    []string      `json:"args"`
-	Env     []string      `json:"env"`
-	Dir     string        `json:"dir"`
-	User    string        `json:"user"`
-	Timeout time.Duration `json:"timeout"`
-}
-
-// startedLine is how it says that the command runs. Anything else is an error.
+// startedLine is how that process says that the command runs. If it ends without,
+// it has told why.
 const startedLine = "started\n"
 
-// holdDetached starts a command in a process that stays until the command ends, and
-// returns when it runs. Without a server no other process hears what the command
-// prints or how it ends.
-func (a *app) holdDetached(cmd *crannog.Cmd, sandbox string) error {
-	input, err := json.Marshal(detached{sandbox, cmd.Args, cmd.Env, cmd.Dir, cmd.User, cmd.Timeout})
+// holderSays is the descriptor on which it says so.
+const holderSays = 3
+
+// holder is the process that makes the sandbox of a detached command and stays until
+// the command ends, because without a server no other hears what the command prints
+// and how it ends. It is a process of its own from the beginning, and not only once
+// the command runs: who has made a sandbox has its channel, and a sandbox with streams
+// beside the channel can be neither paused nor saved.
+type holder struct{ says *os.File }
+
+// detach starts the holder with this command line, and returns when the command runs.
+func (a *app) detach() error {
+	input, err := json.Marshal(a.args)
 	if err != nil {
 		return err
 	}
-	// Input by a pipe: arguments are shown to all users, and these may be secret.
-	holder := exec.Command("/proc/self/exe", "--state", a.config.State, holdVerb) //nolint:noctx // it outlives this process
-	if a.configFile != "" {
-		holder.Args = append(holder.Args, "--config", a.configFile)
-	}
-	holder.Args[0] = os.Args[0]
-	holder.Env = a.Vars
-	holder.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	in, err := holder.StdinPipe()
+	said, says, err := os.Pipe()
 	if err != nil {
 		return err
 	}
-	out, err := holder.StdoutPipe()
-	if err != nil {
-		return err
+	defer said.Close()
+	// By standard input: arguments are shown to all users for as long as it stays.
+	cmd := exec.Command("/proc/self/exe", holdVerb) //nolint:noctx // it outlives this process
+	cmd.Args[0], cmd.Env, cmd.Stdout, cmd.Stderr = os.Args[0], a.Vars, a.Stdout, a.Stderr
+	cmd.ExtraFiles, cmd.SysProcAttr = []*os.File{says}, &syscall.SysProcAttr{Setsid: true}
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
 	}
-	if err := holder.Start(); err != nil {
+	says.Close()
+	if err != nil {
 		return fmt.Errorf("start the process that keeps its output: %w", err)
 	}
-	// A holder that cannot read says why, or ends.
-	_, _ = in.Write(input)
+	signals, release := caught()
+	defer release()
+	go func() {
+		// It has left the terminal, whose signals are for both until it has begun.
+		for s := range signals {
+			_ = cmd.Process.Signal(s) // it has ended already, and is waited for
+		}
+	}()
+	_, _ = in.Write(input) // one that does not read says why, or ends
 	_ = in.Close()
-	said, err := io.ReadAll(io.LimitReader(out, maxRefusal))
-	if string(said) == startedLine {
-		return holder.Process.Release()
+	if line, err := io.ReadAll(io.LimitReader(said, int64(len(startedLine)))); err == nil && string(line) == startedLine {
+		return cmd.Process.Release()
 	}
-	err = errors.Join(err, holder.Wait())
-	var refusal crannog.Error
-	if json.Unmarshal(said, &refusal) == nil && refusal.Message != "" {
-		return &refusal
+	err = cmd.Wait()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Exited() {
+		return exitCode(exit.ExitCode())
 	}
-	return fmt.Errorf("the process that keeps its output ended: %w", err)
+	return fmt.Errorf("the process that keeps its output has ended: %w", err)
 }
 
-const maxRefusal = 64 << 10
-
-// holdCommand is not for people: it is what holdDetached starts.
-func (a *app) holdCommand() *cobra.Command {
-	return &cobra.Command{
-		Use: holdVerb, Hidden: true, Args: cobra.NoArgs, Annotations: map[string]string{"code": "own"},
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var d detached
-			if err := json.NewDecoder(a.Stdin).Decode(&d); err != nil || len(d.Args) == 0 {
-				return usagef("%s is started by crannog run --detach", holdVerb)
-			}
-			err := a.with(cmd.Context(), func(c *connection) error { return a.holdOne(cmd.Context(), c, d) })
-			if err != nil {
-				refusal := refusalOf(err)
-				return json.NewEncoder(a.Stdout).Encode(refusal)
-			}
-			return nil
-		},
+// becomeHolder reads the command line that the holder is for.
+func (a *app) becomeHolder() error {
+	syscall.CloseOnExec(holderSays)
+	a.holder = &holder{os.NewFile(holderSays, "holder")}
+	if err := json.NewDecoder(a.Stdin).Decode(&a.args); err != nil {
+		return usagef("%s is started by crannog run --detach", holdVerb)
 	}
+	return nil
 }
 
-func refusalOf(err error) crannog.Error {
-	if e, ok := errors.AsType[*crannog.Error](err); ok {
-		return *e
-	}
-	v := viewOf(err)
-	return crannog.Error{Kind: v.Kind, Code: v.Code, Message: v.Cause, Hint: v.Hint}
-}
-
-// holdOne runs the command and waits for its end.
-func (a *app) holdOne(ctx context.Context, c *connection, d detached) error {
-	sb, err := c.Get(ctx, d.Sandbox)
-	if err != nil {
-		return err
-	}
-	cmd := sb.CommandContext(ctx, d.Args[0], d.Args[1:]...)
-	cmd.Env, cmd.Dir, cmd.User, cmd.Timeout = d.Env, d.Dir, d.User, d.Timeout
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	if _, err := io.WriteString(a.Stdout, startedLine); err != nil {
-		return err
-	}
-	// From here on nobody listens: whoever started us goes on when this ends.
+// stay tells that the command runs, and waits until it ends. From here on nobody
+// listens: whoever reads our standard streams goes on.
+func (h *holder) stay(cmd *crannog.Cmd) error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -128,7 +95,10 @@ func (a *app) holdOne(ctx context.Context, c *connection, d detached) error {
 			return err
 		}
 	}
-	// How it ended is on record.
-	_ = cmd.Wait()
+	_, err = io.WriteString(h.says, startedLine)
+	if err := errors.Join(err, h.says.Close()); err != nil {
+		return err
+	}
+	_ = cmd.Wait() // how it ended is on record
 	return nil
 }

@@ -130,6 +130,9 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	if err := a.checkMCP(f); err != nil {
 		return err
 	}
+	if f.detach && a.holder == nil && !a.served(ctx) {
+		return a.detach()
+	}
 	signals, release := caught()
 	defer release()
 	// Until the command runs, a signal means that nobody wants it.
@@ -155,6 +158,10 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 				box.leftover(ctx)
 			}
 			box.remember(ctx)
+		}
+		if err == nil && a.holder != nil && box.left != nil {
+			release()
+			err = a.holder.stay(box.left)
 		}
 		return errors.Join(err, box.end(ctx))
 	})
@@ -207,7 +214,8 @@ type box struct {
 	local   bool // the engine is this machine's
 	signals <-chan os.Signal
 	cancel  context.CancelCauseFunc
-	rest    func() // ends the lease
+	rest    func()       // ends the lease
+	left    *crannog.Cmd // runs on without us
 }
 
 func (a *app) open(ctx context.Context, c *connection, f *runFlags, signals <-chan os.Signal, cancel context.CancelCauseFunc) (*box, error) {
@@ -300,7 +308,7 @@ func (b *box) do(ctx context.Context, c *connection, args []string) (int, error)
 	}
 	cmd.Dir = b.dir
 	if b.flags.detach {
-		return 0, b.leave(c, cmd)
+		return 0, b.leave(cmd)
 	}
 	a.streams(cmd, tty)
 	leave := func() bool { return false }
@@ -335,15 +343,12 @@ func (b *box) do(ctx context.Context, c *connection, args []string) (int, error)
 
 // leave starts the command and goes. If it cannot start, nobody wants the
 // sandbox.
-func (b *box) leave(c *connection, cmd *crannog.Cmd) error {
-	start := cmd.Start // a server goes on listening to it
-	if c.own {
-		start = func() error { return b.app.holdDetached(cmd, b.sb.ID()) }
-	}
-	if err := start(); err != nil {
+func (b *box) leave(cmd *crannog.Cmd) error {
+	if err := cmd.Start(); err != nil {
 		b.keep = false
 		return err
 	}
+	b.left = cmd
 	if b.app.json {
 		return b.app.object(b.sb.Info())
 	}

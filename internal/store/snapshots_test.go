@@ -26,6 +26,7 @@ func TestEveryFieldOfASnapshotIsKept(t *testing.T) {
 	want := stored("a")
 	want.Base = sandbox.Base{
 		Root: engine.Root{Dir: "/r", Binds: []engine.Bind{{Source: "/s", Target: "/t"}}, Guest: "/g"}, Hide: []string{"/h"}, ReadOnly: []string{"/o"},
+		Absent: []string{"/a"}, Repos: []sandbox.Repo{{Top: "/t", Index: "/t/.git/index", Hidden: []string{"h"}, Tracked: 1, Names: []string{"h"}}},
 		NoRoot: true, Copy: "i0", Env: map[string]string{"A": "b"}, DefaultUser: "u", DefaultDir: "/d", Revision: "1", Knows: 1,
 	}
 	for _, v := range []any{want, want.Snapshot, want.Base, want.Base.Root} {

@@ -148,6 +148,7 @@ func TestConformance(t *testing.T) {
 			"copies/no-link-comes-with-the-memory":                  noLink,
 			"copies/a-link-is-replaced-with-its-box":                noLink,
 			"cover/hidden-is-empty":                                 noWall,
+			"cover/absent-is-not-there":                             noWall,
 			"cover/read-only-is-not-changed":                        noWall,
 			"cover/read-only-must-hold":                             noWall,
 			"cover/hiding-does-not-follow-links-out":                noWall,
