@@ -94,6 +94,7 @@ def tell(*a):
 def add(*a):
     global n
     n += 1
+    open("/tmp/added", "w").close()
 signal.signal(signal.SIGUSR1, tell)
 signal.signal(signal.SIGUSR2, add)
 open("/tmp/up", "w").close()

@@ -161,7 +161,9 @@ func changed(t *testing.T, b *bed) {
 	if output(t, b.sb, "ls /home/user") == listChanged {
 		return // the kill came before it was put back
 	}
-	output(t, b.sb, "pkill -USR2 -f '^python3 keep'; echo later > /home/user/later")
+	// It has added before it is asked: of two signals that wait, Python takes
+	// the one with the lower number first.
+	output(t, b.sb, `rm -f /tmp/added; pkill -USR2 -f '^python3 keep'; while ! test -e /tmp/added; do sleep 0.02; done; echo later > /home/user/later`)
 	b.holds(t, b.sb)
 }
 
