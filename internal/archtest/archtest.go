@@ -31,7 +31,7 @@ var Layers = []Row{
 	}},
 	{"engines", []string{
 		"internal/engine", "internal/guest/guestmain", "internal/engine/cgroup", "internal/engine/ocispec",
-		"internal/engine/gvisor/filters", "internal/engine/gvisor/filters/generate", "internal/engine/gvisor/first", "internal/engine/gvisor/early", "internal/engine/gvisor/clock", "internal/engine/gvisor/trim", "internal/engine/gvisor/watch", "internal/engine/gvisor",
+		"internal/engine/gvisor/filters", "internal/engine/gvisor/filters/generate", "internal/engine/gvisor/first", "internal/engine/gvisor/early", "internal/engine/gvisor/clock", "internal/engine/gvisor/trim", "internal/engine/gvisor/numbers", "internal/engine/gvisor/watch", "internal/engine/gvisor",
 		"internal/engine/fake", "internal/engine/enginetest",
 	}},
 	{"rules", []string{"internal/record", "internal/record/recordtest", "internal/netlog", "internal/spool", "internal/recording", "internal/workspace", "internal/kept", "internal/key", "internal/snapshot", "internal/sandbox/demand", "internal/sandbox/admission", "internal/sandbox/fact", "internal/sandbox", "internal/sandbox/sandboxtest", "internal/template", "internal/console/session", "internal/store", "internal/agents", "internal/registration"}},

@@ -13,6 +13,7 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd/util"
 
 	"github.com/crannog/crannog/internal/engine/gvisor/filters"
+	"github.com/crannog/crannog/internal/engine/gvisor/numbers"
 	"github.com/crannog/crannog/internal/engine/gvisor/trim"
 	"github.com/crannog/crannog/internal/engine/gvisor/watch"
 	"github.com/crannog/crannog/internal/reexec"
@@ -47,6 +48,7 @@ func runRuntime() {
 	var trimmed error
 	if filepath.Base(os.Args[0]) == kernelArg0 {
 		watch.Install(callTables()...)
+		numbers.Install(callTables()...)
 		addBecome()
 		registerStill()
 		trimmed = trim.Install()

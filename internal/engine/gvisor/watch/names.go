@@ -11,6 +11,8 @@ import (
 	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
 	"gvisor.dev/gvisor/pkg/sentry/kernel/auth"
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
+
+	"github.com/crannog/crannog/internal/engine/gvisor/numbers"
 )
 
 // in finds the entry that a call is about, does it, and notes its path.
@@ -130,6 +132,11 @@ func (w *watcher) hardLink(t *sentry.Task, p pair, flags int32) error {
 	source.FollowFinalSymlink = flags&linux.AT_SYMLINK_FOLLOW != 0
 	if err := t.Kernel().VFS().LinkAt(t, t.Credentials(), source, e.operation()); err != nil {
 		return err
+	}
+	// What is remembered of a file is the number that it will have.
+	if vd, err := t.Kernel().VFS().GetDentryAt(t, root(t.Kernel()), source, &vfs.GetDentryOptions{}); err == nil {
+		numbers.Settle(t, t.Kernel(), vd, false)
+		vd.DecRef(t)
 	}
 	path := w.at(t, &e)
 	w.files.note(path, false, w.whoIs(t))

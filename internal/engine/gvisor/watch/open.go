@@ -7,6 +7,8 @@ import (
 	"gvisor.dev/gvisor/pkg/hostarch"
 	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
+
+	"github.com/crannog/crannog/internal/engine/gvisor/numbers"
 )
 
 // writes tells by an open's flags whether it may change a file.
@@ -70,6 +72,7 @@ func (w *watcher) opened(t *sentry.Task, file *vfs.FileDescription, flags uint32
 		w.files.note(path, !file.IsCreated(), by)
 	}
 	if file.IsWritable() {
+		numbers.Settle(t, t.Kernel(), file.VirtualDentry(), true)
 		h := held{path: path, who: by}
 		if path == "" {
 			h.file = inodeOf(t, file)

@@ -1,0 +1,197 @@
+package numbers
+
+import (
+	"gvisor.dev/gvisor/pkg/abi/linux"
+	"gvisor.dev/gvisor/pkg/atomicbitops"
+	"gvisor.dev/gvisor/pkg/fspath"
+	"gvisor.dev/gvisor/pkg/hostarch"
+	"gvisor.dev/gvisor/pkg/sentry/arch"
+	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
+	"gvisor.dev/gvisor/pkg/sentry/vfs"
+)
+
+// place is a file that a call is about: of a path, or of a descriptor where the path
+// is none.
+type place struct {
+	dir    int32
+	path   hostarch.Addr
+	follow bool
+}
+
+// named are the calls that may copy a file which they name.
+var named = map[string]func(arch.SyscallArguments) []place{
+	"link":         func(a arch.SyscallArguments) []place { return []place{{linux.AT_FDCWD, a[0].Pointer(), false}} },
+	"linkat":       func(a arch.SyscallArguments) []place { return atWith(a, a[4].Int()&linux.AT_SYMLINK_FOLLOW != 0) },
+	"rename":       func(a arch.SyscallArguments) []place { return []place{{linux.AT_FDCWD, a[0].Pointer(), false}} },
+	"renameat":     func(a arch.SyscallArguments) []place { return atWith(a, false) },
+	"renameat2":    exchanged,
+	"chmod":        here,
+	"fchmodat":     func(a arch.SyscallArguments) []place { return atWith(a, true) },
+	"fchmodat2":    func(a arch.SyscallArguments) []place { return atWith(a, a[3].Int()&linux.AT_SYMLINK_NOFOLLOW == 0) },
+	"chown":        here,
+	"lchown":       itself,
+	"fchownat":     func(a arch.SyscallArguments) []place { return atWith(a, a[4].Int()&linux.AT_SYMLINK_NOFOLLOW == 0) },
+	"utime":        here,
+	"utimes":       here,
+	"futimesat":    func(a arch.SyscallArguments) []place { return atWith(a, true) },
+	"utimensat":    func(a arch.SyscallArguments) []place { return atWith(a, a[3].Int()&linux.AT_SYMLINK_NOFOLLOW == 0) },
+	"setxattr":     here,
+	"removexattr":  here,
+	"lsetxattr":    itself,
+	"lremovexattr": itself,
+	"truncate":     here,
+	"fchmod":       open,
+	"fchown":       open,
+	"fsetxattr":    open,
+	"fremovexattr": open,
+}
+
+func here(a arch.SyscallArguments) []place { return []place{{linux.AT_FDCWD, a[0].Pointer(), true}} }
+
+func itself(a arch.SyscallArguments) []place { return []place{{linux.AT_FDCWD, a[0].Pointer(), false}} }
+
+func open(a arch.SyscallArguments) []place { return []place{{dir: a[0].Int()}} }
+
+func atWith(a arch.SyscallArguments, follow bool) []place {
+	return []place{{a[0].Int(), a[1].Pointer(), follow}}
+}
+
+func exchanged(a arch.SyscallArguments) []place {
+	all := atWith(a, false)
+	if a[4].Uint()&linux.RENAME_EXCHANGE != 0 {
+		all = append(all, place{a[2].Int(), a[3].Pointer(), false})
+	}
+	return all
+}
+
+// opens are the calls that may copy a file which they open, and whether they may make
+// a change by their arguments.
+var opens = map[string]func(arch.SyscallArguments) bool{
+	"open":    func(a arch.SyscallArguments) bool { return writes(a[1].Uint()) },
+	"openat":  func(a arch.SyscallArguments) bool { return writes(a[2].Uint()) },
+	"openat2": func(arch.SyscallArguments) bool { return true },
+	"creat":   func(arch.SyscallArguments) bool { return true },
+}
+
+func writes(flags uint32) bool {
+	return flags&linux.O_PATH == 0 && flags&(linux.O_ACCMODE|linux.O_CREAT|linux.O_TRUNC) != 0
+}
+
+// makes are calls that make files and copy none: their numbers are to be right from
+// the first one on.
+var makes = map[string]bool{"mkdir": true, "mkdirat": true, "mknod": true, "mknodat": true, "symlink": true, "symlinkat": true, "bind": true}
+
+// Install puts the calls in front of what is in the tables.
+func Install(tables ...*sentry.SyscallTable) {
+	for _, table := range tables {
+		for number, entry := range table.Table {
+			if fn := wrapped(entry.Name, entry.Fn); fn != nil {
+				entry.Fn = fn
+				table.Table[number] = entry
+			}
+		}
+	}
+}
+
+func wrapped(name string, fn sentry.SyscallFn) sentry.SyscallFn {
+	if may := opens[name]; may != nil {
+		return func(t *sentry.Task, number uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
+			if !may(args) {
+				return fn(t, number, args)
+			}
+			begin(t)
+			fd, control, err := fn(t, number, args)
+			if err == nil && control == nil {
+				opened(t, int32(fd))
+			}
+			return fd, control, err
+		}
+	}
+	if places := named[name]; places != nil {
+		content := name == "truncate"
+		return func(t *sentry.Task, number uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
+			begin(t)
+			files := hold(t, places(args))
+			value, control, err := fn(t, number, args)
+			for _, vd := range files {
+				Settle(t, t.Kernel(), vd, content)
+				vd.DecRef(t)
+			}
+			return value, control, err
+		}
+	}
+	if makes[name] {
+		return func(t *sentry.Task, number uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
+			begin(t)
+			return fn(t, number, args)
+		}
+	}
+	return nil
+}
+
+func opened(t *sentry.Task, fd int32) {
+	file := t.GetFile(fd)
+	if file == nil {
+		return
+	}
+	defer file.DecRef(t)
+	if file.IsWritable() {
+		Settle(t, t.Kernel(), file.VirtualDentry(), true)
+	}
+}
+
+// hold finds the files of a call that are not copied yet, and holds them: a file that
+// nothing holds is forgotten with what it was copied from. Programs that change the
+// path meanwhile lose the number of their own file and nothing else.
+func hold(t *sentry.Task, places []place) []vfs.VirtualDentry {
+	var files []vfs.VirtualDentry
+	for _, p := range places {
+		vd, ok := find(t, p)
+		if !ok {
+			continue
+		}
+		d := vd.Dentry().Impl()
+		if over := overlayOf(d); over == nil || over.err != nil || at[atomicbitops.Uint32](object(d), over.copied).Load() != 0 {
+			vd.DecRef(t)
+			continue
+		}
+		files = append(files, vd)
+	}
+	return files
+}
+
+func find(t *sentry.Task, p place) (vd vfs.VirtualDentry, ok bool) {
+	path := ""
+	if p.path != 0 {
+		var err error
+		if path, err = t.CopyInString(p.path, linux.PATH_MAX); err != nil {
+			return vd, false
+		}
+	}
+	top := t.FSContext().RootDirectory()
+	defer top.DecRef(t)
+	parsed := fspath.Parse(path)
+	start := top
+	switch {
+	case parsed.Absolute:
+		start.IncRef()
+	case p.dir == linux.AT_FDCWD:
+		start = t.FSContext().WorkingDirectory()
+	default:
+		file := t.GetFile(p.dir)
+		if file == nil {
+			return vd, false
+		}
+		start = file.VirtualDentry()
+		start.IncRef()
+		file.DecRef(t)
+	}
+	if path == "" {
+		return start, true
+	}
+	defer start.DecRef(t)
+	vd, err := t.Kernel().VFS().GetDentryAt(t, t.Credentials(), &vfs.PathOperation{
+		Root: top, Start: start, Path: parsed, FollowFinalSymlink: p.follow,
+	}, &vfs.GetDentryOptions{})
+	return vd, err == nil
+}

@@ -1,0 +1,133 @@
+// Package numbers owns the device and inode numbers that files show inside: those of
+// a file of the host's stay the same when it is changed, which gVisor's overlay does
+// not see to. It runs in gVisor's kernel process.
+package numbers
+
+import (
+	"reflect"
+	"sync/atomic"
+	"unsafe"
+
+	"gvisor.dev/gvisor/pkg/abi/linux"
+	"gvisor.dev/gvisor/pkg/atomicbitops"
+	"gvisor.dev/gvisor/pkg/context"
+	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
+	"gvisor.dev/gvisor/pkg/sentry/kernel/auth"
+	"gvisor.dev/gvisor/pkg/sentry/vfs"
+)
+
+// The overlay shows a file with the numbers of the layer that it comes from. With its
+// first change, or its first hard link, a file of the host's is copied to the layer of
+// what the sandbox wrote, and becomes another file for all that compare numbers: git
+// clone, rsync, find -samefile. So both layers get one device, the numbers of files
+// that are made inside begin beyond those of the host's, and a copy takes the number
+// of what it was copied from.
+
+// firstMade is where the numbers of files begin that are made inside. The file server
+// counts the host's files from 1; JavaScript knows whole numbers up to 2^53.
+const firstMade = 1 << 40
+
+// mostBefore bounds the files that were made before numbers began there: directories
+// in which gVisor mounts something. A kernel with more was saved by a version that
+// knew nothing of this, and keeps its numbers.
+const mostBefore = 1024
+
+// device is the minor number of both layers, plus one; 0 is not known yet, and apart
+// that they are not one.
+var device atomic.Uint64
+
+const apart = 1 << 40
+
+// at is a place in a value.
+func at[T any](of unsafe.Pointer, offset uintptr) *T { return (*T)(unsafe.Add(of, offset)) }
+
+// object is what an interface with a pointer in it points to.
+func object(impl vfs.DentryImpl) unsafe.Pointer { return reflect.ValueOf(impl).UnsafePointer() }
+
+// begin makes both layers one device, before a program makes or copies a file.
+func begin(t *sentry.Task) {
+	if device.Load() != 0 {
+		return
+	}
+	memory := t.MemoryManager()
+	if memory == nil {
+		return
+	}
+	program := memory.Executable()
+	if program == nil {
+		return
+	}
+	defer program.DecRef(t)
+	d := program.VirtualDentry().Dentry().Impl()
+	over := overlayOf(d)
+	top := t.FSContext().RootDirectory()
+	defer top.DecRef(t)
+	root := top.Dentry().Impl()
+	if over == nil || over != overlayOf(root) {
+		return // another program shows it
+	}
+	if over.err != nil || at[atomicbitops.Uint32](object(d), over.copied).Load() != 0 {
+		return
+	}
+	host := at[atomicbitops.Uint32](object(d), over.minor).Load()
+	upper := at[vfs.VirtualDentry](object(root), over.upper)
+	if at[atomicbitops.Uint32](object(root), over.copied).Load() == 0 || !upper.Ok() {
+		return
+	}
+	made := upperOf(upper.Dentry().Impl())
+	if made == nil || made.err != nil {
+		device.Store(apart)
+		return
+	}
+	fs := *at[unsafe.Pointer](*at[unsafe.Pointer](object(upper.Dentry().Impl()), made.inode), made.fs)
+	last := at[atomicbitops.Uint64](fs, made.last)
+	if n := last.Load(); n < firstMade && (n > mostBefore || !last.CompareAndSwap(n, firstMade)) {
+		if n > mostBefore {
+			device.Store(apart)
+		}
+		return
+	}
+	atomic.StoreUint32(at[uint32](fs, made.minor), host)
+	device.Store(uint64(host) + 1)
+}
+
+// Settle gives a file that was copied the numbers of what it was copied from. content
+// says that the copy is to be written: one of the other names that the host's file has
+// is another file then, and keeps the numbers.
+func Settle(ctx context.Context, k *sentry.Kernel, vd vfs.VirtualDentry, content bool) {
+	one := device.Load()
+	if one == 0 || one == apart {
+		return
+	}
+	over := overlayOf(vd.Dentry().Impl())
+	if over == nil || over.err != nil {
+		return
+	}
+	d := object(vd.Dentry().Impl())
+	// What is read below is not changed any more once this is set.
+	if at[atomicbitops.Uint32](d, over.copied).Load() == 0 {
+		return
+	}
+	lower, upper := *at[[]vfs.VirtualDentry](d, over.lower), *at[vfs.VirtualDentry](d, over.upper)
+	if len(lower) == 0 {
+		return // it was made, or copied when it was last looked up
+	}
+	made := upperOf(upper.Dentry().Impl())
+	if made == nil || made.err != nil {
+		return
+	}
+	inode := *at[unsafe.Pointer](object(upper.Dentry().Impl()), made.inode)
+	fs := *at[unsafe.Pointer](inode, made.fs)
+	number := at[uint64](inode, made.ino)
+	if atomic.LoadUint64(number) < firstMade || uint64(atomic.LoadUint32(at[uint32](fs, made.minor)))+1 != one {
+		return
+	}
+	const mask = linux.STATX_INO | linux.STATX_NLINK | linux.STATX_TYPE
+	stat, err := k.VFS().StatAt(ctx, auth.NewRootCredentials(k.RootUserNamespace()),
+		&vfs.PathOperation{Root: lower[0], Start: lower[0]}, &vfs.StatOptions{Mask: mask})
+	if err != nil || stat.Mask&mask != mask || stat.Mode&linux.S_IFMT == linux.S_IFDIR || content && stat.Nlink > 1 {
+		return
+	}
+	atomic.StoreUint64(number, stat.Ino)
+	at[atomicbitops.Uint64](d, over.ino).Store(stat.Ino)
+}
