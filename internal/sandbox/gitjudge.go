@@ -57,10 +57,12 @@ type gitJudge struct {
 
 // judged is a repository.
 type judged struct {
-	reader *objects.Reader
-	known  []string // names of commits that were there
-	err    error
-	undo   []func() error
+	reader  *objects.Reader
+	history *objects.History // of commits that were there
+	known   []string         // their names
+	looked  map[*objects.Commit]gitVerdict
+	err     error
+	undo    []func() error
 }
 
 // judgeGit flags the references whose commits change what the policy hides or
@@ -282,14 +284,14 @@ func (j *gitJudge) reference(c *changes.Change) {
 		if was[name] == id || slices.Contains(r.known, id) {
 			continue
 		}
-		hidden, protected, err := j.brings(r, dir, id, was[name])
+		found, err := j.brings(r, dir, id, was[name])
 		switch {
 		case err != nil:
 			j.unchecked(c)
-		case hidden != "":
-			c.Flags, c.Because = append(c.Flags, changes.HiddenChanged), hidden
-		case protected != "":
-			j.protect(c, protected)
+		case found.hidden != "":
+			c.Flags, c.Because = append(c.Flags, changes.HiddenChanged), found.hidden
+		case found.protected != "":
+			j.protect(c, found.protected)
 			continue
 		default:
 			continue
@@ -326,60 +328,6 @@ func refNames(file, text string) map[string]string {
 	return all
 }
 
-// brings finds the first hidden and the first protected file that a commit changes
-// against what it was made upon; old is what its name meant before.
-func (j *gitJudge) brings(r *judged, dir, id, old string) (hidden, protected string, err error) {
-	if r.err != nil {
-		return "", "", r.err
-	}
-	tree, bases, err := r.reader.Since(id, r.known)
-	if err != nil || tree == "" {
-		return "", "", err
-	}
-	if len(bases) == 0 {
-		if old == "" {
-			return "", "", nil // a history of its own, which takes nothing's place
-		}
-		was, _, err := r.reader.Since(old, r.known)
-		if err != nil {
-			return "", "", err
-		}
-		bases = []string{was}
-	}
-	inside := top(dir)
-	changed := map[string]int{}
-	for _, base := range bases {
-		err := r.reader.Changed(base, tree, func(name, _ string) error {
-			if at := path.Join(inside, name); j.hides(at) || j.match.Protected(at) {
-				changed[name]++
-			}
-			return nil
-		})
-		if err != nil {
-			return "", "", err
-		}
-	}
-	for name, n := range changed {
-		if n < len(bases) {
-			continue // it is what it was on one of both sides
-		}
-		if j.hides(path.Join(inside, name)) {
-			hidden = first(hidden, name)
-		} else {
-			protected = first(protected, name)
-		}
-	}
-	return hidden, protected, nil
-}
-
-// first is the one that comes first of two names, of which the one may be none.
-func first(a, b string) string {
-	if a == "" || b < a {
-		return b
-	}
-	return a
-}
-
 // repository opens the objects of a repository, as they were and as they came.
 func (j *gitJudge) repository(dir string) *judged {
 	if r := j.repos[dir]; r != nil {
@@ -403,7 +351,9 @@ func (j *gitJudge) repository(dir string) *judged {
 		return r
 	}
 	r.undo = append(r.undo, r.reader.Close)
-	r.known, r.err = knownNames(j.was, dir)
+	if r.known, r.err = knownNames(j.was, dir); r.err == nil {
+		r.history, r.err = objects.NewHistory(r.reader, r.known)
+	}
 	return r
 }
 

@@ -1,9 +1,7 @@
 package objects
 
 import (
-	"bytes"
 	"container/heap"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,13 +12,14 @@ import (
 // Bounds of one look at a history.
 const (
 	maxCommits = 200_000
-	maxTrees   = 500_000
-	maxDepth   = 512
+	maxSteps   = 20_000_000 // from commits to their parents, for all that is asked
 )
 
-type commit struct {
-	id      string
-	tree    string
+// Commit is a commit of a history.
+type Commit struct {
+	ID   string
+	Tree string
+
 	parents []string
 	time    int64
 	known   bool // a known name reaches it
@@ -29,7 +28,7 @@ type commit struct {
 }
 
 // commit reads a commit, or what a tag names. A name of something else is nil.
-func (r *Reader) commit(id string) (*commit, error) {
+func (r *Reader) commit(id string) (*Commit, error) {
 	for range 16 {
 		kind, data, err := r.Read(id)
 		if err != nil {
@@ -50,13 +49,13 @@ func (r *Reader) commit(id string) (*commit, error) {
 	return nil, fmt.Errorf("%w: tags of tags", errMalformed)
 }
 
-func parseCommit(id string, data []byte) (*commit, error) {
-	c := &commit{id: id}
+func parseCommit(id string, data []byte) (*Commit, error) {
+	c := &Commit{ID: id}
 	for line := range strings.Lines(string(data)) {
 		word, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		switch word {
 		case "tree":
-			c.tree = rest
+			c.Tree = rest
 		case "parent":
 			c.parents = append(c.parents, rest)
 		case "committer":
@@ -68,66 +67,81 @@ func parseCommit(id string, data []byte) (*commit, error) {
 			break
 		}
 	}
-	if c.tree == "" {
+	if c.Tree == "" {
 		return nil, fmt.Errorf("%w: %s has no tree", errMalformed, id)
 	}
 	return c, nil
 }
 
 // newest is a heap of commits.
-type newest []*commit
+type newest []*Commit
 
 func (h newest) Len() int           { return len(h) }
 func (h newest) Less(i, j int) bool { return h[i].time > h[j].time }
 func (h newest) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *newest) Push(x any)        { *h = append(*h, x.(*commit)) }
+func (h *newest) Push(x any)        { *h = append(*h, x.(*Commit)) }
 func (h *newest) Pop() any {
 	last := (*h)[len(*h)-1]
 	*h = (*h)[:len(*h)-1]
 	return last
 }
 
-// Since finds the tree of a commit, and those of the known commits that it was made
-// upon: the nearest that the known names reach. A name of no commit has no tree, and
-// what was made upon nothing that is known has no bases. A parent that is missing is
-// none, as in a shallow repository.
-func (r *Reader) Since(tip string, known []string) (tree string, bases []string, err error) {
-	h := history{r: r, all: map[string]*commit{}}
-	for _, id := range known {
-		if _, err := h.reach(id, true, false); err != nil {
-			return "", nil, err
-		}
-	}
-	first, err := h.reach(tip, false, true)
-	if err != nil || first == nil {
-		return "", nil, err
-	}
-	if err := h.follow(func() bool { return h.pending > 0 }); err != nil {
-		return "", nil, err
-	}
-	if bases = h.bases(first); len(bases) == 0 {
-		// Clocks that were wrong may have kept a known commit from being seen as one.
-		if err := h.follow(func() bool { return true }); err != nil {
-			return "", nil, err
-		}
-		bases = h.bases(first)
-	}
-	return first.tree, bases, nil
-}
-
-// history is a look at commits, the newest first.
-type history struct {
+// History is what the references of a repository reach, and what was made upon that. It
+// remembers what it has read.
+type History struct {
 	r       *Reader
-	all     map[string]*commit
+	all     map[string]*Commit // nil is what is missing or no commit
 	queue   newest
 	pending int // of what waits and is not known
+	whole   bool
+	steps   int
+}
+
+// NewHistory begins with the commits that known names. A name that is missing is none.
+func NewHistory(r *Reader, known []string) (*History, error) {
+	h := &History{r: r, all: map[string]*Commit{}, steps: maxSteps}
+	for _, id := range known {
+		if _, err := h.reach(id, true, false); err != nil {
+			return nil, err
+		}
+	}
+	return h, nil
+}
+
+// Find finds the commit of a name and all that it was made upon. What is no commit is
+// nil. A parent that is missing is none, as in a shallow repository.
+func (h *History) Find(tip string) (*Commit, error) {
+	first, err := h.reach(tip, false, true)
+	if err != nil || first == nil {
+		return nil, err
+	}
+	if err := h.follow(func() bool { return h.pending > 0 }); err != nil {
+		return nil, err
+	}
+	if bases, err := h.Bases(first); err != nil || len(bases) > 0 {
+		return first, err
+	}
+	return first, h.Complete()
+}
+
+// Whole reports whether the history was read to its end.
+func (h *History) Whole() bool { return h.whole }
+
+// Complete reads the history to its end: clocks that were wrong may have kept a known
+// commit from being seen as one.
+func (h *History) Complete() error {
+	if err := h.follow(func() bool { return true }); err != nil {
+		return err
+	}
+	h.whole = true
+	return nil
 }
 
 // reach comes to a commit from a known one, or from one that is not. must says that
 // it may not be missing.
-func (h *history) reach(id string, known, must bool) (*commit, error) {
+func (h *History) reach(id string, known, must bool) (*Commit, error) {
 	c, read := h.all[id]
-	if !read {
+	if !read || c == nil && must {
 		if len(h.all) >= maxCommits {
 			return nil, errors.New("the history is longer than what is looked into")
 		}
@@ -135,15 +149,36 @@ func (h *history) reach(id string, known, must bool) (*commit, error) {
 		if c, err = h.r.commit(id); err != nil && (must || !errors.Is(err, ErrMissing)) {
 			return nil, err
 		}
+		if c != nil && c.ID != id {
+			// A tag: the commit may have been read by its own name.
+			return h.tagged(id, c, known)
+		}
 		h.all[id] = c
 	}
-	if c == nil || c.seen && (c.known || !known) {
-		return c, nil
+	if c != nil {
+		h.see(c, known)
+	}
+	return c, nil
+}
+
+// tagged remembers the commit that a tag names.
+func (h *History) tagged(id string, c *Commit, known bool) (*Commit, error) {
+	if is := h.all[c.ID]; is != nil {
+		c = is
+	}
+	h.all[id], h.all[c.ID] = c, c
+	h.see(c, known)
+	return c, nil
+}
+
+func (h *History) see(c *Commit, known bool) {
+	if c.seen && (c.known || !known) {
+		return
 	}
 	if c.waiting && !c.known {
 		h.pending--
 	}
-	c.seen, c.known = true, known
+	c.seen, c.known, h.whole = true, known, false
 	if !c.waiting {
 		// Also one that was passed as new: its parents are known too.
 		c.waiting = true
@@ -152,13 +187,12 @@ func (h *history) reach(id string, known, must bool) (*commit, error) {
 	if !known {
 		h.pending++
 	}
-	return c, nil
 }
 
 // follow goes on to parents while it is to go on.
-func (h *history) follow(on func() bool) error {
+func (h *History) follow(on func() bool) error {
 	for len(h.queue) > 0 && on() {
-		c := heap.Pop(&h.queue).(*commit)
+		c := heap.Pop(&h.queue).(*Commit)
 		if c.waiting = false; !c.known {
 			h.pending--
 		}
@@ -171,128 +205,64 @@ func (h *history) follow(on func() bool) error {
 	return nil
 }
 
-// bases are the trees of the known commits that are the nearest to one.
-func (h *history) bases(first *commit) (bases []string) {
-	if first.known {
-		return []string{first.tree}
+// Bases are the trees of the known commits that are the nearest to one: what it was
+// made upon. A commit that is known is its own; one of a history of its own has none.
+func (h *History) Bases(c *Commit) (bases []string, err error) {
+	if c.known {
+		return []string{c.Tree}, nil
 	}
-	seen := map[string]bool{}
-	for next := []*commit{first}; len(next) > 0; {
+	err = h.walk(c, func(p *Commit) bool {
+		if p.known {
+			bases = append(bases, p.Tree)
+		}
+		return !p.known
+	})
+	slices.Sort(bases)
+	return slices.Compact(bases), err
+}
+
+// New are the commits that one reaches and that are not known, itself too.
+func (h *History) New(c *Commit) (made []*Commit, err error) {
+	if c.known {
+		return nil, nil
+	}
+	made = append(made, c)
+	err = h.walk(c, func(p *Commit) bool {
+		if !p.known {
+			made = append(made, p)
+		}
+		return !p.known
+	})
+	return made, err
+}
+
+// Parents are the trees of a commit's parents that are there.
+func (h *History) Parents(c *Commit) (trees []string) {
+	for _, id := range c.parents {
+		if p := h.all[id]; p != nil {
+			trees = append(trees, p.Tree)
+		}
+	}
+	return trees
+}
+
+// walk calls f with what a commit was made upon, the nearest first, and goes on beyond
+// those for which it returns true.
+func (h *History) walk(c *Commit, f func(*Commit) bool) error {
+	seen := map[string]bool{c.ID: true}
+	for next := []*Commit{c}; len(next) > 0; {
 		c := next[0]
 		next = next[1:]
 		for _, id := range c.parents {
-			p := h.all[id]
-			if p == nil || seen[id] {
-				continue
+			if h.steps--; h.steps < 0 {
+				return errors.New("the history has more ways than are looked into")
 			}
-			if seen[id] = true; p.known {
-				bases = append(bases, p.tree)
-			} else {
-				next = append(next, p)
-			}
-		}
-	}
-	slices.Sort(bases)
-	return slices.Compact(bases)
-}
-
-// file is an entry of a tree.
-type file struct{ name, mode, id string }
-
-const treeMode = "40000"
-
-func (r *Reader) tree(id string, size int) ([]file, error) {
-	if id == "" {
-		return nil, nil
-	}
-	kind, data, err := r.Read(id)
-	if err != nil {
-		return nil, err
-	}
-	if kind != "tree" {
-		return nil, fmt.Errorf("%w: %s is no tree", errMalformed, id)
-	}
-	var out []file
-	for len(data) > 0 {
-		head := bytes.IndexByte(data, 0)
-		if head < 0 || head+1+size > len(data) {
-			return nil, fmt.Errorf("%w: %s is cut", errMalformed, id)
-		}
-		mode, name, ok := strings.Cut(string(data[:head]), " ")
-		if !ok || name == "" {
-			return nil, errMalformed
-		}
-		out = append(out, file{name, mode, hex.EncodeToString(data[head+1 : head+1+size])})
-		data = data[head+1+size:]
-	}
-	return out, nil
-}
-
-// Changed calls f with the path of each file that is not the same in two trees, and
-// what it is in the second: its mode and name as an object, or "" where there is none.
-// "" is a tree of nothing.
-func (r *Reader) Changed(from, to string, f func(path, now string) error) error {
-	left := maxTrees
-	return r.changed(from, to, "", max(len(from), len(to))/2, &left, 0, f)
-}
-
-func (r *Reader) changed(from, to, above string, size int, left *int, depth int, f func(path, now string) error) error {
-	if from == to {
-		return nil
-	}
-	if *left--; *left < 0 || depth > maxDepth {
-		return errors.New("the trees are larger than what is looked into")
-	}
-	old, err := r.tree(from, size)
-	if err != nil {
-		return err
-	}
-	now, err := r.tree(to, size)
-	if err != nil {
-		return err
-	}
-	was := make(map[string]file, len(old))
-	for _, e := range old {
-		was[e.name] = e
-	}
-	// A name that stands twice in a tree is judged twice.
-	for _, e := range now {
-		o, had := was[e.name]
-		delete(was, e.name)
-		if had && o == e {
-			continue
-		}
-		if err := r.both(o, e, above+e.name, size, left, depth, f); err != nil {
-			return err
-		}
-	}
-	for _, o := range old {
-		if _, gone := was[o.name]; gone {
-			if err := r.both(o, file{}, above+o.name, size, left, depth, f); err != nil {
-				return err
+			if p := h.all[id]; p != nil && !seen[id] {
+				if seen[id] = true; f(p) {
+					next = append(next, p)
+				}
 			}
 		}
 	}
 	return nil
-}
-
-// both compares what a name is in two trees.
-func (r *Reader) both(o, e file, name string, size int, left *int, depth int, f func(path, now string) error) error {
-	oldTree, newTree := "", ""
-	if o.mode == treeMode {
-		oldTree = o.id
-	}
-	if e.mode == treeMode {
-		newTree = e.id
-	}
-	if o.id != "" && oldTree == "" || e.id != "" && newTree == "" {
-		now := ""
-		if e.id != "" && newTree == "" {
-			now = e.mode + " " + e.id
-		}
-		if err := f(name, now); err != nil {
-			return err
-		}
-	}
-	return r.changed(oldTree, newTree, name+"/", size, left, depth+1, f)
 }

@@ -27,6 +27,7 @@ const (
 	maxTotal  = 4 << 30  // of all that is unpacked by one Reader
 	maxChain  = 4096     // of differences upon each other
 	maxPacks  = 4096
+	maxTrees  = 2_000_000 // pairs that are compared by one Reader
 )
 
 // ErrMissing is returned for an object that is not there.
@@ -62,6 +63,7 @@ func (r Root) Names() ([]string, error) {
 type Reader struct {
 	dirs  []dir
 	left  int64
+	trees int // that may still be compared
 	close []io.Closer
 }
 
@@ -72,7 +74,7 @@ type dir struct {
 
 // NewReader reads what is in the directories, in their order.
 func NewReader(all ...Files) (*Reader, error) {
-	r := &Reader{left: maxTotal}
+	r := &Reader{left: maxTotal, trees: maxTrees}
 	for _, f := range all {
 		d := dir{files: f}
 		names, err := f.Names()

@@ -126,7 +126,7 @@ func TestF1Since(t *testing.T) {
 	r.git("rm", "-q", "dir/b")
 	gone := r.commit("dir/b/now/dir", "x")
 	reader := r.open()
-	tree, bases, err := reader.Since(gone, []string{host})
+	tree, bases, err := since(reader, gone, []string{host})
 	if err != nil || len(bases) != 1 || bases[0] != r.git("rev-parse", host+"^{tree}") {
 		t.Fatalf("%s %v %v", tree, bases, err)
 	}
@@ -135,7 +135,7 @@ func TestF1Since(t *testing.T) {
 	}
 	// One that is known is its own base, also where others reach it.
 	for _, known := range [][]string{{host}, {gone}, {gone, host}} {
-		if tree, bases, err := reader.Since(root, known); err != nil || len(bases) != 1 || bases[0] != tree {
+		if tree, bases, err := since(reader, root, known); err != nil || len(bases) != 1 || bases[0] != tree {
 			t.Errorf("%v: %v %v", known, bases, err)
 		}
 	}
@@ -146,18 +146,83 @@ func TestF1Since(t *testing.T) {
 	both := r.git("rev-parse", "HEAD")
 	r.git("tag", "-a", "-m", "t", "tagged")
 	reader = r.open()
-	if _, bases, err := reader.Since(alone, []string{host}); err != nil || len(bases) != 0 {
+	if _, bases, err := since(reader, alone, []string{host}); err != nil || len(bases) != 0 {
 		t.Errorf("%v %v", bases, err)
 	}
 	for _, id := range []string{both, r.git("rev-parse", "tagged")} {
-		tree, bases, err := reader.Since(id, []string{host, root, strings.Repeat("1", 40)})
+		tree, bases, err := since(reader, id, []string{host, root, strings.Repeat("1", 40)})
 		if err != nil || len(bases) != 1 || !slices.Equal(changed(t, reader, bases[0], tree), []string{"x"}) {
 			t.Errorf("%v %v", bases, err)
 		}
 	}
-	if tree, _, err := reader.Since(r.git("rev-parse", "HEAD^{tree}"), []string{host}); err != nil || tree != "" {
+	if tree, _, err := since(reader, r.git("rev-parse", "HEAD^{tree}"), []string{host}); err != nil || tree != "" {
 		t.Errorf("a tree: %q %v", tree, err)
 	}
+}
+
+// F1: all commits are found that are new, once, by whatever they are reached, and with
+// what each was made upon.
+func TestF1NewCommits(t *testing.T) {
+	r := newRepo(t, "sha1")
+	host := r.commit("a", "1")
+	r.git("switch", "-qc", "upstream")
+	upstream := r.commit("u", "1")
+	r.git("switch", "-qc", "work", "main")
+	first := r.commit("b", "1")
+	r.git("rm", "-q", "b")
+	r.git("commit", "-qm", "gone")
+	gone := r.git("rev-parse", "HEAD")
+	r.git("merge", "-q", "--no-edit", "upstream")
+	merge := r.git("rev-parse", "HEAD")
+	r.git("tag", "-a", "-m", "t", "tagged")
+	h, err := objects.NewHistory(r.open(), []string{host, upstream})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for tip, want := range map[string][]string{
+		merge: {first, gone, merge}, r.git("rev-parse", "tagged"): {first, gone, merge}, gone: {first, gone}, host: nil,
+	} {
+		c, err := h.Find(tip)
+		if err != nil {
+			t.Fatal(err)
+		}
+		made, err := h.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, c := range made {
+			got = append(got, c.ID)
+		}
+		if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+			t.Errorf("%s: %v", tip, got)
+		}
+	}
+	c, err := h.Find(merge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bases, err := h.Bases(c)
+	if want := []string{r.git("rev-parse", host+"^{tree}"), r.git("rev-parse", upstream+"^{tree}")}; err != nil || !slices.Equal(bases, slices.Sorted(slices.Values(want))) {
+		t.Errorf("%v %v", bases, err)
+	}
+	if parents := h.Parents(c); len(parents) != 2 {
+		t.Errorf("%v", parents)
+	}
+}
+
+// since is the tree of a commit, and of those that it was made upon.
+func since(r *objects.Reader, tip string, known []string) (tree string, bases []string, err error) {
+	h, err := objects.NewHistory(r, known)
+	if err != nil {
+		return "", nil, err
+	}
+	c, err := h.Find(tip)
+	if err != nil || c == nil {
+		return "", nil, err
+	}
+	bases, err = h.Bases(c)
+	return c.Tree, bases, err
 }
 
 // F1: clocks that go wrong do not make a commit look as if it were upon nothing.
@@ -173,7 +238,7 @@ func TestF1SinceWithWrongClocks(t *testing.T) {
 	r.git("rm", "-q", ".env")
 	r.git("commit", "-qm", "gone")
 	reader := r.open()
-	tree, bases, err := reader.Since(r.git("rev-parse", "HEAD"), []string{host})
+	tree, bases, err := since(reader, r.git("rev-parse", "HEAD"), []string{host})
 	if err != nil || len(bases) != 1 || !slices.Equal(changed(t, reader, bases[0], tree), []string{".env"}) {
 		t.Errorf("%v %v", bases, err)
 	}
@@ -239,7 +304,7 @@ func FuzzPack(f *testing.F) {
 			if _, _, err := reader.Read(id); err != nil {
 				continue
 			}
-			_, _, _ = reader.Since(id, nil) // it ends
+			_, _, _ = since(reader, id, nil) // it ends
 		}
 	})
 }

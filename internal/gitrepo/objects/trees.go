@@ -1,0 +1,112 @@
+package objects
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// maxDepth bounds directories in directories.
+const maxDepth = 512
+
+// file is an entry of a tree.
+type file struct{ name, mode, id string }
+
+const treeMode = "40000"
+
+func (r *Reader) tree(id string, size int) ([]file, error) {
+	if id == "" {
+		return nil, nil
+	}
+	kind, data, err := r.Read(id)
+	if err != nil {
+		return nil, err
+	}
+	if kind != "tree" {
+		return nil, fmt.Errorf("%w: %s is no tree", errMalformed, id)
+	}
+	var out []file
+	for len(data) > 0 {
+		head := bytes.IndexByte(data, 0)
+		if head < 0 || head+1+size > len(data) {
+			return nil, fmt.Errorf("%w: %s is cut", errMalformed, id)
+		}
+		mode, name, ok := strings.Cut(string(data[:head]), " ")
+		if !ok || name == "" {
+			return nil, errMalformed
+		}
+		out = append(out, file{name, mode, hex.EncodeToString(data[head+1 : head+1+size])})
+		data = data[head+1+size:]
+	}
+	return out, nil
+}
+
+// Changed calls f with the path of each file that is not the same in two trees, and
+// what it is in the second: its mode and name as an object, or "" where there is none.
+// "" is a tree of nothing.
+func (r *Reader) Changed(from, to string, f func(path, now string) error) error {
+	return r.changed(from, to, "", max(len(from), len(to))/2, 0, f)
+}
+
+func (r *Reader) changed(from, to, above string, size, depth int, f func(path, now string) error) error {
+	if from == to {
+		return nil
+	}
+	if r.trees--; r.trees < 0 || depth > maxDepth {
+		return errors.New("the trees are larger than what is looked into")
+	}
+	old, err := r.tree(from, size)
+	if err != nil {
+		return err
+	}
+	now, err := r.tree(to, size)
+	if err != nil {
+		return err
+	}
+	was := make(map[string]file, len(old))
+	for _, e := range old {
+		was[e.name] = e
+	}
+	// A name that stands twice in a tree is judged twice.
+	for _, e := range now {
+		o, had := was[e.name]
+		delete(was, e.name)
+		if had && o == e {
+			continue
+		}
+		if err := r.both(o, e, above+e.name, size, depth, f); err != nil {
+			return err
+		}
+	}
+	for _, o := range old {
+		if _, gone := was[o.name]; gone {
+			if err := r.both(o, file{}, above+o.name, size, depth, f); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// both compares what a name is in two trees.
+func (r *Reader) both(o, e file, name string, size, depth int, f func(path, now string) error) error {
+	oldTree, newTree := "", ""
+	if o.mode == treeMode {
+		oldTree = o.id
+	}
+	if e.mode == treeMode {
+		newTree = e.id
+	}
+	if o.id != "" && oldTree == "" || e.id != "" && newTree == "" {
+		now := ""
+		if e.id != "" && newTree == "" {
+			now = e.mode + " " + e.id
+		}
+		if err := f(name, now); err != nil {
+			return err
+		}
+	}
+	return r.changed(oldTree, newTree, name+"/", size, depth+1, f)
+}
