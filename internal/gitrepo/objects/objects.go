@@ -65,6 +65,7 @@ type Reader struct {
 	left  int64
 	trees int // that may still be compared
 	close []io.Closer
+	known remembered
 }
 
 type dir struct {
@@ -110,6 +111,9 @@ func (r *Reader) Read(id string) (kind string, data []byte, err error) {
 	if err != nil || len(raw) != sha1.Size && len(raw) != sha256.Size {
 		return "", nil, fmt.Errorf("%w: %.80q is no name of one", errMalformed, id)
 	}
+	if o, ok := r.known.find(place{id: id}); ok {
+		return o.kind, o.data, nil
+	}
 	missing := ErrMissing
 	for i := range r.dirs {
 		kind, data, err = r.find(&r.dirs[i], id, raw, 0)
@@ -123,6 +127,7 @@ func (r *Reader) Read(id string) (kind string, data []byte, err error) {
 			missing = fmt.Errorf("%w: %s is not what its name says", errMalformed, id)
 			continue
 		}
+		r.known.add(place{id: id}, object{kind, data})
 		return kind, data, nil
 	}
 	return "", nil, missing

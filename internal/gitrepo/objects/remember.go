@@ -1,0 +1,43 @@
+package objects
+
+// Bounds of what a Reader remembers. Commits that follow each other share most of
+// their directories, and in a pack objects are differences to others.
+const (
+	maxRemembered = 64 << 20
+	maxRemember   = 4 << 20 // of one object
+	maxPlaces     = 200_000
+)
+
+// place is where an object is: its name, or where it begins in a pack.
+type place struct {
+	id   string
+	pack *pack
+	at   int64
+}
+
+type object struct {
+	kind string
+	data []byte // is not written to
+}
+
+// remembered are the objects that were read lately.
+type remembered struct {
+	all   map[place]object
+	bytes int
+}
+
+func (m *remembered) find(p place) (object, bool) {
+	o, ok := m.all[p]
+	return o, ok
+}
+
+func (m *remembered) add(p place, o object) {
+	if len(o.data) > maxRemember {
+		return
+	}
+	if m.all == nil || m.bytes+len(o.data) > maxRemembered || len(m.all) >= maxPlaces {
+		m.all, m.bytes = map[place]object{}, 0
+	}
+	m.all[p] = o
+	m.bytes += len(o.data)
+}
