@@ -73,7 +73,7 @@ type Sandbox struct {
 	Metadata        map[string]string `json:"metadata,omitempty"`
 	EnvNames        []string          `json:"env_names,omitempty" doc:"Names only: values may be secrets."`
 	Workspace       string            `json:"workspace,omitempty"`
-	HiddenTracked   *HiddenTracked    `json:"hidden_tracked,omitempty" doc:"Hidden files that git tracks, so that they can be read from its history inside; absent is none."`
+	HiddenTracked   *HiddenTracked    `json:"hidden_tracked,omitempty" doc:"Hidden files that git tracks, so that they can be read from its history inside unless that is hidden too; absent is none."`
 	MaskRequestHost string            `json:"mask_request_host,omitempty"`
 	Engine          string            `json:"engine"`
 	Boundary        string            `json:"boundary" doc:"What the wall is made of."`
@@ -87,6 +87,8 @@ type Sandbox struct {
 type HiddenTracked struct {
 	Count int      `json:"count"`
 	Names []string `json:"names" doc:"Of many the first, relative to the workspace."`
+	// Without says that git is not there inside.
+	Without bool `json:"without_history,omitempty" doc:"Their repositories are hidden too, so that the history does not show them, and git does not work inside."`
 }
 
 // SandboxList is the answer of GET /v1/sandboxes.

@@ -172,6 +172,11 @@ func (r *agentRun) settle(ctx context.Context, sb *crannog.Sandbox) error {
 // branchOff makes a git branch inside, in the copy that the sandbox has. The
 // host's repository is not touched.
 func (b *box) branchOff(ctx context.Context, name string) error {
+	if t := b.sb.Info().HiddenTracked; t != nil && t.Without {
+		return fail("make the branch "+name, fault.Newf(fault.Conflict, "branch_failed",
+			"the policy hides the git repository, because it tracks %s, which is hidden", inert(t.Names[0]))).
+			hint("--level standard shows the repository, also the history of hidden files; or take them out of it")
+	}
 	var said strings.Builder
 	git := b.sb.CommandContext(ctx, "git", "-C", b.dir, "switch", "--quiet", "-c", name)
 	git.Stdout, git.Stderr = &said, &said

@@ -20,5 +20,11 @@ func (b *box) tellTracked() {
 	if t.Count == 1 {
 		what = "%d tracked file is hidden"
 	}
-	b.app.note(what+" (%s): git's history inside still shows them", t.Count, strings.Join(names, ", "))
+	list := strings.Join(names, ", ")
+	if t.Without {
+		b.app.note(what+" (%s), and the git repository with its history too, so git does not work inside. "+
+			"--level standard shows the history, also of these files", t.Count, list)
+		return
+	}
+	b.app.note(what+" (%s): git's history inside still shows them", t.Count, list)
 }

@@ -106,7 +106,7 @@ func toTracked(t sandbox.Tracked) *api.HiddenTracked {
 	if t.Count == 0 {
 		return nil
 	}
-	return &api.HiddenTracked{Count: t.Count, Names: t.Names}
+	return &api.HiddenTracked{Count: t.Count, Names: t.Names, Without: t.Without}
 }
 
 // withTokens adds what opens a sandbox, for answers about one only. A paused

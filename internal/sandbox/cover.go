@@ -90,9 +90,10 @@ func (s *Service) shown(ctx context.Context, r Record, p *policy.Policy, again b
 	if again {
 		return s.copies.Find(of)
 	}
-	match := p.Files().Matcher()
+	match, hidden := p.Files().Matcher(), hiddenBelow(r.Base.Absent)
 	return s.copies.Make(ctx, of, r.Workspace, r.Limits.DiskBytes, func(name string) bool {
-		return match.Denied(path.Join(workspaceDir, name))
+		name = path.Join(workspaceDir, name)
+		return match.Denied(name) || hidden(name) != ""
 	})
 }
 

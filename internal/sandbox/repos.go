@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -29,13 +30,17 @@ type Repo struct {
 	// Tracked counts the hidden files that git tracks; Names are the first of them.
 	Tracked int      `json:"tracked"`
 	Names   []string `json:"names,omitempty"`
+	// Without says that the repository is hidden with them.
+	Without bool `json:"without,omitempty"`
 }
 
 // Tracked are hidden files that git tracks, of many the first few. Their contents
-// can be read inside, from the history of their repositories.
+// can be read inside, from the history of their repositories, unless that is hidden too.
 type Tracked struct {
 	Count int
 	Names []string // relative to the workspace
+	// Without says that their repositories are hidden.
+	Without bool
 }
 
 // tracked are those of all repositories.
@@ -43,6 +48,7 @@ func (b Base) tracked() Tracked {
 	var t Tracked
 	for _, r := range b.Repos {
 		t.Count += r.Tracked
+		t.Without = r.Without // it is one policy's word for all
 		for _, name := range r.Names {
 			if len(t.Names) < maxNamed {
 				t.Names = append(t.Names, strings.TrimPrefix(path.Join(r.Top, name), workspaceDir+"/"))
@@ -62,7 +68,7 @@ const maxGitLink = 8 << 10
 // hidden by that: each commit with it shows it.
 func (w *walk) findTracked(files policy.Files) error {
 	hidden := slices.Concat(w.absent, w.left)
-	if len(w.tops) == 0 || len(files.Deny) == 0 || len(hidden) == 0 && files.TrackedStarts {
+	if len(w.tops) == 0 || len(files.Deny) == 0 || len(hidden) == 0 && files.Tracked == policy.TrackedAllow {
 		return nil
 	}
 	root, err := os.OpenRoot(w.root)
@@ -79,13 +85,55 @@ func (w *walk) findTracked(files policy.Files) error {
 		if r.Tracked == 0 {
 			continue
 		}
-		if !files.TrackedStarts {
-			return fault.Newf(fault.Denied, "policy_hides_tracked",
-				"the policy hides %s, and git tracks it: everybody who can read the repository reads it in its history", path.Join(r.Top, r.Names[0])).
-				WithHint("take it out of the repository (git rm --cached, and out of its history if it holds a secret), show a directory without .git, " +
-					"or use a level that starts with it and says so: --level standard")
+		switch files.Tracked {
+		case policy.TrackedAllow:
+		case policy.TrackedHide:
+			r.Without = true
+			if err := w.hideRepository(root, top); err != nil {
+				return err
+			}
+		default:
+			return hidesTracked(r)
 		}
 		w.repos = append(w.repos, r)
+	}
+	return nil
+}
+
+// hidesTracked refuses a repository, and names the files that are why.
+func hidesTracked(r Repo) error {
+	names := r.Names[:min(len(r.Names), 5)]
+	list := strings.Join(names, ", ")
+	if more := r.Tracked - len(names); more > 0 {
+		list += fmt.Sprintf(" and %d more", more)
+	}
+	return fault.Newf(fault.Denied, "policy_hides_tracked",
+		"the policy hides files that git tracks, and whose contents the history of %s shows: %s", r.Top, list).
+		WithHint("filesystem.tracked is deny: set it to hide, which starts without the repository, or to allow, which shows its history; " +
+			"or take the files out of the repository (git rm --cached, and out of its history if they hold secrets)")
+}
+
+// hideRepository hides the repository of a directory with all its objects, and so git.
+func (w *walk) hideRepository(root *os.Root, top string) error {
+	relative := strings.TrimPrefix(strings.TrimPrefix(top, workspaceDir), "/")
+	dir, ok := gitDir(root, relative)
+	if !ok {
+		return nil
+	}
+	whole := common(dir)
+	if text, err := readSmall(root, path.Join(dir, "commondir"), maxGitLink); err == nil {
+		if to := path.Join(dir, strings.TrimRight(string(text), "\r\n")); filepath.IsLocal(to) {
+			whole = to // of a work tree whose repository has another name
+		}
+	}
+	for _, name := range []string{path.Join(relative, ".git"), dir, whole} {
+		real, inside, ok := w.target(filepath.Join(w.root, name))
+		if !ok {
+			return fault.Newf(fault.Denied, "policy_hides_tracked", "the policy hides the repository of %s, and %s cannot be hidden", top, name)
+		}
+		if real != w.root {
+			w.hideOnce(inside)
+		}
 	}
 	return nil
 }
@@ -213,6 +261,9 @@ func (c *covered) skips() []guest.Skip {
 	fixed := hiddenBelow(c.readOnly)
 	var out []guest.Skip
 	for _, r := range c.repos {
+		if r.Without {
+			continue
+		}
 		s := guest.Skip{Index: r.Index}
 		for _, h := range r.Hidden {
 			s.Paths = append(s.Paths, []byte(h))

@@ -46,7 +46,7 @@ type Filesystem struct {
 	Write []string `yaml:"write,omitempty" json:"write,omitempty"`
 	// Globs of files that do not come in. Layers add up.
 	Deny []string `yaml:"deny,omitempty" json:"deny,omitempty"`
-	// Whether a sandbox starts whose hidden files are tracked by git, so that its history shows them: allow or deny.
+	// What becomes of a sandbox whose hidden files are tracked by git, so that its history shows them: allow starts it, hide starts it without the history, deny does not start it.
 	Tracked string `yaml:"tracked,omitempty" json:"tracked,omitempty"`
 	// Globs of files whose changes stay inside unless they are asked for: programs inside change their own copy. Layers add up.
 	Protect []string `yaml:"protect,omitempty" json:"protect,omitempty"`

@@ -15,14 +15,14 @@ type Files struct {
 	Deny      []string // globs
 	Protect   []string // globs
 	ReadOnly  []string // globs
-	// TrackedStarts says that a sandbox starts whose hidden files git tracks.
-	TrackedStarts bool
+	// Tracked is what becomes of a sandbox whose hidden files git tracks.
+	Tracked string
 }
 
 // Files is the policy's file part.
 func (p *Policy) Files() Files {
 	f := p.merged.Filesystem
-	out := Files{Workspace: f.Workspace.Mode, Read: f.Read, Write: f.Write, Deny: f.Deny, Protect: f.Protect, ReadOnly: f.ReadOnly, TrackedStarts: f.Tracked == trackedAllow}
+	out := Files{Workspace: f.Workspace.Mode, Read: f.Read, Write: f.Write, Deny: f.Deny, Protect: f.Protect, ReadOnly: f.ReadOnly, Tracked: f.Tracked}
 	out.Writable = f.Workspace.Writable != nil && *f.Workspace.Writable
 	return out
 }

@@ -27,12 +27,16 @@ var (
 	levels     = []string{"minimal", "light", "standard", "strict"}
 	boundaries = []string{"none", "shared-kernel", "userspace-kernel", "own-kernel"}
 	modes      = []string{"bind", "overlay", "copy"}
-	tracked    = []string{trackedAllow, "deny"}
+	tracked    = []string{TrackedAllow, TrackedHide, TrackedDeny}
 	approve    = []string{"never", "first_use", "each_task"}
 )
 
-// trackedAllow lets a sandbox start whose hidden files git tracks.
-const trackedAllow = "allow"
+// What becomes of a sandbox whose hidden files git tracks.
+const (
+	TrackedAllow = "allow" // it starts, and the history shows them
+	TrackedHide  = "hide"  // it starts without the history, and so without git
+	TrackedDeny  = "deny"  // it does not start
+)
 
 // setting is a value with the layer that it is from.
 type setting struct{ value, layer string }
