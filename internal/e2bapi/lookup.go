@@ -50,9 +50,18 @@ func (a *api) running(r *http.Request, who sandbox.Principal) (sandbox.Sandbox, 
 }
 
 // existing finds the sandbox that the path names. What neither runs nor is
-// paused does not exist on this wire; neither do names, which the service
-// also takes.
+// paused does not exist on this wire.
 func (a *api) existing(r *http.Request, who sandbox.Principal) (sandbox.Sandbox, error) {
+	found, err := a.known(r, who)
+	if err == nil && !slices.Contains(wireStates, found.State) {
+		err = unknownSandbox(found.ID)
+	}
+	return found, err
+}
+
+// known finds the sandbox that the path names, also one that has ended. Names,
+// which the service takes too, do not exist on this wire.
+func (a *api) known(r *http.Request, who sandbox.Principal) (sandbox.Sandbox, error) {
 	id, err := sandboxID(r.PathValue("id"))
 	if err != nil {
 		return sandbox.Sandbox{}, err
@@ -63,9 +72,6 @@ func (a *api) existing(r *http.Request, who sandbox.Principal) (sandbox.Sandbox,
 	}
 	if found.ID != id {
 		return sandbox.Sandbox{}, unknownSandbox(id)
-	}
-	if !slices.Contains(wireStates, found.State) {
-		return found, unknownSandbox(id)
 	}
 	return found, nil
 }

@@ -1,6 +1,9 @@
 package e2bapi
 
 import (
+	"encoding/json"
+	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -105,7 +108,7 @@ func metricBodyOf(m sandbox.Metric) metricBody {
 	}
 }
 
-// logsV1 has both forms of an entry that clients of the first generation
+// logsV1 returns both forms of an entry that clients of the first generation
 // read.
 func (a *api) logsV1(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
 	q, err := parseLogQuery(r.URL.RawQuery, "start")
@@ -118,10 +121,29 @@ func (a *api) logsV1(w http.ResponseWriter, r *http.Request, who sandbox.Princip
 	}
 	lines := make([]logLine, 0, len(entries))
 	for _, e := range entries {
-		lines = append(lines, logLine{Timestamp: e.Timestamp, Line: e.Message})
+		line, err := lineOf(e)
+		if err != nil {
+			return err
+		}
+		lines = append(lines, logLine{Timestamp: e.Timestamp, Line: line})
 	}
 	writeJSON(w, http.StatusOK, map[string]any{"logs": lines, "logEntries": entries})
 	return nil
+}
+
+// logger names the source of all entries. E2B's own command line filters by it.
+const logger = "sandbox"
+
+// lineOf returns an entry as the JSON object that E2B's own command line parses
+// from each line. It needs a level and a logger, and shows all other fields.
+func lineOf(e logEntry) (string, error) {
+	object := maps.Clone(e.Fields)
+	object["level"], object["logger"], object["message"] = e.Level, logger, e.Message
+	line, err := json.Marshal(object)
+	if err != nil {
+		return "", fmt.Errorf("encode a log entry: %w", err)
+	}
+	return string(line), nil
 }
 
 func (a *api) logsV2(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
@@ -178,7 +200,7 @@ func parseLogQuery(raw, cursor string) (logQuery, error) {
 // logs returns the entries that a query asks for, from its cursor on in its
 // direction.
 func (a *api) logs(r *http.Request, who sandbox.Principal, q logQuery) ([]logEntry, error) {
-	found, err := a.existing(r, who)
+	found, err := a.known(r, who)
 	if err != nil {
 		return nil, err
 	}

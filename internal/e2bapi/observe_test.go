@@ -2,6 +2,7 @@ package e2bapi_test
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -122,10 +123,44 @@ func TestLogs(t *testing.T) {
 
 	first := object(t, do(h, "GET", "/sandboxes/"+id+"/logs?start=1772625603500&limit=1", ""))
 	lines, entries := first["logs"].([]any), first["logEntries"].([]any)
-	if len(lines) != 1 || len(entries) != 1 || lines[0].(map[string]any)["line"] != "line of error" {
+	if len(lines) != 1 || len(entries) != 1 {
 		t.Errorf("the first generation reads %v", first)
 	}
 	if boxes.entries[0].Level != "debug" {
 		t.Error("reading backward turned the service's own slice around")
 	}
+}
+
+// E2B's command line parses each line as JSON and calls string methods of its
+// level and its logger.
+func TestF22LinesAreObjects(t *testing.T) {
+	boxes, h := newAPI(t)
+	boxes.fill(1, "k1")
+	boxes.boxes[0].State = sandbox.Stopped // logs are read after the end, too
+	id := boxes.boxes[0].ID
+	boxes.entries = []sandbox.LogEntry{
+		{At: noon, Level: "warn", Message: `a "quoted" line`, Fields: map[string]string{"reason": "killed", "logger": "x", "level": "", "message": "y"}},
+		{At: noon, Level: "strange", Message: "second"},
+	}
+	lines, _ := object(t, do(h, "GET", "/sandboxes/"+id+"/logs", ""))["logs"].([]any)
+	want := []map[string]string{
+		{"level": "warn", "logger": "sandbox", "message": `a "quoted" line`, "reason": "killed"},
+		{"level": "info", "logger": "sandbox", "message": "second"},
+	}
+	if len(lines) != len(want) {
+		t.Fatalf("%d lines: %v", len(lines), lines)
+	}
+	for i, line := range lines {
+		var got map[string]string
+		if err := json.Unmarshal([]byte(line.(map[string]any)["line"].(string)), &got); err != nil {
+			t.Fatal(err)
+		}
+		if !maps.Equal(got, want[i]) {
+			t.Errorf("line %d is %v, want %v", i, got, want[i])
+		}
+	}
+	if len(boxes.entries[0].Fields) != 4 || boxes.entries[0].Fields["logger"] != "x" {
+		t.Error("a line changed the service's own fields")
+	}
+	wantFailure(t, do(h, "GET", "/sandboxes/"+unknownID+"/logs", ""), http.StatusNotFound, "sandbox_not_found", "")
 }
