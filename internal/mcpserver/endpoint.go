@@ -20,6 +20,8 @@ type keyDesk struct {
 
 	mu        sync.Mutex
 	endpoints map[string]*endpoint // by view
+	uses      map[string]*use      // by session
+	arriving  int                  // sessions that are about to begin
 }
 
 // endpoint serves one view of one key. Sessions are its own: an ID that was
@@ -29,15 +31,10 @@ type endpoint struct {
 	srv *mcp.Server
 }
 
-// endpoint returns what serves a view. If it is to begin a session, there must
-// be room for one.
-func (d *keyDesk) endpoint(v View, begins bool) (*endpoint, error) {
+// endpoint returns what serves a view.
+func (d *keyDesk) endpoint(v View) (*endpoint, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if begins && d.sessions() >= maxSessions {
-		return nil, fault.Newf(fault.Exhausted, "too_many_sessions", "this key has %d sessions", maxSessions).
-			WithHint("end some, or wait until they are idle for long enough")
-	}
 	if e := d.endpoints[v.key()]; e != nil {
 		return e, nil
 	}
@@ -48,8 +45,11 @@ func (d *keyDesk) endpoint(v View, begins bool) (*endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
+	srv.AddReceivingMiddleware(d.counted)
 	o := &mcp.StreamableHTTPOptions{
-		Stateless: v.Stateless, SessionTimeout: sessionIdle, MaxRequestBodyBytes: maxBody,
+		// The library's own time limit for sessions counts neither calls whose
+		// connection broke nor clients that listen. Ours does: endIdle.
+		Stateless: v.Stateless, MaxRequestBodyBytes: maxBody,
 		PropagateRequestCancellation: true,
 		// Ours holds for every address, and knows names of our own.
 		DisableLocalhostProtection: true,
@@ -62,17 +62,6 @@ func (d *keyDesk) endpoint(v View, begins bool) (*endpoint, error) {
 	e := &endpoint{srv: srv, StreamableHTTPHandler: mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return srv }, o)}
 	d.endpoints[v.key()] = e
 	return e, nil
-}
-
-// sessions counts those of all endpoints. d.mu must be held.
-func (d *keyDesk) sessions() int {
-	n := 0
-	for _, e := range d.endpoints {
-		for range e.srv.Sessions() {
-			n++
-		}
-	}
-	return n
 }
 
 // dropView makes room by forgetting an endpoint without sessions. d.mu must be

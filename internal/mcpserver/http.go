@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -44,14 +46,12 @@ type HTTPOptions struct {
 // Bounds of the endpoint. Each holds memory, and a key's holder may be an
 // agent in a loop.
 const (
-	maxKeys     = 256     // keys at work at once
-	maxBody     = 8 << 20 // a message; files go in one
-	maxSessions = 32      // sessions of a key
-	maxViews    = 64      // ways in which a key looks at its desk
-	maxQuery    = 4 << 10 // of a URL
-	deskIdle    = 2 * time.Hour
-	sessionIdle = time.Hour
-	sweepEvery  = time.Minute
+	maxKeys    = 256     // keys at work at once
+	maxBody    = 8 << 20 // a message; files go in one
+	maxViews   = 64      // ways in which a key looks at its desk
+	maxQuery   = 4 << 10 // of a URL
+	deskIdle   = 2 * time.Hour
+	sweepEvery = time.Minute
 )
 
 // HTTP serves MCP over streamable HTTP, below /mcp. Each key has a Desk of its
@@ -123,15 +123,22 @@ func (h *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		defer d.enter()()
 		var e *endpoint
-		if e, err = d.endpoint(v, opens(r, v)); err == nil {
-			e.ServeHTTP(w, r)
-			return
+		if e, err = d.endpoint(v); err == nil {
+			var leave func()
+			if r, leave, err = d.admit(v, r); err == nil {
+				defer leave()
+				e.ServeHTTP(w, r)
+				return
+			}
 		}
 	}
 	status := http.StatusInternalServerError
-	if fault.KindOf(err) == fault.Exhausted {
+	switch fault.KindOf(err) {
+	case fault.Exhausted:
 		status = http.StatusTooManyRequests
-	} else {
+	case fault.NotFound:
+		status = http.StatusNotFound
+	default:
 		h.o.Log.Error("mcp endpoint failed", "err", err)
 	}
 	refuse(w, status, err)
@@ -177,11 +184,6 @@ func viewOf(r *http.Request) (View, error) {
 	return v, v.Check()
 }
 
-// opens says whether a request would begin a session.
-func opens(r *http.Request, v View) bool {
-	return !v.Stateless && r.Method == http.MethodPost && r.Header.Get("Mcp-Session-Id") == ""
-}
-
 // refuse answers as the rest of the API does.
 func refuse(w http.ResponseWriter, status int, err error) {
 	kind, code, text, hint := explain(err)
@@ -191,6 +193,25 @@ func refuse(w http.ResponseWriter, status int, err error) {
 	_ = json.NewEncoder(w).Encode(api.Problem{
 		Kind: kind, Code: code, Title: http.StatusText(status), Detail: text, Hint: hint, Status: status,
 	})
+}
+
+// dropDesk makes room by forgetting the desk that has been idle for longest. One
+// that was used a short time ago stays. h.mu must be held.
+func (h *HTTP) dropDesk() bool {
+	var key string
+	longest := sessionIdle
+	for id, d := range h.desks {
+		if idle := d.idle(); idle > longest {
+			key, longest = id, idle
+		}
+	}
+	d := h.desks[key]
+	if d == nil {
+		return false
+	}
+	delete(h.desks, key)
+	d.close()
+	return true
 }
 
 // desk returns the desk of a key.
@@ -203,7 +224,7 @@ func (h *HTTP) desk(id string) (*keyDesk, error) {
 	if d := h.desks[id]; d != nil {
 		return d, nil
 	}
-	if len(h.desks) >= maxKeys {
+	if len(h.desks) >= maxKeys && !h.dropDesk() {
 		return nil, fault.New(fault.Exhausted, "too_many_keys", "too many keys are at work")
 	}
 	d, err := h.newDesk(id)
@@ -230,13 +251,19 @@ func (h *HTTP) newDesk(id string) (*keyDesk, error) {
 		return nil, err
 	}
 	desk.pictures = h.pictures
-	return &keyDesk{Desk: desk, links: links, said: h.said.key(), endpoints: map[string]*endpoint{}}, nil
+	return &keyDesk{Desk: desk, links: links, said: h.said.key(), endpoints: map[string]*endpoint{}, uses: map[string]*use{}}, nil
 }
 
-// sweep forgets desks that nobody has used for long, and of the others the
-// sandboxes that have ended.
+// sweep ends sessions that have been idle for too long. It forgets desks that
+// nobody has used for long, and of the others the sandboxes that have ended.
 func (h *HTTP) sweep(ctx context.Context) {
 	h.said.sweep()
+	h.mu.Lock()
+	desks := slices.Collect(maps.Values(h.desks))
+	h.mu.Unlock()
+	for _, d := range desks {
+		d.endIdle()
+	}
 	var gone, stay []*keyDesk
 	h.mu.Lock()
 	for id, d := range h.desks {

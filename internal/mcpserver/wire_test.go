@@ -90,8 +90,8 @@ func TestSessionsAreBounded(t *testing.T) {
 	for range 40 {
 		status[p.post("/mcp", key, "", "", hello, nil)]++
 	}
-	if status[http.StatusOK] != 32 || status[http.StatusTooManyRequests] != 8 {
-		t.Errorf("%v", status)
+	if status[http.StatusOK] != 40 {
+		t.Errorf("sessions that idle ones make room for: %v", status)
 	}
 	if got := p.post("/mcp", other, "", "", hello, nil); got != http.StatusOK {
 		t.Errorf("another key: %d", got)

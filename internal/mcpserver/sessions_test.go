@@ -1,0 +1,264 @@
+package mcpserver_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/crannog/crannog/internal/mcpserver"
+)
+
+// club is an endpoint whose requests are not sent over a network, so that its
+// clock is the bubble's. Keys are their own IDs.
+type club struct {
+	*testing.T
+	h       *mcpserver.HTTP
+	release chan struct{} // ends calls of the tool wait
+	once    sync.Once
+}
+
+func newClub(t *testing.T) *club {
+	c := &club{T: t, release: make(chan struct{})}
+	h, err := mcpserver.NewHTTP(mcpserver.HTTPOptions{
+		Authenticate: func(r *http.Request) (string, error) { return r.Header.Get("X-Api-Key"), nil },
+		Dial:         func(context.Context, string) (net.Conn, error) { return nil, errors.New("there is no server") },
+		Refused:      func(_, _, _ string) {}, Log: slog.New(slog.DiscardHandler), Version: "test",
+		Extend: mcpserver.Extension{Server: func(srv *mcp.Server) {
+			mcp.AddTool(srv, &mcp.Tool{Name: "wait"}, func(context.Context, *mcp.CallToolRequest, struct{}) (*mcp.CallToolResult, any, error) {
+				<-c.release
+				return &mcp.CallToolResult{}, nil, nil
+			})
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.h = h
+	t.Cleanup(func() {
+		c.free()
+		h.Close()
+	})
+	return c
+}
+
+// free ends all calls.
+func (c *club) free() {
+	c.once.Do(func() { close(c.release) })
+	synctest.Wait()
+}
+
+func (c *club) ask(ctx context.Context, method, key, session, body string) *http.Response {
+	r := httptest.NewRequestWithContext(ctx, method, "http://localhost/mcp", strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	r.Header.Set("X-Api-Key", key)
+	if session != "" {
+		r.Header.Set("Mcp-Session-Id", session)
+	}
+	w := httptest.NewRecorder()
+	c.h.ServeHTTP(w, r)
+	return w.Result()
+}
+
+// join begins a session.
+func (c *club) join(key string) (session string, status int) {
+	resp := c.ask(c.Context(), http.MethodPost, key, "", hello)
+	if session = resp.Header.Get("Mcp-Session-Id"); session != "" {
+		c.ask(c.Context(), http.MethodPost, key, session, `{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	}
+	return session, resp.StatusCode
+}
+
+func (c *club) joined(key string) string {
+	c.Helper()
+	session, status := c.join(key)
+	if session == "" {
+		c.Fatalf("no session: %d", status)
+	}
+	return session
+}
+
+// there reports whether a session is still open. That uses it.
+func (c *club) there(key, session string) bool {
+	c.Helper()
+	switch status := c.ask(c.Context(), http.MethodPost, key, session, `{"jsonrpc":"2.0","id":2,"method":"ping"}`).StatusCode; status {
+	case http.StatusOK:
+		return true
+	case http.StatusNotFound:
+	default:
+		c.Errorf("a ping: %d", status)
+	}
+	return false
+}
+
+const wait = `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"wait","arguments":{}}}`
+
+// begin sends a request that lasts, until cut is called. The call that it
+// makes goes on then.
+func (c *club) begin(method, key, session, body string) (cut func()) {
+	ctx, cancel := context.WithCancel(c.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.ask(ctx, method, key, session, body)
+	}()
+	synctest.Wait()
+	return func() { cancel(); <-done }
+}
+
+// Clients that never end their sessions locked their key out.
+func TestF23TheLongestIdleSessionMakesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClub(t)
+		var sessions []string
+		for range 32 {
+			sessions = append(sessions, c.joined("k"))
+			time.Sleep(time.Second)
+		}
+		foreign := c.joined("other")
+		busy, listening, broken := sessions[0], sessions[1], sessions[2]
+		defer c.begin(http.MethodPost, "k", busy, wait)()
+		defer c.begin(http.MethodGet, "k", listening, "")()
+		c.begin(http.MethodPost, "k", broken, wait)() // its connection breaks, its call goes on
+		time.Sleep(time.Second)
+		recent := sessions[3]
+		if !c.there("k", recent) {
+			t.Fatal("there is no session to begin with")
+		}
+		time.Sleep(time.Second)
+
+		newest := c.joined("k")
+		if c.there("k", sessions[4]) {
+			t.Error("the longest idle session did not make room")
+		}
+		for i, s := range append(sessions[5:], newest, recent) {
+			if !c.there("k", s) {
+				t.Errorf("session %d ended, though another was idle for longer", i)
+			}
+		}
+		// Whoever goes on opening sessions ends its own idle ones: first those whose
+		// client is not connected, then those that listen, and none with a call.
+		for range 29 {
+			c.joined("k")
+		}
+		for i, s := range append(sessions[3:], newest) {
+			if c.there("k", s) {
+				t.Errorf("session %d is more than there may be", i)
+			}
+		}
+		if !c.there("k", listening) {
+			t.Error("a session whose client listens ended before others")
+		}
+		if !c.there("k", busy) || !c.there("k", broken) {
+			t.Error("a session ended during its call")
+		}
+		if !c.there("other", foreign) {
+			t.Error("another key's session ended")
+		}
+		c.free()
+	})
+}
+
+func TestF23BusySessionsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClub(t)
+		var cuts []func()
+		for range 32 {
+			cuts = append(cuts, c.begin(http.MethodPost, "k", c.joined("k"), wait))
+		}
+		if _, status := c.join("k"); status != http.StatusTooManyRequests {
+			t.Errorf("one more than may be busy: %d", status)
+		}
+		c.free()
+		for _, cut := range cuts {
+			cut()
+		}
+		c.joined("k")
+
+		// All at once are no more than one after the other.
+		began := make(chan string, 100)
+		for range cap(began) {
+			go func() {
+				session, _ := c.join("all")
+				began <- session
+			}()
+		}
+		var sessions []string
+		for range cap(began) {
+			sessions = append(sessions, <-began)
+		}
+		open := 0
+		for _, s := range sessions {
+			if s != "" && c.there("all", s) {
+				open++
+			}
+		}
+		if open == 0 || open > 32 {
+			t.Errorf("%d sessions are open", open)
+		}
+	})
+}
+
+func TestF23IdleSessionsEndAfterMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClub(t)
+		idle, used, listening, busy, broken := c.joined("k"), c.joined("k"), c.joined("k"), c.joined("k"), c.joined("k")
+		hangUp := c.begin(http.MethodGet, "k", listening, "")
+		defer c.begin(http.MethodPost, "k", busy, wait)()
+		c.begin(http.MethodPost, "k", broken, wait)()
+		for range 3 {
+			time.Sleep(14 * time.Minute)
+			if !c.there("k", used) {
+				t.Fatal("a session ended between two calls")
+			}
+		}
+		if c.there("k", idle) {
+			t.Error("a session is open after 42 minutes without a call")
+		}
+		for name, s := range map[string]string{"listening": listening, "busy": busy, "broken": broken} {
+			if !c.there("k", s) {
+				t.Errorf("%s: the session ended", name)
+			}
+		}
+		c.free()
+		hangUp()
+		time.Sleep(17 * time.Minute)
+		for name, s := range map[string]string{"listening": listening, "busy": busy, "broken": broken, "used": used} {
+			if c.there("k", s) {
+				t.Errorf("%s: the session is open", name)
+			}
+		}
+	})
+}
+
+// The bound on keys locked out a key that came later in the same way.
+func TestF23TheLongestIdleKeyMakesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClub(t)
+		busy := c.joined("k0")
+		defer c.begin(http.MethodPost, "k0", busy, wait)()
+		for i := 1; i < 256; i++ {
+			c.joined(fmt.Sprintf("k%d", i))
+		}
+		if _, status := c.join("late"); status != http.StatusTooManyRequests {
+			t.Errorf("a key too many, and none is idle: %d", status)
+		}
+		time.Sleep(30 * time.Minute)
+		c.joined("late")
+		if !c.there("k0", busy) {
+			t.Error("a key lost its session during a call")
+		}
+		c.free()
+	})
+}
