@@ -31,6 +31,13 @@ func (a *app) approvalsCommand() *cobra.Command {
 				return usagef("name an approval, or say which to list")
 			}
 			return a.with(cmd.Context(), func(c *connection) error {
+				if sandbox != "" {
+					of, err := c.subject(cmd.Context(), sandbox)
+					if err != nil {
+						return err
+					}
+					sandbox = of.id
+				}
 				switch {
 				case len(args) == 1:
 					return a.showApproval(cmd.Context(), c, args[0])

@@ -13,7 +13,6 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/record"
 )
 
@@ -68,21 +67,9 @@ func (f *entryFlags) options(ctx context.Context, c *connection, now time.Time) 
 		return o, err
 	}
 	if o.Sandbox = f.sandbox; f.sandbox == lastAlias {
-		o.Sandbox, err = newestIn(ctx, c)
+		o.Sandbox, err = c.newest(ctx)
 	}
 	return o, err
-}
-
-// newestIn is the sandbox that started last, by the record: one that has ended
-// and is forgotten everywhere else has the longer story.
-func newestIn(ctx context.Context, c *connection) (string, error) {
-	for e, err := range c.Record(ctx, crannog.RecordOptions{Kinds: []string{string(record.SandboxStarted)}, Newest: 1}) {
-		if err != nil {
-			return "", fail("find the newest sandbox", err)
-		}
-		return e.Sandbox, nil
-	}
-	return "", fail("find the newest sandbox", fault.New(fault.NotFound, "sandbox_not_found", "there was none yet"))
 }
 
 // pointInTime reads a time, or how long ago it was.

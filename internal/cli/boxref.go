@@ -104,22 +104,20 @@ func ofSandbox(r api.Sandbox) boxRef {
 
 // named finds what a word means.
 func (a *app) named(ctx context.Context, c *connection, all []boxRef, ref string) (boxRef, error) {
-	if ref == lastAlias {
-		if len(all) == 0 {
-			return boxRef{}, fail("find the newest sandbox", fault.New(fault.NotFound, "sandbox_not_found", "no sandbox runs, and nothing was kept of one"))
-		}
-		return all[0], nil
-	}
+	of, err := c.subject(ctx, ref)
 	for _, t := range all {
-		if t.kept && t.id == ref {
+		if t.kept && (t.id == ref || t.id == of.id) {
 			return t, nil
 		}
 	}
-	sb, err := c.Get(ctx, ref)
-	if err != nil {
-		return boxRef{}, fail("find sandbox "+inert(ref), err).hint(findHint(err))
+	switch {
+	case err != nil:
+		return boxRef{}, err
+	case of.sb == nil:
+		return boxRef{}, fail("find the changes of "+of.name, fault.Newf(fault.NotFound, "changes_not_found", "sandbox %s has ended, and nothing was kept of it", of.name)).
+			hint("it changed nothing, or ran with --no-changes, or what was kept is applied, discarded or expired")
 	}
-	return ofSandbox(sb.Info()), nil
+	return ofSandbox(of.sb.Info()), nil
 }
 
 // usual is what is meant where nothing is named: the newest that showed this
@@ -135,5 +133,5 @@ func (a *app) usual(all []boxRef) (boxRef, error) {
 		}
 	}
 	return boxRef{}, fail("find the sandbox", fault.New(fault.NotFound, "sandbox_not_found", "no sandbox that runs showed this directory, and nothing was kept of one")).
-		hint("name a sandbox; crannog ls lists what runs, and @last is the newest")
+		hint("name a sandbox; crannog ls lists what runs, and @last is the one that started last")
 }

@@ -22,6 +22,15 @@ func (a *app) completeOne(cmd *cobra.Command, args []string, _ string) ([]cobra.
 	return a.names(cmd.Context(), nil, alive), cobra.ShellCompDirectiveNoFileComp
 }
 
+// completeEnded offers all sandboxes for the first argument, also those that have
+// ended.
+func (a *app) completeEnded(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	return a.names(cmd.Context(), nil, []string{"all"}), cobra.ShellCompDirectiveNoFileComp
+}
+
 // completeMany offers those that are not named yet.
 func (a *app) completeMany(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	return a.names(cmd.Context(), args, alive), cobra.ShellCompDirectiveNoFileComp
@@ -76,7 +85,7 @@ func (a *app) names(ctx context.Context, taken, states []string) []cobra.Complet
 		}
 		return err
 	})
-	if answered && slices.Contains(states, "running") {
+	if answered && (slices.Contains(states, "running") || slices.Contains(states, "all")) {
 		found = append(found, lastAlias)
 	}
 	return found

@@ -122,29 +122,6 @@ func (a *app) with(ctx context.Context, work func(*connection) error) (err error
 	return work(c)
 }
 
-// lastAlias names the newest sandbox that runs.
-const lastAlias = "@last"
-
-// find resolves a sandbox argument: name, ID, unique beginning of an ID, or
-// @last.
-func (c *connection) find(ctx context.Context, ref string) (*crannog.Sandbox, error) {
-	if ref == lastAlias {
-		list, err := c.List(ctx, crannog.ListOptions{})
-		if err != nil {
-			return nil, fail("find the newest sandbox", err)
-		}
-		if len(list) == 0 {
-			return nil, fail("find the newest sandbox", fault.New(fault.NotFound, "sandbox_not_found", "no sandbox runs"))
-		}
-		ref = list[0].ID
-	}
-	sb, err := c.Get(ctx, ref)
-	if err != nil {
-		return nil, fail(fmt.Sprintf("find sandbox %q", ref), err).hint(findHint(err))
-	}
-	return sb, nil
-}
-
 func findHint(err error) string {
 	if crannog.Code(err) == "server_unreachable" {
 		return "is the server running? crannog serve"
@@ -178,7 +155,11 @@ func notRunning(info api.Sandbox) error {
 	if info.Reason != "" {
 		text += " (" + info.Reason + ")"
 	}
-	return fail("use the sandbox", fault.New(fault.Conflict, "not_running", text))
+	f := fail("use the sandbox", fault.New(fault.Conflict, "not_running", text))
+	if info.State != "stopped" {
+		return f
+	}
+	return f.hint("crannog ls lists what runs; crannog audit show --sandbox " + label(info) + " shows what it did")
 }
 
 func label(info api.Sandbox) string { return first(info.Name, info.ID) }

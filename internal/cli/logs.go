@@ -31,10 +31,10 @@ func (a *app) logsCommand() *cobra.Command {
 			"Secrets in output are masked; sequences that act on a terminal instead of drawing\n" +
 			"on it are left out. With --json, the output of one command is the recording\n" +
 			"itself, as asciicast.\n\n" +
-			"@last is the newest sandbox that runs, or the last run if that is newer: what a\n" +
-			"run printed is kept as long as what it changed.",
+			"What a run printed is kept as long as what it changed, also after its sandbox\n" +
+			"has ended: crannog logs @last shows it.",
 		Example:           "  crannog logs dev\n  crannog logs -f dev\n  crannog logs -f dev 3\n  crannog logs @last --replay\n  crannog logs dev --replay 3 --speed 2\n  crannog logs dev --replay --json > dev.cast",
-		ValidArgsFunction: a.completeOne,
+		ValidArgsFunction: a.completeEnded,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n := ""
 			if len(args) == 2 {
@@ -53,7 +53,7 @@ func (a *app) logsCommand() *cobra.Command {
 				return usagef("--speed: %v is not between 0 and %d", p.speed, maxSpeed)
 			}
 			return a.with(cmd.Context(), func(c *connection) error {
-				of, err := a.remembered(cmd.Context(), c, args[0])
+				of, err := c.subject(cmd.Context(), args[0])
 				if err != nil {
 					return err
 				}
@@ -76,7 +76,7 @@ func (a *app) logsCommand() *cobra.Command {
 }
 
 // follow prints the log, and goes on if there is to be more.
-func (a *app) follow(ctx context.Context, of story, f *listFlags, more bool) error {
+func (a *app) follow(ctx context.Context, of subject, f *listFlags, more bool) error {
 	if more && a.json {
 		// An array would never be closed.
 		f.jsonl = true
@@ -92,9 +92,9 @@ func (a *app) follow(ctx context.Context, of story, f *listFlags, more bool) err
 		if err != nil {
 			return fail("read the log of "+of.id, err)
 		}
-		commands, err := of.client.RecordingsOf(ctx, of.id)
+		commands, err := of.recordings(ctx)
 		if err != nil {
-			return fail("read the commands of "+of.id, err)
+			return err
 		}
 		lines := slices.Clone(entries[min(max(0, shown), len(entries)):])
 		news, begun := out.lines(commands, more, shown >= 0)

@@ -107,17 +107,20 @@ func (a *app) withSandbox(ctx context.Context, ref string, work func(*connection
 func (a *app) inspectCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "inspect SANDBOX...", Short: "Show all about sandboxes, as JSON", Args: cobra.MinimumNArgs(1),
-		Long:              "Show all about sandboxes, as JSON: an object for one, an array for several.\nTokens are not shown.",
-		ValidArgsFunction: a.completeMany,
+		Long:              "Show all about sandboxes, as JSON: an object for one, an array for several.\nTokens are not shown. Of one that has ended and is listed nowhere any more it is\nwhat the audit log says.",
+		ValidArgsFunction: a.completeStates("all"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.with(cmd.Context(), func(c *connection) error {
 				infos := make([]api.Sandbox, 0, len(args))
 				for _, ref := range args {
-					sb, err := c.find(cmd.Context(), ref)
+					of, err := c.subject(cmd.Context(), ref)
 					if err != nil {
 						return err
 					}
-					info := sb.Info()
+					info, err := c.info(cmd.Context(), of)
+					if err != nil {
+						return err
+					}
 					info.AccessToken, info.TrafficToken = "", ""
 					infos = append(infos, info)
 				}

@@ -78,6 +78,13 @@ func (a *app) mcp(ctx context.Context, f *mcpFlags) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	return a.with(ctx, func(c *connection) error {
+		if v.Bound == lastAlias {
+			sb, err := c.find(ctx, v.Bound)
+			if err != nil {
+				return err
+			}
+			v.Bound = sb.ID()
+		}
 		desk, err := a.desk(ctx, c, f)
 		if err != nil {
 			return err

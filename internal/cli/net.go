@@ -14,6 +14,7 @@ import (
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/causeway/approval"
 	"github.com/crannog/crannog/internal/refusal"
+	"github.com/crannog/crannog/internal/sandbox"
 )
 
 func (a *app) netCommand() *cobra.Command {
@@ -29,19 +30,24 @@ func (a *app) netLogCommand() *cobra.Command {
 		Long: "Show what a sandbox did over its network, or tried to: every name it asked for,\n" +
 			"every connection and every request, with what decided about it. In a sandbox\n" +
 			"without a network it shows the names that programs asked for in vain.",
-		Example:           "  crannog net log mybox --denied\n  crannog net log -f mybox --json | jq .host",
-		ValidArgsFunction: a.completeOne,
+		Example:           "  crannog net log mybox --denied\n  crannog net log @last\n  crannog net log -f mybox --json | jq .host",
+		ValidArgsFunction: a.completeEnded,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			return a.with(ctx, func(c *connection) error {
-				sb, err := c.find(ctx, args[0])
+				of, err := c.subject(ctx, args[0])
 				if err != nil {
 					return err
 				}
-				if err := a.asked(ctx, sb); err != nil {
+				if err := a.asked(ctx, of.sb); err != nil {
 					return err
 				}
-				return a.flows(ctx, sb, o)
+				if of.sb == nil && !a.quiet {
+					if info, err := c.info(ctx, of); err == nil && info.Network.Net == string(sandbox.NetNone) {
+						a.note("sandbox %s had no network; the names that its programs asked for in vain are not kept", of.name)
+					}
+				}
+				return a.flows(ctx, of, o)
 			})
 		},
 	}
@@ -52,20 +58,23 @@ func (a *app) netLogCommand() *cobra.Command {
 
 // flows prints a sandbox's records. Who follows ends that with Ctrl-C, which is
 // no failure.
-func (a *app) flows(ctx context.Context, sb *crannog.Sandbox, o crannog.FlowOptions) error {
+func (a *app) flows(ctx context.Context, of subject, o crannog.FlowOptions) error {
 	if o.Follow {
 		var stop context.CancelFunc
 		ctx, stop = notify(ctx, os.Interrupt, syscall.SIGTERM)
 		defer stop()
 	}
-	if err := sb.Flows(ctx, o, a.printFlow); err != nil && (!o.Follow || ctx.Err() == nil) {
-		return fail("read the network records of "+sb.ID(), err)
+	if err := of.flows(ctx, o, a.printFlow); err != nil && (!o.Follow || ctx.Err() == nil) {
+		return fail("read the network records of "+of.id, err)
 	}
 	return nil
 }
 
 // asked prints the names that were asked for in a sandbox without a network.
 func (a *app) asked(ctx context.Context, sb *crannog.Sandbox) error {
+	if sb == nil {
+		return nil
+	}
 	if info := sb.Info(); info.Network.Linked || info.State != "running" {
 		return nil
 	}

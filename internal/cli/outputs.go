@@ -17,10 +17,10 @@ import (
 
 // output prints what one command printed, and goes on until it ends if follow is
 // set. Without a pause: those are what a replay has.
-func (a *app) output(ctx context.Context, of story, n string, follow bool) error {
-	list, err := of.client.RecordingsOf(ctx, of.id)
+func (a *app) output(ctx context.Context, of subject, n string, follow bool) error {
+	list, err := of.recordings(ctx)
 	if err != nil {
-		return fail("read the commands of "+of.id, err)
+		return err
 	}
 	one, ok := chosen(list, n)
 	if !ok {
@@ -51,7 +51,7 @@ func (a *app) output(ctx context.Context, of story, n string, follow bool) error
 	return nil
 }
 
-func (a *app) tape(ctx context.Context, of story, n string, follow bool) (io.ReadCloser, error) {
+func (a *app) tape(ctx context.Context, of subject, n string, follow bool) (io.ReadCloser, error) {
 	if follow {
 		return of.client.FollowRecording(ctx, of.id, n)
 	}
@@ -61,7 +61,7 @@ func (a *app) tape(ctx context.Context, of story, n string, follow bool) (io.Rea
 // outputs follows what the commands of a sandbox print, each as it prints it.
 type outputs struct {
 	app *app
-	of  story
+	of  subject
 	f   *listFlags
 	all sync.WaitGroup
 

@@ -26,10 +26,10 @@ type player struct {
 }
 
 // replay shows what a command printed, or the last one of which that is kept.
-func (a *app) replay(ctx context.Context, of story, n string, p *player) error {
-	list, err := of.client.RecordingsOf(ctx, of.id)
+func (a *app) replay(ctx context.Context, of subject, n string, p *player) error {
+	list, err := of.recordings(ctx)
 	if err != nil {
-		return fail("read the commands of "+of.id, err)
+		return err
 	}
 	one, ok := chosen(list, n)
 	if !ok {

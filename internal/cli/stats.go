@@ -69,6 +69,12 @@ func (a *app) sample(ctx context.Context, c *connection, refs []string, again bo
 			}
 			return err
 		}
+		if err := notEnded(sb.Info()); err != nil {
+			if gone {
+				return nil
+			}
+			return err
+		}
 		metrics, err := sb.Metrics(ctx)
 		if err != nil {
 			return fail("measure "+ref, err)

@@ -13,6 +13,7 @@ import (
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/netlog"
+	"github.com/crannog/crannog/internal/refusal"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -152,7 +153,7 @@ func writeFlows(w io.Writer, asked []string, read func(yield func(causeway.Recor
 		}
 		count, size := 0, 0
 		err := read(func(r causeway.Record) error {
-			piece, err := encode(toFlow(r))
+			piece, err := encode(refusal.Flow(r))
 			if err != nil {
 				return err
 			}
@@ -185,7 +186,7 @@ func (s *server) followFlows(c huma.Context, who sandbox.Principal, id string, f
 	}
 	out := json.NewEncoder(c.BodyWriter())
 	err := s.Networks.Flows(c.Context(), who, id, filter, true, func(r causeway.Record) error {
-		if err := out.Encode(toFlow(r)); err != nil {
+		if err := out.Encode(refusal.Flow(r)); err != nil {
 			return err
 		}
 		if flusher != nil {
@@ -195,15 +196,5 @@ func (s *server) followFlows(c huma.Context, who sandbox.Principal, id string, f
 	})
 	if err != nil && c.Context().Err() == nil {
 		s.Log.Warn("stream of flows broke off", "sandbox", id, "err", err)
-	}
-}
-
-func toFlow(r causeway.Record) api.FlowRecord {
-	return api.FlowRecord{
-		Time: r.Time, Sandbox: r.Sandbox, Seq: r.Seq, Kind: string(r.Kind), Method: r.Method,
-		Host: r.Host, Port: r.Port, Path: r.Path, Address: r.Address, Status: r.Status,
-		Effect: string(r.Effect), Rule: r.Rule, Layer: r.Layer, Policy: r.Policy, Reason: r.Reason, Fix: r.Fix,
-		Sent: r.Sent, Received: r.Received, DurationMS: float64(r.Took.Microseconds()) / 1000,
-		Approval: r.Approval, Secrets: r.Secrets, Error: r.Error, Probe: r.Probe,
 	}
 }

@@ -44,7 +44,7 @@ func (s *server) denied(ctx context.Context, who sandbox.Principal, sb sandbox.S
 		}
 		filter := netlog.Filter{Denied: true, From: since.flows}
 		err := s.Networks.Flows(ctx, who, sb.ID, filter, false, func(r causeway.Record) error {
-			list.Add(toFlow(r))
+			list.Add(refusal.Flow(r))
 			return ctx.Err()
 		})
 		if err != nil {

@@ -8,8 +8,20 @@ import (
 	"strings"
 
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/causeway/approval"
 )
+
+// Flow returns a record of the egress gateway in the form of the API.
+func Flow(r causeway.Record) api.FlowRecord {
+	return api.FlowRecord{
+		Time: r.Time, Sandbox: r.Sandbox, Seq: r.Seq, Kind: string(r.Kind), Method: r.Method,
+		Host: r.Host, Port: r.Port, Path: r.Path, Address: r.Address, Status: r.Status,
+		Effect: string(r.Effect), Rule: r.Rule, Layer: r.Layer, Policy: r.Policy, Reason: r.Reason, Fix: r.Fix,
+		Sent: r.Sent, Received: r.Received, DurationMS: float64(r.Took.Microseconds()) / 1000,
+		Approval: r.Approval, Secrets: r.Secrets, Error: r.Error, Probe: r.Probe,
+	}
+}
 
 // Most bounds what is told of one command: a program in a loop must not bury
 // its own output.

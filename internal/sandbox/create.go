@@ -12,6 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/offline"
+	"github.com/crannog/crannog/internal/sandbox/fact"
 )
 
 // bootTimeout bounds a boot. A box is up in tens of milliseconds; a host on
@@ -114,7 +115,11 @@ func (s *Service) make(ctx context.Context, r Record, compiled *policy.Policy, s
 	if err != nil {
 		return fmt.Errorf("create %s: %w", r.ID, err)
 	}
-	if err := s.started(ctx, r, "engine"); err != nil {
+	origin := "engine"
+	if from.reading {
+		origin = fact.FromReading
+	}
+	if err := s.started(ctx, r, origin); err != nil {
 		return err
 	}
 	moved, err := s.store.Move(ctx, r.ID, Move{From: []State{Creating}, To: Running})

@@ -45,7 +45,7 @@ func (s *Service) reading(ctx context.Context, r Record, base Base, limits Limit
 	}
 	defer unlock()
 	began := time.Now()
-	if err := s.make(ctx, c, p, spec, config, source{saved: saved, renew: guest.Copied, again: true}); err != nil {
+	if err := s.make(ctx, c, p, spec, config, source{saved: saved, renew: guest.Copied, again: true, reading: true}); err != nil {
 		return guestBox{}, nil, s.undo(ctx, c, err)
 	}
 	s.created(ctx, c, began, "reading")

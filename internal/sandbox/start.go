@@ -33,6 +33,7 @@ type source struct {
 	root    *engine.Root
 	replace bool   // the machine of the same ID
 	again   bool   // it is not the sandbox's first machine
+	reading bool   // it is only made to read the saved files
 	request string // what the caller calls the request
 }
 

@@ -19,13 +19,18 @@ type Action struct {
 	Count int64 `json:"count,omitempty"`
 }
 
+// FromReading is the origin of a copy that the server makes for itself, to read
+// the files of a saved state.
+const FromReading = "reading"
+
 // Started is the data of sandbox.started: a sandbox is ready.
 type Started struct {
 	Name       string `json:"name,omitempty"`
 	Owner      string `json:"owner,omitempty"` // key, or absent for local callers
 	Template   string `json:"template"`
 	TemplateID string `json:"template_id"`
-	// From is engine, or pool for one that had waited for its caller.
+	// From is engine, pool for one that had waited for its caller, or
+	// FromReading.
 	From     string   `json:"from"`
 	Origin   string   `json:"origin,omitempty"` // snapshot that it was made of
 	Parent   string   `json:"parent,omitempty"` // sandbox that it is a copy of

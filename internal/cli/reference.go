@@ -1,0 +1,206 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/record"
+	"github.com/crannog/crannog/internal/refusal"
+	"github.com/crannog/crannog/internal/sandbox/fact"
+	"github.com/crannog/crannog/internal/sandboxid"
+)
+
+// lastAlias names the sandbox that started last, whether it runs or has ended.
+const lastAlias = "@last"
+
+const referenceHelp = `Every command that takes a SANDBOX takes it in the same forms:
+
+  NAME      the name that --name gave; of a sandbox that runs, or else of one that
+            has ended and is listed by crannog ls --all
+  ID        the whole ID, also of one that has ended and is listed nowhere any more
+  ID...     the beginning of an ID of a listed sandbox that no other has (not for keys)
+  @last     the sandbox that started last, whether it runs or has ended
+
+What a sandbox did can be read after its end: logs, net log, inspect, audit, and
+diff, apply, export and discard for what was kept of it. All other commands need
+one that has not ended, and say that it has: code=not_running, exit code 5.
+What never was, or is another key's, is code=sandbox_not_found, exit code 3.
+`
+
+// subject is the sandbox that a reference means.
+type subject struct {
+	client *crannog.Client
+	id     string
+	name   string           // how people call it
+	sb     *crannog.Sandbox // nil if it has ended, and only the audit log knows it
+}
+
+// subject resolves a reference, also to a sandbox that has ended. It is the one
+// place where commands do.
+func (c *connection) subject(ctx context.Context, ref string) (subject, error) {
+	if ref == lastAlias {
+		id, err := c.newest(ctx)
+		if err != nil {
+			return subject{}, err
+		}
+		ref = id
+	}
+	sb, err := c.Get(ctx, ref)
+	if err == nil {
+		return subject{c.Client, sb.ID(), label(sb.Info()), sb}, nil
+	}
+	if errors.Is(err, crannog.ErrNotFound) && sandboxid.Valid(ref) {
+		if _, found := c.entry(ctx, ref, record.SandboxStarted); found {
+			return subject{client: c.Client, id: ref, name: ref}, nil
+		}
+	}
+	return subject{}, fail(fmt.Sprintf("find sandbox %q", inert(ref)), err).hint(findHint(err))
+}
+
+// find resolves a reference to a sandbox of which more is known than the audit
+// log.
+func (c *connection) find(ctx context.Context, ref string) (*crannog.Sandbox, error) {
+	of, err := c.subject(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	if of.sb == nil {
+		return nil, of.ended()
+	}
+	return of.sb, nil
+}
+
+// ended is the error for a command that needs a sandbox that has not ended.
+func (of subject) ended() error {
+	return fail("use the sandbox", fault.Newf(fault.Conflict, "not_running", "sandbox %s has ended", of.name)).
+		hint("crannog ls lists what runs; crannog audit show --sandbox " + of.name + " shows what it did")
+}
+
+// newest returns the ID of the sandbox that started last.
+func (c *connection) newest(ctx context.Context) (string, error) {
+	var id string
+	// A few, because copies that are made to read a saved state are no sandboxes
+	// of anybody.
+	for e, err := range c.Record(ctx, crannog.RecordOptions{Kinds: []string{string(record.SandboxStarted)}, Newest: 100}) {
+		if crannog.Code(err) == "route_not_found" {
+			break // a server without an audit log
+		}
+		if err != nil {
+			return "", fail("find the newest sandbox", err)
+		}
+		var f fact.Started
+		if json.Unmarshal(e.Data, &f) == nil && f.From != fact.FromReading {
+			id = e.Sandbox
+		}
+	}
+	if id != "" {
+		return id, nil
+	}
+	rows, err := c.List(ctx, crannog.ListOptions{States: []string{"all"}})
+	if err != nil {
+		return "", fail("find the newest sandbox", err)
+	}
+	if len(rows) == 0 {
+		return "", fail("find the newest sandbox", fault.New(fault.NotFound, "sandbox_not_found", "there was none yet")).
+			hint("crannog run -- COMMAND starts one")
+	}
+	return rows[0].ID, nil
+}
+
+// entry returns the newest entry of a kind about a sandbox. One that cannot be
+// read is none: the caller then says that the sandbox is not found.
+func (c *connection) entry(ctx context.Context, id string, kind record.Kind) (found api.Entry, ok bool) {
+	for e, err := range c.Record(ctx, crannog.RecordOptions{Sandbox: id, Kinds: []string{string(kind)}, Newest: 1}) {
+		if err != nil {
+			return api.Entry{}, false
+		}
+		found, ok = e, true
+	}
+	return found, ok
+}
+
+// info returns what is known of the sandbox. Of one that only the audit log
+// knows it is what that says.
+func (c *connection) info(ctx context.Context, of subject) (api.Sandbox, error) {
+	if of.sb != nil {
+		return of.sb.Info(), nil
+	}
+	e, ok := c.entry(ctx, of.id, record.SandboxStarted)
+	var f fact.Started
+	if !ok || json.Unmarshal(e.Data, &f) != nil {
+		return api.Sandbox{}, of.ended()
+	}
+	info := api.Sandbox{
+		ID: of.id, Name: f.Name, Template: f.Template, TemplateID: f.TemplateID, State: "stopped", Owner: f.Owner,
+		Ephemeral: f.Ephemeral, StartedAt: e.Time, Origin: f.Origin, Parent: f.Parent, Workspace: f.Workspace,
+		Engine: f.Engine, Boundary: f.Boundary,
+		Network: api.Network{Level: f.Level, Net: f.Net, Policy: f.Policy},
+	}
+	if e, ok := c.entry(ctx, of.id, record.SandboxEnded); ok {
+		var f fact.Ended
+		if json.Unmarshal(e.Data, &f) == nil {
+			info.Reason, info.StoppedAt = f.Reason, &e.Time
+		}
+	}
+	return info, nil
+}
+
+// flows calls yield for each record of the sandbox's network. After its end
+// they are read from the audit log.
+func (of subject) flows(ctx context.Context, o crannog.FlowOptions, yield func(api.FlowRecord) error) error {
+	if of.sb != nil {
+		return of.sb.Flows(ctx, o, yield)
+	}
+	for e, err := range of.client.Record(ctx, crannog.RecordOptions{Sandbox: of.id, Kinds: []string{string(record.Flow)}}) {
+		if err != nil {
+			return err
+		}
+		var r causeway.Record
+		if err := json.Unmarshal(e.Data, &r); err != nil {
+			return fmt.Errorf("entry %d of the audit log: %w", e.Seq, err)
+		}
+		if o.Denied && r.Effect != causeway.Deny {
+			continue
+		}
+		if err := yield(refusal.Flow(r)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// over reports whether nothing more is to come of a sandbox.
+func (of subject) over(ctx context.Context) bool {
+	if of.sb == nil {
+		return true
+	}
+	info, err := of.sb.Refresh(ctx)
+	return err != nil || info.State == "stopped"
+}
+
+// logs are what happened to the sandbox. They go with it.
+func (of subject) logs(ctx context.Context) ([]api.LogEntry, error) {
+	if of.sb == nil {
+		return nil, nil
+	}
+	return of.sb.Logs(ctx)
+}
+
+// recordings are of what its commands printed. They may outlive it.
+func (of subject) recordings(ctx context.Context) ([]api.Recording, error) {
+	list, err := of.client.RecordingsOf(ctx, of.id)
+	switch {
+	case err == nil:
+		return list, nil
+	case of.sb == nil && errors.Is(err, crannog.ErrNotFound):
+		return nil, fail("read the commands of "+of.id, fault.Newf(fault.NotFound, "recording_not_found", "sandbox %s has ended, and nothing that it printed was kept", of.name)).
+			hint("it ran with --no-changes, or what was kept is discarded or expired; crannog audit show --sandbox " + of.name + " shows what it did")
+	}
+	return nil, fail("read the commands of "+of.id, err)
+}
