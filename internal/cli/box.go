@@ -26,6 +26,8 @@ type boxFlags struct {
 	env         []string
 	envFiles    []string
 	metadata    []string
+	// variables are what env and envFiles come to, when boxOptions has read them.
+	variables map[string]string
 	accessFlags
 }
 
@@ -70,6 +72,7 @@ func (a *app) boxOptions(ctx context.Context, b *boxFlags, c *connection) ([]cra
 	if err != nil {
 		return nil, false, err
 	}
+	b.variables = environment
 	template, err := a.startOf(ctx, b, c)
 	if err != nil {
 		return nil, false, err

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/identity"
 )
 
 // variable is one of the caller's environment; empty if there is none.
@@ -25,11 +26,11 @@ func (a *app) lookUp(name string) (string, bool) {
 	return "", false
 }
 
-// environment is what a command gets of ours: how to show text, the language
+// environment is what a command of a user inside gets of ours: how to show text, the language
 // and the time zone, and where programs are. Nothing else of the caller's
 // environment goes in: it is full of keys and tokens.
-func (a *app) environment(tty bool) []string {
-	env := []string{"PATH=" + insidePath(a.variable("PATH"))}
+func (a *app) environment(user string, tty bool) []string {
+	env := []string{"PATH=" + identity.SearchPath(homeOf(user), insidePath(a.variable("PATH")))}
 	for _, pair := range a.Vars {
 		name, _, ok := strings.Cut(pair, "=")
 		switch {
@@ -44,6 +45,18 @@ func (a *app) environment(tty bool) []string {
 		}
 	}
 	return env
+}
+
+// homeOf is the home of a user inside; "" is the usual one, and the home of an account that we do
+// not know is "".
+func homeOf(user string) string {
+	switch user {
+	case "", "user":
+		return homeInside
+	case "root":
+		return "/root"
+	}
+	return ""
 }
 
 // insidePath keeps the entries of the caller's PATH that exist inside too.

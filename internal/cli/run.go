@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -302,7 +303,12 @@ func (b *box) do(ctx context.Context, c *connection, args []string) (int, error)
 	}
 	cmd := b.sb.CommandContext(life, args[0], args[1:]...)
 	tty := !b.flags.noTTY && !b.flags.detach && !a.json && a.interactive()
-	cmd.Env = a.environment(tty)
+	// What was said for the sandbox counts, also where we would say something ourselves.
+	cmd.Env = slices.DeleteFunc(a.environment(b.flags.user, tty), func(pair string) bool {
+		name, _, _ := strings.Cut(pair, "=")
+		_, said := b.flags.variables[name]
+		return said
+	})
 	if err := b.flags.apply(cmd); err != nil {
 		return 0, err
 	}

@@ -27,6 +27,14 @@ const OwnPrograms = "/.crannog/bin"
 // DefaultPath is the PATH of processes where Options has none.
 const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:" + OwnPrograms
 
+// NpmConfig is the sandbox's own configuration of npm for all users. npm looks for such a file
+// beside the directory that it is installed in, which differs between systems, unless a variable
+// names it.
+const NpmConfig = "/etc/npmrc"
+
+// PathOf is the PATH of a user with this home.
+func PathOf(home string) string { return identity.SearchPath(home, DefaultPath) }
+
 // Options say where the guest runs.
 type Options struct {
 	// Users finds accounts. It must be set.
@@ -39,8 +47,10 @@ type Options struct {
 	// End is called once, on a goroutine of its own, when Config.EndAt has
 	// come. Without it EndAt has no effect.
 	End func()
-	// Path is the PATH of processes; "" is DefaultPath.
+	// Path is the PATH of processes behind the programs of their home; "" is DefaultPath.
 	Path string
+	// NpmConfig is npm's configuration for all users; "" leaves it to npm.
+	NpmConfig string
 	// Asked are the names that were asked for in vain; nil where there is a
 	// network.
 	Asked func() Asked
@@ -133,7 +143,7 @@ func parts(cfg Config, opts Options, g *Guest) composition {
 	return composition{
 		process: process.Config{
 			Accounts: accounts, Actor: actor, Reaper: opts.Reaper, Env: g.Env,
-			Path: opts.Path, DefaultDir: cfg.DefaultDir, CommandTimeout: cfg.CommandTimeout,
+			Path: opts.Path, NpmConfig: opts.NpmConfig, DefaultDir: cfg.DefaultDir, CommandTimeout: cfg.CommandTimeout,
 		},
 		directory: filesystem.Config{Accounts: accounts, Actor: actor, DefaultDir: cfg.DefaultDir},
 		files: files.Config{

@@ -42,7 +42,7 @@ rpc: files
 	"/etc/timezone":    {mode: 0o644, data: []byte("Etc/UTC\n")},
 	// A login shell reads this file for every command of an E2B client, so it
 	// starts no program. PATH is kept if the caller set one.
-	"/etc/profile": {mode: 0o644, data: []byte(`PATH="${PATH:-` + guest.DefaultPath + `}"
+	"/etc/profile": {mode: 0o644, data: []byte(`PATH="${PATH:-` + guest.PathOf("$HOME") + `}"
 export PATH
 if [ "${PS1-}" ] && [ "${BASH-}" ] && [ -r /etc/bash.bashrc ]; then
   . /etc/bash.bashrc
@@ -56,6 +56,12 @@ PS1='\u@\h:\w\$ '
 	// refuse to work on them as anybody else; inside the box that warning
 	// protects nobody.
 	"/etc/gitconfig": {mode: 0o644, data: []byte("[safe]\n\tdirectory = *\n")},
+	// Package managers install for the user, or for root over the system's own packages. Debian
+	// marks its Python as managed by apt alone, which protects a system that lasts: what is
+	// installed inside is in the sandbox's own layer and ends with it.
+	"/etc/pip.conf":   {mode: 0o644, data: []byte("[global]\nbreak-system-packages = true\nroot-user-action = ignore\n")},
+	"/etc/uv/uv.toml": {mode: 0o644, data: []byte("[pip]\nbreak-system-packages = true\n")},
+	"/etc/gemrc":      {mode: 0o644, data: []byte("install: --user-install --bindir ~/.local/bin\nupdate: --user-install --bindir ~/.local/bin\n")},
 }
 
 // ownLinks point into /proc and /usr, as on any system.

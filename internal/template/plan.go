@@ -36,7 +36,7 @@ var systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "
 // does not exist: /root of the host, /home, /mnt, /media, /opt, /srv, /boot,
 // /sys and everything below the host's /var and /run.
 var ownDirs = map[string]fs.FileMode{
-	"/.crannog": 0o755, sandbox.ProgramsDir: 0o755, "/dev": 0o755, "/etc": 0o755, "/home": 0o755, "/home/user": 0o755,
+	"/.crannog": 0o755, sandbox.ProgramsDir: 0o755, "/dev": 0o755, "/etc": 0o755, "/etc/uv": 0o755, "/home": 0o755, "/home/user": 0o755,
 	"/proc": 0o555, "/root": 0o700, "/run": 0o755, "/run/lock": 0o755, "/tmp": 0o777 | fs.ModeSticky,
 	// gVisor puts a file system in memory on a /tmp that is empty, which the
 	// disk limit would not reach. A directory that every Linux has there
@@ -101,6 +101,7 @@ func planHost(root string) (*plan, error) {
 		p.add(name, data, 0o644)
 	}
 	p.nameBare(root)
+	p.add(guest.NpmConfig, npmConfig(root), 0o644)
 	return p, nil
 }
 

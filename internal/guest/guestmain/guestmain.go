@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -121,7 +122,7 @@ func (b *box) boot(cfg guest.Config, args []string) (*events, error) {
 	go func() { b.failed <- reaper.Run(context.Background()) }()
 
 	b.guest, err = guest.New(cfg, guest.Options{
-		Users: b.users, Switch: os.Geteuid() == 0, Reaper: reaper, Log: b.log, Asked: asked,
+		Users: b.users, Switch: os.Geteuid() == 0, Reaper: reaper, Log: b.log, Asked: asked, NpmConfig: npmConfig(b.around.root),
 		End: func() { b.failed <- nil }, Claim: b.claim,
 	})
 	if err != nil {
@@ -141,6 +142,14 @@ func (b *box) boot(cfg guest.Config, args []string) (*events, error) {
 	b.preload(cfg.Preload)
 	<-taken
 	return happened, nil
+}
+
+// npmConfig is the sandbox's own configuration of npm, where its template has one.
+func npmConfig(root string) string {
+	if info, err := os.Stat(filepath.Join(root, guest.NpmConfig)); err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	return guest.NpmConfig
 }
 
 // listen serves everything. Nothing is closed on the way out: when the first

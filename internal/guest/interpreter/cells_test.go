@@ -44,6 +44,41 @@ func TestF17IndentedCells(t *testing.T) {
 	}
 }
 
+// F7: the first package that a user installs makes the directory of packages, which Python has left
+// out at its start because it did not exist. It is found in the cell that installs it and later.
+func TestF7PackagesInstalledByACellAreFound(t *testing.T) {
+	const install = `
+import os, site
+def install(name, text):
+    os.makedirs(site.getusersitepackages(), exist_ok=True)
+    with open(os.path.join(site.getusersitepackages(), name), "w") as f:
+        f.write(text)
+`
+	shows := func(b *box, code, want string) {
+		t.Helper()
+		if got := b.python(code).fine(t).text(); got != want {
+			t.Errorf("%s: %q, want %q", code, got, want)
+		}
+	}
+	b := newBox(t)
+	shows(b, install+"install('first.py', 'x = 1')\nimport first\nfirst.x", "1")
+	shows(b, "install('second.py', 'x = 2')\nimport second\nsecond.x", "2")
+
+	// As at a start, they come before the system's.
+	b = newBox(t)
+	b.python("import sys\nsys.path.append('/x/dist-packages')").fine(t)
+	b.python("!mkdir -p $(python3 -c 'import site; print(site.getusersitepackages())')").fine(t)
+	shows(b, "import site\nsys.path.index(site.getusersitepackages()) < min(i for i, p in enumerate(sys.path) if p.endswith('dist-packages'))", "True")
+
+	// Where the user's directory is switched off, it stays so.
+	b = newBox(t)
+	b.env["PYTHONNOUSERSITE"] = "1"
+	b.python(install + "install('third.py', '')").fine(t)
+	if o := b.python("import third"); o.err == nil || o.err.Name != "ModuleNotFoundError" {
+		t.Errorf("found where it is switched off: %+v", o)
+	}
+}
+
 // F18: E2B's kernel shows a picture that is saved under a name. One that is saved into memory or an
 // open file stays unseen, and so does a figure, which plt.show() shows.
 func TestF18SavedPicturesAreShown(t *testing.T) {

@@ -57,7 +57,10 @@ func (c *Command) Wait() syscall.WaitStatus { return <-c.exit }
 
 // Environ returns the variables of a process of u that asks for none.
 func (s *Service) Environ(u identity.User) map[string]string {
-	env := map[string]string{"PATH": s.cfg().Path, "HOME": u.Home, "USER": u.Name, "LOGNAME": u.Name}
+	env := map[string]string{"PATH": identity.SearchPath(u.Home, s.cfg().Path), "HOME": u.Home, "USER": u.Name, "LOGNAME": u.Name}
+	if s.cfg().NpmConfig != "" {
+		env["NPM_CONFIG_GLOBALCONFIG"] = s.cfg().NpmConfig
+	}
 	maps.Copy(env, s.cfg().Env())
 	return env
 }

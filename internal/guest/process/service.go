@@ -22,8 +22,10 @@ type Config struct {
 	Reaper   reap.Reaper
 	// Env returns the sandbox's variables, which may change while it runs.
 	Env func() map[string]string
-	// Path is the PATH of every process.
+	// Path is the PATH of every process, behind what its user has installed.
 	Path string
+	// NpmConfig is npm's configuration for all users, or "".
+	NpmConfig string
 	// DefaultDir is the working directory where a request names none, or ""
 	// for the user's home.
 	DefaultDir string

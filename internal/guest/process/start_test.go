@@ -42,7 +42,7 @@ func TestEnvironment(t *testing.T) {
 	req := shell(`echo "$PATH $HOME $USER $LOGNAME $SANDBOX $BOTH $MINE"`)
 	req.Process.Envs = map[string]string{"BOTH": "request", "MINE": "x y"}
 	r := b.start(t, req).finish()
-	want := "/usr/local/bin:/usr/bin:/bin " + b.home + " user user yes request x y\n"
+	want := b.home + "/.local/bin:" + b.home + "/go/bin:" + b.home + "/.cargo/bin:/usr/local/bin:/usr/bin:/bin " + b.home + " user user yes request x y\n"
 	if r.stdout != want {
 		t.Errorf("got %q, want %q", r.stdout, want)
 	}

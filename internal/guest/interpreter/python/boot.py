@@ -159,10 +159,17 @@ class Parts:
 
 
 class StandIn:
-    """Offers IPython where it is not installed. It is asked last, so that the
-    real one wins."""
+    """Looks once more for what no other finder has, in a directory of packages
+    that did not exist when Python started. Then it offers IPython where it is
+    not installed. It is asked last, so that the real one wins."""
 
     def find_spec(self, name, path=None, target=None):
+        if path is None and use("cells").find_installed():
+            import importlib.machinery
+
+            spec = importlib.machinery.PathFinder.find_spec(name)
+            if spec is not None:
+                return spec
         return use("display").stand_in(name) if name.split(".")[0] == "IPython" else None
 
 

@@ -103,8 +103,29 @@ def clean(code):
     return "\n".join(lines)
 
 
+def find_installed():
+    """Adds the directory of packages that the user installs, and says whether
+    it was missing. Python leaves it out where it does not exist at the start,
+    and the first installation makes it."""
+    site = sys.modules.get("site")
+    if site is None or not site.ENABLE_USER_SITE:
+        return False
+    path = site.getusersitepackages()
+    if path in sys.path or not os.path.isdir(path):
+        return False
+    known = set(sys.path)
+    site.addsitedir(path)
+    # As at a start, it comes before the system's packages.
+    added = [p for p in sys.path if p not in known]
+    rest = [p for p in sys.path if p in known]
+    at = next((i for i, p in enumerate(rest) if p.endswith(("site-packages", "dist-packages"))), len(rest))
+    sys.path[:] = rest[:at] + added + rest[at:]
+    return True
+
+
 def run(code, count):
     """Runs a cell and shows its last value."""
+    find_installed()
     name = file_name(count)
     remember(name, code)
     code, tree = parse(code, name)

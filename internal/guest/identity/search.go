@@ -1,0 +1,23 @@
+package identity
+
+import (
+	"path"
+	"strings"
+)
+
+// homePrograms are the directories below a home in which pip, npm, pipx, uv, gem, go install and
+// cargo install put the commands that a user installs.
+var homePrograms = []string{".local/bin", "go/bin", ".cargo/bin"}
+
+// SearchPath returns a PATH with a home's own programs before those of the system, so that a
+// command is found that has just been installed, also one that replaces the system's.
+func SearchPath(home, system string) string {
+	if home == "" || home == "/" {
+		return system // the account has no home
+	}
+	var dirs []string
+	for _, dir := range homePrograms {
+		dirs = append(dirs, path.Join(home, dir))
+	}
+	return strings.Join(append(dirs, system), ":")
+}

@@ -1,0 +1,34 @@
+package template
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// F7: npm installs for all of a user's directories in the user's home. Of the host's configuration
+// only where packages come from is seen inside.
+func TestF7NpmConfig(t *testing.T) {
+	root := t.TempDir()
+	own := "prefix=${HOME}/.local\nupdate-notifier=false\n"
+	if got := string(npmConfig(root)); got != own {
+		t.Errorf("without the host's: %q", got)
+	}
+	for _, c := range []struct{ host, want string }{
+		{"registry = https://npm.example.com/\ncafile=/etc/ssl/certs/ca.pem\n", "registry=https://npm.example.com/\ncafile=/etc/ssl/certs/ca.pem\n"},
+		{"@acme:registry=https://npm.example.com/acme/\n", "@acme:registry=https://npm.example.com/acme/\n"},
+		{"prefix=/opt/npm\n; a note\n\n", ""},
+		{"//npm.example.com/:_authToken=secret\n_auth=secret\n_password=secret\nkey=secret\nproxy=http://me:secret@proxy/\n", ""},
+		{"registry=https://me:secret@npm.example.com/\n@a:registry=https://npm.example.com/?token=secret\nregistry=\"https://secret@npm/\"\n", ""},
+	} {
+		if err := os.MkdirAll(filepath.Join(root, "usr/etc"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, "usr/etc/npmrc"), []byte(c.host), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := string(npmConfig(root)); got != own+c.want {
+			t.Errorf("%q: %q", c.host, got)
+		}
+	}
+}
