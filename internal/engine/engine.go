@@ -162,6 +162,12 @@ type Bind struct {
 	Target string // absolute, inside; it exists in Root.Dir
 }
 
+// Link is a symbolic link inside.
+type Link struct {
+	Path   string // absolute, inside; nothing is there in Root.Dir
+	Target string // absolute, inside
+}
+
 // Spec says what to create.
 type Spec struct {
 	// ID is 1 to 40 characters of [a-z0-9].
@@ -171,7 +177,13 @@ type Spec struct {
 	// Workspace is a host directory shown copy-on-write at /workspace, or ""
 	// for an empty one. The host's files never change.
 	Workspace string
-	Limits    Limits
+	// Mounts are host files and directories shown copy-on-write, as the workspace
+	// is. Unlike those of Root.Binds their targets need not exist in Root.Dir, and
+	// none may be there, or below one of Root.Binds. No target is below another.
+	Mounts []Bind
+	// Links are made with the root. They are below none of the other places.
+	Links  []Link
+	Limits Limits
 	// GuestConfig is handed to the guest on its standard input. It holds the
 	// sandbox's tokens, so it is never put in argv, environment or a file.
 	GuestConfig []byte

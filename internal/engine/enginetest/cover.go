@@ -13,6 +13,7 @@ import (
 
 var coverRules = []rule{
 	// P4
+	{"cover/mounts-are-shown-in-their-places", mountsAreShown},
 	{"cover/hidden-is-empty", hiddenIsEmpty},
 	{"cover/absent-is-not-there", absentIsNotThere},
 	{"cover/read-only-is-not-changed", readOnlyIsNotChanged},

@@ -34,6 +34,8 @@ type bootRequest struct {
 	OCI         *specs.Spec
 	Root        engine.Root
 	Workspace   string
+	Mounts      []engine.Bind
+	Links       []engine.Link
 	Limits      engine.Limits
 	Hide        []string
 	Absent      []string

@@ -200,6 +200,8 @@ func (e *Engine) bootRequest(spec engine.Spec, k *kernel) bootRequest {
 		RuntimeRoot: e.runtimeRoot(),
 		Root:        spec.Root,
 		Workspace:   spec.Workspace,
+		Mounts:      spec.Mounts,
+		Links:       spec.Links,
 		Limits:      spec.Limits,
 		Hide:        spec.Hide,
 		Absent:      spec.Absent,

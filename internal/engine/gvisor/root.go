@@ -19,13 +19,14 @@ func (r *bootRequest) assembleRoot() error {
 		return fmt.Errorf("private mounts: %w", err)
 	}
 	root := r.OCI.Root.Path
-	if err := bindReadOnly(r.Root.Dir, root); err != nil {
+	if err := r.showRoot(root); err != nil {
 		return err
 	}
 	binds := r.Root.Binds
 	if r.Workspace != "" {
 		binds = append(binds[:len(binds):len(binds)], engine.Bind{Source: r.Workspace, Target: "/workspace"})
 	}
+	binds = append(binds[:len(binds):len(binds)], r.Mounts...)
 	for _, b := range binds {
 		target, err := cleanTarget(root, b.Target)
 		if err != nil {

@@ -1,0 +1,56 @@
+package enginetest
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/crannog/crannog/internal/engine"
+)
+
+// mountsAreShown (F3): host directories and files are shown at places that the
+// template does not have, and what is written there stays inside.
+func mountsAreShown(t *testing.T, c *Config) {
+	ws, data := coverTree(t), t.TempDir()
+	for name, text := range map[string]string{"a": "alpha\n", "sub/b": "beta\n", "secret": "canary"} {
+		name = filepath.Join(data, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e := c.Open(t, t.TempDir())
+	b := c.start(t, e, func(s *engine.Spec) {
+		s.Workspace, s.GuestConfig = ws, c.grant(s.ID)
+		s.Mounts = []engine.Bind{
+			{Source: data, Target: "/home/somebody/repo/.git"}, {Source: filepath.Join(data, "a"), Target: "/data/file"}, {Source: filepath.Join(data, "sub"), Target: "/tmp/of/it"},
+		}
+		s.Links = []engine.Link{{Path: "/home/somebody/tree", Target: "/workspace"}}
+		s.ReadOnly, s.Hide = []string{"/data/file"}, []string{"/home/somebody/repo/.git/secret"}
+	})
+	b.want(t, "cat /home/somebody/repo/.git/a /data/file /tmp/of/it/b /home/somebody/tree/keep /home/somebody/repo/.git/secret", "alpha\nalpha\nbeta\nplain")
+	// What the template has is there as before, with its rights.
+	b.want(t, "stat -c %a / /tmp /root /home/user /etc; test -x /usr/bin/env && cat /etc/gitconfig | head -1; echo x > /tmp/x && cat /tmp/x",
+		"755\n1777\n700\n755\n755\n[safe]\nx")
+	b.want(t, "cd /home/somebody/repo/.git && echo more >> a && mkdir d && mv sub d/ && rm d/sub/b && cat a && ls d/sub", "alpha\nmore")
+	if r := b.sh(t, "echo x >> /data/file || rm /data/file"); r.code == 0 {
+		t.Errorf("a read-only mount: %+v", r)
+	}
+	if text, err := os.ReadFile(filepath.Join(data, "a")); err != nil || string(text) != "alpha\n" {
+		t.Errorf("the host's file: %q %v", text, err)
+	}
+	if _, err := os.Stat(filepath.Join(data, "sub/b")); err != nil {
+		t.Errorf("the host's directory: %v", err)
+	}
+	// A place that is the template's, or another mount's, starts nothing.
+	for _, target := range []string{"/usr/share", "/tmp", "/etc/gitconfig", "/home/../data", "data", "/"} {
+		spec := c.spec(newID())
+		spec.Mounts = []engine.Bind{{Source: data, Target: target}}
+		if err := e.Create(t.Context(), spec); err == nil {
+			t.Errorf("a mount at %s started", target)
+			_ = e.Remove(t.Context(), spec.ID)
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package pointer
+
+import "strings"
+
+// worktreeOf returns what a configuration of git's says core.worktree is. It reads
+// sections, names, quotes, escapes and comments, and follows no include: what is not
+// in the repository's own file is not the repository's own word.
+func worktreeOf(text []byte) string {
+	section, found := "", ""
+	lines := strings.Split(string(text), "\n")
+	for i := 0; i < len(lines); i++ {
+		s := strings.TrimSpace(lines[i])
+		for strings.HasPrefix(s, "[") {
+			name, rest, ok := strings.Cut(s[1:], "]")
+			if !ok {
+				return ""
+			}
+			section, s = strings.ToLower(strings.TrimSpace(name)), strings.TrimSpace(rest)
+		}
+		name, value, ok := strings.Cut(s, "=")
+		if !ok || s == "" || s[0] == '#' || s[0] == ';' {
+			continue
+		}
+		for strings.HasSuffix(value, `\`) && !strings.HasSuffix(value, `\\`) && i+1 < len(lines) {
+			i++
+			value = strings.TrimSuffix(value, `\`) + lines[i]
+		}
+		if section == "core" && strings.EqualFold(strings.TrimSpace(name), "worktree") {
+			found = unquote(strings.TrimSpace(value))
+		}
+	}
+	return found
+}
+
+// unquote reads a value: a part in quotes is literal but for escapes, and a comment ends
+// one outside of them.
+func unquote(value string) string {
+	var out strings.Builder
+	quoted := false
+	end := 0 // behind the last character that is no space at the end
+	for i := 0; i < len(value); i++ {
+		c := value[i]
+		switch {
+		case c == '"':
+			quoted = !quoted
+			end = out.Len()
+			continue
+		case c == '\\' && i+1 < len(value):
+			i++
+			switch value[i] {
+			case 'n':
+				c = '\n'
+			case 't':
+				c = '\t'
+			case 'b':
+				c = '\b'
+			default:
+				c = value[i]
+			}
+		case !quoted && (c == '#' || c == ';'):
+			return out.String()[:end]
+		}
+		if out.WriteByte(c); quoted || c != ' ' && c != '\t' {
+			end = out.Len()
+		}
+	}
+	return out.String()[:end]
+}

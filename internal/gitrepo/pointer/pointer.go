@@ -1,0 +1,256 @@
+// Package pointer finds the repository of a work tree whose .git is a file that names
+// one elsewhere: a linked work tree, a submodule, or a repository with
+// --separate-git-dir.
+//
+// Whoever wrote the tree wrote that file, so by itself it names nothing that may be
+// shown to a sandbox: a tree from an archive could name ~/.ssh. A repository is
+// followed only if it is one, and says by itself that the tree is its work tree.
+package pointer
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Repository is one that lies outside of its work tree. Paths are the host's, absolute
+// and without symbolic links.
+type Repository struct {
+	// Dir has objects and references.
+	Dir string
+	// GitDir is what the work tree's file names: Dir itself, or below it what a linked
+	// work tree has for itself.
+	GitDir string
+	// Worktree is the name of the linked work tree in Dir, or "".
+	Worktree string
+	// Relative says that the file names it relative to the work tree.
+	Relative bool
+	// Borrowed are directories of objects that it uses and that are not below Dir.
+	// Nothing in them says that this repository may use them.
+	Borrowed []string
+}
+
+// CodeNotFollowed is the code of the error for a repository that is not followed.
+const CodeNotFollowed = "git_not_followed"
+
+// Bounds of what is read of a repository.
+const (
+	maxLink   = 8 << 10
+	maxConfig = 1 << 20
+)
+
+// Find returns the repository of a work tree, whose path has no symbolic links. It is
+// nil without an error if the tree has none, or one that lies in the tree. One that is
+// named and not followed is a fault of kind Denied.
+func Find(top string) (*Repository, error) {
+	root, err := os.OpenRoot(top)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	info, err := root.Lstat(".git")
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	text, err := read(root, ".git", maxLink)
+	if err != nil {
+		return nil, notFollowed(top, "its .git cannot be read")
+	}
+	to, ok := strings.CutPrefix(string(text), "gitdir: ")
+	if to = strings.TrimRight(to, "\r\n"); !ok || to == "" || strings.ContainsAny(to, "\x00\n") {
+		return nil, notFollowed(top, "its .git names no repository")
+	}
+	r := &Repository{Relative: !filepath.IsAbs(to)}
+	if r.GitDir, err = filepath.EvalSymlinks(absolute(top, to)); err != nil {
+		return nil, notFollowed(top, "the repository that its .git names is not there, or cannot be reached")
+	}
+	if below(r.GitDir, top) && !isLinked(r.GitDir) {
+		return nil, nil
+	}
+	if err := r.check(top); err != nil {
+		return nil, err
+	}
+	if below(r.Dir, top) {
+		return nil, nil
+	}
+	r.Borrowed = borrowed(r.Dir)
+	return r, nil
+}
+
+// isLinked reports whether a directory has the file that leads on to a repository.
+func isLinked(gitDir string) bool {
+	_, err := os.Lstat(filepath.Join(gitDir, "commondir"))
+	return err == nil
+}
+
+// check finds what a work tree belongs to, and whether that says so itself.
+func (r *Repository) check(top string) error {
+	git, err := os.OpenRoot(r.GitDir)
+	if err != nil {
+		return notFollowed(top, "what its .git names is no directory that can be read")
+	}
+	defer git.Close()
+	text, err := read(git, "commondir", maxLink)
+	if errors.Is(err, fs.ErrNotExist) {
+		r.Dir = r.GitDir
+		if !isRepository(git) {
+			return notFollowed(top, "what its .git names is no repository")
+		}
+		if !worksIn(git, r.GitDir, top) {
+			return notFollowed(top, "the repository that its .git names does not name this directory as its work tree (core.worktree)")
+		}
+		return nil
+	}
+	if err != nil {
+		return notFollowed(top, "what its .git names cannot be read")
+	}
+	// Git makes linked work trees in one place. Another would let a tree choose what
+	// of the host is taken for the repository.
+	dir := filepath.Dir(filepath.Dir(r.GitDir))
+	real, err := filepath.EvalSymlinks(absolute(r.GitDir, line(text)))
+	if err != nil || real != dir || filepath.Base(filepath.Dir(r.GitDir)) != "worktrees" {
+		return notFollowed(top, "what its .git names is no work tree of a repository")
+	}
+	r.Dir, r.Worktree = dir, filepath.Base(r.GitDir)
+	common, err := os.OpenRoot(dir)
+	if err != nil {
+		return notFollowed(top, "its repository cannot be read")
+	}
+	defer common.Close()
+	if !isRepository(common) {
+		return notFollowed(top, "what its .git leads to is no repository")
+	}
+	back, err := read(git, "gitdir", maxLink)
+	if err != nil {
+		return notFollowed(top, "the repository that its .git names does not name this directory")
+	}
+	file := absolute(r.GitDir, line(back))
+	if real, err := filepath.EvalSymlinks(filepath.Dir(file)); err != nil || real != top || filepath.Base(file) != ".git" {
+		return notFollowed(top, "the repository that its .git names has another directory for this work tree")
+	}
+	return nil
+}
+
+// isRepository reports whether a directory has what git looks for in one.
+func isRepository(dir *os.Root) bool {
+	for _, name := range []string{"objects", "refs"} {
+		if info, err := dir.Lstat(name); err != nil || !info.IsDir() {
+			return false
+		}
+	}
+	text, err := read(dir, "HEAD", maxLink)
+	head := line(text)
+	return err == nil && (strings.HasPrefix(head, "ref: refs/") || isHash(head))
+}
+
+func isHash(s string) bool {
+	return (len(s) == 40 || len(s) == 64) && strings.Trim(s, "0123456789abcdef") == ""
+}
+
+// worksIn reports whether a repository's own configuration names a work tree.
+func worksIn(git *os.Root, dir, top string) bool {
+	for _, name := range []string{"config", "config.worktree"} {
+		text, err := read(git, name, maxConfig)
+		if err != nil {
+			continue
+		}
+		if to := worktreeOf(text); to != "" {
+			if real, err := filepath.EvalSymlinks(absolute(dir, to)); err == nil && real == top {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// maxBorrowed bounds the directories of objects that are named.
+const maxBorrowed = 16
+
+// borrowed returns the directories of objects that a repository names beside its own.
+func borrowed(dir string) []string {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil
+	}
+	defer root.Close()
+	text, err := read(root, "objects/info/alternates", maxLink)
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for one := range strings.Lines(string(text)) {
+		to := strings.TrimRight(one, "\r\n")
+		if to == "" || to[0] == '#' || len(out) == maxBorrowed {
+			continue
+		}
+		if to = absolute(filepath.Join(dir, "objects"), to); !below(to, dir) {
+			out = append(out, to)
+		}
+	}
+	return out
+}
+
+// Borrows returns the directories of objects outside of a work tree that the
+// repository in its .git uses.
+func Borrows(top string) []string {
+	dir := filepath.Join(top, ".git")
+	if info, err := os.Lstat(dir); err != nil || !info.IsDir() {
+		return nil
+	}
+	var out []string
+	for _, to := range borrowed(dir) {
+		if !below(to, top) {
+			out = append(out, to)
+		}
+	}
+	return out
+}
+
+func notFollowed(top, why string) error {
+	return fault.Newf(fault.Denied, CodeNotFollowed, "git does not work inside: %s: %s", filepath.Join(top, ".git"), why).
+		WithHint("git worktree repair mends a work tree that was moved; --mount shows a repository that you name yourself")
+}
+
+// absolute is a path that is relative to a directory, or absolute.
+func absolute(dir, name string) string {
+	if filepath.IsAbs(name) {
+		return filepath.Clean(name)
+	}
+	return filepath.Join(dir, name)
+}
+
+func below(name, dir string) bool {
+	return name == dir || strings.HasPrefix(name, strings.TrimSuffix(dir, "/")+"/")
+}
+
+func line(text []byte) string { return strings.TrimRight(string(text), "\r\n") }
+
+var errNotPlain = errors.New("not a plain file of a size that is read")
+
+// read reads a plain file, and follows no link to it.
+func read(root *os.Root, name string, most int64) ([]byte, error) {
+	// Opening a pipe would wait for somebody to write.
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > most {
+		return nil, errNotPlain
+	}
+	return io.ReadAll(io.LimitReader(f, most))
+}
