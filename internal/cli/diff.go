@@ -161,8 +161,12 @@ func reasons(ch api.Change) string {
 	for _, f := range ch.Flags {
 		if f != "conflict" {
 			text := flagText(f)
-			if ch.Because != "" && (f == "hidden_changed" || f == "protected") {
+			switch {
+			case ch.Because == "":
+			case f == "hidden_changed":
 				text += " (" + inert(ch.Because) + ")"
+			case f == "protected":
+				text += " (it brings " + inert(ch.Because) + ")"
 			}
 			why = append(why, text)
 		}

@@ -16,15 +16,15 @@ func (b *box) tellTracked() {
 	if t.Count > len(names) {
 		names = append(names, "…")
 	}
-	what := "%d tracked files are hidden"
+	what, them := "%d tracked files are hidden", "them"
 	if t.Count == 1 {
-		what = "%d tracked file is hidden"
+		what, them = "%d tracked file is hidden", "it"
 	}
 	list := strings.Join(names, ", ")
 	if t.Without {
 		b.app.note(what+" (%s), and the git repository with its history too, so git does not work inside. "+
-			"--level standard shows the history, also of these files", t.Count, list)
+			"--level standard shows the repository, and in its history what is hidden here", t.Count, list)
 		return
 	}
-	b.app.note(what+" (%s): git's history inside still shows them", t.Count, list)
+	b.app.note(what+" (%s): git's history inside still shows %s", t.Count, list, them)
 }

@@ -408,6 +408,10 @@ func (j *gitJudge) index(c *changes.Change) (text []byte, equal bool) {
 	if mine.Same(theirs) {
 		return nil, true
 	}
+	// The next commit outside would bring what is staged there.
+	if name := mine.Other(theirs, func(name string) bool { return j.match.Protected(path.Join(inside, name)) }); name != "" {
+		j.protect(c, name)
+	}
 	if !restored {
 		return nil, false
 	}

@@ -175,6 +175,27 @@ func TestF1RestoresHiddenEntries(t *testing.T) {
 	}
 }
 
+// F1: what two indexes do not track alike is found.
+func TestF1OtherEntries(t *testing.T) {
+	r := newRepo(t)
+	host := r.read()
+	if err := os.WriteFile(filepath.Join(r.dir, "dir1", "new"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	r.git("add", ".")
+	added := r.read()
+	r.git("rm", "-q", "-f", ".env", "dir1/n-1")
+	for what, c := range map[string]struct{ mine, want string }{"added": {"dir1/", "dir1/new"}, "elsewhere": {"dir2/", ""}} {
+		of := func(name string) bool { return strings.HasPrefix(name, c.mine) }
+		if got, back := added.Other(host, of), host.Other(added, of); got != c.want || back != c.want {
+			t.Errorf("%s: %q %q", what, got, back)
+		}
+	}
+	if got := r.read().Other(host, hidden); got != ".env" {
+		t.Errorf("removed: %q", got)
+	}
+}
+
 func TestSplitIsRefused(t *testing.T) {
 	r := newRepo(t, "core.splitIndex=true")
 	r.git("update-index", "--split-index")

@@ -62,6 +62,23 @@ func (x *Index) Same(y *Index) bool {
 	return x.Fits(y) && slices.EqualFunc(x.Entries, y.Entries, func(a, b Entry) bool { return a.same(&b) && a.more == b.more })
 }
 
+// Other is the first file that of names and that two indexes do not track alike, or "".
+func (x *Index) Other(y *Index, of func(name string) bool) string {
+	mine := slices.Collect(filter(x.Entries, func(e Entry) bool { return of(e.Name) }))
+	theirs := slices.Collect(filter(y.Entries, func(e Entry) bool { return of(e.Name) }))
+	for i := range max(len(mine), len(theirs)) {
+		switch {
+		case i >= len(mine):
+			return theirs[i].Name
+		case i >= len(theirs):
+			return mine[i].Name
+		case !mine[i].same(&theirs[i]):
+			return min(mine[i].Name, theirs[i].Name)
+		}
+	}
+	return ""
+}
+
 // same compares without what is remembered of the work tree.
 func (e *Entry) same(o *Entry) bool {
 	const stays = 0xb000 // to be assumed unchanged, and the stage
