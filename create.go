@@ -44,6 +44,13 @@ func Programs(paths ...string) CreateOption {
 	return func(r *api.CreateSandbox) { r.Programs = paths }
 }
 
+// Tools shows what version managers have installed in the home of this machine's user, copy-on-write
+// and without their credentials: pyenv, nvm, cargo and others by their names, or all for those that are
+// there. Local callers only.
+func Tools(managers ...string) CreateOption {
+	return func(r *api.CreateSandbox) { r.Tools = managers }
+}
+
 // Metadata labels the sandbox.
 func Metadata(m map[string]string) CreateOption {
 	return func(r *api.CreateSandbox) { r.Metadata = m }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/crannog/crannog/internal/daemon"
+	"github.com/crannog/crannog/internal/hosttools"
 	"github.com/crannog/crannog/internal/reexec"
 	"github.com/crannog/crannog/internal/standard"
 )
@@ -54,6 +55,11 @@ func Local(ctx context.Context, opts ...LocalOption) (*Client, error) {
 			return nil, errors.Join(errors.New("crannog: no state directory: name one with State"), err)
 		}
 		o.State = filepath.Join(cache, "crannog")
+	}
+	if o.Settings.Tools.Home == "" {
+		if home, err := os.UserHomeDir(); err == nil {
+			o.Settings.Tools = hosttools.Host{Home: home, Variable: os.Getenv, Private: []string{o.State}}
+		}
 	}
 	d, err := standard.Open(ctx, o)
 	if err != nil {

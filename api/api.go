@@ -37,6 +37,7 @@ type CreateSandbox struct {
 	Ephemeral       bool              `json:"ephemeral,omitempty" doc:"Ends with the server's process. Local callers only."`
 	Workspace       string            `json:"workspace,omitempty" maxLength:"4096" doc:"Host directory shown copy-on-write at /workspace. Local callers only."`
 	Programs        []string          `json:"programs,omitempty" maxItems:"4" doc:"Host files and directories shown copy-on-write: the Nth at /.crannog/programs/N if it is a directory, at /.crannog/programs/file-N otherwise. Local callers only."`
+	Tools           []string          `json:"tools,omitempty" maxItems:"32" doc:"Version managers in the home of the server's user whose programs are shown copy-on-write at their own paths, such as pyenv, nvm or cargo; all is those that are installed. Credentials beside them are not shown. Local callers only."`
 	Metadata        map[string]string `json:"metadata,omitempty"`
 	Env             map[string]string `json:"env,omitempty" doc:"Environment of every command."`
 	Limits          *Limits           `json:"limits,omitempty"`
@@ -74,6 +75,7 @@ type Sandbox struct {
 	EnvNames        []string          `json:"env_names,omitempty" doc:"Names only: values may be secrets."`
 	Workspace       string            `json:"workspace,omitempty"`
 	HiddenTracked   *HiddenTracked    `json:"hidden_tracked,omitempty" doc:"Hidden files that git tracks, so that they can be read from its history inside unless that is hidden too; absent is none."`
+	Tools           []Tool            `json:"tools,omitempty" doc:"Directories of the host's version managers that are shown."`
 	MaskRequestHost string            `json:"mask_request_host,omitempty"`
 	Engine          string            `json:"engine"`
 	Boundary        string            `json:"boundary" doc:"What the wall is made of."`
@@ -81,6 +83,13 @@ type Sandbox struct {
 	Network         Network           `json:"network"`
 	AccessToken     string            `json:"access_token,omitempty" doc:"Opens the data plane. Absent in lists and once stopped."`
 	TrafficToken    string            `json:"traffic_token,omitempty" doc:"Opens private ports. Absent in lists and once stopped."`
+}
+
+// Tool is a directory of a version manager of the host that a sandbox is shown, copy-on-write.
+type Tool struct {
+	Manager string   `json:"manager"`
+	Dir     string   `json:"dir" doc:"Its path, on the host and inside."`
+	Bin     []string `json:"bin,omitempty" doc:"Directories of programs in it, which are in the PATH of every command."`
 }
 
 // HiddenTracked are files of the workspace that the policy hides and git tracks.

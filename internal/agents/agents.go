@@ -23,6 +23,8 @@ type Agent struct {
 	Env map[string]string
 	// Keys are the secrets that it can work with, the first choice first.
 	Keys []Key
+	// Tools shows it what version managers have installed in the home: it runs compilers and tests.
+	Tools bool
 	// AllKeys uses all keys that are there instead of the first.
 	AllKeys bool
 	// Hosts are reached without a key.

@@ -13,21 +13,21 @@ import (
 func All() []Agent {
 	return []Agent{
 		{
-			Name: "claude", Title: "Claude Code", Program: "claude", Install: "npm install -g @anthropic-ai/claude-code",
+			Name: "claude", Title: "Claude Code", Program: "claude", Tools: true, Install: "npm install -g @anthropic-ai/claude-code",
 			Places: []string{".claude/local/node_modules/.bin"}, Keys: []Key{anthropic(), anthropicToken()}, Files: claudeFiles,
 			Env: map[string]string{"DISABLE_AUTOUPDATER": "1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_INSTALLATION_CHECKS": "1"},
 		},
 		{
-			Name: "codex", Title: "Codex", Program: "codex", Install: "npm install -g @openai/codex",
+			Name: "codex", Title: "Codex", Program: "codex", Tools: true, Install: "npm install -g @openai/codex",
 			Keys: []Key{openai()}, Files: codexFiles,
 		},
 		{
-			Name: "gemini", Title: "Gemini CLI", Program: "gemini", Install: "npm install -g @google/gemini-cli",
+			Name: "gemini", Title: "Gemini CLI", Program: "gemini", Tools: true, Install: "npm install -g @google/gemini-cli",
 			Keys: []Key{gemini()}, Files: geminiFiles,
 			Env: map[string]string{"GEMINI_CLI_TRUST_WORKSPACE": "true"},
 		},
 		{
-			Name: "opencode", Title: "opencode", Program: "opencode", Install: "npm install -g opencode-ai",
+			Name: "opencode", Title: "opencode", Program: "opencode", Tools: true, Install: "npm install -g opencode-ai",
 			Places: []string{".opencode/bin"}, AllKeys: true, Keys: []Key{anthropic(), openai(), gemini(), openrouter()},
 			Hosts: []policy.Host{{Host: "models.dev", Rules: []policy.Rule{allow("list", "GET", "/api.json")}}},
 			Env:   map[string]string{"OPENCODE_DISABLE_AUTOUPDATE": "true"},

@@ -26,6 +26,8 @@ type boxFlags struct {
 	env         []string
 	envFiles    []string
 	metadata    []string
+	tools       string
+	agentTools  bool // an agent runs, which wants them
 	// variables are what env and envFiles come to, when boxOptions has read them.
 	variables map[string]string
 	accessFlags
@@ -103,6 +105,13 @@ func (a *app) boxOptions(ctx context.Context, b *boxFlags, c *connection) ([]cra
 	}
 	if dir != "" {
 		opts = append(opts, crannog.Workspace(dir))
+	}
+	tools, err := a.toolsOf(b, c)
+	if err != nil {
+		return nil, false, err
+	}
+	if len(tools) > 0 {
+		opts = append(opts, crannog.Tools(tools...))
 	}
 	return opts, dir != "", nil
 }

@@ -191,7 +191,7 @@ func checkPrograms() []finding {
 	var findings []finding
 	for _, name := range []string{"bash", "python3", "node", "git"} {
 		path := ""
-		for dir := range strings.SplitSeq(insidePath(""), ":") {
+		for dir := range strings.SplitSeq(insidePath("", nil), ":") {
 			if p, err := exec.LookPath(filepath.Join(dir, name)); err == nil {
 				path = p
 				break

@@ -99,7 +99,7 @@ func TestPrintable(t *testing.T) {
 }
 
 func TestInsidePath(t *testing.T) {
-	got := insidePath("/root/.local/bin:/usr/lib/go/bin:/usr/../etc:relative::/opt/x:/usr/bin:/usrx/bin")
+	got := insidePath("/root/.local/bin:/usr/lib/go/bin:/usr/../etc:relative::/opt/x:/usr/bin:/usrx/bin", nil)
 	if got != "/usr/lib/go/bin:/usr/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/sbin:/bin:/.crannog/bin" {
 		t.Error(got)
 	}
@@ -108,7 +108,7 @@ func TestInsidePath(t *testing.T) {
 func TestOnlyNamedEnvironmentGoesIn(t *testing.T) {
 	a := &app{Env: Env{Vars: []string{"SECRET=x", "LANG=C", "LC_ALL=C", "TERM=xterm", "TZ=UTC", "SSH_AUTH_SOCK=/x", "LANGUAGE=x", "broken"}}}
 	for _, tty := range []bool{true, false} {
-		env := strings.Join(a.environment("", tty), " ")
+		env := strings.Join(a.environment("", nil, tty), " ")
 		if strings.Contains(env, "SECRET") || strings.Contains(env, "SSH") || strings.Contains(env, "TERM") != tty {
 			t.Error(env)
 		}

@@ -90,6 +90,7 @@ func (a *app) settings() (sandbox.Settings, error) {
 	if err != nil {
 		return s, fail("use the settings", invalid(codeSettings, err)).hint(first(fault.HintOf(err), "crannog config shows where each value comes from"))
 	}
+	s.Tools = a.hostTools()
 	return s, nil
 }
 

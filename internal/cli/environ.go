@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/identity"
 )
@@ -29,8 +30,8 @@ func (a *app) lookUp(name string) (string, bool) {
 // environment is what a command of a user inside gets of ours: how to show text, the language
 // and the time zone, and where programs are. Nothing else of the caller's
 // environment goes in: it is full of keys and tokens.
-func (a *app) environment(user string, tty bool) []string {
-	env := []string{"PATH=" + identity.SearchPath(homeOf(user), insidePath(a.variable("PATH")))}
+func (a *app) environment(user string, tools []api.Tool, tty bool) []string {
+	env := []string{"PATH=" + identity.SearchPath(homeOf(user), insidePath(a.variable("PATH"), tools))}
 	for _, pair := range a.Vars {
 		name, _, ok := strings.Cut(pair, "=")
 		switch {
@@ -59,10 +60,21 @@ func homeOf(user string) string {
 	return ""
 }
 
-// insidePath keeps the entries of the caller's PATH that exist inside too.
-func insidePath(path string) string {
+// insidePath keeps the entries of the caller's PATH that exist inside too, and those of tools that
+// are shown.
+func insidePath(path string, tools []api.Tool) string {
 	var dirs []string
-	for _, dir := range append(filepath.SplitList(path), filepath.SplitList(guest.DefaultPath)...) {
+	list := filepath.SplitList(path)
+	for _, t := range tools {
+		list = append(list, t.Bin...)
+	}
+	for _, dir := range append(list, filepath.SplitList(guest.DefaultPath)...) {
+		if len(tools) > 0 && filepath.IsAbs(dir) {
+			if real, ok := shownDir(filepath.Clean(dir), tools); ok && !slices.Contains(dirs, real) {
+				dirs = append(dirs, real)
+				continue
+			}
+		}
 		inside := dir == "/bin" || dir == "/sbin" || strings.HasPrefix(dir, "/usr/") || strings.HasPrefix(dir, "/bin/") || strings.HasPrefix(dir, "/sbin/") || dir == guest.OwnPrograms
 		if inside && filepath.Clean(dir) == dir && !slices.Contains(dirs, dir) {
 			dirs = append(dirs, dir)

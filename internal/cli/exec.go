@@ -53,7 +53,7 @@ func (a *app) exec(ctx context.Context, f *commandFlags, ref string, env, args [
 		}
 		tty := !f.noTTY && !a.json && a.interactive()
 		cmd := sb.CommandContext(ctx, args[0], args[1:]...)
-		cmd.Env = append(a.environment(f.user, tty), env...)
+		cmd.Env = append(a.environment(f.user, sb.Info().Tools, tty), env...)
 		if err := f.apply(cmd); err != nil {
 			return err
 		}
@@ -118,6 +118,7 @@ func (a *app) shellCommand() *cobra.Command {
 		ValidArgsFunction: a.completeOne,
 	}
 	f.boxFlags.add(cmd.Flags())
+	f.addTools(cmd)
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
 		if flag.Name != "env" && flag.Name != "env-file" {
 			making = append(making, flag.Name)

@@ -81,6 +81,7 @@ func (a *app) runCommand() *cobra.Command {
 		},
 	}
 	f.boxFlags.add(cmd.Flags())
+	f.addTools(cmd)
 	f.commandFlags.add(cmd)
 	f.offer(cmd)
 	a.offerStart(cmd)
@@ -142,6 +143,7 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	var code int
 	err := a.with(ctx, func(c *connection) error {
 		if f.agent != nil {
+			f.agentTools = f.agent.Tools
 			if err := f.agent.prepare(ctx, a, c, f); err != nil {
 				return err
 			}
@@ -153,6 +155,7 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 		}
 		box.foretell(ctx)
 		box.tellTracked()
+		box.tellTools()
 		if err = box.settle(ctx); err == nil {
 			code, err = box.do(ctx, c, args)
 			if err == nil && !a.json {
@@ -304,7 +307,7 @@ func (b *box) do(ctx context.Context, c *connection, args []string) (int, error)
 	cmd := b.sb.CommandContext(life, args[0], args[1:]...)
 	tty := !b.flags.noTTY && !b.flags.detach && !a.json && a.interactive()
 	// What was said for the sandbox counts, also where we would say something ourselves.
-	cmd.Env = slices.DeleteFunc(a.environment(b.flags.user, tty), func(pair string) bool {
+	cmd.Env = slices.DeleteFunc(a.environment(b.flags.user, b.sb.Info().Tools, tty), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
 		_, said := b.flags.variables[name]
 		return said

@@ -57,6 +57,7 @@ type Config struct {
 
 	// What a sandbox gets that asks for nothing.
 	Template       string
+	Tools          string // version managers whose programs are shown; "" is none unless an agent runs
 	MemoryBytes    int64
 	MilliCPU       int64
 	PIDs           int64

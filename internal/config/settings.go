@@ -66,6 +66,7 @@ var settings = []setting{
 	text("url", "server to talk to; empty is the local one", func(c *Config) *string { return &c.URL }),
 	{"key", "API key for url", func(c *Config, v string) error { c.Key = Secret(v); return nil }, func(c *Config) string { return c.Key.String() }},
 	text("template", "what a sandbox starts from", func(c *Config) *string { return &c.Template }),
+	text("tools", "version managers in the home whose programs a sandbox is shown, apart by commas, or all; none also for agents; empty is all for agents alone", func(c *Config) *string { return &c.Tools }),
 	size("memory", "memory of a sandbox; 0 is the server's default", func(c *Config) *int64 { return &c.MemoryBytes }),
 	{"cpus", "CPUs of a sandbox; 0 is the server's default", setCPUs, func(c *Config) string { return FormatCPUs(c.MilliCPU) }},
 	count("pids", "processes of a sandbox; 0 is the server's default", func(c *Config) *int64 { return &c.PIDs }),

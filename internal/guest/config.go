@@ -67,6 +67,8 @@ type Config struct {
 	// their removal. It is done with Absent.
 	Skip []Skip `json:"skip,omitempty"`
 
+	// Tools are programs of the host's version managers.
+	Tools Tools `json:"tools,omitzero"`
 	// Files are written before anything else, over what the template has:
 	// the name server of the link and the certificates that are trusted.
 	Files []File `json:"files,omitempty"`
@@ -113,6 +115,23 @@ type File struct {
 	// Around puts Data behind a part of what the template has there, if it
 	// has the file at all.
 	Around *Around `json:"around,omitempty"`
+}
+
+// Tools says where programs of the host's version managers are found.
+type Tools struct {
+	// Links are made at a first boot, before any program runs.
+	Links []Link `json:"links,omitempty"`
+	// Files belong into the default user's home, by their names there. They are written then too,
+	// unless the home has one of the name.
+	Files []File `json:"files,omitempty"`
+	// Path are directories before the system's own in the PATH of every process.
+	Path []string `json:"path,omitempty"`
+}
+
+// Link is a symbolic link inside.
+type Link struct {
+	At string `json:"at"` // absolute and clean
+	To string `json:"to"`
 }
 
 // Skip says what git is not to look for.

@@ -8,6 +8,8 @@ import (
 	"maps"
 	"net/http"
 	"os/exec"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -143,7 +145,7 @@ func parts(cfg Config, opts Options, g *Guest) composition {
 	return composition{
 		process: process.Config{
 			Accounts: accounts, Actor: actor, Reaper: opts.Reaper, Env: g.Env,
-			Path: opts.Path, NpmConfig: opts.NpmConfig, DefaultDir: cfg.DefaultDir, CommandTimeout: cfg.CommandTimeout,
+			Path: strings.Join(append(slices.Clone(cfg.Tools.Path), opts.Path), ":"), NpmConfig: opts.NpmConfig, DefaultDir: cfg.DefaultDir, CommandTimeout: cfg.CommandTimeout,
 		},
 		directory: filesystem.Config{Accounts: accounts, Actor: actor, DefaultDir: cfg.DefaultDir},
 		files: files.Config{

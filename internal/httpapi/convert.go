@@ -77,7 +77,7 @@ func fromCreate(in api.CreateSandbox) (sandbox.CreateRequest, error) {
 	}
 	return sandbox.CreateRequest{
 		Access: access, OnEnd: fromOnEnd(in.OnEnd), Template: template, Name: in.Name, Timeout: timeout, Forever: in.Forever, Ephemeral: in.Ephemeral,
-		Metadata: in.Metadata, Env: in.Env, Limits: limits, Workspace: in.Workspace, Programs: in.Programs,
+		Metadata: in.Metadata, Env: in.Env, Limits: limits, Workspace: in.Workspace, Programs: in.Programs, Tools: in.Tools,
 		PrivatePorts: in.PrivatePorts, MaskRequestHost: in.MaskRequestHost, RequestID: in.RequestID,
 	}, nil
 }
@@ -98,8 +98,15 @@ func toSandbox(sb sandbox.Sandbox) api.Sandbox {
 		Workspace: sb.Workspace, MaskRequestHost: sb.MaskRequestHost,
 		Engine: sb.Engine, Boundary: string(sb.Boundary),
 		Effective: api.Effective{Limits: toLimits(sb.Limits), Enforced: enforced, Checks: toChecks(sb)},
-		Network:   toNetwork(sb), HiddenTracked: toTracked(sb.Tracked),
+		Network:   toNetwork(sb), HiddenTracked: toTracked(sb.Tracked), Tools: toTools(sb.Tools),
 	}
+}
+
+func toTools(tools []sandbox.Tool) (shown []api.Tool) {
+	for _, t := range tools {
+		shown = append(shown, api.Tool{Manager: t.Manager, Dir: t.Dir, Bin: t.Bin})
+	}
+	return shown
 }
 
 func toTracked(t sandbox.Tracked) *api.HiddenTracked {

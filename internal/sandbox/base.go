@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/hosttools"
 )
 
 // Base is what a sandbox's machine was made of. It is kept, because every
@@ -19,6 +20,8 @@ type Base struct {
 	NoRoot   bool     `json:"no_root,omitempty"`
 	// Repos are the git repositories of the workspace that track hidden files.
 	Repos []Repo `json:"repos,omitempty"`
+	// Tools are the directories of version managers that are shown.
+	Tools []hosttools.Tree `json:"tools,omitempty"`
 	// Copy is the sandbox for which the workspace was copied, "" if the
 	// caller's own directory is shown.
 	Copy string `json:"copy,omitempty"`
@@ -77,7 +80,7 @@ const toStart = "start"
 // shown is a record as callers see it. What is paused has no end ahead, and
 // shows when it was paused; what has ended in its pause, only that it has.
 func (r Record) shown() Sandbox {
-	r.Tracked = r.Base.tracked()
+	r.Tracked, r.Tools = r.Base.tracked(), r.Base.toolsShown()
 	r.Sandbox.FilesOnly = r.State == Paused && r.Saved.FilesOnly
 	if r.State == Stopping || r.State == Stopped {
 		r.PausedAt = time.Time{}

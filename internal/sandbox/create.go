@@ -214,6 +214,9 @@ func (s *Service) spec(r *Record, t Template, p *policy.Policy) (engine.Spec, gu
 	if err == nil {
 		err = covered.coverPrograms(t.Root, p.Files().Matcher())
 	}
+	if err == nil {
+		err = covered.coverTools(t.Tools, p.Files().Matcher())
+	}
 	if err == nil && r.Boundary != engine.NoBoundary {
 		// Nobody inside, whoever they are, changes what looks at them; and in
 		// each sandbox there is something read-only to be tried.
@@ -239,14 +242,15 @@ func (s *Service) spec(r *Record, t Template, p *policy.Policy) (engine.Spec, gu
 func (s *Service) specOf(r *Record, t Template, p *policy.Policy, covered covered, noRoot bool, hostname string) (engine.Spec, guest.Config) {
 	r.Base = Base{
 		Root: t.Root, Hide: covered.hide, Absent: covered.absent, ReadOnly: covered.readOnly, NoRoot: noRoot, Copy: r.Base.Copy,
-		Repos: covered.repos,
-		Env:   t.Env, DefaultUser: t.DefaultUser, DefaultDir: t.DefaultDir, Revision: t.Revision,
+		Repos: covered.repos, Tools: t.Tools,
+		Env: t.Env, DefaultUser: t.DefaultUser, DefaultDir: t.DefaultDir, Revision: t.Revision,
 		Knows: guestKnows - t.older,
 	}
 	config := guestConfig(*r, t, hostname)
 	config.NoRoot = noRoot
 	config.Absent = covered.absent
 	config.Skip = covered.skips()
+	config.Tools = guestTools(t.Tools)
 	config.Checks, r.Checked = s.checks(*r, p, covered)
 	if !r.Access.Linked() {
 		config.Offline = true

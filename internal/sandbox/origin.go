@@ -41,7 +41,7 @@ func (s *Service) startingPoint(ctx context.Context, who Principal, ref Referenc
 	b := n.Base
 	return Template{
 		ID: n.TemplateID, Name: n.Template, Root: b.Root, DefaultUser: b.DefaultUser, DefaultDir: b.DefaultDir,
-		Env: b.Env, Revision: b.Revision, origin: &n, older: guestKnows - b.Knows,
+		Env: b.Env, Revision: b.Revision, Tools: b.Tools, origin: &n, older: guestKnows - b.Knows,
 	}, nil
 }
 

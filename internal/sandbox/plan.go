@@ -99,6 +99,11 @@ func (s *Service) plan(ctx context.Context, who Principal, req CreateRequest) (R
 	if err != nil {
 		return Record{}, Template{}, nil, err
 	}
+	tools, err := s.resolveTools(req.Tools, compiled, template.origin)
+	if err != nil {
+		return Record{}, Template{}, nil, err
+	}
+	template.showTools(tools)
 	req.Access = nameOwn(req.Access.settled())
 	info := s.engine.Info()
 	r := Record{ControlToken: newToken(), Process: s.self, Run: 1, CreateTimeout: ttl, Sandbox: Sandbox{
@@ -157,7 +162,7 @@ func checkLocal(who Principal, req CreateRequest) error {
 		asked bool
 		what  string
 	}{
-		{req.Workspace != "", "a workspace"}, {len(req.Programs) > 0, "programs of the host"},
+		{req.Workspace != "", "a workspace"}, {len(req.Programs) > 0, "programs of the host"}, {len(req.Tools) > 0, "programs of the host's version managers"},
 		{req.Forever && !who.Local, "a sandbox without end"}, {req.Ephemeral, "an ephemeral sandbox"},
 	} {
 		if f.asked {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/hosttools"
 )
 
 // Template is what a sandbox starts from, as a reference resolved.
@@ -21,6 +22,8 @@ type Template struct {
 	// Revision names the state of the programs that it shows. Saved memory
 	// refers to them, and goes on with no others.
 	Revision string
+	// Tools are directories of the host's version managers that it shows besides.
+	Tools []hosttools.Tree
 	// origin is the snapshot that takes the template's place, or nil.
 	origin *Stored
 	// older is how much less than guestKnows the guest knows that goes on.

@@ -86,7 +86,9 @@ type Sandbox struct {
 	MaskRequestHost string
 	Workspace       string
 	// Tracked are hidden files that git tracks: its history shows them.
-	Tracked  Tracked
+	Tracked Tracked
+	// Tools are the directories of version managers that it is shown.
+	Tools    []Tool
 	Engine   string
 	Boundary engine.Boundary
 	// Enforced lists the limits that the engine enforces on this host.
@@ -135,6 +137,7 @@ type CreateRequest struct {
 	Limits          Limits
 	Workspace       string   // host directory, local callers only
 	Programs        []string // host files and directories shown copy-on-write, local callers only
+	Tools           []string // version managers of the host whose programs are shown, or all; local callers only
 	PrivatePorts    bool     // programs' ports need the traffic token
 	MaskRequestHost string
 	Access          Access

@@ -13,6 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/diskroom"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/hosttools"
 	"github.com/crannog/crannog/internal/kept"
 	"github.com/crannog/crannog/internal/netlog"
 	"github.com/crannog/crannog/internal/provenance"
@@ -95,6 +96,8 @@ type Settings struct {
 	// AgentsAnswer lets the key that asks for access for its sandbox answer
 	// that question too, which an agent's host may do without asking anybody.
 	AgentsAnswer bool
+	// Tools is where version managers are looked for; without a home none is found.
+	Tools hosttools.Host
 	// AnyBoundary accepts an engine without a wall: for tests only.
 	AnyBoundary bool
 }

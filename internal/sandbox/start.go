@@ -54,7 +54,7 @@ func (n Stored) saved() Saved {
 func (s *Service) machine(r *Record, p *policy.Policy) (engine.Spec, guest.Config) {
 	b := r.Base
 	return s.specOf(r, Template{
-		ID: r.TemplateID, Root: b.Root, DefaultUser: b.DefaultUser, DefaultDir: b.DefaultDir, Env: b.Env, Revision: b.Revision,
+		ID: r.TemplateID, Root: b.Root, DefaultUser: b.DefaultUser, DefaultDir: b.DefaultDir, Env: b.Env, Revision: b.Revision, Tools: b.Tools,
 		older: guestKnows - b.Knows,
 	}, p, b.covered(), b.NoRoot, r.hostname())
 }
@@ -126,6 +126,7 @@ func (s *Service) anew(ctx context.Context, templateID string, b Base) (Base, er
 		}
 	}
 	programs, err := programsRevision(b.Root)
+	programs += toolsRevision(b.Root)
 	b.Revision, b.Knows = t.Revision+programs, guestKnows
 	return b, err
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/hosttools"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -36,7 +37,7 @@ var systemDirs = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "
 // does not exist: /root of the host, /home, /mnt, /media, /opt, /srv, /boot,
 // /sys and everything below the host's /var and /run.
 var ownDirs = map[string]fs.FileMode{
-	"/.crannog": 0o755, sandbox.ProgramsDir: 0o755, "/dev": 0o755, "/etc": 0o755, "/etc/uv": 0o755, "/home": 0o755, "/home/user": 0o755,
+	"/.crannog": 0o755, sandbox.ProgramsDir: 0o755, sandbox.ToolsDir: 0o755, "/dev": 0o755, "/etc": 0o755, "/etc/uv": 0o755, "/home": 0o755, "/home/user": 0o755,
 	"/proc": 0o555, "/root": 0o700, "/run": 0o755, "/run/lock": 0o755, "/tmp": 0o777 | fs.ModeSticky,
 	// gVisor puts a file system in memory on a /tmp that is empty, which the
 	// disk limit would not reach. A directory that every Linux has there
@@ -70,6 +71,9 @@ func planHost(root string) (*plan, error) {
 	for n := range sandbox.MaxPrograms {
 		p.dirs[sandbox.ProgramPlace(n+1, true)] = 0o755
 		p.files[sandbox.ProgramPlace(n+1, false)] = file{mode: 0o444}
+	}
+	for n := range hosttools.MaxTrees {
+		p.dirs[sandbox.ToolPlace(n+1)] = 0o755
 	}
 	for _, dir := range systemDirs {
 		if err := p.showSystem(root, dir); err != nil {

@@ -48,6 +48,8 @@ type Filesystem struct {
 	Deny []string `yaml:"deny,omitempty" json:"deny,omitempty"`
 	// What becomes of a sandbox whose hidden files are tracked by git, so that its history shows them: allow starts it, hide starts it without the history, deny does not start it.
 	Tracked string `yaml:"tracked,omitempty" json:"tracked,omitempty"`
+	// Whether what version managers installed in the home may be shown copy-on-write when a request asks for it: allow or deny.
+	Tools string `yaml:"tools,omitempty" json:"tools,omitempty"`
 	// Globs of files whose changes stay inside unless they are asked for: programs inside change their own copy. Layers add up.
 	Protect []string `yaml:"protect,omitempty" json:"protect,omitempty"`
 	// Globs of files that no program inside can change: they are mounted read-only, so that git and editors cannot replace them either. Layers add up.

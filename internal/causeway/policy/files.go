@@ -17,12 +17,14 @@ type Files struct {
 	ReadOnly  []string // globs
 	// Tracked is what becomes of a sandbox whose hidden files git tracks.
 	Tracked string
+	// Tools says that programs of version managers in the home may be shown.
+	Tools bool
 }
 
 // Files is the policy's file part.
 func (p *Policy) Files() Files {
 	f := p.merged.Filesystem
-	out := Files{Workspace: f.Workspace.Mode, Read: f.Read, Write: f.Write, Deny: f.Deny, Protect: f.Protect, ReadOnly: f.ReadOnly, Tracked: f.Tracked}
+	out := Files{Workspace: f.Workspace.Mode, Read: f.Read, Write: f.Write, Deny: f.Deny, Protect: f.Protect, ReadOnly: f.ReadOnly, Tracked: f.Tracked, Tools: f.Tools == toolsAllow}
 	out.Writable = f.Workspace.Writable != nil && *f.Workspace.Writable
 	return out
 }

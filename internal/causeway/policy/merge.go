@@ -69,7 +69,7 @@ func (p *Policy) Binds() []Bind { return p.merged.Secrets.Bind }
 // scalars are the settings that are words and have nothing to do with the
 // network.
 type scalars struct {
-	isolation, mode, tracked, approve, onTimeout setting
+	isolation, mode, tracked, tools, approve, onTimeout setting
 }
 
 func (s *scalars) lay(l Layer, warn func(field, text string)) {
@@ -77,6 +77,7 @@ func (s *scalars) lay(l Layer, warn func(field, text string)) {
 	s.isolation.lay(l, "isolation.at_least", d.Isolation.AtLeast, boundaries, warn)
 	s.mode.lay(l, "filesystem.workspace.mode", d.Filesystem.Workspace.Mode, modes, warn)
 	s.tracked.lay(l, "filesystem.tracked", d.Filesystem.Tracked, tracked, warn)
+	s.tools.lay(l, "filesystem.tools", d.Filesystem.Tools, tools, warn)
 	s.approve.lay(l, "secrets.approve", d.Secrets.Approve, approve, warn)
 	s.onTimeout.lay(l, "approvals.on_timeout", string(d.Approvals.OnTimeout), effects, warn)
 }
@@ -85,6 +86,7 @@ func (s *scalars) into(m *Document) {
 	m.Isolation.AtLeast = s.isolation.value
 	m.Filesystem.Workspace.Mode = s.mode.value
 	m.Filesystem.Tracked = s.tracked.value
+	m.Filesystem.Tools = s.tools.value
 	m.Secrets.Approve = s.approve.value
 	m.Approvals.OnTimeout = s.onTimeout.effect()
 }

@@ -28,6 +28,7 @@ var (
 	boundaries = []string{"none", "shared-kernel", "userspace-kernel", "own-kernel"}
 	modes      = []string{"bind", "overlay", "copy"}
 	tracked    = []string{TrackedAllow, TrackedHide, TrackedDeny}
+	tools      = []string{toolsAllow, "deny"}
 	approve    = []string{"never", "first_use", "each_task"}
 )
 
@@ -37,6 +38,9 @@ const (
 	TrackedHide  = "hide"  // it starts without the history, and so without git
 	TrackedDeny  = "deny"  // it does not start
 )
+
+// toolsAllow lets the programs of version managers in the home be shown.
+const toolsAllow = "allow"
 
 // setting is a value with the layer that it is from.
 type setting struct{ value, layer string }

@@ -138,6 +138,7 @@ func word(s, others string) bool {
 func (c *checker) files(f *Filesystem) {
 	c.word("filesystem.workspace.mode", f.Workspace.Mode, modes)
 	c.word("filesystem.tracked", f.Tracked, tracked)
+	c.word("filesystem.tools", f.Tools, tools)
 	for _, l := range []struct {
 		field string
 		paths []string

@@ -98,6 +98,7 @@ func (w *widening) files(a, b *Filesystem) {
 		w.add("filesystem.workspace: becomes writable")
 	}
 	w.word("filesystem.tracked", a.Tracked, b.Tracked, tracked)
+	w.word("filesystem.tools", a.Tools, b.Tools, tools)
 	w.word("filesystem.export.do", string(a.Export.Do), string(b.Export.Do), effects)
 	w.word("filesystem.export.deletions", string(a.Export.Deletions), string(b.Export.Deletions), effects)
 	for _, l := range []struct {

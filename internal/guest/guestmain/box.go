@@ -68,6 +68,12 @@ func (b *box) arrange(ctx context.Context, cfg guest.Config, first bool) error {
 	if err != nil {
 		return fmt.Errorf("default user: %w", err)
 	}
+	if first {
+		// Only now: later, links of programs could have directories of the system given to the user.
+		if err := showTools(b.around.root, cfg.Tools, user); err != nil {
+			return err
+		}
+	}
 	actor := guest.ActorOf(cfg, os.Geteuid() == 0)
 	return probe.Run(ctx, cfg.Checks, func(work func() error) error { return actor.Do(user, work) })
 }

@@ -1,0 +1,137 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/hosttools"
+)
+
+// hostTools is where this machine's version managers are.
+func (a *app) hostTools() hosttools.Host {
+	return hosttools.Host{Home: a.Config.Home, Variable: a.variable, Private: []string{a.config.State}}
+}
+
+// addTools is apart from the other flags, since --tools of crannog mcp means the agent's.
+func (b *boxFlags) addTools(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&b.tools, "tools", "", "show programs that version managers installed in your home, copy-on-write: all, none, or `names` such as --tools=pyenv,nvm")
+	f.Lookup("tools").NoOptDefVal = hosttools.All
+	offerValues(cmd, "tools", append([]cobra.Completion{hosttools.All, noTools}, hosttools.Names()...))
+}
+
+// noTools is the word for showing none.
+const noTools = "none"
+
+// toolsOf are the version managers whose programs a sandbox is to be shown. A flag counts before the
+// setting, and that before what an agent asks for, which wants all.
+func (a *app) toolsOf(b *boxFlags, c *connection) ([]string, error) {
+	said := first(b.tools, a.config.Tools)
+	switch {
+	case said == "" && b.agentTools:
+		said = hosttools.All
+	case said == "" || said == noTools:
+		return nil, nil
+	}
+	switch {
+	case b.tools != "" && !c.local:
+		return nil, usagef("--tools needs a local server: the programs are this machine's")
+	case b.tools == "" && (!c.local || b.from != ""):
+		return nil, nil // what nobody asked for is left out where it cannot be
+	}
+	var names []string
+	for name := range strings.SplitSeq(said, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// tellTools says which programs of version managers are not inside, and what answers in their place.
+// With --tools it says what is.
+func (b *box) tellTools() {
+	a := b.app
+	shown := b.sb.Info().Tools
+	switch {
+	case !b.local, b.flags.mcp:
+		return
+	case len(shown) > 0:
+		if b.flags.tools != "" {
+			a.note("shown from your home, copy-on-write: %s", strings.Join(managersOf(shown), ", "))
+		}
+		return
+	case b.flags.tools != "" && b.flags.tools != noTools:
+		a.note("no programs of version managers are shown: none is installed, or the policy shows none")
+		return
+	case first(b.flags.tools, a.config.Tools) == noTools:
+		return // somebody knows
+	}
+	inside := filepath.SplitList(insidePath(a.variable("PATH"), nil))
+	absent := a.hostTools().Absent(filepath.SplitList(a.variable("PATH")), inside)
+	if len(absent) == 0 {
+		return
+	}
+	var names, others []string
+	for _, p := range absent[:min(len(absent), 4)] {
+		names = append(names, fmt.Sprintf("%s (%s)", p.Name, p.Manager))
+	}
+	if len(absent) > 4 {
+		names = append(names, "…")
+	}
+	for _, p := range absent {
+		if p.Instead != "" && len(others) < 2 {
+			others = append(others, p.Name+" there is "+p.Instead)
+		}
+	}
+	instead := ""
+	if len(others) > 0 {
+		instead = "; " + strings.Join(others, ", ")
+	}
+	a.note("not inside are your home's %s%s (--tools shows yours, --tools=none hides this line)", strings.Join(names, ", "), instead)
+}
+
+func managersOf(tools []api.Tool) (names []string) {
+	for _, t := range tools {
+		if !slices.Contains(names, t.Manager) {
+			names = append(names, t.Manager)
+		}
+	}
+	return names
+}
+
+// realDir is a directory without links, or itself.
+func realDir(dir string) string {
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		return real
+	}
+	return dir
+}
+
+// shownDir is a directory of the caller's PATH as a sandbox has it that is shown tools.
+func shownDir(dir string, tools []api.Tool) (string, bool) {
+	for _, t := range tools {
+		if holdsPath(t.Dir, dir) {
+			return dir, true
+		}
+	}
+	// fnm and others put links into the PATH.
+	real := realDir(dir)
+	for _, t := range tools {
+		rel, err := filepath.Rel(realDir(t.Dir), real)
+		if err == nil && filepath.IsLocal(rel) {
+			return filepath.Join(t.Dir, rel), true
+		}
+	}
+	return "", false
+}
+
+func holdsPath(dir, path string) bool {
+	return path == dir || strings.HasPrefix(path, dir+string(os.PathSeparator))
+}

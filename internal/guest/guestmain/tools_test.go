@@ -1,0 +1,46 @@
+package guestmain
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/identity"
+)
+
+// F15: programs of version managers are at the paths that they have on the host, and every user can
+// pass through the directories above them, but list none.
+func TestF15ToolsAreWhereTheyAreOnTheHost(t *testing.T) {
+	root := t.TempDir()
+	for name, mode := range map[string]os.FileMode{"root": 0o700, "home/user": 0o755, ".crannog/tools/1/bin": 0o755} {
+		if err := os.MkdirAll(filepath.Join(root, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(filepath.Join(root, name), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	user := identity.User{Name: "user", UID: uint32(os.Getuid()), GID: uint32(os.Getgid()), Home: "/home/user"}
+	err := showTools(root, guest.Tools{
+		Links: []guest.Link{{At: "/root/.cargo/bin", To: "../../.crannog/tools/1/bin"}, {At: "/home/user/.local/bin", To: "/.crannog/tools/2"}, {At: "/home/me/.pyenv", To: "/.crannog/tools/3"}},
+		Files: []guest.File{{Path: ".tool-versions", Mode: 0o644, Data: []byte("x")}},
+	}, user)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]os.FileMode{"root": 0o711, "root/.cargo": 0o755, "home/me": 0o755, "home/user/.local": 0o755, "home/user/.tool-versions": 0o644} {
+		info, err := os.Stat(filepath.Join(root, name))
+		if err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v; want %v", name, info.Mode().Perm(), err, want)
+		}
+	}
+	if to, err := os.Readlink(filepath.Join(root, "root/.cargo/bin")); err != nil || to != "../../.crannog/tools/1/bin" {
+		t.Errorf("%s, %v", to, err)
+	}
+	for _, bad := range []guest.Tools{{Links: []guest.Link{{At: "/a/../b", To: "/x"}}}, {Links: []guest.Link{{At: "a", To: "/x"}}}, {Files: []guest.File{{Path: "../x"}}}} {
+		if err := showTools(root, bad, user); err == nil {
+			t.Errorf("taken: %+v", bad)
+		}
+	}
+}

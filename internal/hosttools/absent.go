@@ -1,0 +1,76 @@
+package hosttools
+
+import (
+	"os"
+	"path/filepath"
+)
+
+// known are programs that people install by version managers, and whose place another one of the
+// same name takes where theirs is absent.
+var known = []string{"python3", "python", "pip", "node", "npm", "ruby", "go", "cargo", "rustc", "java", "deno", "bun", "uv", "poetry", "pnpm", "yarn"}
+
+// Program is one that a PATH finds on the host and that a sandbox does not have.
+type Program struct {
+	Name, Manager string
+	Instead       string // the file that answers to the name inside, or ""
+}
+
+// Absent are the known programs that the PATH path finds in directories of version managers. inside
+// is the PATH of a sandbox that is shown none of them.
+func (h Host) Absent(path, inside []string) []Program {
+	trees, err := h.Find([]string{All})
+	if err != nil || len(trees) == 0 {
+		return nil
+	}
+	// manager is whose a directory of the PATH is.
+	manager := func(dir string) string {
+		for _, d := range []string{dir, resolved(dir)} {
+			for _, t := range trees {
+				if within(d, t.Dir) || within(d, t.Source) {
+					return t.Manager
+				}
+			}
+		}
+		return ""
+	}
+	managers := make([]string, len(path))
+	for i, dir := range path {
+		if filepath.IsAbs(dir) {
+			managers[i] = manager(filepath.Clean(dir))
+		}
+	}
+	var absent []Program
+	for _, name := range known {
+		for i, dir := range path {
+			if !filepath.IsAbs(dir) || !executable(filepath.Join(dir, name)) {
+				continue
+			}
+			if managers[i] != "" {
+				absent = append(absent, Program{name, managers[i], lookUp(name, inside)})
+			}
+			break
+		}
+	}
+	return absent
+}
+
+func lookUp(name string, path []string) string {
+	for _, dir := range path {
+		if file := filepath.Join(dir, name); executable(file) {
+			return file
+		}
+	}
+	return ""
+}
+
+func executable(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
+}
+
+func resolved(dir string) string {
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		return real
+	}
+	return dir
+}

@@ -1,0 +1,179 @@
+// Package hosttools owns what is known of version managers: where in a home the programs lie that
+// pyenv, nvm, cargo and their like install, and what of those directories a sandbox may be shown.
+// It changes nothing on the host and starts no program.
+package hosttools
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// All is the name that stands for all managers that are installed.
+const All = "all"
+
+// MaxTrees is how many directories can be shown to one sandbox.
+const MaxTrees = 24
+
+// Host is where version managers are looked for.
+type Host struct {
+	Home string
+	// Variable returns a variable of the environment, which may say that a manager has its
+	// directory elsewhere. Nil is none.
+	Variable func(name string) string
+	// Private are directories that are never shown, nor one that holds them: the state of the
+	// server, which has the tokens of all sandboxes.
+	Private []string
+}
+
+// Tree is one directory of a version manager as a sandbox is shown it.
+type Tree struct {
+	Manager string `json:"manager"`
+	// Dir is its path by which programs know it, on the host and inside; Source is the directory
+	// that it is, without links.
+	Dir    string `json:"dir"`
+	Source string `json:"source"`
+	// Bin are the directories of programs in it, below Dir.
+	Bin []string `json:"bin,omitempty"`
+	// Env is set inside.
+	Env map[string]string `json:"env,omitempty"`
+	// Copy are small files of the home, by their name there, that belong to it.
+	Copy map[string][]byte `json:"-"`
+}
+
+// unfit are places where nothing of a home is shown: a sandbox sees them already, or they are its own.
+var unfit = []string{"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/proc", "/sys", "/dev", "/run", "/tmp", "/var", "/boot", "/workspace", "/.crannog"}
+
+// Find returns what there is of the managers that are named. One that is named and not installed is
+// NotFound; All takes those that are.
+func (h Host) Find(names []string) ([]Tree, error) {
+	var trees []Tree
+	for _, name := range names {
+		if name == All {
+			continue
+		}
+		if !slices.ContainsFunc(managers, func(m manager) bool { return m.name == name }) {
+			return nil, fault.Newf(fault.Invalid, "tools_unknown", "there is no version manager %q", name).
+				WithHint("known are " + strings.Join(Names(), ", ") + ", and all")
+		}
+	}
+	for _, m := range managers {
+		named := slices.Contains(names, m.name)
+		if !named && !slices.Contains(names, All) {
+			continue
+		}
+		found := h.trees(m)
+		if len(found) == 0 && named {
+			return nil, fault.Newf(fault.NotFound, "tools_not_found", "%s is not installed: there is no %s", m.name, h.roots(m)[0])
+		}
+		trees = append(trees, found...)
+	}
+	if len(trees) > MaxTrees {
+		return nil, fault.Newf(fault.Exhausted, "tools_too_many", "the version managers have %d directories, and %d is the most", len(trees), MaxTrees).
+			WithHint("name the ones that are needed")
+	}
+	return trees, nil
+}
+
+// trees are the directories of one manager that exist and may be shown.
+func (h Host) trees(m manager) []Tree {
+	for _, root := range h.roots(m) {
+		var trees []Tree
+		for _, show := range m.show {
+			dir := filepath.Join(root, show)
+			source, ok := h.fit(dir)
+			if !ok {
+				continue
+			}
+			trees = append(trees, Tree{Manager: m.name, Dir: dir, Source: source})
+		}
+		if len(trees) == 0 {
+			continue
+		}
+		h.describe(m, root, trees)
+		return trees
+	}
+	return nil
+}
+
+// describe says of a manager's directories what programs inside need to know.
+func (h Host) describe(m manager, root string, trees []Tree) {
+	for _, pattern := range m.bin {
+		// A matching pattern is well-formed here.
+		dirs, _ := filepath.Glob(filepath.Join(root, pattern))
+		slices.SortFunc(dirs, newestFirst)
+		for _, dir := range dirs {
+			i := slices.IndexFunc(trees, func(t Tree) bool { return within(dir, t.Dir) })
+			if info, err := os.Stat(dir); i >= 0 && err == nil && info.IsDir() {
+				trees[i].Bin = append(trees[i].Bin, dir)
+			}
+		}
+	}
+	if m.inside != "" {
+		trees[0].Env = map[string]string{m.inside: root}
+	}
+	for _, name := range m.files {
+		if text, err := readSmall(filepath.Join(h.Home, name)); err == nil {
+			trees[0].Copy = map[string][]byte{name: text}
+		}
+	}
+}
+
+// roots are where a manager's directory may be, the likeliest first.
+func (h Host) roots(m manager) []string {
+	var roots []string
+	if m.variable != "" && h.Variable != nil {
+		if dir := h.Variable(m.variable); filepath.IsAbs(dir) {
+			roots = append(roots, filepath.Clean(dir))
+		}
+	}
+	for _, place := range m.places {
+		roots = append(roots, filepath.Join(h.Home, place))
+	}
+	return roots
+}
+
+// fit reports whether a directory exists and may be shown, and what it is without links. The home
+// itself, what is above it, and what every sandbox sees may not: a variable such as CARGO_HOME=$HOME
+// would show all keys in it.
+func (h Host) fit(dir string) (source string, ok bool) {
+	if h.Home == "" || !filepath.IsAbs(h.Home) {
+		return "", false
+	}
+	source, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return "", false
+	}
+	info, err := os.Stat(source)
+	if err != nil || !info.IsDir() {
+		return "", false
+	}
+	for _, place := range unfit {
+		if dir == place || within(dir, place) && !within(dir, h.Home) {
+			return "", false
+		}
+	}
+	for _, private := range append([]string{h.Home}, h.Private...) {
+		if real, err := filepath.EvalSymlinks(private); err == nil {
+			private = real
+		}
+		if within(private, source) {
+			return "", false
+		}
+	}
+	for _, private := range h.Private {
+		if within(source, private) {
+			return "", false
+		}
+	}
+	return source, true
+}
+
+// within reports whether a path is dir or below it.
+func within(path, dir string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && filepath.IsLocal(rel)
+}

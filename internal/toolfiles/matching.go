@@ -1,0 +1,45 @@
+package toolfiles
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// Matching returns a function that reports whether entries mean a path with slashes. A directory is
+// meant as what is in it is.
+func Matching(entries []Entry) func(name string) bool {
+	files, dirs := map[string][]string{}, map[string][]string{} // by their last part
+	var suffixes, prefixes []string
+	for _, e := range entries {
+		kind, text := e.Form()
+		switch kind {
+		case File:
+			files[path.Base(text)] = append(files[path.Base(text)], text)
+		case Dir:
+			dirs[path.Base(text)] = append(dirs[path.Base(text)], text)
+		case Suffix:
+			suffixes = append(suffixes, text)
+		case Prefix:
+			prefixes = append(prefixes, text)
+		}
+	}
+	return func(name string) bool {
+		name = "/" + strings.ToLower(strings.TrimPrefix(name, "/"))
+		base := path.Base(name)
+		is := func(list []string, name string) bool {
+			return slices.ContainsFunc(list, func(text string) bool { return strings.HasSuffix(name, "/"+text) })
+		}
+		if is(files[base], name) ||
+			slices.ContainsFunc(suffixes, func(text string) bool { return strings.HasSuffix(base, text) }) ||
+			slices.ContainsFunc(prefixes, func(text string) bool { return strings.HasPrefix(base, text) }) {
+			return true
+		}
+		for dir := name; len(dir) > 1; dir = path.Dir(dir) {
+			if is(dirs[path.Base(dir)], dir) {
+				return true
+			}
+		}
+		return false
+	}
+}
