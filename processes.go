@@ -1,6 +1,11 @@
 package crannog
 
-import "context"
+import (
+	"context"
+	"net/http"
+
+	"github.com/crannog/crannog/api"
+)
 
 // Process is a command that runs in a sandbox, whoever started it.
 type Process struct {
@@ -10,8 +15,16 @@ type Process struct {
 	Dir  string   `json:"dir,omitempty"`
 }
 
+// AllProcesses lists all that runs in the sandbox, each process with the command
+// that it descends from. It is what the sandbox says of itself.
+func (s *Sandbox) AllProcesses(ctx context.Context) (api.ProcessList, error) {
+	var out api.ProcessList
+	err := s.client.call(ctx, http.MethodGet, s.path("/processes"), nil, &out)
+	return out, err
+}
+
 // Processes lists the commands that were started and run. Their children are
-// not in it.
+// not in it; AllProcesses has them.
 func (s *Sandbox) Processes(ctx context.Context) ([]Process, error) {
 	infos, err := s.processes().List(ctx)
 	if err != nil {

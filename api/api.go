@@ -130,6 +130,34 @@ type MetricList struct {
 	Metrics []Metric `json:"metrics"`
 }
 
+// Process is a process of a sandbox, as the sandbox lists it.
+type Process struct {
+	PID         int      `json:"pid"`
+	Parent      int      `json:"parent"`
+	User        string   `json:"user,omitempty" doc:"Absent for a number without a name."`
+	UID         uint32   `json:"uid"`
+	Args        []string `json:"args" doc:"Shortened; a name in brackets for a process without arguments."`
+	CPUSeconds  float64  `json:"cpu_seconds" doc:"Processor time so far."`
+	MemoryBytes int64    `json:"memory_bytes" doc:"Resident."`
+	// Command is absent for the sandbox's first process.
+	Command *ProcessCommand `json:"command,omitempty" doc:"The command that it descends from, or is."`
+}
+
+// ProcessCommand is a command that a caller had run, or a worker of the code
+// interpreter.
+type ProcessCommand struct {
+	PID   int      `json:"pid" doc:"Of a command that has ended it may be another process's by now."`
+	Args  []string `json:"args" doc:"Shortened."`
+	Tag   string   `json:"tag,omitempty"`
+	Ended bool     `json:"ended,omitempty" doc:"Only what the command left in the background runs."`
+}
+
+// ProcessList is the answer of GET /v1/sandboxes/{id}/processes.
+type ProcessList struct {
+	Processes []Process `json:"processes" doc:"By number."`
+	Cut       bool      `json:"cut,omitempty" doc:"There are more than are listed."`
+}
+
 // LogEntry is one line of a sandbox's log.
 type LogEntry struct {
 	At      time.Time         `json:"at"`

@@ -24,7 +24,7 @@ var Layers = []Row{
 		"internal/causeway/confine", "internal/causeway/control",
 	}},
 	{"inside the box", []string{
-		"internal/guest/codec", "internal/guest/keepalive", "internal/guest/metadata", "internal/guest/census", "internal/guest/metrics", "internal/guest/reap", "internal/guest/spawn",
+		"internal/guest/codec", "internal/guest/keepalive", "internal/guest/metadata", "internal/guest/census", "internal/guest/metrics", "internal/guest/reap", "internal/guest/lineage", "internal/guest/spawn",
 		"internal/guest/identity", "internal/guest/give", "internal/guest/unpack", "internal/guest/offline", "internal/guest/probe", "internal/guest/watch", "internal/guest/process", "internal/guest/filesystem",
 		"internal/guest/files", "internal/guest/tree", "internal/guest/interpreter", "internal/guest/search", "internal/guest",
 		"internal/guestbin", "internal/runtimebin",

@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -65,29 +63,6 @@ func (a *app) printSandboxes(f *listFlags, rows []api.Sandbox) error {
 		}
 		return []string{s.ID, s.Name, s.Template, state, ago(s.StartedAt, now), ends, s.Engine}
 	})
-}
-
-func (a *app) psCommand() *cobra.Command {
-	var f listFlags
-	cmd := &cobra.Command{
-		Use: "ps SANDBOX", Short: "List the commands that run in a sandbox", Args: cobra.ExactArgs(1),
-		Long:              "List the commands that were started in a sandbox and run. Their children are\nnot listed; crannog exec SANDBOX ps -ef shows all.",
-		ValidArgsFunction: a.completeOne,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.withSandbox(cmd.Context(), args[0], func(_ *connection, sb *crannog.Sandbox) error {
-				rows, err := sb.Processes(cmd.Context())
-				if err != nil {
-					return fail("list the commands of "+sb.ID(), err)
-				}
-				head := []string{"PID", "TAG", "COMMAND"}
-				return list(a, &f, rows, func(p crannog.Process) string { return strconv.Itoa(p.PID) }, head, func(p crannog.Process) []string {
-					return []string{strconv.Itoa(p.PID), p.Tag, strings.Join(p.Args, " ")}
-				})
-			})
-		},
-	}
-	f.add(cmd)
-	return cmd
 }
 
 // withSandbox finds a sandbox that runs.

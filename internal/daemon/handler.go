@@ -34,7 +34,7 @@ func (d *Daemon) surfaces() *surfaces {
 		d:     d,
 		proxy: dataplane.New(dataplane.Deps{Traffic: d.Service, Waker: d.Service, Log: o.Log, Domain: o.Domain, Tap: d.tap, Actor: sender}),
 		own: httpapi.New(httpapi.Deps{
-			Sandboxes: d.Service, Networks: d.Service, States: d.Service, Snapshots: d.Service, Changing: d.Service, Pruner: d.Service, Traffic: d.Service, Queue: d.Service,
+			Sandboxes: d.Service, Networks: d.Service, States: d.Service, Snapshots: d.Service, Changing: d.Service, Pruner: d.Service, Processes: d.Service, Traffic: d.Service, Queue: d.Service,
 			Keys: d.Keys, Engine: d.Engine, Approvals: d.Approvals,
 			Auth: d.authenticate, Log: o.Log, Version: o.Version, Domain: o.Domain,
 			Secrets: rotating{d.Secrets, d},

@@ -25,6 +25,7 @@ func (g *Guest) census(w http.ResponseWriter) {
 			p.Asked, p.Terminal, p.Cols, p.Rows, p.Tag = true, a.Terminal, a.Cols, a.Rows, a.Tag
 		}
 	}
+	g.process.NameOrigins(&c)
 	writeJSON(w, http.StatusOK, c)
 }
 

@@ -49,6 +49,9 @@ type Deps struct {
 	// Queue describes the queue of starts.
 	Queue   Queue
 	Traffic sandbox.Traffic
+	// Processes lists what runs in a sandbox. Without it the route about that is
+	// absent.
+	Processes Processes
 	// Tap puts on record what exec runs, and Recordings are what commands
 	// printed. Without them nothing is recorded, and the routes about
 	// recordings are absent.

@@ -71,7 +71,7 @@ func newRig(t *testing.T) *rig {
 	})
 	r.keys = key.NewRing(st, log, func(context.Context, record.Kind, key.Key) error { return nil })
 	r.handler = New(Deps{
-		Sandboxes: service, Networks: service, Pruner: service, States: &book{}, Snapshots: &book{}, Changing: service, Traffic: service, Queue: service, Keys: r.keys, Engine: eng, Log: log, Version: "v9",
+		Sandboxes: service, Networks: service, Pruner: service, Processes: service, States: &book{}, Snapshots: &book{}, Changing: service, Traffic: service, Queue: service, Keys: r.keys, Engine: eng, Log: log, Version: "v9",
 		Auth: func(req *http.Request) (sandbox.Principal, error) {
 			if req.Header.Get("X-Api-Key") != secret {
 				return sandbox.Principal{}, fault.New(fault.Unauthenticated, "key_invalid", "no")
@@ -110,12 +110,12 @@ func (r *rig) call(method, path, body string, out any) (int, api.Problem) {
 }
 
 // described is how many of everyRoute are in the OpenAPI document.
-const described = 26
+const described = 27
 
 var everyRoute = [][2]string{
 	{"POST", "/v1/sandboxes"}, {"GET", "/v1/sandboxes"}, {"GET", "/v1/sandboxes/i1"}, {"DELETE", "/v1/sandboxes/i1"},
 	{"POST", "/v1/sandboxes/i1/timeout"}, {"POST", "/v1/sandboxes/i1/extend"}, {"POST", "/v1/sandboxes/i1/exec"},
-	{"GET", "/v1/sandboxes/i1/metrics"}, {"GET", "/v1/sandboxes/i1/logs"}, {"POST", "/v1/prune"}, {"GET", "/v1/engine"},
+	{"GET", "/v1/sandboxes/i1/metrics"}, {"GET", "/v1/sandboxes/i1/logs"}, {"GET", "/v1/sandboxes/i1/processes"}, {"POST", "/v1/prune"}, {"GET", "/v1/engine"},
 	{"GET", "/v1/keys"}, {"POST", "/v1/keys"}, {"DELETE", "/v1/keys/k1"}, {"GET", "/v1/version"},
 	{"POST", "/v1/sandboxes/i1/pause"}, {"POST", "/v1/sandboxes/i1/resume"}, {"POST", "/v1/sandboxes/i1/fork"},
 	{"POST", "/v1/sandboxes/i1/rollback"}, {"POST", "/v1/sandboxes/i1/reset"}, {"POST", "/v1/sandboxes/i1/snapshots"},

@@ -32,6 +32,7 @@ type (
 	noSecrets   struct{ Secrets }
 	noRecord    struct{ records }
 	noRecorded  struct{ recordings }
+	noProcesses struct{ Processes }
 )
 
 // OpenAPI describes every operation that a server can have, as JSON. Clients
@@ -40,7 +41,7 @@ func OpenAPI() ([]byte, error) {
 	s := &server{mux: http.NewServeMux(), Deps: Deps{
 		States: noStates{}, Snapshots: noSnapshots{}, Changing: noChanges{}, Secrets: noSecrets{}, Record: noRecord{},
 		Tap: &tap.Tap{}, Recordings: &recording.Shelf{}, Recorded: noRecorded{}, Approvals: &approval.Service{},
-		Provenance: &provenance.Keys{},
+		Provenance: &provenance.Keys{}, Processes: noProcesses{},
 	}}
 	a := s.describe("1")
 	data, err := json.Marshal(a.OpenAPI())

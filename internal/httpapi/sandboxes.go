@@ -23,6 +23,9 @@ func (s *server) sandboxRoutes(a huma.API) {
 	register(s, a, op("sandboxes-extend", "POST", "/sandboxes/{id}/extend", "Let it end no sooner than after a time"), s.extend)
 	register(s, a, op("sandboxes-metrics", "GET", "/sandboxes/{id}/metrics", "What it used over time"), s.metrics)
 	register(s, a, op("sandboxes-logs", "GET", "/sandboxes/{id}/logs", "What happened to it"), s.logs)
+	if s.Processes != nil {
+		register(s, a, op("sandboxes-processes", "GET", "/sandboxes/{id}/processes", "All processes that run in it"), s.processes)
+	}
 }
 
 // Ref is how a path names a sandbox: ID, name or, for local callers, a

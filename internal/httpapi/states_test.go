@@ -171,7 +171,7 @@ func TestStates(t *testing.T) {
 		}
 	}
 	b.err = fault.New(fault.Conflict, "sandbox_paused", "it is paused")
-	for _, route := range everyRoute[15:21] {
+	for _, route := range everyRoute[16:22] {
 		body := map[string]string{"/v1/sandboxes/i1/rollback": `{"snapshot":"s"}`}[route[1]]
 		if code, p := r.call(route[0], route[1], body, nil); code != 409 || p.Code != "sandbox_paused" {
 			t.Errorf("%v: %d %+v", route, code, p)

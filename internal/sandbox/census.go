@@ -54,6 +54,12 @@ func (s *Service) Census(ctx context.Context, who Principal, ref string) (census
 		for j := range p.Args {
 			p.Args[j] = hide(p.Args[j])
 		}
+		if p.Command != nil {
+			p.Command.Tag = hide(p.Command.Tag)
+			for j := range p.Command.Args {
+				p.Command.Args[j] = hide(p.Command.Args[j])
+			}
+		}
 	}
 	return c, nil
 }

@@ -219,7 +219,7 @@ func (c *crowd) standsBehind() {
 			c.t.Fatal(err)
 		}
 		// Programs run on processes below the kernel's.
-		family, err := census.Family("/proc", n)
+		family, err := census.Family("/proc", n, nil)
 		if err != nil {
 			c.t.Fatal(err)
 		}

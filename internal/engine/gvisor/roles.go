@@ -50,6 +50,7 @@ func runRuntime() {
 		watch.Install(callTables()...)
 		numbers.Install(callTables()...)
 		addBecome()
+		addMarks()
 		registerStill()
 		trimmed = trim.Install()
 	}

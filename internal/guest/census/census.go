@@ -44,6 +44,41 @@ type Process struct {
 	Cols     uint16 `json:"cols,omitempty"`
 	Rows     uint16 `json:"rows,omitempty"`
 	Tag      string `json:"tag,omitempty"`
+	// Command is what it descends from, or is. It is absent where that is not
+	// known: of the guest itself, and under a kernel that takes no marks.
+	Command *Command `json:"command,omitempty"`
+}
+
+// Command is what a caller had run, or a worker of the code interpreter. It may
+// have ended, and its number may be that of another process by then.
+type Command struct {
+	PID  int      `json:"pid"`
+	Args []string `json:"args"`
+	Tag  string   `json:"tag,omitempty"`
+	// Ended says that of the command only what it left in the background runs.
+	Ended bool `json:"ended,omitempty"`
+}
+
+// maxCommand bounds the arguments of a command that is named beside a process.
+const maxCommand = 256
+
+// Shorten cuts a command to what names it.
+func (c *Command) Shorten() {
+	c.Args, c.Tag = shortened(c.Args, maxCommand), strings.Clone(shorten(c.Tag, maxCommand))
+}
+
+// shortened returns a copy of the first arguments that have at most most bytes.
+func shortened(args []string, most int) []string {
+	out := []string{}
+	for i, arg := range args {
+		if most <= 0 || i == maxArgs {
+			return append(out, "…")
+		}
+		// A copy: what is cut off is not to be held by what is left.
+		out = append(out, strings.Clone(shorten(text(arg), most)))
+		most -= len(arg)
+	}
+	return out
 }
 
 // Census is what there is at one time.
@@ -67,6 +102,9 @@ func (c *Census) Bound() {
 		p := &c.Processes[i]
 		p.User, p.Tag = shorten(p.User, maxText), shorten(p.Tag, maxText)
 		p.CPU, p.Memory = max(0, p.CPU), max(0, p.Memory)
+		if p.Command != nil {
+			p.Command.Shorten()
+		}
 		if len(p.Args) > maxArgs+1 {
 			p.Args = p.Args[:maxArgs+1]
 		}

@@ -14,12 +14,15 @@ type Member struct {
 	PID, Parent, Group int
 	// Start is when it was started, in the kernel's own units.
 	Start uint64
+	// Zombie says that it has ended and that its parent has not heard of it yet.
+	Zombie bool
 }
 
 // Family returns the process with the given number, followed by all other
-// processes that descend from it or are in its process group. The list is
-// empty if there is no such process.
-func Family(proc string, root int) ([]Member, error) {
+// processes that descend from it, are in its process group, or belong to it by
+// their number. The list is empty if there is no such process. A nil belongs
+// names none.
+func Family(proc string, root int, belongs func(pid int) bool) ([]Member, error) {
 	all, err := stats(proc)
 	if err != nil {
 		return nil, err
@@ -35,7 +38,7 @@ func Family(proc string, root int) ([]Member, error) {
 	for known := map[int]bool{root: true}; ; {
 		n := len(family)
 		rest = slices.DeleteFunc(rest, func(p Member) bool {
-			if !known[p.Parent] && p.Group != root {
+			if !known[p.Parent] && p.Group != root && (belongs == nil || !belongs(p.PID)) {
 				return false
 			}
 			known[p.PID] = true
@@ -46,6 +49,12 @@ func Family(proc string, root int) ([]Member, error) {
 			return family, nil
 		}
 	}
+}
+
+// Belonging returns the processes that belong by their number.
+func Belonging(proc string, belongs func(pid int) bool) ([]Member, error) {
+	all, err := stats(proc)
+	return slices.DeleteFunc(all, func(p Member) bool { return !belongs(p.PID) }), err
 }
 
 // Members returns the processes of a process group.
@@ -90,5 +99,5 @@ func member(stat string) (Member, bool) {
 	// From the third field on, as in ParseStat, which has found that many.
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 	group, err := strconv.Atoi(fields[2])
-	return Member{PID: p.PID, Parent: p.Parent, Group: group, Start: p.Start}, err == nil
+	return Member{PID: p.PID, Parent: p.Parent, Group: group, Start: p.Start, Zombie: fields[0] == "Z" || fields[0] == "X"}, err == nil
 }

@@ -43,7 +43,7 @@ func TestFamily(t *testing.T) {
 		[4]int{5, 22, 5, 250},  // a grandchild with a lower number, in a group of its own
 		[4]int{23, 1, 20, 130}, // an orphan of the group
 	)
-	family, err := census.Family(proc, 20)
+	family, err := census.Family(proc, 20, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,8 +59,25 @@ func TestFamily(t *testing.T) {
 	if d := census.Between(family[0], family[at]); d != 1500*time.Millisecond {
 		t.Errorf("started %s after the first", d)
 	}
-	if none, err := census.Family(proc, 99); err != nil || len(none) != 0 {
+	if none, err := census.Family(proc, 99, func(int) bool { return true }); err != nil || len(none) != 0 {
 		t.Errorf("of no process: %v %v", none, err)
+	}
+}
+
+// What belongs to a family without being below its first member brings along
+// what is below it.
+func TestFamilyByMark(t *testing.T) {
+	proc := procOf(t,
+		[4]int{1, 0, 1, 10}, [4]int{20, 1, 20, 100}, [4]int{30, 1, 30, 110}, [4]int{31, 30, 31, 120}, [4]int{40, 1, 40, 130},
+	)
+	marked := func(pid int) bool { return pid == 30 }
+	family, err := census.Family(proc, 20, marked)
+	if got := numbers(family); err != nil || !slices.Equal(got, []int{20, 30, 31}) {
+		t.Errorf("family %v, %v", got, err)
+	}
+	belonging, err := census.Belonging(proc, marked)
+	if got := numbers(belonging); err != nil || !slices.Equal(got, []int{30}) {
+		t.Errorf("belonging %v, %v", got, err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"syscall"
 
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/census"
 	"github.com/crannog/crannog/internal/guest/interpreter"
 	"github.com/crannog/crannog/internal/guest/process"
 )
@@ -35,7 +36,7 @@ func (s starter) Start(cmd *exec.Cmd) (interpreter.Process, error) {
 // worker is a started worker in the interpreter's words.
 type worker struct{ command *process.Command }
 
-func (w worker) PID() int { return w.command.PID() }
+func (w worker) Family() ([]census.Member, error) { return w.command.Family() }
 
 func (w worker) Signal(sig syscall.Signal) error { return w.command.Signal(sig) }
 

@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/crannog/crannog/internal/guest/census"
 )
 
 const testToken = "token-of-the-test"
@@ -33,9 +35,11 @@ func (plainStarter) Start(cmd *exec.Cmd) (Process, error) {
 
 func (p plainProcess) Signal(sig syscall.Signal) error { return syscall.Kill(-p.cmd.Process.Pid, sig) }
 
-func (p plainProcess) PID() int { return p.cmd.Process.Pid }
+func (p plainProcess) Family() ([]census.Member, error) {
+	return census.Family("/proc", p.cmd.Process.Pid, nil)
+}
 
-func (p plainProcess) pid() string { return strconv.Itoa(p.PID()) }
+func (p plainProcess) pid() string { return strconv.Itoa(p.cmd.Process.Pid) }
 
 func (p plainProcess) Wait() Exit {
 	_ = p.cmd.Wait() // how it ended is in ProcessState

@@ -1,6 +1,7 @@
 package interpreter
 
 import (
+	"slices"
 	"syscall"
 	"time"
 
@@ -95,30 +96,45 @@ func (x *session) confirm(w *worker, e *execution) {
 	})
 }
 
+// daemons reports whether a member of a family descends from one that is old and
+// not below the family's first member any more.
+func daemons(family []census.Member, p census.Member, old func(census.Member) bool) bool {
+	byOld := false
+	for range family { // as many steps as there can be, whatever the kernel lists
+		at := slices.IndexFunc(family, func(m census.Member) bool { return m.PID == p.Parent })
+		if at <= 0 {
+			return byOld && at < 0
+		}
+		p = family[at]
+		byOld = byOld || old(p)
+	}
+	return false
+}
+
 // interrupt asks the code that runs to stop.
 func (w *worker) interrupt() {
 	// An error means that the worker is gone, which exited says as well.
 	_ = w.proc.Signal(syscall.SIGINT)
 }
 
-// killStarted kills the processes below the worker that were started since a
-// time: children that ignore the interrupt, or have left the worker's process
-// group as those of timeout and setsid do. Processes that earlier executions
-// left in the background stay.
+// killStarted kills the processes of the worker's family that were started since
+// a time: children that ignore the interrupt, have left the worker's process
+// group as those of timeout and setsid do, or are no children of its any more.
+// Processes that earlier executions left in the background stay, and so does
+// what such a daemon has started.
 func (w *worker) killStarted(since time.Time) {
-	family, err := census.Family(procDir, w.proc.PID())
+	family, err := w.proc.Family()
 	if err != nil || len(family) == 0 {
 		return // the worker is gone, which exited says as well
 	}
-	self, below := family[0], family[1:]
-	for _, p := range below {
-		if began := w.began.Add(census.Between(self, p)); began.Add(clockSlack).Before(since) {
+	old := func(p census.Member) bool {
+		return w.began.Add(census.Between(family[0], p)).Add(clockSlack).Before(since)
+	}
+	for _, p := range family[1:] {
+		if old(p) || daemons(family, p, old) {
 			continue
 		}
 		// An error means that it has ended by itself.
 		_ = syscall.Kill(p.PID, syscall.SIGKILL)
 	}
 }
-
-// procDir is where the kernel lists processes.
-const procDir = "/proc"

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os/exec"
 	"syscall"
+
+	"github.com/crannog/crannog/internal/guest/census"
 )
 
 // Starter starts processes as the sandbox's user. It is a port of ours,
@@ -19,8 +21,10 @@ type Starter interface {
 
 // Process is a started process.
 type Process interface {
-	// PID is the process's number, which is its group's as well.
-	PID() int
+	// Family returns the process, followed by all others that it or its
+	// descendants have started, in its process group or not. It is empty once
+	// the process has ended.
+	Family() ([]census.Member, error)
 	// Signal sends sig to the whole process group. The group may be gone.
 	Signal(sig syscall.Signal) error
 	// Wait returns when the process has ended. It is called once.

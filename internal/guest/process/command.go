@@ -7,13 +7,16 @@ import (
 	"os/exec"
 	"syscall"
 
+	"github.com/crannog/crannog/internal/guest/census"
 	"github.com/crannog/crannog/internal/guest/identity"
+	"github.com/crannog/crannog/internal/guest/lineage"
 )
 
 // Command is a process that another service of the guest runs. It is in no
 // list and has no streams.
 type Command struct {
 	pid  int
+	mark lineage.Mark
 	exit <-chan syscall.WaitStatus
 }
 
@@ -42,12 +45,23 @@ func (s *Service) Command(u identity.User, cmd *exec.Cmd) (*Command, error) {
 		}
 		return nil, fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
+	// It runs one of our own programs, which has not started anything yet. That
+	// it has ended already is what its caller will hear.
+	mark := lineage.New()
+	_ = mark.Give(pid)
+	s.origins.add(mark, census.Command{PID: pid, Args: cmd.Args})
 	// The reaper waits; the library's handle on the process is not needed.
-	return &Command{pid, exit}, cmd.Process.Release()
+	return &Command{pid, mark, exit}, cmd.Process.Release()
 }
 
 // PID is the process's number.
 func (c *Command) PID() int { return c.pid }
+
+// Family returns the process, followed by all others of its family. It is empty
+// once the process has ended.
+func (c *Command) Family() ([]census.Member, error) {
+	return census.Family(procDir, c.pid, c.mark.Has)
+}
 
 // Signal signals the process's group.
 func (c *Command) Signal(sig syscall.Signal) error { return syscall.Kill(-c.pid, sig) }

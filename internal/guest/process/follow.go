@@ -31,16 +31,17 @@ type group struct {
 	before map[int]uint64 // when each member was started, by number
 }
 
-// gather returns a group as it is before the signal. Without a list of processes
-// there is nothing to compare with, and follow does nothing.
-func gather(leader int, sig syscall.Signal) *group {
-	members, err := census.Members(procDir, leader)
-	if err != nil {
+// gather returns a group as it is among processes that were listed before the
+// signal. Without a list there is nothing to compare with, and follow does nothing.
+func gather(listed []census.Member, leader int, sig syscall.Signal) *group {
+	if len(listed) == 0 {
 		return &group{}
 	}
-	g := &group{leader: leader, sig: sig, before: make(map[int]uint64, len(members))}
-	for _, m := range members {
-		g.before[m.PID] = m.Start
+	g := &group{leader: leader, sig: sig, before: map[int]uint64{}}
+	for _, m := range listed {
+		if m.Group == leader {
+			g.before[m.PID] = m.Start
+		}
 	}
 	return g
 }
@@ -102,7 +103,9 @@ func (t *terminal) interrupted(input []byte) *group {
 			return
 		}
 		if leader, err := unix.IoctlGetInt(int(fd), unix.TIOCGPGRP); err == nil {
-			g = gather(leader, syscall.SIGINT)
+			if members, err := census.Members(procDir, leader); err == nil {
+				g = gather(members, leader, syscall.SIGINT)
+			}
 		}
 	})
 	return g

@@ -2,6 +2,7 @@ package process
 
 import (
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	pb "github.com/crannog/crannog/internal/gen/processpb"
+	"github.com/crannog/crannog/internal/guest/census"
+	"github.com/crannog/crannog/internal/guest/lineage"
 )
 
 // drainGrace is how long output is still awaited of a process that was made
@@ -19,6 +22,7 @@ const drainGrace = 100 * time.Millisecond
 // process is one program that was started here.
 type process struct {
 	pid       int
+	mark      lineage.Mark // that of all processes which descend from it
 	tag       *string
 	config    *pb.ProcessConfig
 	startedAt time.Time
@@ -54,24 +58,45 @@ func (p *process) info() *pb.ProcessInfo {
 	return &pb.ProcessInfo{Config: p.config, Pid: uint32(p.pid), Tag: p.tag}
 }
 
-// signal sends sig to the process and all in its group. It fails with ESRCH
-// when none of them is left.
+// signal sends sig to the process and all in its group, and to all others of the
+// command if it is one that reachesAll. It fails with ESRCH when none of them is
+// left.
 func (p *process) signal(sig syscall.Signal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.over {
 		return syscall.ESRCH // the number may be another's by now
 	}
+	var family []census.Member
 	if ends(sig) {
 		p.ending = true
-		g := gather(p.pid, sig)
+		family = p.family() // before: afterwards parents are gone
+		g := gather(family, p.pid, sig)
 		defer func() { go g.follow() }()
 	}
-	err := syscall.Kill(-p.pid, sig)
+	err := p.signalGroup(family, sig)
+	if reachesAll(sig) {
+		if outside(family, p.pid, sig) {
+			err = nil
+		}
+		if sig == syscall.SIGKILL {
+			defer func() { go sweep(p.mark) }()
+		}
+	}
 	if p.gone && p.ending {
 		p.hurry()
 	}
 	return err
+}
+
+// signalGroup signals the command's process group. Once the command itself is gone
+// and no process with its mark is in the group, the group's number may be that of
+// another one.
+func (p *process) signalGroup(family []census.Member, sig syscall.Signal) error {
+	if p.gone && p.mark != lineage.None && !slices.ContainsFunc(family, func(m census.Member) bool { return m.Group == p.pid }) {
+		return syscall.ESRCH
+	}
+	return syscall.Kill(-p.pid, sig)
 }
 
 // ends says whether a signal is a request to end. The others, such as that
@@ -84,7 +109,7 @@ func ends(sig syscall.Signal) bool {
 	return false
 }
 
-// kill ends the process and its group. That they are gone already is fine.
+// kill ends all processes of the command. That they are gone already is fine.
 func (p *process) kill() { _ = p.signal(syscall.SIGKILL) }
 
 // expire kills the process because its time is up, unless it is over.

@@ -38,6 +38,7 @@ type Config struct {
 type Service struct {
 	config  atomic.Pointer[Config]
 	table   table
+	origins origins
 	closing chan struct{}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	pb "github.com/crannog/crannog/internal/gen/processpb"
 	"github.com/crannog/crannog/internal/guest/identity"
+	"github.com/crannog/crannog/internal/guest/lineage"
 	"github.com/crannog/crannog/internal/guest/spawn"
 )
 
@@ -54,7 +55,7 @@ func (s *Service) launch(ctx context.Context, u identity.User, req *pb.StartRequ
 		return nil, nil, connect.NewError(code, errors.New(text))
 	}
 	p := &process{
-		tag: req.Tag, config: config, startedAt: time.Now(), done: make(chan struct{}),
+		tag: req.Tag, config: config, mark: lineage.New(), startedAt: time.Now(), done: make(chan struct{}),
 		input: std.input, tty: std.tty, pipes: std.output,
 	}
 	exit, err := s.fork(p, u, std, path, dir, pairs(env))
@@ -77,7 +78,7 @@ func (s *Service) fork(p *process, u identity.User, std *stdio, path, dir string
 		attr.Sys.Setctty = true // Ctty is the child's descriptor 0
 	}
 	argv := append([]string{p.config.GetCmd()}, p.config.GetArgs()...)
-	pid, exit, err := s.cfg().Reaper.Start(func() (int, error) { return spawn.ForkExec(path, argv, attr) })
+	pid, exit, err := s.cfg().Reaper.Start(func() (int, error) { return spawn.ForkExec(path, argv, attr, p.mark) })
 	std.closeChild()
 	p.pid = pid
 	return exit, err
@@ -87,6 +88,7 @@ func (s *Service) fork(p *process, u identity.User, std *stdio, path, dir string
 // flow to a first listener.
 func (s *Service) track(ctx context.Context, p *process, exit <-chan syscall.WaitStatus) (*listener, error) {
 	known := s.table.add(p)
+	s.origins.add(p.mark, originOf(p))
 	if deadline, ok := ctx.Deadline(); ok {
 		p.limit(time.Until(deadline))
 	} else if s.cfg().CommandTimeout > 0 {

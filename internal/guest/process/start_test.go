@@ -138,23 +138,30 @@ func TestUnknownUser(t *testing.T) {
 func TestTimeLimit(t *testing.T) {
 	b := newBench(t, nil)
 	marker := filepath.Join(b.home, "pids")
-	child := ""
-	// The time has to be long enough for the child to be there.
-	for limit := time.Second; child == ""; limit *= 2 {
+	child := b.expire(t, "sleep 1000 & echo $! > "+marker+"; wait", marker)
+	hosttest.Eventually(t, "the child is dead", func() bool { return !alive(child) })
+}
+
+// expire runs a command until its time limit ends it, and returns the number of a
+// process that it writes to a file.
+func (b *bench) expire(t *testing.T, command, file string) (pid string) {
+	t.Helper()
+	// The time has to be long enough for the process to be there.
+	for limit := time.Second; pid == ""; limit *= 2 {
 		if limit > hosttest.Patience(hosttest.Hang) {
-			t.Fatal("the child does not start")
+			t.Fatal("the process does not start")
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
-		s := b.startContext(ctx, t, connect.NewRequest(shell("sleep 1000 & echo $! > "+marker+"; wait")))
+		s := b.startContext(ctx, t, connect.NewRequest(shell(command)))
 		r := s.finish()
 		cancel()
 		if connect.CodeOf(r.err) != connect.CodeDeadlineExceeded {
 			t.Fatalf("ended with %+v", r)
 		}
-		said, _ := os.ReadFile(marker) // it may not be there yet
-		child = strings.TrimSpace(string(said))
+		said, _ := os.ReadFile(file) // it may not be there yet
+		pid = strings.TrimSpace(string(said))
 	}
-	hosttest.Eventually(t, "the child is dead", func() bool { return !alive(child) })
+	return pid
 }
 
 // alive reports whether a process exists and is no zombie.

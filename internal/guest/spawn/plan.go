@@ -6,6 +6,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/guest/lineage"
 )
 
 // step is a system call of the child's.
@@ -35,7 +37,7 @@ func address[T any](s *steps, v *T) uintptr {
 
 // plan lists what a child must do to become the program, in the order in which
 // each step still has the rights that it needs.
-func plan(pin *runtime.Pinner, path string, argv []string, attr *syscall.ProcAttr) ([]step, error) {
+func plan(pin *runtime.Pinner, path string, argv []string, attr *syscall.ProcAttr, mark lineage.Mark) ([]step, error) {
 	name, err := syscall.BytePtrFromString(path)
 	if err != nil {
 		return nil, err
@@ -53,6 +55,10 @@ func plan(pin *runtime.Pinner, path string, argv []string, attr *syscall.ProcAtt
 		return nil, err
 	}
 	s := &steps{pin: pin}
+	if mark != lineage.None {
+		limit := mark.Limit()
+		s.add(unix.SYS_PRLIMIT64, 0, lineage.Resource, address(s, &limit), 0)
+	}
 	if attr.Sys.Setsid {
 		s.add(unix.SYS_SETSID)
 	}

@@ -8,19 +8,22 @@ import (
 	"runtime"
 	"slices"
 	"syscall"
+
+	"github.com/crannog/crannog/internal/guest/lineage"
 )
 
 // ForkExec does what syscall.ForkExec does, with half of its system calls where
 // it can: on a processor for which there is code (fork), for attributes that it
 // knows, and under a kernel that forgets a child's signal handlers when asked.
-// Otherwise it is syscall.ForkExec.
-func ForkExec(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
+// Otherwise it is syscall.ForkExec. The program has the mark from its first
+// instruction on, or, after syscall.ForkExec, from soon after.
+func ForkExec(path string, argv []string, attr *syscall.ProcAttr, mark lineage.Mark) (int, error) {
 	if !known(attr) {
-		return syscall.ForkExec(path, argv, attr)
+		return plainly(path, argv, attr, mark)
 	}
 	var pin runtime.Pinner
 	defer pin.Unpin() // the child has read what it needs, or has failed
-	list, err := plan(&pin, path, argv, attr)
+	list, err := plan(&pin, path, argv, attr, mark)
 	if err != nil {
 		return 0, err
 	}
@@ -30,7 +33,7 @@ func ForkExec(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
 	switch {
 	case errors.Is(err, syscall.ENOSYS), errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.EPERM):
 		// The kernel is older than 5.5, or a filter does not know the call.
-		return syscall.ForkExec(path, argv, attr)
+		return plainly(path, argv, attr, mark)
 	case err != nil:
 		return 0, err
 	case stopped != 0:
@@ -38,6 +41,16 @@ func ForkExec(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
 		return 0, stopped
 	}
 	return pid, nil
+}
+
+// plainly is syscall.ForkExec with a mark.
+func plainly(path string, argv []string, attr *syscall.ProcAttr, mark lineage.Mark) (int, error) {
+	pid, err := syscall.ForkExec(path, argv, attr)
+	if err == nil {
+		// It fails for a program that has ended by now.
+		_ = mark.Give(pid)
+	}
+	return pid, err
 }
 
 // known reports whether attr asks for no more than a plan does.

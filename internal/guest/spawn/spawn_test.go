@@ -7,11 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 
+	"github.com/crannog/crannog/internal/guest/lineage"
 	"github.com/crannog/crannog/internal/guest/spawn"
 )
 
@@ -70,7 +73,7 @@ func TestSameAsGo(t *testing.T) {
 			dir = "/"
 		}
 		own, theirs := *sys, *sys
-		got, want := output(t, spawn.ForkExec, show, dir, &own), output(t, syscall.ForkExec, show, dir, &theirs)
+		got, want := output(t, plain, show, dir, &own), output(t, syscall.ForkExec, show, dir, &theirs)
 		if got != want {
 			t.Errorf("%s: got\n%s\nGo's has\n%s", name, got, want)
 		}
@@ -113,7 +116,7 @@ func TestErrors(t *testing.T) {
 		{"/bin/true", "", "a\x00b", syscall.EINVAL},
 	} {
 		attr := &syscall.ProcAttr{Dir: c.dir, Files: []uintptr{null.Fd(), null.Fd(), null.Fd()}, Sys: &syscall.SysProcAttr{Setsid: true}}
-		pid, err := spawn.ForkExec(c.path, []string{"x", c.argument}, attr)
+		pid, err := spawn.ForkExec(c.path, []string{"x", c.argument}, attr, lineage.None)
 		if !errors.Is(err, c.want) || pid != 0 {
 			t.Errorf("%s in %q: got %d, %v, want %v", c.path, c.dir, pid, err, c.want)
 		}
@@ -132,7 +135,7 @@ func TestFiles(t *testing.T) {
 	}
 	defer r.Close()
 	attr := &syscall.ProcAttr{Files: []uintptr{2, w.Fd(), 1}, Sys: &syscall.SysProcAttr{}}
-	pid, err := spawn.ForkExec("/bin/echo", []string{"echo", "here"}, attr)
+	pid, err := spawn.ForkExec("/bin/echo", []string{"echo", "here"}, attr, lineage.None)
 	w.Close()
 	if err != nil {
 		t.Fatal(err)
@@ -151,7 +154,7 @@ func TestManyAtOnce(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			for range 20 {
-				if got := output(t, spawn.ForkExec, `echo "$A $B"; pwd`, "/usr", &syscall.SysProcAttr{Setsid: true}); got != "1 x y\n/usr" {
+				if got := output(t, plain, `echo "$A $B"; pwd`, "/usr", &syscall.SysProcAttr{Setsid: true}); got != "1 x y\n/usr" {
 					t.Errorf("got %q", got)
 				}
 				runtime.GC()
@@ -159,4 +162,27 @@ func TestManyAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
+}
+
+// plain starts a program without a mark, as syscall.ForkExec does.
+func plain(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
+	return spawn.ForkExec(path, argv, attr, lineage.None)
+}
+
+// The mark is the program's, and that of what it starts, however that is
+// detached.
+func TestMark(t *testing.T) {
+	mark := lineage.New()
+	if mark == lineage.None {
+		t.Skip("NOT TESTED: this kernel takes no marks")
+	}
+	marked := func(path string, argv []string, attr *syscall.ProcAttr) (int, error) {
+		return spawn.ForkExec(path, argv, attr, mark)
+	}
+	const limit = `env -i setsid grep 'Max file locks' /proc/self/limits; :`
+	for name, sys := range map[string]*syscall.SysProcAttr{"by steps": {Setsid: true}, "by the library": {Setpgid: true}} {
+		if got := strings.Fields(output(t, marked, limit, "/", sys)); !slices.Contains(got, strconv.FormatUint(uint64(mark), 10)) {
+			t.Errorf("%s: %q, want %d", name, got, mark)
+		}
+	}
 }

@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+)
+
+func (a *app) psCommand() *cobra.Command {
+	var f listFlags
+	cmd := &cobra.Command{
+		Use: "ps SANDBOX", Short: "List the processes of a sandbox, with the command that each comes from", Args: cobra.ExactArgs(1),
+		Long: "List all processes of a sandbox. FROM is the command that a process descends\n" +
+			"from, by its number, also if the process has made a session of its own; \"ended\"\n" +
+			"says that the command is over and has left the process in the background. Such a\n" +
+			"process is ended by its own number: crannog exec SANDBOX -- kill PID.",
+		ValidArgsFunction: a.completeOne,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withSandbox(cmd.Context(), args[0], func(_ *connection, sb *crannog.Sandbox) error {
+				all, err := sb.AllProcesses(cmd.Context())
+				if err != nil {
+					return fail("list the processes of "+sb.ID(), err)
+				}
+				if all.Cut {
+					a.note("there are more processes than are listed")
+				}
+				head := []string{"PID", "PARENT", "USER", "CPU", "MEMORY", "FROM", "COMMAND"}
+				return list(a, &f, all.Processes, func(p api.Process) string { return strconv.Itoa(p.PID) }, head, psRow)
+			})
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func psRow(p api.Process) []string {
+	return []string{
+		strconv.Itoa(p.PID), strconv.Itoa(p.Parent), cmp.Or(p.User, strconv.FormatUint(uint64(p.UID), 10)),
+		fmt.Sprintf("%.1fs", p.CPUSeconds), bytesText(p.MemoryBytes), from(p), strings.Join(p.Args, " "),
+	}
+}
+
+// fromWidth is how much of a command is shown beside a process.
+const fromWidth = 40
+
+// from names the command of a process in a cell. A command itself has its tag
+// alone there.
+func from(p api.Process) string {
+	c := p.Command
+	if c == nil {
+		return ""
+	}
+	if c.PID == p.PID && !c.Ended {
+		return c.Tag
+	}
+	line := []rune(strings.Join(c.Args, " "))
+	if len(line) > fromWidth {
+		line = append(line[:fromWidth-1], '…')
+	}
+	text := fmt.Sprintf("%d %s", c.PID, string(line))
+	if c.Ended {
+		text += " (ended)"
+	}
+	return text
+}

@@ -1,0 +1,106 @@
+package gvisor
+
+import (
+	"encoding/binary"
+	"sync"
+
+	"gvisor.dev/gvisor/pkg/abi/linux"
+	"gvisor.dev/gvisor/pkg/errors/linuxerr"
+	"gvisor.dev/gvisor/pkg/hostarch"
+	"gvisor.dev/gvisor/pkg/sentry/arch"
+	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
+	"gvisor.dev/gvisor/pkg/sentry/limits"
+)
+
+// The guest must find all processes of a command when the command is ended, also
+// one that has made a session of its own and whose parent is gone. So it marks
+// the first process of each command by a limit that nothing enforces and that
+// children inherit (package lineage). gVisor lets nobody set that limit. Our
+// kernel lets a process without a mark have one, once: a program that could
+// change it would run on after its command's end.
+
+// addMarks makes prlimit64 of our kernel take marks. callTables' tables are
+// initialised by addBecome.
+func addMarks() {
+	for _, table := range callTables() {
+		for number, entry := range table.Table {
+			if entry.Name == "prlimit64" {
+				entry.Fn = takingMarks(entry.Fn)
+				table.Table[number] = entry
+			}
+		}
+		table.Init()
+	}
+}
+
+// takingMarks is gVisor's call for all but a mark.
+func takingMarks(gvisors sentry.SyscallFn) sentry.SyscallFn {
+	return func(t *sentry.Task, number uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
+		if args[1].Int() != linux.RLIMIT_LOCKS {
+			return gvisors(t, number, args)
+		}
+		first := t.ThreadGroup() == t.Kernel().GlobalInit()
+		if args[2].Pointer() == 0 && !first {
+			return gvisors(t, number, args) // reads, under the usual conditions
+		}
+		return 0, nil, mark(t, first, args)
+	}
+}
+
+// marking is held while a mark is set, lest two calls set one each.
+var marking sync.Mutex
+
+// mark reads the mark of a process, and sets it if it has none. A process may
+// mark itself, and the first one all others.
+func mark(t *sentry.Task, first bool, args arch.SyscallArguments) error {
+	target := t
+	if pid := sentry.ThreadID(args[0].Int()); pid < 0 {
+		return linuxerr.EINVAL
+	} else if pid > 0 {
+		if target = t.PIDNamespace().TaskWithID(pid); target == nil {
+			return linuxerr.ESRCH
+		}
+	}
+	if !first && target.ThreadGroup() != t.ThreadGroup() {
+		return linuxerr.EPERM
+	}
+	old, err := setMark(t, target.ThreadGroup().Limits(), args[2].Pointer())
+	if err != nil || args[3].Pointer() == 0 {
+		return err
+	}
+	var out [16]byte
+	binary.NativeEndian.PutUint64(out[:], old.Cur)
+	binary.NativeEndian.PutUint64(out[8:], old.Max)
+	_, err = t.CopyOutBytes(args[3].Pointer(), out[:])
+	return err
+}
+
+// setMark sets what stands at an address, unless that is zero, and returns what
+// was there before.
+func setMark(t *sentry.Task, of *limits.LimitSet, at hostarch.Addr) (limits.Limit, error) {
+	if at == 0 {
+		return of.Get(limits.Locks), nil
+	}
+	var in [16]byte
+	if _, err := t.CopyInBytes(at, in[:]); err != nil {
+		return limits.Limit{}, err
+	}
+	return replaceMark(of, limits.Limit{Cur: binary.NativeEndian.Uint64(in[:]), Max: binary.NativeEndian.Uint64(in[8:])})
+}
+
+// replaceMark gives a mark to what has none.
+func replaceMark(of *limits.LimitSet, to limits.Limit) (limits.Limit, error) {
+	marking.Lock()
+	defer marking.Unlock()
+	old := of.Get(limits.Locks)
+	switch {
+	case to.Cur > to.Max:
+		return old, linuxerr.EINVAL
+	case to == old:
+	case old.Cur != limits.Infinity || old.Max != limits.Infinity:
+		return old, linuxerr.EPERM
+	default:
+		of.SetUnchecked(limits.Locks, to)
+	}
+	return old, nil
+}

@@ -1,0 +1,34 @@
+package gvisor
+
+import (
+	"testing"
+
+	"gvisor.dev/gvisor/pkg/errors/linuxerr"
+	"gvisor.dev/gvisor/pkg/sentry/limits"
+)
+
+// A process that has a mark keeps it, and so do those that it starts.
+func TestF6MarkIsSetOnce(t *testing.T) {
+	none := limits.Limit{Cur: limits.Infinity, Max: limits.Infinity}
+	mark := limits.Limit{Cur: 5, Max: 5}
+	set := limits.NewLimitSet()
+	set.SetUnchecked(limits.Locks, none)
+	if _, err := replaceMark(set, none); err != nil {
+		t.Errorf("what is there already: %v", err)
+	}
+	if _, err := replaceMark(set, limits.Limit{Cur: 6, Max: 5}); !linuxerr.Equals(linuxerr.EINVAL, err) {
+		t.Errorf("more than the most: %v", err)
+	}
+	if old, err := replaceMark(set, mark); err != nil || old != none {
+		t.Errorf("the first: %v, %v", old, err)
+	}
+	child := set.GetCopy()
+	for _, to := range []limits.Limit{none, {Cur: 4, Max: 5}, {Cur: 4, Max: 4}, {Cur: 0, Max: 5}} {
+		if _, err := replaceMark(child, to); !linuxerr.Equals(linuxerr.EPERM, err) {
+			t.Errorf("another, %v: %v", to, err)
+		}
+	}
+	if got := child.Get(limits.Locks); got != mark {
+		t.Errorf("the child has %v", got)
+	}
+}

@@ -1,0 +1,74 @@
+// Package lineage owns the marks by which the guest finds every process that
+// descends from one that it started.
+//
+// A process group does not hold a family together: setsid leaves it. Nor does
+// parentage: a second fork makes the guest the parent. The mark is a resource
+// limit that no kernel has enforced since Linux 2.4, RLIMIT_LOCKS. Children inherit
+// it, a program that is executed keeps it, and it is in no environment that a
+// program cleans or writes over. The kernel of a sandbox lets a process set it
+// once and never again, so that no program inside can leave its command's family.
+package lineage
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// base is added to each mark, so that a program that reads the limit takes it
+// for more locks than it needs.
+const base = 1 << 40
+
+// Mark names a family. None is that of a process without one.
+type Mark uint64
+
+// None is no mark.
+const None Mark = 0
+
+var last atomic.Uint64
+
+// New returns a mark that no process has, or None where the kernel takes none.
+func New() Mark {
+	if !possible() {
+		return None
+	}
+	return Mark(base + last.Add(1))
+}
+
+// possible reports whether the kernel lets a process have a mark. gVisor's own
+// refuses to set this limit, also to what it is.
+var possible = sync.OnceValue(func() bool {
+	var now unix.Rlimit
+	if err := unix.Prlimit(0, unix.RLIMIT_LOCKS, nil, &now); err != nil {
+		return false
+	}
+	return unix.Prlimit(0, unix.RLIMIT_LOCKS, &now, nil) == nil && now.Max > base
+})
+
+// Limit is what a process sets to have the mark, by prlimit(2) of Resource.
+func (m Mark) Limit() unix.Rlimit { return unix.Rlimit{Cur: uint64(m), Max: uint64(m)} }
+
+// Resource is the limit that is a mark.
+const Resource = unix.RLIMIT_LOCKS
+
+// Give marks a process that has just been started and has no child yet.
+func (m Mark) Give(pid int) error {
+	if m == None {
+		return nil
+	}
+	limit := m.Limit()
+	return unix.Prlimit(pid, Resource, &limit, nil)
+}
+
+// Of returns the mark of a process, or None if it has none or has ended.
+func Of(pid int) Mark {
+	var limit unix.Rlimit
+	if err := unix.Prlimit(pid, Resource, nil, &limit); err != nil || limit.Cur <= base || limit.Cur == unix.RLIM_INFINITY {
+		return None
+	}
+	return Mark(limit.Cur)
+}
+
+// Has reports whether a process has the mark.
+func (m Mark) Has(pid int) bool { return m != None && Of(pid) == m }

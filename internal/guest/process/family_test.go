@@ -1,0 +1,134 @@
+package process_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	pb "github.com/crannog/crannog/internal/gen/processpb"
+	"github.com/crannog/crannog/internal/guest/census"
+	"github.com/crannog/crannog/internal/guest/lineage"
+	"github.com/crannog/crannog/internal/hosttest"
+)
+
+// leaver is a shell's command that leaves a process behind which has a session of
+// its own, no environment, no output of ours and no parent but the first process,
+// and which goes on forking. It writes its number to a file.
+func leaver(file string) string {
+	return "(setsid env -i sh -c 'sh -c \"echo \\$\\$ > " + file + "; for i in \\$(/usr/bin/seq 9999); do /bin/sleep 0.01; done\" &' >/dev/null 2>&1 </dev/null &)\n" +
+		"until [ -s " + file + " ]; do sleep 0.01; done\n"
+}
+
+func pidIn(t *testing.T, file string) int {
+	t.Helper()
+	said, err := os.ReadFile(file)
+	pid, errNumber := strconv.Atoi(strings.TrimSpace(string(said)))
+	if err != nil || errNumber != nil {
+		t.Fatalf("%q, %v", said, err)
+	}
+	return pid
+}
+
+// endWithLeaver has a command that left a process behind ended by a signal, or by
+// its time limit, and returns the number of what it left.
+func (b *bench) endWithLeaver(t *testing.T, file string, sig pb.Signal) int {
+	t.Helper()
+	command := leaver(file) + "echo up; exec sleep 1000"
+	if sig == 0 {
+		b.expire(t, command, file)
+		return pidIn(t, file)
+	}
+	s := b.start(t, shell(command))
+	s.until("up")
+	pid := pidIn(t, file)
+	if !alive(strconv.Itoa(pid)) {
+		t.Fatal("control: what left the group has ended")
+	}
+	if err := b.signal(t, s.selector(), sig); err != nil {
+		t.Fatal(err)
+	}
+	s.finish()
+	return pid
+}
+
+// F6: what left its command's process group runs on after the command was
+// killed, asked to end, or over its time.
+func TestF6EndReachesWhatLeftTheGroup(t *testing.T) {
+	if lineage.New() == lineage.None {
+		t.Skip("NOT TESTED: this kernel takes no marks")
+	}
+	b := newBench(t, nil)
+	bystander := filepath.Join(b.home, "bystander")
+	other := b.start(t, shell(leaver(bystander)+"echo up; wait"))
+	other.until("up")
+	other.finish() // ended by itself: what it left stays
+	for name, sig := range map[string]pb.Signal{
+		"kill": pb.Signal_SIGNAL_SIGKILL, "term": pb.Signal_SIGNAL_SIGTERM, "time": 0,
+		// A terminal's signal is for the group, and nohup and setsid are how a program survives it.
+		"int": 2,
+	} {
+		pid := b.endWithLeaver(t, filepath.Join(b.home, name), sig)
+		if sig != 2 {
+			hosttest.Eventually(t, name+": what left the group has ended", func() bool { return !alive(strconv.Itoa(pid)) })
+			continue
+		}
+		if !alive(strconv.Itoa(pid)) {
+			t.Error("an interrupt ended what left the group")
+		}
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+			t.Error(err)
+		}
+	}
+	pid := pidIn(t, bystander)
+	if !alive(strconv.Itoa(pid)) {
+		t.Error("what another command left in the background was ended too")
+	}
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		t.Error(err)
+	}
+}
+
+// Each process is named with the command that it descends from, also one that
+// has ended.
+func TestF6ProcessesHaveTheirCommand(t *testing.T) {
+	if lineage.New() == lineage.None {
+		t.Skip("NOT TESTED: this kernel takes no marks")
+	}
+	b := newBench(t, nil)
+	file, tag := filepath.Join(b.home, "left"), "mine"
+	req := shell(leaver(file) + "echo up; read x")
+	req.Tag = &tag
+	s := b.start(t, req)
+	s.until("up")
+	left := pidIn(t, file)
+	origin := func(pid int) *census.Command {
+		c := census.Census{Processes: []census.Process{{PID: left}, {PID: int(s.pid)}, {PID: os.Getpid()}}}
+		b.service.NameOrigins(&c)
+		return c.Processes[slices.IndexFunc(c.Processes, func(p census.Process) bool { return p.PID == pid })].Command
+	}
+	c := origin(left)
+	if c == nil || c.PID != int(s.pid) || c.Tag != tag || c.Ended || !strings.Contains(strings.Join(c.Args, " "), "/bin/sh -c") {
+		t.Errorf("what left the group descends from %+v", c)
+	}
+	if own := origin(int(s.pid)); own == nil || own.PID != int(s.pid) {
+		t.Errorf("the command descends from %+v", own)
+	}
+	if none := origin(os.Getpid()); none != nil {
+		t.Errorf("a process that nobody had run descends from %+v", none)
+	}
+	if err := b.closeStdin(t, s); err != nil {
+		t.Fatal(err)
+	}
+	s.finish()
+	if c := origin(left); c == nil || c.PID != int(s.pid) {
+		t.Errorf("afterwards it descends from %+v", c)
+	}
+	if err := unix.Kill(left, unix.SIGKILL); err != nil {
+		t.Error(err)
+	}
+}
