@@ -32,6 +32,11 @@ type Cmd struct {
 	TTY *Size
 	// Timeout kills the command. Zero is the sandbox's limit.
 	Timeout time.Duration
+	// WaitDelay bounds how long Wait waits for output that a process in the
+	// background still holds after the command itself has ended. That process runs
+	// on, and what it prints then is thrown away. Zero waits for as long as the
+	// output is held.
+	WaitDelay time.Duration
 
 	ctx     context.Context
 	sandbox *Sandbox
@@ -97,7 +102,7 @@ func (c *Cmd) spec() (process.Spec, error) {
 	}
 	spec := process.Spec{
 		Cmd: c.Args[0], Args: c.Args[1:], Dir: c.Dir, User: c.User,
-		Stdin: c.Stdin != nil, Timeout: c.Timeout, Env: map[string]string{},
+		Stdin: c.Stdin != nil, Timeout: c.Timeout, WaitDelay: c.WaitDelay, Env: map[string]string{},
 	}
 	for _, pair := range c.Env {
 		name, value, ok := strings.Cut(pair, "=")

@@ -9,6 +9,7 @@ type Exec struct {
 	User           string            `json:"user,omitempty" maxLength:"64" doc:"The sandbox's default user if absent."`
 	TimeoutSeconds float64           `json:"timeout_seconds,omitempty" minimum:"0" doc:"The sandbox's command limit if absent."`
 	OutputBytes    int64             `json:"output_bytes,omitempty" minimum:"0" doc:"Most bytes of stdout and stderr together; the sandbox's limit if absent."`
+	DetachChildren bool              `json:"detach_children,omitempty" doc:"Answer when the command itself has ended, also while something in the background holds its output."`
 }
 
 // Values of ExecResult.Hit.

@@ -15,8 +15,15 @@ func (a *app) execCommand() *cobra.Command {
 	var f commandFlags
 	var env, files []string
 	cmd := &cobra.Command{
-		Use:         "exec [flags] SANDBOX [--] COMMAND [ARG...]",
-		Short:       "Run a command in a sandbox that exists",
+		Use:   "exec [flags] SANDBOX [--] COMMAND [ARG...]",
+		Short: "Run a command in a sandbox that exists",
+		Long: "Run a command in a sandbox that exists, as its user. The exit code is the command's.\n\n" +
+			"The command's output ends when nothing holds it any more: a server that it starts\n" +
+			"in the background keeps exec waiting, unless the server's output goes elsewhere\n" +
+			"(>/dev/null 2>&1) or --detach-children is given. With that flag exec ends with the\n" +
+			"command, the server runs on, and what it prints from then on is thrown away.\n" +
+			"crannog ps lists it.",
+		Example:     "  crannog exec box -- npm test\n  crannog exec --detach-children box -- sh -c 'npm run dev & sleep 1'",
 		Annotations: map[string]string{"code": "own"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 && args[1] == "--" {

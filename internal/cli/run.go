@@ -17,6 +17,7 @@ import (
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/agents"
 	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/process"
 )
 
 type runFlags struct {
@@ -39,6 +40,8 @@ type commandFlags struct {
 	cwd     string
 	timeout string
 	noTTY   bool
+	// detachChildren ends the command's output with the command itself.
+	detachChildren bool
 	// maxOutput bounds what --json returns.
 	maxOutput string
 }
@@ -48,6 +51,7 @@ func (c *commandFlags) add(cmd *cobra.Command) {
 	f.StringVarP(&c.user, "user", "u", "", "`user` inside (default user)")
 	f.StringVarP(&c.cwd, "cwd", "w", "", "working `directory` inside")
 	f.StringVarP(&c.timeout, "timeout", "t", "", "kill the command after a `time`; exit code 124")
+	f.BoolVar(&c.detachChildren, "detach-children", false, "end when the command itself ends, also while something that it left in the background holds its output")
 	f.StringVar(&c.maxOutput, "max-output", "", "most output that --json returns, such as 1m")
 	f.BoolVarP(&c.noTTY, "no-tty", "T", false, "no terminal inside, even if there is one outside")
 	// What follows the command's name is the command's own.
@@ -65,6 +69,9 @@ func (a *app) runCommand() *cobra.Command {
 			"language, the time zone (TZ, or what /etc/localtime says) and the terminal's type go\n" +
 			"in, because the rest holds secrets. There is no network unless --allow, --net,\n" +
 			"--policy or --ask gives one; see crannog help network. The exit code is the command's; see crannog help exit-codes.\n\n" +
+			"The command's output ends when nothing holds it any more: a server that it leaves\n" +
+			"in the background keeps run waiting, unless its output goes elsewhere (>/dev/null 2>&1)\n" +
+			"or --detach-children is given.\n\n" +
 			"As the first word, without -- before it, these names are agents that are installed\n" +
 			"on this machine (crannog help agents):\n\n" + strings.TrimRight(agentHelp(), "\n"),
 		Example:     "  crannog run -- python3 -c 'print(6*7)'\n  crannog run --timeout 30s --memory 512m make test\n  tar c . | crannog run wc -c",
@@ -368,6 +375,9 @@ func (b *box) leave(cmd *crannog.Cmd) error {
 // apply sets what flags say about a command.
 func (c *commandFlags) apply(cmd *crannog.Cmd) error {
 	cmd.User, cmd.Dir = c.user, c.cwd
+	if c.detachChildren {
+		cmd.WaitDelay = process.DetachDelay
+	}
 	if c.timeout == "" {
 		return nil
 	}

@@ -91,6 +91,9 @@ func (s *server) execOnce(ctx context.Context, who sandbox.Principal, in *execIn
 		Cmd: in.Body.Cmd[0], Args: in.Body.Cmd[1:], Env: in.Body.Env, Dir: in.Body.Cwd, User: in.Body.User,
 		Stdin: in.Body.Stdin != "", Timeout: timeout,
 	}
+	if in.Body.DetachChildren {
+		spec.WaitDelay = process.DetachDelay
+	}
 	// No caller gets more than the sandbox's own limit: the answer is held
 	// in the server's memory.
 	limit := orDefault(sb.Limits.OutputBytes, defaultOutput)

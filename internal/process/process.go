@@ -50,7 +50,14 @@ type Spec struct {
 	Stdin bool   // false is an empty input
 	// Timeout kills the program; zero is the sandbox's own limit.
 	Timeout time.Duration
+	// WaitDelay bounds how long output is awaited that something in the background
+	// still holds once the program has ended. Zero waits for as long as it is held.
+	WaitDelay time.Duration
 }
+
+// DetachDelay is the WaitDelay of a caller who does not want to wait for what the
+// program leaves in the background: enough for a last word.
+const DetachDelay = 100 * time.Millisecond
 
 // Process is a program that runs. Its methods may be called concurrently,
 // except Pump.
@@ -91,6 +98,7 @@ func (c *Client) Start(ctx context.Context, spec Spec) (*Process, error) {
 	}
 	req := request(c, spec.User, msg)
 	req.Header().Set("Keepalive-Ping-Interval", keepaliveSeconds)
+	guestwire.SetWaitDelay(req.Header(), spec.WaitDelay)
 	if spec.Timeout > 0 {
 		ms := max(spec.Timeout.Milliseconds(), 1)
 		req.Header().Set("Connect-Timeout-Ms", strconv.FormatInt(ms, 10))

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	pb "github.com/crannog/crannog/internal/gen/processpb"
+	"github.com/crannog/crannog/internal/guestwire"
 	"github.com/crannog/crannog/internal/hosttest"
 )
 
@@ -161,6 +162,30 @@ func TestBackgroundChildKeepsStream(t *testing.T) {
 	}
 	if r := s.finish(); r.stdout != "late\n" || r.end.GetStatus() != "exit status 0" {
 		t.Errorf("got %+v", r)
+	}
+}
+
+// F14: who asks for it does not wait for what is left in the background, which
+// lives on, and gets all that the command itself has printed.
+func TestF14ChildrenInTheBackground(t *testing.T) {
+	b := newBench(t, nil)
+	gate, told := filepath.Join(b.home, "gate"), filepath.Join(b.home, "told")
+	req := connect.NewRequest(shell("(until [ -e " + gate + " ]; do sleep 0.01; done; echo late && echo late >&2 && echo > " + told + ") & head -c 300000 /dev/zero; exit 3"))
+	req.Header().Set(guestwire.WaitDelayHeader, "1")
+	r := b.startContext(t.Context(), t, req).finish()
+	if len(r.stdout) != 300000 || r.end.GetExitCode() != 3 {
+		t.Errorf("%d bytes, %v, %v", len(r.stdout), r.end, r.err)
+	}
+	if err := os.WriteFile(gate, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	hosttest.Eventually(t, "the child can still print", func() bool { _, err := os.Stat(told); return err == nil })
+	for _, bad := range []string{"0", "-1", "x", "1e3", "99999999999999999999"} {
+		req := connect.NewRequest(shell("true"))
+		req.Header().Set(guestwire.WaitDelayHeader, bad)
+		if err := startFails(t, b, req); err.Code() != connect.CodeInvalidArgument {
+			t.Errorf("a delay of %q: %v", bad, err)
+		}
 	}
 }
 

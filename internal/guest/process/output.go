@@ -3,9 +3,12 @@ package process
 import (
 	"bytes"
 	"errors"
+	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	pb "github.com/crannog/crannog/internal/gen/processpb"
 )
@@ -38,6 +41,9 @@ type output struct {
 	mu        sync.Mutex
 	listeners map[*listener]struct{}
 	end       *pb.ProcessEvent
+	// detach keeps a pipe open and empty whose time is up: what holds it in the
+	// background would die of the next write otherwise.
+	detach atomic.Bool
 }
 
 // join adds a listener for all that comes from now on. After the end it hears
@@ -96,9 +102,14 @@ func (o *output) finish(end *pb.ProcessEvent) {
 }
 
 // pump shows all that comes out of f until it ends or its deadline passes,
-// and closes it.
+// and closes it, or has it closed when nothing holds it any more.
 func (o *output) pump(f *os.File, size int, wrap func([]byte) *pb.ProcessEvent) {
-	defer f.Close()
+	keep := false
+	defer func() {
+		if !keep {
+			_ = f.Close() // only read from
+		}
+	}()
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return
@@ -107,12 +118,21 @@ func (o *output) pump(f *os.File, size int, wrap func([]byte) *pb.ProcessEvent) 
 		n, err := o.forward(raw.Read, size, wrap)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			o.drain(raw, size, wrap)
+			if keep = o.detach.Load() && f.SetReadDeadline(time.Time{}) == nil; keep {
+				go discard(f)
+			}
 			return
 		}
 		if n <= 0 || err != nil {
 			return // a terminal whose other side is closed answers EIO
 		}
 	}
+}
+
+// discard reads a pipe to its end and closes it.
+func discard(f *os.File) {
+	_, _ = io.Copy(io.Discard, f) // the end of it is all that is of interest
+	_ = f.Close()
 }
 
 // drain shows what is in the pipe already.

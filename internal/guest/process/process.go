@@ -33,6 +33,10 @@ type process struct {
 	pipes  []*os.File // ends that pumps read
 	pumps  sync.WaitGroup
 
+	// delay bounds how long output is awaited once the process itself has ended.
+	// Zero waits for as long as anything holds it.
+	delay time.Duration
+
 	expired atomic.Bool // its time was up
 	done    chan struct{}
 	endedAt time.Time // set before it is retired
@@ -172,10 +176,13 @@ func (p *process) pump() {
 }
 
 // hurry makes the pumps stop soon. p.mu must be held.
-func (p *process) hurry() {
+func (p *process) hurry() { p.stopPumps(drainGrace) }
+
+// stopPumps makes the pumps stop after a time. p.mu must be held.
+func (p *process) stopPumps(after time.Duration) {
 	for _, f := range p.pipes {
 		// The pumps may have closed it, which is what is asked for.
-		_ = f.SetReadDeadline(time.Now().Add(drainGrace))
+		_ = f.SetReadDeadline(time.Now().Add(after))
 	}
 }
 
@@ -191,8 +198,12 @@ func (p *process) watch(exit <-chan syscall.WaitStatus, retire func(*process)) {
 	p.gone = true
 	// The kernel hangs a terminal up when its session leader ends, so what
 	// stays open of it carries nothing more.
-	if p.ending || p.tty != nil {
+	switch {
+	case p.ending || p.tty != nil:
 		p.hurry()
+	case p.delay > 0:
+		p.output.detach.Store(true)
+		p.stopPumps(p.delay)
 	}
 	p.mu.Unlock()
 	p.pumps.Wait()

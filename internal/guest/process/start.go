@@ -27,8 +27,8 @@ type stdio struct {
 }
 
 // launch starts what the request says and returns it with a first listener,
-// who misses nothing.
-func (s *Service) launch(ctx context.Context, u identity.User, req *pb.StartRequest) (*process, *listener, error) {
+// who misses nothing. Zero as delay is none.
+func (s *Service) launch(ctx context.Context, u identity.User, req *pb.StartRequest, delay time.Duration) (*process, *listener, error) {
 	config := req.GetProcess()
 	if config.GetCmd() == "" {
 		return nil, nil, connect.NewError(connect.CodeInvalidArgument, errors.New("cmd is missing"))
@@ -55,7 +55,7 @@ func (s *Service) launch(ctx context.Context, u identity.User, req *pb.StartRequ
 		return nil, nil, connect.NewError(code, errors.New(text))
 	}
 	p := &process{
-		tag: req.Tag, config: config, mark: lineage.New(), startedAt: time.Now(), done: make(chan struct{}),
+		tag: req.Tag, config: config, mark: lineage.New(), delay: delay, startedAt: time.Now(), done: make(chan struct{}),
 		input: std.input, tty: std.tty, pipes: std.output,
 	}
 	exit, err := s.fork(p, u, std, path, dir, pairs(env))

@@ -10,6 +10,7 @@ import (
 
 	pb "github.com/crannog/crannog/internal/gen/processpb"
 	"github.com/crannog/crannog/internal/guest/keepalive"
+	"github.com/crannog/crannog/internal/guestwire"
 )
 
 // errTimeLimit ends the stream of a command that ran too long.
@@ -22,7 +23,11 @@ func (s *Service) Start(ctx context.Context, req *connect.Request[pb.StartReques
 	if err != nil {
 		return userError(err)
 	}
-	p, first, err := s.launch(ctx, user, req.Msg)
+	delay, err := guestwire.WaitDelay(req.Header())
+	if err != nil {
+		return connect.NewError(connect.CodeInvalidArgument, errors.New(guestwire.WaitDelayHeader+" is a number of milliseconds"))
+	}
+	p, first, err := s.launch(ctx, user, req.Msg, delay)
 	if err != nil {
 		return err
 	}
