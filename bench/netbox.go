@@ -33,7 +33,7 @@ func (r *netRig) box(ctx context.Context, l *loneEngine, workspace string, end *
 	token := rand.Text()
 	config, err := json.Marshal(guest.Config{
 		SandboxID: box.id, Hostname: box.id, AccessToken: token, ControlToken: rand.Text(), DefaultUser: "user",
-		GrantFileAccess: true, EndAt: time.Now().Add(30 * time.Minute),
+		EndAt: time.Now().Add(30 * time.Minute),
 	})
 	if err != nil {
 		return nil, err

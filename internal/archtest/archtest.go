@@ -16,7 +16,7 @@ var Layers = []Row{
 		"api", "internal/fault", "internal/sandboxid", "internal/config", "internal/reexec", "internal/idle", "internal/interrupt", "internal/beat", "internal/carried", "internal/hosttest", "internal/perfcount", "internal/prefault", "internal/calm", "internal/programtest", "internal/signature", "internal/connlimit", "internal/diskroom", "internal/relay",
 		"internal/gen", "internal/gen/processpb", "internal/gen/processpb/processpbconnect",
 		"internal/gen/filesystempb", "internal/gen/filesystempb/filesystempbconnect",
-		"internal/guestwire", "internal/process", "internal/witness", "internal/cast", "internal/toolfiles", "internal/hosttools", "internal/changes", "internal/gitrepo/index", "internal/gitrepo/objects", "internal/provenance",
+		"internal/guestwire", "internal/process", "internal/witness", "internal/cast", "internal/toolfiles", "internal/hosttools", "internal/changes", "internal/gitrepo/index", "internal/gitrepo/objects", "internal/gitrepo/pointer", "internal/provenance",
 	}},
 	{"causeway", []string{
 		"internal/causeway", "internal/causeway/names", "internal/causeway/policy", "internal/causeway/certs", "internal/causeway/git", "internal/causeway/publish",
@@ -31,7 +31,7 @@ var Layers = []Row{
 	}},
 	{"engines", []string{
 		"internal/engine", "internal/guest/guestmain", "internal/engine/cgroup", "internal/engine/ocispec",
-		"internal/engine/gvisor/filters", "internal/engine/gvisor/filters/generate", "internal/engine/gvisor/first", "internal/engine/gvisor/early", "internal/engine/gvisor/clock", "internal/engine/gvisor/trim", "internal/engine/gvisor/numbers", "internal/engine/gvisor/watch", "internal/engine/gvisor",
+		"internal/engine/gvisor/filters", "internal/engine/gvisor/filters/generate", "internal/engine/gvisor/first", "internal/engine/gvisor/early", "internal/engine/gvisor/clock", "internal/engine/gvisor/trim", "internal/engine/gvisor/numbers", "internal/engine/gvisor/owners", "internal/engine/gvisor/watch", "internal/engine/gvisor",
 		"internal/engine/fake", "internal/engine/enginetest",
 	}},
 	{"rules", []string{"internal/record", "internal/record/recordtest", "internal/netlog", "internal/spool", "internal/recording", "internal/workspace", "internal/kept", "internal/key", "internal/snapshot", "internal/sandbox/demand", "internal/sandbox/admission", "internal/sandbox/fact", "internal/sandbox", "internal/sandbox/sandboxtest", "internal/template", "internal/console/session", "internal/store", "internal/agents", "internal/registration"}},

@@ -72,9 +72,10 @@ const (
 	GuestChannelFD = 3
 )
 
-// BecomeSyscall is a system call of an own kernel, for the guest alone: the
-// address and length of a host name, and 1 for a new boot ID or 0. Where the
-// kernel has no such call it is ENOSYS.
+// BecomeSyscall is a system call of an own kernel, for the guest alone, which
+// calls it before it does anything else: the address and length of a host name,
+// or 0 to keep it, and 1 for a new boot ID or 0. Where the kernel has no such
+// call it is ENOSYS. After any other error the sandbox must not go on.
 const BecomeSyscall = 1999
 
 // Boundary is what an engine's wall is made of, so that nobody takes a jail
@@ -160,6 +161,9 @@ type Root struct {
 type Bind struct {
 	Source string // absolute, on the host
 	Target string // absolute, inside; it exists in Root.Dir
+	// Owned says that all of it belongs to the sandbox's user inside, as a
+	// workspace does. Otherwise files have the host's owners.
+	Owned bool `json:",omitempty"`
 }
 
 // Link is a symbolic link inside.
@@ -168,6 +172,9 @@ type Link struct {
 	Target string // absolute, inside
 }
 
+// UserID is the number of the sandbox's user and of its group.
+const UserID = 1000
+
 // Spec says what to create.
 type Spec struct {
 	// ID is 1 to 40 characters of [a-z0-9].
@@ -175,7 +182,8 @@ type Spec struct {
 	Hostname string
 	Root     Root
 	// Workspace is a host directory shown copy-on-write at /workspace, or ""
-	// for an empty one. The host's files never change.
+	// for an empty one. The host's files never change. Inside, all of them belong
+	// to the sandbox's user, whoever owns them on the host.
 	Workspace string
 	// Mounts are host files and directories shown copy-on-write, as the workspace
 	// is. Unlike those of Root.Binds their targets need not exist in Root.Dir, and

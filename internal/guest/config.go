@@ -30,12 +30,6 @@ type Config struct {
 	// for the user's home.
 	DefaultDir string `json:"default_dir,omitempty"`
 
-	// GrantFileAccess gives processes of the default user CAP_DAC_OVERRIDE
-	// and CAP_FOWNER inside. The workspace's files belong to their owner on
-	// the host, whose number is not the default user's; the box is theirs
-	// all the same, and its writes never reach the host.
-	GrantFileAccess bool `json:"grant_file_access,omitempty"`
-
 	// NoRoot says that nothing is done as the superuser: the policy lists what
 	// may be written, and root may write everything.
 	NoRoot bool `json:"no_root,omitempty"`

@@ -130,18 +130,9 @@ type composition struct {
 	limits    metrics.Limits
 }
 
-// ActorOf does work with the rights that requests have.
-func ActorOf(cfg Config, becomes bool) identity.Actor {
-	actor := identity.Actor{Switch: becomes}
-	if cfg.GrantFileAccess {
-		actor.FileAccess = cfg.DefaultUser
-	}
-	return actor
-}
-
 func parts(cfg Config, opts Options, g *Guest) composition {
 	accounts := identity.Accounts{Users: opts.Users, Default: cfg.DefaultUser, NoRoot: cfg.NoRoot}
-	actor := ActorOf(cfg, opts.Switch)
+	actor := identity.Actor{Switch: opts.Switch}
 	return composition{
 		process: process.Config{
 			Accounts: accounts, Actor: actor, Reaper: opts.Reaper, Env: g.Env,

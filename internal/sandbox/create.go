@@ -221,7 +221,7 @@ func (s *Service) spec(r *Record, t Template, p *policy.Policy) (engine.Spec, gu
 		// Nobody inside, whoever they are, changes what looks at them; and in
 		// each sandbox there is something read-only to be tried.
 		covered.readOnly = append([]string{t.Root.Guest}, covered.readOnly...)
-		err = covered.coverTree(t.Root, p.Files(), r.Workspace != "")
+		err = covered.coverTree(t.Root, p.Files())
 	}
 	if err != nil {
 		return engine.Spec{}, guest.Config{}, err
@@ -285,7 +285,7 @@ func guestConfig(r Record, t Template, hostname string) guest.Config {
 		c.DefaultUser = "user"
 	}
 	if r.Workspace != "" {
-		c.DefaultDir, c.GrantFileAccess = "/workspace", true
+		c.DefaultDir = "/workspace"
 	}
 	for _, env := range []map[string]string{t.Env, r.Env, {
 		// Last, so that what programs inside read of the sandbox is true.

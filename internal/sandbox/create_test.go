@@ -144,7 +144,7 @@ func TestGuestConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.SandboxID != sb.ID || c.TemplateID != templateID || c.AccessToken != sb.AccessToken || !c.EndAt.Equal(sb.EndAt) ||
-		c.DefaultUser != "user" || c.DefaultDir != "/workspace" || !c.GrantFileAccess || c.CommandTimeout != sb.Limits.CommandTimeout ||
+		c.DefaultUser != "user" || c.DefaultDir != "/workspace" || c.CommandTimeout != sb.Limits.CommandTimeout ||
 		c.MemoryBytes != sb.Limits.MemoryBytes || c.PIDs != sb.Limits.PIDs || c.Hostname != "web.1" {
 		t.Errorf("guest gets %+v of %+v", c, sb)
 	}

@@ -31,7 +31,7 @@ func (s *Service) checks(r Record, p *policy.Policy, c covered) (probe.Checks, [
 		ReadOnly: firstOf(c.readOnly),
 	}
 	if r.Base.NoRoot {
-		checks.Sealed = unwritten(p.Files(), r.Workspace != "")
+		checks.Sealed = unwritten(p.Files())
 	}
 	if r.Access.Linked() {
 		checks.Known, checks.Unknown, checks.Reached, checks.Closed = look.Known, look.Unknown, look.Reached, look.Closed

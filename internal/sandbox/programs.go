@@ -56,7 +56,7 @@ func resolvePrograms(list []string) ([]engine.Bind, error) {
 		if real == "/" || !info.IsDir() && !info.Mode().IsRegular() {
 			return nil, fault.New(fault.Invalid, "programs_invalid", "a program of the host is a file or a directory, and not the root")
 		}
-		binds = append(binds, engine.Bind{Source: real, Target: ProgramPlace(i+1, info.IsDir())})
+		binds = append(binds, engine.Bind{Source: real, Target: ProgramPlace(i+1, info.IsDir()), Owned: true})
 	}
 	return binds, nil
 }

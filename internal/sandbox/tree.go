@@ -37,14 +37,9 @@ func onList(list []string, name string) (whole, part bool) {
 // be root inside.
 func sealed(files policy.Files) bool { return !slices.Contains(files.Write, "/") }
 
-// ownPlaces are where the guest itself writes before a program runs, so they
-// cannot be sealed by a mount.
-var ownPlaces = []string{"/etc"}
-
 // coverTree hides what a policy does not let be read, and seals what it does
-// not let be written. privileged says that the default user gets past file
-// permissions, as with a workspace, whose files have another owner.
-func (c *covered) coverTree(root engine.Root, files policy.Files, privileged bool) error {
+// not let be written. All but the user's own directories is root's.
+func (c *covered) coverTree(root engine.Root, files policy.Files) error {
 	readable := files.Read
 	if !slices.Contains(readable, "/") {
 		// What may be written may be read. That all may be written says that
@@ -65,29 +60,14 @@ func (c *covered) coverTree(root engine.Root, files policy.Files, privileged boo
 			c.readOnly = append(c.readOnly, dir)
 		}
 	}
-	if !privileged {
-		return nil // all else is root's
-	}
-	names, err := listed(root, "/")
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		inside := "/" + name
-		if whole, part := onList(files.Write, inside); whole || part || slices.Contains(unseen, inside) ||
-			slices.Contains(ownPlaces, inside) || slices.Contains(c.hide, inside) {
-			continue
-		}
-		c.readOnly = append(c.readOnly, inside)
-	}
 	return nil
 }
 
 // unwritten are directories of a sealed sandbox in which no program may make a
 // file, some of many.
-func unwritten(files policy.Files, privileged bool) (list []string) {
+func unwritten(files policy.Files) (list []string) {
 	for _, dir := range []string{"/usr", "/etc"} {
-		if whole, _ := onList(files.Write, dir); !whole && (!privileged || !slices.Contains(ownPlaces, dir)) {
+		if whole, _ := onList(files.Write, dir); !whole {
 			list = append(list, dir)
 		}
 	}

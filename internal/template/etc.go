@@ -52,9 +52,8 @@ fi
 shopt -s checkwinsize
 PS1='\u@\h:\w\$ '
 `)},
-	// The workspace's files belong to their owner on the host. git would
-	// refuse to work on them as anybody else; inside the box that warning
-	// protects nobody.
+	// The workspace's files belong to the sandbox's user. git would refuse to
+	// work on them as root; inside the sandbox that warning protects nothing.
 	// An index from the host has device and inode numbers, owners and, of a copy, times
 	// of another file system. Compared, they make git read every file again: of 30,000
 	// files that takes seven times as long as not doing so.

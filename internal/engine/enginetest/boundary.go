@@ -127,7 +127,7 @@ func workspaceIsCopyOnWrite(t *testing.T, c *Config) {
 			t.Fatal(err)
 		}
 	}
-	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Workspace, s.GuestConfig = ws, c.grant(s.ID) })
+	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Workspace = ws })
 	b.want(t, "cd /workspace && echo box > change && rm delete && echo box > new && chmod 777 keep && mv keep moved && cat moved change new",
 		"hostbox\nbox")
 	for name, text := range map[string]string{"keep": "host", "change": "host", "delete": "host"} {

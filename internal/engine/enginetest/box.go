@@ -48,19 +48,16 @@ type result struct {
 }
 
 func (c *Config) spec(id string) engine.Spec {
-	return engine.Spec{ID: id, Hostname: "box", Root: c.Root, GuestConfig: guestConfig(id, false)}
+	return engine.Spec{ID: id, Hostname: "box", Root: c.Root, GuestConfig: guestConfig(id)}
 }
 
-// grant is the guest's configuration for a box with somebody's workspace.
-func (c *Config) grant(id string) []byte { return guestConfig(id, true) }
-
 // absent is a configuration that removes what stands for hidden files.
-func (c *Config) absent(id string, paths []string) []byte { return guestConfig(id, true, paths...) }
+func (c *Config) absent(id string, paths []string) []byte { return guestConfig(id, paths...) }
 
-func guestConfig(id string, grantFileAccess bool, absent ...string) []byte {
+func guestConfig(id string, absent ...string) []byte {
 	config, err := json.Marshal(guest.Config{
 		SandboxID: id, TemplateID: "base", Hostname: "box", AccessToken: accessToken, ControlToken: controlToken,
-		DefaultUser: "user", GrantFileAccess: grantFileAccess, Absent: absent, MemoryBytes: 1 << 30, MilliCPU: 2000, DiskBytes: 1 << 30, PIDs: 512,
+		DefaultUser: "user", Absent: absent, MemoryBytes: 1 << 30, MilliCPU: 2000, DiskBytes: 1 << 30, PIDs: 512,
 	})
 	if err != nil {
 		panic(err)

@@ -101,7 +101,7 @@ func (c *Config) workspace(t *testing.T, files map[string]string, hide ...string
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Workspace, s.GuestConfig, s.Hide = dir, c.grant(s.ID), hide })
+	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Workspace, s.Hide = dir, hide })
 	return &changed{guestBox: guestBox{b}, dir: dir, base: changes.Base{Start: start, Outside: root}}
 }
 

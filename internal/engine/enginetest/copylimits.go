@@ -90,18 +90,18 @@ print(n)'; pkill -f python3`)
 	{"state/covers-hold-in-a-copy", func(t *testing.T, c *Config) {
 		ws := coverTree(t)
 		e := c.Open(t, t.TempDir())
-		plain := func(s *engine.Spec) { s.Workspace, s.GuestConfig = ws, c.grant(s.ID) }
+		plain := func(s *engine.Spec) { s.Workspace = ws }
 		covered := func(s *engine.Spec) { s.Hide, s.ReadOnly = toHide, toProtect }
 		// The control: the search finds what is not hidden, in a copy too.
 		free := c.start(t, e, plain)
-		c.copyOf(t, e, save(t, free), plain, granted(guest.Copied)).want(t, search, "3")
+		c.copyOf(t, e, save(t, free), plain, goesOn(guest.Copied)).want(t, search, "3")
 		b := c.start(t, e, plain, covered)
 		saved := save(t, b)
 		spec := c.spec(b.id)
-		for _, change := range []func(*engine.Spec){plain, covered, granted(guest.RolledBack)} {
+		for _, change := range []func(*engine.Spec){plain, covered, goesOn(guest.RolledBack)} {
 			change(&spec)
 		}
-		other := c.copyOf(t, e, saved, plain, covered, granted(guest.Copied))
+		other := c.copyOf(t, e, saved, plain, covered, goesOn(guest.Copied))
 		if err := saver(t, e).Replace(t.Context(), spec, saved); err != nil {
 			t.Fatal(err)
 		}
@@ -113,14 +113,9 @@ print(n)'; pkill -f python3`)
 	}},
 }
 
-// granted is the guest's configuration for a box with somebody's workspace that
-// goes on from a state.
-func granted(how guest.Renewal) func(*engine.Spec) {
-	return func(s *engine.Spec) {
-		config := renewal(s.ID, s.Hostname, how)
-		config.GrantFileAccess = true
-		s.GuestConfig = marshal(config)
-	}
+// goesOn gives a box the guest's configuration of one that goes on from a state.
+func goesOn(how guest.Renewal) func(*engine.Spec) {
+	return func(s *engine.Spec) { s.GuestConfig = renewed(s.ID, s.Hostname, how) }
 }
 
 // wantGroups wants that each process of the boxes below a directory is in a

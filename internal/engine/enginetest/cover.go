@@ -77,7 +77,7 @@ func coverTree(t *testing.T) string {
 func hiddenIsEmpty(t *testing.T, c *Config) {
 	ws := coverTree(t)
 	e := c.Open(t, t.TempDir())
-	change := func(s *engine.Spec) { s.Workspace, s.GuestConfig = ws, c.grant(s.ID) }
+	change := func(s *engine.Spec) { s.Workspace = ws }
 	// The control: what is not hidden is found by the same search.
 	c.start(t, e, change).want(t, search, "3")
 	b := c.start(t, e, change, func(s *engine.Spec) { s.Hide = toHide })
@@ -129,7 +129,7 @@ var protectedAttempts = []string{
 func readOnlyIsNotChanged(t *testing.T, c *Config) {
 	ws := coverTree(t)
 	e := c.Open(t, t.TempDir())
-	change := func(s *engine.Spec) { s.Workspace, s.GuestConfig = ws, c.grant(s.ID) }
+	change := func(s *engine.Spec) { s.Workspace = ws }
 	// The control: each works in a box that protects nothing.
 	free := c.start(t, e, change)
 	for _, attempt := range protectedAttempts {

@@ -23,7 +23,7 @@ func mountsAreShown(t *testing.T, c *Config) {
 	}
 	e := c.Open(t, t.TempDir())
 	b := c.start(t, e, func(s *engine.Spec) {
-		s.Workspace, s.GuestConfig = ws, c.grant(s.ID)
+		s.Workspace = ws
 		s.Mounts = []engine.Bind{
 			{Source: data, Target: "/home/somebody/repo/.git"}, {Source: filepath.Join(data, "a"), Target: "/data/file"}, {Source: filepath.Join(data, "sub"), Target: "/tmp/of/it"},
 		}

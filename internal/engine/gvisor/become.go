@@ -45,7 +45,8 @@ func addBecome() {
 }
 
 // become sets the host name to the string at the first argument with the
-// length of the second, and draws a new boot ID if the third is 1.
+// length of the second, unless that is 0, and draws a new boot ID if the third
+// is 1. Before, it puts in force what the box's user owns.
 func become(t *sentry.Task, _ uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
 	if t.ThreadGroup() != t.Kernel().GlobalInit() {
 		return 0, nil, linuxerr.EPERM
@@ -58,6 +59,10 @@ func become(t *sentry.Task, _ uintptr, args arch.SyscallArguments) (uintptr, *se
 	}
 	if err := forgetSoon(t.Kernel()); err != nil {
 		t.Warningf("%v", err)
+	}
+	if err := installOwners(t); err != nil {
+		t.Warningf("%v", err)
+		return 0, nil, linuxerr.ENOTRECOVERABLE
 	}
 	size, fresh := args[1].SizeT(), args[2].Uint()
 	if size > nameBytes || fresh > 1 {
@@ -73,7 +78,9 @@ func become(t *sentry.Task, _ uintptr, args arch.SyscallArguments) (uintptr, *se
 			return 0, nil, linuxerr.EIO
 		}
 	}
-	t.UTSNamespace().SetHostName(t, string(name))
+	if size > 0 {
+		t.UTSNamespace().SetHostName(t, string(name))
+	}
 	return 0, nil, nil
 }
 

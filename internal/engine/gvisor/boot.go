@@ -19,6 +19,7 @@ import (
 	rflag "gvisor.dev/gvisor/runsc/flag"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/gvisor/owners"
 )
 
 // bootArg0 is the name of the child that makes one box's kernel and ends. A
@@ -40,6 +41,8 @@ type bootRequest struct {
 	Hide        []string
 	Absent      []string
 	ReadOnly    []string
+	// Owners says what the user owns inside.
+	Owners owners.Plan
 	// CPUs keeps the box on this many processors, where there is no group
 	// that could bound its share. Zero leaves it alone.
 	CPUs int
@@ -119,6 +122,9 @@ func makeKernel(in io.Reader) (result bootResult, err error) {
 	// gVisor changes the specification that it is given, and reads the
 	// bundle's own copy again in its other processes.
 	boundInodes(req.OCI, req.Limits.DiskInodes)
+	if err := planOwners(req.OCI, req.Owners); err != nil {
+		return result, err
+	}
 	data, err := json.Marshal(req.OCI)
 	if err != nil {
 		return result, err

@@ -23,9 +23,15 @@ import (
 // takes them: the kernel's objects, where each page of memory is, the pages.
 var imageFiles = []string{"checkpoint.img", "pages_meta.img", "pages.img"}
 
+// generation counts changes of ours after which a state of before cannot go on:
+// 2 shows the workspace as the user's, and gives the user no capability.
+const generation = "2"
+
 // Format implements engine.Checkpointer. What gVisor writes is read by the
 // same version of it, on the same kind of processor.
-func (e *Engine) Format() string { return "gvisor/" + runtimeVersion() + "/" + architecture }
+func (e *Engine) Format() string {
+	return "gvisor/" + runtimeVersion() + "/" + architecture + "/" + generation
+}
 
 // Checkpoint implements engine.Checkpointer.
 func (e *Engine) Checkpoint(ctx context.Context, id, dir string) error {

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/crannog/crannog/internal/engine/gvisor/owners"
 	"github.com/crannog/crannog/internal/engine/ocispec"
 )
 
@@ -62,10 +63,24 @@ func (r *bootRequest) cover() error {
 		}
 		if !covered[t.inside] {
 			covered[t.inside] = true
-			r.OCI.Mounts = append(r.OCI.Mounts, ocispec.Cover(t.inside, filepath.Join(r.OCI.Root.Path, t.inside)))
+			r.mountCover(owners.Cover{Path: t.inside})
 		}
 	}
 	return nil
+}
+
+// mountCover mounts a cover inside. What is the user's is covered by the box's
+// kernel, below the translation of owners: a file with mode 0600 that is
+// protected is to be read by the sandbox's user.
+func (r *bootRequest) mountCover(c owners.Cover) {
+	switch {
+	case r.Owners.Owns(c.Path):
+		r.Owners.Covers = append(r.Owners.Covers, c)
+	case c.Blank:
+		r.OCI.Mounts = append(r.OCI.Mounts, ocispec.Blank(c.Path))
+	default:
+		r.OCI.Mounts = append(r.OCI.Mounts, ocispec.Cover(c.Path, filepath.Join(r.OCI.Root.Path, c.Path)))
+	}
 }
 
 // hide covers one place, and mounts the cover inside too if it is to stay.
@@ -75,9 +90,8 @@ func (r *bootRequest) hide(t target, covered map[string]bool, stays bool) error 
 	}
 	covered[t.inside] = true
 	empty := filepath.Join(r.BoxDir, "empty")
-	mount := ocispec.Cover(t.inside, filepath.Join(r.OCI.Root.Path, t.inside))
 	if t.directory {
-		empty, mount = filepath.Join(r.BoxDir, "empty.d"), ocispec.Blank(t.inside)
+		empty = filepath.Join(r.BoxDir, "empty.d")
 		if err := os.Mkdir(empty, 0o555); err != nil && !errors.Is(err, os.ErrExist) {
 			return err
 		}
@@ -88,7 +102,7 @@ func (r *bootRequest) hide(t target, covered map[string]bool, stays bool) error 
 		return err
 	}
 	if stays {
-		r.OCI.Mounts = append(r.OCI.Mounts, mount)
+		r.mountCover(owners.Cover{Path: t.inside, Blank: t.directory})
 	}
 	return nil
 }

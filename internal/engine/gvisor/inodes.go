@@ -16,6 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/runsc/cmd/sentry/sentrycmd"
 	"gvisor.dev/gvisor/runsc/specutils"
+
+	"github.com/crannog/crannog/internal/engine/gvisor/owners"
 )
 
 // What a box writes lies in a file system of gVisor's that can bound the
@@ -50,60 +52,63 @@ func inodesOption(n int64) string { return fmt.Sprintf("nr_inodes=%d", n) }
 //go:linkname memoryOptions gvisor.dev/gvisor/runsc/boot.tmpfsAllowedData
 var memoryOptions []string
 
-// bootCommand starts gVisor's kernel with the limit in force. If it cannot be
-// put in force, nothing starts.
+// bootCommand starts gVisor's kernel with the limit in force, and what is the
+// user's known. If that cannot be, nothing starts.
 type bootCommand struct{ *sentrycmd.Boot }
 
 // Execute implements subcommands.Command.
 func (b bootCommand) Execute(ctx context.Context, f *flag.FlagSet, args ...any) subcommands.ExitStatus {
 	memoryOptions = append(memoryOptions, "nr_inodes")
-	limit, err := inodesLimit(f)
+	said, err := annotations(f)
 	if err == nil {
-		err = limitRoot(f, limit)
+		err = limitRoot(f, said[inodesKey])
+	}
+	if err == nil {
+		owned, err = owners.Parse(said[owners.Annotation])
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "limit of files:", err)
+		fmt.Fprintln(os.Stderr, "kernel of a box:", err)
 		return subcommands.ExitFailure
 	}
 	return b.Boot.Execute(ctx, f, args...)
 }
 
-// inodesLimit reads the limit from the specification that the process was
-// given, and leaves the descriptor as it is: gVisor reads it again.
-func inodesLimit(f *flag.FlagSet) (int64, error) {
+// annotations reads those of the specification that the process was given, and
+// leaves the descriptor as it is: gVisor reads it again.
+func annotations(f *flag.FlagSet) (map[string]string, error) {
 	given := f.Lookup("spec-fd")
 	if given == nil {
-		return 0, errors.New("gVisor has no flag for the specification")
+		return nil, errors.New("gVisor has no flag for the specification")
 	}
 	fd, err := strconv.Atoi(given.Value.String())
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil {
-		return 0, fmt.Errorf("specification: %w", err)
+		return nil, fmt.Errorf("specification: %w", err)
 	}
 	data := make([]byte, stat.Size)
 	n, err := unix.Pread(fd, data, 0)
 	if err != nil {
-		return 0, fmt.Errorf("specification: %w", err)
+		return nil, fmt.Errorf("specification: %w", err)
 	}
 	var spec struct {
 		Annotations map[string]string `json:"annotations"`
 	}
 	if err := json.Unmarshal(data[:n], &spec); err != nil {
-		return 0, fmt.Errorf("specification: %w", err)
+		return nil, fmt.Errorf("specification: %w", err)
 	}
-	limit, err := strconv.ParseInt(spec.Annotations[inodesKey], 10, 64)
-	if err != nil || limit < 1 {
-		return 0, fmt.Errorf("the specification's limit is %q", spec.Annotations[inodesKey])
-	}
-	return limit, nil
+	return spec.Annotations, nil
 }
 
 // limitRoot adds the limit to the settings of the file system that holds what
 // the box writes to its root.
-func limitRoot(f *flag.FlagSet, limit int64) error {
+func limitRoot(f *flag.FlagSet, text string) error {
+	limit, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || limit < 1 {
+		return fmt.Errorf("the specification's limit of files is %q", text)
+	}
 	const name = "gofer-mount-confs"
 	given := f.Lookup(name)
 	if given == nil {

@@ -206,6 +206,7 @@ func (e *Engine) bootRequest(spec engine.Spec, k *kernel) bootRequest {
 		Hide:        spec.Hide,
 		Absent:      spec.Absent,
 		ReadOnly:    spec.ReadOnly,
+		Owners:      ownersOf(spec),
 		Platform:    k.platform,
 		OCI: ocispec.Build(ocispec.Params{
 			RootPath: e.rootPoint(),

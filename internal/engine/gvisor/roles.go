@@ -51,6 +51,8 @@ func runRuntime() {
 		numbers.Install(callTables()...)
 		addBecome()
 		addMarks()
+		allowLoopbackAddress()
+		allowAttributes()
 		registerStill()
 		trimmed = trim.Install()
 	}

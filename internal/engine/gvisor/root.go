@@ -24,7 +24,7 @@ func (r *bootRequest) assembleRoot() error {
 	}
 	binds := r.Root.Binds
 	if r.Workspace != "" {
-		binds = append(binds[:len(binds):len(binds)], engine.Bind{Source: r.Workspace, Target: "/workspace"})
+		binds = append(binds[:len(binds):len(binds)], engine.Bind{Source: r.Workspace, Target: workspaceDir})
 	}
 	binds = append(binds[:len(binds):len(binds)], r.Mounts...)
 	for _, b := range binds {

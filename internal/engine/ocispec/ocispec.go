@@ -34,7 +34,7 @@ var capabilities = []string{
 	"CAP_KILL",             // end processes of any user inside
 	"CAP_NET_BIND_SERVICE", // root inside listens below 1024
 	"CAP_SETGID",           // become the sandbox's user
-	"CAP_SETPCAP",          // grant the two file capabilities to the user where the workspace needs them
+	"CAP_SETPCAP",          // root inside gives up capabilities for good
 	"CAP_SETUID",           // become the sandbox's user
 	"CAP_SYS_CHROOT",       // builds that chroot into their own tree
 }
@@ -77,10 +77,9 @@ func Build(p Params) *specs.Spec {
 			// file is only a file.
 			NoNewPrivileges: true,
 			Capabilities: &specs.LinuxCapabilities{
-				Bounding:    capabilities,
-				Effective:   capabilities,
-				Permitted:   capabilities,
-				Inheritable: []string{"CAP_DAC_OVERRIDE", "CAP_FOWNER"},
+				Bounding:  capabilities,
+				Effective: capabilities,
+				Permitted: capabilities,
 			},
 			Rlimits: []specs.POSIXRlimit{
 				{Type: "RLIMIT_NOFILE", Hard: openFiles, Soft: openFiles},

@@ -40,13 +40,6 @@ type box struct {
 // whether it is what was asked for.
 func (b *box) prepare(cfg guest.Config) error {
 	unix.Umask(0o022)
-	if cfg.Hostname != "" {
-		// A kernel that refuses leaves a name that is wrong and harmless.
-		if err := b.rename(cfg.Hostname, false); err != nil {
-			b.log.Warn("hostname is not set", "err", err)
-		}
-	}
-	b.hostname = cfg.Hostname
 	return b.arrange(context.Background(), cfg, cfg.Renew == "" && !cfg.Archive)
 }
 
@@ -74,7 +67,7 @@ func (b *box) arrange(ctx context.Context, cfg guest.Config, first bool) error {
 			return err
 		}
 	}
-	actor := guest.ActorOf(cfg, os.Geteuid() == 0)
+	actor := identity.Actor{Switch: os.Geteuid() == 0}
 	return probe.Run(ctx, cfg.Checks, func(work func() error) error { return actor.Do(user, work) })
 }
 
@@ -143,13 +136,20 @@ func (b *box) claim(ctx context.Context, cfg guest.Config) error {
 }
 
 // rename sets the host name of a sandbox that has not been another one, also
-// where the kernel is not ours.
+// where the kernel is not ours. An own kernel puts in force by the same call
+// what of the host's files is the user's and what is covered, so after an error
+// of it nothing may run. A name that another kernel refuses is only wrong.
 func (b *box) rename(hostname string, fresh bool) error {
 	err := b.around.become(hostname, fresh)
-	if errors.Is(err, unix.ENOSYS) {
-		err = unix.Sethostname([]byte(hostname))
+	if !errors.Is(err, unix.ENOSYS) {
+		return err
 	}
-	return err
+	if hostname != "" {
+		if err := unix.Sethostname([]byte(hostname)); err != nil {
+			b.log.Warn("hostname is not set", "err", err)
+		}
+	}
+	return nil
 }
 
 // become makes a running sandbox what cfg says. Nobody is let in by the new

@@ -63,6 +63,12 @@ func run(stdin io.Reader, args []string, around surroundings) error {
 	if err != nil {
 		return err
 	}
+	b := &box{around: around, users: identity.NewPasswd("/etc"), log: log, standard: standard{in: 0, out: 1, err: 2}}
+	// First of all: files that were looked at before would stay the host's.
+	if err := b.rename(cfg.Hostname, false); err != nil {
+		return err
+	}
+	b.hostname = cfg.Hostname
 	if cfg.Renew == "" {
 		// Before an archive, which may hold files that programs put there since.
 		if err := conceal(around.root, cfg); err != nil {
@@ -75,7 +81,6 @@ func run(stdin io.Reader, args []string, around surroundings) error {
 			return err
 		}
 	}
-	b := &box{around: around, users: identity.NewPasswd("/etc"), log: log, standard: standard{in: 0, out: 1, err: 2}}
 	b.mu.Lock()
 	happened, err := b.boot(cfg, args)
 	b.mu.Unlock()

@@ -19,8 +19,8 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-// become gives the sandbox its host name, and with fresh a boot ID that no
-// other has. Only our kernel can do it: another says ENOSYS.
+// become gives the sandbox its host name, unless it is "", and with fresh a
+// boot ID that no other has. Only our kernel can do it: another says ENOSYS.
 func become(hostname string, fresh bool) error {
 	name := append([]byte(hostname), 0)
 	var draw uintptr
@@ -28,7 +28,7 @@ func become(hostname string, fresh bool) error {
 		draw = 1
 	}
 	if _, _, errno := unix.Syscall(engine.BecomeSyscall, uintptr(unsafe.Pointer(&name[0])), uintptr(len(hostname)), draw); errno != 0 {
-		return fmt.Errorf("set the host name: %w", errno)
+		return fmt.Errorf("prepare the kernel: %w", errno)
 	}
 	return nil
 }

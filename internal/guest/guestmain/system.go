@@ -96,7 +96,7 @@ func furnish(cfg guest.Config, users identity.Users) error {
 		return fmt.Errorf("default user: %w", err)
 	}
 	for _, dir := range []string{user.Home, "/workspace"} {
-		if err := hand(dir, user, cfg.GrantFileAccess); err != nil {
+		if err := hand(dir, user); err != nil {
 			return err
 		}
 	}
@@ -114,9 +114,9 @@ func ensure(path string, mode fs.FileMode) error {
 	return os.Chmod(path, mode) // the umask took bits from it
 }
 
-// hand makes dir the user's if it is root's, as a template has it. Another
-// owner is the host's: with file access its directory is usable as it is.
-func hand(dir string, user identity.User, fileAccess bool) error {
+// hand makes dir the user's, as a template has it for root. A workspace of the
+// host's is the user's already.
+func hand(dir string, user identity.User) error {
 	if os.Geteuid() != 0 || dir == "" || dir == "/" {
 		return nil
 	}
@@ -128,7 +128,7 @@ func hand(dir string, user identity.User, fileAccess bool) error {
 	if err != nil {
 		return &fs.PathError{Op: "lstat", Path: dir, Err: err}
 	}
-	if stat.Uid == user.UID || stat.Mode&unix.S_IFMT != unix.S_IFDIR || stat.Uid != 0 && fileAccess {
+	if stat.Uid == user.UID || stat.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return nil
 	}
 	if err := os.Lchown(dir, int(user.UID), int(user.GID)); !errors.Is(err, unix.EROFS) {

@@ -4,39 +4,24 @@ import (
 	"fmt"
 	"runtime"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
-
-// fileCaps are what GrantFileAccess gives: to open and to change files that
-// belong to another number.
-var fileCaps = []uintptr{unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER}
 
 // Actor does work as users. The zero Actor does all of it as the current
 // user, which is all that a guest without root's rights can do.
 type Actor struct {
 	// Switch says that the guest runs as root and may become others.
 	Switch bool
-	// FileAccess names the user who gets past file permissions, or "".
-	FileAccess string
-}
-
-// grants reports whether u gets past file permissions.
-func (a Actor) grants(u User) bool {
-	return a.Switch && u.UID != 0 && a.FileAccess != "" && u.Name == a.FileAccess
 }
 
 // Attr returns how to start a process as u, in a session of its own, so that
-// a signal to its group reaches its children and nobody else's.
+// a signal to its group reaches its children and nobody else's. Only root's
+// processes have capabilities.
 func (a Actor) Attr(u User) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Setsid: true}
 	if !a.Switch {
 		return attr
 	}
 	attr.Credential = &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups}
-	if a.grants(u) {
-		attr.AmbientCaps = fileCaps
-	}
 	return attr
 }
 
@@ -74,7 +59,7 @@ func (a Actor) become(u User, work func() error, done chan<- outcome) {
 		}
 		done <- out
 	}()
-	if err := assume(u, a.grants(u)); err != nil {
+	if err := assume(u); err != nil {
 		out.err = fmt.Errorf("act as %s: %w", u.Name, err)
 		return
 	}

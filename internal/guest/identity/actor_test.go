@@ -72,25 +72,38 @@ func TestDoSwitches(t *testing.T) {
 	}
 }
 
-func TestDoGrantsFileAccess(t *testing.T) {
+// F11: the user has no way past file permissions, neither for work of the
+// guest's nor in a process.
+func TestF11NoWayPastPermissions(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	secret := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(secret, []byte("x"), 0o600); err != nil {
+	dir := t.TempDir()
+	locked, own := filepath.Join(dir, "locked"), filepath.Join(dir, "own")
+	for _, path := range []string{locked, own} {
+		if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(filepath.Dir(path), 0o711); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(filepath.Dir(filepath.Dir(path)), 0o711); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chown(own, int(stranger.UID), int(stranger.GID)); err != nil {
 		t.Fatal(err)
 	}
-	for access, ok := range map[string]bool{"": false, "another": false, "stranger": true} {
-		a := identity.Actor{Switch: true, FileAccess: access}
-		err := a.Do(stranger, func() error { _, err := os.ReadFile(secret); return err })
-		if (err == nil) != ok {
-			t.Errorf("access for %q: %v", access, err)
+	a := identity.Actor{Switch: true}
+	for path, ok := range map[string]bool{locked: false, own: true} {
+		if err := a.Do(stranger, func() error { _, err := os.ReadFile(path); return err }); (err == nil) != ok {
+			t.Errorf("%s for work: %v", path, err)
 		}
-		pid, err := syscall.ForkExec("/bin/cat", []string{"cat", secret}, &syscall.ProcAttr{Sys: a.Attr(stranger), Files: []uintptr{0, 1, 2}})
+		pid, err := syscall.ForkExec("/bin/cat", []string{"cat", path}, &syscall.ProcAttr{Sys: a.Attr(stranger), Files: []uintptr{0, 1, 2}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		var status syscall.WaitStatus
 		if _, err := syscall.Wait4(pid, &status, 0, nil); err != nil || (status.ExitStatus() == 0) != ok {
-			t.Errorf("process with access for %q: %v %v", access, status, err)
+			t.Errorf("%s for a process: %v %v", path, status, err)
 		}
 	}
 }
@@ -98,7 +111,7 @@ func TestDoGrantsFileAccess(t *testing.T) {
 // No thread may keep a user's rights, and errors and panics come through.
 func TestDoRestores(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
-	a := identity.Actor{Switch: true, FileAccess: "stranger"}
+	a := identity.Actor{Switch: true}
 	var all sync.WaitGroup
 	for i := range 32 {
 		all.Go(func() {

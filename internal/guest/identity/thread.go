@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"syscall"
 	"unsafe"
-
-	"golang.org/x/sys/unix"
 )
 
 // keep leaves an ID as it is in the setres calls.
@@ -15,7 +13,7 @@ const keep = ^uintptr(0)
 // calls because the library's change all threads of the process. The real
 // and saved IDs stay root's: they are the way back, and they keep the user's
 // own processes from sending signals to the thread.
-func assume(u User, fileAccess bool) error {
+func assume(u User) error {
 	if err := setGroups(u.Groups); err != nil {
 		return err
 	}
@@ -25,10 +23,7 @@ func assume(u User, fileAccess bool) error {
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESUID, keep, uintptr(u.UID), keep); errno != 0 {
 		return fmt.Errorf("setresuid: %w", errno)
 	}
-	if !fileAccess {
-		return nil
-	}
-	return raise(fileCaps)
+	return nil
 }
 
 // restoreThread makes the calling thread root's again.
@@ -49,23 +44,6 @@ func setGroups(groups []uint32) error {
 	}
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_SETGROUPS, uintptr(len(groups)), uintptr(first), 0); errno != 0 {
 		return fmt.Errorf("setgroups: %w", errno)
-	}
-	return nil
-}
-
-// raise makes permitted capabilities effective again, which the change of
-// the user ID took away.
-func raise(caps []uintptr) error {
-	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&head, &data[0]); err != nil {
-		return fmt.Errorf("capget: %w", err)
-	}
-	for _, c := range caps {
-		data[c/32].Effective |= 1 << (c % 32)
-	}
-	if err := unix.Capset(&head, &data[0]); err != nil {
-		return fmt.Errorf("capset: %w", err)
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ func (s *Service) Command(u identity.User, cmd *exec.Cmd) (*Command, error) {
 	attr := s.cfg().Actor.Attr(u)
 	if cmd.SysProcAttr != nil {
 		own := *cmd.SysProcAttr
-		own.Credential, own.AmbientCaps = attr.Credential, attr.AmbientCaps
+		own.Credential = attr.Credential
 		attr = &own
 	}
 	cmd.SysProcAttr = attr

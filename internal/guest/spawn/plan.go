@@ -62,9 +62,7 @@ func plan(pin *runtime.Pinner, path string, argv []string, attr *syscall.ProcAtt
 	if attr.Sys.Setsid {
 		s.add(unix.SYS_SETSID)
 	}
-	if err := s.rights(attr.Sys); err != nil {
-		return nil, err
-	}
+	s.become(attr.Sys.Credential)
 	if attr.Dir != "" {
 		s.add(unix.SYS_CHDIR, address(s, dir))
 	}
@@ -80,38 +78,16 @@ func plan(pin *runtime.Pinner, path string, argv []string, attr *syscall.ProcAtt
 	return s.list, nil
 }
 
-// rights makes the child another user, who may keep some of root's rights.
-func (s *steps) rights(sys *syscall.SysProcAttr) error {
-	if len(sys.AmbientCaps) > 0 {
-		s.add(unix.SYS_PRCTL, unix.PR_SET_KEEPCAPS, 1)
+// become makes the child another user.
+func (s *steps) become(c *syscall.Credential) {
+	if c == nil {
+		return
 	}
-	if c := sys.Credential; c != nil {
-		groups := uintptr(0)
-		if len(c.Groups) > 0 {
-			groups = address(s, &c.Groups[0])
-		}
-		s.add(unix.SYS_SETGROUPS, uintptr(len(c.Groups)), groups)
-		s.add(unix.SYS_SETGID, uintptr(c.Gid))
-		s.add(unix.SYS_SETUID, uintptr(c.Uid))
+	groups := uintptr(0)
+	if len(c.Groups) > 0 {
+		groups = address(s, &c.Groups[0])
 	}
-	if len(sys.AmbientCaps) == 0 {
-		return nil
-	}
-	head := &unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(head, &data[0]); err != nil {
-		return err
-	}
-	for i := range data {
-		data[i].Effective = 0 // another user's are, until they become ambient
-	}
-	for _, c := range sys.AmbientCaps {
-		data[c/32].Permitted |= 1 << (c % 32)
-		data[c/32].Inheritable |= 1 << (c % 32)
-	}
-	s.add(unix.SYS_CAPSET, address(s, head), address(s, &data))
-	for _, c := range sys.AmbientCaps {
-		s.add(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, c)
-	}
-	return nil
+	s.add(unix.SYS_SETGROUPS, uintptr(len(c.Groups)), groups)
+	s.add(unix.SYS_SETGID, uintptr(c.Gid))
+	s.add(unix.SYS_SETUID, uintptr(c.Uid))
 }

@@ -59,8 +59,8 @@ func known(attr *syscall.ProcAttr) bool {
 		return false
 	}
 	rest := *attr.Sys
-	rest.Setsid, rest.Setctty, rest.Ctty, rest.Credential, rest.AmbientCaps = false, false, 0, nil, nil
-	if c := attr.Sys.Credential; c != nil && (c.NoSetGroups || c.Uid == 0 && len(attr.Sys.AmbientCaps) > 0) {
+	rest.Setsid, rest.Setctty, rest.Ctty, rest.Credential = false, false, 0, nil
+	if c := attr.Sys.Credential; c != nil && c.NoSetGroups {
 		return false
 	}
 	// A descriptor among those that the child gets would be overwritten before

@@ -63,7 +63,6 @@ func TestSameAsGo(t *testing.T) {
 	if os.Getuid() == 0 {
 		user := &syscall.Credential{Uid: 1234, Gid: 2345, Groups: []uint32{7, 8}}
 		cases["user"] = &syscall.SysProcAttr{Setsid: true, Credential: user}
-		cases["user with rights"] = &syscall.SysProcAttr{Setsid: true, Credential: user, AmbientCaps: []uintptr{1, 3}}
 		cases["no groups"] = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1234, Gid: 2345}}
 		cases["a group of processes"] = &syscall.SysProcAttr{Setpgid: true}
 	}

@@ -1,0 +1,182 @@
+package enginetest
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/guest"
+)
+
+// ownersRules say whose the files of a workspace are inside (F11).
+var ownersRules = []rule{
+	{"owners/the-workspace-is-the-users", workspaceIsTheUsers},
+	{"owners/nobody-gets-past-permissions", nobodyGetsPastPermissions},
+	{"owners/hold-in-a-copy", ownersHoldInACopy},
+	{"owners/what-is-covered-can-be-read", coveredCanBeRead},
+}
+
+// whose prints owner, group and mode of paths.
+const whose = "stat -c '%u:%g %a' "
+
+// ownedTree is a workspace whose files have modes of all kinds and, where this
+// process may give files away, owners of all kinds.
+func ownedTree(t *testing.T) string {
+	t.Helper()
+	ws := t.TempDir()
+	for _, f := range []struct {
+		name string
+		mode os.FileMode
+		uid  int
+	}{
+		{"private", 0o600, 0}, {"none", 0, 0}, {"read-only", 0o444, 0}, {"dir/private", 0o600, 54321}, {"theirs", 0o640, 12345},
+		{"set-id", 0o755 | os.ModeSetuid, 0}, {"dir/deep/file", 0o644, 1000},
+	} {
+		path := filepath.Join(ws, f.name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(f.name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if os.Geteuid() == 0 {
+			if err := os.Chown(path, f.uid, f.uid); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Chmod(path, f.mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("private", filepath.Join(ws, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Chmod(filepath.Join(ws, "dir/deep"), 0o700), os.Chmod(ws, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 {
+		if err := errors.Join(os.Chown(ws, 54321, 54321), os.Chown(filepath.Join(ws, "dir"), 54321, 12345), os.Lchown(filepath.Join(ws, "link"), 7, 7)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return ws
+}
+
+func workspaceIsTheUsers(t *testing.T, c *Config) {
+	ws := ownedTree(t)
+	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Workspace = ws })
+	const all = "cd /workspace && find . | sort | xargs " + whose
+	b.want(t, all, strings.TrimSpace(`1000:1000 700
+1000:1000 755
+1000:1000 700
+1000:1000 644
+1000:1000 600
+1000:1000 777
+1000:1000 0
+1000:1000 600
+1000:1000 444
+1000:1000 4755
+1000:1000 640`))
+	// The control: what is not the workspace's is not.
+	b.want(t, whose+"/ /etc /etc/passwd /workspace/..", "0:0 755\n0:0 755\n0:0 644\n0:0 755")
+	b.want(t, `cd /workspace && cat private dir/private theirs dir/deep/file link && echo new > private && mv dir/private moved && rm -r dir/deep &&
+		chmod 640 set-id && touch -d @5 theirs && chmod 600 none && cat none && mkdir dir/new && `+whose+"private moved dir/new theirs",
+		"privatedir/privatetheirsdir/deep/fileprivatenone1000:1000 600\n1000:1000 600\n1000:1000 755\n1000:1000 640")
+	// What root makes is root's, and what it gives away stays given.
+	if r := b.shAs(t, "root", "cd /workspace && echo r > roots && chmod 600 roots && chown 0:0 theirs && cat none moved"); r.code != 0 {
+		t.Errorf("root: %+v", r)
+	}
+	b.want(t, "cd /workspace && cat roots theirs 2>/dev/null; "+whose+"roots theirs", "0:0 600\n0:0 640")
+	// Nothing of it is the host's.
+	if data, err := os.ReadFile(filepath.Join(ws, "private")); err != nil || string(data) != "private" {
+		t.Errorf("the host's: %q %v", data, err)
+	}
+}
+
+func nobodyGetsPastPermissions(t *testing.T, c *Config) {
+	ws := ownedTree(t)
+	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Workspace = ws })
+	b.want(t, "grep -E '^Cap(Inh|Prm|Eff|Amb)' /proc/self/status | tr -d '\\t'",
+		"CapInh:0000000000000000\nCapPrm:0000000000000000\nCapEff:0000000000000000\nCapAmb:0000000000000000")
+	if r := b.shAs(t, "root", "grep CapEff /proc/self/status"); strings.Contains(r.stdout, "0000000000000000") {
+		t.Errorf("control: root has %s", r.stdout)
+	}
+	for _, attempt := range []string{
+		"cat none", "echo x > read-only", "touch /etc/new", "echo x >> /etc/passwd", "chmod 777 /etc", "mkdir /new", "rm /etc/passwd",
+		"cat /etc/shadow", "chown 0 private", "mv /etc/passwd /workspace/p", "ln -s x /usr/new",
+	} {
+		if r := b.sh(t, "cd /workspace && "+attempt); r.code == 0 {
+			t.Errorf("the user may %s: %+v", attempt, r)
+		}
+	}
+	// The control: root may all of them.
+	for _, attempt := range []string{"cat none", "echo x > read-only", "touch /etc/new", "mkdir /new", "chown 0 private", "cat /etc/shadow"} {
+		if r := b.shAs(t, "root", "cd /workspace && "+attempt); r.code != 0 {
+			t.Errorf("control: root may not %s: %+v", attempt, r)
+		}
+	}
+	// A file that may not be read is listed all the same, without an error.
+	if r := b.sh(t, "cd /workspace && ls -l none && ls -l /etc/shadow"); r.code != 0 || r.stderr != "" {
+		t.Errorf("list: %+v", r)
+	}
+	// A set-id file of the host's is only a file.
+	b.want(t, "cd /workspace && cat /usr/bin/id > set-id; chmod 4755 set-id && ./set-id -u", "1000")
+}
+
+func ownersHoldInACopy(t *testing.T, c *Config) {
+	ws := ownedTree(t)
+	e := c.Open(t, t.TempDir())
+	plain := func(s *engine.Spec) { s.Workspace = ws }
+	b := c.start(t, e, plain)
+	b.want(t, "cd /workspace && echo x > made && cat private", "private")
+	saved := save(t, b)
+	other := c.copyOf(t, e, saved, plain, goesOn(guest.Copied))
+	spec := c.spec(b.id)
+	plain(&spec)
+	goesOn(guest.RolledBack)(&spec)
+	if err := saver(t, e).Replace(t.Context(), spec, saved); err != nil {
+		t.Fatal(err)
+	}
+	back := attach(t, e, b.id)
+	// A copy of a copy: what was translated once is not translated away.
+	third := c.copyOf(t, e, save(t, other), plain, goesOn(guest.Copied))
+	for _, one := range []*box{other, back, third} {
+		// dir/private was never looked at before the state was saved.
+		one.want(t, "cd /workspace && "+whose+"made private dir/private theirs && cat dir/private && echo y > dir/private && "+whose+"dir/private",
+			"1000:1000 644\n1000:1000 600\n1000:1000 600\n1000:1000 640\ndir/private1000:1000 600")
+		if r := one.sh(t, "cat /workspace/none"); r.code == 0 {
+			t.Errorf("%s reads what nobody may: %+v", one.id, r)
+		}
+	}
+	// A state does not go on with other owners than it was saved with.
+	bare := c.spec(newID())
+	goesOn(guest.Copied)(&bare)
+	if err := saver(t, e).Restore(t.Context(), bare, saved); err == nil {
+		t.Error("a state with a workspace goes on without one")
+	}
+}
+
+// A path of the workspace that cannot be changed is still the user's to read.
+func coveredCanBeRead(t *testing.T, c *Config) {
+	ws := ownedTree(t)
+	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) {
+		s.Workspace, s.ReadOnly, s.Hide = ws, []string{"/workspace/private", "/workspace/dir"}, []string{"/workspace/dir/deep", "/workspace/theirs"}
+	})
+	b.want(t, "cd /workspace && cat private dir/private theirs && ls -A dir/deep && "+whose+"private dir dir/private",
+		"privatedir/private1000:1000 600\n1000:1000 755\n1000:1000 600")
+	for _, user := range []string{"user", "root"} {
+		for _, attempt := range []string{
+			"echo x > private", "echo x > dir/private", "touch dir/new", "mkdir dir/deep/new", "rm -f private", "echo x > theirs", "mv dir away",
+			"unshare -Urm umount /workspace/dir", "unshare -Urm umount /workspace/dir/deep",
+			"unshare -Urm sh -c 'mount -o remount,rw,bind /workspace/dir && touch /workspace/dir/new'",
+		} {
+			if r := b.shAs(t, user, "cd /workspace && "+attempt); r.code == 0 {
+				t.Errorf("%s as %s: %+v", attempt, user, r)
+			}
+		}
+	}
+	b.want(t, "cd /workspace && rm none && echo x > new && echo done", "done")
+}

@@ -1,0 +1,83 @@
+package gvisor
+
+import (
+	"strings"
+
+	"gvisor.dev/gvisor/pkg/abi/linux"
+	"gvisor.dev/gvisor/pkg/errors/linuxerr"
+	"gvisor.dev/gvisor/pkg/fspath"
+	"gvisor.dev/gvisor/pkg/sentry/arch"
+	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
+	"gvisor.dev/gvisor/pkg/sentry/vfs"
+)
+
+// Linux asks for no permission on a file to read its attributes of the kernel's
+// own (security labels, access lists). gVisor wants that the file can be read,
+// so that ls -l fails at a file that its user may not read.
+
+// ownAttributes begin the names of such attributes.
+var ownAttributes = []string{linux.XATTR_SECURITY_PREFIX, linux.XATTR_SYSTEM_PREFIX}
+
+// attributesOf are the calls that read one by a path, and whether they follow a
+// link at its end.
+var attributesOf = map[string]bool{"getxattr": true, "lgetxattr": false}
+
+// allowAttributes wraps those calls.
+func allowAttributes() {
+	for _, table := range callTables() {
+		for number, entry := range table.Table {
+			follow, ok := attributesOf[entry.Name]
+			if !ok {
+				continue
+			}
+			entry.Fn = attribute(entry.Fn, follow)
+			table.Table[number] = entry
+		}
+		table.Init()
+	}
+}
+
+// attribute says of a file that may be looked at and not read that it has no
+// such attribute. One that has an access list is said to have none.
+func attribute(gvisors sentry.SyscallFn, follow bool) sentry.SyscallFn {
+	return func(t *sentry.Task, number uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
+		value, control, err := gvisors(t, number, args)
+		if !linuxerr.Equals(linuxerr.EACCES, err) {
+			return value, control, err
+		}
+		name, nameErr := t.CopyInString(args[1].Pointer(), linux.XATTR_NAME_MAX+1)
+		if nameErr != nil || !isOwn(name) || !found(t, args, follow) {
+			return value, control, err
+		}
+		return 0, nil, linuxerr.ENODATA
+	}
+}
+
+func isOwn(attribute string) bool {
+	for _, prefix := range ownAttributes {
+		if strings.HasPrefix(attribute, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// found reports whether the task may look at the file that it asks about.
+func found(t *sentry.Task, args arch.SyscallArguments, follow bool) bool {
+	path, err := t.CopyInString(args[0].Pointer(), linux.PATH_MAX)
+	if err != nil {
+		return false
+	}
+	root := t.FSContext().RootDirectory()
+	defer root.DecRef(t)
+	from := root
+	parsed := fspath.Parse(path)
+	if !parsed.Absolute {
+		from = t.FSContext().WorkingDirectory()
+		defer from.DecRef(t)
+	}
+	_, err = t.Kernel().VFS().StatAt(t, t.Credentials(), &vfs.PathOperation{
+		Root: root, Start: from, Path: parsed, FollowFinalSymlink: follow,
+	}, &vfs.StatOptions{Mask: linux.STATX_TYPE})
+	return err == nil
+}

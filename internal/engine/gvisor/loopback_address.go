@@ -1,0 +1,67 @@
+package gvisor
+
+import (
+	gocontext "context"
+	_ "unsafe" // for go:linkname
+
+	"gvisor.dev/gvisor/pkg/abi/linux"
+	"gvisor.dev/gvisor/pkg/context"
+	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
+	"gvisor.dev/gvisor/pkg/sentry/socket/netlink"
+	"gvisor.dev/gvisor/pkg/sentry/socket/netlink/nlmsg"
+	"gvisor.dev/gvisor/pkg/sentry/socket/netlink/route"
+	"gvisor.dev/gvisor/pkg/state"
+	"gvisor.dev/gvisor/pkg/syserr"
+)
+
+// The loopback interface of a new network namespace has no address on Linux
+// until somebody gives it one, and has its addresses at once on gVisor. So
+// bubblewrap, which gives it 127.0.0.1 and takes an error for the end, did not
+// start with a network namespace, nor did the sandboxes of agents that use it.
+
+// netlinkProtocols are gVisor's makers of netlink sockets.
+//
+//go:linkname netlinkProtocols gvisor.dev/gvisor/pkg/sentry/socket/netlink.protocols
+var netlinkProtocols map[int]netlink.Provider
+
+// allowLoopbackAddress lets programs give the loopback interface an address
+// that it has. It is called before programs run.
+func allowLoopbackAddress() {
+	netlinkProtocols[linux.NETLINK_ROUTE] = func(*sentry.Task) (netlink.Protocol, *syserr.Error) { return &routes{}, nil }
+}
+
+// gvisorsRoutes has a name of its own, because a field may not be named as one
+// of its methods.
+type gvisorsRoutes = route.Protocol
+
+// routes are the messages about interfaces, addresses and routes.
+type routes struct{ gvisorsRoutes }
+
+var _ netlink.RouteProtocol = (*routes)(nil)
+
+// ProcessMessage implements netlink.Protocol.
+func (r *routes) ProcessMessage(ctx context.Context, s *netlink.Socket, msg *nlmsg.Message, ms *nlmsg.MessageSet) *syserr.Error {
+	err := r.gvisorsRoutes.ProcessMessage(ctx, s, msg, ms)
+	if err == syserr.ErrExists && msg.Header().Type == linux.RTM_NEWADDR {
+		var about linux.InterfaceAddrMessage
+		if _, ok := msg.GetData(&about); ok && about.Index == linux.LOOPBACK_IFINDEX {
+			return nil
+		}
+	}
+	return err
+}
+
+func init() { state.Register((*routes)(nil)) }
+
+// StateTypeName implements state.Type.
+func (r *routes) StateTypeName() string { return "crannog/gvisor.routes" }
+
+// StateFields implements state.Type. A protocol has no state, only a name by
+// which saved sockets find it.
+func (r *routes) StateFields() []string { return nil }
+
+// StateSave implements state.SaverLoader.
+func (r *routes) StateSave(state.Sink) {}
+
+// StateLoad implements state.SaverLoader.
+func (r *routes) StateLoad(gocontext.Context, state.Source) {}

@@ -1,0 +1,55 @@
+package gvisor
+
+import (
+	"fmt"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/gvisor/owners"
+)
+
+// workspaceDir is where a box's workspace is inside.
+const workspaceDir = "/workspace"
+
+// ownersOf says which of the host's files the sandbox's user owns inside.
+func ownersOf(spec engine.Spec) owners.Plan {
+	plan := owners.Plan{UID: engine.UserID, GID: engine.UserID}
+	if spec.Workspace != "" {
+		plan.Places = append(plan.Places, workspaceDir)
+	}
+	for _, b := range spec.Root.Binds {
+		if b.Owned {
+			plan.Places = append(plan.Places, b.Target)
+		}
+	}
+	// What is shown copy-on-write is the user's to change.
+	for _, m := range spec.Mounts {
+		plan.Places = append(plan.Places, m.Target)
+	}
+	return plan
+}
+
+// planOwners puts the plan into a specification.
+func planOwners(spec *specs.Spec, plan owners.Plan) error {
+	text, err := plan.Text()
+	if err != nil {
+		return fmt.Errorf("owners of files: %w", err)
+	}
+	spec.Annotations[owners.Annotation] = text
+	return nil
+}
+
+// owned is the plan of the box that this process is the kernel of.
+var owned owners.Plan
+
+// installOwners puts the plan in force before the first process does anything
+// else. A box without it would have its user locked out of the workspace, and
+// paths of it not covered that are to be.
+func installOwners(t *sentry.Task) error {
+	if err := owners.Install(t, owned); err != nil {
+		return fmt.Errorf("owners of files: %w", err)
+	}
+	return nil
+}

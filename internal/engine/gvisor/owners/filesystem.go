@@ -1,0 +1,172 @@
+package owners
+
+import (
+	gocontext "context"
+	"fmt"
+
+	"gvisor.dev/gvisor/pkg/abi/linux"
+	"gvisor.dev/gvisor/pkg/context"
+	"gvisor.dev/gvisor/pkg/sentry/fsimpl/overlay"
+	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
+	"gvisor.dev/gvisor/pkg/sentry/vfs"
+	"gvisor.dev/gvisor/pkg/state"
+)
+
+// ids are the fields of a file that tell whose it is.
+const ids = linux.STATX_UID | linux.STATX_GID
+
+// filesystem is the host's files as gVisor's file client shows them, but for
+// the owners of some. All else is the client's.
+type filesystem struct {
+	vfsfs vfs.Filesystem
+	vfs.FilesystemImpl
+	// mount shows the same files by the client alone. Descriptors are opened
+	// through it: the client takes the file system of their mount for its own.
+	mount    *vfs.Mount
+	places   []vfs.VirtualDentry
+	uid, gid uint32
+	plan     string
+}
+
+var _ vfs.FilesystemImpl = (*filesystem)(nil)
+
+// lowerOf returns the host's files below the overlay that is a box's root.
+func lowerOf(root vfs.VirtualDentry) (vfs.VirtualDentry, error) {
+	opts, err := private[overlay.FilesystemOptions](root.Mount().Filesystem().Impl(), "opts")
+	if err != nil {
+		return vfs.VirtualDentry{}, fmt.Errorf("the root: %w", err)
+	}
+	if len(opts.LowerRoots) != 1 {
+		return vfs.VirtualDentry{}, fmt.Errorf("the root has %d layers of the host's", len(opts.LowerRoots))
+	}
+	return opts.LowerRoots[0], nil
+}
+
+// newFilesystem takes over the reference of the overlay's mount to the client.
+func newFilesystem(t *sentry.Task, client *vfs.Filesystem, lower vfs.VirtualDentry, plan Plan) (*filesystem, error) {
+	v := t.Kernel().VFS()
+	opts := lower.Mount().Options()
+	f := &filesystem{FilesystemImpl: client.Impl(), uid: plan.UID, gid: plan.GID}
+	var err error
+	if f.plan, err = plan.Text(); err != nil {
+		return nil, err
+	}
+	f.mount = v.NewDisconnectedMount(client, lower.Dentry(), &opts)
+	root := vfs.MakeVirtualDentry(f.mount, lower.Dentry())
+	for _, place := range plan.Places {
+		found, err := v.GetDentryAt(t, creds(t), at(root, place), &vfs.GetDentryOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("find %s: %w", place, err)
+		}
+		f.places = append(f.places, found)
+	}
+	f.vfsfs.Init(v, client.FilesystemType(), f)
+	return f, nil
+}
+
+// Release implements vfs.FilesystemImpl.Release.
+func (f *filesystem) Release(ctx context.Context) {
+	for _, place := range f.places {
+		place.DecRef(ctx)
+	}
+	client := f.mount.Filesystem()
+	f.mount.DecRef(ctx)
+	client.DecRef(ctx)
+}
+
+// Sync implements vfs.FilesystemImpl.Sync. The kernel knows the client too and
+// asks it itself.
+func (f *filesystem) Sync(context.Context) error { return nil }
+
+// resolve returns what a path leads to, and what to do when it is no longer
+// needed.
+func (f *filesystem) resolve(ctx context.Context, rp *vfs.ResolvingPath) (*vfs.Dentry, func(), error) {
+	if rp.Done() {
+		return rp.Start(), func() {}, nil // held by rp
+	}
+	d, err := f.GetDentryAt(ctx, rp, vfs.GetDentryOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	return d, func() { d.DecRef(ctx) }, nil
+}
+
+// alone is how the client finds a file that was resolved.
+func (f *filesystem) alone(d *vfs.Dentry) *vfs.PathOperation {
+	found := vfs.MakeVirtualDentry(f.mount, d)
+	return &vfs.PathOperation{Root: found, Start: found}
+}
+
+// StatAt implements vfs.FilesystemImpl.StatAt.
+func (f *filesystem) StatAt(ctx context.Context, rp *vfs.ResolvingPath, opts vfs.StatOptions) (linux.Statx, error) {
+	d, done, err := f.resolve(ctx, rp)
+	if err != nil {
+		return linux.Statx{}, err
+	}
+	defer done()
+	var stat linux.Statx
+	if rp.Done() {
+		stat, err = f.FilesystemImpl.StatAt(ctx, rp, opts)
+	} else {
+		stat, err = rp.VirtualFilesystem().StatAt(ctx, rp.Credentials(), f.alone(d), &opts)
+	}
+	if err == nil && stat.Mask&ids != 0 && f.owned(d) {
+		stat.UID, stat.GID = f.uid, f.gid
+	}
+	return stat, err
+}
+
+// owned reports whether a file is below one of the places.
+func (f *filesystem) owned(d *vfs.Dentry) bool {
+	for _, place := range f.places {
+		if f.IsDescendant(place, vfs.MakeVirtualDentry(f.mount, d)) {
+			return true
+		}
+	}
+	return false
+}
+
+// OpenAt implements vfs.FilesystemImpl.OpenAt.
+func (f *filesystem) OpenAt(ctx context.Context, rp *vfs.ResolvingPath, opts vfs.OpenOptions) (*vfs.FileDescription, error) {
+	d, done, err := f.resolve(ctx, rp)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return rp.VirtualFilesystem().OpenAt(ctx, rp.Credentials(), f.alone(d), &opts)
+}
+
+// What follows is what gVisor's generator would write, so that the translation
+// is part of a saved state and in force before a program of one goes on.
+
+func init() { state.Register((*filesystem)(nil)) }
+
+// StateTypeName implements state.Type.
+func (f *filesystem) StateTypeName() string { return "crannog/owners.filesystem" }
+
+// StateFields implements state.Type.
+func (f *filesystem) StateFields() []string {
+	return []string{"vfsfs", "client", "mount", "places", "uid", "gid", "plan"}
+}
+
+// StateSave implements state.SaverLoader.
+func (f *filesystem) StateSave(to state.Sink) {
+	to.Save(0, &f.vfsfs)
+	to.Save(1, &f.FilesystemImpl)
+	to.Save(2, &f.mount)
+	to.Save(3, &f.places)
+	to.Save(4, &f.uid)
+	to.Save(5, &f.gid)
+	to.Save(6, &f.plan)
+}
+
+// StateLoad implements state.SaverLoader.
+func (f *filesystem) StateLoad(_ gocontext.Context, from state.Source) {
+	from.Load(0, &f.vfsfs)
+	from.Load(1, &f.FilesystemImpl)
+	from.Load(2, &f.mount)
+	from.Load(3, &f.places)
+	from.Load(4, &f.uid)
+	from.Load(5, &f.gid)
+	from.Load(6, &f.plan)
+}

@@ -1,0 +1,202 @@
+// Package owners owns whose the host's files are inside a box: it runs in
+// gVisor's kernel process and shows what lies below some directories as the
+// sandbox user's own, whichever number the files have on the host.
+package owners
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"gvisor.dev/gvisor/pkg/errors/linuxerr"
+	"gvisor.dev/gvisor/pkg/fspath"
+	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
+	"gvisor.dev/gvisor/pkg/sentry/kernel/auth"
+	"gvisor.dev/gvisor/pkg/sentry/vfs"
+)
+
+// The files of a workspace belong to their owner on the host, whose number
+// means nothing inside. Without a translation the sandbox's user could only
+// work on them with capabilities that reach past all file permissions. An
+// id-mapped mount of the host would translate too, but not without root, and
+// not on every file system. So the translation is made where the box's kernel
+// looks at the files of the host, below the overlay that holds what programs
+// write: permissions are then checked with the numbers that are shown.
+
+// Annotation is the key under which a specification carries a Plan.
+const Annotation = "dev.crannog.owners"
+
+// Plan says which files are the user's. The zero Plan changes nothing.
+type Plan struct {
+	UID uint32 `json:"uid"`
+	GID uint32 `json:"gid"`
+	// Places are directories and files of the host's, by their paths inside. All
+	// that is below them is the user's. No program may have looked at them before
+	// Install.
+	Places []string `json:"places,omitempty"`
+	// Covers are mounted over paths below the places, in this order.
+	Covers []Cover `json:"covers,omitempty"`
+}
+
+// Cover keeps programs from changing what is at a path, or from seeing it.
+// gVisor's own mounts of host directories are not below the overlay, and would
+// show the host's numbers.
+type Cover struct {
+	Path string `json:"path"`
+	// Blank covers a directory with an empty one. Otherwise what is there is
+	// shown and cannot be changed.
+	Blank bool `json:"blank,omitempty"`
+}
+
+// Owns reports whether a path is one of the places or below one.
+func (p Plan) Owns(path string) bool {
+	for _, place := range p.Places {
+		if path == place || strings.HasPrefix(path, place+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// Parse reads a plan from the text of an annotation. No text is the zero Plan.
+func Parse(text string) (Plan, error) {
+	var p Plan
+	if text == "" {
+		return p, nil
+	}
+	if err := json.Unmarshal([]byte(text), &p); err != nil {
+		return p, fmt.Errorf("owners of files: %w", err)
+	}
+	return p, nil
+}
+
+// Text is the annotation that Parse reads.
+func (p Plan) Text() (string, error) {
+	data, err := json.Marshal(p)
+	return string(data), err
+}
+
+// Install puts a plan in force for a box whose first process calls it before
+// any other program runs. In a box that goes on from a saved state the plan is
+// in force already, and Install checks that it is the same.
+func Install(t *sentry.Task, plan Plan) error {
+	root := t.MountNamespace().Root(t)
+	defer root.DecRef(t)
+	lower, err := lowerOf(root)
+	if err != nil {
+		return err
+	}
+	shown, err := private[*vfs.Filesystem](lower.Mount(), "fs")
+	if err != nil {
+		return err
+	}
+	if f, ok := (*shown).Impl().(*filesystem); ok {
+		return f.is(plan)
+	}
+	if len(plan.Places) == 0 {
+		return nil
+	}
+	f, err := newFilesystem(t, *shown, lower, plan)
+	if err != nil {
+		return err
+	}
+	// The mount below the overlay is known to the overlay alone, which asks it
+	// for the file system at each look.
+	*shown = &f.vfsfs
+	for _, place := range plan.Places {
+		if err := check(t, root, place, plan); err != nil {
+			return err
+		}
+	}
+	for _, c := range plan.Covers {
+		if err := c.mount(t, root); err != nil {
+			return fmt.Errorf("cover %s: %w", c.Path, err)
+		}
+	}
+	return nil
+}
+
+// is returns an error unless f was made from the plan: a saved state that went
+// on under another one would show what the new one covers.
+func (f *filesystem) is(plan Plan) error {
+	text, err := plan.Text()
+	if err != nil {
+		return err
+	}
+	if f.plan != text {
+		return fmt.Errorf("the state was saved with other owners of files: %s, not %s", f.plan, text)
+	}
+	return nil
+}
+
+// check looks at a place as programs will. The overlay remembers whose a file
+// is from its first look, so one that was looked at too early stays the host's.
+func check(t *sentry.Task, root vfs.VirtualDentry, place string, plan Plan) error {
+	stat, err := t.Kernel().VFS().StatAt(t, creds(t), at(root, place), &vfs.StatOptions{Mask: ids})
+	if err != nil {
+		return fmt.Errorf("look at %s: %w", place, err)
+	}
+	if stat.UID != plan.UID || stat.GID != plan.GID {
+		return fmt.Errorf("%s belongs to %d:%d, not to %d:%d", place, stat.UID, stat.GID, plan.UID, plan.GID)
+	}
+	return nil
+}
+
+// mount puts the cover in place. Programs cannot take it away: they have no
+// right to in this namespace, and in one of their own its mounts are locked.
+func (c Cover) mount(t *sentry.Task, root vfs.VirtualDentry) error {
+	v, target := t.Kernel().VFS(), at(root, c.Path)
+	opts := vfs.MountOptions{ReadOnly: true, Flags: vfs.MountFlags{NoSUID: true, NoDev: true}}
+	if c.Blank {
+		opts.Flags.NoExec = true
+		opts.GetFilesystemOptions = vfs.GetFilesystemOptions{InternalMount: true, Data: "mode=0555,size=4096"}
+		_, err := v.MountAt(t, creds(t), "tmpfs", target, "tmpfs", &opts)
+		return err
+	}
+	// With what is mounted below it, so that what is hidden there stays hidden.
+	if err := v.BindAt(t, creds(t), target, target, true); err != nil {
+		return err
+	}
+	if err := v.RemountAt(t, creds(t), target, &opts); err != nil {
+		return err
+	}
+	made, err := v.GetDentryAt(t, creds(t), target, &vfs.GetDentryOptions{})
+	if err != nil {
+		return err
+	}
+	defer made.DecRef(t)
+	if made.Mount() == root.Mount() || !made.Mount().ReadOnly() {
+		return linuxerr.EROFS
+	}
+	return nil
+}
+
+// at is a path as the first process sees it. Links have been followed before
+// the box was made; a new one is not.
+func at(root vfs.VirtualDentry, path string) *vfs.PathOperation {
+	return &vfs.PathOperation{Root: root, Start: root, Path: fspath.Parse(path)}
+}
+
+// creds are those of the kernel itself.
+func creds(t *sentry.Task) *auth.Credentials {
+	return auth.NewRootCredentials(t.Kernel().RootUserNamespace())
+}
+
+// private returns a field of a struct of gVisor's that it keeps to itself. A
+// version of gVisor in which it has another name or type is an error, with
+// which no box starts.
+func private[T any](of any, name string) (*T, error) {
+	field := reflect.ValueOf(of)
+	if field.Kind() != reflect.Pointer || field.Elem().Kind() != reflect.Struct {
+		return nil, fmt.Errorf("gVisor's %T is not a pointer to a struct", of)
+	}
+	if field = field.Elem().FieldByName(name); !field.IsValid() {
+		return nil, fmt.Errorf("gVisor's %T has no %s", of, name)
+	}
+	found, ok := reflect.NewAt(field.Type(), field.Addr().UnsafePointer()).Interface().(*T)
+	if !ok {
+		return nil, fmt.Errorf("%s of gVisor's %T is a %v, not a %v", name, of, field.Type(), reflect.TypeFor[T]())
+	}
+	return found, nil
+}

@@ -1,0 +1,67 @@
+package owners
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"gvisor.dev/gvisor/pkg/sentry/fsimpl/overlay"
+	"gvisor.dev/gvisor/pkg/sentry/vfs"
+)
+
+func TestPlansSurviveTheirText(t *testing.T) {
+	for _, want := range []Plan{
+		{},
+		{UID: 1000, GID: 1001, Places: []string{"/workspace", "/p\"\n\xc3\xa9"}, Covers: []Cover{{Path: "/workspace/a"}, {Path: "/workspace/b", Blank: true}}},
+	} {
+		text, err := want.Text()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := Parse(text); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, %v", text, got, err)
+		}
+	}
+	if got, err := Parse(""); err != nil || !reflect.DeepEqual(got, Plan{}) {
+		t.Errorf("no text: %+v, %v", got, err)
+	}
+	if _, err := Parse("{"); err == nil {
+		t.Error("half a text is a plan")
+	}
+}
+
+func TestOwns(t *testing.T) {
+	p := Plan{Places: []string{"/workspace", "/.crannog/programs/1"}}
+	for path, want := range map[string]bool{
+		"/workspace": true, "/workspace/a/b": true, "/.crannog/programs/1/x": true,
+		"/workspaces": false, "/": false, "/.crannog": false, "/.crannog/programs/10": false, "": false,
+	} {
+		if p.Owns(path) != want {
+			t.Errorf("%s: not %v", path, want)
+		}
+	}
+}
+
+// A version of gVisor in which something has another name or type is an error.
+func TestPrivate(t *testing.T) {
+	type other struct {
+		opts *overlay.FilesystemOptions
+		fs   vfs.Filesystem
+	}
+	if _, err := private[overlay.FilesystemOptions](&other{}, "opts"); err == nil || !strings.Contains(err.Error(), "opts of") {
+		t.Errorf("another type: %v", err)
+	}
+	if _, err := private[*vfs.Filesystem](&other{}, "filesystem"); err == nil {
+		t.Error("another name")
+	}
+	if _, err := private[int](7, "x"); err == nil {
+		t.Error("no pointer")
+	}
+	if _, err := private[*vfs.Filesystem](&vfs.Mount{}, "fs"); err != nil {
+		t.Errorf("this version: %v", err)
+	}
+	var s struct{ hidden int }
+	if p, err := private[int](&s, "hidden"); err != nil || p != &s.hidden {
+		t.Errorf("%v, %v", p, err)
+	}
+}
