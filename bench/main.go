@@ -36,6 +36,7 @@ var groups = []group{
 	{"burst", burstFigures},
 	{"busy", busyFigures},
 	{"files", fileFigures},
+	{"streams", streamFigures},
 	{"interpreter", interpreterFigures},
 	{"memory", memoryFigures},
 	{"thousand", thousandFigures},

@@ -10,8 +10,9 @@ import (
 	"github.com/crannog/crannog/internal/guestwire"
 )
 
-// piece is how much input one call carries.
-const piece = 32 << 10
+// piece is how much input one call carries at most. A call costs about the same
+// for one byte and for all of it.
+const piece = 256 << 10
 
 // lostTime is how long a stream has to end by itself once input is lost.
 const lostTime = time.Second
@@ -43,11 +44,12 @@ func (p *Process) Feed(ctx context.Context, r io.Reader) {
 }
 
 func (p *Process) copy(ctx context.Context, r io.Reader) error {
-	buf := make([]byte, piece)
+	in := readAhead(ctx, r)
+	defer in.stop()
 	for {
-		n, err := r.Read(buf)
-		if n > 0 {
-			if err := p.Write(ctx, buf[:n]); err != nil {
+		data, err := in.next()
+		if len(data) > 0 {
+			if err := p.Write(ctx, data); err != nil {
 				return err
 			}
 		}

@@ -15,6 +15,7 @@ import (
 type input struct {
 	file *os.File
 	turn chan struct{} // holds a token while nobody writes
+	wide bool          // the pipe was made larger; whoever has the turn may touch it
 
 	once   sync.Once
 	closed chan struct{}
@@ -38,6 +39,10 @@ func (in *input) write(ctx context.Context, data []byte) error {
 	defer func() { in.turn <- struct{}{} }()
 	if err := in.file.SetWriteDeadline(time.Time{}); err != nil {
 		return err
+	}
+	if len(data) > usualPipe && !in.wide {
+		in.wide = true
+		widen(in.file)
 	}
 	// It fails only for a closed file, whose writers are free already.
 	inTime := interrupt.When(ctx, func() { _ = in.file.SetWriteDeadline(time.Unix(1, 0)) })

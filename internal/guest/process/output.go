@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	pb "github.com/crannog/crannog/internal/gen/processpb"
 )
 
@@ -27,6 +29,10 @@ const maxLeftover = 1 << 20
 // chunks are read buffers. They are taken only while there is something to
 // read, so a silent process holds none.
 var chunks = sync.Pool{New: func() any { b := make([]byte, pipeChunk); return &b }}
+
+// ahead is how many events a listener may be behind. Those that wait go out
+// together.
+const ahead = 4
 
 // listener is one stream that shows a process.
 type listener struct {
@@ -49,7 +55,7 @@ type output struct {
 // join adds a listener for all that comes from now on. After the end it hears
 // the end.
 func (o *output) join() *listener {
-	l := &listener{events: make(chan *pb.ProcessEvent, 1), left: make(chan struct{})}
+	l := &listener{events: make(chan *pb.ProcessEvent, ahead), left: make(chan struct{})}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.end != nil {
@@ -101,6 +107,28 @@ func (o *output) finish(end *pb.ProcessEvent) {
 	publish(o.snapshot(), end)
 }
 
+// usualPipe is how much a pipe holds, and widePipe how much one through which much
+// goes: each time that it is empty or full, the other side has to be woken.
+const (
+	usualPipe = 64 << 10
+	widePipe  = 256 << 10
+)
+
+// widen makes a pipe larger where the kernel lets it.
+func widen(f *os.File) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return // closed
+	}
+	_ = raw.Control(func(fd uintptr) {
+		// What fails is a terminal, or a pipe beyond the kernel's bound.
+		_, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, widePipe)
+	})
+}
+
+// widenAfter is how many full chunks in a row are much.
+const widenAfter = 4
+
 // pump shows all that comes out of f until it ends or its deadline passes,
 // and closes it, or has it closed when nothing holds it any more.
 func (o *output) pump(f *os.File, size int, wrap func([]byte) *pb.ProcessEvent) {
@@ -114,8 +142,14 @@ func (o *output) pump(f *os.File, size int, wrap func([]byte) *pb.ProcessEvent) 
 	if err != nil {
 		return
 	}
+	full := 0
 	for {
 		n, err := o.forward(raw.Read, size, wrap)
+		if n < size {
+			full = 0
+		} else if full++; full == widenAfter {
+			widen(f)
+		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			o.drain(raw, size, wrap)
 			if keep = o.detach.Load() && f.SetReadDeadline(time.Time{}) == nil; keep {

@@ -31,7 +31,7 @@ func (s *Service) Start(ctx context.Context, req *connect.Request[pb.StartReques
 	if err != nil {
 		return err
 	}
-	f := follower{process: p, listener: first, owner: true, closing: s.closing, keepalive: keepalive.Interval(req.Header()), last: lastOf(ctx)}
+	f := follower{process: p, listener: first, owner: true, closing: s.closing, keepalive: keepalive.Interval(req.Header()), answer: answerOf(ctx)}
 	return f.run(ctx, func(e *pb.ProcessEvent) error { return stream.Send(&pb.StartResponse{Event: e}) })
 }
 
@@ -41,7 +41,7 @@ func (s *Service) Connect(ctx context.Context, req *connect.Request[pb.ConnectRe
 	if err != nil {
 		return err
 	}
-	f := follower{process: p, listener: p.output.join(), closing: s.closing, keepalive: keepalive.Interval(req.Header()), last: lastOf(ctx)}
+	f := follower{process: p, listener: p.output.join(), closing: s.closing, keepalive: keepalive.Interval(req.Header()), answer: answerOf(ctx)}
 	return f.run(ctx, func(e *pb.ProcessEvent) error { return stream.Send(&pb.ConnectResponse{Event: e}) })
 }
 
@@ -52,7 +52,7 @@ type follower struct {
 	owner     bool // the stream's time limit is the process's
 	closing   <-chan struct{}
 	keepalive time.Duration
-	last      func() // says that the next event ends the stream
+	answer    *answer
 }
 
 func (f *follower) run(ctx context.Context, send func(*pb.ProcessEvent) error) error {
@@ -70,10 +70,12 @@ func (f *follower) run(ctx context.Context, send func(*pb.ProcessEvent) error) e
 			if e.GetEnd() != nil {
 				return f.end(e, send)
 			}
+			f.answer.hold(len(f.listener.events) > 0)
 			if err := send(e); err != nil {
 				return err
 			}
 		case <-idle.C:
+			f.answer.hold(false)
 			beat := &pb.ProcessEvent_Keepalive{Keepalive: &pb.ProcessEvent_KeepAlive{}}
 			if err := send(&pb.ProcessEvent{Event: beat}); err != nil {
 				return err
@@ -107,7 +109,7 @@ func (f *follower) end(e *pb.ProcessEvent, send func(*pb.ProcessEvent) error) er
 	if f.owner && f.process.expired.Load() {
 		return connect.NewError(connect.CodeDeadlineExceeded, errTimeLimit)
 	}
-	f.last()
+	f.answer.hold(true) // the end of the stream follows
 	return send(e)
 }
 
