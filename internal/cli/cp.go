@@ -2,7 +2,7 @@ package cli
 
 import (
 	"context"
-	"path"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -12,22 +12,31 @@ import (
 )
 
 func (a *app) cpCommand() *cobra.Command {
-	var user string
+	var o copyFlags
 	cmd := &cobra.Command{
 		Use: "cp SOURCE DESTINATION", Short: "Copy files into, out of and between sandboxes", Args: cobra.ExactArgs(2),
 		Long: "Copy a file or a directory. A path inside is SANDBOX:PATH; a relative one starts\n" +
 			"at /workspace. An existing directory as DESTINATION gets the source below its\n" +
-			"own name. Permissions are kept, owners are not; symbolic links and special files\n" +
-			"inside a directory are left out and counted. --json prints where the copy is and\n" +
-			"what it holds.",
+			"own name, and SOURCE/. only its content.\n\n" +
+			"Names, permissions, times, symbolic links and holes are kept. Inside, files belong\n" +
+			"to the sandbox's user (--user), on the host to you. Sockets, devices and named pipes\n" +
+			"are left out and counted, and on the way to the host also links that lead out of\n" +
+			"the copy.",
 		Example:           "  crannog cp ./data web:/tmp\n  crannog cp web:/workspace/out .\n  crannog cp web:a.txt other:b.txt",
 		ValidArgsFunction: a.completePath,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.cp(cmd.Context(), args[0], args[1], user)
+			return a.cp(cmd.Context(), args[0], args[1], o)
 		},
 	}
-	cmd.Flags().StringVarP(&user, "user", "u", "root", "`user` inside who reads and writes")
+	cmd.Flags().StringVarP(&o.user, "user", "u", "", "`user` inside who reads and writes and to whom files belong\n(default: the sandbox's own, with root's help where the policy allows root)")
+	cmd.Flags().BoolVarP(&o.follow, "follow-link", "L", false, "copy what SOURCE leads to where it is a symbolic link")
+	cmd.Flags().BoolVarP(&o.owners, "archive", "a", false, "keep the numbers of owner and group (for root)")
 	return cmd
+}
+
+type copyFlags struct {
+	user           string
+	follow, owners bool
 }
 
 // copied is what --json prints: where the copy is, and what it holds.
@@ -36,8 +45,9 @@ type copied struct {
 	Path        string `json:"path"`
 	Files       int    `json:"files"`
 	Directories int    `json:"directories"`
+	Links       int    `json:"links"`
 	Bytes       int64  `json:"bytes"`
-	LeftOut     int    `json:"left_out"` // links and special files
+	LeftOut     int    `json:"left_out"` // special files, and links that lead out of the copy
 }
 
 // place is one end of a copy.
@@ -56,18 +66,18 @@ func parsePlace(arg string) place {
 	return place{ref: ref, path: p}
 }
 
-// inside makes a name for package fs of a path inside.
+// inside is a path inside, without cleaning what says more than a path: a slash or "/." at the end.
 func inside(p string) string {
-	if !path.IsAbs(p) {
-		p = path.Join("/workspace", p)
+	switch {
+	case p == "":
+		return "/workspace"
+	case strings.HasPrefix(p, "/"):
+		return p
 	}
-	if p = strings.TrimPrefix(path.Clean(p), "/"); p == "" {
-		return "."
-	}
-	return p
+	return "/workspace/" + p
 }
 
-func (a *app) cp(ctx context.Context, source, destination, user string) error {
+func (a *app) cp(ctx context.Context, source, destination string, o copyFlags) error {
 	from, to := parsePlace(source), parsePlace(destination)
 	if from.path == "" || to.path == "" && to.ref == "" {
 		return usagef("a path is missing in %q or %q", source, destination)
@@ -75,29 +85,74 @@ func (a *app) cp(ctx context.Context, source, destination, user string) error {
 	if from.ref == "" && to.ref == "" {
 		return usagef("neither path is inside a sandbox").hint("SANDBOX:PATH names one; cp of your shell copies on the host")
 	}
+	if o.owners && to.ref == "" && os.Geteuid() != 0 {
+		return usagef("only root keeps owners on the host").hint("leave --archive out: the files will be yours")
+	}
 	return a.with(ctx, func(c *connection) error {
-		src, err := a.sourceOf(ctx, c, from, user)
+		done, err := a.copyFiles(ctx, c, from, to, source, o)
 		if err != nil {
-			return err
-		}
-		defer src.close()
-		dst, err := a.targetOf(ctx, c, to, user, src)
-		if err != nil {
-			return err
-		}
-		defer dst.close()
-		stop := a.progress("copying " + source)
-		defer stop()
-		copier := &copier{app: a, from: src, to: dst}
-		if err := copier.all(ctx); err != nil {
 			return fail("copy "+source, err)
 		}
 		if a.json {
-			copier.done.ID, copier.done.Path = dst.at()
-			return a.object(copier.done)
+			return a.object(done)
 		}
 		return nil
 	})
+}
+
+func (a *app) copyFiles(ctx context.Context, c *connection, from, to place, source string, o copyFlags) (*copied, error) {
+	var files [2]*crannog.FS
+	var id string
+	for i, p := range []place{from, to} {
+		if p.ref == "" {
+			continue
+		}
+		f, ref, err := a.boxFS(ctx, c, p.ref, o.user)
+		if err != nil {
+			return nil, err
+		}
+		if files[i] = f; i == 1 {
+			id = ref
+		}
+	}
+	stop := a.progress("copying " + source)
+	defer stop()
+	options := crannog.CopyOptions{Follow: o.follow, KeepOwners: o.owners}
+	var done crannog.Copied
+	var err error
+	switch {
+	case from.ref == "":
+		done, err = files[1].CopyIn(from.path, inside(to.path), options)
+	case to.ref == "":
+		var full string
+		if full, err = hostPath(to.path); err == nil {
+			done, err = files[0].CopyOut(inside(from.path), full, options)
+		}
+	default:
+		done, err = files[0].CopyTo(inside(from.path), files[1], inside(to.path), options)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if n := done.LeftOut - done.Outward; n > 0 {
+		a.note("%d sockets, devices or named pipes were left out", n)
+	}
+	if n := done.Outward; n > 0 {
+		a.note("%d symbolic links were left out because they lead out of the copy", n)
+	}
+	return &copied{
+		ID: id, Path: done.Path, Files: done.Files, Directories: done.Directories, Links: done.Links,
+		Bytes: done.Bytes, LeftOut: done.LeftOut,
+	}, nil
+}
+
+// hostPath makes a path absolute and keeps the slash at its end.
+func hostPath(p string) (string, error) {
+	full, err := filepath.Abs(p)
+	if err == nil && strings.HasSuffix(p, "/") && full != "/" {
+		full += "/"
+	}
+	return full, err
 }
 
 // boxFS is the files of a sandbox that is named, and the sandbox's ID.

@@ -25,6 +25,8 @@ func (g *Guest) routes() http.Handler {
 	closed.Handle(g.process.Handler(options...))
 	closed.Handle(filesystempbconnect.NewFilesystemHandler(g.directory, options...))
 	closed.HandleFunc("POST /files/compose", g.files.Compose)
+	closed.HandleFunc("GET /copy", g.files.Copy)
+	closed.HandleFunc("POST /copy", g.files.Copy)
 	closed.HandleFunc("GET /envs", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, g.Env()) })
 	closed.HandleFunc("GET /metrics", g.serveMetrics)
 	closed.HandleFunc("/", notFound)

@@ -11,6 +11,7 @@ import (
 	"path"
 	"strings"
 
+	"github.com/crannog/crannog/internal/copytree"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
@@ -53,7 +54,7 @@ func Answer(res *http.Response, port int, m *sandbox.Mask) error {
 		return nil
 	}
 	form := formOf(res, port)
-	if (form == raw || form == frames) && m.Bytes() == nil {
+	if (form == raw || form == frames || form == copies) && m.Bytes() == nil {
 		return nil
 	}
 	source, err := plain(res)
@@ -68,6 +69,8 @@ func Answer(res *http.Response, port int, m *sandbox.Mask) error {
 		masked = newLines(source, m)
 	case frames:
 		masked = &frameReader{source: source, redactor: m.Bytes}
+	case copies:
+		masked = newCopies(source, m.Bytes)
 	case raw:
 		masked = &rawReader{source: source, redactor: m.Bytes}
 	}
@@ -114,6 +117,7 @@ const (
 	eventsJSON       // what a process prints, in messages
 	eventsProto      // the same in the binary codec
 	lines            // JSON objects of the interpreter
+	copies           // files and directories that are copied out
 )
 
 // formOf goes by what a client of ours goes by: the path and the type. A
@@ -126,6 +130,9 @@ func formOf(res *http.Response, port int) form {
 	}
 	switch port {
 	case engine.GuestPort:
+		if kind == copytree.ContentType {
+			return copies
+		}
 		codec, ok := framed(kind)
 		if !ok {
 			return raw

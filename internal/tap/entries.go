@@ -76,6 +76,9 @@ type Moved struct {
 	Encoding string `json:"encoding,omitempty"` // in which it was taken out
 	Range    string `json:"range,omitempty"`
 	Lost     bool   `json:"lost,omitempty"` // it broke off
+	// Sparse says that the sum is not that of the whole content: of holes beyond 256 MiB it has offset
+	// and length in place of the zeros.
+	Sparse bool `json:"sparse,omitempty"`
 }
 
 // Touched is the data of an entry about files that were made, moved, removed

@@ -1,6 +1,7 @@
 package tap
 
 import (
+	"cmp"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"mime"
 	"mime/multipart"
 	"net/http"
+	"path"
 	"strings"
 	"sync"
 	"time"
@@ -52,6 +54,8 @@ type move struct {
 	span  string
 	known bool // the caller has the token
 	parts *parts
+	place string // where a copy is, for the names of its files
+	copy  bool
 }
 
 // draft is the entry of one file.
@@ -239,6 +243,9 @@ func (m *move) uploaded(res *http.Response) error {
 	drafts := make([]record.Draft, 0, len(m.parts.files))
 	for _, f := range m.parts.files {
 		f.Outcome = outcome(res.StatusCode)
+		if m.copy {
+			f.Path = path.Join(cmp.Or(m.place, m.query), f.Path)
+		}
 		drafts = append(drafts, m.draft(f))
 	}
 	const batch = 100

@@ -176,6 +176,10 @@ func (t *Tap) look(r *http.Request, c Call, where string) (*Visit, *refusal) {
 	switch {
 	case c.Port == engine.GuestPort && where == "/files":
 		return t.file(r, c)
+	case c.Port == engine.GuestPort && where == copyPath && (r.Method == http.MethodGet || r.Method == http.MethodPost):
+		if !c.shut(r) {
+			return t.copies(r, c)
+		}
 	case r.Method != http.MethodPost:
 		return nil, nil // neither server runs anything for another
 	case c.Port == engine.GuestPort && (where == processPath+"Start" || where == processPath+"Connect"):

@@ -1,0 +1,180 @@
+package crannog
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"path"
+
+	"github.com/crannog/crannog/internal/copytree"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// CopyOptions are how files are copied. The zero value copies a symbolic link as a link and gives what
+// is written to the user.
+type CopyOptions struct {
+	// Follow copies what a symbolic link leads to where the source is one. Links below the source are
+	// copied as links all the same.
+	Follow bool
+	// KeepOwners gives each file the numbers of user and group that it had. Only root can.
+	KeepOwners bool
+}
+
+// Copied is what a copy has.
+type Copied struct {
+	Path        string // where it is
+	Files       int
+	Directories int
+	Links       int   // symbolic links
+	Bytes       int64 // of the files, with their holes
+	LeftOut     int   // sockets, devices and named pipes
+	// Outward are links that were left out because they lead out of the copy. They are in LeftOut too.
+	Outward int
+}
+
+func copiedOf(where string, s copytree.Summary) Copied {
+	return Copied{Path: where, Files: s.Files, Directories: s.Directories, Links: s.Links, Bytes: s.Bytes, LeftOut: s.LeftOut, Outward: s.Outward}
+}
+
+// CopyIn copies a file or a directory of the host into the sandbox: content, permissions, times, symbolic
+// links and holes. Unlike other names of an FS, those of a copy are absolute paths inside, and may have
+// any bytes. If to is a directory that exists, the copy is in it, below the source's own name.
+// Where the FS has no user (As), files belong to the sandbox's default user wherever they are, and root
+// writes what that user cannot.
+func (f *FS) CopyIn(from, to string, o CopyOptions) (Copied, error) {
+	source, err := copytree.Open(from, o.Follow)
+	if err != nil {
+		return Copied{}, err
+	}
+	defer source.Close()
+	in, out := io.Pipe()
+	sent := make(chan error, 1)
+	go func() {
+		err := source.Send(f.ctx, out)
+		_ = out.CloseWithError(err) // never fails
+		sent <- err
+	}()
+	sum, err := f.copyIn(in, to, o)
+	_ = in.CloseWithError(err) // never fails; the sender must not wait
+	if sendErr := <-sent; sendErr != nil && err != nil && sendErr != err {
+		return Copied{}, sendErr // which is why the server said no
+	}
+	return sum, err
+}
+
+// CopyOut copies a file or a directory of the sandbox to the host. What a sandbox sends is not trusted:
+// nothing is written but below to, symbolic links that lead out of the copy are left out, and neither
+// owners nor set-user-ID bits are taken over. A copy that would fill the disk, or that breaks off, leaves
+// nothing.
+func (f *FS) CopyOut(from, to string, o CopyOptions) (Copied, error) {
+	body, err := f.copyOut(from, o)
+	if err != nil {
+		return Copied{}, err
+	}
+	defer body.Close()
+	first, frames, err := copytree.First(copytree.NewReader(body))
+	if err != nil {
+		return Copied{}, copyError(err)
+	}
+	place, err := copytree.Locate(to, first, false)
+	if err != nil {
+		return Copied{}, err
+	}
+	defer place.Close()
+	stage, err := copytree.Begin(place)
+	if err != nil {
+		return Copied{}, err
+	}
+	defer stage.Close()
+	sum, err := stage.Receive(f.ctx, frames, copytree.Options{Confine: true, KeepOwners: o.KeepOwners})
+	return copiedOf(place.Path(), sum), copyError(err)
+}
+
+// CopyTo copies a file or a directory of the sandbox into another one.
+func (f *FS) CopyTo(from string, other *FS, to string, o CopyOptions) (Copied, error) {
+	body, err := f.copyOut(from, o)
+	if err != nil {
+		return Copied{}, err
+	}
+	defer body.Close()
+	return other.copyIn(body, to, o)
+}
+
+// copyError makes an Error of what went wrong on the way.
+func copyError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fromFault(err)
+}
+
+func (f *FS) copyOut(from string, o CopyOptions) (io.ReadCloser, error) {
+	query := url.Values{"path": {insidePath(from)}}
+	if o.Follow {
+		query.Set("follow", "1")
+	}
+	resp, err := f.copyCall(http.MethodGet, query, nil)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+func (f *FS) copyIn(stream io.Reader, to string, o CopyOptions) (Copied, error) {
+	query := url.Values{"path": {insidePath(to)}}
+	if o.KeepOwners {
+		query.Set("owners", "keep")
+	}
+	resp, err := f.copyCall(http.MethodPost, query, stream)
+	if err != nil {
+		return Copied{}, err
+	}
+	defer resp.Body.Close()
+	var said struct {
+		Path []byte `json:"path"`
+		copytree.Summary
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxErrorBody)).Decode(&said); err != nil {
+		return Copied{}, unreachable(err)
+	}
+	return copiedOf(string(said.Path), said.Summary), nil
+}
+
+// insidePath makes a path absolute. A slash at its end stays, because it says that a directory is meant.
+func insidePath(name string) string {
+	if path.IsAbs(name) {
+		return name
+	}
+	return "/" + name
+}
+
+func (f *FS) copyCall(method string, query url.Values, body io.Reader) (*http.Response, error) {
+	if f.user != "" {
+		query.Set("username", f.user)
+	}
+	req, err := http.NewRequestWithContext(f.ctx, method, f.sandbox.client.base+"/copy?"+query.Encode(), body)
+	if err != nil {
+		return nil, err
+	}
+	req.Header = f.sandbox.dataHeader(engine.GuestPort)
+	req.Header.Set("Accept-Encoding", "identity")
+	if body != nil {
+		req.Header.Set("Content-Type", copytree.ContentType)
+	}
+	resp, err := f.sandbox.client.http.Do(req)
+	if err != nil {
+		return nil, unreachable(err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	err = answerError(resp)
+	if e, ok := err.(*Error); ok && resp.StatusCode == http.StatusNotFound && e.Message == "not found" {
+		return nil, fromFault(fault.New(fault.Unsupported, "guest_too_old", "the sandbox was started by an earlier version, which cannot copy so").
+			WithHint("start a new sandbox"))
+	}
+	return nil, err
+}

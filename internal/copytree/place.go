@@ -1,0 +1,149 @@
+package copytree
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Place is where a copy goes: an open directory that exists, and what of the path below it does not.
+type Place struct {
+	dir  int
+	path string // of dir, for people
+	// below are names from dir down to the copy itself. Without any, the content of the source goes into
+	// dir.
+	below []string
+}
+
+// Locate finds the place of a copy of source at path, as cp does: a directory that exists gets the
+// source below its own name, anything else is the copy's own name. Directories above it that are
+// missing are part of the copy if parents is set.
+func Locate(path string, source Entry, parents bool) (*Place, error) {
+	clean := filepath.Clean(path)
+	info, err := os.Stat(clean)
+	slash := strings.HasSuffix(path, "/") || strings.HasSuffix(path, "/.")
+	switch {
+	case err == nil && info.IsDir():
+		return inDirectory(clean, source)
+	case err == nil && (slash || source.Kind == Dir):
+		return nil, &fs.PathError{Op: "write", Path: path, Err: unix.ENOTDIR}
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	case err != nil && slash && source.Kind != Dir:
+		return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
+	}
+	p := &Place{below: []string{filepath.Base(clean)}, path: filepath.Dir(clean)}
+	for {
+		p.dir, err = openPath(p.path)
+		if !parents || !errors.Is(err, fs.ErrNotExist) || p.path == "/" || p.path == "." {
+			break
+		}
+		p.below = append([]string{filepath.Base(p.path)}, p.below...)
+		p.path = filepath.Dir(p.path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// inDirectory is the place in a directory that exists. Where it has a directory of the source's name,
+// the two become one.
+func inDirectory(dir string, source Entry) (*Place, error) {
+	fd, err := openPath(dir)
+	if err != nil {
+		return nil, err
+	}
+	return Within(os.NewFile(uintptr(fd), dir), source)
+}
+
+// Within is the place of a copy in an open directory, below the source's own name. It takes dir over.
+func Within(dir *os.File, source Entry) (*Place, error) {
+	fd, err := unix.FcntlInt(dir.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	path := dir.Name()
+	if err = errors.Join(err, dir.Close()); err != nil {
+		return nil, err
+	}
+	p := &Place{dir: fd, path: path}
+	switch {
+	case source.Name == "" && source.Kind == Dir:
+		return p, nil
+	case source.Name == "":
+		p.Close()
+		return nil, &fs.PathError{Op: "write", Path: path, Err: unix.EISDIR}
+	}
+	p.below = []string{source.Name}
+	if source.Kind != Dir {
+		return p, nil
+	}
+	sub, err := openDir(fd, source.Name)
+	if err == nil {
+		p.Close()
+		return &Place{dir: sub, path: filepath.Join(path, source.Name)}, nil
+	}
+	return p, nil // what is in the way is an error later
+}
+
+// LocateStrict is Locate with parents for a path in which no link is followed. It is for root, who writes
+// where a program without its rights may have left links.
+func LocateStrict(path string, source Entry) (*Place, error) {
+	fd, err := openPath("/")
+	if err != nil {
+		return nil, err
+	}
+	clean := filepath.Clean(path)
+	at := "/"
+	parts := strings.Split(strings.Trim(clean, "/"), "/")
+	if clean == "/" {
+		parts = nil
+	}
+	for i, part := range parts {
+		next, err := openDir(fd, part)
+		switch {
+		case err == nil:
+			_ = unix.Close(fd) // only looked up in
+			fd, at = next, filepath.Join(at, part)
+			continue
+		case errors.Is(err, unix.ENOENT), i == len(parts)-1 && errors.Is(err, unix.ENOTDIR) && source.Kind != Dir:
+			return At(os.NewFile(uintptr(fd), at), parts[i:]...)
+		}
+		_ = unix.Close(fd) // only looked up in
+		return nil, &fs.PathError{Op: "write", Path: path, Err: err}
+	}
+	return Within(os.NewFile(uintptr(fd), at), source)
+}
+
+// At is the place of a copy at a path below an open directory, which it takes over.
+func At(dir *os.File, below ...string) (*Place, error) {
+	p, err := Within(dir, Entry{Kind: Dir})
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range below {
+		if !plainName(name) {
+			p.Close()
+			return nil, fmt.Errorf("%q is no name of a file", name)
+		}
+	}
+	p.below = below
+	return p, nil
+}
+
+func openPath(path string) (int, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, &fs.PathError{Op: "open", Path: path, Err: err}
+	}
+	return fd, nil
+}
+
+// Path is where the copy is.
+func (p *Place) Path() string { return filepath.Join(append([]string{p.path}, p.below...)...) }
+
+// Close closes the place.
+func (p *Place) Close() { _ = unix.Close(p.dir) } // what was written through it was checked before

@@ -1,0 +1,252 @@
+package copytree
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// stagePrefix begins the name of a directory in which a copy is made before it is moved into place.
+const stagePrefix = ".crannog-cp-"
+
+// content is the name, in a stage, of what goes into a directory that exists.
+const content = "content"
+
+// Stage is a directory beside the place of a copy. Only its owner may enter it, so that no program that
+// may write beside it can put anything of its own between.
+type Stage struct {
+	place *Place
+	name  string
+	fd    int
+	modes []late
+}
+
+// late is a mode that is set when all is in place.
+type late struct {
+	path []string // from the copy's top
+	mode uint32
+}
+
+// Begin makes a stage, for one copy. An error means that the place cannot be written.
+func Begin(p *Place) (*Stage, error) {
+	removeStale(p.dir)
+	s := &Stage{place: p, name: stagePrefix + strings.ToLower(rand.Text()[:16])}
+	if err := unix.Mkdirat(p.dir, s.name, 0o700); err != nil {
+		return nil, fmt.Errorf("write in %s: %w", p.path, err)
+	}
+	var err error
+	if s.fd, err = openDir(p.dir, s.name); err != nil {
+		return nil, errors.Join(err, unix.Unlinkat(p.dir, s.name, unix.AT_REMOVEDIR))
+	}
+	// It says that this process is there, and ends with it.
+	if err := unix.Flock(s.fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Place returns where the copy goes.
+func (s *Stage) Place() *Place { return s.place }
+
+// Close removes what was not moved away.
+func (s *Stage) Close() {
+	// What cannot be removed now, the next copy to the same place removes.
+	_ = removeTree(s.place.dir, s.name)
+	_ = unix.Close(s.fd)
+}
+
+// staleAfter is how old a directory must be that is taken for one of a process that was killed: one
+// that was just made is not locked yet.
+var staleAfter = time.Minute
+
+// removeStale removes what copies to the same place have left whose process was killed.
+func removeStale(dir int) {
+	all, err := names(dir)
+	if err != nil {
+		return // a directory that may be written but not listed
+	}
+	for _, name := range all {
+		if !strings.HasPrefix(name, stagePrefix) {
+			continue
+		}
+		stat, err := look(dir, name)
+		if err != nil || stat.Mode&unix.S_IFMT != unix.S_IFDIR || int(stat.Uid) != unix.Geteuid() ||
+			time.Since(time.Unix(stat.Ctim.Unix())) < staleAfter {
+			continue
+		}
+		fd, err := openDir(dir, name)
+		if err != nil {
+			continue
+		}
+		if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) == nil {
+			_ = removeTree(dir, name) // the next copy tries again
+		}
+		_ = unix.Close(fd)
+	}
+}
+
+// parents makes what is missing above the copy and returns its directory and the name in it.
+func (s *Stage) parents(o *Owner) (in int, name string, err error) {
+	in, err = unix.FcntlInt(uintptr(s.fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil || len(s.place.below) == 0 {
+		return in, content, err
+	}
+	last := len(s.place.below) - 1
+	for _, part := range s.place.below[:last] {
+		next, err := makeDir(in, part, o)
+		_ = unix.Close(in) // only looked up in
+		if err != nil {
+			return -1, "", err
+		}
+		in = next
+	}
+	return in, s.place.below[last], nil
+}
+
+func makeDir(in int, name string, o *Owner) (int, error) {
+	if err := unix.Mkdirat(in, name, 0o755); err != nil {
+		return -1, err
+	}
+	fd, err := openDir(in, name)
+	if err == nil && o != nil {
+		err = unix.Fchown(fd, int(o.UID), int(o.GID))
+	}
+	return fd, err
+}
+
+func (s *Stage) later(path []string, mode uint32) {
+	s.modes = append(s.modes, late{path, mode})
+}
+
+// commit moves the copy into place. What is in the way is found before anything is moved.
+func (s *Stage) commit() error {
+	from, to := s.fd, s.place.dir
+	name, target := content, "."
+	if len(s.place.below) > 0 {
+		name = s.place.below[0]
+		target = name
+	}
+	if target == "." {
+		sub, err := openDir(from, name)
+		if err != nil {
+			return s.inTheWay(s.place.path, err)
+		}
+		defer unix.Close(sub)
+		for _, check := range []bool{true, false} {
+			if err := s.merge(sub, to, s.place.path, check); err != nil {
+				return err
+			}
+		}
+		return s.setModes(to, nil)
+	}
+	if _, err := look(from, name); errors.Is(err, unix.ENOENT) {
+		return nil // the source was nothing but what is left out
+	}
+	for _, check := range []bool{true, false} {
+		if err := s.move(from, to, name, s.place.path, check); err != nil {
+			return err
+		}
+	}
+	return s.setModes(to, s.place.below)
+}
+
+// merge moves what is in a directory into another one.
+func (s *Stage) merge(from, to int, path string, check bool) error {
+	all, err := names(from)
+	if err != nil {
+		return err
+	}
+	if check && len(all) > 0 {
+		if err := unix.Faccessat(to, ".", unix.W_OK|unix.X_OK, unix.AT_EACCESS); errors.Is(err, unix.EACCES) || errors.Is(err, unix.EROFS) {
+			return s.inTheWay(path, err)
+		}
+	}
+	for _, name := range all {
+		if err := s.move(from, to, name, path, check); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// move moves one file or directory, or looks whether it could be. Files and links replace files and
+// links, directories become one with directories, and nothing is written through a link.
+func (s *Stage) move(from, to int, name, path string, check bool) error {
+	path += "/" + name
+	mine, err := look(from, name)
+	if err != nil {
+		return err
+	}
+	there, err := look(to, name)
+	if errors.Is(err, unix.ENOENT) {
+		if check {
+			return nil
+		}
+		return s.inTheWay(path, unix.Renameat(from, name, to, name))
+	}
+	if err != nil {
+		return s.inTheWay(path, err)
+	}
+	const dir = unix.S_IFDIR
+	isDir, wasDir := mine.Mode&unix.S_IFMT == dir, there.Mode&unix.S_IFMT == dir
+	switch {
+	case isDir && !wasDir:
+		return s.inTheWay(path, unix.ENOTDIR)
+	case !isDir && wasDir:
+		return s.inTheWay(path, unix.EISDIR)
+	case !isDir && check:
+		return nil
+	case !isDir:
+		return s.inTheWay(path, unix.Renameat(from, name, to, name))
+	}
+	a, err := openDir(from, name)
+	if err != nil {
+		return s.inTheWay(path, err)
+	}
+	defer unix.Close(a)
+	b, err := openDir(to, name)
+	if err != nil {
+		return s.inTheWay(path, err)
+	}
+	defer unix.Close(b)
+	return s.merge(a, b, path, check)
+}
+
+func (s *Stage) inTheWay(path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("write %s: %w", path, err)
+}
+
+// setModes sets the modes of directories that could not have been moved with them, the lowest first.
+func (s *Stage) setModes(top int, below []string) error {
+	for _, m := range s.modes {
+		path := slices.Concat(below, m.path)
+		if len(path) == 0 {
+			continue // the directory was there before
+		}
+		if err := setMode(top, path, m.mode); err != nil {
+			return s.inTheWay(strings.Join(path, "/"), err)
+		}
+	}
+	return nil
+}
+
+func setMode(in int, path []string, mode uint32) error {
+	fd, err := openDir(in, path[0])
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if len(path) > 1 {
+		return setMode(fd, path[1:], mode)
+	}
+	return unix.Fchmod(fd, mode)
+}

@@ -1,0 +1,412 @@
+// Package copytree owns copying files and directories into, out of and between sandboxes: the stream
+// in which they travel, reading them from a file system, and writing them to one.
+//
+// A stream names each file within the directory that is open at that moment, never by a path, so a
+// reader has no path to resolve: nothing in it can lead out of the destination.
+package copytree
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+)
+
+// ContentType is the media type of a stream.
+const ContentType = "application/x-crannog-copy"
+
+// magic begins a stream, with its version.
+const magic = "crannog-copy 1\n"
+
+// Kind is what an entry is.
+type Kind byte
+
+// Kinds of entries.
+const (
+	Dir     Kind = 'd'
+	File    Kind = 'f'
+	Link    Kind = 'l' // a symbolic link
+	LeftOut Kind = 'x' // a socket, a device or a named pipe: only its name is in the stream
+)
+
+// Other operations of a stream.
+const (
+	opData  = 'D'
+	opEnd   = 'e' // of the open file or directory
+	opError = 'E'
+	opClose = 'z'
+)
+
+// Bounds of a stream.
+const (
+	// MaxData bounds one piece of content.
+	MaxData    = 256 << 10
+	maxName    = 255
+	maxTarget  = 4095
+	maxText    = 1024
+	maxDepth   = 512
+	maxEntries = 10_000_000
+)
+
+// Entry is one file, directory or link.
+type Entry struct {
+	Kind Kind
+	// Name is within the directory that is open. That of the first entry is what the source is called,
+	// and may be empty.
+	Name     string
+	Mode     uint32 // permissions, with the sticky bit
+	ModTime  time.Time
+	UID, GID uint32
+	Size     int64
+	Target   string // of a link
+}
+
+// Frame is one step of a stream: an entry that begins, a piece of content, or an end.
+type Frame struct {
+	Entry  *Entry // of the beginning of an entry
+	Data   []byte // of a piece of content; valid until the next call
+	Offset int64  // of Data
+	End    bool   // the open file or directory ends
+}
+
+// SourceError is what the source of a stream reports in place of the rest.
+type SourceError struct{ Text string }
+
+func (e *SourceError) Error() string { return e.Text }
+
+// ErrMalformed is wrapped by errors about a stream that breaks its own rules.
+var ErrMalformed = errors.New("the copy is malformed")
+
+func malformed(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrMalformed, fmt.Sprintf(format, args...))
+}
+
+// Frames is a stream that is read step by step. Next returns io.EOF at the end of a whole one.
+type Frames interface{ Next() (Frame, error) }
+
+// First reads the first entry of a stream, which describes the source, and returns it with the whole
+// stream.
+func First(r *Reader) (Entry, Frames, error) {
+	f, err := r.Next()
+	if err == nil && f.Entry == nil {
+		err = malformed("it begins with no file")
+	}
+	if err != nil {
+		return Entry{}, nil, err
+	}
+	e := *f.Entry
+	return e, &again{first: &f, rest: r}, nil
+}
+
+// again gives back what was read of a stream.
+type again struct {
+	first *Frame
+	rest  Frames
+}
+
+// Next implements Frames.
+func (a *again) Next() (Frame, error) {
+	if f := a.first; f != nil {
+		a.first = nil
+		return *f, nil
+	}
+	return a.rest.Next()
+}
+
+// Writer writes a stream.
+type Writer struct {
+	w       *bufio.Writer
+	scratch []byte
+}
+
+// NewWriter returns a Writer, which has written the beginning.
+func NewWriter(w io.Writer) *Writer {
+	b := bufio.NewWriterSize(w, MaxData+64)
+	_, _ = b.WriteString(magic) // an error stays and is returned by the next call
+	return &Writer{w: b}
+}
+
+// Entry begins an entry. Files and directories end with End.
+func (w *Writer) Entry(e Entry) error {
+	b := append(w.scratch[:0], byte(e.Kind))
+	b = appendText(b, e.Name)
+	if e.Kind != LeftOut {
+		b = binary.AppendUvarint(b, uint64(e.Mode))
+		b = binary.AppendVarint(b, e.ModTime.Unix())
+		b = binary.AppendUvarint(b, uint64(e.ModTime.Nanosecond()))
+		b = binary.AppendUvarint(b, uint64(e.UID))
+		b = binary.AppendUvarint(b, uint64(e.GID))
+	}
+	switch e.Kind {
+	case File:
+		b = binary.AppendUvarint(b, uint64(e.Size))
+	case Link:
+		b = appendText(b, e.Target)
+	}
+	return w.put(b)
+}
+
+// Data writes a piece of content of at most MaxData bytes. What no piece has is a hole.
+func (w *Writer) Data(offset int64, p []byte) error {
+	b := append(w.scratch[:0], opData)
+	b = binary.AppendUvarint(b, uint64(offset))
+	b = binary.AppendUvarint(b, uint64(len(p)))
+	if err := w.put(b); err != nil {
+		return err
+	}
+	_, err := w.w.Write(p)
+	return err
+}
+
+// End ends the open file or directory.
+func (w *Writer) End() error { return w.put(append(w.scratch[:0], opEnd)) }
+
+// Fail ends the stream with an error.
+func (w *Writer) Fail(text string) error {
+	if len(text) > maxText {
+		text = text[:maxText]
+	}
+	if err := w.put(appendText(append(w.scratch[:0], opError), text)); err != nil {
+		return err
+	}
+	return w.w.Flush()
+}
+
+// Close ends the stream. One without this end is not whole.
+func (w *Writer) Close() error {
+	if err := w.put(append(w.scratch[:0], opClose)); err != nil {
+		return err
+	}
+	return w.w.Flush()
+}
+
+// Flush passes on what was written.
+func (w *Writer) Flush() error { return w.w.Flush() }
+
+// Frame writes what a Reader has read.
+func (w *Writer) Frame(f Frame) error {
+	switch {
+	case f.Entry != nil:
+		return w.Entry(*f.Entry)
+	case f.End:
+		return w.End()
+	}
+	return w.Data(f.Offset, f.Data)
+}
+
+func (w *Writer) put(b []byte) error {
+	w.scratch = b
+	_, err := w.w.Write(b)
+	return err
+}
+
+func appendText(b []byte, text string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
+}
+
+// Reader reads a stream and refuses one that breaks the rules: names with a slash, content beyond a
+// file's size, ends without a beginning.
+type Reader struct {
+	r       *bufio.Reader
+	begun   bool
+	closed  bool
+	depth   int    // directories that are open
+	file    *Entry // that is open
+	at      int64  // where the next piece may begin
+	entries int
+	buffer  []byte
+}
+
+// NewReader returns a Reader.
+func NewReader(r io.Reader) *Reader { return &Reader{r: bufio.NewReaderSize(r, 64<<10)} }
+
+// Depth returns how many directories are open.
+func (r *Reader) Depth() int { return r.depth }
+
+// Next returns the next step, or io.EOF at the end of a whole stream.
+func (r *Reader) Next() (Frame, error) {
+	f, err := r.next()
+	if errors.Is(err, io.EOF) && !r.closed {
+		err = io.ErrUnexpectedEOF
+	}
+	return f, err
+}
+
+func (r *Reader) next() (Frame, error) {
+	if r.closed {
+		return Frame{}, io.EOF
+	}
+	if !r.begun {
+		head := make([]byte, len(magic))
+		if _, err := io.ReadFull(r.r, head); err != nil {
+			return Frame{}, err
+		}
+		if string(head) != magic {
+			return Frame{}, malformed("it has another version or is none")
+		}
+		r.begun = true
+	}
+	op, err := r.r.ReadByte()
+	if err != nil {
+		return Frame{}, err
+	}
+	open := r.depth > 0 || r.file != nil
+	switch op {
+	case byte(Dir), byte(File), byte(Link), byte(LeftOut):
+		if r.file != nil || !open && r.entries > 0 {
+			return Frame{}, malformed("an entry is in no directory")
+		}
+		return r.entry(Kind(op))
+	case opData:
+		return r.data()
+	case opEnd:
+		switch {
+		case r.file != nil:
+			r.file = nil
+		case r.depth > 0:
+			r.depth--
+		default:
+			return Frame{}, malformed("an end without a beginning")
+		}
+		return Frame{End: true}, nil
+	case opError:
+		text, err := r.text(maxText)
+		if err != nil {
+			return Frame{}, err
+		}
+		return Frame{}, &SourceError{text}
+	case opClose:
+		if open || r.entries == 0 {
+			return Frame{}, malformed("it ends too early")
+		}
+		r.closed = true
+		return Frame{}, io.EOF
+	}
+	return Frame{}, malformed("the step %q is unknown", op)
+}
+
+func (r *Reader) entry(kind Kind) (Frame, error) {
+	e := &Entry{Kind: kind}
+	var err error
+	if e.Name, err = r.text(maxName); err != nil {
+		return Frame{}, err
+	}
+	if top := r.depth == 0; !(top && e.Name == "") && !plainName(e.Name) {
+		return Frame{}, malformed("%q is no name of a file", e.Name)
+	}
+	if r.entries++; r.entries > maxEntries {
+		return Frame{}, malformed("it has more than %d files", maxEntries)
+	}
+	if kind != LeftOut {
+		if err := r.about(e); err != nil {
+			return Frame{}, err
+		}
+	}
+	switch kind {
+	case Dir:
+		if r.depth++; r.depth > maxDepth {
+			return Frame{}, malformed("more than %d directories are in each other", maxDepth)
+		}
+	case File:
+		size, err := r.uint(1<<63 - 1)
+		if err != nil {
+			return Frame{}, err
+		}
+		e.Size = int64(size)
+		r.file, r.at = e, 0
+	case Link:
+		if e.Target, err = r.text(maxTarget); err != nil {
+			return Frame{}, err
+		}
+		if e.Target == "" || strings.IndexByte(e.Target, 0) >= 0 {
+			return Frame{}, malformed("a link leads nowhere")
+		}
+	}
+	return Frame{Entry: e}, nil
+}
+
+func plainName(name string) bool {
+	return name != "" && name != "." && name != ".." && strings.IndexByte(name, '/') < 0 && strings.IndexByte(name, 0) < 0
+}
+
+func (r *Reader) about(e *Entry) error {
+	mode, err := r.uint(0o7777)
+	if err != nil {
+		return err
+	}
+	sec, err := binary.ReadVarint(r.r)
+	if err != nil {
+		return number(err)
+	}
+	nsec, err := r.uint(999_999_999)
+	if err != nil {
+		return err
+	}
+	uid, err := r.uint(1<<32 - 2)
+	if err != nil {
+		return err
+	}
+	gid, err := r.uint(1<<32 - 2)
+	if err != nil {
+		return err
+	}
+	e.Mode, e.ModTime, e.UID, e.GID = uint32(mode), time.Unix(sec, int64(nsec)), uint32(uid), uint32(gid)
+	return nil
+}
+
+func (r *Reader) data() (Frame, error) {
+	if r.file == nil {
+		return Frame{}, malformed("content without a file")
+	}
+	offset, err := r.uint(uint64(r.file.Size))
+	if err != nil {
+		return Frame{}, err
+	}
+	n, err := r.uint(MaxData)
+	if err != nil {
+		return Frame{}, err
+	}
+	if int64(offset) < r.at || n == 0 || int64(n) > r.file.Size-int64(offset) {
+		return Frame{}, malformed("content is out of place")
+	}
+	r.at = int64(offset + n)
+	if r.buffer == nil {
+		r.buffer = make([]byte, MaxData)
+	}
+	if _, err := io.ReadFull(r.r, r.buffer[:n]); err != nil {
+		return Frame{}, err
+	}
+	return Frame{Data: r.buffer[:n], Offset: int64(offset)}, nil
+}
+
+func (r *Reader) text(most uint64) (string, error) {
+	n, err := r.uint(most)
+	if err != nil {
+		return "", err
+	}
+	b := make([]byte, n)
+	_, err = io.ReadFull(r.r, b)
+	return string(b), err
+}
+
+func (r *Reader) uint(most uint64) (uint64, error) {
+	n, err := binary.ReadUvarint(r.r)
+	if err == nil && n > most {
+		return 0, malformed("the number %d is above %d", n, most)
+	}
+	return n, number(err)
+}
+
+// number makes the library's error about a number of more than 64 bits one of ours.
+func number(err error) error {
+	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return err
+	}
+	if strings.HasPrefix(err.Error(), "binary: ") {
+		return malformed("a number has more than 64 bits")
+	}
+	return err
+}

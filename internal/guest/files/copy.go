@@ -1,0 +1,184 @@
+package files
+
+import (
+	"errors"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"syscall"
+
+	"github.com/crannog/crannog/internal/copytree"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest/give"
+	"github.com/crannog/crannog/internal/guest/identity"
+)
+
+// Copy answers GET with a stream of a file or directory, and POST by writing one. The caller has
+// checked the access token.
+func (s *Service) Copy(w http.ResponseWriter, r *http.Request) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		s.fail(w, "", refuse(http.StatusBadRequest, "malformed query"))
+		return
+	}
+	path := query.Get("path")
+	if path == "" {
+		s.fail(w, "", refuse(http.StatusBadRequest, "path is required"))
+		return
+	}
+	who, err := s.account(query.Get("username"))
+	if err == nil {
+		path, err = resolve(who, path)
+	}
+	if err == nil && r.Method == http.MethodGet {
+		err = s.copyOut(w, r, s.reader(who, query), path, query.Get("follow") == "1")
+	} else if err == nil {
+		err = s.copyIn(w, r, who, path, query)
+	}
+	if err != nil {
+		s.failCopy(w, path, err)
+	}
+}
+
+// resolve is the path of a copy, with the slash that may be at its end: one says that a directory is
+// meant.
+func resolve(who identity.User, path string) (string, error) {
+	clean, err := who.Resolve(path, "")
+	if err != nil {
+		return "", refuse(http.StatusBadRequest, "%v", err)
+	}
+	for _, end := range []string{"/.", "/"} {
+		if len(path) > len(end) && path[len(path)-len(end):] == end && clean != "/" {
+			return clean + end, nil
+		}
+	}
+	return clean, nil
+}
+
+// reader is who reads a file. A caller that names no user is the sandbox's owner and reads as root,
+// where the policy lets anybody be root.
+func (s *Service) reader(who identity.User, query url.Values) identity.User {
+	if query.Get("username") != "" {
+		return who
+	}
+	if root, err := s.account("root"); err == nil {
+		return root
+	}
+	return who
+}
+
+func (s *Service) copyOut(w http.ResponseWriter, r *http.Request, who identity.User, path string, follow bool) error {
+	var source *copytree.Source
+	err := s.cfg().Actor.Do(who, func() (err error) {
+		source, err = copytree.Open(path, follow)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	w.Header().Set("Content-Type", copytree.ContentType)
+	w.WriteHeader(http.StatusOK)
+	// An error of the files is in the stream, and one of the connection has nobody to tell.
+	if err := s.cfg().Actor.Do(who, func() error { return source.Send(r.Context(), w) }); err != nil {
+		s.cfg().Log.Debug("copy broke off", "err", err)
+	}
+	return nil
+}
+
+func (s *Service) copyIn(w http.ResponseWriter, r *http.Request, who identity.User, path string, query url.Values) error {
+	if r.Header.Get("Content-Type") != copytree.ContentType {
+		return refuse(http.StatusUnsupportedMediaType, "the body of a copy has the type %s", copytree.ContentType)
+	}
+	options := copytree.Options{KeepOwners: query.Get("owners") == "keep"}
+	if options.KeepOwners {
+		if query.Get("username") == "" {
+			who = s.reader(who, query)
+		}
+		if !s.cfg().Actor.Switch || who.UID != 0 {
+			return refuse(http.StatusForbidden, "only root can keep the owners of files")
+		}
+	}
+	first, frames, err := copytree.First(copytree.NewReader(r.Body))
+	if err != nil {
+		return err
+	}
+	if name, ok := query["name"]; ok {
+		first.Name = name[0]
+	}
+	writer, stage, err := s.stage(who, path, first, query.Get("username") == "")
+	if err != nil {
+		return err
+	}
+	defer stage.Place().Close()
+	if writer.UID != who.UID {
+		options.Owner = &copytree.Owner{UID: who.UID, GID: who.GID}
+	}
+	var sum copytree.Summary
+	err = s.cfg().Actor.Do(writer, func() (err error) {
+		defer stage.Close()
+		sum, err = stage.Receive(r.Context(), frames, options)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	answer(w, http.StatusOK, struct {
+		Path []byte `json:"path"` // as base64, because it need not be UTF-8
+		copytree.Summary
+	}{[]byte(stage.Place().Path()), sum})
+	return nil
+}
+
+// stage opens the place of a copy as who. Where who may not write and the caller named no user, root
+// writes and gives the files to who; root follows no link, which a program of who's may have left there.
+func (s *Service) stage(who identity.User, path string, first copytree.Entry, help bool) (identity.User, *copytree.Stage, error) {
+	open := func(as identity.User, locate func() (*copytree.Place, error)) (stage *copytree.Stage, err error) {
+		err = s.cfg().Actor.Do(as, func() error {
+			place, err := locate()
+			if err != nil {
+				return err
+			}
+			if stage, err = copytree.Begin(place); err != nil {
+				place.Close()
+			}
+			return err
+		})
+		return stage, err
+	}
+	stage, err := open(who, func() (*copytree.Place, error) { return copytree.Locate(path, first, true) })
+	if !help || !give.Possible(s.cfg().Actor, s.cfg().Accounts, who, err) {
+		return who, stage, err
+	}
+	root, errRoot := s.account("root")
+	if errRoot == nil {
+		stage, errRoot = open(root, func() (*copytree.Place, error) { return copytree.LocateStrict(path, first) })
+	}
+	if errRoot != nil {
+		return who, nil, err
+	}
+	return root, stage, nil
+}
+
+// failCopy answers an error that is about a copy.
+func (s *Service) failCopy(w http.ResponseWriter, path string, err error) {
+	if said, ok := errors.AsType[*copytree.SourceError](err); ok {
+		err = refuse(http.StatusBadRequest, "%s", said.Text)
+	}
+	if errors.Is(err, copytree.ErrMalformed) {
+		err = refuse(http.StatusBadRequest, "%v", err)
+	}
+	refused, is := errors.AsType[*refusal](err)
+	switch {
+	case is && refused != nil:
+	case fault.CodeOf(err) == copytree.CodeDiskFull:
+		err = refuse(http.StatusInsufficientStorage, "not enough disk space in the sandbox")
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
+	default:
+		// What a file system says about a name is for the caller.
+		if _, ok := errors.AsType[syscall.Errno](err); ok {
+			err = refuse(http.StatusConflict, "%v", err)
+		}
+	}
+	s.fail(w, path, err)
+}
