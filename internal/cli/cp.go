@@ -5,10 +5,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/fault"
 )
 
 func (a *app) cpCommand() *cobra.Command {
@@ -21,11 +23,13 @@ func (a *app) cpCommand() *cobra.Command {
 			"Names, permissions, times, symbolic links and holes are kept. Inside, files belong\n" +
 			"to the sandbox's user (--user), on the host to you. Sockets, devices and named pipes\n" +
 			"are left out and counted, and on the way to the host also links that lead out of\n" +
-			"the copy.",
+			"the copy. A copy that is interrupted, or that would fill the disk, leaves nothing.",
 		Example:           "  crannog cp ./data web:/tmp\n  crannog cp web:/workspace/out .\n  crannog cp web:a.txt other:b.txt",
 		ValidArgsFunction: a.completePath,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.cp(cmd.Context(), args[0], args[1], o)
+			ctx, stop := notify(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+			defer stop()
+			return a.cp(ctx, args[0], args[1], o)
 		},
 	}
 	cmd.Flags().StringVarP(&o.user, "user", "u", "", "`user` inside who reads and writes and to whom files belong\n(default: the sandbox's own, with root's help where the policy allows root)")
@@ -91,6 +95,9 @@ func (a *app) cp(ctx context.Context, source, destination string, o copyFlags) e
 	return a.with(ctx, func(c *connection) error {
 		done, err := a.copyFiles(ctx, c, from, to, source, o)
 		if err != nil {
+			if ctx.Err() != nil {
+				err = fault.New(fault.Canceled, "interrupted", "it was interrupted; nothing of the copy was kept")
+			}
 			return fail("copy "+source, err)
 		}
 		if a.json {

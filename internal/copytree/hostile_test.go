@@ -3,13 +3,17 @@ package copytree_test
 import (
 	"bytes"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/copytree"
+	"github.com/crannog/crannog/internal/fault"
 )
 
 // stream writes what a hostile sandbox sends.
@@ -117,6 +121,49 @@ func TestF9LinksStayInside(t *testing.T) {
 			t.Errorf("%s at the top: %v", target, err)
 		}
 	}
+}
+
+// S12: a copy that would fill the disk is stopped while some of it is left.
+func TestS12ACopyFillsNoDisk(t *testing.T) {
+	small := tmpfs(t, 64<<20)
+	in, out := io.Pipe()
+	go func() {
+		w := copytree.NewWriter(out)
+		err := w.Entry(file("endless", 1<<40))
+		piece := bytes.Repeat([]byte{1}, copytree.MaxData)
+		for at := int64(0); err == nil; at += copytree.MaxData {
+			err = w.Data(at, piece)
+		}
+	}()
+	_, err := unpack(t.Context(), in, small, copytree.Options{Confine: true})
+	check(t, in.Close())
+	if fault.CodeOf(err) != copytree.CodeDiskFull || fault.KindOf(err) != fault.Exhausted || !strings.Contains(err.Error(), "stay free") {
+		t.Errorf("endless: %v", err)
+	}
+	only(t, small)
+	// What fits is written, also where little is left.
+	if _, err := unpack(t.Context(), bytes.NewReader(stream(t, file("few", 1), "x", nil)), small, copytree.Options{Confine: true}); err != nil {
+		t.Error(err)
+	}
+	// And a file system without room has the same code.
+	tiny := tmpfs(t, 1<<20)
+	big := filepath.Join(t.TempDir(), "big")
+	write(t, big, strings.Repeat("x", 2<<20), 0o644)
+	if _, err := unpack(t.Context(), bytes.NewReader(pack(t, big, false)), tiny, copytree.Options{Confine: true}); fault.CodeOf(err) != copytree.CodeDiskFull {
+		t.Errorf("full: %v", err)
+	}
+	only(t, tiny)
+}
+
+// tmpfs is a small file system of the test's own.
+func tmpfs(t *testing.T, size int) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+strconv.Itoa(size)); err != nil {
+		t.Skipf("no file system of its own: %v", err)
+	}
+	t.Cleanup(func() { check(t, unix.Unmount(dir, 0)) })
+	return dir
 }
 
 // FuzzReader: no stream makes a reader panic, or name a file that is not in its directory.

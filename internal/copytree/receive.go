@@ -21,8 +21,8 @@ type Options struct {
 	Owner *Owner
 	// KeepOwners gives each file the numbers that it had.
 	KeepOwners bool
-	// Confine leaves out symbolic links that lead out of the copy. It is for copies out of a sandbox,
-	// which chooses the links' targets.
+	// Confine leaves out symbolic links that lead out of the copy, and keeps room on the disk. It is for
+	// copies out of a sandbox, which chooses the links' targets and the files' sizes.
 	Confine bool
 }
 
@@ -46,6 +46,12 @@ const CodeDiskFull = "copy_disk_full"
 // Receive writes a stream. It is moved into its place when it is whole, so that a copy that breaks off leaves nothing.
 func (s *Stage) Receive(ctx context.Context, in Frames, o Options) (Summary, error) {
 	r := &receiver{ctx: ctx, in: in, options: o, stage: s}
+	if o.Confine {
+		var err error
+		if r.room, err = newRoom(s.place.dir); err != nil {
+			return r.sum, err
+		}
+	}
 	if err := r.all(); err != nil {
 		return r.sum, full(err)
 	}
@@ -69,6 +75,7 @@ type receiver struct {
 	in      Frames
 	options Options
 	stage   *Stage
+	room    *room // nil has no bounds
 	dirs    []opened
 	file    *os.File
 	entry   *Entry // of file
@@ -124,6 +131,9 @@ func (r *receiver) all() (err error) {
 func (r *receiver) begin(in int, e *Entry) error {
 	switch e.Kind {
 	case Dir:
+		if err := r.room.take(block); err != nil {
+			return err
+		}
 		if err := unix.Mkdirat(in, e.Name, 0o700); err != nil {
 			return named(e, err)
 		}
@@ -141,11 +151,15 @@ func (r *receiver) begin(in int, e *Entry) error {
 		r.file, r.entry = os.NewFile(uintptr(fd), e.Name), e
 		r.sum.Files++
 		r.sum.Bytes += e.Size
+		return r.room.take(block)
 	case Link:
 		if r.options.Confine && !inward(e.Target, len(r.dirs)-1) {
 			r.sum.LeftOut++
 			r.sum.Outward++
 			return nil
+		}
+		if err := r.room.take(block); err != nil {
+			return err
 		}
 		r.sum.Links++
 		return r.link(in, e)
@@ -177,6 +191,9 @@ func inward(target string, depth int) bool {
 }
 
 func (r *receiver) data(f Frame) error {
+	if err := r.room.take(int64(len(f.Data))); err != nil {
+		return err
+	}
 	if _, err := r.file.WriteAt(f.Data, f.Offset); err != nil {
 		return named(r.entry, err)
 	}
