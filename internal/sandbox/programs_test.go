@@ -33,7 +33,7 @@ func TestProgramsOfTheHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	binds, err := resolvePrograms([]string{filepath.Join(dir, "link"), filepath.Join(dir, "tree")})
-	want := []engine.Bind{{Source: real + "/alone", Target: "/.crannog/programs/file-1"}, {Source: real + "/tree", Target: "/.crannog/programs/2"}}
+	want := []engine.Bind{{Source: real + "/alone", Target: "/.crannog/programs/file-1", Owned: true}, {Source: real + "/tree", Target: "/.crannog/programs/2", Owned: true}}
 	if err != nil || !slices.Equal(binds, want) {
 		t.Fatalf("%v %+v", err, binds)
 	}
