@@ -37,6 +37,13 @@ func Ephemeral() CreateOption { return func(r *api.CreateSandbox) { r.Ephemeral 
 // inside: the host's files never change. Local callers only.
 func Workspace(dir string) CreateOption { return func(r *api.CreateSandbox) { r.Workspace = dir } }
 
+// Mount shows a file or a directory of the host's at a path inside, copy-on-write or
+// read-only: the host's files never change. It may be given several times. Local
+// callers only.
+func Mount(m api.Mount) CreateOption {
+	return func(r *api.CreateSandbox) { r.Mounts = append(r.Mounts, m) }
+}
+
 // Programs shows files and directories of the host copy-on-write, at most four:
 // the Nth is at /.crannog/programs/N if it is a directory, and otherwise at
 // /.crannog/programs/file-N. Local callers only.

@@ -36,6 +36,7 @@ type CreateSandbox struct {
 	Forever         bool              `json:"forever,omitempty" doc:"No end by itself. Local callers only."`
 	Ephemeral       bool              `json:"ephemeral,omitempty" doc:"Ends with the server's process. Local callers only."`
 	Workspace       string            `json:"workspace,omitempty" maxLength:"4096" doc:"Host directory shown copy-on-write at /workspace. Local callers only."`
+	Mounts          []Mount           `json:"mounts,omitempty" maxItems:"16" doc:"More of the host's files and directories. Local callers only."`
 	Programs        []string          `json:"programs,omitempty" maxItems:"4" doc:"Host files and directories shown copy-on-write: the Nth at /.crannog/programs/N if it is a directory, at /.crannog/programs/file-N otherwise. Local callers only."`
 	Tools           []string          `json:"tools,omitempty" maxItems:"32" doc:"Version managers in the home of the server's user whose programs are shown copy-on-write at their own paths, such as pyenv, nvm or cargo; all is those that are installed. Credentials beside them are not shown. Local callers only."`
 	Metadata        map[string]string `json:"metadata,omitempty"`
@@ -74,6 +75,8 @@ type Sandbox struct {
 	Metadata        map[string]string `json:"metadata,omitempty"`
 	EnvNames        []string          `json:"env_names,omitempty" doc:"Names only: values may be secrets."`
 	Workspace       string            `json:"workspace,omitempty"`
+	Mounts          []Mount           `json:"mounts,omitempty" doc:"What it shows of the host beside the workspace, also the repository of a workspace that is a linked work tree or a submodule."`
+	Notes           []string          `json:"notes,omitempty" doc:"What of the workspace it does not show, and what would help."`
 	HiddenTracked   *HiddenTracked    `json:"hidden_tracked,omitempty" doc:"Hidden files that git tracks, so that they can be read from its history inside unless that is hidden too; absent is none."`
 	Tools           []Tool            `json:"tools,omitempty" doc:"Directories of the host's version managers that are shown."`
 	MaskRequestHost string            `json:"mask_request_host,omitempty"`
@@ -90,6 +93,13 @@ type Tool struct {
 	Manager string   `json:"manager"`
 	Dir     string   `json:"dir" doc:"Its path, on the host and inside."`
 	Bin     []string `json:"bin,omitempty" doc:"Directories of programs in it, which are in the PATH of every command."`
+}
+
+// Mount is a file or directory of the host's that a sandbox shows.
+type Mount struct {
+	Source   string `json:"source" maxLength:"4096" doc:"Absolute path on the host."`
+	Target   string `json:"target,omitempty" maxLength:"1024" doc:"Absolute path inside; that of source if absent."`
+	ReadOnly bool   `json:"read_only,omitempty" doc:"It cannot be written inside. Otherwise it is copy-on-write: what is written stays inside."`
 }
 
 // HiddenTracked are files of the workspace that the policy hides and git tracks.

@@ -20,7 +20,10 @@ type Options struct {
 	Protected, Ignore func(path string) bool
 	// Ways follows what Protected matches from the state Start on, for paths that
 	// lead over symbolic links. Nil follows none.
-	Ways   Ways
+	Ways Ways
+	// Under is the directory as which Dir counts for what tools run by themselves;
+	// "" is the top.
+	Under  string
 	Start  string
 	Bounds Bounds
 }

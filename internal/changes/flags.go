@@ -61,12 +61,13 @@ func (c *comparison) runs(f *found, e *Entry) bool {
 }
 
 func (c *comparison) runsAt(name string, f *found, e *Entry) bool {
+	name = path.Join(c.o.Under, name)
 	if isName(fold(path.Base(name)), "package.json") {
 		// Without its text all that is known is that it changed.
 		return f.scripts || f.change.Omitted || f.change.Binary || !c.o.Lines && !c.o.Text
 	}
 	return runsByItself(name, e) || repository(name, func(name string) bool {
-		t := c.files[name]
+		t := c.files[strings.TrimPrefix(strings.TrimPrefix(name, c.o.Under), "/")]
 		return t != nil && (t.now != nil || t.host != nil)
 	})
 }

@@ -22,6 +22,7 @@ type boxFlags struct {
 	wake        bool
 	workspace   string
 	noWorkspace bool
+	mounts      []string
 	ttl         string
 	env         []string
 	envFiles    []string
@@ -41,6 +42,7 @@ func (b *boxFlags) add(f *pflag.FlagSet) {
 	f.BoolVar(&b.wake, "wake", false, "what comes in for it resumes it when it is paused")
 	f.StringVar(&b.workspace, "workspace", "", "host `directory` shown copy-on-write at /workspace (default: the current one)")
 	f.BoolVar(&b.noWorkspace, "no-workspace", false, "start with an empty /workspace")
+	f.StringArrayVar(&b.mounts, "mount", nil, "show more of the host: `SRC[:DST][:ro|:cow]`, at DST or at its own path; copy-on-write unless ro")
 	f.StringVar(&b.ttl, "ttl", "", "`time` after which the sandbox ends by itself")
 	f.StringArrayVarP(&b.env, "env", "e", nil, "set `NAME=VALUE` inside; NAME alone takes ours, if it is set")
 	f.StringArrayVar(&b.envFiles, "env-file", nil, "read NAME=VALUE lines from a `file`; later ones win, and -e over all")
@@ -113,6 +115,13 @@ func (a *app) boxOptions(ctx context.Context, b *boxFlags, c *connection) ([]cra
 	if len(tools) > 0 {
 		opts = append(opts, crannog.Tools(tools...))
 	}
+	mounts, err := a.mountsOf(b, c)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, m := range mounts {
+		opts = append(opts, crannog.Mount(m))
+	}
 	return opts, dir != "", nil
 }
 
@@ -124,6 +133,8 @@ func (b *boxFlags) checkStart() error {
 		return usagef("--from and --template exclude each other")
 	case b.from != "" && b.workspace != "":
 		return usagef("--workspace and --from exclude each other: a snapshot shows the directory that its sandbox showed")
+	case b.from != "" && len(b.mounts) > 0:
+		return usagef("--mount and --from exclude each other: a snapshot shows the directories that its sandbox showed")
 	case b.from != "" && b.noWorkspace:
 		return usagef("--no-workspace and --from exclude each other: a snapshot shows the directory that its sandbox showed")
 	}

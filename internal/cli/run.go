@@ -113,6 +113,9 @@ func (f *runFlags) check() error {
 	if err := checkBranch(f); err != nil {
 		return err
 	}
+	if _, err := splitMounts(f.mounts); err != nil {
+		return err
+	}
 	if err := f.checkStart(); err != nil {
 		return err
 	}
@@ -163,6 +166,7 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 		box.foretell(ctx)
 		box.tellTracked()
 		box.tellTools()
+		box.tellNotes()
 		if err = box.settle(ctx); err == nil {
 			code, err = box.do(ctx, c, args)
 			if err == nil && !a.json {

@@ -78,6 +78,7 @@ func fromCreate(in api.CreateSandbox) (sandbox.CreateRequest, error) {
 	return sandbox.CreateRequest{
 		Access: access, OnEnd: fromOnEnd(in.OnEnd), Template: template, Name: in.Name, Timeout: timeout, Forever: in.Forever, Ephemeral: in.Ephemeral,
 		Metadata: in.Metadata, Env: in.Env, Limits: limits, Workspace: in.Workspace, Programs: in.Programs, Tools: in.Tools,
+		Mounts:       fromMounts(in.Mounts),
 		PrivatePorts: in.PrivatePorts, MaskRequestHost: in.MaskRequestHost, RequestID: in.RequestID,
 	}, nil
 }
@@ -95,7 +96,7 @@ func toSandbox(sb sandbox.Sandbox) api.Sandbox {
 		StartedAt: sb.StartedAt, EndsAt: moment(sb.EndAt), StoppedAt: moment(sb.StoppedAt),
 		PausedAt: moment(sb.PausedAt), OnEnd: toOnEnd(sb.OnEnd), Origin: sb.Origin, At: sb.At, Parent: sb.Parent,
 		Metadata: sb.Metadata, EnvNames: slices.Sorted(maps.Keys(sb.Env)),
-		Workspace: sb.Workspace, MaskRequestHost: sb.MaskRequestHost,
+		Workspace: sb.Workspace, Mounts: toMounts(sb.Mounts), Notes: sb.Notes, MaskRequestHost: sb.MaskRequestHost,
 		Engine: sb.Engine, Boundary: string(sb.Boundary),
 		Effective: api.Effective{Limits: toLimits(sb.Limits), Enforced: enforced, Checks: toChecks(sb)},
 		Network:   toNetwork(sb), HiddenTracked: toTracked(sb.Tracked), Tools: toTools(sb.Tools),
@@ -107,6 +108,20 @@ func toTools(tools []sandbox.Tool) (shown []api.Tool) {
 		shown = append(shown, api.Tool{Manager: t.Manager, Dir: t.Dir, Bin: t.Bin})
 	}
 	return shown
+}
+
+func fromMounts(list []api.Mount) (out []sandbox.Mount) {
+	for _, m := range list {
+		out = append(out, sandbox.Mount(m))
+	}
+	return out
+}
+
+func toMounts(list []sandbox.Mount) (out []api.Mount) {
+	for _, m := range list {
+		out = append(out, api.Mount(m))
+	}
+	return out
 }
 
 func toTracked(t sandbox.Tracked) *api.HiddenTracked {

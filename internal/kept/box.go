@@ -28,6 +28,12 @@ var _ changes.Box = (*Box)(nil)
 
 // Box opens what was kept of a sandbox. start is the tree as the box got it.
 func (s *Store) Box(id string, start []changes.Entry) (*Box, error) {
+	return s.Part(id, start, func(name string) (string, bool) { return name, true })
+}
+
+// Part is Box for some of the files: name returns what one is called in the part, and
+// whether it is of it. start has the names of the part.
+func (s *Store) Part(id string, start []changes.Entry, name func(string) (string, bool)) (*Box, error) {
 	if _, err := s.Meta(id); err != nil {
 		return nil, err
 	}
@@ -44,9 +50,16 @@ func (s *Store) Box(id string, start []changes.Entry) (*Box, error) {
 		b.files[e.Path] = e
 	}
 	for _, e := range gone {
-		delete(b.files, e.Path)
+		if as, ok := name(e.Path); ok {
+			delete(b.files, as)
+		}
 	}
 	for i, e := range now {
+		as, ok := name(e.Path)
+		if !ok {
+			continue
+		}
+		e.Path = as
 		b.fresh[e.Path] = i
 		b.files[e.Path] = e
 	}

@@ -42,6 +42,8 @@ type Meta struct {
 	Owner     string `json:"owner,omitempty"`
 	Workspace string `json:"workspace"` // the host directory that it showed
 	Copy      string `json:"copy,omitempty"`
+	// Shown is what it showed beside the workspace, as its row said it.
+	Shown json.RawMessage `json:"shown,omitempty"`
 	// Hidden are paths inside that were hidden.
 	Hidden    []string  `json:"hidden,omitempty"`
 	Dir       string    `json:"dir"` // inside

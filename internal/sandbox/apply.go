@@ -63,20 +63,21 @@ func (s *Service) apply(ctx context.Context, who Principal, ref string, req Appl
 	if out.Approval, err = s.settleExport(ctx, o, c, o.record.Workspace, req.Digest); err != nil {
 		return Applied{}, err
 	}
-	now, err := changes.Apply(ctx, o.box, o.base.Outside, c.chosen, changes.ApplyOptions{
-		Dir: o.dir, Journals: s.journals, Overwrite: req.Overwrite,
-		Ready: func(come []changes.Change) error {
-			// Before they are there, so that what cannot be recorded or signed for
-			// does not come.
-			c.chosen, out.Applied = come, come
-			err := s.recordExport(ctx, who, o, c, o.record.Workspace, out.Approval)
-			if err == nil && req.Provenance {
-				out.Provenance, err = s.attest(ctx, who, o, c, released{out: outApply, approval: out.Approval})
-			}
-			return err
-		},
+	now, err := s.bring(ctx, o, c.chosen, req.Overwrite, func(come []changes.Change) error {
+		// Before they are there, so that what cannot be recorded or signed for
+		// does not come.
+		c.chosen, out.Applied = come, come
+		err := s.recordExport(ctx, who, o, c, o.record.Workspace, out.Approval)
+		if err == nil && req.Provenance {
+			out.Provenance, err = s.attest(ctx, who, o, c, released{out: outApply, approval: out.Approval})
+		}
+		return err
 	})
 	if err != nil {
+		if len(now) > 0 && !o.kept {
+			// The files of the workspace came, and the repository's did not.
+			err = errors.Join(err, s.manifests.Amend(o.record.ID, now))
+		}
 		return Applied{}, err
 	}
 	s.log.Info("changes applied", "sandbox", o.record.ID, "files", len(c.chosen))

@@ -25,6 +25,13 @@ type Base struct {
 	// Copy is the sandbox for which the workspace was copied, "" if the
 	// caller's own directory is shown.
 	Copy string `json:"copy,omitempty"`
+	// Mounts and Links are what is shown of the host beside the workspace, Git the
+	// repository among it that the workspace belongs to. Notes are what is not
+	// shown, for people.
+	Mounts []Mount       `json:"mounts,omitempty"`
+	Links  []engine.Link `json:"links,omitempty"`
+	Git    *Shared       `json:"git,omitempty"`
+	Notes  []string      `json:"notes,omitempty"`
 	// Of the template.
 	Env         map[string]string `json:"env,omitempty"`
 	DefaultUser string            `json:"default_user,omitempty"`
@@ -47,7 +54,7 @@ func (b Base) covered() covered {
 
 // sameRoot tells whether two machines start from the same files.
 func (b Base) sameRoot(o Base) bool {
-	return b.Root.Dir == o.Root.Dir && b.Root.Guest == o.Root.Guest && slices.Equal(b.Root.Binds, o.Root.Binds) && b.Copy == o.Copy
+	return b.Root.Dir == o.Root.Dir && b.Root.Guest == o.Root.Guest && slices.Equal(b.Root.Binds, o.Root.Binds) && b.Copy == o.Copy && b.sameMounts(o)
 }
 
 // Saved is the image of a paused sandbox, or the one that is being written.
@@ -81,6 +88,7 @@ const toStart = "start"
 // shows when it was paused; what has ended in its pause, only that it has.
 func (r Record) shown() Sandbox {
 	r.Tracked, r.Tools = r.Base.tracked(), r.Base.toolsShown()
+	r.Mounts, r.Notes = r.Base.Mounts, r.Base.Notes
 	r.Sandbox.FilesOnly = r.State == Paused && r.Saved.FilesOnly
 	if r.State == Stopping || r.State == Stopped {
 		r.PausedAt = time.Time{}

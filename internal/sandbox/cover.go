@@ -29,6 +29,7 @@ type covered struct {
 	hide, absent, readOnly []string
 	// repos are the git repositories that track hidden files.
 	repos []Repo
+	seen  int // files that were looked at
 }
 
 // count is how many mounts it takes.
@@ -37,25 +38,27 @@ func (c *covered) count() int { return len(c.hide) + len(c.absent) + len(c.readO
 // cover finds the files of a workspace that a policy hides or makes read-only. The
 // workspace is the caller's own directory, in which no sandbox writes: it
 // sees a copy-on-write view that is made after this look.
-func cover(workspace string, p *policy.Policy) (covered, error) {
+func cover(workspace string, b Base, p *policy.Policy) (covered, error) {
 	var c covered
 	files := p.Files()
-	if workspace == "" {
-		return c, nil
+	if workspace != "" {
+		w := c.walk(workspace, workspaceDir, files)
+		if err := w.below(workspace, workspaceDir, w.look); err != nil {
+			return covered{}, err
+		}
+		if err := w.findTracked(files, b.Git); err != nil {
+			return covered{}, err
+		}
+		if !files.Writable {
+			c.readOnly = append([]string{workspaceDir}, c.readOnly...)
+		}
 	}
-	w := walk{covered: &c, root: workspace, match: files.Matcher(), copied: files.Workspace == workspaceCopy, behind: map[string]bool{}, fixed: map[string]bool{}}
-	if err := w.below(workspace, workspaceDir, w.look); err != nil {
+	if err := c.coverMounts(b, p); err != nil {
 		return covered{}, err
-	}
-	if err := w.findTracked(files); err != nil {
-		return covered{}, err
-	}
-	if !files.Writable {
-		c.readOnly = append([]string{workspaceDir}, c.readOnly...)
 	}
 	if n := c.count(); n > maxCovered {
 		return covered{}, fault.Newf(fault.Exhausted, "policy_covers_too_much",
-			"the policy hides or makes read-only %d paths of the workspace, and %d is the most", n, maxCovered).
+			"the policy hides or makes read-only %d paths of the workspace and the mounts, and %d is the most", n, maxCovered).
 			WithHint("hide their directory instead, or show a smaller one with --workspace")
 	}
 	return c, nil

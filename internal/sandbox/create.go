@@ -210,7 +210,7 @@ func canceled(cause error) error {
 // spec is what the engine and the guest are asked for. It notes in the record
 // what will be checked from inside.
 func (s *Service) spec(r *Record, t Template, p *policy.Policy) (engine.Spec, guest.Config, error) {
-	covered, err := cover(r.Workspace, p)
+	covered, err := cover(r.Workspace, r.Base, p)
 	if err == nil {
 		err = covered.coverPrograms(t.Root, p.Files().Matcher())
 	}
@@ -231,7 +231,7 @@ func (s *Service) spec(r *Record, t Template, p *policy.Policy) (engine.Spec, gu
 	for _, f := range firstOf(covered.absent) {
 		r.Checked = append(r.Checked, f+" is not there")
 	}
-	if r.Workspace != "" && p.Files().Workspace == workspaceCopy && r.Base.Copy == "" {
+	if r.showsHost() && p.Files().Workspace == workspaceCopy && r.Base.Copy == "" {
 		r.Base.Copy = r.ID
 	}
 	return spec, config, nil
@@ -241,11 +241,11 @@ func (s *Service) spec(r *Record, t Template, p *policy.Policy) (engine.Spec, gu
 // machine is made of.
 func (s *Service) specOf(r *Record, t Template, p *policy.Policy, covered covered, noRoot bool, hostname string) (engine.Spec, guest.Config) {
 	r.Base = Base{
-		Root: t.Root, Hide: covered.hide, Absent: covered.absent, ReadOnly: covered.readOnly, NoRoot: noRoot, Copy: r.Base.Copy,
+		Root: t.Root, Hide: covered.hide, Absent: covered.absent, ReadOnly: covered.readOnly, NoRoot: noRoot,
 		Repos: covered.repos, Tools: t.Tools,
 		Env: t.Env, DefaultUser: t.DefaultUser, DefaultDir: t.DefaultDir, Revision: t.Revision,
 		Knows: guestKnows - t.older,
-	}
+	}.keepMounts(r.Base)
 	config := guestConfig(*r, t, hostname)
 	config.NoRoot = noRoot
 	config.Absent = covered.absent
@@ -258,6 +258,7 @@ func (s *Service) specOf(r *Record, t Template, p *policy.Policy, covered covere
 	}
 	return engine.Spec{
 		ID: r.ID, Hostname: hostname, Root: t.Root,
+		Mounts: r.Base.mounts(), Links: r.Base.Links,
 		Limits: r.Limits.Limits, Hide: covered.hide, Absent: covered.absent, ReadOnly: covered.readOnly,
 	}, config
 }

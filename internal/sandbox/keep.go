@@ -53,6 +53,12 @@ func (s *Service) keepChanges(ctx context.Context, who Principal, ref string) (_
 	if err != nil {
 		return KeptChanges{}, err
 	}
+	var shown json.RawMessage
+	if r.Base.Git != nil {
+		if shown, err = json.Marshal(Base{Mounts: r.Base.Mounts, Git: r.Base.Git}); err != nil {
+			return KeptChanges{}, err
+		}
+	}
 	draft, err := s.kept.Begin(r.ID)
 	if err != nil {
 		return KeptChanges{}, err
@@ -74,7 +80,7 @@ func (s *Service) keepChanges(ctx context.Context, who Principal, ref string) (_
 		return KeptChanges{ID: r.ID, Workspace: r.Workspace}, draft.Abort()
 	}
 	m := kept.Meta{
-		Owner: r.Owner, Workspace: r.Workspace, Copy: r.Base.Copy, Dir: o.dir, TakenAt: set.TakenAt, ExpiresAt: set.TakenAt.Add(kept.Life),
+		Owner: r.Owner, Workspace: r.Workspace, Copy: r.Base.Copy, Shown: shown, Dir: o.dir, TakenAt: set.TakenAt, ExpiresAt: set.TakenAt.Add(kept.Life),
 		Hidden: slices.Concat(r.Base.Hide, r.Base.Absent),
 		Files:  files, Masked: maskedOf(list), Added: set.Added, Removed: set.Removed, Access: access,
 		Made: kept.Made{
@@ -187,13 +193,27 @@ func (s *Service) keptOutlet(who Principal, id string, o *outlet) (bool, error) 
 	if err := json.Unmarshal(m.Access, &o.record.Access); err != nil {
 		return true, fmt.Errorf("kept changes of %s: %w", id, err)
 	}
+	if len(m.Shown) > 0 {
+		var shown Base
+		if err := json.Unmarshal(m.Shown, &shown); err != nil {
+			return true, fmt.Errorf("kept changes of %s: %w", id, err)
+		}
+		o.record.Base.Mounts, o.record.Base.Git = shown.Mounts, shown.Git
+	}
 	if o.policy, err = s.compile(o.record.Access); err != nil {
 		return true, err
 	}
 	if err := s.openStart(context.Background(), o); err != nil {
 		return true, err
 	}
-	o.box, err = s.kept.Box(id, o.base.Start)
+	if o.git == nil {
+		o.box, err = s.kept.Box(id, o.base.Start)
+		return true, err
+	}
+	if o.box, err = s.kept.Part(id, o.base.Start, notGit); err != nil {
+		return true, err
+	}
+	o.git.box, err = s.kept.Part(id, o.git.base.Start, ofGit)
 	return true, err
 }
 

@@ -35,6 +35,9 @@ type outlet struct {
 	dir    string
 	since  string
 	kept   bool
+	// git is the repository that the workspace shares, or nil. Its files are among the
+	// changes under the name of a repository of the workspace's own.
+	git *outlet
 	// mask is of what comes out of a sandbox that there is. In what was kept of
 	// one, all is masked already; masked are the files in which something was.
 	mask   *Mask
@@ -64,15 +67,19 @@ func (o *outlet) compare(ctx context.Context, lines, text bool) (_ *changes.Set,
 	ctx, cancel := inTime(ctx, o.until)
 	defer cancel()
 	opts := changes.Options{Dir: o.dir, Lines: lines, Text: text}
-	if o.dir == workspaceDir {
+	if o.showsHost() {
+		// What is hidden was covered or removed before any program ran: the sandbox did
+		// not remove it, and its text is none that comes out.
 		match := o.policy.Files().Matcher()
-		opts.Protected = func(name string) bool { return match.Protected(path.Join(workspaceDir, name)) }
+		opts.Protected = func(name string) bool { return match.Protected(path.Join(o.dir, name)) }
 		ways := match.ProtectedWays()
-		opts.Ways, opts.Start = ways, ways.Start(workspaceDir)
+		opts.Ways, opts.Start = ways, ways.Start(o.dir)
 		hidden := hiddenBelow(slices.Concat(o.record.Base.Hide, o.record.Base.Absent))
 		opts.Ignore = func(name string) bool {
-			name = path.Join(workspaceDir, name)
-			return match.Denied(name) || hidden(name) != ""
+			// The file that names the shared repository is the host's own.
+			own := o.git != nil && isGit(name)
+			name = path.Join(o.dir, name)
+			return own || match.Denied(name) || hidden(name) != ""
 		}
 	}
 	set, err := changes.Compare(ctx, o.box, o.base, opts)
@@ -83,12 +90,21 @@ func (o *outlet) compare(ctx context.Context, lines, text bool) (_ *changes.Set,
 		return nil, canceled(context.Cause(ctx))
 	}
 	if err == nil {
-		o.remember(set.Changes)
 		if o.dir == workspaceDir {
 			err = o.judgeGit(ctx, set)
 		}
+		if err == nil && o.git != nil {
+			err = o.addRepository(ctx, set, lines, text)
+		}
+		o.remember(set.Changes)
+		set.Digest = changes.Digest(set.Changes)
 	}
 	return set, err
+}
+
+// showsHost reports whether the directory is the workspace, or holds or is in a mount.
+func (o *outlet) showsHost() bool {
+	return o.dir == workspaceDir || slices.ContainsFunc(o.record.Base.Mounts, func(m Mount) bool { return overlap(o.dir, m.Target) })
 }
 
 // remember marks what was masked when it was kept.
@@ -215,7 +231,13 @@ func (s *Service) openSnapshot(ctx context.Context, who Principal, o *outlet) er
 		return err
 	}
 	o.undo = append(o.undo, drop)
-	return s.fetchOld(ctx, o, box)
+	if err := s.fetchOld(ctx, o, box); err != nil || o.record.Base.Git == nil || o.dir != workspaceDir {
+		return err
+	}
+	o.git = o.part(o.record.Base.Git)
+	err = s.fetchOld(ctx, o.git, box)
+	o.undo = append(o.undo, o.git.undo...)
+	return err
 }
 
 // openStart makes the sandbox's start what its files are compared with.
@@ -236,8 +258,11 @@ func (s *Service) openStart(ctx context.Context, o *outlet) error {
 	}
 	o.undo = append(o.undo, host.Close)
 	o.base.Outside = host
-	if err := s.openManifest(o); err != nil || r.Base.Copy == "" {
+	if err := s.openManifest(o); err != nil {
 		return err
+	}
+	if r.Base.Copy == "" {
+		return s.openShared(ctx, o)
 	}
 	dir, err := s.copies.Find(r.Base.Copy)
 	if err != nil {
@@ -249,8 +274,10 @@ func (s *Service) openStart(ctx context.Context, o *outlet) error {
 	}
 	o.undo = append(o.undo, was.Close)
 	o.base.Content = was
-	o.base.Start, err = changes.Walk(ctx, was, changes.Bounds{}, nil)
-	return err
+	if o.base.Start, err = changes.Walk(ctx, was, changes.Bounds{}, nil); err != nil {
+		return err
+	}
+	return s.openShared(ctx, o)
 }
 
 // openTemplate compares a directory other than the workspace with what the
@@ -261,8 +288,12 @@ func (s *Service) openTemplate(ctx context.Context, o *outlet) error {
 		return o.record.Base.known()
 	}
 	source, rest := root.Dir, o.dir
+	mounts, err := s.shownMounts(ctx, o.record, o.policy, o.record.Base.mounts(), true)
+	if err != nil {
+		return err
+	}
 	var below []string
-	for _, b := range root.Binds {
+	for _, b := range slices.Concat(root.Binds, mounts) {
 		switch {
 		case o.dir == b.Target || strings.HasPrefix(o.dir, b.Target+"/"):
 			source, rest, below = b.Source, strings.TrimPrefix(o.dir, b.Target), nil
@@ -275,7 +306,7 @@ func (s *Service) openTemplate(ctx context.Context, o *outlet) error {
 		return fmt.Errorf("open the template: %w", err)
 	}
 	o.undo = append(o.undo, top.Close)
-	was, err := top.OpenRoot(path.Join(".", rest))
+	was, err := top.OpenRoot(path.Join(".", rest)) // a mount of a file is none
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // it is all new
 	}

@@ -83,6 +83,13 @@ func (s *Service) plan(ctx context.Context, who Principal, req CreateRequest) (R
 	if workspace, err = template.origin.joins(req.Limits, workspace); err != nil {
 		return Record{}, Template{}, nil, err
 	}
+	mounts, err := resolveMounts(req.Mounts)
+	if err == nil && len(mounts) > 0 && template.origin != nil {
+		err = fault.New(fault.Invalid, "snapshot_mounts", "a snapshot goes on with the mounts that it was taken with").WithHint("leave the mounts out")
+	}
+	if err != nil {
+		return Record{}, Template{}, nil, err
+	}
 	programs, err := resolvePrograms(req.Programs)
 	if err == nil {
 		err = template.showPrograms(programs)
@@ -104,9 +111,20 @@ func (s *Service) plan(ctx context.Context, who Principal, req CreateRequest) (R
 		return Record{}, Template{}, nil, err
 	}
 	template.showTools(tools)
+	var base Base
+	if o := template.origin; o != nil {
+		base = base.keepMounts(o.Base)
+		base.Copy = ""
+	} else {
+		match := compiled.Files().Matcher()
+		if err := base.mountAll(mounts, template.Root, match); err != nil {
+			return Record{}, Template{}, nil, err
+		}
+		base.showRepository(workspace, template.Root, match)
+	}
 	req.Access = nameOwn(req.Access.settled())
 	info := s.engine.Info()
-	r := Record{ControlToken: newToken(), Process: s.self, Run: 1, CreateTimeout: ttl, Sandbox: Sandbox{
+	r := Record{ControlToken: newToken(), Process: s.self, Run: 1, CreateTimeout: ttl, Base: base, Sandbox: Sandbox{
 		ID: newID(), Name: req.Name, TemplateID: template.ID, Template: ref.String(), State: Creating, OnEnd: req.OnEnd,
 		Owner: who.KeyID, Ephemeral: req.Ephemeral, StartedAt: time.Now().UTC().Round(0),
 		Metadata: maps.Clone(req.Metadata), Env: maps.Clone(req.Env), Limits: limits,
@@ -162,7 +180,8 @@ func checkLocal(who Principal, req CreateRequest) error {
 		asked bool
 		what  string
 	}{
-		{req.Workspace != "", "a workspace"}, {len(req.Programs) > 0, "programs of the host"}, {len(req.Tools) > 0, "programs of the host's version managers"},
+		{req.Workspace != "", "a workspace"}, {len(req.Mounts) > 0, "mounts of the host"}, {len(req.Programs) > 0, "programs of the host"},
+		{len(req.Tools) > 0, "programs of the host's version managers"},
 		{req.Forever && !who.Local, "a sandbox without end"}, {req.Ephemeral, "an ephemeral sandbox"},
 	} {
 		if f.asked {

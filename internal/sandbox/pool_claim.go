@@ -19,7 +19,7 @@ import (
 // error: the sandbox is then made anew.
 func (s *Service) claim(ctx context.Context, r Record, t Template, p *policy.Policy, spec engine.Spec, config guest.Config) (Sandbox, bool, error) {
 	pool := s.pool.Load()
-	if pool == nil || r.Workspace != "" || len(programsOf(spec.Root)) > 0 || len(t.Tools) > 0 || r.Origin != "" || s.nameTaken(ctx, r) {
+	if pool == nil || r.showsHost() || len(programsOf(spec.Root)) > 0 || len(t.Tools) > 0 || r.Origin != "" || s.nameTaken(ctx, r) {
 		return Sandbox{}, false, nil
 	}
 	w := pool.hand(r, t, spec, config)

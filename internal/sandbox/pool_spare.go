@@ -26,7 +26,7 @@ func (p *pool) saved(r Record) {
 		return
 	}
 	p.spare(engine.Spec{
-		Root: r.Base.Root, Workspace: r.Workspace, Limits: r.Limits.Limits, Hide: r.Base.Hide, Absent: r.Base.Absent, ReadOnly: r.Base.ReadOnly,
+		Root: r.Base.Root, Workspace: r.Workspace, Mounts: r.Base.mounts(), Links: r.Base.Links, Limits: r.Limits.Limits, Hide: r.Base.Hide, Absent: r.Base.Absent, ReadOnly: r.Base.ReadOnly,
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/crannog/crannog/internal/engine"
@@ -36,11 +37,11 @@ func (s *Service) quiet(ctx context.Context, r Record) bool {
 	if info, err := f.Stat(); err != nil || info.Size() > quietBytes {
 		return false
 	}
-	return untouched(witness.NewReader(f, 0, 0))
+	return untouched(witness.NewReader(f, 0, 0), r.Base)
 }
 
 // untouched reads events from the first on.
-func untouched(events interface{ Next() (witness.Event, error) }) bool {
+func untouched(events interface{ Next() (witness.Event, error) }, b Base) bool {
 	began := false
 	for {
 		e, err := events.Next()
@@ -49,15 +50,21 @@ func untouched(events interface{ Next() (witness.Event, error) }) bool {
 			return began
 		case err != nil, e.Kind == witness.Gap:
 			return false // something was not seen
-		case e.Kind == witness.File && touches(e.Path):
+		case e.Kind == witness.File && b.touches(e.Path):
 			return false
 		}
 		began = true
 	}
 }
 
-// touches tells whether a path is the workspace, is in it or holds it, or
-// whether nobody knows where it is.
-func touches(path string) bool {
-	return !strings.HasPrefix(path, "/") || path == "/" || path == workspaceDir || strings.HasPrefix(path, workspaceDir+"/")
+// touches reports whether a path is the workspace or the repository that it belongs
+// to, is in them or holds them, or whether it is not known where it is.
+func (b Base) touches(path string) bool {
+	if !strings.HasPrefix(path, "/") || path == "/" || overlap(path, workspaceDir) {
+		return true
+	}
+	if b.Git == nil {
+		return false
+	}
+	return overlap(path, b.Git.Target) || slices.ContainsFunc(b.Links, func(l engine.Link) bool { return overlap(path, l.Path) })
 }

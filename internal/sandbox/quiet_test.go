@@ -42,7 +42,7 @@ func TestOnlyWhatWasSeenIsQuiet(t *testing.T) {
 		"gap":                 {told{began, {Kind: witness.Gap, Lost: 1}}, false},
 		"damaged":             {told{began, {}}, false},
 	} {
-		if got := untouched(&c.events); got != c.want {
+		if got := untouched(&c.events, Base{}); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}

@@ -66,7 +66,9 @@ const maxGitLink = 8 << 10
 
 // findTracked finds the hidden files that git tracks. What a policy hides is not
 // hidden by that: each commit with it shows it.
-func (w *walk) findTracked(files policy.Files) error {
+//
+// git is the repository of the workspace, if it lies elsewhere.
+func (w *walk) findTracked(files policy.Files, git *Shared) error {
 	hidden := slices.Concat(w.absent, w.left)
 	if len(w.tops) == 0 || len(files.Deny) == 0 || len(hidden) == 0 && files.Tracked == policy.TrackedAllow {
 		return nil
@@ -78,7 +80,15 @@ func (w *walk) findTracked(files policy.Files) error {
 	defer root.Close()
 	slices.Sort(w.tops)
 	for _, top := range slices.Compact(w.tops) {
-		r, err := w.tracked(root, top, hidden)
+		var at *place
+		if git != nil && top == workspaceDir {
+			at = &place{dir: git.Source, inside: git.Target, name: git.index()}
+		} else if at = w.indexOf(root, top); at == nil {
+			if at = w.sharedIndex(root, top, git); at == nil {
+				continue
+			}
+		}
+		r, err := w.tracked(at, top, hidden)
 		if err != nil {
 			return err
 		}
@@ -89,7 +99,13 @@ func (w *walk) findTracked(files policy.Files) error {
 		case policy.TrackedAllow:
 		case policy.TrackedHide:
 			r.Without = true
-			if err := w.hideRepository(root, top); err != nil {
+			if git != nil && top == workspaceDir {
+				w.hideOnce(path.Join(workspaceDir, gitUnder))
+				w.hideOnce(git.Target)
+			} else if at.dir != w.root {
+				w.hideOnce(path.Join(top, gitUnder))
+				w.hideOnce(path.Join(at.inside, path.Dir(at.name)))
+			} else if err := w.hideRepository(root, top); err != nil {
 				return err
 			}
 		default:
@@ -115,7 +131,7 @@ func hidesTracked(r Repo) error {
 
 // hideRepository hides the repository of a directory with all its objects, and so git.
 func (w *walk) hideRepository(root *os.Root, top string) error {
-	relative := strings.TrimPrefix(strings.TrimPrefix(top, workspaceDir), "/")
+	relative := strings.TrimPrefix(strings.TrimPrefix(top, w.inside), "/")
 	dir, ok := gitDir(root, relative)
 	if !ok {
 		return nil
@@ -138,33 +154,81 @@ func (w *walk) hideRepository(root *os.Root, top string) error {
 	return nil
 }
 
-// tracked finds what of the hidden files the repository of a directory tracks.
-func (w *walk) tracked(root *os.Root, top string, hidden []string) (Repo, error) {
-	r := Repo{Top: top}
-	relative := strings.TrimPrefix(strings.TrimPrefix(top, workspaceDir), "/")
+// place is a file of a directory of the host's, which is shown somewhere inside.
+type place struct{ dir, inside, name string }
+
+// indexOf is the index of a directory's repository, if that is in the same tree.
+func (w *walk) indexOf(root *os.Root, top string) *place {
+	relative := strings.TrimPrefix(strings.TrimPrefix(top, w.inside), "/")
 	dir, ok := gitDir(root, relative)
 	if !ok {
-		return r, nil
+		return nil
 	}
-	name := path.Join(dir, "index")
-	x, err := readIndex(root, name)
+	return &place{dir: w.root, inside: w.inside, name: path.Join(dir, "index")}
+}
+
+// sharedIndex is the index of a submodule of a linked work tree, whose repository is in
+// the one that the work tree shares.
+func (w *walk) sharedIndex(root *os.Root, top string, git *Shared) *place {
+	if git == nil {
+		return nil
+	}
+	relative := strings.TrimPrefix(strings.TrimPrefix(top, w.inside), "/")
+	text, err := readSmall(root, path.Join(relative, ".git"), maxGitLink)
+	if err != nil {
+		return nil
+	}
+	to, ok := strings.CutPrefix(strings.TrimRight(string(text), "\r\n"), "gitdir: ")
+	if !ok {
+		return nil
+	}
+	if !filepath.IsAbs(to) {
+		to = filepath.Join(w.root, relative, to)
+	}
+	if to, err = filepath.EvalSymlinks(to); err != nil {
+		return nil
+	}
+	name, below := strings.CutPrefix(to, git.Source+"/")
+	if !below {
+		return nil
+	}
+	return &place{dir: git.Source, inside: git.Target, name: path.Join(name, "index")}
+}
+
+// index is where the repository has the index of its work tree.
+func (g *Shared) index() string {
+	if g.Worktree == "" {
+		return "index"
+	}
+	return path.Join("worktrees", g.Worktree, "index")
+}
+
+// tracked finds what of the hidden files the repository of a directory tracks.
+func (w *walk) tracked(at *place, top string, hidden []string) (Repo, error) {
+	r := Repo{Top: top}
+	root, err := os.OpenRoot(at.dir)
+	if err != nil {
+		return r, err
+	}
+	defer root.Close()
+	x, err := readIndex(root, at.name)
 	if err != nil || x == nil {
 		return r, err
 	}
-	r.Index = path.Join(workspaceDir, name)
+	r.Index = path.Join(at.inside, at.name)
 	for _, h := range hidden {
 		if rest, below := strings.CutPrefix(h, top+"/"); below {
 			r.Hidden = append(r.Hidden, rest)
 		}
 	}
-	at := hiddenBelow(r.Hidden)
+	hides := hiddenBelow(r.Hidden)
 	used := map[string]bool{}
 	for i := range x.Entries {
 		name := x.Entries[i].Name
 		if i > 0 && x.Entries[i-1].Name == name {
 			continue // another side of a conflict
 		}
-		h := at(name)
+		h := hides(name)
 		if used[h] = true; h == "" && !w.match.Denied(path.Join(top, name)) {
 			continue
 		}

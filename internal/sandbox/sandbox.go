@@ -85,6 +85,10 @@ type Sandbox struct {
 	// MaskRequestHost replaces the Host header on the way to programs inside.
 	MaskRequestHost string
 	Workspace       string
+	// Mounts are what it shows beside the workspace, also the repository that this
+	// belongs to. Notes say what it does not show, and what would help.
+	Mounts []Mount
+	Notes  []string
 	// Tracked are hidden files that git tracks: its history shows them.
 	Tracked Tracked
 	// Tools are the directories of version managers that it is shown.
@@ -136,6 +140,7 @@ type CreateRequest struct {
 	Env             map[string]string
 	Limits          Limits
 	Workspace       string   // host directory, local callers only
+	Mounts          []Mount  // local callers only
 	Programs        []string // host files and directories shown copy-on-write, local callers only
 	Tools           []string // version managers of the host whose programs are shown, or all; local callers only
 	PrivatePorts    bool     // programs' ports need the traffic token

@@ -137,6 +137,9 @@ func (s *Service) boot(ctx context.Context, r Record, p *policy.Policy, spec eng
 	if spec.Workspace, err = s.shown(ctx, r, p, from.again); err != nil {
 		return err
 	}
+	if spec.Mounts, err = s.shownMounts(ctx, r, p, spec.Mounts, from.again); err != nil {
+		return err
+	}
 	// All that can be found out is found out before anything is touched.
 	dir, archive, release, err := s.open(ctx, spec, from)
 	if err != nil {

@@ -16,16 +16,25 @@ import (
 // read-only, and for git repositories.
 type walk struct {
 	*covered
-	root   string // the workspace, on the host
+	root   string // the workspace or a mount, on the host
+	inside string // where that is inside
 	match  policy.Matcher
 	copied bool
-	seen   int
 	fixed  map[string]bool // read-only, and not below another
 	left   []string        // hidden, and not in the copy
 	tops   []string        // directories with a .git, by their path inside
 	// behind are the directories that were looked at through links, each with
 	// what the link's path means to the policy.
 	behind map[string]bool
+}
+
+// walk begins a look at a directory of the host's. What is looked at counts over all
+// of them.
+func (c *covered) walk(root, inside string, files policy.Files) *walk {
+	return &walk{
+		covered: c, root: root, inside: inside, match: files.Matcher(), copied: files.Workspace == workspaceCopy,
+		behind: map[string]bool{}, fixed: map[string]bool{},
+	}
 }
 
 // anyFile stands for the name of any file in a directory. No file and no
@@ -50,7 +59,7 @@ func (w *walk) below(dir, inside string, look func(name, inside string, d fs.Dir
 			return nil
 		}
 		if w.seen++; w.seen > maxWalked {
-			return fault.Newf(fault.Exhausted, "workspace_too_large", "the workspace has more than %d files to check against the policy", maxWalked).
+			return fault.Newf(fault.Exhausted, "workspace_too_large", "the workspace and the mounts have more than %d files to check against the policy", maxWalked).
 				WithHint("show a smaller directory with --workspace")
 		}
 		rel, err := filepath.Rel(dir, name)
@@ -134,7 +143,7 @@ func (w *walk) target(name string) (real, inside string, ok bool) {
 	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
 		return "", "", false // nothing outside the workspace is inside
 	}
-	return real, path.Join(workspaceDir, filepath.ToSlash(rel)), true
+	return real, path.Join(w.inside, filepath.ToSlash(rel)), true
 }
 
 // hideTarget hides what a hidden link shows, as far as that is inside.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/crannog/crannog/internal/changes"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/workspace"
 )
 
 // noteWorkspace begins to note what a workspace is, beside the boot of the
@@ -33,6 +34,9 @@ func (s *Service) noteOrRefer(ctx context.Context, r Record, from source) error 
 		if fault.CodeOf(err) != "manifest_gone" {
 			return err
 		}
+	}
+	if g := r.Base.Git; g != nil {
+		return s.manifests.Make(ctx, r.ID, r.Workspace, nil, workspace.Part{Under: gitUnder, Source: g.Source})
 	}
 	return s.manifests.Make(ctx, r.ID, r.Workspace, nil)
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -59,24 +60,45 @@ type row struct {
 	Opaque       bool
 }
 
+// Part is a directory that a manifest has beside its first, as if it were below that.
+type Part struct{ Under, Source string }
+
 // Make writes down what a directory has, without its contents. skip leaves
 // paths out, with what is below them. After an error nothing is left.
-func (m *Manifests) Make(ctx context.Context, sandbox, source string, skip func(path string) bool) error {
+func (m *Manifests) Make(ctx context.Context, sandbox, source string, skip func(path string) bool, parts ...Part) error {
 	if err := sandboxid.Check(sandbox); err != nil {
 		return err
 	}
-	root, err := os.OpenRoot(source)
+	start, err := list(ctx, source, skip)
 	if err != nil {
-		return fmt.Errorf("manifest: %w", err)
+		return err
 	}
-	defer root.Close()
-	start, err := changes.Walk(ctx, root, changes.Bounds{}, skip)
-	if err != nil {
-		return fmt.Errorf("manifest: %w", err)
+	for _, p := range parts {
+		more, err := list(ctx, p.Source, nil)
+		if err != nil {
+			return err
+		}
+		for _, e := range more {
+			e.Path = path.Join(p.Under, e.Path)
+			start = append(start, e)
+		}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.write(sandbox, Manifest{Start: start}, false)
+}
+
+func list(ctx context.Context, source string, skip func(path string) bool) ([]changes.Entry, error) {
+	root, err := os.OpenRoot(source)
+	if err != nil {
+		return nil, fmt.Errorf("manifest: %w", err)
+	}
+	defer root.Close()
+	all, err := changes.Walk(ctx, root, changes.Bounds{}, skip)
+	if err != nil {
+		return nil, fmt.Errorf("manifest: %w", err)
+	}
+	return all, nil
 }
 
 // Find returns a sandbox's manifest. One that was never made is a fault of

@@ -12,6 +12,9 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -26,20 +29,41 @@ type Copies struct{ path string }
 // New returns the directory, which it makes at the first Make.
 func New(path string) *Copies { return &Copies{path} }
 
-func (c *Copies) dir(sandbox string) (string, error) {
+func (c *Copies) dir(sandbox string, part int) (string, error) {
 	// An ID is part of a path here: nothing but its own alphabet may pass.
 	if err := sandboxid.Check(sandbox); err != nil {
 		return "", err
 	}
-	return filepath.Join(c.path, sandbox), nil
+	if part < 0 || part >= MaxParts {
+		return "", fmt.Errorf("copy workspace: %d is more parts than are copied", part)
+	}
+	return filepath.Join(c.path, partName(sandbox, part)), nil
+}
+
+// partName is the name of a copy. No ID has a point.
+func partName(sandbox string, part int) string {
+	if part == 0 {
+		return sandbox
+	}
+	return sandbox + "." + strconv.Itoa(part)
 }
 
 // Make copies a directory for a sandbox and returns the copy. denied is asked
 // about each path below the source, which begins with a slash; what it denies
 // is left out, with all below it. More than most bytes are an error, and after
 // an error nothing is left.
-func (c *Copies) Make(ctx context.Context, sandbox, source string, most int64, denied func(string) bool) (_ string, err error) {
-	dir, err := c.dir(sandbox)
+func (c *Copies) Make(ctx context.Context, sandbox, source string, most int64, denied func(string) bool) (string, error) {
+	return c.MakePart(ctx, sandbox, 0, source, most, denied)
+}
+
+// MaxParts bounds what a sandbox has copies of: its workspace, which is part 0, and
+// other directories.
+const MaxParts = 32
+
+// MakePart is Make for one of several directories. After an error nothing is left of
+// any of them.
+func (c *Copies) MakePart(ctx context.Context, sandbox string, part int, source string, most int64, denied func(string) bool) (_ string, err error) {
+	dir, err := c.dir(sandbox, part)
 	if err != nil {
 		return "", err
 	}
@@ -73,6 +97,11 @@ func (c *Copies) Make(ctx context.Context, sandbox, source string, most int64, d
 		}
 		return w.entry(name, d, err)
 	})
+	if err == nil && part > 0 {
+		// The guest gives the workspace itself to its user. access(2), which git asks,
+		// counts none of the rights with which that user reads all else.
+		err = w.top()
+	}
 	if err != nil {
 		return "", fmt.Errorf("copy workspace: %w", err)
 	}
@@ -80,8 +109,11 @@ func (c *Copies) Make(ctx context.Context, sandbox, source string, most int64, d
 }
 
 // Find returns the copy that was made for a sandbox.
-func (c *Copies) Find(sandbox string) (string, error) {
-	dir, err := c.dir(sandbox)
+func (c *Copies) Find(sandbox string) (string, error) { return c.FindPart(sandbox, 0) }
+
+// FindPart returns one of several copies.
+func (c *Copies) FindPart(sandbox string, part int) (string, error) {
+	dir, err := c.dir(sandbox, part)
 	if err != nil {
 		return "", err
 	}
@@ -93,7 +125,7 @@ func (c *Copies) Find(sandbox string) (string, error) {
 
 // Remove drops a sandbox's copy. One that is not there is success.
 func (c *Copies) Remove(sandbox string) error {
-	if _, err := c.dir(sandbox); err != nil {
+	if _, err := c.dir(sandbox, 0); err != nil {
 		return err
 	}
 	root, err := os.OpenRoot(c.path)
@@ -104,8 +136,11 @@ func (c *Copies) Remove(sandbox string) error {
 		return fmt.Errorf("remove workspace: %w", err)
 	}
 	defer root.Close()
-	if err := root.RemoveAll(sandbox); err != nil {
-		return fmt.Errorf("remove workspace: %w", err)
+	// The workspace goes last: while it is there, the others are found by it.
+	for part := MaxParts - 1; part >= 0; part-- {
+		if err := root.RemoveAll(partName(sandbox, part)); err != nil {
+			return fmt.Errorf("remove workspace: %w", err)
+		}
 	}
 	return nil
 }
@@ -121,8 +156,10 @@ func (c *Copies) List() ([]string, error) {
 	}
 	var list []string
 	for _, e := range entries {
-		if sandboxid.Valid(e.Name()) {
-			list = append(list, e.Name())
+		// A sandbox may have copies of other directories alone.
+		id, _, _ := strings.Cut(e.Name(), ".")
+		if sandboxid.Valid(id) && !slices.Contains(list, id) {
+			list = append(list, id)
 		}
 	}
 	return list, nil
@@ -191,6 +228,18 @@ func (w *work) entry(name string, d fs.DirEntry, err error) error {
 		return err
 	}
 	return w.to.Chtimes(name, info.ModTime(), info.ModTime())
+}
+
+// top gives the copy itself what the directory has.
+func (w *work) top() error {
+	info, err := w.from.Lstat(".")
+	if err != nil {
+		return err
+	}
+	if err := w.owner(".", info); err != nil {
+		return err
+	}
+	return w.to.Chmod(".", info.Mode()&fs.ModePerm)
 }
 
 func (w *work) owner(name string, info fs.FileInfo) error {

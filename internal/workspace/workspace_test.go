@@ -91,3 +91,38 @@ func TestCopyIsBoundedAndLeavesNothing(t *testing.T) {
 		t.Errorf("no source: %v", err)
 	}
 }
+
+// TestF3CopiesOfParts: a sandbox has copies of several directories, which are found by
+// its ID and go together.
+func TestF3CopiesOfParts(t *testing.T) {
+	source, c := t.TempDir(), New(filepath.Join(t.TempDir(), "copies"))
+	write(t, filepath.Join(source, "x"), "x", 0o600)
+	if err := os.Chmod(source, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for part := range 3 {
+		if _, err := c.MakePart(t.Context(), "box1", part, source, 1<<20, none); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir, err := c.FindPart("box1", 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// access(2) has to let the sandbox's user in.
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	if list, err := c.List(); err != nil || !slices.Equal(list, []string{"box1"}) {
+		t.Errorf("list %q, %v", list, err)
+	}
+	if _, err := c.MakePart(t.Context(), "box1", MaxParts, source, 1<<20, none); err == nil {
+		t.Error("more parts than are removed")
+	}
+	if err := c.Remove("box1"); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := c.List(); err != nil || len(list) > 0 {
+		t.Errorf("left %q, %v", list, err)
+	}
+}

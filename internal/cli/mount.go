@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/crannog/crannog/api"
+)
+
+// splitMount reads SRC[:DST][:ro|:cow].
+func splitMount(text string) (api.Mount, error) {
+	m := api.Mount{Source: text}
+	if strings.HasPrefix(text, ":") {
+		return m, usagef("--mount: %q is not SRC[:DST][:ro|:cow], with an absolute DST", text)
+	}
+	if i := strings.LastIndexByte(text, ':'); i > 0 {
+		switch mode := text[i+1:]; mode {
+		case "ro", "cow":
+			m.Source, m.ReadOnly = text[:i], mode == "ro"
+		case "rw":
+			return m, usagef("--mount: %q: nothing that a sandbox writes changes the host's files", text).
+				hint("leave :rw out: what is written stays inside, and crannog diff and export show it")
+		}
+	}
+	// A path inside is absolute, so that a colon of the source's own needs no escape
+	// unless a slash follows it.
+	if i := strings.LastIndex(m.Source, ":/"); i > 0 {
+		m.Source, m.Target = m.Source[:i], m.Source[i+1:]
+	} else if i := strings.LastIndexByte(m.Source, ':'); i > 0 && !strings.Contains(m.Source[i:], "/") {
+		return m, usagef("--mount: %q is not SRC[:DST][:ro|:cow], with an absolute DST", text)
+	}
+	if m.Source == "" || m.Target != "" && path.Clean(m.Target) != strings.TrimSuffix(m.Target, "/") {
+		return m, usagef("--mount: %q is not SRC[:DST][:ro|:cow], with an absolute DST", text)
+	}
+	if len(m.Target) > 1 {
+		m.Target = strings.TrimSuffix(m.Target, "/")
+	}
+	return m, nil
+}
+
+func splitMounts(list []string) ([]api.Mount, error) {
+	var out []api.Mount
+	for _, text := range list {
+		m, err := splitMount(text)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// mountsOf are the mounts that flags ask for. Like the workspace they are of the
+// server's own machine.
+func (a *app) mountsOf(b *boxFlags, c *connection) ([]api.Mount, error) {
+	list, err := splitMounts(b.mounts)
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	if !c.local {
+		return nil, usagef("--mount needs a local server").hint("copy files with crannog cp instead")
+	}
+	for i, m := range list {
+		real, err := resolved(m.Source)
+		if err != nil {
+			return nil, fail("find what --mount names", err)
+		}
+		if a.holdsState(real) {
+			return nil, usagef("--mount: crannog's state is in %s, and it holds the tokens of every sandbox", inert(real))
+		}
+		// The place inside is the path as it was named, which is what other files say.
+		if list[i].Source, err = filepath.Abs(m.Source); err != nil {
+			return nil, fail("find what --mount names", err)
+		}
+	}
+	return list, nil
+}
+
+// tellNotes says what of the workspace is not shown.
+func (b *box) tellNotes() {
+	for _, note := range b.sb.Info().Notes {
+		b.app.note("%s", inert(note))
+	}
+}
