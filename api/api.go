@@ -16,6 +16,7 @@ type Limits struct {
 	PIDs                  int64   `json:"pids,omitempty" minimum:"0" doc:"Processes and threads at one time."`
 	DiskBytes             int64   `json:"disk_bytes,omitempty" minimum:"0" doc:"Bytes written and not removed."`
 	DiskInodes            int64   `json:"disk_inodes,omitempty" minimum:"0" doc:"Files created and not removed."`
+	ShmBytes              int64   `json:"shm_bytes,omitempty" minimum:"0" doc:"Size of /dev/shm, which counts against the memory; half of it if absent."`
 	CommandTimeoutSeconds float64 `json:"command_timeout_seconds,omitempty" minimum:"0" doc:"Longest run of a command that names no limit itself."`
 	OutputBytes           int64   `json:"output_bytes,omitempty" minimum:"0" doc:"Most output that one call returns."`
 }

@@ -54,6 +54,7 @@ func (b *boxFlags) add(f *pflag.FlagSet) {
 	f.String("pids", "", "processes and threads")
 	f.String("disk", "", "bytes it may write, such as 1g")
 	f.String("inodes", "", "files it may create")
+	f.String("shm", "", "size of /dev/shm, which counts against the memory (half of the memory)")
 }
 
 // options turns flags and settings into what Create takes. A directory is
@@ -61,7 +62,7 @@ func (b *boxFlags) add(f *pflag.FlagSet) {
 func (a *app) boxOptions(ctx context.Context, b *boxFlags, c *connection) ([]crannog.CreateOption, bool, error) {
 	limits := api.Limits{
 		MemoryBytes: a.config.MemoryBytes, CPUMillis: a.config.MilliCPU, PIDs: a.config.PIDs,
-		DiskBytes: a.config.DiskBytes, DiskInodes: a.config.DiskInodes,
+		DiskBytes: a.config.DiskBytes, DiskInodes: a.config.DiskInodes, ShmBytes: a.config.ShmBytes,
 		CommandTimeoutSeconds: a.config.CommandTimeout.Seconds(),
 	}
 	env, err := a.assignments(b.env, b.envFiles)

@@ -156,7 +156,7 @@ func (a *app) load(cmd *cobra.Command, _ []string) error {
 		return fail("read the settings", invalid(codeSettings, err))
 	}
 	// A flag of any command that is named like a setting sets it.
-	for _, name := range []string{"state", "url", "listen", "insecure", "template", "memory", "cpus", "pids", "disk", "inodes", "approval_webhook",
+	for _, name := range []string{"state", "url", "listen", "insecure", "template", "memory", "cpus", "pids", "disk", "inodes", "shm", "approval_webhook",
 		"organisation_policy", "project_policy", "default_level", "max_live", "starts_at_once", "max_queued", "max_queue_wait", "pool", "pool_languages", "default_timeout", "max_timeout", "retention"} {
 		f := cmd.Flags().Lookup(strings.ReplaceAll(name, "_", "-"))
 		if f == nil || !f.Changed {

@@ -63,6 +63,7 @@ type Config struct {
 	PIDs           int64
 	DiskBytes      int64
 	DiskInodes     int64
+	ShmBytes       int64
 	CommandTimeout time.Duration // zero: only the sandbox's end stops a command
 	OutputBytes    int64
 

@@ -72,6 +72,7 @@ var settings = []setting{
 	count("pids", "processes of a sandbox; 0 is the server's default", func(c *Config) *int64 { return &c.PIDs }),
 	size("disk", "bytes a sandbox may write; 0 is the server's default", func(c *Config) *int64 { return &c.DiskBytes }),
 	count("inodes", "files a sandbox may create; 0 is the server's default", func(c *Config) *int64 { return &c.DiskInodes }),
+	size("shm", "size of /dev/shm, which counts against the memory; 0 is half of the memory", func(c *Config) *int64 { return &c.ShmBytes }),
 	duration("command_timeout", "time limit of a command that names none; 0 is the server's default", func(c *Config) *time.Duration { return &c.CommandTimeout }),
 	size("max_output", "output that one call returns", func(c *Config) *int64 { return &c.OutputBytes }),
 }

@@ -163,7 +163,7 @@ func TestCreateLimits(t *testing.T) {
 	if boxes.last.Limits != (sandbox.Limits{}) {
 		t.Errorf("without limits the service got %+v", boxes.last.Limits)
 	}
-	for _, name := range []string{"memoryMB", "cpuMillis", "pids", "diskMB", "inodes", "commandTimeoutSeconds", "outputBytes"} {
+	for _, name := range []string{"memoryMB", "cpuMillis", "pids", "diskMB", "inodes", "shmMB", "commandTimeoutSeconds", "outputBytes"} {
 		for _, value := range []string{"0", "-1"} {
 			w := do(h, "POST", "/v2/sandboxes", fmt.Sprintf(`{"templateID":"base","limits":{%q:%s}}`, name, value))
 			wantFailure(t, w, http.StatusBadRequest, "limits_invalid", name)

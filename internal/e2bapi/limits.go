@@ -52,6 +52,7 @@ func (b *limitsBody) limits() (sandbox.Limits, error) {
 		{"pids", b.PIDs, 1, &l.PIDs},
 		{"diskMB", b.DiskMB, 1 << 20, &l.DiskBytes},
 		{"inodes", b.Inodes, 1, &l.DiskInodes},
+		{"shmMB", b.ShmMB, 1 << 20, &l.ShmBytes},
 		{"commandTimeoutSeconds", b.CommandTimeoutSeconds, int64(time.Second), &timeout},
 		{"outputBytes", b.OutputBytes, 1, &l.OutputBytes},
 	} {
@@ -77,6 +78,7 @@ func limitsOf(l sandbox.Limits) limitsBody {
 		PIDs:                  new(set.PIDs),
 		DiskMB:                new(set.DiskBytes >> 20),
 		Inodes:                new(set.DiskInodes),
+		ShmMB:                 new(set.ShmBytes >> 20),
 		CommandTimeoutSeconds: positive(int64(l.CommandTimeout / time.Second)),
 		OutputBytes:           positive(l.OutputBytes),
 	}

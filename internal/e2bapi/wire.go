@@ -67,6 +67,7 @@ type limitsBody struct {
 	PIDs                  *int64 `json:"pids,omitempty"`
 	DiskMB                *int64 `json:"diskMB,omitempty"`
 	Inodes                *int64 `json:"inodes,omitempty"`
+	ShmMB                 *int64 `json:"shmMB,omitempty"`
 	CommandTimeoutSeconds *int64 `json:"commandTimeoutSeconds,omitempty"`
 	OutputBytes           *int64 `json:"outputBytes,omitempty"`
 }

@@ -111,6 +111,7 @@ const (
 	LimitPIDs   Limit = "pids"
 	LimitDisk   Limit = "disk"
 	LimitInodes Limit = "inodes"
+	LimitShm    Limit = "shm"
 )
 
 // Limits of a sandbox. Zero in a field is the default, never unlimited.
@@ -120,6 +121,8 @@ type Limits struct {
 	PIDs        int64
 	DiskBytes   int64
 	DiskInodes  int64
+	// ShmBytes is the size of /dev/shm, which is in the sandbox's memory.
+	ShmBytes int64
 }
 
 // DefaultLimits are used for every field that is zero.
@@ -129,6 +132,7 @@ var DefaultLimits = Limits{
 	PIDs:        512,
 	DiskBytes:   4 << 30,
 	DiskInodes:  200_000,
+	ShmBytes:    64 << 20,
 }
 
 // OrDefault fills zero fields with the defaults.
@@ -136,7 +140,7 @@ func (l Limits) OrDefault() Limits {
 	d := DefaultLimits
 	for _, f := range []struct{ have, def *int64 }{
 		{&l.MemoryBytes, &d.MemoryBytes}, {&l.MilliCPU, &d.MilliCPU}, {&l.PIDs, &d.PIDs},
-		{&l.DiskBytes, &d.DiskBytes}, {&l.DiskInodes, &d.DiskInodes},
+		{&l.DiskBytes, &d.DiskBytes}, {&l.DiskInodes, &d.DiskInodes}, {&l.ShmBytes, &d.ShmBytes},
 	} {
 		if *f.have == 0 {
 			*f.have = *f.def

@@ -40,7 +40,7 @@ func fromLimits(l *api.Limits) (sandbox.Limits, error) {
 	return sandbox.Limits{
 		Limits: engine.Limits{
 			MemoryBytes: l.MemoryBytes, MilliCPU: l.CPUMillis, PIDs: l.PIDs,
-			DiskBytes: l.DiskBytes, DiskInodes: l.DiskInodes,
+			DiskBytes: l.DiskBytes, DiskInodes: l.DiskInodes, ShmBytes: l.ShmBytes,
 		},
 		CommandTimeout: timeout,
 		OutputBytes:    l.OutputBytes,
@@ -50,7 +50,7 @@ func fromLimits(l *api.Limits) (sandbox.Limits, error) {
 func toLimits(l sandbox.Limits) api.Limits {
 	return api.Limits{
 		MemoryBytes: l.MemoryBytes, CPUMillis: l.MilliCPU, PIDs: l.PIDs,
-		DiskBytes: l.DiskBytes, DiskInodes: l.DiskInodes,
+		DiskBytes: l.DiskBytes, DiskInodes: l.DiskInodes, ShmBytes: l.ShmBytes,
 		CommandTimeoutSeconds: l.CommandTimeout.Seconds(), OutputBytes: l.OutputBytes,
 	}
 }

@@ -102,6 +102,7 @@ func TestLimits(t *testing.T) {
 		"pids":            func(l *sandbox.Limits, n int64) { l.PIDs = n },
 		"disk":            func(l *sandbox.Limits, n int64) { l.DiskBytes = n },
 		"inodes":          func(l *sandbox.Limits, n int64) { l.DiskInodes = n },
+		"shm":             func(l *sandbox.Limits, n int64) { l.ShmBytes = n },
 		"command timeout": func(l *sandbox.Limits, n int64) { l.CommandTimeout = time.Duration(n) },
 		"output":          func(l *sandbox.Limits, n int64) { l.OutputBytes = n },
 	} {
@@ -120,6 +121,33 @@ func TestLimits(t *testing.T) {
 	if err := set(func(l *sandbox.Limits) { l.MemoryBytes = 128 << 20 }); err != nil {
 		t.Error(err)
 	}
+}
+
+// F16: shared memory is half of the memory, unless another size is asked for,
+// which is no more than all of it.
+func TestF16SizeOfSharedMemory(t *testing.T) {
+	r := newRig(t, func(d *sandbox.Deps) { d.Engine = enforcing{d.Engine} })
+	with := func(memory, shm int64) (sandbox.Sandbox, error) {
+		return r.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base", Limits: sandbox.Limits{Limits: engine.Limits{MemoryBytes: memory, ShmBytes: shm}}})
+	}
+	for _, c := range []struct{ memory, shm, want int64 }{
+		{0, 0, 512 << 20}, {256 << 20, 0, 128 << 20}, {256 << 20, 1 << 20, 1 << 20}, {256 << 20, 256 << 20, 256 << 20}, {0, 64 << 20, 64 << 20},
+	} {
+		if sb, err := with(c.memory, c.shm); err != nil || sb.Limits.ShmBytes != c.want {
+			t.Errorf("%+v: %d, %v", c, sb.Limits.ShmBytes, err)
+		}
+	}
+	_, err := with(256<<20, 257<<20)
+	wantKind(t, err, fault.Invalid, "limit_out_of_range")
+}
+
+// enforcing is an engine that claims to bound memory.
+type enforcing struct{ engine.Engine }
+
+func (e enforcing) Info() engine.Info {
+	info := e.Engine.Info()
+	info.Enforces = []engine.Limit{engine.LimitMemory, engine.LimitShm}
+	return info
 }
 
 // A small host lowers the defaults rather than refusing them.

@@ -33,6 +33,7 @@ var least = Limits{
 		PIDs:       32,
 		DiskBytes:  16 << 20,
 		DiskInodes: 1000,
+		ShmBytes:   1 << 20,
 	},
 	CommandTimeout: time.Second,
 	OutputBytes:    1 << 10,
@@ -51,6 +52,7 @@ func most(set Limits) (Limits, error) {
 			PIDs:        32768,
 			DiskBytes:   1 << 40,
 			DiskInodes:  100_000_000,
+			ShmBytes:    int64(info.Totalram) * int64(info.Unit),
 		},
 		CommandTimeout: 7 * 24 * time.Hour,
 		// An answer is held in the server's memory, several times over while
@@ -80,8 +82,11 @@ func (s *Service) limits(asked Limits) (Limits, error) {
 		if *f.value == 0 {
 			// A small host gives what it has.
 			*f.value = min(*defs[i].value, *highs[i].value)
-			if f.limit == engine.LimitDisk {
+			switch f.limit {
+			case engine.LimitDisk:
 				*f.value = max(s.room.Fit(*f.value), *lows[i].value)
+			case engine.LimitShm:
+				*f.value = min(shmOf(asked.MemoryBytes), *highs[i].value)
 			}
 		}
 		if *f.value < *lows[i].value || *f.value > *highs[i].value {
@@ -89,8 +94,17 @@ func (s *Service) limits(asked Limits) (Limits, error) {
 				"%s is %s, and must be from %s to %s", f.name, f.text(*f.value), f.text(*lows[i].value), f.text(*highs[i].value))
 		}
 	}
+	if asked.ShmBytes > asked.MemoryBytes {
+		return Limits{}, fault.Newf(fault.Invalid, "limit_out_of_range",
+			"shm is %d bytes, and /dev/shm is in the sandbox's memory, which is %d", asked.ShmBytes, asked.MemoryBytes).
+			WithHint("ask for more memory, or for less shm")
+	}
 	return asked, s.enforced(given)
 }
+
+// shmOf is the size of /dev/shm in a sandbox with so much memory: half of it, as
+// Linux has it. What is in it counts against the memory.
+func shmOf(memory int64) int64 { return memory / 2 }
 
 // enforced refuses a limit that was asked for and that the engine does not
 // enforce. Accepted, it would be a lie that the caller's plans rest on.
@@ -129,6 +143,8 @@ func (l *Limits) fields() []limitField {
 		{"pids", engine.LimitPIDs, &l.PIDs, 1, ""},
 		{"disk", engine.LimitDisk, &l.DiskBytes, 1, " bytes"},
 		{"inodes", engine.LimitInodes, &l.DiskInodes, 1, ""},
+		// After memory, on which its default depends.
+		{"shm", engine.LimitShm, &l.ShmBytes, 1, " bytes"},
 		{"command timeout", "", (*int64)(&l.CommandTimeout), int64(time.Millisecond), " ms"},
 		{"output", "", &l.OutputBytes, 1, " bytes"},
 	}

@@ -27,7 +27,7 @@ func (s *Service) started(ctx context.Context, r Record, from string) error {
 		EndAt: stamp(r.EndAt), Watched: watched && s.spools != nil,
 		Limits: fact.Limits{
 			MemoryBytes: r.Limits.MemoryBytes, MilliCPU: r.Limits.MilliCPU, PIDs: r.Limits.PIDs,
-			DiskBytes: r.Limits.DiskBytes, DiskInodes: r.Limits.DiskInodes,
+			DiskBytes: r.Limits.DiskBytes, DiskInodes: r.Limits.DiskInodes, ShmBytes: r.Limits.ShmBytes,
 		},
 	}
 	for _, l := range r.Enforced {

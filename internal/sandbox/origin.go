@@ -82,7 +82,7 @@ func (n *Stored) inherit(l *Limits, asked Limits) {
 
 // fixed tells which limits are part of a machine's saved state.
 func fixed(l engine.Limit) bool {
-	return l == engine.LimitPIDs || l == engine.LimitDisk || l == engine.LimitInodes
+	return l == engine.LimitPIDs || l == engine.LimitDisk || l == engine.LimitInodes || l == engine.LimitShm
 }
 
 // origin is what a new sandbox's machine starts from: nothing, or a snapshot,

@@ -105,7 +105,7 @@ func (e *Engine) Info() engine.Info {
 		Name:     "gvisor",
 		Version:  runtimeVersion(),
 		Boundary: engine.UserspaceKernel,
-		Enforces: append(e.groups.Enforces(), engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes),
+		Enforces: append(e.groups.Enforces(), engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm),
 	}
 	if e.groups == nil {
 		info.Enforces = append(info.Enforces, engine.LimitMemory, engine.LimitCPU)

@@ -28,7 +28,7 @@ import (
 const inodesKey = "dev.crannog.inodes"
 
 // sharedInodes bounds the files of each file system in memory that a box has
-// besides its root: one for each page of their 64 MiB.
+// besides its root: one for each page of 64 MiB, however large they are.
 const sharedInodes = 16384
 
 // boundInodes puts the limit into a specification.

@@ -4,6 +4,8 @@
 package ocispec
 
 import (
+	"fmt"
+
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/crannog/crannog/internal/engine"
@@ -92,7 +94,7 @@ func Build(p Params) *specs.Spec {
 			{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: append([]string{"noexec", "ro"}, noSuid...)},
 			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "mode=755", "size=65536k"}},
 			{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
-			{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: append([]string{"mode=1777", "size=65536k"}, noSuid...)},
+			{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: append([]string{"mode=1777", fmt.Sprintf("size=%dk", limits.ShmBytes>>10)}, noSuid...)},
 		},
 		Linux: &specs.Linux{
 			Namespaces: []specs.LinuxNamespace{

@@ -58,6 +58,7 @@ type Limits struct {
 	PIDs        int64 `json:"pids"`
 	DiskBytes   int64 `json:"disk_bytes"`
 	DiskInodes  int64 `json:"disk_inodes,omitempty"`
+	ShmBytes    int64 `json:"shm_bytes,omitempty"`
 }
 
 // Ended is the data of sandbox.ended.
