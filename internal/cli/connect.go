@@ -49,6 +49,7 @@ func (a *app) connect(ctx context.Context) (*connection, error) {
 	client, err := crannog.Local(ctx, crannog.State(a.config.State), crannog.Logger(a.logger()),
 		crannog.SecretsKey(a.config.SecretsKey), crannog.SecretsExec(a.config.SecretsExec),
 		func(o *standard.Options) error {
+			o.HostEtc = a.config.HostEtcPaths()
 			o.Settings, o.Record, o.Starts, o.Version = settings, standard.Record(a.config), standard.Starts(a.config), a.Version
 			return nil
 		})

@@ -28,6 +28,7 @@ type Config struct {
 	MCPHosts, MCPApprover string
 	// Files with the policies above each sandbox's own; "" is none.
 	OrganisationPolicy, ProjectPolicy string
+	HostEtc                           string        // paths of /etc that are shown besides
 	DefaultLevel                      string        // of a sandbox that names none; "" is standard
 	MaxLive                           int64         // sandboxes alive at once
 	StartsAtOnce                      int64         // sandboxes that start at once; zero adapts

@@ -33,6 +33,7 @@ var settings = []setting{
 	text("secrets_exec", "command lines that secrets named exec: may run, apart by semicolons", func(c *Config) *string { return &c.SecretsExec }),
 	text("organisation_policy", "file with a policy that no sandbox may be wider than; read once, at the start", func(c *Config) *string { return &c.OrganisationPolicy }),
 	text("project_policy", "file with a policy of this state directory's sandboxes, below the organisation's", func(c *Config) *string { return &c.ProjectPolicy }),
+	text("host_etc", "files and directories of the host's /etc that sandboxes see besides, apart by commas (docs/etc.md); each must hold no secret", func(c *Config) *string { return &c.HostEtc }),
 	text("default_level", "level of a sandbox that names none: strict, standard, light or minimal; empty is standard", func(c *Config) *string { return &c.DefaultLevel }),
 	count("max_live", "sandboxes alive at once", func(c *Config) *int64 { return &c.MaxLive }),
 	count("starts_at_once", "sandboxes that start at once; 0 adapts to what the machine can do", func(c *Config) *int64 { return &c.StartsAtOnce }),

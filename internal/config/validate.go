@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -18,7 +19,7 @@ var logLevels = []string{"debug", "info", "warn", "error"}
 // Validate reports every setting that cannot work, before anything opens a
 // socket or a file.
 func (c Config) Validate() error {
-	return errors.Join(c.checkState(), c.checkListen(), c.checkLevel(), c.checkURL(), c.checkLimits(), c.checkWebhook(), c.checkMCP(), c.checkPolicies(), c.checkLives(), c.checkConnections(), c.checkRecord())
+	return errors.Join(c.checkState(), c.checkListen(), c.checkLevel(), c.checkURL(), c.checkLimits(), c.checkWebhook(), c.checkMCP(), c.checkPolicies(), c.checkHostEtc(), c.checkLives(), c.checkConnections(), c.checkRecord())
 }
 
 func (c Config) checkState() error {
@@ -111,6 +112,23 @@ func (c Config) checkPolicies() error {
 	for _, f := range []struct{ name, path string }{{"organisation_policy", c.OrganisationPolicy}, {"project_policy", c.ProjectPolicy}} {
 		if f.path != "" && !filepath.IsAbs(f.path) {
 			problems = append(problems, fmt.Errorf("%s: %q is not an absolute path, such as /etc/crannog/policy.yaml", f.name, f.path))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// HostEtcPaths are the paths of host_etc.
+func (c Config) HostEtcPaths() []string {
+	return strings.FieldsFunc(c.HostEtc, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+// checkHostEtc refuses what is not a path below /etc. Which of these no sandbox
+// sees is known where sandboxes' files are put together.
+func (c Config) checkHostEtc() error {
+	var problems []error
+	for _, name := range c.HostEtcPaths() {
+		if !strings.HasPrefix(name, "/etc/") || filepath.Clean(name) != name {
+			problems = append(problems, fmt.Errorf("host_etc: %q is not a path below /etc, such as /etc/nginx", name))
 		}
 	}
 	return errors.Join(problems...)

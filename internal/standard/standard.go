@@ -53,6 +53,8 @@ type Options struct {
 	SecretsKey, SecretsExec string
 	// Record bounds the record.
 	Record daemon.RecordOptions
+	// HostEtc is what sandboxes see of /etc besides.
+	HostEtc []string
 }
 
 // Engine makes the engine alone, for looking at what this machine can do.
@@ -79,7 +81,7 @@ func Open(ctx context.Context, o Options) (*daemon.Daemon, error) {
 		return nil, err
 	}
 	return daemon.Open(ctx, daemon.Options{
-		StateDir: o.State, Log: o.Log, Engine: eng, Templates: template.NewHost(filepath.Join(o.State, "templates"), guest),
+		StateDir: o.State, Log: o.Log, Engine: eng, Templates: template.NewHost(filepath.Join(o.State, "templates"), guest, o.HostEtc...),
 		Programs: []string{filepath.Join(o.State, "runtime"), filepath.Join(o.State, "guest")},
 		Server:   o.Server, Domain: o.Domain, Version: o.Version, Starts: o.Starts, Pool: o.Pool, Webhook: o.Webhook, Connections: o.Connections, Doors: o.Doors,
 		Settings: o.Settings, SecretsKey: o.SecretsKey, SecretsExec: o.SecretsExec, Record: o.Record,

@@ -65,8 +65,9 @@ var etcFiles = []string{
 	"/etc/ca-certificates.conf", "/etc/shells", "/etc/matplotlibrc", "/etc/papersize",
 }
 
-// planHost looks at the host below root, which is "/" except in tests.
-func planHost(root string) (*plan, error) {
+// planHost looks at the host below root, which is "/" except in tests. more is
+// what is shown of /etc besides.
+func planHost(root string, more ...string) (*plan, error) {
 	p := &plan{dirs: maps.Clone(ownDirs), files: maps.Clone(ownFiles), links: maps.Clone(ownLinks)}
 	for n := range sandbox.MaxPrograms {
 		p.dirs[sandbox.ProgramPlace(n+1, true)] = 0o755
@@ -90,7 +91,7 @@ func planHost(root string) (*plan, error) {
 		}
 		for _, match := range matches {
 			if info, err := os.Stat(match); err == nil && info.IsDir() {
-				p.bind(match, "/"+strings.TrimPrefix(strings.TrimPrefix(match, root), "/"))
+				p.bind(match, inside(root, match))
 			}
 		}
 	}
@@ -103,6 +104,12 @@ func planHost(root string) (*plan, error) {
 			return nil, err
 		}
 		p.add(name, data, 0o644)
+	}
+	if err := p.showShipped(root); err != nil {
+		return nil, err
+	}
+	if err := p.showMore(root, more); err != nil {
+		return nil, err
 	}
 	p.nameBare(root)
 	p.add(guest.NpmConfig, npmConfig(root), 0o644)

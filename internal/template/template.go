@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -38,6 +39,7 @@ func Known() [][2]string {
 type Host struct {
 	dir      string
 	guest    string
+	more     []string
 	revision revision
 
 	mu   sync.Mutex
@@ -45,9 +47,10 @@ type Host struct {
 }
 
 // NewHost keeps its files below dir. guest is the host path of the program
-// that runs as PID 1 inside.
-func NewHost(dir, guest string) *Host {
-	h := &Host{dir: dir, guest: guest, revision: revision{root: "/"}}
+// that runs as PID 1 inside. more are files and directories of /etc that are
+// shown besides those that hold no secret by themselves.
+func NewHost(dir, guest string, more ...string) *Host {
+	h := &Host{dir: dir, guest: guest, more: more, revision: revision{root: "/"}}
 	// A guest's program of its own is named by its content and stays when
 	// another takes its place. This program does not.
 	if self, err := os.Executable(); err == nil && self == guest {
@@ -98,7 +101,10 @@ func (h *Host) Root() (engine.Root, error) {
 	if h.root != nil {
 		return *h.root, nil
 	}
-	plan, err := planHost("/")
+	plan, err := planHost("/", h.more...)
+	if _, known := errors.AsType[*fault.Error](err); known {
+		return engine.Root{}, err
+	}
 	if err != nil {
 		return engine.Root{}, fmt.Errorf("host template: %w", err)
 	}

@@ -1,0 +1,182 @@
+package template
+
+import (
+	"bytes"
+	"crypto/md5" //nolint:gosec // what dpkg keeps; it tells a changed file, not a forged one
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Bounds of what a setting may add.
+const (
+	mostEtcBytes = 1 << 20
+	mostEtcFiles = 1000
+)
+
+// dpkgStatus is where dpkg says what it has installed.
+const dpkgStatus = "/var/lib/dpkg/status"
+
+// showShipped adds files of packages that are as their package ships them.
+func (p *plan) showShipped(root string) error {
+	var found []string
+	for _, s := range packageEtc {
+		for _, pattern := range s.paths {
+			matches, err := filepath.Glob(filepath.Join(root, "/etc", pattern))
+			if err != nil {
+				return err
+			}
+			for _, match := range matches {
+				found = append(found, inside(root, match))
+			}
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	sums, err := shippedSums(root)
+	if err != nil {
+		return err
+	}
+	for _, name := range found {
+		if never(name) {
+			continue
+		}
+		err := p.copyEtc(root, name, func(data []byte) bool {
+			sum := md5.Sum(data) //nolint:gosec // as above
+			return sums[name] == hex.EncodeToString(sum[:])
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shippedSums are the sums of the files of /etc that packages have brought,
+// where dpkg has installed them. Elsewhere there are none.
+func shippedSums(root string) (map[string]string, error) {
+	data, err := os.ReadFile(filepath.Join(root, dpkgStatus))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	sums := map[string]string{}
+	for line := range bytes.Lines(data) {
+		// " /etc/nanorc 0123…", below Conffiles. One that is obsolete has a word more.
+		if !bytes.HasPrefix(line, []byte(" /etc/")) {
+			continue
+		}
+		if fields := strings.Fields(string(line)); len(fields) == 2 && len(fields[1]) == 2*md5.Size {
+			sums[fields[0]] = fields[1]
+		}
+	}
+	return sums, nil
+}
+
+// showMore adds files and directories that a setting names.
+func (p *plan) showMore(root string, names []string) error {
+	files := 0
+	for _, name := range names {
+		if !strings.HasPrefix(name, "/etc/") || path.Clean(name) != name {
+			return fault.Newf(fault.Invalid, "host_etc_invalid", "host_etc names %q, which is not a clean path below /etc", name)
+		}
+		if never(name) {
+			return fault.Newf(fault.Invalid, "host_etc_refused", "host_etc names %s, which no sandbox is shown", name).
+				WithHint("copy what a program needs of it, without accounts, keys and credentials, into the workspace")
+		}
+		if _, err := os.Lstat(filepath.Join(root, name)); err != nil {
+			return fault.Wrap(err, fault.Invalid, "host_etc_invalid", "host_etc names "+name+", which is not there or cannot be read")
+		}
+		err := filepath.WalkDir(filepath.Join(root, name), func(match string, d fs.DirEntry, err error) error {
+			at := inside(root, match)
+			switch {
+			case errors.Is(err, fs.ErrPermission):
+				return nil
+			case err != nil:
+				return err
+			case never(at) && d.IsDir():
+				return fs.SkipDir
+			case never(at) || d.IsDir():
+				return nil
+			}
+			if files++; files > mostEtcFiles {
+				return fault.Newf(fault.Invalid, "host_etc_invalid", "host_etc names more than %d files", mostEtcFiles)
+			}
+			return p.copyEtc(root, at, func(data []byte) bool { return !bytes.Contains(data, []byte("PRIVATE KEY-----")) })
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyEtc adds one file that everybody on the host may read and whose content
+// is wanted, or a link, which leads only to what is shown inside. What the
+// template has of its own stays.
+func (p *plan) copyEtc(root, name string, want func([]byte) bool) error {
+	if _, own := p.files[name]; own {
+		return nil
+	}
+	if _, own := p.links[name]; own {
+		return nil
+	}
+	full := filepath.Join(root, name)
+	info, err := os.Lstat(full)
+	if err != nil {
+		return err
+	}
+	if info.Mode()&fs.ModeSymlink != 0 {
+		to, err := os.Readlink(full)
+		if err != nil {
+			return err
+		}
+		p.parents(name)
+		p.links[name] = to
+		return nil
+	}
+	if !info.Mode().IsRegular() || info.Mode()&0o004 == 0 || info.Size() > mostEtcBytes {
+		return nil
+	}
+	data, err := os.ReadFile(full)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil // a directory above is closed to this user
+	}
+	if err != nil {
+		return err
+	}
+	if want(data) {
+		p.add(name, data, 0o644|info.Mode()&0o111)
+	}
+	return nil
+}
+
+// never reports whether a path below /etc, or a directory on the way to it, has
+// one of neverNames.
+func never(name string) bool {
+	for part := range strings.SplitSeq(strings.TrimPrefix(name, "/etc/"), "/") {
+		for _, pattern := range neverNames {
+			if matched, _ := path.Match(pattern, strings.ToLower(part)); matched {
+				return true
+			}
+			if matched, _ := path.Match(pattern, part); matched {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// inside is a path of the host's as it is inside.
+func inside(root, match string) string {
+	return "/" + strings.TrimPrefix(strings.TrimPrefix(match, root), "/")
+}
