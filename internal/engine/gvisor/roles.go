@@ -53,6 +53,7 @@ func runRuntime() {
 		addMarks()
 		allowLoopbackAddress()
 		allowAttributes()
+		concealDisks()
 		registerStill()
 		trimmed = trim.Install()
 	}

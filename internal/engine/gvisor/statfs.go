@@ -1,0 +1,122 @@
+package gvisor
+
+import (
+	"gvisor.dev/gvisor/pkg/abi/linux"
+	"gvisor.dev/gvisor/pkg/errors/linuxerr"
+	"gvisor.dev/gvisor/pkg/fspath"
+	"gvisor.dev/gvisor/pkg/sentry/arch"
+	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
+	"gvisor.dev/gvisor/pkg/sentry/kernel/auth"
+	"gvisor.dev/gvisor/pkg/sentry/vfs"
+)
+
+// statfs of a directory of the host that is mounted as it is, such as what the
+// policy makes read-only, would pass on the host's live counts of blocks and
+// files. They tell a program inside how large the host's disk is, how full, and,
+// read again and again, what others on the machine are doing: two sandboxes could
+// talk by them. So such a mount has the counts of the sandbox's own disk.
+
+// concealDisks replaces the calls that tell about file systems. callTables'
+// tables are initialised by addBecome.
+func concealDisks() {
+	for _, table := range callTables() {
+		for number, entry := range table.Table {
+			switch entry.Name {
+			case "statfs":
+				entry.Fn = statfs
+			case "fstatfs":
+				entry.Fn = fstatfs
+			default:
+				continue
+			}
+			table.Table[number] = entry
+		}
+		table.Init()
+	}
+}
+
+// statfs implements statfs(2). It never reads its result back from the program,
+// which could change it in the meantime.
+func statfs(t *sentry.Task, _ uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
+	name, err := t.CopyInString(args[0].Pointer(), linux.PATH_MAX)
+	if err != nil {
+		return 0, nil, err
+	}
+	if name == "" {
+		return 0, nil, linuxerr.ENOENT
+	}
+	path := fspath.Parse(name)
+	root := t.FSContext().RootDirectory()
+	if !root.Ok() {
+		return 0, nil, linuxerr.ENOENT
+	}
+	defer root.DecRef(t)
+	start := root
+	if !path.Absolute {
+		start = t.FSContext().WorkingDirectory()
+		defer start.DecRef(t)
+	}
+	return tellDisk(t, args, &vfs.PathOperation{Root: root, Start: start, Path: path, FollowFinalSymlink: true})
+}
+
+// fstatfs implements fstatfs(2).
+func fstatfs(t *sentry.Task, _ uintptr, args arch.SyscallArguments) (uintptr, *sentry.SyscallControl, error) {
+	file := t.GetFile(args[0].Int())
+	if file == nil {
+		return 0, nil, linuxerr.EBADF
+	}
+	defer file.DecRef(t)
+	root := t.FSContext().RootDirectory()
+	if !root.Ok() {
+		return 0, nil, linuxerr.ENOENT
+	}
+	defer root.DecRef(t)
+	return tellDisk(t, args, &vfs.PathOperation{Root: root, Start: file.VirtualDentry()})
+}
+
+// tellDisk writes what is told of the file system at a path.
+func tellDisk(t *sentry.Task, args arch.SyscallArguments, at *vfs.PathOperation) (uintptr, *sentry.SyscallControl, error) {
+	found, err := t.Kernel().VFS().StatFSAt(t, t.Credentials(), at)
+	if err != nil {
+		return 0, nil, err
+	}
+	if found.Type == linux.V9FS_MAGIC {
+		found = concealed(found, ownDisk(t))
+	}
+	_, err = found.CopyOut(t, args[1].Pointer())
+	return 0, nil, err
+}
+
+// ownDisk is what the first process sees at its root: the sandbox's disk. It is
+// empty if that cannot be told.
+func ownDisk(t *sentry.Task) linux.Statfs {
+	init := t.Kernel().GlobalInit()
+	if init == nil || init.Leader() == nil {
+		return linux.Statfs{}
+	}
+	namespace := init.Leader().GetMountNamespace()
+	if namespace == nil {
+		return linux.Statfs{}
+	}
+	defer namespace.DecRef(t)
+	root := namespace.Root(t)
+	defer root.DecRef(t)
+	creds := auth.NewRootCredentials(t.Kernel().RootUserNamespace())
+	own, err := t.Kernel().VFS().StatFSAt(t, creds, &vfs.PathOperation{Root: root, Start: root})
+	if err != nil || own.Type == linux.V9FS_MAGIC {
+		return linux.Statfs{}
+	}
+	return own
+}
+
+// concealed is a file system of the host with the counts of the sandbox's own.
+func concealed(host, own linux.Statfs) linux.Statfs {
+	own.Type, own.NameLength, own.Flags = host.Type, host.NameLength, host.Flags
+	if own.BlockSize == 0 {
+		own.BlockSize, own.FragmentSize = linuxPage, linuxPage
+	}
+	return own
+}
+
+// linuxPage is the usual size of a block.
+const linuxPage = 4096
