@@ -38,8 +38,8 @@ func Ephemeral() CreateOption { return func(r *api.CreateSandbox) { r.Ephemeral 
 func Workspace(dir string) CreateOption { return func(r *api.CreateSandbox) { r.Workspace = dir } }
 
 // Mount shows a file or a directory of the host's at a path inside, copy-on-write or
-// read-only: the host's files never change. It may be given several times. Local
-// callers only.
+// read-only: the host's files never change. It may be given several times. Callers that
+// are not local name a directory that the server shares.
 func Mount(m api.Mount) CreateOption {
 	return func(r *api.CreateSandbox) { r.Mounts = append(r.Mounts, m) }
 }

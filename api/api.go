@@ -37,7 +37,7 @@ type CreateSandbox struct {
 	Forever         bool              `json:"forever,omitempty" doc:"No end by itself. Local callers only."`
 	Ephemeral       bool              `json:"ephemeral,omitempty" doc:"Ends with the server's process. Local callers only."`
 	Workspace       string            `json:"workspace,omitempty" maxLength:"4096" doc:"Host directory shown copy-on-write at /workspace. Local callers only."`
-	Mounts          []Mount           `json:"mounts,omitempty" maxItems:"16" doc:"More of the host's files and directories. Local callers only."`
+	Mounts          []Mount           `json:"mounts,omitempty" maxItems:"16" doc:"More of the host's files and directories."`
 	Programs        []string          `json:"programs,omitempty" maxItems:"4" doc:"Host files and directories shown copy-on-write: the Nth at /.crannog/programs/N if it is a directory, at /.crannog/programs/file-N otherwise. Local callers only."`
 	Tools           []string          `json:"tools,omitempty" maxItems:"32" doc:"Version managers in the home of the server's user whose programs are shown copy-on-write at their own paths, such as pyenv, nvm or cargo; all is those that are installed. Credentials beside them are not shown. Local callers only."`
 	Metadata        map[string]string `json:"metadata,omitempty"`
@@ -98,7 +98,8 @@ type Tool struct {
 
 // Mount is a file or directory of the host's that a sandbox shows.
 type Mount struct {
-	Source   string `json:"source" maxLength:"4096" doc:"Absolute path on the host."`
+	Name     string `json:"name,omitempty" maxLength:"63" doc:"A directory that the server's settings share, in place of source."`
+	Source   string `json:"source,omitempty" maxLength:"4096" doc:"Absolute path on the host. Local callers only."`
 	Target   string `json:"target,omitempty" maxLength:"1024" doc:"Absolute path inside; that of source if absent."`
 	ReadOnly bool   `json:"read_only,omitempty" doc:"It cannot be written inside. Otherwise it is copy-on-write: what is written stays inside."`
 }

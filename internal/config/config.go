@@ -21,6 +21,7 @@ type Config struct {
 	LogLevel string // debug, info, warn or error
 	// What seals secrets, and the command lines that exec: may run.
 	SecretsKey, SecretsExec string
+	Mounts                  string
 	// What is told of questions to people, and what signs it; "" is nobody.
 	ApprovalWebhook       string
 	ApprovalWebhookSecret Secret

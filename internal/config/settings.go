@@ -30,6 +30,7 @@ var settings = []setting{
 	text("mcp_hosts", "host names by which /mcp and the console may be reached, apart by commas, besides addresses, localhost and the domain", func(c *Config) *string { return &c.MCPHosts }),
 	text("mcp_approver", "who answers what an agent on /mcp asks: person (elsewhere), or any, also whoever sits before the agent", func(c *Config) *string { return &c.MCPApprover }),
 	text("secrets_key", "what seals secrets: file, keyring, or transit:mount/key in the Vault that VAULT_ADDR names", func(c *Config) *string { return &c.SecretsKey }),
+	text("mounts", "directories of the host that callers with a key may mount by name: NAME=/PATH[:ro|:cow], apart by semicolons", func(c *Config) *string { return &c.Mounts }),
 	text("secrets_exec", "command lines that secrets named exec: may run, apart by semicolons", func(c *Config) *string { return &c.SecretsExec }),
 	text("organisation_policy", "file with a policy that no sandbox may be wider than; read once, at the start", func(c *Config) *string { return &c.OrganisationPolicy }),
 	text("project_policy", "file with a policy of this state directory's sandboxes, below the organisation's", func(c *Config) *string { return &c.ProjectPolicy }),

@@ -33,13 +33,19 @@ type newSandbox struct {
 	AutoPause           bool              `json:"autoPause"`
 	AutoPauseMemory     *bool             `json:"autoPauseMemory"`
 	AutoResume          *newAutoResume    `json:"autoResume"`
-	VolumeMounts        []map[string]any  `json:"volumeMounts"`
+	VolumeMounts        []newVolume       `json:"volumeMounts"`
 	MCP                 map[string]any    `json:"mcp"`
 	IAM                 *newIAM           `json:"iam"`
 }
 
 type newAutoResume struct {
 	Enabled bool `json:"enabled"`
+}
+
+// newVolume mounts a directory that the server's settings share by this name.
+type newVolume struct {
+	Name string `json:"name"`
+	Path string `json:"path"`
 }
 
 type newIAM struct {
@@ -100,6 +106,12 @@ func (b newSandbox) request(g generation) (sandbox.CreateRequest, error) {
 		Limits:   limits,
 		OnEnd:    b.onEnd(),
 	}
+	for _, v := range b.VolumeMounts {
+		if v.Name == "" {
+			return sandbox.CreateRequest{}, fault.New(fault.Invalid, "mounts_invalid", "volumeMounts: a volume has a name")
+		}
+		req.Mounts = append(req.Mounts, sandbox.Mount{Name: v.Name, Target: v.Path})
+	}
 	if n := b.Network; n != nil {
 		req.PrivatePorts = n.AllowPublicTraffic != nil && !*n.AllowPublicTraffic
 		req.MaskRequestHost = n.MaskRequestHost
@@ -134,8 +146,6 @@ func (b newSandbox) checkOffered() error {
 		// Arbitrary traffic must not boot a sandbox anew: what ran in it is
 		// lost, and its owner is to decide that.
 		return fault.New(fault.Invalid, "auto_pause_invalid", "autoResume needs autoPauseMemory")
-	case len(b.VolumeMounts) > 0:
-		return notSupported("mounting volumes")
 	case b.MCP != nil:
 		return notSupported("the MCP gateway")
 	case b.IAM != nil && len(b.IAM.Tokens) > 0:

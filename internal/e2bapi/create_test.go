@@ -3,6 +3,7 @@ package e2bapi_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -74,7 +75,6 @@ func TestOldClientsFlagsAreAccepted(t *testing.T) {
 func TestCreateRefusesWhatIsNotOffered(t *testing.T) {
 	boxes, h := newAPI(t)
 	for _, field := range []string{
-		`"volumeMounts":[{"name":"v","path":"/v"}]`,
 		`"mcp":{}`,
 		`"iam":{"tokens":{"a":{"audience":"x","tokenType":"JWT-SVID"}}}`,
 		`"network":{"egressProxy":{"address":"x:1"}}`,
@@ -192,5 +192,20 @@ func TestPrivatePortsAndMaskedHost(t *testing.T) {
 	create(t, h, `{"templateID":"base","network":{"allowPublicTraffic":true}}`)
 	if boxes.last.PrivatePorts {
 		t.Error("public ports became private")
+	}
+}
+
+// TestF3VolumesAreSharedDirectories: E2B's volumes are what the operator shares by name. What
+// a name looks like never makes it a path of the host's.
+func TestF3VolumesAreSharedDirectories(t *testing.T) {
+	boxes, h := newAPI(t)
+	w := do(h, "POST", "/v2/sandboxes", `{"templateID":"base","volumeMounts":[{"name":"data","path":"/mnt/data"},{"name":"/etc","path":"/x"}]}`)
+	want := []sandbox.Mount{{Name: "data", Target: "/mnt/data"}, {Name: "/etc", Target: "/x"}}
+	if w.Code != http.StatusCreated || !slices.Equal(boxes.last.Mounts, want) {
+		t.Errorf("%d %s: %+v", w.Code, w.Body, boxes.last.Mounts)
+	}
+	w = do(h, "POST", "/v2/sandboxes", `{"templateID":"base","volumeMounts":[{"path":"/etc"}]}`)
+	if w.Code != http.StatusBadRequest {
+		t.Errorf("no name: %d %s", w.Code, w.Body)
 	}
 }

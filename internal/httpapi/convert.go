@@ -119,7 +119,11 @@ func fromMounts(list []api.Mount) (out []sandbox.Mount) {
 
 func toMounts(list []sandbox.Mount) (out []api.Mount) {
 	for _, m := range list {
-		out = append(out, api.Mount(m))
+		to := api.Mount(m)
+		if m.Name != "" {
+			to.Source = "" // where it is on the host is the operator's to know
+		}
+		out = append(out, to)
 	}
 	return out
 }

@@ -18,6 +18,9 @@ import (
 // Mount is a file or directory of the host's that a sandbox shows beside its
 // workspace. What is written there stays in the sandbox.
 type Mount struct {
+	// Name is that of a directory which the server's settings share, in place of Source
+	// in a request.
+	Name     string `json:"name,omitempty"`
 	Source   string `json:"source"`              // absolute, on the host
 	Target   string `json:"target"`              // absolute, inside; in a request "" is Source
 	ReadOnly bool   `json:"read_only,omitempty"` // it cannot be written inside either
@@ -35,12 +38,17 @@ var taken = []string{workspaceDir, "/proc", "/sys", "/dev", "/.crannog", "/etc",
 
 // resolveMounts checks what a caller names, with links followed here, once, where the
 // caller's own rights decide.
-func resolveMounts(list []Mount) ([]Mount, error) {
+func (s Settings) resolveMounts(list []Mount) (_ []Mount, err error) {
 	if len(list) > MaxMounts {
 		return nil, fault.Newf(fault.Invalid, "mounts_invalid", "a sandbox has at most %d mounts", MaxMounts)
 	}
 	var out []Mount
 	for _, m := range list {
+		if m.Name != "" {
+			if m, err = s.named(m); err != nil {
+				return nil, err
+			}
+		}
 		if !filepath.IsAbs(m.Source) {
 			return nil, fault.Newf(fault.Invalid, "mounts_invalid", "the source of a mount is an absolute path, and %.200q is none", m.Source)
 		}

@@ -45,7 +45,7 @@ func TestF3PlacesOfMounts(t *testing.T) {
 		}
 	}
 	for source, code := range map[string]string{"plain": "", ".ssh": "policy_denies_mount", ".ssh/old": "policy_denies_mount"} {
-		list, err := resolveMounts([]Mount{{Source: filepath.Join(home, source), Target: "/mnt/data"}})
+		list, err := (Settings{}).resolveMounts([]Mount{{Source: filepath.Join(home, source), Target: "/mnt/data"}})
 		if err == nil {
 			err = new(Base).mountAll(list, root, p.Files().Matcher())
 		}

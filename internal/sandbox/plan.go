@@ -83,7 +83,7 @@ func (s *Service) plan(ctx context.Context, who Principal, req CreateRequest) (R
 	if workspace, err = template.origin.joins(req.Limits, workspace); err != nil {
 		return Record{}, Template{}, nil, err
 	}
-	mounts, err := resolveMounts(req.Mounts)
+	mounts, err := s.settings.resolveMounts(req.Mounts)
 	if err == nil && len(mounts) > 0 && template.origin != nil {
 		err = fault.New(fault.Invalid, "snapshot_mounts", "a snapshot goes on with the mounts that it was taken with").WithHint("leave the mounts out")
 	}
@@ -180,7 +180,7 @@ func checkLocal(who Principal, req CreateRequest) error {
 		asked bool
 		what  string
 	}{
-		{req.Workspace != "", "a workspace"}, {len(req.Mounts) > 0, "mounts of the host"}, {len(req.Programs) > 0, "programs of the host"},
+		{req.Workspace != "", "a workspace"}, {req.ofHost(), "mounts of the host by their paths"}, {len(req.Programs) > 0, "programs of the host"},
 		{len(req.Tools) > 0, "programs of the host's version managers"},
 		{req.Forever && !who.Local, "a sandbox without end"}, {req.Ephemeral, "an ephemeral sandbox"},
 	} {

@@ -140,7 +140,7 @@ type CreateRequest struct {
 	Env             map[string]string
 	Limits          Limits
 	Workspace       string   // host directory, local callers only
-	Mounts          []Mount  // local callers only
+	Mounts          []Mount  // by their sources for local callers only
 	Programs        []string // host files and directories shown copy-on-write, local callers only
 	Tools           []string // version managers of the host whose programs are shown, or all; local callers only
 	PrivatePorts    bool     // programs' ports need the traffic token

@@ -98,6 +98,8 @@ type Settings struct {
 	AgentsAnswer bool
 	// Tools is where version managers are looked for; without a home none is found.
 	Tools hosttools.Host
+	// Mounts are directories of the host that callers may mount by name.
+	Mounts map[string]Mount
 	// AnyBoundary accepts an engine without a wall: for tests only.
 	AnyBoundary bool
 }

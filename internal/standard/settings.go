@@ -28,6 +28,9 @@ func Settings(c config.Config) (sandbox.Settings, error) {
 			WithHint("levels are " + strings.Join(policy.Levels(), ", "))
 	}
 	var err error
+	if s.Mounts, err = sandbox.ParseShares(c.Mounts); err != nil {
+		return s, err
+	}
 	if s.Organisation, err = document("organisation_policy", c.OrganisationPolicy); err != nil {
 		return s, err
 	}
