@@ -167,6 +167,7 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 		box.tellTracked()
 		box.tellTools()
 		box.tellNotes()
+		box.tellKeys()
 		if err = box.settle(ctx); err == nil {
 			code, err = box.do(ctx, c, args)
 			if err == nil && !a.json {
