@@ -58,10 +58,16 @@ func (a *app) mountsOf(b *boxFlags, c *connection) ([]api.Mount, error) {
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
-	if !c.local {
-		return nil, usagef("--mount needs a local server").hint("copy files with crannog cp instead")
-	}
 	for i, m := range list {
+		if !c.local {
+			// Paths are of this machine, names of the server.
+			if strings.Contains(m.Source, "/") || m.Target == "" {
+				return nil, usagef("--mount: paths need a local server").
+					hint("a directory that the server shares is mounted by its name: --mount NAME:/DST; crannog cp copies files")
+			}
+			list[i].Name, list[i].Source = m.Source, ""
+			continue
+		}
 		real, err := resolved(m.Source)
 		if err != nil {
 			return nil, fail("find what --mount names", err)
