@@ -63,7 +63,7 @@ func Metadata(m map[string]string) CreateOption {
 	return func(r *api.CreateSandbox) { r.Metadata = m }
 }
 
-// Env is set for every command.
+// Env is set for every command. It must be UTF-8; variables that need not be go with a Cmd.
 func Env(env map[string]string) CreateOption { return func(r *api.CreateSandbox) { r.Env = env } }
 
 // Limits bounds what the sandbox may use. A zero field is the server's

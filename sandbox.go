@@ -7,8 +7,10 @@ import (
 	"strconv"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/fault"
 )
 
 // Sandbox is one sandbox. Its methods may be called concurrently.
@@ -24,6 +26,13 @@ func (c *Client) Create(ctx context.Context, opts ...CreateOption) (*Sandbox, er
 	var req api.CreateSandbox
 	for _, opt := range opts {
 		opt(&req)
+	}
+	for name, value := range req.Env {
+		if !utf8.ValidString(name) || !utf8.ValidString(value) {
+			// JSON would put a replacement for its bytes.
+			return nil, fromFault(fault.Newf(fault.Invalid, "not_utf8", "the variable %q is not UTF-8", name).
+				WithHint("variables of a sandbox are UTF-8; those of one command may have any bytes"))
+		}
 	}
 	sb := &Sandbox{client: c}
 	if err := c.call(ctx, http.MethodPost, "/sandboxes", req, &sb.info); err != nil {
@@ -133,9 +142,11 @@ func (s *Sandbox) Logs(ctx context.Context) ([]api.LogEntry, error) {
 }
 
 // Exec runs one command on the server's side and returns what it printed, cut
-// at the limit, and which limit it hit.
+// at the limit, and which limit it hit. Its texts may have any bytes: where Encoding is empty they are
+// sent in base64 if they must be.
 func (s *Sandbox) Exec(ctx context.Context, req api.Exec) (api.ExecResult, error) {
 	var out api.ExecResult
+	req = encodeTexts(req)
 	err := s.client.call(ctx, http.MethodPost, s.path("/exec"), req, &out)
 	return out, err
 }

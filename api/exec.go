@@ -6,6 +6,7 @@ type Exec struct {
 	Stdin          string            `json:"stdin,omitempty" doc:"Standard input; none if absent."`
 	Env            map[string]string `json:"env,omitempty"`
 	Cwd            string            `json:"cwd,omitempty" maxLength:"4096" doc:"The user's home if absent."`
+	Encoding       string            `json:"encoding,omitempty" enum:"base64" doc:"How cmd, stdin, cwd and the values of env are written: as text if absent, base64 for bytes that need not be UTF-8."`
 	User           string            `json:"user,omitempty" maxLength:"64" doc:"The sandbox's default user if absent."`
 	TimeoutSeconds float64           `json:"timeout_seconds,omitempty" minimum:"0" doc:"The sandbox's command limit if absent."`
 	OutputBytes    int64             `json:"output_bytes,omitempty" minimum:"0" doc:"Most bytes of stdout and stderr together; the sandbox's limit if absent."`

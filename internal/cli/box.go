@@ -26,6 +26,7 @@ type boxFlags struct {
 	ttl         string
 	env         []string
 	envFiles    []string
+	bytesEnv    []string // variables of the command alone, because a sandbox's own are UTF-8
 	metadata    []string
 	tools       string
 	agentTools  bool // an agent runs, which wants them
@@ -73,6 +74,7 @@ func (a *app) boxOptions(ctx context.Context, b *boxFlags, c *connection) ([]cra
 	if err != nil {
 		return nil, false, err
 	}
+	env, b.bytesEnv = splitEnv(env)
 	environment, err := pairsOf("--env", env)
 	if err != nil {
 		return nil, false, err

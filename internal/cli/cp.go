@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -47,6 +48,7 @@ type copyFlags struct {
 type copied struct {
 	ID          string `json:"id,omitempty"` // of the sandbox that has it; none is this host
 	Path        string `json:"path"`
+	PathBytes   []byte `json:"path_base64,omitempty"` // the path, where it is not UTF-8
 	Files       int    `json:"files"`
 	Directories int    `json:"directories"`
 	Links       int    `json:"links"`
@@ -147,10 +149,14 @@ func (a *app) copyFiles(ctx context.Context, c *connection, from, to place, sour
 	if n := done.Outward; n > 0 {
 		a.note("%d symbolic links were left out because they lead out of the copy", n)
 	}
-	return &copied{
+	result := &copied{
 		ID: id, Path: done.Path, Files: done.Files, Directories: done.Directories, Links: done.Links,
 		Bytes: done.Bytes, LeftOut: done.LeftOut,
-	}, nil
+	}
+	if !utf8.ValidString(done.Path) {
+		result.PathBytes = []byte(done.Path)
+	}
+	return result, nil
 }
 
 // hostPath makes a path absolute and keeps the slash at its end.

@@ -31,7 +31,7 @@ type holder struct{ says *os.File }
 
 // detach starts the holder with this command line, and returns when the command runs.
 func (a *app) detach() error {
-	input, err := json.Marshal(a.args)
+	input, err := json.Marshal(bytesOf(a.args))
 	if err != nil {
 		return err
 	}
@@ -76,10 +76,29 @@ func (a *app) detach() error {
 func (a *app) becomeHolder() error {
 	syscall.CloseOnExec(holderSays)
 	a.holder = &holder{os.NewFile(holderSays, "holder")}
-	if err := json.NewDecoder(a.Stdin).Decode(&a.args); err != nil {
+	var args [][]byte
+	if err := json.NewDecoder(a.Stdin).Decode(&args); err != nil {
 		return usagef("%s is started by crannog run --detach", holdVerb)
 	}
+	a.args = textsOf(args)
 	return nil
+}
+
+// bytesOf lets JSON carry texts that need not be UTF-8.
+func bytesOf(texts []string) [][]byte {
+	all := make([][]byte, 0, len(texts))
+	for _, text := range texts {
+		all = append(all, []byte(text))
+	}
+	return all
+}
+
+func textsOf(all [][]byte) []string {
+	texts := make([]string, 0, len(all))
+	for _, b := range all {
+		texts = append(texts, string(b))
+	}
+	return texts
 }
 
 // stay tells that the command runs, and waits until it ends. From here on nobody

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/guest"
@@ -81,6 +82,18 @@ func insidePath(path string, tools []api.Tool) string {
 		}
 	}
 	return strings.Join(dirs, ":")
+}
+
+// splitEnv parts the variables that are UTF-8 from those that are not.
+func splitEnv(env []string) (text, bytes []string) {
+	for _, pair := range env {
+		if utf8.ValidString(pair) {
+			text = append(text, pair)
+		} else {
+			bytes = append(bytes, pair)
+		}
+	}
+	return text, bytes
 }
 
 // assignments reads -e and --env-file as docker does: what comes later wins,

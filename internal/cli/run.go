@@ -324,6 +324,7 @@ func (b *box) do(ctx context.Context, c *connection, args []string) (int, error)
 		_, said := b.flags.variables[name]
 		return said
 	})
+	cmd.Env = append(cmd.Env, b.flags.bytesEnv...)
 	if err := b.flags.apply(cmd); err != nil {
 		return 0, err
 	}

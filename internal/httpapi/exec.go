@@ -20,6 +20,7 @@ import (
 	"github.com/crannog/crannog/internal/process"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/tap"
+	"github.com/crannog/crannog/internal/utf8text"
 )
 
 // defaultOutput bounds the output of a sandbox that names no limit.
@@ -45,7 +46,8 @@ func (s *server) inRoom(o huma.Operation) huma.Operation {
 
 type execInput struct {
 	Ref
-	Body api.Exec
+	Body    api.Exec
+	RawBody []byte
 }
 
 type execOutput struct{ Body api.ExecResult }
@@ -53,6 +55,13 @@ type execOutput struct{ Body api.ExecResult }
 func (s *server) exec(ctx context.Context, who sandbox.Principal, in *execInput) (*execOutput, error) {
 	timeout, err := duration("timeout_seconds", in.Body.TimeoutSeconds)
 	if err != nil {
+		return nil, err
+	}
+	// Whoever reads JSON puts a replacement for bytes that are not UTF-8, and another command would run.
+	if which := utf8text.Wrong(in.RawBody); which != "" {
+		return nil, fault.Newf(fault.Invalid, CodeNotUTF8, "%s is not UTF-8", which).WithHint("set encoding to base64, and write cmd, stdin, cwd and the values of env so")
+	}
+	if err := decodeTexts(&in.Body); err != nil {
 		return nil, err
 	}
 	// A JSON null passes for an array.

@@ -12,6 +12,7 @@ import (
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/utf8text"
 )
 
 func (s *server) sandboxRoutes(a huma.API) {
@@ -36,9 +37,16 @@ type Ref struct {
 
 type sandboxBody struct{ Body api.Sandbox }
 
-type createInput struct{ Body api.CreateSandbox }
+type createInput struct {
+	Body    api.CreateSandbox
+	RawBody []byte
+}
 
 func (s *server) create(ctx context.Context, who sandbox.Principal, in *createInput) (*sandboxBody, error) {
+	if which := utf8text.Wrong(in.RawBody); which != "" {
+		return nil, fault.Newf(fault.Invalid, CodeNotUTF8, "%s is not UTF-8", which).
+			WithHint("variables of a sandbox are UTF-8; those of one command may have any bytes")
+	}
 	req, err := fromCreate(in.Body)
 	if err != nil {
 		return nil, err

@@ -20,6 +20,7 @@ import (
 	"github.com/crannog/crannog/internal/gen/processpb"
 	"github.com/crannog/crannog/internal/gen/processpb/processpbconnect"
 	"github.com/crannog/crannog/internal/guestwire"
+	"github.com/crannog/crannog/internal/utf8text"
 )
 
 // Client reaches the process service of one sandbox.
@@ -98,6 +99,7 @@ func (c *Client) Start(ctx context.Context, spec Spec) (*Process, error) {
 		msg.Pty = terminal(*spec.TTY)
 	}
 	req := request(c, spec.User, msg)
+	utf8text.EscapeStart(req.Header(), msg)
 	req.Header().Set("Keepalive-Ping-Interval", keepaliveSeconds)
 	guestwire.SetWaitDelay(req.Header(), spec.WaitDelay)
 	if spec.Timeout > 0 {

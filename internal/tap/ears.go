@@ -16,6 +16,7 @@ import (
 	pb "github.com/crannog/crannog/internal/gen/processpb"
 	"github.com/crannog/crannog/internal/gen/processpb/processpbconnect"
 	"github.com/crannog/crannog/internal/guest/codec"
+	"github.com/crannog/crannog/internal/utf8text"
 )
 
 // maxRequest bounds a request that is read ahead. The guest takes more, but no
@@ -128,6 +129,9 @@ func (t *Tap) call(r *http.Request, c Call, where string) (*Visit, *refusal) {
 		switch m := message.(type) {
 		case *pb.StartRequest:
 			lasts = true
+			if err := utf8text.UnescapeStart(header, m); err != nil {
+				return fault.Wrap(err, fault.Invalid, "start_unreadable", "the escaped command cannot be read")
+			}
 			cmd, err = t.begin(c, startOf(c, m, userOf(header)))
 		case *pb.ConnectRequest:
 			cmd, err = t.begin(c, connectOf(c, m))

@@ -3,6 +3,7 @@ package tap
 import (
 	"errors"
 	"fmt"
+	"unicode/utf8"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -10,6 +11,7 @@ import (
 
 	pb "github.com/crannog/crannog/internal/gen/processpb"
 	"github.com/crannog/crannog/internal/guest/codec"
+	"github.com/crannog/crannog/internal/utf8text"
 )
 
 // maxParts bounds the arguments and variables of a command together. An empty
@@ -88,7 +90,59 @@ func (countedProto) Unmarshal(data []byte, message any) error {
 	if _, ok := message.(*pb.StartRequest); ok && fields(data) > maxParts {
 		return errParts
 	}
-	return proto.Unmarshal(data, m)
+	err := proto.Unmarshal(data, m)
+	if _, ok := message.(*pb.StartRequest); ok && err != nil {
+		if which := wrongText(data); which != "" {
+			return fmt.Errorf("%s is not UTF-8", which)
+		}
+	}
+	return err
+}
+
+// Fields of a command.
+const (
+	cmdField  = 1
+	argsField = 2
+	envsField = 3
+	cwdField  = 4
+)
+
+// wrongText names the first text of a command that is not UTF-8, or is "". The library names its field
+// alone.
+func wrongText(data []byte) (which string) {
+	found := func(name string, value []byte) {
+		if which == "" && !utf8.Valid(value) {
+			which = name
+		}
+	}
+	eachField(data, func(field protowire.Number, command []byte) {
+		if field != processField {
+			return
+		}
+		args := 0
+		eachField(command, func(field protowire.Number, value []byte) {
+			switch field {
+			case cmdField:
+				found("process.cmd", value)
+			case argsField:
+				found(fmt.Sprintf("process.args[%d]", args), value)
+				args++
+			case envsField:
+				var name []byte
+				eachField(value, func(field protowire.Number, text []byte) {
+					if field == 1 {
+						name = text
+						found("process.envs (a name in it)", text)
+					} else {
+						found("process.envs."+utf8text.Valid(string(name)), text)
+					}
+				})
+			case cwdField:
+				found("process.cwd", value)
+			}
+		})
+	})
+	return which
 }
 
 // processField is the field of a StartRequest that has the command. There may

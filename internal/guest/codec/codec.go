@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/crannog/crannog/internal/gen/processpb"
+	"github.com/crannog/crannog/internal/utf8text"
 )
 
 // neverCompress is more than any message: the other side is on the same
@@ -60,7 +61,13 @@ func (JSON) Unmarshal(data []byte, message any) error {
 	if len(data) == 0 {
 		return errors.New("an empty body is not a JSON object")
 	}
-	return protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(data, m)
+	err := protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(data, m)
+	if err != nil {
+		if which := utf8text.Wrong(data); which != "" {
+			return fmt.Errorf("%s is not UTF-8", which)
+		}
+	}
+	return err
 }
 
 // printed returns the output in a message that has nothing else.

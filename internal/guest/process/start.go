@@ -15,6 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/guest/identity"
 	"github.com/crannog/crannog/internal/guest/lineage"
 	"github.com/crannog/crannog/internal/guest/spawn"
+	"github.com/crannog/crannog/internal/utf8text"
 )
 
 // stdio is what a process is connected to: child descriptors, which are
@@ -55,10 +56,11 @@ func (s *Service) launch(ctx context.Context, u identity.User, req *pb.StartRequ
 		return nil, nil, connect.NewError(code, errors.New(text))
 	}
 	p := &process{
-		tag: req.Tag, config: config, mark: lineage.New(), delay: delay, startedAt: time.Now(), done: make(chan struct{}),
+		tag: req.Tag, config: shown(config), mark: lineage.New(), delay: delay, startedAt: time.Now(), done: make(chan struct{}),
 		input: std.input, tty: std.tty, pipes: std.output,
 	}
-	exit, err := s.fork(p, u, std, path, dir, pairs(env))
+	argv := append([]string{config.GetCmd()}, config.GetArgs()...)
+	exit, err := s.fork(p, u, std, path, dir, argv, pairs(env))
 	if err != nil {
 		std.abandon()
 		return nil, nil, s.startError(u, config.GetCmd(), dir, err)
@@ -67,9 +69,28 @@ func (s *Service) launch(ctx context.Context, u identity.User, req *pb.StartRequ
 	return p, first, err
 }
 
+// shown is a command as it is listed, on a wire that has nothing but UTF-8.
+func shown(config *pb.ProcessConfig) *pb.ProcessConfig {
+	c := &pb.ProcessConfig{Cmd: utf8text.Valid(config.GetCmd())}
+	for _, a := range config.GetArgs() {
+		c.Args = append(c.Args, utf8text.Valid(a))
+	}
+	if config.GetEnvs() != nil {
+		c.Envs = make(map[string]string, len(config.GetEnvs()))
+	}
+	for name, value := range config.GetEnvs() {
+		c.Envs[utf8text.Valid(name)] = utf8text.Valid(value)
+	}
+	if config.Cwd != nil {
+		dir := utf8text.Valid(config.GetCwd())
+		c.Cwd = &dir
+	}
+	return c
+}
+
 // fork starts the program and sets p.pid. The child's descriptors are closed
 // in any case.
-func (s *Service) fork(p *process, u identity.User, std *stdio, path, dir string, env []string) (<-chan syscall.WaitStatus, error) {
+func (s *Service) fork(p *process, u identity.User, std *stdio, path, dir string, argv, env []string) (<-chan syscall.WaitStatus, error) {
 	attr := &syscall.ProcAttr{Dir: dir, Env: env, Sys: s.cfg().Actor.Attr(u)}
 	for _, fd := range std.child {
 		attr.Files = append(attr.Files, uintptr(fd))
@@ -77,7 +98,6 @@ func (s *Service) fork(p *process, u identity.User, std *stdio, path, dir string
 	if std.tty != nil {
 		attr.Sys.Setctty = true // Ctty is the child's descriptor 0
 	}
-	argv := append([]string{p.config.GetCmd()}, p.config.GetArgs()...)
 	pid, exit, err := s.cfg().Reaper.Start(func() (int, error) { return spawn.ForkExec(path, argv, attr, p.mark) })
 	std.closeChild()
 	p.pid = pid

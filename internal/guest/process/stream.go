@@ -11,6 +11,7 @@ import (
 	pb "github.com/crannog/crannog/internal/gen/processpb"
 	"github.com/crannog/crannog/internal/guest/keepalive"
 	"github.com/crannog/crannog/internal/guestwire"
+	"github.com/crannog/crannog/internal/utf8text"
 )
 
 // errTimeLimit ends the stream of a command that ran too long.
@@ -22,6 +23,9 @@ func (s *Service) Start(ctx context.Context, req *connect.Request[pb.StartReques
 	user, err := s.cfg().Accounts.ByHeader(req.Header())
 	if err != nil {
 		return userError(err)
+	}
+	if err := utf8text.UnescapeStart(req.Header(), req.Msg); err != nil {
+		return connect.NewError(connect.CodeInvalidArgument, err)
 	}
 	delay, err := guestwire.WaitDelay(req.Header())
 	if err != nil {
