@@ -17,6 +17,7 @@ var amounts = []struct {
 }{
 	{"memory", "512m", true, func(c config.Config) int64 { return c.MemoryBytes }},
 	{"disk", "1g", true, func(c config.Config) int64 { return c.DiskBytes }},
+	{"shm", "64m", true, func(c config.Config) int64 { return c.ShmBytes }},
 	{"cpus", "1.5", false, func(c config.Config) int64 { return c.MilliCPU }},
 	{"pids", "100", false, func(c config.Config) int64 { return c.PIDs }},
 	{"inodes", "10000", false, func(c config.Config) int64 { return c.DiskInodes }},

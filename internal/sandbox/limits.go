@@ -154,24 +154,14 @@ func sizeText(n int64) string {
 // fields lists all limits, so that no rule forgets one.
 func (l *Limits) fields() []limitField {
 	return []limitField{
-<<<<<<< HEAD
-		{"memory", engine.LimitMemory, &l.MemoryBytes, 1, " bytes"},
-		{"cpu", engine.LimitCPU, &l.MilliCPU, 1, " thousandths of a CPU"},
-		{"pids", engine.LimitPIDs, &l.PIDs, 1, ""},
-		{"disk", engine.LimitDisk, &l.DiskBytes, 1, " bytes"},
-		{"inodes", engine.LimitInodes, &l.DiskInodes, 1, ""},
-		// After memory, on which its default depends.
-		{"shm", engine.LimitShm, &l.ShmBytes, 1, " bytes"},
-		{"command timeout", "", (*int64)(&l.CommandTimeout), int64(time.Millisecond), " ms"},
-		{"output", "", &l.OutputBytes, 1, " bytes"},
-=======
 		{"memory", engine.LimitMemory, &l.MemoryBytes, sizeText},
 		{"cpus", engine.LimitCPU, &l.MilliCPU, cpuText},
 		{"pids", engine.LimitPIDs, &l.PIDs, countText},
 		{"disk", engine.LimitDisk, &l.DiskBytes, sizeText},
 		{"inodes", engine.LimitInodes, &l.DiskInodes, countText},
+		// After memory, on which its default depends.
+		{"shm", engine.LimitShm, &l.ShmBytes, sizeText},
 		{"command timeout", "", (*int64)(&l.CommandTimeout), func(n int64) string { return time.Duration(n).String() }},
 		{"output", "", &l.OutputBytes, sizeText},
->>>>>>> 292f428 (cli: explain mistakes where they are made, and give each kind one exit code (F32))
 	}
 }
