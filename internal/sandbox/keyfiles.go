@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"io"
 	"os"
 	"path"
@@ -165,7 +166,7 @@ func beginning(root *os.Root, name string, buf []byte) ([]byte, bool) {
 		return nil, false
 	}
 	n, err := io.ReadFull(f, buf)
-	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, false
 	}
 	return buf[:n], true

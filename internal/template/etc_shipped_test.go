@@ -18,7 +18,8 @@ import (
 func fakeEtc(t *testing.T, files map[string]string, shipped ...string) string {
 	t.Helper()
 	root := t.TempDir()
-	status := "Package: some\nConffiles:\n"
+	var status strings.Builder
+	status.WriteString("Package: some\nConffiles:\n")
 	for name, text := range files {
 		full := filepath.Join(root, name)
 		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
@@ -28,10 +29,10 @@ func fakeEtc(t *testing.T, files map[string]string, shipped ...string) string {
 			t.Fatal(err)
 		}
 		if slices.Contains(shipped, name) {
-			status += fmt.Sprintf(" %s %x\n", name, md5.Sum([]byte(text)))
+			fmt.Fprintf(&status, " %s %x\n", name, md5.Sum([]byte(text)))
 		}
 	}
-	for dir, text := range map[string]string{"usr/bin": "", "var/lib/dpkg": status + "Description: x\n"} {
+	for dir, text := range map[string]string{"usr/bin": "", "var/lib/dpkg": status.String() + "Description: x\n"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}

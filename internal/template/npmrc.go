@@ -14,7 +14,7 @@ var npmConfigs = []string{"/usr/etc/npmrc", "/usr/local/etc/npmrc", "/etc/npmrc"
 // npmConfig is the sandbox's configuration of npm for all users. Global packages go to the user's
 // home, as /usr is root's. Of the host's it keeps where packages come from.
 func npmConfig(root string) []byte {
-	text := "prefix=${HOME}/.local\nupdate-notifier=false\n"
+	text := []byte("prefix=${HOME}/.local\nupdate-notifier=false\n")
 	for _, name := range npmConfigs {
 		data, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil {
@@ -24,12 +24,12 @@ func npmConfig(root string) []byte {
 			key, value, ok := strings.Cut(line, "=")
 			key, value = strings.TrimSpace(key), strings.TrimSpace(value)
 			if ok && kept(key, value) {
-				text += key + "=" + value + "\n"
+				text = append(text, key+"="+value+"\n"...)
 			}
 		}
 		break
 	}
-	return []byte(text)
+	return text
 }
 
 // kept reports whether a setting of the host's npm may be seen inside. Tokens, passwords and client

@@ -44,11 +44,8 @@ func TestOwns(t *testing.T) {
 
 // A version of gVisor in which something has another name or type is an error.
 func TestPrivate(t *testing.T) {
-	type other struct {
-		opts *overlay.FilesystemOptions
-		fs   vfs.Filesystem
-	}
-	if _, err := private[overlay.FilesystemOptions](&other{}, "opts"); err == nil || !strings.Contains(err.Error(), "opts of") {
+	type other struct{ opts *overlay.FilesystemOptions }
+	if _, err := private[overlay.FilesystemOptions](&other{opts: &overlay.FilesystemOptions{}}, "opts"); err == nil || !strings.Contains(err.Error(), "opts of") {
 		t.Errorf("another type: %v", err)
 	}
 	if _, err := private[*vfs.Filesystem](&other{}, "filesystem"); err == nil {
