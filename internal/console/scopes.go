@@ -35,6 +35,7 @@ var apiRules = []rule{
 	{"POST /v1/sandboxes/{id}/exec", session.Operator},
 	{"GET /v1/sandboxes/{id}/logs", session.Viewer},
 	{"GET /v1/sandboxes/{id}/metrics", session.Viewer},
+	{"GET /v1/sandboxes/{id}/processes", session.Viewer},
 	{"GET /v1/sandboxes/{id}/network/log", session.Viewer},
 	{"GET /v1/sandboxes/{id}/policy", session.Viewer},
 	{"PUT /v1/sandboxes/{id}/access", session.Operator},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/hosttools"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -28,6 +29,10 @@ func TestEveryFieldOfASnapshotIsKept(t *testing.T) {
 		Root: engine.Root{Dir: "/r", Binds: []engine.Bind{{Source: "/s", Target: "/t"}}, Guest: "/g"}, Hide: []string{"/h"}, ReadOnly: []string{"/o"},
 		Absent: []string{"/a"}, Repos: []sandbox.Repo{{Top: "/t", Index: "/t/.git/index", Hidden: []string{"h"}, Tracked: 1, Names: []string{"h"}}},
 		NoRoot: true, Copy: "i0", Env: map[string]string{"A": "b"}, DefaultUser: "u", DefaultDir: "/d", Revision: "1", Knows: 1,
+		Keys:   sandbox.Keys{Count: 2, Files: []sandbox.KeyFile{{}}, Looked: 3, Left: 4},
+		Tools:  []hosttools.Tree{{Manager: "nvm", Dir: "/h/.nvm", Source: "/s/.nvm", Bin: []string{"bin"}, Env: map[string]string{"C": "d"}}},
+		Mounts: []sandbox.Mount{{Name: "n", Source: "/s", Target: "/t", ReadOnly: true}}, Links: []engine.Link{{Path: "/l", Target: "/t"}},
+		Git: &sandbox.Shared{Source: "/r", Target: "/r", Worktree: "w"}, Notes: []string{"note"},
 	}
 	for _, v := range []any{want, want.Snapshot, want.Base, want.Base.Root} {
 		rv := reflect.ValueOf(v)
