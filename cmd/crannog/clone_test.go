@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -83,9 +84,11 @@ func TestPlainBuildOfAFreshClone(t *testing.T) {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), name, args...)
 		cmd.Dir, cmd.Env = dir, append(env, "CRANNOG_STATE="+t.TempDir())
-		out, err := cmd.CombinedOutput()
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr // a run says there what of the host is not inside
+		out, err := cmd.Output()
 		if err != nil {
-			t.Fatalf("%s %q: %v\n%s", name, args, err, out)
+			t.Fatalf("%s %q: %v\n%s%s", name, args, err, out, stderr.String())
 		}
 		return string(out)
 	}

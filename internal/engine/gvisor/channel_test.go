@@ -27,6 +27,7 @@ func unread(t *testing.T) *box {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { pipe.Close() })
+	widen(pipe) // as whoever opens it does: what is full then stays full
 	if err := pipe.SetWriteDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
