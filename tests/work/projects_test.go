@@ -137,7 +137,7 @@ func TestProjects(t *testing.T) {
 // check runs a command on a directory as a user would.
 func check(t *testing.T, state, dir string, command []string, want outcome) {
 	t.Helper()
-	args := slices.Concat([]string{"run", "-e", "GOTOOLCHAIN=local", "-e", "GOPROXY=off", "-e", "CGO_ENABLED=0", "--"}, command)
+	args := slices.Concat([]string{"run", "--tools=none", "-e", "GOTOOLCHAIN=local", "-e", "GOPROXY=off", "-e", "CGO_ENABLED=0", "--"}, command)
 	cmd := exec.CommandContext(t.Context(), program, args...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "CRANNOG_STATE="+state)
 	out, err := cmd.CombinedOutput()
