@@ -138,5 +138,5 @@ func connect(channel net.Conn, number [2]byte, open func(port int) (net.Conn, er
 		_ = channel.Close()
 		return
 	}
-	join(plain, channel, 0)
+	forwarded(plain, channel)
 }

@@ -56,6 +56,9 @@ type stream struct {
 	patience       time.Duration
 
 	writing sync.Mutex // one frame at a time goes into the channel
+	// again repeats to the host that there is something to read. The zero reminder,
+	// which is the host's, is never begun.
+	again reminder
 
 	mu      sync.Mutex
 	changed *sync.Cond
@@ -76,8 +79,17 @@ const linger = 30 * time.Second
 // ends, and closes both. Unless it is zero, patience bounds the time between
 // this side's end and the other's close.
 func join(plain, channel net.Conn, patience time.Duration) {
+	newStream(plain, channel, patience).run()
+}
+
+func newStream(plain, channel net.Conn, patience time.Duration) *stream {
 	s := &stream{plain: plain, channel: channel, credit: window, patience: patience}
 	s.changed = sync.NewCond(&s.mu)
+	return s
+}
+
+// run does a stream's work until it is closed.
+func (s *stream) run() {
 	var copies sync.WaitGroup
 	copies.Go(s.send)
 	copies.Go(s.deliver)
@@ -97,6 +109,7 @@ func (s *stream) close() {
 	if s.timer != nil {
 		s.timer.Stop()
 	}
+	s.again.stop()
 	s.changed.Broadcast()
 	// Both ends are ours, and whoever still uses them sees the close.
 	_ = s.plain.Close()
@@ -168,6 +181,9 @@ func (s *stream) write(frame []byte) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
 	_, err := s.channel.Write(frame)
+	if s.again.remind != nil {
+		s.again.wrote()
+	}
 	return err
 }
 
