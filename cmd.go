@@ -120,8 +120,12 @@ func (c *Cmd) pump(cut context.CancelFunc) {
 	time.AfterFunc(feedGrace, c.feeding)
 	c.stop()
 	if err != nil {
-		// Whoever reads the output is gone, so nobody wants the program.
-		c.kill(func() {})
+		// Whoever reads the output is gone, so nobody wants the program. A stream that
+		// broke does not say so: its sandbox may have been paused, or put back to a
+		// snapshot in which the same number is a program that is to go on.
+		if c.proc.Undelivered() {
+			c.kill(func() {})
+		}
 		err = fromFault(err)
 	}
 	c.exit, c.err = exit, err

@@ -55,15 +55,16 @@ type Spec struct {
 // Process is a program that runs. Its methods may be called concurrently,
 // except Pump.
 type Process struct {
-	client *Client
-	user   string
-	pid    uint32
-	tty    bool
-	stream eventStream
-	ctx    context.Context // the stream's
-	cancel context.CancelFunc
-	once   sync.Once
-	unfed  atomic.Pointer[error] // why its input is lost
+	client      *Client
+	user        string
+	pid         uint32
+	tty         bool
+	stream      eventStream
+	ctx         context.Context // the stream's
+	cancel      context.CancelFunc
+	once        sync.Once
+	unfed       atomic.Pointer[error] // why its input is lost
+	undelivered atomic.Bool           // a writer took no more of what it printed
 }
 
 // Info names a process that runs.

@@ -63,6 +63,7 @@ func (p *Process) Pump(stdout, stderr io.Writer) (Exit, error) {
 			continue
 		}
 		if err := deliver(data, stdout, stderr); err != nil {
+			p.undelivered.Store(true)
 			return Exit{}, err
 		}
 	}
@@ -81,6 +82,9 @@ func (p *Process) Pump(stdout, stderr io.Writer) (Exit, error) {
 	}
 	return Exit{}, lost(err)
 }
+
+// Undelivered reports whether Pump ended because a writer took no more.
+func (p *Process) Undelivered() bool { return p.undelivered.Load() }
 
 // drainTime is how long the end of a stream is awaited after its last event.
 // It comes at once, unless whoever is root inside holds it back.
