@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 	"strings"
 
@@ -36,33 +37,42 @@ func (a *app) versionCommand() *cobra.Command {
 					"version": a.Version, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
 				})
 			}
-			_, err := fmt.Fprintf(a.Stdout, "crannog %s %s %s/%s\n", a.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := io.WriteString(a.Stdout, a.versionLine())
 			return err
 		},
 	}
 }
 
-const exitCodes = `run, exec, shell
-  the command's own code
-  124   the time limit (--timeout, --ttl) ended the command
-  125   we failed before the command ran
-  126   the command cannot be executed
-  127   there is no such command
-  128+N signal N ended the command; 137 also after the memory limit
+func (a *app) versionLine() string {
+	return fmt.Sprintf("crannog %s %s %s/%s\n", a.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
 
-all other commands
-  0     done
-  1     failed
-  2     the command line or a setting is wrong
-  3     there is no such sandbox, snapshot or key
-  4     the server refuses
-  5     the name is taken, or the sandbox is in a state that forbids it
+const exitCodes = `Each kind of mistake has one code, whatever the command:
+
+  0     done; nothing found; as expected; allowed
+  1     failed; or, of a command that looks for something, found (see below)
+  2     the command line, a setting, a value or a document is wrong
+  3     there is no such sandbox, snapshot, key, command or file of a sandbox
+  4     refused: by the policy, the server or its key check
+  5     the name is taken, or the sandbox is in a state that forbids it, or has ended
   6     the server cannot be reached
 
-doctor, policy show, check, test and explain
-  0     nothing found; as expected; allowed
-  1     something found, and each line says what; not as expected; asked or denied
-  2     sandboxes cannot run here; a file cannot be read, the command line is wrong
+1 means found for policy show, check, test and explain (something to look at; not
+as expected; asked or denied), audit verify, prove and artifact (the audit log is not as
+it was written), and doctor (sandboxes cannot run here; warnings are 0). What
+keeps these from looking is 2, or one of 3 to 6.
+
+run, exec and shell end with the code of the command inside, which may be any of
+these. So all that keeps it from running is one of
+
+  125   any mistake from above, before the command ran
+  126   the command cannot be executed
+  127   there is no such command inside
+
+and its end is one of
+
+  124   the time limit (--timeout, --ttl) ended the command
+  128+N signal N ended the command; 137 also after the memory limit
 `
 
 const networkHelp = `A sandbox has no network unless a flag gives one. What it gets then ends in a
@@ -117,7 +127,7 @@ func (a *app) addHelp(root *cobra.Command) {
 			}
 			found, _, err := root.Find(args)
 			if err != nil || found == nil || found == root && len(args) > 0 {
-				return usagef("there is no command or topic %q", strings.Join(args, " "))
+				return noCommand(root, strings.Join(args, " "))
 			}
 			found.InitDefaultHelpFlag()
 			return found.Help()

@@ -92,6 +92,9 @@ func (b *accessFlags) access() (api.Access, error) {
 			}
 		}
 	}
+	if err := checkAllowed(b.allow); err != nil {
+		return out, err
+	}
 	if _, err := policy.Hosts(b.allow...); err != nil {
 		return out, usagef("--allow: %s", err.Error()).hint("a host, or a host and a port: --allow example.com --allow example.com:8443")
 	}

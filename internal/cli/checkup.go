@@ -15,6 +15,8 @@ import (
 
 	"github.com/crannog/crannog/internal/config"
 	"github.com/crannog/crannog/internal/engine/cgroup"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/store"
 )
 
 func ok(check, detail string) finding { return finding{check, resultOK, detail, ""} }
@@ -119,14 +121,14 @@ func checkMemory() finding {
 
 func checkState(dir string) finding {
 	const name = "state directory"
+	if err := store.CheckPrivate(dir); err != nil {
+		return finding{name, resultFail, err.Error(), fault.HintOf(err)}
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return finding{name, resultFail, err.Error(), "choose another with --state or CRANNOG_STATE"}
 	}
 	if unix.Access(dir, unix.W_OK|unix.X_OK) != nil {
 		return finding{name, resultFail, dir + " is not writable", "choose another with --state or CRANNOG_STATE"}
-	}
-	if info, err := os.Stat(dir); err == nil && info.Mode().Perm()&0o022 != 0 {
-		return finding{name, resultFail, dir + " can be written by others", "chmod go-w " + dir}
 	}
 	return ok(name, dir)
 }

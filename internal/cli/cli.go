@@ -92,13 +92,13 @@ func (a *app) root() *cobra.Command {
 		Use:   "crannog",
 		Short: "A safe place to run what agents write",
 		Long: "Crannog runs programs in sandboxes on a kernel of their own, without the host's files, and with no way out but the one that you allow.\n\n" +
-			"  crannog run -- python3 -c 'print(6*7)'",
+			"  crannog run -- sh -c 'echo $((6*7))'",
 		Args:          cobra.ArbitraryArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef("there is no command %q", args[0]).hint("crannog help lists the commands")
+				return noCommand(cmd, args[0])
 			}
 			return cmd.Help()
 		},
@@ -111,7 +111,9 @@ func (a *app) root() *cobra.Command {
 	flags.BoolVar(&a.json, "json", false, "print JSON")
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "print IDs only, and no progress")
 	flags.BoolVarP(&a.verbose, "verbose", "v", false, "say what is done")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usagef("%s", err.Error()) })
+	root.SetFlagErrorFunc(flagMistake)
+	root.Version = a.Version
+	root.SetVersionTemplate(a.versionLine())
 	root.AddGroup(&cobra.Group{ID: "run", Title: "Run:"}, &cobra.Group{ID: "manage", Title: "Manage:"}, &cobra.Group{ID: "server", Title: "Server:"})
 	a.add(root, "run", a.runCommand(), a.execCommand(), a.shellCommand())
 	a.add(root, "manage", a.lsCommand(), a.psCommand(), a.inspectCommand(), a.logsCommand(), a.netCommand(), a.policyCommand(), a.cpCommand(),
@@ -122,6 +124,7 @@ func (a *app) root() *cobra.Command {
 	a.add(root, "manage", a.auditCommand())
 	a.add(root, "server", a.serveCommand(), a.webConsoleCommand(), a.mcpCommand(), a.doctorCommand(), a.keyCommand(), a.secretCommand(), a.configCommand(), a.versionCommand())
 	a.addHelp(root)
+	groups(root)
 	strictArgs(root)
 	return root
 }
@@ -172,6 +175,9 @@ func (a *app) load(cmd *cobra.Command, _ []string) error {
 		if err := c.Set(name, value, "--"+f.Name); err != nil {
 			return usagef("%s", err.Error())
 		}
+	}
+	if err := checkAmounts(cmd, c); err != nil {
+		return err
 	}
 	if err := c.Validate(); err != nil {
 		return fail("use the settings", invalid(codeSettings, err)).hint("crannog config shows where each value comes from")

@@ -65,7 +65,7 @@ func TestEveryKindHasCode(t *testing.T) {
 	a := &app{}
 	want := map[fault.Kind]int{
 		fault.NotFound: codeNotFound, fault.Denied: codeDenied, fault.Unauthenticated: codeDenied,
-		fault.Exists: codeConflict, fault.Conflict: codeConflict,
+		fault.Exists: codeConflict, fault.Conflict: codeConflict, fault.Invalid: codeUsage,
 	}
 	for _, k := range fault.Kinds {
 		code := want[k]
@@ -166,8 +166,8 @@ func TestHelpNamesEveryCommand(t *testing.T) {
 	}
 }
 
-func TestVerdict(t *testing.T) {
-	for code, results := range map[int][]string{0: {resultOK}, 1: {resultOK, resultWarn}, 2: {resultFail, resultWarn}} {
+func TestF32Verdict(t *testing.T) {
+	for code, results := range map[int][]string{0: {resultOK, resultWarn}, 1: {resultFail, resultWarn}} {
 		var list []finding
 		for _, r := range results {
 			list = append(list, finding{Result: r})

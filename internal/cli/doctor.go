@@ -12,6 +12,7 @@ import (
 	web "github.com/crannog/crannog/internal/console"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/standard"
+	"github.com/crannog/crannog/internal/store"
 )
 
 // finding is one line of doctor.
@@ -31,7 +32,7 @@ const (
 func (a *app) doctorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "doctor", Short: "Look for what keeps sandboxes from running well here", Args: cobra.NoArgs,
-		Long: "Look for what keeps sandboxes from running well on this machine. Each line is ok,\nwarn or fail, with what to do. The exit code is 0 if all is well, 1 if something\nwas found, 2 if sandboxes cannot run.",
+		Long: "Look for what keeps sandboxes from running well on this machine. Each line is ok,\nwarn or fail, with what to do. The exit code is 0 if sandboxes can run, also with\nwarnings, and 1 if they cannot.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			findings := a.examine(cmd.Context())
 			if err := a.printFindings(findings); err != nil {
@@ -42,21 +43,14 @@ func (a *app) doctorCommand() *cobra.Command {
 	}
 }
 
-// verdict makes the exit code.
+// verdict makes the exit code. A warning keeps no sandbox from running.
 func verdict(findings []finding) error {
-	worst := 0
 	for _, f := range findings {
-		switch f.Result {
-		case resultFail:
-			worst = 2
-		case resultWarn:
-			worst = max(worst, 1)
+		if f.Result == resultFail {
+			return exitCode(codeFound)
 		}
 	}
-	if worst == 0 {
-		return nil
-	}
-	return exitCode(worst)
+	return nil
 }
 
 func (a *app) examine(ctx context.Context) []finding {
@@ -72,6 +66,9 @@ func (a *app) examine(ctx context.Context) []finding {
 // that runs, and says what confines it. One that was started ends by itself.
 func (a *app) checkCauseway(ctx context.Context) []finding {
 	const name = "causeway"
+	if store.CheckPrivate(a.config.State) != nil {
+		return nil // nothing is put into a directory of another user, and checkState tells of it
+	}
 	client, err := control.Connect(ctx, a.config.State, control.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return []finding{{name, resultWarn, "sandboxes get no network: " + err.Error(), fault.HintOf(err)}}

@@ -151,13 +151,12 @@ func (a *app) codeOf(err error) int {
 		}
 		return codeOurs
 	}
-	if a.checking {
-		return codeCannot
-	}
 	if f, ok := errors.AsType[*failure](err); ok && f.usage || v.Code == codeSettings {
 		return codeUsage
 	}
 	switch fault.Kind(v.Kind) {
+	case fault.Invalid:
+		return codeUsage
 	case fault.NotFound:
 		return codeNotFound
 	case fault.Denied, fault.Unauthenticated:
@@ -169,6 +168,10 @@ func (a *app) codeOf(err error) int {
 			return codeUnreachable
 		}
 	default: // the rest has no code of its own
+	}
+	if a.checking {
+		// 1 is what was found.
+		return codeCannot
 	}
 	return codeFailed
 }

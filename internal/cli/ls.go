@@ -100,9 +100,9 @@ func (a *app) inspectCommand() *cobra.Command {
 					infos = append(infos, info)
 				}
 				if len(infos) == 1 {
-					return a.object(infos[0])
+					return a.indented(infos[0])
 				}
-				return a.object(infos)
+				return a.indented(infos)
 			})
 		},
 	}

@@ -37,6 +37,9 @@ func (a *app) policySetCommand() *cobra.Command {
 			if f.level == "" && f.net == "" && f.policy == "" && len(f.allow)+len(f.artifacts) == 0 {
 				return usagef("say what it may reach or give out: --allow, --net, --policy, --level or --artifact").hint("crannog policy set " + args[0] + " --net none takes all of it away")
 			}
+			if err := checkAllowed(f.allow); err != nil {
+				return err
+			}
 			return a.withSandbox(cmd.Context(), args[0], func(_ *connection, sb *crannog.Sandbox) error {
 				return a.setPolicy(cmd.Context(), sb, &f, dry)
 			})

@@ -34,6 +34,18 @@ func (a *app) object(v any) error {
 	return enc.Encode(v)
 }
 
+// indented prints JSON for people, also where a program reads it. With --json it
+// is one line, as for all commands.
+func (a *app) indented(v any) error {
+	if a.json {
+		return a.object(v)
+	}
+	enc := json.NewEncoder(a.Stdout)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
 // list prints rows in the form that was asked for. The table is for people;
 // every other form has the API's field names.
 func list[T any](a *app, f *listFlags, rows []T, id func(T) string, head []string, columns func(T) []string) error {

@@ -74,7 +74,7 @@ func (a *app) runCommand() *cobra.Command {
 			"or --detach-children is given.\n\n" +
 			"As the first word, without -- before it, these names are agents that are installed\n" +
 			"on this machine (crannog help agents):\n\n" + strings.TrimRight(agentHelp(), "\n"),
-		Example:     "  crannog run -- python3 -c 'print(6*7)'\n  crannog run --timeout 30s --memory 512m make test\n  tar c . | crannog run wc -c",
+		Example:     "  crannog run -- sh -c 'echo $((6*7))'\n  crannog run --timeout 30s --memory 512m make test\n  tar c . | crannog run wc -c",
 		Annotations: map[string]string{"code": "own"},
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if len(args) > 0 {
@@ -83,6 +83,9 @@ func (a *app) runCommand() *cobra.Command {
 			return agents.Names(), cobra.ShellCompDirectiveDefault
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := mountTyped(cmd, args); err != nil {
+				return err
+			}
 			f.agent, args = byName(cmd.ArgsLenAtDash(), args)
 			return a.run(cmd.Context(), &f, args)
 		},
@@ -134,7 +137,7 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 		return usagef("--ask and --detach exclude each other: nobody would be there").hint("crannog approvals --watch shows what is asked")
 	}
 	if len(args) == 0 && f.agent == nil {
-		return usagef("run needs a command").hint("crannog run -- python3 -c 'print(6*7)'")
+		return usagef("run needs a command").hint("crannog run -- sh -c 'echo $((6*7))'")
 	}
 	if err := f.check(); err != nil {
 		return err

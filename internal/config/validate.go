@@ -234,8 +234,8 @@ func (c Config) checkRecord() error {
 
 func (c Config) checkLimits() error {
 	var problems []error
-	if c.MemoryBytes != 0 && c.MemoryBytes < 16<<20 {
-		problems = append(problems, fmt.Errorf("memory: %s is too little to start a sandbox; at least 16m", FormatSize(c.MemoryBytes)))
+	if c.MemoryBytes != 0 && c.MemoryBytes < 128<<20 {
+		problems = append(problems, fmt.Errorf("memory: %s is too little to start a sandbox; at least 128m", FormatSize(c.MemoryBytes)))
 	}
 	if c.OutputBytes == 0 {
 		problems = append(problems, errors.New("max_output: 0 would return nothing; a size such as 1m"))

@@ -98,7 +98,7 @@ func TestLimits(t *testing.T) {
 	}
 	for name, f := range map[string]func(*sandbox.Limits, int64){
 		"memory":          func(l *sandbox.Limits, n int64) { l.MemoryBytes = n },
-		"cpu":             func(l *sandbox.Limits, n int64) { l.MilliCPU = n },
+		"cpus":            func(l *sandbox.Limits, n int64) { l.MilliCPU = n },
 		"pids":            func(l *sandbox.Limits, n int64) { l.PIDs = n },
 		"disk":            func(l *sandbox.Limits, n int64) { l.DiskBytes = n },
 		"inodes":          func(l *sandbox.Limits, n int64) { l.DiskInodes = n },
@@ -115,7 +115,7 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	err := set(func(l *sandbox.Limits) { l.MemoryBytes = 128<<20 - 1 })
-	if want := "memory is 134217727 bytes, and must be from 134217728 bytes to"; !strings.HasPrefix(fault.PublicText(err), want) {
+	if want := "memory is 127.9m, and must be from 128m to"; !strings.HasPrefix(fault.PublicText(err), want) {
 		t.Errorf("%q, want %q…", fault.PublicText(err), want)
 	}
 	if err := set(func(l *sandbox.Limits) { l.MemoryBytes = 128 << 20 }); err != nil {

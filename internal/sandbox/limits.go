@@ -2,11 +2,14 @@ package sandbox
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
+	"strconv"
 	"syscall"
 	"time"
 
+	"github.com/crannog/crannog/internal/config"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 )
@@ -66,7 +69,7 @@ func most(set Limits) (Limits, error) {
 		}
 		if *have[i].value < *low[i].value {
 			return Limits{}, fault.Newf(fault.Invalid, "limit_out_of_range",
-				"the maximum of %s is %d, and a sandbox needs %d", have[i].name, *have[i].value, *low[i].value)
+				"the maximum of %s is %s, and a sandbox needs %s", have[i].name, have[i].text(*have[i].value), have[i].text(*low[i].value))
 		}
 	}
 	return set, nil
@@ -124,28 +127,41 @@ type limitField struct {
 	name  string
 	limit engine.Limit // what the engine must enforce, or "" for ours
 	value *int64
-	unit  int64 // of the number that a caller sees
-	what  string
+	text  func(int64) string // in the units that callers write
 }
 
-func (f limitField) text(v int64) string {
-	if f.unit > 1 {
-		return fmt.Sprintf("%d%s", v/f.unit, f.what)
+func countText(n int64) string { return strconv.FormatInt(n, 10) }
+
+func cpuText(milli int64) string { return config.FormatCPUs(milli) }
+
+// sizeText writes a size in the largest unit of which it has one, rounded
+// down to a tenth: a bound that is written is one that may be asked for.
+func sizeText(n int64) string {
+	if n != 0 && n%(1<<20) == 0 {
+		return config.FormatSize(n)
 	}
-	return fmt.Sprintf("%d%s", v, f.what)
+	for _, u := range []struct {
+		name  string
+		shift uint
+	}{{"t", 40}, {"g", 30}, {"m", 20}, {"k", 10}} {
+		if n >= 1<<u.shift {
+			return strconv.FormatFloat(math.Floor(float64(n)/float64(int64(1)<<u.shift)*10)/10, 'f', -1, 64) + u.name
+		}
+	}
+	return fmt.Sprintf("%d bytes", n)
 }
 
 // fields lists all limits, so that no rule forgets one.
 func (l *Limits) fields() []limitField {
 	return []limitField{
-		{"memory", engine.LimitMemory, &l.MemoryBytes, 1, " bytes"},
-		{"cpu", engine.LimitCPU, &l.MilliCPU, 1, " thousandths of a CPU"},
-		{"pids", engine.LimitPIDs, &l.PIDs, 1, ""},
-		{"disk", engine.LimitDisk, &l.DiskBytes, 1, " bytes"},
-		{"inodes", engine.LimitInodes, &l.DiskInodes, 1, ""},
+		{"memory", engine.LimitMemory, &l.MemoryBytes, sizeText},
+		{"cpus", engine.LimitCPU, &l.MilliCPU, cpuText},
+		{"pids", engine.LimitPIDs, &l.PIDs, countText},
+		{"disk", engine.LimitDisk, &l.DiskBytes, sizeText},
+		{"inodes", engine.LimitInodes, &l.DiskInodes, countText},
 		// After memory, on which its default depends.
-		{"shm", engine.LimitShm, &l.ShmBytes, 1, " bytes"},
-		{"command timeout", "", (*int64)(&l.CommandTimeout), int64(time.Millisecond), " ms"},
-		{"output", "", &l.OutputBytes, 1, " bytes"},
+		{"shm", engine.LimitShm, &l.ShmBytes, sizeText},
+		{"command timeout", "", (*int64)(&l.CommandTimeout), func(n int64) string { return time.Duration(n).String() }},
+		{"output", "", &l.OutputBytes, sizeText},
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/crannog/crannog/internal/reexec"
 	"github.com/crannog/crannog/internal/runtimebin"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/store"
 	"github.com/crannog/crannog/internal/template"
 )
 
@@ -60,6 +61,11 @@ type Options struct {
 // Engine makes the engine alone, for looking at what this machine can do.
 func Engine(state string, log *slog.Logger) (engine.Engine, error) {
 	if err := checkStatic(); err != nil {
+		return nil, err
+	}
+	// Programs are put into it and run from it: in a directory of another user,
+	// they could be exchanged for others.
+	if err := store.CheckPrivate(state); err != nil {
 		return nil, err
 	}
 	runtime, err := runtimebin.Path(filepath.Join(state, "runtime"))

@@ -124,7 +124,7 @@ func prepare(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	if err := checkPrivate(dir); err != nil {
+	if err := CheckPrivate(dir); err != nil {
 		return "", err
 	}
 	// Names in it tell of sandboxes, and a file that is wider than it should be
@@ -144,21 +144,31 @@ func prepare(dir string) (string, error) {
 	return path, os.Chmod(path, 0o600)
 }
 
-// checkPrivate refuses a directory in which others could put files: a
-// database of theirs, or a link in place of ours.
-func checkPrivate(dir string) error {
+// CheckPrivate refuses a state directory in which others could put files: a
+// database or a program of theirs, or a link in place of ours. One that does
+// not exist yet is private.
+func CheckPrivate(dir string) error {
 	info, err := os.Stat(dir)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case errors.Is(err, fs.ErrPermission):
+		return fault.Newf(fault.Denied, "state_not_private", "state directory %s is in a directory that this user may not enter, so it is another user's", dir).
+			WithHint("use one of your own: --state DIR, or CRANNOG_STATE")
+	case err != nil:
 		return err
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !info.IsDir() || !ok {
 		return fault.Newf(fault.Invalid, "state_not_directory", "state path %s is not a directory", dir)
 	}
-	if info.Mode().Perm()&0o022 != 0 || int(st.Uid) != os.Geteuid() {
-		return fault.Newf(fault.Denied, "state_not_private",
-			"state directory %s belongs to another user or is writable by others", dir).
-			WithHint("use a directory of your own with mode 0700")
+	if int(st.Uid) != os.Geteuid() {
+		return fault.Newf(fault.Denied, "state_not_private", "state directory %s belongs to another user (%d), and this is user %d", dir, st.Uid, os.Geteuid()).
+			WithHint("use one of your own: --state DIR, or CRANNOG_STATE; as the user that owns it, run crannog as that user")
+	}
+	if info.Mode().Perm()&0o022 != 0 {
+		return fault.Newf(fault.Denied, "state_not_private", "state directory %s can be written by others", dir).
+			WithHint("chmod go-w " + dir)
 	}
 	return nil
 }

@@ -1,0 +1,77 @@
+package cli
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"github.com/crannog/crannog/internal/causeway/names"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// checkAllowed refuses what --allow can never open, where it would be taken and
+// then open nothing.
+func checkAllowed(allow []string) error {
+	for _, s := range allow {
+		if strings.Contains(s, "://") {
+			return urlAllowed(s)
+		}
+		host := s
+		if h, _, err := net.SplitHostPort(s); err == nil {
+			host = h
+		}
+		host = strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
+		if host == "localhost" || strings.HasSuffix(host, ".localhost") {
+			return usagef("--allow: no policy opens %q: it is this machine", inert(s)).hint(machineHint)
+		}
+		a, ok := firstAddress(host)
+		if !ok {
+			continue
+		}
+		err := names.CheckAddress(a, nil, nil)
+		if err == nil {
+			continue
+		}
+		what := err.Error()
+		if cause := errors.Unwrap(err); cause != nil {
+			what = cause.Error()
+		}
+		if fault.CodeOf(err) == "address_private" {
+			return usagef("--allow does not open %q: %s", inert(s), what).
+				hint("a private network is opened by a policy that lists it in cidrs: crannog run --policy FILE; docs/network.md has an example")
+		}
+		return usagef("--allow: no policy opens %q: %s", inert(s), what).hint(machineHint)
+	}
+	return nil
+}
+
+const machineHint = "what no policy opens: this machine and its loopback, metadata services of clouds, link-local and multicast addresses"
+
+// firstAddress reads an address, or the first of a prefix.
+func firstAddress(s string) (netip.Addr, bool) {
+	if a, err := netip.ParseAddr(s); err == nil {
+		return a, true
+	}
+	p, err := netip.ParsePrefix(s)
+	return p.Masked().Addr(), err == nil
+}
+
+// urlAllowed explains a URL where a host is meant.
+func urlAllowed(s string) error {
+	f := usagef("--allow: %q is a URL, and --allow takes a host", inert(s))
+	u, err := url.Parse(s)
+	if err != nil || u.Hostname() == "" {
+		return f.hint("a host, or a host and a port: --allow example.com --allow example.com:8443")
+	}
+	host := u.Host
+	if u.Scheme == "http" && u.Port() == "" {
+		host = net.JoinHostPort(u.Hostname(), "80")
+	}
+	text := "--allow " + inert(host) + " opens all of that host"
+	if u.Path != "" && u.Path != "/" {
+		text += "; some of its paths only are a rule of a policy: crannog run --policy FILE"
+	}
+	return f.hint(text)
+}

@@ -1,0 +1,186 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// asking is a command line for each command that asks a server; the rest of its
+// words are what it needs to come that far. FILE is a policy document.
+var asking = map[string]string{
+	"apply": "dev", "approvals": "", "approve": "a0123456789abcdef012", "audit checkpoint": "", "audit export": "", "audit key": "--record", "audit prove": "1",
+	"audit show": "1", "audit tail": "", "audit verify": "", "console": "", "console ls": "", "console revoke": "x", "cp": "dev:/x y",
+	"deny": "a0123456789abcdef012 --reason no", "diff": "dev", "discard": "dev -y", "exec": "dev true", "export": "dev --tar x.tar", "fork": "dev", "inspect": "dev",
+	"key ls": "", "key new": "", "key revoke": "x", "logs": "dev", "ls": "", "net log": "dev", "pause": "dev", "policy explain": "dev GET https://x.example/",
+	"policy set": "dev --allow x.example", "policy show": "dev", "prune": "-y", "ps": "dev", "reset": "dev -y", "resume": "dev", "rm": "dev", "rollback": "dev x -y",
+	"run": "--no-workspace true", "secret ls": "", "secret rm": "x", "secret rotate": "X", "secret set": "X", "shell": "dev",
+	"snapshot": "dev", "snapshot ls": "", "snapshot rm": "x", "stats": "dev", "stop": "dev", "tree": "",
+}
+
+// alone are the commands that ask none.
+var alone = strings.Split("audit verify-artifact,config,doctor,mcp,mcp install,"+
+	"mcp skill,mcp uninstall,policy check,policy test,secret rotate-key,serve,version", ",")
+
+// invoke runs one command against a server.
+func invoke(t *testing.T, url string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	input := filepath.Join(t.TempDir(), "in")
+	if err := os.WriteFile(input, []byte("a value"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	stdin, err := os.Open(input)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	var out, errs bytes.Buffer
+	vars := map[string]string{"CRANNOG_STATE": t.TempDir(), "CRANNOG_URL": url, "CRANNOG_KEY": "e2b_" + strings.Repeat("0", 40)}
+	code = Run(t.Context(), args, Env{
+		Stdin: stdin, Stdout: &out, Stderr: &errs, Version: "v9",
+		Config: config.Env{Lookup: func(name string) (string, bool) { v, ok := vars[name]; return v, ok }, UID: 1000, Home: t.TempDir()},
+	})
+	return code, out.String(), errs.String()
+}
+
+// every calls do for each command that does something.
+func every(cmd *cobra.Command, do func(path string, own bool)) {
+	for _, sub := range cmd.Commands() {
+		if !sub.IsAvailableCommand() || sub.Name() == "help" {
+			continue
+		}
+		if sub.Runnable() && !(sub.HasSubCommands() && sub.Args != nil && sub.Args(sub, []string{"a", "b", "c"}) == nil && asking[strings.TrimPrefix(sub.CommandPath(), "crannog ")] == "") {
+			do(strings.TrimPrefix(sub.CommandPath(), "crannog "), sub.Annotations["code"] == "own")
+		}
+		every(sub, do)
+	}
+}
+
+// A mistake had another code with each command: a wrong name was 2, 3 or 125, an
+// unknown command of a group 0.
+func TestF32OneCodeForEachMistake(t *testing.T) {
+	t.Chdir(t.TempDir())
+	problem := fault.Kind("")
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		status := map[fault.Kind]int{fault.NotFound: 404, fault.Denied: 403, fault.Unauthenticated: 401, fault.Conflict: 409, fault.Exists: 409, fault.Invalid: 400, fault.Internal: 500}[problem]
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(status)
+		_ = json.NewEncoder(w).Encode(api.Problem{Kind: string(problem), Code: "x", Title: "x", Detail: "x", Status: status})
+	}))
+	defer server.Close()
+	var known []string
+	every((&app{}).root(), func(path string, own bool) {
+		known = append(known, path)
+		words := strings.Fields(path)
+		check := func(mistake string, want int, url string, args ...string) {
+			t.Helper()
+			if own {
+				want = codeOurs
+			}
+			if code, _, stderr := invoke(t, url, append(slices.Clone(words), args...)...); code != want || !strings.Contains(stderr, "code=") {
+				t.Errorf("%s, %s: exit code %d, want %d\n%s", path, mistake, code, want, stderr)
+			}
+		}
+		check("an unknown flag", codeUsage, "", "--no-such-flag")
+		check("a setting that cannot work", codeUsage, "no url", strings.Fields(asking[path])...)
+		rest, asks := asking[path]
+		if !asks {
+			return
+		}
+		check("no server", codeUnreachable, "http://127.0.0.1:1", strings.Fields(rest)...)
+		for kind, want := range map[fault.Kind]int{
+			fault.NotFound: codeNotFound, fault.Denied: codeDenied, fault.Unauthenticated: codeDenied, fault.Conflict: codeConflict,
+			fault.Exists: codeConflict, fault.Invalid: codeUsage,
+		} {
+			problem = kind
+			check(string(kind), want, server.URL, strings.Fields(rest)...)
+		}
+	})
+	for _, path := range append(alone, slices.Collect(func(yield func(string) bool) {
+		for path := range asking {
+			if !yield(path) {
+				return
+			}
+		}
+	})...) {
+		if !slices.Contains(known, path) {
+			t.Errorf("there is no command %q any more", path)
+		}
+	}
+	for _, path := range known {
+		if _, asks := asking[path]; asks == slices.Contains(alone, path) {
+			t.Errorf("say in this test whether %q asks a server, and with which words", path)
+		}
+	}
+}
+
+func TestF32UnknownCommandsOfGroups(t *testing.T) {
+	for _, args := range []string{"audit", "net", "policy", "key", "secret"} {
+		code, stdout, stderr := run(t, args, "shwo")
+		if code != codeUsage || stdout != "" || !strings.Contains(stderr, "there is no command") {
+			t.Errorf("%s shwo: %d %q %q", args, code, stdout, stderr)
+		}
+		if code, stdout, _ := run(t, args); code != 0 || !strings.Contains(stdout, "Available Commands") {
+			t.Errorf("%s: %d %q", args, code, stdout)
+		}
+	}
+}
+
+func TestF32MistakesAreExplained(t *testing.T) {
+	for line, want := range map[string]string{
+		"stpo dev":                                  "did you mean crannog stop?",
+		"audit shwo":                                "did you mean crannog audit show?",
+		"top":                                       "did you mean crannog stats?",
+		"run --memmory 1g true":                     "did you mean --memory?",
+		"run --work . true":                         "did you mean --workspace?",
+		"run -it bash":                              "has a terminal if crannog has one",
+		"run -p 8080:80 true":                       "no port has to be published",
+		"run -v /a:/b true":                         "-v is --verbose, and \"/a:/b\" would be the command\n  hint:  a directory of the host is shown",
+		"run -v .:/b true":                          "a directory of the host is shown",
+		"run -v=/a:/b true":                         "-v is --verbose; a directory of the host is shown",
+		"run --volume /a:/b true":                   "a directory of the host is shown",
+		"run --network host true":                   "--net none, dev or open",
+		"run --cpus 0 true":                         "--cpus: 0 is nothing, and not unlimited",
+		"run --cpus 0.0001 true":                    "unreachable", // a positive number is at least a thousandth
+		"run --memory 0 true":                       "--memory: 0 is nothing",
+		"run --disk 0m true":                        "--disk: 0m is nothing",
+		"run --pids 0 true":                         "--pids: 0 is nothing",
+		"run --memory 512 true":                     "--memory 512m is 512 MiB",
+		"run --allow https://host.example/x true":   "--allow host.example opens all of that host; some of its paths only are a rule of a policy",
+		"run --allow http://host.example true":      "--allow host.example:80",
+		"run --allow 169.254.169.254 true":          "link-local, where clouds keep their metadata",
+		"run --allow [::1]:443 true":                "no policy opens",
+		"run --allow 127.0.0.0/8 true":              "the loopback of this machine",
+		"run --allow localhost:8080 true":           "it is this machine",
+		"run --allow ::ffff:169.254.169.254 true":   "no policy opens",
+		"policy set dev --allow 10.1.2.3":           "lists it in cidrs",
+		"run --allow 203.0.114.7 --cpus 0 true":     "--cpus: 0 is nothing",
+		"run --allow example.com:8443 -- true":      "unreachable",
+		"run -v -- /a:/b":                           "unreachable",
+		"run -v sh -c true":                         "unreachable",
+		"run --memory 512m --allow 1.1.1.1:53 true": "unreachable",
+	} {
+		if code, _, stderr := run(t, strings.Fields(line)...); code == 0 || !strings.Contains(stderr, want) {
+			t.Errorf("crannog %s: %d, and not %q:\n%s", line, code, want, stderr)
+		}
+	}
+}
+
+func TestF32VersionFlag(t *testing.T) {
+	_, want, _ := run(t, "version")
+	if code, got, _ := run(t, "--version"); code != 0 || got != want || !strings.Contains(got, "v9") {
+		t.Errorf("%d %q, want %q", code, got, want)
+	}
+}

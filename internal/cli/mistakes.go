@@ -1,0 +1,141 @@
+package cli
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// habits are flags of docker and podman that people type here, with what to use
+// instead. Mounts are not among them: mountHint.
+var habits = map[string]string{
+	"i":           "a command reads crannog's input, and has a terminal if crannog has one: leave -i out",
+	"t":           "a command has a terminal if crannog has one: leave -t out; --timeout is a time limit, -T is no terminal",
+	"p":           "no port has to be published: under crannog serve each port that a program inside listens on is at http://PORT-ID.localhost:7070",
+	"m":           "the memory limit is --memory 512m",
+	"h":           "a sandbox has a host name of its own",
+	"network":     "the network is --allow HOST or --net none, dev or open: crannog help network",
+	"workdir":     "the working directory is --cwd DIR, or -w DIR",
+	"label":       "labels are --metadata NAME=VALUE",
+	"entrypoint":  "the command is all that comes after the flags",
+	"cap-add":     "no program inside gains a right; -u root runs it as root of the sandbox",
+	"privileged":  "no program inside gains a right; -u root runs it as root of the sandbox",
+	"read-only":   "files of the host never change: /workspace is copy-on-write",
+	"pids-limit":  "the limit of processes is --pids 100",
+	"restart":     "a sandbox is not started again by itself; --ttl TIME --on-end pause keeps it",
+	"interactive": "a command reads crannog's input, and has a terminal if crannog has one: leave --interactive out",
+	"tty":         "a command has a terminal if crannog has one: leave --tty out; -T is no terminal",
+	"publish":     "no port has to be published: under crannog serve each port that a program inside listens on is at http://PORT-ID.localhost:7070",
+}
+
+// commandHabits are commands that people type for ours.
+var commandHabits = map[string][]string{
+	"run": {"create", "start", "up"}, "stop": {"end"}, "rm": {"remove", "delete", "destroy"}, "stats": {"top"},
+	"shell": {"attach", "ssh", "connect", "sh", "bash"}, "inspect": {"info", "show", "describe"}, "logs": {"log"}, "resume": {"unpause", "start"},
+	"cp": {"copy", "upload", "download"}, "diff": {"status", "changes"}, "serve": {"server", "daemon"}, "discard": {"revert"}, "console": {"ui", "web"},
+}
+
+// mountHint says how a directory of the host is shown.
+func mountHint(cmd *cobra.Command) string {
+	if cmd.Flags().Lookup("mount") != nil {
+		return "a directory of the host is shown with --mount SRC[:DST][:ro|:cow], the one at /workspace with --workspace DIR"
+	}
+	return "a directory of the host is shown, copy-on-write at /workspace, with --workspace DIR; crannog cp copies others"
+}
+
+// flagMistake explains a flag that cannot be read.
+func flagMistake(cmd *cobra.Command, err error) error {
+	f := usagef("%s", err.Error())
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
+		if strings.Contains(err.Error(), `for "-v, --verbose" flag`) {
+			return f.hint("-v is --verbose; " + mountHint(cmd))
+		}
+		return f
+	}
+	name := unknown.GetSpecifiedName()
+	switch name {
+	case "v", "volume", "mount":
+		return f.hint(mountHint(cmd))
+	}
+	if text := habits[name]; text != "" {
+		return f.hint(text)
+	}
+	if unknown.GetSpecifiedShortnames() == "" {
+		if near := nearFlag(cmd, name); near != "" {
+			return f.hint("did you mean --" + near + "?")
+		}
+	}
+	return f.hint("crannog help " + strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ") + " lists the flags")
+}
+
+// mostEdits is how many letters may be wrong for a guess.
+const mostEdits = 2
+
+// nearFlag returns the flag whose name is nearest to what was typed, or begins
+// with it.
+func nearFlag(cmd *cobra.Command, typed string) string {
+	var names []string
+	begins := ""
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Hidden {
+			return
+		}
+		names = append(names, f.Name)
+		if len(typed) > 2 && strings.HasPrefix(f.Name, typed) {
+			begins = f.Name
+		}
+	})
+	return first(nearest(typed, names), begins)
+}
+
+// noCommand is the error for a command that does not exist below parent.
+func noCommand(parent *cobra.Command, name string) error {
+	f := usagef("there is no command %q", strings.TrimPrefix(parent.CommandPath()+" "+name, parent.Root().Name()+" "))
+	parent.SuggestionsMinimumDistance = mostEdits
+	near := parent.SuggestionsFor(name)
+	for _, sub := range parent.Commands() {
+		if slices.Contains(sub.SuggestFor, name) {
+			near = []string{sub.Name()} // what it is called elsewhere is no typing error
+		}
+	}
+	if len(near) > 0 {
+		return f.hint("did you mean " + parent.CommandPath() + " " + strings.Join(near, ", or "+parent.CommandPath()+" ") + "?")
+	}
+	return f.hint(strings.Replace(parent.CommandPath(), parent.Root().Name(), parent.Root().Name()+" help", 1) + " lists the commands")
+}
+
+// groups makes a command that only holds others refuse an unknown one, where it
+// would print its help and succeed.
+func groups(cmd *cobra.Command) {
+	cmd.SuggestFor = append(cmd.SuggestFor, commandHabits[cmd.Name()]...)
+	if cmd.HasSubCommands() && !cmd.Runnable() {
+		cmd.Args = cobra.ArbitraryArgs
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return noCommand(cmd, args[0])
+			}
+			return cmd.Help()
+		}
+	}
+	for _, sub := range cmd.Commands() {
+		groups(sub)
+	}
+}
+
+// mountTyped refuses docker's -v DIR:DIR, which would be --verbose and a command
+// of that name.
+func mountTyped(cmd *cobra.Command, args []string) error {
+	verbose := cmd.Flags().Lookup("verbose")
+	if verbose == nil || !verbose.Changed || cmd.ArgsLenAtDash() == 0 || len(args) == 0 {
+		return nil
+	}
+	source, _, two := strings.Cut(args[0], ":")
+	if !two || !strings.ContainsAny(source, "/.~") && source != "" {
+		return nil
+	}
+	return usagef("-v is --verbose, and %q would be the command", inert(args[0])).hint(mountHint(cmd))
+}
