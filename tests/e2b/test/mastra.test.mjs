@@ -1,0 +1,40 @@
+// What @mastra/e2b 0.8.0 sends when it is told which template to use.
+import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
+import { test } from 'node:test'
+
+import { withSdk, rejects } from './support.mjs'
+
+withSdk('@mastra/e2b', (sdk) => {
+  test('F25: a sandbox is stopped by a pause, found by its label, and started again', async () => {
+    const label = { 'mastra-sandbox-id': randomUUID() }
+    const find = () => sdk.Sandbox.list({ query: { metadata: label, state: ['running', 'paused'] } }).nextItems()
+    const made = await sdk.Sandbox.create('base', { lifecycle: { onTimeout: 'pause' }, metadata: label, timeoutMs: 300_000 })
+    try {
+      await made.commands.run('echo kept > /tmp/k; sleep 3000', { background: true, timeoutMs: 0 })
+      await made.pause()
+      const [paused, ...more] = await find()
+      assert.equal(more.length, 0)
+      assert.equal(paused.state, 'paused')
+      assert.equal(paused.sandboxId, made.sandboxId)
+      const again = await sdk.Sandbox.connect(paused.sandboxId)
+      assert.equal((await again.commands.run('cat /tmp/k')).stdout, 'kept\n')
+      assert.ok((await again.commands.list()).some((p) => p.args.join(' ').includes('sleep 3000')), 'what ran in the background is gone')
+
+      // The same again, by a client that knows the label alone.
+      await sdk.Sandbox.pause(again.sandboxId)
+      assert.equal((await find())[0].state, 'paused')
+      const other = await sdk.Sandbox.connect((await find())[0].sandboxId)
+      assert.equal((await other.commands.run('cat /tmp/k')).stdout, 'kept\n')
+    } finally {
+      await made.kill()
+    }
+    assert.deepEqual(await find(), [])
+  })
+
+  test('F25: without one it builds a template, which says that it is not supported', async () => {
+    const builder = sdk.Template().fromTemplate('base').aptInstall(['fuse'])
+    assert.equal(await sdk.Template.exists('mastra-none'), false)
+    await rejects(sdk.Template.build(builder, 'mastra-none'), Error, /501: .*templates is not supported by this server yet/)
+  })
+})
