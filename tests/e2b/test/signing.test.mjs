@@ -62,4 +62,49 @@ withSandbox('signed file URLs', (sdk, shared) => {
     await refused((q) => q.set('signature_expiration', '99999999999'))
     await refused(() => {}, { method: 'POST', body: new FormData() })
   })
+
+  // Who overheard a URL has what it is for, until it ends, and nothing more.
+  test('replayed at another sandbox, and after the end of its own', async () => {
+    const owner = await sdk.Sandbox.create({ timeoutMs: 300_000 })
+    let copies = []
+    try {
+      await owner.files.write('out.txt', 'of the owner')
+      await shared.sandbox.files.write('out.txt', 'of another')
+      const read = await owner.downloadUrl('out.txt')
+      const write = await owner.uploadUrl('replayed.txt')
+      const body = () => {
+        const form = new FormData()
+        form.append('file', new Blob(['replayed']), 'replayed.txt')
+        return { method: 'POST', body: form }
+      }
+      const at = (sandbox) => ({ headers: { 'E2b-Sandbox-Id': sandbox.sandboxId, 'E2b-Sandbox-Port': '49983' } })
+      // As a control, the owner serves both, with its name and without.
+      for (const init of [{}, at(owner)]) {
+        assert.equal(await (await fetch(read, init)).text(), 'of the owner')
+        assert.equal((await fetch(write, { ...body(), ...init })).status, 200)
+      }
+      if (owner.fork) {
+        // A copy has the same files, and another token.
+        copies = (await owner.fork({ count: 1, timeoutMs: 300_000 })).map((f) => f.sandbox ?? f)
+        assert.ok(copies.length === 1 && copies[0].sandboxId, 'there is no copy')
+        await owner.files.write('out.txt', 'of the owner, later')
+      }
+      for (const other of [shared.sandbox, ...copies]) {
+        assert.equal((await fetch(read, at(other))).status, 401, `read of ${other.sandboxId}`)
+        assert.equal((await fetch(write, { ...body(), ...at(other) })).status, 401, `write to ${other.sandboxId}`)
+      }
+      assert.equal(await shared.sandbox.files.exists('replayed.txt'), false)
+      // A reading URL does not write, list or move, nor does it open another service.
+      assert.equal((await fetch(read, body())).status, 401)
+      const { search } = new URL(read)
+      for (const path of ['/filesystem.Filesystem/ListDir', '/process.Process/List', '/files/compose']) {
+        const response = await fetch(new URL(path + search, sandboxUrl), { method: 'POST', body: '{"path":"/"}', headers: { 'Content-Type': 'application/json', ...at(owner).headers } })
+        assert.ok([401, 403, 404].includes(response.status), `${path}: ${response.status}`)
+      }
+    } finally {
+      await Promise.all([owner, ...copies].map((s) => s.kill?.()))
+    }
+    const response = await fetch(await owner.downloadUrl('out.txt'))
+    assert.equal(response.status, 401, 'a URL of a sandbox that has ended is served')
+  })
 })
