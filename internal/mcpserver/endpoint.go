@@ -94,11 +94,7 @@ func (d *keyDesk) idle() time.Duration {
 func (d *keyDesk) close() {
 	d.mu.Lock()
 	var open []*mcp.ServerSession
-	for _, e := range d.endpoints {
-		for s := range e.srv.Sessions() {
-			open = append(open, s)
-		}
-	}
+	d.open(func(s *mcp.ServerSession, _ *use) { open = append(open, s) })
 	d.mu.Unlock()
 	// Calls end when their ways do, and sessions wait for their calls.
 	d.links.close()

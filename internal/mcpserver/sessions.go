@@ -37,20 +37,18 @@ func (u *use) before(other *use) bool {
 	return u.last.Before(other.last)
 }
 
-// open calls do for each session of each endpoint that has not been chosen to
-// end. d.mu must be held.
+// open calls do for each session of each endpoint that has had a call and has
+// not been chosen to end. d.mu must be held.
 func (d *keyDesk) open(do func(*mcp.ServerSession, *use)) {
 	for _, e := range d.endpoints {
 		for s := range e.srv.Sessions() {
 			if s.ID() == "" {
 				continue // it ends with its request
 			}
-			u := d.uses[s.ID()]
-			if u == nil {
-				u = &use{last: time.Now()}
-				d.uses[s.ID()] = u
-			}
-			if !u.ended {
+			// One without a call is still being connected, and counts as arriving.
+			// The library fails with a panic when such a session is closed; if it
+			// gets no call, the library closes it itself.
+			if u := d.uses[s.ID()]; u != nil && !u.ended {
 				do(s, u)
 			}
 		}
