@@ -76,6 +76,7 @@ type Sandbox struct {
 	Workspace       string            `json:"workspace,omitempty"`
 	HiddenTracked   *HiddenTracked    `json:"hidden_tracked,omitempty" doc:"Hidden files that git tracks, so that they can be read from its history inside unless that is hidden too; absent is none."`
 	Tools           []Tool            `json:"tools,omitempty" doc:"Directories of the host's version managers that are shown."`
+	Keys            *WorkspaceKeys    `json:"workspace_keys,omitempty" doc:"What a look at the contents of the workspace's files found that look like keys; absent without a workspace."`
 	MaskRequestHost string            `json:"mask_request_host,omitempty"`
 	Engine          string            `json:"engine"`
 	Boundary        string            `json:"boundary" doc:"What the wall is made of."`
@@ -90,6 +91,20 @@ type Tool struct {
 	Manager string   `json:"manager"`
 	Dir     string   `json:"dir" doc:"Its path, on the host and inside."`
 	Bin     []string `json:"bin,omitempty" doc:"Directories of programs in it, which are in the PATH of every command."`
+}
+
+// WorkspaceKeys says which files of the workspace, shown inside, looked like keys when the sandbox was created.
+type WorkspaceKeys struct {
+	Count  int       `json:"count" doc:"Files with something that looks like a key."`
+	Files  []KeyFile `json:"files,omitempty" doc:"The first of them."`
+	Looked int       `json:"looked" doc:"Files whose contents were looked at: at most 512, of each the first 64 KiB, and 4 MiB in all, likely names first."`
+	Left   int       `json:"left" doc:"Files that were not looked at."`
+}
+
+// KeyFile is a file whose contents look like keys.
+type KeyFile struct {
+	Name  string   `json:"name" doc:"Below the workspace."`
+	Kinds []string `json:"kinds" doc:"By their form, such as github-token, aws-key or private-key."`
 }
 
 // HiddenTracked are files of the workspace that the policy hides and git tracks.

@@ -163,6 +163,7 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 		box.foretell(ctx)
 		box.tellTracked()
 		box.tellTools()
+		box.tellKeys()
 		if err = box.settle(ctx); err == nil {
 			code, err = box.do(ctx, c, args)
 			if err == nil && !a.json {

@@ -98,8 +98,19 @@ func toSandbox(sb sandbox.Sandbox) api.Sandbox {
 		Workspace: sb.Workspace, MaskRequestHost: sb.MaskRequestHost,
 		Engine: sb.Engine, Boundary: string(sb.Boundary),
 		Effective: api.Effective{Limits: toLimits(sb.Limits), Enforced: enforced, Checks: toChecks(sb)},
-		Network:   toNetwork(sb), HiddenTracked: toTracked(sb.Tracked), Tools: toTools(sb.Tools),
+		Network:   toNetwork(sb), HiddenTracked: toTracked(sb.Tracked), Tools: toTools(sb.Tools), Keys: toKeys(sb),
 	}
+}
+
+func toKeys(sb sandbox.Sandbox) *api.WorkspaceKeys {
+	if sb.Workspace == "" || sb.Keys.Looked+sb.Keys.Left == 0 {
+		return nil
+	}
+	k := &api.WorkspaceKeys{Count: sb.Keys.Count, Looked: sb.Keys.Looked, Left: sb.Keys.Left}
+	for _, f := range sb.Keys.Files {
+		k.Files = append(k.Files, api.KeyFile{Name: f.Name, Kinds: f.Kinds})
+	}
+	return k
 }
 
 func toTools(tools []sandbox.Tool) (shown []api.Tool) {

@@ -20,6 +20,8 @@ type Base struct {
 	NoRoot   bool     `json:"no_root,omitempty"`
 	// Repos are the git repositories of the workspace that track hidden files.
 	Repos []Repo `json:"repos,omitempty"`
+	// Keys are files of the workspace that looked like keys when it was created.
+	Keys Keys `json:"keys,omitzero"`
 	// Tools are the directories of version managers that are shown.
 	Tools []hosttools.Tree `json:"tools,omitempty"`
 	// Copy is the sandbox for which the workspace was copied, "" if the
@@ -80,7 +82,7 @@ const toStart = "start"
 // shown is a record as callers see it. What is paused has no end ahead, and
 // shows when it was paused; what has ended in its pause, only that it has.
 func (r Record) shown() Sandbox {
-	r.Tracked, r.Tools = r.Base.tracked(), r.Base.toolsShown()
+	r.Tracked, r.Tools, r.Keys = r.Base.tracked(), r.Base.toolsShown(), r.Base.Keys
 	r.Sandbox.FilesOnly = r.State == Paused && r.Saved.FilesOnly
 	if r.State == Stopping || r.State == Stopped {
 		r.PausedAt = time.Time{}

@@ -27,6 +27,8 @@ const (
 // programs change their own copy of it, and the export decides.
 type covered struct {
 	hide, absent, readOnly []string
+	// files are those that are shown, whose contents are looked at.
+	files candidates
 	// repos are the git repositories that track hidden files.
 	repos []Repo
 }

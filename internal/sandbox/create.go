@@ -78,6 +78,9 @@ func (s *Service) create(ctx context.Context, who Principal, req CreateRequest) 
 // created begins the life of a sandbox that is ready.
 func (s *Service) created(ctx context.Context, r Record, began time.Time, source string) Sandbox {
 	r.State, r.Access.Values = Running, nil
+	if r.search != nil {
+		r.Base.Keys, r.search = r.search.found(), nil
+	}
 	s.track(r)
 	if r.Ephemeral {
 		s.mu.Lock()
@@ -110,6 +113,7 @@ func (s *Service) make(ctx context.Context, r Record, compiled *policy.Policy, s
 	}
 	defer func() { done(err) }()
 	noted := s.noteWorkspace(ctx, r, from)
+	r.search.start()
 	err = s.boot(ctx, r, compiled, spec, config, from)
 	noted()
 	if err != nil {
@@ -122,7 +126,12 @@ func (s *Service) make(ctx context.Context, r Record, compiled *policy.Policy, s
 	if err := s.started(ctx, r, origin); err != nil {
 		return err
 	}
-	moved, err := s.store.Move(ctx, r.ID, Move{From: []State{Creating}, To: Running})
+	move := Move{From: []State{Creating}, To: Running}
+	if r.search != nil {
+		r.Base.Keys = r.search.found()
+		move.Change = &Change{Base: &r.Base}
+	}
+	moved, err := s.store.Move(ctx, r.ID, move)
 	if err != nil {
 		return err
 	}
@@ -227,6 +236,9 @@ func (s *Service) spec(r *Record, t Template, p *policy.Policy) (engine.Spec, gu
 		return engine.Spec{}, guest.Config{}, err
 	}
 	covered.settle()
+	if r.Workspace != "" {
+		r.search = &keySearch{workspace: r.Workspace, files: covered.files}
+	}
 	spec, config := s.specOf(r, t, p, covered, sealed(p.Files()), r.hostname())
 	for _, f := range firstOf(covered.absent) {
 		r.Checked = append(r.Checked, f+" is not there")

@@ -55,6 +55,8 @@ type Record struct {
 	Base Base
 	// Saved is what it goes on from when it is resumed.
 	Saved Saved
+	// search looks for keys in the workspace of one that is being created, or is nil.
+	search *keySearch
 	// Pending is what a running sandbox is being replaced by: toStart, the ID
 	// of a snapshot, or "" if it is not.
 	Pending string

@@ -88,7 +88,9 @@ type Sandbox struct {
 	// Tracked are hidden files that git tracks: its history shows them.
 	Tracked Tracked
 	// Tools are the directories of version managers that it is shown.
-	Tools    []Tool
+	Tools []Tool
+	// Keys are files of the workspace whose contents look like keys.
+	Keys     Keys
 	Engine   string
 	Boundary engine.Boundary
 	// Enforced lists the limits that the engine enforces on this host.

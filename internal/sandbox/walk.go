@@ -106,6 +106,9 @@ func (w *walk) look(name, inside string, d fs.DirEntry) error {
 	case link:
 		return w.follow(name, inside)
 	}
+	if d.Type().IsRegular() {
+		w.files.add(inside)
+	}
 	return nil
 }
 

@@ -25,6 +25,21 @@ in upper and lower case; one that ends with a slash means a directory with all t
 A file that is missing here and that some tool reads is a defect: please report it.
 `
 
+const contents = `
+## Contents that look like keys
+
+Names do not find a key in a file of another name. So a start also looks at contents: what has the form of a token
+or a private key (the forms are those that the mask of outputs knows: [secrets.md](secrets.md)) is reported
+at the start, and as ` + "`workspace_keys` in `crannog inspect`" + ` and API v1, by file and kind, never by value. It is reported and not
+hidden, because tests and examples have such forms too; ` + "`filesystem.deny`" + ` hides the file.
+
+The look happens beside the boot and does not make it longer: at most 512 files, of each the first 64 KiB, and 4 MiB in all
+(14 ms). Files that the policy hides, the insides of ` + "`.git`" + ` but its ` + "`config`" + `, and links are left out. Likely names come first
+(` + "`env`, `secret`, `token`, `key`, `config`" + ` and so on in them), then files that people write, then the rest, where what packages brought
+(` + "`node_modules`, `vendor`" + `) and binary files are; of each, those that lie higher. ` + "`workspace_keys.left`" + ` counts the files that were not looked at. git's history is
+not looked at.
+`
+
 // TestPage keeps the page and the catalogue the same.
 func TestPage(t *testing.T) {
 	var out strings.Builder
@@ -39,6 +54,9 @@ func TestPage(t *testing.T) {
 			"`filesystem.deny` hides them elsewhere.", "keeps there", toolfiles.Suspects()},
 		{"Runs by itself", "A change of one of these stays in the sandbox unless it is asked for: [export.md](export.md#what-is-flagged).", "reads it when, or does with it", toolfiles.Runs()},
 	} {
+		if list.title == "Runs by itself" {
+			out.WriteString(contents)
+		}
 		fmt.Fprintf(&out, "\n## %s\n\n%s\n\n| files | tool | %s |\n|---|---|---|\n", list.title, list.text, list.column)
 		for i := 0; i < len(list.entries); {
 			e, names := list.entries[i], []string(nil)

@@ -1,0 +1,21 @@
+package redact
+
+import "slices"
+
+// Found returns the names of what is masked in b, each once.
+func (r *Redactor) Found(b []byte) []string {
+	if r == nil || len(b) == 0 {
+		return nil
+	}
+	s := r.Stream()
+	s.buf = b[:len(b):len(b)] // the scan only reads it
+	s.scan()
+	s.cut()
+	var names []string
+	for _, span := range s.spans {
+		if name := s.t.names[span.pattern]; !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
