@@ -236,6 +236,9 @@ func (x *exchange) failed(err error) *refusal {
 	if why != "" {
 		return &refusal{status: http.StatusForbidden, code: "stopped", decision: denied(policy.RuleLimit, why), cause: err}
 	}
+	if errors.Is(err, errFormMethod) {
+		return &refusal{status: http.StatusForbidden, code: "form_method", decision: denied(policy.RuleMethod, errFormMethod.Error()), cause: err}
+	}
 	if errors.Is(err, errBytes) {
 		return overBytes(x.decision)
 	}

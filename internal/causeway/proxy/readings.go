@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"iter"
 	"net/http"
 	"net/url"
 	"slices"
@@ -18,11 +19,16 @@ type reading struct{ method, path string }
 // Names by which servers take another method or path, as plainName has them.
 var (
 	methodHeaders = []string{"x-http-method-override", "x-http-method", "x-method-override", "x-method"}
-	methodQueries = []string{"-method", "x-http-method-override", "x-http-method", "x-method-override"}
+	// $httpMethod and $httpHeaders are Google's, for browsers that may send no header of their own.
+	methodQueries = []string{"-method", "$httpmethod", "x-http-method-override", "x-http-method", "x-method-override"}
 	pathHeaders   = []string{
 		"x-original-url", "x-original-uri", "x-rewrite-url", "x-rewrite-uri", "x-override-url", "x-forwarded-uri", "x-envoy-original-path",
+		"x-original-path", "x-forwarded-path", "x-rewrite-path", "x-override-path", "x-request-uri",
 	}
 )
+
+// headerQuery is the part of a query that some servers take for headers.
+const headerQuery = "$httpheaders"
 
 // mostReadings bounds what is judged for one request: each reading costs as much
 // as a request does.
@@ -41,18 +47,23 @@ func (x *exchange) read() *refusal {
 			add(&methods, strings.ToUpper(strings.TrimSpace(m)))
 		}
 	}
+	header := func(name, v string) *refusal {
+		switch plain := plainName(name); {
+		case slices.Contains(methodHeaders, plain):
+			override(v)
+		case slices.Contains(pathHeaders, plain):
+			path, ok := x.otherPath(strings.TrimSpace(v))
+			if !ok {
+				return floor(http.StatusBadRequest, "path", policy.RulePath, "the header "+printable(name, 64)+" names a target that cannot be judged")
+			}
+			add(&paths, path)
+		}
+		return nil
+	}
 	for name, values := range x.r.Header {
-		plain := plainName(name)
 		for _, v := range values {
-			switch {
-			case slices.Contains(methodHeaders, plain):
-				override(v)
-			case slices.Contains(pathHeaders, plain):
-				path, ok := x.otherPath(strings.TrimSpace(v))
-				if !ok {
-					return floor(http.StatusBadRequest, "path", policy.RulePath, "the header "+printable(name, 64)+" names a target that cannot be judged")
-				}
-				add(&paths, path)
+			if stop := header(name, v); stop != nil {
+				return stop
 			}
 		}
 	}
@@ -60,6 +71,11 @@ func (x *exchange) read() *refusal {
 		name, value, _ := strings.Cut(part, "=")
 		if slices.Contains(methodQueries, plainName(unescaped(name))) {
 			override(unescaped(value))
+		}
+	}
+	for name, v := range queryHeaders(x.r.URL.RawQuery) {
+		if stop := header(name, v); stop != nil {
+			return stop
 		}
 	}
 	if len(methods)*len(paths) > mostReadings {
@@ -72,6 +88,24 @@ func (x *exchange) read() *refusal {
 		}
 	}
 	return nil
+}
+
+// queryHeaders yields the headers that a query has for servers that take them from there.
+func queryHeaders(query string) iter.Seq2[string, string] {
+	return func(yield func(name, value string) bool) {
+		for part := range strings.FieldsFuncSeq(query, func(c rune) bool { return c == '&' || c == ';' }) {
+			name, value, _ := strings.Cut(part, "=")
+			if plainName(unescaped(name)) != headerQuery {
+				continue
+			}
+			for line := range strings.FieldsFuncSeq(unescaped(value), func(c rune) bool { return c == '\r' || c == '\n' }) {
+				name, value, _ := strings.Cut(line, ":")
+				if !yield(strings.TrimSpace(name), value) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // otherPath is the escaped path that a header names, without its query.

@@ -189,6 +189,11 @@ func (x *exchange) decide() *refusal {
 		return stop
 	}
 	d, limits := x.weigh(x.gen)
+	if changed, stop := x.readForm(d); stop != nil {
+		return stop
+	} else if changed {
+		d, limits = x.weigh(x.gen)
+	}
 	x.kind, x.summary, x.extra = causeway.AskRequest, "", nil
 	d, stop := x.special(d)
 	if stop != nil {

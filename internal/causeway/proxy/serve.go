@@ -31,6 +31,7 @@ type exchange struct {
 	upgrade bool   // to a WebSocket
 	// readings are all ways to take it, the request line first.
 	readings []reading
+	formRead bool // they have what the fields of a form say, or it is looked at on its way
 
 	conn     policy.Connection
 	decision causeway.Decision
