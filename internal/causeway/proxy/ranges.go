@@ -20,14 +20,22 @@ func plainName(name string) string {
 // dropRanges removes the headers that ask for a piece of an answer. With them, a
 // box read out a secret that a server had kept, ten bytes at a time.
 func (x *exchange) dropRanges(h http.Header) *refusal {
-	reads := slices.ContainsFunc(x.readings, func(r reading) bool { return r.method == http.MethodGet || r.method == http.MethodHead })
+	// With a POST, what is read is often asked for in a body; where a write goes, a PUT or PATCH says.
+	reads := slices.ContainsFunc(x.readings, func(r reading) bool {
+		return r.method == http.MethodGet || r.method == http.MethodHead || r.method == http.MethodPost
+	})
+	for name := range queryHeaders(x.r.URL.RawQuery) {
+		if plain := plainName(name); plain == "a-im" || strings.Contains(plain, "range") {
+			return floor(http.StatusForbidden, "range", policy.RuleProtocol, "a query that asks for a piece is not passed on where a secret must be masked")
+		}
+	}
 	for name := range h {
 		plain := plainName(name)
 		words := strings.Split(plain, "-")
 		switch {
 		case plain == "range", plain == "if-range", plain == "request-range", plain == "a-im":
 			delete(h, name)
-		case !slices.Contains(words, "range"), plain == "content-range":
+		case !slices.ContainsFunc(words, isRange), plain == "content-range":
 		case slices.Contains(words, "source"):
 			// What is copied from a piece can be read as a whole.
 			return floor(http.StatusForbidden, "range", policy.RuleProtocol, "a copy of a piece is not passed on where a secret must be masked")
@@ -36,6 +44,15 @@ func (x *exchange) dropRanges(h http.Header) *refusal {
 		}
 	}
 	return nil
+}
+
+// isRange reports whether a word of a header's name speaks of a piece.
+func isRange(word string) bool {
+	switch word {
+	case "range", "ranges", "byterange", "byteranges":
+		return true
+	}
+	return false
 }
 
 // refusePiece refuses an answer that is a piece although none was asked for. Rows
