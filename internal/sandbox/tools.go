@@ -63,7 +63,7 @@ func (t *Template) showTools(trees []hosttools.Tree) {
 		env = map[string]string{}
 	}
 	for i, tree := range trees {
-		binds = append(binds, engine.Bind{Source: tree.Source, Target: ToolPlace(i + 1)})
+		binds = append(binds, engine.Bind{Source: tree.Source, Target: ToolPlace(i + 1), Owned: true})
 		addEnv(env, tree.Env)
 	}
 	t.Root.Binds, t.Env = binds, env
