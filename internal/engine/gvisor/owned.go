@@ -1,7 +1,9 @@
 package gvisor
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
@@ -31,8 +33,13 @@ func ownersOf(spec engine.Spec) owners.Plan {
 	return plan
 }
 
-// planOwners puts the plan into a specification.
+// planOwners puts the plan into a specification. Covers come in one order, so
+// that a saved state finds the plan that it was saved with, and directories
+// before what is in them.
 func planOwners(spec *specs.Spec, plan owners.Plan) error {
+	plan.Covers = slices.SortedFunc(slices.Values(plan.Covers), func(a, b owners.Cover) int {
+		return cmp.Or(cmp.Compare(len(a.Path), len(b.Path)), cmp.Compare(a.Path, b.Path))
+	})
 	text, err := plan.Text()
 	if err != nil {
 		return fmt.Errorf("owners of files: %w", err)
