@@ -66,16 +66,15 @@ func TestWhatMayBeWritten(t *testing.T) {
 	r.writes(sb, "", "/workspace /tmp /tmp/../workspace", "/var/tmp /home/user /usr /usr/local /etc / /tmp/../usr")
 	r.nobodyIsRoot(sb)
 
-	// With a workspace, whose files are another's, programs get past file
-	// permissions.
+	// The same holds with a workspace, whose files are the user's (F11).
 	ws := tree(t)
 	shown := r.on("", crannog.Workspace(ws))
 	r.writes(shown, "root", "/workspace /usr", "")
 	sb = r.on(some, crannog.Workspace(ws))
-	r.writes(sb, "", "/workspace /workspace/.git/hooks /tmp", "/var/tmp /home/user /usr /usr/local")
+	r.writes(sb, "", "/workspace /workspace/.git/hooks /tmp", "/var/tmp /home/user /usr /usr/local /etc /")
 	r.nobodyIsRoot(sb)
 	sb = r.on("filesystem: {write: [/tmp]}\n", crannog.Workspace(ws))
-	r.writes(sb, "", "/tmp", "/workspace /workspace/.git /var/tmp /home/user /usr")
+	r.writes(sb, "", "/tmp", "/workspace /workspace/.git /var/tmp /home/user /usr /etc /")
 	if got := r.sh(sb, "cat /workspace/main.go"); got != "package main" {
 		t.Errorf("it reads %q", got)
 	}
