@@ -82,10 +82,10 @@ func (s *Service) limits(asked Limits) (Limits, error) {
 		if *f.value == 0 {
 			// A small host gives what it has.
 			*f.value = min(*defs[i].value, *highs[i].value)
-			switch f.limit {
-			case engine.LimitDisk:
+			if f.limit == engine.LimitDisk {
 				*f.value = max(s.room.Fit(*f.value), *lows[i].value)
-			case engine.LimitShm:
+			}
+			if f.limit == engine.LimitShm {
 				*f.value = min(shmOf(asked.MemoryBytes), *highs[i].value)
 			}
 		}
