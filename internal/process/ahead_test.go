@@ -3,6 +3,7 @@ package process
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"testing"
 
@@ -28,7 +29,7 @@ func TestF29InputGoesTogether(t *testing.T) {
 		}
 		got = append(got, data...)
 	}
-	if data, err := a.next(); len(data) != 0 || err != io.EOF || !bytes.Equal(got, all) {
+	if data, err := a.next(); len(data) != 0 || !errors.Is(err, io.EOF) || !bytes.Equal(got, all) {
 		t.Errorf("at the end %d bytes, %v", len(data), err)
 	}
 }
@@ -41,7 +42,7 @@ func TestF29ReadAheadEnds(t *testing.T) {
 	a := readAhead(ctx, r)
 	defer a.stop()
 	cancel()
-	if data, err := a.next(); len(data) != 0 || err != context.Canceled {
+	if data, err := a.next(); len(data) != 0 || !errors.Is(err, context.Canceled) {
 		t.Errorf("%q, %v", data, err)
 	}
 }

@@ -15,7 +15,8 @@ func (s *Service) Handler(options ...connect.HandlerOption) (string, http.Handle
 	return path, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		own := &answer{ResponseWriter: w}
 		next.ServeHTTP(own, r.WithContext(context.WithValue(r.Context(), answerKey{}, own)))
-		own.spill()
+		// A client that is gone has no use for the rest.
+		_ = own.spill()
 	})
 }
 
