@@ -2,6 +2,7 @@ package crannog
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
@@ -58,8 +59,9 @@ func (f *FS) CopyIn(from, to string, o CopyOptions) (Copied, error) {
 	}()
 	sum, err := f.copyIn(in, to, o)
 	_ = in.CloseWithError(err) // never fails; the sender must not wait
-	if sendErr := <-sent; sendErr != nil && err != nil && sendErr != err {
-		return Copied{}, sendErr // which is why the server said no
+	// What the source failed of is why the server had to say no. That it was not read to its end is not.
+	if sendErr := <-sent; sendErr != nil && err != nil && !errors.Is(sendErr, io.ErrClosedPipe) {
+		return Copied{}, sendErr
 	}
 	return sum, err
 }
@@ -172,7 +174,7 @@ func (f *FS) copyCall(method string, query url.Values, body io.Reader) (*http.Re
 	}
 	defer resp.Body.Close()
 	err = answerError(resp)
-	if e, ok := err.(*Error); ok && resp.StatusCode == http.StatusNotFound && e.Message == "not found" {
+	if e, ok := errors.AsType[*Error](err); ok && resp.StatusCode == http.StatusNotFound && e.Message == "not found" {
 		return nil, fromFault(fault.New(fault.Unsupported, "guest_too_old", "the sandbox was started by an earlier version, which cannot copy so").
 			WithHint("start a new sandbox"))
 	}
