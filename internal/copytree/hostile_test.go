@@ -181,7 +181,7 @@ func FuzzReader(f *testing.F) {
 			if err != nil {
 				return
 			}
-			if e := frame.Entry; e != nil && !(first && e.Name == "") && filepath.Base(e.Name) != e.Name || frame.Entry != nil && frame.Entry.Name == ".." {
+			if e := frame.Entry; e != nil && (!first || e.Name != "") && filepath.Base(e.Name) != e.Name || frame.Entry != nil && frame.Entry.Name == ".." {
 				t.Fatalf("the name %q", frame.Entry.Name)
 			}
 			first = false

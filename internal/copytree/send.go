@@ -154,6 +154,7 @@ func (s *sender) put(in int, base string, e Entry) error {
 		return s.dir(in, base, e)
 	case File:
 		return s.file(in, base, e)
+	case Link, LeftOut:
 	}
 	return s.wrote(s.w.Entry(e))
 }

@@ -145,6 +145,7 @@ func (w *Writer) Entry(e Entry) error {
 		b = binary.AppendUvarint(b, uint64(e.Size))
 	case Link:
 		b = appendText(b, e.Target)
+	case Dir, LeftOut:
 	}
 	return w.put(b)
 }
@@ -294,7 +295,7 @@ func (r *Reader) entry(kind Kind) (Frame, error) {
 	if e.Name, err = r.text(maxName); err != nil {
 		return Frame{}, err
 	}
-	if top := r.depth == 0; !(top && e.Name == "") && !plainName(e.Name) {
+	if top := r.depth == 0; (!top || e.Name != "") && !plainName(e.Name) {
 		return Frame{}, malformed("%q is no name of a file", e.Name)
 	}
 	if r.entries++; r.entries > maxEntries {
@@ -324,6 +325,7 @@ func (r *Reader) entry(kind Kind) (Frame, error) {
 		if e.Target == "" || strings.IndexByte(e.Target, 0) >= 0 {
 			return Frame{}, malformed("a link leads nowhere")
 		}
+	case LeftOut:
 	}
 	return Frame{Entry: e}, nil
 }

@@ -1,6 +1,7 @@
 package masking
 
 import (
+	"errors"
 	"io"
 
 	"github.com/crannog/crannog/internal/causeway/redact"
@@ -42,13 +43,13 @@ func (c *copyReader) Read(b []byte) (int, error) { return c.read(b, c.fill) }
 func (c *copyReader) fill() {
 	f, err := c.source.Next()
 	switch {
-	case err == io.EOF:
+	case errors.Is(err, io.EOF):
 		if c.err = c.writer.Close(); c.err == nil {
 			c.err = io.EOF
 		}
 		return
 	case err != nil:
-		if said, ok := err.(*copytree.SourceError); ok {
+		if said, ok := errors.AsType[*copytree.SourceError](err); ok {
 			if c.err = c.writer.Fail(c.redactor().String(said.Text)); c.err == nil {
 				c.err = io.EOF
 			}

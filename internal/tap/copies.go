@@ -151,6 +151,7 @@ func eachCopied(stream io.Reader, action, top string, do func(Moved) error) erro
 			case copytree.File:
 				now = &summed{count: newCounter(), size: f.Entry.Size}
 				now.moved = Moved{Do: action, Path: path.Join(append(dirs[:len(dirs):len(dirs)], name)...)}
+			case copytree.Link, copytree.LeftOut:
 			}
 		case f.End && now != nil:
 			if err := do(now.end(false)); err != nil {

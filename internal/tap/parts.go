@@ -139,6 +139,7 @@ func wrongText(data []byte) (which string) {
 				})
 			case cwdField:
 				found("process.cwd", value)
+			default:
 			}
 		})
 	})
