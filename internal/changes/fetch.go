@@ -2,10 +2,12 @@ package changes
 
 import (
 	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strconv"
 
@@ -68,16 +70,17 @@ func (b replaced) Pack(ctx context.Context, req PackRequest) (io.ReadCloser, err
 	}
 	rest := req
 	rest.Paths = nil
-	for _, p := range req.Paths {
+	var places []int // of the box's paths among all
+	for i, p := range req.Paths {
 		if _, ours := b.contents[string(p)]; !ours {
-			rest.Paths = append(rest.Paths, p)
+			rest.Paths, places = append(rest.Paths, p), append(places, i)
 		}
 	}
-	if len(rest.Paths) == len(req.Paths) {
+	if len(places) == len(req.Paths) {
 		return b.Box.Pack(ctx, req)
 	}
-	theirs := io.NopCloser(io.Reader(nil))
-	if len(rest.Paths) > 0 {
+	var theirs io.ReadCloser
+	if len(places) > 0 {
 		var err error
 		if theirs, err = b.Box.Pack(ctx, rest); err != nil {
 			return nil, err
@@ -85,71 +88,67 @@ func (b replaced) Pack(ctx context.Context, req PackRequest) (io.ReadCloser, err
 	}
 	r, w := io.Pipe()
 	go func() {
-		err := b.merge(w, theirs, req.Paths, len(rest.Paths) > 0)
-		w.CloseWithError(errors.Join(err, theirs.Close()))
+		err := b.merge(w, theirs, req, places)
+		if theirs != nil {
+			err = errors.Join(err, theirs.Close())
+		}
+		w.CloseWithError(err)
 	}()
 	return r, nil
 }
 
-// merge writes what the box packs and what takes the place of some of it, in the
-// order in which it was asked for.
-func (b replaced) merge(w io.Writer, theirs io.Reader, paths [][]byte, more bool) error {
-	in, out := tar.NewReader(theirs), tar.NewWriter(w)
-	var next *tar.Header
-	count, from := 0, 0
-	advance := func() (err error) {
-		if next, err = in.Next(); err != nil {
-			return packFault(err)
+// merge writes the files of the box and the contents that replace some of them, in the
+// order of the request. theirs is the box's answer about the paths at places, or nil if
+// there are none.
+func (b replaced) merge(w io.Writer, theirs io.Reader, req PackRequest, places []int) error {
+	out := tar.NewWriter(w)
+	count, at := 0, 0
+	file := func(size int64, r io.Reader) error {
+		h := tar.Header{Typeflag: tar.TypeReg, Name: string(req.Paths[at]), Size: size, Mode: 0o600, Format: tar.FormatPAX}
+		if err := out.WriteHeader(&h); err != nil {
+			return err
 		}
-		if next.Typeflag == tar.TypeXGlobalHeader {
-			if next.PAXRecords[PackEnd] != strconv.Itoa(from) {
-				return packMalformed("its end does not fit")
+		at++
+		count++
+		_, err := io.Copy(out, r)
+		return err
+	}
+	// ours writes our contents up to a place. Paths that the box has left out are skipped.
+	ours := func(place int) error {
+		for at < place {
+			text, ok := b.contents[string(req.Paths[at])]
+			if !ok {
+				at++
+				continue
 			}
-			next, more = nil, false
-			return nil
+			if err := file(int64(len(text)), bytes.NewReader(text)); err != nil {
+				return err
+			}
 		}
-		from++
 		return nil
 	}
-	for _, p := range paths {
-		name := string(p)
-		if text, ours := b.contents[name]; ours {
-			if err := out.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: int64(len(text)), Mode: 0o600, Format: tar.FormatPAX}); err != nil {
+	if theirs != nil {
+		paths := make([]string, 0, len(places))
+		for _, i := range places {
+			paths = append(paths, string(req.Paths[i]))
+		}
+		// The total is bounded where the merged pack is read.
+		bounds := Bounds{FileBytes: req.FileBytes, Bytes: math.MaxInt64}
+		err := readPack(theirs, paths, bounds, func(i int, size int64, r io.Reader) error {
+			if err := ours(places[i]); err != nil {
 				return err
 			}
-			if _, err := out.Write(text); err != nil {
-				return err
+			if err := file(size, r); err != nil {
+				return packFault(err)
 			}
-			count++
-			continue
-		}
-		if next == nil && more {
-			if err := advance(); err != nil {
-				return err
-			}
-		}
-		if next == nil || next.Name != name {
-			continue // it is left out
-		}
-		if next.Typeflag != tar.TypeReg {
-			return packMalformed("it has something that is no plain file")
-		}
-		if err := out.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: next.Size, Mode: 0o600, Format: tar.FormatPAX}); err != nil {
-			return err
-		}
-		if _, err := io.Copy(out, in); err != nil {
-			return packFault(err)
-		}
-		next = nil
-		count++
-	}
-	for next == nil && more {
-		if err := advance(); err != nil {
+			return nil
+		})
+		if err != nil {
 			return err
 		}
 	}
-	if next != nil {
-		return packMalformed("it has a file that nobody asked for, or one twice")
+	if err := ours(len(req.Paths)); err != nil {
+		return err
 	}
 	end := tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{PackEnd: strconv.Itoa(count)}}
 	if err := out.WriteHeader(&end); err != nil {

@@ -37,7 +37,7 @@ func readPack(r io.Reader, paths []string, b Bounds, take func(i int, size int64
 			next++
 		}
 		if next == len(paths) {
-			return packMalformed("it has a file that nobody asked for, or one twice")
+			return packMalformed("it has a file that was not requested, or one twice")
 		}
 		if h.Size < 0 || h.Size > b.FileBytes || h.Size > left {
 			return fault.New(fault.Exhausted, "changes_too_large", "the changes are larger than what may come out at once").
