@@ -16,7 +16,7 @@ var Layers = []Row{
 		"api", "internal/fault", "internal/sandboxid", "internal/config", "internal/reexec", "internal/idle", "internal/interrupt", "internal/beat", "internal/carried", "internal/hosttest", "internal/perfcount", "internal/prefault", "internal/calm", "internal/programtest", "internal/signature", "internal/connlimit", "internal/diskroom", "internal/relay",
 		"internal/gen", "internal/gen/processpb", "internal/gen/processpb/processpbconnect",
 		"internal/gen/filesystempb", "internal/gen/filesystempb/filesystempbconnect",
-		"internal/guestwire", "internal/process", "internal/witness", "internal/cast", "internal/toolfiles", "internal/changes", "internal/gitrepo/index", "internal/gitrepo/objects", "internal/provenance",
+		"internal/guestwire", "internal/process", "internal/witness", "internal/cast", "internal/toolfiles", "internal/changes", "internal/gitrepo/varint", "internal/gitrepo/index", "internal/gitrepo/objects", "internal/provenance",
 	}},
 	{"causeway", []string{
 		"internal/causeway", "internal/causeway/names", "internal/causeway/policy", "internal/causeway/certs", "internal/causeway/git", "internal/causeway/publish",

@@ -67,12 +67,7 @@ func weightOf(t *testing.T, g *Group) int {
 func TestBalance(t *testing.T) {
 	limits := engine.Limits{MemoryBytes: 256 << 20, MilliCPU: 2000}
 	busy, quiet := group(t, limits), group(t, limits)
-	if busy.usageFile() == "" {
-		if hosttest.Must() {
-			t.Fatal("no controller here counts processor time, and CRANNOG_TEST_HOST is must")
-		}
-		t.Skip("no controller here counts processor time")
-	}
+	hosttest.Need(t, hosttest.Ability{Name: "controller that counts processor time", Has: func() bool { return busy.usageFile() != "" }})
 	b := &Balance{running: true} // its steps are ours
 	b.Add(busy)
 	b.Add(quiet)

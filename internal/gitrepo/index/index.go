@@ -10,7 +10,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+
+	"github.com/crannog/crannog/internal/gitrepo/varint"
 )
 
 // MaxBytes bounds an index that is read: some four million files.
@@ -61,6 +64,11 @@ type Index struct {
 	extensions []extension
 	unchecked  bool // it has no checksum
 	changed    bool // entries are others than when it was read
+}
+
+// Tracks reports whether a file is tracked that hidden names.
+func (x *Index) Tracks(hidden func(name string) bool) bool {
+	return slices.ContainsFunc(x.Entries, func(e Entry) bool { return hidden(e.Name) })
 }
 
 type extension struct {
@@ -134,7 +142,7 @@ func (x *Index) entry(b []byte, before string) (e Entry, n int, err error) {
 	}
 	prefix := ""
 	if x.version == 4 {
-		strip, size := varint(b[n:])
+		strip, size := varint.Read(b[n:])
 		if size == 0 || strip > uint64(len(before)) {
 			return e, 0, errMalformed
 		}
@@ -165,20 +173,6 @@ func (x *Index) entry(b []byte, before string) (e Entry, n int, err error) {
 // padded is the length of an entry with the zeros behind its name, of which there
 // is one at least.
 func padded(n int) int { return (n + 8) &^ 7 }
-
-// varint reads a number as version 4 and packs of git write it.
-func varint(b []byte) (v uint64, n int) {
-	for n < len(b) && n < 8 {
-		c := b[n]
-		n++
-		v |= uint64(c & 0x7f)
-		if c&0x80 == 0 {
-			return v, n
-		}
-		v = (v + 1) << 7
-	}
-	return 0, 0
-}
 
 func (x *Index) parseExtensions(b []byte) error {
 	for len(b) > 0 {

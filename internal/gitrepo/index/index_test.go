@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/crannog/crannog/internal/gitrepo/index"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 type repo struct {
@@ -19,15 +19,7 @@ type repo struct {
 
 func (r repo) git(args ...string) string {
 	r.t.Helper()
-	cmd := exec.Command("git", args...)
-	cmd.Dir = r.dir
-	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1",
-		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		r.t.Fatalf("git %v: %v\n%s", args, err, out)
-	}
-	return string(out)
+	return hosttest.RunGit(r.t, r.dir, args...)
 }
 
 func (r repo) read() *index.Index {
@@ -52,9 +44,7 @@ func (r repo) write(x *index.Index) {
 
 func newRepo(t testing.TB, config ...string) repo {
 	t.Helper()
-	if _, err := exec.LookPath("git"); err != nil {
-		t.Skip("there is no git")
-	}
+	hosttest.Need(t, hosttest.Git)
 	r := repo{t, t.TempDir()}
 	args := []string{"init", "-q", "-b", "main"}
 	if len(config) > 0 && config[0] == "sha256" {

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"slices"
 	"strings"
+
+	"github.com/crannog/crannog/internal/gitrepo/varint"
 )
 
 // Skip marks the tracked files that hidden names, so that git does not take their
@@ -25,13 +27,13 @@ func (x *Index) Skip(hidden func(name string) bool) int {
 // Restore gives the index the entries of another for the files that hidden names,
 // also those that only one of both has, and reports whether any were others.
 func (x *Index) Restore(from *Index, hidden func(name string) bool) bool {
-	keep := func(e Entry) bool { return !hidden(e.Name) }
-	mine := slices.Collect(filter(x.Entries, func(e Entry) bool { return !keep(e) }))
-	theirs := slices.Collect(filter(from.Entries, func(e Entry) bool { return !keep(e) }))
+	isHidden := func(e Entry) bool { return hidden(e.Name) }
+	mine := slices.Collect(filter(x.Entries, isHidden))
+	theirs := slices.Collect(filter(from.Entries, isHidden))
 	if slices.EqualFunc(mine, theirs, func(a, b Entry) bool { return a.same(&b) && a.more == b.more && a.stat == b.stat }) {
 		return false
 	}
-	all := slices.AppendSeq(theirs, filter(x.Entries, keep))
+	all := slices.AppendSeq(theirs, filter(x.Entries, func(e Entry) bool { return !isHidden(e) }))
 	slices.SortStableFunc(all, func(a, b Entry) int {
 		if k := strings.Compare(a.Name, b.Name); k != 0 {
 			return k
@@ -117,27 +119,10 @@ func (e *Entry) append(out []byte, version uint32, before string) []byte {
 		for same < len(before) && same < len(e.Name) && before[same] == e.Name[same] {
 			same++
 		}
-		out = appendVarint(out, uint64(len(before)-same))
+		out = varint.Append(out, uint64(len(before)-same))
 		out = append(out, e.Name[same:]...)
 		return append(out, 0)
 	}
 	out = append(out, e.Name...)
 	return append(out, make([]byte, padded(len(out)-start)-(len(out)-start))...)
-}
-
-func appendVarint(out []byte, v uint64) []byte {
-	var b [10]byte
-	i := len(b) - 1
-	b[i] = byte(v & 0x7f)
-	for v >>= 7; v > 0; v >>= 7 {
-		v--
-		i--
-		b[i] = 0x80 | byte(v&0x7f)
-	}
-	return append(out, b[i:]...)
-}
-
-// Tracks reports whether a file is tracked that hidden names.
-func (x *Index) Tracks(hidden func(name string) bool) bool {
-	return slices.ContainsFunc(x.Entries, func(e Entry) bool { return hidden(e.Name) })
 }

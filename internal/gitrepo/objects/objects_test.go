@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/crannog/crannog/internal/gitrepo/objects"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 type repo struct {
@@ -21,15 +21,7 @@ type repo struct {
 
 func (r repo) git(args ...string) string {
 	r.t.Helper()
-	cmd := exec.Command("git", args...)
-	cmd.Dir = r.dir
-	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1",
-		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		r.t.Fatalf("git %v: %v\n%s", args, err, out)
-	}
-	return strings.TrimSpace(string(out))
+	return strings.TrimSpace(hosttest.RunGit(r.t, r.dir, args...))
 }
 
 func (r repo) write(name, text string) {
@@ -67,9 +59,7 @@ func (r repo) open() *objects.Reader {
 
 func newRepo(t testing.TB, format string) repo {
 	t.Helper()
-	if _, err := exec.LookPath("git"); err != nil {
-		t.Skip("there is no git")
-	}
+	hosttest.Need(t, hosttest.Git)
 	r := repo{t, t.TempDir()}
 	r.git("init", "-q", "-b", "main", "--object-format="+format)
 	return r

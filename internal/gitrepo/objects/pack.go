@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"sort"
+
+	"github.com/crannog/crannog/internal/gitrepo/varint"
 )
 
 // pack is a file of many objects, with an index of version 2.
@@ -121,7 +123,8 @@ func (r *Reader) packed(d *dir, p *pack, at int64, hash, chain int) (kind string
 	var base func() (string, []byte, error)
 	switch head[0] >> 4 & 7 {
 	case 6:
-		back, m := offset(head[used:])
+		distance, m := varint.Read(head[used:])
+		back := int64(distance)
 		if used += m; m == 0 || back <= 0 || back > at {
 			return "", nil, errMalformed
 		}
@@ -151,20 +154,6 @@ func (r *Reader) packed(d *dir, p *pack, at int64, hash, chain int) (kind string
 	}
 	data, err = r.patch(whole, data)
 	return kind, data, err
-}
-
-// offset reads how far back a base is.
-func offset(b []byte) (v int64, n int) {
-	for n < len(b) && n < 9 {
-		c := b[n]
-		n++
-		v |= int64(c & 0x7f)
-		if c&0x80 == 0 {
-			return v, n
-		}
-		v = (v + 1) << 7
-	}
-	return 0, 0
 }
 
 // patch applies a difference.
