@@ -120,9 +120,9 @@ func (c *Cmd) pump(cut context.CancelFunc) {
 	time.AfterFunc(feedGrace, c.feeding)
 	c.stop()
 	if err != nil {
-		// Whoever reads the output is gone, so nobody wants the program. A stream that
-		// broke does not say so: its sandbox may have been paused, or put back to a
-		// snapshot in which the same number is a program that is to go on.
+		// The reader of the output is gone, so the program is no longer needed. A
+		// broken stream alone does not mean that: the sandbox may have been paused, or
+		// rolled back to a snapshot in which another program has the same PID.
 		if c.proc.Undelivered() {
 			c.kill(func() {})
 		}

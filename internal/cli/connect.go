@@ -65,7 +65,7 @@ func (a *app) tell(c *connection) *connection {
 	return c
 }
 
-// served tells whether a server would be found, which does not end with this process.
+// served reports whether a server is available. An engine in this process is none.
 func (a *app) served(ctx context.Context) bool {
 	return a.config.URL != "" || answers(ctx, a.config.Socket())
 }

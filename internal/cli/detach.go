@@ -15,18 +15,18 @@ import (
 // holdVerb is the whole command line of the process that holds a detached command.
 const holdVerb = "hold-detached"
 
-// startedLine is how that process says that the command runs. If it ends without,
-// it has told why.
+// startedLine is what that process writes when the command has started. If it exits
+// without writing it, it has already printed the error.
 const startedLine = "started\n"
 
-// holderSays is the descriptor on which it says so.
+// holderSays is the descriptor to which it writes startedLine.
 const holderSays = 3
 
-// holder is the process that makes the sandbox of a detached command and stays until
-// the command ends, because without a server no other hears what the command prints
-// and how it ends. It is a process of its own from the beginning, and not only once
-// the command runs: who has made a sandbox has its channel, and a sandbox with streams
-// beside the channel can be neither paused nor saved.
+// holder is the process that creates the sandbox of a detached command and stays until
+// the command ends. Without a server no other process receives the command's output and
+// exit code. It also creates the sandbox, because the creating process owns the
+// sandbox's channel: a sandbox with streams outside of the channel can be neither paused
+// nor saved.
 type holder struct{ says *os.File }
 
 // detach starts the holder with this command line, and returns when the command runs.
@@ -40,7 +40,7 @@ func (a *app) detach() error {
 		return err
 	}
 	defer said.Close()
-	// By standard input: arguments are shown to all users for as long as it stays.
+	// By standard input: other users could read arguments in /proc for as long as it runs.
 	cmd := exec.Command("/proc/self/exe", holdVerb) //nolint:noctx // it outlives this process
 	cmd.Args[0], cmd.Env, cmd.Stdout, cmd.Stderr = os.Args[0], a.Vars, a.Stdout, a.Stderr
 	cmd.ExtraFiles, cmd.SysProcAttr = []*os.File{says}, &syscall.SysProcAttr{Setsid: true}
@@ -55,12 +55,12 @@ func (a *app) detach() error {
 	signals, release := caught()
 	defer release()
 	go func() {
-		// It has left the terminal, whose signals are for both until it has begun.
+		// It is in a session of its own, so signals of the terminal do not reach it.
 		for s := range signals {
-			_ = cmd.Process.Signal(s) // it has ended already, and is waited for
+			_ = cmd.Process.Signal(s) // an error means that it has exited, which Wait reports
 		}
 	}()
-	_, _ = in.Write(input) // one that does not read says why, or ends
+	_, _ = in.Write(input) // if it fails, the process prints why, or has exited
 	_ = in.Close()
 	if line, err := io.ReadAll(io.LimitReader(said, int64(len(startedLine)))); err == nil && string(line) == startedLine {
 		return cmd.Process.Release()
@@ -82,8 +82,8 @@ func (a *app) becomeHolder() error {
 	return nil
 }
 
-// stay tells that the command runs, and waits until it ends. From here on nobody
-// listens: whoever reads our standard streams goes on.
+// stay reports that the command has started, and waits until it ends. It closes our
+// standard streams first, so that their readers do not wait for the command.
 func (h *holder) stay(cmd *crannog.Cmd) error {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {

@@ -215,7 +215,7 @@ type box struct {
 	signals <-chan os.Signal
 	cancel  context.CancelCauseFunc
 	rest    func()       // ends the lease
-	left    *crannog.Cmd // runs on without us
+	left    *crannog.Cmd // the detached command, once it has started
 }
 
 func (a *app) open(ctx context.Context, c *connection, f *runFlags, signals <-chan os.Signal, cancel context.CancelCauseFunc) (*box, error) {

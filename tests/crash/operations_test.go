@@ -161,8 +161,8 @@ func changed(t *testing.T, b *bed) {
 	if output(t, b.sb, "ls /home/user") == listChanged {
 		return // the kill came before it was put back
 	}
-	// It has added before it is asked: of two signals that wait, Python takes
-	// the one with the lower number first.
+	// Wait until the number was added: of two pending signals, Python handles the
+	// one with the lower number first.
 	output(t, b.sb, `rm -f /tmp/added; pkill -USR2 -f '^python3 keep'; while ! test -e /tmp/added; do sleep 0.02; done; echo later > /home/user/later`)
 	b.holds(t, b.sb)
 }

@@ -37,10 +37,10 @@ func (m Matcher) Protected(path string) bool { return m.protected.match(path) }
 // ReadOnly reports whether a path is mounted read-only inside.
 func (m Matcher) ReadOnly(path string) bool { return m.fixed.match(path) }
 
-// Behind tells whether something below a path could be denied or read-only
-// because the path leads there, as that of a link does: because a pattern names
-// a part of the path, and not only what lies below any directory. What may lie
-// below is the same for paths with the same way.
+// Behind reports whether a file below a path could be denied or read-only because
+// of the path itself, which may be that of a symbolic link: a pattern names a part
+// of the path, and not only files below any directory. Two paths with the same way
+// have the same files denied and read-only below them.
 func (m Matcher) Behind(path string) (way string, could bool) {
 	var b strings.Builder
 	for _, globs := range [][]glob{m.deny, m.readOnly} {
