@@ -1,10 +1,10 @@
 package enginetest
 
 import (
-	"os/exec"
 	"testing"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // namespaceRules say what programs can confine themselves with (F11), as the
@@ -47,9 +47,7 @@ func confinedByNamespaces(t *testing.T, c *Config) {
 }
 
 func bubblewrap(t *testing.T, c *Config) {
-	if _, err := exec.LookPath("bwrap"); err != nil {
-		t.Skip("bubblewrap is not on this host")
-	}
+	hosttest.Need(t, hosttest.Program("bwrap"))
 	ws := t.TempDir()
 	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Workspace = ws })
 	b.want(t, "bwrap --ro-bind / / --unshare-all true && echo done", "done")

@@ -56,12 +56,13 @@ func (b *bench) endWithLeaver(t *testing.T, file string, sig pb.Signal) int {
 	return pid
 }
 
+// marks is a kernel that takes the marks of commands, as Linux and a sandbox's do.
+var marks = hosttest.Ability{Name: "kernel that takes marks", Has: func() bool { return lineage.New() != lineage.None }}
+
 // F6: what left its command's process group runs on after the command was
 // killed, asked to end, or over its time.
 func TestF6EndReachesWhatLeftTheGroup(t *testing.T) {
-	if lineage.New() == lineage.None {
-		t.Skip("NOT TESTED: this kernel takes no marks")
-	}
+	hosttest.Need(t, marks)
 	b := newBench(t, nil)
 	bystander := filepath.Join(b.home, "bystander")
 	other := b.start(t, shell(leaver(bystander)+"echo up; wait"))
@@ -96,9 +97,7 @@ func TestF6EndReachesWhatLeftTheGroup(t *testing.T) {
 // Each process is named with the command that it descends from, also one that
 // has ended.
 func TestF6ProcessesHaveTheirCommand(t *testing.T) {
-	if lineage.New() == lineage.None {
-		t.Skip("NOT TESTED: this kernel takes no marks")
-	}
+	hosttest.Need(t, marks)
 	b := newBench(t, nil)
 	file, tag := filepath.Join(b.home, "left"), "mine"
 	req := shell(leaver(file) + "echo up; read x")
