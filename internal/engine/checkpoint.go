@@ -3,6 +3,8 @@ package engine
 import (
 	"context"
 	"os"
+
+	"github.com/crannog/crannog/internal/hostfiles"
 )
 
 // Checkpointer is the ability to write down the whole state of a running
@@ -30,6 +32,15 @@ type Checkpointer interface {
 	// stop is done first, so that after most errors the old one goes on; after
 	// an error with the code "replace_failed" there is none of that ID.
 	Replace(ctx context.Context, spec Spec, dir string) error
+}
+
+// Binder is the ability to tell which files of the host a saved state refers to.
+type Binder interface {
+	// CheckpointBound is Checkpoint, and returns what of Root.Binds the state refers
+	// to: files that programs have open or mapped, and directories. A file without a
+	// digest is not at its path any more. Where the engine cannot tell, bound is
+	// false and the state is written all the same.
+	CheckpointBound(ctx context.Context, id, dir string) (files []hostfiles.File, bound bool, err error)
 }
 
 // Archiver is the ability to write down the files of a sandbox alone,

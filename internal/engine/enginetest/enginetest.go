@@ -40,7 +40,7 @@ func (r rule) in(only string) bool {
 }
 
 func rules() []rule {
-	return slices.Concat(lifecycleRules, execRules, limitRules, boundaryRules, restartRules, linkRules, coverRules, ownersRules, namespaceRules, stateRules, copyLimitRules, memoryRules, copyRules, copyLinkRules, recordRules, changesRules, leakRules, benchmarkRules)
+	return slices.Concat(lifecycleRules, execRules, limitRules, boundaryRules, restartRules, linkRules, coverRules, ownersRules, namespaceRules, stateRules, boundRules, copyLimitRules, memoryRules, copyRules, copyLinkRules, recordRules, changesRules, leakRules, benchmarkRules)
 }
 
 // alone are the rules that others beside them could disturb: they count what is

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,27 +36,34 @@ func (e *Engine) Format() string {
 
 // Checkpoint implements engine.Checkpointer.
 func (e *Engine) Checkpoint(ctx context.Context, id, dir string) error {
+	_, err := e.checkpoint(ctx, id, dir, nil)
+	return err
+}
+
+func (e *Engine) checkpoint(ctx context.Context, id, dir string, look func(*box)) (sure bool, err error) {
 	b, err := e.find(id)
 	if err != nil {
-		return err
+		return false, err
 	}
 	b.watch()
 	if b.over() {
-		return fault.Newf(fault.NotFound, "sandbox_not_found", "sandbox %q has stopped", id)
+		return false, fault.Newf(fault.NotFound, "sandbox_not_found", "sandbox %q has stopped", id)
 	}
-	if err := b.save(ctx, dir); err != nil {
-		return b.endedMeanwhile(ctx, err)
+	if sure, err = b.save(ctx, dir, look); err != nil {
+		return false, b.endedMeanwhile(ctx, err)
 	}
-	return nil
+	return sure, nil
 }
 
-// save writes the box's state.
-func (b *box) save(ctx context.Context, dir string) error {
+// save writes the box's state. look, if not nil, is called when the box has open
+// what its state refers to, and nothing else; sure says that it stood still until
+// look returned.
+func (b *box) save(ctx context.Context, dir string, look func(*box)) (sure bool, err error) {
 	began, id := time.Now(), b.rec.ID
 	// What was changed is told by the box that changed it: whoever goes on from
 	// its state begins anew.
 	if err := b.surveyFirst(ctx); err != nil {
-		return err
+		return false, err
 	}
 	surveyed := time.Now()
 	if err := b.trim(ctx); err != nil {
@@ -65,27 +73,41 @@ func (b *box) save(ctx context.Context, dir string) error {
 	trimmed := time.Now()
 	files, err := openImage(dir, unix.O_CREAT|unix.O_EXCL|unix.O_RDWR)
 	if err != nil {
-		return saveFault(id, err)
+		return false, saveFault(id, err)
 	}
 	defer closeFiles(files)
+	sent, written := slices.Clone(files), func(error) (bool, error) { return false, nil }
+	if look != nil {
+		// The state's file is a pipe to us: see halfway.
+		if sent[0], written, err = halfway(files[0], func() { look(b) }); err != nil {
+			return false, saveFault(id, err)
+		}
+		defer sent[0].Close()
+	}
 	opts := control.SaveOpts{
 		Metadata:      statefile.CompressionLevelNone.ToMetadata(),
 		HavePagesFile: true,
 		// Pages of zeros are most of what programs have reserved.
 		AppMFExcludeCommittedZeroPages: true,
-		FilePayload:                    urpc.FilePayload{Files: files},
+		FilePayload:                    urpc.FilePayload{Files: sent},
 		// Without, the kernel ends once it has saved, often before it has
 		// answered, and also if it could not save.
 		Resume: true,
 	}
 	err = b.conns.call(ctx, boot.ContMgrCheckpoint, &opts, nil)
+	if look != nil {
+		err = errors.Join(err, sent[0].Close())
+		var lost error
+		sure, lost = written(err)
+		err = errors.Join(err, lost)
+	}
 	b.nudge()
 	if err != nil {
-		return saveFault(id, err)
+		return false, saveFault(id, err)
 	}
 	b.e.log.Debug("box saved", "sandbox", id,
 		"survey", surveyed.Sub(began), "trim", trimmed.Sub(surveyed), "save", time.Since(trimmed), "all", time.Since(began))
-	return nil
+	return sure, nil
 }
 
 // forwarding is what gVisor says of a box into which a port is forwarded: the

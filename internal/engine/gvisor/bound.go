@@ -1,0 +1,161 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/hostfiles"
+)
+
+// rootName is where the root of a box is in the mounts of its kernel, which has
+// the files of the box open itself.
+const rootName = "/root"
+
+// CheckpointBound implements engine.Binder. gVisor opens files again by their
+// paths when it goes on from a state, and compares nothing: with other files the
+// programs would run through code that is not there.
+func (e *Engine) CheckpointBound(ctx context.Context, id, dir string) (files []hostfiles.File, bound bool, err error) {
+	var open []hostfiles.Open
+	var spec *engine.Spec
+	var lost error
+	sure, err := e.checkpoint(ctx, id, dir, func(b *box) {
+		spec = b.rec.Spec
+		open, lost = hostfiles.OpenBy(b.rec.Sentry.PID, rootName)
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	if lost == nil && !sure {
+		lost = errors.New("its state was written before it was known what it has open")
+	}
+	if lost == nil && spec == nil {
+		lost = errors.New("its record is of an earlier version")
+	}
+	if lost == nil {
+		files, lost = boundTo(spec, open)
+	}
+	if lost != nil {
+		e.log.Warn("it is not known which files of the host a state refers to", "sandbox", id, "err", lost)
+		return nil, false, nil
+	}
+	return files, true, nil
+}
+
+// boundTo finds the open files of a box that are the host's.
+func boundTo(spec *engine.Spec, open []hostfiles.Open) ([]hostfiles.File, error) {
+	var files []hostfiles.File
+	guest := false
+	for _, o := range open {
+		inside := path.Clean("/" + strings.TrimPrefix(o.Path, rootName))
+		guest = guest || inside == spec.Root.Guest
+		place := hostPath(spec, inside)
+		if place == "" {
+			continue
+		}
+		f, err := o.At(place)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", place, err)
+		}
+		files = append(files, f)
+	}
+	if !guest {
+		// The guest runs, so its program is open: the list is not what it should be.
+		return nil, errors.New("the program of the guest is not among what is open")
+	}
+	slices.SortFunc(files, func(a, b hostfiles.File) int { return strings.Compare(a.Path, b.Path) })
+	return files, nil
+}
+
+// hostPath is where a path inside is on the host, if it is below one of the
+// root's binds and nothing else is shown there. Files of the workspace and of
+// mounts change as their owner likes, and no state is bound to them.
+func hostPath(spec *engine.Spec, inside string) string {
+	found, source := "", ""
+	for _, b := range spec.Root.Binds {
+		// The last one is on top of those before it.
+		if hostfiles.Below(inside, b.Target) {
+			found, source = b.Target, b.Source
+		}
+	}
+	if found == "" {
+		return ""
+	}
+	for _, covered := range [][]string{spec.Hide, spec.Absent} {
+		if slices.ContainsFunc(covered, func(c string) bool { return hostfiles.Below(inside, c) }) {
+			return ""
+		}
+	}
+	return path.Join(source, strings.TrimPrefix(inside, found))
+}
+
+// enough is how much of a state has to be written before gVisor has certainly
+// closed all files that the state does not refer to: what is written before is a
+// head of a few hundred bytes.
+const enough = 16 << 10
+
+// halfway copies what is written to a pipe into a file, and calls look once
+// enough has come: a kernel that has more to write than the pipe takes waits for
+// us meanwhile, and its programs for the kernel. If this process ends, the
+// kernel's save fails and its programs go on. The caller hands on the end of the
+// pipe, closes it, and calls written with how the save went: it waits for the rest
+// of one that went well, and reports whether the kernel was still writing when
+// look returned.
+func halfway(to io.Writer, look func()) (end *os.File, written func(error) (bool, error), err error) {
+	from, end, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	// As little as can be waits in it. Fd also makes the pipe one that waits.
+	size, err := unix.FcntlInt(end.Fd(), unix.F_SETPIPE_SZ, os.Getpagesize())
+	if err != nil {
+		from.Close()
+		end.Close()
+		return nil, nil, err
+	}
+	type outcome struct {
+		sure bool
+		err  error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		defer from.Close() // after an error, it breaks the save off
+		rest, err := copyHalfway(to, from, look)
+		done <- outcome{rest > int64(size), err}
+	}()
+	return end, func(failed error) (bool, error) {
+		if failed != nil {
+			from.Close() // a kernel that does not answer may keep its end for ever
+		}
+		o := <-done
+		return o.sure, o.err
+	}, nil
+}
+
+// copyHalfway returns how much came after look.
+func copyHalfway(to io.Writer, from *os.File, look func()) (int64, error) {
+	begin := make([]byte, enough)
+	n, err := io.ReadFull(from, begin)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return 0, err
+	}
+	if n == enough {
+		look()
+		// Best effort: with the small one it takes longer.
+		if conn, err := from.SyscallConn(); err == nil {
+			_ = conn.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, 1<<20) })
+		}
+	}
+	if _, err := to.Write(begin[:n]); err != nil {
+		return 0, err
+	}
+	return io.Copy(to, from)
+}

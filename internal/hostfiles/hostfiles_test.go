@@ -1,0 +1,96 @@
+package hostfiles
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// heldAt is what this process has open of a directory.
+func heldAt(t *testing.T, dir string) (list []File) {
+	t.Helper()
+	open, err := OpenBy(os.Getpid(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range open {
+		f, err := o.At(o.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, f)
+	}
+	return list
+}
+
+// F24: what a list has is told from what it has become, whichever way it was
+// changed, and only by its content.
+func TestF24ListOfFiles(t *testing.T) {
+	dir := t.TempDir()
+	held, other := filepath.Join(dir, "held"), filepath.Join(dir, "other")
+	write(t, held, "one")
+	write(t, other, "one")
+	f, err := os.Open(held)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	list := heldAt(t, dir)
+	if len(list) != 1 || list[0].Path != held || list[0].Size != 3 || list[0].Sum == "" {
+		t.Fatalf("held: %+v", list)
+	}
+	same := func(want string) {
+		t.Helper()
+		if got, err := Changed(list); err != nil || got != want {
+			t.Errorf("changed: %q, %v; want %q", got, err, want)
+		}
+	}
+	same("")
+	write(t, other, "two")
+	same("") // another file
+	write(t, other, "one")
+	if err := os.Rename(other, held); err != nil {
+		t.Fatal(err)
+	}
+	same("") // replaced by the same
+	// What is mapped is not what is at the path, so its digest is not known.
+	if now := heldAt(t, dir); len(now) != 1 || now[0].Path != held || now[0].Sum != "" {
+		t.Errorf("after its replacement: %+v", now)
+	}
+	write(t, held, "two")
+	same(held) // in place
+	write(t, held, "one and more")
+	same(held)
+	if err := os.Remove(held); err != nil {
+		t.Fatal(err)
+	}
+	same(held)
+	write(t, other, "one")
+	if err := os.Symlink(other, held); err != nil {
+		t.Fatal(err)
+	}
+	same(held) // a link to the same is not followed
+	if err := os.Remove(held); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(held, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	same(held) // and a pipe not waited for
+	list = []File{{Path: dir, Dir: true}}
+	same("")
+	list[0].Path = other
+	same(other)
+	// A file that was another one when it was saved never goes on.
+	list = []File{{Path: other, Size: 3}}
+	same(other)
+}
