@@ -39,6 +39,8 @@ type Base struct {
 	DefaultUser string            `json:"default_user,omitempty"`
 	DefaultDir  string            `json:"default_dir,omitempty"`
 	Revision    string            `json:"revision,omitempty"`
+	// Needs is what the memory of a snapshot refers to; a sandbox has none.
+	Needs *Needs `json:"needs,omitempty"`
 	// Knows counts what its guest has learnt to check, up to guestKnows.
 	Knows int `json:"knows,omitempty"`
 }
@@ -65,6 +67,8 @@ type Saved struct {
 	Sum       string `json:"sum,omitempty"`
 	FilesOnly bool   `json:"files_only,omitempty"`
 	Format    string `json:"format,omitempty"`
+	// Needs is what its memory refers to. Nil is not known.
+	Needs *Needs `json:"needs,omitempty"`
 }
 
 // Stored is a snapshot as it is stored: all that a sandbox made of it needs

@@ -98,7 +98,7 @@ func (s *Service) template(ctx context.Context, who Principal, ref string) (Reco
 	if err != nil {
 		return Record{}, nil, err
 	}
-	if err := s.writeDown(ctx, r, draft, save); err != nil {
+	if _, err := s.writeDown(ctx, r, draft, save); err != nil {
 		return Record{}, nil, errors.Join(err, draft.Abort())
 	}
 	return r, draft, nil

@@ -92,8 +92,8 @@ func (d doomed) InsertSnapshot(ctx context.Context, n sandbox.Stored) error {
 	return d.around(func() error { return d.Store.InsertSnapshot(ctx, n) })
 }
 
-func (d doomed) KeepSnapshot(ctx context.Context, id, sum string, bytes int64) error {
-	return d.around(func() error { return d.Store.KeepSnapshot(ctx, id, sum, bytes) })
+func (d doomed) KeepSnapshot(ctx context.Context, id, sum string, bytes int64, needs *sandbox.Needs) error {
+	return d.around(func() error { return d.Store.KeepSnapshot(ctx, id, sum, bytes, needs) })
 }
 
 func (d doomed) DeleteSnapshot(ctx context.Context, id string) error {

@@ -65,7 +65,7 @@ func (s *Service) pause(ctx context.Context, r Record, filesOnly bool, due time.
 	s.survey(ctx, r.ID)
 	err = s.gate(ctx, r, false)
 	if err == nil {
-		err = s.writeDown(ctx, r, draft, save)
+		r.Saved.Needs, err = s.writeDown(ctx, r, draft, save)
 	}
 	if err != nil {
 		return Record{}, s.runOn(ctx, r, draft, err)
@@ -109,8 +109,8 @@ func (s *Service) stale(ctx context.Context, id string, moved bool, err error) e
 	return errors.Join(notNow(r), s.refresh(ctx, id))
 }
 
-// saver writes a sandbox into a directory.
-type saver func(ctx context.Context, dir string) error
+// saver writes a sandbox into a directory, and returns what it refers to.
+type saver func(ctx context.Context, dir string) (*Needs, error)
 
 // saver finds how the engine writes a sandbox down, and in which format.
 func (s *Service) saver(ctx context.Context, r Record, filesOnly bool) (saver, string, error) {
@@ -125,23 +125,25 @@ func (s *Service) saver(ctx context.Context, r Record, filesOnly bool) (saver, s
 		if err != nil {
 			return nil, "", err
 		}
-		// What could never go on is refused while the sandbox still runs.
-		if err := s.fits(ctx, r.TemplateID, r.Base, Saved{Format: c.Format()}); err != nil {
-			return nil, "", err
+		if _, tells := c.(engine.Binder); !tells {
+			// What could never go on is refused before anything is done.
+			if err := s.fits(ctx, r.TemplateID, r.Base, Saved{Format: c.Format()}); err != nil {
+				return nil, "", err
+			}
 		}
-		return func(ctx context.Context, dir string) error { return c.Checkpoint(ctx, r.ID, dir) }, c.Format(), nil
+		return func(ctx context.Context, dir string) (*Needs, error) { return s.savedMemory(ctx, r, c, dir) }, c.Format(), nil
 	}
 	a, err := s.archiver()
 	if err != nil {
 		return nil, "", err
 	}
-	return func(ctx context.Context, dir string) (err error) {
+	return func(ctx context.Context, dir string) (_ *Needs, err error) {
 		f, err := os.OpenFile(filepath.Join(dir, archiveName), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		defer func() { err = errors.Join(err, f.Close()) }()
-		return a.Archive(ctx, r.ID, f)
+		return nil, a.Archive(ctx, r.ID, f)
 	}, "", nil
 }
 
@@ -155,18 +157,19 @@ func (s *Service) archiver() (engine.Archiver, error) {
 }
 
 // writeDown has a sandbox written into a draft.
-func (s *Service) writeDown(ctx context.Context, r Record, draft Draft, save saver) error {
+func (s *Service) writeDown(ctx context.Context, r Record, draft Draft, save saver) (*Needs, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, saveTimeout,
 		fault.Newf(fault.Timeout, "save_timeout", "the sandbox was not written down within %s", saveTimeout))
 	defer cancel()
-	if err := save(ctx, draft.Dir()); err != nil {
+	needs, err := save(ctx, draft.Dir())
+	if err != nil {
 		if late := context.Cause(ctx); late != nil {
 			err = errors.Join(canceled(late), err)
 		}
-		return fmt.Errorf("save %s: %w", r.ID, full(err))
+		return nil, fmt.Errorf("save %s: %w", r.ID, full(err))
 	}
 	s.pool.Load().saved(r)
-	return nil
+	return needs, nil
 }
 
 // full names the one cause of a failed save that a caller can do something

@@ -141,7 +141,7 @@ type SnapshotRows interface {
 	InsertSnapshot(ctx context.Context, s Stored) error
 	// KeepSnapshot shows it, gives it its name, which no other of its owner
 	// has from then on, and notes that its sandbox came from it last.
-	KeepSnapshot(ctx context.Context, id, sum string, bytes int64) error
+	KeepSnapshot(ctx context.Context, id, sum string, bytes int64, needs *Needs) error
 	// GetSnapshot finds a row by its ID, also one that nobody sees yet, or is
 	// NotFound.
 	GetSnapshot(ctx context.Context, id string) (Stored, error)

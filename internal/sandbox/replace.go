@@ -101,7 +101,7 @@ func (n Stored) fitsIn(r Record) error {
 		why = "it is of another template"
 	case n.FilesOnly:
 		return nil
-	case !n.Base.sameRoot(r.Base) || n.Workspace != r.Workspace || n.Base.Revision != r.Base.Revision:
+	case !n.Base.sameRoot(r.Base) || n.Workspace != r.Workspace || n.Base.Needs == nil && n.Base.Revision != r.Base.Revision:
 		why = "its files or programs are others"
 	default:
 		why = r.Base.otherwise(n.Base)

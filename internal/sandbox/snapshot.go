@@ -128,7 +128,7 @@ func (s *Service) take(ctx context.Context, r Record, n *Stored, save saver) (er
 			err = errors.Join(err, draft.Abort(), s.images.Remove(ctx, n.ID), s.store.DeleteSnapshot(ctx, n.ID))
 		}
 	}()
-	if err := s.writeDown(ctx, r, draft, save); err != nil {
+	if n.Base.Needs, err = s.writeDown(ctx, r, draft, save); err != nil {
 		return err
 	}
 	image, err := draft.Commit(ctx, r.At)
@@ -139,7 +139,7 @@ func (s *Service) take(ctx context.Context, r Record, n *Stored, save saver) (er
 	if err := s.book.must(ctx, entry(ctx, record.SnapshotTaken, r.ID, n.fact())); err != nil {
 		return err
 	}
-	return s.store.KeepSnapshot(ctx, n.ID, n.Sum, n.Bytes)
+	return s.store.KeepSnapshot(ctx, n.ID, n.Sum, n.Bytes, n.Base.Needs)
 }
 
 func (n Stored) fact() fact.Snapshot {

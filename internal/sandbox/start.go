@@ -46,7 +46,7 @@ func (n Stored) from(renew guest.Renewal) source {
 }
 
 func (n Stored) saved() Saved {
-	return Saved{Image: n.ID, Sum: n.Sum, FilesOnly: n.FilesOnly, Format: n.Format}
+	return Saved{Image: n.ID, Sum: n.Sum, FilesOnly: n.FilesOnly, Format: n.Format, Needs: n.Base.Needs}
 }
 
 // machine is what the engine and the guest are asked for, as at the first
@@ -76,9 +76,6 @@ func (b Base) known() error {
 		WithHint("make a new sandbox; this one goes on until its end")
 }
 
-// codePrograms says that saved memory would go on with other programs.
-const codePrograms = "snapshot_programs_changed"
-
 // fits refuses to let saved memory go on where it cannot.
 func (s *Service) fits(ctx context.Context, templateID string, b Base, from Saved) error {
 	if err := b.known(); err != nil || from.FilesOnly {
@@ -92,22 +89,7 @@ func (s *Service) fits(ctx context.Context, templateID string, b Base, from Save
 		return fault.Newf(fault.Conflict, "snapshot_format", "the state was saved in the format %q, and this engine goes on only from %q", from.Format, have).
 			WithHint("one of files only would work: take it without memory where the sandbox runs, or use the version that saved this one")
 	}
-	now, err := s.anew(ctx, templateID, b)
-	if err != nil {
-		return err
-	}
-	changed := now.Revision != b.Revision
-	for _, bind := range b.Root.Binds {
-		_, err := os.Stat(bind.Source)
-		changed = changed || err != nil
-	}
-	if changed {
-		// Memory maps pages of programs from the host. Were they others, it
-		// would run through code that is not there any more.
-		return fault.New(fault.Conflict, codePrograms, "programs of the template have changed since the sandbox began, and what is in its memory refers to them").
-			WithHint("go on with the files alone: crannog resume --files-only for one that is paused, pause or snapshot --files-only for one that runs")
-	}
-	return nil
+	return s.sameFiles(ctx, templateID, b, from.Needs)
 }
 
 // anew is what a machine is made of in which no saved memory goes on: the

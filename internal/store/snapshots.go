@@ -33,13 +33,21 @@ func (s *Store) InsertSnapshot(ctx context.Context, n sandbox.Stored) error {
 }
 
 // KeepSnapshot shows a snapshot, gives it its name and moves its sandbox to it.
-func (s *Store) KeepSnapshot(ctx context.Context, id, sum string, bytes int64) error {
+func (s *Store) KeepSnapshot(ctx context.Context, id, sum string, bytes int64, needs *sandbox.Needs) error {
+	var files []byte // none changes nothing
+	if needs != nil {
+		var err error
+		if files, err = json.Marshal(needs); err != nil {
+			return err
+		}
+	}
 	return s.together(ctx, "keep snapshot "+id, func(tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, `UPDATE snapshots SET name = '' WHERE id <> ? AND name <> ''
 			AND (owner, name) = (SELECT owner, name FROM snapshots WHERE id = ?) AND sum <> ''`, id, id); err != nil {
 			return err
 		}
-		res, err := tx.ExecContext(ctx, `UPDATE snapshots SET sum = ?, bytes = ? WHERE id = ? AND sum = ''`, sum, bytes, id)
+		res, err := tx.ExecContext(ctx, `UPDATE snapshots SET sum = ?1, bytes = ?2,
+			base = CASE WHEN ?3 = '' THEN base ELSE json_set(base, '$.needs', json(?3)) END WHERE id = ?4 AND sum = ''`, sum, bytes, string(files), id)
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/hostfiles"
 	"github.com/crannog/crannog/internal/hosttools"
 	"github.com/crannog/crannog/internal/sandbox"
 )
@@ -33,6 +34,7 @@ func TestEveryFieldOfASnapshotIsKept(t *testing.T) {
 		Tools:  []hosttools.Tree{{Manager: "nvm", Dir: "/h/.nvm", Source: "/s/.nvm", Bin: []string{"bin"}, Env: map[string]string{"C": "d"}}},
 		Mounts: []sandbox.Mount{{Name: "n", Source: "/s", Target: "/t", ReadOnly: true}}, Links: []engine.Link{{Path: "/l", Target: "/t"}},
 		Git: &sandbox.Shared{Source: "/r", Target: "/r", Worktree: "w"}, Notes: []string{"note"},
+		Needs: &sandbox.Needs{Files: []hostfiles.File{{Path: "/f", Size: 1, Sum: "s"}, {Path: "/d", Dir: true}}},
 	}
 	for _, v := range []any{want, want.Snapshot, want.Base, want.Base.Root} {
 		rv := reflect.ValueOf(v)
@@ -51,6 +53,28 @@ func TestEveryFieldOfASnapshotIsKept(t *testing.T) {
 	}
 	if _, err := s.GetSnapshot(t.Context(), "b"); fault.CodeOf(err) != "snapshot_not_found" {
 		t.Errorf("another: %v", err)
+	}
+}
+
+// F24: what a memory refers to is known when it is written, after the row.
+func TestF24NeedsAreKeptWithTheSnapshot(t *testing.T) {
+	s, ctx := open(t, t.TempDir()), t.Context()
+	if err := s.Insert(ctx, full("i1"), 1); err != nil {
+		t.Fatal(err)
+	}
+	for id, needs := range map[string]*sandbox.Needs{"a": nil, "b": {Files: []hostfiles.File{{Path: "/f'\"", Size: 1, Sum: "s"}}}} {
+		n := stored(id)
+		n.Sum = ""
+		if err := s.InsertSnapshot(ctx, n); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.KeepSnapshot(ctx, id, "sum", 7, needs); err != nil {
+			t.Fatal(err)
+		}
+		n.Base.Needs = needs
+		if got, err := s.GetSnapshot(ctx, id); err != nil || !reflect.DeepEqual(got.Base, n.Base) || got.Sum != "sum" || got.Bytes != 7 {
+			t.Errorf("%s: %+v, %v", id, got, err)
+		}
 	}
 }
 
@@ -83,7 +107,7 @@ func TestSnapshotsAreSeenWhenTheyAreWhole(t *testing.T) {
 		if held, err := s.HoldsImage(ctx, id); err != nil || !held {
 			t.Errorf("%s is held: %t, %v", id, held, err)
 		}
-		if err := s.KeepSnapshot(ctx, id, "sum-"+id, 7); err != nil {
+		if err := s.KeepSnapshot(ctx, id, "sum-"+id, 7, nil); err != nil {
 			t.Fatal(err)
 		}
 		if sum, err := s.SumOf(ctx, id); err != nil || sum != "sum-"+id {
@@ -119,7 +143,7 @@ func TestSnapshotsAreSeenWhenTheyAreWhole(t *testing.T) {
 	if got, err := s.Get(ctx, "i1"); err != nil || got.At != "a" {
 		t.Errorf("the sandbox is at %q, %v", got.At, err)
 	}
-	if err := s.KeepSnapshot(ctx, "c", "sum", 1); err == nil {
+	if err := s.KeepSnapshot(ctx, "c", "sum", 1, nil); err == nil {
 		t.Error("a removed snapshot was shown")
 	}
 }

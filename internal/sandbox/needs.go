@@ -1,0 +1,78 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/hostfiles"
+)
+
+// Needs are the files of the host that a saved memory refers to: what programs had
+// open or mapped of the template, of programs and of tools. No other change of the
+// host's packages matters to it.
+type Needs struct {
+	Files []hostfiles.File `json:"files"`
+}
+
+// codePrograms says that saved memory would go on with other programs.
+const codePrograms = "snapshot_programs_changed"
+
+// hintPrograms is what helps then.
+const hintPrograms = "go on with the files alone: crannog resume --files-only for one that is paused, pause or snapshot --files-only for one that runs"
+
+// sameFiles refuses memory that refers to files of the host which are others now:
+// it would run through code that is not there any more.
+func (s *Service) sameFiles(ctx context.Context, templateID string, b Base, needs *Needs) error {
+	for _, bind := range b.Root.Binds {
+		if _, err := os.Stat(bind.Source); err != nil {
+			return otherPrograms(bind.Source)
+		}
+	}
+	if needs == nil {
+		// It was saved by an earlier version, or its engine cannot tell what it
+		// refers to: then it may be anything.
+		now, err := s.anew(ctx, templateID, b)
+		if err != nil {
+			return err
+		}
+		if now.Revision != b.Revision {
+			return fault.New(fault.Conflict, codePrograms, "programs of the template have changed since the sandbox began, and what is in its memory refers to them").
+				WithHint(hintPrograms)
+		}
+		return nil
+	}
+	changed, err := hostfiles.Changed(needs.Files)
+	if err != nil {
+		return fmt.Errorf("files that a saved memory refers to: %w", err)
+	}
+	if changed != "" {
+		return otherPrograms(changed)
+	}
+	return nil
+}
+
+func otherPrograms(path string) error {
+	return fault.Newf(fault.Conflict, codePrograms, "%s on the host has changed, and what is in the sandbox's memory refers to it as it was", path).
+		WithHint(hintPrograms)
+}
+
+// savedMemory writes a sandbox's memory down, and finds what it refers to.
+func (s *Service) savedMemory(ctx context.Context, r Record, c engine.Checkpointer, dir string) (*Needs, error) {
+	binder, ok := c.(engine.Binder)
+	if !ok {
+		return nil, c.Checkpoint(ctx, r.ID, dir)
+	}
+	files, bound, err := binder.CheckpointBound(ctx, r.ID, dir)
+	if err != nil {
+		return nil, err
+	}
+	var needs *Needs
+	if bound {
+		needs = &Needs{Files: files}
+	}
+	// What could never go on is not kept.
+	return needs, s.sameFiles(ctx, r.TemplateID, r.Base, needs)
+}
