@@ -39,7 +39,7 @@ type Identity struct {
 }
 
 func identityOf(st *unix.Stat_t) Identity {
-	return Identity{dev: uint64(st.Dev), ino: st.Ino, size: st.Size, mode: st.Mode, mtime: st.Mtim, ctime: st.Ctim}
+	return Identity{dev: st.Dev, ino: st.Ino, size: st.Size, mode: st.Mode, mtime: st.Mtim, ctime: st.Ctim}
 }
 
 // sums are the digests of files by what they were. Sandboxes of one host map the
