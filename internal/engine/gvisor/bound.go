@@ -149,13 +149,13 @@ func copyHalfway(to io.Writer, from *os.File, look func()) (int64, error) {
 	}
 	if n == enough {
 		look()
-		// Best effort: with the small one it takes longer.
-		if conn, err := from.SyscallConn(); err == nil {
-			_ = conn.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, 1<<20) })
-		}
 	}
 	if _, err := to.Write(begin[:n]); err != nil {
 		return 0, err
+	}
+	// Best effort: with the small one it takes longer.
+	if conn, err := from.SyscallConn(); err == nil {
+		_ = conn.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, 1<<20) })
 	}
 	return io.Copy(to, from)
 }
