@@ -69,6 +69,7 @@ type Sandbox struct {
 	EndsAt          *time.Time        `json:"ends_at,omitempty" doc:"When it ends by itself; absent is never."`
 	StoppedAt       *time.Time        `json:"stopped_at,omitempty"`
 	PausedAt        *time.Time        `json:"paused_at,omitempty" doc:"Absent unless it is paused."`
+	HostFiles       *HostFiles        `json:"host_files,omitempty" doc:"What its saved memory refers to of the host; absent unless it is paused with its memory, or if the engine cannot tell."`
 	OnEnd           *OnEnd            `json:"on_end,omitempty" doc:"What happens when its time is up; it ends if absent."`
 	Origin          string            `json:"origin,omitempty" doc:"The snapshot that it was made of; absent is the template."`
 	At              string            `json:"at,omitempty" doc:"The snapshot that it came from last, or that was last taken of it; absent is its start."`
@@ -88,6 +89,21 @@ type Sandbox struct {
 	Network         Network           `json:"network"`
 	AccessToken     string            `json:"access_token,omitempty" doc:"Opens the data plane. Absent in lists and once stopped."`
 	TrafficToken    string            `json:"traffic_token,omitempty" doc:"Opens private ports. Absent in lists and once stopped."`
+}
+
+// HostFiles are the files of the host that a saved memory refers to: what programs had open or mapped.
+type HostFiles struct {
+	Count  int        `json:"count"`
+	Bytes  int64      `json:"size_bytes"`
+	Unkept int        `json:"unkept" doc:"Of these no copy is kept: once one of them changes on the host, the memory cannot go on."`
+	Files  []HostFile `json:"files,omitempty" doc:"All of them; absent in lists."`
+}
+
+// HostFile is one of them.
+type HostFile struct {
+	Path  string `json:"path" doc:"Inside."`
+	Bytes int64  `json:"size_bytes"`
+	Kept  bool   `json:"kept" doc:"A copy is kept, with which the memory goes on if the file changes on the host."`
 }
 
 // Tool is a directory of a version manager of the host that a sandbox is shown, copy-on-write.

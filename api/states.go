@@ -55,18 +55,19 @@ type CreateSnapshot struct {
 // Snapshot is the state of a sandbox at one time. Its ID or name is a
 // template for new sandboxes.
 type Snapshot struct {
-	ID         string    `json:"id"`
-	Name       string    `json:"name,omitempty"`
-	Owner      string    `json:"owner,omitempty" doc:"ID of the key that made it; absent for a local one."`
-	Sandbox    string    `json:"sandbox" doc:"Of which it was taken."`
-	Parent     string    `json:"parent,omitempty" doc:"The snapshot that the sandbox came from; absent is its template."`
-	Template   string    `json:"template"`
-	TemplateID string    `json:"template_id"`
-	FilesOnly  bool      `json:"files_only" doc:"Without memory and processes."`
-	CreatedAt  time.Time `json:"created_at"`
-	Bytes      int64     `json:"size_bytes" doc:"What was written down."`
-	OwnBytes   int64     `json:"own_bytes" doc:"What the disk would have free without it."`
-	Format     string    `json:"format,omitempty" doc:"What can go on from it; absent for files only, from which anything can."`
+	ID         string     `json:"id"`
+	Name       string     `json:"name,omitempty"`
+	Owner      string     `json:"owner,omitempty" doc:"ID of the key that made it; absent for a local one."`
+	Sandbox    string     `json:"sandbox" doc:"Of which it was taken."`
+	Parent     string     `json:"parent,omitempty" doc:"The snapshot that the sandbox came from; absent is its template."`
+	Template   string     `json:"template"`
+	TemplateID string     `json:"template_id"`
+	FilesOnly  bool       `json:"files_only" doc:"Without memory and processes."`
+	CreatedAt  time.Time  `json:"created_at"`
+	Bytes      int64      `json:"size_bytes" doc:"What was written down."`
+	OwnBytes   int64      `json:"own_bytes" doc:"What the disk would have free without it."`
+	Format     string     `json:"format,omitempty" doc:"What can go on from it; absent for files only, from which anything can."`
+	HostFiles  *HostFiles `json:"host_files,omitempty" doc:"What its memory refers to of the host; absent for files only, or if the engine cannot tell."`
 }
 
 // SnapshotList is the answer of GET /v1/snapshots.

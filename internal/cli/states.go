@@ -21,7 +21,10 @@ func (a *app) pauseCommand() *cobra.Command {
 		Use: "pause SANDBOX...", Short: "Write sandboxes down and end their processes", Args: cobra.MinimumNArgs(1),
 		Long: "Write sandboxes down, memory, processes and files, and end their processes. A\n" +
 			"paused one uses no memory, keeps its name and ID, and does not end by itself;\n" +
-			"crannog resume lets it go on where it was. Connections into it and out of it are cut.",
+			"crannog resume lets it go on where it was. Connections into it and out of it are cut.\n" +
+			"Memory refers to files of the host that programs have mapped. Copies of these are\n" +
+			"kept, so that it goes on after the host's packages have changed; pause says so, and\n" +
+			"crannog inspect lists them.",
 		Example:           "  crannog pause dev\n  crannog pause --files-only dev",
 		ValidArgsFunction: a.completeStates("running"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -35,7 +38,11 @@ func (a *app) pauseCommand() *cobra.Command {
 				case filesOnly:
 					return sb.PauseFiles(ctx)
 				}
-				return sb.Pause(ctx)
+				if err := sb.Pause(ctx); err != nil {
+					return err
+				}
+				a.tellHostFiles(label(sb.Info()), sb.Info().HostFiles)
+				return nil
 			})
 		},
 	}

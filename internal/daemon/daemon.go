@@ -22,6 +22,7 @@ import (
 	"github.com/crannog/crannog/internal/diskroom"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/hostfiles"
 	"github.com/crannog/crannog/internal/kept"
 	"github.com/crannog/crannog/internal/key"
 	"github.com/crannog/crannog/internal/netlog"
@@ -93,11 +94,13 @@ type Daemon struct {
 	tap     *tap.Tap
 	way     *way
 	images  *images
-	kept    *kept.Store
-	lock    *os.File // nil unless a server
-	local   net.Listener
-	guarded *connlimit.Guard // of a server that serves
-	roomy   func()           // ends keeping room on the disk
+	// hostFiles are copies of files that saved memory refers to.
+	hostFiles *hostfiles.Store
+	kept      *kept.Store
+	lock      *os.File // nil unless a server
+	local     net.Listener
+	guarded   *connlimit.Guard // of a server that serves
+	roomy     func()           // ends keeping room on the disk
 }
 
 // Open assembles a Daemon and brings store and engine together. Close ends it.
@@ -171,7 +174,7 @@ func (d *Daemon) openService() error {
 		Admission: openAdmission(o), Room: diskroom.Room{Dir: o.StateDir},
 		Store: d.store, Engine: o.Engine, Templates: o.Templates, Log: o.Log, Settings: o.Settings,
 		Way: d.way, Sealed: sealed{d.Secrets, time.Now}, Questions: d.Approvals, Flows: flows,
-		Copies: workspace.New(filepath.Join(o.StateDir, "workspaces")), Images: d.images,
+		Copies: workspace.New(filepath.Join(o.StateDir, "workspaces")), Images: d.images, HostFiles: d.hostFiles,
 		Manifests: workspace.NewManifests(filepath.Join(o.StateDir, "manifests")), Kept: d.kept,
 		Journals: filepath.Join(o.StateDir, "applies"), Provenance: d.provenanceKeys(), Version: o.Version,
 		Record: d.Record, Events: filepath.Join(o.StateDir, "events"), Recordings: d.tapes,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 
+	"github.com/crannog/crannog/internal/hostfiles"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/snapshot"
 )
@@ -21,7 +22,8 @@ func (d *Daemon) openImages() error {
 		return err
 	}
 	d.images = &images{dir}
-	return nil
+	d.hostFiles, err = hostfiles.OpenStore(filepath.Join(d.options.StateDir, "host-files"))
+	return err
 }
 
 // Begin implements sandbox.Images.

@@ -37,10 +37,17 @@ type Checkpointer interface {
 // Binder is the ability to tell which files of the host a saved state refers to.
 type Binder interface {
 	// CheckpointBound is Checkpoint, and returns what of Root.Binds the state refers
-	// to: files that programs have open or mapped, and directories. A file without a
-	// digest is not at its path any more. Where the engine cannot tell, bound is
-	// false and the state is written all the same.
-	CheckpointBound(ctx context.Context, id, dir string) (files []hostfiles.File, bound bool, err error)
+	// to: files that programs have open or mapped, and directories. The caller closes
+	// it. Where the engine cannot tell, bound is false and the state is written all
+	// the same.
+	CheckpointBound(ctx context.Context, id, dir string) (list Bound, bound bool, err error)
+}
+
+// Bound is what a saved state refers to: the files as they are listed, and each as
+// it is open, in the same order.
+type Bound struct {
+	Files []hostfiles.File
+	Open  hostfiles.List
 }
 
 // Archiver is the ability to write down the files of a sandbox alone,

@@ -193,6 +193,10 @@ type Spec struct {
 	// is. Unlike those of Root.Binds their targets need not exist in Root.Dir, and
 	// none may be there, or below one of Root.Binds. No target is below another.
 	Mounts []Bind
+	// StandIns are host files that stand in the places of others, or of none, below
+	// Root.Binds: those that a saved memory refers to, where the host has changed
+	// since. Without a Source it is an empty directory where none is.
+	StandIns []Bind
 	// Links are made with the root. They are below none of the other places.
 	Links  []Link
 	Limits Limits

@@ -1,16 +1,15 @@
 // Package hostfiles owns the list of the host's files that a saved memory refers
-// to: what each held when it was saved, and whether it still does.
+// to: what each held when it was saved, whether it still does, and the copies that
+// are kept of them.
 package hostfiles
 
 import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -22,12 +21,16 @@ const Most = 4096
 
 // File is a file or directory of the host that a saved memory refers to.
 type File struct {
-	Path string `json:"path"` // absolute, on the host
-	Dir  bool   `json:"dir,omitempty"`
-	Size int64  `json:"size,omitempty"`
+	Path   string `json:"path"`             // absolute, on the host
+	Inside string `json:"inside,omitempty"` // absolute, in the sandbox
+	Dir    bool   `json:"dir,omitempty"`
+	Size   int64  `json:"size,omitempty"`
 	// Sum is the SHA-256 of a file. It is "" where another file was at the path
-	// already when the state was saved.
+	// already when the state was saved, and what it held could not be read.
 	Sum string `json:"sum,omitempty"`
+	// Mode are the permissions of a file that is Kept: a Store has a copy.
+	Mode fs.FileMode `json:"mode,omitempty"`
+	Kept bool        `json:"kept,omitempty"`
 }
 
 // Identity changes with every change of a file.
@@ -59,36 +62,47 @@ var errChanged = errors.New("it was changed")
 // of the path is followed, and neither a pipe nor a device is waited for: what
 // was a file when it was saved may have become anything.
 func sum(path string, want *Identity) (string, int64, error) {
+	f, err := openFile(path)
+	if err != nil {
+		return "", 0, err
+	}
+	defer f.Close()
+	return sumOf(f, want)
+}
+
+func openFile(path string) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
 	if err != nil {
-		return "", 0, &fs.PathError{Op: "open", Path: path, Err: err}
+		return nil, &fs.PathError{Op: "open", Path: path, Err: err}
 	}
-	f := os.NewFile(uintptr(fd), path)
-	defer f.Close()
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return "", 0, &fs.PathError{Op: "stat", Path: path, Err: err}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
+// sumOf is sum for an open file, of which it reads all and moves nothing.
+func sumOf(f *os.File, want *Identity) (string, int64, error) {
+	is, err := identify(f)
+	if err != nil {
+		return "", 0, err
 	}
-	is := identityOf(&st)
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || want != nil && is != *want {
+	if is.mode&unix.S_IFMT != unix.S_IFREG || want != nil && is != *want {
 		return "", 0, errChanged
 	}
 	sums.Lock()
 	known, ok := sums.of[is]
 	sums.Unlock()
 	if ok {
-		return known, st.Size, nil
+		return known, is.size, nil
 	}
 	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
+	if _, err := io.Copy(h, io.NewSectionReader(f, 0, is.size)); err != nil {
 		return "", 0, err
 	}
 	// A file that is written while it is read has no digest.
-	var after unix.Stat_t
-	if err := unix.Fstat(fd, &after); err != nil {
-		return "", 0, &fs.PathError{Op: "stat", Path: path, Err: err}
+	after, err := identify(f)
+	if err != nil {
+		return "", 0, err
 	}
-	if identityOf(&after) != is {
+	if after != is {
 		return "", 0, errChanged
 	}
 	digest := hex.EncodeToString(h.Sum(nil))
@@ -98,89 +112,15 @@ func sum(path string, want *Identity) (string, int64, error) {
 		clear(sums.of)
 	}
 	sums.of[is] = digest
-	return digest, st.Size, nil
+	return digest, is.size, nil
 }
 
-// Open is a file or directory that a process has open.
-type Open struct {
-	// Path is the path that it was opened by, as /proc of the process says.
-	Path string
-	Dir  bool
-	is   Identity
-}
-
-// OpenBy lists the files and directories that a process has open below a
-// directory, as the kernel of the host knows them. The process must not open or
-// close any while they are listed.
-func OpenBy(pid int, below string) ([]Open, error) {
-	dir := fmt.Sprintf("/proc/%d/fd", pid)
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
+func identify(f *os.File) (Identity, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return Identity{}, &fs.PathError{Op: "stat", Path: f.Name(), Err: err}
 	}
-	var list []Open
-	seen := map[Open]bool{}
-	for _, e := range entries {
-		name := filepath.Join(dir, e.Name())
-		path, err := os.Readlink(name)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // closed since, and so none of what stays open
-		}
-		if err != nil {
-			return nil, err
-		}
-		if !Below(path, below) {
-			continue
-		}
-		var st unix.Stat_t
-		if err := unix.Stat(name, &st); err != nil {
-			return nil, &fs.PathError{Op: "stat", Path: name, Err: err}
-		}
-		o := Open{Path: path, Dir: st.Mode&unix.S_IFMT == unix.S_IFDIR, is: identityOf(&st)}
-		if !o.Dir && st.Mode&unix.S_IFMT != unix.S_IFREG {
-			continue
-		}
-		if o.Dir {
-			o.is = Identity{} // its times change with what is in it
-		} else if st.Nlink == 0 {
-			o.Path = cutDeleted(path)
-		}
-		if !seen[o] {
-			seen[o] = true
-			list = append(list, o)
-		}
-		if len(list) > Most {
-			return nil, fmt.Errorf("more than %d files are open", Most)
-		}
-	}
-	return list, nil
-}
-
-// cutDeleted takes away what the kernel adds to the path of a removed file.
-func cutDeleted(path string) string {
-	const deleted = " (deleted)"
-	if n := len(path) - len(deleted); n > 0 && path[n:] == deleted {
-		return path[:n]
-	}
-	return path
-}
-
-// Below reports whether a path is a directory or below it.
-func Below(path, dir string) bool {
-	return path == dir || dir == "/" || len(path) > len(dir) && path[:len(dir)] == dir && path[len(dir)] == '/'
-}
-
-// At describes an open file that is to be at a path of the host. Its Sum is ""
-// if another is there.
-func (o Open) At(path string) (File, error) {
-	if o.Dir {
-		return File{Path: path, Dir: true}, nil
-	}
-	digest, size, err := sum(path, &o.is)
-	if err != nil && !changed(err) {
-		return File{}, err
-	}
-	return File{Path: path, Size: size, Sum: digest}, nil
+	return identityOf(&st), nil
 }
 
 // changed reports whether an error says that a file is another one. Any other
@@ -189,27 +129,31 @@ func changed(err error) bool {
 	return errors.Is(err, errChanged) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
 }
 
-// Changed returns the first path of a list at which another file is now. An
-// error says that it could not be found out.
-func Changed(list []File) (string, error) {
+// Changed returns what of a list is another file now, or is not there. An error
+// says that it could not be found out.
+func Changed(list []File) (others []File, err error) {
 	for _, f := range list {
-		if f.Dir {
-			info, err := os.Lstat(f.Path)
-			if err != nil && !changed(err) {
-				return "", err
-			}
-			if err != nil || !info.IsDir() {
-				return f.Path, nil
-			}
-			continue
-		}
-		digest, size, err := sum(f.Path, nil)
+		same, err := f.same()
 		if err != nil && !changed(err) {
-			return "", err
+			return nil, err
 		}
-		if err != nil || f.Sum == "" || digest != f.Sum || size != f.Size {
-			return f.Path, nil
+		if err != nil || !same {
+			others = append(others, f)
 		}
 	}
-	return "", nil
+	return others, nil
+}
+
+func (f File) same() (bool, error) {
+	if f.Dir {
+		info, err := os.Lstat(f.Path)
+		return err == nil && info.IsDir(), err
+	}
+	digest, size, err := sum(f.Path, nil)
+	return err == nil && f.Sum != "" && digest == f.Sum && size == f.Size, err
+}
+
+// Below reports whether a path is a directory or below it.
+func Below(path, dir string) bool {
+	return path == dir || dir == "/" || len(path) > len(dir) && path[:len(dir)] == dir && path[len(dir)] == '/'
 }

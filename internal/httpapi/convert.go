@@ -100,6 +100,7 @@ func toSandbox(sb sandbox.Sandbox) api.Sandbox {
 		Engine: sb.Engine, Boundary: string(sb.Boundary),
 		Effective: api.Effective{Limits: toLimits(sb.Limits), Enforced: enforced, Checks: toChecks(sb)},
 		Network:   toNetwork(sb), HiddenTracked: toTracked(sb.Tracked), Tools: toTools(sb.Tools), Keys: toKeys(sb),
+		HostFiles: toHostFiles(sb.Needs),
 	}
 }
 
@@ -149,6 +150,7 @@ func toTracked(t sandbox.Tracked) *api.HiddenTracked {
 // withTokens adds what opens a sandbox, for answers about one only. A paused
 // one keeps its tokens, and a stream that wakes it shows them.
 func withTokens(who sandbox.Principal, out api.Sandbox, sb sandbox.Sandbox) api.Sandbox {
+	whole(out.HostFiles, sb.Needs)
 	if who.Tokenless {
 		return out
 	}

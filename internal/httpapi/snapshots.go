@@ -32,7 +32,7 @@ func (s *server) takeSnapshot(ctx context.Context, who sandbox.Principal, in *ta
 	if err != nil {
 		return nil, err
 	}
-	return &snapshotBody{toSnapshot(snap)}, nil
+	return oneSnapshot(snap), nil
 }
 
 type snapshotsInput struct {
@@ -77,17 +77,23 @@ func (s *server) getSnapshot(ctx context.Context, who sandbox.Principal, in *Sna
 	if err != nil {
 		return nil, err
 	}
-	return &snapshotBody{toSnapshot(snap)}, nil
+	return oneSnapshot(snap), nil
 }
 
 func (s *server) removeSnapshot(ctx context.Context, who sandbox.Principal, in *SnapshotRef) (*struct{}, error) {
 	return nil, s.Snapshots.RemoveSnapshot(ctx, who, in.ID)
 }
 
+func oneSnapshot(s sandbox.Snapshot) *snapshotBody {
+	out := toSnapshot(s)
+	whole(out.HostFiles, s.Needs)
+	return &snapshotBody{out}
+}
+
 func toSnapshot(s sandbox.Snapshot) api.Snapshot {
 	return api.Snapshot{
 		ID: s.ID, Name: s.Name, Owner: s.Owner, Sandbox: s.Sandbox, Parent: s.Parent,
 		Template: s.Template, TemplateID: s.TemplateID, FilesOnly: s.FilesOnly, CreatedAt: s.CreatedAt,
-		Bytes: s.Bytes, OwnBytes: s.OwnBytes, Format: s.Format,
+		Bytes: s.Bytes, OwnBytes: s.OwnBytes, Format: s.Format, HostFiles: toHostFiles(s.Needs),
 	}
 }

@@ -96,6 +96,9 @@ func (r Record) shown() Sandbox {
 	r.Tracked, r.Tools, r.Keys = r.Base.tracked(), r.Base.toolsShown(), r.Base.Keys
 	r.Mounts, r.Notes = r.Base.Mounts, r.Base.Notes
 	r.Sandbox.FilesOnly = r.State == Paused && r.Saved.FilesOnly
+	if r.Needs = nil; r.State == Paused {
+		r.Needs = r.Saved.Needs
+	}
 	if r.State == Stopping || r.State == Stopped {
 		r.PausedAt = time.Time{}
 	}

@@ -44,12 +44,12 @@ func (s *Service) fork(ctx context.Context, who Principal, ref string, req ForkR
 	if err != nil {
 		return nil, err
 	}
-	r, draft, err := s.template(ctx, who, ref)
+	r, draft, needs, err := s.template(ctx, who, ref)
 	if err != nil {
 		return nil, err
 	}
 	began := time.Now()
-	forks := s.copyAll(ctx, r, draft.Dir(), ttl, req)
+	forks := s.copyAll(ctx, r, source{dir: draft.Dir(), needs: needs, renew: guest.Copied, again: true}, ttl, req)
 	copied := fact.Copied{Asked: len(forks)}
 	for _, f := range forks {
 		if f.Err == nil {
@@ -81,32 +81,33 @@ func (s *Service) checkFork(who Principal, req ForkRequest) (time.Duration, erro
 }
 
 // template writes a running sandbox down once for all its copies.
-func (s *Service) template(ctx context.Context, who Principal, ref string) (Record, Draft, error) {
+func (s *Service) template(ctx context.Context, who Principal, ref string) (Record, Draft, *Needs, error) {
 	ctx, r, release, err := s.act(ctx, who, ref)
 	if err != nil {
-		return Record{}, nil, err
+		return Record{}, nil, nil, err
 	}
 	defer release()
 	if r.State != Running {
-		return Record{}, nil, notNow(r)
+		return Record{}, nil, nil, notNow(r)
 	}
 	save, _, err := s.saver(ctx, r, false)
 	if err != nil {
-		return Record{}, nil, err
+		return Record{}, nil, nil, err
 	}
 	draft, err := s.beginImage(ctx, newSnapshotID())
 	if err != nil {
-		return Record{}, nil, err
+		return Record{}, nil, nil, err
 	}
-	if _, err := s.writeDown(ctx, r, draft, save); err != nil {
-		return Record{}, nil, errors.Join(err, draft.Abort())
+	needs, err := s.writeDown(ctx, r, draft, save)
+	if err != nil {
+		return Record{}, nil, nil, errors.Join(err, draft.Abort())
 	}
-	return r, draft, nil
+	return r, draft, needs, nil
 }
 
 // copyAll makes all copies, as many at once as there are processors to keep
 // busy, and one that waits for the disk.
-func (s *Service) copyAll(ctx context.Context, r Record, dir string, ttl time.Duration, req ForkRequest) []Fork {
+func (s *Service) copyAll(ctx context.Context, r Record, from source, ttl time.Duration, req ForkRequest) []Fork {
 	forks := make([]Fork, req.Count)
 	p, values, err := s.ofCopies(ctx, r)
 	if err != nil {
@@ -121,7 +122,7 @@ func (s *Service) copyAll(ctx context.Context, r Record, dir string, ttl time.Du
 		seats <- struct{}{}
 		group.Go(func() {
 			defer func() { <-seats }()
-			forks[i].Sandbox, forks[i].Err = s.copyOne(ctx, s.twin(r, values, ttl, req.Ephemeral), p, dir)
+			forks[i].Sandbox, forks[i].Err = s.copyOne(ctx, s.twin(r, values, ttl, req.Ephemeral), p, from)
 		})
 	}
 	group.Wait()
@@ -173,7 +174,7 @@ func (s *Service) twin(r Record, values map[string]config.Secret, ttl time.Durat
 }
 
 // copyOne makes one copy. After an error nothing of it is left.
-func (s *Service) copyOne(ctx context.Context, r Record, p *policy.Policy, dir string) (Sandbox, error) {
+func (s *Service) copyOne(ctx context.Context, r Record, p *policy.Policy, from source) (Sandbox, error) {
 	began := time.Now()
 	if ctx.Err() != nil {
 		return Sandbox{}, canceled(context.Cause(ctx))
@@ -189,7 +190,7 @@ func (s *Service) copyOne(ctx context.Context, r Record, p *policy.Policy, dir s
 		return Sandbox{}, err
 	}
 	defer unlock()
-	if err := s.make(ctx, r, p, spec, config, source{dir: dir, renew: guest.Copied, again: true}); err != nil {
+	if err := s.make(ctx, r, p, spec, config, from); err != nil {
 		s.log.Warn("copy not made", "sandbox", r.ID, "parent", r.Parent, "err", err)
 		return Sandbox{}, s.undo(ctx, r, err)
 	}

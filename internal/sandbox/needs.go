@@ -12,7 +12,7 @@ import (
 
 // Needs are the files of the host that a saved memory refers to: what programs had
 // open or mapped of the template, of programs and of tools. No other change of the
-// host's packages matters to it.
+// host's packages matters to it, and these only where no copy was kept.
 type Needs struct {
 	Files []hostfiles.File `json:"files"`
 }
@@ -44,35 +44,131 @@ func (s *Service) sameFiles(ctx context.Context, templateID string, b Base, need
 		}
 		return nil
 	}
-	changed, err := hostfiles.Changed(needs.Files)
+	_, missing, err := s.standIns(needs)
 	if err != nil {
-		return fmt.Errorf("files that a saved memory refers to: %w", err)
+		return err
 	}
-	if changed != "" {
-		return otherPrograms(changed)
+	if missing != "" {
+		return otherPrograms(missing)
 	}
 	return nil
 }
 
+// standIns are the copies that stand for files of the host which are others now,
+// and the first of which there is no copy.
+func (s *Service) standIns(needs *Needs) (list []engine.Bind, missing string, err error) {
+	if needs == nil {
+		return nil, "", nil
+	}
+	changed, err := hostfiles.Changed(needs.Files)
+	if err != nil {
+		return nil, "", fmt.Errorf("files that a saved memory refers to: %w", err)
+	}
+	for _, f := range changed {
+		source := ""
+		if !f.Dir && s.hostFiles != nil {
+			if source, err = s.hostFiles.Find(f); err != nil {
+				return nil, "", fmt.Errorf("the copy of %s: %w", f.Path, err)
+			}
+		}
+		switch {
+		case f.Inside != "" && (f.Dir || source != ""):
+			list = append(list, engine.Bind{Source: source, Target: f.Inside})
+		case missing == "":
+			missing = f.Path
+		}
+	}
+	return list, missing, nil
+}
+
 func otherPrograms(path string) error {
-	return fault.Newf(fault.Conflict, codePrograms, "%s on the host has changed, and what is in the sandbox's memory refers to it as it was", path).
+	return fault.Newf(fault.Conflict, codePrograms, "%s on the host has changed, no copy of it was kept, and what is in the sandbox's memory refers to it as it was", path).
 		WithHint(hintPrograms)
 }
 
-// savedMemory writes a sandbox's memory down, and finds what it refers to.
+// savedMemory writes a sandbox's memory down, and keeps copies of what it refers to.
 func (s *Service) savedMemory(ctx context.Context, r Record, c engine.Checkpointer, dir string) (*Needs, error) {
 	binder, ok := c.(engine.Binder)
 	if !ok {
 		return nil, c.Checkpoint(ctx, r.ID, dir)
 	}
-	files, bound, err := binder.CheckpointBound(ctx, r.ID, dir)
+	list, bound, err := binder.CheckpointBound(ctx, r.ID, dir)
 	if err != nil {
 		return nil, err
 	}
+	defer list.Open.Close()
 	var needs *Needs
 	if bound {
-		needs = &Needs{Files: files}
+		needs = &Needs{Files: s.keep(r, list)}
 	}
 	// What could never go on is not kept.
 	return needs, s.sameFiles(ctx, r.TemplateID, r.Base, needs)
+}
+
+// keep has copies of the files of a list. A memory whose files are not kept goes on
+// as long as they are on the host, so a full disk does not keep anybody from saving.
+func (s *Service) keep(r Record, list engine.Bound) []hostfiles.File {
+	if s.hostFiles == nil {
+		return list.Files
+	}
+	var lost error
+	count := 0
+	for i, f := range list.Files {
+		kept, err := s.hostFiles.Keep(f, list.Open[i])
+		if err != nil {
+			lost = err
+			count++
+		}
+		list.Files[i] = kept
+	}
+	if lost != nil {
+		s.log.Warn("no copies were kept of files of the host that a saved memory refers to", "sandbox", r.ID, "files", count, "err", lost)
+	}
+	return list.Files
+}
+
+// HostFiles keeps copies of files of the host that saved memory refers to.
+type HostFiles interface {
+	// Keep has a copy, and sets Kept if there is one then.
+	Keep(f hostfiles.File, o hostfiles.Open) (hostfiles.File, error)
+	// Find returns the path of a copy, or "".
+	Find(f hostfiles.File) (string, error)
+	// Prune removes copies that no list has.
+	Prune(lists ...[]hostfiles.File) (freed int64, err error)
+	// Sync has what was copied outlive a loss of power.
+	Sync() error
+}
+
+func (s *Service) syncHostFiles() error {
+	if s.hostFiles == nil {
+		return nil
+	}
+	return s.hostFiles.Sync()
+}
+
+// pruneHostFiles drops the copies that no saved memory refers to any more.
+func (s *Service) pruneHostFiles(ctx context.Context) (freed int64, err error) {
+	if s.hostFiles == nil {
+		return 0, nil
+	}
+	rows, err := s.store.List(ctx, Query{AllOwners: true})
+	if err != nil {
+		return 0, err
+	}
+	saved, err := s.store.ListSnapshots(ctx, SnapshotQuery{AllOwners: true})
+	if err != nil {
+		return 0, err
+	}
+	var lists [][]hostfiles.File
+	for _, r := range rows {
+		if r.Saved.Needs != nil {
+			lists = append(lists, r.Saved.Needs.Files)
+		}
+	}
+	for _, n := range saved {
+		if n.Base.Needs != nil {
+			lists = append(lists, n.Base.Needs.Files)
+		}
+	}
+	return s.hostFiles.Prune(lists...)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/fake"
@@ -21,23 +22,33 @@ type mapping struct {
 	*fake.Engine
 	dir   string
 	knows *atomic.Bool
+	shown *atomic.Value // the stand-ins of the last machine that went on
 }
 
-func (b mapping) CheckpointBound(ctx context.Context, id, dir string) ([]hostfiles.File, bool, error) {
+func (b mapping) Restore(ctx context.Context, spec engine.Spec, dir string) error {
+	b.shown.Store(spec.StandIns)
+	return b.Engine.Restore(ctx, spec, dir)
+}
+
+func (b mapping) Replace(ctx context.Context, spec engine.Spec, dir string) error {
+	b.shown.Store(spec.StandIns)
+	return b.Engine.Replace(ctx, spec, dir)
+}
+
+func (b mapping) CheckpointBound(ctx context.Context, id, dir string) (list engine.Bound, bound bool, err error) {
 	if err := b.Checkpoint(ctx, id, dir); err != nil || !b.knows.Load() {
-		return nil, false, err
+		return engine.Bound{}, false, err
 	}
-	open, err := hostfiles.OpenBy(os.Getpid(), b.dir)
-	if err != nil {
-		return nil, false, err
+	if list.Open, err = hostfiles.OpenBy(os.Getpid(), b.dir); err != nil {
+		return engine.Bound{}, false, err
 	}
-	var list []hostfiles.File
-	for _, o := range open {
+	for _, o := range list.Open {
 		f, err := o.At(o.Path)
 		if err != nil {
-			return nil, false, err
+			return engine.Bound{}, false, err
 		}
-		list = append(list, f)
+		f.Inside = o.Path
+		list.Files = append(list.Files, f)
 	}
 	return list, true, nil
 }
@@ -73,7 +84,7 @@ func TestF24OtherPackagesDoNotCount(t *testing.T) {
 	open := func() {
 		t.Helper()
 		r.open(func(d *sandbox.Deps) {
-			d.Templates, d.Engine = revised{&revision}, mapping{d.Engine.(*fake.Engine), dir, &knows}
+			d.Templates, d.Engine = revised{&revision}, mapping{d.Engine.(*fake.Engine), dir, &knows, &atomic.Value{}}
 		})
 	}
 	open()
@@ -140,5 +151,121 @@ func TestF24OtherPackagesDoNotCount(t *testing.T) {
 	replace("one") // the same content is the same file
 	if _, err := r.Create(ctx, alice, sandbox.CreateRequest{Template: n.ID}); err != nil {
 		t.Errorf("with the same content again: %v", err)
+	}
+}
+
+// F24: what was mapped is kept, so that a change of its package does not count
+// either, until the copy is gone.
+func TestF24WhatIsMappedIsKept(t *testing.T) {
+	r, ctx := newRig(t), t.Context()
+	var revision atomic.Value
+	var knows atomic.Bool
+	revision.Store("1")
+	knows.Store(true)
+	dir, copies := t.TempDir(), filepath.Join(t.TempDir(), "copies")
+	mapped := filepath.Join(dir, "libmapped.so")
+	replace := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(mapped+".new", []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(mapped+".new", mapped); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replace("one")
+	held, err := os.Open(mapped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	store, err := hostfiles.OpenStore(copies)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shown atomic.Value
+	open := func() {
+		t.Helper()
+		r.open(func(d *sandbox.Deps) {
+			d.Templates, d.HostFiles, d.Engine = revised{&revision}, store, mapping{d.Engine.(*fake.Engine), dir, &knows, &shown}
+		})
+	}
+	stands := func(what string, do func() error) {
+		t.Helper()
+		shown.Store([]engine.Bind(nil))
+		if err := do(); err != nil {
+			t.Errorf("%s: %v", what, err)
+			return
+		}
+		list, _ := shown.Load().([]engine.Bind)
+		if len(list) != 1 || list[0].Target != mapped {
+			t.Errorf("%s: it is shown %+v", what, list)
+		} else if data, err := os.ReadFile(list[0].Source); err != nil || string(data) != "one" {
+			t.Errorf("%s: the copy is %q, %v", what, data, err)
+		}
+	}
+	r.close()
+	open()
+	sb, paused := r.create(alice), r.create(alice)
+	n := r.snapshot(alice, sb.ID, "n")
+	got, err := r.Pause(ctx, alice, paused.ID, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, needs := range map[string]*sandbox.Needs{"paused": got.Needs, "snapshot": n.Needs} {
+		if needs == nil || len(needs.Files) != 1 || needs.Files[0].Path != mapped || !needs.Files[0].Kept {
+			t.Errorf("%s: what it depends on is %+v", what, needs)
+		}
+	}
+	// Before anything else: a file that was replaced while its program runs.
+	revision.Store("2")
+	replace("two")
+	if _, err := r.Pause(ctx, alice, sb.ID, false); err != nil {
+		t.Errorf("pause with a file that was replaced: %v", err)
+	}
+	stands("resume", func() error { _, _, err := r.Resume(ctx, alice, sb.ID, 0); return err })
+	if err := os.Remove(mapped); err != nil {
+		t.Fatal(err)
+	}
+	r.close()
+	open() // all that counts is on the disk
+	stands("resume later", func() error { _, _, err := r.Resume(ctx, alice, paused.ID, 0); return err })
+	stands("create", func() error { _, err := r.Create(ctx, alice, sandbox.CreateRequest{Template: n.ID}); return err })
+	stands("rollback", func() error { _, err := r.Rollback(ctx, alice, sb.ID, n.ID); return err })
+	stands("fork", func() error {
+		forks, err := r.Fork(ctx, alice, sb.ID, sandbox.ForkRequest{Count: 1})
+		if err == nil {
+			err = forks[0].Err
+		}
+		return err
+	})
+
+	// The last state that refers to a copy has gone, and nothing uses it.
+	entries, err := os.ReadDir(copies)
+	if err != nil || len(entries) != 1 {
+		t.Fatalf("copies: %v, %v", entries, err)
+	}
+	at := filepath.Join(copies, entries[0].Name())
+	if err := r.RemoveSnapshot(ctx, alice, n.ID); err != nil {
+		t.Fatal(err)
+	}
+	long := time.Now().Add(-24 * time.Hour)
+	for _, held := range []bool{true, false} {
+		if held {
+			if _, err := r.Pause(ctx, alice, paused.ID, false); err != nil {
+				t.Fatal(err)
+			}
+		} else if err := r.Remove(ctx, alice, paused.ID); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(at, long, long); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Prune(ctx, local); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(at); (err == nil) != held {
+			t.Errorf("held %v, and the copy: %v", held, err)
+		}
 	}
 }

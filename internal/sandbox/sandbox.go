@@ -73,6 +73,7 @@ type Sandbox struct {
 	StoppedAt time.Time // zero while it runs
 	PausedAt  time.Time // zero unless it is paused
 	FilesOnly bool      // it is paused without its memory
+	Needs     *Needs    // what its saved memory refers to; nil is not known
 	Reason    string    // why it stopped: killed, timeout, oom, exited, crashed, lost
 
 	Metadata map[string]string

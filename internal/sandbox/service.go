@@ -44,6 +44,9 @@ type Deps struct {
 	Copies *workspace.Copies
 	// Images holds what is saved of sandboxes. Without it no state is saved.
 	Images Images
+	// HostFiles keeps copies of files of the host that saved memory refers to.
+	// Without it memory goes on only as long as the host has them.
+	HostFiles HostFiles
 	// Record takes what happens. What it refuses does not happen, except that
 	// sandboxes can always be paused and ended.
 	Record record.Recorder
@@ -141,6 +144,7 @@ type Service struct {
 	flows     *netlog.Dir
 	copies    *workspace.Copies
 	images    Images
+	hostFiles HostFiles
 	tapes     Recordings
 	book      book
 	spools    *spool.Spools // nil takes in nothing
@@ -224,7 +228,7 @@ func NewService(d Deps) (*Service, error) {
 		settings: settings, self: d.Process, alive: d.Alive,
 		manifests: d.Manifests, kept: d.Kept, journals: d.Journals, seen: d.Events,
 		signing: d.Provenance, version: d.Version,
-		way: d.Way, sealed: d.Sealed, questions: d.Questions, flows: d.Flows, copies: d.Copies, images: d.Images, tapes: d.Recordings,
+		way: d.Way, sealed: d.Sealed, questions: d.Questions, flows: d.Flows, copies: d.Copies, images: d.Images, hostFiles: d.HostFiles, tapes: d.Recordings,
 		admission: d.Admission, room: d.Room,
 		comparing: make(turns, maxComparing),
 		wake:      make(chan struct{}, 1),

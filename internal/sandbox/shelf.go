@@ -110,7 +110,7 @@ func (s *Service) sized(ctx context.Context, rows []Stored) ([]Snapshot, error) 
 		return nil, err
 	}
 	for i, n := range rows {
-		n.OwnBytes = sizes[n.ID].Own
+		n.OwnBytes, n.Needs = sizes[n.ID].Own, n.Base.Needs
 		out[i] = n.Snapshot
 	}
 	return out, nil

@@ -135,7 +135,7 @@ func (s *Service) take(ctx context.Context, r Record, n *Stored, save saver) (er
 	if err != nil {
 		return full(err)
 	}
-	n.Sum, n.Bytes = image.Sum, image.Bytes
+	n.Sum, n.Bytes, n.Needs = image.Sum, image.Bytes, n.Base.Needs
 	if err := s.book.must(ctx, entry(ctx, record.SnapshotTaken, r.ID, n.fact())); err != nil {
 		return err
 	}

@@ -30,7 +30,9 @@ type source struct {
 	renew guest.Renewal
 	files bool // leave out what memory was saved with them
 	// root is what the saved memory was of, where the machine has another.
-	root    *engine.Root
+	root *engine.Root
+	// needs is what the state in dir refers to.
+	needs   *Needs
 	replace bool   // the machine of the same ID
 	again   bool   // it is not the sandbox's first machine
 	reading bool   // it is only made to read the saved files
@@ -122,12 +124,18 @@ func (s *Service) boot(ctx context.Context, r Record, p *policy.Policy, spec eng
 	if spec.Mounts, err = s.shownMounts(ctx, r, p, spec.Mounts, from.again); err != nil {
 		return err
 	}
+	if spec.StandIns, err = s.shownCopies(from); err != nil {
+		return err
+	}
 	// All that can be found out is found out before anything is touched.
 	dir, archive, release, err := s.open(ctx, spec, from)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, release()) }()
+	if dir == "" {
+		spec.StandIns = nil // no memory goes on
+	}
 	way, err := s.toAttach(ctx, r, p)
 	if err != nil {
 		return err
@@ -179,6 +187,20 @@ func (s *Service) boot(ctx context.Context, r Record, p *policy.Policy, spec eng
 		return err
 	}
 	return nil
+}
+
+// shownCopies are the files that a machine is shown in place of those of the host
+// that have changed. Files are taken out of a memory also without.
+func (s *Service) shownCopies(from source) ([]engine.Bind, error) {
+	needs := from.needs
+	if from.saved.Image != "" {
+		needs = from.saved.Needs
+	}
+	list, missing, err := s.standIns(needs)
+	if missing != "" && !from.files {
+		return nil, otherPrograms(missing)
+	}
+	return list, err
 }
 
 // launch hands over to the engine. dir is saved memory, or "".

@@ -34,6 +34,8 @@ type Snapshot struct {
 	Bytes, OwnBytes int64
 	// Format is what can go on from it; "" for files only, which anything can.
 	Format string
+	// Needs is what its memory refers to; nil is not known.
+	Needs *Needs
 }
 
 // SnapshotRequest says what to take.

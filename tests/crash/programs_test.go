@@ -4,8 +4,10 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
@@ -13,9 +15,9 @@ import (
 	"github.com/crannog/crannog/internal/servetest"
 )
 
-// P7: an upgrade of the host's programs takes the memory of a paused sandbox, and
-// not its files. Where a program that ran is gone for good nothing comes out, and
-// nothing is lost.
+// P7: without copies of what was mapped, an upgrade of the host's programs takes the
+// memory of a paused sandbox, and not its files. Where a program that ran is gone for
+// good nothing comes out, and nothing is lost.
 func TestAcrossOtherPrograms(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	for name, gone := range map[string]bool{"replaced": false, "removed": true} {
@@ -38,6 +40,9 @@ func TestAcrossOtherPrograms(t *testing.T) {
 			output(t, sb, "echo precious > file; setsid /.crannog/programs/1/program 1000 >/dev/null 2>&1 & "+
 				"while ! pgrep -f '^/.crannog/programs' >/dev/null; do sleep 0.02; done")
 			if err := sb.Pause(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := emptied(filepath.Join(state, "host-files")); err != nil {
 				t.Fatal(err)
 			}
 			current := filepath.Join(programs, "program")
@@ -75,8 +80,17 @@ func TestAcrossOtherPrograms(t *testing.T) {
 	}
 }
 
-// F24: a change of the host's programs that the memory of a sandbox does not refer
-// to changes nothing; one that it refers to is named.
+// emptied removes all that is in a directory.
+func emptied(dir string) error {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		err = errors.Join(err, os.Remove(filepath.Join(dir, e.Name())))
+	}
+	return err
+}
+
+// F24: a change of the host's programs changes nothing for a sandbox that was
+// saved: what its memory refers to is kept.
 func TestF24OtherProgramsChange(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	state, programs := t.TempDir(), t.TempDir()
@@ -123,16 +137,92 @@ func TestF24OtherProgramsChange(t *testing.T) {
 			t.Errorf("%s: %q programs run", what, got)
 		}
 	}
+	// What is mapped is replaced, and the server killed, in either order.
+	refers := func(what string) {
+		t.Helper()
+		again, err := s.Local(t).Get(ctx, sb.ID())
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := again.Info().HostFiles
+		if h == nil || h.Count == 0 || h.Unkept != 0 || !slices.ContainsFunc(h.Files, func(f api.HostFile) bool { return f.Path == "/.crannog/programs/1/program" && f.Kept }) {
+			t.Errorf("%s: it refers to %+v", what, h)
+		}
+	}
+	again := func(what string, lose func()) {
+		t.Helper()
+		lose()
+		if err := sb.Resume(ctx, 0); err != nil {
+			t.Fatalf("%s: resume: %v\n%s", what, err, s.Stderr())
+		}
+		if got := output(t, sb, runs); got != "1" {
+			t.Errorf("%s: %q programs run", what, got)
+		}
+	}
+	serve := func() {
+		t.Helper()
+		s.Kill()
+		s = servetest.Start(t, program, state)
+		if sb, err = s.Local(t).Get(ctx, sb.ID()); err != nil {
+			t.Fatal(err)
+		}
+	}
 	change("program", "/bin/true")
-	err = sb.Pause(ctx)
+	if err := sb.Pause(ctx); err != nil {
+		t.Fatalf("pause with a program that was replaced: %v\n%s", err, s.Stderr())
+	}
+	refers("replaced before")
+	again("replaced before", serve)
+	if err := sb.Pause(ctx); err != nil {
+		t.Fatalf("pause with a copy: %v\n%s", err, s.Stderr())
+	}
+	again("removed after", func() {
+		if err := os.Remove(filepath.Join(programs, "program")); err != nil {
+			t.Fatal(err)
+		}
+		serve()
+	})
+	if err := sb.Pause(ctx); err != nil {
+		t.Fatal(err)
+	}
+	refers("removed")
+	// Without a copy the memory cannot go on, and the file is named.
+	copies := filepath.Join(state, "host-files")
+	if err := os.Rename(copies, copies+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(copies, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	err = sb.Resume(ctx, 0)
 	if e, ok := errors.AsType[*crannog.Error](err); !ok || e.Code != "snapshot_programs_changed" || !strings.Contains(e.Message, filepath.Join(programs, "program")) {
-		t.Errorf("pause with a program that was replaced: %v", err)
+		t.Errorf("resume without the copy: %v", err)
 	}
-	if got := output(t, sb, runs); got != "1" {
-		t.Errorf("after a pause that was refused: %q programs run", got)
+	if err := errors.Join(os.Remove(copies), os.Rename(copies+".away", copies)); err != nil {
+		t.Fatal(err)
 	}
-	if err := sb.PauseFiles(ctx); err != nil {
-		t.Errorf("files alone: %v", err)
+	again("with it again", func() {})
+	// Copies that nothing refers to any more go.
+	for _, b := range append(forks, sb) {
+		if err := b.Kill(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entries, err := os.ReadDir(copies)
+	if err != nil || len(entries) == 0 {
+		t.Fatalf("copies: %v, %v", entries, err)
+	}
+	long := time.Now().Add(-24 * time.Hour)
+	for _, e := range entries {
+		if err := os.Chtimes(filepath.Join(copies, e.Name()), long, long); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.Local(t).Prune(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if entries, err := os.ReadDir(copies); err != nil || len(entries) > 0 {
+		t.Errorf("after the last: %v, %v", entries, err)
 	}
 	s.Stop(t)
 }

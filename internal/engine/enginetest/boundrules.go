@@ -1,6 +1,7 @@
 package enginetest
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,16 +39,15 @@ var boundRules = []rule{
 		}
 		of := func() (list []hostfiles.File, names string) {
 			t.Helper()
-			files, bound, err := binder.CheckpointBound(t.Context(), b.id, t.TempDir())
+			found, bound, err := binder.CheckpointBound(t.Context(), b.id, t.TempDir())
 			if err != nil || !bound {
 				t.Fatalf("bound %v, %v", bound, err)
 			}
+			defer found.Open.Close()
+			files := found.Files
 			var own []string
 			for _, f := range files {
 				if name, ok := strings.CutPrefix(f.Path, dir+"/"); ok {
-					if f.Sum == "" {
-						name += " replaced"
-					}
 					own, list = append(own, name), append(list, f)
 				}
 			}
@@ -60,29 +60,154 @@ var boundRules = []rule{
 		if names != "open, runs" {
 			t.Errorf("it refers to %s", names)
 		}
+		changed := func(what string, list []hostfiles.File, want ...string) {
+			t.Helper()
+			others, err := hostfiles.Changed(list)
+			var got []string
+			for _, f := range others {
+				got = append(got, filepath.Base(f.Path))
+			}
+			if err != nil || !slices.Equal(got, want) {
+				t.Errorf("%s: %q has changed, %v", what, got, err)
+			}
+		}
 		replace(t, filepath.Join(dir, "ended"))
-		if changed, err := hostfiles.Changed(list); err != nil || changed != "" {
-			t.Errorf("a program that had ended: %q, %v", changed, err)
-		}
+		changed("a program that had ended", list)
 		replace(t, filepath.Join(dir, "runs"))
-		if changed, err := hostfiles.Changed(list); err != nil || changed != filepath.Join(dir, "runs") {
-			t.Errorf("a program that runs: %q, %v", changed, err)
+		changed("a program that runs", list, "runs")
+		// What is mapped is listed with what it holds, though another file is there.
+		again, names := of()
+		if names != "open, runs" || again[1].Sum != list[1].Sum {
+			t.Errorf("after its replacement it refers to %s: %+v, before: %+v", names, again, list)
 		}
-		// What is mapped now is not at its path any more, which is told.
-		if _, names := of(); names != "open, runs replaced" {
-			t.Errorf("after its replacement it refers to %s", names)
-		}
+		changed("what is mapped and was replaced", again, "runs")
 		b.want(t, "pgrep -c -x runs", "1")
 	}},
 	{"bound/F24-a-state-that-is-bound-goes-on", func(t *testing.T, c *Config) {
 		b := c.start(t, c.Open(t, t.TempDir()))
 		b.want(t, "echo before > f", "")
 		dir := t.TempDir()
-		if _, bound, err := b.e.(engine.Binder).CheckpointBound(t.Context(), b.id, dir); err != nil || !bound {
+		found, bound, err := b.e.(engine.Binder).CheckpointBound(t.Context(), b.id, dir)
+		if err != nil || !bound {
 			t.Fatalf("bound %v, %v", bound, err)
 		}
+		found.Open.Close()
 		b.want(t, "echo after > f; cat f", "after")
 		c.copyOf(t, b.e, dir).want(t, "cat f", "before")
+	}},
+	{"bound/F24-goes-on-with-copies-of-what-changed", func(t *testing.T, c *Config) {
+		// A shell, whose code is read from the file again after it has gone on: one
+		// that is replaced, and one whose directory is removed.
+		dir := t.TempDir()
+		shell, err := os.ReadFile("/bin/sh")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"changed", "old/lib/removed"} {
+			if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, name), shell, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e := c.Open(t, t.TempDir())
+		shown := func(s *engine.Spec) {
+			s.Root.Binds = append(slices.Clone(s.Root.Binds), engine.Bind{Source: dir, Target: "/.crannog/programs/1"})
+		}
+		b := c.start(t, e, shown)
+		const program = `read x; trap "echo trapped" USR1; kill -USR1 $$; case $x in a*) echo $((6*7)) >`
+		b.want(t, "mkfifo one two; cd /.crannog/programs/1; "+
+			"setsid ./changed -c '"+program+" ~/one.out;; esac' <>~/one >/dev/null 2>&1 & "+
+			"cd /.crannog/programs/1/old/lib; setsid ./removed -c '"+program+" ~/two.out;; esac' <>~/two >/dev/null 2>&1 & "+
+			"while [ $(pgrep -c -x 'changed|removed') != 2 ]; do sleep 0.02; done; echo up", "up")
+		saved := t.TempDir()
+		found, bound, err := e.(engine.Binder).CheckpointBound(t.Context(), b.id, saved)
+		if err != nil || !bound {
+			t.Fatalf("bound %v, %v", bound, err)
+		}
+		defer found.Open.Close()
+		if err := os.WriteFile(filepath.Join(dir, "new"), make([]byte, len(shell)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(dir, "new"), filepath.Join(dir, "changed")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.RemoveAll(filepath.Join(dir, "old")); err != nil {
+			t.Fatal(err)
+		}
+		store, err := hostfiles.OpenStore(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		copies := func(s *engine.Spec) {
+			shown(s)
+			for i, f := range found.Files {
+				if !strings.HasPrefix(f.Path, dir) {
+					continue
+				}
+				if f.Dir {
+					s.StandIns = append(s.StandIns, engine.Bind{Target: f.Inside})
+					continue
+				}
+				kept, err := store.Keep(f, found.Open[i])
+				if err != nil || !kept.Kept {
+					t.Fatalf("%s is not kept: %v", f.Path, err)
+				}
+				at, err := store.Find(kept)
+				if err != nil || at == "" {
+					t.Fatalf("no copy of %s: %v", f.Path, err)
+				}
+				s.StandIns = append(s.StandIns, engine.Bind{Source: at, Target: f.Inside})
+			}
+		}
+		const goOn = "echo a >one; echo a >two; while pgrep -x 'changed|removed' >/dev/null; do sleep 0.02; done; cat one.out two.out 2>&1"
+		copied := c.copyOf(t, e, saved, copies)
+		copied.want(t, "cmp /bin/sh /.crannog/programs/1/changed && cmp /bin/sh /.crannog/programs/1/old/lib/removed && echo same", "same")
+		// The copy is listed as what it stands for.
+		again, bound, err := e.(engine.Binder).CheckpointBound(t.Context(), copied.id, t.TempDir())
+		if err != nil || !bound {
+			t.Fatalf("of the copy: bound %v, %v", bound, err)
+		}
+		again.Open.Close()
+		if !slices.EqualFunc(found.Files, again.Files, func(a, b hostfiles.File) bool { return a.Path == b.Path && a.Inside == b.Inside && a.Sum == b.Sum }) {
+			t.Errorf("it refers to %+v, and its copy to %+v", found.Files, again.Files)
+		}
+		copied.want(t, goOn, "42\n42")
+	}},
+	{"bound/F24-what-was-moved-is-not-known", func(t *testing.T, c *Config) {
+		// gVisor opens a file again by the path that it had, and the host lists it by
+		// the path that it has.
+		dir := t.TempDir()
+		program, err := os.ReadFile("/bin/sleep")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"file", "dir/file"} {
+			if err := errors.Join(os.MkdirAll(filepath.Join(dir, "dir"), 0o755), os.WriteFile(filepath.Join(dir, name), program, 0o755)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e := c.Open(t, t.TempDir())
+		for _, name := range []string{"file", "dir/file"} {
+			b := c.start(t, e, func(s *engine.Spec) {
+				s.Root.Binds = append(slices.Clone(s.Root.Binds), engine.Bind{Source: dir, Target: "/.crannog/programs/1"})
+			})
+			b.want(t, "setsid /.crannog/programs/1/"+name+" 1000 >/dev/null 2>&1 & while ! pgrep -x file >/dev/null; do sleep 0.02; done; echo up", "up")
+			top := filepath.Join(dir, strings.Split(name, "/")[0])
+			for _, moved := range []bool{false, true} {
+				if moved {
+					if err := os.Rename(top, top+".old"); err != nil {
+						t.Fatal(err)
+					}
+				}
+				found, bound, err := e.(engine.Binder).CheckpointBound(t.Context(), b.id, t.TempDir())
+				if err != nil || bound == moved {
+					t.Errorf("%s, moved %v: bound %v, %v", name, moved, bound, err)
+				}
+				found.Open.Close()
+			}
+		}
 	}},
 }
 

@@ -37,6 +37,7 @@ type bootRequest struct {
 	Workspace   string
 	Mounts      []engine.Bind
 	Links       []engine.Link
+	StandIns    []engine.Bind
 	Limits      engine.Limits
 	Hide        []string
 	Absent      []string

@@ -23,78 +23,95 @@ const rootName = "/root"
 // CheckpointBound implements engine.Binder. gVisor opens files again by their
 // paths when it goes on from a state, and compares nothing: with other files the
 // programs would run through code that is not there.
-func (e *Engine) CheckpointBound(ctx context.Context, id, dir string) (files []hostfiles.File, bound bool, err error) {
-	var open []hostfiles.Open
-	var spec *engine.Spec
+func (e *Engine) CheckpointBound(ctx context.Context, id, dir string) (list engine.Bound, bound bool, err error) {
+	var open hostfiles.List
+	var rec record
 	var lost error
 	sure, err := e.checkpoint(ctx, id, dir, func(b *box) {
-		spec = b.rec.Spec
+		rec = b.rec
 		open, lost = hostfiles.OpenBy(b.rec.Sentry.PID, rootName)
 	})
 	if err != nil {
-		return nil, false, err
+		open.Close()
+		return engine.Bound{}, false, err
 	}
 	if lost == nil && !sure {
 		lost = errors.New("its state was written before it was known what it has open")
 	}
-	if lost == nil && spec == nil {
+	if lost == nil && rec.Spec == nil {
 		lost = errors.New("its record is of an earlier version")
 	}
 	if lost == nil {
-		files, lost = boundTo(spec, open)
+		list, lost = boundTo(rec, open)
 	}
 	if lost != nil {
+		open.Close()
 		e.log.Warn("it is not known which files of the host a state refers to", "sandbox", id, "err", lost)
-		return nil, false, nil
+		return engine.Bound{}, false, nil
 	}
-	return files, true, nil
+	return list, true, nil
 }
 
-// boundTo finds the open files of a box that are the host's.
-func boundTo(spec *engine.Spec, open []hostfiles.Open) ([]hostfiles.File, error) {
-	var files []hostfiles.File
+// boundTo finds the open files of a box that are the host's, and closes the others.
+func boundTo(rec record, open hostfiles.List) (list engine.Bound, err error) {
+	slices.SortFunc(open, func(a, b hostfiles.Open) int { return strings.Compare(a.Path, b.Path) })
+	var others hostfiles.List
 	guest := false
 	for _, o := range open {
 		inside := path.Clean("/" + strings.TrimPrefix(o.Path, rootName))
-		guest = guest || inside == spec.Root.Guest
-		place := hostPath(spec, inside)
+		guest = guest || inside == rec.Spec.Root.Guest
+		place, top := hostPath(rec.Spec, inside)
 		if place == "" {
+			others = append(others, o)
 			continue
+		}
+		moved := false
+		if !stands(rec.Spec, inside) {
+			if moved, err = o.MovedSince(rec.Created, place, top); err != nil {
+				return list, fmt.Errorf("%s: %w", place, err)
+			}
+		}
+		if moved {
+			// It is listed by the path that it has now. gVisor opens the one that it
+			// had, where another file may be.
+			return list, fmt.Errorf("%s may have been moved while the sandbox ran", place)
 		}
 		f, err := o.At(place)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", place, err)
+			return list, fmt.Errorf("%s: %w", place, err)
 		}
-		files = append(files, f)
+		f.Inside = inside
+		list.Files, list.Open = append(list.Files, f), append(list.Open, o)
 	}
 	if !guest {
 		// The guest runs, so its program is open: the list is not what it should be.
-		return nil, errors.New("the program of the guest is not among what is open")
+		return list, errors.New("the program of the guest is not among what is open")
 	}
-	slices.SortFunc(files, func(a, b hostfiles.File) int { return strings.Compare(a.Path, b.Path) })
-	return files, nil
+	others.Close()
+	return list, nil
 }
 
 // hostPath is where a path inside is on the host, if it is below one of the
-// root's binds and nothing else is shown there. Files of the workspace and of
-// mounts change as their owner likes, and no state is bound to them.
-func hostPath(spec *engine.Spec, inside string) string {
-	found, source := "", ""
+// root's binds and nothing else is shown there, and where that bind begins. Files of
+// the workspace and of mounts change as their owner likes, and no state is bound to
+// them.
+func hostPath(spec *engine.Spec, inside string) (place, top string) {
+	found := ""
 	for _, b := range spec.Root.Binds {
 		// The last one is on top of those before it.
 		if hostfiles.Below(inside, b.Target) {
-			found, source = b.Target, b.Source
+			found, top = b.Target, b.Source
 		}
 	}
 	if found == "" {
-		return ""
+		return "", ""
 	}
 	for _, covered := range [][]string{spec.Hide, spec.Absent} {
 		if slices.ContainsFunc(covered, func(c string) bool { return hostfiles.Below(inside, c) }) {
-			return ""
+			return "", ""
 		}
 	}
-	return path.Join(source, strings.TrimPrefix(inside, found))
+	return path.Join(top, strings.TrimPrefix(inside, found)), top
 }
 
 // enough is how much of a state has to be written before gVisor has certainly

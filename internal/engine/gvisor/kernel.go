@@ -202,6 +202,7 @@ func (e *Engine) bootRequest(spec engine.Spec, k *kernel) bootRequest {
 		Workspace:   spec.Workspace,
 		Mounts:      spec.Mounts,
 		Links:       spec.Links,
+		StandIns:    spec.StandIns,
 		Limits:      spec.Limits,
 		Hide:        spec.Hide,
 		Absent:      spec.Absent,

@@ -36,6 +36,9 @@ func (r *bootRequest) assembleRoot() error {
 			return err
 		}
 	}
+	if err := r.showStandIns(root); err != nil {
+		return err
+	}
 	return r.shadowMeminfo()
 }
 

@@ -1,0 +1,204 @@
+package gvisor
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/hostfiles"
+)
+
+// stands reports whether something stands in at a path inside.
+func stands(spec *engine.Spec, inside string) bool {
+	return slices.ContainsFunc(spec.StandIns, func(b engine.Bind) bool { return b.Target == inside })
+}
+
+// showStandIns shows each stand-in in its place. A file is mounted on the one that
+// is there; where none is, the directory above is laid over with one that has it.
+func (r *bootRequest) showStandIns(root string) error {
+	if len(r.StandIns) == 0 {
+		return nil
+	}
+	top, err := os.OpenFile(root, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return fmt.Errorf("root: %w", err)
+	}
+	defer top.Close()
+	var there []engine.Bind
+	missing := map[string][]engine.Bind{} // by the directory above that is there
+	for _, b := range r.StandIns {
+		if _, err := cleanTarget(root, b.Target); err != nil || b.Target == "/" {
+			return errors.Join(fmt.Errorf("no place for a file of a saved memory: %q", b.Target), err)
+		}
+		above, err := placeFor(top, b)
+		if err != nil {
+			return fmt.Errorf("show the copy of %s: %w", b.Target, err)
+		}
+		if above == "" {
+			there = append(there, b)
+		} else {
+			missing[above] = append(missing[above], b)
+		}
+	}
+	// What is deeper is laid over what is above it, and a file is mounted last: a
+	// directory that is laid over hides what was mounted in it before.
+	dirs := slices.SortedFunc(maps.Keys(missing), func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })
+	for i, dir := range dirs {
+		if err := r.layOver(root, dir, filepath.Join(r.BoxDir, fmt.Sprintf("stand-in-%d", i)), missing[dir]); err != nil {
+			return fmt.Errorf("show copies of files below %s: %w", dir, err)
+		}
+	}
+	for _, b := range there {
+		if err := showOver(top, b); err != nil {
+			return fmt.Errorf("show the copy of %s: %w", b.Target, err)
+		}
+	}
+	return nil
+}
+
+// beneath opens a place of the root without following any link: gVisor knows
+// the files that it has open by paths without links.
+func beneath(top *os.File, inside string) (*os.File, fs.FileInfo, error) {
+	fd, err := unix.Openat2(int(top.Fd()), strings.TrimPrefix(inside, "/"), &unix.OpenHow{
+		Flags: unix.O_PATH | unix.O_CLOEXEC | unix.O_NOFOLLOW, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	f := os.NewFile(uintptr(fd), inside)
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return f, info, nil
+}
+
+// absent reports that nothing of use is at a place: nothing at all, or a link.
+func absent(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)
+}
+
+// placeFor finds the directory that is to be laid over for a stand-in, or "" if it
+// can be mounted on what is there.
+func placeFor(top *os.File, b engine.Bind) (above string, err error) {
+	f, info, err := beneath(top, b.Target)
+	if err == nil {
+		f.Close()
+		if b.Source == "" && info.IsDir() || b.Source != "" && info.Mode().IsRegular() {
+			return "", nil
+		}
+	}
+	if err != nil && !absent(err) {
+		return "", err
+	}
+	return directoryAbove(top, b.Target)
+}
+
+// showOver mounts a file on the one that is in its place. A directory is there.
+func showOver(top *os.File, b engine.Bind) error {
+	if b.Source == "" {
+		return nil
+	}
+	f, _, err := beneath(top, b.Target)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return showAt(b.Source, f)
+}
+
+// directoryAbove finds the nearest directory above a place that is there.
+func directoryAbove(top *os.File, inside string) (string, error) {
+	for dir := path.Dir(inside); dir != "/"; dir = path.Dir(dir) {
+		f, info, err := beneath(top, dir)
+		if absent(err) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		f.Close()
+		if info.IsDir() {
+			return dir, nil
+		}
+	}
+	return "", errors.New("no directory above it is left")
+}
+
+// layOver lays a directory that has the stand-ins over one of the root's.
+func (r *bootRequest) layOver(root, dir, layer string, list []engine.Bind) error {
+	if err := os.Mkdir(layer, 0o755); err != nil {
+		return err
+	}
+	for _, b := range list {
+		at := filepath.Join(layer, strings.TrimPrefix(b.Target, dir))
+		if b.Source == "" {
+			if err := os.MkdirAll(at, 0o755); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+			return err
+		}
+		if err := linkOrCopy(b.Source, at); err != nil {
+			return err
+		}
+	}
+	target := filepath.Join(root, dir)
+	if err := likeSource(target, layer); err != nil {
+		return err
+	}
+	lower := "lowerdir=" + escaped(layer) + ":" + escaped(target)
+	if err := unix.Mount("overlay", target, "overlay", unix.MS_RDONLY|unix.MS_NOSUID|unix.MS_NODEV, lower); err != nil {
+		return fmt.Errorf("overlay: %w", err)
+	}
+	// What is mounted below is not part of the directory.
+	for _, b := range r.Root.Binds {
+		if b.Target != dir && hostfiles.Below(b.Target, dir) {
+			if err := bindReadOnly(b.Source, filepath.Join(root, b.Target)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+var escapes = strings.NewReplacer(`\`, `\\`, `:`, `\:`, `,`, `\,`)
+
+// escaped is a path as the options of an overlay have it.
+func escaped(path string) string { return escapes.Replace(path) }
+
+// linkOrCopy gives a file another name, or copies it to another file system.
+func linkOrCopy(source, at string) error {
+	if err := os.Link(source, at); err == nil || !errors.Is(err, unix.EXDEV) && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EMLINK) {
+		return err
+	}
+	from, err := os.Open(source)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	info, err := from.Stat()
+	if err != nil {
+		return err
+	}
+	to, err := os.OpenFile(at, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, from)
+	return errors.Join(err, to.Chmod(info.Mode().Perm()), to.Close())
+}

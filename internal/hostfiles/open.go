@@ -1,0 +1,167 @@
+package hostfiles
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// mostHeld bounds the files of one list that are held open. What is beyond is
+// found by its path alone.
+const mostHeld = 512
+
+// Open is a file or directory that a process has open.
+type Open struct {
+	// Path is the path that it was opened by, as /proc of the process says.
+	Path string
+	Dir  bool
+	// Deleted says that nothing has that path any more, or another file.
+	Deleted bool
+
+	is   Identity
+	held *os.File // the very file, whatever has become of its path
+}
+
+// List is what a process has open. Close it.
+type List []Open
+
+// Close lets the files go.
+func (l List) Close() {
+	for _, o := range l {
+		if o.held != nil {
+			o.held.Close() // it was only read
+		}
+	}
+}
+
+// OpenBy lists the files and directories that a process has open below a
+// directory, as the kernel of the host knows them. The process must not open or
+// close any while they are listed.
+func OpenBy(pid int, below string) (list List, err error) {
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			list.Close()
+			list = nil
+		}
+	}()
+	type key struct {
+		path string
+		is   Identity
+	}
+	seen := map[key]bool{}
+	for _, e := range entries {
+		o, err := look(filepath.Join(dir, e.Name()), below)
+		if err != nil {
+			return list, err
+		}
+		if o == nil || seen[key{o.Path, o.is}] {
+			continue
+		}
+		seen[key{o.Path, o.is}] = true
+		if !o.Dir && len(list) < mostHeld {
+			// The link of /proc leads to the file itself, also to a removed one.
+			fd, err := unix.Open(filepath.Join(dir, e.Name()), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC|unix.O_NOCTTY, 0)
+			if err == nil {
+				o.held = os.NewFile(uintptr(fd), o.Path)
+			} else if !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) {
+				return list, &fs.PathError{Op: "open", Path: o.Path, Err: err}
+			}
+		}
+		if list = append(list, *o); len(list) > Most {
+			return list, fmt.Errorf("more than %d files are open", Most)
+		}
+	}
+	return list, nil
+}
+
+// look describes what a link of /proc leads to. It is nil for what is none of a list.
+func look(link, below string) (*Open, error) {
+	path, err := os.Readlink(link)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil // closed since, and so none of what stays open
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !Below(path, below) {
+		return nil, nil
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(link, &st); err != nil {
+		return nil, &fs.PathError{Op: "stat", Path: link, Err: err}
+	}
+	o := &Open{Path: path, is: identityOf(&st)}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		// Its times change with what is in it.
+		o.Dir, o.is = true, Identity{}
+	case unix.S_IFREG:
+	default:
+		return nil, nil
+	}
+	rest, deleted := strings.CutSuffix(path, " (deleted)") // the kernel's word
+	if deleted && !o.Dir && st.Nlink > 0 {
+		return nil, fmt.Errorf("%s: it has other names, so its own is not known", path)
+	}
+	if deleted {
+		o.Path, o.Deleted = rest, true
+	}
+	return o, nil
+}
+
+// At describes an open file that is, or was, at a path of the host. Its Sum is ""
+// if another is there now, and the open one cannot be read.
+func (o Open) At(path string) (File, error) {
+	if o.Dir {
+		return File{Path: path, Dir: true}, nil
+	}
+	if o.held != nil {
+		digest, size, err := sumOf(o.held, nil)
+		if err != nil {
+			return File{}, err
+		}
+		return File{Path: path, Size: size, Sum: digest, Mode: fs.FileMode(o.is.mode & 0o777)}, nil
+	}
+	digest, size, err := sum(path, &o.is)
+	if err != nil && !changed(err) {
+		return File{}, err
+	}
+	return File{Path: path, Size: size, Sum: digest, Mode: fs.FileMode(o.is.mode & 0o777)}, nil
+}
+
+// MovedSince reports whether an open file, or a directory on its way below top,
+// may have got its path after a time: it is not certain then that the process that
+// opened it knows it by this path. A directory's change time goes with its
+// modification time but for a move and a change of its rights.
+func (o Open) MovedSince(t time.Time, path, top string) (bool, error) {
+	if !o.Dir && !o.Deleted && after(o.is.ctime, t) {
+		return true, nil
+	}
+	for dir := filepath.Dir(path); dir != top && Below(dir, top); dir = filepath.Dir(dir) {
+		var st unix.Stat_t
+		err := unix.Lstat(dir, &st)
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+			return !o.Deleted, nil
+		}
+		if err != nil {
+			return false, &fs.PathError{Op: "stat", Path: dir, Err: err}
+		}
+		if after(st.Ctim, t) && st.Ctim != st.Mtim {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func after(a unix.Timespec, t time.Time) bool { return time.Unix(a.Unix()).After(t) }

@@ -1,0 +1,240 @@
+package hostfiles
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// F24: a copy is of the very file that is open, is found by what it holds, and goes
+// when nothing has referred to it for a time.
+func TestF24Store(t *testing.T) {
+	dir, place := t.TempDir(), filepath.Join(t.TempDir(), "copies")
+	s, err := OpenStore(place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "lib")
+	write(t, path, "one")
+	if err := os.Chmod(path, os.ModeSetuid|0o751); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	open, err := OpenBy(os.Getpid(), dir)
+	if err != nil || len(open) != 1 {
+		t.Fatalf("%+v, %v", open, err)
+	}
+	defer open.Close()
+	// It is replaced before it is listed: the one that is open counts.
+	write(t, path+".new", "two")
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	listed, err := open[0].At(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if at, err := s.Find(listed); err != nil || at != "" {
+		t.Errorf("before there is a copy: %q, %v", at, err)
+	}
+	kept, err := s.Keep(listed, open[0])
+	if err != nil || !kept.Kept {
+		t.Fatalf("%+v, %v", kept, err)
+	}
+	at, err := s.Find(kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(at); err != nil || string(data) != "one" {
+		t.Errorf("the copy is %q, %v", data, err)
+	}
+	// Nobody is to become another user by a copy.
+	if info, err := os.Stat(at); err != nil || info.Mode() != 0o751 {
+		t.Errorf("its mode is %v, %v", info.Mode(), err)
+	}
+	// The same again takes no more room, also for another process.
+	other, err := OpenStore(place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := other.Keep(listed, open[0]); err != nil || !again.Kept {
+		t.Errorf("again: %+v, %v", again, err)
+	}
+	if n, err := s.Bytes(); err != nil || n != 3 {
+		t.Errorf("it takes %d bytes, %v", n, err)
+	}
+	if err := s.Sync(); err != nil {
+		t.Error(err)
+	}
+	left := func(what string, want int, lists ...[]File) {
+		t.Helper()
+		if _, err := s.Prune(lists...); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		if list, err := os.ReadDir(place); err != nil || len(list) != want {
+			t.Errorf("%s: %d files are left, %v", what, len(list), err)
+		}
+	}
+	write(t, filepath.Join(place, ".new-1"), "of a process that was killed")
+	left("used just now", 2)
+	long := time.Now().Add(-2 * rest)
+	for _, name := range []string{at, filepath.Join(place, ".new-1")} {
+		if err := os.Chtimes(name, long, long); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left("referred to", 1, []File{{Path: "/other"}}, []File{kept})
+	if _, err := s.Find(kept); err != nil {
+		t.Fatal(err)
+	}
+	left("used again", 1)
+	if err := os.Chtimes(at, long, long); err != nil {
+		t.Fatal(err)
+	}
+	left("not referred to", 0)
+	if at, err := s.Find(kept); err != nil || at != "" {
+		t.Errorf("after it was removed: %q, %v", at, err)
+	}
+}
+
+// F24: a copy that is not what it was is none, and a disk is not filled.
+func TestF24StoreIsBoundedAndVerified(t *testing.T) {
+	dir := t.TempDir()
+	s, err := OpenStore(filepath.Join(dir, "copies"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Most = 5
+	var list []File
+	for _, name := range []string{"one", "other"} {
+		path := filepath.Join(dir, name)
+		write(t, path, name)
+		digest, size, err := sum(path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, File{Path: path, Size: size, Sum: digest, Mode: 0o644})
+	}
+	kept, err := s.Keep(list[0], Open{})
+	if err != nil || !kept.Kept {
+		t.Fatalf("%+v, %v", kept, err)
+	}
+	if more, err := s.Keep(list[1], Open{}); err == nil || more.Kept {
+		t.Errorf("more than it may take: %+v, %v", more, err)
+	}
+	s.Most = 0
+	// What changed since it was listed is not kept as what it was.
+	write(t, list[1].Path, "OTHER")
+	if more, err := s.Keep(list[1], Open{}); err == nil || more.Kept {
+		t.Errorf("of a file that has changed: %+v, %v", more, err)
+	}
+	for _, f := range []File{{Path: dir, Dir: true}, {Path: list[0].Path}} {
+		if got, err := s.Keep(f, Open{}); err != nil || got.Kept {
+			t.Errorf("%+v, %v", got, err)
+		}
+	}
+	at, err := s.Find(kept)
+	if err != nil || at == "" {
+		t.Fatalf("%q, %v", at, err)
+	}
+	if entries, err := os.ReadDir(filepath.Dir(at)); err != nil || len(entries) != 1 {
+		t.Errorf("beside the copy: %v, %v", entries, err)
+	}
+	write(t, at, "on3")
+	if at, err := s.Find(kept); err != nil || at != "" {
+		t.Errorf("a copy that was changed: %q, %v", at, err)
+	}
+}
+
+// F24: whoever renamed a file that is open has not replaced it, and yet it is not
+// known by which path it was opened.
+func TestF24Moved(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "a", "b", "lib")
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, "one")
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	moved := func(what string, since time.Time, want bool) {
+		t.Helper()
+		open, err := OpenBy(os.Getpid(), dir)
+		if err != nil || len(open) != 1 {
+			t.Fatalf("%s: %+v, %v", what, open, err)
+		}
+		defer open.Close()
+		if got, err := open[0].MovedSince(since, open[0].Path, dir); err != nil || got != want {
+			t.Errorf("%s: %v, %v", what, got, err)
+		}
+	}
+	since := later(t, dir)
+	moved("as it was", since, false)
+	write(t, filepath.Join(dir, "a", "b", "another"), "")
+	moved("beside a new file", since, false)
+	if err := os.Rename(filepath.Join(dir, "a"), filepath.Join(dir, "c")); err != nil {
+		t.Fatal(err)
+	}
+	moved("its directory", since, true)
+	since = later(t, dir)
+	moved("later", since, false)
+	if err := os.Rename(filepath.Join(dir, "c", "b", "lib"), filepath.Join(dir, "c", "b", "old")); err != nil {
+		t.Fatal(err)
+	}
+	moved("itself", since, true)
+	since = later(t, dir)
+	write(t, filepath.Join(dir, "new"), "two")
+	if err := os.Rename(filepath.Join(dir, "new"), filepath.Join(dir, "c", "b", "old")); err != nil {
+		t.Fatal(err)
+	}
+	moved("replaced", since, false)
+	// With another name of its own it cannot be said which is meant.
+	write(t, filepath.Join(dir, "last"), "three")
+	g, err := os.Open(filepath.Join(dir, "last"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	if err := os.Link(filepath.Join(dir, "last"), filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, "last")); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := OpenBy(os.Getpid(), dir); err == nil {
+		list.Close()
+		t.Error("a file whose other name is left is listed")
+	}
+}
+
+// later waits until the file system's clock has gone on, and returns its time.
+func later(t *testing.T, dir string) time.Time {
+	t.Helper()
+	stamp := func() time.Time {
+		path := filepath.Join(dir, "clock")
+		write(t, path, "")
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		return info.ModTime()
+	}
+	first := stamp()
+	for {
+		if now := stamp(); now.After(first) {
+			// What is changed from here on has this time or a later one.
+			return now.Add(-time.Nanosecond)
+		}
+	}
+}
