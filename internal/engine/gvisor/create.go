@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/urpc"
 	"gvisor.dev/gvisor/runsc/boot"
 
@@ -152,8 +153,19 @@ func (e *Engine) startFault(err error) error {
 				"this host does not let this user create user namespaces").WithHint(userNamespaceHint())
 		}
 	}
+	if errors.Is(err, syscall.EBADF) {
+		var files unix.Rlimit
+		if unix.Getrlimit(unix.RLIMIT_NOFILE, &files) == nil && files.Cur <= highDescriptor {
+			return fault.Wrap(err, fault.Unsupported, "open_files_limit",
+				fmt.Sprintf("the limit of open files is %d, and a sandbox's kernel needs %d while it starts", files.Cur, fewestFiles)).
+				WithHint(fmt.Sprintf("raise it: ulimit -n %d, or LimitNOFILE= in the unit of a service", fewestFiles))
+		}
+	}
 	return fmt.Errorf("start gvisor: %w", err)
 }
+
+// fewestFiles is the limit of open files that is asked for where it is too low.
+const fewestFiles = 1024
 
 // explain turns the errors that a user can do something about into faults.
 func (e *Engine) explain(id string, err error) error {
