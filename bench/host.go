@@ -61,7 +61,7 @@ func loadAverage() string {
 	return fields[0]
 }
 
-// found tells whether a program that is only compared with can be run.
+// found reports whether a program that is only compared with can be run.
 func found(program string) bool {
 	_, err := exec.LookPath(program)
 	return program != "" && err == nil

@@ -160,8 +160,8 @@ func (s *server) waited() (map[string]time.Duration, error) {
 	return all, nil
 }
 
-// loadedCosts measures what boxes hold that nobody has used, and what it took
-// to let one wait.
+// loadedCosts measures what unused boxes hold, and what it took to let one
+// wait.
 func (b *bench) loadedCosts(ctx context.Context, all []*loader) (err error) {
 	const boxes = 5
 	held := make([][]*crannog.Sandbox, len(all))
@@ -207,7 +207,7 @@ func (b *bench) loadedCosts(ctx context.Context, all []*loader) (err error) {
 			took.addTime(l.name, d)
 		}
 	}
-	b.report.add(table("loaded", fmt.Sprintf("PSS of each of %d boxes that nobody has used", boxes), "MB", memory))
+	b.report.add(table("loaded", fmt.Sprintf("PSS of each of %d unused boxes", boxes), "MB", memory))
 	b.report.add(table("loaded", "until one more waits, but for the first", "ms", took))
 	return nil
 }

@@ -105,7 +105,7 @@ type netWay struct {
 	client *http.Client
 }
 
-// find looks the host up, if nobody said where it is.
+// find looks the host up, unless the job names its address.
 func (c *netWay) find(ctx context.Context) error {
 	if c.job.Dial != "" {
 		c.at = c.job.Dial

@@ -97,15 +97,15 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// untilInputEnds ends the process when whoever started it is gone.
+// untilInputEnds ends the process when the process that started it is gone.
 func untilInputEnds() {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	os.Exit(0)
 }
 
 // serveConnect is the least that is a proxy: it takes CONNECT, connects, and
-// copies. It asks nobody and records nothing. Its argument is where every
-// connection goes, its first line of output where it listens.
+// copies. It checks no policy, asks no person and records nothing. Its argument
+// is where every connection goes, its first line of output where it listens.
 func serveConnect() {
 	go untilInputEnds()
 	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")

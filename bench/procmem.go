@@ -53,7 +53,7 @@ func descendants(pid int) ([]int, error) {
 		for _, path := range tasks {
 			data, err := os.ReadFile(path)
 			if errors.Is(err, fs.ErrNotExist) {
-				continue // a thread that ended meanwhile
+				continue // a thread that has ended since it was listed
 			}
 			if err != nil {
 				return nil, err
@@ -109,7 +109,7 @@ func pssOf(pids ...int) (memory, error) {
 	return sum, nil
 }
 
-// sameMemory tells whether two processes have one address space. Where the
+// sameMemory reports whether two processes have one address space. Where the
 // kernel does not say, they count as two.
 func sameMemory(a, b int) bool {
 	const compareMemory = 1 // KCMP_VM

@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	unwatched = "a box that nobody watches"
+	unwatched = "a box that is not watched"
 	recorded  = "all of it written down"
 	// boxTime is the box's, which the other programs of a busy machine
 	// change less.

@@ -41,8 +41,8 @@ type row struct {
 // largest of them would.
 const enough = 200
 
-// table makes a section of what a race scored, in the order of names, or in
-// the order in which they came if there are none. What nobody scored is left
+// table makes a section of what a race scored, in the order of names, or in the
+// order in which they came if there are none. Names without a score are left
 // out.
 func table(group, title, unit string, s *scores, names ...string) section {
 	if len(names) == 0 {
@@ -83,7 +83,7 @@ func (s *section) against(baseline string, rows ...string) {
 	}
 }
 
-// target says what a row was meant to reach and whether it did.
+// target notes what a row was meant to reach and whether it did.
 func (s *section) target(name, text string, reached func(r row) bool) {
 	if r := s.find(name); r != nil {
 		r.Target, r.Reached = text, reached(*r)

@@ -14,7 +14,7 @@ func sample() section {
 		s.add("bare", v)
 		s.add("box", 2*v)
 	}
-	sec := table("g", "a title", "ms", s, "bare", "box", "nobody")
+	sec := table("g", "a title", "ms", s, "bare", "box", "not scored")
 	sec.against("bare")
 	sec.target("box", "≤ 1.5× bare", func(r row) bool { return r.Ratio <= 1.5 })
 	return sec
@@ -23,7 +23,7 @@ func sample() section {
 func TestTable(t *testing.T) {
 	sec := sample()
 	if len(sec.Rows) != 2 {
-		t.Fatalf("%d rows: one that nobody scored is shown", len(sec.Rows))
+		t.Fatalf("%d rows: one without a score is shown", len(sec.Rows))
 	}
 	box := sec.find("box")
 	if box.N != 3 || box.P50 != 40 || box.Ratio != 2 || box.Baseline != "bare" || box.Reached {
@@ -125,7 +125,7 @@ func TestTails(t *testing.T) {
 	}
 	sec := table("g", "a title", "MB", s, "few")
 	if sec.tails() {
-		t.Errorf("ten values have a 99th percentile that nobody asked for: %+v", sec.Rows)
+		t.Errorf("ten values have a 99th percentile that was not asked for: %+v", sec.Rows)
 	}
 	sec.tails99(s)
 	data, err := json.Marshal(table("g", "a title", "MB", s, "few"))

@@ -10,7 +10,8 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// dirtySizes are how much memory a program inside holds that nobody else has.
+// dirtySizes are how much memory a program inside holds that no other program
+// has.
 var dirtySizes = []struct {
 	name  string
 	bytes int64
@@ -75,7 +76,7 @@ func check(ctx context.Context, sb *crannog.Sandbox, bytes int64) error {
 }
 
 const (
-	didSnapshot = "snapshot, the box goes on"
+	didSnapshot = "snapshot, the box keeps running"
 	didRollback = "rollback"
 	didPause    = "pause"
 	didResume   = "resume"

@@ -64,7 +64,7 @@ func (b *bench) forkCosts(ctx context.Context, srv *server, source *crannog.Sand
 	return nil
 }
 
-// addCost says what the row of forkCosts means, and what it is to reach.
+// addCost notes what the row of forkCosts means, and what it is to reach.
 func (s *section) addCost(count int) {
 	s.target(didCost, "≤ 60 ms", func(r row) bool { return r.P50 <= 60 })
 	s.note("processor time: with the copy's share of saving the box, to its first answer and without its removal; a value is the mean of %d made at once,", count)

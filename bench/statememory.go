@@ -80,8 +80,9 @@ func (b *bench) memoryByState(ctx context.Context, srv *server, all []*crannog.S
 	return nil
 }
 
-// addPaused scores what boxes hold that do not run any more. Whoever is looked
-// for by a wrong name is never found, so all of them must be found first.
+// addPaused scores what boxes hold that do not run any more. A box that is
+// looked for by a wrong name is never found, so all of them must be found
+// first.
 func (s *scores) addPaused(srv *server, name string, ids []string, pause func() error) error {
 	var kernels []string
 	for _, id := range ids {

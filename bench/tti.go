@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// refill is how long a server gets after each round to make the next box
-// ready: callers come with a pause, and what happens in it slows nobody down.
+// refill is how long a server gets after each round to make the next box ready:
+// callers come with a pause, and what happens in it slows no caller down.
 const refill = 400 * time.Millisecond
 
 const (

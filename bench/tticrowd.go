@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog"
 )
 
-// crowdRounds is how often each way makes its crowd: one of them says what it
-// cost, and not how much that differs.
+// crowdRounds is how often each way makes its crowd: one round shows what a
+// crowd costs, and not how much that differs.
 func (f flags) crowdRounds() int { return min(5, f.n) }
 
 const allOfThem = ": all"

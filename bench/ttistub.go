@@ -20,7 +20,7 @@ import (
 type answerer struct {
 	url  string
 	http *http.Server
-	// around says what each command is run in; nil runs nothing.
+	// around returns the command in which each command is run; nil runs nothing.
 	around func(argv ...string) []string
 }
 
