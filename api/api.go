@@ -103,7 +103,7 @@ type HostFiles struct {
 type HostFile struct {
 	Path  string `json:"path" doc:"Inside."`
 	Bytes int64  `json:"size_bytes"`
-	Kept  bool   `json:"kept" doc:"A copy is kept, with which the memory goes on if the file changes on the host."`
+	Kept  bool   `json:"kept" doc:"A copy is kept, with which the memory can be restored after the file changes on the host."`
 }
 
 // Tool is a directory of a version manager of the host that a sandbox is shown, copy-on-write.

@@ -23,7 +23,7 @@ type Change struct {
 	Flags []string `json:"flags,omitempty" doc:"protected, runs_by_itself, link_out, setuid, special, conflict, too_large, secret_name, masked: it holds a sealed secret, and comes out with stars in its place, hidden_changed: commits that it names delete or change a file that the policy hides, git_unchecked: it cannot be found out whether they do."`
 	// Because names the file for which a reference of git has a flag.
 	Because string `json:"because,omitempty" doc:"Of a reference of git: the file in its commits for which it has a flag."`
-	// Conflict says what was changed outside meanwhile.
+	// Conflict names what was changed outside since the sandbox started.
 	Conflict string `json:"conflict,omitempty" enum:",changed_outside,removed_outside,created_outside,secret_outside"`
 }
 
@@ -68,7 +68,7 @@ type Apply struct {
 	// Protected lets flagged files out too; each is named in the answer.
 	Protected bool `json:"protected,omitempty" doc:"Also files that are protected or run by themselves."`
 	// Overwrite takes the box's file where both sides changed it.
-	Overwrite bool `json:"overwrite,omitempty" doc:"Also where the file was changed outside meanwhile."`
+	Overwrite bool `json:"overwrite,omitempty" doc:"Also where the file was changed outside since the sandbox started."`
 	DryRun    bool `json:"dry_run,omitempty"`
 	// Provenance asks for a signed statement about the files.
 	Provenance bool `json:"provenance,omitempty" doc:"Sign for what comes; see docs/provenance.md."`

@@ -2,7 +2,7 @@ package api
 
 import "time"
 
-// Access says what a sandbox may reach and change. Absent fields are the
+// Access sets what a sandbox may reach and change. Absent fields are the
 // server's defaults; a sandbox for which nothing asks for a network has none.
 type Access struct {
 	Level  string   `json:"level,omitempty" enum:"strict,standard,light,minimal" doc:"What the policy is added to; standard if absent."`
@@ -34,14 +34,14 @@ type Check struct {
 type AskAccess struct {
 	Host        string  `json:"host" minLength:"1" maxLength:"253" doc:"One exact name or IPv4 address."`
 	Port        int     `json:"port,omitempty" minimum:"1" maximum:"65535" doc:"443 if absent."`
-	Reason      string  `json:"reason,omitempty" maxLength:"512" doc:"Why, for who decides. It is shown as unchecked."`
+	Reason      string  `json:"reason,omitempty" maxLength:"512" doc:"Why, for the person who decides. It is shown as unchecked."`
 	WaitSeconds float64 `json:"wait_seconds,omitempty" minimum:"0" maximum:"60" doc:"How long to wait for an answer; not at all if absent."`
 }
 
 // AskedAccess is what came of it. The same question asked again waits on.
 type AskedAccess struct {
 	State    string `json:"state" enum:"approved,pending,denied,expired"`
-	Approval string `json:"approval,omitempty" doc:"ID of the question; absent if nobody had to be asked."`
+	Approval string `json:"approval,omitempty" doc:"ID of the question; absent if no person had to be asked."`
 	Reason   string `json:"reason,omitempty" doc:"What the person said who decided."`
 }
 

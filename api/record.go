@@ -63,7 +63,7 @@ type Recording struct {
 	Command   []string  `json:"command" doc:"Shortened; the record has more of it. Of a cell its language and code."`
 	StartedAt time.Time `json:"started_at"`
 	EndedAt   time.Time `json:"ended_at,omitzero"`
-	ExitCode  *int      `json:"exit_code,omitempty" doc:"Absent while it runs, and where nobody knows."`
+	ExitCode  *int      `json:"exit_code,omitempty" doc:"Absent while it runs, and where the exit code is not known."`
 	Error     string    `json:"error,omitempty" doc:"Code of why it did not run."`
 	Lost      bool      `json:"lost,omitempty" doc:"The caller or the sandbox went away before the end was heard."`
 	TTY       bool      `json:"tty"`

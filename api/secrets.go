@@ -2,7 +2,7 @@ package api
 
 import "time"
 
-// Secret is a sealed secret without its value, which nobody can read back.
+// Secret is a sealed secret without its value, which no caller can read back.
 type Secret struct {
 	ID        string            `json:"id"`
 	Name      string            `json:"name"`

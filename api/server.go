@@ -5,7 +5,7 @@ import "time"
 // Pruned is the answer of POST /v1/prune.
 type Pruned struct {
 	Removed    []string `json:"removed" doc:"IDs of the stopped sandboxes whose records are gone."`
-	FreedBytes int64    `json:"freed_bytes" doc:"What the disk has free again of saved states that nobody holds."`
+	FreedBytes int64    `json:"freed_bytes" doc:"Disk space that was freed of saved states that nothing refers to."`
 }
 
 // Engine is the answer of GET /v1/engine.
@@ -19,7 +19,7 @@ type Engine struct {
 	Defaults  Limits   `json:"defaults" doc:"Limits of a sandbox that asks for none."`
 }
 
-// Key is an API key without its secret, which nobody can read back.
+// Key is an API key without its secret, which no caller can read back.
 type Key struct {
 	ID         string     `json:"id"`
 	Name       string     `json:"name,omitempty"`

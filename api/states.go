@@ -2,12 +2,12 @@ package api
 
 import "time"
 
-// OnEnd says what happens to a sandbox when its time is up. Without it the
+// OnEnd sets what happens to a sandbox when its time is up. Without it the
 // sandbox ends.
 type OnEnd struct {
 	Pause     bool `json:"pause,omitempty" doc:"Write it down and end its processes, so that it can be resumed."`
 	FilesOnly bool `json:"files_only,omitempty" doc:"Pause without memory: it boots anew when it is resumed. Needs pause."`
-	Wake      bool `json:"wake,omitempty" doc:"Traffic to it resumes it, whoever paused it. Not with files_only."`
+	Wake      bool `json:"wake,omitempty" doc:"Traffic to the sandbox resumes it, also after a pause that a caller asked for. Not with files_only."`
 }
 
 // Pause is the body of POST /v1/sandboxes/{id}/pause.
