@@ -107,8 +107,8 @@ func (c *Client) Version(ctx context.Context) (api.Version, error) {
 	return out, err
 }
 
-// Prune forgets stopped sandboxes and frees what is left of saved states that
-// nobody holds. Local callers only.
+// Prune forgets stopped sandboxes and frees the data of saved states that
+// nothing refers to. Local callers only.
 func (c *Client) Prune(ctx context.Context) (api.Pruned, error) {
 	var out api.Pruned
 	err := c.call(ctx, http.MethodPost, "/prune", nil, &out)

@@ -59,7 +59,7 @@ type ExportOptions struct {
 	Masked *int
 }
 
-// Changes says what is not as it was in the sandbox.
+// Changes returns what the sandbox has changed since it started.
 func (s *Sandbox) Changes(ctx context.Context, o ChangesOptions) (api.Changes, error) {
 	return s.client.ChangesOf(ctx, s.ID(), o)
 }

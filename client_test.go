@@ -295,7 +295,7 @@ func TestLocalNeedsMain(t *testing.T) {
 	}
 }
 
-// Errors of the local socket do not name an address at which nobody is.
+// Errors of the local socket do not name an address where no server listens.
 func TestErrorsOfTheSocketNameNoAddress(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	c, err := New(Socket(socket))

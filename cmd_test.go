@@ -49,7 +49,7 @@ func TestStdin(t *testing.T) {
 }
 
 // late holds back the answer to the end of input until the command has ended,
-// and tells whether the call was broken off by then.
+// and reports on the channel broken whether the call was cancelled by then.
 type late struct {
 	http.RoundTripper
 	ended  <-chan struct{}
@@ -170,7 +170,7 @@ func TestCannotStart(t *testing.T) {
 		t.Errorf("cwd: %v", err)
 	}
 	cmd = sb.Command("true")
-	cmd.User = "nobody-here"
+	cmd.User = "no-such-user"
 	if err := cmd.Run(); Code(err) != "unknown_user" {
 		t.Errorf("user: %v %s", err, Code(err))
 	}
@@ -242,7 +242,7 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// A writer that fails ends the program: nobody reads what it would say.
+// A writer that fails ends the program: the caller reads no more of its output.
 func TestBrokenWriterEndsProgram(t *testing.T) {
 	cmd := newSandbox(t).CommandContext(t.Context(), "yes")
 	broken := errors.New("no more")

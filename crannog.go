@@ -1,4 +1,4 @@
-// Package crannog runs programs that nobody has read, in sandboxes, from Go.
+// Package crannog runs untrusted programs in sandboxes, from Go.
 //
 // A Client makes sandboxes on a server, or in this very process with Local.
 // A Sandbox runs commands that look like those of os/exec, and shows its
@@ -112,7 +112,7 @@ func New(opts ...Option) (*Client, error) {
 		closer = func() error { transport.CloseIdleConnections(); return nil }
 	}
 	if o.socket != "" && o.base == DefaultURL {
-		o.base = "http://localhost" // errors name it, and nobody is at the default
+		o.base = "http://localhost" // errors name it, and no server listens at the default
 	}
 	return &Client{base: o.base, key: o.key, http: doer, closer: closer}, nil
 }

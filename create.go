@@ -6,7 +6,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// CreateOption says what a sandbox is made of.
+// CreateOption sets a property of a new sandbox.
 type CreateOption func(*api.CreateSandbox)
 
 // Name gives the sandbox a name, unique among running ones.
@@ -18,7 +18,7 @@ func RequestID(id string) CreateOption {
 	return func(r *api.CreateSandbox) { r.RequestID = id }
 }
 
-// Template says what the sandbox starts from: a template, or a snapshot by its
+// Template sets what the sandbox starts from: a template, or a snapshot by its
 // ID or name.
 func Template(ref string) CreateOption { return func(r *api.CreateSandbox) { r.Template = ref } }
 

@@ -26,8 +26,8 @@ func FuzzReadEvent(f *testing.F) {
 	})
 }
 
-// A program in the interpreter's place fills no memory with names that nobody
-// reads, and a picture is copied out of its line once.
+// A program in the interpreter's place fills no memory with names that no
+// caller reads, and a picture is copied out of its line once.
 func TestEventsTakeLittle(t *testing.T) {
 	var many strings.Builder
 	many.WriteString(`{"type":"result","is_main_result":true,"text":"x"`)

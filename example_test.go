@@ -92,7 +92,7 @@ func ExampleSandbox_Snapshot() {
 	}
 }
 
-// Each copy goes on from the very same moment, and by itself.
+// Each copy continues from the very same moment, and by itself.
 func ExampleSandbox_Fork() {
 	ctx := context.Background()
 	var sb *crannog.Sandbox // from Create or Get
@@ -107,7 +107,7 @@ func ExampleSandbox_Fork() {
 	}
 }
 
-// A paused sandbox uses no memory, and goes on where it was.
+// A paused sandbox uses no memory, and Resume continues it where it was.
 func ExampleSandbox_Pause() {
 	ctx := context.Background()
 	var sb *crannog.Sandbox // from Create or Get

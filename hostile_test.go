@@ -55,7 +55,7 @@ func TestHostileFiles(t *testing.T) {
 				w.Header().Set("Content-Encoding", "gzip")
 				out = gzip.NewWriter(w)
 			}
-			// Whoever does not read all of the answer has left.
+			// A client that does not read all of the answer has left.
 			_, _ = out.Write(c.body)
 			_ = out.Close()
 		})).FS().WithContext(t.Context())

@@ -7,7 +7,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// Process is a command that runs in a sandbox, whoever started it.
+// Process is a command that runs in a sandbox, whichever caller started it.
 type Process struct {
 	PID  int      `json:"pid"`
 	Tag  string   `json:"tag,omitempty"`

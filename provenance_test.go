@@ -19,7 +19,8 @@ import (
 	"github.com/crannog/crannog/internal/record"
 )
 
-// parts is an answer with an envelope and a file, each of which says what it is.
+// parts returns an answer with an envelope and a file, each with its content
+// type.
 func parts(t *testing.T, kinds []string, texts []string, length string) (string, []byte) {
 	t.Helper()
 	var b bytes.Buffer

@@ -151,7 +151,7 @@ func TestRecordIsCheckedWithoutTheServer(t *testing.T) {
 	}
 }
 
-// What is kept of one task can be checked by whoever gets it.
+// Anyone who receives a proof can check it, without a server.
 func ExampleCheckProof() {
 	var p api.Proof // from Client.Proof, kept as JSON
 	if err := json.Unmarshal([]byte(`{"entry":"","seq":0,"hashes":null,"checkpoint":{"size":0,"root":"","note":""},"key":""}`), &p); err != nil {

@@ -15,9 +15,9 @@ func (s *Sandbox) Recordings(ctx context.Context) ([]api.Recording, error) {
 	return s.client.RecordingsOf(ctx, s.ID())
 }
 
-// Recording returns what one command printed, as asciicast version 3, which
-// the caller closes. Secrets in it are masked, as they were for who ran it. Of
-// a command that runs it is what there is.
+// Recording returns what one command printed, as asciicast version 3, which the
+// caller closes. Secrets in it are masked, as they were for the caller that ran
+// the command. Of a running command it is what there is so far.
 func (s *Sandbox) Recording(ctx context.Context, id string) (io.ReadCloser, error) {
 	return s.client.RecordingOf(ctx, s.ID(), id)
 }
@@ -58,8 +58,8 @@ func (c *Client) RecordingOf(ctx context.Context, sandbox, id string) (io.ReadCl
 	return c.recordingOf(ctx, sandbox, id, 3)
 }
 
-// FollowRecording is RecordingOf, and of a command that runs it goes on until the
-// command has ended or ctx is done.
+// FollowRecording is like RecordingOf. For a running command it continues until
+// the command has ended or ctx is done.
 func (c *Client) FollowRecording(ctx context.Context, sandbox, id string) (io.ReadCloser, error) {
 	return c.openRecording(ctx, sandbox, id, "?follow=true")
 }

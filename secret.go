@@ -9,10 +9,10 @@ import (
 	"github.com/crannog/crannog/internal/standard"
 )
 
-// SecretsKey says what seals secrets in an engine inside this process: "" is
-// a key file in the state directory, "keyring" a key in the system's keyring,
-// "transit:mount/key" one in the Vault that the environment names. A server on
-// the same state needs the same.
+// SecretsKey names the key that seals secrets in an engine inside this process:
+// "" is a key file in the state directory, "keyring" a key in the system's
+// keyring, "transit:mount/key" one in the Vault that the environment names. A
+// server on the same state needs the same.
 func SecretsKey(key string) LocalOption {
 	return func(o *standard.Options) error { o.SecretsKey = key; return nil }
 }

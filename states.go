@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// OnEnd says what happens when the sandbox's time is up, such as
+// OnEnd sets what happens when the sandbox's time is up, such as
 // api.OnEnd{Pause: true}. Without it the sandbox ends.
 func OnEnd(o api.OnEnd) CreateOption { return func(r *api.CreateSandbox) { r.OnEnd = &o } }
 
@@ -45,10 +45,10 @@ func (s *Sandbox) ResumeFiles(ctx context.Context, d time.Duration) error {
 	return err
 }
 
-// Snapshot keeps the state of a running sandbox under an ID and, if the
-// request has one, a name. The sandbox pauses briefly and goes on. Either is
-// a Template for new sandboxes, and what Rollback takes. Where the disk budget
-// for states is used up, the error is an ErrExhausted with the code
+// Snapshot keeps the state of a running sandbox under an ID and, if the request
+// has one, a name. The sandbox pauses briefly, then continues. The ID or the
+// name is a Template for new sandboxes, and what Rollback takes. Where the disk
+// budget for states is used up, the error is an ErrExhausted with the code
 // "snapshot_budget".
 func (s *Sandbox) Snapshot(ctx context.Context, req api.CreateSnapshot) (api.Snapshot, error) {
 	var out api.Snapshot

@@ -12,8 +12,9 @@ import (
 const consolePath = "/console/api"
 
 // ConsoleLink makes a one-time link to the server's web console, with a scope
-// of viewer, operator or admin. Whoever opens it is signed in for that long;
-// zero is the server's default. Only callers on the server's own machine may.
+// of viewer, operator or admin. The person who opens it is signed in for that
+// long; zero is the server's default. Only callers on the server's own machine
+// may.
 func (c *Client) ConsoleLink(ctx context.Context, name, scope string, life time.Duration) (api.ConsoleLink, error) {
 	var out api.ConsoleLink
 	in := api.CreateConsoleLink{Name: name, Scope: scope, Seconds: int64(life / time.Second)}

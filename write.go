@@ -66,7 +66,7 @@ func (f *FS) Chmod(perm fs.FileMode, names ...string) error {
 	}
 	cmd := f.sandbox.CommandContext(f.ctx, "chmod", args...)
 	cmd.User = f.user
-	// Whoever is root inside may have put another program in its place: what
+	// A program that is root inside may have replaced chmod by another one: what
 	// that prints must not fill our memory.
 	complaint := &ends{limit: maxComplaint}
 	cmd.Stderr = complaint

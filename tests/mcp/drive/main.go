@@ -1,6 +1,6 @@
 // Command drive owns the proof that another language's client can use a server
-// of MCP through "crannog run --mcp": the Go SDK's own, against a package of
-// npm that nobody changed.
+// of MCP through "crannog run --mcp": the Go SDK's own, against an unchanged
+// package of npm.
 package main
 
 import (
