@@ -71,7 +71,7 @@ func vanish(t *testing.T, b *box) {
 			conn.Close()
 		}
 	}
-	// A command that was started by exec has nobody to report to.
+	// A command that was started by exec has no caller left to report to.
 	hosttest.EventuallyNoError(t, func() error {
 		if n := b.sh(t, "pgrep -fc '^sleep 601' | cat"); n != "0" {
 			return fmt.Errorf("%s commands of callers that left still run", n)

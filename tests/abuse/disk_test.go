@@ -54,7 +54,7 @@ func sparse(t *testing.T, b *box) {
 	if data, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusPartialContent || len(data) != 10 {
 		t.Errorf("%s %d bytes %v", resp.Status, len(data), err)
 	}
-	// A download of all of it goes on until its reader leaves.
+	// A download of all of it continues until its reader leaves.
 	f, err := b.FS().WithContext(t.Context()).Open("tmp/sparse")
 	if err != nil {
 		t.Fatal(err)

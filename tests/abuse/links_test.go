@@ -96,7 +96,7 @@ func (b *box) download(t *testing.T, path string) ([]byte, int) {
 	defer resp.Body.Close()
 	data, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
 	if err != nil {
-		return nil, 0 // the file went meanwhile
+		return nil, 0 // the file went while it was read
 	}
 	return data, resp.StatusCode
 }

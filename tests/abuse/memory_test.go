@@ -49,7 +49,7 @@ func diesOf(t *testing.T, b *box, reason string) {
 	})
 }
 
-// ends tells whether a sandbox took an attack in one of the two ways that are
+// ends reports whether a sandbox took an attack in one of the two ways that are
 // allowed: the program was refused, or the sandbox ran out of its memory.
 func ends(res api.ExecResult, err error, refusal string) bool {
 	if err != nil {
@@ -77,8 +77,8 @@ func fillSharedMemory(t *testing.T, b *box) {
 	}
 }
 
-// manyFiles makes files of no size until that fails, or for a time. They
-// cost the sandbox's own memory and nobody else's.
+// manyFiles makes files of no size until that fails, or for a time. They cost
+// the sandbox's own memory and no other sandbox's.
 func manyFiles(t *testing.T, b *box) {
 	res, err := b.python(t, 8*time.Second, `
 import os

@@ -35,8 +35,8 @@ func killEverybody(t *testing.T, b *box) {
 	}
 }
 
-// killFirst signals the guest. A user may not; root may end its own sandbox
-// and nobody else's.
+// killFirst signals the guest. A user may not; root may end its own sandbox and
+// no other one.
 func killFirst(t *testing.T, b *box) {
 	res, _ := b.exec(t, 10*time.Second, "for s in TERM INT HUP QUIT USR1 SEGV ABRT KILL; do kill -$s 1; done; sleep 0.2; echo alive")
 	if b.user == "root" {

@@ -253,7 +253,7 @@ func (b *box) recorded(what string, is func(api.FlowRecord) bool) api.FlowRecord
 	return found
 }
 
-// contains tells whether a text holds all of some others.
+// contains reports whether a text holds all of some others.
 func contains(text string, parts ...string) bool {
 	for _, p := range parts {
 		if !strings.Contains(text, p) {

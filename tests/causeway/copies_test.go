@@ -26,7 +26,7 @@ func binding(secret string) string {
 	return "secrets: {bind: [{name: " + secret + `, host: api.copies.test, header: Authorization, format: "Bearer {}"}]}` + "\n"
 }
 
-// looking says what a box's link is, seen from inside. Its authority's sum
+// looking prints what a box's link is, seen from inside. Its authority's sum
 // comes first, then the sums of all of our authorities that are trusted.
 const looking = finding + `
 import hashlib, subprocess
@@ -124,8 +124,8 @@ func (b *box) trusts(authority string) string {
 	return b.line("print(handshake('api.copies.test', ca='/tmp/other.pem'))")
 }
 
-// P26: what goes on from a saved state, as itself or as another, has a link of
-// its own: its authority, its policy, and the secrets of now.
+// P26: a sandbox restored from a saved state, as itself or as another, has a
+// link of its own: its authority, its policy, and the secrets of now.
 func TestLinksOfCopies(t *testing.T) {
 	need(t)
 	a := theArena(t)

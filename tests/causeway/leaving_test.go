@@ -17,8 +17,8 @@ import (
 	"github.com/crannog/crannog/internal/hosttest"
 )
 
-// telling gives a value away to whoever asks, as a server may that was handed
-// it by another.
+// telling gives a value away to every client that asks, as a server may that
+// was handed it by another.
 func telling(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/raw":
@@ -36,16 +36,16 @@ func telling(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// tells tells whether a text has the value in a form that telling gives it, or
-// its second half.
+// tells reports whether a text has the value in a form that telling gives it,
+// or its second half.
 func tells(text string) bool {
 	b64 := base64.StdEncoding.EncodeToString([]byte("xy" + canary + "z"))
 	return slices.ContainsFunc([]string{canary[len(canary)/2:], hex.EncodeToString([]byte(canary)), b64[4 : len(b64)-4]}, func(f string) bool { return strings.Contains(text, f) })
 }
 
 // P44: a value that a program has come by all the same leaves its sandbox on no
-// way: not by output, files, names, diffs, exports, or what is kept. The control
-// is a sandbox to which nobody bound it.
+// way: not by output, files, names, diffs, exports, or what is kept. The
+// control is a sandbox whose policy does not bind it.
 func TestS11WhatCameInDoesNotLeave(t *testing.T) {
 	need(t)
 	a := ownArena(t) // others look for the value in all that is kept in theirs

@@ -48,7 +48,7 @@ func TestKilledServer(t *testing.T) {
 		t.Errorf("requests failed, or the stream ended: %s", failed)
 	}
 	one, two := b.must("wc -c < /tmp/stream"), ""
-	hosttest.Eventually(t, "the stream goes on", func() bool { two = b.must("wc -c < /tmp/stream"); return two != one })
+	hosttest.Eventually(t, "the stream continues", func() bool { two = b.must("wc -c < /tmp/stream"); return two != one })
 	b.wants(b.python("print(reach('late.kill.test', 443), status(get('api.kill.test')))"), "no-name 200")
 	if err := sb.SetAccess(t.Context(), accessOf(fmt.Sprintf(rules, ", {host: late.kill.test, rules: [{methods: [GET], do: allow}]}"))); err != nil {
 		t.Fatal(err)

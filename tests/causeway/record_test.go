@@ -121,9 +121,9 @@ func sum(m map[string]int) (n int) {
 	return n
 }
 
-// P34: the value of a secret is nowhere in the record, whoever puts it where
-// a program's doings are seen, and in no spool once the sandbox has ended. What
-// stands for it is there, so the search would find it.
+// P34: the value of a secret is nowhere in the record, also if a caller or a
+// program puts it where a program's doings are seen, and in no spool once the
+// sandbox has ended. What stands for it is there, so the search would find it.
 func TestNoValueInTheRecord(t *testing.T) {
 	need(t)
 	a := theArena(t)

@@ -204,7 +204,7 @@ func TestS4NotInWhatIsKept(t *testing.T) {
 	a.web(t, 443, reflecting, "api.s4.test")
 	a.seal(t, "S4", canary)
 	b := a.box(t, strings.Replace(bound("S4", "api.s4.test"), "hosts: [", "hosts: [{host: ask.s4.test, approval: {timeout: 1h}, rules: [{methods: [GET], do: ask}]}, ", 1))
-	// Errors of ours, of theirs, of nobody, and a question.
+	// Errors of ours and of theirs, a host that does not answer, and a question.
 	b.python(halves + `
 for p in ('/raw', '/error', '/br', '/location', '/%2e%2e/', '/header'): get('api.s4.test', p)
 get('api.s4.test', '/' + K)

@@ -17,7 +17,7 @@ def word(e):
     return type(e).__name__
 
 def reach(host, port, seconds=300):
-    """Opens a connection and says what came of it."""
+    """Opens a connection and returns how that ended."""
     try:
         socket.create_connection((host, port), seconds).close()
         return 'open'

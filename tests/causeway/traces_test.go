@@ -116,7 +116,7 @@ func holds(r io.ReaderAt, from, to int64, needle []byte) bool {
 			return true
 		}
 		if err != nil {
-			return false // a page that nobody can read
+			return false // a page that cannot be read
 		}
 	}
 	return false

@@ -289,7 +289,7 @@ func TestTerminalOfAnSDK(t *testing.T) {
 	}
 }
 
-// A server that is killed under a page comes back, and the page goes on where
+// A server that is killed under a page comes back, and the page continues where
 // it was: no entry is lost, none comes twice, and the terminal that was open is
 // still there.
 func TestKilledUnderAPage(t *testing.T) {

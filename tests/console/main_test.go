@@ -222,7 +222,7 @@ func (s *stream) over() {
 				return
 			}
 		case <-limit:
-			s.t.Fatal("the stream goes on")
+			s.t.Fatal("the stream did not end")
 		}
 	}
 }
@@ -287,7 +287,7 @@ func (s *screen) over() {
 	for {
 		if _, _, err := s.conn.Read(ctx); err != nil {
 			if ctx.Err() != nil {
-				s.t.Fatal("the connection goes on")
+				s.t.Fatal("the connection did not end")
 			}
 			return
 		}

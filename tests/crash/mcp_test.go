@@ -123,7 +123,7 @@ func TestKilledToolsOfAServer(t *testing.T) {
 			t.Errorf("%s ends at %v", info.ID, info.EndsAt)
 			continue
 		}
-		// Its end, brought forward: nobody is there to put it off.
+		// Its end, brought forward: no session is there to put it off.
 		sb, err := s.Local(t).Get(t.Context(), info.ID)
 		if err == nil {
 			err = sb.SetTimeout(t.Context(), time.Second)

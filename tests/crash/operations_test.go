@@ -113,7 +113,8 @@ func asks(do func(ctx context.Context, b *bed) error) func(context.Context, *bed
 	}
 }
 
-// awaitEnd lets the sandbox's time be up, which nobody asks for.
+// awaitEnd waits until the sandbox's time is up, an end that no caller asks
+// for.
 func awaitEnd(ctx context.Context, b *bed, began func()) error {
 	if err := b.sb.SetTimeout(ctx, grace); err != nil {
 		return err

@@ -119,7 +119,7 @@ func TestAcrossAnotherGVisor(t *testing.T) {
 	}
 	second.Stop(t)
 
-	// What was refused goes on under the version that saved it.
+	// What was refused resumes under the version that saved it.
 	third := servetest.Start(t, program, state)
 	if sb, err = third.Client(t).Get(t.Context(), saved[0]); err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func TestAcrossAnotherGVisor(t *testing.T) {
 	third.Stop(t)
 }
 
-// P7: what was paused under one build of the program goes on under another.
+// P7: what was paused under one build of the program resumes under another.
 func TestPausedAcrossAnUpgrade(t *testing.T) {
 	hosttest.Need(t, hosttest.Root, hosttest.Python)
 	state := t.TempDir()

@@ -81,7 +81,7 @@ func start(t *testing.T) server {
 			t.Error(err)
 		}
 	})
-	// Whoever is answered here finds the socket, too.
+	// A server that answers here listens on the socket, too.
 	answer, err := http.Get("http://" + l.Addr().String() + "/health")
 	if err != nil {
 		t.Fatal(err)

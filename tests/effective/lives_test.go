@@ -47,7 +47,7 @@ func (r *rig) stateOf(sb *crannog.Sandbox) string {
 	return info.State
 }
 
-// P23: what goes on from a saved state with another machine than was asked for
+// P23: a sandbox that would be restored with another machine than was asked for
 // stays paused, and nothing that was saved is lost.
 func TestDisagreementAtResumption(t *testing.T) {
 	for name, resume := range map[string]func(*crannog.Sandbox) error{
@@ -77,8 +77,8 @@ func TestDisagreementAtResumption(t *testing.T) {
 	}
 }
 
-// P23: copies that are not what was asked for do not come about; what they are
-// copies of goes on.
+// P23: copies that are not what was asked for are not made; their source keeps
+// running.
 func TestDisagreementOfCopies(t *testing.T) {
 	r := newRig(t)
 	sb := r.begun()
@@ -127,7 +127,7 @@ func TestDisagreementOfSnapshots(t *testing.T) {
 	}
 }
 
-// P23: a sandbox that cannot be put back goes on where it is, and can be put
+// P23: a sandbox that cannot be put back keeps running as it is, and can be put
 // back later.
 func TestDisagreementAtRollback(t *testing.T) {
 	r := newRig(t)
@@ -200,7 +200,7 @@ func blind(then func(*engine.Spec) error) func(*engine.Spec) error {
 }
 
 // P23, P27: a sandbox that waited and is not what its claimer asked for is
-// nobody's: it goes, and the claimer gets another.
+// removed, and the claimer gets another.
 func TestDisagreementAtClaim(t *testing.T) {
 	r := newRig(t)
 	r.engine.bend(blind(r.wayOut()))

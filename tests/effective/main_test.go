@@ -193,7 +193,7 @@ func (r *rig) effective(sb *crannog.Sandbox) {
 	}
 }
 
-// refused finds out that an error says what does not hold.
+// refused checks that an error names what does not hold.
 func (r *rig) refused(err error, want string) {
 	r.t.Helper()
 	var e *crannog.Error
@@ -252,7 +252,7 @@ func (r *rig) onlyLeft(kept ...*crannog.Sandbox) {
 		r.t.Fatal(err)
 	}
 	defer c.Close()
-	// A link ends when the causeway sees that nobody has its other end.
+	// A link ends when the causeway sees that no process has its other end.
 	hosttest.EventuallyNoError(r.t, func() error {
 		links, err := c.List(r.t.Context())
 		if err != nil {

@@ -180,7 +180,7 @@ func TestRestoredWithLibraries(t *testing.T) {
 		drawn = append(drawn, strings.Fields(rest))
 	}
 	differ(t, "python", drawn...)
-	// The control: nobody has loaded anything in a box that is made anew.
+	// The control: nothing is loaded in a box that is made anew.
 	control, _, _ := strings.Cut(plain.run(plain.create(), "python", looks), "\n")
 	const loaded = "['numpy', 'pandas', 'matplotlib.pyplot'] "
 	if !strings.HasPrefix(control, "[] ") || state["one"] != loaded+control[len("[] "):] || state["one"] != state["two"] {

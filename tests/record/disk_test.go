@@ -42,8 +42,8 @@ func free(t *testing.T, dir string) int64 {
 }
 
 // P50, S2: a sandbox that fills the disk of the whole state, and takes at once
-// what becomes free, keeps nobody from removing anything, and other sandboxes
-// from nothing.
+// what becomes free, keeps no caller from removing anything, and other
+// sandboxes from nothing.
 func TestS2FullDisk(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	state := smallState(t)
@@ -100,7 +100,7 @@ func TestS2FullDisk(t *testing.T) {
 	if !full() {
 		t.Errorf("the disk has %d bytes left, so that nothing of this was tried", free(t, state))
 	}
-	// Everything that removes works, while the writer goes on.
+	// Everything that removes works while the writer keeps writing.
 	cli := func(args ...string) {
 		t.Helper()
 		if out, err := exec.Command(program, append(args, "--state", state)...).CombinedOutput(); err != nil {

@@ -73,7 +73,7 @@ func as(t *testing.T, name string) result {
 	return r
 }
 
-// A daemon is nobody's child, and is measured all the same.
+// A daemon has left its parent, and is measured all the same.
 func TestDaemonsAreMeasured(t *testing.T) {
 	r := as(t, leaverArg0)
 	// The kernel rounds the times of a process and of its children apart.

@@ -8,7 +8,7 @@ import (
 )
 
 // P14: states are saved, copied and gone back to for a user as for root. The
-// program that counts goes on in each; what it had counted is not lost.
+// program that counts continues in each; what it had counted is not lost.
 func TestStates(t *testing.T) {
 	dir := home(t)
 	ok := func(args ...string) string {

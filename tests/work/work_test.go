@@ -61,8 +61,8 @@ type problem struct {
 // size is how many programs the benchmark has.
 const size = 164
 
-// standIn names the tests that run our own programs in place of the benchmark's,
-// so that nobody takes the one for the other.
+// standIn names the tests that run our own programs in place of the
+// benchmark's, so that no reader takes the one for the other.
 const standIn = "NOT-HumanEval-but-%d-programs-that-stand-in"
 
 // problems reads the benchmark from CRANNOG_HUMANEVAL, or from where it lies
