@@ -158,7 +158,7 @@ func TestF3WhatComesOutOfASharedRepository(t *testing.T) {
 		"objects/ab/x": {false, false}, "objects/info/alternates": {false, false}, "objects/pack/multi-pack-index": {false, false},
 		"HEAD": {false, true}, "index": {false, true}, "logs/HEAD": {false, true}, "refs/bisect/bad": {false, true}, "ORIG_HEAD": {false, true},
 		"worktrees/one/HEAD": {true, false}, "worktrees/one/index": {true, false}, "worktrees/one/gitdir": {false, false}, "worktrees/one": {false, false},
-		"worktrees/two/HEAD": {false, false}, "worktrees/one/commondir": {false, false}, "modules/x/config": {false, false}, "worktrees/onex/HEAD": {false, false},
+		"worktrees/two/HEAD": {false, false}, "worktrees/one/commondir": {false, false}, "worktrees/one/locked": {false, false}, "modules/x/config": {false, false}, "worktrees/onex/HEAD": {false, false},
 	} {
 		if got := [2]bool{tree.comesOut(name), sub.comesOut(name)}; got != want {
 			t.Errorf("%s: %v, want %v", name, got, want)
