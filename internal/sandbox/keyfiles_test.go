@@ -92,6 +92,22 @@ func TestS8TheLookIsBounded(t *testing.T) {
 	}
 }
 
+// S8: what is remembered of a workspace is bounded before it is put into order, however many files it
+// has, and of each rank by itself: many of one kind are no place to hide one of another.
+func TestS8TheListIsBounded(t *testing.T) {
+	var c candidates
+	const n = 3 * maxCandidates
+	for i := range n {
+		c.add(fmt.Sprintf("%s/%d.bin", workspaceDir, i))
+	}
+	c.add(workspaceDir + "/deep/er/token.bin")
+	c.add(workspaceDir + "/a.txt")
+	list := c.inOrder()
+	if len(list) != maxCandidates+2 || list[0] != "deep/er/token.bin" || list[1] != "a.txt" || c.seen != n+2 {
+		t.Errorf("%d of %d, the first are %q", len(list), c.seen, list[:2])
+	}
+}
+
 func BenchmarkKeySearch(b *testing.B) {
 	dir := b.TempDir()
 	search := &keySearch{workspace: dir}
