@@ -157,11 +157,11 @@ func TestS12ACopyFillsNoDisk(t *testing.T) {
 }
 
 // tmpfs is a small file system of the test's own.
-func tmpfs(t *testing.T, size int) string {
+func tmpfs(t *testing.T, size int, more ...string) string {
 	t.Helper()
 	hosttest.Need(t, hosttest.Root)
 	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+strconv.Itoa(size)); err != nil {
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, strings.Join(append(more, "size="+strconv.Itoa(size)), ",")); err != nil {
 		t.Fatalf("a file system of its own: %v", err)
 	}
 	t.Cleanup(func() { check(t, unix.Unmount(dir, 0)) })

@@ -13,10 +13,11 @@ type room struct {
 	fd     int
 	keep   int64 // bytes
 	inodes uint64
-	since  int64 // bytes, since the disk was last looked at
+	every  int64 // after how many bytes the disk is looked at again
+	since  int64 // bytes, since it was last looked at
 }
 
-// lookEvery is after how many bytes the disk is looked at again.
+// lookEvery is after how many bytes a disk is looked at again that is not small.
 const lookEvery = 16 << 20
 
 func newRoom(fd int) (*room, error) {
@@ -26,7 +27,13 @@ func newRoom(fd int) (*room, error) {
 	}
 	free, total := int64(s.Bavail)*s.Bsize, int64(s.Blocks)*s.Bsize
 	// On a disk that has little left, a small copy may still take half of that.
-	return &room{fd: fd, keep: min(diskroom.Floor(total), free/2), inodes: min(s.Files/20, s.Ffree/2)}, nil
+	r := &room{fd: fd, keep: min(diskroom.Floor(total), free/2), inodes: min(s.Files/20, s.Ffree/2)}
+	// Between two looks no more is taken than half of what stays free.
+	r.every = min(lookEvery, r.keep/2)
+	if s.Files > 0 {
+		r.every = min(r.every, int64(min(r.inodes, lookEvery)/2)*block)
+	}
+	return r, nil
 }
 
 // take counts what is written next.
@@ -34,7 +41,7 @@ func (r *room) take(n int64) error {
 	if r == nil {
 		return nil
 	}
-	if r.since += n; r.since < lookEvery {
+	if r.since += n; r.since < r.every {
 		return nil
 	}
 	r.since = 0

@@ -155,14 +155,19 @@ func (k *keySearch) look() Keys {
 }
 
 // beginning reads the beginning of a regular file. Whatever took its place since it was seen is not
-// waited for.
+// waited for, and a link is not followed: it could lead to a file that the policy hides. A root follows
+// links within itself in spite of O_NOFOLLOW, so what was opened is compared with what has the name.
 func beginning(root *os.Root, name string, buf []byte) ([]byte, bool) {
-	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, false
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return nil, false
+	}
+	if named, err := root.Lstat(name); err != nil || !os.SameFile(info, named) {
 		return nil, false
 	}
 	n, err := io.ReadFull(f, buf)

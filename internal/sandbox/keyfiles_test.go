@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // aToken has the form of a token of GitHub's, and is none.
@@ -89,6 +91,62 @@ func TestS8TheLookIsBounded(t *testing.T) {
 	got = searched(t, "standard", files)
 	if got.Looked != maxKeyBytes/maxFileBytes || got.Left != got.Looked || got.Count != 0 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// S8: a program on the host may put something else in a file's place before it is looked at. It is not
+// waited for, not followed, and not taken for the file.
+func TestS8WhatTookAFilesPlace(t *testing.T) {
+	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")
+	for _, name := range []string{filepath.Join(dir, "file"), outside} {
+		if err := os.WriteFile(name, []byte(aToken), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o644), os.Mkdir(filepath.Join(dir, "dir"), 0o755),
+		os.Symlink(outside, filepath.Join(dir, "link")), os.Symlink("file", filepath.Join(dir, "alias"))); err != nil {
+		t.Fatal(err)
+	}
+	search := &keySearch{workspace: dir}
+	for _, name := range []string{"pipe", "dir", "link", "alias", "gone", "file"} {
+		search.files.add(workspaceDir + "/" + name)
+	}
+	search.start()
+	select {
+	case <-search.done:
+	case <-hosttest.Late():
+		t.Fatal("it waits for a writer")
+	}
+	// The file itself is the control.
+	if got := search.found(); got.Looked != 1 || got.Left != 5 || got.Count != 1 || got.Files[0].Name != "file" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// S8: of many files all are counted, and the first few are named.
+func TestS8FewAreNamed(t *testing.T) {
+	files := map[string]string{}
+	for i := range 2 * maxNamed {
+		files[fmt.Sprintf("%02d.txt", i)] = aToken
+	}
+	if got := searched(t, "standard", files); got.Count != len(files) || len(got.Files) != maxNamed {
+		t.Errorf("%d, of which %d are named", got.Count, len(got.Files))
+	}
+}
+
+// S8: what is remembered of a workspace is bounded before it is put into order, however many files it
+// has, and of each rank by itself: many of one kind are no place to hide one of another.
+func TestS8TheListIsBounded(t *testing.T) {
+	var c candidates
+	const n = 3 * maxCandidates
+	for i := range n {
+		c.add(fmt.Sprintf("%s/%d.bin", workspaceDir, i))
+	}
+	c.add(workspaceDir + "/deep/er/token.bin")
+	c.add(workspaceDir + "/a.txt")
+	list := c.inOrder()
+	if len(list) != maxCandidates+2 || list[0] != "deep/er/token.bin" || list[1] != "a.txt" || c.seen != n+2 {
+		t.Errorf("%d of %d, the first are %q", len(list), c.seen, list[:2])
 	}
 }
 

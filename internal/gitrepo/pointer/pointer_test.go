@@ -1,10 +1,12 @@
 package pointer
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/crannog/crannog/internal/fault"
@@ -100,15 +102,25 @@ func TestF3NothingElseIsFollowed(t *testing.T) {
 	write(t, filepath.Join(at, ".ssh/id_rsa"), "key")
 	write(t, filepath.Join(at, ".ssh/commondir"), "../.ssh\n")
 	tree := filepath.Join(at, "tree")
+	// What only says that it belongs to the tree, and is no repository.
+	write(t, filepath.Join(at, "keys/config"), "[core]\nworktree = "+tree+"\n")
+	write(t, filepath.Join(at, "keys/HEAD"), "ref: refs/heads/main\n")
 	steps := map[string]func(){
-		"a directory of keys":            func() { write(t, filepath.Join(tree, ".git"), "gitdir: "+filepath.Join(at, ".ssh")+"\n") },
-		"a repository of another":        func() { write(t, filepath.Join(tree, ".git"), "gitdir: ../repo/.git\n") },
-		"another's work tree":            func() { write(t, filepath.Join(tree, ".git"), "gitdir: ../repo/.git/worktrees/one\n") },
-		"nothing":                        func() { write(t, filepath.Join(tree, ".git"), "gitdir: ../gone\n") },
-		"no pointer":                     func() { write(t, filepath.Join(tree, ".git"), "../repo\n") },
-		"a work tree made by hand":       func() { forge(t, tree, repo, "../../../repo/.git") },
-		"a work tree of keys":            func() { forge(t, tree, repo, "../../../.ssh") },
-		"a link to another's work tree":  func() { linkTo(t, tree, filepath.Join(repo, ".git/worktrees/one")) },
+		"a directory of keys":           func() { write(t, filepath.Join(tree, ".git"), "gitdir: "+filepath.Join(at, ".ssh")+"\n") },
+		"a repository of another":       func() { write(t, filepath.Join(tree, ".git"), "gitdir: ../repo/.git\n") },
+		"another's work tree":           func() { write(t, filepath.Join(tree, ".git"), "gitdir: ../repo/.git/worktrees/one\n") },
+		"nothing":                       func() { write(t, filepath.Join(tree, ".git"), "gitdir: ../gone\n") },
+		"no pointer":                    func() { write(t, filepath.Join(tree, ".git"), "../repo\n") },
+		"a work tree made by hand":      func() { forge(t, tree, repo, "../../../../repo/.git") },
+		"a work tree of keys":           func() { forge(t, tree, repo, "../../../../.ssh") },
+		"a work tree of no repository":  func() { forge(t, tree, repo, "../..") },
+		"keys beside a config":          func() { write(t, filepath.Join(tree, ".git"), "gitdir: "+filepath.Join(at, "keys")+"\n") },
+		"a link to another's work tree": func() { linkTo(t, tree, filepath.Join(repo, ".git/worktrees/one")) },
+		// Whoever opens it waits for a writer.
+		"a pipe": func() {
+			forge(t, tree, repo, "../../../../repo/.git")
+			pipe(t, filepath.Join(tree, "meta/worktrees/x/commondir"))
+		},
 		"a directory that is no absolut": func() { write(t, filepath.Join(tree, ".git"), "gitdir: \x00\n") },
 	}
 	for name, step := range steps {
@@ -124,6 +136,14 @@ func TestF3NothingElseIsFollowed(t *testing.T) {
 	// The positive control: the same tree where the repository names it.
 	if r, err := Find(filepath.Join(at, "one")); r == nil || err != nil {
 		t.Errorf("the work tree itself: %v, %v", r, err)
+	}
+}
+
+// pipe puts a named pipe in the place of a file.
+func pipe(t *testing.T, name string) {
+	t.Helper()
+	if err := errors.Join(os.Remove(name), syscall.Mkfifo(name, 0o644)); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -59,6 +59,9 @@ func (b *bench) endWithLeaver(t *testing.T, file string, sig pb.Signal) int {
 // marks is a kernel that takes the marks of commands, as Linux and a sandbox's do.
 var marks = hosttest.Ability{Name: "kernel that takes marks", Has: func() bool { return lineage.New() != lineage.None }}
 
+// Signals that a terminal sends, which the protocol has no names for.
+const hangup, interrupt pb.Signal = 1, 2
+
 // F6: what left its command's process group runs on after the command was
 // killed, asked to end, or over its time.
 func TestF6EndReachesWhatLeftTheGroup(t *testing.T) {
@@ -70,16 +73,17 @@ func TestF6EndReachesWhatLeftTheGroup(t *testing.T) {
 	other.finish() // ended by itself: what it left stays
 	for name, sig := range map[string]pb.Signal{
 		"kill": pb.Signal_SIGNAL_SIGKILL, "term": pb.Signal_SIGNAL_SIGTERM, "time": 0,
-		// A terminal's signal is for the group, and nohup and setsid are how a program survives it.
-		"int": 2,
+		// A terminal's signals are for the group, and nohup and setsid are how a program survives them. A
+		// shell lets what it starts in the background ignore SIGINT, but not SIGHUP.
+		"int": interrupt, "hup": hangup,
 	} {
 		pid := b.endWithLeaver(t, filepath.Join(b.home, name), sig)
-		if sig != 2 {
+		if sig != interrupt && sig != hangup {
 			hosttest.Eventually(t, name+": what left the group has ended", func() bool { return !alive(strconv.Itoa(pid)) })
 			continue
 		}
 		if !alive(strconv.Itoa(pid)) {
-			t.Error("an interrupt ended what left the group")
+			t.Errorf("%s ended what left the group", name)
 		}
 		if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 			t.Error(err)
