@@ -78,7 +78,7 @@ func TestS12WhatIsUnderWayStays(t *testing.T) {
 	if len(got) != 1 || got[0].Name() == filepath.Base(fresh) {
 		t.Fatalf("control: %v", got)
 	}
-	// Nobody else may enter it, who could put something of their own between.
+	// Another user could put something of their own between, and so may not enter it.
 	if info, err := got[0].Info(); err != nil || info.Mode() != fs.ModeDir|0o700 {
 		t.Errorf("the stage has the mode %v, %v", info.Mode(), err)
 	}
@@ -199,7 +199,7 @@ func TestS12StreamsAreBounded(t *testing.T) {
 	}
 }
 
-// pages is a kernel with a file that says that it is empty and goes on for terabytes.
+// pages is a kernel with a file that has the size 0 and terabytes of content.
 var pages = hosttest.Ability{Name: "file /proc/self/pagemap", Has: func() bool {
 	info, err := os.Stat("/proc/self/pagemap")
 	return err == nil && info.Size() == 0

@@ -116,7 +116,7 @@ func TestF3NothingElseIsFollowed(t *testing.T) {
 		"a work tree of no repository":  func() { forge(t, tree, repo, "../..") },
 		"keys beside a config":          func() { write(t, filepath.Join(tree, ".git"), "gitdir: "+filepath.Join(at, "keys")+"\n") },
 		"a link to another's work tree": func() { linkTo(t, tree, filepath.Join(repo, ".git/worktrees/one")) },
-		// Whoever opens it waits for a writer.
+		// Opening it waits for a writer.
 		"a pipe": func() {
 			forge(t, tree, repo, "../../../../repo/.git")
 			pipe(t, filepath.Join(tree, "meta/worktrees/x/commondir"))
@@ -139,7 +139,7 @@ func TestF3NothingElseIsFollowed(t *testing.T) {
 	}
 }
 
-// pipe puts a named pipe in the place of a file.
+// pipe replaces a file by a named pipe.
 func pipe(t *testing.T, name string) {
 	t.Helper()
 	if err := errors.Join(os.Remove(name), syscall.Mkfifo(name, 0o644)); err != nil {
