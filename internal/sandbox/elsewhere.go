@@ -12,9 +12,9 @@ import (
 func (who Principal) OnHost() bool { return who.Local && who.Session == "" }
 
 // checkReferences keeps a web console session from binding files or variables of this
-// host. The sandbox belongs to the local user, whose references may name any of them,
-// so an attacker with a session could have them sent to a host of his choice.
-// Existing bindings may stay, with their destinations.
+// host. The sandbox belongs to the local user, whose references may name any of them.
+// An attacker with a session could have them sent to a host of his choice. Existing
+// bindings may stay, with their destinations.
 func checkReferences(who Principal, next, before Access) error {
 	if who.Session == "" {
 		return nil // keys' references are refused where they are resolved

@@ -210,7 +210,7 @@ func (w watching) Survey(_ context.Context, id string) error {
 }
 
 // Comparing all files takes time. A sandbox that is shown as paused or stopped serves
-// no more requests during it: an answer would be cut off, and a request that could
+// no more requests during it. An answer would be cut off, and a request that could
 // have waited for the resume would be lost.
 func TestNobodyGetsInWhileTheLastChangesAreLookedAt(t *testing.T) {
 	var looked []bool

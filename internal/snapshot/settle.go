@@ -15,7 +15,7 @@ import (
 // errUnknown is the error of an image whose Sum is not known to this process.
 var errUnknown = errors.New("nobody knows its sum")
 
-// Settle finishes what Commit leaves for later, for all images: it hashes and syncs
+// Settle finishes what Commit leaves for later, for all images. It hashes and syncs
 // big files, moves pages into packs, drops unneeded packs, and keeps copies within
 // their share. It leaves the processor to others half of the time, and may be
 // interrupted at any moment. An image that cannot be settled does not keep others

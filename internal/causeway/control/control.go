@@ -1,8 +1,8 @@
 // Package control owns the process that holds the network attachments of all
-// sandboxes of one state directory, and the client by which a server, or a command
-// without one, drives it. The process outlives the program that started it. It reads
-// hostile input, and so holds no rights. When it ends, no sandbox has network access
-// any more.
+// sandboxes of one state directory, and the client that drives it. A server uses the
+// client, and so does a command that runs without a server. The process outlives the
+// program that started it. It reads hostile input, and so holds no rights. When it
+// ends, no sandbox has network access any more.
 package control
 
 import (

@@ -29,7 +29,7 @@ const (
 	fdEnd
 )
 
-// nobody is the UID to which a process of root switches.
+// A process of root switches to this user.
 const nobody = 65534
 
 const (

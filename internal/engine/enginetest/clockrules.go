@@ -73,7 +73,7 @@ func (r reading) wrong(earlier reading) []string {
 }
 
 // knowTheTime checks that every clock is right in a box that is restored from an old
-// state: in the program that read the time before, and in a new one.
+// state. It checks the program that read the time before, and a new one.
 func knowTheTime(t *testing.T, c *Config) {
 	e := c.Open(t, t.TempDir())
 	b := c.start(t, e)

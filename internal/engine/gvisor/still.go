@@ -10,7 +10,7 @@ import (
 
 // Platforms of kernels: gVisor's own, and the same without running any program.
 // gVisor lets all programs of a restored state run before it can be told to pause
-// them, and a caller that wants only files wants them as they were saved.
+// them. A caller that wants only files wants them as they were saved.
 const (
 	running = "systrap"
 	still   = "crannog-still"
