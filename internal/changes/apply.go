@@ -19,9 +19,9 @@ import (
 type ApplyOptions struct {
 	// Dir is the directory inside that the changes are of.
 	Dir string
-	// Journals is a directory of ours, in which nobody else writes, for what is
-	// under way. It is none below the host's directory: whoever wrote that one
-	// could have put a journal into it.
+	// Journals is a private directory for journals of unfinished applies, in which no
+	// other process writes. It must not be below the host's directory: a program that
+	// wrote there could have placed a journal of its own.
 	Journals string
 	// Overwrite brings also what has a conflict.
 	Overwrite bool
@@ -38,10 +38,10 @@ type ApplyOptions struct {
 	apart bool
 }
 
-// Apply brings changes out into a directory of the host's, all or none. They
-// must be those that a Compare returned: each file inside must still have the
-// bytes, and each file outside be the very one, of then. It returns what is
-// there now, for the next comparison; what is gone has no type.
+// Apply brings changes out into a directory of the host's, all or none. They must
+// come from an earlier Compare: since then, neither a file inside may have changed
+// its bytes, nor a file outside have been touched. It returns what is there now, for
+// the next comparison; an entry without a type is gone.
 func Apply(ctx context.Context, box Box, host *os.Root, changes []Change, o ApplyOptions) (now []Entry, err error) {
 	if o.step == nil {
 		o.step = func(string) {}
@@ -139,7 +139,7 @@ func acceptable(changes []Change, overwrite bool) error {
 	return nil
 }
 
-// comesOutAs tells whether a file is of a kind that comes out.
+// comesOutAs reports whether a file is of a kind that comes out.
 func comesOutAs(c *Change) bool {
 	switch {
 	case c.New == nil:
@@ -251,7 +251,7 @@ func (a *application) openStage(name string) (err error) {
 	return err
 }
 
-// expect tells whether a place outside is as it was when it was compared.
+// expect reports whether a place outside is as it was when it was compared.
 func (a *application) expect(c *Change) error {
 	e, err := lstatBeneath(a.dir, c.Path)
 	if err != nil {
@@ -270,7 +270,7 @@ func asExpected(have, want *Entry) bool {
 	return stillIs(want, have)
 }
 
-// placeFault says what is wrong with a place that a change is to come to.
+// placeFault returns the fault for an error at the destination of a change.
 func placeFault(name string, err error) error {
 	switch {
 	case errors.Is(err, unix.ELOOP), notThere(err), errors.Is(err, unix.EEXIST):

@@ -68,7 +68,7 @@ func lookAt(d *os.File, base, name string) (*Entry, error) {
 	return &e, nil
 }
 
-// notThere tells whether an error means that there is no such file.
+// notThere reports whether an error means that there is no such file.
 func notThere(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR)
 }

@@ -60,7 +60,7 @@ const (
 	Masked        Flag = "masked" // it has something that must not be seen, and comes out without
 )
 
-// Conflict says what was done outside meanwhile.
+// Conflict is the reason why a change conflicts with the host's file.
 type Conflict string
 
 const (

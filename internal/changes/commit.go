@@ -158,7 +158,7 @@ func exchange(x *os.File, xName string, y *os.File, yName string) error {
 	return unix.Renameat2(int(x.Fd()), xName, int(y.Fd()), yName, unix.RENAME_EXCHANGE)
 }
 
-// cannot tells whether a file system does not know a way to rename.
+// cannot reports whether a file system does not support a way to rename.
 func cannot(err error) bool {
 	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOTSUP)
 }

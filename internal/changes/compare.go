@@ -98,8 +98,8 @@ type found struct {
 	masked, wasMasked, equal bool
 }
 
-// look lists the trees. The box comes first: it may show files of the host's
-// that somebody changes meanwhile.
+// look lists the trees. The box comes first: it may show files of the host that
+// change during the comparison.
 func (c *comparison) look() error {
 	inside, err := c.list(TreeRequest{Dir: c.o.Dir})
 	if err != nil {
@@ -156,8 +156,8 @@ func (c *comparison) list(req TreeRequest) ([]Entry, error) {
 	return ReadTree(r, c.o.Bounds)
 }
 
-// hidden tells whether a path cannot be compared: the policy keeps it out of
-// the box, something is mounted there, or it may not be read.
+// hidden reports whether a path cannot be compared: the policy keeps it out of the
+// box, something is mounted there, or it may not be read.
 func (c *comparison) hidden(name string) bool {
 	if c.o.Ignore != nil && c.o.Ignore(name) {
 		return true

@@ -79,7 +79,7 @@ func sumOf(ctx context.Context, r io.Reader) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// patient ends a long read when nobody waits for it.
+// patient is a reader that stops once its context has ended.
 type patient struct {
 	ctx context.Context
 	r   io.Reader
@@ -93,16 +93,15 @@ func (p patient) Read(b []byte) (int, error) {
 	return p.r.Read(b)
 }
 
-// sameOutside tells whether a file of the host's is what it was when the box
-// began. When its name, its owner or its links were changed does not count:
-// putting a file back after an Apply that failed changes that too.
+// sameOutside reports whether a host file is as it was when the box began. The change
+// time does not count, which a new name, owner or link changes too: putting a file
+// back after a failed Apply changes it.
 func sameOutside(was, now *Entry) bool {
 	return was.Type == now.Type && was.Mode == now.Mode && (was.Type != Link || was.Target == now.Target) &&
 		(was.Type == Dir || was.Size == now.Size && was.Ino == now.Ino && was.MTime.Equal(now.MTime))
 }
 
-// stillIs tells whether a file of the host's was not touched at all since it
-// was looked at.
+// stillIs reports whether a host file was not touched at all since it was compared.
 func stillIs(was, now *Entry) bool {
 	return sameOutside(was, now) && (was.Type == Dir || was.CTime.Equal(now.CTime))
 }

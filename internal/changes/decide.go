@@ -19,7 +19,7 @@ func touched(t *trio, outside bool) bool {
 	return true
 }
 
-// same tells whether a file inside is plainly that of the host's.
+// same reports whether a file inside is plainly that of the host's.
 func same(x, y *Entry) bool {
 	switch {
 	case x.Type != y.Type:
@@ -108,7 +108,7 @@ func (c *comparison) decide(name string, t *trio) (*found, error) {
 	return f, nil
 }
 
-// unchanged tells whether a file has what it had, though its times differ.
+// unchanged reports whether a file has its earlier content, though its times differ.
 func (c *comparison) unchanged(t *trio) (bool, error) {
 	if t.start == nil || t.start.Type != t.now.Type {
 		return false, nil
@@ -136,7 +136,7 @@ func (c *comparison) unchanged(t *trio) (bool, error) {
 	return sum == t.now.Sum, nil
 }
 
-// equalOutside tells whether both sides came to the same result.
+// equalOutside reports whether both sides came to the same result.
 func (c *comparison) equalOutside(t *trio) (bool, error) {
 	switch {
 	case t.host.Type != t.now.Type:
@@ -162,7 +162,7 @@ func (c *comparison) equalOutside(t *trio) (bool, error) {
 	return sum == t.now.Sum, err
 }
 
-// changedOutside tells whether a file of the host's is not what the box got.
+// changedOutside reports whether a host file differs from the one that the box got.
 func (c *comparison) changedOutside(t *trio) (bool, error) {
 	if t.host.Type == Dir && t.start.Type == Dir {
 		return false, nil // what is in it is told by itself

@@ -38,7 +38,7 @@ func Stage(ctx context.Context, box Box, dir string, changes []Change, into *os.
 	return Extract(patient{ctx, r}, into, changes, box.Hide, b)
 }
 
-// hasContent tells whether a change brings a file whose content has to come.
+// hasContent reports whether a change brings a file whose content has to come.
 func hasContent(c *Change) bool { return c.New != nil && c.New.Type == Regular }
 
 // Extract reads the content of changes as a guest packs it, into files of ours
@@ -92,8 +92,8 @@ func refused(c Change) error {
 	return fault.Newf(fault.Denied, "changes_refused", "%q never comes out of a sandbox: %v", c.Path, c.Flags)
 }
 
-// extractFile returns the sum of what it wrote, once what came is what was
-// listed. Until then nobody has the file.
+// extractFile writes a file and returns its sum, if the content is what the listing
+// named. No other process has the file until then.
 func extractFile(into *os.Root, name string, size int64, r io.Reader, hide Hide, c *Change) (sum string, err error) {
 	f, err := into.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
 	if err != nil {

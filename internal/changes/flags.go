@@ -37,7 +37,7 @@ func (c *comparison) flag(all []*found) {
 		add(Special, e.Type == Other || reserved(ch.Path))
 		add(TooLarge, e.Type == Regular && (e.Size > c.o.Bounds.FileBytes || e.Sum == ""))
 		add(Masked, e.Type == Regular && f.masked)
-		// Nobody's own copy of a value is replaced unasked.
+		// A host file that holds the value as well is not replaced without a request.
 		if ch.Has(Masked) && f.wasMasked && ch.Outside != nil && !ch.SameContent && ch.Conflict == "" {
 			ch.Conflict = SecretOutside
 		}
@@ -72,15 +72,15 @@ func (c *comparison) runsAt(name string, f *found, e *Entry) bool {
 	})
 }
 
-// reserved tells whether a path is Apply's own.
+// reserved reports whether a path is Apply's own.
 func reserved(name string) bool {
 	parts := foldPath(name)
 	return len(parts) > 0 && strings.HasPrefix(parts[0], stagePrefix)
 }
 
-// leadsOut tells whether a link may lead out of the directory. Steps up are
-// counted only at the beginning of a target: behind another name, which may be
-// a link itself, nobody can say where they lead.
+// leadsOut reports whether a link may lead out of the directory. Steps up are counted
+// only at the beginning of a target. Behind another name, which may be a link itself,
+// it is unknown where they lead.
 func leadsOut(name, target string) bool {
 	if path.IsAbs(target) {
 		return true

@@ -80,7 +80,7 @@ func TestScriptsOfPackagesAreFlagged(t *testing.T) {
 		if set := b.compare(t); set.Changes[0].Has(changes.RunsByItself) != want {
 			t.Errorf("%s: %v", after, set.Changes[0].Flags)
 		}
-		// Nobody who did not read it calls it harmless.
+		// A file that was not read is not called harmless.
 		set, err := changes.Compare(t.Context(), b.box, b.base, changes.Options{Dir: "/workspace"})
 		if err != nil || !set.Changes[0].Has(changes.RunsByItself) {
 			t.Errorf("unread: %v, %v", set, err)

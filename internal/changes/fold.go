@@ -44,8 +44,8 @@ func foldPath(name string) []string {
 	return parts
 }
 
-// isName tells whether a folded part is a name, or its short form on file
-// systems that have such: GIT~1 is .git.
+// isName reports whether a folded part is a name, or its short form on file systems
+// that have such: GIT~1 is .git.
 func isName(part, name string) bool {
 	if part == name {
 		return true

@@ -78,8 +78,8 @@ func (b grafted) Pack(ctx context.Context, req PackRequest) (io.ReadCloser, erro
 	return r, nil
 }
 
-// repack writes what one box packs, under other names, and closes it. What the names
-// may be is checked by whoever reads the whole.
+// repack copies the entries of one box's archive to out, under other names, and
+// closes the archive. The reader of the whole checks the names.
 func repack(out *tar.Writer, r io.ReadCloser, under string, count *int) error {
 	defer r.Close()
 	in := tar.NewReader(r)

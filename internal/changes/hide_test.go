@@ -53,8 +53,8 @@ func holders() map[string]string {
 	return files
 }
 
-// shows tells whether a text has the value in one of the forms, or its second
-// half: what is masked piece by piece shows that.
+// shows reports whether a text has the value in one of the forms, or its second half,
+// which redaction piece by piece would leave.
 func shows(text string) bool {
 	b64 := base64.StdEncoding.EncodeToString([]byte("xy" + sealed + "z"))
 	return strings.Contains(text, sealed[len(sealed)/2:]) || strings.Contains(text, hex.EncodeToString([]byte(sealed))) || strings.Contains(text, b64[4:len(b64)-4])

@@ -73,7 +73,7 @@ func TestExtractTakesNothingElse(t *testing.T) {
 		code string
 	}{
 		"the control":           {good, ""},
-		"setuid bits":           {archive(t, setuid, b, theEnd("2")), ""}, // which nobody reads
+		"setuid bits":           {archive(t, setuid, b, theEnd("2")), ""}, // which are ignored
 		"an absolute name":      {archive(t, regular("/etc/passwd", "x"), theEnd("1")), "pack_malformed"},
 		"a name upwards":        {archive(t, regular("../../x", "x"), theEnd("1")), "pack_malformed"},
 		"a name that is ours":   {archive(t, regular("0", "x"), theEnd("1")), "pack_malformed"},

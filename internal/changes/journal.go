@@ -90,7 +90,7 @@ func openJournal(journals, hostPath string, host *os.File) (*journal, error) {
 	return j, nil
 }
 
-// left tells whether an earlier Apply left something.
+// left reports whether an earlier Apply left something.
 func (j *journal) left() bool { return len(j.lines) > 1 }
 
 // restart drops what an earlier Apply wrote. The directory may have another

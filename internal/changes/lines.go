@@ -9,7 +9,7 @@ import (
 	"github.com/aymanbagabas/go-udiff/lcs"
 )
 
-// binary tells whether content has no lines to show.
+// binary reports whether content has no lines to show.
 func binary(text []byte) bool {
 	return bytes.IndexByte(text, 0) >= 0 || !utf8.Valid(text)
 }

@@ -52,8 +52,8 @@ func markOf(e *Entry) *mark {
 	return &mark{Ino: e.Ino, Type: e.Type, Mode: e.Mode, Size: e.Size, MTime: e.MTime}
 }
 
-// is tells whether a file is the one, unchanged. The time that its name was
-// changed does not count, and for a directory nothing that is in it does.
+// is reports whether a file is the marked one, unchanged. The change time does not
+// count, and neither do the contents of a directory.
 func (m *mark) is(e *Entry) bool {
 	return m != nil && e != nil && m.Ino == e.Ino && m.Type == e.Type &&
 		(m.Type == Dir || m.Size == e.Size && m.MTime.Equal(e.MTime))
@@ -109,7 +109,7 @@ func (a *application) plan(changes []Change) error {
 	return a.journal.write(record{Ops: a.ops, Dirs: a.moments()})
 }
 
-// inPlace tells whether a file stays and gets another mode.
+// inPlace reports whether a file stays and gets another mode.
 func inPlace(c *Change) bool {
 	return c.Outside != nil && c.Outside.Type == c.New.Type && (c.New.Type == Dir || c.New.Type == Regular && c.SameContent && c.Conflict == "")
 }

@@ -22,8 +22,8 @@ func owned(t *testing.T, name string) uint32 {
 	return info.Sys().(*syscall.Stat_t).Uid
 }
 
-// A server that is root leaves no files of root's in somebody's directory, and
-// gives nobody what is another's.
+// A server that runs as root leaves no files of root's in a user's directory, and
+// gives no user another user's files.
 func TestAppliedFilesHaveTheDirectorysOwner(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	b := newBench(t, map[string]string{"theirs": "1", "another's": "1"})

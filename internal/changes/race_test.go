@@ -47,8 +47,8 @@ func rounds() int64 {
 	return 20_000
 }
 
-// P36: whoever swaps a directory of the host's for a link while changes are
-// compared and applied, nothing behind the link is read, written or removed.
+// P36: even if a host directory is replaced by a link during a comparison or an
+// apply, nothing behind the link is read, written or removed.
 func TestSwappedDirectoriesOutsideLeadNowhere(t *testing.T) {
 	b := newBench(t, map[string]string{"d/changed": "1", "d/removed": "1", "d/mode": "1", "d/deep/calm": "1", "calm": "1"})
 	canary := filepath.Join(filepath.Dir(b.host), "canary")

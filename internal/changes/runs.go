@@ -59,13 +59,14 @@ func (g *guarded) called(part string) []string {
 	return all
 }
 
-// below tells whether what is above a name in the catalogue is above it here.
+// below reports whether the directories above a name in the catalogue are those above
+// it here.
 func (above aboveIt) below(parts []string) bool {
 	return len(above) <= len(parts) && slices.EqualFunc(parts[len(parts)-len(above):], above, isName)
 }
 
-// runsByItself tells whether tools of the host would execute a file, or what
-// it names, unasked. e is what it is now or was.
+// runsByItself reports whether tools of the host would execute a file, or what it
+// names, without being asked to. e is the file's entry now or earlier.
 func runsByItself(name string, e *Entry) bool {
 	g, parts := guards(), foldPath(name)
 	for i, part := range parts {
@@ -102,8 +103,8 @@ func (g *guarded) runs(above []string, part string, rest []string, e *Entry) boo
 		e.Type == Link && g.leads(append(slices.Clone(above), part))
 }
 
-// leads tells whether a link stands in the place of a directory in which something
-// runs, as .github or .cargo: it brings along what it leads to.
+// leads reports whether a link replaces a directory whose files tools of the host
+// execute, such as .github or .cargo. Such a link brings in the files behind it.
 func (g *guarded) leads(parts []string) bool {
 	for _, all := range []map[string][]aboveIt{g.files, g.dirs} {
 		for _, names := range all {
@@ -119,8 +120,8 @@ func (g *guarded) leads(parts []string) bool {
 	return false
 }
 
-// gitRuns tells whether git would run a file below a .git, or be told by it
-// what to run.
+// gitRuns reports whether Git would run a file below a .git, or take from it what to
+// run.
 func gitRuns(rest []string, e *Entry) bool {
 	if len(rest) == 0 {
 		return e.Type != Dir // it leads to a repository elsewhere
@@ -137,8 +138,8 @@ func gitRuns(rest []string, e *Entry) bool {
 	return e.Type == Link
 }
 
-// repository tells whether a path would be run, or obeyed, by git because its
-// directory is a repository, though it is not called .git.
+// repository reports whether Git would run a file, or take settings from it, because
+// its directory is a repository that is not called .git.
 func repository(name string, has func(path string) bool) bool {
 	parts := strings.Split(name, "/")
 	for i, part := range parts {
@@ -164,8 +165,8 @@ var lifecycle = []string{
 	"preinstall", "install", "postinstall", "prepublish", "preprepare", "prepare", "postprepare", "prepublishonly", "prepack", "postpack", "dependencies",
 }
 
-// sameScripts tells whether what a package runs by itself is what it was. What
-// cannot be read is not the same.
+// sameScripts reports whether the scripts that a package manager runs by itself are
+// unchanged. Unreadable content does not count as the same.
 func sameScripts(x, y []byte) bool {
 	before, ok1 := scripts(x)
 	after, ok2 := scripts(y)

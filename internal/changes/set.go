@@ -24,10 +24,10 @@ func (f Flag) Refuses() bool {
 	return f == LinkOut || f == Setuid || f == Special || f == TooLarge || f == SecretName || f == HiddenChanged || f == GitUnchecked
 }
 
-// Has tells whether a change has a flag.
+// Has reports whether a change has a flag.
 func (c Change) Has(f Flag) bool { return slices.Contains(c.Flags, f) }
 
-// Refused tells whether a change never comes out.
+// Refused reports whether a change never comes out.
 func (c Change) Refused() bool { return slices.ContainsFunc(c.Flags, Flag.Refuses) }
 
 // Digest names exactly these changes, in this order: what becomes of each

@@ -262,7 +262,7 @@ func (b *bench) apply(t testing.TB, list []changes.Change, overwrite bool) ([]ch
 	return changes.Apply(t.Context(), b.box, b.root, list, changes.ApplyOptions{Dir: "/workspace", Journals: b.journals, Overwrite: overwrite})
 }
 
-// clean tells whether nothing but files is left of an Apply.
+// clean reports whether nothing but files is left of an Apply.
 func (b *bench) clean(t testing.TB) {
 	t.Helper()
 	for _, pattern := range []string{filepath.Join(b.host, ".crannog-*"), filepath.Join(b.journals, "*")} {

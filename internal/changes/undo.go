@@ -237,7 +237,7 @@ func Recover(ctx context.Context, journals string) (kept []string, err error) {
 		}
 		left, err := recoverOne(journals, n.Name())
 		if fault.CodeOf(err) == "apply_running" {
-			continue // nobody killed it
+			continue // its process was not killed
 		}
 		if err != nil {
 			problems = append(problems, fmt.Errorf("recover %s: %w", filepath.Join(journals, n.Name()), err))

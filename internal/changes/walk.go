@@ -18,10 +18,10 @@ import (
 // comesOut are the bits of a mode that mean something outside.
 const comesOut = 0o777
 
-// Walk lists a directory of the host's by path, without its contents. It
-// follows no link, also if somebody makes a directory one meanwhile. skip
-// leaves paths out, with what is below them; nil is none. A directory that may
-// not be read, or that somebody replaces meanwhile, is Opaque.
+// Walk lists a directory of the host's by path, without its contents. It follows no
+// link, even if a directory is replaced by one during the walk. skip leaves paths
+// out, with all that is below them; nil leaves out none. A directory that may not be
+// read, or that is replaced during the walk, is Opaque.
 func Walk(ctx context.Context, dir *os.Root, b Bounds, skip func(path string) bool) ([]Entry, error) {
 	top, err := dir.Open(".")
 	if err != nil {
@@ -59,7 +59,7 @@ func (w *walk) dir(d *os.File, above string, depth int) error {
 		}
 		e, err := lstatAt(int(d.Fd()), base)
 		if errors.Is(err, unix.ENOENT) {
-			continue // gone meanwhile
+			continue // removed since the listing
 		}
 		if err != nil {
 			return fmt.Errorf("look at %s: %w", name, err)
@@ -102,7 +102,7 @@ func lstatAt(dir int, base string) (Entry, error) {
 	if e.Type == Link {
 		target, err := readlinkAt(dir, base)
 		if errors.Is(err, unix.EINVAL) {
-			return Entry{}, unix.ENOENT // another file meanwhile
+			return Entry{}, unix.ENOENT // replaced by another file
 		}
 		if err != nil {
 			return Entry{}, err

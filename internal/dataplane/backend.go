@@ -16,7 +16,7 @@ import (
 // errGone is why a request ends whose sandbox does.
 var errGone = errors.New("the sandbox is gone")
 
-// codePortClosed is the engine's code for a port on which nobody listens.
+// codePortClosed is the engine's code for a port without a listener.
 const codePortClosed = "port_closed"
 
 // A program that was started a moment ago may not listen yet, so the dial to
@@ -145,8 +145,8 @@ func dialRetry(ctx context.Context, tries int, dial func() (net.Conn, error)) (n
 	}
 }
 
-// left tells whether the sandbox has gone. It knows as soon as the service
-// has said so, before anything else here has heard of it.
+// left reports whether the sandbox has gone. It returns true as soon as the service
+// has said so, before other code here is told.
 func (b *backend) left() bool {
 	select {
 	case <-b.gone:

@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/dataplane"
 )
 
-// A request whose body nobody inside took, on a connection that is used
-// again, must not trip the server over the rest of that body.
+// On a connection that is used again, the server must not stumble over the rest of an
+// unread body of the request before.
 func TestARefusedBodyLeavesTheConnectionUsable(t *testing.T) {
 	w := newWorld(t)
 	w.add("i0000000000000000009", nil)

@@ -134,9 +134,9 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	notFound(to.id).write(w, r)
 }
 
-// isAway tells whether an error is about a sandbox that does not run now. On
-// this wire all of them are answered alike, since clients take other statuses
-// than that for errors of a sandbox that runs.
+// isAway reports whether an error is about a sandbox that does not run now. On this
+// wire all such errors get the same status, since clients take other statuses for
+// errors of a running sandbox.
 func isAway(err error) bool {
 	kind := fault.KindOf(err)
 	return kind == fault.NotFound || kind == fault.Conflict

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// dropTimeout is how long a body may take to come that nobody will read.
+// dropTimeout bounds how long an unneeded body may take to arrive.
 const dropTimeout = 5 * time.Second
 
 // hurry bounds how long the rest of a request may take that is answered. The

@@ -79,7 +79,7 @@ func (in *inside) Dial(ctx context.Context, id string, port int) (net.Conn, erro
 	case !ok:
 		return nil, fault.New(fault.NotFound, "sandbox_not_found", "no such sandbox")
 	case socket == "":
-		return nil, fault.New(fault.Unavailable, "port_closed", "nobody listens")
+		return nil, fault.New(fault.Unavailable, "port_closed", "no listener")
 	}
 	var d net.Dialer
 	return d.DialContext(ctx, "unix", socket)

@@ -5,9 +5,9 @@ import (
 	"net/http"
 )
 
-// lasting returns the request with a context that its caller's leaving does not
-// end once a command that goes on has begun to answer: what the command prints
-// is kept for those who ask later. The end of the sandbox ends it.
+// lasting returns the request with a context that outlives its caller, once a lasting
+// command has begun to answer: the command's output is kept for clients that ask
+// later. The end of the sandbox ends the context.
 func (t *trip) lasting(ctx context.Context, in *http.Request) *http.Request {
 	if !t.visit.Lasts() {
 		return in

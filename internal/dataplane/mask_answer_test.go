@@ -103,7 +103,7 @@ func TestDownloadsAreMasked(t *testing.T) {
 	})
 }
 
-// What is in an encoding that nobody can look into does not pass.
+// An answer in an encoding that cannot be decoded does not pass.
 func TestUnreadableAnswersDoNotPass(t *testing.T) {
 	w := newWorld(t)
 	answer := func(head string, body []byte, status int) http.Handler {

@@ -63,7 +63,7 @@ func (f *refusal) write(w http.ResponseWriter, r *http.Request) {
 		h.Set("Content-Type", "text/html; charset=utf-8")
 		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
 		w.WriteHeader(f.status)
-		_ = page.Execute(w, f.view()) // the client left; there is nobody to tell
+		_ = page.Execute(w, f.view()) // an error means that the client left
 		return
 	}
 	encoded, err := json.Marshal(body{f.id, f.message, f.port, f.path, f.status})

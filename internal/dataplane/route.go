@@ -34,8 +34,8 @@ type target struct {
 	shared bool
 }
 
-// Match says whether a request is for a sandbox and not for the control
-// plane. It reads nothing but the request's head and asks nobody.
+// Match reports whether a request is for a sandbox and not for the control plane. It
+// reads nothing but the request's head and makes no calls.
 func (p *Proxy) Match(r *http.Request) bool {
 	if _, _, ok := p.hostTarget(r.Host); ok {
 		return true
@@ -59,15 +59,15 @@ func (p *Proxy) route(r *http.Request) (target, *refusal) {
 	}
 	if hasRoutingHeader(r.Header) {
 		ids, ports := r.Header[IDHeader], r.Header[PortHeader]
-		// Two values would let whoever stands before us read another one
-		// than we do.
+		// With two values, a proxy in front of this one could read another value than
+		// this one does.
 		if len(ids) != 1 || len(ports) != 1 || ids[0] == "" || ports[0] == "" {
 			return target{}, badRequest("missing header")
 		}
 		to, refusal := checked(ids[0], ports[0])
-		// Only pages say where they come from. With such headers one asks for an
-		// address of our origin, and the browser keeps the answer for whoever
-		// opens that address, who sends none of them.
+		// Only pages send an Origin. An attacker's page could request an address of
+		// our origin with such headers. The browser would then show the cached answer
+		// to a user who opens that address without them.
 		to.shared = len(r.Header["Origin"]) > 0
 		return to, refusal
 	}
@@ -111,8 +111,9 @@ func (p *Proxy) hostTarget(host string) (port, id string, ok bool) {
 	return parts[0], parts[1], true
 }
 
-// fileOps says what a signature of a file URL must allow for a method. A
-// browser's preflight does not say which of the two it precedes.
+// fileOps returns the operations of which a file URL's signature must allow one, by
+// method. For a browser's preflight either is enough, since the method that follows
+// is not known.
 func fileOps(method string) []signature.Op {
 	switch method {
 	case http.MethodGet, http.MethodHead:
@@ -165,7 +166,7 @@ func (p *Proxy) signer(r *http.Request, query url.Values, expires int64) (id str
 	return id
 }
 
-// verify tells whether a file URL is signed with a sandbox's token.
+// verify reports whether a file URL is signed with a sandbox's token.
 func verify(method string, query url.Values, expires int64, s sandbox.Sandbox) bool {
 	return slices.ContainsFunc(fileOps(method), func(op signature.Op) bool {
 		return signature.Verify(query.Get("signature"), query.Get("path"), op, query.Get("username"), s.AccessToken, expires)

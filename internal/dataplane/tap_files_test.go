@@ -120,7 +120,7 @@ func TestFilesAreOnRecord(t *testing.T) {
 		if last().Outcome != "http_507" {
 			t.Errorf("%+v", last())
 		}
-		// The record refuses: nobody hears that all is well.
+		// If the audit log refuses the entry, the client gets no success.
 		x.record.Fail(func(d record.Draft) bool { return d.Kind == record.Action })
 		if res, _ := x.post(t, engine.GuestPort, "/files?path=/in", "application/octet-stream", "x", nil); res.StatusCode != http.StatusServiceUnavailable {
 			t.Errorf("%d", res.StatusCode)

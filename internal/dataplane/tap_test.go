@@ -222,8 +222,8 @@ func TestEndsThatAreNone(t *testing.T) {
 	}
 }
 
-// F27: a command whose caller has left goes on, and so does the watch on it: what
-// it prints afterwards is kept, and its end is heard.
+// F27: a command whose caller has left continues to run and to be watched: its later
+// output is kept, and its end is recorded.
 func TestF27OutputWithoutACaller(t *testing.T) {
 	x := newTapped(t)
 	left := make(chan struct{})

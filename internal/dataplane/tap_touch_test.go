@@ -123,8 +123,8 @@ func TestChangesOfFilesAreOnRecord(t *testing.T) {
 	}
 }
 
-// What cannot be read does not go in, and of what the record refuses nobody
-// hears that it is done.
+// A request that cannot be parsed is not passed on, and a change that the audit log
+// refuses is not reported as done.
 func TestChangesOfFilesFailClosed(t *testing.T) {
 	x := newTapped(t)
 	d := x.drawer()
@@ -158,8 +158,8 @@ func TestChangeWithoutAnswer(t *testing.T) {
 	}
 }
 
-// Whoever comes without the sandbox's token is on record as turned away, with
-// what was asked for, and at most some times a minute.
+// A request without the sandbox's token is audited as rejected, with what it asked
+// for, and at most a few times a minute.
 func TestStrangersAreOnRecord(t *testing.T) {
 	x := newTapped(t)
 	d := x.drawer()

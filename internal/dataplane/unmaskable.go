@@ -58,6 +58,6 @@ func refuseCall(w http.ResponseWriter, r *http.Request, status int, code, text s
 	if !stream { // a stream tells its error behind a good status
 		w.WriteHeader(status)
 	}
-	_, _ = w.Write(body) // the client left; there is nobody to tell
+	_, _ = w.Write(body) // an error means that the client left
 	return true
 }

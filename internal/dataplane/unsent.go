@@ -19,9 +19,10 @@ func (t *trip) traced(r *http.Request) context.Context {
 	})
 }
 
-// mayWait tells whether a request whose sandbox has gone can be taken up again:
-// nothing of it was sent, and nothing of it was read that would have to be read
-// again. What is put on record of calls to our own servers is so once.
+// mayWait reports whether a request whose sandbox has gone can be retried. No part of
+// it may have been sent, and no part of its body read that would be needed again.
+// Calls to our own servers in the sandbox are excluded, because they are audited
+// once.
 func (t *trip) mayWait(r *http.Request) bool {
 	return !t.sent && (r.Body == nil || r.Body == http.NoBody) && t.port != engine.GuestPort && t.port != engine.InterpreterPort
 }

@@ -7,13 +7,13 @@ import (
 	"sync/atomic"
 )
 
-// upload is the body of a request. The transport and the server both wait for
-// a pending read of it before they let go, so that a client which sends no more
-// would keep them waiting when the sandbox goes: then reads fail.
+// upload is the body of a request. The transport and the server both wait for a
+// pending read of it before they return. A client that sends no more would keep them
+// waiting when the sandbox goes, so reads fail then.
 //
-// Of a request that has come whole nobody reads any more, and the server already
-// waits for the next one on its connection. To fail that read would end the
-// connection under a request that may be for another sandbox.
+// After a request has come whole, its body is no longer read, and the server already
+// waits for the next request on the connection. Failing that read would end the
+// connection during a request that may be for another sandbox.
 type upload struct {
 	io.ReadCloser
 	whole       atomic.Bool

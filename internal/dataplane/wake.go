@@ -22,8 +22,8 @@ const (
 	wakeTimeout = time.Minute
 	// maxWaiting bounds how many wait for one sandbox: each holds a connection.
 	maxWaiting = 1024
-	// wakeRest is how long a resumption that failed is not tried again, so that
-	// nobody keeps the server busy with one that cannot succeed.
+	// wakeRest is how long a failed resume is not retried, so that a client cannot
+	// keep the server busy with one that cannot succeed.
 	wakeRest = time.Second
 	// maxLooks bounds how often a request looks again at a sandbox that comes
 	// and goes.
@@ -62,10 +62,10 @@ func (p *Proxy) asleep(w http.ResponseWriter, r *http.Request, to target) (again
 	return true, false
 }
 
-// mayWake refuses who could not get into the sandbox if it ran. Programs' own
-// checks are theirs, but a wrong token for the guest must not cost a
-// resumption: whoever knows an ID could keep the sandbox running otherwise,
-// at its owner's expense.
+// mayWake rejects a request that would be rejected if the sandbox ran. Programs
+// inside make their own checks, but a wrong token for the guest must not cause a
+// resume. Otherwise an attacker who knows an ID could keep the sandbox running at its
+// owner's expense.
 func mayWake(r *http.Request, to target, box sandbox.Sandbox) *refusal {
 	if refusal := admit(r, to, box); refusal != nil {
 		return refusal
@@ -84,8 +84,8 @@ func hasToken(r *http.Request, box sandbox.Sandbox) bool {
 	return box.AccessToken != "" && subtle.ConstantTimeCompare([]byte(got), []byte(box.AccessToken)) == 1
 }
 
-// signedFor tells whether a request for a file has a signature of the
-// sandbox that has not expired.
+// signedFor reports whether a request for a file has a signature of the sandbox that
+// has not expired.
 func signedFor(r *http.Request, box sandbox.Sandbox) bool {
 	if r.URL.Path != filesPath {
 		return false
@@ -98,8 +98,8 @@ func signedFor(r *http.Request, box sandbox.Sandbox) bool {
 	return err == nil && verify(r.Method, query, expires, box) && !signature.Expired(expires, time.Now().Unix())
 }
 
-// wake waits for a sandbox to be resumed, together with all others that wait
-// for it. The resumption goes on if this caller leaves.
+// wake waits for a sandbox to be resumed, together with all other callers that wait
+// for it. The resume continues if this caller leaves.
 func (p *Proxy) wake(ctx context.Context, id string) error {
 	p.mu.Lock()
 	if p.closed {
@@ -197,7 +197,7 @@ func (p *Proxy) notWoken(w http.ResponseWriter, r *http.Request, to target, err 
 	(&refusal{status: said.status, id: to.id, message: notWokenText}).write(w, r)
 }
 
-// preflight tells whether a browser asks what it may ask.
+// preflight reports whether a request is a browser's CORS preflight.
 func preflight(r *http.Request) bool {
 	return r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != ""
 }

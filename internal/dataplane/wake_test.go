@@ -107,7 +107,7 @@ func TestTrafficWakes(t *testing.T) {
 	}
 }
 
-// P12: nobody without the token that the guest asks for can wake a sandbox.
+// P12: a request without the token that the guest requires cannot wake a sandbox.
 func TestTheTokenIsComparedBeforeAResumption(t *testing.T) {
 	w := asleep(t)
 	for _, token := range []string{"", "x", "token-" + boxID, "token-" + sleeper + "x"} {

@@ -14,23 +14,23 @@ type Checkpointer interface {
 	// reads it; anything else is refused before it is tried.
 	Format() string
 
-	// Checkpoint writes the state into dir, an empty directory of ours. The
-	// sandbox pauses while it does, and goes on afterwards, also after an
-	// error, unless it died of something else. Whoever has no more use for it
-	// removes it.
+	// Checkpoint writes the state into dir, an empty directory of ours. The sandbox
+	// is paused during that and continues afterwards. It does so after an error too,
+	// unless something else ended it. The caller removes dir when it no longer needs
+	// the state.
 	Checkpoint(ctx context.Context, id, dir string) error
 
-	// Restore is Create, but the sandbox goes on from the state in dir, as
-	// often as the caller likes and under any ID. Limits for memory and CPU
-	// may differ from those of the checkpoint; the root, the workspace, what
-	// is covered, and the limits for processes and files may not. Streams that
-	// led into the sandbox are gone; its guest reads spec.GuestConfig again.
+	// Restore is like Create, but the sandbox continues from the state in dir. A
+	// state may be restored any number of times and under any ID. Limits for memory
+	// and CPU may differ from those of the checkpoint. The root, the workspace, the
+	// path masks, and the limits for processes and files may not. Streams that led
+	// into the sandbox are gone; its guest reads spec.GuestConfig again.
 	Restore(ctx context.Context, spec Spec, dir string) error
 
-	// Replace puts a restored sandbox, or with dir "" a new one, in the place
-	// of the one with the same ID. All that can fail before the old one has to
-	// stop is done first, so that after most errors the old one goes on; after
-	// an error with the code "replace_failed" there is none of that ID.
+	// Replace exchanges the sandbox with the same ID for a restored one, or for a new
+	// one if dir is "". All that can fail before the old one has to stop is done
+	// first, so that after most errors the old one continues. After an error with the
+	// code "replace_failed", no sandbox has that ID.
 	Replace(ctx context.Context, spec Spec, dir string) error
 }
 
@@ -53,15 +53,15 @@ type Bound struct {
 // Archiver is the ability to write down the files of a sandbox alone,
 // in a form that does not depend on the engine.
 type Archiver interface {
-	// Archive writes a tar of all that the sandbox has changed below its root
-	// to w. The sandbox goes on. What it has deleted is a character device 0:0
-	// of that name, as in an overlay. Workspace and covers are part of it only
+	// Archive writes a tar of all that the sandbox has changed below its root to w.
+	// The sandbox keeps running. A deleted file is a character device 0:0 of that
+	// name, as in an overlay. The workspace and masked paths are part of it only
 	// where the sandbox has written.
 	Archive(ctx context.Context, id string, w *os.File) error
 
-	// Extract writes the same of the state that Checkpoint left in dir, of a
-	// sandbox like spec, and leaves no sandbox. Nothing inside reaches anybody
-	// meanwhile.
+	// Extract writes the same tar from the state that Checkpoint left in dir, of a
+	// sandbox like spec, and leaves no sandbox. The programs of the state have no
+	// network during that.
 	Extract(ctx context.Context, spec Spec, dir string, w *os.File) error
 }
 

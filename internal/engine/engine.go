@@ -16,7 +16,7 @@ type Engine interface {
 	Info() Info
 
 	// Probe returns nil if this host can run the engine, or a fault of kind
-	// Unsupported that says why not, with a hint that says what would help.
+	// Unsupported that gives the reason, with a hint that names a remedy.
 	Probe(ctx context.Context) error
 
 	// Create returns when the sandbox is booted and its guest answers on
@@ -24,9 +24,9 @@ type Engine interface {
 	// of kind Exists.
 	Create(ctx context.Context, spec Spec) error
 
-	// Dial opens a stream to a TCP port on the sandbox's loopback. A port on
-	// which nobody listens is a fault of kind Unavailable with the code
-	// "port_closed"; an unknown or stopped sandbox is NotFound.
+	// Dial opens a stream to a TCP port on the sandbox's loopback. A port without a
+	// listener is a fault of kind Unavailable with the code "port_closed"; an unknown
+	// or stopped sandbox is NotFound.
 	Dial(ctx context.Context, id string, port int) (net.Conn, error)
 
 	// Wait returns when the sandbox has stopped, for whatever reason. It may
@@ -78,8 +78,8 @@ const (
 // call it is ENOSYS. After any other error the sandbox must not go on.
 const BecomeSyscall = 1999
 
-// Boundary is what an engine's wall is made of, so that nobody takes a jail
-// for a virtual machine.
+// Boundary is the kind of isolation that an engine provides, so that a jail is not
+// mistaken for a virtual machine.
 type Boundary string
 
 const (
@@ -179,7 +179,7 @@ type Link struct {
 // UserID is the number of the sandbox's user and of its group.
 const UserID = 1000
 
-// Spec says what to create.
+// Spec describes the sandbox to create.
 type Spec struct {
 	// ID is 1 to 40 characters of [a-z0-9].
 	ID       string
@@ -187,7 +187,7 @@ type Spec struct {
 	Root     Root
 	// Workspace is a host directory shown copy-on-write at /workspace, or ""
 	// for an empty one. The host's files never change. Inside, all of them belong
-	// to the sandbox's user, whoever owns them on the host.
+	// to the sandbox's user, regardless of their owner on the host.
 	Workspace string
 	// Mounts are host files and directories shown copy-on-write, as the workspace
 	// is. Unlike those of Root.Binds their targets need not exist in Root.Dir, and
@@ -214,10 +214,10 @@ type Spec struct {
 	Link *os.File
 	// Events is an empty or earlier file of the same sandbox, opened to append,
 	// to which an Observer adds what programs do. The engine hands on a copy:
-	// the caller keeps its own. Nil is a sandbox that nobody watches.
+	// the caller keeps its own. Nil is a sandbox that is not observed.
 	Events *os.File
-	// EventBytes bounds how large the engine lets the file grow while nobody
-	// shortens it; beyond, programs cannot be executed until somebody does.
+	// EventBytes bounds how large the engine lets the file grow while no reader
+	// shortens it. Beyond, no program can be executed until a reader does.
 	// Zero is 64 MiB.
 	EventBytes int64
 	// Hide are paths inside that an empty file or directory covers, which
@@ -232,7 +232,7 @@ type Spec struct {
 	// and may not be a symbolic link, which could be replaced. A directory
 	// above one can still be renamed, and takes it along.
 	ReadOnly []string
-	// Unhurried says that nobody waits for the sandbox: until it is ready,
+	// Unhurried is set when no caller waits for the sandbox: until it is ready,
 	// others have the processors first, where the engine can see to it.
 	Unhurried bool
 }

@@ -72,7 +72,8 @@ func (a Access) With(document string, artifacts []string) (Access, error) {
 // defaultLevel is the level of a sandbox that asks for none.
 const defaultLevel = "standard"
 
-// Linked tells whether the sandbox gets a link, and so a network at all.
+// Linked reports whether the sandbox gets a network attachment. Without one it has no
+// network at all.
 func (a Access) Linked() bool {
 	switch a.Net {
 	case NetNone:
@@ -84,16 +85,16 @@ func (a Access) Linked() bool {
 	return true
 }
 
-// documented tells whether a document says what may be reached.
+// documented reports whether one of the policy documents has network rules.
 func (a Access) documented() bool {
 	return slices.ContainsFunc(a.Documents, func(d policy.Document) bool {
 		return len(d.Network.Hosts) > 0 || d.Network.Unlisted != "" || len(d.Git.Remotes) > 0
 	})
 }
 
-// settled is an access that says what its default comes to. Who lists hosts
-// and says no more of the network wants no others; beside a network or a
-// document, the list only adds to what that says.
+// settled returns the access with NetDefault replaced by what it means. A list of
+// hosts alone, without a network mode or a policy document with network rules, allows
+// those hosts only. Beside either of them, the list adds to what that allows.
 func (a Access) settled() Access {
 	if a.Net == NetDefault && len(a.Allow) > 0 && !a.documented() {
 		a.Documents = append(slices.Clone(a.Documents), policy.None())

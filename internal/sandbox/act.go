@@ -12,9 +12,9 @@ import (
 // is pausing or resuming.
 const awaitEvery = 20 * time.Millisecond
 
-// act gets hold of a sandbox for a change of its state, once nobody else is
-// changing it. What it returns lets go. The context ends when the sandbox is
-// removed or the Service is closed.
+// act waits until no other operation is changing the sandbox, then locks it for a
+// change of its state. The returned function unlocks it. The returned context ends
+// when the sandbox is removed or the Service is closed.
 func (s *Service) act(ctx context.Context, who Principal, ref string) (context.Context, Record, func(), error) {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {
@@ -64,8 +64,9 @@ func (s *Service) settled(ctx context.Context, id string) (Record, error) {
 	}
 }
 
-// stranded reports whether nobody finishes what a passing state says: its
-// process is dead, or it is this one, which could not write down how it went.
+// stranded reports whether a row in a transitional state has no process left to
+// finish it. Either the process that set the state is dead, or it is this one and it
+// failed to write the outcome.
 func (s *Service) stranded(r Record) bool {
 	if r.State != Pausing && r.State != Resuming {
 		return false
@@ -99,7 +100,8 @@ const (
 	CodeTooManyPaused = "too_many_paused"
 )
 
-// lasting is a context for what must be finished whoever goes away.
+// lasting returns a context for work that must be finished even if the caller goes
+// away.
 func lasting(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 }

@@ -119,7 +119,8 @@ func (s *Service) export(ctx context.Context, who Principal, ref string, req Exp
 	if err != nil {
 		return nil, err
 	}
-	// What was done outside meanwhile is no matter: nothing goes there.
+	// Changes to the host's directory since the start do not matter: an export writes
+	// nothing there.
 	c, err := o.choose(set.Changes, req.Paths, req.Protected, true)
 	if err != nil {
 		return nil, err

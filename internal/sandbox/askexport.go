@@ -17,8 +17,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/fact"
 )
 
-// exportHold is how long changes wait for an answer to be there: long enough
-// to spend one that was given. Whoever is told to ask people tries again.
+// exportHold is how long an export waits for an approval. It is long enough to use an
+// approval that was already given. A caller whose request is still pending retries
+// later.
 const exportHold = time.Second
 
 // Bounds of what a question lists. The digest is over all of it.

@@ -54,8 +54,8 @@ func (s *Service) attend() {
 
 var liveStates = []State{Creating, Waiting, Running, Pausing, Resuming, Stopping}
 
-// unsettledRows are the live rows, and those of paused sandboxes that were to
-// end with a process that is dead: nobody else would ever look at them.
+// unsettledRows returns the live rows, and those of paused sandboxes that should have
+// ended with a process that is dead. No other code looks at the latter.
 func (s *Service) unsettledRows(ctx context.Context) ([]Record, error) {
 	rows, err := s.store.List(ctx, Query{AllOwners: true, Filter: Filter{States: liveStates}})
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // the same: memory that was saved refers to it.
 type Base struct {
 	Root engine.Root `json:"root"`
-	// Hide, Absent and ReadOnly are what is covered; NoRoot says that nobody is root.
+	// Hide, Absent and ReadOnly are the path masks; NoRoot means that no user is root.
 	Hide     []string `json:"hide,omitempty"`
 	Absent   []string `json:"absent,omitempty"`
 	ReadOnly []string `json:"read_only,omitempty"`
@@ -56,7 +56,7 @@ func (b Base) covered() covered {
 	return covered{hide: b.Hide, absent: b.Absent, readOnly: b.ReadOnly, repos: b.Repos}
 }
 
-// sameRoot tells whether two machines start from the same files.
+// sameRoot reports whether two instances start from the same files.
 func (b Base) sameRoot(o Base) bool {
 	return b.Root.Dir == o.Root.Dir && b.Root.Guest == o.Root.Guest && slices.Equal(b.Root.Binds, o.Root.Binds) && b.Copy == o.Copy && b.sameMounts(o)
 }
@@ -75,8 +75,8 @@ type Saved struct {
 // to be equal.
 type Stored struct {
 	Snapshot
-	// Sum is the digest of its image. A snapshot that is still being written
-	// has none, and nobody sees it.
+	// Sum is the digest of its image. It is empty while the snapshot is still being
+	// written, when no caller can see the snapshot.
 	Sum       string
 	Base      Base
 	Limits    Limits

@@ -207,7 +207,8 @@ func TestPausedStaysPausedUnrecorded(t *testing.T) {
 	}
 }
 
-// A sandbox that ends by itself has one end, whoever finishes it.
+// A sandbox that ends by itself has exactly one end in the audit log, even if several
+// callers finish it.
 func TestEndsOnce(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)
@@ -227,7 +228,7 @@ func TestEndsOnce(t *testing.T) {
 	}
 }
 
-// Whoever asks for what is not theirs is in the record, and cannot fill it.
+// A request for another owner's sandbox is audited, and cannot fill the audit log.
 func TestRefusedRequestsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

@@ -17,9 +17,9 @@ import (
 // censusTime bounds a question to a guest that may be too busy to answer.
 const censusTime = 10 * time.Second
 
-// Census is what runs in a sandbox, and where programs listen. Whoever is root
-// inside may have taken the guest's place, so it is what the sandbox says of
-// itself; values of secrets are masked in it.
+// Census returns the processes of a sandbox and the ports on which they listen. A
+// program with root inside may have replaced the guest, so the answer is only the
+// sandbox's own claim. Values of secrets are redacted in it.
 func (s *Service) Census(ctx context.Context, who Principal, ref string) (census.Census, error) {
 	r, err := s.runningOne(ctx, who, ref)
 	if err != nil {

@@ -63,16 +63,16 @@ func (s *Service) Changes(ctx context.Context, who Principal, ref string, req Ch
 	return out, nil
 }
 
-// shows tells whether the text of a file may be seen: what the policy keeps
-// inside does not come out as a diff either. What it asks about does, or
-// nobody could answer.
+// shows reports whether the text of a file may appear in a diff. A file that the
+// policy denies to export does not leave as a diff either. A file that needs an
+// approval does, because the approver has to see it.
 func (o *outlet) shows(path string) bool {
 	return o.policy.Export(false).Effect != causeway.Deny && o.takes(path)
 }
 
-// takes tells whether a path may come out at all. What a policy names is below
-// the workspace: a file elsewhere that is called alike is not meant, or a
-// program inside would only have to put it there.
+// takes reports whether a path may be exported at all. The paths in a policy are
+// relative to the workspace. A file of the same name elsewhere does not match, or a
+// program inside could place a file there to have it exported.
 func (o *outlet) takes(path string) bool {
 	if o.dir != workspaceDir {
 		return len(o.policy.Document().Filesystem.Export.Only) == 0

@@ -35,7 +35,7 @@ type ChangeSet struct {
 	Added, Removed int
 }
 
-// ApplyRequest says what to bring into the workspace's host directory.
+// ApplyRequest selects the changes to write into the workspace's host directory.
 type ApplyRequest struct {
 	Paths     []string
 	Digest    string // "" is whatever there is
@@ -57,7 +57,7 @@ type Applied struct {
 	Provenance []byte
 }
 
-// ExportRequest says what to write out.
+// ExportRequest selects the changes to export, and their format.
 type ExportRequest struct {
 	ChangesRequest
 	Format    string // tar or patch

@@ -15,9 +15,9 @@ import (
 // maxGitFile bounds what is read of a file of git's.
 const maxGitFile = 4 << 20
 
-// commit is the commit that the workspace was at when the sandbox got it, if
-// the files that say so are still those of then; otherwise it is "", which
-// claims nothing. What was not committed is not told by it.
+// commit returns the commit that the workspace was at when the sandbox was created.
+// It returns "", which claims nothing, if the Git files that name the commit have
+// changed since. Uncommitted changes of that time are not covered by it.
 func (o *outlet) commit() string {
 	if o.dir != workspaceDir || o.base.Outside == nil || o.record.Base.Copy != "" {
 		return ""
@@ -53,7 +53,7 @@ func (o *outlet) unmoved(name string) (text string, there bool) {
 			was = &o.base.Start[i]
 		}
 	}
-	// A pipe would hold up whoever opens it.
+	// O_NONBLOCK: opening a pipe would otherwise block for ever.
 	f, err := o.base.Outside.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return "", was != nil || !errors.Is(err, fs.ErrNotExist)

@@ -52,9 +52,9 @@ const guestPatience = 2 * time.Minute
 // errGuestSilent is why its stream was cut.
 var errGuestSilent = fault.Newf(fault.Timeout, "guest_silent", "the sandbox's guest said nothing of its files for %s", guestPatience)
 
-// awaited asks for an answer whose next piece never takes longer than
-// guestPatience: whoever is root inside may have taken the guest's place, and
-// must not hold what waits for it.
+// awaited sends a request to the guest and cancels it when the next piece of the
+// answer takes longer than guestPatience. A program with root inside may have
+// replaced the guest, and must not block the caller by answering slowly.
 func awaited(ctx context.Context, ask func(context.Context) (*http.Response, error)) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	late := time.AfterFunc(guestPatience, func() { cancel(errGuestSilent) })
@@ -91,7 +91,7 @@ type listened struct {
 
 // Read implements io.Reader.
 func (l *listened) Read(b []byte) (int, error) {
-	// While nobody reads, the guest need say nothing.
+	// The guest may be silent while the caller does not read.
 	l.late.Reset(guestPatience)
 	n, err := l.ReadCloser.Read(b)
 	l.late.Stop()

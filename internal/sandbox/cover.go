@@ -66,8 +66,9 @@ func cover(workspace string, b Base, p *policy.Policy) (covered, error) {
 	return c, nil
 }
 
-// settle hides under a cover that stays what cannot be absent: in a read-only
-// directory nobody removes what stands for a file.
+// settle moves absent paths below a read-only directory to the hidden paths. A path
+// can be absent only where the placeholder that stands for it can be removed, which a
+// read-only directory does not allow.
 func (c *covered) settle() {
 	fixed := hiddenBelow(c.readOnly)
 	var absent []string

@@ -115,7 +115,7 @@ func leave(dir, what string) error {
 	if err != nil || k.Files != 1 {
 		return fmt.Errorf("%+v %w", k, err)
 	}
-	// Once more, in the place of the first.
+	// Keep a second time, which replaces the first.
 	if _, err = s.KeepChanges(ctx, local, sb.ID); err != nil {
 		return err
 	}
@@ -178,7 +178,7 @@ func TestCrashWhileKeeping(t *testing.T) {
 	}
 }
 
-// leftBehind starts anew, and says what a user finds.
+// leftBehind starts a new Service and checks what a user finds after the crash.
 func leftBehind(t *testing.T, dir string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "id"))
@@ -238,7 +238,7 @@ func leftBehind(t *testing.T, dir string) string {
 			t.Errorf("%q %v", text, err)
 		}
 	case len(kept) > 0:
-		t.Errorf("recordings that nobody finds: %q", kept)
+		t.Errorf("recordings that no row refers to: %q", kept)
 	}
 	switch len(outcome) {
 	case 0:

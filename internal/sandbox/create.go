@@ -61,7 +61,7 @@ func (s *Service) create(ctx context.Context, who Principal, req CreateRequest) 
 		return Sandbox{}, err
 	}
 	defer done()
-	// Who removes it meanwhile cancels ctx and then waits for this lock.
+	// A concurrent removal cancels ctx and then waits for this lock.
 	unlock, err := s.locks.acquire(ctx, r.ID)
 	if err != nil {
 		return Sandbox{}, err
@@ -227,8 +227,9 @@ func (s *Service) spec(r *Record, t Template, p *policy.Policy) (engine.Spec, gu
 		err = covered.coverTools(t.Tools, p.Files().Matcher())
 	}
 	if err == nil && r.Boundary != engine.NoBoundary {
-		// Nobody inside, whoever they are, changes what looks at them; and in
-		// each sandbox there is something read-only to be tried.
+		// The guest's own files are read-only for every user inside, so that no
+		// program can change the code that inspects it. They also give each sandbox a
+		// read-only path on which the inspection tries to write.
 		covered.readOnly = append([]string{t.Root.Guest}, covered.readOnly...)
 		err = covered.coverTree(t.Root, p.Files())
 	}

@@ -33,7 +33,7 @@ func TestCreateRefuses(t *testing.T) {
 		code string
 		text string
 	}{
-		"nobody":           {sandbox.Principal{}, req{}, fault.Unauthenticated, "unauthenticated", ""},
+		"no caller":        {sandbox.Principal{}, req{}, fault.Unauthenticated, "unauthenticated", ""},
 		"no template":      {alice, req{Template: ""}, fault.Invalid, "template_reference_invalid", ""},
 		"bad template":     {alice, req{Template: "../etc"}, fault.Invalid, "template_reference_invalid", ""},
 		"unknown":          {alice, req{Template: "nope"}, fault.NotFound, "template_not_found", "template 'nope' not found"},

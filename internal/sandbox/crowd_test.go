@@ -104,8 +104,8 @@ func (c *crowd) intrude(r *rig, who sandbox.Principal, rnd *rand.Rand) error {
 	return nil
 }
 
-// P2, P9: whatever owners do at once through several processes, nobody gets at
-// another's sandbox and nothing is left.
+// P2, P9: owners that act at once through several processes never reach each other's
+// sandboxes, and nothing is left behind.
 func TestCrowd(t *testing.T) {
 	before := runtime.NumGoroutine()
 	t.Run("crowd", func(t *testing.T) {

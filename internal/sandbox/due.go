@@ -78,8 +78,8 @@ func (s *Service) pauseDue(b *box) {
 	s.notEnding(b)
 }
 
-// pauseLate pauses a sandbox that nobody has extended, or ends it once it is
-// later than anybody would wait.
+// pauseLate pauses a sandbox whose time is up and was not extended. It ends the
+// sandbox instead once pausing is so late that no client would still wait for it.
 func (s *Service) pauseLate(ctx context.Context, r Record) error {
 	if r.State != Running || r.EndAt.IsZero() || r.EndAt.After(time.Now()) {
 		return s.refresh(ctx, r.ID)
@@ -100,9 +100,9 @@ func (s *Service) pauseLate(ctx context.Context, r Record) error {
 	return s.endRun(ctx, r.ID, r.Run, ReasonPauseFailed, time.Time{})
 }
 
-// postpone says when the clock tries again if a pause fails, later each time.
-// It does so beforehand: a sandbox that goes on has a new box, for which the
-// clock would try at once.
+// postpone sets when the clock retries if a pause fails, each time later. It is
+// called before the pause: a sandbox that keeps running after a failed pause gets a
+// new box, for which the clock would retry at once.
 func (s *Service) postpone(id string) putOff {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -36,7 +36,7 @@ func (s *Service) checks(r Record, p *policy.Policy, c covered) (probe.Checks, [
 	if r.Access.Linked() {
 		checks.Known, checks.Unknown, checks.Reached, checks.Closed = look.Known, look.Unknown, look.Reached, look.Closed
 	} else {
-		// Without a way out nobody outside can be asked for a name.
+		// Without an egress gateway there is no resolver to query.
 		checks.Offline = true
 	}
 	for _, l := range []struct {

@@ -6,15 +6,15 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// OnHost tells whether a caller is at this machine as its user, and may name
-// what is on it. A session of the web console sees as much, and sits wherever
-// its browser is.
+// OnHost reports whether a caller acts on this machine as its user, and so may name
+// files and variables of the host. A web console session has the user's other
+// permissions, but its browser may run on any machine.
 func (who Principal) OnHost() bool { return who.Local && who.Session == "" }
 
-// checkReferences keeps a session of the web console from binding what is on
-// this host. The sandbox is the local user's, whose references may name files
-// and variables: whoever is signed in could have them sent anywhere. What the
-// sandbox is bound to already, and to where, may stay.
+// checkReferences keeps a web console session from binding files or variables of this
+// host. The sandbox belongs to the local user, whose references may name any of them.
+// An attacker with a session could have them sent to a host of his choice. Existing
+// bindings may stay, with their destinations.
 func checkReferences(who Principal, next, before Access) error {
 	if who.Session == "" {
 		return nil // keys' references are refused where they are resolved

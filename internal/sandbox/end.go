@@ -32,8 +32,8 @@ func (s *Service) removeRef(ctx context.Context, who Principal, ref string) erro
 func (s *Service) remove(ctx context.Context, r Record) error {
 	id := r.ID
 	defer s.goBefore(id)()
-	// A removal that has begun is finished even if its caller goes away: a
-	// half-removed sandbox helps nobody.
+	// Once begun, a removal is finished even if its caller goes away: a half-removed
+	// sandbox is of no use.
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer stop()
 	unlock, err := s.locks.acquire(ctx, id)
@@ -53,9 +53,9 @@ func (s *Service) remove(ctx context.Context, r Record) error {
 	return s.erase(ctx, id)
 }
 
-// goBefore cancels what is under way with a sandbox that is to be removed, and
-// refuses what waits for its turn, until what it returns is called: whoever asks
-// for one state after the other must not be able to keep a sandbox.
+// goBefore cancels the running operation of a sandbox that is to be removed, and
+// rejects the waiting ones until done is called. Otherwise a client could keep a
+// sandbox alive by requesting one state after the other.
 func (s *Service) goBefore(id string) (done func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

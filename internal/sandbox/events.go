@@ -148,8 +148,8 @@ func (s *Service) drain(ctx context.Context, id string, last bool) bool {
 	return true
 }
 
-// close takes in the rest of a sandbox that is being ended. One that never had
-// a caller is nobody's, and what its programs did while it waited is not kept.
+// close ingests the remaining events of a sandbox that is ending. A warm sandbox that
+// was never handed out has no owner, so the events of its programs are dropped.
 func (s *Service) close(ctx context.Context, r Record) (all bool, err error) {
 	if r.State == Waiting {
 		return false, s.unspool(r.ID)
@@ -196,8 +196,8 @@ func (s *Service) retake(ctx context.Context) error {
 	return s.catchUp(ctx)
 }
 
-// catchUp takes in what was written of sandboxes that nobody follows, and
-// removes the files of those that nothing remembers.
+// catchUp ingests the written events of sandboxes that no goroutine follows, and
+// removes the event files of sandboxes that no longer exist.
 func (s *Service) catchUp(ctx context.Context) error {
 	if s.spools == nil {
 		return nil

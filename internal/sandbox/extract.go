@@ -11,9 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// extract takes the files out of the saved memory in dir, into a draft that
-// nobody else sees and that what it returns drops. What is in dir stays as it
-// is, so that whoever dies meanwhile has lost nothing.
+// extract copies the files out of the saved memory in dir, into a private draft that
+// drop removes. It leaves dir as it is, so that a crash on the way loses nothing.
 func (s *Service) extract(ctx context.Context, spec engine.Spec, dir string) (files *os.File, drop func() error, err error) {
 	a, err := s.archiver()
 	if err != nil {

@@ -101,7 +101,7 @@ func TestResumeOfFilesOnlyIsBrokenOff(t *testing.T) {
 			go func() { _, _, err := r.ResumeFiles(ctx, alice, sb.ID, 0); done <- err }()
 			<-begun
 			if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Resuming {
-				t.Errorf("meanwhile it is %s, %v", got.State, err)
+				t.Errorf("during the resume it is %s, %v", got.State, err)
 			}
 			ended := make(chan error, 1)
 			go func() { ended <- end(r, sb.ID, cancel) }()

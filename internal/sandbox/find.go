@@ -102,7 +102,7 @@ func (s *Service) List(ctx context.Context, who Principal, f Filter) (Page, erro
 		return Page{}, err
 	}
 	q := Query{Filter: f, Owner: who.KeyID, AllOwners: who.Local}
-	// One row more than the page tells whether there is another page.
+	// One row more than the page holds shows whether there is another page.
 	q.Limit++
 	rows, err := s.store.List(ctx, q)
 	if err != nil {

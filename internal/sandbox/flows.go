@@ -114,7 +114,8 @@ func (s *Service) Asked(ctx context.Context, who Principal, ref string, since ti
 	for i, name := range names {
 		names[i] = hide(name)
 	}
-	// The sandbox's own look for a name that nobody has is not a program's.
+	// The inspection itself looks up a name that does not exist; that is not a
+	// program's lookup.
 	return slices.DeleteFunc(names, func(name string) bool { return name == policy.NobodysName }), nil
 }
 
@@ -156,7 +157,7 @@ type shelf interface {
 	Remove(id string) error
 }
 
-// sweep clears a shelf of what nobody wants any more.
+// sweep removes from a shelf what is no longer wanted.
 func (s *Service) sweep(of shelf, wanted func(id string) (bool, error)) error {
 	ids, err := of.List()
 	if err != nil {

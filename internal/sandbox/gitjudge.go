@@ -245,7 +245,8 @@ func top(dir string) string {
 
 func (j *gitJudge) hides(inside string) bool { return j.match.Denied(inside) || j.hidden(inside) != "" }
 
-// unchecked keeps a reference inside of which nobody knows what it brings.
+// unchecked flags a Git reference whose contents cannot be determined. It is denied,
+// or needs an approval, as the policy has it.
 func (j *gitJudge) unchecked(c *changes.Change) {
 	if j.deny {
 		c.Flags = append(c.Flags, changes.GitUnchecked)

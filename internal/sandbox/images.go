@@ -68,17 +68,17 @@ func (s *Service) beginImage(ctx context.Context, id string) (Draft, error) {
 	}
 	dropped, err := s.dropLoose(ctx)
 	if err != nil {
-		s.log.Warn("images of nobody not dropped", "err", err)
+		s.log.Warn("unreferenced images not dropped", "err", err)
 	}
 	if dropped == 0 {
 		return nil, refused
 	}
-	s.log.Info("images of nobody dropped", "images", dropped)
+	s.log.Info("unreferenced images dropped", "images", dropped)
 	return s.images.Begin(id)
 }
 
-// dropLoose is dropImages for a caller who waits: it leaves packs alone, and
-// so does not wait for whoever works on them.
+// dropLoose is like dropImages, for a caller that is waiting. It leaves packs alone,
+// so that it does not wait for another process that is working on them.
 func (s *Service) dropLoose(ctx context.Context) (dropped int, err error) {
 	if err := s.dropUnfinished(ctx); err != nil {
 		return 0, err

@@ -209,7 +209,8 @@ func TestRemovedSnapshotLeavesKeptChangesTheCopy(t *testing.T) {
 	}
 }
 
-// What nobody decides about in time goes with all that it needed.
+// Kept changes expire when no decision is made in time, together with all that they
+// needed.
 func TestKeptChangesExpire(t *testing.T) {
 	y := newYard(t, level("strict"))
 	if _, err := y.KeepChanges(t.Context(), local, y.sb.ID); err != nil {

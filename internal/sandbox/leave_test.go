@@ -33,8 +33,9 @@ func shows(text, value string) bool {
 	return slices.ContainsFunc(forms(value), func(f string) bool { return strings.Contains(text, f) })
 }
 
-// sealedYard is a yard whose programs have got hold of the value of a secret,
-// and have put it into files. Without bound, nobody knows that it is one.
+// sealedYard returns a yard whose programs have obtained the value of a secret and
+// written it to files. Without bound, the sandbox has no binding of that secret, so
+// that its value is an ordinary string.
 func sealedYard(t *testing.T, bound bool) (*yard, *keeper) {
 	t.Helper()
 	k, with := newKeeper(t)
@@ -83,9 +84,9 @@ func (y *yard) words() string {
 	return all.String()
 }
 
-// P44: the value of a secret that a program has got hold of leaves its sandbox
-// by no diff, export or apply, and what is signed is what came. The control is
-// a sandbox with the same files to which nobody bound the secret.
+// P44: the value of a secret that a program has obtained leaves its sandbox by no
+// diff, export or apply, and the signature covers what was exported. The control is a
+// sandbox with the same files and without a binding of the secret.
 func TestSecretsDoNotComeOutInFiles(t *testing.T) {
 	for _, bound := range []bool{true, false} {
 		y, _ := sealedYard(t, bound)
@@ -151,7 +152,7 @@ func TestEarlierSecretsDoNotComeOut(t *testing.T) {
 	}
 }
 
-// P44: what is called after a secret stays inside, and nobody is told its name.
+// P44: a file whose name contains a secret stays inside, and its name is not shown.
 func TestNamesOfSecretsStayInside(t *testing.T) {
 	for _, bound := range []bool{true, false} {
 		y, _ := sealedYard(t, bound)
@@ -186,8 +187,8 @@ func TestNamesOfSecretsStayInside(t *testing.T) {
 	}
 }
 
-// P44: what is kept of a sandbox holds no value, and needs none to be masked:
-// by the time that it leaves, nobody may know them any more.
+// P44: kept changes hold no secret value, and need none for redaction: the values may
+// no longer be known when the changes are exported.
 func TestKeptChangesHoldNoSecret(t *testing.T) {
 	for _, bound := range []bool{true, false} {
 		y, k := sealedYard(t, bound)
@@ -223,7 +224,7 @@ func TestKeptChangesHoldNoSecret(t *testing.T) {
 			t.Fatal(err)
 		}
 		if bound {
-			// The file outside was changed meanwhile, and has the value too.
+			// The host's file was changed since, and has the value too.
 			if len(done.Skipped) != 1 || done.Skipped[0].Path != "same.txt" || y.outside("same.txt") != "mine "+firstValue {
 				t.Errorf("%+v", done.Skipped)
 			}
@@ -234,8 +235,8 @@ func TestKeptChangesHoldNoSecret(t *testing.T) {
 	}
 }
 
-// A file of the host's that has the value too is not replaced unasked, also by
-// what was kept, when nobody knows the value any more.
+// A file of the host that also holds the value is not replaced without an approval.
+// That is so for kept changes too, when the value is no longer known.
 func TestAKeptFileReplacesNoSecretUnasked(t *testing.T) {
 	k, with := newKeeper(t)
 	k.set("KEY", firstValue)

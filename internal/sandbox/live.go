@@ -170,7 +170,7 @@ func (s *Service) adopt(ctx context.Context, id string) error {
 		return err
 	}
 	defer unlock()
-	// Read again: without the lock it may have been removed meanwhile.
+	// Read again: without the lock, the sandbox may have been removed since.
 	if r, err = s.store.Get(ctx, id); err != nil || r.State != Running {
 		return err
 	}

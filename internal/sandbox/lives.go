@@ -14,10 +14,10 @@ func entry(ctx context.Context, kind record.Kind, id string, data any) record.Dr
 	return record.Draft{Kind: kind, Sandbox: id, Actor: actorOf(ctx), Data: data}
 }
 
-// started is durable before the row says that a sandbox runs: it can be taken
-// back then, if the record refuses, and no sandbox runs of which the record
-// does not know, whoever dies in between. The caller's request goes with it, so
-// that creating waits for the disk once.
+// started makes the audit entry durable before the row becomes Running. The start can
+// be undone then if the audit log refuses the entry, and a crash in between leaves no
+// running sandbox that the log does not have. The entry of the caller's request is
+// written with it, so that creating waits for the disk once.
 func (s *Service) started(ctx context.Context, r Record, from string) error {
 	_, watched := s.engine.(engine.Observer)
 	f := fact.Started{

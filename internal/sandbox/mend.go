@@ -18,7 +18,7 @@ func (s *Service) mend(ctx context.Context, id string) error {
 	if err != nil || !s.stranded(r) {
 		return ignoreUnknown(err)
 	}
-	// Of several processes that see it one goes on.
+	// Of several processes that see it, one continues.
 	taken, err := s.store.Move(ctx, id, Move{From: []State{r.State}, To: r.State, By: s.self, WasBy: r.Actor, Run: r.Run})
 	if err != nil || !taken {
 		return err
@@ -45,9 +45,9 @@ func (s *Service) mend(ctx context.Context, id string) error {
 	return err
 }
 
-// mendPause takes a pause back: its machine goes on until the row says that it
-// has been written down. Without a machine nothing is left of the sandbox. What
-// there is of an image belongs to nobody then.
+// mendPause undoes an interrupted pause. The instance still runs, because it is ended
+// only after the row says that its state was saved. Without an instance the sandbox
+// is lost, and a partial image is left to garbage collection.
 func (s *Service) mendPause(ctx context.Context, r Record) error {
 	runs, err := s.runs(ctx, r.ID)
 	if err != nil {
@@ -81,8 +81,8 @@ func (s *Service) runs(ctx context.Context, id string) (bool, error) {
 	return slices.ContainsFunc(list, func(st engine.Status) bool { return st.ID == id && st.State == engine.Running }), err
 }
 
-// mendReplace carries out again what a dead process was putting a sandbox
-// back to. Which machine is there, if any, nobody can tell.
+// mendReplace repeats the replacement that a dead process was carrying out. It cannot
+// be known which instance exists, if any.
 func (s *Service) mendReplace(ctx context.Context, r Record) (err error) {
 	s.cut(r.ID)
 	ctx, done, err := s.takeUp(ctx, r.ID)
@@ -107,7 +107,7 @@ func (s *Service) mendReplace(ctx context.Context, r Record) (err error) {
 		return err
 	}
 	if ctx.Err() != nil {
-		return err // this process ends: another goes on
+		return err // this process ends: another one continues
 	}
 	s.log.Error("sandbox lost: it could not be put back", "sandbox", r.ID, "err", err)
 	_, lost := s.end(ctx, r.ID, ReasonCrashed, time.Time{})
@@ -125,8 +125,8 @@ func (s *Service) takeUp(ctx context.Context, id string) (context.Context, func(
 	return s.begin(ctx, id)
 }
 
-// sweepPaused removes the machine of a paused sandbox that its pause could
-// not. The state keeps every other process from resuming it meanwhile.
+// sweepPaused removes the instance of a paused sandbox that the pause failed to
+// remove. The state keeps other processes from resuming the sandbox at the same time.
 func (s *Service) sweepPaused(ctx context.Context, id string) error {
 	r, err := s.store.Get(ctx, id)
 	if err != nil || r.State != Paused {

@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/store"
 )
 
-// errDead is what a process gets that goes on after its death.
+// errDead is returned to a process that continues after its simulated death.
 var errDead = errors.New("this process is dead")
 
 // grave stops a process at its n-th tick: whatever it does then hangs, as if it
@@ -157,9 +157,8 @@ func victim(t *testing.T, r *rig, g *grave) *sandbox.Service {
 	return s
 }
 
-// P7: a process that is killed at any step of saving a state or going on from
-// one costs nobody a sandbox: it runs or is paused, with what was in it, and
-// nothing else is left.
+// P7: a process that is killed at any step of saving or restoring a state loses no
+// sandbox. The sandbox runs or is paused, with its data, and nothing else is left.
 func TestDeathAtEachStepOfStates(t *testing.T) {
 	type setup struct {
 		s  *sandbox.Service
@@ -253,8 +252,8 @@ func TestDeathAtEachStepOfStates(t *testing.T) {
 	}
 }
 
-// survives expects that a sandbox goes on with one of the values, that nothing
-// is half done, and that nothing is there which no row names.
+// survives expects that a sandbox continues with one of the values, that no step is
+// half done, and that nothing exists which no row names.
 func (r *rig) survives(id string, want []string) {
 	r.t.Helper()
 	ctx := r.t.Context()

@@ -105,8 +105,8 @@ func (s *Service) savedMemory(ctx context.Context, r Record, c engine.Checkpoint
 	return needs, s.sameFiles(ctx, r.TemplateID, r.Base, needs)
 }
 
-// keep has copies of the files of a list. A memory whose files are not kept goes on
-// as long as they are on the host, so a full disk does not keep anybody from saving.
+// keep copies the host files of a list. If they cannot be copied, the saved memory
+// works as long as the host has them, so that a full disk does not prevent saving.
 func (s *Service) keep(r Record, list engine.Bound) []hostfiles.File {
 	if s.hostFiles == nil {
 		return list.Files

@@ -25,8 +25,8 @@ import (
 // sinceStart is what changes are compared with if nothing else is named.
 const sinceStart = "start"
 
-// outlet is where a sandbox's changes are taken from: its files now, what they
-// were, and the policy that says what of them comes out.
+// outlet is the source of a sandbox's changes: its current files, their earlier
+// state, and the policy that decides which of them may be exported.
 type outlet struct {
 	record Record
 	policy *policy.Policy
@@ -60,8 +60,8 @@ func (o *outlet) close() error {
 	return errors.Join(errs...)
 }
 
-// compare is done once: the turn of the outlet ends with it, so that nobody waits
-// for a person who is asked about what it found.
+// compare is called once and ends the outlet's turn, so that no other export waits
+// while a person decides about what it found.
 func (o *outlet) compare(ctx context.Context, lines, text bool) (_ *changes.Set, err error) {
 	defer func() { err = errors.Join(err, o.done()) }()
 	ctx, cancel := inTime(ctx, o.until)

@@ -168,7 +168,7 @@ func TestOwnValues(t *testing.T) {
 	if got, err := r.SetAccess(ctx, alice, sb.ID, to(ruled(t, "canary-three"))); err != nil || value() != "canary-three" || keeps.count() != 1 || got.Access.Values != nil {
 		t.Errorf("%v, %q, %d kept", err, value(), keeps.count())
 	}
-	// Nobody names the values of another.
+	// An owner cannot name another owner's secrets.
 	foreign := ruled(t, "x")
 	foreign.Values, foreign.Own = nil, "own_of_another"
 	if _, err := r.SetAccess(ctx, alice, sb.ID, to(foreign)); err == nil {

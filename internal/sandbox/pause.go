@@ -56,10 +56,10 @@ func (s *Service) pause(ctx context.Context, r Record, filesOnly bool, due time.
 	if err != nil || !moved {
 		return Record{}, errors.Join(err, draft.Abort(), s.stale(ctx, r.ID, moved, err))
 	}
-	// Streams are cut and the way out is shut first, and the machine goes on
-	// until its image is written and the row says so. What it does after the
-	// image was taken reaches nobody, so nobody misses it; and neither a full
-	// disk nor a crash in between costs more than the pause.
+	// Streams are cut and the egress gateway is shut first. The instance keeps
+	// running until its image is written and the row says so. What it does after the
+	// image was taken reaches no peer, so that losing it does no harm. A full disk or
+	// a crash on the way costs only the pause.
 	s.veil(r.ID)
 	s.cut(r.ID)
 	s.survey(ctx, r.ID)

@@ -209,9 +209,9 @@ func (w watching) Survey(_ context.Context, id string) error {
 	return nil
 }
 
-// Looking at all files takes its time. A sandbox that is shown as paused or
-// stopped is served nothing any more meanwhile: what it would answer is broken
-// off, and a request that could have waited for it is lost.
+// Comparing all files takes time. A sandbox that is shown as paused or stopped serves
+// no more requests during it. An answer would be cut off, and a request that could
+// have waited for the resume would be lost.
 func TestNobodyGetsInWhileTheLastChangesAreLookedAt(t *testing.T) {
 	var looked []bool
 	var r *rig
@@ -405,8 +405,8 @@ func TestPauseAtTheEnd(t *testing.T) {
 	})
 }
 
-// What keeps a sandbox from being paused does not end it: it is tried again,
-// until nobody would wait any longer.
+// A failed pause does not end the sandbox. The pause is retried until no client would
+// still wait for the sandbox.
 func TestPauseAtTheEndIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, func(d *sandbox.Deps) { d.Settings.Retention = time.Hour })

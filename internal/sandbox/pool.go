@@ -21,18 +21,18 @@ type PoolOptions struct {
 	// Preload names what the code interpreter has loaded in sandboxes that
 	// wait, by the template's name.
 	Preload map[string][]string
-	// Rehearse is for how long a sandbox has waited when it first does, for
-	// nobody, what a caller will have it do. Zero leaves that to the caller.
+	// Rehearse is how long a sandbox has been warm before it first runs, without a
+	// caller, what a caller will run. Zero leaves that first run to the caller.
 	Rehearse time.Duration
 	// Memory reads the machine's memory; nil reads /proc.
 	Memory func() (demand.Memory, error)
 }
 
 const (
-	// quiet is how long there must have been no creation before a sandbox is
-	// made that nobody has asked for yet, or rehearses: it would take the
-	// processors from the first commands of who was served last. Where callers
-	// follow each other within soon, the next one matters more, and it is hasty.
+	// quiet is how long no sandbox must have been created before a warm one is made
+	// in advance or rehearses. Either would take the processors from the first
+	// commands of the last caller. Where callers follow each other within soon, the
+	// next caller matters more, and the shorter hasty applies.
 	quiet = 150 * time.Millisecond
 	hasty = 20 * time.Millisecond
 	soon  = time.Second

@@ -127,8 +127,9 @@ func (p *pool) hand(r Record, t Template, spec engine.Spec, config guest.Config)
 	return w
 }
 
-// putBack lets a sandbox wait on of which no request has seen anything, unless
-// its kind was given up meanwhile: nobody would find it there.
+// putBack returns a sandbox to the warm pool if no part of a request has reached it.
+// If its kind was given up since, the sandbox is ended: no caller would find it
+// there.
 func (p *pool) putBack(w *waiting) {
 	var ctx context.Context
 	p.mu.Lock()

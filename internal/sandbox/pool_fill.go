@@ -56,8 +56,8 @@ func (p *pool) fill(k *kind) error {
 	return nil
 }
 
-// vacant plans a sandbox of a kind that is nobody's: it has an ID and tokens
-// that nobody knows, and nothing of any request.
+// vacant plans a warm sandbox of a kind. It has no owner, an ID and tokens that no
+// client knows, and nothing of any request.
 func (s *Service) vacant(k *kind, closed *policy.Policy) (Record, engine.Spec, guest.Config, error) {
 	info := s.engine.Info()
 	now := time.Now().UTC().Round(0)
@@ -77,7 +77,7 @@ func (s *Service) vacant(k *kind, closed *policy.Policy) (Record, engine.Spec, g
 	return r, spec, config, err
 }
 
-// prepare takes the steps of make, for nobody.
+// prepare takes the steps of make without a caller.
 func (p *pool) prepare(w *waiting, r Record, closed *policy.Policy, spec engine.Spec, config guest.Config) error {
 	s := p.s
 	if err := s.store.Insert(p.ctx, r, s.settings.MaxLive); err != nil {
@@ -107,14 +107,15 @@ func (p *pool) prepare(w *waiting, r Record, closed *policy.Policy, spec engine.
 	return p.launch(p.ctx, w.kind, spec, config)
 }
 
-// look is one look at a waiting sandbox, or what else is done to it in nobody's
-// name.
+// look is one probe of a warm sandbox, or another action on it that no caller asked
+// for.
 type look struct {
 	over chan struct{}
 	err  error // set before over is closed
 }
 
-// underWay tells whether it is not over. One that never was is.
+// underWay reports whether the probe has started and not finished. A nil probe counts
+// as finished.
 func (l *look) underWay() bool {
 	if l == nil {
 		return false
@@ -200,7 +201,7 @@ func (p *pool) discard(w *waiting) {
 	p.doomed = append(p.doomed, w)
 }
 
-// vacate removes a sandbox that belongs to nobody, and its row.
+// vacate removes a sandbox without an owner, and its row.
 func (s *Service) vacate(ctx context.Context, id string) error {
 	s.cut(id)
 	errs := []error{s.engine.Remove(ctx, id), s.dropOwn(ctx, id, "")}

@@ -6,7 +6,8 @@ import (
 	"testing/synctest"
 )
 
-// Nobody waits for a rehearsal or a look as long as another sandbox waits.
+// No request waits for a rehearsal or a probe as long as another warm sandbox is
+// free.
 func TestTakeLeavesRehearsing(t *testing.T) {
 	over := make(chan struct{})
 	close(over)
@@ -22,9 +23,9 @@ func TestTakeLeavesRehearsing(t *testing.T) {
 	}
 }
 
-// Who is handed a sandbox that is being looked at waits until that has reached
-// it: the end that it is given there is nobody's. One that did not answer is not
-// handed over, because it might still take that end.
+// A caller that is given a sandbox during a probe waits until the probe has reached
+// the guest: the deadline that the probe sets there is not the caller's. A sandbox
+// that did not answer is not handed out, because it might still apply that deadline.
 func TestALookComesBeforeItsClaim(t *testing.T) {
 	silent := errors.New("no answer")
 	for _, want := range []error{nil, silent} {

@@ -203,8 +203,8 @@ func (s shifting) Resolve(ctx context.Context, ref sandbox.Reference) (sandbox.T
 	return t, err
 }
 
-// What waits with programs that are no longer those of its template is handed
-// to nobody, and the usual kinds wait with the new ones.
+// A warm sandbox whose template has new programs since is not handed out. The usual
+// kinds become warm again with the new programs.
 func TestPoolFollowsTemplate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var revision atomic.Pointer[string]
@@ -283,8 +283,8 @@ func (s slow) Resolve(context.Context, sandbox.Holder, *policy.Policy) ([]causew
 	return nil, errors.New("no value")
 }
 
-// What a request gives back whose kind was given up meanwhile is ended: nobody
-// would be handed it, and close would not find it.
+// A sandbox that a request gives back after its kind was given up is ended: no
+// request would be given it, and close would not find it.
 func TestGivenBackToNoKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var revision atomic.Pointer[string]

@@ -13,10 +13,10 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/admission"
 )
 
-// A sandbox that has started gives back what only its start needed, and what it
-// then does first fetches much of that again: the first command takes as long as
-// two. So one that waits does once, for nobody, what its first caller will have
-// it do. It is given nothing but what it was made with.
+// A started sandbox gives back what only its start needed, and its first command
+// fetches much of that again, so that it takes as long as two. A warm sandbox
+// therefore runs, once and without a caller, what its first caller will run. It is
+// given nothing beyond what it was made with.
 
 // loginShell is the program that a waiting sandbox runs: clients start commands
 // with one.
@@ -35,7 +35,8 @@ func newRehearsal(config guest.Config) *rehearsal {
 	return &rehearsal{config: config, since: time.Now(), look: look{over: make(chan struct{})}}
 }
 
-// underWay tells whether it has begun and is not over. pool.mu must be held.
+// underWay reports whether the rehearsal has begun and not finished. pool.mu must be
+// held.
 func (r *rehearsal) underWay() bool { return r.begun && r.look.underWay() }
 
 // unrehearsed takes the rehearsal of a sandbox that has waited for long enough,
@@ -64,9 +65,9 @@ func (p *pool) unrehearsed(now time.Time) (*waiting, *rehearsal, *admission.Turn
 	return nil, nil, nil
 }
 
-// rehearse lets a waiting sandbox run a program and be claimed by nobody. One
-// that does not do it in time must be nobody's: it might do it when it is
-// somebody's.
+// rehearse has a warm sandbox run a program without handing it out. A sandbox that
+// does not finish in time is never handed out: the program might run on after a
+// caller owns the sandbox.
 func (p *pool) rehearse(w *waiting, r *rehearsal) {
 	began := time.Now()
 	r.config.EndAt = began.Add(waitFor) // it may have been put off
@@ -86,9 +87,9 @@ func (p *pool) rehearse(w *waiting, r *rehearsal) {
 	}
 }
 
-// alone waits for the end of a rehearsal or a look that has begun: nothing may
-// be done to a sandbox in nobody's name once it is somebody's, least of all be
-// given the end of one that waits. None begins for one that was handed out.
+// alone waits for the end of a rehearsal or probe that has begun. Once a sandbox has
+// an owner, the pool must not act on it, and above all not set the deadline of a warm
+// one. None begins in a sandbox that was handed out.
 func (w *waiting) alone(ctx context.Context) error {
 	if r := w.rehearsal; r.begun {
 		if err := r.wait(ctx); err != nil {

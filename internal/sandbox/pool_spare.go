@@ -30,7 +30,7 @@ func (p *pool) saved(r Record) {
 	})
 }
 
-// goesOn says that a sandbox goes on from a saved state.
+// goesOn notes that a sandbox continues from a saved state.
 func (p *pool) goesOn(spec engine.Spec) {
 	if p != nil {
 		p.spare(spec)

@@ -55,8 +55,8 @@ func newWarmRig(t *testing.T) (*poolRig, *warming) {
 	return p, w
 }
 
-// Kernels for what goes on from a saved state are kept ready while such states
-// are in use, and not under pressure or at the end.
+// Pre-started kernels for restored sandboxes are kept while saved states are in use,
+// and not under memory pressure or at the end of the process.
 func TestSparesFollowRestores(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, w := newWarmRig(t)

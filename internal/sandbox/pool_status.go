@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// reportEvery is how often the log says what waits.
+// reportEvery is how often the state of the warm pool is logged.
 const reportEvery = 10 * time.Minute
 
 // PoolStatus is what waits for callers at one time.

@@ -59,7 +59,7 @@ func TestPoolHandsOut(t *testing.T) {
 	}
 }
 
-// P2: nobody learns of a sandbox that waits, and it takes nobody's place.
+// P2: no caller learns of a warm sandbox, and it counts against no caller's limit.
 func TestWaitingIsNobodys(t *testing.T) {
 	p := newPoolRig(t, func(d *sandbox.Deps) { d.Settings.MaxLive = 1 })
 	p.start(opened)
@@ -292,8 +292,8 @@ func TestTakenNameUsesNothingUp(t *testing.T) {
 	}
 }
 
-// P27: two claims never share anything, also where many race, and where sandboxes
-// that wait die meanwhile.
+// P27: two acquired sandboxes never share anything, even if many callers race and
+// warm sandboxes die at the same time.
 func TestClaimsShareNothing(t *testing.T) {
 	p := newPoolRig(t)
 	p.start()

@@ -30,8 +30,8 @@ type zygote struct {
 	slow   int           // restores in a row that took longer
 }
 
-// loadedBefore are the languages that a kind's zygote has loaded, loadedAfter
-// those that each sandbox loads that goes on from it.
+// loadedBefore returns the languages that a kind's template snapshot has loaded.
+// loadedAfter returns those that each sandbox loads after it is restored from that.
 func (k *kind) loadedBefore() []string { return k.loaded(true) }
 func (k *kind) loadedAfter() []string  { return k.loaded(false) }
 

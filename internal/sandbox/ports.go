@@ -19,14 +19,14 @@ type Template struct {
 	DefaultDir  string
 	// Env is set for every process, below what the caller sets.
 	Env map[string]string
-	// Revision names the state of the programs that it shows. Saved memory
-	// refers to them, and goes on with no others.
+	// Revision identifies the programs in the template. Saved memory
+	// refers to them, and can be restored with no others.
 	Revision string
 	// Tools are directories of the host's version managers that it shows besides.
 	Tools []hosttools.Tree
 	// origin is the snapshot that takes the template's place, or nil.
 	origin *Stored
-	// older is how much less than guestKnows the guest knows that goes on.
+	// older is by how many steps the restored guest knows less than guestKnows.
 	older int
 }
 
@@ -53,7 +53,7 @@ type Record struct {
 	// its end for that of the next.
 	Run  int64
 	Base Base
-	// Saved is what it goes on from when it is resumed.
+	// Saved is the state that a resume restores.
 	Saved Saved
 	// search looks for keys in the workspace of one that is being created, or is nil.
 	search *keySearch
@@ -62,8 +62,8 @@ type Record struct {
 	Pending string
 }
 
-// Records keeps one row per sandbox. Several processes may use the same rows
-// at once, so every change says what it expects to find.
+// Records keeps one row per sandbox. Several processes may use the same rows at once,
+// so every change names the state that it expects to find.
 type Records interface {
 	// Insert adds a row in the state Creating. If max sandboxes are live
 	// already that is Exhausted; if the owner has a live one of that name,
@@ -137,12 +137,12 @@ type Query struct {
 
 // SnapshotRows keeps one row per snapshot.
 type SnapshotRows interface {
-	// InsertSnapshot adds a row that nobody sees yet.
+	// InsertSnapshot adds a row that no query shows yet, except by its ID.
 	InsertSnapshot(ctx context.Context, s Stored) error
 	// KeepSnapshot shows it, gives it its name, which no other of its owner
 	// has from then on, and notes that its sandbox came from it last.
 	KeepSnapshot(ctx context.Context, id, sum string, bytes int64, needs *Needs) error
-	// GetSnapshot finds a row by its ID, also one that nobody sees yet, or is
+	// GetSnapshot finds a row by its ID, also one that is not shown yet, or is
 	// NotFound.
 	GetSnapshot(ctx context.Context, id string) (Stored, error)
 	// ListSnapshots returns rows newest first. A limit of zero is none.
@@ -163,7 +163,7 @@ type SnapshotQuery struct {
 	// Owner limits to one key's rows; AllOwners lifts that.
 	Owner     string
 	AllOwners bool
-	// Unfinished selects those that nobody sees yet instead.
+	// Unfinished selects instead the snapshots that are not shown yet.
 	Unfinished bool
 	// CreatedBefore, unless zero, selects only older ones.
 	CreatedBefore time.Time

@@ -154,7 +154,8 @@ func walkProgram(source string, look func(string, fs.DirEntry) error) error {
 	})
 }
 
-// ignoreGone leaves out what vanished meanwhile, or is not this user's to read.
+// ignoreGone drops the error of a file that has vanished or that this user may not
+// read.
 func ignoreGone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return nil

@@ -46,7 +46,7 @@ func TestProgramsOfTheHost(t *testing.T) {
 	if len(two.Root.Binds) != 1 || len(one.Root.Binds) != 3 || !strings.HasPrefix(one.Revision, "r+") {
 		t.Errorf("%+v, and of another %+v", one, two)
 	}
-	// What was saved with memory goes on only with the same programs.
+	// Saved memory is restored only with the same programs.
 	same, err := programsRevision(one.Root)
 	if err != nil || "r"+same != one.Revision {
 		t.Errorf("%v: %s is not %s", err, same, one.Revision)

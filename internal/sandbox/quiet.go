@@ -17,14 +17,14 @@ import (
 // did more is compared.
 const quietBytes = 8 << 20
 
-// quiet tells whether the box's kernel saw that nothing below the workspace was
-// changed since the sandbox's start, so that no file need be looked at. All
-// that is not plainly so is false. The kernel writes what it saw by itself: no
-// program inside can hide a change from it.
+// quiet reports whether the instance's kernel saw no change below the workspace since
+// the sandbox started, so that no file has to be compared. In any doubt it returns
+// false. The kernel writes these events itself, so that no program inside can hide a
+// change.
 func (s *Service) quiet(ctx context.Context, r Record) bool {
 	o, ok := s.engine.(engine.Observer)
 	if !ok || s.seen == "" || r.Run != 1 || r.Origin != "" || r.Parent != "" {
-		return false // what it goes on from is written elsewhere
+		return false // changes before its saved state are recorded elsewhere
 	}
 	if err := o.Survey(ctx, r.ID); err != nil {
 		return false

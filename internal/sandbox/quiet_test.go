@@ -22,8 +22,8 @@ func (t *told) Next() (witness.Event, error) {
 	return e, nil
 }
 
-// Nothing is taken for unchanged that was not plainly seen to be: a gap, a
-// broken line or a path that nobody knows means to look.
+// The workspace counts as unchanged only if the events prove it. A gap, a broken line
+// or an unknown path means that the files are compared.
 func TestOnlyWhatWasSeenIsQuiet(t *testing.T) {
 	file := func(path string) witness.Event { return witness.Event{Kind: witness.File, Path: path} }
 	began := witness.Event{Kind: witness.Began}

@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// codePortClosed is the engine's code for a port on which nobody listens. It
-// says that the machine is there.
+// codePortClosed is the engine's code for a port without a listener. It shows that
+// the instance is there.
 const codePortClosed = "port_closed"
 
 // Dial opens a stream to a port inside.
@@ -36,8 +36,8 @@ func (s *Service) Dial(ctx context.Context, id string, port int) (net.Conn, erro
 	return &stream{conn, b.gone}, nil
 }
 
-// undialed says what a failed dial means: what the engine finds of a machine
-// that is being replaced or written down says nothing about the sandbox.
+// undialed translates a failed dial. If the instance is being replaced or saved, the
+// engine's error describes that instance and not the sandbox.
 func (s *Service) undialed(ctx context.Context, b *box, run int64, cause error) error {
 	left := b.left()
 	if !left && fault.CodeOf(cause) == codePortClosed || ctx.Err() != nil || s.ctx.Err() != nil {
@@ -85,12 +85,12 @@ func notThere(r Record, cause error) error {
 		return fault.Wrap(cause, fault.Conflict, CodeChanged, fmt.Sprintf("Sandbox \"%s\" is %s; try again", r.ID, r.State))
 	case Running, Paused, Stopping, Stopped:
 		return notNow(r)
-	case Creating, Waiting: // nobody has it yet
+	case Creating, Waiting: // has no owner yet, or is not ready
 	}
 	return Unknown(r.ID)
 }
 
-// left tells whether the sandbox, as it was, has gone.
+// left reports whether the sandbox, as it was, has gone.
 func (b *box) left() bool {
 	select {
 	case <-b.gone:

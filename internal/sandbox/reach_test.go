@@ -84,8 +84,8 @@ func TestASandboxThatIsChangedIsNotGone(t *testing.T) {
 	}
 }
 
-// What an engine says of a machine that was replaced meanwhile is not said of
-// the sandbox, and its words are for the log.
+// An engine's error about an instance that was replaced is not returned as an error
+// of the sandbox, and its text goes only to the log.
 func TestFailedDials(t *testing.T) {
 	e := &misdialed{}
 	r := newRig(t, func(d *sandbox.Deps) {

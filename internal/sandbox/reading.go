@@ -12,13 +12,14 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 )
 
-// readingTime is how long a copy may be read. It ends by its own clock if
-// nobody is there any more to end it.
+// readingTime is how long a copy may be read. The copy ends by its own clock if no
+// process is left to end it.
 const readingTime = 10 * time.Minute
 
-// reading boots a copy of a saved state in order to read its files. It has no
-// network, no secrets and no mask, belongs to this process, and goes with what is
-// returned to drop it. Its programs go on in it: what they do reaches nobody.
+// reading boots a copy of a saved state in order to read its files. The copy has no
+// network, no secrets and no path masks, belongs to this process, and is removed by
+// the returned function. Its programs continue to run, but what they do reaches no
+// peer.
 func (s *Service) reading(ctx context.Context, r Record, base Base, limits Limits, workspace string, saved Saved) (guestBox, func() error, error) {
 	if err := s.fits(ctx, r.TemplateID, base, saved); err != nil {
 		return guestBox{}, nil, err

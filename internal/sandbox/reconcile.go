@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Report says what Reconcile found and did, by sandbox ID.
+// Report lists what Reconcile found and did, by sandbox ID.
 type Report struct {
 	Adopted   []string // run, and are watched
 	Expired   []string // their time was up: removed
@@ -31,16 +31,16 @@ func (r Report) Empty() bool {
 	return len(slices.Concat(r.Adopted, r.Expired, r.Lost, r.Abandoned, r.Finished, r.Orphans, r.Left, r.Mended, r.Failed)) == 0
 }
 
-// Reconcile compares the store with the engine, as after a crash, and leaves
-// both agreeing. Several processes may do so at once, also while others
-// create and remove. It goes on after an error and returns all of them, but for
-// what is the matter with one sandbox: that is logged and reported, and tried
-// again by the attendant or, of what has no row, at the next start. Nobody could
-// look after the others if one of them kept the state directory shut.
+// Reconcile compares the store with the engine, as after a crash, and makes both
+// agree. Several processes may reconcile at once, also while others create and
+// remove. It continues after an error and returns all errors, except those of a
+// single sandbox. Such an error is logged and reported, and retried by the attendant
+// or, without a row, at the next start. Otherwise one broken sandbox would keep the
+// whole state directory shut.
 func (s *Service) Reconcile(ctx context.Context) (Report, error) {
 	var report Report
-	// The order matters. A row is written before the engine acts, so what the
-	// first list shows has a row unless nobody wants it; and what has a
+	// The order matters. A row is written before the engine acts, so an instance in
+	// the first list has a row unless it is no longer wanted. An instance with a
 	// running row was there before the second list.
 	before, err := s.engine.List(ctx)
 	if err != nil {
@@ -146,7 +146,7 @@ func (s *Service) reconcile(ctx context.Context, r Record, there bool, report *R
 	return &report.Adopted, nil
 }
 
-// overdue ends a sandbox whose time was up while nobody watched.
+// overdue ends a sandbox whose time expired while no process watched it.
 func (s *Service) overdue(ctx context.Context, id string) error {
 	began, err := s.store.Move(ctx, id, Move{
 		From: []State{Running}, To: Stopping, Reason: ReasonTimeout, EndedBy: time.Now(),
@@ -194,7 +194,7 @@ func (s *Service) orphan(ctx context.Context, id string, report *Report) (*[]str
 // Pruned is what Prune has dropped.
 type Pruned struct {
 	Sandboxes []Sandbox
-	// Freed is how many bytes of saved states nobody held, or were there twice.
+	// Freed is how many bytes were freed of saved states that were unreferenced or stored twice.
 	Freed int64
 }
 
@@ -223,7 +223,7 @@ func (s *Service) prune(ctx context.Context, who Principal) (Pruned, error) {
 		}
 		out.Freed, err = s.sweepImages(ctx)
 		if err == nil && s.images != nil {
-			// Where no process stays, nobody else comes to it.
+			// Where no process stays, no attendant settles the images later.
 			var settled int64
 			settled, err = s.images.Settle(ctx)
 			out.Freed += settled

@@ -106,8 +106,8 @@ func TestRestartAfterTheEnd(t *testing.T) {
 	})
 }
 
-// One sandbox that cannot be brought in order keeps nobody from the others: the
-// attendant tries again.
+// One sandbox that cannot be reconciled does not block the others: the attendant
+// retries it.
 func TestReconcileGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

@@ -164,7 +164,7 @@ func (s *Service) letRecording(ctx context.Context, id string) error {
 	if s.tapes == nil {
 		return nil
 	}
-	// In this order, so that one which is forgotten meanwhile takes them along.
+	// In this order, so that deleting the sandbox at the same time deletes its recordings too.
 	if err := s.tapes.Let(id); err != nil {
 		return err
 	}

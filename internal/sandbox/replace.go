@@ -120,8 +120,8 @@ func (n Stored) fitsIn(r Record) error {
 		WithHint("make a new sandbox of it: crannog run --from " + n.ID)
 }
 
-// replace puts another machine in the place of a running sandbox's. The
-// caller acts on it.
+// replace exchanges the instance of a running sandbox. The caller holds the sandbox's
+// lock.
 func (s *Service) replace(ctx context.Context, r Record, target string, from source, at string) (_ Record, err error) {
 	done, err := s.admit(ctx, r, from.request, false)
 	if err != nil {
@@ -155,7 +155,7 @@ func (s *Service) replaced(ctx context.Context, r Record, at string) (Record, er
 		Pending: &none, At: &at, Checked: r.Checked, Base: &r.Base,
 	}})
 	if err != nil {
-		return Record{}, err // the attendant goes on
+		return Record{}, err // the attendant continues
 	}
 	if !moved {
 		s.cut(r.ID)
@@ -169,7 +169,7 @@ func (s *Service) replaced(ctx context.Context, r Record, at string) (Record, er
 	return r, nil
 }
 
-// notReplaced says what has become of the old machine.
+// notReplaced translates a failed replacement, by what became of the old instance.
 func (s *Service) notReplaced(ctx context.Context, r Record, cause error) error {
 	if because := context.Cause(ctx); because != nil {
 		cause = errors.Join(canceled(because), cause)
@@ -191,7 +191,8 @@ func (s *Service) notReplaced(ctx context.Context, r Record, cause error) error 
 	if err != nil || !moved {
 		return errors.Join(cause, err)
 	}
-	// The old machine goes on. Its link may have been cut for the new one's.
+	// The old instance continues. Its network attachment may have been cut for the
+	// new one's.
 	if row, err := s.store.Get(ctx, r.ID); err == nil {
 		s.track(row)
 	}

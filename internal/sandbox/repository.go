@@ -106,9 +106,10 @@ var gitDirs = []string{
 	"reftable", "rr-cache", "sequencer", "svn", "worktrees",
 }
 
-// strange returns whether a path below a mount is no part of the repository that it
-// shows. A bare repository often has work trees beside its own directories, of which
-// the workspace is one and the others are nobody's business inside.
+// strange returns a function that reports whether a path below a mount is outside the
+// repository that the mount shows. A bare repository often has work trees beside its
+// own directories. The workspace is one of them; the others must not be visible
+// inside.
 func (b Base) strange(target string) func(name string) bool {
 	if b.Git == nil || b.Git.Target != target {
 		return func(string) bool { return false }

@@ -203,7 +203,7 @@ func (s *Service) awaken(ctx context.Context, r Record, end time.Time, from sour
 		Saved: &r.Saved, PausedAt: &r.PausedAt, EndAt: &r.EndAt, At: at, Checked: r.Checked, Base: &r.Base,
 	}})
 	if err != nil {
-		return Record{}, errors.Join(err, s.stopMachine(ctx, r)) // the attendant goes on
+		return Record{}, errors.Join(err, s.stopMachine(ctx, r)) // the attendant continues
 	}
 	if !moved {
 		s.cut(r.ID)
@@ -229,8 +229,8 @@ func (s *Service) awaken(ctx context.Context, r Record, end time.Time, from sour
 	return r, nil
 }
 
-// wentOn is the entry of a sandbox that goes on: from where it was, or from a
-// snapshot.
+// wentOn returns the audit entry of a sandbox that continues, either from where it
+// was or from a snapshot.
 func (s *Service) wentOn(ctx context.Context, r Record, at *string, from source) record.Draft {
 	if at != nil {
 		return entry(ctx, record.SandboxReplaced, r.ID, fact.Replaced{Run: r.Run, Snapshot: *at})

@@ -47,8 +47,8 @@ func TestExpiryIsRetried(t *testing.T) {
 	})
 }
 
-// The machine of a paused sandbox that could not be removed is removed when it
-// can be, also if nobody resumes the sandbox, which is as it was.
+// An instance of a paused sandbox that could not be removed is removed later, even if
+// the sandbox is never resumed. The sandbox does not change by it.
 func TestMachineOfAPausedSandboxIsRemovedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)

@@ -15,17 +15,17 @@ import (
 // somebody is starting or changing.
 const rotateWait = 30 * time.Second
 
-// RotateSecrets hands new values to the sandboxes of an owner that use them.
-// One that is being started or changed may have found out the old ones, and
-// gets the new ones after that: also if the caller does not wait for it, since
-// the old ones are to be of no more use whoever goes away.
+// RotateSecrets gives new values to the sandboxes of an owner that use them. A
+// sandbox that is being started or changed may have read the old values, and gets the
+// new ones after that. This happens even if the caller goes away, since the old
+// values must stop working.
 func (s *Service) RotateSecrets(ctx context.Context, owner string) error {
 	if s.way == nil {
 		return nil
 	}
 	lasts, cancel := lasting(ctx)
 	defer cancel()
-	// Whoever has found out a value before it changed has had a row by then.
+	// Every sandbox that read a value before it changed has a row by now.
 	rows, err := s.store.List(lasts, Query{AllOwners: true, Filter: Filter{States: liveStates}})
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func (s *Service) beside(do func()) bool {
 	return true
 }
 
-// rotate hands new values to one sandbox, once nobody changes it.
+// rotate gives new values to one sandbox, once no other operation changes it.
 func (s *Service) rotate(ctx context.Context, id, owner string) error {
 	for {
 		again := false
@@ -127,13 +127,13 @@ func (s *Service) rotateLocked(ctx context.Context, id, owner string) (again boo
 	return false, nil
 }
 
-// attachmentOrNone is attachment for a sandbox that runs. A value that is gone
-// must not go on working, nor take the network with it: the sandbox goes on
-// without any.
+// attachmentOrNone is attachment for a running sandbox. A secret that is gone must
+// stop working, but must not take the network with it: the sandbox continues without
+// secrets.
 func (s *Service) attachmentOrNone(ctx context.Context, r Record, p *policy.Policy) Attachment {
 	a, err := s.attachment(ctx, r, p)
 	if err != nil {
-		s.log.Warn("sandbox goes on without secrets", "sandbox", r.ID, "err", err)
+		s.log.Warn("sandbox continues without secrets", "sandbox", r.ID, "err", err)
 		s.note(ctx, r.ID, "warn", "goes on without secrets: one that its policy binds cannot be found", nil)
 		a.Secrets = nil
 	}

@@ -177,7 +177,7 @@ func TestRotationReachesWhatIsBeingStarted(t *testing.T) {
 					t.Fatal(err)
 				}
 				if got := way.value(id); got != secondValue {
-					t.Errorf("it goes on with %q", got)
+					t.Errorf("it continues with %q", got)
 				}
 			})
 		})
@@ -209,13 +209,13 @@ func TestRotationReachesWhatIsBeingClaimed(t *testing.T) {
 			t.Fatal(err)
 		}
 		if a := p.road.all()[sb.ID]; a.Secrets[0].Value != secondValue {
-			t.Errorf("it goes on with %q", a.Secrets[0].Value)
+			t.Errorf("it continues with %q", a.Secrets[0].Value)
 		}
 	})
 }
 
-// A rotation is answered in bounded time, and says what it has not reached;
-// that gets the value all the same.
+// A rotation returns in bounded time, and lists the sandboxes that it has not
+// reached. These get the value later.
 func TestRotationDoesNotWaitForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, way, k, sb := newRotation(t)
@@ -246,7 +246,7 @@ func TestRotationDoesNotWaitForEver(t *testing.T) {
 		}
 		synctest.Wait()
 		if got := way.value(sb.ID); got != secondValue {
-			t.Errorf("it goes on with %q", got)
+			t.Errorf("it continues with %q", got)
 		}
 	})
 }
@@ -281,7 +281,7 @@ func TestRotationWaitsForOtherProcesses(t *testing.T) {
 			t.Error(err)
 		}
 		if got := way.value(sb.ID); got != secondValue {
-			t.Errorf("it goes on with %q", got)
+			t.Errorf("it continues with %q", got)
 		}
 	})
 }

@@ -128,7 +128,7 @@ type OnEnd struct {
 	Wake      bool // traffic resumes it
 }
 
-// CreateRequest says what to create.
+// CreateRequest describes the sandbox to create.
 type CreateRequest struct {
 	Template string // a reference: alias or ID, with an optional tag
 	Name     string // optional

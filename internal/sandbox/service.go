@@ -44,8 +44,8 @@ type Deps struct {
 	Copies *workspace.Copies
 	// Images holds what is saved of sandboxes. Without it no state is saved.
 	Images Images
-	// HostFiles keeps copies of files of the host that saved memory refers to.
-	// Without it memory goes on only as long as the host has them.
+	// HostFiles keeps copies of the host files to which saved memory refers.
+	// Without it, saved memory can be restored only as long as the host has them.
 	HostFiles HostFiles
 	// Record takes what happens. What it refuses does not happen, except that
 	// sandboxes can always be paused and ended.
@@ -71,8 +71,8 @@ type Deps struct {
 	Admission *admission.Queue
 	// Room is what the disk has for new sandboxes; the zero value has no bounds.
 	Room diskroom.Room
-	// Process is the process that holds what the Service creates; zero is
-	// this one. Alive tells whether another still runs; nil asks the kernel.
+	// Process is the process that holds what the Service creates; zero is this one.
+	// Alive reports whether another process still runs; nil asks the kernel.
 	Process Process
 	Alive   func(Process) bool
 }
@@ -342,8 +342,8 @@ func (s *Service) erase(ctx context.Context, id string) error {
 	return nil
 }
 
-// may reports whether a caller may see a sandbox. One that waits for its first
-// caller is nobody's.
+// may reports whether a caller may see a sandbox. A warm sandbox that was not handed
+// out yet has no owner, and is visible to no caller.
 func (who Principal) may(r Record) bool {
 	if r.State == Waiting {
 		return false
@@ -351,7 +351,8 @@ func (who Principal) may(r Record) bool {
 	return who.Local || who.KeyID != "" && who.KeyID == r.Owner
 }
 
-// check refuses a caller that is nobody: neither local nor with a key.
+// check rejects a Principal that identifies no caller: it is neither local nor has a
+// key.
 func (who Principal) check() error {
 	if who.Local || who.KeyID != "" {
 		return nil

@@ -85,7 +85,7 @@ func (s *Service) Snapshots(ctx context.Context, who Principal, f SnapshotFilter
 	}
 	f.Name = strings.ToLower(strings.TrimSpace(f.Name))
 	q := SnapshotQuery{SnapshotFilter: f, Owner: who.KeyID, AllOwners: who.Local}
-	// One row more than the page tells whether there is another page.
+	// One row more than the page holds shows whether there is another page.
 	q.Limit++
 	rows, err := s.store.ListSnapshots(ctx, q)
 	if err != nil {

@@ -89,7 +89,8 @@ func TestSnapshotsAreATree(t *testing.T) {
 	r.images(2)
 }
 
-// P2: nobody learns of another key's snapshots, by no way that leads to one.
+// P2: no caller learns of another key's snapshots, by any request that takes a
+// snapshot.
 func TestSnapshotsOfAnotherKey(t *testing.T) {
 	r := newRig(t)
 	ctx := t.Context()
@@ -180,8 +181,7 @@ func TestSnapshotOfFilesOnly(t *testing.T) {
 	}
 }
 
-// Saved memory goes on only where it can: with the same format, programs and
-// fixed limits.
+// Saved memory is restored only with the same format, programs and fixed limits.
 func TestWhatMemoryNeeds(t *testing.T) {
 	r := newRig(t)
 	ctx := t.Context()
@@ -246,8 +246,8 @@ func TestWhatMemoryNeeds(t *testing.T) {
 	}
 }
 
-// Snapshots and paused sandboxes outlive the process; what belongs to nobody
-// goes, and what has lost its data says so.
+// Snapshots and paused sandboxes outlive the process. Unreferenced images are
+// removed, and a sandbox that has lost its data is reported as lost.
 func TestSavedStatesAndRestarts(t *testing.T) {
 	r := newRig(t)
 	ctx := t.Context()
@@ -331,6 +331,6 @@ func TestProgramsOfSnapshotsAreNeeded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if need, err := r.Programs(t.Context()); err != nil || need[guestFile] {
-		t.Errorf("needed by nobody: %v %v", need, err)
+		t.Errorf("needed by no sandbox: %v %v", need, err)
 	}
 }

@@ -39,7 +39,7 @@ type source struct {
 	request string // what the caller calls the request
 }
 
-// memory tells whether programs go on, and not only files.
+// memory reports whether programs are restored, and not only files.
 func (f source) memory() bool { return f.saved.Image != "" && !f.saved.FilesOnly && !f.files }
 
 // from is the source that a snapshot is.
@@ -94,8 +94,8 @@ func (s *Service) fits(ctx context.Context, templateID string, b Base, from Save
 	return s.sameFiles(ctx, templateID, b, from.Needs)
 }
 
-// anew is what a machine is made of in which no saved memory goes on: the
-// programs that are there now, of which the first is ours.
+// anew returns the base of an instance that restores no memory. It uses the current
+// programs, of which the first is the guest.
 func (s *Service) anew(ctx context.Context, templateID string, b Base) (Base, error) {
 	t, err := s.templates.Resolve(ctx, Reference{Name: templateID, Tag: DefaultTag})
 	if err != nil {
@@ -134,15 +134,16 @@ func (s *Service) boot(ctx context.Context, r Record, p *policy.Policy, spec eng
 	}
 	defer func() { err = errors.Join(err, release()) }()
 	if dir == "" {
-		spec.StandIns = nil // no memory goes on
+		spec.StandIns = nil // no memory is restored
 	}
 	way, err := s.toAttach(ctx, r, p)
 	if err != nil {
 		return err
 	}
 	if from.replace && way != nil {
-		// A link has one end: the new machine's takes the old one's place. The
-		// old one has none from here on, so whoever goes away does not stop it.
+		// A network attachment has one end: the new instance takes over the old
+		// one's. The old instance has no network from here on, so a caller that goes
+		// away does not stop the replacement.
 		var done func()
 		ctx, done = unlessRemoved(ctx)
 		defer done()

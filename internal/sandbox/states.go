@@ -38,7 +38,7 @@ type Snapshot struct {
 	Needs *Needs
 }
 
-// SnapshotRequest says what to take.
+// SnapshotRequest describes the snapshot to take.
 type SnapshotRequest struct {
 	Name string
 	// FilesOnly leaves memory and processes out.
@@ -62,7 +62,7 @@ type SnapshotPage struct {
 	More      bool
 }
 
-// ForkRequest says what to copy.
+// ForkRequest describes the copies to make.
 type ForkRequest struct {
 	Count int // 1 to 100
 	// Timeout of each copy; zero is the default.

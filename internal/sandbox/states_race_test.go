@@ -365,8 +365,8 @@ func TestRemovalWhileTheWayOutIsShut(t *testing.T) {
 	r.nothing()
 }
 
-// The process that holds the links has died. What it held is shut for good, so
-// that this keeps nobody from pausing; a resumed sandbox has a new link.
+// The gateway process has died, and its network attachments are shut for good. That
+// does not prevent a pause; a resumed sandbox gets a new attachment.
 func TestPauseWithoutALink(t *testing.T) {
 	for step, filesOnly := range map[fake.Step]bool{fake.CheckpointBegin: false, fake.ArchiveBegin: true} {
 		t.Run(string(step), func(t *testing.T) {

@@ -9,10 +9,10 @@ import (
 // errCut is what a stream into a sandbox ends with when the sandbox goes.
 var errCut = fmt.Errorf("the sandbox went: %w", net.ErrClosed)
 
-// stream is a connection into a sandbox. From the moment on in which the
-// sandbox goes, nothing is read from it: the machine of one that is paused
-// runs on until its state is on disk, and what it says meanwhile is nothing
-// that this state knows of. Whoever heard it would take for done what is lost.
+// stream is a connection into a sandbox. Nothing is read from it once the sandbox is
+// about to go. The instance of a paused sandbox runs until its state is on disk, and
+// what it sends after the state was taken is not part of that state. A client that
+// received it would take lost work for done.
 type stream struct {
 	net.Conn
 	gone <-chan struct{}

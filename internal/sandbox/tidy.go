@@ -39,8 +39,8 @@ func (s *Service) tidy() {
 		case <-s.ctx.Done():
 			return
 		case <-s.unsettled:
-			// Whoever saved a sandbox may go on with it at once, and settling
-			// reads and writes all of it.
+			// A client may resume a sandbox right after saving it, and settling reads
+			// and writes all of its image.
 			if quiet == nil {
 				quiet = time.After(settleAfter)
 			}
@@ -65,8 +65,9 @@ func (s *Service) tidy() {
 // next process.
 const persistTimeout = 30 * time.Second
 
-// persistImages has what was saved outlive the end of the machine, of which
-// the end of this process may be the beginning: nobody settles it in time then.
+// persistImages makes saved states durable before the host may go down. The end of
+// this process may be the start of a shutdown, in which nothing else settles them in
+// time.
 func (s *Service) persistImages(ctx context.Context) {
 	if s.images == nil {
 		return
@@ -80,9 +81,9 @@ func (s *Service) persistImages(ctx context.Context) {
 	}
 }
 
-// sweepImages brings images and the rows that name them together, and drops
-// snapshots that are older than the operator keeps them. It returns how many
-// bytes nobody held.
+// sweepImages reconciles images with the rows that name them, and drops snapshots
+// that are older than the configured age. It returns how many unreferenced bytes it
+// freed.
 func (s *Service) sweepImages(ctx context.Context) (int64, error) {
 	if s.images == nil {
 		return 0, nil

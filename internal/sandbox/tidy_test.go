@@ -63,9 +63,9 @@ func TestWhatNobodyHoldsMakesRoom(t *testing.T) {
 	r.images(2)
 }
 
-// A process that ends lets the pauses come about that its clock has begun, but
-// for one that takes too long; that one goes on, and nobody is told that
-// something is wrong with it.
+// A process that ends waits for the pauses that its clock has begun, but not for one
+// that takes too long. The sandbox of the latter keeps running, and no error is
+// reported for it.
 func TestPauseAtTheEndOfAProcess(t *testing.T) {
 	for state, saving := range map[sandbox.State]time.Duration{sandbox.Paused: 20 * time.Second, sandbox.Running: 2 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {

@@ -76,7 +76,8 @@ func (s *Service) endNow(ctx context.Context, id string) (Sandbox, error) {
 	if err != nil {
 		return Sandbox{}, err
 	}
-	// One on its way to disk or back is whoever's brings it there.
+	// A sandbox that is being paused or resumed is the concern of the operation that
+	// does so.
 	if r.State != Running && r.State != Creating && r.State != Paused {
 		return Sandbox{}, notRunning(r)
 	}
@@ -146,8 +147,8 @@ func (s *Service) update(ctx context.Context, r Record, u guest.Update) error {
 	return nil
 }
 
-// maxGuestHeader bounds the header of an answer: net/http would take ten
-// mebibytes of whoever has taken the guest's place.
+// maxGuestHeader bounds the header of an answer. A program that has replaced the
+// guest could otherwise make net/http read ten mebibytes.
 const maxGuestHeader = 64 << 10
 
 // control asks the guest's control service. The program that answers is the

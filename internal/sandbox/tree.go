@@ -12,15 +12,15 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// userDirs are the places inside that the default user may write. All others
-// belong to root, who is nobody where a policy lists what may be written.
+// userDirs are the paths inside that the default user may write. All others belong to
+// root. Where a policy lists the writable paths, no program runs as root.
 var userDirs = []string{"/home/user", "/tmp", "/var/tmp", workspaceDir}
 
 // unseen are places that are made when the sandbox starts, or that its own
 // programs need, and hold nothing of the host: no policy hides them.
 var unseen = []string{"/.crannog", "/dev", "/proc", "/sys", "/run", "/tmp", "/var", "/root", "/home", workspaceDir}
 
-// onList tells whether a path, or something below or above it, is on a list.
+// onList reports whether a path, or something below or above it, is on a list.
 func onList(list []string, name string) (whole, part bool) {
 	for _, l := range list {
 		switch {
@@ -33,8 +33,8 @@ func onList(list []string, name string) (whole, part bool) {
 	return false, part
 }
 
-// sealed tells whether a policy lists what may be written, so that nobody may
-// be root inside.
+// sealed reports whether a policy lists the writable paths, which means that no user
+// may be root inside.
 func sealed(files policy.Files) bool { return !slices.Contains(files.Write, "/") }
 
 // coverTree hides what a policy does not let be read, and seals what it does

@@ -2,8 +2,8 @@ package sandbox
 
 import "context"
 
-// Waiting is a sandbox that is ready, or is being made, and belongs to nobody
-// yet. Its process is the one that hands it out: when that has died, it goes.
+// Waiting is a sandbox that is ready, or is being made, and has no owner yet. The
+// process that made it hands it out; if that process dies, the sandbox is removed.
 const Waiting State = "waiting"
 
 // Claims gives waiting sandboxes to callers.

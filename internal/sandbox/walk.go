@@ -47,8 +47,8 @@ func (w *walk) below(dir, inside string, look func(name, inside string, d fs.Dir
 	return filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission):
-			// Gone meanwhile, or not this user's to read: then the sandbox, whose
-			// files are served as this user, cannot read it either.
+			// The file has vanished, or this user may not read it. The sandbox cannot
+			// read it either, because its files are served as this user.
 			if d != nil && d.IsDir() {
 				return fs.SkipDir
 			}
@@ -70,8 +70,8 @@ func (w *walk) below(dir, inside string, look func(name, inside string, d fs.Dir
 	})
 }
 
-// whole says what a policy says of a path. A pattern of everything below a
-// directory means the directory too, or new files could be made in it.
+// whole returns how a policy masks a path. A pattern that matches everything below a
+// directory covers the directory too, or new files could be made in it.
 func (w *walk) whole(inside string, d fs.DirEntry) (hide, readOnly bool) {
 	below := inside
 	if d.IsDir() {

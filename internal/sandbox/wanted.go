@@ -18,20 +18,20 @@ import (
 type Wanted struct {
 	Host   string
 	Port   int
-	Reason string // in the words of who asks, which nobody has checked
+	Reason string // text of the requesting program, not verified
 	// Wait is how long to wait for an answer.
 	Wait time.Duration
 }
 
-// leastWait lets an answer that is there already be taken: a grant stays for
-// the next try if nobody waits for it.
+// leastWait is long enough to use a decision that is already there: a grant stays for
+// the next try if no caller waits for it.
 const leastWait = 200 * time.Millisecond
 
-// AskAccess asks people to let a sandbox reach a host for as long as it lives,
-// and adds the host when they have said so. What is allowed already is granted
-// at once; what no answer could allow is Denied. The same question asked again
-// is the same one, whatever its reason: nobody can wear people down by asking
-// in other words.
+// AskAccess requests approval for a sandbox to reach a host for as long as it lives,
+// and adds the host once approved. A host that is allowed already is granted at once.
+// A host that no approval could allow is Denied. A repeated request is the same
+// request, whatever its reason: a program must not wear approvers down by rewording
+// it.
 func (s *Service) AskAccess(ctx context.Context, who Principal, ref string, w Wanted) (causeway.Answer, error) {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {

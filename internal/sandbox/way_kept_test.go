@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// open tells whether a sandbox gets out, as far as its policy lets it.
+// open reports whether a sandbox has network access, as far as its policy allows.
 func (c *crossing) open(id string) bool {
 	a, attached := c.all()[id]
 	return attached && len(a.Policy.Document().Network.Hosts) > 0
@@ -37,7 +37,8 @@ func TestARefusedRollbackKeepsTheWayOut(t *testing.T) {
 	}
 }
 
-// P46: once the old machine's link is cut the new one comes, whoever leaves.
+// P46: once the old instance's network attachment is cut, the new one is made even if
+// the caller leaves.
 func TestARollbackOutlastsItsCaller(t *testing.T) {
 	r, way, _, sb := newRotation(t)
 	r.state(sb.ID).Remember("x", "1")

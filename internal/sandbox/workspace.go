@@ -27,7 +27,8 @@ func (s *Service) noteWorkspace(ctx context.Context, r Record, from source) (wai
 	return func() { <-done }
 }
 
-// noteOrRefer: what goes on from a saved state began as that did.
+// noteOrRefer records the manifest of a new workspace. A sandbox that continues from
+// a saved state refers to the manifest of the sandbox that was saved.
 func (s *Service) noteOrRefer(ctx context.Context, r Record, from source) error {
 	if first := s.beganAs(ctx, r, from); first != "" {
 		err := s.manifests.Refer(r.ID, first)
@@ -41,7 +42,7 @@ func (s *Service) noteOrRefer(ctx context.Context, r Record, from source) error 
 	return s.manifests.Make(ctx, r.ID, r.Workspace, nil)
 }
 
-// beganAs is the sandbox whose files a new one goes on from, or "".
+// beganAs returns the sandbox whose files a new one continues from, or "".
 func (s *Service) beganAs(ctx context.Context, r Record, from source) string {
 	switch {
 	case r.Parent != "":
@@ -49,7 +50,7 @@ func (s *Service) beganAs(ctx context.Context, r Record, from source) string {
 	case r.Origin == "" || !from.again && !from.saved.FilesOnly:
 		return ""
 	}
-	// A snapshot that is gone meanwhile leaves the workspace as it is now.
+	// If the snapshot is gone by now, the workspace is taken as it is.
 	n, err := s.store.GetSnapshot(ctx, r.Origin)
 	if err != nil {
 		return ""
@@ -64,7 +65,7 @@ func (s *Service) openManifest(o *outlet) error {
 	}
 	m, err := s.manifests.Find(o.record.ID)
 	if o.record.Base.Copy != "" && fault.CodeOf(err) == "manifest_gone" {
-		return nil // the copy itself says what it was
+		return nil // the copy itself is its earlier state
 	}
 	if err != nil {
 		return err

@@ -43,8 +43,8 @@ func BenchmarkBeginCommit30MB(b *testing.B) {
 	}
 }
 
-// The lease and verification of an image that nobody has read, that somebody
-// has, and of one that is not settled yet.
+// BenchmarkLeaseVerify30MB leases and verifies an image that has not been read yet,
+// one that has, and one that is not settled yet.
 func BenchmarkLeaseVerify30MB(b *testing.B) {
 	for _, form := range []string{"committed", "settled, first", "settled, again"} {
 		b.Run(form, func(b *testing.B) {

@@ -71,8 +71,8 @@ func (s *Images) has(name string) bool {
 	return err == nil
 }
 
-// evict drops copies that nobody holds until that has freed some bytes, if
-// there are enough.
+// evict drops unused copies until that has freed the given number of bytes, or until
+// none is left.
 func (s *Images) evict(need int64) error {
 	all, err := s.flats()
 	if err != nil {

@@ -182,15 +182,15 @@ func inspect(t *testing.T, n int, dir string, want map[string][]byte) {
 		}
 		// One of an image that was committed and never told is not.
 		if ids, _ := s.list(); !needed && len(ids) <= len(told) {
-			t.Errorf("step %d: nobody needs %s", n, p)
+			t.Errorf("step %d: no image needs %s", n, p)
 		}
 	}
 	if err := s.evict(1 << 60); err != nil {
 		t.Fatal(err)
 	}
 	check()
-	// What was committed and never told is dropped; afterwards there is
-	// nothing that nobody needs.
+	// An image that was committed and never reported is dropped, and nothing unneeded
+	// is left.
 	if _, err := s.Prune(t.Context(), func(id string) bool { return sums[id] != "" }); err != nil {
 		t.Fatalf("step %d: %v", n, err)
 	}
@@ -203,7 +203,7 @@ func inspect(t *testing.T, n int, dir string, want map[string][]byte) {
 	}
 }
 
-// A draft of a process that lives is nobody else's to drop.
+// No other process may drop a draft of a process that lives.
 func TestOnlyDraftsOfTheDeadAreDropped(t *testing.T) {
 	s := shelf(t)
 	d, err := s.Begin("a")

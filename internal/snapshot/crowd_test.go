@@ -33,9 +33,8 @@ func descriptors(t *testing.T, dir string) (open []string) {
 	return open
 }
 
-// Leases, removals, settling, rebuilding and pruning at once, in two processes'
-// worth of Images: whoever gets an image gets the whole one, and nothing is
-// left open.
+// Leases, removals, settling, rebuilding and pruning run at once, with the Images of
+// two processes. Every lease gets a whole image, and no file is left open.
 func TestACrowd(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "snapshots")
 	s := open(t, dir, Options{Budget: 1 << 30})
@@ -202,8 +201,8 @@ func TestALeaseHoldsItsFiles(t *testing.T) {
 	}
 }
 
-// Whoever waits for an image that goes meanwhile has not found it, rather than
-// a damaged one.
+// A lease of an image that is removed while the lease waits returns NotFound, not
+// damage.
 func TestWaitingForAnImageThatGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := shelf(t)
@@ -226,7 +225,7 @@ func TestWaitingForAnImageThatGoes(t *testing.T) {
 	})
 }
 
-// A lease that nobody gives back ends a removal's patience.
+// A removal gives up if a lease is not released.
 func TestAnImageInUseIsNotRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := shelf(t)

@@ -176,8 +176,8 @@ func TestDamageOfPacksAndIndexIsRefused(t *testing.T) {
 				}
 				harm(t, kind, filepath.Join(s.dir, path), filepath.Join(s.dir, other))
 				if kind == "longer" && what != "index" || kind == "one bit" && what == "parent's pack" {
-					// More than is needed harms nobody but the one whose file it
-					// is; and the middle of the parent's pack is not the child's.
+					// More than is needed harms only the owner of the file; and the
+					// middle of the parent's pack is not the child's.
 					wantPages(t, s, images[1], pages[1])
 					return
 				}
@@ -191,8 +191,8 @@ func TestDamageOfPacksAndIndexIsRefused(t *testing.T) {
 	}
 }
 
-// A wrong sum, a whole image in the place of another, an older manifest: who
-// can write to the directory still cannot make up an image.
+// An attacker who can write to the directory cannot make up an image: not with a
+// wrong sum, a whole other image, or an older manifest.
 func TestAnImageIsProvedByItsSum(t *testing.T) {
 	s, images, pages := pair(t)
 	old := contents(t, filepath.Join(s.dir, imagePath("b", manifestFile)))
@@ -248,7 +248,7 @@ func TestAVerifiedFileIsNotVerifiedForAnother(t *testing.T) {
 	}
 }
 
-// Without a sync nobody knows what a loss of power left.
+// Without a sync it is unknown what a loss of power left.
 func TestAnImageThatWasNotSettledBeforeABootIsRefused(t *testing.T) {
 	s := shelf(t)
 	lost := commit(t, s, "lost", "", noise(1, 4))

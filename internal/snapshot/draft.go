@@ -24,9 +24,9 @@ const smallMax = 256 << 20
 type Image struct {
 	ID     string
 	Parent string // or ""
-	// Sum proves the image to whoever keeps it: Lease takes it again. It is a
-	// key, so it stays out of answers and logs, and lies where those who can
-	// write to the images cannot.
+	// Sum authenticates the image: the caller keeps it and passes it to Lease. It is a
+	// key, so it stays out of answers and logs, and is stored where a process that can
+	// write to the images cannot read it.
 	Sum   string
 	Bytes int64 // of its files, however little of the disk they take
 }
@@ -69,9 +69,10 @@ func (s *Images) Begin(id string) (*Draft, error) {
 // files.tar alone.
 func (d *Draft) Dir() string { return filepath.Join(d.s.dir, d.name) }
 
-// Fault says what a failure to write into the draft means: Exhausted with the
-// code "disk_full" if it says so or if the disk is full, otherwise the error
-// as it is. An engine's errors come from another process, as text.
+// Fault classifies a failure to write into the draft. It returns Exhausted with the
+// code "disk_full" if the error text or the disk shows that the disk is full, and
+// otherwise the error as it is. An engine's errors come from another process, as
+// text.
 func (d *Draft) Fault(err error) error {
 	if err == nil || fault.KindOf(err) != fault.Internal {
 		return err
@@ -83,12 +84,12 @@ func (d *Draft) Fault(err error) error {
 	return diskFault(err)
 }
 
-// Abort drops the draft: nobody finds it any more, and its blocks are free soon
+// Abort drops the draft: it can no longer be found, and its blocks are freed soon
 // after. After Commit it does nothing.
 func (d *Draft) Abort() error {
 	if !d.ended {
 		d.ended = true
-		// Nobody who begins one waits until all of it is removed.
+		// Renamed first, so that the next draft need not wait for the removal.
 		if name := goneName(); d.s.root.Rename(d.name, name) == nil {
 			d.name = name
 		}
@@ -97,9 +98,9 @@ func (d *Draft) Abort() error {
 	return nil
 }
 
-// Commit makes the draft an image: whole, or not at all. Nobody may write to
-// its files any more. What is in it outlives this process at once, and a loss of
-// power after Settle or Persist. After an error there is neither draft nor image.
+// Commit makes the draft an image: whole, or not at all. From then on no process may
+// write to its files. The image survives this process at once, and a loss of power
+// after Settle or Persist. After an error there is neither draft nor image.
 func (d *Draft) Commit(ctx context.Context, parent string) (_ Image, err error) {
 	if d.ended {
 		return Image{}, errors.New("commit a draft that has ended")
@@ -160,7 +161,7 @@ func (d *Draft) Commit(ctx context.Context, parent string) (_ Image, err error) 
 	d.ended = true
 	d.s.remember(d.id, sum)
 	d.s.step("commit: end")
-	// The lock ends with the descriptor: before, nobody could lease.
+	// Closing the descriptor unlocks the image, which can be leased from here on.
 	d.dir.Close()
 	return Image{ID: d.id, Parent: parent, Sum: sum, Bytes: m.bytes()}, nil
 }
@@ -233,7 +234,7 @@ func (d *Draft) take(name string) (*os.File, identity, error) {
 	}
 	var st unix.Stat_t
 	if err = unix.Fstat(int(f.Fd()), &st); err == nil && st.Nlink != 1 {
-		// Whoever has the other name could write to it later.
+		// A process could write to the file later by its other name.
 		err = fmt.Errorf("%s has %d names", name, st.Nlink)
 	}
 	if err == nil && st.Mode&0o777 != 0o600 {

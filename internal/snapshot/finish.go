@@ -65,8 +65,8 @@ func (s *Images) finish(ctx context.Context, id string, tree hasher) error {
 	return nil
 }
 
-// replaceManifest puts another manifest in the place of the first. Its time,
-// that of the last use, stays.
+// replaceManifest replaces an image's manifest with another one. The file keeps its
+// time, which is that of the last use.
 func (s *Images) replaceManifest(g *stage, id string, data []byte) error {
 	if err := g.write(manifestFile, data, true); err != nil {
 		return err
@@ -82,8 +82,8 @@ func (s *Images) replaceManifest(g *stage, id string, data []byte) error {
 	return s.root.Rename(g.path(manifestFile), imagePath(id, manifestFile))
 }
 
-// readBulk hashes a big file that nobody has touched since Commit, and sends it
-// to the disk meanwhile, so that the sync at the end holds nobody up.
+// readBulk hashes a big file that was not changed since Commit. It sends the file to
+// the disk at the same time, so that the final sync is short.
 func (s *Images) readBulk(ctx context.Context, m manifest, tree hasher) (digest, identity, error) {
 	fail := func(err error) (digest, identity, error) { return digest{}, identity{}, err }
 	f, err := openRegular(s.root, imagePath(m.ID, m.Bulk.Name))

@@ -16,18 +16,20 @@
 //
 // # Life of an image
 //
-// Commit only looks: it hashes the small files, notes the identity of the big
-// one (inode, size, times) and renames the directory. Settle later reads the
-// big one, writes its hash into the manifest and syncs all of it: then the
-// image is durable. A process that ends before does that much in Persist. Until then every change through the file system shows in
-// the change time, which no program sets, and is refused; what is changed below
-// the file system (a bad disk, somebody who writes to the device) in these
-// seconds is not noticed. An image that was not settled when the machine went
-// down is refused, because nobody knows which of its bytes reached the disk.
+// Commit is short: it hashes the small files, notes the identity of the big one
+// (inode, size, times) and renames the directory. Settle later reads the big
+// one, writes its hash into the manifest and syncs all of it: then the image is
+// durable. A process that ends before does that much in Persist.
 //
-// The manifest is under a key that only the image's Sum holds. Whoever can
-// write to this directory but not to where the caller keeps Sum cannot make up
-// an image, change one, or put one in the place of another.
+// Until then every change through the file system is refused, because it shows
+// in the change time, which no program can set. A change below the file system
+// (by a bad disk, or a process that writes to the device) is not noticed in
+// these seconds. An image that was not settled when the machine went down is
+// refused, because it is unknown which of its bytes reached the disk.
+//
+// The manifest is under a key that only the image's Sum holds. An attacker who
+// can write to this directory but not to the caller's copy of Sum cannot make up
+// an image, change one, or exchange one for another.
 package snapshot
 
 import (
@@ -61,9 +63,9 @@ type Options struct {
 	Budget int64
 	// Log may be nil.
 	Log *slog.Logger
-	// Sum finds the Sum of an image again, "" if nobody knows it. Settle needs
-	// it for images that a process committed and did not live to settle. With
-	// nil they wait for their first Lease.
+	// Sum returns the Sum of an image, or "" if it is not known. Settle needs it for
+	// images of a process that ended between Commit and Settle. If Sum is nil, such
+	// images wait for their first Lease.
 	Sum func(ctx context.Context, id string) (string, error)
 
 	now  func() time.Time
@@ -95,7 +97,7 @@ type Images struct {
 	clearing sync.Mutex // one who removes what is gone
 
 	settling  sync.Mutex // one Settle or Prune at a time
-	collected bool       // this process has looked for packs that nobody needs
+	collected bool       // this process has looked for unneeded packs
 
 	mu       sync.Mutex
 	sums     map[string]string        // of images that this process can settle

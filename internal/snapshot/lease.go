@@ -25,11 +25,11 @@ type Lease struct {
 	err  error
 }
 
-// Lease holds an image. Its small files are verified when Lease returns; what
-// Verify has not approved yet may be given to an engine whose sandbox nobody
-// sees before it has. An image that is not what sum was given for is Invalid
-// with the code "snapshot_damaged". Pages that lie in packs are put together
-// first, which takes longer than a usual lease.
+// Lease holds an image. Its small files are verified when Lease returns. Before
+// Verify has approved the rest, an engine may use it only for a sandbox that no
+// client can reach yet. An image to which sum does not belong is Invalid with the
+// code "snapshot_damaged". Pages that lie in packs are put together first, which
+// takes longer than a usual lease.
 func (s *Images) Lease(ctx context.Context, id, sum string) (_ *Lease, err error) {
 	dir, err := s.hold(ctx, id, unix.LOCK_SH, true)
 	if err != nil {
@@ -115,7 +115,7 @@ func (l *Lease) Verify(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("verify image %s: %w", l.id, err)
 	}
-	// A file that was touched meanwhile is read again the next time.
+	// A file that was changed during the read is read again the next time.
 	if after, err := identify(f); err == nil && after == before {
 		l.s.known.add(before, want)
 	}

@@ -13,11 +13,11 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// Locks are flocks: the kernel frees them with the process that held them, and
-// they work between processes as between goroutines. On an image's directory,
-// a shared one keeps its files as they are (leases, and whoever reads for
-// longer), an exclusive one lets its owner drop files. The file "lock" guards
-// which packs there are and who needs them.
+// Locks are flocks: the kernel releases them when the process ends, and they work
+// between processes as between goroutines. A shared lock on an image's directory
+// keeps its files as they are, for leases and long reads. An exclusive one lets its
+// owner drop files. The file "lock" guards the set of packs and which images need
+// them.
 
 var errBusy = errors.New("locked by another")
 

@@ -19,7 +19,7 @@ const (
 	bytesMax = 1 << 46
 )
 
-// manifest says what belongs to an image. State and Meta are there with a bulk
+// manifest lists the files of an image. State and Meta are there with a bulk
 // called pages.img, and not with files.tar.
 type manifest struct {
 	Format int    `json:"format"`

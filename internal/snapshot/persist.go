@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// leftFor bounds how long Persist works for others: whoever lists sandboxes
-// must not wait for the gigabytes of a process that was killed.
+// leftFor bounds how long Persist works on images of other processes: a command that
+// only lists sandboxes must not wait for the gigabytes of a process that was killed.
 const leftFor = 5 * time.Second
 
 // Persist does of Settle what cannot wait for another process: it hashes and

@@ -45,8 +45,8 @@ func TestPersistedImagesOutliveAReboot(t *testing.T) {
 	wantPages(t, next, a, pages)
 }
 
-// What a killed process has left is persisted by the next one, if somebody
-// knows its sum; damage and strangers keep nobody from it.
+// The next process persists the images that a killed process has left, if their sums
+// are known. Damaged and unknown images do not prevent it.
 func TestPersistFinishesWhatOthersLeft(t *testing.T) {
 	s := shelf(t)
 	a := commit(t, s, "a", "", noise(1, 200))

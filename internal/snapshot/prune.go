@@ -48,8 +48,8 @@ func (s *Images) Remove(ctx context.Context, id string) error {
 
 func goneName() string { return path.Join(draftsDir, goneStage+"."+newName()) }
 
-// gone is a directory in drafts that nobody needs. The lock on it keeps others
-// from sweeping it at the same time.
+// gone is an unneeded directory in drafts. The lock on it keeps other processes from
+// sweeping it at the same time.
 type gone struct {
 	name   string
 	dir    *os.File
@@ -131,12 +131,12 @@ func (s *Images) Prune(ctx context.Context, keep func(id string) bool) (int64, e
 	return max(before-after, 0), errors.Join(append(errs, err)...)
 }
 
-// openElsewhere tells whether anybody else has a file open. A kernel that goes on
-// from a removed image reads on after its sandbox is ready, and would find zeros
-// where its programs' memory was. Who opens the file after the answer has an image
-// whose pages are needed.
+// openElsewhere reports whether another process has a file open. A kernel that was
+// restored from a removed image keeps reading it after its sandbox is ready, and
+// would read zeros for its programs' memory. A process that opens the file after the
+// answer has an image whose pages are needed.
 func openElsewhere(f *os.File) (bool, error) {
-	// Such a lease is granted only to who has the file for itself. Some file
+	// Such a lease is granted only if no other process has the file open. Some file
 	// systems grant none: what cannot be told stays, until nothing of the pack is
 	// needed.
 	_, err := unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
@@ -152,10 +152,10 @@ func openElsewhere(f *os.File) (bool, error) {
 	return false, nil
 }
 
-// thin frees the blocks of pages that nobody needs, unless somebody reads the
-// pack just now: a later one frees them. Pages keep their places, so no index
-// changes. The lock of packs is held: who looked at this pack to share
-// its pages finds out in publish.
+// thin frees the blocks of unneeded pages, unless another process is reading the
+// pack; a later call frees them then. Pages keep their places, so no index changes.
+// The lock of packs is held: a process that looked at this pack to share its pages
+// notices the change in publish.
 func (s *Images) thin(name string, p *packUse) error {
 	var live int64
 	for _, n := range p.users {

@@ -113,8 +113,8 @@ func splitInto(ctx context.Context, g *stage, f *os.File, size int64, c *catalog
 	return x, sums, errors.Join(err, out.Close())
 }
 
-// publish puts a new pack and the index that needs it in their places. Until
-// the index is there nobody needs the pack, and collect drops it.
+// publish moves a new pack and the index that needs it into place. Until the index is
+// there, no image needs the pack, and collect drops it.
 func (s *Images) publish(ctx context.Context, g *stage, id, name string, x index, c *catalog) error {
 	unlock, err := s.exclusive(ctx)
 	if err != nil {

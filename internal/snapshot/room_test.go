@@ -26,8 +26,8 @@ func written(t *testing.T, s *Images, id string, pages []byte) *Draft {
 	return d
 }
 
-// wantRoom fails the test if images take more than they may, or if some room
-// is claimed for nobody.
+// wantRoom fails the test if images take more than they may, or if room is reserved
+// that no draft uses.
 func wantRoom(t *testing.T, s *Images) {
 	t.Helper()
 	if used, err := s.measure(); err != nil || used > s.budget || s.claimed != 0 {
@@ -146,8 +146,9 @@ func TestARefusalSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-// What is being written counts for whoever begins, in this process and in
-// others, but not for whoever has written; and what is dropped no longer does.
+// A draft that is being written counts when another is begun, in this process and in
+// others, but not when the draft itself is committed. A dropped draft no longer
+// counts.
 func TestDraftsCount(t *testing.T) {
 	const one = 200 * pageBytes
 	dir := filepath.Join(t.TempDir(), "snapshots")
@@ -204,8 +205,8 @@ func TestWhatIsRemovedDoesNotCount(t *testing.T) {
 	close(goOn)
 }
 
-// Images that nobody has settled yet take several times what they will: one
-// more is not refused for that.
+// Unsettled images take several times their final size. That alone does not make the
+// next draft fail.
 func TestUnsettledImagesMakeWay(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "snapshots"), Options{Budget: 450 * pageBytes})
 	pages := noise(1, 100)

@@ -12,21 +12,21 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// errUnknown is an image whose Sum nobody here knows.
+// errUnknown is the error of an image whose Sum is not known to this process.
 var errUnknown = errors.New("nobody knows its sum")
 
-// Settle finishes what Commit leaves for later, for all images: it hashes and
-// syncs big files, moves pages into packs, drops packs that nobody needs, and
-// keeps copies within their share. It leaves the processor to others half of
-// the time, and may end at any moment. An image that cannot be settled does
-// not keep others from it. It returns how much more of the disk is free.
+// Settle finishes what Commit leaves for later, for all images. It hashes and syncs
+// big files, moves pages into packs, drops unneeded packs, and keeps copies within
+// their share. It leaves the processor to others half of the time, and may be
+// interrupted at any moment. An image that cannot be settled does not keep others
+// from it. It returns how much more of the disk is free.
 func (s *Images) Settle(ctx context.Context) (freed int64, err error) {
 	s.settling.Lock()
 	defer s.settling.Unlock()
 	return s.settleAll(ctx)
 }
 
-// settleAll is Settle for who holds its lock.
+// settleAll is Settle with s.settling already held.
 func (s *Images) settleAll(ctx context.Context) (freed int64, err error) {
 	before, err := s.measure()
 	if err == nil {
@@ -51,7 +51,7 @@ func (s *Images) settle(ctx context.Context) error {
 			return errors.Join(append(errs, ctx.Err())...)
 		}
 	}
-	// A process that died may have left packs that nobody came to need.
+	// A process that died may have left packs that no image needs.
 	if !s.collected {
 		err := s.collect(ctx, false)
 		s.collected = err == nil
@@ -87,8 +87,8 @@ func (s *Images) settleLine(ctx context.Context, id string, done map[string]bool
 	return errors.Join(errs...)
 }
 
-// peek reads a manifest that nobody vouches for. That of an image that is gone
-// is empty.
+// peek reads a manifest without authenticating it. It returns an empty manifest for
+// an image that is gone.
 func (s *Images) peek(id string) (manifest, error) {
 	data, err := s.readManifest(id)
 	if errors.Is(err, os.ErrNotExist) {
@@ -104,8 +104,8 @@ func (s *Images) peek(id string) (manifest, error) {
 	return m, err
 }
 
-// excuse is the error of settling an image, unless it is one that keeps nobody
-// from going on: another has the image, or nobody can have it.
+// excuse returns the error of settling an image, or nil if the other images can be
+// settled regardless: another process has the image, or it cannot be used.
 func (s *Images) excuse(id string, err error) error {
 	switch {
 	case errors.Is(err, errBusy), errors.Is(err, errUnknown), fault.KindOf(err) == fault.NotFound:

@@ -189,7 +189,7 @@ func TestWhatIsReadIsNotThinned(t *testing.T) {
 	}
 	read.Close()
 	if freed := prune(); freed < 100*pageBytes {
-		t.Errorf("freed %d bytes when nobody reads", freed)
+		t.Errorf("freed %d bytes without a reader", freed)
 	}
 	wantPages(t, s, images[1], pages[1])
 }
@@ -219,7 +219,7 @@ func TestPackingAndPruningAtOnce(t *testing.T) {
 	child := commit(t, s, "child", images[1].ID, pages[0])
 	settle(t, s)
 	if pruned == 0 {
-		t.Fatal("nothing was pruned meanwhile")
+		t.Fatal("nothing was pruned during the settling")
 	}
 	dropCopies(t, s)
 	wantPages(t, s, child, pages[0])
@@ -255,7 +255,7 @@ func TestPrune(t *testing.T) {
 	}
 	wait, kept := make(chan struct{}), 0
 	go func() {
-		// Prune waits a while for who holds it.
+		// Prune waits a while for the lease.
 		time.Sleep(20 * time.Millisecond)
 		l.Release()
 		close(wait)
@@ -270,7 +270,7 @@ func TestPrune(t *testing.T) {
 	wantPages(t, s, images[1], pages[1])
 }
 
-// While an index cannot be read nobody knows which pages it needs.
+// While an index cannot be read, it is unknown which pages it needs.
 func TestNothingIsCollectedBesideABrokenIndex(t *testing.T) {
 	s := shelf(t)
 	images, _ := chain(t, s, 3, 300, 50)

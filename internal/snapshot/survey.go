@@ -87,7 +87,7 @@ func (v survey) pages(x index, each func(users []uint8)) {
 	}
 }
 
-// Sizes says what each image takes. It reads all indexes.
+// Sizes returns the size of each image. It reads all indexes.
 func (s *Images) Sizes(ctx context.Context) (map[string]Size, error) {
 	v, err := s.survey(ctx)
 	if err != nil {
@@ -127,9 +127,9 @@ func (s *Images) Sizes(ctx context.Context) (map[string]Size, error) {
 	return sizes, nil
 }
 
-// collect drops packs that no image needs, and with pages also the pages of
-// others that none needs. While an index cannot be read, nobody knows what it
-// needs, and nothing is dropped.
+// collect drops packs that no image needs, and with pages also the unneeded pages of
+// the other packs. While an index cannot be read, the pages that it needs are
+// unknown, and nothing is dropped.
 func (s *Images) collect(ctx context.Context, pages bool) error {
 	unlock, err := s.exclusive(ctx)
 	if err != nil {

@@ -26,8 +26,8 @@ func (s *Images) blocks(dir string) (int64, error) {
 	return sum, err
 }
 
-// files tells of each file directly in a directory. One that goes away
-// meanwhile is left out.
+// files calls each for every file directly in a directory. A file that is removed
+// during the listing is left out.
 func (s *Images) files(dir string, each func(name string, st *syscall.Stat_t)) error {
 	entries, err := fs.ReadDir(s.root.FS(), dir)
 	if err != nil {
@@ -122,8 +122,8 @@ func (s *Images) drafted() (int64, error) {
 	return max(sum-s.claimed, 0), nil
 }
 
-// counted changes what is on the disk and what is counted of it, of which
-// whoever measures meanwhile must not see one without the other.
+// counted changes the disk and its count together, so that a concurrent measurement
+// never sees one without the other.
 func (s *Images) counted(bytes int64, change func() error) error {
 	s.tally.Lock()
 	defer s.tally.Unlock()
@@ -149,10 +149,10 @@ func (s *Images) claim(bytes int64) {
 	s.claimed += bytes
 }
 
-// admit sees to it that there is room for another draft: what images take and
-// what is being written is less than the budget. How much it will be nobody
-// knows: what a sandbox has in memory is far more than what is written of many,
-// so that it refuses nobody.
+// admit makes room for another draft: images and drafts together must take less than
+// the budget. The size of the new draft is unknown. Its sandbox's memory would be a
+// bad estimate, because often far less is written, so admit refuses no draft for
+// that.
 func (s *Images) admit() error {
 	others, err := s.drafted()
 	if err == nil && others > 0 && s.over(others+1) > 0 {
@@ -213,8 +213,8 @@ const settleWait = 20 * time.Second
 // settleLook is how often it is looked whether others have done it.
 const settleLook = 50 * time.Millisecond
 
-// settleSoon settles what nobody has come to yet: images that were saved one
-// after the other take several times what they will.
+// settleSoon settles images that are not settled yet: images that were saved one
+// after the other take several times their final size.
 func (s *Images) settleSoon() error {
 	ctx, cancel := context.WithTimeout(context.Background(), settleWait)
 	defer cancel()

@@ -15,8 +15,9 @@ import (
 // maxBody is the interpreter's bound of a request. It refuses a longer one.
 const maxBody = 16 << 20
 
-// cell watches code that is run. The request is read by the rules of the
-// interpreter: what it would refuse goes on, to be refused.
+// cell watches code that is run. It parses the request by the rules of the
+// interpreter: a request that the interpreter would reject is passed on, for the
+// interpreter to reject.
 func (t *Tap) cell(r *http.Request, c Call) (*Visit, *refusal) {
 	var read bytes.Buffer
 	_, err := io.Copy(&read, io.LimitReader(r.Body, maxBody+1))

@@ -98,7 +98,7 @@ type copying struct {
 
 func (l *copying) Read(b []byte) (int, error) {
 	n, err := l.ReadCloser.Read(b)
-	_, _ = l.pipe.Write(b[:n]) // nobody reads any more: see err
+	_, _ = l.pipe.Write(b[:n]) // fails only after the reader has stopped: see err
 	if err == nil {
 		select {
 		case <-l.done:

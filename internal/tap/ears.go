@@ -154,8 +154,8 @@ func (t *Tap) call(r *http.Request, c Call, where string) (*Visit, *refusal) {
 	return &Visit{answer: cmd.answer, done: cmd.over}, nil
 }
 
-// overhear notes what is done to a command that runs. Nothing is run by it, so
-// a request that cannot be read goes on.
+// overhear notes actions on a running command. Such a request runs nothing, so one
+// that cannot be parsed is passed on.
 func (t *Tap) overhear(r *http.Request, c Call, where string) {
 	t.listen(r, where, &hearing{take: func(message any, _ http.Header) error {
 		switch m := message.(type) {

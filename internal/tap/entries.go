@@ -39,7 +39,7 @@ type Started struct {
 type Ended struct {
 	N   int    `json:"n"`
 	PID uint32 `json:"pid,omitempty"`
-	// Exit is absent where nobody knows it: the command did not run, or its
+	// Exit is absent where it is not known: the command did not run, or its
 	// stream broke off.
 	Exit     *int `json:"exit,omitempty"`
 	Signal   int  `json:"signal,omitempty"`

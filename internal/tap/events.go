@@ -220,7 +220,7 @@ func grpcCode(h http.Header) string {
 	}
 }
 
-// known is a code of the wire. Whoever is root inside could say anything.
+// known returns a code of the wire, or a fixed one: root inside could send any text.
 func known(code string) string {
 	var c connect.Code
 	if c.UnmarshalText([]byte(code)) != nil {

@@ -24,7 +24,7 @@ const (
 	actionDownload = "file.download"
 )
 
-// urlActor is whoever has a signed URL of a file.
+// urlActor is the actor of a request with a signed URL of a file.
 const urlActor = "url"
 
 // file watches a file that is put in or taken out.
@@ -134,7 +134,7 @@ type entering struct {
 
 func (e *entering) Read(b []byte) (int, error) {
 	n, err := e.ReadCloser.Read(b)
-	_, _ = e.pipe.Write(b[:n]) // nobody reads any more: it is being stopped
+	_, _ = e.pipe.Write(b[:n]) // fails only after the reader has stopped
 	if err != nil {
 		_ = e.pipe.CloseWithError(err) // never fails
 	}

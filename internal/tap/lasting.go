@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// lasting is a command that goes on when its caller leaves, as a process that
-// was started by the process service does. What it prints is still kept then,
-// and how it ends is still heard.
+// lasting is a command that continues when its caller leaves, as a process that was
+// started by the process service does. Its output is still kept then, and its end is
+// still noticed.
 type lasting struct {
 	cmd    *command
 	began  atomic.Bool // its answer has
@@ -16,7 +16,7 @@ type lasting struct {
 	atEnd  func()
 }
 
-// Lasts reports whether what is visited goes on when the caller leaves.
+// Lasts reports whether the visited command continues when the caller leaves.
 func (v *Visit) Lasts() bool { return v != nil && v.lasting != nil }
 
 // Began reports whether the answer has begun, from when on the caller's leaving

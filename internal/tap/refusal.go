@@ -18,7 +18,7 @@ type refusal struct {
 	err    error // the same for callers in this process
 }
 
-// refuse words an error for whoever speaks plain HTTP.
+// refuse words an error for a client of plain HTTP.
 func refuse(status int, err error) *refusal {
 	body, jsonErr := json.Marshal(map[string]any{"code": status, "message": fault.PublicText(err), "error": fault.CodeOf(err)})
 	if jsonErr != nil { // strings and a number are always JSON
@@ -35,7 +35,7 @@ func (no *refusal) write(w http.ResponseWriter) {
 	h.Set("Access-Control-Allow-Origin", "*")
 	h.Set("Access-Control-Expose-Headers", "*")
 	w.WriteHeader(no.status)
-	_, _ = w.Write(no.body) // the client left; there is nobody to tell
+	_, _ = w.Write(no.body) // an error means that the client left
 }
 
 // memory is a ResponseWriter that keeps what it is told.

@@ -13,8 +13,8 @@ const surveyTimeout = time.Minute
 // makes the kernel wait for us, and a cell that follows at once with it.
 const settle = 100 * time.Millisecond
 
-// surveys asks for looks at files in the background, at most one at a time for
-// each sandbox: cells that end meanwhile share the next.
+// surveys requests file surveys in the background, at most one at a time for each
+// sandbox. Cells that end during a survey share the next.
 type surveys struct {
 	tap  *Tap
 	ctx  context.Context

@@ -60,8 +60,8 @@ func New(d Deps) (*Tap, error) {
 // cut to be put on record.
 const closeTimeout = 2 * time.Second
 
-// Close waits for the ends of what runs and for what goes on in the
-// background. The streams of commands are cut before.
+// Close waits for the ends of visits and for background work. The streams of commands
+// are cut before.
 func (t *Tap) Close() {
 	t.mu.Lock()
 	if len(t.running) > 0 {
@@ -104,7 +104,7 @@ type Call struct {
 	opened bool // the request has the token
 }
 
-// TokenActor is the actor of whoever has a sandbox's token and says no more.
+// TokenActor is the actor of a request with a sandbox's token and no other identity.
 const TokenActor = "token"
 
 const tokenHeader = "X-Access-Token"
@@ -120,7 +120,7 @@ type Visit struct {
 	answer func(*http.Response) error
 	done   func()
 	once   sync.Once
-	// lasting is there where the command goes on without its caller.
+	// lasting is set if the command continues without its caller.
 	lasting *lasting
 }
 

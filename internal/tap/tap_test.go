@@ -188,8 +188,8 @@ func FuzzLines(f *testing.F) {
 	})
 }
 
-// Cells that end soon after each other share a look at a sandbox's files, those
-// that end meanwhile the next one, and those of other sandboxes do not wait.
+// Cells that end soon after each other share a survey of a sandbox's files, and those
+// that end during it share the next. Those of other sandboxes do not wait.
 func TestSurveysAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var looks atomic.Int64
@@ -221,7 +221,7 @@ func TestSurveysAreShared(t *testing.T) {
 		if n := looks.Load(); n != 1 || len(tp.surveys.again) != 1 {
 			t.Errorf("%d looks, %v", n, tp.surveys.again)
 		}
-		ask() // while the first look goes on
+		ask() // during the first survey
 		gate <- struct{}{}
 		pass(2 * settle)
 		if n := looks.Load(); n != 2 {
@@ -230,7 +230,7 @@ func TestSurveysAreShared(t *testing.T) {
 		gate <- struct{}{}
 		pass(2 * settle)
 		if n := looks.Load(); n != 2 {
-			t.Errorf("%d looks, of which nobody asked for the last", n)
+			t.Errorf("%d looks, of which the last was not requested", n)
 		}
 		if len(tp.surveys.again) > 0 {
 			t.Errorf("%v", tp.surveys.again)
@@ -360,8 +360,8 @@ func BenchmarkCommand(b *testing.B) {
 	}
 }
 
-// A flood of strangers is a number a minute and sandbox, and costs nobody else
-// an entry.
+// Many requests without a token are counted per minute and sandbox, and displace no
+// other entry.
 func TestStrangersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tp, r := newTap(t, nil)

@@ -70,8 +70,8 @@ func (t *Tap) touch(r *http.Request, c Call, where string) (*Visit, *refusal) {
 	return (&touch{tap: t, call: c, data: *data}).visit(), nil
 }
 
-// compose watches files being joined. The request is read by the rules of the
-// guest: what it would refuse goes on, to be refused.
+// compose watches files being joined. It parses the request by the rules of the
+// guest: a request that the guest would reject is passed on, for the guest to reject.
 func (t *Tap) compose(r *http.Request, c Call) (*Visit, *refusal) {
 	var read bytes.Buffer
 	// What breaks off here breaks off for the guest too.
@@ -102,7 +102,7 @@ type touch struct {
 }
 
 func (m *touch) visit() *Visit {
-	return &Visit{answer: m.answer, done: func() { _ = m.note("", true) }} // there is nobody to tell
+	return &Visit{answer: m.answer, done: func() { _ = m.note("", true) }} // no client is left for an error
 }
 
 // note puts the change on record, once.
@@ -117,8 +117,7 @@ func (m *touch) note(outcome string, lost bool) error {
 	return m.err
 }
 
-// maxVerdict bounds an answer that says what came of a change. It describes
-// one entry.
+// maxVerdict bounds the answer to a change. It describes one entry.
 const maxVerdict = 1 << 20
 
 // answer reads what came of a change. If the record does not take it, the

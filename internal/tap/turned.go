@@ -10,15 +10,15 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/fact"
 )
 
-// Requests of strangers are on record one by one up to turnedMost of a sandbox
-// in turnedEvery, and then as a number: whoever knows an ID could otherwise
+// Requests without a valid token are audited one by one up to turnedMost of a sandbox
+// in turnedEvery, and then as a number. Otherwise an attacker who knows an ID could
 // fill the disk.
 const (
 	turnedEvery = time.Minute
 	turnedMost  = 10
 )
 
-// strangerActor is who has no token that opens anything.
+// strangerActor is the actor of a request without a valid token.
 const strangerActor = "nobody"
 
 // turned counts what was turned away of one sandbox, for as long as its timer

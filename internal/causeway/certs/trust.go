@@ -172,10 +172,9 @@ func JavaAddition(store, certificate []byte) (File, bool, error) {
 	return File{Path: JavaPath, Mode: 0o644, Data: tail, Around: &around}, ok, nil
 }
 
-// certificates reads a PEM bundle. Blocks of other kinds are left out, so that
-// a key that somebody keeps beside a certificate never enters a box. No
-// certificate at all is an error: it is a mistaken path, not a wish to trust
-// nobody.
+// certificates reads a PEM bundle. Blocks of other kinds are left out, so that a
+// private key that is kept beside a certificate never enters a box. A bundle without
+// any certificate is an error: it is a mistaken path, not a request to trust none.
 func certificates(bundle []byte) ([]*x509.Certificate, error) {
 	var all []*x509.Certificate
 	for {

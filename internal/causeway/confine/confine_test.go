@@ -63,7 +63,7 @@ type who struct {
 var everyone = []who{
 	{name: "root", inside: nobody, outside: nobody},
 	{name: "a user", inside: 1000, outside: 1000, powerless: true, attr: &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}},
-	// A namespace of one user has nobody whom its root could become.
+	// A namespace of one user has no other user that its root could become.
 	{name: "the root of a namespace", inside: 0, outside: 1000, powerless: true, notes: 1, attr: &syscall.SysProcAttr{
 		Cloneflags:  unix.CLONE_NEWUSER,
 		Credential:  &syscall.Credential{NoSetGroups: true},

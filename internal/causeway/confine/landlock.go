@@ -25,8 +25,9 @@ var accessByVersion = [...]uint64{
 	5: unix.LANDLOCK_ACCESS_FS_IOCTL_DEV,
 }
 
-// bindVersion is the first version that knows TCP. The process dials and
-// never listens, so that nobody on the host can talk to what took it over.
+// bindVersion is the first version that restricts TCP. The process dials and never
+// listens, so that an attacker who takes it over cannot open a port for others on the
+// host.
 const bindVersion = 4
 
 // restrictFiles takes the file system away. A kernel without Landlock leaves

@@ -100,7 +100,7 @@ func verify(report Report) (Report, error) {
 	return report, nil
 }
 
-// capabilities tells whether any is left.
+// capabilities reports whether any capability is left.
 func capabilities() (bool, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var have [2]unix.CapUserData

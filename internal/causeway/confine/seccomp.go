@@ -31,9 +31,9 @@ const (
 	unknown = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
 )
 
-// filterCalls leaves the system calls that Go's runtime, its network and a
-// file that is open already need. Everything else is gone: what is not in the
-// list is also what nobody has heard of yet.
+// filterCalls leaves the system calls that Go's runtime, its network and an open file
+// need. All others fail. The list is of permitted calls, so that a system call of a
+// later kernel fails as well.
 func filterCalls(report *Report) error {
 	program, err := assemble(unix.Getpid())
 	if err != nil {
@@ -125,7 +125,7 @@ func (c check) body() []bpf.Instruction {
 	return append(out, bpf.RetConstant{Val: refuse})
 }
 
-// code goes on if the condition holds and skips the next instructions if not.
+// code continues if the condition holds, and otherwise skips the next instructions.
 func (c condition) code(skip int) []bpf.Instruction {
 	out := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: offsetArguments + 8*uint32(c.argument), Size: 4},

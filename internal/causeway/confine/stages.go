@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// Variable is in the environment of a program that was started again,
-	// and says what it cannot find out any more. It takes nothing on trust:
-	// whoever sets it without the rest gets an error.
+	// Variable is in the environment of the restarted program, and tells it what
+	// it can no longer find out. The program trusts none of it: a process that
+	// sets the variable without having done the rest gets an error.
 	Variable = "CRANNOG_CONFINED"
 	// Tunables is there too. A thread of glibc's else registers memory with
 	// the kernel and ends the process where the filter refuses that.
@@ -57,7 +57,7 @@ func (b *Begun) restart() error {
 	return fmt.Errorf("confine: start %s again: %w", self, syscall.Exec(self, os.Args, env))
 }
 
-// resume goes on in the program that was started again.
+// resume continues in the restarted program.
 func resume(r Rules, text string) (*Begun, error) {
 	// First of all: starting a program makes it readable for its user again,
 	// unless the user changes.
@@ -121,8 +121,8 @@ func (b *Begun) checkUser(*Report) error {
 		return nil
 	}
 	if real == 0 {
-		// It may stay root where there is nobody else. The kernel says so
-		// before it looks at who asks.
+		// It may stay root where no other user exists. The kernel reports that before
+		// it checks the caller's rights.
 		id := uintptr(b.rules.UID)
 		_, _, user := unix.RawSyscall(unix.SYS_SETRESUID, id, id, id)
 		_, _, group := unix.RawSyscall(unix.SYS_SETRESGID, id, id, id)

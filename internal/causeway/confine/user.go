@@ -78,8 +78,8 @@ func filesUser(uid uint32) uint32 {
 // nobodyAtAll is a user whom the kernel never takes.
 const nobodyAtAll = uintptr(^uint32(0))
 
-// mapped tells whether a user namespace knows an ID. A map that cannot be
-// read counts as complete, so that the change is tried and fails loudly.
+// mapped reports whether a user namespace maps an ID. A map that cannot be read
+// counts as complete, so that the change is tried and fails loudly.
 func mapped(path string, id int) bool {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -31,7 +31,7 @@ func (c *Client) handle(ctx context.Context, call string, body json.RawMessage, 
 	return nil, fault.Newf(fault.Invalid, "causeway_protocol", "no call is named %q", call)
 }
 
-// answer asks whoever answers here.
+// answer forwards an approval request to the asker of this client.
 func (c *Client) answer(ctx context.Context, ask askBody) (causeway.Answer, error) {
 	c.mu.Lock()
 	mine := c.mine[ask.Question.Sandbox]

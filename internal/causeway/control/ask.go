@@ -19,15 +19,15 @@ const (
 	maxWait = 30 * time.Second
 )
 
-// statePending is the state of a question that nobody has answered.
+// statePending is the state of an approval request without a decision.
 const statePending = "pending"
 
-// asker puts questions to a sandbox's controller, whoever that is. It
-// implements causeway.Asker.
+// asker sends approval requests to the current controller of a sandbox. It implements
+// causeway.Asker.
 type asker struct{ box *box }
 
-// Ask waits for a controller if there is none: a server that was killed comes
-// back. What nobody answers is pending, and pending is not granted.
+// Ask waits for a controller if there is none: a server that was killed comes back.
+// Without a decision the request is pending, and pending is not granted.
 func (a asker) Ask(ctx context.Context, q causeway.Question) (causeway.Answer, error) {
 	// A sandbox cannot be asked about in another's name.
 	q.Sandbox = a.box.id
@@ -72,7 +72,7 @@ func put(ctx context.Context, owner *peer, q causeway.Question, deadline time.Ti
 		return causeway.Answer{}, err
 	}
 	if answer.Granted && (answer.State != "approved" || answer.Approval == "") {
-		// Nobody can have meant this, and doubt is not a grant.
+		// No approver can have meant this, and doubt is not a grant.
 		return causeway.Answer{}, fault.New(fault.Internal, "causeway_answer", "a grant without an approval")
 	}
 	return answer, nil

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/causeway"
 )
 
-// Nobody is there: the question waits as long as it may, and then nothing is
+// Without a controller, the request waits as long as it may, and then nothing is
 // granted.
 func TestNobodyToAsk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestQuestionsEndWithTheirSandbox(t *testing.T) {
 		synctest.Wait()
 		b.close()
 		if err := <-done; err == nil {
-			t.Error("a question of nobody is answered")
+			t.Error("a request of a closed sandbox is decided")
 		}
 	})
 }

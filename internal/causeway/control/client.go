@@ -243,7 +243,8 @@ func (c *Client) Adopt(ctx context.Context, sandboxes ...string) (missing []stri
 	return reply.Missing, nil
 }
 
-// List shows every sandbox that the process holds, whoever attached it.
+// List returns every sandbox that the process holds, regardless of the client that
+// attached it.
 func (c *Client) List(ctx context.Context) ([]Status, error) {
 	var reply listReply
 	err := c.peer.call(ctx, callList, struct{}{}, &reply)
@@ -258,8 +259,8 @@ func (c *Client) Info() Info { return c.info }
 // sandboxes have lost theirs.
 func (c *Client) Done() <-chan struct{} { return c.peer.done }
 
-// Close leaves the process and the networks as they are. They then have
-// nobody to ask.
+// Close leaves the process and the networks as they are. Until another client
+// connects, they have no controller for approval requests.
 func (c *Client) Close() error {
 	c.peer.conn.Close()
 	<-c.peer.done

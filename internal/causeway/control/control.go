@@ -1,7 +1,8 @@
-// Package control owns the process that holds the links of all sandboxes of
-// one state directory, and the client by which a server, or a command without
-// one, drives it. The process outlives whoever started it, reads what is
-// hostile, and so holds no rights; when it ends, nothing gets out any more.
+// Package control owns the process that holds the network attachments of all
+// sandboxes of one state directory, and the client that drives it. A server uses the
+// client, and so does a command that runs without a server. The process outlives the
+// program that started it. It reads hostile input, and so holds no rights. When it
+// ends, no sandbox has network access any more.
 package control
 
 import (
@@ -22,7 +23,7 @@ const Arg0 = "crannog-causeway"
 const (
 	dirName    = "causeway"
 	socketName = "control.sock"
-	// lockName is locked for as long as a process lives: whoever gets the
+	// lockName is locked for as long as a process lives: a program that gets the
 	// lock knows that there is none, and is the only one to start the next.
 	lockName = "lock"
 	logName  = "log"

@@ -21,7 +21,7 @@ const (
 	writePatience = 10 * time.Second
 )
 
-// callCancel is the notice that nobody waits for a request any more.
+// callCancel is the notice that a request is no longer waited for.
 const callCancel = "cancel"
 
 type cancelBody struct {
@@ -100,7 +100,7 @@ func (p *peer) take(f *frame) error {
 		reply, ok := p.waiting[f.ID]
 		delete(p.waiting, f.ID)
 		p.mu.Unlock()
-		if ok { // nobody may wait any more
+		if ok { // buffered: the caller may have left
 			reply <- f
 		}
 		return nil

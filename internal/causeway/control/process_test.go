@@ -131,7 +131,7 @@ func TestASandboxGetsOut(t *testing.T) {
 	if kinds[causeway.KindHTTP] != 1 || kinds[causeway.KindLink] < 2 || kinds[causeway.KindDNS] < 2 {
 		t.Errorf("records %v", kinds)
 	}
-	// The next link of the same sandbox goes on with the numbers.
+	// The next attachment of the same sandbox continues the numbers.
 	b = mustAttach(t, c, dir, "box1")
 	wantGet(t, b, "/again", 200)
 	if err := c.Detach(t.Context(), "box1"); err != nil {
@@ -206,7 +206,7 @@ func TestProcessKilled(t *testing.T) {
 	}
 	_ = flow.SetDeadline(time.Now().Add(time.Second))
 	if _, err := flow.Read(make([]byte, 1)); err == nil {
-		t.Error("the flow goes on")
+		t.Error("the flow does not end")
 	}
 	if _, err := b.lookup("api.test"); err == nil {
 		t.Error("names are answered")
@@ -311,7 +311,7 @@ func TestControllerKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = controller.Wait()
-	// What is open goes on, and so does what is new.
+	// Open flows continue, and new ones work.
 	wantGet(t, b, "/hello", 200)
 	_ = flow.SetDeadline(hosttest.Deadline())
 	fmt.Fprint(flow, "GET /flow HTTP/1.1\r\nHost: api.test\r\n\r\n")
@@ -398,7 +398,7 @@ func TestALargeBodyIsHeld(t *testing.T) {
 	}, 1)
 }
 
-// Only the owner and root may talk to the process, whoever hands them the
+// Only the owner and root may talk to the process, even if another user is given the
 // socket.
 func TestStrangersAreRefused(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)

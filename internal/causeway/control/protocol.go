@@ -153,7 +153,7 @@ type Event struct {
 	Sandbox string `json:"sandbox"`
 	// Kind is attached, updated, adopted or detached.
 	Kind string `json:"kind"`
-	// Reason says why, of what nobody asked for: the sandbox has ended.
+	// Reason is why the process detached the sandbox by itself: it has ended.
 	Reason string `json:"reason,omitempty"`
 }
 

@@ -124,8 +124,8 @@ func newRecorder(sandbox string, file *os.File, seq uint64) (*recorder, error) {
 	return &recorder{sandbox: sandbox, file: file, seq: seq, size: info.Size(), uses: map[string]int64{}}, nil
 }
 
-// Record implements causeway.Recorder. The number and the sandbox are its
-// own: whoever asks cannot write in another's name.
+// Record implements causeway.Recorder. It sets the number and the sandbox itself, so
+// that a caller cannot write in another sandbox's name.
 func (r *recorder) Record(rec causeway.Record) error {
 	seq, err := r.append(rec)
 	if err != nil || !binding(rec) {
@@ -141,8 +141,8 @@ func binding(rec causeway.Record) bool {
 	return rec.Begins && (len(rec.Secrets) > 0 || rec.Approval != "" || rec.Kind == causeway.KindPublish || rec.Kind == causeway.KindGit)
 }
 
-// settle returns when a record is on the disk. Those that come meanwhile share
-// the next wait.
+// settle returns when a record is on the disk. Records that arrive during a sync
+// share the next one.
 func (r *recorder) settle(seq uint64) error {
 	r.settling.Lock()
 	defer r.settling.Unlock()

@@ -29,7 +29,7 @@ const (
 	fdEnd
 )
 
-// nobody is the user that a process of root becomes.
+// A process of root switches to this user.
 const nobody = 65534
 
 const (
@@ -68,7 +68,7 @@ func ServeGathered(gather func() ([]byte, error), world func([]byte) (World, err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
 	defer stop()
-	_, _ = ready.WriteString("{}\n") // whoever started us may be gone
+	_, _ = ready.WriteString("{}\n") // the program that started us may be gone
 	ready.Close()
 	if err := s.run(ctx, listener); err != nil {
 		log.Error("the causeway has failed", "err", err)

@@ -50,8 +50,8 @@ func newServer(w World, owner int, report confine.Report, log *slog.Logger) *ser
 	return s
 }
 
-// run serves until nobody needs the process, or ctx ends, and returns when
-// every link is closed.
+// run serves until the process is no longer needed, or ctx ends, and returns when
+// every attachment is closed.
 func (s *server) run(ctx context.Context, l *net.UnixListener) error {
 	var failed error
 	accepting := make(chan struct{})

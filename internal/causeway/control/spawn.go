@@ -38,8 +38,8 @@ func buildOf(path string) (string, error) {
 	return fmt.Sprintf("%d:%d:%d:%d.%d", info.Dev, info.Ino, info.Size, info.Mtim.Sec, info.Mtim.Nsec), nil
 }
 
-// startIfNone starts the process unless there is one, or somebody else is
-// about to start it. It tells whether it did.
+// startIfNone starts the process unless it runs or another program is about to start
+// it. It reports whether it started the process.
 func startIfNone(ctx context.Context, dir *os.File, o Options) (bool, error) {
 	lock, err := os.OpenFile(through(dir, lockName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -89,7 +89,7 @@ func start(ctx context.Context, dir, lock *os.File, o Options) error {
 		return fmt.Errorf("causeway: %w", err)
 	}
 	open = append(open, ready, readyIn)
-	// It outlives whoever asked for it first.
+	// The process outlives the program that starts it.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), o.program())
 	cmd.Args = []string{Arg0, dir.Name()}
 	cmd.Dir, cmd.Env, cmd.Stderr = "/", environment(), log
@@ -141,8 +141,8 @@ func awaitReady(ctx context.Context, ready *os.File) error {
 	return nil
 }
 
-// listen makes the socket under another name first, so that nobody finds it
-// before its mode is right.
+// listen makes the socket under another name first, so that no client finds it before
+// its mode is right.
 func listen(dir *os.File) (*os.File, error) {
 	const unready = socketName + ".new"
 	if err := os.Remove(through(dir, unready)); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -51,7 +51,7 @@ func Parse(body io.Reader, encoding string) (*Request, error) {
 		return r, err
 	}
 	if r.Probe() {
-		// Commands behind the flush would be commands that nobody judged.
+		// Commands behind the flush would reach the server without a decision.
 		if _, err := source.Peek(1); !errors.Is(err, io.EOF) {
 			return r, malformed("a push without commands goes on")
 		}

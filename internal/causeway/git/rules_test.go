@@ -96,7 +96,7 @@ func strength(e causeway.Effect) int {
 	case causeway.Ask:
 		return 1
 	default:
-		// An effect that nobody knows is never weaker than Deny.
+		// An unknown effect is never weaker than Deny.
 		return 2
 	}
 }

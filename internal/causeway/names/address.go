@@ -9,11 +9,11 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// CheckAddress says whether an address that a name resolved to may be dialled.
-// Public addresses may. The floor and our own addresses may never. All other
-// special ranges may only where a rule names them in allowed. An IPv6 address
-// that carries an IPv4 address is judged as both, so that nobody reaches
-// 169.254.169.254 by way of a translator on our network.
+// CheckAddress returns an error unless an address that a name resolved to may be
+// dialled. Public addresses may. The floor and our own addresses may never. All other
+// special ranges may only where a rule names them in allowed. An IPv6 address that
+// contains an IPv4 address is judged as both. Otherwise a sandbox could reach
+// 169.254.169.254 through a translator on our network.
 func CheckAddress(a netip.Addr, allowed []netip.Prefix, own []netip.Addr) error {
 	if !a.IsValid() {
 		return fault.New(fault.Denied, "address_invalid", "an address is not one")

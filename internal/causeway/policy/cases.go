@@ -13,7 +13,7 @@ import (
 type Case struct {
 	// A method and a URL, such as GET https://example.com/a. The schemes are https, http, wss and ws.
 	Request string `yaml:"request,omitempty" json:"request,omitempty"`
-	// A host and a port, for a connection that nobody looks into.
+	// A host and a port, for a connection that is not inspected.
 	Connect string `yaml:"connect,omitempty" json:"connect,omitempty"`
 	// allow, ask or deny.
 	Expect causeway.Effect `yaml:"expect" json:"expect"`

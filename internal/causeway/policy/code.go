@@ -34,7 +34,7 @@ type PushRequest struct {
 	Ref    string // in full: refs/heads/main
 	Delete bool
 	// Force is set where the old tip is not an ancestor of the new one, or
-	// nobody can tell.
+	// where that is not known.
 	Force bool
 }
 

@@ -12,10 +12,9 @@ import (
 // fallback is the level of documents that name none.
 const fallback = "standard"
 
-// Compile makes a policy of documents, from the upper to the lower. The
-// level is the strictest that any of them names, or else standard; it is
-// added here and need not be given. Warnings are for whoever wrote the
-// documents.
+// Compile makes a policy of documents, from the upper to the lower. The level is the
+// strictest that any of them names, or else standard; it is added here and need not
+// be given. Warnings are for the authors of the documents.
 func Compile(layers ...Layer) (*Policy, []Warning, error) {
 	layers, err := withLevel(layers)
 	if err != nil {

@@ -39,8 +39,8 @@ func (p *Policy) could(host string, a netip.Addr, port int) bool {
 	return c.Effect != causeway.Deny
 }
 
-// Connect says what is to become of a connection. The host is canonical, or
-// an address where no name belongs to it.
+// Connect returns the decision on a connection. The host is canonical, or an address
+// where no name belongs to it.
 func (p *Policy) Connect(host string, port int) Connection {
 	return p.connect(&question{host: host, port: port})
 }
@@ -102,7 +102,7 @@ func (p *Policy) inspects(q *question, v verdict) bool {
 	return len(p.ceilings) > 0 && p.top.unlisted.value == "read"
 }
 
-// Request says what is to become of one request.
+// Request returns the decision on one request, and its limits.
 func (p *Policy) Request(r Request) (causeway.Decision, Limits) {
 	q := question{host: r.Host, port: r.Port, method: r.Method, upgrade: r.WebSocket}
 	v, floor := p.request(&q, r)

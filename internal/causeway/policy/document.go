@@ -36,7 +36,7 @@ type Isolation struct {
 	AtLeast string `yaml:"at_least,omitempty" json:"at_least,omitempty"`
 }
 
-// Filesystem says what of the sandbox's file tree may be read and written.
+// Filesystem holds the rules for reading and writing the sandbox's file tree.
 type Filesystem struct {
 	// How the task's files come in.
 	Workspace Workspace `yaml:"workspace,omitempty" json:"workspace,omitzero"`
@@ -58,7 +58,7 @@ type Filesystem struct {
 	Export Export `yaml:"export,omitempty" json:"export,omitzero"`
 }
 
-// Export says what of the changes inside comes out.
+// Export holds the rules for exporting changes.
 type Export struct {
 	// Files that were created or changed: allow, ask or deny.
 	Do causeway.Effect `yaml:"do,omitempty" json:"do,omitempty"`
@@ -76,13 +76,13 @@ type Workspace struct {
 	Writable *bool `yaml:"writable,omitempty" json:"writable,omitempty"`
 }
 
-// Network says what may be reached.
+// Network holds the rules for connections to other hosts.
 type Network struct {
 	// Hosts without a block: deny; ask; read, which is GET and HEAD on ports 80 and 443 while all else asks; or allow.
 	Unlisted string `yaml:"unlisted,omitempty" json:"unlisted,omitempty"`
 	// Requests other than GET and HEAD that a rule allows: deny, ask, or rule, which leaves it at the rule.
 	Writes string `yaml:"writes,omitempty" json:"writes,omitempty"`
-	// Connections that nobody can look into: allow, ask or deny. With deny, all TLS is opened.
+	// Connections that cannot be inspected: allow, ask or deny. With deny, all TLS is opened.
 	Tunnels causeway.Effect `yaml:"tunnels,omitempty" json:"tunnels,omitempty"`
 	// Requests that become a WebSocket: allow, ask or deny.
 	WebSocket causeway.Effect `yaml:"websocket,omitempty" json:"websocket,omitempty"`
@@ -148,7 +148,7 @@ type RuleLimits struct {
 	Connections int `yaml:"connections,omitempty" json:"connections,omitempty"`
 }
 
-// Git says what may be fetched and pushed.
+// Git holds the rules for fetches and pushes.
 type Git struct {
 	// Fetches from repositories that are not under remotes: allow, ask or deny.
 	Fetch causeway.Effect `yaml:"fetch,omitempty" json:"fetch,omitempty"`
@@ -158,7 +158,7 @@ type Git struct {
 	Remotes []Remote `yaml:"remotes,omitempty" json:"remotes,omitempty"`
 }
 
-// Push says what may be pushed.
+// Push holds the rules for pushes.
 type Push struct {
 	// Refs that no remote lists: allow, ask or deny.
 	Unlisted causeway.Effect `yaml:"unlisted,omitempty" json:"unlisted,omitempty"`
@@ -178,7 +178,7 @@ type Remote struct {
 	Push []string `yaml:"push,omitempty" json:"push,omitempty"`
 }
 
-// Packages says what may be published.
+// Packages holds the rules for publishing packages.
 type Packages struct {
 	// npm, PyPI, crates, OCI images and releases: allow, ask or deny.
 	Publish causeway.Effect `yaml:"publish,omitempty" json:"publish,omitempty"`
@@ -228,12 +228,12 @@ type Approvals struct {
 	Quorum int `yaml:"quorum,omitempty" json:"quorum,omitempty"`
 	// How long a question lives: 1s to 168h. The shortest of all layers counts.
 	Timeout Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
-	// What comes of a question that nobody answered: deny.
+	// The outcome of an approval request without a decision in time: deny.
 	OnTimeout causeway.Effect `yaml:"on_timeout,omitempty" json:"on_timeout,omitempty"`
 }
 
-// Redact says what is masked in answers, outputs and records. Sealed values
-// in the answers of the hosts that they go to are masked in any case.
+// Redact holds the rules for redaction in answers, outputs and records. Secret values in
+// the answers of the hosts that they go to are redacted in any case.
 type Redact struct {
 	// Sealed values in command output and in files that leave.
 	Outputs *bool `yaml:"outputs,omitempty" json:"outputs,omitempty"`

@@ -10,8 +10,8 @@ type Step struct {
 	Text   string          `json:"text"`
 }
 
-// Explain decides as Request does and says on what way. Without a method it
-// is a connection whose bytes nobody looks into.
+// Explain decides as Request does and returns the steps as well. Without a method the
+// request is a connection whose bytes are not inspected.
 func (p *Policy) Explain(r Request) (causeway.Decision, []Step) {
 	var steps []Step
 	q := question{host: r.Host, port: r.Port, method: r.Method, upgrade: r.WebSocket, steps: &steps}

@@ -44,8 +44,8 @@ func (e *exports) lay(l Layer, warn func(field, text string)) {
 	e.only = append(e.only, o)
 }
 
-// into fills in what nobody said, as in policies from before there was
-// anything to say: people are asked.
+// into fills in missing effects, as in policies from before exports had any: each
+// export needs an approval.
 func (e *exports) into(m *Document) {
 	for _, s := range []*setting{&e.do, &e.deletions} {
 		if s.value == "" {

@@ -49,7 +49,7 @@ func address(h string) (netip.Addr, bool) {
 	return a.Unmap(), err == nil && a.Zone() == ""
 }
 
-// checkPattern says what is wrong with a block's host.
+// checkPattern returns an error if a block's host is not valid.
 func checkPattern(h string) error {
 	name, wild := strings.CutPrefix(h, "*.")
 	switch {

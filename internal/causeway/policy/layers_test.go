@@ -247,7 +247,7 @@ func TestConnectAgreesWithRequests(t *testing.T) {
 					}
 					continue
 				}
-				// Bytes that nobody looks into: no request could be refused.
+				// Bytes that are not inspected: no request could be denied.
 				for _, m := range []string{"GET", "POST", "PUT"} {
 					for _, path := range []string{"/", "/p/q", "/p/r/s"} {
 						for _, ws := range []bool{false, true} {

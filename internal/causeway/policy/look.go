@@ -10,7 +10,8 @@ import (
 )
 
 // Addresses and a name that no sandbox ever reaches, whatever its policy: the
-// metadata service of most clouds, and what is nobody's.
+// metadata service of most clouds, an address reserved for documentation, and a name
+// that never exists.
 const (
 	MetadataAddress = "169.254.169.254:80"
 	NobodysDatagram = "192.0.2.1:9"
@@ -39,8 +40,8 @@ var closedPorts = []int{9, 1, 7}
 // and no more.
 func (p *Policy) Look() Look {
 	l := Look{Refused: []string{MetadataAddress}, Dropped: []string{NobodysDatagram}}
-	// Where nobody lists hosts, every name has an address, and each
-	// connection is judged.
+	// Where no layer lists hosts, every name has an address, and each connection is
+	// judged.
 	if !p.Reachable(NobodysName) {
 		l.Unknown = []string{NobodysName}
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/crannog/crannog/internal/causeway/policy"
 )
 
-// What is tried stands for the policy, and nobody outside hears of it.
+// The probes represent the policy, and no packet of them leaves the gateway.
 func TestLook(t *testing.T) {
 	always := policy.Look{Refused: []string{policy.MetadataAddress}, Dropped: []string{policy.NobodysDatagram}}
 	for name, c := range map[string]struct {

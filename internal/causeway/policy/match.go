@@ -27,8 +27,8 @@ func (f Files) Matcher() Matcher {
 	return m
 }
 
-// Denied tells whether a path is not to come in. Case is not told apart: on
-// file systems that do not either, .ENV is .env.
+// Denied reports whether a path is not to come in. It ignores case: on file systems
+// that do so too, .ENV is .env.
 func (m Matcher) Denied(path string) bool { return m.denied.match(path) }
 
 // Protected reports whether changes of a path stay inside unless they are asked for.

@@ -101,7 +101,7 @@ func (s *settings) into(m *Document) {
 	m.Packages.Publish = s.publish.effect()
 }
 
-// either holds if one of both does. What nobody said is nil.
+// either holds if one of both does. An unset value is nil.
 func either(upper, lower *bool) *bool {
 	if lower == nil || upper != nil && *upper {
 		return upper

@@ -23,7 +23,7 @@ const (
 
 // Parse reads one document, strictly: a field that it does not know, a key
 // that stands twice, an alias, an empty value or a second document is an
-// error, since each could hide a rule from whoever reviews the text. JSON is
+// error, since each could hide a rule from a reviewer of the text. JSON is
 // read too, being YAML.
 func Parse(text []byte) (Document, error) {
 	var d Document

@@ -34,7 +34,7 @@ const (
 	RuleName        = "floor.name"        // not a host name
 	RulePath        = "floor.path"        // a path that servers read in more than one way
 	RuleMethod      = "floor.method"      // CONNECT inside a connection, TRACE
-	RuleAddress     = "floor.address"     // the name resolves to what nobody may reach
+	RuleAddress     = "floor.address"     // the name resolves to an address that no sandbox may reach
 	RulePrivate     = "floor.private"     // a private address without a cidrs entry
 	RuleOwn         = "floor.own"         // the host itself, or our API
 	RuleProtocol    = "floor.protocol"    // neither TLS nor HTTP where one of them must be
@@ -86,7 +86,7 @@ type Connection struct {
 	// Decision is on the connection as a whole. With Inspect it is Allow
 	// where any request could be allowed or asked about, since each request
 	// gets its own decision; otherwise it is the last word on bytes that
-	// nobody looks into. Plain HTTP is judged by Request in any case.
+	// are not inspected. Plain HTTP is judged by Request in any case.
 	causeway.Decision
 	// Inspect says that TLS is to be opened.
 	Inspect bool

@@ -102,8 +102,8 @@ func TestDecisionsUnderEachLevel(t *testing.T) {
 	}
 }
 
-// A decision names its rule and layer, and says what would allow, in a form
-// that can be acted on.
+// A decision names its rule and layer, and a change of the policy that would allow
+// it.
 func TestRuleLayerAndFix(t *testing.T) {
 	p := sample(t, "strict")
 	q := sample(t, "standard")

@@ -20,9 +20,9 @@ func Dev() Document {
 	return Document{Policy: "v1", Name: "net/dev", Network: Network{Unlisted: "deny", Hosts: devHosts()}}
 }
 
-// Open leaves everything public open; the floor holds. As a task's document
-// it is only as open as the level above it: its network can take the place
-// of a level's, where whoever asks may choose the level.
+// Open leaves everything public open; the floor holds. As a task's document it is
+// only as open as the level above it. Its network replaces that of a level where the
+// caller may choose the level.
 func Open() Document {
 	return Document{Policy: "v1", Name: "net/open", Level: "minimal", Network: Network{
 		Unlisted: "allow", Writes: "rule", Tunnels: causeway.Allow, WebSocket: causeway.Allow,

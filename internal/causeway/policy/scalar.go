@@ -11,8 +11,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Duration is a time with its unit, such as 90s or 2h. A bare number is an
-// error, since nobody can tell what it counts.
+// Duration is a time with its unit, such as 90s or 2h. A bare number is an error,
+// since its unit is not known.
 type Duration time.Duration
 
 // String formats d without the zero parts that time.Duration adds.

@@ -167,7 +167,7 @@ type mode int
 
 const (
 	judge   mode = iota // one request
-	opaque              // bytes that nobody looks into
+	opaque              // bytes that are not inspected
 	reaches             // could any request pass?
 )
 

@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// ParseTarget reads what a person types: a method and a URL, or CONNECT and a
-// host with a port, which is a connection that nobody looks into.
+// ParseTarget reads what a person types: a method and a URL, or CONNECT and a host
+// with a port, which is a connection that is not inspected.
 func ParseTarget(method, target string) (Request, error) {
 	method = strings.ToUpper(method)
 	if method != "CONNECT" {

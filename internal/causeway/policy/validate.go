@@ -64,8 +64,8 @@ func (c *checker) err() error {
 	return invalid(strings.Join(c.found, "; "))
 }
 
-// check says what is wrong with what the fields say. Lines are those of
-// fields, where they are known.
+// check validates the values of the fields. Lines are those of fields, where they are
+// known.
 func (d *Document) check(lines map[string]int) error {
 	c := &checker{lines: lines}
 	if d.Policy != "v1" {

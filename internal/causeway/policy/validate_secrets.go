@@ -103,9 +103,8 @@ func meet(a, b []string) bool {
 	return len(a) == 0 || len(b) == 0 || slices.ContainsFunc(a, func(m string) bool { return slices.Contains(b, m) })
 }
 
-// meetPaths says whether one path could be in both lists. It may say so of
-// lists that do not meet: two bindings that nobody can tell apart are
-// refused.
+// meetPaths reports whether one path could be in both lists. It may return true for
+// lists that do not meet: two bindings that cannot be told apart are rejected.
 func meetPaths(a, b []string) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return true

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Widen lists what a new policy may allow that an old one does not, each in
-// a few words for whoever approves it. It compares the documents, not all
-// requests, so it may list what makes no difference; with an empty list the
-// new policy is surely no wider.
+// Widen lists, for the approver, what a new policy may allow that an old one does
+// not, each in a few words. It compares the documents and not all requests, so it may
+// list changes without effect. If the list is empty, the new policy is surely no
+// wider.
 func Widen(before, after *Policy) []string {
 	w := &widening{}
 	w.settings(&before.merged, &after.merged)

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// npm is PUT /{package}, with tags and access below /-/package. The path alone
-// says little, so it must be a registry's host, one of the ways in which
-// registries of many kinds put npm below a segment of its own, or a client
-// that says what it does.
+// npm recognizes PUT /{package}, with tags and access below /-/package. The path
+// alone proves little. So the host must be a registry's, the path must have one of
+// the npm segments of multi-format registries, or the client must name its command in
+// a header.
 func npm(r request) (Publication, bool) {
 	if !r.changes() {
 		return Publication{}, false

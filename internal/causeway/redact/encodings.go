@@ -121,8 +121,8 @@ func ascii(text string) string {
 	return b.String()
 }
 
-// everyByte is the longest value that is also looked for with each of its
-// bytes percent-encoded: nobody sends a long one so.
+// everyByte is the longest value that is also searched for with each of its bytes
+// percent-encoded. No usual client sends a longer one that way.
 const everyByte = 512
 
 func urlForms(text string) []string {

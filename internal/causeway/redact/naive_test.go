@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// naive says what is right, slowly: it looks from every position for every
-// form, and knows of no automaton.
+// naive is a slow reference implementation: it looks from every position for every
+// form, without an automaton.
 type naive struct {
 	plain, wrapped [][]byte
 }

@@ -1,9 +1,9 @@
-// Package redact owns the masking of secrets in bytes that leave: answers to
-// a box, command output, logs, records. It knows values in all the forms in
-// which an echo usually shows them, and on request tokens by their form alone.
+// Package redact owns the redaction of secrets in bytes that leave: answers to a box,
+// command output, logs, records. It recognizes known values in all the forms in which
+// an echo usually shows them, and on request unknown tokens by their form.
 //
-// It does not stop a party that knows a value from hiding it: whoever applies
-// a cipher, or sends every second letter, gets it past any mask.
+// It does not stop a program that knows a value from hiding it. A program that
+// encrypts the value, or sends every second letter, gets it past any redactor.
 package redact
 
 import (
@@ -32,7 +32,7 @@ type Value struct {
 
 // Options say how to mask.
 type Options struct {
-	// Patterns also masks tokens that nobody told us of, by their form.
+	// Patterns also redacts unknown tokens, by their form.
 	Patterns bool
 	// SameLength puts a star for each masked byte, so that lengths in a binary
 	// framing around it stay right. Without it a mask is "[redacted:NAME]".
@@ -117,8 +117,9 @@ func (r *Redactor) String(text string) string {
 	return string(r.Bytes([]byte(text)))
 }
 
-// mask is what stands for a value in text. A name with control characters
-// would let whoever chose it write to a terminal.
+// mask returns the replacement of a value in text. Control characters in a name are
+// removed: otherwise an attacker who chose the name could write escape sequences to a
+// terminal.
 func mask(name string) string {
 	clean := strings.Map(func(c rune) rune {
 		if c <= ' ' || c > '~' || c == ']' {

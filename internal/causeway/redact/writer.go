@@ -15,8 +15,8 @@ type writer struct {
 	err error
 }
 
-// Write takes all of p or fails for good: after a part was lost, nobody could
-// tell what the rest belongs to.
+// Write takes all of p or fails for good: after a part was lost, it would be unknown
+// what the rest belongs to.
 func (w *writer) Write(p []byte) (int, error) {
 	if w.err != nil {
 		return 0, w.err

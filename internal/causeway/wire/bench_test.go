@@ -170,7 +170,7 @@ func BenchmarkConnect(b *testing.B) {
 	}
 }
 
-// BenchmarkIdleLink says what a link costs that nobody uses.
+// BenchmarkIdleLink measures the cost of an unused link.
 func BenchmarkIdleLink(b *testing.B) {
 	const links = 200
 	for range b.N {

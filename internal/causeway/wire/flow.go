@@ -16,7 +16,8 @@ import (
 // ErrDecided is returned by Accept of a flow that was accepted or refused.
 var ErrDecided = errors.New("the flow was accepted or refused before")
 
-// Flow is a connection that a sandbox wants and that nobody has answered yet.
+// Flow is a connection that a sandbox has requested and that was not accepted or
+// rejected yet.
 type Flow struct {
 	link    *Link
 	request *tcp.ForwarderRequest

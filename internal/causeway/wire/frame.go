@@ -160,8 +160,8 @@ func (p *packet) answerUDP(data []byte) []byte {
 	return f
 }
 
-// unreachable is the frame that says that nobody is at p's port, so that a
-// program is refused at once and need not wait.
+// unreachable is the frame that reports that p's port has no listener, so that a
+// program fails at once and need not wait.
 func (p *packet) unreachable() []byte {
 	const size, destinationUnreachable, port = 8, 3, 3
 	quote := p.ip[:ipHeader+udpHeader]

@@ -179,8 +179,8 @@ func TestHandshakesThatAreLeft(t *testing.T) {
 	}
 	began := time.Now()
 	l.Close()
-	// Nobody ends these handshakes, and each would be tried for longer: a minute
-	// on the clock of the link.
+	// These handshakes are never completed, and each would be retried for longer: a
+	// minute on the clock of the link.
 	if took := time.Since(began); took > hosttest.Patience(20*time.Second) {
 		t.Errorf("Close took %v", took)
 	}

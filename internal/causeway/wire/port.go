@@ -132,9 +132,9 @@ func (p *port) flush(over <-chan struct{}) {
 	}
 }
 
-// release closes the descriptor, after shut and when nobody reads: a close
-// with something unread would take from the sandbox what it has not read yet,
-// the resets of its connections among it.
+// release closes the descriptor, after shut and once no goroutine reads. A close with
+// unread data would discard what the sandbox has not read yet, including the resets
+// of its connections.
 func (p *port) release() { p.file.Close() }
 
 // buffers are shared by all links, so that only those that read hold one.

@@ -15,7 +15,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
 )
 
-// Handler says what becomes of what a sandbox sends. Its methods are called
+// Handler handles the traffic of a sandbox. Its methods are called
 // concurrently.
 type Handler interface {
 	// TCP is told of a connection attempt to any address and port. It has a

@@ -22,7 +22,7 @@ const asideName = "crannog-server"
 
 var wanted = []string{"memory", "cpu"}
 
-// Detect finds where groups can be made. The error says what is missing and
+// Detect finds where groups can be made. The error names what is missing and
 // is nil only if at least memory and CPU can be limited.
 func Detect() (*Tree, error) {
 	mounts, err := os.Open("/proc/self/mountinfo")
@@ -147,8 +147,8 @@ func downTo(mount, own string) []string {
 // limited.
 func enable(base, dir string) error {
 	const control, processes = "cgroup.subtree_control", "cgroup.procs"
-	// Whoever may make groups but not move processes from one to another
-	// cannot start anything in them.
+	// A user who may make groups but not move processes between them cannot start
+	// anything in them.
 	for _, name := range []string{control, processes} {
 		path := filepath.Join(base, name)
 		if err := unix.Access(path, unix.W_OK); err != nil {

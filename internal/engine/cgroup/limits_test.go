@@ -76,8 +76,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// In version 2 nothing of a group goes on without the part that was ended: half
-// an engine is none.
+// In version 2, no process of a group survives when one of them is killed for memory:
+// half an engine is of no use.
 func TestAllOfAGroupEndsForItsMemory(t *testing.T) {
 	hosttest.Need(t, hosttest.Unified)
 	g := group(t, engine.Limits{MemoryBytes: 32 << 20, MilliCPU: 2000})

@@ -42,8 +42,9 @@ func startInto(cmd *exec.Cmd, dir string) error {
 	return cmd.Start()
 }
 
-// startsInto finds out whether the kernel can do that, and whoever filters our
-// calls lets it. No process comes of it: the group is one that nobody has.
+// startsInto checks whether the kernel can start a process in a group, and whether a
+// seccomp filter permits the call. It starts no process, because the group does not
+// exist.
 func startsInto() error {
 	args := cloneArgs{flags: unix.CLONE_INTO_CGROUP | unix.CLONE_VM | unix.CLONE_VFORK, exitSignal: uint64(unix.SIGCHLD), cgroup: math.MaxInt32}
 	_, _, errno := unix.RawSyscall(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&args)), unsafe.Sizeof(args), 0)

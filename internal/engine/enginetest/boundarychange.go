@@ -173,7 +173,7 @@ func hostStateDoesNotChange(t *testing.T, c *Config) {
 	if after := state(); after != before {
 		t.Errorf("the host was %s and is %s", before, after)
 	}
-	// The clock that tells the time, against the one that only goes on.
+	// The wall clock, compared with the monotonic clock.
 	if end := time.Now(); end.Round(0).Sub(start.Round(0))-end.Sub(start) > 30*time.Second {
 		t.Errorf("the host's clock was %v and is %v", start, end)
 	}

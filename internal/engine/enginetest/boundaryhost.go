@@ -138,11 +138,11 @@ func hostFilesAreAbsent(t *testing.T, c *Config) {
 			}
 		}
 	}
-	// The control of the ways: each leads to a file that there is inside, but
-	// through the guest, which lets nobody in.
+	// The control of these paths: each leads to a file that exists inside, but
+	// through the guest, which opens none.
 	for name := range ways {
 		if !slices.Contains(reached, name) && !strings.Contains(name, "init") {
-			t.Errorf("control: nobody reaches a file of the box's own by %s", name)
+			t.Errorf("control: a file of the box's own is not reached by %s", name)
 		}
 	}
 }

@@ -211,7 +211,8 @@ var boundRules = []rule{
 	}},
 }
 
-// replace puts another file in the place of one, as a package manager does.
+// replace exchanges a file for another one under the same name, as a package manager
+// does.
 func replace(t *testing.T, path string) {
 	t.Helper()
 	data, err := os.ReadFile(path)

@@ -129,7 +129,7 @@ func whatComesOut(t *testing.T, c *Config) {
 	}
 	b.want(t, `cd /workspace && echo three >> a.txt && rm -r gone dir && mkdir -p new/deep && echo '#!/bin/sh' > new/deep/run &&
 		chmod 755 new/deep/run && ln -s ../a.txt new/link && echo done`, "done")
-	// Outside changes meanwhile, where the box does not look.
+	// The host's file changes, which the box does not see.
 	if err := os.WriteFile(filepath.Join(b.dir, "same"), []byte("of the host's"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func whatComesOut(t *testing.T, c *Config) {
 	if _, err := os.Lstat(filepath.Join(b.dir, "dir")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("dir: %v", err)
 	}
-	// What goes on from there is compared with what was brought.
+	// Later changes are compared with the changes that were applied.
 	b.base.Brought = now
 	if set := b.compare(t); len(set.Changes) > 0 {
 		t.Errorf("still changed: %s", paths(set))
@@ -177,7 +177,7 @@ func forgedTimes(t *testing.T, c *Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The control: by size and time alone nobody could tell.
+	// The control: size and time alone do not show the change.
 	if r := b.sh(t, "stat -c %s,%Y /workspace/forged"); strings.TrimSpace(r.stdout) != fmt.Sprintf("%d,%d", info.Size(), info.ModTime().Unix()) {
 		t.Fatalf("the forgery did not work: %q", r.stdout)
 	}

@@ -11,10 +11,10 @@ import (
 	"github.com/crannog/crannog/internal/hosttest"
 )
 
-// lain returns how long a state lies before anybody goes on from it. A clock may
-// be off by slack, which is less: one that stood still during that time is seen.
-// A look at the time that takes longer than quick says too little about it, and
-// on a slow machine all of them take longer.
+// lain returns how long a state is kept before it is restored. A clock may be wrong
+// by slack, which is less, so that a clock that stood still during that time is
+// noticed. Reading a clock that takes longer than quick shows too little, and on a
+// slow machine every reading takes longer.
 func lain() time.Duration { return min(hosttest.Patience(5*time.Second), time.Minute) }
 
 const slack = time.Second
@@ -72,9 +72,8 @@ func (r reading) wrong(earlier reading) []string {
 	return out
 }
 
-// knowTheTime wants that every clock is right in what goes on from a state that
-// has lain for a while: in the program that told the time before, and in a new
-// one.
+// knowTheTime checks that every clock is right in a box that is restored from an old
+// state. It checks the program that read the time before, and a new one.
 func knowTheTime(t *testing.T, c *Config) {
 	e := c.Open(t, t.TempDir())
 	b := c.start(t, e)

@@ -113,7 +113,7 @@ print(n)'; pkill -f python3`)
 	}},
 }
 
-// goesOn gives a box the guest's configuration of one that goes on from a state.
+// goesOn gives a box the guest's configuration of a restored one.
 func goesOn(how guest.Renewal) func(*engine.Spec) {
 	return func(s *engine.Spec) { s.GuestConfig = renewed(s.ID, s.Hostname, how) }
 }

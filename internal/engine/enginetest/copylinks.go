@@ -24,8 +24,8 @@ except OSError as e: how = errno.errorcode.get(e.errno, str(e))
 open("how", "w").write(how)
 os.rename("how", "said")`
 
-// dialled is what a peer notes of a port that nobody listens on, and which only
-// one box asks for.
+// dialled is the peer's note of a connection to a port without a listener, to which
+// only one box connects.
 func dialled(port int) string { return fmt.Sprintf("tcp 198.18.0.7:%d", port) }
 
 var copyLinkRules = []rule{
@@ -109,7 +109,7 @@ var copyLinkRules = []rule{
 		if err != nil {
 			t.Fatal(err)
 		}
-		<-p.link.Done() // nobody holds its other end any more
+		<-p.link.Done() // its other end is closed
 		attach(t, e, b.id).want(t, python(dialing("198.18.0.7", 9001)), "ECONNREFUSED")
 		if was, is := p.seen(""), theirs.seen(""); !slices.Equal(was, []string{dialled(9000)}) || !slices.Equal(is, []string{dialled(9001)}) {
 			t.Errorf("the old peer saw %q, the new one %q", was, is)

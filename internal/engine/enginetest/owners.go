@@ -148,14 +148,14 @@ func ownersHoldInACopy(t *testing.T, c *Config) {
 		one.want(t, "cd /workspace && "+whose+"made private dir/private theirs && cat dir/private && echo y > dir/private && "+whose+"dir/private",
 			"1000:1000 644\n1000:1000 600\n1000:1000 600\n1000:1000 640\ndir/private1000:1000 600")
 		if r := one.sh(t, "cat /workspace/none"); r.code == 0 {
-			t.Errorf("%s reads what nobody may: %+v", one.id, r)
+			t.Errorf("%s reads a file without read permission: %+v", one.id, r)
 		}
 	}
 	// A state does not go on with other owners than it was saved with.
 	bare := c.spec(newID())
 	goesOn(guest.Copied)(&bare)
 	if err := saver(t, e).Restore(t.Context(), bare, saved); err == nil {
-		t.Error("a state with a workspace goes on without one")
+		t.Error("a state with a workspace is restored without one")
 	}
 }
 

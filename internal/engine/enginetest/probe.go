@@ -128,9 +128,9 @@ func apart(try func() error) error {
 	return <-done
 }
 
-// probe is an attempt that must be refused inside a box, whoever makes it.
-// Dangerous calls are made with arguments that a kernel which permits them
-// rejects as bad, so that nothing happens where they are permitted.
+// probe is an attempt that must be refused inside a box for every user. Dangerous
+// calls are made with arguments that a kernel which permits them rejects as bad, so
+// that nothing happens where they are permitted.
 type probe struct {
 	try func() error
 	// refusals are the answers that refuse this one, beside the usual.

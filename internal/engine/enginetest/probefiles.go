@@ -90,7 +90,7 @@ func makeBelow(dir string) func() error {
 	}
 }
 
-// makeDevice makes a node, which nobody opens, and removes it.
+// makeDevice makes a device node, never opens it, and removes it.
 func makeDevice(kind, major, minor uint32) func() error {
 	return func() error {
 		name := fmt.Sprintf("/tmp/crannog-device-%d", os.Getpid())

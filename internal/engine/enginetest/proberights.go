@@ -73,8 +73,8 @@ var initProbes = map[string]probe{
 	"join-init-user": {try: joinInitUser, refusals: []syscall.Errno{unix.EINVAL}},
 }
 
-// initPID is PID 1. The machine's is nobody's to try things on, and may be
-// guarded from root: a control has a process that was made for it.
+// initPID returns PID 1, or in a control the PID of a process that was made for it.
+// The machine's own PID 1 must not be experimented on, and may be guarded from root.
 func initPID() int {
 	var n int
 	if _, err := fmt.Sscan(os.Getenv(traceeEnv), &n); err == nil {
@@ -131,8 +131,8 @@ func joinInit(kind string, flag int) func() error {
 	}
 }
 
-// joinInitUser joins a user namespace, which a process with threads cannot.
-// The control's is below the host's: its own can be joined by nobody.
+// joinInitUser joins a user namespace, which a process with threads cannot. The
+// control joins one below the host's, because no process can join its own.
 func joinInitUser() error {
 	const line = `import ctypes, os, sys
 libc = ctypes.CDLL(None, use_errno=True)

@@ -197,7 +197,7 @@ func throughChroot(path string) error {
 		func() error { return unix.Chroot(jail) },
 		func() error { return unix.Chdir("/") },
 		func() error { return unix.Chroot("deeper") },
-		func() error { return unix.Chdir("../..") }, // as far as the jail is deep: gVisor goes on from the top at the root
+		func() error { return unix.Chdir("../..") }, // as far as the jail is deep: gVisor continues from the top at the root
 		func() error { return unix.Chroot(".") },
 	} {
 		if err := step(); err != nil {

@@ -220,7 +220,7 @@ var recordProgramRules = []rule{
 		b, _ := c.watched(t, e)
 		other := c.start(t, e)
 		if err := e.(engine.Observer).Survey(t.Context(), other.id); err == nil {
-			t.Error("a box that nobody watches is surveyed")
+			t.Error("a box that is not observed is surveyed")
 		}
 		if err := e.(engine.Observer).Survey(t.Context(), newID()); err == nil {
 			t.Error("a box that does not exist is surveyed")

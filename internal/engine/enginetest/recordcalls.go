@@ -70,7 +70,7 @@ except OSError as e: print(e)
 '; rm -rf w`
 
 var recordCallRules = []rule{
-	// P32: what carries out the calls in a watched box answers as gVisor does.
+	// P32: our system calls in an observed box return what gVisor's return.
 	{"record/calls-answer-as-in-a-box-that-nobody-watches", func(t *testing.T, c *Config) {
 		e := c.Open(t, t.TempDir())
 		watched, _ := c.watched(t, e)

@@ -7,7 +7,7 @@ import (
 	"github.com/crannog/crannog/internal/witness"
 )
 
-// forksUntil tries to have as many processes at once, and says what kept it.
+// forksUntil tries to have as many processes at once, and prints the error that stopped it.
 const forksUntil = `python3 -c '
 import os, resource, sys, time
 if len(sys.argv) > 2:

@@ -87,7 +87,7 @@ var recordStateRules = []rule{
 			w.wantChanges(t, other, "touch go; while [ -e go ]; do sleep 0.05; done; echo new > new", "changed /home/user/held", "created /home/user/new")
 			w.wantChanges(t, other, "echo more >> old; rm new", "changed /home/user/old", "removed /home/user/new")
 			if all := only(w.read, witness.Exec, func(e witness.Event) bool { return filepath.Base(e.Program) == "sleep" && e.Command == loop }); len(all) == 0 {
-				t.Error("programs of what goes on belong to nobody")
+				t.Error("programs of a restored box belong to no command")
 			}
 			w.numbered(t)
 		}
@@ -166,7 +166,7 @@ ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
 		dir := t.TempDir()
 		b, v := c.watched(t, c.Open(t, dir))
 		v.more(t)
-		// Another process of the same state directory goes on; the first one's
+		// Another process of the same state directory takes over; the first one's
 		// descriptor is gone with it.
 		if err := v.f.Close(); err != nil {
 			t.Fatal(err)
@@ -191,7 +191,7 @@ ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
 		b, v := c.watched(t, e)
 		b.want(t, "echo x", "x")
 		if v.holders(t) == 0 {
-			t.Error("nobody has the file: the control does not hold")
+			t.Error("no process has the file: the control does not hold")
 		}
 		if err := e.Remove(t.Context(), b.id); err != nil {
 			t.Fatal(err)

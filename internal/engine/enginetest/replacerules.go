@@ -53,6 +53,6 @@ func replacedElsewhere(t *testing.T, c *Config) {
 	select {
 	case <-exits:
 	case <-hosttest.Late():
-		t.Error("the wait goes on without a box")
+		t.Error("the wait does not end without a box")
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/hosttest"
 )
 
-// renewed is the configuration of a box that goes on from a saved state.
+// renewed returns the configuration of a box that is restored from a saved state.
 func renewed(id, hostname string, how guest.Renewal) []byte {
 	return marshal(renewal(id, hostname, how))
 }
@@ -54,7 +54,7 @@ func saver(t testing.TB, e engine.Engine) engine.Checkpointer {
 	return s
 }
 
-// save writes a box's state to a new directory, and the box goes on.
+// save writes a box's state to a new directory. The box keeps running.
 func save(t testing.TB, b *box) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -254,7 +254,7 @@ func extracted(t *testing.T, c *Config) {
 		if !maps.Equal(files, first) || files["home/user/d/f"] != "inside\n" || files["home/user/busy1"] == "" {
 			for name := range files {
 				if files[name] != first[name] {
-					t.Errorf("%s changed meanwhile: %d bytes, then %d", name, len(first[name]), len(files[name]))
+					t.Errorf("%s differs between extractions: %d bytes, then %d", name, len(first[name]), len(files[name]))
 				}
 			}
 			t.Errorf("%d files, then %d", len(first), len(files))

@@ -16,9 +16,9 @@ func waitFor(ctx context.Context, e engine.Engine, id string) (engine.Exit, erro
 	return e.Wait(ctx, id)
 }
 
-// stillWaits returns when n goroutines are in the middle of waitFor: a wait that
-// begins when the box is gone is for one that nobody knows. A box that runs must
-// not be reported as ended.
+// stillWaits returns when n goroutines are inside waitFor: a wait that begins after
+// the box is gone is for an unknown box. A box that runs must not be reported as
+// ended.
 func stillWaits(t testing.TB, exits <-chan engine.Exit, n int) {
 	t.Helper()
 	hosttest.Eventually(t, "the waits have begun", func() bool { return waiting() >= n })

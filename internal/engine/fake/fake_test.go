@@ -36,8 +36,8 @@ func open(t testing.TB, dir string) engine.Engine {
 	return e
 }
 
-// The fake's own time, so that whoever measures a service above it knows what
-// of a figure is the engine's.
+// The fake's own time, so that a measurement of a service above it can subtract the
+// engine's share.
 func BenchmarkConformance(b *testing.B) {
 	enginetest.Benchmarks(b, enginetest.Config{Open: open, Root: engine.Root{Dir: b.TempDir()}})
 }

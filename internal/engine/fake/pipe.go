@@ -53,7 +53,7 @@ func (l *listener) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// drop closes both ends of a pipe that nobody took. Closing a pipe does not
+// drop closes both ends of a pipe that was not handed out. Closing a pipe does not
 // fail.
 func drop(near, far net.Conn, why error) error {
 	near.Close()

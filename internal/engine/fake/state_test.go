@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// A state goes on as often as one likes, under other IDs, and each goes its
-// own way from there; files alone go on without memory.
+// A state can be restored any number of times under other IDs, and each copy changes
+// on its own from there. Files alone are restored without memory.
 func TestSavedStateGoesOn(t *testing.T) {
 	e, err := fake.New(fake.Options{Dir: t.TempDir()})
 	if err != nil {

@@ -32,8 +32,8 @@ func (e *Engine) Archive(ctx context.Context, id string, w *os.File) (err error)
 	if b.rec.Spec == nil {
 		return fault.Newf(fault.Conflict, "sandbox_too_old", "sandbox %q was made by a version that kept too little of it to copy it", id)
 	}
-	// Named as a spare kernel's, so that whoever looks for those of dead processes
-	// removes what a crash leaves: it may be as large as the box's memory.
+	// The directory is named as a spare kernel's, so that the cleanup of dead
+	// processes removes what a crash leaves: it may be as large as the box's memory.
 	dir, err := e.spareDirOf(ownName(*b.rec.Spec))
 	if err != nil {
 		return err
@@ -114,13 +114,13 @@ func (k *kernel) call(ctx context.Context, do func(*urpc.Client) error) error {
 	return nil
 }
 
-// died tells whether an error is that of a kernel that is gone, or about to be.
+// died reports whether an error shows that the kernel has ended, or is about to.
 func (k *kernel) died(err error) bool {
 	return !k.b.rec.Sentry.alive() || strings.Contains(err.Error(), io.EOF.Error()) || errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET)
 }
 
-// spareMemory is how much memory a copy may use for a moment: half of what
-// nobody uses.
+// spareMemory returns how much memory a copy may use for a moment: half of the host's
+// free memory.
 func spareMemory() int64 {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {

@@ -26,8 +26,8 @@ func (p process) awaitEnd() {
 // askAgain is the pause before what could not be told is asked again.
 const askAgain = time.Second
 
-// ended waits for the end and tells whether it came. If not, there was no way to
-// wait for it.
+// ended waits for the end of the process and reports whether it came. If it returns
+// false, the process could not be waited for.
 func (p process) ended() bool {
 	fd, err := p.open()
 	if err != nil {

@@ -19,11 +19,11 @@ import (
 	"github.com/crannog/crannog/internal/engine/gvisor/trim"
 )
 
-// A sandbox that goes on from the state of another is to have a host name and
-// a boot ID of its own. gVisor lets programs with CAP_SYS_ADMIN set the one and
-// nobody the other, and no program of a box has that capability. So our
-// kernel has one system call more, which only the first process may use: all
-// programs of the user's are its descendants.
+// A sandbox that is restored from another one's state needs a host name and a boot ID
+// of its own. gVisor lets programs with CAP_SYS_ADMIN set the host name, lets none
+// set the boot ID, and gives no program of a box that capability. So our kernel has
+// one more system call, which only the first process may use: all programs of the
+// user are its descendants.
 
 // nameBytes is the most of a host name, as in Linux.
 const nameBytes = 64
@@ -101,8 +101,7 @@ func drawBootID(t *sentry.Task) error {
 		return fmt.Errorf("it is a %T", dentry.Dentry().Impl())
 	}
 	text, fresh := reflect.Indirect(reflect.ValueOf(file.Inode())).FieldByName("StaticData").FieldByName("Data"), newUUID()+"\n"
-	// Whoever reads it meanwhile sees the old text or the new, which have the
-	// same length.
+	// A concurrent reader sees the old text or the new, which have the same length.
 	if text.Kind() != reflect.String || !text.CanSet() || text.Len() != len(fresh) {
 		return fmt.Errorf("its inode is a %T", file.Inode())
 	}

@@ -42,7 +42,7 @@ type bootRequest struct {
 	Hide        []string
 	Absent      []string
 	ReadOnly    []string
-	// Owners says what the user owns inside.
+	// Owners lists the files that the user owns inside.
 	Owners owners.Plan
 	// CPUs keeps the box on this many processors, where there is no group
 	// that could bound its share. Zero leaves it alone.

@@ -20,9 +20,9 @@ import (
 // the files of the box open itself.
 const rootName = "/root"
 
-// CheckpointBound implements engine.Binder. gVisor opens files again by their
-// paths when it goes on from a state, and compares nothing: with other files the
-// programs would run through code that is not there.
+// CheckpointBound implements engine.Binder. When gVisor restores a state, it opens
+// files again by their paths and compares nothing. With other files, programs would
+// run through code that is no longer there.
 func (e *Engine) CheckpointBound(ctx context.Context, id, dir string) (list engine.Bound, bound bool, err error) {
 	var open hostfiles.List
 	var rec record
@@ -119,13 +119,14 @@ func hostPath(spec *engine.Spec, inside string) (place, top string) {
 // head of a few hundred bytes.
 const enough = 16 << 10
 
-// halfway copies what is written to a pipe into a file, and calls look once
-// enough has come: a kernel that has more to write than the pipe takes waits for
-// us meanwhile, and its programs for the kernel. If this process ends, the
-// kernel's save fails and its programs go on. The caller hands on the end of the
-// pipe, closes it, and calls written with how the save went: it waits for the rest
-// of one that went well, and reports whether the kernel was still writing when
-// look returned.
+// halfway copies what is written to a pipe into a file, and calls look once enough
+// has come. A kernel with more to write than the pipe holds waits while look runs,
+// and its programs wait for the kernel. If this process ends, the kernel's save fails
+// and its programs continue.
+//
+// The caller passes the end of the pipe on, closes it, and calls written with the
+// result of the save. written waits for the rest of a successful save, and reports
+// whether the kernel was still writing when look returned.
 func halfway(to io.Writer, look func()) (end *os.File, written func(error) (bool, error), err error) {
 	from, end, err := os.Pipe()
 	if err != nil {

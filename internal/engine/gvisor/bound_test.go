@@ -52,7 +52,7 @@ func TestF24LookedAtWhileItWrites(t *testing.T) {
 	if _, err := written(nil); !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("a full disk: %v", err)
 	}
-	// A kernel that does not answer keeps its end, and holds nobody up.
+	// A kernel that does not answer keeps its end open, and blocks no caller.
 	end, written, err = halfway(io.Discard, func() {})
 	if err != nil {
 		t.Fatal(err)

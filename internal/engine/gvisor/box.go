@@ -114,8 +114,8 @@ func (b *box) destroy() error {
 // directory itself.
 func removeDir(dir string) error {
 	const tries = 100
-	// The record goes last: as long as it is there, whoever comes after a crash
-	// knows what the directory is.
+	// The record is removed last: as long as it exists, a process that cleans up
+	// after a crash can identify the directory.
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

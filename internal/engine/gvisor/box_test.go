@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// A crash that nobody waited for is in the log; an end without words is not.
+// A crash that no caller waited for is logged; an end without output is not.
 func TestCrashIsLogged(t *testing.T) {
 	for name, c := range map[string]struct {
 		said, logged string

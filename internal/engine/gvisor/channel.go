@@ -71,8 +71,9 @@ func openChannel(dir string) (*relay.Channel, error) {
 	return relay.NewChannel(read, write)
 }
 
-// widePipe is how much each pipe of a channel holds, where that costs nobody
-// else: each time that one is empty or full, the other side has to be woken.
+// widePipe is the capacity of each pipe of a channel, where no bound on the user's
+// pipes applies. Each time that a pipe is empty or full, the other side has to be
+// woken.
 const widePipe = 256 << 10
 
 // widen makes pipes larger. A user without root's rights has a bound on all pipes
@@ -96,8 +97,8 @@ func widen(pipes ...*os.File) {
 // openedChannel returns the box's channel, or nil if another process has it or it
 // is broken. A box of an earlier version has none.
 func (b *box) openedChannel(ctx context.Context) *relay.Channel {
-	// A guest that does not read makes this take long, and whoever ends the box
-	// needs b.mu: one at a time, and without that.
+	// A guest that does not read makes this slow, and ending the box needs b.mu. So
+	// one open runs at a time, and without that lock.
 	select {
 	case b.opening <- struct{}{}:
 		defer func() { <-b.opening }()
@@ -120,7 +121,7 @@ func (b *box) openedChannel(ctx context.Context) *relay.Channel {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.over() || b.dir != dir {
-		_ = channel.Close() // nobody else knows of it
+		_ = channel.Close() // no other goroutine has it
 		return nil
 	}
 	b.channel = channel
@@ -135,7 +136,7 @@ func (b *box) dropChannel() {
 	}
 }
 
-// nudge makes the guest look at its channel, whoever has it.
+// nudge makes the guest check its channel, regardless of who opened it.
 func (b *box) nudge() {
 	b.mu.Lock()
 	path := filepath.Join(b.dir, toGuestName)

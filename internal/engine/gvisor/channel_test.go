@@ -27,7 +27,7 @@ func unread(t *testing.T) *box {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { pipe.Close() })
-	widen(pipe) // as whoever opens it does: what is full then stays full
+	widen(pipe) // as the opener does: a pipe that is full then stays full
 	if err := pipe.SetWriteDeadline(time.Now().Add(50 * time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestOpeningAFullChannel(t *testing.T) {
 	select {
 	case had := <-opened:
 		if had {
-			t.Error("a channel that nobody reads was opened")
+			t.Error("a channel without a reader was opened")
 		}
 	case <-hosttest.Late():
 		t.Error("the opening does not end")

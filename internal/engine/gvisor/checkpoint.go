@@ -60,8 +60,8 @@ func (e *Engine) checkpoint(ctx context.Context, id, dir string, look func(*box)
 // look returned.
 func (b *box) save(ctx context.Context, dir string, look func(*box)) (sure bool, err error) {
 	began, id := time.Now(), b.rec.ID
-	// What was changed is told by the box that changed it: whoever goes on from
-	// its state begins anew.
+	// Changes are reported only by the box that made them: a box that is restored
+	// from its state begins with none.
 	if err := b.surveyFirst(ctx); err != nil {
 		return false, err
 	}
@@ -213,8 +213,8 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 		k.discard()
 		return fmt.Errorf("replace %s: %w", spec.ID, err)
 	}
-	// The old one stands still, so that nothing is done twice, and goes on if
-	// the new one fails.
+	// The old box stands still, so that nothing is done twice, and continues if the
+	// new one fails.
 	if err := old.standStill(pausePatience); err != nil {
 		k.discard()
 		return fmt.Errorf("replace %s: %w", spec.ID, err)
@@ -230,15 +230,15 @@ func (e *Engine) Replace(ctx context.Context, spec engine.Spec, dir string) erro
 	return e.exchange(old, k.b, spec.ID)
 }
 
-// exchange puts a running box in the place of another, and ends that.
+// exchange replaces a box with another running one, and ends the old one.
 func (e *Engine) exchange(old, next *box, id string) error {
 	if err := old.makeWay(next, id); err != nil {
 		undo := errors.Join(next.destroy(), old.destroy())
 		return fault.Wrap(errors.Join(err, undo), fault.Internal, "replace_failed", fmt.Sprintf("sandbox %s could not be replaced and has ended", id))
 	}
 	e.publish(next)
-	// It stands still and has nobody's ID: nobody need wait for its end. What a
-	// crash leaves of it lies in a spare kernel's directory.
+	// The old box stands still and no longer has the ID, so no caller has to wait for
+	// its end. What a crash leaves of it is in a spare kernel's directory.
 	e.spares.done.Go(func() {
 		if err := old.destroy(); err != nil {
 			e.log.Error("end of a replaced sandbox", "sandbox", id, "err", err)

@@ -36,7 +36,7 @@ func (c *controlConns) setSocket(path string) {
 // not answer must not hold its callers.
 func (c *controlConns) call(ctx context.Context, method string, arg, result any) error {
 	if ctx.Err() != nil {
-		return context.Cause(ctx) // it would be carried out for nobody
+		return context.Cause(ctx) // no caller waits for the result
 	}
 	conn, err := c.get(ctx)
 	if err != nil {

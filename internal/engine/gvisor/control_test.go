@@ -31,7 +31,7 @@ func endsWithContext(t *testing.T, call func(context.Context) error) {
 	go func() { ended <- call(ctx) }()
 	select {
 	case err := <-ended:
-		t.Fatalf("nobody answered, and it ended with %v", err)
+		t.Fatalf("there was no answer, and it ended with %v", err)
 	case <-time.After(100 * time.Millisecond):
 	}
 	cancel(errCallerLeft)
@@ -41,11 +41,11 @@ func endsWithContext(t *testing.T, call func(context.Context) error) {
 			t.Errorf("it ended with %v", err)
 		}
 	case <-hosttest.Late():
-		t.Fatal("it goes on without its context")
+		t.Fatal("it does not end with its context")
 	}
 }
 
-// A kernel that was stopped holds nobody who asks it something.
+// A call to a kernel that was stopped ends with its context.
 func TestCallEndsWithItsContext(t *testing.T) {
 	before := descriptors(t)
 	t.Run("pool", func(t *testing.T) {

@@ -58,7 +58,7 @@ func (e *Engine) startIn(ctx context.Context, k *kernel, spec engine.Spec, image
 	if !spec.Unhurried {
 		return e.start(ctx, k, spec, image)
 	}
-	// A spare kernel was made for whoever comes.
+	// A spare kernel was made before its box was known.
 	if err := k.yield(true); err != nil {
 		return err
 	}
@@ -184,8 +184,8 @@ func (e *Engine) explain(id string, err error) error {
 	return fault.Wrap(err, fault.Unavailable, "engine_failed", fmt.Sprintf("sandbox %s did not start: %v", id, err))
 }
 
-// drainTime bounds how long one waits for what a child has said that is dead: a
-// process that nobody knows may hold its output open.
+// drainTime bounds how long the output of a dead child is read: an unknown process
+// may hold its output open.
 const drainTime = 2 * time.Second
 
 func drain(r *os.File) string {

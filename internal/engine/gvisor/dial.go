@@ -113,7 +113,7 @@ func dialFault(id string, port int, err error) error {
 	if errors.Is(err, relay.ErrRefused) {
 		return fault.Wrap(err, fault.Unavailable, "port_closed", fmt.Sprintf("nothing listens on port %d", port))
 	}
-	// Nobody at the relay's port is a guest that has ended.
+	// If the relay's port has no listener, the guest has ended.
 	_, remote := errors.AsType[urpc.RemoteError](err)
 	gone := remote && strings.Contains(err.Error(), "refused") || errors.Is(err, io.EOF)
 	if gone || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {

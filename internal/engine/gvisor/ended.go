@@ -9,8 +9,8 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 )
 
-// over tells whether the box is known to have ended. Another process may have
-// made one of the same ID since.
+// over reports whether the box is known to have ended. Another process may have made
+// one of the same ID since.
 func (b *box) over() bool {
 	select {
 	case <-b.done:
@@ -107,7 +107,7 @@ func (e *Engine) Wait(ctx context.Context, id string) (engine.Exit, error) {
 		case <-ctx.Done():
 			return engine.Exit{}, ctx.Err()
 		}
-		// The one that another process has put in its place goes on.
+		// If another process has replaced it, the replacement runs.
 		if !b.replaced || b == before {
 			return b.exit, nil
 		}

@@ -31,12 +31,12 @@ func throughHoles(w *os.File, do func(*os.File) error) error {
 	copied := make(chan error, 1)
 	go func() {
 		err := copyHoles(w, out)
-		out.Close() // so that who still writes is told that nobody reads
+		out.Close() // so that a writer gets an error
 		copied <- err
 	}()
 	err = errors.Join(do(in), in.Close())
 	if err != nil {
-		out.Close() // a kernel that nobody waits for may write on for long
+		out.Close() // a kernel without a caller may keep writing for long
 	}
 	if failed := <-copied; failed != nil && !errors.Is(failed, os.ErrClosed) {
 		return failed // which is why the other failed, if it did

@@ -63,7 +63,7 @@ func TestHolesTakeNoDisk(t *testing.T) {
 	}
 }
 
-// Nobody waits for the other end when one of them has failed.
+// When one end has failed, the other end is not waited for.
 func TestThroughHolesFails(t *testing.T) {
 	broken := errors.New("broken")
 	var left *os.File

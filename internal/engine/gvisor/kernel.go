@@ -30,8 +30,7 @@ type kernel struct {
 // discard frees all of a kernel that came to nothing.
 func (k *kernel) discard() {
 	k.close()
-	// The context of whoever asked may be what failed; the cleanup has its own
-	// time.
+	// The caller's context may be what failed; the cleanup has its own deadline.
 	if err := k.b.destroy(); err != nil {
 		k.b.e.log.Error("undo create", "sandbox", k.b.rec.ID, "err", err)
 	}

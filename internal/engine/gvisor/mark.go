@@ -12,12 +12,14 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/limits"
 )
 
-// The guest must find all processes of a command when the command is ended, also
-// one that has made a session of its own and whose parent is gone. So it marks
-// the first process of each command by a limit that nothing enforces and that
-// children inherit (package lineage). gVisor lets nobody set that limit. Our
-// kernel lets a process without a mark have one, once: a program that could
-// change it would run on after its command's end.
+// When a command is ended, the guest must find all of its processes. That includes a
+// process that has made a session of its own and whose parent is gone. So the guest
+// marks the first process of each command with a limit that nothing enforces and that
+// children inherit (package lineage).
+//
+// gVisor lets no program set that limit. Our kernel lets a process without a mark set
+// one, once: a program that could change its mark would survive the end of its
+// command.
 
 // addMarks makes prlimit64 of our kernel take marks. callTables' tables are
 // initialised by addBecome.

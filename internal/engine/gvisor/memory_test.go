@@ -47,7 +47,7 @@ func TestMemoryThatIsNotTold(t *testing.T) {
 				}
 			case <-over:
 				if !told {
-					t.Error("it goes on")
+					t.Error("it does not end")
 				}
 			}
 			if alive := b.rec.Sentry.alive(); alive != told {

@@ -18,8 +18,8 @@ import (
 	"github.com/crannog/crannog/internal/witness"
 )
 
-// eventBytes is how large a file of events grows if nobody says otherwise, and
-// leastEvents the least that a caller can ask for.
+// eventBytes is how large a file of events may grow by default, and leastEvents the
+// least that a caller can ask for.
 const (
 	eventBytes  = 64 << 20
 	leastEvents = 64 << 10
@@ -119,8 +119,8 @@ func (e *Engine) Survey(ctx context.Context, id string) error {
 	return b.survey(ctx)
 }
 
-// survey asks the kernel to write what it has not written, and waits for it. A
-// kernel that nobody told to write has nothing to tell.
+// survey asks the kernel to write the pending events, and waits for it. A kernel that
+// is not observed has none.
 func (b *box) survey(ctx context.Context) error {
 	var sessions []seccheck.SessionConfig
 	if err := b.conns.call(ctx, boot.ContMgrListTraceSessions, nil, &sessions); err != nil {
@@ -148,8 +148,8 @@ const notWatched = "not_watched"
 // lastLook bounds how long the end of a box waits for what was changed last.
 const lastLook = 10 * time.Second
 
-// surveyFirst is a survey before a box's state is taken. Of a box that nobody
-// watches there is none.
+// surveyFirst is a survey before a box's state is taken. A box that is not observed
+// has none.
 func (b *box) surveyFirst(ctx context.Context) error {
 	if err := b.survey(ctx); err != nil && fault.CodeOf(err) != notWatched {
 		return err

@@ -14,13 +14,13 @@ import (
 // pausePatience bounds how long one may take to stand still.
 const pausePatience = time.Minute
 
-// resumePatience bounds how long a box may take to be asked one thing before it
-// goes on that was to be replaced.
+// resumePatience bounds how long a call may take to a box that was to be replaced,
+// before the box continues.
 const resumePatience = 5 * time.Second
 
-// standStill makes a box stand still. No caller's context breaks it off: only a
-// box of which it is known that it stands still can be told to go on, and one
-// that does so too late goes on again at once.
+// standStill makes a box stand still. The caller's context does not end it, because
+// only a box that is known to stand still can be told to continue. A box that stands
+// still too late is told to continue at once.
 func (b *box) standStill(within time.Duration) error {
 	answer := make(chan error, 1)
 	go func() { answer <- b.conns.call(context.Background(), boot.ContMgrPause, nil, nil) }()

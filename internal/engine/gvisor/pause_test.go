@@ -16,8 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/hosttest"
 )
 
-// actedKernel is a box whose kernel is played by answer: it tells whether a call
-// is answered at all.
+// actedKernel returns a box whose kernel is played by answer, which reports whether a
+// call is answered at all.
 func actedKernel(t *testing.T, answer func(method string) bool) *box {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "control")
@@ -82,11 +82,11 @@ func TestGoesOnWithoutItsEvents(t *testing.T) {
 	select {
 	case <-resumed:
 	default:
-		t.Error("nobody waited until the box went on")
+		t.Error("the call returned before the box continued")
 	}
 }
 
-// P46: a box that stands still when nobody waits for that any more goes on.
+// P46: a box that stands still only after its caller gave up continues.
 func TestStandsStillTooLate(t *testing.T) {
 	late, resumed := make(chan struct{}), make(chan struct{})
 	b := actedKernel(t, func(method string) bool {
@@ -109,7 +109,7 @@ func TestStandsStillTooLate(t *testing.T) {
 	case <-time.After(100 * time.Millisecond):
 	}
 	close(late)
-	arrives(t, "the box goes on", resumed)
+	arrives(t, "the box continues", resumed)
 	// Control: one that does so in time is left alone.
 	calls := make(chan string, 9)
 	b = actedKernel(t, func(method string) bool { calls <- method; return true })

@@ -11,8 +11,8 @@ import (
 // kernel, or the box.
 type pipe struct{ read, write *os.File }
 
-// send writes data and ends the stream. An error means that the reader is
-// gone, which whoever waits for its answer sees.
+// send writes data and ends the stream. An error means that the reader is gone, which
+// the code that waits for the answer sees by itself.
 func (p *pipe) send(data []byte) {
 	_, _ = p.write.Write(data)
 	p.write.Close()

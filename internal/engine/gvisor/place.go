@@ -43,12 +43,13 @@ func (b *box) move(id string, flags uint) error {
 	if err := unix.Renameat2(unix.AT_FDCWD, b.dir, unix.AT_FDCWD, dir, flags); err != nil {
 		return err
 	}
-	b.rec.ID, b.dir = id, dir // nothing else: its memory is watched meanwhile
+	b.rec.ID, b.dir = id, dir // nothing else: its memory watch is running
 	return nil
 }
 
-// adopt records that what is left of a replaced box is this process's to remove:
-// whoever made the box may live on for long, and nobody would after a crash.
+// adopt records that this process has to remove what is left of a replaced box. The
+// process that made the box may live on for long, and after a crash of this one no
+// process would remove it.
 func (b *box) adopt() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -65,8 +66,8 @@ func (b *box) adopt() error {
 	return kept.write(dir)
 }
 
-// makeWay lets a running box have this one's directory. Whoever finds this one
-// dead meanwhile waits until it is known which directory is its own.
+// makeWay gives this box's directory to a running box. A caller that finds this box
+// dead waits until the move is done and each box's directory is known.
 func (b *box) makeWay(next *box, id string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

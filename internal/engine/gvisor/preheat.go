@@ -31,11 +31,11 @@ const heated = 8 << 20
 // occupied is set once a guest runs in this kernel.
 var occupied atomic.Bool
 
-// preheat has a spare kernel take from the host, while nobody waits, what a
-// box that goes on in it will touch at once: memory for the state's objects, and
-// the pages of this program. Each of them is a fault otherwise, and faults were a
-// quarter of what going on took. What is not needed goes back when the box has
-// settled.
+// preheat makes a spare kernel take from the host, while no caller waits, what a box
+// that is restored in it will touch at once. That is memory for the state's objects,
+// and the pages of this program. Each of them is a page fault otherwise, and page
+// faults were a quarter of the time of a restore. Unneeded memory is given back when
+// the box has settled.
 func preheat(pages []span) {
 	if occupied.Load() {
 		return

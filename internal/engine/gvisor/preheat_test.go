@@ -33,7 +33,7 @@ func inItsOwn(t *testing.T) bool {
 	return false
 }
 
-// What is touched stays with the process, for whoever allocates next.
+// Touched memory stays with the process, for the next allocation.
 func TestTouchedMemoryIsReady(t *testing.T) {
 	if !inItsOwn(t) {
 		return

@@ -44,9 +44,9 @@ func cutSuffix(name string) (string, process) {
 // errGone is what is told of a process that has ended.
 var errGone = errors.New("the process has ended")
 
-// look tells whether exactly this process still runs: with nothing, with errGone,
-// or with why it cannot be told, as in a program that has no descriptor left. A
-// zombie does not run.
+// look returns nil if exactly this process still runs, and errGone if it does not.
+// Any other error means that it cannot be known, for example because this program has
+// no descriptor left. A zombie does not run.
 func (p process) look() error {
 	if p.PID <= 0 || p.Start == 0 {
 		return errGone
@@ -58,8 +58,8 @@ func (p process) look() error {
 	return err
 }
 
-// alive is look for who does nothing to a process that lives: so does one of
-// which it cannot be told.
+// alive reports whether the process may still run. A process of unknown state counts
+// as alive, so that callers do not clean up after a process that runs.
 func (p process) alive() bool { return !errors.Is(p.look(), errGone) }
 
 // startTicks reads field 22 and the state from /proc/PID/stat. The name in

@@ -62,7 +62,7 @@ func TestUnknownIsNotDead(t *testing.T) {
 			t.Error("it was not killed, and that is told as success")
 		}
 		if strays, err := (&box{rec: record{Kernel: "k"}}).strays(); err == nil {
-			t.Errorf("nobody looked for strays, and that is told as %v", strays)
+			t.Errorf("strays were not looked for, and the result is %v", strays)
 		}
 		go func() {
 			p.awaitEnd()

@@ -89,9 +89,9 @@ var tracePoints sync.Once
 // for one by name would be refused, not left without events.
 func forgoTracePoints() { tracePoints.Do(func() {}) }
 
-// watchPlatform puts what a kernel does without at its start, and once more
-// when a box goes on in it that was saved elsewhere, where the kernel makes its
-// platform. A kernel may have waited for that box for long.
+// watchPlatform makes a kernel postpone garbage collection again when it makes its
+// platform, as at its start. That is when a box that was saved elsewhere is restored
+// in it, which may be long after the start.
 func watchPlatform(again func(), pages []span) {
 	if systrap, err := platform.Lookup(running); err == nil {
 		platform.Register(running, quickPlatform{systrap, again, pages, &atomic.Bool{}})
@@ -131,8 +131,8 @@ func (q quickPlatform) New(opts platform.Options) (platform.Platform, error) {
 // nothing. By then capabilities are dropped, so another thread costs little.
 func takeSignalsEarly() {
 	go func() {
-		// What arrives before gVisor listens is lost instead of ending the
-		// process. Nobody sends any: we kill.
+		// A signal that arrives before gVisor listens is lost instead of ending the
+		// process. That is harmless, because we send none except SIGKILL.
 		taken := make(chan os.Signal, 1)
 		for sig := syscall.Signal(1); sig < 32; sig++ {
 			switch sig {

@@ -33,8 +33,9 @@ type record struct {
 
 const recordName = "box.json"
 
-// unreadable tells an error of reading a record from there being none, or half of
-// one: nothing follows from it, least of all that nobody needs what is there.
+// unreadable reports whether a record could not be read, as opposed to being absent
+// or incomplete. Nothing follows from that error, and least of all that the files are
+// no longer needed.
 func unreadable(err error) bool {
 	_, failed := errors.AsType[*fs.PathError](err)
 	return failed && !errors.Is(err, fs.ErrNotExist)

@@ -22,8 +22,8 @@ const spareDir = "spare-"
 
 // Names of kernels begin with what they are for.
 const (
-	startingName = "k" // a box that goes on at once
-	waitingName  = "w" // whichever will
+	startingName = "k" // a box that starts at once
+	waitingName  = "w" // a box that is not known yet
 )
 
 // kindOf names all that cannot change once a kernel is made.
@@ -45,10 +45,10 @@ func ownName(spec engine.Spec) string {
 	return use + strings.ToLower(rand.Text()[:19])
 }
 
-// kernelName is what the kernel of a new box is called: as the box, so that
-// whoever looks at the host finds its group. While the removal of a kernel that
-// the box had before is not over it is another, since a name stands for the
-// group, the control socket and the processes that are being removed.
+// kernelName returns the name of a new box's kernel, which is the box's, so that its
+// group on the host can be recognized. While the removal of an earlier kernel of the
+// box is not finished, the name is another one. A name stands for the group, the
+// control socket and the processes that are being removed.
 func (e *Engine) kernelName(spec engine.Spec) string {
 	entries, err := os.ReadDir(e.dir)
 	if err != nil {
@@ -83,7 +83,7 @@ func (e *Engine) spareDirOf(name string) (string, error) {
 	return filepath.Join(e.dir, spareDir+name+self.suffix()), err
 }
 
-// unhurriedSpare makes one for which nobody waits.
+// unhurriedSpare makes a spare kernel for which no caller waits.
 func (e *Engine) unhurriedSpare(ctx context.Context, spec engine.Spec) (*kernel, error) {
 	spec.Unhurried = true
 	k, err := e.newSpare(ctx, spec)
@@ -140,8 +140,8 @@ func (e *Engine) sweepSpares() {
 	}
 }
 
-// names tells whether a directory among entries is recorded to have a kernel. The
-// record goes last of what a removal removes.
+// names reports whether the record in one of the directories names a kernel. A
+// removal removes the record last.
 func (e *Engine) names(entries []os.DirEntry, kernel string) (bool, error) {
 	for _, entry := range entries {
 		if !entry.IsDir() {

@@ -137,9 +137,9 @@ func (e *Engine) refill() {
 	})
 }
 
-// refillLater makes the next spare kernel when whoever took one has used it:
-// making one takes as much of the processors as the box that goes on in it.
-// e.spares.mu must be held.
+// refillLater makes the next spare kernel once the box that took one has started in
+// it: making one takes as much of the processors as that start. e.spares.mu must be
+// held.
 func (e *Engine) refillLater() {
 	s := &e.spares
 	if s.later != nil || s.closed {

@@ -8,9 +8,9 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/platform"
 )
 
-// Platforms of kernels: gVisor's own, and the same in which no program ever
-// runs. gVisor lets all programs of a saved state go on before it can be told
-// to pause them, and whoever wants files alone wants them as they were saved.
+// Platforms of kernels: gVisor's own, and the same without running any program.
+// gVisor lets all programs of a restored state run before it can be told to pause
+// them. A caller that wants only files wants them as they were saved.
 const (
 	running = "systrap"
 	still   = "crannog-still"

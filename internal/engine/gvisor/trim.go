@@ -16,11 +16,10 @@ import (
 // there is not.
 const notGoingOn = "sandbox is not being restored"
 
-// settle waits until a box that goes on from a state has read all of it, once.
-// gVisor reads pages in the background, and its reader keeps a hold on each for
-// longer than that. What a program gives back meanwhile goes when the reader
-// lets go, and a save that reads the same tables just then writes some of it
-// wrongly.
+// settle waits, once, until a restored box has read all of its state. gVisor reads
+// pages in the background, and its reader holds each page for longer than that.
+// Memory that a program gives back during that time is freed when the reader is done.
+// A save that reads the same tables at that moment writes some of it wrongly.
 func (b *box) settle(ctx context.Context) error {
 	if b.settled.Load() {
 		return nil

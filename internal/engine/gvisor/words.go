@@ -24,7 +24,7 @@ const wordsName = "panic"
 // may write as much as it likes.
 const mostWords = 512
 
-// patience of whoever asks what became of a box that does not answer.
+// patience bounds the wait for the end of a box that does not answer.
 const patience = 5 * time.Second
 
 // errSilent is the end of what a guest prints before it was ready, and nothing

@@ -16,8 +16,8 @@ import (
 	"github.com/crannog/crannog/internal/hosttest"
 )
 
-// In this test's program alone a kernel crashes in which a box goes on from a
-// state, when the guest makes itself ready: it looks at files then.
+// In this test's program alone, the kernel of a restored box crashes when the guest
+// makes itself ready: the guest looks at files then.
 func init() {
 	for table, look := range map[*sentry.SyscallTable]uintptr{linux.AMD64: 262, linux.ARM64: 79} { // newfstatat
 		call := table.Table[look]
@@ -35,7 +35,7 @@ func init() {
 // crashes is the name of the box whose kernel does.
 const crashes = "crashes"
 
-// Whoever asked for a box whose kernel crashed is told what it said.
+// The error of a box whose kernel crashed has the kernel's last words.
 func TestCrashIsTold(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	c := enginetest.Config{Open: open(false), Root: root(t)}

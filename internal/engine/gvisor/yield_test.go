@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/template"
 )
 
-// Others go before what nobody waits for, until it is ready.
+// A sandbox for which no caller waits yields the processors until it is ready.
 func TestUnhurriedYields(t *testing.T) {
 	hosttest.Need(t, hosttest.Root)
 	e, err := New(Options{StateDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(t.Output(), nil))})

@@ -12,11 +12,11 @@ const (
 	better = 0.05
 )
 
-// limit is how many starts may run at once. It begins with the number of
-// processors and climbs towards the number with the highest rate: after each
-// window of starts that was never without callers waiting, it goes on in the same
-// direction if the rate has risen, turns round if it has fallen, and goes down
-// where it makes no difference, because each start is then faster.
+// limit is how many starts may run at once. It begins with the number of processors
+// and searches for the number with the highest rate. After each window of starts in
+// which callers were always waiting, it takes another step. It keeps its direction if
+// the rate has risen and reverses if the rate has fallen. If the step made no
+// difference it goes down, because each start is then faster.
 type limit struct {
 	now, least, most int
 

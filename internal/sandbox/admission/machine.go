@@ -64,10 +64,11 @@ func OpenMachine(dir string, slots int) (*Machine, error) {
 	return &Machine{dir: dir, slots: max(1, slots), still: standstill}, nil
 }
 
-// acquire waits for a slot. Tickets are served in the order in which they were
-// drawn. While it waits it tells how many tickets are ahead. What it returns gives
-// the slot back. If nothing moves for long, other processes are stopped, as by a
-// debugger, and it goes on without a slot: they must not stop this one as well.
+// acquire waits for a slot, and calls waits with the number of tickets that are
+// ahead. Tickets are served in the order in which they were drawn. The returned
+// function gives the slot back. If no ticket moves for a long time, other processes
+// are stopped, for example by a debugger. acquire then returns without a slot, so
+// that they do not block this process as well.
 func (m *Machine) acquire(ctx context.Context, waits func(ahead int)) (release func(), err error) {
 	if release := m.try(); release != nil {
 		return release, nil

@@ -129,8 +129,8 @@ func (q *Queue) behind(e *entry, ahead int) {
 	q.others[e] = ahead
 }
 
-// A start that takes patienceFactor times as long as usual, and patienceLeast at
-// least, gives its place away and goes on without one.
+// A start that takes patienceFactor times as long as usual, and at least
+// patienceLeast, releases its slot and continues without one.
 const (
 	patienceFactor  = 10
 	patienceLeast   = 10 * time.Second

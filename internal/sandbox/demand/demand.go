@@ -76,7 +76,7 @@ func (b *Book) Floor(kinds []string) { b.floors = slices.Clone(kinds) }
 // Forget drops all that was counted of a kind that will not be asked for again.
 func (b *Book) Forget(kind string) { delete(b.kinds, kind) }
 
-// Known tells whether a kind still counts.
+// Known reports whether a kind still counts.
 func (b *Book) Known(kind string) bool {
 	return b.kinds[kind] != nil || slices.Contains(b.floors, kind)
 }

@@ -11,8 +11,8 @@ type Memory struct {
 }
 
 const (
-	// share of what is available, in percent, that is used where nobody said
-	// how much.
+	// share is the percentage of the available memory that is used where no amount is
+	// configured.
 	share = 10
 	// stalled is how much waiting for memory is pressure, and scarce how much
 	// of all memory must stay available, in percent.

@@ -3,7 +3,7 @@ package fact
 // Console is the data of console.invited, console.signed_in and
 // console.signed_out: of links and sessions, never what opens them.
 type Console struct {
-	Session   string `json:"session,omitempty"` // absent of a link: nobody has used it yet
+	Session   string `json:"session,omitempty"` // absent of a link that has not been used yet
 	Name      string `json:"name,omitempty"`
 	Scope     string `json:"scope"`                // viewer, operator or admin
 	Seconds   int64  `json:"seconds,omitempty"`    // life of the session that a link becomes

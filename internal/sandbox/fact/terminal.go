@@ -7,6 +7,6 @@ type Control struct {
 	Do string `json:"do"`
 	// Displaced is who had control until then, as an actor.
 	Displaced string `json:"displaced,omitempty"`
-	// Left says that control was not given up, but that whoever had it went.
+	// Left is set if the holder of control disconnected without giving it up.
 	Left bool `json:"left,omitempty"`
 }

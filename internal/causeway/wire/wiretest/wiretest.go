@@ -94,8 +94,8 @@ func (b *Box) end() error {
 	return errors.Join(err, unix.Close(b.fd))
 }
 
-// Hangup ends the link as a kernel's death does: nobody says goodbye. Close
-// is still to be called.
+// Hangup ends the link as a kernel's death does, without closing it properly. Close
+// must still be called.
 func (b *Box) Hangup() error { return unix.Shutdown(b.fd, unix.SHUT_RDWR) }
 
 // Segments is how many TCP segments have come.

@@ -11,12 +11,11 @@ import (
 	"gvisor.dev/gvisor/pkg/sync"
 )
 
-// A kernel compares its clock with the processor's counter once when it starts
-// or goes on, and again after a second. One reading gives no rate, so until
-// then every question for the time is a system call: a quarter of all that the
-// guest makes until it is ready. A reading a few milliseconds after the first
-// gives the rate to some millionths; the kernel's own readings go on, and
-// correct it.
+// A kernel compares its clock with the processor's counter once when it starts or is
+// restored, and again after a second. One reading gives no rate, so until then every
+// request for the time is a system call. These are a quarter of all calls that the
+// guest makes until it is ready. A reading a few milliseconds after the first gives
+// the rate to some millionths; the kernel's own later readings correct it.
 
 // Calibrate reads the clock of a kernel whose tasks run, and hands programs
 // what was found.

@@ -140,9 +140,10 @@ func opened(t *sentry.Task, fd int32) {
 	}
 }
 
-// hold finds the files of a call that are not copied yet, and holds them: a file that
-// nothing holds is forgotten with what it was copied from. Programs that change the
-// path meanwhile lose the number of their own file and nothing else.
+// hold finds the files of a call that are not copied yet, and takes a reference to
+// each. A file without a reference is forgotten with the file from which it was
+// copied. Programs that change the path at the same time lose the number of their own
+// file and nothing else.
 func hold(t *sentry.Task, places []place) []vfs.VirtualDentry {
 	var files []vfs.VirtualDentry
 	for _, p := range places {

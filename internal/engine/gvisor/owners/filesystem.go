@@ -136,8 +136,8 @@ func (f *filesystem) OpenAt(ctx context.Context, rp *vfs.ResolvingPath, opts vfs
 	return rp.VirtualFilesystem().OpenAt(ctx, rp.Credentials(), f.alone(d), &opts)
 }
 
-// What follows is what gVisor's generator would write, so that the translation
-// is part of a saved state and in force before a program of one goes on.
+// What follows is what gVisor's generator would write. With it the translation is
+// part of a saved state, and in force before any restored program runs.
 
 func init() { state.Register((*filesystem)(nil)) }
 

@@ -77,9 +77,9 @@ func (p Plan) Text() (string, error) {
 	return string(data), err
 }
 
-// Install puts a plan in force for a box whose first process calls it before
-// any other program runs. In a box that goes on from a saved state the plan is
-// in force already, and Install checks that it is the same.
+// Install puts a plan in force for a box whose first process calls it before any
+// other program runs. In a restored box the plan is in force already, and Install
+// checks that it is the same.
 func Install(t *sentry.Task, plan Plan) error {
 	root := t.MountNamespace().Root(t)
 	defer root.DecRef(t)

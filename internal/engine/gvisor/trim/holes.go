@@ -37,8 +37,8 @@ func holes(fd int, start, end uint64) ([]hole, error) {
 	return all, nil
 }
 
-// seek finds the next hole or the next page, or the end. Nobody reads or
-// writes the memory file at its position, which it moves.
+// seek finds the next hole or the next page, or the end. It moves the position of the
+// memory file, at which no code reads or writes.
 func seek(fd int, from, end uint64, what int) (uint64, error) {
 	at, err := unix.Seek(fd, int64(from), what)
 	if errors.Is(err, unix.ENXIO) && what == unix.SEEK_DATA {

@@ -30,8 +30,8 @@ import (
 // bytes so far, or Failed.
 const Metric = "crannog_trimmed_bytes"
 
-// Failed is the figure of a kernel in which something was not as expected. Its
-// own log says what.
+// Failed is the result of a kernel in which something was not as expected. The
+// kernel's own log has the details.
 const Failed = -1
 
 var (
@@ -82,7 +82,7 @@ func trim(k *sentry.Kernel) (uint64, error) {
 	if err := k.MemoryFile().AwaitLoadAll(); err != nil {
 		return 0, err
 	}
-	// Nobody may write to a page between the look at it and its end.
+	// No program may write to a page between the check and its release.
 	k.Pause()
 	defer k.Unpause()
 	// A save holds this lock from its begin to its end, and all that changes a

@@ -8,8 +8,8 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
-// adopt learns of the processes of a box that goes on, and of the files that
-// they may write to.
+// adopt registers the processes of a restored box, and the files that they may write
+// to.
 func (w *watcher) adopt(k *sentry.Kernel) {
 	pids := k.RootPIDNamespace()
 	for _, tg := range pids.ThreadGroups() {
@@ -41,8 +41,8 @@ func (w *watcher) adoptTask(l *look, t *sentry.Task, by who) {
 	var table *sentry.FDTable
 	var memory *mm.MemoryManager
 	t.WithMuLocked(func(t *sentry.Task) {
-		// A task that has ended keeps its table, which nobody may use any more,
-		// for as long as nobody has waited for it.
+		// A task that has ended keeps its table, which must not be used any more,
+		// until its parent has waited for it.
 		if table = t.FDTable(); table != nil && !table.TryIncRef() {
 			table = nil
 		}

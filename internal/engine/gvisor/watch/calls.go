@@ -7,7 +7,7 @@ import (
 	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
 )
 
-// call is one of our system calls. Where nobody watches it is gVisor's own.
+// call is one of our system calls. Without a watcher it is gVisor's own.
 type call func(w *watcher, t *sentry.Task, args arch.SyscallArguments) (uintptr, error)
 
 const here = linux.AT_FDCWD

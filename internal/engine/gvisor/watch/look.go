@@ -122,8 +122,8 @@ func (l *look) hash(top vfs.VirtualDentry, path string, s *state) (why string) {
 	if s.size > mostHashed {
 		return unhashedTooLarge
 	}
-	// Somebody may put something else there meanwhile, which must not hold us
-	// up.
+	// A program may have put another file there since, for example a pipe, which must
+	// not block this call.
 	f, err := l.k.VFS().OpenAt(l.ctx, l.creds, operation(top, path), &vfs.OpenOptions{
 		Flags: linux.O_RDONLY | linux.O_NOFOLLOW | linux.O_NONBLOCK | linux.O_NOATIME,
 	})

@@ -41,8 +41,8 @@ type inode struct {
 
 // files is what of the box's files is to be looked at, and what is known.
 type files struct {
-	// names is held by whoever changes names: a rename alone, because it moves
-	// all that is below a directory.
+	// names is held while names change. A rename holds it alone, because it moves all
+	// that is below a directory.
 	names sync.RWMutex
 
 	mu      sync.Mutex
@@ -65,8 +65,8 @@ type places struct {
 // systemPlaces hold no files of anybody's.
 var systemPlaces = []string{"/proc", "/sys", "/dev"}
 
-// where returns the mounts. They do not change: nobody inside has the right
-// to, but in a namespace of their own.
+// where returns the mounts. They do not change: no program inside may mount, except
+// in a namespace of its own.
 func (w *watcher) where(k *sentry.Kernel) *places {
 	w.files.mu.Lock()
 	p := w.files.places
@@ -206,7 +206,7 @@ func (f *files) link(file inode, paths ...string) {
 	}
 }
 
-// nothing tells whether a survey has nothing to look at.
+// nothing reports whether a survey has no files to look at.
 func (f *files) nothing() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

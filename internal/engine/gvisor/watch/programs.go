@@ -146,8 +146,8 @@ func bounded(all []string, most, bytes int, part func(string) string) (out []str
 	return out, cut
 }
 
-// ExitNotifyParent implements seccheck.Sink. gVisor holds the lock of all its
-// tasks, so nobody has waited for the process before this is written.
+// ExitNotifyParent implements seccheck.Sink. gVisor holds the lock of all its tasks,
+// so no parent has waited for the process before this is written.
 func (w *watcher) ExitNotifyParent(ctx context.Context, _ seccheck.FieldSet, info *pb.ExitNotifyParentInfo) error {
 	t, ok := ctx.(*sentry.Task)
 	if !ok {

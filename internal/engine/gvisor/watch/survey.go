@@ -17,8 +17,8 @@ const (
 	reasonEnded = "box_ended"
 )
 
-// A survey reads files while programs run. gVisor may not be saved meanwhile:
-// it waits for what runs on behalf of a task, so surveys do.
+// A survey reads files while programs run. gVisor must not be saved during that. It
+// waits for work on behalf of a task, so a survey runs on behalf of one.
 
 // surveySoon looks at files behind the back of a task that ends.
 func (w *watcher) surveySoon(t *sentry.Task) {

@@ -56,7 +56,7 @@ func Install(tables ...*sentry.SyscallTable) {
 	}
 }
 
-// current is who watches; nil is nobody. latest is who does or did.
+// current is the active watcher, or nil. latest is the active or the last one.
 var current, latest atomic.Pointer[watcher]
 
 // watcher is one session.
@@ -66,7 +66,7 @@ type watcher struct {
 	out  *witness.Writer
 	kin  *family
 
-	kernel atomic.Pointer[sentry.Kernel] // of whoever was seen first
+	kernel atomic.Pointer[sentry.Kernel] // the kernel of the first task that was seen
 	fresh  bool                          // nothing ran before the session
 	joined sync.Once                     // what runs already is looked at
 	begun  atomic.Bool                   // it was, or there was nothing
@@ -96,7 +96,7 @@ func begin(config map[string]any, file *fd.FD) (seccheck.Sink, error) {
 	w := &watcher{file: file, out: out, fresh: !restored, kin: new(family), files: new(files)}
 	w.begun.Store(!restored)
 	if before := latest.Swap(w); before != nil {
-		// The same kernel goes on, under other numbers: nothing is forgotten.
+		// The same kernel continues under other numbers: nothing is forgotten.
 		w.fresh, w.kin, w.files = before.fresh, before.kin, before.files
 		w.kernel.Store(before.kernel.Load())
 		w.begun.Store(before.begun.Load())
@@ -105,8 +105,8 @@ func begin(config map[string]any, file *fd.FD) (seccheck.Sink, error) {
 		return nil, err
 	}
 	current.Store(w)
-	// Points are the whole kernel's: whoever asks for them, all sinks hear. The
-	// watcher itself is added by gVisor.
+	// Points belong to the whole kernel: if one sink asks for a point, all sinks get
+	// it. gVisor itself adds the watcher.
 	seccheck.Global.AppendSink(asking{}, points)
 	return w, nil
 }
@@ -120,8 +120,9 @@ func (asking) Name() string { return sinkName + "-points" }
 // Name implements seccheck.Sink.
 func (w *watcher) Name() string { return sinkName }
 
-// Status implements seccheck.Sink. Whoever asks wants to know that all is
-// written; what is dropped is what could not be.
+// Status implements seccheck.Sink. A caller asks for it to know that all events are
+// written, so it writes them. The count of dropped events is of those that could not
+// be written.
 func (w *watcher) Status() seccheck.SinkStatus {
 	return seccheck.SinkStatus{DroppedCount: w.surveyNow()}
 }
