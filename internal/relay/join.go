@@ -54,9 +54,8 @@ func (j *joiner) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// mostJoined is how much data is copied behind its header. A copy of that costs
-// less than a second write, and more than that comes seldom.
-const mostJoined = 128 << 10
+// mostJoined is how much data is copied behind its header.
+const mostJoined = wholeBytes - frameHeader - sessionHeader
 
 // together writes the header that is held and data.
 func (j *joiner) together(data []byte) error {
