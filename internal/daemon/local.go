@@ -3,11 +3,14 @@ package daemon
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"sync"
+
+	"github.com/crannog/crannog/internal/bulk"
 )
 
 // Local serves callers in this very process, over connections that are
@@ -67,12 +70,24 @@ func (l *pipeListener) dialMarked(ctx context.Context, mark func(net.Conn) net.C
 	ours, theirs := net.Pipe()
 	select {
 	case l.conns <- mark(theirs):
-		return ours, nil
+		return caller{ours}, nil
 	case <-ctx.Done():
 		return nil, errors.Join(ctx.Err(), ours.Close(), theirs.Close())
 	case <-l.closed:
 		return nil, errors.Join(net.ErrClosed, ours.Close(), theirs.Close())
 	}
+}
+
+// caller is the end of a pipe that was dialled.
+type caller struct{ net.Conn }
+
+// ReadFrom implements io.ReaderFrom: each write waits for the other end's read, so
+// that what is large goes in few pieces.
+func (c caller) ReadFrom(r io.Reader) (int64, error) {
+	return bulk.Copy(func(piece []byte) error {
+		_, err := c.Write(piece)
+		return err
+	}, r)
 }
 
 func (l *pipeListener) Accept() (net.Conn, error) {

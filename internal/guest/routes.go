@@ -10,6 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/gen/filesystempb/filesystempbconnect"
 	"github.com/crannog/crannog/internal/guest/codec"
 	"github.com/crannog/crannog/internal/guest/files"
+	"github.com/crannog/crannog/internal/guestwire"
 )
 
 // maxMessage bounds one message of a service, which is held in memory.
@@ -24,6 +25,7 @@ func (g *Guest) routes() http.Handler {
 	closed := http.NewServeMux() // needs the access token
 	closed.Handle(g.process.Handler(options...))
 	closed.Handle(filesystempbconnect.NewFilesystemHandler(g.directory, options...))
+	closed.HandleFunc("POST "+guestwire.StdinPath, g.process.Stdin)
 	closed.HandleFunc("POST /files/compose", g.files.Compose)
 	closed.HandleFunc("GET /copy", g.files.Copy)
 	closed.HandleFunc("POST /copy", g.files.Copy)

@@ -12,6 +12,7 @@ import (
 type ahead struct {
 	mu      sync.Mutex
 	changed *sync.Cond
+	most    int    // of what is held
 	held    []byte // read and not yet taken
 	spare   []byte // what next returned last
 	err     error  // after held
@@ -22,10 +23,10 @@ type ahead struct {
 // scratch is how much one read takes.
 const scratch = 32 << 10
 
-// readAhead begins to read. It stops when the context ends, or at stop; a reader
+// readAhead begins to read, and holds at most so much. It stops when the context ends, or at stop; a reader
 // that never returns keeps its goroutine.
-func readAhead(ctx context.Context, r io.Reader) *ahead {
-	a := &ahead{}
+func readAhead(ctx context.Context, r io.Reader, most int) *ahead {
+	a := &ahead{most: most}
 	a.changed = sync.NewCond(&a.mu)
 	a.unwatch = context.AfterFunc(ctx, func() { a.end(ctx.Err()) })
 	go a.read(r)
@@ -50,7 +51,7 @@ func (a *ahead) read(r io.Reader) {
 func (a *ahead) keep(data []byte) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for !a.stopped && a.err == nil && len(a.held)+len(data) > piece {
+	for !a.stopped && a.err == nil && len(a.held)+len(data) > a.most {
 		a.changed.Wait()
 	}
 	if a.stopped || a.err != nil {

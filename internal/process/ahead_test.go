@@ -14,7 +14,7 @@ import (
 // call for each read took two minutes for what a pipe carries in one second.
 func TestF29InputGoesTogether(t *testing.T) {
 	all := bytes.Repeat([]byte("0123456789abcdef"), 3*piece/16)
-	a := readAhead(t.Context(), bytes.NewReader(all))
+	a := readAhead(t.Context(), bytes.NewReader(all), piece)
 	defer a.stop()
 	var got []byte
 	for i := range 3 {
@@ -39,7 +39,7 @@ func TestF29ReadAheadEnds(t *testing.T) {
 	r, w := io.Pipe()
 	defer w.Close()
 	ctx, cancel := context.WithCancel(t.Context())
-	a := readAhead(ctx, r)
+	a := readAhead(ctx, r, piece)
 	defer a.stop()
 	cancel()
 	if data, err := a.next(); len(data) != 0 || !errors.Is(err, context.Canceled) {

@@ -1,10 +1,16 @@
 package process
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"io"
+	"net/http"
+	"strconv"
 	"syscall"
 	"time"
+
+	"connectrpc.com/connect"
 
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guestwire"
@@ -13,6 +19,13 @@ import (
 // piece is how much input one call carries at most. A call costs about the same
 // for one byte and for all of it.
 const piece = 256 << 10
+
+// bodyPiece is how much goes as the body of a request, where the guest takes it so. Less
+// than bodyLeast goes in a call.
+const (
+	bodyPiece = guestwire.MaxStdin
+	bodyLeast = 16 << 10
+)
 
 // lostTime is how long a stream has to end by itself once input is lost.
 const lostTime = time.Second
@@ -44,12 +57,20 @@ func (p *Process) Feed(ctx context.Context, r io.Reader) {
 }
 
 func (p *Process) copy(ctx context.Context, r io.Reader) error {
-	in := readAhead(ctx, r)
+	most, bodies := piece, p.bodies && !p.tty
+	if bodies {
+		most = bodyPiece
+	}
+	in := readAhead(ctx, r, most)
 	defer in.stop()
 	for {
 		data, err := in.next()
 		if len(data) > 0 {
-			if err := p.Write(ctx, data); err != nil {
+			write := p.Write
+			if bodies && len(data) >= bodyLeast {
+				write = p.pour
+			}
+			if err := write(ctx, data); err != nil {
 				return err
 			}
 		}
@@ -63,10 +84,36 @@ func (p *Process) copy(ctx context.Context, r io.Reader) error {
 	}
 }
 
-// finished tells whether an error means that the program takes no more input:
+// pour is Write with the data as the body of a request.
+func (p *Process) pour(ctx context.Context, data []byte) error {
+	url := p.client.base + guestwire.StdinPath + "?pid=" + strconv.FormatUint(uint64(p.pid), 10)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(data))
+	if err != nil {
+		return err
+	}
+	p.client.dress(req.Header, p.user)
+	req.Header.Set("Content-Type", "application/octet-stream")
+	res, err := p.client.doer.Do(req)
+	if err != nil {
+		code := connect.CodeUnavailable
+		if ctx.Err() != nil {
+			code = connect.CodeCanceled
+		}
+		return toFault(connect.NewError(code, err))
+	}
+	defer res.Body.Close()
+	return toFault(guestwire.StdinError(res))
+}
+
+// finished reports whether an error means that the program takes no more input:
 // it has ended, or closed it.
 func finished(err error) bool {
-	return fault.KindOf(err) == fault.NotFound || fault.PublicText(err) == guestwire.StdinClosed
+	if fault.KindOf(err) == fault.NotFound {
+		return true
+	}
+	// The text itself: of an internal error the public one says nothing.
+	said, ok := errors.AsType[*fault.Error](err)
+	return ok && said.Text == guestwire.StdinClosed
 }
 
 // fed is the error of a program that was killed because its input was lost. One

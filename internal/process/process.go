@@ -67,6 +67,7 @@ type Process struct {
 	user        string
 	pid         uint32
 	tty         bool
+	bodies      bool // the guest takes input as the body of a request
 	stream      eventStream
 	ctx         context.Context // the stream's
 	cancel      context.CancelFunc
@@ -159,6 +160,7 @@ func (c *Client) begin(ctx context.Context, stream eventStream, user string, tty
 		return nil, fault.New(fault.Internal, "bad_stream", "the guest's stream does not begin with a start")
 	}
 	p.pid = start.GetPid()
+	p.bodies = stream.ResponseHeader().Get(guestwire.StdinHeader) == guestwire.StdinBody
 	return p, nil
 }
 
@@ -244,9 +246,14 @@ func selectPID(pid uint32) *processpb.ProcessSelector {
 
 func request[T any](c *Client, user string, msg *T) *connect.Request[T] {
 	req := connect.NewRequest(msg)
-	maps.Copy(req.Header(), c.header)
-	if user != "" {
-		req.Header().Set("Authorization", basic(user))
-	}
+	c.dress(req.Header(), user)
 	return req
+}
+
+// dress sets what every request carries.
+func (c *Client) dress(h http.Header, user string) {
+	maps.Copy(h, c.header)
+	if user != "" {
+		h.Set("Authorization", basic(user))
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"io"
+	"net/http"
 	"strings"
 	"syscall"
 	"time"
@@ -18,6 +19,7 @@ import (
 type eventStream interface {
 	Receive() bool
 	Event() *processpb.ProcessEvent
+	ResponseHeader() http.Header
 	Err() error
 	Close() error
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"os"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -12,6 +13,36 @@ import (
 // F29: whole frames are written together, and each write is of whole pages or less
 // than one, so that a host that dies leaves no half frame.
 func TestF29FramesAreWrittenTogether(t *testing.T) {
+	const whole = wholeBytes - frameHeader
+	data := bytes.Repeat([]byte("abc"), (batchFrames+2)*whole/3+100)
+	got, sizes := written(t, len(data), func(h *hostEnd) { h.Write(data) })
+	if !bytes.Equal(got, data) || len(sizes) != 3 || sizes[0] != batchFrames*wholeBytes {
+		t.Errorf("%d bytes in writes of %v", len(got), sizes)
+	}
+}
+
+// F29: the header of a session goes into the first frame of its data. By itself it was
+// a write more, with nothing to do for the process that it wakes.
+func TestF29HeadersAreInTheFirstFrame(t *testing.T) {
+	const whole = wholeBytes - frameHeader
+	head, data := sessionFrame(typeData, 2*whole), bytes.Repeat([]byte{7}, 2*whole)
+	all := append(bytes.Clone(head), data...)
+	got, sizes := written(t, len(all), func(h *hostEnd) {
+		j := &joiner{Conn: h, both: h.writeBoth}
+		for _, b := range [][]byte{head, data} {
+			if n, err := j.Write(b); n != len(b) || err != nil {
+				t.Errorf("wrote %d of %d: %v", n, len(b), err)
+			}
+		}
+	})
+	if !bytes.Equal(got, all) || !slices.Equal(sizes, []int{2 * wholeBytes, frameHeader + len(head)}) {
+		t.Errorf("%d bytes in writes of %v", len(got), sizes)
+	}
+}
+
+// written returns what a host's end writes, without the frames, and the writes' sizes.
+func written(t *testing.T, size int, write func(*hostEnd)) (got []byte, sizes []int) {
+	t.Helper()
 	// This kind of socket keeps writes apart.
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -21,12 +52,8 @@ func TestF29FramesAreWrittenTogether(t *testing.T) {
 	defer ours.Close()
 	defer theirs.Close()
 	h := &hostEnd{pipes: pipes{read: ours, write: ours}, wrote: func() {}}
-	const whole = wholeBytes - frameHeader
-	data := bytes.Repeat([]byte("abc"), (batchFrames+2)*whole/3+100)
-	go h.Write(data)
-	var got []byte
-	var sizes []int
-	for len(got) < len(data) {
+	go write(h)
+	for len(got) < size {
 		buf := make([]byte, 1<<20)
 		n, err := theirs.Read(buf)
 		if err != nil {
@@ -42,7 +69,5 @@ func TestF29FramesAreWrittenTogether(t *testing.T) {
 			t.Errorf("a write of %d bytes", n)
 		}
 	}
-	if !bytes.Equal(got, data) || len(sizes) != 3 || sizes[0] != batchFrames*wholeBytes {
-		t.Errorf("%d bytes in writes of %v", len(got), sizes)
-	}
+	return got, sizes
 }

@@ -161,7 +161,7 @@ type onlyWriter struct{ io.Writer }
 // the other, over the same pipes.
 type guestEnd struct {
 	pipes
-	buf  [64 << 10]byte
+	buf  [128 << 10]byte
 	have []byte // read and not yet taken
 	left int    // of the frame that is being taken
 

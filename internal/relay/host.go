@@ -128,7 +128,7 @@ func (c *Channel) open(ctx context.Context) (*yamux.Session, error) {
 	if err := c.answered(ctx); err != nil {
 		return nil, err
 	}
-	session, err = yamux.Client(&joiner{Conn: &guard{Conn: c.conn}}, sessionConfig())
+	session, err = yamux.Client(&joiner{Conn: &guard{Conn: c.conn}, both: c.conn.writeBoth}, sessionConfig())
 	if err != nil {
 		return nil, c.fail(err)
 	}
@@ -201,47 +201,54 @@ type hostEnd struct {
 }
 
 // batchFrames is how many whole frames are written at once.
-const batchFrames = 16
+const batchFrames = 32
 
-// Write implements net.Conn, in frames. Of several whole frames, each is a page of
-// the pipe: Linux takes them page by page, so that a host that dies in the middle
-// leaves no half one here either. What is less than a frame goes by itself.
+// Write implements net.Conn, in frames.
 func (h *hostEnd) Write(b []byte) (int, error) {
+	if err := h.writeBoth(nil, b); err != nil {
+		return 0, err // the session ends with it
+	}
+	return len(b), nil
+}
+
+// writeBoth writes one behind the other, in frames. Of several whole frames, each is a
+// page of the pipe: Linux takes them page by page, so that a host that dies in the
+// middle leaves no half one here either. What is less than a frame goes by itself.
+func (h *hostEnd) writeBoth(head, data []byte) error {
 	defer h.wrote()
 	const most = wholeBytes - frameHeader
-	done := 0
-	for done < len(b) {
-		frames := min(len(b[done:])/most, batchFrames)
-		if frames == 0 {
+	for left := len(head) + len(data); left > 0; left = len(head) + len(data) {
+		if left < most {
 			var frame [wholeBytes]byte
-			n := putFrame(frame[:], b[done:])
-			if _, err := h.pipes.Write(frame[:frameHeader+n]); err != nil {
-				return done, err
-			}
-			return done + n, nil
+			n := putFrame(frame[:], &head, &data)
+			_, err := h.pipes.Write(frame[:frameHeader+n])
+			return err
 		}
+		frames := min(left/most, batchFrames)
 		batch := batches.Get().(*[batchFrames * wholeBytes]byte)
 		for i := range frames {
-			putFrame(batch[i*wholeBytes:(i+1)*wholeBytes], b[done+i*most:])
+			putFrame(batch[i*wholeBytes:(i+1)*wholeBytes], &head, &data)
 		}
 		_, err := h.pipes.Write(batch[:frames*wholeBytes])
 		batches.Put(batch)
 		if err != nil {
-			return done, err
+			return err
 		}
-		done += frames * most
 	}
-	return done, nil
+	return nil
 }
 
-// batches are buffers of Write, which holds none while nothing is written.
+// batches are buffers of writeBoth, which holds none while nothing is written.
 var batches = sync.Pool{New: func() any { return new([batchFrames * wholeBytes]byte) }}
 
-// putFrame fills a frame and returns how much of b is in it.
-func putFrame(frame, b []byte) int {
-	n := copy(frame[frameHeader:], b)
-	binary.BigEndian.PutUint16(frame, uint16(n))
-	return n
+// putFrame fills a frame, takes what is in it from both and returns how much that is.
+func putFrame(frame []byte, head, data *[]byte) int {
+	n := copy(frame[frameHeader:], *head)
+	*head = (*head)[n:]
+	m := copy(frame[frameHeader+n:], *data)
+	*data = (*data)[m:]
+	binary.BigEndian.PutUint16(frame, uint16(n+m))
+	return n + m
 }
 
 // answered reads until the guest has repeated the greeting. What came before

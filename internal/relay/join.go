@@ -22,31 +22,50 @@ const (
 // writes.
 type joiner struct {
 	net.Conn
-	buf  [wholeBytes - frameHeader]byte // what a host's frame holds
-	held int                            // of a header whose data is yet to come
+	// both writes a header and its data. It is nil where what is written goes out as
+	// it is, so that the two are put behind each other first.
+	both func(head, data []byte) error
+
+	head [sessionHeader]byte
+	held bool   // a header whose data is yet to come
+	buf  []byte // of header and data
 }
 
 // Write implements net.Conn. A header is held until its data comes; a session
 // that ends between the two has written neither.
 func (j *joiner) Write(b []byte) (int, error) {
-	if j.held == 0 {
+	if !j.held {
 		if !announces(b) {
 			return j.Conn.Write(b)
 		}
-		j.held = copy(j.buf[:], b)
-		return len(b), nil
+		j.held = true
+		return copy(j.head[:], b), nil
 	}
-	first := copy(j.buf[j.held:], b)
-	together := j.buf[:j.held+first]
-	j.held = 0
-	if _, err := j.Conn.Write(together); err != nil {
+	j.held = false
+	var err error
+	if j.both != nil {
+		err = j.both(j.head[:], b)
+	} else {
+		err = j.together(b)
+	}
+	if err != nil {
 		return 0, err // the session ends with it
 	}
-	if first == len(b) {
-		return first, nil
+	return len(b), nil
+}
+
+// mostJoined is how much data is copied behind its header.
+const mostJoined = wholeBytes - frameHeader - sessionHeader
+
+// together writes the header that is held and data.
+func (j *joiner) together(data []byte) error {
+	first := min(len(data), mostJoined)
+	j.buf = append(append(j.buf[:0], j.head[:]...), data[:first]...)
+	if _, err := j.Conn.Write(j.buf); err != nil || first == len(data) {
+		return err
 	}
-	n, err := j.Conn.Write(b[first:])
-	return first + n, err
+	_, err := j.Conn.Write(data[first:])
+	return err
 }
 
 // announces tells whether what a session writes is a header that data follows.

@@ -3,7 +3,10 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
+
+	"github.com/crannog/crannog/internal/bulk"
 )
 
 // errCut is what a stream into a sandbox ends with when the sandbox goes.
@@ -35,4 +38,12 @@ func (c *stream) CloseWrite() error {
 		return half.CloseWrite()
 	}
 	return errors.ErrUnsupported
+}
+
+// ReadFrom implements io.ReaderFrom: what goes in goes in few large pieces.
+func (c *stream) ReadFrom(r io.Reader) (int64, error) {
+	return bulk.Copy(func(piece []byte) error {
+		_, err := c.Write(piece)
+		return err
+	}, r)
 }

@@ -139,7 +139,11 @@ func (p *process) feed(ctx context.Context, in *pb.ProcessInput) error {
 			defer func() { go g.follow() }()
 		}
 	}
-	err := p.input.write(ctx, data)
+	return fed(ctx, p.input.write(ctx, data))
+}
+
+// fed is what a caller is told of an error of input.
+func fed(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
 		return nil

@@ -2,9 +2,12 @@ package process
 
 import (
 	"context"
+	"errors"
 	"os"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/interrupt"
 )
@@ -40,10 +43,7 @@ func (in *input) write(ctx context.Context, data []byte) error {
 	if err := in.file.SetWriteDeadline(time.Time{}); err != nil {
 		return err
 	}
-	if len(data) > usualPipe && !in.wide {
-		in.wide = true
-		widen(in.file)
-	}
+	in.fit(data)
 	// It fails only for a closed file, whose writers are free already.
 	inTime := interrupt.When(ctx, func() { _ = in.file.SetWriteDeadline(time.Unix(1, 0)) })
 	_, err := in.file.Write(data)
@@ -51,6 +51,48 @@ func (in *input) write(ctx context.Context, data []byte) error {
 		return ctx.Err()
 	}
 	return err
+}
+
+// fit makes the pipe larger for much data. The caller has the turn.
+func (in *input) fit(data []byte) {
+	if len(data) > usualPipe && !in.wide {
+		in.wide = true
+		widen(in.file)
+	}
+}
+
+// offer writes what the process takes at once, which is nothing while somebody else
+// writes, and returns how much that was.
+func (in *input) offer(data []byte) (n int, err error) {
+	select {
+	case <-in.turn:
+	case <-in.closed:
+		return 0, os.ErrClosed
+	default:
+		return 0, nil
+	}
+	defer func() { in.turn <- struct{}{} }()
+	raw, err := in.file.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	in.fit(data)
+	var failed error
+	err = raw.Control(func(fd uintptr) { n, failed = ignoringEINTR(int(fd), data, unix.Write) })
+	if errors.Is(failed, unix.EAGAIN) {
+		failed = nil
+	}
+	return max(n, 0), errors.Join(err, failed)
+}
+
+// ignoringEINTR calls again what a signal broke off.
+func ignoringEINTR(fd int, b []byte, call func(int, []byte) (int, error)) (int, error) {
+	for {
+		n, err := call(fd, b)
+		if !errors.Is(err, unix.EINTR) {
+			return n, err
+		}
+	}
 }
 
 // close ends the input; a blocked write fails. Closing twice is fine.

@@ -194,7 +194,7 @@ func (o *output) forward(read func(func(uintptr) bool) error, size int, wrap fun
 	err := read(func(fd uintptr) bool {
 		buf := chunks.Get().(*[]byte)
 		defer chunks.Put(buf)
-		n, errs = readRetry(int(fd), (*buf)[:size])
+		n, errs = ignoringEINTR(int(fd), (*buf)[:size], syscall.Read)
 		if errors.Is(errs, syscall.EAGAIN) {
 			return false
 		}
@@ -209,15 +209,6 @@ func (o *output) forward(read func(func(uintptr) bool) error, size int, wrap fun
 		publish(to, wrap(data))
 	}
 	return n, errors.Join(err, errs)
-}
-
-func readRetry(fd int, buf []byte) (int, error) {
-	for {
-		n, err := syscall.Read(fd, buf)
-		if !errors.Is(err, syscall.EINTR) {
-			return n, err
-		}
-	}
 }
 
 func stdoutEvent(data []byte) *pb.ProcessEvent {

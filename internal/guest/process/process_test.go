@@ -17,12 +17,14 @@ import (
 	"github.com/crannog/crannog/internal/guest/identity"
 	"github.com/crannog/crannog/internal/guest/process"
 	"github.com/crannog/crannog/internal/guest/reap"
+	"github.com/crannog/crannog/internal/guestwire"
 )
 
 // bench is a service behind a Unix socket and a JSON client of it.
 type bench struct {
 	processpbconnect.ProcessClient
 	service *process.Service
+	http    *http.Client
 	home    string
 }
 
@@ -46,6 +48,7 @@ func newBench(t testing.TB, change func(*process.Config)) *bench {
 	mux := http.NewServeMux()
 	// As in the guest: compressing would also hide how much is under way.
 	mux.Handle(service.Handler(connect.WithCompressMinBytes(1 << 30)))
+	mux.HandleFunc("POST "+guestwire.StdinPath, service.Stdin)
 	client := serve(t, mux)
 	t.Cleanup(func() {
 		if err := service.Close(); err != nil {
@@ -55,6 +58,7 @@ func newBench(t testing.TB, change func(*process.Config)) *bench {
 	return &bench{
 		ProcessClient: processpbconnect.NewProcessClient(client, "http://guest", connect.WithProtoJSON()),
 		service:       service,
+		http:          client,
 		home:          home,
 	}
 }

@@ -1,0 +1,77 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/crannog/crannog/internal/gen/processpb"
+	"github.com/crannog/crannog/internal/guestwire"
+)
+
+// Stdin writes the body of a request to a process without a terminal, and answers
+// when all of it is with the kernel. Stdin writes what comes at once, as far as the
+// process takes it, and the rest after the whole body has come. From then on the HTTP
+// server notices when the caller leaves, so that a process that does not read holds
+// up no request without a caller.
+func (s *Service) Stdin(w http.ResponseWriter, r *http.Request) {
+	pid, err := strconv.ParseUint(r.URL.Query().Get("pid"), 10, 32)
+	if err != nil || r.ContentLength < 0 || r.ContentLength > guestwire.MaxStdin {
+		text := fmt.Sprintf("the query names the process by pid, and the body has a length of at most %d bytes", guestwire.MaxStdin)
+		guestwire.RefuseStdin(w, r, connect.NewError(connect.CodeInvalidArgument, errors.New(text)))
+		return
+	}
+	p, err := s.table.find(&pb.ProcessSelector{Selector: &pb.ProcessSelector_Pid{Pid: uint32(pid)}}, false)
+	if err == nil {
+		err = p.pour(r)
+	}
+	if err != nil {
+		guestwire.RefuseStdin(w, r, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// bodies are what Stdin holds of a body, and only while there is one.
+var bodies = sync.Pool{New: func() any { return new([guestwire.MaxStdin]byte) }}
+
+// pour writes a body to the process.
+func (p *process) pour(r *http.Request) error {
+	if p.input == nil || p.tty != nil {
+		return connect.NewError(connect.CodeFailedPrecondition, errors.New("the process has no stdin, or a terminal"))
+	}
+	ctx := r.Context()
+	buffer := bodies.Get().(*[guestwire.MaxStdin]byte)
+	defer bodies.Put(buffer)
+	left := r.ContentLength
+	var waits []byte // for the process, from the buffer
+	for left > 0 {
+		if len(waits) == 0 {
+			waits = buffer[:0]
+		}
+		// What is left of the body fits behind what waits of it.
+		n, err := r.Body.Read(waits[len(waits):min(cap(waits), len(waits)+int(left))])
+		waits, left = waits[:len(waits)+n], left-int64(n)
+		if err != nil && left > 0 {
+			return connect.NewError(connect.CodeCanceled, errors.New("the input broke off"))
+		}
+		taken, err := p.input.offer(waits)
+		if err != nil {
+			return fed(ctx, err)
+		}
+		waits = waits[taken:]
+	}
+	// Its end is read too: with that the server begins to look for a caller that leaves.
+	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+		return connect.NewError(connect.CodeCanceled, errors.New("the input broke off"))
+	}
+	if len(waits) == 0 {
+		return nil
+	}
+	return fed(ctx, p.input.write(ctx, waits))
+}

@@ -1,0 +1,157 @@
+package process_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/crannog/crannog/internal/gen/processpb"
+	"github.com/crannog/crannog/internal/guestwire"
+	"github.com/crannog/crannog/internal/hosttest"
+)
+
+// pour sends input as the body of a request, and returns why it was not taken.
+func (b *bench) pour(ctx context.Context, t *testing.T, pid any, body io.Reader) error {
+	t.Helper()
+	url := fmt.Sprintf("http://guest%s?pid=%v", guestwire.StdinPath, pid)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sized, ok := body.(interface{ Len() int }); ok {
+		req.ContentLength = int64(sized.Len())
+	}
+	res, err := b.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	return guestwire.StdinError(res)
+}
+
+// F29: input comes as the body of a request, as much as there is, in its order, and
+// together with what comes in calls.
+func TestF29InputAsABody(t *testing.T) {
+	b := newBench(t, nil)
+	s := b.start(t, shell("wc -c; echo end"))
+	if got := s.in.ResponseHeader().Get(guestwire.StdinHeader); got != guestwire.StdinBody {
+		t.Errorf("a start's answer says %q of input", got)
+	}
+	large := make([]byte, guestwire.MaxStdin)
+	for _, body := range [][]byte{large, []byte("small"), large} {
+		if err := b.pour(t.Context(), t, s.pid, bytes.NewReader(body)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.feed(t, s, "call"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.closeStdin(t, s); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := s.finish().stdout, fmt.Sprintf("%d\nend\n", 2*len(large)+9); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// F29: what a program does not want is refused in the words of a call, after all of
+// it was read, so that the answer is not lost.
+func TestF29InputThatIsRefused(t *testing.T) {
+	b := newBench(t, nil)
+	closed := b.start(t, shell("exec <&-; echo closed; sleep 1000"))
+	closed.until("closed\n")
+	tty := b.start(t, &pb.StartRequest{Process: &pb.ProcessConfig{Cmd: "/bin/cat"}, Pty: &pb.PTY{Size: &pb.PTY_Size{Cols: 80, Rows: 24}}})
+	no := false
+	without := b.start(t, &pb.StartRequest{Process: &pb.ProcessConfig{Cmd: "/bin/sleep", Args: []string{"1000"}}, Stdin: &no})
+	large := make([]byte, guestwire.MaxStdin)
+	for name, c := range map[string]struct {
+		pid  any
+		body io.Reader
+		code connect.Code
+	}{
+		"closed":         {closed.pid, bytes.NewReader(large), connect.CodeInternal},
+		"a terminal":     {tty.pid, bytes.NewReader(large), connect.CodeFailedPrecondition},
+		"no input":       {without.pid, bytes.NewReader(large), connect.CodeFailedPrecondition},
+		"no process":     {999_999_999, bytes.NewReader(large), connect.CodeNotFound},
+		"no number":      {"x", bytes.NewReader(large), connect.CodeInvalidArgument},
+		"too long":       {closed.pid, bytes.NewReader(append(large, 0)), connect.CodeInvalidArgument},
+		"without length": {closed.pid, struct{ io.Reader }{bytes.NewReader([]byte("x"))}, connect.CodeInvalidArgument},
+	} {
+		err := b.pour(t.Context(), t, c.pid, c.body)
+		if connect.CodeOf(err) != c.code || !connect.IsWireError(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// A program that is fed by a closed pipe says so in these words, which end the feeding.
+	var said *connect.Error
+	if err := b.pour(t.Context(), t, closed.pid, bytes.NewReader(large)); !errors.As(err, &said) || said.Message() != guestwire.StdinClosed {
+		t.Errorf("closed: %v", err)
+	}
+}
+
+// F29: a program that does not read stops a body, not the guest; the request's end
+// frees it, and the input is not closed.
+func TestF29BodyThatNobodyReads(t *testing.T) {
+	b := newBench(t, nil)
+	returned := make(chan struct{}, 1)
+	b.http = serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		b.service.Stdin(w, r)
+		returned <- struct{}{}
+	}))
+	s := b.start(t, shell("sleep 1000"))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	sent := make(chan struct{})
+	done := make(chan error, 1)
+	go func() {
+		done <- b.pour(ctx, t, s.pid, &signalling{Reader: bytes.NewReader(make([]byte, guestwire.MaxStdin)), all: sent})
+	}()
+	// Far more than the pipe takes: the guest has it, and waits for the program.
+	select {
+	case <-sent:
+	case <-hosttest.Late():
+		t.Fatal("the guest does not read all of the body")
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	select {
+	case <-returned:
+	case <-hosttest.Late():
+		t.Fatal("the guest still serves the caller that left")
+	}
+	if err := b.closeStdin(t, s); err != nil {
+		t.Error(err)
+	}
+	if err := b.pour(t.Context(), t, s.pid, bytes.NewReader([]byte("x"))); connect.CodeOf(err) != connect.CodeInternal {
+		t.Errorf("input after closing: %v", err)
+	}
+}
+
+// signalling is a body that closes all when it was read.
+type signalling struct {
+	*bytes.Reader
+	all  chan struct{}
+	once sync.Once
+}
+
+func (s *signalling) Read(p []byte) (int, error) {
+	n, err := s.Reader.Read(p)
+	if s.Len() == 0 {
+		s.once.Do(func() { close(s.all) })
+	}
+	return n, err
+}
+
+// WriteTo hides the reader's own.
+func (s *signalling) WriteTo(w io.Writer) (int64, error) {
+	return io.Copy(w, struct{ io.Reader }{s})
+}

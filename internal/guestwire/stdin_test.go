@@ -1,0 +1,55 @@
+package guestwire
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+)
+
+// F29: what a guest says of a body is what it would say of a call.
+func TestF29RefusalsOfInput(t *testing.T) {
+	for _, err := range []*connect.Error{
+		connect.NewError(connect.CodeInternal, errors.New(StdinClosed)),
+		connect.NewError(connect.CodeNotFound, errors.New("no process 7")),
+	} {
+		w := httptest.NewRecorder()
+		body := strings.NewReader(strings.Repeat("x", MaxStdin))
+		RefuseStdin(w, httptest.NewRequest(http.MethodPost, StdinPath, body), err)
+		var said *connect.Error
+		if got := StdinError(w.Result()); !errors.As(got, &said) || !connect.IsWireError(got) || said.Code() != err.Code() || said.Message() != err.Message() {
+			t.Errorf("%v became %v", err, got)
+		}
+		if body.Len() > 0 {
+			t.Errorf("%v: %d bytes of the body are left", err, body.Len())
+		}
+	}
+	for status, code := range map[int]connect.Code{
+		http.StatusOK: connect.CodeUnknown, http.StatusUnauthorized: connect.CodeUnauthenticated, http.StatusForbidden: connect.CodePermissionDenied,
+		http.StatusNotFound: connect.CodeUnimplemented, http.StatusBadGateway: connect.CodeUnavailable, http.StatusTeapot: connect.CodeUnknown,
+	} {
+		// A proxy's answer, whose code is a number, and a hostile guest's, which has no end.
+		for _, body := range []io.Reader{strings.NewReader(`{"code":404,"message":"x"}`), io.MultiReader(strings.NewReader(`{"code":"`), endless{})} {
+			err := StdinError(&http.Response{StatusCode: status, Status: http.StatusText(status), Body: io.NopCloser(body)})
+			if connect.CodeOf(err) != code || connect.IsWireError(err) {
+				t.Errorf("%d: %v", status, err)
+			}
+		}
+	}
+	if err := StdinError(&http.Response{StatusCode: http.StatusNoContent}); err != nil {
+		t.Error(err)
+	}
+}
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'x'
+	}
+	return len(p), nil
+}
