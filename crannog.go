@@ -108,7 +108,7 @@ func New(opts ...Option) (*Client, error) {
 	closer := func() error { return nil }
 	if doer == nil {
 		transport := newTransport(dialerOf(o.socket))
-		doer = &http.Client{Transport: transport}
+		doer = &http.Client{Transport: transport, CheckRedirect: stay}
 		closer = func() error { transport.CloseIdleConnections(); return nil }
 	}
 	if o.socket != "" && o.base == DefaultURL {
@@ -116,6 +116,11 @@ func New(opts ...Option) (*Client, error) {
 	}
 	return &Client{base: o.base, key: o.key, http: doer, closer: closer}, nil
 }
+
+// stay follows no redirect. A guest that is in a sandbox's power could send a call, with
+// its method, body and token, to an address that only the caller reaches, or to the
+// server's own API with the rights of a local caller.
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -113,5 +114,42 @@ func TestHostileChmod(t *testing.T) {
 	}
 	if l.held > printed/4 {
 		t.Errorf("of %d bytes that it printed, %d are kept", printed, l.held)
+	}
+}
+
+// A guest that is in a sandbox's power must not send a client on to another address,
+// which has the client's network, and for a local client its rights: the method, the
+// body and the headers of the call would go along.
+func TestAHostileGuestRedirectsNoCall(t *testing.T) {
+	var reached atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Add(1) }))
+	defer other.Close()
+	for _, status := range []int{http.StatusFound, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+		sb := taken(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, other.URL+"/v1/prune", status)
+		}))
+		ctx := t.Context()
+		for name, call := range map[string]func() error{
+			"read":    func() error { _, err := sb.FS().ReadFile("/f"); return err },
+			"write":   func() error { return sb.FS().WriteFile("/f", []byte("text"), 0o644) },
+			"list":    func() error { _, err := sb.FS().ReadDir("/"); return err },
+			"command": func() error { return sb.CommandContext(ctx, "true").Run() },
+		} {
+			if err := call(); err == nil {
+				t.Errorf("%d, %s: no error", status, name)
+			}
+		}
+		if n := reached.Swap(0); n > 0 {
+			t.Errorf("%d: the client followed %d times", status, n)
+		}
+	}
+	// The control: a client that follows gets there.
+	res, err := other.Client().Get(taken(t, http.RedirectHandler(other.URL, http.StatusFound)).client.base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if reached.Load() == 0 {
+		t.Error("control: nothing was reached")
 	}
 }

@@ -74,7 +74,7 @@ func inProcess(ctx context.Context, d *daemon.Daemon) *Client {
 	transport := newTransport(local.Dial)
 	return &Client{
 		base: "http://localhost",
-		http: &http.Client{Transport: transport},
+		http: &http.Client{Transport: transport, CheckRedirect: stay},
 		closer: func() error {
 			transport.CloseIdleConnections()
 			return errors.Join(local.Close(), d.Close(context.WithoutCancel(ctx)))

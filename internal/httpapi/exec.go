@@ -149,8 +149,11 @@ func (s *server) guest(who sandbox.Principal, sb sandbox.Sandbox, mask *sandbox.
 	tapped := s.Tap.Transport(masked, tap.Call{
 		Sandbox: sb.ID, Port: engine.GuestPort, Actor: who.Actor(), How: tap.HowExec, Token: sb.AccessToken, Mask: mask,
 	})
-	return process.New(&http.Client{Transport: tapped}, "http://guest", header), transport.CloseIdleConnections
+	return process.New(&http.Client{Transport: tapped, CheckRedirect: stay}, "http://guest", header), transport.CloseIdleConnections
 }
+
+// stay follows no redirect: where it would lead, a hostile guest would say.
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // oneRun is one command from start to answer.
 type oneRun struct {

@@ -235,9 +235,12 @@ func (h *HTTP) desk(id string) (*keyDesk, error) {
 	return d, nil
 }
 
+// stay follows no redirect: a hostile guest could send a call to the server's own API.
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
 func (h *HTTP) newDesk(id string) (*keyDesk, error) {
 	links := newLinks(func(ctx context.Context) (net.Conn, error) { return h.o.Dial(ctx, id) })
-	client, err := crannog.New(crannog.URL("http://localhost"), crannog.HTTP(&http.Client{Transport: links.transport()}))
+	client, err := crannog.New(crannog.URL("http://localhost"), crannog.HTTP(&http.Client{Transport: links.transport(), CheckRedirect: stay}))
 	if err != nil {
 		return nil, err
 	}
