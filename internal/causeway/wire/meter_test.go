@@ -16,8 +16,8 @@ func TestMetersRefillPerSecond(t *testing.T) {
 			take func() bool
 			rate int
 		}{
-			{"connects", m.connects.take, 50}, {"queries", m.queries.take, 7}, {"refusals", m.refusals.take, 100},
-			{"reports", m.reports.take, 20}, {"junk", m.junk.take, 5000},
+			{"connects", m.connects.Allow, 50}, {"queries", m.queries.Allow, 7}, {"refusals", m.refusals.Allow, 100},
+			{"reports", m.reports.Allow, 20}, {"junk", m.junk.Allow, 5000},
 		} {
 			admitted := func() (n int) {
 				for c.take() {
@@ -48,16 +48,15 @@ func TestMetersRefillPerSecond(t *testing.T) {
 // TestRestEndsWithTheLink shows that a reader that rests does not outlive its link.
 func TestRestEndsWithTheLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMeters(Options{}.orDefault())
 		gone := make(chan struct{})
 		began := time.Now()
-		m.junk.wait(gone)
+		rest(gone)
 		if took := time.Since(began); took != 10*time.Millisecond {
 			t.Errorf("it rested for %v", took)
 		}
 		close(gone)
 		began = time.Now()
-		m.junk.wait(gone)
+		rest(gone)
 		if took := time.Since(began); took != 0 {
 			t.Errorf("it rested for %v after the link had ended", took)
 		}
