@@ -100,3 +100,16 @@ func TestDeepNesting(t *testing.T) {
 		t.Errorf("150 levels: %v", err)
 	}
 }
+
+// TestErrorsRepeatNoValues shows that an error names the place of what is wrong
+// and none of the text, which may be a key or control a terminal.
+func TestErrorsRepeatNoValues(t *testing.T) {
+	for _, text := range []string{
+		"{\n\"key\": \"s3cr3t\t\x1b[2J\"}", "{\n\"key\": s3cr3t}", "{\n\"key\": \"\\s3cr3t\"}", "{\n\"key\": -s3cr3t}", "{\n\"s3cr3t\t\": 1}", "{\n\"a\" \"s3cr3t\"}",
+	} {
+		f := jsonFile{[]byte(text)}
+		if err := f.set(1, "list", "crannog"); err == nil || strings.Contains(err.Error(), "s3cr3t") || !strings.HasPrefix(err.Error(), "line 2") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
