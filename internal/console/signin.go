@@ -11,6 +11,7 @@ import (
 
 	"github.com/crannog/crannog/internal/console/session"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/fault/httpstatus"
 	"github.com/crannog/crannog/internal/httpapi"
 	"github.com/crannog/crannog/internal/sandbox"
 )
@@ -180,7 +181,7 @@ func readJSON(w http.ResponseWriter, r *http.Request, most int64, into any) erro
 		err = errors.New("something follows")
 	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return fault.Newf(fault.Exhausted, "body_too_large", "the body is larger than %d bytes", most)
+		return fault.Newf(fault.Exhausted, httpstatus.BodyTooLarge, "the body is larger than %d bytes", most)
 	}
 	return fault.Wrap(err, fault.Invalid, "invalid_json", "the body is not one JSON object with the fields of this request")
 }

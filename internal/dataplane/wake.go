@@ -10,6 +10,7 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/fault/httpstatus"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/signature"
 )
@@ -159,17 +160,14 @@ func (p *Proxy) resume(id string, k *waking) {
 	close(k.done)
 }
 
-// wakeStatus maps why a resumption failed to what the guest's clients and
-// others are told. Whatever else it was is a fault of ours.
-var wakeStatus = map[fault.Kind]struct {
-	status int
-	code   string
-}{
-	fault.Conflict:    {http.StatusConflict, "aborted"},
-	fault.Exhausted:   {http.StatusTooManyRequests, "resource_exhausted"},
-	fault.Unavailable: {http.StatusServiceUnavailable, "unavailable"},
-	fault.Timeout:     {http.StatusGatewayTimeout, "deadline_exceeded"},
-	fault.Unsupported: {http.StatusNotImplemented, "unimplemented"},
+// wakeCodes maps why a resumption failed to the code that clients of the guest
+// read. A caller may be anybody, so every other kind is answered as internal.
+var wakeCodes = map[fault.Kind]string{
+	fault.Conflict:    "aborted",
+	fault.Exhausted:   "resource_exhausted",
+	fault.Unavailable: "unavailable",
+	fault.Timeout:     "deadline_exceeded",
+	fault.Unsupported: "unimplemented",
 }
 
 const notWokenText = "The sandbox is paused and cannot be resumed now"
@@ -187,14 +185,15 @@ func (p *Proxy) notWoken(w http.ResponseWriter, r *http.Request, to target, err 
 	if after := fault.RetryAfterSeconds(err); after > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(after))
 	}
-	said, ok := wakeStatus[fault.KindOf(err)]
+	status := httpstatus.Of(err)
+	code, ok := wakeCodes[fault.KindOf(err)]
 	if !ok {
-		said.status, said.code = http.StatusInternalServerError, "internal"
+		status, code = http.StatusInternalServerError, "internal"
 	}
-	if to.port == engine.GuestPort && refuseCall(w, r, said.status, said.code, notWokenText) {
+	if to.port == engine.GuestPort && refuseCall(w, r, status, code, notWokenText) {
 		return
 	}
-	(&refusal{status: said.status, id: to.id, message: notWokenText}).write(w, r)
+	(&refusal{status: status, id: to.id, message: notWokenText}).write(w, r)
 }
 
 // preflight reports whether a request is a browser's CORS preflight.

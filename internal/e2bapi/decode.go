@@ -8,13 +8,12 @@ import (
 	"net/http"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/fault/httpstatus"
 )
 
 // maxBody bounds a request's body. The largest honest ones are environment
 // variables and metadata.
 const maxBody = 1 << 20
-
-const codeTooLarge = "body_too_large"
 
 // decode reads a JSON object into the value. Unknown fields are ignored, as
 // clients send fields of later versions. Bodies come chunked and without a
@@ -24,7 +23,7 @@ func decode(w http.ResponseWriter, r *http.Request, into any, emptyOK bool) erro
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
 		if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			return fault.Newf(fault.Invalid, codeTooLarge, "the request body is larger than %d bytes", tooLarge.Limit)
+			return fault.Newf(fault.Invalid, httpstatus.BodyTooLarge, "the request body is larger than %d bytes", tooLarge.Limit)
 		}
 		return fault.Wrap(err, fault.Invalid, "body_unreadable", "the request body broke off")
 	}

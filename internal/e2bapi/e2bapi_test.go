@@ -240,6 +240,13 @@ func TestEveryKindHasAStatus(t *testing.T) {
 			t.Error("the text of an internal error reached a caller")
 		}
 	}
+	for err, status := range map[*fault.Error]int{
+		fault.New("unheard_of", "some_code", "some text"):         500,
+		fault.New(fault.Exhausted, "body_too_large", "some text"): 413,
+	} {
+		boxes.fail = err
+		wantFailure(t, do(h, "POST", "/v2/sandboxes", `{"templateID":"base"}`), status, err.Code, "some text")
+	}
 }
 
 func TestInternalCauseStaysInside(t *testing.T) {

@@ -7,29 +7,10 @@ import (
 	"strconv"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/fault/httpstatus"
 )
 
 const codeNotSupported = "not_supported"
-
-// statusCanceled is what a log shows for a caller who went away; nobody
-// receives it.
-const statusCanceled = 499
-
-// status maps kinds to HTTP statuses. SDKs choose their error class by it.
-var status = map[fault.Kind]int{
-	fault.Internal:        http.StatusInternalServerError,
-	fault.Invalid:         http.StatusBadRequest,
-	fault.Unauthenticated: http.StatusUnauthorized,
-	fault.Denied:          http.StatusForbidden,
-	fault.NotFound:        http.StatusNotFound,
-	fault.Exists:          http.StatusConflict,
-	fault.Conflict:        http.StatusConflict,
-	fault.Exhausted:       http.StatusTooManyRequests,
-	fault.Unsupported:     http.StatusNotImplemented,
-	fault.Unavailable:     http.StatusServiceUnavailable,
-	fault.Timeout:         http.StatusGatewayTimeout,
-	fault.Canceled:        statusCanceled,
-}
 
 var errNoCaller = errors.New("a request without a caller reached a handler")
 
@@ -55,7 +36,7 @@ func WriteFailure(w http.ResponseWriter, err *fault.Error) {
 	if after := fault.RetryAfterSeconds(err); after > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(after))
 	}
-	told := failure{Code: status[err.Kind], Message: err.Text, ErrorCode: err.Code}
+	told := failure{Code: httpstatus.Of(err), Message: err.Text, ErrorCode: err.Code}
 	if err.Hint != "" {
 		told.Message += "; " + err.Hint
 	}
@@ -64,15 +45,9 @@ func WriteFailure(w http.ResponseWriter, err *fault.Error) {
 
 // failureOf is what to tell of an error. It logs one that is ours.
 func (a *api) failureOf(r *http.Request, err error) failure {
-	code, ok := status[fault.KindOf(err)]
-	if !ok {
-		code = http.StatusInternalServerError
-	}
+	code := httpstatus.Of(err)
 	if code == http.StatusInternalServerError {
 		a.Log.Error("e2b call failed", "method", r.Method, "route", r.Pattern, "err", err)
-	}
-	if fault.CodeOf(err) == codeTooLarge {
-		code = http.StatusRequestEntityTooLarge
 	}
 	message := fault.PublicText(err)
 	if hint := fault.HintOf(err); hint != "" && code != http.StatusInternalServerError {

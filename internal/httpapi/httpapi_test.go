@@ -301,9 +301,22 @@ func TestPanicIsAnswered(t *testing.T) {
 }
 
 func TestEveryKindHasStatus(t *testing.T) {
+	want := map[fault.Kind]int{
+		fault.Internal: 500, fault.Invalid: 400, fault.Unauthenticated: 401, fault.Denied: 403,
+		fault.NotFound: 404, fault.Exists: 409, fault.Conflict: 409, fault.Exhausted: 429,
+		fault.Unsupported: 501, fault.Unavailable: 503, fault.Timeout: 504, fault.Canceled: 499,
+	}
 	for _, k := range fault.Kinds {
-		if statusOf[k] == 0 {
-			t.Errorf("%s has no status", k)
+		if p := problemOf(fault.New(k, "some_code", "some text")); p.Status != want[k] {
+			t.Errorf("%s has the status %d, want %d", k, p.Status, want[k])
+		}
+	}
+	for err, status := range map[error]int{
+		fault.New("unheard_of", "some_code", "some text"):         500,
+		fault.New(fault.Exhausted, "body_too_large", "some text"): 413,
+	} {
+		if p := problemOf(err); p.Status != status {
+			t.Errorf("%v has the status %d, want %d", err, p.Status, status)
 		}
 	}
 }

@@ -11,23 +11,8 @@ import (
 
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/fault/httpstatus"
 )
-
-// statusOf is the one table from kinds to HTTP.
-var statusOf = map[fault.Kind]int{
-	fault.Internal:        http.StatusInternalServerError,
-	fault.Invalid:         http.StatusBadRequest,
-	fault.Unauthenticated: http.StatusUnauthorized,
-	fault.Denied:          http.StatusForbidden,
-	fault.NotFound:        http.StatusNotFound,
-	fault.Exists:          http.StatusConflict,
-	fault.Conflict:        http.StatusConflict,
-	fault.Exhausted:       http.StatusTooManyRequests,
-	fault.Unsupported:     http.StatusNotImplemented,
-	fault.Unavailable:     http.StatusServiceUnavailable,
-	fault.Timeout:         http.StatusGatewayTimeout,
-	fault.Canceled:        499,
-}
 
 // problem is an error answer. It keeps its cause for the log.
 type problem struct {
@@ -53,15 +38,8 @@ func (p *problem) MarshalJSON() ([]byte, error) { return json.Marshal(p.Problem)
 
 func problemOf(err error) *problem {
 	kind := fault.KindOf(err)
-	status, ok := statusOf[kind]
-	if !ok {
-		status = http.StatusInternalServerError
-	}
-	if fault.CodeOf(err) == "body_too_large" {
-		status = http.StatusRequestEntityTooLarge
-	}
 	return &problem{cause: err, Problem: api.Problem{
-		Kind: string(kind), Code: fault.CodeOf(err), Status: status,
+		Kind: string(kind), Code: fault.CodeOf(err), Status: httpstatus.Of(err),
 		Title:  strings.ReplaceAll(string(kind), "_", " "),
 		Detail: fault.PublicText(err), Hint: fault.HintOf(err),
 		RetryAfterSeconds: fault.RetryAfterSeconds(err),
@@ -84,7 +62,7 @@ func writeProblem(w http.ResponseWriter, err error) {
 func kindOfStatus(status int) (fault.Kind, string) {
 	switch {
 	case status == http.StatusRequestEntityTooLarge:
-		return fault.Exhausted, "body_too_large"
+		return fault.Exhausted, httpstatus.BodyTooLarge
 	case status == http.StatusUnsupportedMediaType:
 		return fault.Invalid, "unsupported_media_type"
 	case status == http.StatusNotAcceptable:

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/fault/httpstatus"
 )
 
 const (
@@ -79,7 +80,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		return body, strictJSON(body)
 	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, fault.Newf(fault.Exhausted, "body_too_large", "the body is larger than %d bytes", maxBody)
+		return nil, fault.Newf(fault.Exhausted, httpstatus.BodyTooLarge, "the body is larger than %d bytes", maxBody)
 	}
 	return nil, fault.Wrap(err, fault.Invalid, "body_unreadable", "the body cannot be read")
 }

@@ -110,7 +110,7 @@ func TestWhatWasAcceptedIsWrittenWhenThereIsRoom(t *testing.T) {
 	if err := l.Note(big(1)); err != nil {
 		t.Fatal(err)
 	}
-	await(t, func() bool { return l.Status().Failing != nil })
+	hosttest.Eventually(t, "the record says that it fails", func() bool { return l.Status().Failing != nil })
 	if err := l.Note(big(2)); fault.CodeOf(err) != codeUnavailable {
 		t.Fatalf("got %v", err)
 	}
@@ -118,7 +118,7 @@ func TestWhatWasAcceptedIsWrittenWhenThereIsRoom(t *testing.T) {
 		t.Errorf("status %+v", st)
 	}
 	free()
-	await(t, func() bool { return l.Note(big(3)) == nil })
+	hosttest.Eventually(t, "the record takes entries again", func() bool { return l.Note(big(3)) == nil })
 	if got := readAll(t, l, Filter{}); len(got) != 3 {
 		t.Errorf("%d entries, want 3", len(got))
 	}
@@ -136,7 +136,7 @@ func TestNotesAreTakenAgainWhenNothingIsQueued(t *testing.T) {
 		t.Fatal("a full disk took an entry")
 	}
 	free()
-	await(t, func() bool { return l.Note(big(2)) == nil })
+	hosttest.Eventually(t, "the record takes entries again", func() bool { return l.Note(big(2)) == nil })
 	if got := readAll(t, l, Filter{}); len(got) != 2 {
 		t.Errorf("%d entries, want 2", len(got))
 	}
@@ -157,11 +157,6 @@ func TestCloseSaysWhatIsLost(t *testing.T) {
 		t.Errorf("close: %v", err)
 	}
 	free()
-}
-
-func await(t *testing.T, is func() bool) {
-	t.Helper()
-	hosttest.Eventually(t, "it comes", is)
 }
 
 // A checkpoint that cannot be kept is refused to who asked for it. The entries

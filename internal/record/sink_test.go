@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/hosttest"
 )
 
 // moody is a sink that fails for a while.
@@ -114,7 +115,7 @@ func TestFileSink(t *testing.T) {
 		if _, err := l.Checkpoint(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		await(t, func() bool { return l.Status().SinksBehind == 0 })
+		hosttest.Eventually(t, "the sink has everything", func() bool { return l.Status().SinksBehind == 0 })
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {

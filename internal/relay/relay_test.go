@@ -254,11 +254,5 @@ func TestNothingIsLeft(t *testing.T) {
 		_, _ = io.ReadFull(conn, make([]byte, 5))
 		conn.Close()
 	}
-	for deadline := hosttest.Deadline(); runtime.NumGoroutine() > before; {
-		if time.Now().After(deadline) {
-			buffer := make([]byte, 1<<20)
-			t.Fatalf("%d goroutines more\n%s", runtime.NumGoroutine()-before, buffer[:runtime.Stack(buffer, true)])
-		}
-		time.Sleep(time.Millisecond)
-	}
+	hosttest.NoMore(t, "goroutines", before, runtime.NumGoroutine)
 }

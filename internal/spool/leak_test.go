@@ -1,10 +1,10 @@
 package spool_test
 
 import (
+	"fmt"
 	"os"
 	"runtime"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -44,16 +44,12 @@ func TestNothingIsLeft(t *testing.T) {
 	if err := s.Remove(box); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := hosttest.Deadline(); ; {
-		f, g := count()
-		if f <= fds && g <= routines {
-			break
+	hosttest.EventuallyNoError(t, func() error {
+		if f, g := count(); f > fds || g > routines {
+			return fmt.Errorf("%d descriptors and %d goroutines, before %d and %d", f, g, fds, routines)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d descriptors and %d goroutines, before %d and %d", f, g, fds, routines)
-		}
-		time.Sleep(time.Millisecond)
-	}
+		return nil
+	})
 	if list, err := s.List(); err != nil || len(list) != 0 {
 		t.Errorf("left: %v, %v", list, err)
 	}

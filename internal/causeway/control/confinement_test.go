@@ -149,7 +149,7 @@ func TestManySandboxes(t *testing.T) {
 	if err := c.Detach(t.Context(), "warm"); err != nil {
 		t.Fatal(err)
 	}
-	settle(t, "process", func() int { return descriptors(t, pid) }, 0)
+	calm(t, "process", func() int { return descriptors(t, pid) })
 	memory, open := resident(t, pid), descriptors(t, pid)
 	boxes := make([]*testBox, many)
 	for i := range boxes {
@@ -169,22 +169,22 @@ func TestManySandboxes(t *testing.T) {
 	for _, b := range boxes {
 		b.Close()
 	}
-	settle(t, "descriptors of the process", func() int { return descriptors(t, pid) }, open)
-	settle(t, "threads of the process", func() int {
+	hosttest.NoMore(t, "descriptors of the process", open, func() int { return descriptors(t, pid) })
+	hosttest.NoMore(t, "threads of the process", 20+runtime.NumCPU(), func() int {
 		threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return len(threads)
-	}, 20+runtime.NumCPU())
+	})
 	// The last one is forgotten after its descriptors are closed.
-	settle(t, "sandboxes, and one", func() int {
+	hosttest.NoMore(t, "sandboxes", 0, func() int {
 		list, err := c.List(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		return len(list) + 1
-	}, 1)
+		return len(list)
+	})
 }
 
 // resident is a process's memory in KiB.

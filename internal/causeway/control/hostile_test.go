@@ -130,7 +130,7 @@ func TestHostileFramesEndTheConnection(t *testing.T) {
 		t.Errorf("list: %v", err)
 	}
 	p.conn.Close()
-	settle(t, "descriptors of the process", func() int { return descriptors(t, c.Info().PID) }, before)
+	hosttest.NoMore(t, "descriptors of the process", before, func() int { return descriptors(t, c.Info().PID) })
 	wantGet(t, b, "/hello", 200)
 }
 
@@ -192,7 +192,7 @@ func TestBadAttachmentsAreRefused(t *testing.T) {
 	if list, err := c.List(t.Context()); err != nil || len(list) != 0 {
 		t.Errorf("list %+v, %v", list, err)
 	}
-	settle(t, "descriptors of the process", func() int { return descriptors(t, c.Info().PID) }, before)
+	hosttest.NoMore(t, "descriptors of the process", before, func() int { return descriptors(t, c.Info().PID) })
 	// Positive control.
 	end, ours := link(), recordFile(t, dir, "box1")
 	_ = end

@@ -265,15 +265,15 @@ func TestNothingLeaks(t *testing.T) {
 	}
 	pid := c.Info().PID
 	round()
-	settle(t, "process", func() int { return descriptors(t, pid) }, 0)
+	calm(t, "process", func() int { return descriptors(t, pid) })
 	before, own, goroutines := descriptors(t, pid), descriptors(t, os.Getpid()), runtime.NumGoroutine()
 	for range 20 {
 		round()
 	}
 	// Record files stay open until the test ends: two a round.
-	settle(t, "descriptors of the process", func() int { return descriptors(t, pid) }, before)
-	settle(t, "descriptors of the controller", func() int { return descriptors(t, os.Getpid()) - 40 }, own)
-	settle(t, "goroutines of the controller", runtime.NumGoroutine, goroutines+2)
+	hosttest.NoMore(t, "descriptors of the process", before, func() int { return descriptors(t, pid) })
+	hosttest.NoMore(t, "descriptors of the controller", own, func() int { return descriptors(t, os.Getpid()) - 40 })
+	hosttest.NoMore(t, "goroutines of the controller", goroutines+2, runtime.NumGoroutine)
 	entries, err := os.ReadDir(filepath.Join(dir, dirName))
 	if err != nil || len(entries) != 4 {
 		t.Errorf("files %v, %v", entries, err)
@@ -298,26 +298,15 @@ func descriptors(t testing.TB, pid int) int {
 	return n
 }
 
-// settle waits until a number falls to want, or, where want is zero, until it
-// stays.
-func settle(t testing.TB, what string, count func() int, want int) {
+// calm waits until a number stays.
+func calm(t testing.TB, what string, count func() int) {
 	t.Helper()
-	deadline := hosttest.Deadline()
 	last, same := -1, 0
-	for tick := time.NewTicker(20 * time.Millisecond); ; <-tick.C {
+	hosttest.Eventually(t, what+" stays as it is", func() bool {
 		n := count()
-		if want > 0 && n <= want {
-			return
-		}
 		if same++; n != last {
 			last, same = n, 0
 		}
-		if want == 0 && same > 10 {
-			return
-		}
-		if time.Now().After(deadline) {
-			buf := make([]byte, 1<<20)
-			t.Fatalf("%s: %d, want %d\n%s", what, n, want, buf[:runtime.Stack(buf, true)])
-		}
-	}
+		return same > 10
+	})
 }

@@ -89,7 +89,7 @@ func (l *Link) begin(r *tcp.ForwarderRequest) {
 	}
 	if f.slot = l.flows.take(l.options.MaxConnections); f.slot == nil || l.closing.Load() {
 		l.dropped.Add(1)
-		if l.reports.take() {
+		if l.reports.Allow() {
 			l.handler.Dropped("tcp", f.dst)
 		}
 		f.Refuse()

@@ -1,17 +1,18 @@
 package wire
 
 import (
-	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // meters bound what a sandbox makes us do per second.
 type meters struct {
-	connects *meter // attempts to connect
-	queries  *meter // names
-	refusals *meter // answers to UDP and to segments that go nowhere
-	reports  *meter // calls of Handler.Dropped
-	junk     *meter // packets that go nowhere, before reading waits
+	connects *rate.Limiter // attempts to connect
+	queries  *rate.Limiter // names
+	refusals *rate.Limiter // answers to UDP and to segments that go nowhere
+	reports  *rate.Limiter // calls of Handler.Dropped
+	junk     *rate.Limiter // packets that go nowhere, before reading rests
 }
 
 func newMeters(o Options) meters {
@@ -21,37 +22,15 @@ func newMeters(o Options) meters {
 	}
 }
 
-// meter lets a number of events through per second, and twice that number at
-// once after a quiet time.
-type meter struct {
-	perSecond float64
-
-	mu   sync.Mutex
-	have float64
-	last time.Time
+// newMeter returns a limiter that admits a number of events per second, and
+// twice that number at once after a quiet time.
+func newMeter(perSecond int) *rate.Limiter {
+	return rate.NewLimiter(rate.Limit(perSecond), 2*perSecond)
 }
 
-func newMeter(perSecond int) *meter {
-	return &meter{perSecond: float64(perSecond), have: 2 * float64(perSecond), last: time.Now()}
-}
-
-// take reports whether one more event may pass.
-func (m *meter) take() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now := time.Now()
-	m.have = min(2*m.perSecond, m.have+now.Sub(m.last).Seconds()*m.perSecond)
-	m.last = now
-	if m.have < 1 {
-		return false
-	}
-	m.have--
-	return true
-}
-
-// wait returns when a hundredth of a second's events may pass, or when stop
-// is closed.
-func (m *meter) wait(stop <-chan struct{}) {
+// rest returns after ten milliseconds, or when stop is closed. A reader that
+// rests whenever the meter of junk is empty costs no processor under a flood.
+func rest(stop <-chan struct{}) {
 	timer := time.NewTimer(10 * time.Millisecond)
 	defer timer.Stop()
 	select {

@@ -29,7 +29,7 @@ func (l *Link) take(frame []byte) {
 	p := parse(frame)
 	switch p.verdict {
 	case stream:
-		if p.begins && !l.connects.take() {
+		if p.begins && !l.connects.Allow() {
 			l.drop(&p)
 			return
 		}
@@ -37,7 +37,7 @@ func (l *Link) take(frame []byte) {
 	case query:
 		l.ask(p)
 	case refuse:
-		if l.refusals.take() {
+		if l.refusals.Allow() {
 			l.port.send(p.unreachable())
 		}
 		l.drop(&p)
@@ -47,15 +47,15 @@ func (l *Link) take(frame []byte) {
 }
 
 // drop counts a packet that goes nowhere and reports a sample. Where a
-// sandbox sends nothing else, reading waits: the flood then fills the
+// sandbox sends nothing else, reading rests: the flood then fills the
 // sandbox's own queue and no longer costs us a processor.
 func (l *Link) drop(p *packet) {
 	l.dropped.Add(1)
-	if l.reports.take() {
+	if l.reports.Allow() {
 		l.handler.Dropped(p.protocol, p.dst)
 	}
-	if !l.junk.take() {
-		l.junk.wait(l.port.gone)
+	if !l.junk.Allow() {
+		rest(l.port.gone)
 	}
 }
 
@@ -66,7 +66,7 @@ func (l *Link) unclaimed(id stack.TransportEndpointID, pkt *stack.PacketBuffer) 
 	if l.forward.HandlePacket(id, pkt) {
 		return true
 	}
-	if l.refusals.take() {
+	if l.refusals.Allow() {
 		return false
 	}
 	l.drop(&packet{protocol: "tcp", dst: addrPort(id.LocalAddress, id.LocalPort)})
@@ -76,7 +76,7 @@ func (l *Link) unclaimed(id stack.TransportEndpointID, pkt *stack.PacketBuffer) 
 // ask has a query over UDP answered. The frame's buffer is the reader's, so
 // the query is copied.
 func (l *Link) ask(p packet) {
-	if !l.queries.take() {
+	if !l.queries.Allow() {
 		l.drop(&p)
 		return
 	}
@@ -113,7 +113,7 @@ func (l *Link) serveNames(c net.Conn) {
 		if _, err := io.ReadFull(c, query); err != nil {
 			return
 		}
-		if !l.queries.take() {
+		if !l.queries.Allow() {
 			return
 		}
 		reply := l.handler.Names(query, 1<<16-1)

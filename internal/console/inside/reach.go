@@ -17,6 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/dataplane"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/fault/httpstatus"
 	"github.com/crannog/crannog/internal/gen/filesystempb/filesystempbconnect"
 	"github.com/crannog/crannog/internal/guestwire"
 	"github.com/crannog/crannog/internal/process"
@@ -159,7 +160,7 @@ func readJSON(w http.ResponseWriter, r *http.Request, most int64, into any) erro
 	d.DisallowUnknownFields()
 	if err := d.Decode(into); err != nil {
 		if _, large := errors.AsType[*http.MaxBytesError](err); large {
-			return fault.Newf(fault.Exhausted, "body_too_large", "the body is larger than %d bytes", most)
+			return fault.Newf(fault.Exhausted, httpstatus.BodyTooLarge, "the body is larger than %d bytes", most)
 		}
 		return fault.Wrap(err, fault.Invalid, "invalid_json", "the body is not what is expected here")
 	}

@@ -139,7 +139,7 @@ func TestNothingIsLeft(t *testing.T) {
 	r.note(record.Draft{Kind: record.ServerStarted})
 	r.open("topics=fleet", "").close()
 	r.srv.Client().CloseIdleConnections()
-	before := settled(t, 0)
+	before := settled(t)
 	var pages sync.WaitGroup
 	for i := range 8 {
 		pages.Go(func() {
@@ -152,27 +152,19 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 	pages.Wait()
 	r.srv.Client().CloseIdleConnections()
-	settled(t, before)
+	hosttest.NoMore(t, "goroutines", before, runtime.NumGoroutine)
 }
 
-// poll is how often something is looked at that ends by itself.
-const poll = 10 * time.Millisecond
-
-// settled waits until there are no more goroutines than most, or with zero
-// until there are no fewer for a while.
-func settled(t *testing.T, most int) int {
+// settled returns the number of goroutines when there have been no fewer for a
+// second.
+func settled(t *testing.T) int {
 	t.Helper()
 	last, since := runtime.NumGoroutine(), time.Now()
-	for limit := hosttest.Deadline(); time.Now().Before(limit); time.Sleep(poll) {
-		n := runtime.NumGoroutine()
-		if n < last {
+	hosttest.Eventually(t, "no more goroutines end", func() bool {
+		if n := runtime.NumGoroutine(); n < last {
 			last, since = n, time.Now()
 		}
-		if most > 0 && n <= most || most == 0 && time.Since(since) > time.Second {
-			return n
-		}
-	}
-	buf := make([]byte, 1<<20)
-	t.Fatalf("%d goroutines, and there were %d\n%s", runtime.NumGoroutine(), most, buf[:runtime.Stack(buf, true)])
-	return 0
+		return time.Since(since) > time.Second
+	})
+	return last
 }

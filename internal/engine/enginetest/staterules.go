@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
@@ -306,15 +305,12 @@ func (c *Config) counted(t testing.TB) (b *box, gone func()) {
 		if err := e.Remove(t.Context(), b.id); err != nil {
 			t.Fatal(err)
 		}
-		var left []string
-		for deadline := hosttest.Deadline(); ; time.Sleep(5 * time.Millisecond) {
-			if left = hosttest.Grown(before, hosttest.Census(t, dir)); len(left) == 0 {
-				return
+		hosttest.EventuallyNoError(t, func() error {
+			if left := hosttest.Grown(before, hosttest.Census(t, dir)); len(left) > 0 {
+				return fmt.Errorf("left behind: %v", left)
 			}
-			if time.Now().After(deadline) {
-				t.Fatalf("not gone within a minute: %v", left)
-			}
-		}
+			return nil
+		})
 	}
 }
 

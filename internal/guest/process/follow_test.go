@@ -1,11 +1,11 @@
 package process_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	pb "github.com/crannog/crannog/internal/gen/processpb"
 	"github.com/crannog/crannog/internal/hosttest"
@@ -45,14 +45,13 @@ func (b *bench) lateProgram(t *testing.T) (command, pid string) {
 // ends waits until the process that a file names has ended.
 func ends(t *testing.T, file string) {
 	t.Helper()
-	var pid string
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	hosttest.EventuallyNoError(t, func() error {
 		data, err := os.ReadFile(file)
-		if pid = string(data); err == nil && pid != "" && !alive(pid) {
-			return
+		if pid := string(data); err != nil || pid == "" || alive(pid) {
+			return fmt.Errorf("process %q still runs (%v)", pid, err)
 		}
-	}
-	t.Errorf("process %q still runs", pid)
+		return nil
+	})
 }
 
 // An interrupt that comes as a program starts another one ends that too.

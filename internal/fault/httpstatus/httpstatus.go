@@ -1,0 +1,45 @@
+// Package httpstatus owns the one table from kinds of faults to HTTP statuses
+// that every API of the server answers with. It is apart from package fault,
+// which programs import that speak no HTTP.
+package httpstatus
+
+import (
+	"net/http"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Canceled is the status that a log shows for a client that went away. No
+// client receives it.
+const Canceled = 499
+
+// BodyTooLarge is the code of a fault whose status is 413, whatever its kind.
+const BodyTooLarge = "body_too_large"
+
+// table maps kinds to statuses. SDKs choose their error class by the status.
+var table = map[fault.Kind]int{
+	fault.Internal:        http.StatusInternalServerError,
+	fault.Invalid:         http.StatusBadRequest,
+	fault.Unauthenticated: http.StatusUnauthorized,
+	fault.Denied:          http.StatusForbidden,
+	fault.NotFound:        http.StatusNotFound,
+	fault.Exists:          http.StatusConflict,
+	fault.Conflict:        http.StatusConflict,
+	fault.Exhausted:       http.StatusTooManyRequests,
+	fault.Unsupported:     http.StatusNotImplemented,
+	fault.Unavailable:     http.StatusServiceUnavailable,
+	fault.Timeout:         http.StatusGatewayTimeout,
+	fault.Canceled:        Canceled,
+}
+
+// Of returns the status for an error. An unclassified error and an unknown
+// kind are 500.
+func Of(err error) int {
+	if fault.CodeOf(err) == BodyTooLarge {
+		return http.StatusRequestEntityTooLarge
+	}
+	if status, ok := table[fault.KindOf(err)]; ok {
+		return status
+	}
+	return http.StatusInternalServerError
+}

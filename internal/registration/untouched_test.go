@@ -1,0 +1,115 @@
+package registration
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// texts are files as editors write them, each with a list and without our entry.
+var texts = map[string]string{
+	"byte order mark":           "\ufeff{\n  \"list\": {\n    \"other\": 1\n  }\n}\n",
+	"CRLF":                      "{\r\n\t// list\r\n\t\"list\": {\r\n\t\t\"other\": 1, // o\r\n\t},\r\n}\r\n",
+	"comment at the end":        "{\"list\": {\"other\": 1}} // no line end follows",
+	"block comments everywhere": "/**/{/*1*/\"list\"/*2*/:/*3*/{/*4*/\"other\"/*5*/:/*6*/1/*7*/,/*8*/}/*9*/,/*/ */}/*e*/",
+	"odd order and spacing":     "{ \"z\" :1 ,\n\n\n   \"a\":[ 1,2 , ],\"list\"  : { \"q\": {\"x\" : null}  , \"b\":0 } }\n\n",
+	"escapes":                   "{\"\\u006cist\": {\"\\\"\": \"\\u2028\\ud83d\\ude00 /* no */ // \\\\\"}, \"n\": -0.0e+1}",
+	"brackets in texts":         "{\"t\": \"" + strings.Repeat("{[", 300) + "\", /* " + strings.Repeat("{[", 300) + " */ \"list\": {}}",
+	"wide":                      "{\"t\": [" + strings.Repeat("{\"a\": []}, ", 5000) + "], \"list\": {}}",
+}
+
+// TestForeignBytesStay shows that a new entry only inserts, that a changed one
+// changes only its value, and that taking it out only deletes.
+func TestForeignBytesStay(t *testing.T) {
+	for name, text := range texts {
+		f := jsonFile{[]byte(text)}
+		if err := f.set(map[string]any{"command": "/x"}, "list", "crannog"); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if pieces := inserted([]byte(text), f.text); pieces < 1 || pieces > 2 {
+			t.Errorf("%s: a new entry and a comma became %d insertions: %.300q", name, pieces, f.text)
+		}
+		added := bytes.Clone(f.text)
+		if err := f.set("other", "list", "crannog"); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		value := bytes.Index(f.text, []byte(`"crannog": "other"`)) + len(`"crannog": `)
+		rest := f.text[value+len(`"other"`):]
+		if !bytes.HasPrefix(added, f.text[:value]) || !bytes.HasSuffix(added, rest) {
+			t.Errorf("%s: another value changed more than the value: %.300q", name, f.text)
+		}
+		changed := bytes.Clone(f.text)
+		if err := f.remove("list", "crannog"); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if pieces := inserted(f.text, changed); pieces < 1 || pieces > 2 {
+			t.Errorf("%s: taking it out deleted %d pieces: %.300q", name, pieces, f.text)
+		}
+	}
+}
+
+// inserted returns how many pieces make a longer text of a shorter one, or -1
+// if the longer one is not the shorter one with insertions.
+func inserted(short, long []byte) (pieces int) {
+	in, i := false, 0
+	for j := range long {
+		if i < len(short) && short[i] == long[j] && (!in || bytes.HasPrefix(long[j:], short[i:min(len(short), i+3)])) {
+			i, in = i+1, false
+			continue
+		}
+		if !in {
+			pieces, in = pieces+1, true
+		}
+	}
+	if i < len(short) {
+		return -1
+	}
+	return pieces
+}
+
+// TestNamesThatStandTwice shows that no file is edited in which a program may
+// take another one of two members than we do.
+func TestNamesThatStandTwice(t *testing.T) {
+	for _, text := range []string{
+		`{"a": 1, "\u0061": 2}`, `{"x": [{"y": {"a": 1, "a": 1}}]}`, `{"list": {"crannog": 1, "crannog": 2}}`,
+	} {
+		f := jsonFile{[]byte(text)}
+		if err := f.set(1, "list", "crannog"); err == nil || !strings.Contains(err.Error(), "stands twice") || string(f.text) != text {
+			t.Errorf("%s: %v %s", text, err, f.text)
+		}
+	}
+}
+
+// TestDeepNesting shows that a file of a project that somebody else wrote
+// cannot exhaust the stack, which would end the process.
+func TestDeepNesting(t *testing.T) {
+	const deep = 2 << 20
+	for _, text := range []string{
+		`{"a":` + strings.Repeat("[", deep), strings.Repeat(`{"a":`, deep), `{"a":[` + strings.Repeat(`/*]*/["]",`, deep),
+	} {
+		f := jsonFile{[]byte(text)}
+		if err := f.set(1, "list", "crannog"); err == nil || !strings.Contains(err.Error(), "nested too deeply") {
+			t.Errorf("%.20s: %v", text, err)
+		}
+	}
+	f := jsonFile{[]byte(`{"a": ` + strings.Repeat("[", 150) + strings.Repeat("]", 150) + `}`)}
+	if err := f.set(1, "list", "crannog"); err != nil {
+		t.Errorf("150 levels: %v", err)
+	}
+}
+
+// TestErrorsRepeatNoValues shows that an error names the place of what is wrong
+// and none of the text, which may be a key or control a terminal.
+func TestErrorsRepeatNoValues(t *testing.T) {
+	for _, text := range []string{
+		"{\n\"key\": \"s3cr3t\t\x1b[2J\"}", "{\n\"key\": s3cr3t}", "{\n\"key\": \"\\s3cr3t\"}", "{\n\"key\": -s3cr3t}", "{\n\"s3cr3t\t\": 1}", "{\n\"a\" \"s3cr3t\"}",
+	} {
+		f := jsonFile{[]byte(text)}
+		if err := f.set(1, "list", "crannog"); err == nil || strings.Contains(err.Error(), "s3cr3t") || !strings.HasPrefix(err.Error(), "line 2") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
