@@ -13,7 +13,7 @@ type Row struct {
 // upwards cannot be written down.
 var Layers = []Row{
 	{"foundations", []string{
-		"api", "internal/fault", "internal/fault/httpstatus", "internal/sandboxid", "internal/config", "internal/reexec", "internal/idle", "internal/interrupt", "internal/bulk", "internal/beat", "internal/carried", "internal/hosttest", "internal/perfcount", "internal/prefault", "internal/calm", "internal/programtest", "internal/signature", "internal/connlimit", "internal/diskroom", "internal/copytree", "internal/hostfiles", "internal/relay",
+		"api", "internal/fault", "internal/fault/httpstatus", "internal/sandboxid", "internal/config", "internal/reexec", "internal/idle", "internal/interrupt", "internal/bulk", "internal/beat", "internal/host/durable", "internal/host/text", "internal/carried", "internal/hosttest", "internal/perfcount", "internal/prefault", "internal/calm", "internal/programtest", "internal/signature", "internal/connlimit", "internal/diskroom", "internal/copytree", "internal/hostfiles", "internal/relay",
 		"internal/gen", "internal/gen/processpb", "internal/gen/processpb/processpbconnect",
 		"internal/gen/filesystempb", "internal/gen/filesystempb/filesystempbconnect",
 		"internal/utf8text", "internal/guestwire", "internal/process", "internal/witness", "internal/cast", "internal/toolfiles", "internal/hosttools", "internal/changes", "internal/gitrepo/varint", "internal/gitrepo/index", "internal/gitrepo/objects", "internal/gitrepo/pointer", "internal/provenance",

@@ -13,6 +13,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/crannog/crannog/internal/host/durable"
 )
 
 // Program returns the path of the program src in files, written below dir
@@ -91,20 +93,16 @@ const newFile = ".new-"
 
 // install makes the file appear in one step: several servers may start at once.
 func install(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), newFile+"*")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	defer os.Remove(f.Name())
-	for rest := range slices.Chunk(data, piece) {
-		if _, err = f.Write(rest); err != nil {
-			break
+	o := durable.Options{Draft: newFile + "*", Mode: 0o755}
+	err := durable.ReplaceWith(path, o, func(w io.Writer) error {
+		for rest := range slices.Chunk(data, piece) {
+			if _, err := w.Write(rest); err != nil {
+				return err
+			}
 		}
-	}
-	if err := errors.Join(err, f.Chmod(0o755), f.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
+		return nil
+	})
+	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/causeway/approval"
 	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/host/text"
 )
 
 func (a *app) approvalsCommand() *cobra.Command {
@@ -105,7 +106,7 @@ func (a *app) tellMissing(r api.Approval) {
 // but the server may be another's.
 const lineLength = 4096
 
-func inert(text string) string { return approval.Text(text, lineLength) }
+func inert(s string) string { return text.Strict(s, lineLength) }
 
 func (a *app) showApproval(ctx context.Context, c *connection, id string) error {
 	r, err := c.Approval(ctx, id)

@@ -12,6 +12,7 @@ import (
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/causeway/approval"
+	"github.com/crannog/crannog/internal/host/text"
 )
 
 // approver is what takes answers. *crannog.Client does, for a server as for
@@ -146,11 +147,11 @@ const (
 )
 
 func promptFor(r api.Approval) (lines []string, prompt string) {
-	r.Summary = approval.Text(r.Summary, promptWidth)
+	r.Summary = text.Strict(r.Summary, promptWidth)
 	short := make(map[string]string, len(r.Facts))
 	for i, name := range approval.FactNames(r.Facts) {
 		if i < promptFacts {
-			short[name] = approval.Text(r.Facts[name], promptWidth)
+			short[name] = text.Strict(r.Facts[name], promptWidth)
 		}
 	}
 	hidden := len(r.Facts) - len(short)

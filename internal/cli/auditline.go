@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/causeway/approval"
+	"github.com/crannog/crannog/internal/host/text"
 	"github.com/crannog/crannog/internal/record"
 	"github.com/crannog/crannog/internal/refusal"
 )
@@ -29,7 +29,7 @@ func entryLine(e api.Entry) string {
 		box = "-"
 	}
 	line := fmt.Sprintf("%6d  %s  %-16s  %-20s  %-9s  %s", e.Seq, e.Time.Local().Format("01-02 15:04:05.000"),
-		approval.Text(e.Kind, 40), approval.Text(box, 40), approval.Text(e.Actor, 40), approval.Text(gist(e), lineText))
+		text.Strict(e.Kind, 40), text.Strict(box, 40), text.Strict(e.Actor, 40), text.Strict(gist(e), lineText))
 	return strings.TrimRight(line, " ")
 }
 
@@ -176,7 +176,7 @@ func entryPage(e api.Entry) []string {
 	var out []string
 	row := func(name, value string) {
 		if value != "" {
-			out = append(out, fmt.Sprintf("%-12s %s", approval.Text(name, 40), approval.Text(value, pageText)))
+			out = append(out, fmt.Sprintf("%-12s %s", text.Strict(name, 40), text.Strict(value, pageText)))
 		}
 	}
 	row("entry", strconv.FormatInt(e.Seq, 10))

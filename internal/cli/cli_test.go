@@ -90,9 +90,16 @@ func TestEveryKindHasCode(t *testing.T) {
 
 // Text that a sandbox chose must not reach a terminal as commands for it.
 func TestPrintable(t *testing.T) {
-	got := oneLine("a\x1b]0;owned\x07b\nc\td\u009b")
-	if strings.ContainsAny(got, "\x1b\x07\n\t\u009b") {
+	const hostile = "a\x1b]0;owned\x07b\nc\td\u009b\u202egpj.exe\u2066\u2028\U000e0041e"
+	got := oneLine(hostile)
+	if strings.ContainsAny(got, "\x1b\x07\n\t\u009b\u202e\u2066\u2028\U000e0041") {
 		t.Errorf("%q", got)
+	}
+	if got := printable(hostile); strings.ContainsAny(got, "\x1b\x07\u009b\u202e\u2066\u2028\U000e0041") || !strings.Contains(got, "b\nc\td") {
+		t.Errorf("%q", got)
+	}
+	if got := oneLine(""); got != "-" {
+		t.Errorf("an empty cell: %q", got)
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/causeway/approval"
+	"github.com/crannog/crannog/internal/host/text"
 )
 
 type diffFlags struct {
@@ -229,7 +229,7 @@ const longestLine = 64 << 10
 func harmless(line string) string {
 	parts := strings.Split(line, "\t")
 	for i, p := range parts {
-		parts[i] = approval.Text(p, longestLine)
+		parts[i] = text.Strict(p, longestLine)
 	}
 	return strings.Join(parts, "\t")
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/text"
 	"github.com/crannog/crannog/internal/process"
 )
 
@@ -103,16 +104,9 @@ func indent(text string) string {
 	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n         ")
 }
 
-// printable takes control characters out of text that a sandbox or a server
-// chose, so that it cannot move the cursor or set the terminal's title.
-func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 {
-			return '\uFFFD'
-		}
-		return r
-	}, text)
-}
+// printable is text of several lines that a sandbox or a server chose, which cannot move the cursor, set
+// the terminal's title or turn the direction of writing.
+func printable(s string) string { return text.Lines(s) }
 
 // codeSettings is the code of a setting that cannot work.
 const codeSettings = "invalid_settings"

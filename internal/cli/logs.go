@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/causeway/approval"
+	"github.com/crannog/crannog/internal/host/text"
 )
 
 func (a *app) logsCommand() *cobra.Command {
@@ -165,7 +165,7 @@ func words(argv []string) string {
 			quoted[i] = strconv.Quote(arg)
 		}
 	}
-	return approval.Text(strings.Join(quoted, " "), 200)
+	return text.Strict(strings.Join(quoted, " "), 200)
 }
 
 func (a *app) printLog(f *listFlags, entries []api.LogEntry) error {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/causeway/approval"
+	"github.com/crannog/crannog/internal/host/text"
 	"github.com/crannog/crannog/internal/refusal"
 	"github.com/crannog/crannog/internal/sandbox"
 )
@@ -117,7 +117,7 @@ func tail(r api.FlowRecord) string {
 		fmt.Fprintf(&b, "  approval=%s", r.Approval)
 	}
 	if r.Error != "" {
-		fmt.Fprintf(&b, "  (%s)", approval.Text(r.Error, 200))
+		fmt.Fprintf(&b, "  (%s)", text.Strict(r.Error, 200))
 	}
 	if r.Probe {
 		b.WriteString("  (tried by crannog before the sandbox was ready)")

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog/internal/host/text"
 )
 
 // listFlags say how a list is printed.
@@ -91,13 +94,7 @@ func table(w io.Writer, head []string, rows [][]string) error {
 }
 
 // oneLine keeps a name that a sandbox chose within its cell.
-func oneLine(cell string) string {
-	cell = strings.NewReplacer("\n", " ", "\t", " ").Replace(printable(cell))
-	if cell == "" {
-		return "-"
-	}
-	return cell
-}
+func oneLine(cell string) string { return cmp.Or(text.Line(cell, longestLine), "-") }
 
 // formatted applies a Go template to the JSON form, so that names are the
 // API's.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/crannog/crannog/internal/changes"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/durable"
 	"github.com/crannog/crannog/internal/sandboxid"
 )
 
@@ -178,7 +179,7 @@ func (d *Draft) Commit(m Meta, list []changes.Change) (err error) {
 		return fmt.Errorf("keep changes: %w", err)
 	}
 	d.store.step("published")
-	return syncDir(d.store.path)
+	return durable.SyncDir(d.store.path)
 }
 
 // number gives the contents the number of their entry among the new ones by
@@ -370,12 +371,4 @@ func writeSynced(name string, text []byte) error {
 	}
 	_, err = f.Write(text)
 	return errors.Join(err, f.Sync(), f.Close())
-}
-
-func syncDir(name string) error {
-	d, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }

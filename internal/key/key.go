@@ -12,10 +12,9 @@ import (
 	"log/slog"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/text"
 	"github.com/crannog/crannog/internal/record"
 )
 
@@ -213,8 +212,7 @@ func WellFormed(secret string) bool {
 }
 
 func checkName(name string) error {
-	bad := func(r rune) bool { return !unicode.IsPrint(r) }
-	if len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, bad) {
+	if len(name) > maxName || !text.Printable(name) {
 		return fault.Newf(fault.Invalid, "key_name_invalid",
 			"a key's name is at most %d bytes of printable text", maxName)
 	}

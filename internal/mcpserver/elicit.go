@@ -11,6 +11,7 @@ import (
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/text"
 )
 
 // answerTime is how long a question before the agent's user is good for.
@@ -30,15 +31,21 @@ func (c *call) mayAskHere() bool {
 	return caps.Elicitation.Form != nil || caps.Elicitation.URL == nil
 }
 
+// question is what the agent's user reads and decides by. What an agent chose has nothing in it that is
+// not seen, which would make its words read as ours.
+func question(sandbox, where, reason string) string {
+	return fmt.Sprintf("An agent asks that sandbox %s may reach %s from now on. It says (unchecked): %s",
+		text.Strict(sandbox, 100), text.Strict(where, 300), text.Strict(oneLine(reason), 500))
+}
+
 // askHere makes the call's answer a question to the agent's user. It looks the
 // same for all versions of the protocol.
 func (c *call) askHere(b *box, ask api.AskAccess, id string) {
 	where := fmt.Sprintf("%s:%d", ask.Host, ask.Port)
 	c.ask = &mcp.CallToolResult{
 		InputRequests: mcp.InputRequestMap{inputName: &mcp.ElicitParams{
-			Mode: "form",
-			Message: fmt.Sprintf("An agent asks that sandbox %s may reach %s from now on. It says (unchecked): %s",
-				label(b.sb.Info()), where, oneLine(ask.Reason)),
+			Mode:    "form",
+			Message: question(label(b.sb.Info()), where, ask.Reason),
 			RequestedSchema: &jsonschema.Schema{
 				Type: "object",
 				Properties: map[string]*jsonschema.Schema{

@@ -96,7 +96,7 @@ func (b *box) keepResult(j *job, stdout io.Writer, e crannog.Event) {
 		if len(letters) > 2*maxImage {
 			continue // more than its picture has in base64, in lines or in one
 		}
-		data, err := base64.StdEncoding.DecodeString(text(letters))
+		data, err := base64.StdEncoding.DecodeString(jsonText(letters))
 		if err != nil || len(data) == 0 || len(data) > maxImage {
 			continue
 		}
@@ -104,7 +104,7 @@ func (b *box) keepResult(j *job, stdout io.Writer, e crannog.Event) {
 		return
 	}
 	for _, form := range []string{"text", "markdown", "json", "latex"} {
-		if t := text(e.Result[form]); t != "" {
+		if t := jsonText(e.Result[form]); t != "" {
 			put(stdout, t)
 			put(stdout, "\n")
 			return
@@ -112,8 +112,8 @@ func (b *box) keepResult(j *job, stdout io.Writer, e crannog.Event) {
 	}
 }
 
-// text reads a JSON string; other values are their JSON.
-func text(raw json.RawMessage) string {
+// jsonText reads a JSON string; other values are their JSON.
+func jsonText(raw json.RawMessage) string {
 	var s string
 	if len(raw) > 0 && json.Unmarshal(raw, &s) != nil {
 		return string(raw)

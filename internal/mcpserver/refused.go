@@ -9,7 +9,7 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/causeway/approval"
+	"github.com/crannog/crannog/internal/host/text"
 )
 
 const (
@@ -75,7 +75,7 @@ func (c *call) tellRefused(ctx context.Context, b *box, since uint64, failed boo
 		for _, name := range names {
 			if !b.asked[name] {
 				b.asked[name] = true
-				note(approval.Text(name, 200) + ": this sandbox has no network")
+				note(text.Strict(name, 200) + ": this sandbox has no network")
 			}
 		}
 		b.mu.Unlock()
@@ -98,19 +98,19 @@ func (c *call) tellRefused(ctx context.Context, b *box, since uint64, failed boo
 func refusal(r api.FlowRecord) string {
 	var b strings.Builder
 	if r.Method != "" {
-		b.WriteString(approval.Text(r.Method, 20) + " ")
+		b.WriteString(text.Strict(r.Method, 20) + " ")
 	}
-	b.WriteString(approval.Text(r.Host, 200))
+	b.WriteString(text.Strict(r.Host, 200))
 	if r.Kind != "dns" && r.Port > 0 {
 		b.WriteString(":" + strconv.Itoa(r.Port))
 	}
-	b.WriteString(approval.Text(r.Path, 200))
+	b.WriteString(text.Strict(r.Path, 200))
 	if r.Host == "" {
-		b.WriteString(approval.Text(r.Address, 100))
+		b.WriteString(text.Strict(r.Address, 100))
 	}
-	b.WriteString(": " + approval.Text(first(r.Reason, "not allowed"), 300) + " (rule " + approval.Text(r.Rule, 100) + ")")
+	b.WriteString(": " + text.Strict(first(r.Reason, "not allowed"), 300) + " (rule " + text.Strict(r.Rule, 100) + ")")
 	if r.Approval != "" {
-		b.WriteString("; a person was asked, as " + approval.Text(r.Approval, 40))
+		b.WriteString("; a person was asked, as " + text.Strict(r.Approval, 40))
 	}
 	return b.String()
 }

@@ -32,29 +32,25 @@ func TestInert(t *testing.T) {
 	}
 }
 
-func safe(t *testing.T, s string) {
-	t.Helper()
-	if !utf8.ValidString(s) {
-		t.Fatalf("%q is not UTF-8", s)
-	}
-	for _, r := range s {
-		if r < 0x20 && r != '\n' && r != '\t' || r == 0x7f || hidden(r) {
-			t.Fatalf("%q holds %U", s, r)
+// P38: a person decides by a question, so nothing in it is there without being seen.
+func TestTheQuestionIsInert(t *testing.T) {
+	evil := "x\u202egpj.exe\u200b\u200d\u2060\nAllow? yes\x1b[2J"
+	got := question(evil, "api.example.com:443", evil)
+	for _, bad := range []string{"\u202e", "\u200b", "\u200d", "\u2060", "\n", "\x1b"} {
+		if strings.Contains(got, bad) {
+			t.Errorf("%q holds %q", got, bad)
 		}
+	}
+	if !strings.Contains(got, "api.example.com:443") || strings.Count(got, "gpj.exe") != 2 { // the control
+		t.Errorf("%q", got)
 	}
 }
 
-func FuzzInert(f *testing.F) {
-	for _, s := range []string{"", "a\x1b[31m", "\x1b]0;x\x07", "\r\r\n", "\x1bP\x1b\\", "\u202e\xff", "\x1b[" + strings.Repeat("1;", 3000)} {
-		f.Add(s)
-	}
+func FuzzCut(f *testing.F) {
+	f.Add("")
+	f.Add(strings.Repeat("é", 300))
 	f.Fuzz(func(t *testing.T, s string) {
 		out := inert(s)
-		safe(t, out)
-		if inert(out) != out {
-			t.Fatalf("not settled: %q", out)
-		}
-		safe(t, faithful(s))
 		short, was := cut(out, 100)
 		if n := utf8.RuneCountInString(short); n > 200 || was != (utf8.RuneCountInString(out) > 100) {
 			t.Fatalf("%d characters, cut %v", n, was)

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/durable"
 )
 
 // DirName is the directory of keys in a state directory.
@@ -26,7 +27,6 @@ const DirName = "provenance"
 
 const (
 	keyName      = "key"
-	newName      = "key.new"
 	lockName     = "lock"
 	privateBlock = "PRIVATE KEY"
 	// maxKey is more than a key takes.
@@ -151,27 +151,10 @@ func (k *Keys) make() (err error) {
 	if err != nil {
 		return err
 	}
-	if err := os.Remove(k.path(newName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := os.OpenFile(k.path(newName), os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0o600)
-	if err != nil {
-		return err
-	}
 	// It is on the disk before anything is signed with it: what was signed with
 	// a key that a crash takes away could never be verified.
-	err = pem.Encode(f, &pem.Block{Type: privateBlock, Bytes: der})
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(k.path(newName), k.path(keyName)); err != nil {
-		return err
-	}
-	dir, err := os.Open(k.dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	text := pem.EncodeToMemory(&pem.Block{Type: privateBlock, Bytes: der})
+	return durable.Replace(k.path(keyName), text, durable.Options{Lasting: true})
 }
 
 // lockWait bounds how long to wait for another process, which holds the lock

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/diskroom"
+	"github.com/crannog/crannog/internal/host/durable"
 )
 
 // checkpointEvery is how many entries there are at most between checkpoints.
@@ -149,7 +150,7 @@ func (l *Log) roll() error {
 	if err != nil {
 		return err
 	}
-	if err := syncDir(l.dir); err != nil {
+	if err := durable.SyncDir(l.dir); err != nil {
 		return errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}
 	rolled := h.segment != nil

@@ -6,10 +6,9 @@ import (
 	"fmt"
 	"strconv"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/text"
 )
 
 const (
@@ -73,8 +72,8 @@ func encode(d Draft, now time.Time) (piece, error) {
 	if err != nil {
 		return piece{}, fault.Wrap(err, fault.Invalid, "record_entry_invalid", "an entry is not JSON")
 	}
-	line = inert(line)
-	line[0] = ',' // was the brace
+	line = text.EscapeJSON(line) // a program chooses its arguments
+	line[0] = ','                // was the brace
 	return piece{string(when), line}, nil
 }
 
@@ -92,37 +91,6 @@ func (p piece) line(buf []byte, seq int64, prev string) []byte {
 	buf = append(buf, prev...)
 	buf = append(buf, '"')
 	return append(buf, p.rest...)
-}
-
-// inert escapes what a terminal or an editor would obey: a program chooses its
-// arguments, and somebody looks at the file with cat. All that is not ASCII is
-// inside a JSON string, where an escape means the same.
-func inert(line []byte) []byte {
-	plain := true
-	for _, c := range line {
-		if c >= 0x7f {
-			plain = false
-			break
-		}
-	}
-	if plain {
-		return line
-	}
-	var out bytes.Buffer
-	out.Grow(len(line) + 64)
-	for len(line) > 0 {
-		r, n := utf8.DecodeRune(line)
-		switch {
-		case r == utf8.RuneError && n == 1:
-			out.WriteString(`\ufffd`)
-		case r >= 0x7f && r <= 0xffff && (unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp)):
-			fmt.Fprintf(&out, `\u%04x`, r)
-		default:
-			out.Write(line[:n])
-		}
-		line = line[n:]
-	}
-	return out.Bytes()
 }
 
 // decode reads a line, without its end.

@@ -206,15 +206,6 @@ func openAt(path string, flags int) (*os.File, error) {
 	return os.OpenFile(path, flags|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0o600)
 }
 
-// syncDir makes a new name in a directory durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
 const codeUnavailable = "record_unavailable"
 
 // unavailable is the fault of a record that cannot be written.

@@ -6,12 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/crannog/crannog/internal/host/durable"
 )
 
 const segmentSuffix = ".jsonl"
@@ -124,22 +125,8 @@ func lastLine(f *os.File) (line []byte, end int64, err error) {
 	}
 }
 
-// replaceFile puts a file in place whole or not at all. What a crash left of
-// an earlier try is overwritten.
+// replaceFile puts a file in place whole or not at all, so that a loss of power does not undo it.
+// Who calls it holds the lock of the record.
 func replaceFile(path string, data []byte) error {
-	draft := path + ".new"
-	if err := os.Remove(draft); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := openAt(draft, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		if err = os.Rename(draft, path); err == nil {
-			return syncDir(filepath.Dir(path))
-		}
-	}
-	return errors.Join(err, os.Remove(draft))
+	return durable.Replace(path, data, durable.Options{Lasting: true})
 }

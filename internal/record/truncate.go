@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/crannog/crannog/internal/host/durable"
 )
 
 // truncation is the data of an entry of kind Truncated.
@@ -74,7 +76,7 @@ func (l *Log) truncate(ctx context.Context, before time.Time, keepBytes int64) e
 			}
 		}
 		l.log.Info("old entries dropped", "first", first)
-		return syncDir(l.dir)
+		return durable.SyncDir(l.dir)
 	}))
 }
 

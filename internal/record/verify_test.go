@@ -65,9 +65,9 @@ func verify(t testing.TB, dir string, against ...string) Verification {
 	return v
 }
 
-// text reads all lines of a record, and write puts them back into its files,
+// allLines reads all lines of a record, and write puts them back into its files,
 // each as many as before; what is over goes into the last.
-func text(t testing.TB, dir string) (all [][]byte, counts []int) {
+func allLines(t testing.TB, dir string) (all [][]byte, counts []int) {
 	t.Helper()
 	segments, err := listSegments(dir)
 	if err != nil {
@@ -213,7 +213,7 @@ func TestVerifyNamesTheFirstEntryThatIsNotAsItWas(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := copyDir(t, dir)
-			all, counts := text(t, dir)
+			all, counts := allLines(t, dir)
 			want := c.seq
 			if want < 0 {
 				want = int64(counts[0])
@@ -290,7 +290,7 @@ func TestEveryFlippedByteIsFound(t *testing.T) {
 // checkpoint that was handed out.
 func TestAForkByTheHolderOfTheKeyIsFoundByAnOlderCheckpoint(t *testing.T) {
 	dir, handed := sample(t, 20)
-	all, counts := text(t, dir)
+	all, counts := allLines(t, dir)
 	all[5] = bytes.Replace(all[5], []byte(`"n":5`), []byte(`"n":6`), 1)
 	rewrite(t, dir, all, counts)
 	if err := os.Remove(filepath.Join(dir, checkpointsName)); err != nil {

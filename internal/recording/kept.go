@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/crannog/crannog/internal/host/durable"
 )
 
 // Kept says of recordings that they outlive their sandbox.
@@ -45,19 +45,15 @@ func (s *Shelf) Keep(k Kept) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// Not synced: what is not there after a power failure is dropped with its
+	// It need not last: what is not there after a power failure is dropped with its
 	// sandbox, as if nobody had asked.
-	next := filepath.Join(dir, keptFile+".new")
-	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return false, fmt.Errorf("keep recordings: %w", err)
-	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return false, fmt.Errorf("keep recordings: %w", err)
-	}
-	s.step("written")
-	if err := os.Rename(next, filepath.Join(dir, keptFile)); err != nil {
+	o := durable.Options{Draft: keptFile + ".new-*", Step: func(name string) error {
+		if name == "name" {
+			s.step("written")
+		}
+		return nil
+	}}
+	if err := durable.Replace(filepath.Join(dir, keptFile), text, o); err != nil {
 		return false, fmt.Errorf("keep recordings: %w", err)
 	}
 	s.step("kept")

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/diskroom"
+	"github.com/crannog/crannog/internal/host/durable"
 )
 
 const (
@@ -203,7 +204,7 @@ func (r *roll) catchUp() (current bool, err error) {
 	}
 }
 
-// halve puts the younger half of the index in its place.
+// halve puts the younger half of the index in its place. Its lock is held.
 func (r *roll) halve(size int64) error {
 	young := make([]byte, maxIndex/2)
 	n, err := r.index.ReadAt(young, size-int64(len(young)))
@@ -211,11 +212,7 @@ func (r *roll) halve(size int64) error {
 		return fmt.Errorf("recordings: %w", err)
 	}
 	_, young, _ = bytes.Cut(young[:n], []byte{'\n'})
-	next := filepath.Join(r.dir, indexFile+".new")
-	if err := os.WriteFile(next, young, 0o600); err != nil {
-		return fmt.Errorf("recordings: %w", err)
-	}
-	if err := os.Rename(next, filepath.Join(r.dir, indexFile)); err != nil {
+	if err := durable.Replace(filepath.Join(r.dir, indexFile), young, durable.Options{}); err != nil {
 		return fmt.Errorf("recordings: %w", err)
 	}
 	return nil

@@ -9,7 +9,7 @@ import (
 
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/causeway/approval"
+	"github.com/crannog/crannog/internal/host/text"
 )
 
 // Flow returns a record of the egress gateway in the form of the API.
@@ -66,13 +66,13 @@ func (l *List) All() []api.Refusal { return l.all }
 func of(r api.FlowRecord) api.Refusal {
 	what := Subject(r)
 	if r.Kind == "dns" {
-		what = approval.Text(r.Host, 200)
+		what = text.Strict(r.Host, 200)
 	}
 	fix := r.Fix
 	if fix == approve && r.Approval != "" {
 		fix += " " + r.Approval
 	}
-	return api.Refusal{What: what, Rule: approval.Text(r.Rule, 200), Fix: approval.Text(fix, 200)}
+	return api.Refusal{What: what, Rule: text.Strict(r.Rule, 200), Fix: text.Strict(fix, 200)}
 }
 
 // approve is what policies say of what is left to people; it takes the ID of
@@ -99,5 +99,5 @@ func Subject(r api.FlowRecord) string {
 	case r.Port > 0:
 		host = net.JoinHostPort(host, strconv.Itoa(r.Port))
 	}
-	return approval.Text(strings.TrimSpace(r.Method+" "+host+r.Path), 200)
+	return text.Strict(strings.TrimSpace(r.Method+" "+host+r.Path), 200)
 }

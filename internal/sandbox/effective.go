@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/crannog/crannog/internal/causeway/policy"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/probe"
+	"github.com/crannog/crannog/internal/host/text"
 )
 
 // maxProbed bounds the paths that are tried. All are mounted in one way, so a
@@ -129,16 +129,8 @@ func disagreed(err error) error {
 	if err == nil || !strings.Contains(err.Error(), probe.Failure) {
 		return err
 	}
-	text := err.Error()
-	text = strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, text[strings.Index(text, probe.Failure):])
-	if len(text) > maxFinding {
-		text = strings.ToValidUTF8(text[:maxFinding], "") + "…"
-	}
-	return fault.Wrap(err, fault.Unsupported, "policy_not_effective", text).
+	found := err.Error()
+	found = text.Line(found[strings.Index(found, probe.Failure):], maxFinding)
+	return fault.Wrap(err, fault.Unsupported, "policy_not_effective", found).
 		WithHint("nothing was started; this is a fault of crannog or of its engine, please report it with the output of crannog doctor")
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/causeway/approval"
 	"github.com/crannog/crannog/internal/causeway/policy"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/text"
 )
 
 // Wanted is a host that somebody asks people to let a running sandbox reach.
@@ -68,7 +69,7 @@ func (s *Service) AskAccess(ctx context.Context, who Principal, ref string, w Wa
 func (s *Service) wantedQuestion(r Record, who Principal, w Wanted) (causeway.Question, bool, error) {
 	endpoint := net.JoinHostPort(w.Host, strconv.Itoa(w.Port))
 	if !approval.Plain(w.Host) || w.Port < 1 || w.Port > 65535 {
-		return causeway.Question{}, false, fault.Newf(fault.Invalid, "invalid_host", "%q is not one exact host and a port", approval.Text(endpoint, 300)).
+		return causeway.Question{}, false, fault.Newf(fault.Invalid, "invalid_host", "%q is not one exact host and a port", text.Strict(endpoint, 300)).
 			WithHint("such as api.example.com, in lower case and without wildcards")
 	}
 	before, err := s.compile(r.Access)
@@ -101,7 +102,7 @@ func (s *Service) wantedQuestion(r Record, who Principal, w Wanted) (causeway.Qu
 	summary := "let the sandbox reach " + endpoint + " from now on"
 	if w.Reason != "" {
 		// Not among the facts: the grant is for the host, whatever was said.
-		summary += ". The agent says (unchecked): " + approval.Text(w.Reason, 400)
+		summary += ". The agent says (unchecked): " + text.Strict(w.Reason, 400)
 	}
 	return causeway.Question{
 		Sandbox: r.ID, Kind: causeway.AskWiden, Summary: summary, Rule: "access.request",

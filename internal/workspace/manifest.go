@@ -18,6 +18,7 @@ import (
 
 	"github.com/crannog/crannog/internal/changes"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/durable"
 	"github.com/crannog/crannog/internal/sandboxid"
 )
 
@@ -161,7 +162,7 @@ func (m *Manifests) Amend(sandbox string, now []changes.Entry) error {
 
 // write puts a manifest in place in one step, so that a reader, or a sandbox
 // that refers to the same file, sees a whole one.
-func (m *Manifests) write(sandbox string, all Manifest, replace bool) (err error) {
+func (m *Manifests) write(sandbox string, all Manifest, replace bool) error {
 	if err := os.MkdirAll(m.path, 0o700); err != nil {
 		return fmt.Errorf("manifest: %w", err)
 	}
@@ -169,19 +170,8 @@ func (m *Manifests) write(sandbox string, all Manifest, replace bool) (err error
 	if _, err := os.Lstat(final); err == nil && !replace {
 		return fault.New(fault.Exists, "manifest_exists", "the sandbox has a manifest")
 	}
-	f, err := os.CreateTemp(m.path, ".new-") // 0600, and no sandbox's ID
-	if err != nil {
-		return fmt.Errorf("manifest: %w", err)
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	if err := errors.Join(encode(f, all), f.Close()); err != nil {
-		return fmt.Errorf("manifest: %w", err)
-	}
-	if err := os.Rename(f.Name(), final); err != nil {
+	o := durable.Options{Draft: ".new-*"} // no sandbox's ID
+	if err := durable.ReplaceWith(final, o, func(w io.Writer) error { return encode(w, all) }); err != nil {
 		return fmt.Errorf("manifest: %w", err)
 	}
 	return nil

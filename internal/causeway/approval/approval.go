@@ -11,6 +11,7 @@ import (
 
 	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/text"
 )
 
 // State is how far a question has come.
@@ -190,6 +191,6 @@ func badQuestion(why string) error {
 // Unknown is the error for an approval that is not there, or not the
 // caller's: nobody learns of another owner's questions.
 func Unknown(id string) error {
-	return fault.Newf(fault.NotFound, "approval_not_found", "there is no approval %q", Text(id, maxName)).
+	return fault.Newf(fault.NotFound, "approval_not_found", "there is no approval %q", text.Strict(id, maxName)).
 		WithHint("crannog approvals lists what waits for an answer")
 }

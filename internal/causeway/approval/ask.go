@@ -8,6 +8,7 @@ import (
 
 	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/text"
 )
 
 // Ask puts a question and waits for its answer as long as ctx allows. The
@@ -21,7 +22,7 @@ func (s *Service) Ask(ctx context.Context, q causeway.Question) (causeway.Answer
 	}
 	owner, ok := s.o.Lookup(q.Sandbox)
 	if !ok {
-		return causeway.Answer{}, fault.Newf(fault.NotFound, "sandbox_not_found", "there is no sandbox %q", Text(q.Sandbox, maxName))
+		return causeway.Answer{}, fault.Newf(fault.NotFound, "sandbox_not_found", "there is no sandbox %q", text.Strict(q.Sandbox, maxName))
 	}
 	turn, done := s.pulse.join()
 	defer done()
@@ -104,7 +105,7 @@ func question(q causeway.Question, owner string) Approval {
 		expiry = defaultExpiry
 	}
 	return Approval{
-		ID: newID(), Sandbox: q.Sandbox, Owner: owner, Kind: q.Kind, Summary: Text(q.Summary, maxText),
+		ID: newID(), Sandbox: q.Sandbox, Owner: owner, Kind: q.Kind, Summary: text.Strict(q.Summary, maxText),
 		Facts: maps.Clone(q.Facts), Rule: q.Rule, Policy: q.Policy, Digest: Digest(q), Quorum: max(q.Quorum, 1),
 		State: Pending, Created: at, Expires: at.Add(expiry),
 	}

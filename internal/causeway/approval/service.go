@@ -14,6 +14,7 @@ import (
 
 	"github.com/crannog/crannog/internal/causeway"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/text"
 )
 
 // Defaults. A person who answers once a minute keeps up with these.
@@ -131,7 +132,7 @@ func (s *Service) Approve(ctx context.Context, who Caller, id, reason string, re
 	if err := mayGrant(who, a); err != nil {
 		return Approval{}, err
 	}
-	v := Vote{Who: who.name(), Granted: true, Reason: Text(reason, maxText), At: now()}
+	v := Vote{Who: who.name(), Granted: true, Reason: text.Strict(reason, maxText), At: now()}
 	if remember {
 		if v.Amendment, err = s.amendment(a); err != nil {
 			return Approval{}, err
@@ -154,7 +155,7 @@ func (s *Service) Approve(ctx context.Context, who Caller, id, reason string, re
 
 // Deny ends a question, or takes back a grant that nobody has spent.
 func (s *Service) Deny(ctx context.Context, who Caller, id, reason string) (Approval, error) {
-	if reason = Text(reason, maxText); reason == "" {
+	if reason = text.Strict(reason, maxText); reason == "" {
 		return Approval{}, fault.New(fault.Invalid, "reason_missing", "a denial needs a reason").
 			WithHint("the program inside is told it, so say what it should do instead")
 	}
@@ -199,7 +200,7 @@ const (
 // longer hold. "" ends everything, for a sandbox that is gone or a secret
 // that was changed. Call it after the change is in force.
 func (s *Service) Retire(ctx context.Context, sandbox, keep, reason string) error {
-	if err := s.o.Store.RetireApprovals(ctx, sandbox, keep, Text(reason, maxText), now()); err != nil {
+	if err := s.o.Store.RetireApprovals(ctx, sandbox, keep, text.Strict(reason, maxText), now()); err != nil {
 		return fmt.Errorf("retire approvals of %s: %w", sandbox, err)
 	}
 	s.pulse.wake()

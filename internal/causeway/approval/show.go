@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/host/text"
 )
 
 // Lengths of what is shown. A value of a fact gets more room than a line,
@@ -17,20 +18,20 @@ const (
 // a sandbox could have chosen has been through Text.
 func Show(a Approval) api.Approval {
 	out := api.Approval{
-		ID: a.ID, Sandbox: Text(a.Sandbox, maxName), Kind: Text(a.Kind, maxName), Summary: Text(a.Summary, showLine),
-		Facts: make(map[string]string, len(a.Facts)), Rule: Text(a.Rule, maxText), Policy: Text(a.Policy, maxText),
-		Digest: a.Digest, State: string(a.State), Reason: Text(a.Reason, maxText), Quorum: a.Quorum,
-		Votes: make([]api.ApprovalVote, 0, len(a.Votes)), Amendment: Text(a.Amendment, maxText),
+		ID: a.ID, Sandbox: text.Strict(a.Sandbox, maxName), Kind: text.Strict(a.Kind, maxName), Summary: text.Strict(a.Summary, showLine),
+		Facts: make(map[string]string, len(a.Facts)), Rule: text.Strict(a.Rule, maxText), Policy: text.Strict(a.Policy, maxText),
+		Digest: a.Digest, State: string(a.State), Reason: text.Strict(a.Reason, maxText), Quorum: a.Quorum,
+		Votes: make([]api.ApprovalVote, 0, len(a.Votes)), Amendment: text.Strict(a.Amendment, maxText),
 		CreatedAt: a.Created, ExpiresAt: a.Expires, DecidedAt: moment(a.Decided), SpentAt: moment(a.Spent),
 	}
 	if a.Quorum <= 1 {
 		out.Always = Amendable(a)
 	}
 	for name, value := range a.Facts {
-		out.Facts[Text(name, maxFactName)] = Text(value, showValue)
+		out.Facts[text.Strict(name, maxFactName)] = text.Strict(value, showValue)
 	}
 	for _, v := range a.Votes {
-		out.Votes = append(out.Votes, api.ApprovalVote{Who: v.Who, Granted: v.Granted, Reason: Text(v.Reason, maxText), At: v.At})
+		out.Votes = append(out.Votes, api.ApprovalVote{Who: v.Who, Granted: v.Granted, Reason: text.Strict(v.Reason, maxText), At: v.At})
 	}
 	return out
 }

@@ -2,8 +2,8 @@ package git
 
 import (
 	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/crannog/crannog/internal/host/text"
 )
 
 // longestRef is more than file systems and forges take.
@@ -34,14 +34,4 @@ func isRef(ref string) bool {
 // printable says whether a text can be shown to a person as it is: refs and
 // options stand in questions, and one that moves the cursor or turns the
 // direction of writing could make a question read as another.
-func printable(s string) bool {
-	if !utf8.ValidString(s) {
-		return false
-	}
-	for _, r := range s {
-		if !unicode.IsPrint(r) {
-			return false
-		}
-	}
-	return true
-}
+func printable(s string) bool { return text.Printable(s) }

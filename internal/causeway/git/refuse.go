@@ -2,7 +2,8 @@ package git
 
 import (
 	"strings"
-	"unicode"
+
+	"github.com/crannog/crannog/internal/host/text"
 )
 
 const (
@@ -78,21 +79,11 @@ func lines(note string) []byte {
 }
 
 // oneLine makes a text inert: it ends up on a terminal, and parts of it can
-// come from the box.
+// come from the box. It drops what others mark: no decision depends on it, and refs
+// with anything hidden in them are refused before.
 func oneLine(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		if unicode.IsSpace(r) {
-			return ' '
-		}
-		return -1
-	}, strings.ToValidUTF8(s, ""))
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) > longestReason {
-		s = strings.ToValidUTF8(s[:longestReason], "") + "..."
-	}
+	s = strings.ReplaceAll(text.Line(s, 4*longestReason), "\ufffd", "")
+	s = text.Clip(strings.Join(strings.Fields(s), " "), longestReason)
 	if s == "" {
 		s = "refused"
 	}

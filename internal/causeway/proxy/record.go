@@ -1,12 +1,11 @@
 package proxy
 
 import (
-	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/host/text"
 )
 
 // records numbers the records of one sandbox and passes them on in order.
@@ -75,31 +74,8 @@ func (g *generation) clean(text string) string {
 	return printable(g.text.String(text), longestField)
 }
 
-// printable replaces all but visible ASCII and the blank, so that nobody can
-// forge a line or hide a part of one: a path outside ASCII is never judged,
-// and names are ASCII.
-func printable(text string, most int) string {
-	plain := len(text) <= most
-	for i := 0; plain && i < len(text); i++ {
-		plain = text[i] >= ' ' && text[i] < 0x7f
-	}
-	if plain {
-		return text
-	}
-	var out strings.Builder
-	for len(text) > 0 && out.Len() < most {
-		r, n := utf8.DecodeRuneInString(text)
-		if r < ' ' || r >= 0x7f {
-			r = '?'
-		}
-		out.WriteByte(byte(r))
-		text = text[n:]
-	}
-	if text != "" {
-		out.WriteString("...")
-	}
-	return out.String()
-}
+// printable is what shows of a text: a path outside ASCII is never judged, and names are ASCII.
+func printable(s string, limit int) string { return text.ASCII(s, limit) }
 
 func linkRecord(reason string) causeway.Record {
 	return causeway.Record{Time: time.Now(), Kind: causeway.KindLink, Decision: causeway.Decision{Effect: causeway.Allow, Rule: "link", Reason: reason}}

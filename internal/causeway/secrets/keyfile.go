@@ -6,10 +6,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"syscall"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/durable"
 )
 
 // KeyFileName is the key file's name in the state directory.
@@ -23,17 +23,15 @@ type keyFile struct{ path string }
 
 func (f keyFile) String() string { return "the key file " + f.path }
 
-// create links a whole file to its name, which either happens or does not.
+// draft is how a key file is written: a secret must never be on the disk before its key is.
+var draft = durable.Options{Draft: ".secrets-key-*", Lasting: true}
+
+// create makes the file unless another process did, which then has the key.
 func (f keyFile) create(data []byte) error {
-	temp, err := f.write(data)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(temp) }() // under its other name the file stays
-	if err := os.Link(temp, f.path); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := durable.Create(f.path, data, draft); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("make key file: %w", err)
 	}
-	return syncDir(filepath.Dir(f.path))
+	return nil
 }
 
 // load reads the file after looking at who else could have read it.
@@ -83,34 +81,8 @@ func checkPrivate(f *os.File) error {
 }
 
 func (f keyFile) replace(data []byte) error {
-	temp, err := f.write(data)
-	if err != nil {
-		return err
+	if err := durable.Replace(f.path, data, draft); err != nil {
+		return fmt.Errorf("replace key file: %w", err)
 	}
-	if err := os.Rename(temp, f.path); err != nil {
-		return errors.Join(fmt.Errorf("replace key file: %w", err), os.Remove(temp))
-	}
-	return syncDir(filepath.Dir(f.path))
-}
-
-// write puts data into a new file beside the key file, down to the disk: a
-// secret must never be there before its key is.
-func (f keyFile) write(data []byte) (path string, err error) {
-	temp, err := os.CreateTemp(filepath.Dir(f.path), ".secrets-key-") // mode 0600
-	if err != nil {
-		return "", fmt.Errorf("write key file: %w", err)
-	}
-	_, err = temp.Write(data)
-	if err = errors.Join(err, temp.Sync(), temp.Close()); err != nil {
-		return "", errors.Join(fmt.Errorf("write key file: %w", err), os.Remove(temp.Name()))
-	}
-	return temp.Name(), nil
-}
-
-func syncDir(path string) error {
-	d, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("sync directory: %w", err)
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return nil
 }

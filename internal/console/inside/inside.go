@@ -16,6 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/console/session"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest/census"
+	"github.com/crannog/crannog/internal/host/text"
 	"github.com/crannog/crannog/internal/httpapi"
 	"github.com/crannog/crannog/internal/record"
 	"github.com/crannog/crannog/internal/sandbox"
@@ -170,10 +171,4 @@ func (x *Inside) fail(w http.ResponseWriter, r *http.Request, err error) {
 // maxSaid bounds the words of a sandbox in an answer of ours.
 const maxSaid = 1 << 10
 
-func short(text string) string {
-	text = strings.ToValidUTF8(text, "\uFFFD")
-	if len(text) <= maxSaid {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxSaid], "") + "…"
-}
+func short(said string) string { return text.Clip(text.Lines(said), maxSaid) }

@@ -55,7 +55,7 @@ func TestFleet(t *testing.T) {
 	}
 	r.note(record.Draft{Kind: record.CommandStarted, Sandbox: "bbb", Data: tap.Started{N: 1, Argv: []string{"printf", "a\x1b[2Jb\nc\xff"}}})
 	f = fleetOf(t, p.until("fleet", has("printf")))
-	if got := f.Sandboxes[0].LastCommand; got.Text != "printf a [2Jb c\uFFFD" || got.ExitCode != nil {
+	if got := f.Sandboxes[0].LastCommand; got.Text != "printf a\uFFFD[2Jb c\uFFFD" || got.ExitCode != nil {
 		t.Errorf("the command is %+v", got)
 	}
 	one := 1

@@ -4,9 +4,8 @@ import (
 	"encoding/json"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
+	"github.com/crannog/crannog/internal/host/text"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -125,23 +124,5 @@ func commandText(argv []string) string {
 			break
 		}
 	}
-	return oneLine(b.String(), maxCommand)
-}
-
-// oneLine takes out what would begin another line or move a cursor, and
-// shortens.
-func oneLine(text string, limit int) string {
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(text, "\uFFFD"))
-	if len(text) <= limit {
-		return text
-	}
-	for limit > 0 && !utf8.RuneStart(text[limit]) {
-		limit--
-	}
-	return text[:limit] + "…"
+	return text.Line(b.String(), maxCommand)
 }

@@ -14,10 +14,9 @@ import (
 	"slices"
 	"sync"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/text"
 	"github.com/crannog/crannog/internal/record"
 	"github.com/crannog/crannog/internal/sandbox/fact"
 )
@@ -303,14 +302,8 @@ func newID() string {
 }
 
 func checkName(name string) error {
-	bad := func(r rune) bool { return !unicode.IsPrint(r) }
-	if len(name) > maxName || !utf8.ValidString(name) {
+	if len(name) > maxName || !text.Printable(name) {
 		return nameInvalid()
-	}
-	for _, r := range name {
-		if bad(r) {
-			return nameInvalid()
-		}
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/cgroup"
+	"github.com/crannog/crannog/internal/host/durable"
 )
 
 // record is what a box's directory says about it. The first version is
@@ -63,14 +64,8 @@ func (r record) write(dir string) error {
 	if err != nil {
 		return fmt.Errorf("record: %w", err)
 	}
-	f, err := os.CreateTemp(dir, recordName+".*")
-	if err != nil {
+	if err := durable.Replace(filepath.Join(dir, recordName), data, durable.Options{Draft: recordName + ".*"}); err != nil {
 		return fmt.Errorf("record: %w", err)
 	}
-	_, err = f.Write(data)
-	if err := errors.Join(err, f.Close()); err != nil {
-		os.Remove(f.Name())
-		return fmt.Errorf("record: %w", err)
-	}
-	return os.Rename(f.Name(), filepath.Join(dir, recordName))
+	return nil
 }

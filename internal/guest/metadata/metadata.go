@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/host/text"
 )
 
 const (
@@ -41,7 +43,7 @@ func FromHeader(h http.Header) (map[string]string, error) {
 		if len(values) != 1 {
 			return nil, fmt.Errorf("metadata key %q is given more than once", shorten(key))
 		}
-		if !printable(key) || !printable(values[0]) {
+		if !text.PrintableASCII(key) || !text.PrintableASCII(values[0]) {
 			return nil, fmt.Errorf("metadata %q must be printable ASCII", shorten(key))
 		}
 		if _, taken := set[key]; taken {
@@ -63,15 +65,6 @@ func shorten(s string) string {
 		return s[:40] + "…"
 	}
 	return s
-}
-
-func printable(s string) bool {
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] > '~' {
-			return false
-		}
-	}
-	return true
 }
 
 // Read returns what is attached to a file or the target of a link. Where the

@@ -1,0 +1,72 @@
+package text
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Strict makes text fit for a person who decides by it: on one line, without anything that moves a
+// cursor, turns the direction of writing, or is there without being seen, and no longer than limit
+// bytes. What is longer ends with the number of its bytes. Everything that shows an approval goes
+// through here, or a program could write its own prompt.
+func Strict(s string, limit int) string {
+	var b strings.Builder
+	accents := 0
+	for i, r := range s {
+		if r = accented(r, &accents); !visible(r) {
+			r = mark
+		}
+		if b.Len()+utf8.RuneLen(r) > limit {
+			return strings.TrimRight(b.String(), " ") + fmt.Sprintf("… (%d bytes, %d shown)", len(s), i)
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// Line makes text fit for a line of a table, a list or a log: white space of any kind, also the end of
+// a line, is a blank, so that a sandbox cannot forge a line of ours. It keeps variation selectors, which make
+// signs into emoji; what is longer than limit bytes ends in "…".
+func Line(s string, limit int) string {
+	var b strings.Builder
+	accents := 0
+	for _, r := range s {
+		switch r = accented(r, &accents); {
+		case unicode.IsSpace(r):
+			r = ' '
+		case r >= 0xfe00 && r <= 0xfe0f:
+		case !visible(r):
+			r = mark
+		}
+		if b.Len()+utf8.RuneLen(r) > limit {
+			return b.String() + "…"
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// Lines makes text of several lines, such as an error or a document, fit for a person's terminal. Ends
+// of lines and tabs stay, as do the letters and joiners of all languages: it is not for text that a decision depends on.
+func Lines(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && r != '\t' && hidden(r) {
+			return mark
+		}
+		return r
+	}, s)
+}
+
+// accented counts the accents of a letter, and returns a mark for one too many.
+func accented(r rune, accents *int) rune {
+	if !unicode.Is(unicode.M, r) {
+		*accents = 0
+		return r
+	}
+	if *accents++; *accents > maxAccents {
+		return mark
+	}
+	return r
+}
