@@ -41,11 +41,11 @@ const byteOrderMark = "\ufeff"
 // parse reads a text that is one object. It returns the places in it, and the
 // same text as strict JSON of the same length.
 func parse(text []byte) (*object, []byte, error) {
-	switch {
-	case !utf8.Valid(text):
+	if !utf8.Valid(text) {
 		return nil, nil, errors.New("it is not text in UTF-8")
-	case tooDeep(text):
-		return nil, nil, errors.New("values are nested too deeply")
+	}
+	if err := bounded(text); err != nil {
+		return nil, nil, err
 	}
 	// The parser takes no byte order mark and no comment without an end of its
 	// line. Neither change moves what stands between.
@@ -129,20 +129,27 @@ func below(text []byte, v hujson.Value) (*object, error) {
 // deepest is how far values may be nested.
 const deepest = 200
 
-// tooDeep reports whether brackets are nested further than that. The parser
-// calls itself for each of them without a limit: a file of one megabyte in a
-// project that somebody else wrote would exhaust the stack, which no caller can
-// recover from. Where the text is well-formed up to a place, so is this count.
-func tooDeep(text []byte) bool {
-	depth := 0
+// mostValues is how many values a text may have. The parser takes some 420 bytes of
+// memory for each.
+const mostValues = 500_000
+
+// bounded refuses what the parser would not survive. It calls itself for each
+// bracket without a limit: a file of one megabyte in a project that somebody else
+// wrote would exhaust the stack, which no caller can recover from. Where the text is
+// well-formed up to a place, so are these counts.
+func bounded(text []byte) error {
+	depth, values := 0, 1
 	for at := 0; at < len(text); at++ {
 		switch text[at] {
 		case '{', '[':
+			values++
 			if depth++; depth > deepest {
-				return true
+				return errors.New("values are nested too deeply")
 			}
 		case '}', ']':
 			depth--
+		case ',':
+			values++
 		case '"':
 			for at++; at < len(text) && text[at] != '"'; at++ {
 				if text[at] == '\\' {
@@ -152,8 +159,11 @@ func tooDeep(text []byte) bool {
 		case '/':
 			at += comment(text[at:])
 		}
+		if values > mostValues {
+			return fmt.Errorf("it has more than %d values", mostValues)
+		}
 	}
-	return false
+	return nil
 }
 
 // comment returns the length of a comment up to its last byte, or 0.

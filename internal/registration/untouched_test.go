@@ -113,3 +113,19 @@ func TestErrorsRepeatNoValues(t *testing.T) {
 		}
 	}
 }
+
+// TestManyValues shows that a file of a project that somebody else wrote cannot use
+// up the memory: the parser takes hundreds of bytes for each number.
+func TestManyValues(t *testing.T) {
+	list := func(n int) jsonFile {
+		return jsonFile{[]byte(`{"a": [` + strings.Repeat("1,", n) + `1]}`)}
+	}
+	f := list(2 << 20)
+	if err := f.set(1, "list", "crannog"); err == nil || !strings.Contains(err.Error(), "values") {
+		t.Errorf("two million values: %v", err)
+	}
+	f = list(10_000)
+	if err := f.set(1, "list", "crannog"); err != nil {
+		t.Errorf("ten thousand values: %v", err)
+	}
+}
