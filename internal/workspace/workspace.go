@@ -255,12 +255,25 @@ func (w *work) file(name string, info fs.FileInfo) (err error) {
 		return fault.New(fault.Exhausted, "workspace_too_large", "the workspace is larger than the sandbox's disk").
 			WithHint("raise --disk, or show a smaller directory with --workspace")
 	}
-	// Nothing that blocks or that is another file by now is read.
-	in, err := w.from.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	in, err := w.from.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
+	// A link that took the file's place could lead to one that the policy denies, and
+	// show it under this name. A root follows links within itself in spite of
+	// O_NOFOLLOW, so what was opened is compared with what has the name.
+	opened, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	named, err := w.from.Lstat(name)
+	if err != nil {
+		return err
+	}
+	if !opened.Mode().IsRegular() || !os.SameFile(opened, named) {
+		return &fs.PathError{Op: "copy", Path: name, Err: fs.ErrNotExist} // the file that was listed is gone
+	}
 	out, err := w.to.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err

@@ -126,3 +126,40 @@ func TestF3CopiesOfParts(t *testing.T) {
 		t.Errorf("left %q, %v", list, err)
 	}
 }
+
+// A program of the host that swaps a file for a link while the workspace is copied must
+// not have a file copied that the policy denies. Nor is a pipe waited for.
+func TestALinkThatTookAFilesPlaceIsNotCopied(t *testing.T) {
+	from, to := t.TempDir(), t.TempDir()
+	write(t, filepath.Join(from, ".env"), "secret", 0o600)
+	roots := make([]*os.Root, 2)
+	for i, dir := range []string{from, to} {
+		root, err := os.OpenRoot(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		roots[i] = root
+	}
+	w := &work{from: roots[0], to: roots[1], left: 1 << 20, denied: none}
+	for name, swap := range map[string]func(path string) error{
+		"link": func(path string) error { return os.Symlink(".env", path) },
+		"pipe": func(path string) error { return syscall.Mkfifo(path, 0o600) },
+		"file": func(path string) error { return os.WriteFile(path, []byte("other"), 0o600) }, // the control
+	} {
+		path := filepath.Join(from, name)
+		write(t, path, "public", 0o600)
+		info, err := roots[0].Lstat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.Remove(path), swap(path)); err != nil {
+			t.Fatal(err)
+		}
+		err = w.file(name, info)
+		text, _ := os.ReadFile(filepath.Join(to, name))
+		if swapped := name != "file"; errors.Is(err, fs.ErrNotExist) != swapped || swapped && len(text) > 0 || !swapped && string(text) != "other" {
+			t.Errorf("%s: copied %q, %v", name, text, err)
+		}
+	}
+}

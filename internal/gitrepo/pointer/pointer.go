@@ -237,10 +237,11 @@ func line(text []byte) string { return strings.TrimRight(string(text), "\r\n") }
 
 var errNotPlain = errors.New("not a plain file of a size that is read")
 
-// read reads a plain file, and follows no link to it.
+// read reads a plain file of a tree. A root follows links within itself, in spite of
+// O_NOFOLLOW too, and leads nowhere else.
 func read(root *os.Root, name string, most int64) ([]byte, error) {
 	// Opening a pipe would wait for somebody to write.
-	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW, 0)
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
