@@ -11,15 +11,15 @@ help: ## list targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 build: console ## bin/crannog, with the console, the small guest and the program for gVisor inside
-	go build -ldflags '-s -w' -o internal/guestbin/bin/crannog-guest ./cmd/crannog-guest
-	go build -ldflags '$(LDFLAGS)' -o internal/runtimebin/bin/crannog-runtime ./cmd/crannog-runtime
+	go build -ldflags '-s -w' -o internal/host/embedded/guestbin/bin/crannog-guest ./cmd/crannog-guest
+	go build -ldflags '$(LDFLAGS)' -o internal/host/embedded/runtimebin/bin/crannog-runtime ./cmd/crannog-runtime
 	go build -ldflags '$(LDFLAGS)' -o bin/crannog ./cmd/crannog
 
 # Only if something changed: a page of the console that is built again has other
 # names for its files, and so the program is another.
-console: internal/console/dist/index.html ## the pages of the console, if node and npm are there
+console: internal/frontend/console/dist/index.html ## the pages of the console, if node and npm are there
 
-internal/console/dist/index.html: $(shell find console \( -name node_modules -o -name gen \) -prune -o -type f -print)
+internal/frontend/console/dist/index.html: $(shell find console \( -name node_modules -o -name gen \) -prune -o -type f -print)
 	console/build/build.sh
 
 # Three tiers, docs/testing.md: check for each change, test for all promises,
@@ -72,10 +72,10 @@ LARGE := ^(TestLargeResultsTakeLittle|TestTreesAreBounded|TestFloodIsNotKept|Tes
 # are given up in another way where C code is in the program, as in a plain go
 # build beside a compiler; with the detector there is some, too.
 test-plain: $(TIMING)
-	packages=$$(tests/packages.sh plain) && $(GOTEST) -p 4 -timeout 40m $$packages ./internal/causeway/confine
+	packages=$$(tests/packages.sh plain) && $(GOTEST) -p 4 -timeout 40m $$packages ./internal/egress/confine
 	packages=$$(grep -rlE --include='*_test.go' "^func ($$(echo '$(CRASHES)|$(LARGE)' | tr -d '^()$$'))\(" internal | xargs dirname | sort -u | sed 's,^,./,') && \
 		$(GOTEST) -p 4 -run '$(CRASHES)|$(LARGE)' -timeout 40m $$packages
-	CGO_ENABLED=1 $(GOTEST) -timeout 30m ./internal/causeway/confine ./internal/causeway/control
+	CGO_ENABLED=1 $(GOTEST) -timeout 30m ./internal/egress/confine ./internal/egress/gateway
 
 # Two packages at a time: a sandbox that starts keeps about one processor busy.
 # Those that take longest begin (tests/packages.sh).
@@ -84,7 +84,7 @@ test-sandboxes: $(TIMING) bin/crannog tests/unified/kernel/vmlinuz
 	@test -e "$${CRANNOG_HUMANEVAL:-../shared/data/HumanEval.jsonl.gz}" || echo "note: there is no HumanEval.jsonl.gz, so three programs of our own ran in place of HumanEval's 164 (TestHumanEval)"
 
 test-soak: $(TIMING) bin/crannog ## hundreds of sandboxes made and removed, and what they leave; longer races
-	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 3h ./tests/cycles ./internal/changes
+	CRANNOG_TEST_FULL=1 $(PROGRAM) $(GOTEST) -count=1 -timeout 3h ./tests/cycles ./internal/filetree/changeset
 
 test-variants: $(TIMING) bin/crannog ## the engine's rules in full: as root, without control groups, as an unprivileged user
 	CRANNOG_TEST_FULL=1 $(GOTEST) -count=1 -timeout 3h -run '^TestConformance' ./internal/engine/gvisor
@@ -123,7 +123,7 @@ lint: ## golangci-lint with the rules of .golangci.yml
 
 gen: ## make the checked-in generated files again
 	go generate ./...
-	go test ./internal/archtest ./internal/engine/ocispec -update
+	go test ./internal/testkit/archtest ./internal/engine/linux/ocispec -update
 
 fuzz: ## half a minute for each fuzz target
 	bench/fuzz.sh 30s
@@ -132,7 +132,7 @@ bench: build ## every figure of docs/performance.md
 	bench/run.sh
 
 clean: ## remove what build made
-	rm -rf bin internal/console/dist/assets internal/console/dist/index.html* internal/guestbin/bin/crannog-guest internal/runtimebin/bin/crannog-runtime
+	rm -rf bin internal/frontend/console/dist/assets internal/frontend/console/dist/index.html* internal/host/embedded/guestbin/bin/crannog-guest internal/host/embedded/runtimebin/bin/crannog-runtime
 
 # The prerequisites of a tier run in their order.
 .NOTPARALLEL:

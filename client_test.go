@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 func TestLife(t *testing.T) {

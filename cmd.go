@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/process"
+	"github.com/crannog/crannog/internal/guest/client"
+	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
 // Size of a terminal, in characters.
@@ -40,13 +40,13 @@ type Cmd struct {
 
 	ctx     context.Context
 	sandbox *Sandbox
-	proc    *process.Process
+	proc    *client.Process
 	pipes   []io.Closer // ends that Wait closes
 	stdin   *io.PipeWriter
 	stop    func() bool // ends the watch on ctx
 	feeding context.CancelFunc
 	done    chan struct{}
-	exit    process.Exit
+	exit    client.Exit
 	err     error
 }
 
@@ -96,23 +96,23 @@ func (c *Cmd) Start() error {
 	return nil
 }
 
-func (c *Cmd) spec() (process.Spec, error) {
+func (c *Cmd) spec() (client.Spec, error) {
 	if len(c.Args) == 0 || c.Args[0] == "" {
-		return process.Spec{}, errors.New("crannog: the command names no program")
+		return client.Spec{}, errors.New("crannog: the command names no program")
 	}
-	spec := process.Spec{
+	spec := client.Spec{
 		Cmd: c.Args[0], Args: c.Args[1:], Dir: c.Dir, User: c.User,
 		Stdin: c.Stdin != nil, Timeout: c.Timeout, WaitDelay: c.WaitDelay, Env: map[string]string{},
 	}
 	for _, pair := range c.Env {
 		name, value, ok := strings.Cut(pair, "=")
 		if !ok || name == "" {
-			return process.Spec{}, fmt.Errorf("crannog: %q is not name=value", pair)
+			return client.Spec{}, fmt.Errorf("crannog: %q is not name=value", pair)
 		}
 		spec.Env[name] = value
 	}
 	if c.TTY != nil {
-		spec.TTY = &process.Size{Cols: c.TTY.Cols, Rows: c.TTY.Rows}
+		spec.TTY = &client.Size{Cols: c.TTY.Cols, Rows: c.TTY.Rows}
 	}
 	return spec, nil
 }
@@ -202,12 +202,12 @@ func (c *Cmd) Signal(sig syscall.Signal) error {
 
 // Resize changes the terminal's size, once started.
 func (c *Cmd) Resize(size Size) error {
-	return fromFault(c.proc.Resize(c.ctx, process.Size{Cols: size.Cols, Rows: size.Rows}))
+	return fromFault(c.proc.Resize(c.ctx, client.Size{Cols: size.Cols, Rows: size.Rows}))
 }
 
 // processes reaches the guest's process service.
-func (s *Sandbox) processes() *process.Client {
-	return process.New(s.client.http, s.client.base, s.dataHeader(engine.GuestPort))
+func (s *Sandbox) processes() *client.Client {
+	return client.New(s.client.http, s.client.base, s.dataHeader(guestboot.Port))
 }
 
 func orDiscard(w io.Writer) io.Writer {

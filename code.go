@@ -11,8 +11,8 @@ import (
 	"iter"
 	"net/http"
 
-	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/guestwire"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/guest/guestwire"
 )
 
 // Event is one thing that happened while code ran. Type says which fields
@@ -126,7 +126,7 @@ func (s *Sandbox) execute(ctx context.Context, code string, opts []CodeOption) (
 	if err != nil {
 		return nil, fmt.Errorf("crannog: %w", err)
 	}
-	req.Header = s.dataHeader(engine.InterpreterPort)
+	req.Header = s.dataHeader(guestboot.InterpreterPort)
 	s.addTraffic(req.Header)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := s.client.http.Do(req)

@@ -8,9 +8,9 @@ import (
 	"net/url"
 	"path"
 
-	"github.com/crannog/crannog/internal/copytree"
-	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/copytree"
+	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
 // CopyOptions are how files are copied. The zero value copies a symbolic link as a link and gives what
@@ -160,7 +160,7 @@ func (f *FS) copyCall(method string, query url.Values, body io.Reader) (*http.Re
 	if err != nil {
 		return nil, err
 	}
-	req.Header = f.sandbox.dataHeader(engine.GuestPort)
+	req.Header = f.sandbox.dataHeader(guestboot.Port)
 	req.Header.Set("Accept-Encoding", "identity")
 	if body != nil {
 		req.Header.Set("Content-Type", copytree.ContentType)

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"syscall"
 
-	"github.com/crannog/crannog/internal/process"
+	"github.com/crannog/crannog/internal/guest/client"
 )
 
 // ExitError is a command that ended with a code other than zero.
 type ExitError struct {
-	exit   process.Exit
+	exit   client.Exit
 	Stderr []byte // what Output caught, its beginning and end
 }
 

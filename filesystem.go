@@ -16,11 +16,11 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/gen/filesystempb"
-	"github.com/crannog/crannog/internal/gen/filesystempb/filesystempbconnect"
-	"github.com/crannog/crannog/internal/guestwire"
+	"github.com/crannog/crannog/internal/guest/gen/filesystempb"
+	"github.com/crannog/crannog/internal/guest/gen/filesystempb/filesystempbconnect"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/guest/guestwire"
 )
 
 // FS shows a sandbox's files. Names are as in package fs: relative to the
@@ -145,7 +145,7 @@ func (f *FS) fileRequest(method, name string, body io.Reader) (*http.Request, er
 	if err != nil {
 		return nil, err
 	}
-	req.Header = f.sandbox.dataHeader(engine.GuestPort)
+	req.Header = f.sandbox.dataHeader(guestboot.Port)
 	req.Header.Set("Accept-Encoding", "identity")
 	return req, nil
 }
@@ -161,7 +161,7 @@ func (f *FS) reach(b guestwire.Bounds) filesystempbconnect.FilesystemClient {
 
 func fsRequest[T any](f *FS, msg *T) *connect.Request[T] {
 	req := connect.NewRequest(msg)
-	maps.Copy(req.Header(), f.sandbox.dataHeader(engine.GuestPort))
+	maps.Copy(req.Header(), f.sandbox.dataHeader(guestboot.Port))
 	if f.user != "" {
 		req.Header().Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(f.user+":")))
 	}

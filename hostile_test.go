@@ -15,8 +15,8 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/crannog/crannog/internal/gen/processpb"
-	"github.com/crannog/crannog/internal/gen/processpb/processpbconnect"
+	"github.com/crannog/crannog/internal/guest/gen/processpb"
+	"github.com/crannog/crannog/internal/guest/gen/processpb/processpbconnect"
 )
 
 // taken is a sandbox whose guest somebody inside has replaced.

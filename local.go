@@ -8,10 +8,10 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/crannog/crannog/internal/daemon"
-	"github.com/crannog/crannog/internal/hosttools"
-	"github.com/crannog/crannog/internal/reexec"
-	"github.com/crannog/crannog/internal/standard"
+	"github.com/crannog/crannog/internal/filetree/hosttools"
+	"github.com/crannog/crannog/internal/host/reexec"
+	"github.com/crannog/crannog/internal/server"
+	"github.com/crannog/crannog/internal/server/standard"
 )
 
 // Main must be the first call in the main function of a program that uses
@@ -69,7 +69,7 @@ func Local(ctx context.Context, opts ...LocalOption) (*Client, error) {
 }
 
 // inProcess returns a client of a daemon, which ends with the client.
-func inProcess(ctx context.Context, d *daemon.Daemon) *Client {
+func inProcess(ctx context.Context, d *server.Server) *Client {
 	local := d.Local()
 	transport := newTransport(local.Dial)
 	return &Client{

@@ -14,8 +14,8 @@ import (
 	"strconv"
 
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/provenance"
-	"github.com/crannog/crannog/internal/record"
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/provenance"
 )
 
 // signedExport takes an export and its envelope apart.
@@ -123,7 +123,7 @@ func VerifyArtifact(c ArtifactCheck) (api.ProvenanceCheck, error) {
 
 // ofRecord checks that the checkpoint in a statement is one of a record.
 func ofRecord(st *provenance.Statement, key string) ([]provenance.Finding, error) {
-	if err := record.CheckKey(key); err != nil {
+	if err := audit.CheckKey(key); err != nil {
 		return nil, err
 	}
 	wrong := func(text string) ([]provenance.Finding, error) {
@@ -133,7 +133,7 @@ func ofRecord(st *provenance.Statement, key string) ([]provenance.Finding, error
 	if !ok {
 		return wrong("the statement names no checkpoint of a record")
 	}
-	c, err := record.OpenCheckpoint(point.Note, key)
+	c, err := audit.OpenCheckpoint(point.Note, key)
 	if err != nil {
 		return wrong("the checkpoint in the statement is not of that record: " + err.Error())
 	}

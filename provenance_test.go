@@ -15,8 +15,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/crannog/crannog/internal/provenance"
-	"github.com/crannog/crannog/internal/record"
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/provenance"
 )
 
 // parts returns an answer with an envelope and a file, each with its content
@@ -90,19 +90,19 @@ func TestSignedExportIsWholeOrAnError(t *testing.T) {
 func signedFor(t *testing.T, text string, edit func(*provenance.Release)) (envelope []byte, key, recordKey string) {
 	t.Helper()
 	dir := t.TempDir()
-	l, err := record.Open(record.Options{Dir: filepath.Join(dir, "record"), Log: slog.New(slog.DiscardHandler)})
+	l, err := audit.Open(audit.Options{Dir: filepath.Join(dir, "record"), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if err := l.Append(t.Context(), record.Draft{Kind: record.Exported, Sandbox: "i1"}); err != nil {
+	if err := l.Append(t.Context(), audit.Draft{Kind: audit.Exported, Sandbox: "i1"}); err != nil {
 		t.Fatal(err)
 	}
 	point, err := l.Checkpoint(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if recordKey, err = record.ReadKey(filepath.Join(dir, "record")); err != nil || recordKey != l.Key() {
+	if recordKey, err = audit.ReadKey(filepath.Join(dir, "record")); err != nil || recordKey != l.Key() {
 		t.Fatalf("%q %v", recordKey, err)
 	}
 	r := provenance.Release{

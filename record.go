@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/record"
+	"github.com/crannog/crannog/internal/audit"
 )
 
 // RecordOptions narrow what is read of the record. The zero value is all that
@@ -172,9 +172,9 @@ func (c *Client) ExportRecord(ctx context.Context, o RecordOptions, w io.Writer)
 // CheckProof checks a proof by itself and returns its entry. It shows that the
 // holder of p.Key signed it; whose key that is, the caller must know.
 func CheckProof(p api.Proof) (api.Entry, error) {
-	e, err := record.CheckProof(record.Proof{
+	e, err := audit.CheckProof(audit.Proof{
 		Entry: p.Entry, Seq: p.Seq, Hashes: p.Hashes, Key: p.Key,
-		Checkpoint: record.Checkpoint{Size: p.Checkpoint.Size, Root: p.Checkpoint.Root, Note: p.Checkpoint.Note},
+		Checkpoint: audit.Checkpoint{Size: p.Checkpoint.Size, Root: p.Checkpoint.Root, Note: p.Checkpoint.Note},
 	})
 	if err != nil {
 		return api.Entry{}, fromFault(err)
@@ -189,7 +189,7 @@ func CheckProof(p api.Proof) (api.Entry, error) {
 // must come from somebody who is trusted, not from the file; against are
 // checkpoints that were handed out earlier.
 func VerifyRecordFile(r io.Reader, key string, against ...string) (api.Verification, error) {
-	v, err := record.VerifyFile(r, key, against...)
+	v, err := audit.VerifyFile(r, key, against...)
 	return api.Verification{
 		OK: v.OK, Entries: v.Entries, First: v.First, Seq: v.Seq, Fault: string(v.Flaw), Text: v.Text,
 		Checkpoints: v.Checkpoints, Uncovered: v.Uncovered,

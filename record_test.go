@@ -16,19 +16,19 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/httpapi"
-	"github.com/crannog/crannog/internal/record"
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/frontend/v1"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
 // recorded is a client of a real record.
-func recorded(t *testing.T) (*Client, *record.Log) {
+func recorded(t *testing.T) (*Client, *audit.Log) {
 	t.Helper()
-	l, err := record.Open(record.Options{Dir: filepath.Join(t.TempDir(), "record"), Log: slog.New(slog.DiscardHandler)})
+	l, err := audit.Open(audit.Options{Dir: filepath.Join(t.TempDir(), "record"), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(httpapi.New(httpapi.Deps{
+	server := httptest.NewServer(v1.New(v1.Deps{
 		Record: l, Log: slog.New(slog.DiscardHandler),
 		Auth: func(*http.Request) (sandbox.Principal, error) { return sandbox.Principal{Local: true}, nil },
 	}))
@@ -46,14 +46,14 @@ func recorded(t *testing.T) (*Client, *record.Log) {
 	return c, l
 }
 
-func enter(t *testing.T, l *record.Log, from, to int) {
+func enter(t *testing.T, l *audit.Log, from, to int) {
 	t.Helper()
 	for i := from; i < to; i++ {
-		kind := record.Exec
+		kind := audit.Exec
 		if i%2 == 1 {
-			kind = record.SandboxPaused
+			kind = audit.SandboxPaused
 		}
-		if err := l.Append(t.Context(), record.Draft{Kind: kind, Sandbox: "box", Data: i}); err != nil {
+		if err := l.Append(t.Context(), audit.Draft{Kind: kind, Sandbox: "box", Data: i}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -61,9 +61,9 @@ func enter(t *testing.T, l *record.Log, from, to int) {
 
 func TestRecordIsReadInPagesAndFollowed(t *testing.T) {
 	c, l := recorded(t)
-	var batch []record.Draft
+	var batch []audit.Draft
 	for i := range 1200 {
-		batch = append(batch, record.Draft{Kind: record.Exec, Data: i})
+		batch = append(batch, audit.Draft{Kind: audit.Exec, Data: i})
 	}
 	if err := l.Append(t.Context(), batch...); err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/cast"
+	"github.com/crannog/crannog/internal/audit/asciicast"
 )
 
 // shown is what a recording prints, and its exit code.
@@ -18,7 +18,7 @@ func shown(t *testing.T, sb *Sandbox, id string) (text, exit string) {
 		t.Fatal(err)
 	}
 	defer tape.Close()
-	r, err := cast.NewReader(tape)
+	r, err := asciicast.NewReader(tape)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,9 +31,9 @@ func shown(t *testing.T, sb *Sandbox, id string) (text, exit string) {
 			t.Fatal(err)
 		}
 		switch e.Code {
-		case cast.Output:
+		case asciicast.Output:
 			text += e.Data
-		case cast.Exit:
+		case asciicast.Exit:
 			exit = e.Data
 		}
 	}

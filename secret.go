@@ -6,7 +6,7 @@ import (
 	"net/url"
 
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/standard"
+	"github.com/crannog/crannog/internal/server/standard"
 )
 
 // SecretsKey names the key that seals secrets in an engine inside this process:

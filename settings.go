@@ -3,11 +3,11 @@ package crannog
 import (
 	"slices"
 
-	"github.com/crannog/crannog/internal/causeway/policy"
 	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
-	"github.com/crannog/crannog/internal/standard"
+	"github.com/crannog/crannog/internal/server/standard"
 )
 
 // FromConfig gives an engine inside this process the settings that a server

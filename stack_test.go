@@ -7,11 +7,11 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/crannog/crannog/internal/daemon"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/sandboxtest"
+	"github.com/crannog/crannog/internal/server"
 )
 
 // newStack returns a client of everything but the wall: the real service,
@@ -34,7 +34,7 @@ func newStackOn(t testing.TB) (*Client, *fake.Engine) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := daemon.Open(t.Context(), daemon.Options{
+	d, err := server.Open(t.Context(), server.Options{
 		StateDir: dir, Log: log, Engine: eng, Templates: sandboxtest.Template{}, Version: "test",
 		Settings: sandbox.Settings{AnyBoundary: true}, // the fake has none
 	})

@@ -8,7 +8,7 @@ import (
 	"io/fs"
 	"net/http"
 
-	"github.com/crannog/crannog/internal/gen/filesystempb"
+	"github.com/crannog/crannog/internal/guest/gen/filesystempb"
 )
 
 // maxComplaint bounds each end of what is kept of what chmod complains about.

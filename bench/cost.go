@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog"
-	"github.com/crannog/crannog/internal/perfcount"
+	"github.com/crannog/crannog/internal/testkit/perfcount"
 )
 
 // costFigures counts what each operation costs the kernel: page faults, context

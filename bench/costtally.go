@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/crannog/crannog/internal/perfcount"
+	"github.com/crannog/crannog/internal/testkit/perfcount"
 )
 
 // costQuantities are what the group cost prints, each in a table of its own.

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog"
-	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
 // languages with a piece of code whose result everybody knows, and a bare
@@ -128,7 +128,7 @@ func (s *server) interpreter(ctx context.Context, sb *crannog.Sandbox, method, p
 	}
 	info := sb.Info()
 	req.Header.Set("E2b-Sandbox-Id", info.ID)
-	req.Header.Set("E2b-Sandbox-Port", strconv.Itoa(engine.InterpreterPort))
+	req.Header.Set("E2b-Sandbox-Port", strconv.Itoa(guestboot.InterpreterPort))
 	req.Header.Set("X-Access-Token", info.AccessToken)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(req)

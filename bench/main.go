@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog"
-	"github.com/crannog/crannog/internal/reexec"
+	"github.com/crannog/crannog/internal/host/reexec"
 )
 
 // group is one set of figures that can be asked for by name.

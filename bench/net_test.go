@@ -3,8 +3,8 @@ package main
 import (
 	"testing"
 
-	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
 )
 
 // A way that is named unopened and is opened, or the other way round, would
@@ -20,16 +20,16 @@ func TestThePolicyOpensWhatTheWaysSay(t *testing.T) {
 	}
 	for host, opened := range map[string]bool{hostSplice: false, hostOpen: true, hostSecret: true, hostTen: true, hostThousand: true} {
 		c := p.Connect(host, 443)
-		if c.Effect != causeway.Allow || c.Inspect != opened {
+		if c.Effect != egress.Allow || c.Inspect != opened {
 			t.Errorf("%s: %+v", host, c)
 		}
 		for _, method := range []string{"GET", "POST"} {
-			if d, _ := p.Request(policy.Request{Host: host, Port: 443, Method: method, Path: "/answer", TLS: true}); d.Effect != causeway.Allow {
+			if d, _ := p.Request(policy.Request{Host: host, Port: 443, Method: method, Path: "/answer", TLS: true}); d.Effect != egress.Allow {
 				t.Errorf("%s %s: %+v", method, host, d)
 			}
 		}
 	}
-	if c := p.Connect("other.test", 443); c.Effect != causeway.Deny {
+	if c := p.Connect("other.test", 443); c.Effect != egress.Deny {
 		t.Errorf("an unlisted host: %+v", c)
 	}
 	for _, b := range d.Network.Hosts {

@@ -15,7 +15,8 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
-	"github.com/crannog/crannog/internal/process"
+	"github.com/crannog/crannog/internal/guest/client"
+	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
 // loneBox is a box of the engine alone, with a link.
@@ -23,7 +24,7 @@ type loneBox struct {
 	engine  engine.Engine
 	id      string
 	http    *http.Transport
-	process *process.Client
+	process *client.Client
 }
 
 // box creates a box with a link, and closes the box's end of it here.
@@ -43,9 +44,9 @@ func (r *netRig) box(ctx context.Context, l *loneEngine, workspace string, end *
 		return nil, err
 	}
 	box.http = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return l.engine.Dial(ctx, box.id, engine.GuestPort)
+		return l.engine.Dial(ctx, box.id, guestboot.Port)
 	}}
-	box.process = process.New(&http.Client{Transport: box.http}, "http://guest", http.Header{"X-Access-Token": {token}})
+	box.process = client.New(&http.Client{Transport: box.http}, "http://guest", http.Header{"X-Access-Token": {token}})
 	r.closers = append(r.closers, func() error {
 		box.http.CloseIdleConnections()
 		return l.engine.Remove(context.WithoutCancel(ctx), box.id)
@@ -55,7 +56,7 @@ func (r *netRig) box(ctx context.Context, l *loneEngine, workspace string, end *
 
 // run runs the client's job in the box.
 func (b *loneBox) run(ctx context.Context, j netJob) ([]time.Duration, error) {
-	p, err := b.process.Start(ctx, process.Spec{Cmd: "/workspace/" + clientArg0, Args: []string{j.argument()}})
+	p, err := b.process.Start(ctx, client.Spec{Cmd: "/workspace/" + clientArg0, Args: []string{j.argument()}})
 	if err != nil {
 		return nil, err
 	}

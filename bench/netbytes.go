@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/egress/policy"
 )
 
 const (

@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/crannog/crannog/internal/causeway/control"
+	"github.com/crannog/crannog/internal/egress/gateway"
 )
 
 const (
@@ -186,7 +186,7 @@ func (b *bench) startCauseway(name, attach string) contender {
 			return err
 		}
 		began := time.Now()
-		c, err := control.Connect(ctx, r.dir, control.Options{})
+		c, err := gateway.Connect(ctx, r.dir, gateway.Options{})
 		if err != nil {
 			return err
 		}

@@ -16,10 +16,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/causeway/control"
-	"github.com/crannog/crannog/internal/causeway/policy"
-	"github.com/crannog/crannog/internal/causeway/wire"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/attachment"
+	"github.com/crannog/crannog/internal/egress/gateway"
+	"github.com/crannog/crannog/internal/egress/policy"
 )
 
 // netRig is a server and the ways to it: from the host directly and through a
@@ -30,7 +30,7 @@ type netRig struct {
 	dir      string
 	upstream *upstream
 	proxy    string
-	client   *control.Client
+	client   *gateway.Client
 	causeway *loneBox
 	pass     *loneBox
 	roots    []byte // of the causeway and of the upstream
@@ -78,7 +78,7 @@ func (b *bench) netRig(ctx context.Context) (_ *netRig, err error) {
 	if r.causeway, err = r.box(ctx, eng, workspace, end); err != nil {
 		return nil, err
 	}
-	end, ours, err := wire.Pair()
+	end, ours, err := attachment.Pair()
 	if err != nil {
 		return nil, err
 	}
@@ -142,11 +142,11 @@ func (r *netRig) start(ctx context.Context, role string, file *os.File) (string,
 }
 
 // openCauseway starts a causeway's process whose world is the upstream.
-func (r *netRig) openCauseway(ctx context.Context, state string) (*control.Client, error) {
+func (r *netRig) openCauseway(ctx context.Context, state string) (*gateway.Client, error) {
 	if err := (netWorld{Upstream: r.upstream.address, Roots: r.upstream.roots}).write(state); err != nil {
 		return nil, err
 	}
-	c, err := control.Connect(ctx, state, control.Options{})
+	c, err := gateway.Connect(ctx, state, gateway.Options{})
 	if err == nil {
 		r.closers = append(r.closers, c.Close)
 	}
@@ -154,7 +154,7 @@ func (r *netRig) openCauseway(ctx context.Context, state string) (*control.Clien
 }
 
 // attach gives a sandbox a network with records in a file, as the daemon does.
-func (r *netRig) attach(ctx context.Context, c *control.Client, dir, id string, many int) (*os.File, []byte, error) {
+func (r *netRig) attach(ctx context.Context, c *gateway.Client, dir, id string, many int) (*os.File, []byte, error) {
 	record, err := os.OpenFile(filepath.Join(dir, id+".ndjson"), os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, nil, err
@@ -164,9 +164,9 @@ func (r *netRig) attach(ctx context.Context, c *control.Client, dir, id string, 
 	if err != nil {
 		return nil, nil, err
 	}
-	return c.Attach(ctx, control.Attachment{
+	return c.Attach(ctx, gateway.Attachment{
 		Sandbox: id, Record: record, Policy: []policy.Layer{{Kind: policy.LayerTask, Document: d}},
-		Secrets: []causeway.Secret{{
+		Secrets: []egress.Secret{{
 			Name: "API", Value: "k-4f9d0c7ab1e2836655d0", Generation: 1, Host: hostSecret, Port: 443, Header: "Authorization", Format: "Bearer {}",
 			Expires: time.Now().Add(time.Hour), Uses: 1 << 30,
 		}},

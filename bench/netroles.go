@@ -15,11 +15,11 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/causeway/control"
-	"github.com/crannog/crannog/internal/causeway/names"
-	"github.com/crannog/crannog/internal/causeway/wire"
-	"github.com/crannog/crannog/internal/reexec"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/attachment"
+	"github.com/crannog/crannog/internal/egress/gateway"
+	"github.com/crannog/crannog/internal/egress/names"
+	"github.com/crannog/crannog/internal/host/reexec"
 )
 
 // Names of the processes that this program starts itself as.
@@ -33,7 +33,7 @@ const (
 // that the causeway's process of a state directory with a world meets that.
 func netRoles() []reexec.Role {
 	return []reexec.Role{
-		{Match: reexec.Arg0(control.Arg0), Run: serveWorld},
+		{Match: reexec.Arg0(gateway.Arg0), Run: serveWorld},
 		{Match: reexec.Arg0(clientArg0), Run: netClient},
 		{Match: reexec.Arg0(connectArg0), Run: serveConnect},
 		{Match: reexec.Arg0(passArg0), Run: servePass},
@@ -76,7 +76,7 @@ var _ names.Resolver = netWorld{}
 func serveWorld() {
 	data, err := os.ReadFile(filepath.Join(filepath.Dir(os.Args[1]), worldFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		control.Serve(control.World{})
+		gateway.Serve(gateway.World{})
 	}
 	var w netWorld
 	if err == nil {
@@ -87,7 +87,7 @@ func serveWorld() {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(w.Roots)
-	control.Serve(control.World{Resolver: w, Roots: roots, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+	gateway.Serve(gateway.World{Resolver: w, Roots: roots, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, w.Upstream)
 	}})
 }
@@ -161,7 +161,7 @@ func join(a, b net.Conn) {
 func servePass() {
 	go untilInputEnds()
 	table := names.NewTable()
-	l, err := wire.Open(os.NewFile(3, "link"), &pass{to: os.Args[1], names: table}, wire.Options{})
+	l, err := attachment.Open(os.NewFile(3, "link"), &pass{to: os.Args[1], names: table}, attachment.Options{})
 	if err != nil {
 		fail(err)
 	}
@@ -174,9 +174,9 @@ type pass struct {
 	names *names.Table
 }
 
-var _ wire.Handler = (*pass)(nil)
+var _ attachment.Handler = (*pass)(nil)
 
-func (p *pass) TCP(f *wire.Flow) {
+func (p *pass) TCP(f *attachment.Flow) {
 	up, err := new(net.Dialer).DialContext(context.Background(), "tcp", p.to)
 	if err != nil {
 		return
@@ -206,6 +206,6 @@ func (p *pass) Dropped(string, netip.AddrPort) {}
 // gatewayResolver asks the link's name server, whatever the files say.
 func gatewayResolver() *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, netip.AddrPortFrom(causeway.Gateway, 53).String())
+		return new(net.Dialer).DialContext(ctx, network, netip.AddrPortFrom(egress.Gateway, 53).String())
 	}}
 }

@@ -9,19 +9,19 @@ import (
 	"net/netip"
 	"os"
 
-	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/causeway/wire/wiretest"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/attachment/attachmenttest"
 )
 
 // netStack is the network of a sandbox without the sandbox, in this process.
 // 256 boxes would measure the machine's memory, and not the causeway's.
 type netStack struct {
-	*wiretest.Box
+	*attachmenttest.Box
 	client *http.Client
 }
 
 func openStack(end *os.File, roots []byte) (*netStack, error) {
-	box, err := wiretest.Open(end)
+	box, err := attachmenttest.Open(end)
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (n *netStack) dial(ctx context.Context, _, address string) (net.Conn, error
 		return nil, err
 	}
 	names := &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
-		return n.DialUDP(netip.AddrPortFrom(causeway.Gateway, 53))
+		return n.DialUDP(netip.AddrPortFrom(egress.Gateway, 53))
 	}}
 	found, err := names.LookupNetIP(ctx, "ip4", host)
 	if err != nil {

@@ -17,12 +17,13 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/gen/processpb"
-	"github.com/crannog/crannog/internal/gen/processpb/processpbconnect"
 	"github.com/crannog/crannog/internal/guest"
-	"github.com/crannog/crannog/internal/guestbin"
-	"github.com/crannog/crannog/internal/standard"
-	"github.com/crannog/crannog/internal/template"
+	"github.com/crannog/crannog/internal/guest/gen/processpb"
+	"github.com/crannog/crannog/internal/guest/gen/processpb/processpbconnect"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/host/embedded/guestbin"
+	"github.com/crannog/crannog/internal/image/template"
+	"github.com/crannog/crannog/internal/server/standard"
 )
 
 const (
@@ -144,7 +145,7 @@ func newRecordBox(ctx context.Context, eng engine.Engine, spec engine.Spec) (*re
 		return nil, err
 	}
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return eng.Dial(ctx, spec.ID, engine.GuestPort)
+		return eng.Dial(ctx, spec.ID, guestboot.Port)
 	}
 	return &recordBox{eng, spec.ID, &http.Client{Transport: &http.Transport{DialContext: dial}}}, nil
 }

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 export CGO_ENABLED=0
 out=bin/bench
 mkdir -p "$out"
-[ -x bin/crannog ] && [ -f internal/guestbin/bin/crannog-guest ] && [ -f internal/runtimebin/bin/crannog-runtime ] || {
+[ -x bin/crannog ] && [ -f internal/host/embedded/guestbin/bin/crannog-guest ] && [ -f internal/host/embedded/runtimebin/bin/crannog-runtime ] || {
 	echo "bench: build first: make build" >&2
 	exit 2
 }
@@ -15,7 +15,7 @@ go build -ldflags '-s -w' -o "$out/bench" ./bench
 go build -ldflags '-s -w' -o "$out/runsc" gvisor.dev/gvisor/runsc
 # The binary as a plain go build makes it: without the small guest and the
 # program for gVisor inside.
-printf '{"Replace":{"%s":"","%s":""}}' "$PWD/internal/guestbin/bin/crannog-guest" "$PWD/internal/runtimebin/bin/crannog-runtime" > "$out/overlay.json"
+printf '{"Replace":{"%s":"","%s":""}}' "$PWD/internal/host/embedded/guestbin/bin/crannog-guest" "$PWD/internal/host/embedded/runtimebin/bin/crannog-runtime" > "$out/overlay.json"
 go build -overlay "$out/overlay.json" -ldflags '-s -w' -o "$out/crannog-own-guest" ./cmd/crannog
 # The npm client that the group tti drives. Without it its rows are missing.
 if command -v npm > "$out/npm.log" && [ ! -d tests/e2b/node_modules/e2b ]; then

@@ -18,11 +18,12 @@ import (
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
-	"github.com/crannog/crannog/internal/guestbin"
-	"github.com/crannog/crannog/internal/process"
+	"github.com/crannog/crannog/internal/guest/client"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/host/embedded/guestbin"
+	"github.com/crannog/crannog/internal/image/template"
 	"github.com/crannog/crannog/internal/sandbox"
-	"github.com/crannog/crannog/internal/standard"
-	"github.com/crannog/crannog/internal/template"
+	"github.com/crannog/crannog/internal/server/standard"
 )
 
 // stepFigures takes a life apart: first by its calls, by way of the engine
@@ -150,13 +151,13 @@ func (l *loneEngine) life(ctx context.Context, s *scores) (err error) {
 
 func (l *loneEngine) execs(ctx context.Context, s *scores, id, token string) error {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return l.engine.Dial(ctx, id, engine.GuestPort)
+		return l.engine.Dial(ctx, id, guestboot.Port)
 	}}
 	defer transport.CloseIdleConnections()
-	client := process.New(&http.Client{Transport: transport}, "http://guest", http.Header{"X-Access-Token": {token}})
+	guest := client.New(&http.Client{Transport: transport}, "http://guest", http.Header{"X-Access-Token": {token}})
 	for _, exec := range []string{" exec", " again"} {
 		began := time.Now()
-		p, err := client.Start(ctx, process.Spec{Cmd: "true"})
+		p, err := guest.Start(ctx, client.Spec{Cmd: "true"})
 		if err != nil {
 			return err
 		}

@@ -5,7 +5,7 @@ import { budget } from "./build/budget.ts";
 import { compress } from "./build/compress.ts";
 import { fresh } from "./build/fresh.ts";
 
-const out = fileURLToPath(new URL("../internal/console/dist", import.meta.url));
+const out = fileURLToPath(new URL("../internal/frontend/console/dist", import.meta.url));
 
 export default defineConfig({
   base: "/console/",

@@ -7,7 +7,7 @@ import (
 	"os"
 
 	"github.com/crannog/crannog/internal/engine/gvisor"
-	"github.com/crannog/crannog/internal/reexec"
+	"github.com/crannog/crannog/internal/host/reexec"
 )
 
 func main() {

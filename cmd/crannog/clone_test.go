@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // repository is where this test's package lies two levels below.

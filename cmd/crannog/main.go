@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/crannog/crannog"
-	"github.com/crannog/crannog/internal/calm"
 	"github.com/crannog/crannog/internal/cli"
 	_ "github.com/crannog/crannog/internal/cli/first" // initialised before all others
 	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/host/calm"
 )
 
 // version is set by the linker.

@@ -13,8 +13,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/programtest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+	"github.com/crannog/crannog/internal/testkit/programtest"
 )
 
 // binary is the real program. It is built once, because the test program

@@ -11,7 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // tools starts "crannog mcp" as an agent would, and ends it as one would.

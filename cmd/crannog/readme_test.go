@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/servetest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
 // essential are the programs that every machine with Debian has: what is in its

@@ -14,8 +14,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/servetest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
 // server is the one that a script started.

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/servetest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
 // stateNames are names of state directories with what somebody takes for a

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the pages of the console into internal/console/dist, from where a
+# Builds the pages of the console into internal/frontend/console/dist, from where a
 # program that is built afterwards takes them along. Where that cannot be done
 # it says so in a line: the program works without them.
 #

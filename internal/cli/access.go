@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 

@@ -11,9 +11,9 @@ import (
 	"strings"
 
 	"github.com/crannog/crannog"
-	"github.com/crannog/crannog/internal/agents"
-	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/integration/agents"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 

@@ -7,7 +7,7 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/crannog/crannog/internal/causeway/names"
+	"github.com/crannog/crannog/internal/egress/names"
 	"github.com/crannog/crannog/internal/fault"
 )
 

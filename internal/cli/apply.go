@@ -11,8 +11,8 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/causeway/approval"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/approval"
 )
 
 // codePending is the code of changes that wait for people.
@@ -69,7 +69,7 @@ func (a *app) apply(cmd *cobra.Command, c *connection, f *applyFlags, args []str
 	if f.dry || len(plan.Applied) == 0 {
 		return a.applied(plan)
 	}
-	asks := plan.Effect == string(causeway.Ask)
+	asks := plan.Effect == string(egress.Ask)
 	flagged := slices.ContainsFunc(plan.Applied, func(ch api.Change) bool { return len(ch.Flags) > 0 })
 	person := a.interactive() && !f.yes
 	if person && (asks || flagged) {
@@ -111,7 +111,7 @@ func (a *app) grant(ctx context.Context, c *connection, id, digest string) error
 		if r.Sandbox != id || r.State != string(approval.Pending) || r.Facts["digest"] != digest {
 			continue
 		}
-		if r.Kind != causeway.AskExport && r.Kind != causeway.AskDelete {
+		if r.Kind != egress.AskExport && r.Kind != egress.AskDelete {
 			continue
 		}
 		r, err := c.Approve(ctx, r.ID, "agreed to at the terminal", false)
@@ -178,9 +178,9 @@ func (a *app) tellApplied(done api.Applied) {
 	switch {
 	case len(done.Applied) == 0:
 		a.note("nothing comes out")
-	case done.DryRun && done.Effect == string(causeway.Ask):
+	case done.DryRun && done.Effect == string(egress.Ask):
 		a.note("%s would come; %s asks about it", plural(len(done.Applied)), done.Rule)
-	case done.DryRun && done.Effect == string(causeway.Deny):
+	case done.DryRun && done.Effect == string(egress.Deny):
 		a.note("nothing comes out: %s denies it", done.Rule)
 	case done.DryRun:
 		a.note("%s would come", plural(len(done.Applied)))

@@ -12,8 +12,8 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/causeway/approval"
 	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/egress/approval"
 	"github.com/crannog/crannog/internal/host/text"
 )
 

@@ -11,14 +11,14 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/causeway/approval"
-	"github.com/crannog/crannog/internal/causeway/policy"
 	"github.com/crannog/crannog/internal/config"
-	"github.com/crannog/crannog/internal/daemon"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/approval"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/engine/fake"
-	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/server"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 type shelf struct{}
@@ -30,7 +30,7 @@ func (shelf) Resolve(context.Context, sandbox.Reference) (sandbox.Template, erro
 // served is a server with one sandbox, reached by its socket.
 type served struct {
 	t   *testing.T
-	d   *daemon.Daemon
+	d   *server.Server
 	dir string
 	box string
 }
@@ -43,7 +43,7 @@ func newServed(t *testing.T) *served {
 		t.Fatal(err)
 	}
 	t.Cleanup(eng.Close)
-	s.d, err = daemon.Open(t.Context(), daemon.Options{
+	s.d, err = server.Open(t.Context(), server.Options{
 		StateDir: s.dir, Log: slog.New(slog.DiscardHandler), Engine: eng, Templates: shelf{}, Server: true, Version: "test",
 		Settings: sandbox.Settings{AnyBoundary: true}, // the fake has none
 	})
@@ -91,14 +91,14 @@ func (s *served) runTo(ctx context.Context, out, errs interface{ Write([]byte) (
 	return Run(ctx, args, Env{Stdout: out, Stderr: errs, Version: "v9", Config: config.Env{Lookup: lookup, UID: 1000, Home: "/home/someone"}})
 }
 
-func (s *served) question(body string) causeway.Question {
-	return causeway.Question{
-		Sandbox: s.box, Kind: causeway.AskRequest, Summary: "POST\x1b[2J a.example.com\nApproved", Rule: policy.RuleUnlisted, Policy: "sha256:p",
+func (s *served) question(body string) egress.Question {
+	return egress.Question{
+		Sandbox: s.box, Kind: egress.AskRequest, Summary: "POST\x1b[2J a.example.com\nApproved", Rule: policy.RuleUnlisted, Policy: "sha256:p",
 		Facts: map[string]string{"host": "a.example.com", "port": "443", "path": "/\u202ex", "body": body},
 	}
 }
 
-func (s *served) ask(q causeway.Question) string {
+func (s *served) ask(q egress.Question) string {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(s.t.Context())
 	cancel()

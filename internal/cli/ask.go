@@ -11,7 +11,7 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/causeway/approval"
+	"github.com/crannog/crannog/internal/egress/approval"
 	"github.com/crannog/crannog/internal/host/text"
 )
 

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/term"
 
 	"github.com/crannog/crannog"
-	"github.com/crannog/crannog/internal/causeway/approval"
-	"github.com/crannog/crannog/internal/daemon"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/egress/approval"
+	"github.com/crannog/crannog/internal/server"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // screen is a terminal with a person before it.
@@ -107,7 +107,7 @@ func newDesktop(t *testing.T, c func(*screen) *console) *desktop {
 	t.Helper()
 	d := &desktop{served: newServed(t), screen: newScreen(t)}
 	d.console = c(d.screen)
-	client, err := crannog.New(crannog.Socket(daemon.SocketPath(d.dir)))
+	client, err := crannog.New(crannog.Socket(server.SocketPath(d.dir)))
 	if err != nil {
 		t.Fatal(err)
 	}

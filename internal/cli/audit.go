@@ -13,7 +13,7 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/record"
+	"github.com/crannog/crannog/internal/audit"
 )
 
 func (a *app) auditCommand() *cobra.Command {
@@ -51,7 +51,7 @@ func (f *entryFlags) add(a *app, cmd *cobra.Command) {
 	offer("sandbox", func(cmd *cobra.Command) []cobra.Completion { return a.names(cmd.Context(), nil, []string{"all"}) })
 	offer("kind", func(*cobra.Command) []cobra.Completion {
 		var out []cobra.Completion
-		for _, k := range record.Kinds {
+		for _, k := range audit.Kinds {
 			out = append(out, string(k))
 		}
 		return out

@@ -14,9 +14,9 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/provenance"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/provenance"
-	"github.com/crannog/crannog/internal/record"
 )
 
 type artifactFlags struct {
@@ -129,7 +129,7 @@ func (a *app) artifactKeys(c *crannog.ArtifactCheck, f *artifactFlags) (string, 
 	}
 	c.Key = key.PEM()
 	if c.RecordKey == "" {
-		c.RecordKey, err = record.ReadKey(filepath.Join(a.config.State, "record"))
+		c.RecordKey, err = audit.ReadKey(filepath.Join(a.config.State, "record"))
 	}
 	return "which is this machine's, of " + dir, err
 }

@@ -13,8 +13,8 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/audit"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/record"
 )
 
 func (a *app) auditVerifyCommand() *cobra.Command {
@@ -60,7 +60,7 @@ func readNotes(files []string) ([]string, error) {
 		data, err := readAll(name)
 		var notes []string
 		if err == nil {
-			notes, err = record.Notes(data)
+			notes, err = audit.Notes(data)
 		}
 		if err == nil && len(notes) == 0 {
 			err = fault.New(fault.Invalid, "checkpoint_invalid", "it has no checkpoint")

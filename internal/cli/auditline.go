@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/frontend/denial"
 	"github.com/crannog/crannog/internal/host/text"
-	"github.com/crannog/crannog/internal/record"
-	"github.com/crannog/crannog/internal/refusal"
 )
 
 const (
@@ -66,12 +66,12 @@ func gist(e api.Entry) string {
 	}
 	// What does not have this form is shown by its fields.
 	known := json.Unmarshal(e.Data, &d) == nil
-	switch record.Kind(e.Kind) {
-	case record.Exec:
+	switch audit.Kind(e.Kind) {
+	case audit.Exec:
 		if known && len(d.Argv) > 0 {
 			return fmt.Sprintf("[%d] %s", d.PID, quoted(d.Argv))
 		}
-	case record.Exit:
+	case audit.Exit:
 		if !known {
 			break
 		}
@@ -80,7 +80,7 @@ func gist(e api.Entry) string {
 			text = fmt.Sprintf("[%d] signal %d", d.PID, d.Signal)
 		}
 		return text + " after " + time.Duration(d.TookNS).Round(time.Millisecond/10).String()
-	case record.File:
+	case audit.File:
 		if known && d.Path != "" {
 			text := d.Op + " " + d.Path
 			if d.Size > 0 {
@@ -88,20 +88,20 @@ func gist(e api.Entry) string {
 			}
 			return text
 		}
-	case record.Flow:
+	case audit.Flow:
 		if known && d.Effect != "" {
 			r := api.FlowRecord{Method: d.Method, Host: d.Host, Port: d.Port, Path: d.Path}
-			text := fmt.Sprintf("%s %s %s rule=%s", d.Effect, d.Kind, refusal.Subject(r), d.Rule)
+			text := fmt.Sprintf("%s %s %s rule=%s", d.Effect, d.Kind, denial.Subject(r), d.Rule)
 			if d.Status > 0 {
 				text += " " + strconv.Itoa(d.Status)
 			}
 			return text
 		}
-	case record.CommandStarted:
+	case audit.CommandStarted:
 		if known && len(d.Argv) > 0 {
 			return fmt.Sprintf("#%d %s", d.N, quoted(d.Argv))
 		}
-	case record.CommandEnded:
+	case audit.CommandEnded:
 		if known && d.Exit != nil && d.Error == "" {
 			text := fmt.Sprintf("#%d exit %d after %s", d.N, *d.Exit, time.Duration(d.Took*float64(time.Millisecond)).Round(time.Millisecond/10))
 			if d.Hit != "" {
@@ -109,7 +109,7 @@ func gist(e api.Entry) string {
 			}
 			return text
 		}
-	case record.SandboxStarted:
+	case audit.SandboxStarted:
 		if known && d.Template != "" {
 			text := fmt.Sprintf("template=%s engine=%s level=%s net=%s", d.Template, d.Engine, d.Level, d.Net)
 			if d.Show != "" {

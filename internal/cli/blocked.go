@@ -7,7 +7,7 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/refusal"
+	"github.com/crannog/crannog/internal/frontend/denial"
 )
 
 // blocked is what a sandbox was refused while a command runs, each thing once.
@@ -22,7 +22,7 @@ type blocked struct {
 	after uint64 // the last record before the command
 
 	mu   sync.Mutex
-	list refusal.List
+	list denial.List
 }
 
 // watchBlocked remembers from where on what is refused is the command's.
@@ -89,7 +89,7 @@ func (b *blocked) end(ctx context.Context, failed bool) {
 		b.app.note("the names that were asked for are not known: %v", err)
 	}
 	for _, name := range names {
-		b.say(refusal.Name(info.ID, name))
+		b.say(denial.Name(info.ID, name))
 	}
 }
 
@@ -107,7 +107,7 @@ func (b *blocked) say(r api.FlowRecord) {
 	told, n := b.list.Add(r)
 	switch {
 	case n == 0 || !b.loud:
-	case n > refusal.Most:
+	case n > denial.Most:
 		b.note("more was blocked; crannog net log shows all of it while the sandbox is kept")
 	case told.Fix != "":
 		b.note("blocked %s  rule=%s  (allow: %s)", told.What, told.Rule, told.Fix)

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/config"
-	"github.com/crannog/crannog/internal/engine/cgroup"
+	"github.com/crannog/crannog/internal/engine/linux/cgroup"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/store"
 )

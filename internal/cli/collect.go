@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/config"
-	"github.com/crannog/crannog/internal/process"
+	"github.com/crannog/crannog/internal/guest/client"
 )
 
 // runResult is what --json prints.
@@ -31,7 +31,7 @@ func (a *app) collect(ctx context.Context, c *connection, sb *crannog.Sandbox, c
 		}
 		limit = n
 	}
-	out := process.NewCollector(limit)
+	out := client.NewCollector(limit)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = a.Stdin, out.Stdout(), out.Stderr()
 	if a.Stdin == nil || isTerminal(a.Stdin) {
 		cmd.Stdin = bytes.NewReader(nil)
@@ -52,7 +52,7 @@ func (a *app) collect(ctx context.Context, c *connection, sb *crannog.Sandbox, c
 			hit = api.HitTimeout // the sandbox's, --ttl
 		}
 	}
-	result := runResult{ID: sb.ID(), ExecResult: out.Result(process.Exit{Code: code, TimedOut: timedOut})}
+	result := runResult{ID: sb.ID(), ExecResult: out.Result(client.Exit{Code: code, TimedOut: timedOut})}
 	result.Hit = first(hit, result.Hit)
 	result.DurationMS = time.Since(began).Milliseconds()
 	result.Denied = refused.all(ctx, code != 0)

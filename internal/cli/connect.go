@@ -11,7 +11,7 @@ import (
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
-	"github.com/crannog/crannog/internal/standard"
+	"github.com/crannog/crannog/internal/server/standard"
 )
 
 // connection is a way to a server.

@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/crannog/crannog/internal/causeway/control"
-	web "github.com/crannog/crannog/internal/console"
+	"github.com/crannog/crannog/internal/egress/gateway"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/standard"
+	web "github.com/crannog/crannog/internal/frontend/console"
+	"github.com/crannog/crannog/internal/server/standard"
 	"github.com/crannog/crannog/internal/store"
 )
 
@@ -69,7 +69,7 @@ func (a *app) checkCauseway(ctx context.Context) []finding {
 	if store.CheckPrivate(a.config.State) != nil {
 		return nil // nothing is put into a directory of another user, and checkState tells of it
 	}
-	client, err := control.Connect(ctx, a.config.State, control.Options{Log: slog.New(slog.DiscardHandler)})
+	client, err := gateway.Connect(ctx, a.config.State, gateway.Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return []finding{{name, resultWarn, "sandboxes get no network: " + err.Error(), fault.HintOf(err)}}
 	}

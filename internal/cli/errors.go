@@ -8,8 +8,8 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest/client"
 	"github.com/crannog/crannog/internal/host/text"
-	"github.com/crannog/crannog/internal/process"
 )
 
 // failure is an error with what was tried and what would help.
@@ -138,9 +138,9 @@ func (a *app) codeOf(err error) int {
 	v := viewOf(err)
 	if a.running {
 		switch v.Code {
-		case process.CodeNotFound:
+		case client.CodeNotFound:
 			return codeNoProgram
-		case process.CodeNotExecutable:
+		case client.CodeNotExecutable:
 			return codeNotExecutable
 		}
 		return codeOurs

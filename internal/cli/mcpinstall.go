@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/crannog/crannog/internal/registration"
+	"github.com/crannog/crannog/internal/integration/registration"
 )
 
 // installFlags say where an entry is put, and what it says.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/crannog/crannog/internal/registration"
+	"github.com/crannog/crannog/internal/integration/registration"
 )
 
 func (a *app) mcpSkillCommand() *cobra.Command {

@@ -12,8 +12,8 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/frontend/denial"
 	"github.com/crannog/crannog/internal/host/text"
-	"github.com/crannog/crannog/internal/refusal"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -83,7 +83,7 @@ func (a *app) asked(ctx context.Context, sb *crannog.Sandbox) error {
 		return fail("read the network records of "+sb.ID(), err)
 	}
 	for _, name := range names {
-		if err := a.printFlow(refusal.Name(sb.ID(), name)); err != nil {
+		if err := a.printFlow(denial.Name(sb.ID(), name)); err != nil {
 			return err
 		}
 	}
@@ -98,7 +98,7 @@ func (a *app) printFlow(r api.FlowRecord) error {
 	if !r.Time.IsZero() {
 		at = r.Time.Local().Format("01-02 15:04:05.000")
 	}
-	_, err := fmt.Fprintf(a.Stdout, "%s  %-5s  %-9s  %s  rule=%s%s\n", at, r.Effect, r.Kind, refusal.Subject(r), r.Rule, tail(r))
+	_, err := fmt.Fprintf(a.Stdout, "%s  %-5s  %-9s  %s  rule=%s%s\n", at, r.Effect, r.Kind, denial.Subject(r), r.Rule, tail(r))
 	return err
 }
 

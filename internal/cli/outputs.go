@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/cast"
+	"github.com/crannog/crannog/internal/audit/asciicast"
 	"github.com/crannog/crannog/internal/fault"
 )
 
@@ -129,23 +129,23 @@ func (o *outputs) copy(ctx context.Context, c api.Recording) error {
 		return err
 	}
 	defer tape.Close()
-	r, err := cast.NewReader(tape)
+	r, err := asciicast.NewReader(tape)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil // it printed nothing that was kept
 	}
 	if err != nil {
 		return err
 	}
-	var screen cast.Screen
+	var screen asciicast.Screen
 	var text []byte
 	for {
 		e, err := r.Next()
 		switch {
-		case errors.Is(err, io.EOF), errors.Is(err, cast.ErrCut):
+		case errors.Is(err, io.EOF), errors.Is(err, asciicast.ErrCut):
 			return nil
 		case err != nil:
 			return err
-		case e.Code != cast.Output:
+		case e.Code != asciicast.Output:
 			continue
 		}
 		text = screen.Append(text[:0], e.Data)

@@ -4,9 +4,9 @@ import (
 	"context"
 	"slices"
 
-	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/causeway/approval"
-	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/approval"
+	"github.com/crannog/crannog/internal/egress/policy"
 )
 
 // foretell says before a command runs that what comes of it needs a second
@@ -35,7 +35,7 @@ func (b *box) foretell(ctx context.Context) {
 
 func exportAsks(p *policy.Policy) bool {
 	out := p.Document().Filesystem.Export
-	return out.Do == causeway.Ask || out.Deletions == causeway.Ask
+	return out.Do == egress.Ask || out.Deletions == egress.Ask
 }
 
 // noteQuorum says it of a document that is checked. It is no finding: a level

@@ -3,7 +3,7 @@ package cli
 import (
 	"testing"
 
-	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/egress/policy"
 )
 
 func TestRequestOf(t *testing.T) {

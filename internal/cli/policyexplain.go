@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
 )
@@ -15,7 +15,7 @@ import (
 // explanation is what policy explain prints.
 type explanation struct {
 	Request string `json:"request"`
-	causeway.Decision
+	egress.Decision
 	Steps []policy.Step `json:"steps"`
 }
 
@@ -66,10 +66,10 @@ func (a *app) policyExplainCommand() *cobra.Command {
 			if err := a.printExplanation(explanation{strings.Join(args, " "), d, steps}); err != nil {
 				return err
 			}
-			if d.Effect == causeway.Ask {
+			if d.Effect == egress.Ask {
 				a.notePeople(p)
 			}
-			if d.Effect != causeway.Allow {
+			if d.Effect != egress.Allow {
 				return exitCode(codeFound)
 			}
 			return nil
@@ -114,7 +114,7 @@ func (a *app) printExplanation(e explanation) error {
 		fmt.Fprintf(a.Stdout, "  reason  %s\n", oneLine(e.Reason))
 	}
 	switch {
-	case e.Effect == causeway.Ask:
+	case e.Effect == egress.Ask:
 		// There is no question yet, and so no ID that could be approved.
 		fmt.Fprintln(a.Stdout, "  allow   a person is asked when it happens: crannog approvals shows the question and its ID,")
 		fmt.Fprintln(a.Stdout, "          crannog approve ID or crannog deny ID answers it")

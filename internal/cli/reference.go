@@ -8,11 +8,11 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
+	"github.com/crannog/crannog/internal/egress"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/record"
-	"github.com/crannog/crannog/internal/refusal"
-	"github.com/crannog/crannog/internal/sandbox/fact"
+	"github.com/crannog/crannog/internal/frontend/denial"
 	"github.com/crannog/crannog/internal/sandboxid"
 )
 
@@ -56,7 +56,7 @@ func (c *connection) subject(ctx context.Context, ref string) (subject, error) {
 		return subject{c.Client, sb.ID(), label(sb.Info()), sb}, nil
 	}
 	if errors.Is(err, crannog.ErrNotFound) && sandboxid.Valid(ref) {
-		if _, found := c.entry(ctx, ref, record.SandboxStarted); found {
+		if _, found := c.entry(ctx, ref, audit.SandboxStarted); found {
 			return subject{client: c.Client, id: ref, name: ref}, nil
 		}
 	}
@@ -87,15 +87,15 @@ func (c *connection) newest(ctx context.Context) (string, error) {
 	var id string
 	// A few, because copies that are made to read a saved state are no sandboxes
 	// of anybody.
-	for e, err := range c.Record(ctx, crannog.RecordOptions{Kinds: []string{string(record.SandboxStarted)}, Newest: 100}) {
+	for e, err := range c.Record(ctx, crannog.RecordOptions{Kinds: []string{string(audit.SandboxStarted)}, Newest: 100}) {
 		if crannog.Code(err) == "route_not_found" {
 			break // a server without an audit log
 		}
 		if err != nil {
 			return "", fail("find the newest sandbox", err)
 		}
-		var f fact.Started
-		if json.Unmarshal(e.Data, &f) == nil && f.From != fact.FromReading {
+		var f payload.Started
+		if json.Unmarshal(e.Data, &f) == nil && f.From != payload.FromReading {
 			id = e.Sandbox
 		}
 	}
@@ -115,7 +115,7 @@ func (c *connection) newest(ctx context.Context) (string, error) {
 
 // entry returns the newest entry of a kind about a sandbox. One that cannot be
 // read is none: the caller then says that the sandbox is not found.
-func (c *connection) entry(ctx context.Context, id string, kind record.Kind) (found api.Entry, ok bool) {
+func (c *connection) entry(ctx context.Context, id string, kind audit.Kind) (found api.Entry, ok bool) {
 	for e, err := range c.Record(ctx, crannog.RecordOptions{Sandbox: id, Kinds: []string{string(kind)}, Newest: 1}) {
 		if err != nil {
 			return api.Entry{}, false
@@ -131,8 +131,8 @@ func (c *connection) info(ctx context.Context, of subject) (api.Sandbox, error) 
 	if of.sb != nil {
 		return of.sb.Info(), nil
 	}
-	e, ok := c.entry(ctx, of.id, record.SandboxStarted)
-	var f fact.Started
+	e, ok := c.entry(ctx, of.id, audit.SandboxStarted)
+	var f payload.Started
 	if !ok || json.Unmarshal(e.Data, &f) != nil {
 		return api.Sandbox{}, of.ended()
 	}
@@ -142,8 +142,8 @@ func (c *connection) info(ctx context.Context, of subject) (api.Sandbox, error) 
 		Engine: f.Engine, Boundary: f.Boundary,
 		Network: api.Network{Level: f.Level, Net: f.Net, Policy: f.Policy},
 	}
-	if e, ok := c.entry(ctx, of.id, record.SandboxEnded); ok {
-		var f fact.Ended
+	if e, ok := c.entry(ctx, of.id, audit.SandboxEnded); ok {
+		var f payload.Ended
 		if json.Unmarshal(e.Data, &f) == nil {
 			info.Reason, info.StoppedAt = f.Reason, &e.Time
 		}
@@ -157,18 +157,18 @@ func (of subject) flows(ctx context.Context, o crannog.FlowOptions, yield func(a
 	if of.sb != nil {
 		return of.sb.Flows(ctx, o, yield)
 	}
-	for e, err := range of.client.Record(ctx, crannog.RecordOptions{Sandbox: of.id, Kinds: []string{string(record.Flow)}}) {
+	for e, err := range of.client.Record(ctx, crannog.RecordOptions{Sandbox: of.id, Kinds: []string{string(audit.Flow)}}) {
 		if err != nil {
 			return err
 		}
-		var r causeway.Record
+		var r egress.Record
 		if err := json.Unmarshal(e.Data, &r); err != nil {
 			return fmt.Errorf("entry %d of the audit log: %w", e.Seq, err)
 		}
-		if o.Denied && r.Effect != causeway.Deny {
+		if o.Denied && r.Effect != egress.Deny {
 			continue
 		}
-		if err := yield(refusal.Flow(r)); err != nil {
+		if err := yield(denial.Flow(r)); err != nil {
 			return err
 		}
 	}

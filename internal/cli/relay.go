@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/process"
+	"github.com/crannog/crannog/internal/guest/client"
 )
 
 // codeBrokenPipe is what a shell shows for a program whose reader went away.
@@ -170,7 +170,7 @@ func caught() (<-chan os.Signal, func()) {
 // fate explains a stream that broke off: what ended the sandbox decides the
 // code.
 func (a *app) fate(ctx context.Context, sb *crannog.Sandbox, err error) (int, error) {
-	if crannog.Code(err) != process.CodeLost {
+	if crannog.Code(err) != client.CodeLost {
 		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
@@ -192,7 +192,7 @@ func (a *app) fate(ctx context.Context, sb *crannog.Sandbox, err error) (int, er
 		return 128 + int(syscall.SIGKILL), nil
 	case "timeout":
 		a.note("the sandbox's time was up")
-		return process.CodeTimeout, nil
+		return client.CodeTimeout, nil
 	case "killed":
 		return 128 + int(syscall.SIGKILL), nil
 	}
@@ -211,6 +211,6 @@ func leftBehind(info api.Sandbox) error {
 		return fault.New(fault.Conflict, "sandbox_paused", text).
 			WithHint("crannog resume " + label(info) + " lets the sandbox go on; what the command prints then goes nowhere")
 	}
-	return fault.New(fault.Unavailable, process.CodeLost, text).
+	return fault.New(fault.Unavailable, client.CodeLost, text).
 		WithHint("how far the command came is not known; look before running it again")
 }

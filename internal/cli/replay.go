@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/cast"
+	"github.com/crannog/crannog/internal/audit/asciicast"
 	"github.com/crannog/crannog/internal/fault"
 )
 
@@ -99,11 +99,11 @@ func (p *player) play(ctx context.Context, tape io.Reader, out io.Writer) (err e
 	if n, err := io.ReadFull(tape, first); n == 0 && errors.Is(err, io.EOF) {
 		return errNothingYet
 	}
-	r, err := cast.NewReader(io.MultiReader(strings.NewReader(string(first)), tape))
+	r, err := asciicast.NewReader(io.MultiReader(strings.NewReader(string(first)), tape))
 	if err != nil {
 		return err
 	}
-	var screen cast.Screen
+	var screen asciicast.Screen
 	defer func() {
 		if undo := screen.Restore(); undo != "" && isTerminal(out) {
 			_, e := io.WriteString(out, undo)
@@ -114,7 +114,7 @@ func (p *player) play(ctx context.Context, tape io.Reader, out io.Writer) (err e
 	var at time.Duration
 	for {
 		e, err := r.Next()
-		if errors.Is(err, io.EOF) || errors.Is(err, cast.ErrCut) {
+		if errors.Is(err, io.EOF) || errors.Is(err, asciicast.ErrCut) {
 			return nil
 		}
 		if err != nil {
@@ -124,7 +124,7 @@ func (p *player) play(ctx context.Context, tape io.Reader, out io.Writer) (err e
 			return err
 		}
 		at = e.At
-		if e.Code != cast.Output {
+		if e.Code != asciicast.Output {
 			continue
 		}
 		text = screen.Append(text[:0], e.Data)

@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/cast"
+	"github.com/crannog/crannog/internal/audit/asciicast"
 )
 
-func taped(t *testing.T, write func(*cast.Writer)) *bytes.Buffer {
+func taped(t *testing.T, write func(*asciicast.Writer)) *bytes.Buffer {
 	t.Helper()
 	var tape bytes.Buffer
-	w, err := cast.NewWriter(&tape, cast.Header{}, 0)
+	w, err := asciicast.NewWriter(&tape, asciicast.Header{}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func TestReplayTakesItsTime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				tape := taped(t, func(w *cast.Writer) {
+				tape := taped(t, func(w *asciicast.Writer) {
 					_ = w.Output(time.Second, 1, []byte("a\n"))
 					_ = w.Resize(time.Second, 10, 10)
 					_ = w.Output(11*time.Second, 2, []byte("b\x1b]52;c;eA==\a\n"))
@@ -68,13 +68,13 @@ func TestReplayEnds(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	tape := taped(t, func(w *cast.Writer) { _ = w.Output(time.Hour, 1, []byte("late")) })
+	tape := taped(t, func(w *asciicast.Writer) { _ = w.Output(time.Hour, 1, []byte("late")) })
 	var out strings.Builder
 	if err := p.play(ctx, tape, &out); !errors.Is(err, context.Canceled) || out.Len() > 0 {
 		t.Errorf("%v, %q", err, out.String())
 	}
 	// One that was cut short is shown as far as it goes.
-	tape = taped(t, func(w *cast.Writer) { _ = w.Output(0, 1, []byte("whole")) })
+	tape = taped(t, func(w *asciicast.Writer) { _ = w.Output(0, 1, []byte("whole")) })
 	tape.WriteString(`[0.1,"o","cu`)
 	if err := p.play(t.Context(), tape, &out); err != nil || out.String() != "whole" {
 		t.Errorf("%v, %q", err, out.String())

@@ -15,9 +15,9 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/agents"
 	"github.com/crannog/crannog/internal/config"
-	"github.com/crannog/crannog/internal/process"
+	"github.com/crannog/crannog/internal/guest/client"
+	"github.com/crannog/crannog/internal/integration/agents"
 )
 
 type runFlags struct {
@@ -385,7 +385,7 @@ func (b *box) leave(cmd *crannog.Cmd) error {
 func (c *commandFlags) apply(cmd *crannog.Cmd) error {
 	cmd.User, cmd.Dir = c.user, c.cwd
 	if c.detachChildren {
-		cmd.WaitDelay = process.DetachDelay
+		cmd.WaitDelay = client.DetachDelay
 	}
 	if c.timeout == "" {
 		return nil

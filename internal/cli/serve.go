@@ -15,11 +15,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/crannog/crannog/internal/causeway/approval"
 	"github.com/crannog/crannog/internal/config"
-	"github.com/crannog/crannog/internal/daemon"
+	"github.com/crannog/crannog/internal/egress/approval"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/standard"
+	"github.com/crannog/crannog/internal/server"
+	"github.com/crannog/crannog/internal/server/standard"
 )
 
 type serveFlags struct {
@@ -123,11 +123,11 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 }
 
 // pool is what the settings say of sandboxes that wait, or nil.
-func (a *app) pool() *daemon.Pool {
+func (a *app) pool() *server.Pool {
 	if !a.config.Pool.On {
 		return nil
 	}
-	return &daemon.Pool{Bytes: a.config.Pool.Bytes, Languages: a.config.PoolLanguages}
+	return &server.Pool{Bytes: a.config.Pool.Bytes, Languages: a.config.PoolLanguages}
 }
 
 // webhook is what the settings say is told of approvals, or nil.
@@ -194,7 +194,7 @@ func (a *app) givenKey(f *serveFlags) (string, error) {
 }
 
 // serverKey returns the secret that clients of this session show.
-func (a *app) serverKey(ctx context.Context, d *daemon.Daemon, given string) (string, error) {
+func (a *app) serverKey(ctx context.Context, d *server.Server, given string) (string, error) {
 	if given != "" {
 		_, err := d.Keys.Adopt(ctx, "given", given)
 		return given, err
@@ -204,7 +204,7 @@ func (a *app) serverKey(ctx context.Context, d *daemon.Daemon, given string) (st
 }
 
 // printStart tells a person what runs and a shell what to set.
-func (a *app) printStart(d *daemon.Daemon, addr, secret, console string) {
+func (a *app) printStart(d *server.Server, addr, secret, console string) {
 	base := "http://" + reachable(addr)
 	info := d.Engine.Info()
 	fmt.Fprintf(a.Stdout, "# crannog %s, engine %s (%s), state %s; Ctrl-C stops it\n", a.Version, info.Name, info.Boundary, oneLine(a.config.State))

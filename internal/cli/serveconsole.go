@@ -6,16 +6,16 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/config"
-	web "github.com/crannog/crannog/internal/console"
-	"github.com/crannog/crannog/internal/console/session"
-	"github.com/crannog/crannog/internal/daemon"
+	web "github.com/crannog/crannog/internal/frontend/console"
+	"github.com/crannog/crannog/internal/frontend/console/session"
+	"github.com/crannog/crannog/internal/image/template"
 	"github.com/crannog/crannog/internal/sandbox"
-	"github.com/crannog/crannog/internal/template"
+	"github.com/crannog/crannog/internal/server"
 )
 
 // consoleDoor serves the web console in front of a server.
-func (a *app) consoleDoor(base, domain string, rules sandbox.Settings, log *slog.Logger) func(daemon.Inside) daemon.Door {
-	return func(in daemon.Inside) daemon.Door {
+func (a *app) consoleDoor(base, domain string, rules sandbox.Settings, log *slog.Logger) func(server.Inside) server.Door {
+	return func(in server.Inside) server.Door {
 		f, err := a.front(in, base, domain, rules, log)
 		if err != nil {
 			panic("serve: " + err.Error()) // an option is missing, or the program carries broken files
@@ -24,8 +24,8 @@ func (a *app) consoleDoor(base, domain string, rules sandbox.Settings, log *slog
 	}
 }
 
-func (a *app) front(in daemon.Inside, base, domain string, rules sandbox.Settings, log *slog.Logger) (daemon.Door, error) {
-	d, info := in.Daemon, in.Daemon.Engine.Info()
+func (a *app) front(in server.Inside, base, domain string, rules sandbox.Settings, log *slog.Logger) (server.Door, error) {
+	d, info := in.Server, in.Server.Engine.Info()
 	live, inside, err := servePages(in, a.Version, domain, log)
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (m machine) Templates() []web.Template {
 
 // firstLink is what the start block says of the console. Whoever sees the
 // block also sees a key.
-func (a *app) firstLink(ctx context.Context, d *daemon.Daemon, base string) (string, error) {
+func (a *app) firstLink(ctx context.Context, d *server.Server, base string) (string, error) {
 	if !web.Built() {
 		return "note: " + web.NotBuilt, nil
 	}

@@ -6,29 +6,29 @@ import (
 	"net"
 	"time"
 
-	web "github.com/crannog/crannog/internal/console"
-	"github.com/crannog/crannog/internal/daemon"
+	web "github.com/crannog/crannog/internal/frontend/console"
 	"github.com/crannog/crannog/internal/mcpserver"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/server"
 )
 
 // doors are the surfaces of a server beside the API and the E2B wire.
-func (a *app) doors(base, domain string, rules sandbox.Settings, log *slog.Logger) []daemon.Opening {
-	return []daemon.Opening{
+func (a *app) doors(base, domain string, rules sandbox.Settings, log *slog.Logger) []server.Opening {
+	return []server.Opening{
 		{Path: "/mcp", Open: a.mcpDoor(domain, log)},
 		{Path: web.Path, Open: a.consoleDoor(base, domain, rules, log), Home: true},
 	}
 }
 
 // mcpDoor serves the tools of agents in front of a server.
-func (a *app) mcpDoor(domain string, log *slog.Logger) func(daemon.Inside) daemon.Door {
-	return func(in daemon.Inside) daemon.Door {
+func (a *app) mcpDoor(domain string, log *slog.Logger) func(server.Inside) server.Door {
+	return func(in server.Inside) server.Door {
 		h, err := mcpserver.NewHTTP(mcpserver.HTTPOptions{
-			Authenticate: in.Daemon.AgentKey,
+			Authenticate: in.Server.AgentKey,
 			Dial: func(ctx context.Context, key string) (net.Conn, error) {
 				return in.DialAs(ctx, sandbox.Principal{KeyID: key})
 			},
-			Refused: in.Daemon.Service.Refused, Log: log, Version: a.Version, Hosts: append(a.config.MCPHostNames(), domain),
+			Refused: in.Server.Service.Refused, Log: log, Version: a.Version, Hosts: append(a.config.MCPHostNames(), domain),
 			Approver: mcpserver.Approver(a.config.MCPApprover), Idle: min(time.Hour, a.config.MaxTimeout),
 		})
 		if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/hosttools"
+	"github.com/crannog/crannog/internal/filetree/hosttools"
 )
 
 // hostTools is where this machine's version managers are.

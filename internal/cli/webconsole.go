@@ -14,9 +14,9 @@ import (
 
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/config"
-	web "github.com/crannog/crannog/internal/console"
-	"github.com/crannog/crannog/internal/console/session"
 	"github.com/crannog/crannog/internal/fault"
+	web "github.com/crannog/crannog/internal/frontend/console"
+	"github.com/crannog/crannog/internal/frontend/console/session"
 )
 
 type linkFlags struct {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"os"
 
-	"github.com/crannog/crannog/internal/hostfiles"
+	"github.com/crannog/crannog/internal/state/hostfiles"
 )
 
 // Checkpointer is the ability to write down the whole state of a running

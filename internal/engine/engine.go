@@ -20,7 +20,7 @@ type Engine interface {
 	Probe(ctx context.Context) error
 
 	// Create returns when the sandbox is booted and its guest answers on
-	// GuestPort. After an error nothing of it is left. A taken ID is a fault
+	// guestboot.Port. After an error nothing of it is left. A taken ID is a fault
 	// of kind Exists.
 	Create(ctx context.Context, spec Spec) error
 
@@ -49,34 +49,6 @@ type Meter interface {
 	// Usage returns what the sandbox uses. An unknown ID is NotFound.
 	Usage(ctx context.Context, id string) (Usage, error)
 }
-
-// GuestPort is the port on the sandbox's loopback where the guest serves the
-// data plane. InterpreterPort is where it serves the code interpreter. RelayPort
-// is where it joins streams from an engine with ports inside, by the protocol
-// of package relay, for engines whose own way in does not keep all bytes.
-const (
-	GuestPort       = 49983
-	InterpreterPort = 49999
-	RelayPort       = 49982
-)
-
-// GuestReady is the line that the guest prints on its standard output when it
-// listens. After it the guest lets go of its standard output and error.
-const GuestReady = "ready"
-
-// GuestChannel is the guest's argument that says that its descriptors
-// GuestChannelFD and the one after it, which it reads and writes, are a channel
-// of streams from the engine.
-const (
-	GuestChannel   = "--channel"
-	GuestChannelFD = 3
-)
-
-// BecomeSyscall is a system call of an own kernel, for the guest alone, which
-// calls it before it does anything else: the address and length of a host name,
-// or 0 to keep it, and 1 for a new boot ID or 0. Where the kernel has no such
-// call it is ENOSYS. After any other error the sandbox must not go on.
-const BecomeSyscall = 1999
 
 // Boundary is the kind of isolation that an engine provides, so that a jail is not
 // mistaken for a virtual machine.

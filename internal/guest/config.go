@@ -143,7 +143,7 @@ type Around struct {
 	Length int `json:"length"`
 }
 
-// Control paths, on GuestPort. Each needs the header X-Crannog-Control; any
+// Control paths, on guestboot.Port. Each needs the header X-Crannog-Control; any
 // other caller gets 404.
 const (
 	ControlHeader = "X-Crannog-Control"

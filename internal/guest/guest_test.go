@@ -13,7 +13,7 @@ import (
 
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/identity"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 const (

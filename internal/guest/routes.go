@@ -7,10 +7,10 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/crannog/crannog/internal/gen/filesystempb/filesystempbconnect"
 	"github.com/crannog/crannog/internal/guest/codec"
 	"github.com/crannog/crannog/internal/guest/files"
-	"github.com/crannog/crannog/internal/guestwire"
+	"github.com/crannog/crannog/internal/guest/gen/filesystempb/filesystempbconnect"
+	"github.com/crannog/crannog/internal/guest/guestwire"
 )
 
 // maxMessage bounds one message of a service, which is held in memory.

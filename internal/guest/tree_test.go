@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/crannog/crannog/internal/changes"
+	"github.com/crannog/crannog/internal/filetree/changeset"
 	"github.com/crannog/crannog/internal/guest"
 )
 
@@ -31,7 +31,7 @@ func TestFilesAreTold(t *testing.T) {
 		}
 		return w.Body.Bytes()
 	}
-	all, err := changes.ReadTree(bytes.NewReader(ask(guest.PathTree, changes.TreeRequest{Dir: dir, Sums: true, SumBytes: 100}, 200)), changes.Bounds{})
+	all, err := changeset.ReadTree(bytes.NewReader(ask(guest.PathTree, changeset.TreeRequest{Dir: dir, Sums: true, SumBytes: 100}, 200)), changeset.Bounds{})
 	if err != nil || len(all) != 1 || all[0].Path != "a" || all[0].Mode != 0o640 || all[0].Size != 4 || all[0].Sum == "" {
 		t.Fatalf("got %+v, %v", all, err)
 	}
@@ -40,8 +40,8 @@ func TestFilesAreTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer into.Close()
-	pack := ask(guest.PathPack, changes.PackRequest{Dir: dir, Paths: [][]byte{[]byte("a"), []byte("none")}, FileBytes: 100}, 200)
-	if _, err := changes.Extract(bytes.NewReader(pack), into, []changes.Change{{Path: "a", Op: changes.Created, New: &all[0]}}, nil, changes.Bounds{}); err != nil {
+	pack := ask(guest.PathPack, changeset.PackRequest{Dir: dir, Paths: [][]byte{[]byte("a"), []byte("none")}, FileBytes: 100}, 200)
+	if _, err := changeset.Extract(bytes.NewReader(pack), into, []changeset.Change{{Path: "a", Op: changeset.Created, New: &all[0]}}, nil, changeset.Bounds{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, body := range []string{"", "[]", `{"dir":5}`, `{"dir":"/","follow":true}`} {

@@ -9,7 +9,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/causeway/approval"
+	"github.com/crannog/crannog/internal/egress/approval"
 	"github.com/crannog/crannog/internal/fault"
 )
 

@@ -9,11 +9,11 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog"
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/key"
-	"github.com/crannog/crannog/internal/record"
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
 	"github.com/crannog/crannog/internal/sandbox"
-	"github.com/crannog/crannog/internal/sandbox/fact"
+	"github.com/crannog/crannog/internal/state/key"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // at sends one request with a key and returns the answer's status and body.
@@ -195,9 +195,9 @@ func TestAnswersAreForOneQuestion(t *testing.T) {
 // turnedAway lists what the record says was refused to somebody.
 func (p *place) turnedAway(actor, outcome string) (list []string) {
 	p.t.Helper()
-	err := p.d.Record.Read(p.t.Context(), record.Filter{}, false, func(e record.Entry) error {
-		var f fact.Action
-		if e.Kind != record.Action || !strings.HasPrefix(e.Actor, actor) {
+	err := p.d.Record.Read(p.t.Context(), audit.Filter{}, false, func(e audit.Entry) error {
+		var f payload.Action
+		if e.Kind != audit.Action || !strings.HasPrefix(e.Actor, actor) {
 			return nil
 		}
 		if err := json.Unmarshal(e.Data, &f); err != nil {

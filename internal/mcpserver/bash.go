@@ -8,7 +8,7 @@ import (
 	"github.com/google/jsonschema-go/jsonschema"
 
 	"github.com/crannog/crannog"
-	"github.com/crannog/crannog/internal/process"
+	"github.com/crannog/crannog/internal/guest/client"
 )
 
 type bashIn struct {
@@ -89,7 +89,7 @@ func (b *box) shell(in bashIn) (*job, error) {
 		}
 		var j *job
 		j, err = b.run(command{what: in.Command, argv: argv, stdin: in.Stdin, keepInput: in.Background, name: name})
-		if err == nil || crannog.Code(err) != process.CodeNotFound {
+		if err == nil || crannog.Code(err) != client.CodeNotFound {
 			return j, err
 		}
 	}

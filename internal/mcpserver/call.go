@@ -11,8 +11,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/crannog/crannog"
-	"github.com/crannog/crannog/internal/beat"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/ticker"
 )
 
 // call is one tool call while it is answered.
@@ -112,7 +112,7 @@ func (c *call) progress(ctx context.Context, message func() string) func() {
 		return func() {}
 	}
 	start := time.Now()
-	return beat.Every(ctx, progressEvery, func(ctx context.Context) {
+	return ticker.Every(ctx, progressEvery, func(ctx context.Context) {
 		// A client that cannot be told is gone, which its call will see.
 		_ = c.req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
 			ProgressToken: token, Progress: time.Since(start).Seconds(), Message: message(),

@@ -12,9 +12,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/crannog/crannog"
-	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/mcpserver"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 func TestLongCommandsGoOn(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/beat"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/ticker"
 )
 
 // HTTPOptions say what an HTTP endpoint stands on. Authenticate, Dial, Refused
@@ -77,7 +77,7 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 		o.Idle = defaultIdle
 	}
 	h := &HTTP{o: o, guard: newGuard(o.Hosts...), said: newReplays(), pictures: newPictures(), desks: map[string]*keyDesk{}}
-	h.stop = beat.Every(context.Background(), sweepEvery, h.sweep)
+	h.stop = ticker.Every(context.Background(), sweepEvery, h.sweep)
 	return h, nil
 }
 

@@ -16,11 +16,11 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/crannog/crannog"
-	"github.com/crannog/crannog/internal/daemon"
-	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/mcpserver"
 	"github.com/crannog/crannog/internal/sandbox"
-	"github.com/crannog/crannog/internal/standard"
+	"github.com/crannog/crannog/internal/server"
+	"github.com/crannog/crannog/internal/server/standard"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 func TestMain(m *testing.M) {
@@ -34,7 +34,7 @@ var versions = []string{"2025-06-18", "2025-11-25", "2026-07-28"}
 // place is a whole server: engine, API and the endpoint of agents.
 type place struct {
 	t     *testing.T
-	d     *daemon.Daemon
+	d     *server.Server
 	addr  string
 	local *crannog.Client // the machine's user
 }
@@ -54,13 +54,13 @@ func newPlace(t *testing.T, settings sandbox.Settings) *place {
 	}
 	d, err := standard.Open(t.Context(), standard.Options{
 		State: state, Log: log, Server: true, Version: "test", Settings: settings, Domain: "localhost:7070",
-		Doors: []daemon.Opening{{Path: "/mcp", Open: func(in daemon.Inside) daemon.Door {
+		Doors: []server.Opening{{Path: "/mcp", Open: func(in server.Inside) server.Door {
 			h, err := mcpserver.NewHTTP(mcpserver.HTTPOptions{
-				Authenticate: in.Daemon.AgentKey,
+				Authenticate: in.Server.AgentKey,
 				Dial: func(ctx context.Context, key string) (net.Conn, error) {
 					return in.DialAs(ctx, sandbox.Principal{KeyID: key})
 				},
-				Refused: in.Daemon.Service.Refused, Log: log, Version: "test", Approver: approver,
+				Refused: in.Server.Service.Refused, Log: log, Version: "test", Approver: approver,
 			})
 			if err != nil {
 				t.Error(err)

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog"
-	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // post sends one message and returns the status.

@@ -3,8 +3,8 @@ package sandbox_test
 import (
 	"testing"
 
-	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -17,26 +17,26 @@ func TestListedHosts(t *testing.T) {
 	files := policy.Document{Policy: "v1", Filesystem: policy.Filesystem{Protect: []string{"**/Makefile"}}}
 	for name, c := range map[string]struct {
 		access sandbox.Access
-		listed causeway.Effect
-		other  causeway.Effect
+		listed egress.Effect
+		other  egress.Effect
 	}{
-		"nothing":               {sandbox.Access{}, causeway.Deny, causeway.Deny},
-		"none":                  {sandbox.Access{Net: sandbox.NetNone}, causeway.Deny, causeway.Deny},
-		"a list":                {sandbox.Access{Allow: listed}, causeway.Allow, causeway.Deny},
-		"a list and files":      {sandbox.Access{Allow: listed, Documents: []policy.Document{files}}, causeway.Allow, causeway.Deny},
-		"a list and a document": {sandbox.Access{Allow: listed, Documents: []policy.Document{ask}}, causeway.Allow, causeway.Ask},
-		"a list and the policy": {sandbox.Access{Net: sandbox.NetPolicy, Allow: listed}, causeway.Allow, causeway.Ask},
-		"a list under strict":   {sandbox.Access{Net: sandbox.NetPolicy, Allow: listed, Level: "strict"}, causeway.Allow, causeway.Deny},
-		"a list and dev":        {sandbox.Access{Net: sandbox.NetDev, Allow: listed}, causeway.Allow, causeway.Deny},
-		"a list and open":       {sandbox.Access{Net: sandbox.NetOpen, Allow: listed}, causeway.Allow, causeway.Allow},
-		"the policy":            {sandbox.Access{Net: sandbox.NetPolicy}, causeway.Ask, causeway.Ask},
+		"nothing":               {sandbox.Access{}, egress.Deny, egress.Deny},
+		"none":                  {sandbox.Access{Net: sandbox.NetNone}, egress.Deny, egress.Deny},
+		"a list":                {sandbox.Access{Allow: listed}, egress.Allow, egress.Deny},
+		"a list and files":      {sandbox.Access{Allow: listed, Documents: []policy.Document{files}}, egress.Allow, egress.Deny},
+		"a list and a document": {sandbox.Access{Allow: listed, Documents: []policy.Document{ask}}, egress.Allow, egress.Ask},
+		"a list and the policy": {sandbox.Access{Net: sandbox.NetPolicy, Allow: listed}, egress.Allow, egress.Ask},
+		"a list under strict":   {sandbox.Access{Net: sandbox.NetPolicy, Allow: listed, Level: "strict"}, egress.Allow, egress.Deny},
+		"a list and dev":        {sandbox.Access{Net: sandbox.NetDev, Allow: listed}, egress.Allow, egress.Deny},
+		"a list and open":       {sandbox.Access{Net: sandbox.NetOpen, Allow: listed}, egress.Allow, egress.Allow},
+		"the policy":            {sandbox.Access{Net: sandbox.NetPolicy}, egress.Ask, egress.Ask},
 	} {
 		p, _, err := c.access.Compile(sandbox.Settings{})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		for host, want := range map[string]causeway.Effect{"listed.example": c.listed, "other.example": c.other} {
+		for host, want := range map[string]egress.Effect{"listed.example": c.listed, "other.example": c.other} {
 			d, _ := p.Request(policy.Request{Host: host, Port: 443, Method: "GET", Path: "/", TLS: true})
 			if d.Effect != want {
 				t.Errorf("%s: %s is %s by %s, want %s", name, host, d.Effect, d.Rule, want)

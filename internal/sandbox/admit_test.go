@@ -9,9 +9,9 @@ import (
 
 	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/admission"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // gated is a rig whose boots stand still until the test lets them go.

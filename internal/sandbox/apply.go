@@ -9,9 +9,9 @@ import (
 	"os"
 	"slices"
 
-	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/changes"
+	"github.com/crannog/crannog/internal/egress"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
 // Apply brings changes of the workspace into the host directory that the
@@ -63,7 +63,7 @@ func (s *Service) apply(ctx context.Context, who Principal, ref string, req Appl
 	if out.Approval, err = s.settleExport(ctx, o, c, o.record.Workspace, req.Digest); err != nil {
 		return Applied{}, err
 	}
-	now, err := s.bring(ctx, o, c.chosen, req.Overwrite, func(come []changes.Change) error {
+	now, err := s.bring(ctx, o, c.chosen, req.Overwrite, func(come []changeset.Change) error {
 		// Before they are there, so that what cannot be recorded or signed for
 		// does not come.
 		c.chosen, out.Applied = come, come
@@ -128,7 +128,7 @@ func (s *Service) export(ctx context.Context, who Principal, ref string, req Exp
 	if len(c.chosen) == 0 {
 		return nil, fault.New(fault.NotFound, "nothing_to_export", "nothing that may come out is changed")
 	}
-	if c.decision.Effect == causeway.Deny {
+	if c.decision.Effect == egress.Deny {
 		return nil, exportDenied(c.decision)
 	}
 	if req.Provenance {
@@ -173,7 +173,7 @@ func (s *Service) write(ctx context.Context, o *outlet, c *choice, format string
 		// A patch knows directories only by what is in them.
 		list = slices.DeleteFunc(slices.Clone(list), onlyDirectory)
 	}
-	list, err = changes.Stage(ctx, o.box, o.dir, list, draft.Files, changes.Bounds{})
+	list, err = changeset.Stage(ctx, o.box, o.dir, list, draft.Files, changeset.Bounds{})
 	if err != nil {
 		return nil, err
 	}
@@ -195,7 +195,7 @@ func (s *Service) write(ctx context.Context, o *outlet, c *choice, format string
 	sum := sha256.New()
 	w := io.MultiWriter(f, sum)
 	if format == formatTar {
-		err = changes.WriteTar(w, draft.Files, list)
+		err = changeset.WriteTar(w, draft.Files, list)
 	} else {
 		err = s.patch(ctx, w, draft.Files, o, list)
 	}
@@ -210,13 +210,13 @@ func (s *Service) write(ctx context.Context, o *outlet, c *choice, format string
 		return nil, err
 	}
 	return &Exported{
-		ReadCloser: f, Size: size, Digest: c.digest, Files: len(list), Masked: changes.CountMasked(list), sum: hex.EncodeToString(sum.Sum(nil)),
+		ReadCloser: f, Size: size, Digest: c.digest, Files: len(list), Masked: changeset.CountMasked(list), sum: hex.EncodeToString(sum.Sum(nil)),
 	}, nil
 }
 
 // staged are changes as they were staged, where they were.
-func staged(all, some []changes.Change) []changes.Change {
-	by := make(map[string]changes.Change, len(some))
+func staged(all, some []changeset.Change) []changeset.Change {
+	by := make(map[string]changeset.Change, len(some))
 	for _, c := range some {
 		by[c.Path] = c
 	}
@@ -229,17 +229,17 @@ func staged(all, some []changes.Change) []changes.Change {
 	return out
 }
 
-func onlyDirectory(c changes.Change) bool {
+func onlyDirectory(c changeset.Change) bool {
 	e := c.New
 	if e == nil {
 		e = c.Old
 	}
-	return e.Type == changes.Dir
+	return e.Type == changeset.Dir
 }
 
 // patch is whole or an error: what does not fit into one is named.
-func (s *Service) patch(ctx context.Context, w io.Writer, staged *os.Root, o *outlet, list []changes.Change) error {
-	left, err := changes.WritePatch(ctx, w, staged, o.base, list, o.box.Hide, changes.Bounds{})
+func (s *Service) patch(ctx context.Context, w io.Writer, staged *os.Root, o *outlet, list []changeset.Change) error {
+	left, err := changeset.WritePatch(ctx, w, staged, o.base, list, o.box.Hide, changeset.Bounds{})
 	if err != nil || len(left) == 0 {
 		return err
 	}

@@ -8,13 +8,13 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/causeway/approval"
-	"github.com/crannog/crannog/internal/causeway/policy"
-	"github.com/crannog/crannog/internal/changes"
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/approval"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/record"
-	"github.com/crannog/crannog/internal/sandbox/fact"
+	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
 // exportHold is how long an export waits for an approval. It is long enough to use an
@@ -35,9 +35,9 @@ func (s *Service) askExport(ctx context.Context, o *outlet, c choice, to string)
 		return "", fault.New(fault.Denied, "export_unasked", "the policy asks about what comes out, and there is nobody to ask")
 	}
 	doc := o.policy.Document().Approvals
-	kind, verb := causeway.AskExport, "bring"
+	kind, verb := egress.AskExport, "bring"
 	if c.decision.Rule == policy.RuleDeletions {
-		kind = causeway.AskDelete
+		kind = egress.AskDelete
 	}
 	if !strings.HasPrefix(to, "/") {
 		verb = "write"
@@ -48,7 +48,7 @@ func (s *Service) askExport(ctx context.Context, o *outlet, c choice, to string)
 	}
 	ask, cancel := context.WithTimeout(ctx, exportHold)
 	defer cancel()
-	answer, err := s.questions.Ask(ask, causeway.Question{
+	answer, err := s.questions.Ask(ask, egress.Question{
 		Sandbox: o.record.ID, Kind: kind, Summary: summary,
 		Facts: map[string]string{
 			"digest": c.digest, "to": to, "files": strconv.Itoa(len(c.chosen) - c.removals), "deletions": strconv.Itoa(c.removals),
@@ -74,13 +74,13 @@ func (s *Service) askExport(ctx context.Context, o *outlet, c choice, to string)
 
 // namesOf names changes for a person: removals first, then what is flagged, as
 // many as fit.
-func namesOf(all []changes.Change) string {
+func namesOf(all []changeset.Change) string {
 	var b strings.Builder
 	shown := 0
-	for _, pass := range []func(changes.Change) bool{
-		func(c changes.Change) bool { return c.New == nil },
-		func(c changes.Change) bool { return c.New != nil && len(c.Flags) > 0 },
-		func(c changes.Change) bool { return c.New != nil && len(c.Flags) == 0 },
+	for _, pass := range []func(changeset.Change) bool{
+		func(c changeset.Change) bool { return c.New == nil },
+		func(c changeset.Change) bool { return c.New != nil && len(c.Flags) > 0 },
+		func(c changeset.Change) bool { return c.New != nil && len(c.Flags) == 0 },
 	} {
 		for _, c := range all {
 			if !pass(c) {
@@ -125,10 +125,10 @@ const flaggedBytes = 32 << 10
 const toDiff = "diff"
 
 // exportDraft is the entry of what comes out.
-func (s *Service) exportDraft(ctx context.Context, who Principal, o *outlet, c choice, to, approval string) record.Draft {
-	e := fact.Export{
+func (s *Service) exportDraft(ctx context.Context, who Principal, o *outlet, c choice, to, approval string) audit.Draft {
+	e := payload.Export{
 		To: to, Digest: c.digest, Files: len(c.chosen) - c.removals, Deletions: c.removals,
-		Rule: c.decision.Rule, Policy: o.policy.Digest(), Approval: approval, Masked: changes.CountMasked(c.chosen),
+		Rule: c.decision.Rule, Policy: o.policy.Digest(), Approval: approval, Masked: changeset.CountMasked(c.chosen),
 	}
 	room := flaggedBytes
 	var told func(string) string
@@ -141,7 +141,7 @@ func (s *Service) exportDraft(ctx context.Context, who Principal, o *outlet, c c
 			e.Flagged = append(e.Flagged, told(ch.Path))
 		}
 	}
-	return record.Draft{Kind: record.Exported, Sandbox: o.record.ID, Actor: who.Actor(), Data: e}
+	return audit.Draft{Kind: audit.Exported, Sandbox: o.record.ID, Actor: who.Actor(), Data: e}
 }
 
 // told is what the record and who is asked are told of names, which a box

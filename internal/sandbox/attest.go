@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/crannog/crannog/internal/changes"
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
+	"github.com/crannog/crannog/internal/audit/provenance"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/provenance"
-	"github.com/crannog/crannog/internal/record"
-	"github.com/crannog/crannog/internal/sandbox/fact"
+	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
 // outApply says that files were brought into a directory.
@@ -25,7 +25,7 @@ type released struct {
 }
 
 // maySign refuses what could not be signed for before anything is spent on it.
-func (s *Service) maySign(chosen []changes.Change, files bool) error {
+func (s *Service) maySign(chosen []changeset.Change, files bool) error {
 	if s.signing == nil {
 		return fault.New(fault.Unsupported, "provenance_unavailable", "this service signs for nothing")
 	}
@@ -38,10 +38,10 @@ func (s *Service) maySign(chosen []changes.Change, files bool) error {
 
 // filesOf are the regular files that come out, with the sums that each was
 // checked against, or that it has since something was masked in it.
-func filesOf(chosen []changes.Change) []provenance.File {
+func filesOf(chosen []changeset.Change) []provenance.File {
 	var out []provenance.File
 	for _, c := range chosen {
-		if c.New != nil && c.New.Type == changes.Regular {
+		if c.New != nil && c.New.Type == changeset.Regular {
 			out = append(out, provenance.File{Path: c.Path, SHA256: c.New.Sum})
 		}
 	}
@@ -66,7 +66,7 @@ func (s *Service) attest(ctx context.Context, who Principal, o *outlet, c choice
 		},
 		Internal: provenance.Internal{
 			Engine: r.Engine, Boundary: string(r.Boundary), Origin: r.Origin, Parent: r.Parent,
-			Changes: c.digest, Removals: c.removals, Masked: changes.CountMasked(c.chosen), Approval: out.approval,
+			Changes: c.digest, Removals: c.removals, Masked: changeset.CountMasked(c.chosen), Approval: out.approval,
 		},
 		TemplateID: r.TemplateID, Revision: r.Base.Revision, Commit: o.commit(),
 		Record: provenance.Checkpoint{Size: point.Size, Root: point.Root, Note: point.Note},
@@ -84,7 +84,7 @@ func (s *Service) attest(ctx context.Context, who Principal, o *outlet, c choice
 		return nil, err
 	}
 	sum := sha256.Sum256(envelope)
-	return envelope, s.book.must(ctx, record.Draft{Kind: record.ProvenanceSigned, Sandbox: r.ID, Actor: who.Actor(), Data: fact.Provenance{
+	return envelope, s.book.must(ctx, audit.Draft{Kind: audit.ProvenanceSigned, Sandbox: r.ID, Actor: who.Actor(), Data: payload.Provenance{
 		Artifact: out.artifact, Subjects: len(statement.Subject), Envelope: hex.EncodeToString(sum[:]), Key: signer.Public.ID(),
 		Digest: c.digest, Policy: o.policy.Digest(), Checkpoint: point.Size,
 	}})

@@ -12,11 +12,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
+	"github.com/crannog/crannog/internal/audit/provenance"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/provenance"
-	"github.com/crannog/crannog/internal/record"
 	"github.com/crannog/crannog/internal/sandbox"
-	"github.com/crannog/crannog/internal/sandbox/fact"
 )
 
 func shaOf(data []byte) string {
@@ -75,11 +75,11 @@ func TestExportsAreSignedFor(t *testing.T) {
 			d.InternalParameters.Removals != 1 || run.Metadata.InvocationID != y.sb.ID || !run.Metadata.StartedOn.Equal(y.sb.StartedAt) {
 			t.Errorf("%+v", st.Predicate)
 		}
-		exports, signed := y.record.Entries(record.Exported), y.record.Entries(record.ProvenanceSigned)
+		exports, signed := y.record.Entries(audit.Exported), y.record.Entries(audit.ProvenanceSigned)
 		if len(exports) != 1 || len(signed) != 1 || signed[0].Sandbox != y.sb.ID || signed[0].Actor != "local:0" {
 			t.Fatalf("%+v %+v", exports, signed)
 		}
-		var f fact.Provenance
+		var f payload.Provenance
 		if err := json.Unmarshal(signed[0].Data, &f); err != nil {
 			t.Fatal(err)
 		}
@@ -117,7 +117,7 @@ func TestAppliedFilesAreSignedFor(t *testing.T) {
 // P41: what is not on record is not handed out, and nothing comes with it.
 func TestNothingIsSignedUnrecorded(t *testing.T) {
 	y := newYard(t, level("light"))
-	y.record.Fail(func(d record.Draft) bool { return d.Kind == record.ProvenanceSigned })
+	y.record.Fail(func(d audit.Draft) bool { return d.Kind == audit.ProvenanceSigned })
 	for _, signed := range []bool{true, false} {
 		out, err := y.Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: "tar", Provenance: signed})
 		if !signed { // the control
@@ -145,7 +145,7 @@ func TestSigningIsNoWayOut(t *testing.T) {
 	y := newYard(t, level("strict"))
 	_, err := y.Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: "tar", Provenance: true})
 	wantKind(t, err, fault.Denied, "export_pending")
-	if n := len(y.record.Entries(record.ProvenanceSigned)); n != 0 {
+	if n := len(y.record.Entries(audit.ProvenanceSigned)); n != 0 {
 		t.Errorf("%d were signed", n)
 	}
 	y.desk.granted = true
@@ -171,7 +171,7 @@ func TestWithoutKeysNothingIsSigned(t *testing.T) {
 	y := newYardWith(t, level("light"), func(d *sandbox.Deps) { d.Provenance = nil })
 	_, err := y.Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: "tar", Provenance: true})
 	wantKind(t, err, fault.Unsupported, "provenance_unavailable")
-	if n := len(y.record.Entries(record.Exported)); n != 0 {
+	if n := len(y.record.Entries(audit.Exported)); n != 0 {
 		t.Errorf("%d exports", n)
 	}
 }

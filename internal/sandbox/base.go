@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/hosttools"
+	"github.com/crannog/crannog/internal/filetree/hosttools"
 )
 
 // Base is what a sandbox's machine was made of. It is kept, because every

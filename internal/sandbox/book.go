@@ -7,10 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/ingest"
+	"github.com/crannog/crannog/internal/audit/payload"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/record"
-	"github.com/crannog/crannog/internal/sandbox/fact"
-	"github.com/crannog/crannog/internal/spool"
 )
 
 // serverActor is who does what happens by itself.
@@ -31,7 +31,7 @@ func (who Principal) Actor() string {
 
 // book writes into the record what the Service does.
 type book struct {
-	to  record.Recorder
+	to  audit.Recorder
 	log *slog.Logger
 
 	mu     sync.Mutex
@@ -40,10 +40,10 @@ type book struct {
 }
 
 // soon writes before something happens that need not wait for the disk.
-func (b *book) soon(drafts ...record.Draft) error { return b.to.Note(drafts...) }
+func (b *book) soon(drafts ...audit.Draft) error { return b.to.Note(drafts...) }
 
 // must writes before something happens that must not happen unrecorded.
-func (b *book) must(ctx context.Context, drafts ...record.Draft) error {
+func (b *book) must(ctx context.Context, drafts ...audit.Draft) error {
 	if err := b.to.Append(ctx, drafts...); err != nil {
 		return err
 	}
@@ -54,7 +54,7 @@ func (b *book) must(ctx context.Context, drafts ...record.Draft) error {
 // anyway writes about what happens whether the record takes it or not: a full
 // disk must not keep a dangerous box alive. What it does not take is counted,
 // and the count is written when the record works again.
-func (b *book) anyway(ctx context.Context, drafts ...record.Draft) {
+func (b *book) anyway(ctx context.Context, drafts ...audit.Draft) {
 	ctx, cancel := lasting(ctx)
 	defer cancel()
 	err := b.must(ctx, drafts...)
@@ -76,7 +76,7 @@ func (b *book) settle(ctx context.Context) {
 	if missed == 0 {
 		return
 	}
-	err := b.to.Append(ctx, record.Draft{Kind: record.Gap, Actor: serverActor, Data: spool.Gap{
+	err := b.to.Append(ctx, audit.Draft{Kind: audit.Gap, Actor: serverActor, Data: ingest.Gap{
 		Lost: missed, Of: "record", Reason: "record_unavailable",
 	}})
 	if err != nil {
@@ -98,7 +98,7 @@ const (
 )
 
 // refused writes about a request that was turned away, or counts it.
-func (b *book) refused(d record.Draft) {
+func (b *book) refused(d audit.Draft) {
 	now := time.Now()
 	b.mu.Lock()
 	over := b.turned.over(now)
@@ -130,7 +130,7 @@ func (b *book) turnedAway(over int64) {
 	if over == 0 {
 		return
 	}
-	d := record.Draft{Kind: record.Action, Actor: serverActor, Data: fact.Action{Do: "refused", Outcome: "too_many", Count: over}}
+	d := audit.Draft{Kind: audit.Action, Actor: serverActor, Data: payload.Action{Do: "refused", Outcome: "too_many", Count: over}}
 	if err := b.to.Note(d); err != nil {
 		b.mu.Lock()
 		b.turned.count += over // told with the next
@@ -155,7 +155,7 @@ func (s *Service) Refused(actor, what, outcome string) {
 	if len(what) > most {
 		what = what[:most] + "…"
 	}
-	s.book.refused(record.Draft{Kind: record.Action, Actor: actor, Data: fact.Action{Do: what, Outcome: outcome}})
+	s.book.refused(audit.Draft{Kind: audit.Action, Actor: actor, Data: payload.Action{Do: what, Outcome: outcome}})
 }
 
 // stranger tells which failures anybody can cause as often as they like.

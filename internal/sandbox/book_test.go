@@ -9,14 +9,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/audittest"
+	"github.com/crannog/crannog/internal/audit/ingest"
+	"github.com/crannog/crannog/internal/audit/payload"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/record"
-	"github.com/crannog/crannog/internal/record/recordtest"
 	"github.com/crannog/crannog/internal/sandbox"
-	"github.com/crannog/crannog/internal/sandbox/fact"
-	"github.com/crannog/crannog/internal/spool"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // reads are the methods of the doors' interfaces that change nothing. A new
@@ -72,11 +72,11 @@ var deeds = []struct {
 	{"Remove", "remove", func(ctx context.Context, r *rig, id string) error { return r.Remove(ctx, alice, id) }},
 }
 
-func actions(t *testing.T, r *recordtest.Record) []fact.Action {
+func actions(t *testing.T, r *audittest.Record) []payload.Action {
 	t.Helper()
-	var out []fact.Action
-	for _, e := range r.Entries(record.Action) {
-		var a fact.Action
+	var out []payload.Action
+	for _, e := range r.Entries(audit.Action) {
+		var a payload.Action
 		if err := json.Unmarshal(e.Data, &a); err != nil {
 			t.Fatal(err)
 		}
@@ -85,8 +85,8 @@ func actions(t *testing.T, r *recordtest.Record) []fact.Action {
 	return out
 }
 
-func kinds(r *recordtest.Record, id string) map[record.Kind]int {
-	n := make(map[record.Kind]int)
+func kinds(r *audittest.Record, id string) map[audit.Kind]int {
+	n := make(map[audit.Kind]int)
 	for _, e := range r.Entries() {
 		if e.Sandbox == id {
 			n[e.Kind]++
@@ -108,7 +108,7 @@ func TestDeedsAreRecorded(t *testing.T) {
 		want = append(want, d.do)
 	}
 	var got []string
-	for i, e := range r.record.Entries(record.Action) {
+	for i, e := range r.record.Entries(audit.Action) {
 		a := actions(t, r.record)[i]
 		got = append(got, a.Do)
 		if e.Actor != "key:alice" || e.Sandbox != sb.ID || a.Outcome != "ok" {
@@ -120,15 +120,15 @@ func TestDeedsAreRecorded(t *testing.T) {
 	}
 	// The fork's copies have theirs.
 	life := kinds(r.record, sb.ID)
-	for kind, n := range map[record.Kind]int{
-		record.SandboxStarted: 1, record.SandboxEnded: 1, record.SandboxPaused: 1, record.SandboxResumed: 1, record.SandboxReplaced: 2,
-		record.SandboxCopied: 1, record.SnapshotTaken: 1, record.SnapshotRemoved: 1, record.PolicyChanged: 1,
+	for kind, n := range map[audit.Kind]int{
+		audit.SandboxStarted: 1, audit.SandboxEnded: 1, audit.SandboxPaused: 1, audit.SandboxResumed: 1, audit.SandboxReplaced: 2,
+		audit.SandboxCopied: 1, audit.SnapshotTaken: 1, audit.SnapshotRemoved: 1, audit.PolicyChanged: 1,
 	} {
 		if life[kind] != n {
 			t.Errorf("%d entries of the kind %s, want %d", life[kind], kind, n)
 		}
 	}
-	if n := len(r.record.Entries(record.SandboxStarted)); n != 3 {
+	if n := len(r.record.Entries(audit.SandboxStarted)); n != 3 {
 		t.Errorf("%d started, want the sandbox and two copies", n)
 	}
 }
@@ -153,10 +153,10 @@ func TestEachMethodIsADeedOrARead(t *testing.T) {
 // What may not happen unrecorded does not, and leaves nothing; what ends a
 // sandbox happens, and a gap is there when the record works again.
 func TestRecordRefuses(t *testing.T) {
-	refuses := func(kinds ...record.Kind) func(record.Draft) bool {
-		return func(d record.Draft) bool { return len(kinds) == 0 || slices.Contains(kinds, d.Kind) }
+	refuses := func(kinds ...audit.Kind) func(audit.Draft) bool {
+		return func(d audit.Draft) bool { return len(kinds) == 0 || slices.Contains(kinds, d.Kind) }
 	}
-	for _, broken := range [][]record.Kind{nil, {record.SandboxStarted}, {record.Action}} {
+	for _, broken := range [][]audit.Kind{nil, {audit.SandboxStarted}, {audit.Action}} {
 		r := newRig(t)
 		r.record.Fail(refuses(broken...))
 		_, err := r.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base", Name: "web"})
@@ -187,7 +187,7 @@ func TestRecordRefuses(t *testing.T) {
 func TestPausedStaysPausedUnrecorded(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)
-	r.record.Fail(func(record.Draft) bool { return true })
+	r.record.Fail(func(audit.Draft) bool { return true })
 	if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
 		t.Fatalf("pause while the record refuses: %v", err)
 	}
@@ -200,8 +200,8 @@ func TestPausedStaysPausedUnrecorded(t *testing.T) {
 	if _, _, err := r.Resume(t.Context(), alice, sb.ID, 0); err != nil {
 		t.Error(err)
 	}
-	gaps := r.record.Entries(record.Gap)
-	var g spool.Gap
+	gaps := r.record.Entries(audit.Gap)
+	var g ingest.Gap
 	if len(gaps) != 1 || json.Unmarshal(gaps[0].Data, &g) != nil || g.Lost != 2 || g.Of != "record" || g.Reason != "record_unavailable" {
 		t.Errorf("gaps %v: %+v, want one of the pause's two entries", gaps, g)
 	}
@@ -213,7 +213,7 @@ func TestEndsOnce(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice)
 	r.engine.Stop(sb.ID, engine.Exit{Reason: engine.ReasonOOM, At: time.Now()})
-	hosttest.Eventually(t, "it has ended", func() bool { return kinds(r.record, sb.ID)[record.SandboxEnded] == 1 })
+	hosttest.Eventually(t, "it has ended", func() bool { return kinds(r.record, sb.ID)[audit.SandboxEnded] == 1 })
 	errs := make(chan error)
 	for range 4 {
 		go func() { errs <- r.Forget(context.Background(), alice, sb.ID) }()
@@ -223,7 +223,7 @@ func TestEndsOnce(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := kinds(r.record, sb.ID); n[record.SandboxEnded] != 1 || n[record.LimitHit] != 1 {
+	if n := kinds(r.record, sb.ID); n[audit.SandboxEnded] != 1 || n[audit.LimitHit] != 1 {
 		t.Errorf("%v", n)
 	}
 }
@@ -261,16 +261,16 @@ func (r *rig) told() {
 	for _, e := range r.record.Entries() {
 		was := state[e.Sandbox]
 		switch e.Kind {
-		case record.SandboxStarted:
+		case audit.SandboxStarted:
 			if was != "" {
 				r.t.Errorf("%s has started twice", e.Sandbox)
 			}
 			state[e.Sandbox] = sandbox.Running
-		case record.SandboxPaused:
+		case audit.SandboxPaused:
 			state[e.Sandbox] = sandbox.Paused
-		case record.SandboxResumed, record.SandboxReplaced:
+		case audit.SandboxResumed, audit.SandboxReplaced:
 			state[e.Sandbox] = sandbox.Running
-		case record.SandboxEnded:
+		case audit.SandboxEnded:
 			if was == sandbox.Stopped {
 				r.t.Errorf("%s has ended twice", e.Sandbox)
 			}

@@ -8,12 +8,12 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/census"
-	"github.com/crannog/crannog/internal/record"
 	"github.com/crannog/crannog/internal/sandbox"
-	"github.com/crannog/crannog/internal/sandbox/fact"
 )
 
 // What runs inside is told to those who may see the sandbox, with the values
@@ -112,8 +112,8 @@ func TestSignalProcess(t *testing.T) {
 		t.Errorf("another key: %v", err)
 	}
 	found := false
-	for _, e := range r.record.Entries(record.Action) {
-		var a fact.Action
+	for _, e := range r.record.Entries(audit.Action) {
+		var a payload.Action
 		if err := json.Unmarshal(e.Data, &a); err != nil {
 			t.Fatal(err)
 		}

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/causeway/policy"
-	"github.com/crannog/crannog/internal/changes"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
 var _ Changing = (*Service)(nil)
@@ -35,8 +35,8 @@ func (s *Service) Changes(ctx context.Context, who Principal, ref string, req Ch
 		return ChangeSet{}, err
 	}
 	out := ChangeSet{Sandbox: o.record.ID, Since: o.since, Dir: o.dir, TakenAt: set.TakenAt, Kept: o.kept}
-	list := slices.DeleteFunc(set.Changes, func(c changes.Change) bool { return !in(c.Path) })
-	out.Digest, out.Files = changes.Digest(list), len(list)
+	list := slices.DeleteFunc(set.Changes, func(c changeset.Change) bool { return !in(c.Path) })
+	out.Digest, out.Files = changeset.Digest(list), len(list)
 	left := maxShownText
 	for i := range list {
 		c := &list[i]
@@ -53,7 +53,7 @@ func (s *Service) Changes(ctx context.Context, who Principal, ref string, req Ch
 	if list = o.shown(list); len(list) > maxShown {
 		list, out.Truncated = list[:maxShown], true
 	}
-	if slices.ContainsFunc(list, func(c changes.Change) bool { return c.Text != "" }) {
+	if slices.ContainsFunc(list, func(c changeset.Change) bool { return c.Text != "" }) {
 		// What is in files is out once somebody has read it.
 		if err := s.book.soon(s.exportDraft(ctx, who, o, choiceOf(o, all, out.Digest), toDiff, "")); err != nil {
 			return ChangeSet{}, err
@@ -67,7 +67,7 @@ func (s *Service) Changes(ctx context.Context, who Principal, ref string, req Ch
 // policy denies to export does not leave as a diff either. A file that needs an
 // approval does, because the approver has to see it.
 func (o *outlet) shows(path string) bool {
-	return o.policy.Export(false).Effect != causeway.Deny && o.takes(path)
+	return o.policy.Export(false).Effect != egress.Deny && o.takes(path)
 }
 
 // takes reports whether a path may be exported at all. The paths in a policy are
@@ -82,38 +82,38 @@ func (o *outlet) takes(path string) bool {
 
 // choice is what of the changes somebody wants, and may have.
 type choice struct {
-	chosen, left []changes.Change
+	chosen, left []changeset.Change
 	digest       string
 	removals     int
-	decision     causeway.Decision
+	decision     egress.Decision
 }
 
 // choose finds what may come out of all that is changed: the floor first, then
 // what the policy names, then what is wanted.
-func (o *outlet) choose(all []changes.Change, paths []string, protected, overwrite bool) (choice, error) {
+func (o *outlet) choose(all []changeset.Change, paths []string, protected, overwrite bool) (choice, error) {
 	in, err := policy.Chosen(paths)
 	if err != nil {
 		return choice{}, err
 	}
-	inside := func(c changes.Change) bool { return in(c.Path) && o.takes(c.Path) }
-	chosen, left := changes.Select(all, func(c changes.Change) bool {
-		flagged := c.Has(changes.Protected) || c.Has(changes.RunsByItself)
+	inside := func(c changeset.Change) bool { return in(c.Path) && o.takes(c.Path) }
+	chosen, left := changeset.Select(all, func(c changeset.Change) bool {
+		flagged := c.Has(changeset.Protected) || c.Has(changeset.RunsByItself)
 		return inside(c) && (protected || !flagged) && (overwrite || c.Conflict == "")
 	})
 	for _, c := range chosen {
 		// A directory that is taken along for what is in it is wanted as well,
 		// and its flags count as much.
-		if !protected && (c.Has(changes.Protected) || c.Has(changes.RunsByItself)) || c.Refused() {
+		if !protected && (c.Has(changeset.Protected) || c.Has(changeset.RunsByItself)) || c.Refused() {
 			return choice{}, fault.Newf(fault.Denied, "export_flagged", "%.200q is protected, and what is below it cannot come out without it", c.Path)
 		}
 	}
-	out := choiceOf(o, chosen, changes.Digest(chosen))
-	out.left = slices.DeleteFunc(left, func(c changes.Change) bool { return !inside(c) })
+	out := choiceOf(o, chosen, changeset.Digest(chosen))
+	out.left = slices.DeleteFunc(left, func(c changeset.Change) bool { return !inside(c) })
 	return out, nil
 }
 
 // choiceOf is a choice of exactly these changes.
-func choiceOf(o *outlet, chosen []changes.Change, digest string) choice {
+func choiceOf(o *outlet, chosen []changeset.Change, digest string) choice {
 	out := choice{chosen: chosen, digest: digest}
 	for _, c := range chosen {
 		if c.New == nil {
@@ -132,17 +132,17 @@ func (s *Service) settleExport(ctx context.Context, o *outlet, c choice, to, wan
 			WithHint("look at them again: crannog diff")
 	}
 	switch c.decision.Effect {
-	case causeway.Allow:
+	case egress.Allow:
 		return "", nil
-	case causeway.Ask:
+	case egress.Ask:
 		return s.askExport(ctx, o, c, to)
-	case causeway.Deny:
+	case egress.Deny:
 		return "", exportDenied(c.decision)
 	default:
 		return "", exportDenied(c.decision)
 	}
 }
 
-func exportDenied(d causeway.Decision) error {
+func exportDenied(d egress.Decision) error {
 	return fault.Newf(fault.Denied, "export_denied", "the policy lets these changes out of no sandbox: %s of the %s layer", d.Rule, d.Layer)
 }

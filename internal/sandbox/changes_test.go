@@ -14,18 +14,18 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/causeway/policy"
-	"github.com/crannog/crannog/internal/changes"
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
+	"github.com/crannog/crannog/internal/audit/provenance"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/changeset"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/tree"
-	"github.com/crannog/crannog/internal/kept"
-	"github.com/crannog/crannog/internal/provenance"
-	"github.com/crannog/crannog/internal/record"
 	"github.com/crannog/crannog/internal/sandbox"
-	"github.com/crannog/crannog/internal/sandbox/fact"
-	"github.com/crannog/crannog/internal/workspace"
+	"github.com/crannog/crannog/internal/state/retained"
+	"github.com/crannog/crannog/internal/state/workspace"
 )
 
 // yard is a rig whose one sandbox shows a directory, and whose guest has a copy
@@ -45,13 +45,13 @@ func guestFiles(dir string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var err error
 		if r.URL.Path == guest.PathTree {
-			var req changes.TreeRequest
+			var req changeset.TreeRequest
 			if err = json.NewDecoder(r.Body).Decode(&req); err == nil {
 				req.Dir = dir
 				err = tree.List(r.Context(), w, req)
 			}
 		} else {
-			var req changes.PackRequest
+			var req changeset.PackRequest
 			if err = json.NewDecoder(r.Body).Decode(&req); err == nil {
 				req.Dir = dir
 				err = tree.Pack(r.Context(), w, req)
@@ -76,7 +76,7 @@ func newYardWith(t *testing.T, access sandbox.Access, change option, more ...map
 	y.keys = provenance.NewKeys(filepath.Join(state, "provenance"))
 	y.options = func(d *sandbox.Deps) {
 		d.Provenance = y.keys
-		d.Questions, d.Kept, d.Journals = y.desk, kept.New(filepath.Join(state, "changes")), filepath.Join(state, "applies")
+		d.Questions, d.Kept, d.Journals = y.desk, retained.New(filepath.Join(state, "changes")), filepath.Join(state, "applies")
 		d.Manifests, d.Copies = workspace.NewManifests(filepath.Join(state, "manifests")), workspace.New(filepath.Join(state, "workspaces"))
 		if change != nil {
 			change(d)
@@ -144,7 +144,7 @@ func (y *yard) changes() []string {
 	return paths(set.Changes)
 }
 
-func paths(list []changes.Change) (out []string) {
+func paths(list []changeset.Change) (out []string) {
 	for _, c := range list {
 		out = append(out, string(c.Op)+" "+c.Path)
 	}
@@ -160,7 +160,7 @@ func TestWhatIsAllowedIsApplied(t *testing.T) {
 		t.Fatalf("%q", got)
 	}
 	dry, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{DryRun: true})
-	if err != nil || len(dry.Applied) != 3 || dry.Decision.Effect != causeway.Allow || y.outside("a.txt") != "one\n" {
+	if err != nil || len(dry.Applied) != 3 || dry.Decision.Effect != egress.Allow || y.outside("a.txt") != "one\n" {
 		t.Fatalf("%+v %v", dry, err)
 	}
 	_, err = y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Digest: "sha256:other"})
@@ -184,7 +184,7 @@ func TestWhatIsAllowedIsApplied(t *testing.T) {
 	if err != nil || set.Changes[0].Conflict != "" {
 		t.Errorf("it conflicts with itself: %+v %v", set, err)
 	}
-	exports := y.record.Entries(record.Exported)
+	exports := y.record.Entries(audit.Exported)
 	if len(exports) != 1 || exports[0].Sandbox != y.sb.ID || !strings.Contains(string(exports[0].Data), dry.Digest) {
 		t.Errorf("record: %+v", exports)
 	}
@@ -200,11 +200,11 @@ func TestDeletionsAreAskedAbout(t *testing.T) {
 	if y.outside("a.txt") != "one\n" || y.outside("new/b.txt") != "-" || y.outside("gone.txt") != "x\n" {
 		t.Fatal("something came out unasked")
 	}
-	if n := len(y.record.Entries(record.Exported)); n != 0 {
+	if n := len(y.record.Entries(audit.Exported)); n != 0 {
 		t.Errorf("%d exports on record", n)
 	}
 	q := y.desk.asked[0]
-	if q.Kind != causeway.AskDelete || q.Rule != policy.RuleDeletions || q.Facts["deletions"] != "1" || q.Facts["files"] != "3" || q.Facts["to"] != y.host ||
+	if q.Kind != egress.AskDelete || q.Rule != policy.RuleDeletions || q.Facts["deletions"] != "1" || q.Facts["files"] != "3" || q.Facts["to"] != y.host ||
 		!strings.HasPrefix(q.Facts["paths"], "removed gone.txt; ") || q.Facts["digest"] == "" || q.Policy != y.sb.PolicyDigest {
 		t.Errorf("%+v", q)
 	}
@@ -248,7 +248,7 @@ func TestDeletionsAreAskedAbout(t *testing.T) {
 // not name stays inside.
 func TestWhatAPolicyKeepsInside(t *testing.T) {
 	deny := sandbox.Access{Level: "light", Net: sandbox.NetNone, Documents: []policy.Document{
-		{Policy: "v1", Filesystem: policy.Filesystem{Export: policy.Export{Do: causeway.Deny}}},
+		{Policy: "v1", Filesystem: policy.Filesystem{Export: policy.Export{Do: egress.Deny}}},
 	}}
 	y := newYard(t, deny)
 	_, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
@@ -315,7 +315,7 @@ func TestWhatIsNamedIsBelowTheWorkspace(t *testing.T) {
 // P38: what is not on record does not come out.
 func TestNothingComesOutUnrecorded(t *testing.T) {
 	y := newYard(t, level("light"))
-	y.record.Fail(func(d record.Draft) bool { return d.Kind == record.Exported })
+	y.record.Fail(func(d audit.Draft) bool { return d.Kind == audit.Exported })
 	_, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
 	wantKind(t, err, fault.Unavailable, "record_unavailable")
 	if y.outside("a.txt") != "one\n" || y.outside("new/b.txt") != "-" {
@@ -337,10 +337,10 @@ func TestTextsThatAreShownAreOnRecord(t *testing.T) {
 	for i := range 100 {
 		write(t, y.inside, fmt.Sprintf("%s/%d/.envrc", strings.Repeat("\x01", 200)+strings.Repeat("/"+strings.Repeat("\x01", 200), 15), i), "export X=1\n")
 	}
-	if _, err := y.Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{}); err != nil || len(y.record.Entries(record.Exported)) != 0 {
-		t.Fatalf("a look: %v %+v", err, y.record.Entries(record.Exported))
+	if _, err := y.Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{}); err != nil || len(y.record.Entries(audit.Exported)) != 0 {
+		t.Fatalf("a look: %v %+v", err, y.record.Entries(audit.Exported))
 	}
-	y.record.Fail(func(d record.Draft) bool { return d.Kind == record.Exported })
+	y.record.Fail(func(d audit.Draft) bool { return d.Kind == audit.Exported })
 	_, err := y.Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{Text: true})
 	wantKind(t, err, fault.Unavailable, "record_unavailable")
 	y.record.Fail(nil)
@@ -348,8 +348,8 @@ func TestTextsThatAreShownAreOnRecord(t *testing.T) {
 	if err != nil || len(set.Changes) != 1 || set.Changes[0].Text == "" {
 		t.Fatalf("%+v %v", set, err)
 	}
-	var e fact.Export
-	entries := y.record.Entries(record.Exported)
+	var e payload.Export
+	entries := y.record.Entries(audit.Exported)
 	if len(entries) != 1 || entries[0].Sandbox != y.sb.ID || entries[0].Actor != "local:0" || json.Unmarshal(entries[0].Data, &e) != nil {
 		t.Fatalf("%+v", entries)
 	}
@@ -359,7 +359,7 @@ func TestTextsThatAreShownAreOnRecord(t *testing.T) {
 	if _, err := y.Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{Text: true}); err != nil {
 		t.Error(err)
 	}
-	entries = y.record.Entries(record.Exported)
+	entries = y.record.Entries(audit.Exported)
 	if len(entries) != 2 || len(entries[1].Data) > 256<<10 || !strings.Contains(string(entries[1].Data), ".envrc") {
 		t.Errorf("%d entries, the last of %d bytes", len(entries), len(entries[len(entries)-1].Data))
 	}

@@ -5,8 +5,8 @@ import (
 	"io"
 	"time"
 
-	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/changes"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
 // ChangesRequest says which changes are meant. The zero value is all of the
@@ -24,7 +24,7 @@ type ChangeSet struct {
 	Since   string
 	Dir     string
 	TakenAt time.Time
-	Changes []changes.Change
+	Changes []changeset.Change
 	Digest  string
 	// Truncated says that there are more than fit in one answer. The digest
 	// is over all of them.
@@ -48,11 +48,11 @@ type ApplyRequest struct {
 
 // Applied is what came of it.
 type Applied struct {
-	Applied, Skipped []changes.Change
+	Applied, Skipped []changeset.Change
 	Digest           string
 	Approval         string
 	DryRun           bool
-	Decision         causeway.Decision
+	Decision         egress.Decision
 	// Provenance is the envelope that was asked for.
 	Provenance []byte
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/crannog/crannog/internal/changes"
+	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
 // maxGitFile bounds what is read of a file of git's.
@@ -47,7 +47,7 @@ func (o *outlet) commit() string {
 // when the sandbox began. there says that it was or is there at all, in which
 // case nothing else may stand for it.
 func (o *outlet) unmoved(name string) (text string, there bool) {
-	var was *changes.Entry
+	var was *changeset.Entry
 	for i := range o.base.Start {
 		if o.base.Start[i].Path == name {
 			was = &o.base.Start[i]

@@ -4,7 +4,7 @@ import (
 	"context"
 	"path"
 
-	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
 )
 

@@ -17,15 +17,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crannog/crannog/internal/audit/audittest"
+	"github.com/crannog/crannog/internal/audit/recording"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/guest"
-	"github.com/crannog/crannog/internal/kept"
-	"github.com/crannog/crannog/internal/record/recordtest"
-	"github.com/crannog/crannog/internal/recording"
+	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/state/retained"
+	"github.com/crannog/crannog/internal/state/workspace"
 	"github.com/crannog/crannog/internal/store"
-	"github.com/crannog/crannog/internal/workspace"
 )
 
 // crashOf says at what the process dies that keeps what a run leaves: while it
@@ -38,7 +39,7 @@ const (
 
 // keeping are what a Service needs to keep what runs leave.
 func keeping(dir string, step func(string)) (option, *recording.Shelf) {
-	changes := kept.New(filepath.Join(dir, "changes"))
+	changes := retained.New(filepath.Join(dir, "changes"))
 	changes.Step = step
 	tapes := recording.New(recording.Options{Dir: filepath.Join(dir, "recordings"), Step: step})
 	return func(d *sandbox.Deps) {
@@ -72,7 +73,7 @@ func leave(dir, what string) error {
 			for _, path := range []string{guest.PathTree, guest.PathPack} {
 				mux.Handle(path, guestFiles(filepath.Join(dir, "inside")))
 			}
-			return map[int]http.Handler{engine.GuestPort: mux}, nil, nil
+			return map[int]http.Handler{guestboot.Port: mux}, nil, nil
 		},
 	})
 	if err != nil {
@@ -81,7 +82,7 @@ func leave(dir, what string) error {
 	with, tapes := keeping(dir, func(string) { b.tick() })
 	deps := sandbox.Deps{
 		Store: mined{st, b}, Engine: eng, Templates: shelf{}, Log: slog.New(slog.DiscardHandler),
-		Record: &recordtest.Record{}, Settings: sandbox.Settings{AnyBoundary: true},
+		Record: &audittest.Record{}, Settings: sandbox.Settings{AnyBoundary: true},
 	}
 	with(&deps)
 	s, err := sandbox.NewService(deps)

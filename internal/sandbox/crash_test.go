@@ -13,11 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crannog/crannog/internal/audit/audittest"
 	"github.com/crannog/crannog/internal/engine/fake"
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/record/recordtest"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/store"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // The crash test runs this test binary as the process that dies.
@@ -102,7 +102,7 @@ func live(dir string) error {
 	}
 	s, err := sandbox.NewService(sandbox.Deps{
 		Store: mined{st, b}, Engine: eng, Templates: shelf{}, Log: slog.New(slog.DiscardHandler),
-		Record: &recordtest.Record{}, Settings: sandbox.Settings{AnyBoundary: true},
+		Record: &audittest.Record{}, Settings: sandbox.Settings{AnyBoundary: true},
 	})
 	if err != nil {
 		return err

@@ -7,12 +7,12 @@ import (
 	"maps"
 	"time"
 
-	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/audit/payload"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/offline"
-	"github.com/crannog/crannog/internal/sandbox/fact"
 )
 
 // bootTimeout bounds a boot. A box is up in tens of milliseconds; a host on
@@ -121,7 +121,7 @@ func (s *Service) make(ctx context.Context, r Record, compiled *policy.Policy, s
 	}
 	origin := "engine"
 	if from.reading {
-		origin = fact.FromReading
+		origin = payload.FromReading
 	}
 	if err := s.started(ctx, r, origin); err != nil {
 		return err

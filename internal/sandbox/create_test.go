@@ -14,8 +14,8 @@ import (
 	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
-	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // P10: bad input has a typed error, and nothing is left of it.

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // crowd is many callers who do anything to each other's sandboxes.

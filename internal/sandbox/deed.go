@@ -5,9 +5,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/record"
-	"github.com/crannog/crannog/internal/sandbox/fact"
 )
 
 // deed is one request of a caller, for the record.
@@ -88,8 +88,8 @@ func (d *deed) failed(err error) {
 	}
 }
 
-func (d *deed) draft(err error) record.Draft {
-	a := fact.Action{Do: d.do, Outcome: "ok", TookMS: time.Since(d.began).Milliseconds()}
+func (d *deed) draft(err error) audit.Draft {
+	a := payload.Action{Do: d.do, Outcome: "ok", TookMS: time.Since(d.began).Milliseconds()}
 	if err != nil {
 		a.Outcome = cmp.Or(fault.CodeOf(err), string(fault.KindOf(err)))
 	}
@@ -99,7 +99,7 @@ func (d *deed) draft(err error) record.Draft {
 			a.Ref = a.Ref[:maxRef] + "…"
 		}
 	}
-	return record.Draft{Kind: record.Action, Sandbox: d.sandbox, Actor: d.actor, Data: a}
+	return audit.Draft{Kind: audit.Action, Sandbox: d.sandbox, Actor: d.actor, Data: a}
 }
 
 // maxRef bounds what a caller's words take in the record.

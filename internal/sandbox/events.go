@@ -6,11 +6,11 @@ import (
 	"os"
 	"time"
 
-	"github.com/crannog/crannog/internal/causeway/redact"
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/events"
+	"github.com/crannog/crannog/internal/audit/ingest"
+	"github.com/crannog/crannog/internal/egress/redact"
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/record"
-	"github.com/crannog/crannog/internal/spool"
-	"github.com/crannog/crannog/internal/witness"
 )
 
 // surveyTimeout bounds how long an end waits for what became of files, and
@@ -22,12 +22,12 @@ func (s *Service) openSpools(dir string) error {
 	if dir == "" {
 		return nil
 	}
-	forms := []spool.Form{spool.Events(dir, witness.Free)}
+	forms := []ingest.Form{ingest.Events(dir, events.Free)}
 	if s.flows != nil {
-		forms = append(forms, spool.Flows(s.flows.Path()))
+		forms = append(forms, ingest.Flows(s.flows.Path()))
 	}
 	var err error
-	s.spools, err = spool.Open(spool.Options{Record: s.book.to, Forms: forms, Hide: s.unseen, Log: s.log})
+	s.spools, err = ingest.Open(ingest.Options{Record: s.book.to, Forms: forms, Hide: s.unseen, Log: s.log})
 	return err
 }
 
@@ -55,7 +55,7 @@ func (s *Service) Unseen(ctx context.Context, id string) (func(string) string, e
 
 // unseen is what must not be seen in lines of a sandbox. It takes no lock: it
 // is asked for while the sandbox is being ended.
-func (s *Service) unseen(ctx context.Context, id string) (spool.Hide, error) {
+func (s *Service) unseen(ctx context.Context, id string) (ingest.Hide, error) {
 	s.mu.RLock()
 	m, b := s.masks[id], s.live[id]
 	if m == nil {
@@ -126,7 +126,7 @@ func (s *Service) survey(ctx context.Context, id string) {
 		return
 	}
 	s.log.Warn("files of a sandbox not looked at", "sandbox", id, "err", err)
-	s.book.anyway(ctx, record.Draft{Kind: record.Gap, Sandbox: id, Actor: serverActor, Data: spool.Gap{Of: "events", Reason: "survey"}})
+	s.book.anyway(ctx, audit.Draft{Kind: audit.Gap, Sandbox: id, Actor: serverActor, Data: ingest.Gap{Of: "events", Reason: "survey"}})
 }
 
 // drain takes in the rest of what was written down. What the record refuses

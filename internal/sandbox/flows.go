@@ -9,11 +9,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/audit/flows"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
-	"github.com/crannog/crannog/internal/netlog"
 )
 
 // Policy returns what governs a sandbox.
@@ -26,7 +26,7 @@ func (s *Service) Policy(ctx context.Context, who Principal, ref string) (*polic
 }
 
 // Flows calls yield for each record of a sandbox's link.
-func (s *Service) Flows(ctx context.Context, who Principal, ref string, f netlog.Filter, follow bool, yield func(causeway.Record) error) error {
+func (s *Service) Flows(ctx context.Context, who Principal, ref string, f flows.Filter, follow bool, yield func(egress.Record) error) error {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func (s *Service) Flows(ctx context.Context, who Principal, ref string, f netlog
 		}
 	}()
 	last := f.After
-	err = s.flows.Read(ctx, r.ID, f, true, func(rec causeway.Record) error {
+	err = s.flows.Read(ctx, r.ID, f, true, func(rec egress.Record) error {
 		last = rec.Seq
 		return yield(rec)
 	})

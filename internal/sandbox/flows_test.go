@@ -4,16 +4,16 @@ import (
 	"encoding/json"
 	"testing"
 
-	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/netlog"
+	"github.com/crannog/crannog/internal/audit/flows"
+	"github.com/crannog/crannog/internal/egress"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // Who follows what a sandbox does over its link hears of its end, also where
 // another process made the sandbox a moment ago.
 func TestFollowersOfASandboxMadeElsewhere(t *testing.T) {
-	logs := netlog.New(t.TempDir())
+	logs := flows.New(t.TempDir())
 	with := func(d *sandbox.Deps) { d.Way, d.Flows = &road{}, logs }
 	r := newRig(t, with)
 	other := r.beside(t, with)
@@ -25,9 +25,9 @@ func TestFollowersOfASandboxMadeElsewhere(t *testing.T) {
 	defer f.Close()
 	seen, done := make(chan uint64, 1), make(chan error, 1)
 	go func() {
-		done <- other.Flows(t.Context(), alice, sb.ID, netlog.Filter{}, true, func(r causeway.Record) error { seen <- r.Seq; return nil })
+		done <- other.Flows(t.Context(), alice, sb.ID, flows.Filter{}, true, func(r egress.Record) error { seen <- r.Seq; return nil })
 	}()
-	if err := json.NewEncoder(f).Encode(causeway.Record{Seq: 7}); err != nil {
+	if err := json.NewEncoder(f).Encode(egress.Record{Seq: 7}); err != nil {
 		t.Fatal(err)
 	}
 	if seq := <-seen; seq != 7 {

@@ -9,12 +9,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
 	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
-	"github.com/crannog/crannog/internal/record"
-	"github.com/crannog/crannog/internal/sandbox/fact"
 )
 
 // maxCopies is the most that one call copies.
@@ -50,13 +50,13 @@ func (s *Service) fork(ctx context.Context, who Principal, ref string, req ForkR
 	}
 	began := time.Now()
 	forks := s.copyAll(ctx, r, source{dir: draft.Dir(), needs: needs, renew: guest.Copied, again: true}, ttl, req)
-	copied := fact.Copied{Asked: len(forks)}
+	copied := payload.Copied{Asked: len(forks)}
 	for _, f := range forks {
 		if f.Err == nil {
 			copied.Copies = append(copied.Copies, f.Sandbox.ID)
 		}
 	}
-	s.book.anyway(ctx, entry(ctx, record.SandboxCopied, r.ID, copied))
+	s.book.anyway(ctx, entry(ctx, audit.SandboxCopied, r.ID, copied))
 	s.log.Info("sandbox copied", "sandbox", r.ID, "copies", len(copied.Copies), "of", len(forks), "took", time.Since(began))
 	s.note(ctx, r.ID, "info", "sandbox copied", nil)
 	// What is left of the draft after an error goes with this process.

@@ -3,7 +3,7 @@ package sandbox
 import (
 	"path"
 
-	"github.com/crannog/crannog/internal/gitrepo/objects"
+	"github.com/crannog/crannog/internal/filetree/gitrepo/objects"
 )
 
 // gitVerdict is the first hidden and the first protected file that a commit changes.

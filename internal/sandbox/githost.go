@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/gitrepo/objects"
+	"github.com/crannog/crannog/internal/filetree/gitrepo/objects"
 )
 
 func sumOf(text []byte) string {

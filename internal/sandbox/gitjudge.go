@@ -10,11 +10,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/crannog/crannog/internal/causeway/policy"
-	"github.com/crannog/crannog/internal/changes"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/gitrepo/index"
-	"github.com/crannog/crannog/internal/gitrepo/objects"
+	"github.com/crannog/crannog/internal/filetree/changeset"
+	"github.com/crannog/crannog/internal/filetree/gitrepo/index"
+	"github.com/crannog/crannog/internal/filetree/gitrepo/objects"
 )
 
 // scratch is a directory of ours for files of a box that are only looked at. A
@@ -48,7 +48,7 @@ type gitJudge struct {
 	hidden  func(inside string) string
 	deny    bool
 	guards  bool // something is hidden or protected
-	set     *changes.Set
+	set     *changeset.Set
 	byPath  map[string]int
 	files   *os.Root          // what was fetched
 	fetched map[string]string // its names there
@@ -68,7 +68,7 @@ type judged struct {
 // judgeGit flags the references whose commits change what the policy hides or
 // protects, and gives indexes what they are to be outside: without marks, and with
 // the hidden files as they are there.
-func (o *outlet) judgeGit(ctx context.Context, set *changes.Set) (err error) {
+func (o *outlet) judgeGit(ctx context.Context, set *changeset.Set) (err error) {
 	files := o.policy.Files()
 	j := &gitJudge{
 		o: o, match: files.Matcher(), set: set, was: cmp.Or(o.base.Content, o.base.Outside), byPath: map[string]int{}, repos: map[string]*judged{},
@@ -83,7 +83,7 @@ func (o *outlet) judgeGit(ctx context.Context, set *changes.Set) (err error) {
 	}
 	var refs, indexes []int
 	for i, c := range set.Changes {
-		if c.New == nil || c.New.Type != changes.Regular || c.Refused() {
+		if c.New == nil || c.New.Type != changeset.Regular || c.Refused() {
 			continue
 		}
 		switch dir, rest := j.place(c.Path); {
@@ -100,7 +100,7 @@ func (o *outlet) judgeGit(ctx context.Context, set *changes.Set) (err error) {
 	if err := j.judge(ctx, refs, indexes); err != nil {
 		return err
 	}
-	set.Digest = changes.Digest(set.Changes)
+	set.Digest = changeset.Digest(set.Changes)
 	return nil
 }
 
@@ -119,7 +119,7 @@ func (j *gitJudge) judge(ctx context.Context, refs, indexes []int) (err error) {
 	}()
 	j.files = root
 	list, whole := j.wanted(refs, indexes)
-	if j.fetched, err = changes.Fetch(ctx, j.o.box, j.o.dir, list, root, changes.Bounds{}); err != nil {
+	if j.fetched, err = changeset.Fetch(ctx, j.o.box, j.o.dir, list, root, changeset.Bounds{}); err != nil {
 		return err
 	}
 	for _, i := range refs {
@@ -146,21 +146,21 @@ func (j *gitJudge) judge(ctx context.Context, refs, indexes []int) (err error) {
 	}
 	j.packed(same)
 	if len(contents) > 0 {
-		j.o.box = changes.Replace(j.o.box, j.o.dir, contents)
+		j.o.box = changeset.Replace(j.o.box, j.o.dir, contents)
 	}
 	return nil
 }
 
 // wanted are the changes whose contents are to be looked at, and whether these are
 // all that is needed: references, indexes, and where there are references, objects.
-func (j *gitJudge) wanted(refs, indexes []int) (list []changes.Change, whole bool) {
+func (j *gitJudge) wanted(refs, indexes []int) (list []changeset.Change, whole bool) {
 	for _, i := range slices.Concat(refs, indexes) {
 		list = append(list, j.set.Changes[i])
 	}
 	var bytes int64
-	var found []changes.Change
+	var found []changeset.Change
 	for _, c := range j.set.Changes {
-		if len(refs) == 0 || c.New == nil || c.New.Type != changes.Regular || !objectFile(c.Path) {
+		if len(refs) == 0 || c.New == nil || c.New.Type != changeset.Regular || !objectFile(c.Path) {
 			continue
 		}
 		bytes += c.New.Size
@@ -169,7 +169,7 @@ func (j *gitJudge) wanted(refs, indexes []int) (list []changes.Change, whole boo
 	if whole = bytes <= maxLooked && len(found) <= maxLookedAt; whole {
 		list = append(list, found...)
 	}
-	slices.SortFunc(list, func(a, b changes.Change) int { return strings.Compare(a.Path, b.Path) })
+	slices.SortFunc(list, func(a, b changeset.Change) int { return strings.Compare(a.Path, b.Path) })
 	return list, whole
 }
 
@@ -247,22 +247,22 @@ func (j *gitJudge) hides(inside string) bool { return j.match.Denied(inside) || 
 
 // unchecked flags a Git reference whose contents cannot be determined. It is denied,
 // or needs an approval, as the policy has it.
-func (j *gitJudge) unchecked(c *changes.Change) {
+func (j *gitJudge) unchecked(c *changeset.Change) {
 	if j.deny {
-		c.Flags = append(c.Flags, changes.GitUnchecked)
+		c.Flags = append(c.Flags, changeset.GitUnchecked)
 		return
 	}
 	j.protect(c, "")
 }
 
-func (j *gitJudge) protect(c *changes.Change, name string) {
-	if c.Because = name; !c.Has(changes.Protected) {
-		c.Flags = append(c.Flags, changes.Protected)
+func (j *gitJudge) protect(c *changeset.Change, name string) {
+	if c.Because = name; !c.Has(changeset.Protected) {
+		c.Flags = append(c.Flags, changeset.Protected)
 	}
 }
 
 // text is what was fetched of a file.
-func (j *gitJudge) text(c *changes.Change, most int64) ([]byte, bool) {
+func (j *gitJudge) text(c *changeset.Change, most int64) ([]byte, bool) {
 	name, ok := j.fetched[c.Path]
 	if !ok {
 		return nil, false
@@ -272,7 +272,7 @@ func (j *gitJudge) text(c *changes.Change, most int64) ([]byte, bool) {
 }
 
 // reference flags a file of references.
-func (j *gitJudge) reference(c *changes.Change) {
+func (j *gitJudge) reference(c *changeset.Change) {
 	dir, rest := j.place(c.Path)
 	text, ok := j.text(c, maxRefFile)
 	if !ok || strings.HasPrefix(rest, "reftable/") {
@@ -290,7 +290,7 @@ func (j *gitJudge) reference(c *changes.Change) {
 		case err != nil:
 			j.unchecked(c)
 		case found.hidden != "":
-			c.Flags, c.Because = append(c.Flags, changes.HiddenChanged), found.hidden
+			c.Flags, c.Because = append(c.Flags, changeset.HiddenChanged), found.hidden
 		case found.protected != "":
 			j.protect(c, found.protected)
 			continue
@@ -386,7 +386,7 @@ func (f cameFiles) Names() ([]string, error) {
 
 // index finds what an index is to be outside. equal says that it tracks what is
 // tracked there, whatever it remembers of the files inside; nil that it stays as it is.
-func (j *gitJudge) index(c *changes.Change) (text []byte, equal bool) {
+func (j *gitJudge) index(c *changeset.Change) (text []byte, equal bool) {
 	dir, _ := j.place(c.Path)
 	inside := top(dir)
 	hidden := func(name string) bool { return j.hides(path.Join(inside, name)) }
@@ -400,7 +400,7 @@ func (j *gitJudge) index(c *changes.Change) (text []byte, equal bool) {
 	}
 	switch {
 	case mine == nil && j.deny && (!ok || theirs != nil && theirs.Tracks(hidden)):
-		c.Flags = append(c.Flags, changes.GitUnchecked)
+		c.Flags = append(c.Flags, changeset.GitUnchecked)
 		return nil, false
 	case mine == nil || theirs == nil || !mine.Fits(theirs):
 		return nil, false

@@ -5,16 +5,16 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/crannog/crannog/internal/changes"
+	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
 // unjudged are changes without what was found out about references of git.
-func unjudged(list []changes.Change) []changes.Change {
+func unjudged(list []changeset.Change) []changeset.Change {
 	out := slices.Clone(list)
 	for i := range out {
-		if out[i].Has(changes.HiddenChanged) || out[i].Has(changes.GitUnchecked) {
-			out[i].Flags = slices.DeleteFunc(slices.Clone(out[i].Flags), func(f changes.Flag) bool {
-				return f == changes.HiddenChanged || f == changes.GitUnchecked
+		if out[i].Has(changeset.HiddenChanged) || out[i].Has(changeset.GitUnchecked) {
+			out[i].Flags = slices.DeleteFunc(slices.Clone(out[i].Flags), func(f changeset.Flag) bool {
+				return f == changeset.HiddenChanged || f == changeset.GitUnchecked
 			})
 		}
 	}
@@ -28,7 +28,7 @@ func (j *gitJudge) packed(same map[string]bool) {
 	for i := range j.set.Changes {
 		c := &j.set.Changes[i]
 		dir, rest := j.place(c.Path)
-		if c.New != nil || c.Old == nil || c.Old.Type != changes.Regular || !strings.HasPrefix(rest, "refs/") {
+		if c.New != nil || c.Old == nil || c.Old.Type != changeset.Regular || !strings.HasPrefix(rest, "refs/") {
 			continue
 		}
 		at, ok := j.byPath[path.Join(dir, "packed-refs")]
@@ -41,8 +41,8 @@ func (j *gitJudge) packed(same map[string]bool) {
 		case packed && j.names(c.Path)[rest] == id:
 			same[c.Path] = true
 		case all.Refused():
-			c.Flags = append(c.Flags, changes.GitUnchecked)
+			c.Flags = append(c.Flags, changeset.GitUnchecked)
 		}
 	}
-	j.set.Changes = slices.DeleteFunc(j.set.Changes, func(c changes.Change) bool { return same[c.Path] })
+	j.set.Changes = slices.DeleteFunc(j.set.Changes, func(c changeset.Change) bool { return same[c.Path] })
 }

@@ -8,15 +8,15 @@ import (
 	"slices"
 	"time"
 
-	"github.com/crannog/crannog/internal/changes"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/kept"
+	"github.com/crannog/crannog/internal/filetree/changeset"
+	"github.com/crannog/crannog/internal/state/retained"
 )
 
 // keptBounds are what one run may leave: what is larger is for a sandbox that
 // is kept itself.
-var keptBounds = changes.Bounds{FileBytes: 256 << 20, Bytes: 1 << 30}
+var keptBounds = changeset.Bounds{FileBytes: 256 << 20, Bytes: 1 << 30}
 
 // KeepChanges keeps what is changed below the workspace beyond the sandbox's
 // end.
@@ -67,9 +67,9 @@ func (s *Service) keepChanges(ctx context.Context, who Principal, ref string) (_
 	// called after a secret not even so. What may be seen of the rest is known
 	// now: later, values may be gone.
 	// References of git are judged again when they are to come out.
-	list, refused := changes.Select(unjudged(set.Changes), func(changes.Change) bool { return true })
-	refused = slices.DeleteFunc(refused, func(c changes.Change) bool { return c.Has(changes.SecretName) })
-	if list, err = changes.Stage(ctx, o.box, o.dir, list, draft.Files, keptBounds); err != nil {
+	list, refused := changeset.Select(unjudged(set.Changes), func(changeset.Change) bool { return true })
+	refused = slices.DeleteFunc(refused, func(c changeset.Change) bool { return c.Has(changeset.SecretName) })
+	if list, err = changeset.Stage(ctx, o.box, o.dir, list, draft.Files, keptBounds); err != nil {
 		return KeptChanges{}, errors.Join(err, draft.Abort())
 	}
 	files := len(list) + len(refused)
@@ -79,11 +79,11 @@ func (s *Service) keepChanges(ctx context.Context, who Principal, ref string) (_
 	if files == 0 {
 		return KeptChanges{ID: r.ID, Workspace: r.Workspace}, draft.Abort()
 	}
-	m := kept.Meta{
-		Owner: r.Owner, Workspace: r.Workspace, Copy: r.Base.Copy, Shown: shown, Dir: o.dir, TakenAt: set.TakenAt, ExpiresAt: set.TakenAt.Add(kept.Life),
+	m := retained.Meta{
+		Owner: r.Owner, Workspace: r.Workspace, Copy: r.Base.Copy, Shown: shown, Dir: o.dir, TakenAt: set.TakenAt, ExpiresAt: set.TakenAt.Add(retained.Life),
 		Hidden: slices.Concat(r.Base.Hide, r.Base.Absent),
 		Files:  files, Masked: maskedOf(list), Added: set.Added, Removed: set.Removed, Access: access,
-		Made: kept.Made{
+		Made: retained.Made{
 			Template: r.Template, TemplateID: r.TemplateID, Revision: r.Base.Revision, Engine: r.Engine, Boundary: string(r.Boundary),
 			Origin: r.Origin, Parent: r.Parent, StartedAt: r.StartedAt,
 		},
@@ -97,17 +97,17 @@ func (s *Service) keepChanges(ctx context.Context, who Principal, ref string) (_
 
 // maskedOf are the files in which something was masked. One that was too large to
 // be looked into before may stand for a file with the same secret outside.
-func maskedOf(list []changes.Change) []kept.Masked {
-	var out []kept.Masked
+func maskedOf(list []changeset.Change) []retained.Masked {
+	var out []retained.Masked
 	for _, c := range list {
-		if !c.Has(changes.Masked) {
+		if !c.Has(changeset.Masked) {
 			continue
 		}
-		m := kept.Masked{Path: []byte(c.Path), Conflict: c.Conflict}
+		m := retained.Masked{Path: []byte(c.Path), Conflict: c.Conflict}
 		if c.Omitted && c.Outside != nil {
-			m.Conflict = changes.SecretOutside
+			m.Conflict = changeset.SecretOutside
 		}
-		if m.Conflict != changes.SecretOutside {
+		if m.Conflict != changeset.SecretOutside {
 			m.Conflict = "" // what else there is, a comparison finds again
 		}
 		out = append(out, m)
@@ -115,7 +115,7 @@ func maskedOf(list []changes.Change) []kept.Masked {
 	return out
 }
 
-func toKept(m kept.Meta) KeptChanges {
+func toKept(m retained.Meta) KeptChanges {
 	return KeptChanges{
 		ID: m.ID, Workspace: m.Workspace, TakenAt: m.TakenAt, ExpiresAt: m.ExpiresAt, Files: m.Files, Added: m.Added, Removed: m.Removed,
 	}
@@ -181,7 +181,7 @@ func (s *Service) keptOutlet(who Principal, id string, o *outlet) (bool, error) 
 	if o.dir != m.Dir || o.since != sinceStart {
 		return true, fault.Newf(fault.Conflict, "changes_kept", "sandbox %s has ended; what was kept of it is what it changed in %s since its start", id, m.Dir)
 	}
-	o.kept, o.masked = true, make(map[string]changes.Conflict, len(m.Masked))
+	o.kept, o.masked = true, make(map[string]changeset.Conflict, len(m.Masked))
 	for _, f := range m.Masked {
 		o.masked[string(f.Path)] = f.Conflict
 	}

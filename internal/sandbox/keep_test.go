@@ -11,13 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/causeway/policy"
-	"github.com/crannog/crannog/internal/changes"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/changeset"
 	"github.com/crannog/crannog/internal/sandbox"
-	"github.com/crannog/crannog/internal/workspace"
+	"github.com/crannog/crannog/internal/state/workspace"
 )
 
 // What a run left is decided about after its sandbox is gone.
@@ -55,7 +55,7 @@ func TestKeptChangesOutliveTheirSandbox(t *testing.T) {
 	if err != nil || y.outside("a.txt") != "mine\n" || y.outside("new/b.txt") != "new\n" || y.outside("gone.txt") != "-" {
 		t.Fatalf("%+v %v", done, err)
 	}
-	if len(done.Skipped) != 1 || done.Skipped[0].Conflict != changes.ChangedOutside {
+	if len(done.Skipped) != 1 || done.Skipped[0].Conflict != changeset.ChangedOutside {
 		t.Errorf("%+v", done.Skipped)
 	}
 	if got := y.changes(); !slices.Equal(got, []string{"changed a.txt"}) {
@@ -113,7 +113,7 @@ func TestStrictChanges(t *testing.T) {
 	if hint := fault.HintOf(err); !strings.Contains(hint, "crannog console --name") || !strings.HasSuffix(hint, "; then the same again") {
 		t.Errorf("the hint does not say who is the second person: %q", hint)
 	}
-	if q := y.desk.asked[0]; q.Kind != causeway.AskExport || q.Rule != policy.RuleExport || q.Quorum != 2 || y.outside("a.txt") != "one\n" {
+	if q := y.desk.asked[0]; q.Kind != egress.AskExport || q.Rule != policy.RuleExport || q.Quorum != 2 || y.outside("a.txt") != "one\n" {
 		t.Errorf("%+v", q)
 	}
 	y.desk.granted = true

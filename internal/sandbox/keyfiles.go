@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/crannog/crannog/internal/causeway/redact"
+	"github.com/crannog/crannog/internal/egress/redact"
 )
 
 // Bounds of the look at a workspace's contents. It happens beside the boot and takes less time than

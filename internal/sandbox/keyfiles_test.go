@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/crannog/crannog/internal/causeway/policy"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // aToken has the form of a token of GitHub's, and is none.

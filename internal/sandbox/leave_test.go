@@ -15,11 +15,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/crannog/crannog/internal/changes"
+	"github.com/crannog/crannog/internal/audit/provenance"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/provenance"
+	"github.com/crannog/crannog/internal/filetree/changeset"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // forms are how a program may have written a value down; of it as it is the
@@ -101,12 +101,12 @@ func TestSecretsDoNotComeOutInFiles(t *testing.T) {
 		var text strings.Builder
 		for _, c := range set.Changes {
 			text.WriteString(c.Text)
-			if c.Has(changes.Masked) && c.New.Sum != "" {
+			if c.Has(changeset.Masked) && c.New.Sum != "" {
 				t.Errorf("a guess at what is in %s can be checked", c.Path)
 			}
 		}
-		if shows(text.String(), firstValue) == bound || changes.CountMasked(set.Changes) != count {
-			t.Errorf("bound %v: diff shows %v, %d masked", bound, shows(text.String(), firstValue), changes.CountMasked(set.Changes))
+		if shows(text.String(), firstValue) == bound || changeset.CountMasked(set.Changes) != count {
+			t.Errorf("bound %v: diff shows %v, %d masked", bound, shows(text.String(), firstValue), changeset.CountMasked(set.Changes))
 		}
 		for _, format := range []string{"tar", "patch"} {
 			out, text := y.out(format)
@@ -119,7 +119,7 @@ func TestSecretsDoNotComeOutInFiles(t *testing.T) {
 			}
 		}
 		done, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Protected: true, Provenance: true})
-		if err != nil || changes.CountMasked(done.Applied) != count {
+		if err != nil || changeset.CountMasked(done.Applied) != count {
 			t.Fatalf("%+v %v", done, err)
 		}
 		for _, name := range holding {
@@ -247,7 +247,7 @@ func TestAKeptFileReplacesNoSecretUnasked(t *testing.T) {
 	skips := func() {
 		t.Helper()
 		done, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Paths: []string{"config"}})
-		if err != nil || len(done.Skipped) != 1 || done.Skipped[0].Conflict != changes.SecretOutside || !strings.Contains(y.outside("config"), firstValue) {
+		if err != nil || len(done.Skipped) != 1 || done.Skipped[0].Conflict != changeset.SecretOutside || !strings.Contains(y.outside("config"), firstValue) {
 			t.Fatalf("%+v %v", done, err)
 		}
 	}
@@ -261,7 +261,7 @@ func TestAKeptFileReplacesNoSecretUnasked(t *testing.T) {
 	k.fail(errors.New("closed"))
 	skips()
 	done, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Paths: []string{"config"}, Overwrite: true})
-	if err != nil || changes.CountMasked(done.Applied) != 1 || strings.Contains(y.outside("config"), firstValue) {
+	if err != nil || changeset.CountMasked(done.Applied) != 1 || strings.Contains(y.outside("config"), firstValue) {
 		t.Errorf("%+v %v", done, err)
 	}
 }

@@ -4,14 +4,14 @@ import (
 	"context"
 	"time"
 
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/record"
-	"github.com/crannog/crannog/internal/sandbox/fact"
 )
 
 // entry is an entry about a sandbox's life.
-func entry(ctx context.Context, kind record.Kind, id string, data any) record.Draft {
-	return record.Draft{Kind: kind, Sandbox: id, Actor: actorOf(ctx), Data: data}
+func entry(ctx context.Context, kind audit.Kind, id string, data any) audit.Draft {
+	return audit.Draft{Kind: kind, Sandbox: id, Actor: actorOf(ctx), Data: data}
 }
 
 // started makes the audit entry durable before the row becomes Running. The start can
@@ -20,12 +20,12 @@ func entry(ctx context.Context, kind record.Kind, id string, data any) record.Dr
 // written with it, so that creating waits for the disk once.
 func (s *Service) started(ctx context.Context, r Record, from string) error {
 	_, watched := s.engine.(engine.Observer)
-	f := fact.Started{
+	f := payload.Started{
 		Name: r.Name, Owner: r.Owner, Template: r.Template, TemplateID: r.TemplateID, From: from,
 		Origin: r.Origin, Parent: r.Parent, Engine: r.Engine, Boundary: string(r.Boundary), Workspace: r.Workspace,
 		Level: r.PolicyLevel, Policy: r.PolicyDigest, Net: string(r.Access.Net), Checked: r.Checked, Ephemeral: r.Ephemeral,
 		EndAt: stamp(r.EndAt), Watched: watched && s.spools != nil,
-		Limits: fact.Limits{
+		Limits: payload.Limits{
 			MemoryBytes: r.Limits.MemoryBytes, MilliCPU: r.Limits.MilliCPU, PIDs: r.Limits.PIDs,
 			DiskBytes: r.Limits.DiskBytes, DiskInodes: r.Limits.DiskInodes, ShmBytes: r.Limits.ShmBytes,
 		},
@@ -33,7 +33,7 @@ func (s *Service) started(ctx context.Context, r Record, from string) error {
 	for _, l := range r.Enforced {
 		f.Enforced = append(f.Enforced, string(l))
 	}
-	drafts := []record.Draft{entry(ctx, record.SandboxStarted, r.ID, f)}
+	drafts := []audit.Draft{entry(ctx, audit.SandboxStarted, r.ID, f)}
 	// Only a create is one deed of one sandbox: copies are made at once.
 	d := deedOf(ctx)
 	if d != nil && d.do != deedCreate {
@@ -74,11 +74,11 @@ func (s *Service) parted(ctx context.Context, r Record, at time.Time) error {
 				return nil
 			}
 		}
-		var drafts []record.Draft
+		var drafts []audit.Draft
 		if r.Reason == string(engine.ReasonOOM) {
-			drafts = append(drafts, entry(ctx, record.LimitHit, r.ID, fact.Limit{Limit: string(engine.LimitMemory), Most: r.Limits.MemoryBytes}))
+			drafts = append(drafts, entry(ctx, audit.LimitHit, r.ID, payload.Limit{Limit: string(engine.LimitMemory), Most: r.Limits.MemoryBytes}))
 		}
-		d := entry(ctx, record.SandboxEnded, r.ID, fact.Ended{Reason: r.Reason, LastMS: at.Sub(r.StartedAt).Milliseconds()})
+		d := entry(ctx, audit.SandboxEnded, r.ID, payload.Ended{Reason: r.Reason, LastMS: at.Sub(r.StartedAt).Milliseconds()})
 		d.Source, d.At = source, 1
 		s.book.anyway(ctx, append(drafts, d)...)
 		return nil

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/causeway/policy"
-	"github.com/crannog/crannog/internal/causeway/redact"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/egress/redact"
 	"github.com/crannog/crannog/internal/fault"
 )
 
@@ -140,7 +140,7 @@ func maskOptions(p *policy.Policy) MaskOptions {
 }
 
 // maskValues are all values that a sandbox's requests carry or have carried.
-func maskValues(secrets []causeway.Secret) []redact.Value {
+func maskValues(secrets []egress.Secret) []redact.Value {
 	var values []redact.Value
 	for _, s := range secrets {
 		if s.Plain {
@@ -155,7 +155,7 @@ func maskValues(secrets []causeway.Secret) []redact.Value {
 
 // hide adds to what is masked of a sandbox, before its causeway hears of the
 // values. What was masked stays.
-func (s *Service) hide(id string, p *policy.Policy, secrets []causeway.Secret) error {
+func (s *Service) hide(id string, p *policy.Policy, secrets []egress.Secret) error {
 	values, options := maskValues(secrets), maskOptions(p)
 	s.mu.Lock()
 	defer s.mu.Unlock()

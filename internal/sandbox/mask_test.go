@@ -11,10 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/causeway/policy"
-	"github.com/crannog/crannog/internal/causeway/redact"
 	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/egress/redact"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
 )
@@ -32,21 +32,21 @@ type keeper struct {
 	update int
 }
 
-func (k *keeper) Resolve(_ context.Context, _ sandbox.Holder, p *policy.Policy) ([]causeway.Secret, error) {
+func (k *keeper) Resolve(_ context.Context, _ sandbox.Holder, p *policy.Policy) ([]egress.Secret, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.lost != nil {
 		return nil, k.lost
 	}
-	var list []causeway.Secret
+	var list []egress.Secret
 	for _, b := range p.Binds() {
 		v := k.values[b.Name]
 		if len(v) == 0 {
 			return nil, fault.New(fault.Invalid, "secret_not_found", "no "+b.Name)
 		}
-		list = append(list, causeway.Secret{Name: b.Name, Value: v[0], Old: v[1:], Host: b.Host, Header: b.Header})
+		list = append(list, egress.Secret{Name: b.Name, Value: v[0], Old: v[1:], Host: b.Host, Header: b.Header})
 	}
-	return append(list, causeway.Secret{Name: "SHORT", Value: "abc", Plain: true}), nil
+	return append(list, egress.Secret{Name: "SHORT", Value: "abc", Plain: true}), nil
 }
 
 func (k *keeper) Keep(context.Context, string, string, map[string]config.Secret) error { return nil }

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/record"
-	"github.com/crannog/crannog/internal/sandbox/fact"
 )
 
 // mend brings a sandbox out of a passing state whose process has died. The
@@ -31,7 +31,7 @@ func (s *Service) mend(ctx context.Context, id string) error {
 		// Its image is what it was: nothing has run that was written down.
 		s.cut(id)
 		if err = s.stopMachine(ctx, r); err == nil {
-			s.book.anyway(ctx, entry(ctx, record.SandboxPaused, id, fact.Paused{Sum: r.Saved.Sum, FilesOnly: r.Saved.FilesOnly, Reason: "mended"}))
+			s.book.anyway(ctx, entry(ctx, audit.SandboxPaused, id, payload.Paused{Sum: r.Saved.Sum, FilesOnly: r.Saved.FilesOnly, Reason: "mended"}))
 			_, err = s.move(ctx, id, Move{From: []State{Resuming}, To: Paused})
 		}
 	default:
@@ -69,7 +69,7 @@ func (s *Service) mendPause(ctx context.Context, r Record) error {
 	if err != nil || !moved {
 		return err
 	}
-	s.book.anyway(ctx, entry(ctx, record.SandboxResumed, r.ID, fact.Resumed{Run: r.Run, EndAt: stamp(r.EndAt), Reason: "mended"}))
+	s.book.anyway(ctx, entry(ctx, audit.SandboxResumed, r.ID, payload.Resumed{Run: r.Run, EndAt: stamp(r.EndAt), Reason: "mended"}))
 	r.State, r.Saved = Running, Saved{}
 	s.track(r)
 	return nil

@@ -7,7 +7,7 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/hostfiles"
+	"github.com/crannog/crannog/internal/state/hostfiles"
 )
 
 // Needs are the files of the host that a saved memory refers to: what programs had

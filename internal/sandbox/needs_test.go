@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/hostfiles"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/state/hostfiles"
 )
 
 // mapping is an engine that tells which files a state refers to: those that this

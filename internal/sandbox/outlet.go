@@ -16,9 +16,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/crannog/crannog/internal/causeway/policy"
-	"github.com/crannog/crannog/internal/changes"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/changeset"
 	"github.com/crannog/crannog/internal/guest"
 )
 
@@ -30,8 +30,8 @@ const sinceStart = "start"
 type outlet struct {
 	record Record
 	policy *policy.Policy
-	box    changes.Box
-	base   changes.Base
+	box    changeset.Box
+	base   changeset.Base
 	dir    string
 	since  string
 	kept   bool
@@ -41,7 +41,7 @@ type outlet struct {
 	// mask is of what comes out of a sandbox that there is. In what was kept of
 	// one, all is masked already; masked are the files in which something was.
 	mask   *Mask
-	masked map[string]changes.Conflict
+	masked map[string]changeset.Conflict
 	undo   []func() error
 	// Of the turn to compare: when it ends, and how it is given back.
 	until time.Time
@@ -62,11 +62,11 @@ func (o *outlet) close() error {
 
 // compare is called once and ends the outlet's turn, so that no other export waits
 // while a person decides about what it found.
-func (o *outlet) compare(ctx context.Context, lines, text bool) (_ *changes.Set, err error) {
+func (o *outlet) compare(ctx context.Context, lines, text bool) (_ *changeset.Set, err error) {
 	defer func() { err = errors.Join(err, o.done()) }()
 	ctx, cancel := inTime(ctx, o.until)
 	defer cancel()
-	opts := changes.Options{Dir: o.dir, Lines: lines, Text: text}
+	opts := changeset.Options{Dir: o.dir, Lines: lines, Text: text}
 	if o.showsHost() {
 		// What is hidden was covered or removed before any program ran: the sandbox did
 		// not remove it, and its text is none that comes out.
@@ -82,7 +82,7 @@ func (o *outlet) compare(ctx context.Context, lines, text bool) (_ *changes.Set,
 			return own || match.Denied(name) || hidden(name) != ""
 		}
 	}
-	set, err := changes.Compare(ctx, o.box, o.base, opts)
+	set, err := changeset.Compare(ctx, o.box, o.base, opts)
 	if errors.Is(err, errGuestSilent) {
 		return nil, errGuestSilent
 	}
@@ -97,7 +97,7 @@ func (o *outlet) compare(ctx context.Context, lines, text bool) (_ *changes.Set,
 			err = o.addRepository(ctx, set, lines, text)
 		}
 		o.remember(set.Changes)
-		set.Digest = changes.Digest(set.Changes)
+		set.Digest = changeset.Digest(set.Changes)
 	}
 	return set, err
 }
@@ -108,14 +108,14 @@ func (o *outlet) showsHost() bool {
 }
 
 // remember marks what was masked when it was kept.
-func (o *outlet) remember(list []changes.Change) {
+func (o *outlet) remember(list []changeset.Change) {
 	for i := range list {
 		c := &list[i]
 		conflict, masked := o.masked[c.Path]
-		if !masked || c.New == nil || c.New.Type != changes.Regular {
+		if !masked || c.New == nil || c.New.Type != changeset.Regular {
 			continue
 		}
-		c.Flags = append(c.Flags, changes.Masked)
+		c.Flags = append(c.Flags, changeset.Masked)
 		if c.Conflict == "" && c.Outside != nil {
 			c.Conflict = conflict
 		}
@@ -123,8 +123,8 @@ func (o *outlet) remember(list []changes.Change) {
 }
 
 // shown is what a caller may see of changes.
-func (o *outlet) shown(list []changes.Change) []changes.Change {
-	out := make([]changes.Change, len(list))
+func (o *outlet) shown(list []changeset.Change) []changeset.Change {
+	out := make([]changeset.Change, len(list))
 	for i, c := range list {
 		out[i] = c.Shown(o.box.Hide)
 	}
@@ -274,7 +274,7 @@ func (s *Service) openStart(ctx context.Context, o *outlet) error {
 	}
 	o.undo = append(o.undo, was.Close)
 	o.base.Content = was
-	if o.base.Start, err = changes.Walk(ctx, was, changes.Bounds{}, nil); err != nil {
+	if o.base.Start, err = changeset.Walk(ctx, was, changeset.Bounds{}, nil); err != nil {
 		return err
 	}
 	return s.openShared(ctx, o)
@@ -315,7 +315,7 @@ func (s *Service) openTemplate(ctx context.Context, o *outlet) error {
 	}
 	o.undo = append(o.undo, was.Close)
 	o.base.Content = was
-	o.base.Start, err = changes.Walk(ctx, was, changes.Bounds{}, func(name string) bool { return slices.Contains(below, name) })
+	o.base.Start, err = changeset.Walk(ctx, was, changeset.Bounds{}, func(name string) bool { return slices.Contains(below, name) })
 	return err
 }
 
@@ -327,21 +327,21 @@ type guestBox struct {
 	mask *Mask
 }
 
-// Hide implements changes.Box.
-func (b guestBox) Hide() changes.Hider {
+// Hide implements changeset.Box.
+func (b guestBox) Hide() changeset.Hider {
 	if m := b.mask.Bytes(); m != nil {
 		return m
 	}
 	return nil
 }
 
-// Tree implements changes.Box.
-func (b guestBox) Tree(ctx context.Context, req changes.TreeRequest) (io.ReadCloser, error) {
+// Tree implements changeset.Box.
+func (b guestBox) Tree(ctx context.Context, req changeset.TreeRequest) (io.ReadCloser, error) {
 	return b.ask(ctx, guest.PathTree, req)
 }
 
-// Pack implements changes.Box.
-func (b guestBox) Pack(ctx context.Context, req changes.PackRequest) (io.ReadCloser, error) {
+// Pack implements changeset.Box.
+func (b guestBox) Pack(ctx context.Context, req changeset.PackRequest) (io.ReadCloser, error) {
 	return b.ask(ctx, guest.PathPack, req)
 }
 

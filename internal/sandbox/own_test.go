@@ -10,9 +10,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/causeway/policy"
 	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -75,7 +75,7 @@ func (s *safe) Drop(_ context.Context, id, but string) error {
 	return nil
 }
 
-func (s *safe) Resolve(_ context.Context, h sandbox.Holder, p *policy.Policy) (list []causeway.Secret, err error) {
+func (s *safe) Resolve(_ context.Context, h sandbox.Holder, p *policy.Policy) (list []egress.Secret, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, b := range p.Binds() {
@@ -83,7 +83,7 @@ func (s *safe) Resolve(_ context.Context, h sandbox.Holder, p *policy.Policy) (l
 		if !there {
 			return nil, errors.New("no value of " + b.Name)
 		}
-		list = append(list, causeway.Secret{Name: b.Name, Value: value.Reveal(), Host: b.Host, Header: b.Header})
+		list = append(list, egress.Secret{Name: b.Name, Value: value.Reveal(), Host: b.Host, Header: b.Header})
 	}
 	return list, nil
 }

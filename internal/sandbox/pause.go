@@ -9,11 +9,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
+	"github.com/crannog/crannog/internal/egress"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/record"
-	"github.com/crannog/crannog/internal/sandbox/fact"
 )
 
 // saveTimeout bounds how long it may take to write a sandbox down.
@@ -91,7 +91,7 @@ func (s *Service) gate(ctx context.Context, r Record, open bool) error {
 		a = s.attachmentOrNone(ctx, r, p)
 	}
 	// A link whose process has died is shut, and for good.
-	if err := s.way.Update(ctx, a); err != nil && fault.CodeOf(err) != causeway.CodeNotAttached {
+	if err := s.way.Update(ctx, a); err != nil && fault.CodeOf(err) != egress.CodeNotAttached {
 		return fmt.Errorf("way out of %s: %w", r.ID, err)
 	}
 	return nil
@@ -212,7 +212,7 @@ func (s *Service) commitPause(ctx context.Context, r Record, draft Draft, began 
 		return Record{}, s.runOn(ctx, r, draft, full(err))
 	}
 	r.Saved.Sum, r.PausedAt = image.Sum, time.Now().UTC().Round(0)
-	s.book.anyway(ctx, entry(ctx, record.SandboxPaused, r.ID, fact.Paused{FilesOnly: r.Saved.FilesOnly, Sum: image.Sum, Bytes: image.Bytes}))
+	s.book.anyway(ctx, entry(ctx, audit.SandboxPaused, r.ID, payload.Paused{FilesOnly: r.Saved.FilesOnly, Sum: image.Sum, Bytes: image.Bytes}))
 	moved, err := s.move(ctx, r.ID, Move{
 		From: []State{Pausing}, To: Paused, Change: &Change{Saved: &r.Saved, PausedAt: &r.PausedAt},
 	})

@@ -12,14 +12,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
-	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/demand"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // A creation that fails leaves nothing, is not tried again at once, and its
@@ -277,7 +277,7 @@ type slow struct {
 	asked, answer chan struct{}
 }
 
-func (s slow) Resolve(context.Context, sandbox.Holder, *policy.Policy) ([]causeway.Secret, error) {
+func (s slow) Resolve(context.Context, sandbox.Holder, *policy.Policy) ([]egress.Secret, error) {
 	close(s.asked)
 	<-s.answer
 	return nil, errors.New("no value")

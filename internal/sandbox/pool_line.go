@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/guest/probe"
 )
 
@@ -38,7 +38,7 @@ func (s *Service) newLine(id, token string) *line {
 	return &line{token, &http.Transport{
 		MaxIdleConns: 1, MaxIdleConnsPerHost: 1, MaxConnsPerHost: 1, DisableCompression: true, MaxResponseHeaderBytes: maxGuestHeader,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return s.engine.Dial(ctx, id, engine.GuestPort)
+			return s.engine.Dial(ctx, id, guestboot.Port)
 		},
 	}}
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/client"
 	"github.com/crannog/crannog/internal/guest/files"
-	"github.com/crannog/crannog/internal/process"
 	"github.com/crannog/crannog/internal/sandbox/admission"
 )
 
@@ -20,7 +20,7 @@ import (
 
 // loginShell is the program that a waiting sandbox runs: clients start commands
 // with one.
-var loginShell = process.Spec{Cmd: "/bin/bash", Args: []string{"-l", "-c", "true"}, Timeout: lineTimeout}
+var loginShell = client.Spec{Cmd: "/bin/bash", Args: []string{"-l", "-c", "true"}, Timeout: lineTimeout}
 
 // rehearsal is what a waiting sandbox needs to know of itself for it.
 type rehearsal struct {
@@ -104,8 +104,8 @@ func (w *waiting) alone(ctx context.Context) error {
 func (l *line) run(ctx context.Context, token string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, lineTimeout)
 	defer cancel()
-	client := process.New(&http.Client{Transport: l.transport}, "http://guest", http.Header{files.TokenHeader: {token}})
-	started, err := client.Start(ctx, loginShell)
+	guest := client.New(&http.Client{Transport: l.transport}, "http://guest", http.Header{files.TokenHeader: {token}})
+	started, err := guest.Start(ctx, loginShell)
 	if err != nil {
 		return false, ctx.Err()
 	}

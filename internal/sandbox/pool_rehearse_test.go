@@ -9,8 +9,8 @@ import (
 
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/files"
-	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // rehearsing is a rig whose sandboxes rehearse at once, and what guests were

@@ -17,10 +17,11 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/guest"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/demand"
 	"github.com/crannog/crannog/internal/store"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // poolRig is a rig with a way out, whose guests can be claimed.
@@ -120,8 +121,8 @@ func (p *poolRig) guest(spec engine.Spec) (map[int]http.Handler, func(), error) 
 	p.booted[spec.ID] = boot
 	p.mu.Unlock()
 	ports, end, err := p.rig.guest(spec)
-	control := ports[engine.GuestPort]
-	ports[engine.GuestPort] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	control := ports[guestboot.Port]
+	ports[guestboot.Port] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/process.Process/") && p.ran != nil {
 			p.ran(spec.ID, r)
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/probe"
-	"github.com/crannog/crannog/internal/hosttest"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // A waiting sandbox becomes the caller's as a whole, and another takes its

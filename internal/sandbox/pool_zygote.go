@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
 )

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/hosttools"
+	"github.com/crannog/crannog/internal/filetree/hosttools"
 )
 
 // Template is what a sandbox starts from, as a reference resolved.

@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/crannog/crannog/internal/audit/events"
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/witness"
 )
 
 // quietBytes is how many events are read to see that nothing was changed: what
@@ -37,20 +37,20 @@ func (s *Service) quiet(ctx context.Context, r Record) bool {
 	if info, err := f.Stat(); err != nil || info.Size() > quietBytes {
 		return false
 	}
-	return untouched(witness.NewReader(f, 0, 0), r.Base)
+	return untouched(events.NewReader(f, 0, 0), r.Base)
 }
 
-// untouched reads events from the first on.
-func untouched(events interface{ Next() (witness.Event, error) }, b Base) bool {
+// untouched reads events.
+func untouched(from interface{ Next() (events.Event, error) }, b Base) bool {
 	began := false
 	for {
-		e, err := events.Next()
+		e, err := from.Next()
 		switch {
 		case errors.Is(err, io.EOF):
 			return began
-		case err != nil, e.Kind == witness.Gap:
+		case err != nil, e.Kind == events.Gap:
 			return false // something was not seen
-		case e.Kind == witness.File && b.touches(e.Path):
+		case e.Kind == events.File && b.touches(e.Path):
 			return false
 		}
 		began = true

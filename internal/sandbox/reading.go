@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/crannog/crannog/internal/changes"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/changeset"
 	"github.com/crannog/crannog/internal/guest"
 )
 
@@ -60,28 +60,28 @@ const textSize = 16 << 20
 // fetchOld makes what a snapshot had what o's files are compared with: the
 // list of it, with the sums of files that are not plainly the same now, and
 // their content in a directory of ours.
-func (s *Service) fetchOld(ctx context.Context, o *outlet, old changes.Box) error {
-	was, err := treeOf(ctx, old, changes.TreeRequest{Dir: o.dir})
+func (s *Service) fetchOld(ctx context.Context, o *outlet, old changeset.Box) error {
+	was, err := treeOf(ctx, old, changeset.TreeRequest{Dir: o.dir})
 	if err != nil {
 		return err
 	}
-	now, err := treeOf(ctx, o.box, changes.TreeRequest{Dir: o.dir})
+	now, err := treeOf(ctx, o.box, changeset.TreeRequest{Dir: o.dir})
 	if err != nil {
 		return err
 	}
 	o.base.Start = was
-	sums, err := treeOf(ctx, old, changes.TreeRequest{
-		Dir: o.dir, Paths: differing(was, now), Sums: true, SumBytes: changes.DefaultBounds.FileBytes,
+	sums, err := treeOf(ctx, old, changeset.TreeRequest{
+		Dir: o.dir, Paths: differing(was, now), Sums: true, SumBytes: changeset.DefaultBounds.FileBytes,
 	})
 	if err != nil {
 		return err
 	}
-	var texts []changes.Change
-	told := make(map[string]changes.Entry, len(sums))
+	var texts []changeset.Change
+	told := make(map[string]changeset.Entry, len(sums))
 	for i, e := range sums {
 		told[e.Path] = e
-		if e.Type == changes.Regular && e.Sum != "" && e.Size <= textSize {
-			texts = append(texts, changes.Change{Path: e.Path, Op: changes.Created, New: &sums[i]})
+		if e.Type == changeset.Regular && e.Sum != "" && e.Size <= textSize {
+			texts = append(texts, changeset.Change{Path: e.Path, Op: changeset.Created, New: &sums[i]})
 		}
 	}
 	for i, e := range o.base.Start {
@@ -92,19 +92,19 @@ func (s *Service) fetchOld(ctx context.Context, o *outlet, old changes.Box) erro
 	return s.stageOld(ctx, o, old, texts)
 }
 
-func treeOf(ctx context.Context, box changes.Box, req changes.TreeRequest) ([]changes.Entry, error) {
+func treeOf(ctx context.Context, box changeset.Box, req changeset.TreeRequest) ([]changeset.Entry, error) {
 	r, err := box.Tree(ctx, req)
 	if err != nil {
 		return nil, err
 	}
 	defer r.Close()
-	return changes.ReadTree(r, changes.Bounds{})
+	return changeset.ReadTree(r, changeset.Bounds{})
 }
 
 // differing are the regular files of one tree that another does not plainly
 // have too.
-func differing(was, now []changes.Entry) [][]byte {
-	there := make(map[string]changes.Entry, len(now))
+func differing(was, now []changeset.Entry) [][]byte {
+	there := make(map[string]changeset.Entry, len(now))
 	for _, e := range now {
 		there[e.Path] = e
 	}
@@ -112,7 +112,7 @@ func differing(was, now []changes.Entry) [][]byte {
 	for _, e := range was {
 		n, ok := there[e.Path]
 		same := ok && n.Type == e.Type && n.Size == e.Size && n.Mode == e.Mode && n.MTime.Equal(e.MTime) && n.CTime.Equal(e.CTime)
-		if e.Type == changes.Regular && !same {
+		if e.Type == changeset.Regular && !same {
 			out = append(out, []byte(e.Path))
 		}
 	}
@@ -120,7 +120,7 @@ func differing(was, now []changes.Entry) [][]byte {
 }
 
 // stageOld fetches files under their own names.
-func (s *Service) stageOld(ctx context.Context, o *outlet, old changes.Box, list []changes.Change) error {
+func (s *Service) stageOld(ctx context.Context, o *outlet, old changeset.Box, list []changeset.Change) error {
 	if s.kept == nil {
 		return fault.New(fault.Unsupported, "changes_unavailable", "this service compares no snapshots")
 	}
@@ -137,7 +137,7 @@ func (s *Service) stageOld(ctx context.Context, o *outlet, old changes.Box, list
 		return err
 	}
 	defer staged.Close()
-	if _, err := changes.Stage(ctx, old, o.dir, list, staged, changes.Bounds{FileBytes: textSize}); err != nil {
+	if _, err := changeset.Stage(ctx, old, o.dir, list, staged, changeset.Bounds{FileBytes: textSize}); err != nil {
 		return err
 	}
 	for i, c := range list {

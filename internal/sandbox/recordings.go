@@ -5,9 +5,9 @@ import (
 	"errors"
 	"time"
 
+	"github.com/crannog/crannog/internal/audit/recording"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/kept"
-	"github.com/crannog/crannog/internal/recording"
+	"github.com/crannog/crannog/internal/state/retained"
 )
 
 // Recordings are of what commands in sandboxes printed; recording.Shelf has
@@ -110,7 +110,7 @@ func (s *Service) keepRecordings(ctx context.Context, who Principal, ref string)
 		return KeptRecordings{}, err
 	}
 	now := time.Now().UTC().Round(0)
-	k := recording.Kept{Sandbox: r.ID, Workspace: r.Workspace, TakenAt: now, ExpiresAt: now.Add(kept.Life)}
+	k := recording.Kept{Sandbox: r.ID, Workspace: r.Workspace, TakenAt: now, ExpiresAt: now.Add(retained.Life)}
 	if any, err := s.tapes.Keep(k); err != nil || !any {
 		return KeptRecordings{}, err
 	}

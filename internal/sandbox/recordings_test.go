@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
+	"github.com/crannog/crannog/internal/audit/recording"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/kept"
-	"github.com/crannog/crannog/internal/record"
-	"github.com/crannog/crannog/internal/recording"
 	"github.com/crannog/crannog/internal/sandbox"
-	"github.com/crannog/crannog/internal/sandbox/fact"
+	"github.com/crannog/crannog/internal/state/retained"
 )
 
 // studio is a rig whose sandboxes' commands are recorded.
@@ -71,7 +71,7 @@ func TestKeptRecordings(t *testing.T) {
 		wantKind(t, err, fault.Denied, "recordings_not_local")
 		if keeps {
 			k, err := s.KeepRecordings(t.Context(), local, sb.ID)
-			if err != nil || k.ID != sb.ID || k.ExpiresAt.Sub(k.TakenAt) != kept.Life {
+			if err != nil || k.ID != sb.ID || k.ExpiresAt.Sub(k.TakenAt) != retained.Life {
 				t.Fatalf("%+v %v", k, err)
 			}
 		}
@@ -113,8 +113,8 @@ func TestKeptRecordings(t *testing.T) {
 	}
 	wantKind(t, s.DiscardRecordings(t.Context(), local, list[0].ID), fault.NotFound, "recordings_not_found")
 	var did []string
-	for _, e := range s.record.Entries(record.Action) {
-		var a fact.Action
+	for _, e := range s.record.Entries(audit.Action) {
+		var a payload.Action
 		if err := json.Unmarshal(e.Data, &a); err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +132,7 @@ func TestUnrecordedKeepsNothing(t *testing.T) {
 	s := newStudio(t)
 	sb := s.create(local)
 	s.tape(sb.ID)
-	s.record.Fail(func(d record.Draft) bool { return d.Kind == record.Action })
+	s.record.Fail(func(d audit.Draft) bool { return d.Kind == audit.Action })
 	if k, err := s.KeepRecordings(t.Context(), local, sb.ID); err == nil || k.ID != "" {
 		t.Errorf("%+v", k)
 	}
@@ -150,7 +150,7 @@ func TestKeptRecordingsEnd(t *testing.T) {
 	for n := range 103 {
 		s.tape(name(n))
 		at := now.Add(-time.Duration(n+1) * time.Minute)
-		if _, err := s.tapes.Keep(recording.Kept{Sandbox: name(n), TakenAt: at, ExpiresAt: at.Add(kept.Life)}); err != nil {
+		if _, err := s.tapes.Keep(recording.Kept{Sandbox: name(n), TakenAt: at, ExpiresAt: at.Add(retained.Life)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -162,8 +162,8 @@ func TestKeptRecordingsEnd(t *testing.T) {
 	if got := s.there(); len(got) != 100 || got[0] != name(0) || got[98] != name(98) {
 		t.Fatalf("%d are there: %q", len(got), got)
 	}
-	at := now.Add(-kept.Life - time.Second)
-	if _, err := s.tapes.Keep(recording.Kept{Sandbox: name(5), TakenAt: at, ExpiresAt: at.Add(kept.Life)}); err != nil {
+	at := now.Add(-retained.Life - time.Second)
+	if _, err := s.tapes.Keep(recording.Kept{Sandbox: name(5), TakenAt: at, ExpiresAt: at.Add(retained.Life)}); err != nil {
 		t.Fatal(err)
 	}
 	_, err := s.Recorded(t.Context(), local, name(5))

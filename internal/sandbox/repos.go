@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/gitrepo/index"
+	"github.com/crannog/crannog/internal/filetree/gitrepo/index"
 	"github.com/crannog/crannog/internal/guest"
 )
 

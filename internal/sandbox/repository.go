@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/gitrepo/pointer"
+	"github.com/crannog/crannog/internal/filetree/gitrepo/pointer"
 )
 
 // Shared is the repository of a workspace that is a linked work tree or a submodule. It

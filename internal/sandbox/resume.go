@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
-	"github.com/crannog/crannog/internal/record"
-	"github.com/crannog/crannog/internal/sandbox/fact"
 )
 
 // wakeLife is the shortest time that traffic wakes a sandbox for.
@@ -231,11 +231,11 @@ func (s *Service) awaken(ctx context.Context, r Record, end time.Time, from sour
 
 // wentOn returns the audit entry of a sandbox that continues, either from where it
 // was or from a snapshot.
-func (s *Service) wentOn(ctx context.Context, r Record, at *string, from source) record.Draft {
+func (s *Service) wentOn(ctx context.Context, r Record, at *string, from source) audit.Draft {
 	if at != nil {
-		return entry(ctx, record.SandboxReplaced, r.ID, fact.Replaced{Run: r.Run, Snapshot: *at})
+		return entry(ctx, audit.SandboxReplaced, r.ID, payload.Replaced{Run: r.Run, Snapshot: *at})
 	}
-	return entry(ctx, record.SandboxResumed, r.ID, fact.Resumed{Run: r.Run, EndAt: stamp(r.EndAt), FilesOnly: from.files || from.saved.FilesOnly})
+	return entry(ctx, audit.SandboxResumed, r.ID, payload.Resumed{Run: r.Run, EndAt: stamp(r.EndAt), FilesOnly: from.files || from.saved.FilesOnly})
 }
 
 // restart boots a machine of a sandbox that had one before.

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
 )
 
@@ -118,7 +118,7 @@ func (s *Service) rotateLocked(ctx context.Context, id, owner string) (again boo
 	telling, cancel := lasting(ctx)
 	defer cancel()
 	err = s.way.Update(telling, a)
-	if fault.CodeOf(err) == causeway.CodeNotAttached {
+	if fault.CodeOf(err) == egress.CodeNotAttached {
 		return false, nil // its link is gone, and the old value with it
 	}
 	if err != nil {

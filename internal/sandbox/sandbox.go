@@ -8,10 +8,10 @@ import (
 	"net"
 	"time"
 
-	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/audit/flows"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/netlog"
 )
 
 // Principal is who asks. It is an argument, never a context value, so that
@@ -222,16 +222,16 @@ type Networks interface {
 	// Policy returns what governs a sandbox.
 	Policy(ctx context.Context, who Principal, ref string) (*policy.Policy, error)
 	// Flows calls yield for each record of the sandbox's link; see
-	// netlog.Dir.Read.
-	Flows(ctx context.Context, who Principal, ref string, f netlog.Filter, follow bool, yield func(causeway.Record) error) error
+	// flows.Dir.Read.
+	Flows(ctx context.Context, who Principal, ref string, f flows.Filter, follow bool, yield func(egress.Record) error) error
 	// FlowSize is how much the records of a sandbox's link come to by now, for
-	// netlog.Filter. It costs next to nothing, and knows sandboxes by ID alone.
+	// flows.Filter. It costs next to nothing, and knows sandboxes by ID alone.
 	FlowSize(id string) int64
 	// Asked are the names that programs asked for in a running sandbox
 	// without a network, after a time.
 	Asked(ctx context.Context, who Principal, ref string, since time.Time) ([]string, error)
 	// AskAccess asks people to let a running sandbox reach a host.
-	AskAccess(ctx context.Context, who Principal, ref string, w Wanted) (causeway.Answer, error)
+	AskAccess(ctx context.Context, who Principal, ref string, w Wanted) (egress.Answer, error)
 }
 
 // Traffic is what the data-plane proxy uses. It authenticates by the

@@ -9,18 +9,18 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/crannog/crannog/internal/causeway/policy"
-	"github.com/crannog/crannog/internal/diskroom"
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/flows"
+	"github.com/crannog/crannog/internal/audit/ingest"
+	"github.com/crannog/crannog/internal/audit/provenance"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/hosttools"
-	"github.com/crannog/crannog/internal/kept"
-	"github.com/crannog/crannog/internal/netlog"
-	"github.com/crannog/crannog/internal/provenance"
-	"github.com/crannog/crannog/internal/record"
+	"github.com/crannog/crannog/internal/filetree/hosttools"
+	"github.com/crannog/crannog/internal/host/diskroom"
 	"github.com/crannog/crannog/internal/sandbox/admission"
-	"github.com/crannog/crannog/internal/spool"
-	"github.com/crannog/crannog/internal/workspace"
+	"github.com/crannog/crannog/internal/state/retained"
+	"github.com/crannog/crannog/internal/state/workspace"
 )
 
 // Deps is what a Service is made of. Store, Engine, Templates, Record and Log
@@ -38,7 +38,7 @@ type Deps struct {
 	Sealed Sealed
 	// Questions are ended with the policy or the sandbox that asked them.
 	Questions Questions
-	Flows     *netlog.Dir
+	Flows     *flows.Dir
 	// Copies holds copies of workspaces, for policies that want one. Without
 	// it they are refused.
 	Copies *workspace.Copies
@@ -49,7 +49,7 @@ type Deps struct {
 	HostFiles HostFiles
 	// Record takes what happens. What it refuses does not happen, except that
 	// sandboxes can always be paused and ended.
-	Record record.Recorder
+	Record audit.Recorder
 	// Events is a directory for what engines see in sandboxes, on its way into
 	// the record, with what Flows holds. "" takes in neither.
 	Events string
@@ -60,7 +60,7 @@ type Deps struct {
 	// changed, and Journals is a directory for what is being applied. Without
 	// them nothing is compared, kept or applied.
 	Manifests *workspace.Manifests
-	Kept      *kept.Store
+	Kept      *retained.Store
 	Journals  string
 	// Provenance signs for what comes out, and Version is what it then says of
 	// this program. Without it nothing is signed for.
@@ -141,18 +141,18 @@ type Service struct {
 	way       Way
 	sealed    Sealed
 	questions Questions
-	flows     *netlog.Dir
+	flows     *flows.Dir
 	copies    *workspace.Copies
 	images    Images
 	hostFiles HostFiles
 	tapes     Recordings
 	book      book
-	spools    *spool.Spools // nil takes in nothing
-	behind    atomic.Bool   // something was not taken in that could have been
+	spools    *ingest.Spools // nil takes in nothing
+	behind    atomic.Bool    // something was not taken in that could have been
 	self      Process
 	alive     func(Process) bool
 	manifests *workspace.Manifests
-	kept      *kept.Store
+	kept      *retained.Store
 	journals  string
 	signing   *provenance.Keys
 	version   string

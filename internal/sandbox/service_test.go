@@ -13,11 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/crannog/crannog/internal/audit/audittest"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
-	"github.com/crannog/crannog/internal/record/recordtest"
+	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/store"
 )
@@ -51,8 +52,8 @@ type rig struct {
 	store  *store.Store
 	engine *fake.Engine
 	album  *album
-	record *recordtest.Record // lasts, as what is on disk does
-	format string             // of saved states; "" is the fake's own
+	record *audittest.Record // lasts, as what is on disk does
+	format string            // of saved states; "" is the fake's own
 
 	mu    sync.Mutex
 	ends  map[string]time.Time // what guests were told
@@ -91,7 +92,7 @@ func (r *rig) open(options ...option) {
 		r.t.Fatal(err)
 	}
 	if r.record == nil {
-		r.record = &recordtest.Record{}
+		r.record = &audittest.Record{}
 	}
 	deps := sandbox.Deps{
 		Record: r.record,
@@ -139,7 +140,7 @@ func (r *rig) guest(spec engine.Spec) (map[int]http.Handler, func(), error) {
 		defer r.mu.Unlock()
 		r.ends[spec.ID] = *u.EndAt
 	})
-	return map[int]http.Handler{8080: hello, engine.GuestPort: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+	return map[int]http.Handler{8080: hello, guestboot.Port: http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.mu.Lock()
 		deaf := r.deaf && req.URL.Path == guest.PathUpdate
 		files := r.files

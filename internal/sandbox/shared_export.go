@@ -11,8 +11,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/crannog/crannog/internal/changes"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
 // gitUnder is the name that the files of a shared repository have among the changes of a
@@ -32,7 +32,7 @@ func notGit(name string) (string, bool) { return name, !isGit(name) }
 
 // splitGit parts entries into those of the work tree and those of the repository, which
 // get their paths there.
-func splitGit(all []changes.Entry) (tree, git []changes.Entry) {
+func splitGit(all []changeset.Entry) (tree, git []changeset.Entry) {
 	for _, e := range all {
 		if rest, ok := ofGit(e.Path); ok {
 			e.Path = rest
@@ -102,7 +102,7 @@ func (s *Service) openShared(ctx context.Context, o *outlet) error {
 	}
 	o.undo = append(o.undo, was.Close)
 	o.git.base.Content = was
-	o.git.base.Start, err = changes.Walk(ctx, was, changes.Bounds{}, nil)
+	o.git.base.Start, err = changeset.Walk(ctx, was, changeset.Bounds{}, nil)
 	return err
 }
 
@@ -135,13 +135,13 @@ func (s *Service) copyOf(o *outlet, g *Shared) (*os.Root, error) {
 
 // addRepository adds what is changed in a shared repository to what is changed in its
 // work tree, with the same checks as for a .git of the workspace's own.
-func (o *outlet) addRepository(ctx context.Context, set *changes.Set, lines, text bool) error {
+func (o *outlet) addRepository(ctx context.Context, set *changeset.Set, lines, text bool) error {
 	g, shared := o.git, o.record.Base.Git
 	match := o.policy.Files().Matcher()
 	inside := path.Join(workspaceDir, gitUnder)
 	ways := match.ProtectedWays()
 	hidden := hiddenBelow(slices.Concat(o.record.Base.Hide, o.record.Base.Absent))
-	part, err := changes.Compare(ctx, g.box, g.base, changes.Options{
+	part, err := changeset.Compare(ctx, g.box, g.base, changeset.Options{
 		Dir: g.dir, Lines: lines, Text: text, Under: gitUnder, Ways: ways, Start: ways.Start(inside),
 		Protected: func(name string) bool { return match.Protected(path.Join(inside, name)) },
 		Ignore: func(name string) bool {
@@ -152,15 +152,15 @@ func (o *outlet) addRepository(ctx context.Context, set *changes.Set, lines, tex
 	if err != nil {
 		return err
 	}
-	part.Changes = slices.DeleteFunc(part.Changes, func(c changes.Change) bool {
+	part.Changes = slices.DeleteFunc(part.Changes, func(c changeset.Change) bool {
 		// Objects are only added: other work trees may need by now what git took for
 		// needless inside, and a pack that was made anew has what the old ones had.
 		return c.New == nil && (strings.HasPrefix(c.Path, "objects/") || c.Path == path.Join("worktrees", shared.Worktree, "HEAD"))
 	})
 	for i := range part.Changes {
 		// An object has the name of its content, so another content is none of git's.
-		if c := &part.Changes[i]; c.Op == changes.Changed && c.New.Type == changes.Regular && objectName.MatchString(c.Path) {
-			c.Flags = append(c.Flags, changes.GitUnchecked)
+		if c := &part.Changes[i]; c.Op == changeset.Changed && c.New.Type == changeset.Regular && objectName.MatchString(c.Path) {
+			c.Flags = append(c.Flags, changeset.GitUnchecked)
 		}
 	}
 	if err := g.judgeGit(ctx, part); err != nil {
@@ -171,19 +171,19 @@ func (o *outlet) addRepository(ctx context.Context, set *changes.Set, lines, tex
 		set.Added += c.Added
 		set.Removed += c.Removed
 	}
-	slices.SortFunc(set.Changes, func(a, b changes.Change) int { return strings.Compare(a.Path, b.Path) })
-	o.box = changes.Graft(o.box, o.dir, gitUnder, g.box, g.dir)
+	slices.SortFunc(set.Changes, func(a, b changeset.Change) int { return strings.Compare(a.Path, b.Path) })
+	o.box = changeset.Graft(o.box, o.dir, gitUnder, g.box, g.dir)
 	return nil
 }
 
 // bring applies changes to the workspace, and to the repository that it shares. All
 // that can fail before something is there is done first for both, and ready is called
 // once, with all. It returns what is there now, also with an error.
-func (s *Service) bring(ctx context.Context, o *outlet, chosen []changes.Change, overwrite bool, ready func([]changes.Change) error) ([]changes.Entry, error) {
-	options := func(of *outlet, ready func([]changes.Change) error) changes.ApplyOptions {
-		return changes.ApplyOptions{Dir: of.dir, Journals: s.journals, Overwrite: overwrite, Ready: ready}
+func (s *Service) bring(ctx context.Context, o *outlet, chosen []changeset.Change, overwrite bool, ready func([]changeset.Change) error) ([]changeset.Entry, error) {
+	options := func(of *outlet, ready func([]changeset.Change) error) changeset.ApplyOptions {
+		return changeset.ApplyOptions{Dir: of.dir, Journals: s.journals, Overwrite: overwrite, Ready: ready}
 	}
-	var tree, git []changes.Change
+	var tree, git []changeset.Change
 	for _, c := range chosen {
 		if _, ok := ofGit(c.Path); ok && o.git != nil {
 			git = append(git, c.Renamed(func(name string) string { rest, _ := ofGit(name); return rest }))
@@ -192,11 +192,11 @@ func (s *Service) bring(ctx context.Context, o *outlet, chosen []changes.Change,
 		}
 	}
 	if len(git) == 0 {
-		return changes.Apply(ctx, o.box, o.base.Outside, tree, options(o, ready))
+		return changeset.Apply(ctx, o.box, o.base.Outside, tree, options(o, ready))
 	}
-	var now []changes.Entry
-	there, err := changes.Apply(ctx, o.git.box, o.git.base.Outside, git, options(o.git, func(come []changes.Change) error {
-		var all []changes.Change
+	var now []changeset.Entry
+	there, err := changeset.Apply(ctx, o.git.box, o.git.base.Outside, git, options(o.git, func(come []changeset.Change) error {
+		var all []changeset.Change
 		for _, c := range come {
 			all = append(all, c.Renamed(underGit))
 		}
@@ -204,9 +204,9 @@ func (s *Service) bring(ctx context.Context, o *outlet, chosen []changes.Change,
 			return ready(all)
 		}
 		var err error
-		now, err = changes.Apply(ctx, o.box, o.base.Outside, tree, options(o, func(come []changes.Change) error {
+		now, err = changeset.Apply(ctx, o.box, o.base.Outside, tree, options(o, func(come []changeset.Change) error {
 			all = append(all, come...)
-			slices.SortFunc(all, func(a, b changes.Change) int { return strings.Compare(a.Path, b.Path) })
+			slices.SortFunc(all, func(a, b changeset.Change) int { return strings.Compare(a.Path, b.Path) })
 			return ready(all)
 		}))
 		return err

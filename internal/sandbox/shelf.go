@@ -4,8 +4,8 @@ import (
 	"context"
 	"strings"
 
+	"github.com/crannog/crannog/internal/audit"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/record"
 )
 
 // mayUse reports whether a caller may see a snapshot.
@@ -135,7 +135,7 @@ func (s *Service) removeSnapshotRef(ctx context.Context, who Principal, ref stri
 func (s *Service) removeSnapshot(ctx context.Context, n Stored) error {
 	ctx, cancel := lasting(ctx)
 	defer cancel()
-	if err := s.book.must(ctx, entry(ctx, record.SnapshotRemoved, n.Sandbox, n.fact())); err != nil {
+	if err := s.book.must(ctx, entry(ctx, audit.SnapshotRemoved, n.Sandbox, n.fact())); err != nil {
 		return err
 	}
 	if err := s.store.DeleteSnapshot(ctx, n.ID); err != nil {

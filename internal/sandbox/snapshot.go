@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/record"
-	"github.com/crannog/crannog/internal/sandbox/fact"
 )
 
 // snapshotID is the form of a snapshot's ID, which no name has.
@@ -136,14 +136,14 @@ func (s *Service) take(ctx context.Context, r Record, n *Stored, save saver) (er
 		return full(err)
 	}
 	n.Sum, n.Bytes, n.Needs = image.Sum, image.Bytes, n.Base.Needs
-	if err := s.book.must(ctx, entry(ctx, record.SnapshotTaken, r.ID, n.fact())); err != nil {
+	if err := s.book.must(ctx, entry(ctx, audit.SnapshotTaken, r.ID, n.fact())); err != nil {
 		return err
 	}
 	return s.store.KeepSnapshot(ctx, n.ID, n.Sum, n.Bytes, n.Base.Needs)
 }
 
-func (n Stored) fact() fact.Snapshot {
-	return fact.Snapshot{ID: n.ID, Name: n.Name, FilesOnly: n.FilesOnly, Sum: n.Sum, Bytes: n.Bytes}
+func (n Stored) fact() payload.Snapshot {
+	return payload.Snapshot{ID: n.ID, Name: n.Name, FilesOnly: n.FilesOnly, Sum: n.Sum, Bytes: n.Bytes}
 }
 
 // noteSnapshot takes over what the row says of where the sandbox came from.

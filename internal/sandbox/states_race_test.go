@@ -8,13 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/causeway/policy"
 	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
-	"github.com/crannog/crannog/internal/workspace"
+	"github.com/crannog/crannog/internal/state/workspace"
 )
 
 // beside is another process on the same state.
@@ -374,7 +374,7 @@ func TestPauseWithoutALink(t *testing.T) {
 			r := newRig(t, func(d *sandbox.Deps) { d.Way = way })
 			ctx := t.Context()
 			sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Access = sandbox.Access{Allow: []string{"a.test"}} })
-			way.setFail(fault.New(fault.Conflict, causeway.CodeNotAttached, "gone"))
+			way.setFail(fault.New(fault.Conflict, egress.CodeNotAttached, "gone"))
 			r.failAt(step, fault.New(fault.Exhausted, "disk_full", "full"))
 			_, err := r.Pause(ctx, alice, sb.ID, filesOnly)
 			wantKind(t, err, fault.Exhausted, "disk_full")

@@ -6,7 +6,7 @@ import (
 	"io"
 	"net"
 
-	"github.com/crannog/crannog/internal/bulk"
+	"github.com/crannog/crannog/internal/host/bulk"
 )
 
 // errCut is what a stream into a sandbox ends with when the sandbox goes.

@@ -10,9 +10,9 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
 // SetTimeout lets the sandbox end after d from now, shorter or longer. Zero
@@ -162,7 +162,7 @@ func (s *Service) control(ctx context.Context, r Record, method, path string, bo
 	transport := &http.Transport{
 		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxGuestHeader,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return s.engine.Dial(ctx, r.ID, engine.GuestPort)
+			return s.engine.Dial(ctx, r.ID, guestboot.Port)
 		},
 	}
 	return transport.RoundTrip(req)

@@ -12,11 +12,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/hosttools"
 	"github.com/crannog/crannog/internal/guest"
-	"github.com/crannog/crannog/internal/hosttools"
 )
 
 // ToolsDir is where the directories of version managers are inside. Links at the paths that they

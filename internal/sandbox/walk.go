@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
 )
 

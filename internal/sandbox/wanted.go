@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/causeway/approval"
-	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/approval"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/host/text"
 )
@@ -33,24 +33,24 @@ const leastWait = 200 * time.Millisecond
 // A host that no approval could allow is Denied. A repeated request is the same
 // request, whatever its reason: a program must not wear approvers down by rewording
 // it.
-func (s *Service) AskAccess(ctx context.Context, who Principal, ref string, w Wanted) (causeway.Answer, error) {
+func (s *Service) AskAccess(ctx context.Context, who Principal, ref string, w Wanted) (egress.Answer, error) {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {
-		return causeway.Answer{}, err
+		return egress.Answer{}, err
 	}
 	if r.State != Running {
-		return causeway.Answer{}, notRunning(r)
+		return egress.Answer{}, notRunning(r)
 	}
 	if !r.Access.Linked() {
-		return causeway.Answer{}, fault.Newf(fault.Conflict, "network_fixed", "Sandbox \"%s\" was made without a network", r.ID).
+		return egress.Answer{}, fault.Newf(fault.Conflict, "network_fixed", "Sandbox \"%s\" was made without a network", r.ID).
 			WithHint("only a new sandbox can have one")
 	}
 	q, granted, err := s.wantedQuestion(r, who, w)
 	if err != nil || granted {
-		return causeway.Answer{Granted: granted, State: string(approval.Approved), Reason: "it is allowed already"}, err
+		return egress.Answer{Granted: granted, State: string(approval.Approved), Reason: "it is allowed already"}, err
 	}
 	if s.questions == nil {
-		return causeway.Answer{}, fault.New(fault.Denied, "nobody_to_ask", "there is nobody to ask")
+		return egress.Answer{}, fault.New(fault.Denied, "nobody_to_ask", "there is nobody to ask")
 	}
 	wait, cancel := context.WithTimeout(ctx, max(w.Wait, leastWait))
 	defer cancel()
@@ -60,21 +60,21 @@ func (s *Service) AskAccess(ctx context.Context, who Principal, ref string, w Wa
 	}
 	// The grant is spent: what it is for must not depend on who waits.
 	if err := s.Amend(context.WithoutCancel(ctx), r.ID, net.JoinHostPort(w.Host, strconv.Itoa(w.Port))); err != nil {
-		return causeway.Answer{}, err
+		return egress.Answer{}, err
 	}
 	return answer, nil
 }
 
 // wantedQuestion is what people are asked, or says that it is allowed already.
-func (s *Service) wantedQuestion(r Record, who Principal, w Wanted) (causeway.Question, bool, error) {
+func (s *Service) wantedQuestion(r Record, who Principal, w Wanted) (egress.Question, bool, error) {
 	endpoint := net.JoinHostPort(w.Host, strconv.Itoa(w.Port))
 	if !approval.Plain(w.Host) || w.Port < 1 || w.Port > 65535 {
-		return causeway.Question{}, false, fault.Newf(fault.Invalid, "invalid_host", "%q is not one exact host and a port", text.Strict(endpoint, 300)).
+		return egress.Question{}, false, fault.Newf(fault.Invalid, "invalid_host", "%q is not one exact host and a port", text.Strict(endpoint, 300)).
 			WithHint("such as api.example.com, in lower case and without wildcards")
 	}
 	before, err := s.compile(r.Access)
 	if err != nil {
-		return causeway.Question{}, false, err
+		return egress.Question{}, false, err
 	}
 	next := r.Access
 	if !slices.Contains(next.Allow, endpoint) {
@@ -82,13 +82,13 @@ func (s *Service) wantedQuestion(r Record, who Principal, w Wanted) (causeway.Qu
 	}
 	after, err := s.compile(next.settled())
 	if err != nil {
-		return causeway.Question{}, false, err
+		return egress.Question{}, false, err
 	}
-	if verdict(before, w).Effect == causeway.Allow {
-		return causeway.Question{}, true, nil
+	if verdict(before, w).Effect == egress.Allow {
+		return egress.Question{}, true, nil
 	}
-	if d := verdict(after, w); d.Effect != causeway.Allow {
-		return causeway.Question{}, false, fault.Newf(fault.Denied, "not_grantable", "no answer could allow %s: %s", endpoint, d.Reason).
+	if d := verdict(after, w); d.Effect != egress.Allow {
+		return egress.Question{}, false, fault.Newf(fault.Denied, "not_grantable", "no answer could allow %s: %s", endpoint, d.Reason).
 			WithHint("rule " + d.Rule + " of the " + d.Layer + " stands above what can be asked for")
 	}
 	quorum, expiry := before.Approval(w.Host, w.Port)
@@ -104,8 +104,8 @@ func (s *Service) wantedQuestion(r Record, who Principal, w Wanted) (causeway.Qu
 		// Not among the facts: the grant is for the host, whatever was said.
 		summary += ". The agent says (unchecked): " + text.Strict(w.Reason, 400)
 	}
-	return causeway.Question{
-		Sandbox: r.ID, Kind: causeway.AskWiden, Summary: summary, Rule: "access.request",
+	return egress.Question{
+		Sandbox: r.ID, Kind: egress.AskWiden, Summary: summary, Rule: "access.request",
 		Facts: map[string]string{
 			approval.FactHost: w.Host, approval.FactPort: strconv.Itoa(w.Port), "to": after.Digest(), approval.FactAsker: asker,
 		},
@@ -114,9 +114,9 @@ func (s *Service) wantedQuestion(r Record, who Principal, w Wanted) (causeway.Qu
 }
 
 // verdict is what a policy says of a first request to a host.
-func verdict(p *policy.Policy, w Wanted) causeway.Decision {
+func verdict(p *policy.Policy, w Wanted) egress.Decision {
 	c := p.Connect(w.Host, w.Port)
-	if c.Effect != causeway.Allow || !c.Inspect {
+	if c.Effect != egress.Allow || !c.Inspect {
 		return c.Decision
 	}
 	d, _ := p.Request(policy.Request{Host: w.Host, Port: w.Port, Method: http.MethodGet, Path: "/", TLS: w.Port != 80})

@@ -9,13 +9,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
 	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
-	"github.com/crannog/crannog/internal/record"
-	"github.com/crannog/crannog/internal/sandbox/fact"
 )
 
 // Way is the way out: what the Service uses of the process that holds all
@@ -25,7 +25,7 @@ type Way interface {
 	Attach(ctx context.Context, a Attachment) (Link, error)
 	// Update replaces the policy and secrets of an attached sandbox. What is
 	// no longer allowed is closed. For one whose link is gone it fails
-	// with causeway.CodeNotAttached.
+	// with egress.CodeNotAttached.
 	Update(ctx context.Context, a Attachment) error
 	// Detach ends a link. An unknown sandbox is success.
 	Detach(ctx context.Context, sandbox string) error
@@ -39,7 +39,7 @@ type Attachment struct {
 	Sandbox string
 	Owner   string
 	Policy  *policy.Policy
-	Secrets []causeway.Secret
+	Secrets []egress.Secret
 	// Looks says of an update that the sandbox's first process will try the
 	// policy before the sandbox is ready, as it does after each attachment.
 	Looks bool
@@ -66,7 +66,7 @@ type Holder struct {
 // Sealed keeps values and resolves what a policy binds.
 type Sealed interface {
 	// Resolve returns the values of a policy's bindings for a sandbox.
-	Resolve(ctx context.Context, h Holder, p *policy.Policy) ([]causeway.Secret, error)
+	Resolve(ctx context.Context, h Holder, p *policy.Policy) ([]egress.Secret, error)
 	// Keep seals values of a sandbox's own under a name that is new.
 	Keep(ctx context.Context, sandbox, name string, values map[string]config.Secret) error
 	// Drop forgets what was kept for a sandbox, but for one name.
@@ -78,7 +78,7 @@ type Questions interface {
 	// Retire ends the open questions of a sandbox that another policy than
 	// keep has asked; "" ends all.
 	Retire(ctx context.Context, sandbox, keep, reason string) error
-	causeway.Asker
+	egress.Asker
 }
 
 // endQuestions ends questions that nothing can come of any more. One that stays
@@ -145,7 +145,7 @@ func (s *Service) attach(ctx context.Context, a *Attachment) (Link, error) {
 // variables are those of a link, beside one for each secret: programs refuse
 // to start without their keys. What they find is no key, and says so to who
 // reads it.
-func variables(secrets []causeway.Secret, link map[string]string) map[string]string {
+func variables(secrets []egress.Secret, link map[string]string) map[string]string {
 	all := make(map[string]string, len(secrets)+len(link))
 	for _, secret := range secrets {
 		if strings.HasPrefix(secret.Name, policy.OwnPrefix) {
@@ -249,9 +249,9 @@ func (s *Service) setAccess(ctx context.Context, who Principal, ref string, chan
 	if r.Access, err = s.keepOwn(ctx, r.ID, before, next); err != nil {
 		return Sandbox{}, err
 	}
-	changed := fact.Policy{Old: r.PolicyDigest, New: p.Digest(), OldLevel: r.PolicyLevel, NewLevel: p.Level(), Net: string(r.Access.Net), OldDocument: s.written(before)}
+	changed := payload.Policy{Old: r.PolicyDigest, New: p.Digest(), OldLevel: r.PolicyLevel, NewLevel: p.Level(), Net: string(r.Access.Net), OldDocument: s.written(before)}
 	r.PolicyLevel, r.PolicyDigest = p.Level(), p.Digest()
-	err = s.book.must(ctx, entry(ctx, record.PolicyChanged, r.ID, changed))
+	err = s.book.must(ctx, entry(ctx, audit.PolicyChanged, r.ID, changed))
 	if err == nil {
 		err = s.enforce(ctx, r, p)
 	}
@@ -278,7 +278,7 @@ func (s *Service) written(access Access) string {
 		return "" // it could not be shown either
 	}
 	text, err := p.Document().YAML()
-	if err != nil || len(text) > fact.MaxPolicy {
+	if err != nil || len(text) > payload.MaxPolicy {
 		return ""
 	}
 	return text

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/causeway/approval"
-	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/approval"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
 )
 
@@ -48,8 +48,8 @@ func (s *Service) mayWiden(ctx context.Context, r Record, change func(Access) (A
 	quorum, expiry := before.Document().Approvals.Quorum, time.Duration(before.Document().Approvals.Timeout)
 	ask, cancel := context.WithTimeout(ctx, widenHold)
 	defer cancel()
-	answer, err := s.questions.Ask(ask, causeway.Question{
-		Sandbox: r.ID, Kind: causeway.AskWiden, Summary: "let the sandbox's policy be wider: " + strings.Join(wider, "; "),
+	answer, err := s.questions.Ask(ask, egress.Question{
+		Sandbox: r.ID, Kind: egress.AskWiden, Summary: "let the sandbox's policy be wider: " + strings.Join(wider, "; "),
 		Facts: map[string]string{"wider": strings.Join(wider, "\n"), "to": after.Digest()},
 		Rule:  "policy.widen", Policy: before.Digest(), Quorum: quorum, Expiry: int64(expiry / time.Second),
 	})

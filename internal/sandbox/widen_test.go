@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/egress"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
 )
@@ -14,19 +14,19 @@ import (
 // desk answers questions: no, until somebody grants the last one, once.
 type desk struct {
 	mu      sync.Mutex
-	asked   []causeway.Question
+	asked   []egress.Question
 	granted bool
 }
 
-func (d *desk) Ask(_ context.Context, q causeway.Question) (causeway.Answer, error) {
+func (d *desk) Ask(_ context.Context, q egress.Question) (egress.Answer, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.asked = append(d.asked, q)
 	if d.granted {
 		d.granted = false
-		return causeway.Answer{Granted: true, State: "approved", Approval: "a1"}, nil
+		return egress.Answer{Granted: true, State: "approved", Approval: "a1"}, nil
 	}
-	return causeway.Answer{State: "pending", Approval: "a1"}, nil
+	return egress.Answer{State: "pending", Approval: "a1"}, nil
 }
 
 func (d *desk) Retire(context.Context, string, string, string) error { return nil }
@@ -53,7 +53,7 @@ func TestAStrictPolicyIsNotMadeWiderUnasked(t *testing.T) {
 	if got, err := r.Get(ctx, alice, sb.ID); err != nil || got.PolicyLevel != "strict" {
 		t.Fatalf("the level is %q, %v", got.PolicyLevel, err)
 	}
-	if len(d.asked) != 1 || d.asked[0].Kind != causeway.AskWiden || d.asked[0].Quorum != 2 || d.asked[0].Facts["wider"] == "" {
+	if len(d.asked) != 1 || d.asked[0].Kind != egress.AskWiden || d.asked[0].Quorum != 2 || d.asked[0].Facts["wider"] == "" {
 		t.Fatalf("asked %+v", d.asked)
 	}
 	d.granted = true

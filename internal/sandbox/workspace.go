@@ -5,9 +5,9 @@ import (
 	"errors"
 	"os"
 
-	"github.com/crannog/crannog/internal/changes"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/workspace"
+	"github.com/crannog/crannog/internal/filetree/changeset"
+	"github.com/crannog/crannog/internal/state/workspace"
 )
 
 // noteWorkspace begins to note what a workspace is, beside the boot of the
@@ -105,7 +105,7 @@ func (s *Service) mendApplies(ctx context.Context) error {
 	if s.journals == "" {
 		return nil
 	}
-	left, err := changes.Recover(ctx, s.journals)
+	left, err := changeset.Recover(ctx, s.journals)
 	for _, name := range left {
 		s.log.Error("a directory could not be put back to what it was before an apply that broke off", "file", name)
 	}

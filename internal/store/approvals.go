@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/crannog/crannog/internal/causeway/approval"
+	"github.com/crannog/crannog/internal/egress/approval"
 	"github.com/crannog/crannog/internal/fault"
 )
 

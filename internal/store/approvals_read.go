@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/crannog/crannog/internal/causeway/approval"
+	"github.com/crannog/crannog/internal/egress/approval"
 )
 
 const approvalColumns = `id, sandbox, owner, kind, summary, facts, rule, policy, digest, quorum, state, reason, amendment,

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/crannog/crannog/internal/console/session"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/frontend/console/session"
 )
 
 // console are the tables of who is signed in to the web console. Tokens and

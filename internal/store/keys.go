@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/key"
+	"github.com/crannog/crannog/internal/state/key"
 )
 
 var _ key.Store = (*Store)(nil)

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/crannog/crannog/internal/diskroom"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/diskroom"
 )
 
 // roomBytes is what the database can take up while the disk is full. A removal

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/crannog/crannog/internal/causeway/secrets"
+	"github.com/crannog/crannog/internal/egress/secrets"
 	"github.com/crannog/crannog/internal/fault"
 )
 

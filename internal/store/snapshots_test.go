@@ -7,9 +7,9 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/hostfiles"
-	"github.com/crannog/crannog/internal/hosttools"
+	"github.com/crannog/crannog/internal/filetree/hosttools"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/state/hostfiles"
 )
 
 func stored(id string) sandbox.Stored {

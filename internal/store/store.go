@@ -18,8 +18,8 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/crannog/crannog/internal/diskroom"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/diskroom"
 )
 
 // FileName is the database's name in the state directory. It holds the access

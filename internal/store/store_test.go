@@ -17,11 +17,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crannog/crannog/internal/causeway/approval"
+	"github.com/crannog/crannog/internal/egress/approval"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/key"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/state/key"
 	"github.com/crannog/crannog/internal/store"
 )
 

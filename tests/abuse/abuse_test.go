@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // attack is one thing that a hostile program or client does.

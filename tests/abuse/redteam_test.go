@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // S3, thought of without knowledge of how the finding was mended: every place of the server is taken

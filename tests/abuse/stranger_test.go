@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog"
-	"github.com/crannog/crannog/internal/signature"
+	"github.com/crannog/crannog/internal/guest/signature"
 )
 
 var strangerAttacks = []attack{

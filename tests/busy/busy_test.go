@@ -18,10 +18,10 @@ import (
 	"time"
 
 	"github.com/crannog/crannog"
-	"github.com/crannog/crannog/internal/causeway/control"
+	"github.com/crannog/crannog/internal/egress/gateway"
 	"github.com/crannog/crannog/internal/guest/census"
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/servetest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
 var program string
@@ -171,21 +171,21 @@ func TestP47Busy(t *testing.T) {
 // sandbox, and that no program of theirs is nicer than usual.
 func (c *crowd) standsApart() {
 	c.t.Helper()
-	gateway := 0
+	egressPID := 0
 	for _, pid := range processes(c.t) {
 		line, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
-		if args := strings.Split(string(line), "\x00"); err == nil && len(args) > 1 && args[0] == control.Arg0 && strings.HasPrefix(args[1], c.State) {
-			gateway = pid
+		if args := strings.Split(string(line), "\x00"); err == nil && len(args) > 1 && args[0] == gateway.Arg0 && strings.HasPrefix(args[1], c.State) {
+			egressPID = pid
 		}
 	}
-	if gateway == 0 {
+	if egressPID == 0 {
 		c.t.Fatal("there is no egress gateway")
 	}
 	own, err := niceOf(os.Getpid())
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	for name, pid := range map[string]int{"server": c.PID(), "egress gateway": gateway} {
+	for name, pid := range map[string]int{"server": c.PID(), "egress gateway": egressPID} {
 		for _, g := range groupsOf(c.t, pid) {
 			if strings.Contains(g, "/crannog/") {
 				c.t.Errorf("the %s is in group %s", name, g)

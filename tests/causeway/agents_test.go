@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // agentProgram stands where an agent's program is looked for. It does what one

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 func accessOf(document string) api.Access {

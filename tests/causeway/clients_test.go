@@ -14,8 +14,8 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/crannog/crannog"
-	"github.com/crannog/crannog/internal/causeway/names"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/egress/names"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // goInside is Go where boxes see it too.

@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/servetest"
 	"github.com/crannog/crannog/internal/store"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
 // served is a server of the product in a world of the test's, to which

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // The findings of a review of the gateway, from inside one sandbox. Each row has

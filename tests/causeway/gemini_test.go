@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // geminiPackage is the agent that a test takes from npm: of those that crannog

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // forge is a git server: the real git's own, behind HTTPS.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // upgrading answers WebSocket requests as a careless or hostile server does.

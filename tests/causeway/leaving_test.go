@@ -14,7 +14,7 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // telling gives a value away to every client that asks, as a server may that

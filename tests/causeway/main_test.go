@@ -19,14 +19,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog"
-	"github.com/crannog/crannog/internal/causeway/control"
 	"github.com/crannog/crannog/internal/cli"
 	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/egress/gateway"
 	"github.com/crannog/crannog/internal/engine/gvisor"
-	"github.com/crannog/crannog/internal/engine/ocispec"
+	"github.com/crannog/crannog/internal/engine/linux/ocispec"
 	"github.com/crannog/crannog/internal/guest/guestmain"
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/reexec"
+	"github.com/crannog/crannog/internal/host/reexec"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // programName is this test binary as crannog itself: all of the product, but
@@ -38,7 +38,7 @@ var rootless = flag.Bool("rootless", false, "run as a user without rights, as Te
 
 func TestMain(m *testing.M) {
 	reexec.Dispatch(slices.Concat(gvisor.Roles(), []reexec.Role{
-		{Match: reexec.Arg0(control.Arg0), Run: serveWorld},
+		{Match: reexec.Arg0(gateway.Arg0), Run: serveWorld},
 		{Match: reexec.Arg0(ocispec.GuestArg0), Run: guestmain.Main},
 		{Match: reexec.Arg0(programName), Run: runProgram},
 	})...)

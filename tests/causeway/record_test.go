@@ -10,16 +10,16 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/record"
-	"github.com/crannog/crannog/internal/spool"
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/ingest"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // readRecord opens the record of a state directory, as another process does.
-func readRecord(t testing.TB, state string) *record.Log {
+func readRecord(t testing.TB, state string) *audit.Log {
 	t.Helper()
-	l, err := record.Open(record.Options{Dir: filepath.Join(state, "record"), Log: slog.New(slog.DiscardHandler)})
+	l, err := audit.Open(audit.Options{Dir: filepath.Join(state, "record"), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,18 +53,18 @@ print('asked')
 	b.end()
 
 	l := readRecord(t, a.state)
-	programs, files, flows, kinds := map[string]int{}, map[string]int{}, map[string]int{}, map[record.Kind]int{}
-	err := l.Read(t.Context(), record.Filter{Sandbox: id}, false, func(e record.Entry) error {
+	programs, files, flows, kinds := map[string]int{}, map[string]int{}, map[string]int{}, map[audit.Kind]int{}
+	err := l.Read(t.Context(), audit.Filter{Sandbox: id}, false, func(e audit.Entry) error {
 		kinds[e.Kind]++
 		switch e.Kind {
-		case record.Exec:
-			var x spool.Exec
+		case audit.Exec:
+			var x ingest.Exec
 			if err := json.Unmarshal(e.Data, &x); err != nil {
 				return err
 			}
 			programs[filepath.Base(x.Program)]++
-		case record.File:
-			var f spool.File
+		case audit.File:
+			var f ingest.File
 			if err := json.Unmarshal(e.Data, &f); err != nil {
 				return err
 			}
@@ -74,15 +74,15 @@ print('asked')
 				}
 				files[f.Path]++
 			}
-		case record.Flow:
-			var r causeway.Record
+		case audit.Flow:
+			var r egress.Record
 			if err := json.Unmarshal(e.Data, &r); err != nil {
 				return err
 			}
 			if r.Kind == "http" && !r.Begins {
 				flows[r.Path]++
 			}
-		case record.Gap:
+		case audit.Gap:
 			t.Errorf("a gap: %s", e.Data)
 		}
 		return nil
@@ -106,7 +106,7 @@ print('asked')
 	if want := map[string]int{"true": 1000, "dash": 2}; !maps.Equal(programs, want) || python != 1 {
 		t.Errorf("executed: %v and %d of Python, want %v and one", programs, python, want)
 	}
-	if kinds[record.Exit] != kinds[record.Exec] || kinds[record.SandboxStarted] != 1 || kinds[record.SandboxEnded] != 1 {
+	if kinds[audit.Exit] != kinds[audit.Exec] || kinds[audit.SandboxStarted] != 1 || kinds[audit.SandboxEnded] != 1 {
 		t.Errorf("%v", kinds)
 	}
 	if v, err := l.Verify(t.Context()); err != nil || !v.OK {
@@ -152,7 +152,7 @@ func TestNoValueInTheRecord(t *testing.T) {
 		}
 	}
 	seen := 0
-	err := readRecord(t, a.state).Read(t.Context(), record.Filter{Sandbox: id}, false, func(e record.Entry) error {
+	err := readRecord(t, a.state).Read(t.Context(), audit.Filter{Sandbox: id}, false, func(e audit.Entry) error {
 		if bytes.Contains(e.Data, []byte("[redacted:P34]")) {
 			seen++
 		}

@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // nobodySpecial is a user number that no passwd names.

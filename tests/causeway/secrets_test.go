@@ -15,7 +15,7 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // halves is the canary for programs inside, which must not bring it there

@@ -13,8 +13,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/crannog/crannog/internal/causeway/control"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/egress/gateway"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // worldFile is in a state directory whose causeway meets a world of the
@@ -42,23 +42,23 @@ type outcome struct {
 }
 
 func serveWorld() {
-	control.ServeGathered(func() ([]byte, error) {
+	gateway.ServeGathered(func() ([]byte, error) {
 		data, err := os.ReadFile(filepath.Join(filepath.Dir(os.Args[1]), worldFile))
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
 		return data, err
-	}, func(data []byte) (control.World, error) {
+	}, func(data []byte) (gateway.World, error) {
 		if len(data) == 0 {
-			return control.World{}, nil
+			return gateway.World{}, nil
 		}
 		var x exchange
 		if err := json.Unmarshal(data, &x); err != nil {
-			return control.World{}, err
+			return gateway.World{}, err
 		}
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(x.Roots)
-		return control.World{Resolver: &x, Dial: x.dial, Roots: roots}, nil
+		return gateway.World{Resolver: &x, Dial: x.dial, Roots: roots}, nil
 	})
 }
 

@@ -10,9 +10,9 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/causeway/secrets"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/egress/secrets"
 	"github.com/crannog/crannog/internal/store"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // P20: who takes the database has nothing without the key.

@@ -14,8 +14,8 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog"
-	"github.com/crannog/crannog/internal/causeway/certs"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/egress/certs"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // shops answers as what programs get their packages from: a sparse registry of

@@ -16,8 +16,8 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/servetest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
 // everywhere is the widest policy there is; what it does not open, nothing

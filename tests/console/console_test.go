@@ -15,8 +15,8 @@ import (
 	"github.com/coder/websocket"
 
 	"github.com/crannog/crannog"
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/servetest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
 // make makes a sandbox that may reach nothing, and says which.

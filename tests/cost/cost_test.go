@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/crannog/crannog"
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/perfcount"
-	"github.com/crannog/crannog/internal/servetest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+	"github.com/crannog/crannog/internal/testkit/perfcount"
+	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
 var program string
@@ -44,7 +44,7 @@ const rounds = 5
 
 // carried are the programs without which the binary starts itself again, for more.
 var carried = hosttest.Ability{Name: "the programs that make build puts into the binary", Has: func() bool {
-	for _, path := range []string{"../../internal/guestbin/bin/crannog-guest", "../../internal/runtimebin/bin/crannog-runtime"} {
+	for _, path := range []string{"../../internal/host/embedded/guestbin/bin/crannog-guest", "../../internal/host/embedded/runtimebin/bin/crannog-runtime"} {
 		if _, err := os.Stat(path); err != nil {
 			return false
 		}

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/servetest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
 // A run that is killed at any moment of its end leaves what it changed and what

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/servetest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
 const (

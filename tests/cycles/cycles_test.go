@@ -20,9 +20,9 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/servetest"
-	"github.com/crannog/crannog/internal/standard"
+	"github.com/crannog/crannog/internal/server/standard"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
 func TestMain(m *testing.M) {

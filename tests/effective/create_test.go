@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog"
-	"github.com/crannog/crannog/internal/causeway/control"
-	"github.com/crannog/crannog/internal/causeway/policy"
+	"github.com/crannog/crannog/internal/egress/gateway"
+	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/engine"
 )
 
@@ -48,7 +48,7 @@ func (r *rig) judgedBy(document string) func(*engine.Spec) error {
 		if err != nil {
 			return err
 		}
-		c, err := control.Connect(r.t.Context(), r.state, control.Options{})
+		c, err := gateway.Connect(r.t.Context(), r.state, gateway.Options{})
 		if err != nil {
 			return err
 		}
@@ -58,7 +58,7 @@ func (r *rig) judgedBy(document string) func(*engine.Spec) error {
 			return err
 		}
 		defer records.Close()
-		box, _, err := c.Attach(r.t.Context(), control.Attachment{Sandbox: "other" + spec.ID[:8], Policy: p.Layers(), Record: records})
+		box, _, err := c.Attach(r.t.Context(), gateway.Attachment{Sandbox: "other" + spec.ID[:8], Policy: p.Layers(), Record: records})
 		if err != nil {
 			return err
 		}

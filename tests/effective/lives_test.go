@@ -8,12 +8,12 @@ import (
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/frontend/v1"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/probe"
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/httpapi"
 	"github.com/crannog/crannog/internal/sandbox"
-	"github.com/crannog/crannog/internal/servetest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
 const wayOut = "there is a way out"
@@ -204,7 +204,7 @@ func blind(then func(*engine.Spec) error) func(*engine.Spec) error {
 func TestDisagreementAtClaim(t *testing.T) {
 	r := newRig(t)
 	r.engine.bend(blind(r.wayOut()))
-	usual, err := httpapi.Usual()
+	usual, err := v1.Usual()
 	if err != nil {
 		t.Fatal(err)
 	}

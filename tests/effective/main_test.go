@@ -19,16 +19,16 @@ import (
 
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/causeway/control"
-	"github.com/crannog/crannog/internal/causeway/wire"
-	"github.com/crannog/crannog/internal/daemon"
+	"github.com/crannog/crannog/internal/egress/attachment"
+	"github.com/crannog/crannog/internal/egress/gateway"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/gvisor"
-	"github.com/crannog/crannog/internal/guestbin"
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/servetest"
-	"github.com/crannog/crannog/internal/standard"
-	"github.com/crannog/crannog/internal/template"
+	"github.com/crannog/crannog/internal/host/embedded/guestbin"
+	"github.com/crannog/crannog/internal/image/template"
+	"github.com/crannog/crannog/internal/server"
+	"github.com/crannog/crannog/internal/server/standard"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
 // life only ends a sandbox that a failed test forgets.
@@ -101,7 +101,7 @@ type rig struct {
 	t      *testing.T
 	state  string
 	engine *crooked
-	d      *daemon.Daemon
+	d      *server.Server
 	client *crannog.Client
 }
 
@@ -123,7 +123,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.d, err = daemon.Open(t.Context(), daemon.Options{
+	r.d, err = server.Open(t.Context(), server.Options{
 		StateDir: state, Log: log, Engine: r.engine, Templates: template.NewHost(filepath.Join(state, "templates"), guest), Version: "test",
 	})
 	if err != nil {
@@ -247,7 +247,7 @@ func (r *rig) onlyLeft(kept ...*crannog.Sandbox) {
 	if _, err := os.Stat(filepath.Join(r.state, "causeway")); err != nil {
 		return // none was ever needed
 	}
-	c, err := control.Connect(r.t.Context(), r.state, control.Options{})
+	c, err := gateway.Connect(r.t.Context(), r.state, gateway.Options{})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -258,7 +258,7 @@ func (r *rig) onlyLeft(kept ...*crannog.Sandbox) {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		links = slices.DeleteFunc(links, func(l control.Status) bool { return known[l.Sandbox] })
+		links = slices.DeleteFunc(links, func(l gateway.Status) bool { return known[l.Sandbox] })
 		if len(links) > 0 {
 			return fmt.Errorf("links are left: %+v", links)
 		}
@@ -279,7 +279,7 @@ func (r *rig) sh(sb *crannog.Sandbox, line string) string {
 // wayOut gives a machine a link that leads nowhere, whatever it was to have.
 func (r *rig) wayOut() func(*engine.Spec) error {
 	return func(spec *engine.Spec) error {
-		box, ours, err := wire.Pair()
+		box, ours, err := attachment.Pair()
 		if err != nil {
 			return err
 		}

@@ -16,8 +16,8 @@ import (
 	"time"
 
 	"github.com/crannog/crannog"
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/servetest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
 var program string

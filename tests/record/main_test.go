@@ -14,10 +14,10 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog"
-	"github.com/crannog/crannog/internal/record"
-	"github.com/crannog/crannog/internal/sandbox/fact"
-	"github.com/crannog/crannog/internal/servetest"
-	"github.com/crannog/crannog/internal/spool"
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/ingest"
+	"github.com/crannog/crannog/internal/audit/payload"
+	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
 var program string
@@ -26,10 +26,10 @@ func TestMain(m *testing.M) { os.Exit(servetest.Main(m, &program)) }
 
 // told is what the record holds.
 type told struct {
-	kinds    map[string]map[record.Kind]int // by sandbox
-	programs map[string]map[string]int      // executed, by sandbox and base name
-	files    map[string]map[string]int      // changes, by sandbox and path
-	actions  map[string]int                 // those that succeeded
+	kinds    map[string]map[audit.Kind]int // by sandbox
+	programs map[string]map[string]int     // executed, by sandbox and base name
+	files    map[string]map[string]int     // changes, by sandbox and path
+	actions  map[string]int                // those that succeeded
 	gaps     []string
 }
 
@@ -37,7 +37,7 @@ type told struct {
 // and each source to be in it in order.
 func read(t *testing.T, state string) told {
 	t.Helper()
-	l, err := record.Open(record.Options{Dir: filepath.Join(state, "record"), Log: slog.New(slog.DiscardHandler)})
+	l, err := audit.Open(audit.Options{Dir: filepath.Join(state, "record"), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,12 +47,12 @@ func read(t *testing.T, state string) told {
 		}
 	}()
 	out := told{
-		kinds: map[string]map[record.Kind]int{}, programs: map[string]map[string]int{}, files: map[string]map[string]int{}, actions: map[string]int{},
+		kinds: map[string]map[audit.Kind]int{}, programs: map[string]map[string]int{}, files: map[string]map[string]int{}, actions: map[string]int{},
 	}
 	at := make(map[string]uint64)
-	err = l.Read(t.Context(), record.Filter{}, false, func(e record.Entry) error {
+	err = l.Read(t.Context(), audit.Filter{}, false, func(e audit.Entry) error {
 		if out.kinds[e.Sandbox] == nil {
-			out.kinds[e.Sandbox], out.programs[e.Sandbox], out.files[e.Sandbox] = map[record.Kind]int{}, map[string]int{}, map[string]int{}
+			out.kinds[e.Sandbox], out.programs[e.Sandbox], out.files[e.Sandbox] = map[audit.Kind]int{}, map[string]int{}, map[string]int{}
 		}
 		if e.Source != "" && e.At <= at[e.Source] {
 			t.Errorf("%s: position %d after %d", e.Source, e.At, at[e.Source])
@@ -70,29 +70,29 @@ func read(t *testing.T, state string) told {
 	return out
 }
 
-func (o *told) add(e record.Entry) error {
+func (o *told) add(e audit.Entry) error {
 	switch e.Kind {
-	case record.Exec:
-		var x spool.Exec
+	case audit.Exec:
+		var x ingest.Exec
 		if err := json.Unmarshal(e.Data, &x); err != nil {
 			return err
 		}
 		o.programs[e.Sandbox][filepath.Base(x.Program)]++
-	case record.File:
-		var f spool.File
+	case audit.File:
+		var f ingest.File
 		if err := json.Unmarshal(e.Data, &f); err != nil {
 			return err
 		}
 		o.files[e.Sandbox][f.Path]++
-	case record.Action:
-		var a fact.Action
+	case audit.Action:
+		var a payload.Action
 		if err := json.Unmarshal(e.Data, &a); err != nil {
 			return err
 		}
 		if a.Outcome == "ok" {
 			o.actions[a.Do]++
 		}
-	case record.Gap:
+	case audit.Gap:
 		o.gaps = append(o.gaps, string(e.Data))
 	default:
 	}

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog"
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/record"
-	"github.com/crannog/crannog/internal/servetest"
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+	"github.com/crannog/crannog/internal/testkit/servetest"
 )
 
 // life only ends a sandbox that a failed test forgets.
@@ -85,14 +85,14 @@ func TestKilledServerLosesNothing(t *testing.T) {
 			t.Errorf("%s: %d executed, %d changes of %d files, want %d of each", id, n, changes, files, each)
 		}
 		// The shell in the background was forked, and executed nothing.
-		if k := got.kinds[id]; k[record.SandboxStarted] != 1 || k[record.SandboxEnded] != 1 || k[record.Exit] != k[record.Exec]+1 {
+		if k := got.kinds[id]; k[audit.SandboxStarted] != 1 || k[audit.SandboxEnded] != 1 || k[audit.Exit] != k[audit.Exec]+1 {
 			t.Errorf("%s: %v", id, k)
 		}
 	}
 	if n := int64(got.actions["timeout"]); n < answered.Load() || n > asked.Load() || answered.Load() == 0 {
 		t.Errorf("%d changes of the end, of %d that were answered and %d asked for", n, answered.Load(), asked.Load())
 	}
-	if k := got.kinds[""]; k[record.ServerStarted] != kills+1 || k[record.ServerStopped] != 1 {
+	if k := got.kinds[""]; k[audit.ServerStarted] != kills+1 || k[audit.ServerStopped] != 1 {
 		t.Errorf("the server: %v", k)
 	}
 	if len(got.gaps) > 0 || got.actions["create"] != boxes || got.actions["remove"] != boxes {

@@ -7,7 +7,7 @@ import (
 	"math"
 	"os"
 
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // It is a whole number, because timers of JavaScript take whole milliseconds:

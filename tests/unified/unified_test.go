@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/programtest"
-	"github.com/crannog/crannog/internal/reexec"
+	"github.com/crannog/crannog/internal/host/reexec"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+	"github.com/crannog/crannog/internal/testkit/programtest"
 )
 
 var (
@@ -150,7 +150,7 @@ func programs(t *testing.T) string {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{
-		{"test", "-c", "-o", dir + "/cgroup.test", "../../internal/engine/cgroup"},
+		{"test", "-c", "-o", dir + "/cgroup.test", "../../internal/engine/linux/cgroup"},
 		{"test", "-c", "-o", dir + "/gvisor.test", "../../internal/engine/gvisor"},
 	} {
 		cmd := exec.CommandContext(t.Context(), "go", args...)

@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/programtest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+	"github.com/crannog/crannog/internal/testkit/programtest"
 )
 
 // nobodySpecial is a user number that no passwd names.

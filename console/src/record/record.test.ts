@@ -46,7 +46,7 @@ describe("filter in the URL", () => {
 
   it("has every kind that the server knows in one group", () => {
     const kinds = kindGroups.flatMap((g) => g.kinds);
-    const server = readFileSync(resolve("../internal/record/entry.go"), "utf8");
+    const server = readFileSync(resolve("../internal/audit/entry.go"), "utf8");
     const known = [...server.matchAll(/Kind\s+= "([\w.]+)"/g)].map((m) => m[1]);
     expect(known.length).toBeGreaterThan(20);
     expect(kinds.toSorted()).toEqual(known.toSorted());

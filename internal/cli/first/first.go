@@ -4,7 +4,7 @@
 // the standard library.
 package first
 
-import "github.com/crannog/crannog/internal/prefault"
+import "github.com/crannog/crannog/internal/host/prefault"
 
 // heap is how much of Go's heap `crannog run` touches.
 const heap = 10 << 20

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // probe runs the probe program in a box.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/hostfiles"
+	"github.com/crannog/crannog/internal/state/hostfiles"
 )
 
 // boundRules are about the files of the host that a state refers to.

@@ -17,10 +17,11 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/gen/processpb"
-	"github.com/crannog/crannog/internal/gen/processpb/processpbconnect"
 	"github.com/crannog/crannog/internal/guest"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/guest/gen/processpb"
+	"github.com/crannog/crannog/internal/guest/gen/processpb/processpbconnect"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 const (
@@ -86,7 +87,7 @@ func (c *Config) start(t testing.TB, e engine.Engine, change ...func(*engine.Spe
 // attach makes a handle for a box that exists.
 func attach(t testing.TB, e engine.Engine, id string) *box {
 	transport := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return e.Dial(ctx, id, engine.GuestPort)
+		return e.Dial(ctx, id, guestboot.Port)
 	}}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &box{e: e, id: id, client: &http.Client{Transport: transport}}

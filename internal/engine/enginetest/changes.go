@@ -13,26 +13,26 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/crannog/crannog/internal/changes"
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/filetree/changeset"
 	"github.com/crannog/crannog/internal/guest"
 )
 
 // guestBox reads a box's files through its guest.
 type guestBox struct{ *box }
 
-// Tree implements changes.Box.
-func (b guestBox) Tree(ctx context.Context, req changes.TreeRequest) (io.ReadCloser, error) {
+// Tree implements changeset.Box.
+func (b guestBox) Tree(ctx context.Context, req changeset.TreeRequest) (io.ReadCloser, error) {
 	return b.ask(ctx, guest.PathTree, req)
 }
 
-// Pack implements changes.Box.
-func (b guestBox) Pack(ctx context.Context, req changes.PackRequest) (io.ReadCloser, error) {
+// Pack implements changeset.Box.
+func (b guestBox) Pack(ctx context.Context, req changeset.PackRequest) (io.ReadCloser, error) {
 	return b.ask(ctx, guest.PathPack, req)
 }
 
-// Hide implements changes.Box.
-func (b guestBox) Hide() changes.Hider { return nil }
+// Hide implements changeset.Box.
+func (b guestBox) Hide() changeset.Hider { return nil }
 
 func (b guestBox) ask(ctx context.Context, path string, body any) (io.ReadCloser, error) {
 	text, err := json.Marshal(body)
@@ -68,12 +68,12 @@ var changesRules = []rule{
 type changed struct {
 	guestBox
 	dir  string
-	base changes.Base
+	base changeset.Base
 	sums int // how many files were read
 }
 
 // Tree counts the files that have to be read.
-func (b *changed) Tree(ctx context.Context, req changes.TreeRequest) (io.ReadCloser, error) {
+func (b *changed) Tree(ctx context.Context, req changeset.TreeRequest) (io.ReadCloser, error) {
 	if req.Sums {
 		b.sums += len(req.Paths)
 	}
@@ -97,24 +97,24 @@ func (c *Config) workspace(t *testing.T, files map[string]string, hide ...string
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { root.Close() })
-	start, err := changes.Walk(t.Context(), root, changes.Bounds{}, nil)
+	start, err := changeset.Walk(t.Context(), root, changeset.Bounds{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := c.start(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Workspace, s.Hide = dir, hide })
-	return &changed{guestBox: guestBox{b}, dir: dir, base: changes.Base{Start: start, Outside: root}}
+	return &changed{guestBox: guestBox{b}, dir: dir, base: changeset.Base{Start: start, Outside: root}}
 }
 
-func (b *changed) compare(t *testing.T) *changes.Set {
+func (b *changed) compare(t *testing.T) *changeset.Set {
 	t.Helper()
-	set, err := changes.Compare(t.Context(), b, b.base, changes.Options{Dir: "/workspace", Text: true})
+	set, err := changeset.Compare(t.Context(), b, b.base, changeset.Options{Dir: "/workspace", Text: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return set
 }
 
-func paths(set *changes.Set) string {
+func paths(set *changeset.Set) string {
 	var all []string
 	for _, c := range set.Changes {
 		all = append(all, string(c.Op)+" "+c.Path)
@@ -141,7 +141,7 @@ func whatComesOut(t *testing.T, c *Config) {
 	if set.Added != 3 || set.Removed != 2 || !strings.Contains(set.Changes[0].Text, "+three\n") {
 		t.Errorf("+%d -%d %q", set.Added, set.Removed, set.Changes[0].Text)
 	}
-	now, err := changes.Apply(t.Context(), b, b.base.Outside, set.Changes, changes.ApplyOptions{Dir: "/workspace", Journals: t.TempDir()})
+	now, err := changeset.Apply(t.Context(), b, b.base.Outside, set.Changes, changeset.ApplyOptions{Dir: "/workspace", Journals: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func racingProgram(t *testing.T, c *Config) {
 			running = false
 		default:
 		}
-		set, err := changes.Compare(t.Context(), b, b.base, changes.Options{Dir: "/workspace", Text: true})
+		set, err := changeset.Compare(t.Context(), b, b.base, changeset.Options{Dir: "/workspace", Text: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 var execRules = []rule{

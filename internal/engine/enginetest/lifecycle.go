@@ -12,7 +12,8 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 var lifecycleRules = []rule{
@@ -55,7 +56,7 @@ var lifecycleRules = []rule{
 		if _, err := e.Wait(t.Context(), b.id); fault.KindOf(err) != fault.NotFound {
 			t.Errorf("wait after remove: got %v, want not found", err)
 		}
-		if _, err := e.Dial(t.Context(), b.id, engine.GuestPort); fault.KindOf(err) != fault.NotFound {
+		if _, err := e.Dial(t.Context(), b.id, guestboot.Port); fault.KindOf(err) != fault.NotFound {
 			t.Errorf("dial after remove: got %v, want not found", err)
 		}
 	}},
@@ -139,7 +140,7 @@ var lifecycleRules = []rule{
 		if _, err := e.Dial(t.Context(), b.id, 4242); fault.CodeOf(err) != "port_closed" {
 			t.Errorf("closed port: got %v", err)
 		}
-		if _, err := e.Dial(t.Context(), "nosuchbox", engine.GuestPort); fault.KindOf(err) != fault.NotFound {
+		if _, err := e.Dial(t.Context(), "nosuchbox", guestboot.Port); fault.KindOf(err) != fault.NotFound {
 			t.Errorf("unknown box: got %v", err)
 		}
 		for _, port := range []int{0, -1, 65536} {
@@ -151,7 +152,7 @@ var lifecycleRules = []rule{
 	{"lifecycle/closed-stream-ends-on-both-sides", func(t *testing.T, c *Config) {
 		e := c.Open(t, t.TempDir())
 		b := c.start(t, e)
-		conn, err := e.Dial(t.Context(), b.id, engine.GuestPort)
+		conn, err := e.Dial(t.Context(), b.id, guestboot.Port)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 var limitRules = []rule{

@@ -11,9 +11,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/crannog/crannog/internal/causeway/wire"
+	"github.com/crannog/crannog/internal/egress/attachment"
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 var linkRules = []rule{
@@ -132,7 +132,7 @@ except OSError as e: print(errno.errorcode[e.errno])`))
 // 198.18.0.7, where port 80 says hello, port 81 says it and holds on once it is
 // answered, and port 82 notes what is said to it. It refuses ports from 9000 on, and all else.
 type peer struct {
-	link *wire.Link
+	link *attachment.Link
 	held chan struct{}
 
 	mu  sync.Mutex
@@ -154,7 +154,7 @@ func (p *peer) seen(prefix string) []string {
 	return slices.CompactFunc(log, func(a, b string) bool { return a == b && strings.HasPrefix(a, "tcp ") })
 }
 
-func (p *peer) TCP(f *wire.Flow) {
+func (p *peer) TCP(f *attachment.Flow) {
 	p.note("tcp " + f.Destination().String())
 	if f.Destination().Addr() != netip.MustParseAddr("198.18.0.7") || f.Destination().Port() >= 9000 {
 		return
@@ -191,12 +191,12 @@ func (p *peer) Dropped(proto string, dst netip.AddrPort) { p.note(proto + " " + 
 // box's end. The caller closes that.
 func newPeer(t testing.TB) (*os.File, *peer) {
 	t.Helper()
-	end, ours, err := wire.Pair()
+	end, ours, err := attachment.Pair()
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &peer{held: make(chan struct{}, 8)}
-	if p.link, err = wire.Open(ours, p, wire.Options{}); err != nil {
+	if p.link, err = attachment.Open(ours, p, attachment.Options{}); err != nil {
 		end.Close()
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/crannog/crannog/internal/reexec"
+	"github.com/crannog/crannog/internal/host/reexec"
 )
 
 // probeArg is the first argument that makes a test binary a probe, and what

@@ -11,31 +11,31 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/crannog/crannog/internal/audit/events"
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/witness"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
-// events is a file to which an engine adds what programs do, and what of it
+// eventFile is a file to which an engine adds what programs do, and what of it
 // was read.
-type events struct {
+type eventFile struct {
 	f    *os.File
-	r    *witness.Reader
-	read []witness.Event
+	r    *events.Reader
+	read []events.Event
 }
 
-func newEvents(t testing.TB) *events {
+func newEvents(t testing.TB) *eventFile {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(t.TempDir(), "events"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	return &events{f: f, r: witness.NewReader(f, 0, 0)}
+	return &eventFile{f: f, r: events.NewReader(f, 0, 0)}
 }
 
 // more reads what was added.
-func (v *events) more(t testing.TB) []witness.Event {
+func (v *eventFile) more(t testing.TB) []events.Event {
 	t.Helper()
 	from := len(v.read)
 	for {
@@ -46,7 +46,7 @@ func (v *events) more(t testing.TB) []witness.Event {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e.Kind == witness.Gap {
+		if e.Kind == events.Gap {
 			t.Errorf("gap: %+v", e)
 		}
 		v.read = append(v.read, e)
@@ -54,7 +54,7 @@ func (v *events) more(t testing.TB) []witness.Event {
 }
 
 // watched makes a box of which everything is written down.
-func (c *Config) watched(t testing.TB, e engine.Engine, change ...func(*engine.Spec)) (*box, *events) {
+func (c *Config) watched(t testing.TB, e engine.Engine, change ...func(*engine.Spec)) (*box, *eventFile) {
 	t.Helper()
 	v := newEvents(t)
 	b := c.start(t, e, append([]func(*engine.Spec){func(s *engine.Spec) { s.Events = v.f }}, change...)...)
@@ -74,31 +74,31 @@ func survey(t testing.TB, b *box) {
 }
 
 // seen are the events since the last look, surveyed.
-func (v *events) seen(t testing.TB, b *box) []witness.Event {
+func (v *eventFile) seen(t testing.TB, b *box) []events.Event {
 	t.Helper()
 	survey(t, b)
 	return v.more(t)
 }
 
-func only(all []witness.Event, kind witness.Kind, fits func(witness.Event) bool) []witness.Event {
-	return slices.DeleteFunc(slices.Clone(all), func(e witness.Event) bool { return e.Kind != kind || !fits(e) })
+func only(all []events.Event, kind events.Kind, fits func(events.Event) bool) []events.Event {
+	return slices.DeleteFunc(slices.Clone(all), func(e events.Event) bool { return e.Kind != kind || !fits(e) })
 }
 
-func program(name string) func(witness.Event) bool {
-	return func(e witness.Event) bool { return filepath.Base(e.Program) == name }
+func program(name string) func(events.Event) bool {
+	return func(e events.Event) bool { return filepath.Base(e.Program) == name }
 }
 
 // marked finds programs by an argument that only they have.
-func marked(word string) func(witness.Event) bool {
-	return func(e witness.Event) bool { return slices.Contains(e.Argv, word) }
+func marked(word string) func(events.Event) bool {
+	return func(e events.Event) bool { return slices.Contains(e.Argv, word) }
 }
 
-func whatever(witness.Event) bool { return true }
+func whatever(events.Event) bool { return true }
 
 // exitOf is the end of a process.
-func exitOf(t testing.TB, all []witness.Event, pid int) witness.Event {
+func exitOf(t testing.TB, all []events.Event, pid int) events.Event {
 	t.Helper()
-	found := only(all, witness.Exit, func(e witness.Event) bool { return e.PID == pid })
+	found := only(all, events.Exit, func(e events.Event) bool { return e.PID == pid })
 	if len(found) != 1 {
 		t.Fatalf("%d ends of process %d", len(found), pid)
 	}
@@ -115,12 +115,12 @@ var recordProgramRules = []rule{
 		const n = 1000
 		b.want(t, fmt.Sprintf(`i=0; while [ $i -lt %d ]; do /bin/true "number $i"; i=$((i+1)); done; echo $i`, n), fmt.Sprint(n))
 		got := v.seen(t, b)
-		execs := only(got, witness.Exec, program("true"))
+		execs := only(got, events.Exec, program("true"))
 		if len(execs) != n {
 			t.Fatalf("%d of %d programs", len(execs), n)
 		}
-		shells := only(got, witness.Exec, func(e witness.Event) bool { return len(e.Argv) > 2 && e.Argv[1] == "-c" })
-		if all := only(got, witness.Exec, whatever); len(shells) != 1 || len(all) != n+1 {
+		shells := only(got, events.Exec, func(e events.Event) bool { return len(e.Argv) > 2 && e.Argv[1] == "-c" })
+		if all := only(got, events.Exec, whatever); len(shells) != 1 || len(all) != n+1 {
 			t.Fatalf("%d shells, %d programs in all", len(shells), len(all))
 		}
 		for i, e := range execs {
@@ -154,7 +154,7 @@ var recordProgramRules = []rule{
 		b.want(t, `/bin/sh -c 'exit 7' seven; /bin/sh -c 'kill -9 $$' nine; /usr/bin/python3 -c 'import os,ctypes; ctypes.CDLL(None).syscall(60, 5)' five; echo`, "")
 		got := v.seen(t, b)
 		for word, want := range map[string][2]int{"seven": {7, 0}, "nine": {0, 9}, "five": {5, 0}} {
-			execs := only(got, witness.Exec, marked(word))
+			execs := only(got, events.Exec, marked(word))
 			if len(execs) != 1 {
 				t.Fatalf("%s: %d programs", word, len(execs))
 			}
@@ -169,10 +169,10 @@ var recordProgramRules = []rule{
 		b.want(t, `setsid sh -c '(sleep 0.3; exec /bin/true orphan) & ' >/dev/null 2>&1; echo $$ > pid; echo`, "")
 		hosttest.Eventually(t, "the orphan runs", func() bool {
 			v.more(t)
-			return len(only(v.read, witness.Exec, marked("orphan"))) == 1
+			return len(only(v.read, events.Exec, marked("orphan"))) == 1
 		})
 		pid := number(t, b.sh(t, "cat pid").stdout)
-		if e := only(v.read, witness.Exec, marked("orphan"))[0]; e.Command != pid || e.Parent == pid {
+		if e := only(v.read, events.Exec, marked("orphan"))[0]; e.Command != pid || e.Parent == pid {
 			t.Errorf("command %d: %+v", pid, e)
 		}
 	}},
@@ -182,7 +182,7 @@ var recordProgramRules = []rule{
 		b.want(t, `/bin/true long $(head -c 100000 /dev/zero | tr '\0' x); /bin/true many $(seq 1000); echo`, "")
 		got := v.seen(t, b)
 		for _, word := range []string{"long", "many"} {
-			execs := only(got, witness.Exec, marked(word))
+			execs := only(got, events.Exec, marked(word))
 			if len(execs) != 1 || !execs[0].Cut || len(strings.Join(execs[0].Argv, "")) > 8<<10 || len(execs[0].Argv) > 64 {
 				t.Errorf("%s: %d programs", word, len(execs))
 			}
@@ -204,8 +204,8 @@ var recordProgramRules = []rule{
 		}
 		before := len(v.read)
 		v.more(t)
-		ran := only(v.read[before:], witness.Exec, program("true"))
-		if err := witness.Free(v.f, v.r.Offset()); err != nil {
+		ran := only(v.read[before:], events.Exec, program("true"))
+		if err := events.Free(v.f, v.r.Offset()); err != nil {
 			t.Fatal(err)
 		}
 		b.want(t, "echo again", "again")

@@ -7,15 +7,15 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/witness"
+	"github.com/crannog/crannog/internal/audit/events"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // changes are the file events of a box since the last look, path and op.
-func (v *events) changes(t testing.TB, b *box) map[string]witness.Event {
+func (v *eventFile) changes(t testing.TB, b *box) map[string]events.Event {
 	t.Helper()
-	out := map[string]witness.Event{}
-	for _, e := range only(v.seen(t, b), witness.File, whatever) {
+	out := map[string]events.Event{}
+	for _, e := range only(v.seen(t, b), events.File, whatever) {
 		if _, twice := out[e.Path]; twice && e.Unhashed == "" {
 			t.Logf("%s has more than one event", e.Path)
 		}
@@ -26,7 +26,7 @@ func (v *events) changes(t testing.TB, b *box) map[string]witness.Event {
 
 // wantChanges runs a line and compares what became of files, in words like
 // "created /home/user/a".
-func (v *events) wantChanges(t testing.TB, b *box, line string, want ...string) map[string]witness.Event {
+func (v *eventFile) wantChanges(t testing.TB, b *box, line string, want ...string) map[string]events.Event {
 	t.Helper()
 	v.changes(t, b)
 	if r := b.sh(t, line); r.code != 0 {
@@ -35,7 +35,7 @@ func (v *events) wantChanges(t testing.TB, b *box, line string, want ...string) 
 	return v.compare(t, b, line, want...)
 }
 
-func (v *events) compare(t testing.TB, b *box, line string, want ...string) map[string]witness.Event {
+func (v *eventFile) compare(t testing.TB, b *box, line string, want ...string) map[string]events.Event {
 	t.Helper()
 	all := v.changes(t, b)
 	var got []string
@@ -60,13 +60,13 @@ var recordFileRules = []rule{
 		const n = 2000
 		b.sh(t, fmt.Sprintf(`mkdir d; i=0; while [ $i -lt %d ]; do echo "file $i" > d/$i; i=$((i+1)); done`, n))
 		got := v.changes(t, b)
-		if e := got["/home/user/d"]; e.Op != witness.Created || e.Type != "dir" {
+		if e := got["/home/user/d"]; e.Op != events.Created || e.Type != "dir" {
 			t.Errorf("the directory: %+v", e)
 		}
 		for i := range n {
 			text := fmt.Sprintf("file %d\n", i)
 			e := got[fmt.Sprintf("/home/user/d/%d", i)]
-			if e.Op != witness.Created || e.Type != "file" || e.Size != int64(len(text)) || e.Sum != sum(text) || e.UID != 1000 || e.Command == 0 {
+			if e.Op != events.Created || e.Type != "file" || e.Size != int64(len(text)) || e.Sum != sum(text) || e.UID != 1000 || e.Command == 0 {
 				t.Fatalf("file %d: %+v", i, e)
 			}
 		}
@@ -114,7 +114,7 @@ os.close(os.open("i", os.O_WRONLY | os.O_CREAT | os.O_EXCL, dir_fd=r))
 			t.Logf("no namespaces inside: %s", r.stderr)
 		}
 		r := b.shAs(t, "root", "mkdir /tmp/top; cp -a /home/user/real /tmp/top/; python3 -c '\nimport os\nos.chroot(\"/tmp/top\"); os.chdir(\"/\"); open(\"/real/c\", \"w\").write(\"c\")'")
-		if got := v.changes(t, b); r.code != 0 || got["/tmp/top/real/c"].Op != witness.Created {
+		if got := v.changes(t, b); r.code != 0 || got["/tmp/top/real/c"].Op != events.Created {
 			t.Errorf("%+v: %v", r, got)
 		}
 	}},
@@ -172,7 +172,7 @@ python3 link.py`, "created /home/user/link.py", "created /home/user/named")
 		b.want(t, "echo x > x; cat x", "x")
 		hosttest.Eventually(t, "the file is told without a survey", func() bool {
 			v.more(t)
-			return len(only(v.read, witness.File, func(e witness.Event) bool { return e.Path == "/home/user/x" })) == 1
+			return len(only(v.read, events.File, func(e events.Event) bool { return e.Path == "/home/user/x" })) == 1
 		})
 	}},
 }

@@ -3,8 +3,8 @@ package enginetest
 import (
 	"testing"
 
+	"github.com/crannog/crannog/internal/audit/events"
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/witness"
 )
 
 // forksUntil tries to have as many processes at once, and prints the error that stopped it.
@@ -51,7 +51,7 @@ var recordLimitRules = []rule{
 			if r.stdout != said {
 				t.Fatalf("%s: %+v", line, r)
 			}
-			got := only(v.seen(t, b), witness.Limit, whatever)
+			got := only(v.seen(t, b), events.Limit, whatever)
 			switch {
 			case limit == "" && len(got) > 0, limit != "" && len(got) != 1:
 				t.Errorf("%s: %+v", line, got)
@@ -63,13 +63,13 @@ var recordLimitRules = []rule{
 		}
 		met("head -c 1m /dev/zero > a && echo room", "room\n", "", 0)
 		// It tries again and again, and is one event.
-		met("for i in 1 2 3 4 5 6 7 8; do head -c 100m /dev/zero > b$i; done; echo full", "full\n", witness.LimitDisk, 64<<20)
+		met("for i in 1 2 3 4 5 6 7 8; do head -c 100m /dev/zero > b$i; done; echo full", "full\n", events.LimitDisk, 64<<20)
 		met("rm -f a b?; head -c 1m /dev/zero > a && echo room", "room\n", "", 0)
-		met("fallocate -l 200m c; rm -f c; echo full", "full\n", witness.LimitDisk, 64<<20)
+		met("fallocate -l 200m c; rm -f c; echo full", "full\n", events.LimitDisk, 64<<20)
 		met(filesUntil+"100", "all\n", "", 0)
-		met(filesUntil+"3000", "full\n", witness.LimitInodes, most)
+		met(filesUntil+"3000", "full\n", events.LimitInodes, most)
 		met(forksUntil+"20", "all\n", "", 0)
-		met(forksUntil+"200", "bounded\n", witness.LimitPIDs, 64)
+		met(forksUntil+"200", "bounded\n", events.LimitPIDs, 64)
 	}},
 	{"record/bounds-of-a-programs-own-are-no-limits", func(t *testing.T, c *Config) {
 		b, v := c.watched(t, c.Open(t, t.TempDir()), func(s *engine.Spec) { s.Limits.PIDs = 64 })
@@ -83,7 +83,7 @@ var recordLimitRules = []rule{
 				t.Fatalf("control: %s: %+v", line, r)
 			}
 		}
-		if got := only(v.seen(t, b), witness.Limit, whatever); len(got) > 0 {
+		if got := only(v.seen(t, b), events.Limit, whatever); len(got) > 0 {
 			t.Errorf("%+v", got)
 		}
 	}},

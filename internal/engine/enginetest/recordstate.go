@@ -11,25 +11,25 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/crannog/crannog/internal/audit/events"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/witness"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // first is the first event of a kernel since the last look.
-func (v *events) first(t testing.TB) {
+func (v *eventFile) first(t testing.TB) {
 	t.Helper()
-	if all := v.more(t); len(all) == 0 || all[0].Kind != witness.Began {
+	if all := v.more(t); len(all) == 0 || all[0].Kind != events.Began {
 		t.Errorf("begins with %+v", all)
 	}
 }
 
 // wantProgram runs a program with an argument of its own, and looks for it.
-func (v *events) wantProgram(t testing.TB, b *box, word string) witness.Event {
+func (v *eventFile) wantProgram(t testing.TB, b *box, word string) events.Event {
 	t.Helper()
 	b.want(t, "/bin/true "+word+"; echo", "")
-	all := only(v.seen(t, b), witness.Exec, marked(word))
+	all := only(v.seen(t, b), events.Exec, marked(word))
 	if len(all) != 1 {
 		t.Fatalf("%s was seen %d times", word, len(all))
 	}
@@ -37,7 +37,7 @@ func (v *events) wantProgram(t testing.TB, b *box, word string) witness.Event {
 }
 
 // numbered checks that no event is missing or there twice.
-func (v *events) numbered(t testing.TB) {
+func (v *eventFile) numbered(t testing.TB) {
 	t.Helper()
 	for i, e := range v.read {
 		if e.Seq != uint64(i+1) {
@@ -47,7 +47,7 @@ func (v *events) numbered(t testing.TB) {
 }
 
 // holders counts the processes that have the file open.
-func (v *events) holders(t testing.TB) (others int) {
+func (v *eventFile) holders(t testing.TB) (others int) {
 	t.Helper()
 	dirs, err := filepath.Glob("/proc/[0-9]*/fd")
 	if err != nil {
@@ -76,7 +76,7 @@ var recordStateRules = []rule{
 		b.sh(t, `echo old > old; setsid sh -c 'exec 3>>held; while :; do [ -e go ] && echo line >&3 && rm go; sleep 0.05; done' >/dev/null 2>&1 </dev/null & echo $! > pid; while [ ! -e held ]; do sleep 0.05; done`)
 		loop := number(t, b.sh(t, "cat pid").stdout)
 		saved := save(t, b)
-		if got := v.more(t); len(only(got, witness.File, func(e witness.Event) bool { return e.Path == "/home/user/old" })) != 1 {
+		if got := v.more(t); len(only(got, events.File, func(e events.Event) bool { return e.Path == "/home/user/old" })) != 1 {
 			t.Error("what was changed before is not told by who changed it")
 		}
 		for range 2 {
@@ -86,7 +86,7 @@ var recordStateRules = []rule{
 			w.wantProgram(t, other, "restored")
 			w.wantChanges(t, other, "touch go; while [ -e go ]; do sleep 0.05; done; echo new > new", "changed /home/user/held", "created /home/user/new")
 			w.wantChanges(t, other, "echo more >> old; rm new", "changed /home/user/old", "removed /home/user/new")
-			if all := only(w.read, witness.Exec, func(e witness.Event) bool { return filepath.Base(e.Program) == "sleep" && e.Command == loop }); len(all) == 0 {
+			if all := only(w.read, events.Exec, func(e events.Event) bool { return filepath.Base(e.Program) == "sleep" && e.Command == loop }); len(all) == 0 {
 				t.Error("programs of a restored box belong to no command")
 			}
 			w.numbered(t)
@@ -178,9 +178,9 @@ ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
 			t.Fatal(err)
 		}
 		defer f.Close()
-		v.f, v.r = f, witness.NewReader(f, v.r.Offset(), uint64(len(v.read)))
+		v.f, v.r = f, events.NewReader(f, v.r.Offset(), uint64(len(v.read)))
 		got := v.seen(t, later)
-		if len(only(got, witness.Exec, marked("later"))) != 1 || len(only(got, witness.File, whatever)) == 0 {
+		if len(only(got, events.Exec, marked("later"))) != 1 || len(only(got, events.File, whatever)) == 0 {
 			t.Errorf("after a restart: %+v", got)
 		}
 		v.numbered(t)
@@ -209,7 +209,7 @@ ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
 {"seq":9,"time":"2026-01-01T00:00:00Z","kind":"exit","pid":9}
 '; printf '{"seq":10}\n' > /proc/self/fd/1`)
 		b.shAs(t, "root", `mount -t tmpfs x /home; umount /proc /; kill -STOP 1; /bin/true stopped; kill -CONT 1; kill -USR1 1; true`)
-		if n := len(only(v.seen(t, b), witness.Exec, marked("stopped"))); n != 1 {
+		if n := len(only(v.seen(t, b), events.Exec, marked("stopped"))); n != 1 {
 			t.Errorf("a program that ran while the guest stood still was seen %d times", n)
 		}
 		v.wantProgram(t, b, "still")
@@ -218,8 +218,8 @@ ctypes.CDLL(None).pthread_exit(None)' >/dev/null 2>&1 </dev/null &`)
 		_, _ = b.exec(ctx, "root", "/bin/sh", "-c", "echo last > /home/user/last; /bin/true evidence; kill -9 -1; kill -9 1")
 		hosttest.Eventually(t, "what was done last is told", func() bool {
 			v.more(t)
-			return len(only(v.read, witness.Exec, marked("evidence"))) == 1 &&
-				len(only(v.read, witness.File, func(e witness.Event) bool { return e.Path == "/home/user/last" })) == 1
+			return len(only(v.read, events.Exec, marked("evidence"))) == 1 &&
+				len(only(v.read, events.File, func(e events.Event) bool { return e.Path == "/home/user/last" })) == 1
 		})
 		v.numbered(t)
 	}},
@@ -236,8 +236,8 @@ os.kill(1, 15); os.kill(1, 9)
 		_, _ = b.exec(ctx, "root", "/usr/bin/python3", "-c", script)
 		hosttest.Eventually(t, "all files are told", func() bool {
 			v.more(t)
-			return len(only(v.read, witness.File, func(e witness.Event) bool {
-				return e.Op == witness.Created && strings.HasPrefix(e.Path, "/home/user/")
+			return len(only(v.read, events.File, func(e events.Event) bool {
+				return e.Op == events.Created && strings.HasPrefix(e.Path, "/home/user/")
 			})) == 300
 		})
 	}},
@@ -277,8 +277,8 @@ X
 python3 ../race.py; cd; find r -mindepth 1 | sort`)
 		there := map[string]bool{}
 		v.seen(t, b)
-		for _, e := range only(v.read, witness.File, func(e witness.Event) bool { return strings.HasPrefix(e.Path, "/home/user/r/") }) {
-			if e.Op == witness.Removed {
+		for _, e := range only(v.read, events.File, func(e events.Event) bool { return strings.HasPrefix(e.Path, "/home/user/r/") }) {
+			if e.Op == events.Removed {
 				delete(there, e.Path)
 			} else {
 				there[e.Path] = true

@@ -13,7 +13,8 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 var stateRules = []rule{
@@ -163,7 +164,7 @@ var stateRules = []rule{
 		e := c.Open(t, dir)
 		b := c.start(t, e)
 		b.want(t, "echo x", "x")
-		theirs, err := c.Open(t, dir).Dial(t.Context(), b.id, engine.GuestPort)
+		theirs, err := c.Open(t, dir).Dial(t.Context(), b.id, guestboot.Port)
 		if err != nil {
 			t.Fatal(err)
 		}

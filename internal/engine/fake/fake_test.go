@@ -16,8 +16,9 @@ import (
 	"github.com/crannog/crannog/internal/engine/enginetest"
 	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/gen/processpb"
-	"github.com/crannog/crannog/internal/gen/processpb/processpbconnect"
+	"github.com/crannog/crannog/internal/guest/gen/processpb"
+	"github.com/crannog/crannog/internal/guest/gen/processpb/processpbconnect"
+	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
 const (
@@ -180,7 +181,7 @@ func shellGuest(spec engine.Spec) (map[int]http.Handler, func(), error) {
 	path, handler := processpbconnect.NewProcessHandler(&shell{files: map[string]string{}})
 	mux := http.NewServeMux()
 	mux.Handle(path, handler)
-	return map[int]http.Handler{engine.GuestPort: fake.Control(spec, mux)}, nil, nil
+	return map[int]http.Handler{guestboot.Port: fake.Control(spec, mux)}, nil, nil
 }
 
 // Start carries out /bin/sh -c with echo and cat, joined by &&.

@@ -14,6 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
 // box is one sandbox of this process.
@@ -105,7 +106,7 @@ func (b *box) dial(ctx context.Context, port int) (net.Conn, error) {
 // answers asks the guest once whether it is there.
 func (b *box) answers(ctx context.Context) error {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return b.dial(ctx, engine.GuestPort)
+		return b.dial(ctx, guestboot.Port)
 	}}
 	defer transport.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://guest"+guest.PathReady, nil)
@@ -126,7 +127,7 @@ func (b *box) answers(ctx context.Context) error {
 
 // controlOnly is a guest with nothing but its control service.
 func controlOnly(spec engine.Spec) (map[int]http.Handler, func(), error) {
-	return map[int]http.Handler{engine.GuestPort: Control(spec, nil)}, nil, nil
+	return map[int]http.Handler{guestboot.Port: Control(spec, nil)}, nil, nil
 }
 
 // Control serves a guest's control service for tests that bring handlers of

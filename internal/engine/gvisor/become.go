@@ -14,9 +14,9 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/syscalls/linux"
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 
-	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/gvisor/clock"
 	"github.com/crannog/crannog/internal/engine/gvisor/trim"
+	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
 // A sandbox that is restored from another one's state needs a host name and a boot ID
@@ -36,7 +36,7 @@ func callTables() []*sentry.SyscallTable {
 // addBecome puts the call into the tables of our kernel.
 func addBecome() {
 	for _, table := range callTables() {
-		table.Table[engine.BecomeSyscall] = sentry.Syscall{
+		table.Table[guestboot.BecomeSyscall] = sentry.Syscall{
 			Name: "crannog_become", Fn: become, SupportLevel: sentry.SupportFull,
 			Note: "host name and boot ID of a copy, for the first process",
 		}

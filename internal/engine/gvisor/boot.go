@@ -20,6 +20,7 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/gvisor/owners"
+	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
 // bootArg0 is the name of the child that makes one box's kernel and ends. A
@@ -137,8 +138,8 @@ func makeKernel(in io.Reader) (result bootResult, err error) {
 	c, err := container.New(conf, container.Args{
 		ID: req.ID, Spec: req.OCI, BundleDir: req.BoxDir,
 		PassFiles: map[int]*os.File{
-			engine.GuestChannelFD:     os.NewFile(channelDescriptor, "channel"),
-			engine.GuestChannelFD + 1: os.NewFile(channelDescriptor+1, "channel"),
+			guestboot.ChannelFD:     os.NewFile(channelDescriptor, "channel"),
+			guestboot.ChannelFD + 1: os.NewFile(channelDescriptor+1, "channel"),
 		},
 	})
 	if err != nil {

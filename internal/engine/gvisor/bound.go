@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/hostfiles"
+	"github.com/crannog/crannog/internal/state/hostfiles"
 )
 
 // rootName is where the root of a box is in the mounts of its kernel, which has

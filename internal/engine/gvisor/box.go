@@ -16,7 +16,7 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/relay"
+	"github.com/crannog/crannog/internal/guest/relay"
 	"github.com/crannog/crannog/internal/sandboxid"
 )
 

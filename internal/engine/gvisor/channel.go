@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/crannog/crannog/internal/relay"
+	"github.com/crannog/crannog/internal/guest/relay"
 )
 
 // channelDescriptor is where the child that makes a box's kernel finds the

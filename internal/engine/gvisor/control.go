@@ -11,7 +11,7 @@ import (
 	"gvisor.dev/gvisor/pkg/unet"
 	"gvisor.dev/gvisor/pkg/urpc"
 
-	"github.com/crannog/crannog/internal/interrupt"
+	"github.com/crannog/crannog/internal/host/interrupt"
 )
 
 // controlConns is a small pool of connections to one box's control socket. A

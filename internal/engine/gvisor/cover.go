@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/engine/gvisor/owners"
-	"github.com/crannog/crannog/internal/engine/ocispec"
+	"github.com/crannog/crannog/internal/engine/linux/ocispec"
 )
 
 // cover puts what the policy hides and protects out of the box's reach. What

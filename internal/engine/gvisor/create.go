@@ -18,6 +18,7 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/sandboxid"
 )
 
@@ -125,7 +126,7 @@ func awaitReady(ctx context.Context, output *os.File) error {
 	var said bytes.Buffer
 	lines := bufio.NewScanner(io.LimitReader(output, 64<<10))
 	for lines.Scan() {
-		if lines.Text() == engine.GuestReady {
+		if lines.Text() == guestboot.Ready {
 			return nil
 		}
 		said.WriteString(lines.Text() + "\n")

@@ -14,9 +14,9 @@ import (
 	"gvisor.dev/gvisor/pkg/urpc"
 	"gvisor.dev/gvisor/runsc/boot"
 
-	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/relay"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/guest/relay"
 )
 
 // Dial implements engine.Engine. Streams go through the box's channel, which
@@ -95,7 +95,7 @@ func (b *box) forward(ctx context.Context) (net.Conn, error) {
 	args := &boot.PortForwardOpts{
 		FilePayload: urpc.FilePayload{Files: []*os.File{theirs}},
 		ContainerID: b.rec.Kernel,
-		Port:        engine.RelayPort,
+		Port:        guestboot.RelayPort,
 	}
 	err = b.conns.call(ctx, boot.ContMgrPortForward, args, nil)
 	theirs.Close() // the box has its own copy, and its end must be seen

@@ -21,9 +21,9 @@ import (
 	"gvisor.dev/gvisor/runsc/version"
 
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/engine/cgroup"
+	"github.com/crannog/crannog/internal/engine/linux/cgroup"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/reexec"
+	"github.com/crannog/crannog/internal/host/reexec"
 	"github.com/crannog/crannog/internal/sandboxid"
 )
 

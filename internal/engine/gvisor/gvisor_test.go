@@ -10,11 +10,11 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/enginetest"
 	"github.com/crannog/crannog/internal/engine/gvisor"
-	"github.com/crannog/crannog/internal/engine/ocispec"
+	"github.com/crannog/crannog/internal/engine/linux/ocispec"
 	"github.com/crannog/crannog/internal/guest/guestmain"
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/reexec"
-	"github.com/crannog/crannog/internal/template"
+	"github.com/crannog/crannog/internal/host/reexec"
+	"github.com/crannog/crannog/internal/image/template"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // The test binary plays every role: the engine's children, the guest inside,

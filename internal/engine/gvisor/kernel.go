@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/engine/ocispec"
+	"github.com/crannog/crannog/internal/engine/linux/ocispec"
 	"github.com/crannog/crannog/internal/fault"
 )
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // Of a child that died at its work one is told what it said, also if somebody

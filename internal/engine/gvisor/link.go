@@ -7,7 +7,7 @@ import (
 	"gvisor.dev/gvisor/pkg/urpc"
 	"gvisor.dev/gvisor/runsc/boot"
 
-	"github.com/crannog/crannog/internal/causeway"
+	"github.com/crannog/crannog/internal/egress"
 )
 
 // loopback is the network of a box that has no other.
@@ -20,21 +20,21 @@ func loopback() *boot.CreateLinksAndRoutesArgs {
 // they could take another way, and no IPv6. Neither end computes checksums,
 // because nothing between them changes a bit.
 func linked(end *os.File) *boot.CreateLinksAndRoutesArgs {
-	prefix := causeway.Box.Masked()
+	prefix := egress.Box.Masked()
 	args := loopback()
 	args.FilePayload = urpc.FilePayload{Files: []*os.File{end}}
 	args.FDBasedLinks = []boot.FDBasedLink{{
 		Name:              "eth0",
-		MTU:               causeway.MTU,
+		MTU:               egress.MTU,
 		NumChannels:       1,
 		TXChecksumOffload: true,
 		RXChecksumOffload: true,
-		Addresses:         []boot.IPWithPrefix{{Address: causeway.Box.Addr().AsSlice(), PrefixLen: causeway.Box.Bits()}},
+		Addresses:         []boot.IPWithPrefix{{Address: egress.Box.Addr().AsSlice(), PrefixLen: egress.Box.Bits()}},
 		Routes:            []boot.Route{{Destination: subnet(prefix.Addr().AsSlice(), prefix.Bits())}},
 	}}
 	args.Defaultv4Gateway = boot.DefaultRoute{
 		Name:  "eth0",
-		Route: boot.Route{Destination: subnet(net.IPv4zero.To4(), 0), Gateway: causeway.Gateway.AsSlice()},
+		Route: boot.Route{Destination: subnet(net.IPv4zero.To4(), 0), Gateway: egress.Gateway.AsSlice()},
 	}
 	return args
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // A box without a group that does not tell how much memory it holds is ended as

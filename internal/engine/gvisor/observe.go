@@ -12,10 +12,10 @@ import (
 	"gvisor.dev/gvisor/pkg/urpc"
 	"gvisor.dev/gvisor/runsc/boot"
 
+	"github.com/crannog/crannog/internal/audit/events"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/gvisor/watch"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/witness"
 )
 
 // eventBytes is how large a file of events may grow by default, and leastEvents the
@@ -88,12 +88,12 @@ func newSession(spec engine.Spec, restored bool) (*boot.CreateTraceSessionArgs, 
 
 // lastEvent is the number of the last event in a file that may be open to
 // append only, and whether a line follows that a killed kernel did not end.
-func lastEvent(events *os.File) (seq uint64, torn bool, err error) {
-	info, err := events.Stat()
+func lastEvent(file *os.File) (seq uint64, torn bool, err error) {
+	info, err := file.Stat()
 	if err != nil || info.Size() == 0 {
 		return 0, false, err
 	}
-	f, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", events.Fd()))
+	f, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", file.Fd()))
 	if err != nil {
 		return 0, false, err
 	}
@@ -102,7 +102,7 @@ func lastEvent(events *os.File) (seq uint64, torn bool, err error) {
 	if _, err := f.ReadAt(end[:], info.Size()-1); err != nil {
 		return 0, false, err
 	}
-	seq, _, err = witness.Last(f)
+	seq, _, err = events.Last(f)
 	return seq, end[0] != '\n', err
 }
 

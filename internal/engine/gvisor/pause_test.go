@@ -13,7 +13,7 @@ import (
 	"gvisor.dev/gvisor/runsc/boot"
 
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // actedKernel returns a box whose kernel is played by answer, which reports whether a

@@ -15,8 +15,8 @@ import (
 	"gvisor.dev/gvisor/pkg/sync"
 
 	"github.com/crannog/crannog/internal/engine/gvisor/early"
-	"github.com/crannog/crannog/internal/idle"
-	"github.com/crannog/crannog/internal/prefault"
+	"github.com/crannog/crannog/internal/host/memtrim"
+	"github.com/crannog/crannog/internal/host/prefault"
 )
 
 // settled is when a gVisor process has started for sure: what only its start
@@ -70,7 +70,7 @@ func collectLater(pages []span, waits func() bool) (again func()) {
 		debug.SetMemoryLimit(most)
 		debug.FreeOSMemory()
 		letGo(pages)
-		watched.Do(func() { idle.GiveBack(idle.After) })
+		watched.Do(func() { memtrim.GiveBack(memtrim.After) })
 	})
 	return func() {
 		debug.SetGCPercent(-1)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/engine/cgroup"
+	"github.com/crannog/crannog/internal/engine/linux/cgroup"
 	"github.com/crannog/crannog/internal/host/durable"
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/engine/gvisor/numbers"
 	"github.com/crannog/crannog/internal/engine/gvisor/trim"
 	"github.com/crannog/crannog/internal/engine/gvisor/watch"
-	"github.com/crannog/crannog/internal/reexec"
+	"github.com/crannog/crannog/internal/host/reexec"
 )
 
 // Roles are the processes that the engine starts from this binary. A program

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/hostfiles"
+	"github.com/crannog/crannog/internal/state/hostfiles"
 )
 
 // stands reports whether something stands in at a path inside.

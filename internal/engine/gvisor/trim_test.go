@@ -10,7 +10,7 @@ import (
 	pgallocpb "gvisor.dev/gvisor/pkg/sentry/pgalloc/pgalloc_metadata_go_proto"
 
 	"github.com/crannog/crannog/internal/engine/enginetest"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // TestUntouchedMemoryIsGivenBack reads from a state what gVisor had to look

@@ -13,7 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/engine/enginetest"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // In this test's program alone, the kernel of a restored box crashes when the guest

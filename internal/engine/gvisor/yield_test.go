@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/template"
+	"github.com/crannog/crannog/internal/image/template"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // A sandbox for which no caller waits yields the processors until it is ready.

@@ -7,9 +7,9 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
-	fspb "github.com/crannog/crannog/internal/gen/filesystempb"
-	pb "github.com/crannog/crannog/internal/gen/processpb"
 	"github.com/crannog/crannog/internal/guest/codec"
+	fspb "github.com/crannog/crannog/internal/guest/gen/filesystempb"
+	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
 )
 
 func data(e *pb.ProcessEvent_DataEvent) *pb.ProcessEvent {

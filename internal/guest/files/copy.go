@@ -7,8 +7,8 @@ import (
 	"net/url"
 	"syscall"
 
-	"github.com/crannog/crannog/internal/copytree"
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/copytree"
 	"github.com/crannog/crannog/internal/guest/give"
 	"github.com/crannog/crannog/internal/guest/identity"
 )

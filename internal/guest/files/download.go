@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/guest/identity"
-	"github.com/crannog/crannog/internal/signature"
+	"github.com/crannog/crannog/internal/guest/signature"
 )
 
 // Download answers GET and HEAD with a file's content.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/crannog/crannog/internal/guest/identity"
 	"github.com/crannog/crannog/internal/guest/metadata"
-	"github.com/crannog/crannog/internal/signature"
+	"github.com/crannog/crannog/internal/guest/signature"
 )
 
 // Config is what a Service is made from.

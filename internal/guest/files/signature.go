@@ -7,7 +7,7 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/crannog/crannog/internal/signature"
+	"github.com/crannog/crannog/internal/guest/signature"
 )
 
 // What is wrong with a signature, in the words that clients know.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crannog/crannog/internal/signature"
+	"github.com/crannog/crannog/internal/guest/signature"
 )
 
 const secret = "0tQG31xiMp0IOQfaz9dcwi72L1CPo8e0"

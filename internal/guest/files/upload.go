@@ -15,7 +15,7 @@ import (
 
 	"github.com/crannog/crannog/internal/guest/identity"
 	"github.com/crannog/crannog/internal/guest/metadata"
-	"github.com/crannog/crannog/internal/signature"
+	"github.com/crannog/crannog/internal/guest/signature"
 )
 
 // readAhead is how much of a body is read at once: each read of the

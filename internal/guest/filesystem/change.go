@@ -11,7 +11,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	pb "github.com/crannog/crannog/internal/gen/filesystempb"
+	pb "github.com/crannog/crannog/internal/guest/gen/filesystempb"
 	"github.com/crannog/crannog/internal/guest/give"
 	"github.com/crannog/crannog/internal/guest/identity"
 )

@@ -9,7 +9,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	pb "github.com/crannog/crannog/internal/gen/filesystempb"
+	pb "github.com/crannog/crannog/internal/guest/gen/filesystempb"
 	"github.com/crannog/crannog/internal/guest/metadata"
 )
 

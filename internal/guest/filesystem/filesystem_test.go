@@ -14,9 +14,9 @@ import (
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
 
-	pb "github.com/crannog/crannog/internal/gen/filesystempb"
-	"github.com/crannog/crannog/internal/gen/filesystempb/filesystempbconnect"
 	"github.com/crannog/crannog/internal/guest/filesystem"
+	pb "github.com/crannog/crannog/internal/guest/gen/filesystempb"
+	"github.com/crannog/crannog/internal/guest/gen/filesystempb/filesystempbconnect"
 	"github.com/crannog/crannog/internal/guest/identity"
 )
 

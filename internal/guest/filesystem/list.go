@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
-	pb "github.com/crannog/crannog/internal/gen/filesystempb"
-	"github.com/crannog/crannog/internal/guestwire"
+	pb "github.com/crannog/crannog/internal/guest/gen/filesystempb"
+	"github.com/crannog/crannog/internal/guest/guestwire"
 )
 
 // ListDir lists a directory to a depth. A root that is a link is followed,

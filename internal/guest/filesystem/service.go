@@ -14,8 +14,8 @@ import (
 
 	"connectrpc.com/connect"
 
-	pb "github.com/crannog/crannog/internal/gen/filesystempb"
-	"github.com/crannog/crannog/internal/gen/filesystempb/filesystempbconnect"
+	pb "github.com/crannog/crannog/internal/guest/gen/filesystempb"
+	"github.com/crannog/crannog/internal/guest/gen/filesystempb/filesystempbconnect"
 	"github.com/crannog/crannog/internal/guest/identity"
 )
 

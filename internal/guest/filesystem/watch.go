@@ -13,7 +13,7 @@ import (
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
 
-	pb "github.com/crannog/crannog/internal/gen/filesystempb"
+	pb "github.com/crannog/crannog/internal/guest/gen/filesystempb"
 	"github.com/crannog/crannog/internal/guest/identity"
 	"github.com/crannog/crannog/internal/guest/keepalive"
 	"github.com/crannog/crannog/internal/guest/watch"

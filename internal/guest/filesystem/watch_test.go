@@ -9,8 +9,8 @@ import (
 
 	"connectrpc.com/connect"
 
-	pb "github.com/crannog/crannog/internal/gen/filesystempb"
-	"github.com/crannog/crannog/internal/hosttest"
+	pb "github.com/crannog/crannog/internal/guest/gen/filesystempb"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // watch starts a stream and returns a function that receives until an event

@@ -10,7 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	pb "github.com/crannog/crannog/internal/gen/filesystempb"
+	pb "github.com/crannog/crannog/internal/guest/gen/filesystempb"
 )
 
 const (

@@ -10,7 +10,7 @@ import (
 
 	"github.com/crannog/crannog/internal/guest/give"
 	"github.com/crannog/crannog/internal/guest/identity"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 var user = identity.User{Name: "user", UID: 54321, GID: 54322}

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
 // packed are files as a sandbox had changed them, with an attribute each.
@@ -44,7 +44,7 @@ func TestBootFromAnArchive(t *testing.T) {
 	cfg.Renew, cfg.Archive = guest.Copied, true
 	cfg.Files = []guest.File{{Path: "/bundle", Mode: 0o644, Data: []byte("new\n"), Append: true}}
 	r := bootIn(t, t.TempDir(), cfg, archive...)
-	if said := r.says(); said != engine.GuestReady {
+	if said := r.says(); said != guestboot.Ready {
 		t.Fatalf("the guest says %q", said)
 	}
 	if got := r.file("mine"); got != "kept" {
@@ -59,7 +59,7 @@ func TestBootFromAnArchive(t *testing.T) {
 	next.Renew = guest.Resumed
 	r.configure(next)
 	r.happens("restore")
-	if said := r.says(); said != engine.GuestReady {
+	if said := r.says(); said != guestboot.Ready {
 		t.Errorf("the guest says %q", said)
 	}
 }

@@ -12,8 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/guest/identity"
 	"github.com/crannog/crannog/internal/guest/interpreter"
 	"github.com/crannog/crannog/internal/guest/probe"
@@ -124,7 +124,7 @@ func (b *box) goOn(in io.Reader) error {
 		return err
 	}
 	b.preload(cfg.Preload)
-	if _, err := fmt.Fprintln(descriptor(b.standard.out), engine.GuestReady); err != nil {
+	if _, err := fmt.Fprintln(descriptor(b.standard.out), guestboot.Ready); err != nil {
 		return fmt.Errorf("report readiness: %w", err)
 	}
 	return nil

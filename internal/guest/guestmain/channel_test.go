@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/relay"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/guest/relay"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // channelPair is an engine's end of a channel and the guest's two.
@@ -37,7 +37,7 @@ func channelPair(t *testing.T) (*relay.Channel, []*os.File) {
 // sees that no program inside has its descriptor.
 func TestFirstChannel(t *testing.T) {
 	r := boot(t, config())
-	conn, err := r.first.Dial(t.Context(), engine.GuestPort)
+	conn, err := r.first.Dial(t.Context(), guestboot.Port)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestFirstChannelRefuses(t *testing.T) {
 // go on, also if it has nothing to do with that.
 func TestTheEndIsTold(t *testing.T) {
 	r := boot(t, config())
-	pipe, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/%d", r.cmd.Process.Pid, engine.GuestChannelFD), os.O_WRONLY, 0)
+	pipe, err := os.OpenFile(fmt.Sprintf("/proc/%d/fd/%d", r.cmd.Process.Pid, guestboot.ChannelFD), os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

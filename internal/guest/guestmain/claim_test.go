@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/guest/probe"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // claim sends a claim and returns its answer.
@@ -70,7 +70,7 @@ func TestCopyPreloads(t *testing.T) {
 	next.Preload = []string{"python"}
 	r.configure(next)
 	r.happens("restore")
-	if said := r.says(); said != engine.GuestReady {
+	if said := r.says(); said != guestboot.Ready {
 		t.Fatalf("the guest says %q", said)
 	}
 	if n := len(childrenOf(r.cmd.Process.Pid)); n != 1 {
@@ -91,7 +91,7 @@ func TestPreloadedIsClaimed(t *testing.T) {
 	if code, body := r.claim(copied(), "control"); code != 204 {
 		t.Fatalf("%d %s", code, body)
 	}
-	conn, err := r.first.Dial(t.Context(), engine.InterpreterPort)
+	conn, err := r.first.Dial(t.Context(), guestboot.InterpreterPort)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/guest/identity"
 	"github.com/crannog/crannog/internal/guest/offline"
 	"github.com/crannog/crannog/internal/guest/reap"
@@ -87,7 +87,7 @@ func run(stdin io.Reader, args []string, around surroundings) error {
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(os.Stdout, engine.GuestReady); err != nil {
+	if _, err := fmt.Fprintln(os.Stdout, guestboot.Ready); err != nil {
 		return fmt.Errorf("report readiness: %w", err)
 	}
 	if !debug {
@@ -162,14 +162,14 @@ func npmConfig(root string) string {
 // than we could.
 func (b *box) listen(args []string) error {
 	servers := map[int]*http.Server{}
-	for port, handler := range map[int]http.Handler{engine.GuestPort: b.guest.Handler(), engine.InterpreterPort: b.interpreter} {
+	for port, handler := range map[int]http.Handler{guestboot.Port: b.guest.Handler(), guestboot.InterpreterPort: b.interpreter} {
 		var err error
 		if servers[port], err = b.serve(port, handler); err != nil {
 			return err
 		}
 	}
 	var way *channel // nil where the engine gave none
-	if slices.Contains(args, engine.GuestChannel) {
+	if slices.Contains(args, guestboot.ChannelFlag) {
 		var err error
 		if way, err = givenChannel(); err != nil {
 			return err

@@ -17,10 +17,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/relay"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/guest/relay"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // Variables that make the test binary a guest, in surroundings of its own.
@@ -87,7 +87,7 @@ type running struct {
 func boot(t *testing.T, cfg guest.Config) *running {
 	t.Helper()
 	r := bootIn(t, t.TempDir(), cfg)
-	if said := r.says(); said != engine.GuestReady {
+	if said := r.says(); said != guestboot.Ready {
 		t.Fatalf("the guest says %q", said)
 	}
 	return r
@@ -119,7 +119,7 @@ func bootIn(t *testing.T, root string, cfg guest.Config, more ...byte) *running 
 	r.cmd = exec.CommandContext(t.Context(), os.Args[0])
 	var theirs []*os.File
 	r.first, theirs = channelPair(t)
-	r.cmd.Args, r.cmd.ExtraFiles = append(r.cmd.Args, engine.GuestChannel), theirs
+	r.cmd.Args, r.cmd.ExtraFiles = append(r.cmd.Args, guestboot.ChannelFlag), theirs
 	r.cmd.Env = append(os.Environ(), roleVariable+"=guest", rootVariable+"="+root, eventsVariable+"="+eventsName)
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWUTS}
 	// A descriptor that only reads, or the guest would hold its input open.
@@ -233,7 +233,7 @@ func (r *running) callHere(method, path, body string, headers []string) (int, st
 	}
 	conn := os.NewFile(uintptr(fd), "connection")
 	defer conn.Close()
-	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: engine.GuestPort, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+	if err := unix.Connect(fd, &unix.SockaddrInet4{Port: guestboot.Port, Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		return 0, "", err
 	}
 	req, err := http.NewRequest(method, "http://guest"+path, strings.NewReader(body))

@@ -15,8 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/guestboot"
 )
 
 // become gives the sandbox its host name, unless it is "", and with fresh a
@@ -27,7 +27,7 @@ func become(hostname string, fresh bool) error {
 	if fresh {
 		draw = 1
 	}
-	if _, _, errno := unix.Syscall(engine.BecomeSyscall, uintptr(unsafe.Pointer(&name[0])), uintptr(len(hostname)), draw); errno != 0 {
+	if _, _, errno := unix.Syscall(guestboot.BecomeSyscall, uintptr(unsafe.Pointer(&name[0])), uintptr(len(hostname)), draw); errno != 0 {
 		return fmt.Errorf("prepare the kernel: %w", errno)
 	}
 	return nil

@@ -6,8 +6,8 @@ import (
 	"io"
 	"testing"
 
-	"github.com/crannog/crannog/internal/hosttest"
-	"github.com/crannog/crannog/internal/relay"
+	"github.com/crannog/crannog/internal/guest/relay"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // listenOn is a program that listens on an address and answers with a word.

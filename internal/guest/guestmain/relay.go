@@ -12,15 +12,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/relay"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/guest/relay"
 )
 
 // serveRelay joins the engine's streams with ports inside: with our own servers
 // directly, with programs by the loopback. They come by the channel, if the
 // engine gave one, and for any other process of the host by a port.
 func serveRelay(way *channel, all *streams, servers map[int]*http.Server, failed chan<- error) error {
-	listener, err := listen(engine.RelayPort)
+	listener, err := listen(guestboot.RelayPort)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (in inside) Take(port int, stream net.Conn) bool { return in[port].take(str
 func (in inside) Open(port int) (net.Conn, error) {
 	// The relay is no way to itself: a stream in a stream would come from
 	// outside and not from the engine.
-	if port == engine.RelayPort || port == 0 {
+	if port == guestboot.RelayPort || port == 0 {
 		return nil, errors.New("no such port")
 	}
 	return dialProgram(port)
@@ -71,14 +71,14 @@ type channel struct{ read, write *os.File }
 
 // givenChannel takes over what the engine gave the sandbox.
 func givenChannel() (*channel, error) {
-	for fd := engine.GuestChannelFD; fd <= engine.GuestChannelFD+1; fd++ {
+	for fd := guestboot.ChannelFD; fd <= guestboot.ChannelFD+1; fd++ {
 		if err := unix.SetNonblock(fd, true); err != nil {
 			return nil, fmt.Errorf("channel: %w", err)
 		}
 	}
 	return &channel{
-		read:  os.NewFile(engine.GuestChannelFD, "channel"),
-		write: os.NewFile(engine.GuestChannelFD+1, "channel"),
+		read:  os.NewFile(guestboot.ChannelFD, "channel"),
+		write: os.NewFile(guestboot.ChannelFD+1, "channel"),
 	}, nil
 }
 

@@ -14,10 +14,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/guest/probe"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // copied is what another sandbox is told that goes on from the state of the
@@ -42,7 +42,7 @@ func (r *running) file(name string) string {
 // dial opens the first stream to the guest's own port.
 func (r *running) dial() net.Conn {
 	r.t.Helper()
-	conn, err := r.first.Dial(r.t.Context(), engine.GuestPort)
+	conn, err := r.first.Dial(r.t.Context(), guestboot.Port)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestAnOldEndIsNotACopys(t *testing.T) {
 	cfg := config()
 	cfg.EndAt = time.Now().Add(-time.Hour)
 	r := bootIn(t, root, cfg)
-	if said := r.says(); said != engine.GuestReady {
+	if said := r.says(); said != guestboot.Ready {
 		t.Fatalf("the guest says %q", said)
 	}
 	r.configure(copied())
@@ -77,7 +77,7 @@ func TestAnOldEndIsNotACopys(t *testing.T) {
 	if _, err := slow.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	if said := r.says(); said != engine.GuestReady {
+	if said := r.says(); said != guestboot.Ready {
 		t.Errorf("the guest says %q", said)
 	}
 }
@@ -94,7 +94,7 @@ func TestACopyIsAnotherSandbox(t *testing.T) {
 	next.Files = []guest.File{{Path: "/etc/resolv.conf", Mode: 0o644, Data: []byte("second\n")}}
 	r.configure(next)
 	r.happens("restore")
-	if said := r.says(); said != engine.GuestReady {
+	if said := r.says(); said != guestboot.Ready {
 		t.Fatalf("the guest says %q", said)
 	}
 	if code, _ := r.call("GET", guest.PathReady, "", guest.ControlHeader, "control"); code != 404 {
@@ -145,7 +145,7 @@ func TestResumedIsTheSameMachine(t *testing.T) {
 		}
 		r.configure(next)
 		r.happens("restore")
-		if said := r.says(); said != engine.GuestReady {
+		if said := r.says(); said != guestboot.Ready {
 			t.Fatalf("the guest says %q", said)
 		}
 	}
@@ -186,7 +186,7 @@ func TestStreamsAreCut(t *testing.T) {
 	}
 	r.configure(copied())
 	r.happens("restore")
-	if said := r.says(); said != engine.GuestReady {
+	if said := r.says(); said != guestboot.Ready {
 		t.Fatalf("the guest says %q", said)
 	}
 	rest, err := io.ReadAll(conn)
@@ -248,7 +248,7 @@ func TestAStateThatWasSavedTwice(t *testing.T) {
 	for range 2 {
 		r.configure(copied())
 		r.happens("resume")
-		if said := r.says(); said != engine.GuestReady {
+		if said := r.says(); said != guestboot.Ready {
 			t.Fatalf("the guest says %q", said)
 		}
 		r.happens("restore") // which it has done
@@ -257,7 +257,7 @@ func TestAStateThatWasSavedTwice(t *testing.T) {
 		r.happens("resume")
 		r.configure(copied())
 		r.happens("restore")
-		if said := r.says(); said != engine.GuestReady {
+		if said := r.says(); said != guestboot.Ready {
 			t.Fatalf("the guest says %q", said)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/identity"
-	"github.com/crannog/crannog/internal/idle"
+	"github.com/crannog/crannog/internal/host/memtrim"
 )
 
 // Memory is paid for in every sandbox, processor time only where something
@@ -47,7 +47,7 @@ const settleAfter = 2 * time.Second
 func settle() {
 	debug.SetGCPercent(collectPercent)
 	debug.FreeOSMemory()
-	idle.GiveBack(idle.After)
+	memtrim.GiveBack(memtrim.After)
 }
 
 // keepDescriptors marks what this process has open as not for its children.

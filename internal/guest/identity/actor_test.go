@@ -11,7 +11,7 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog/internal/guest/identity"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // stranger is nobody in particular.

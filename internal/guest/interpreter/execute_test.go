@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // endless is code that runs until it is interrupted, by language.

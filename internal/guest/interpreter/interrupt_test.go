@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // A shell starts background jobs with SIGINT ignored, and every program inherits

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // change gives the box other variables, as a new configuration does.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/crannog/crannog/internal/guest/identity"
 	"github.com/crannog/crannog/internal/guest/process"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // F20: the kernel answers EACCES for the directory and for the program alike, and only one of them is

@@ -10,10 +10,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	pb "github.com/crannog/crannog/internal/gen/processpb"
 	"github.com/crannog/crannog/internal/guest/census"
+	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
 	"github.com/crannog/crannog/internal/guest/lineage"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // leaver is a shell's command that leaves a process behind which has a session of

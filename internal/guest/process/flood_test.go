@@ -11,8 +11,8 @@ import (
 
 	"connectrpc.com/connect"
 
-	pb "github.com/crannog/crannog/internal/gen/processpb"
-	"github.com/crannog/crannog/internal/hosttest"
+	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // 256 MiB without a newline pass through without being kept: four times what the heap may hold.

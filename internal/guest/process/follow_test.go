@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	pb "github.com/crannog/crannog/internal/gen/processpb"
-	"github.com/crannog/crannog/internal/hosttest"
+	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // late starts a program after the interrupt has been sent to its group: it holds

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/crannog/crannog/internal/interrupt"
+	"github.com/crannog/crannog/internal/host/interrupt"
 )
 
 // input writes to a process, one request at a time and in their order. A

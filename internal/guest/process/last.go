@@ -6,7 +6,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/crannog/crannog/internal/gen/processpb/processpbconnect"
+	"github.com/crannog/crannog/internal/guest/gen/processpb/processpbconnect"
 )
 
 // Handler serves the service below the path that it returns.

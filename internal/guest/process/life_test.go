@@ -12,9 +12,9 @@ import (
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
 
-	pb "github.com/crannog/crannog/internal/gen/processpb"
-	"github.com/crannog/crannog/internal/guestwire"
-	"github.com/crannog/crannog/internal/hosttest"
+	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
+	"github.com/crannog/crannog/internal/guest/guestwire"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 func (b *bench) signal(t *testing.T, sel *pb.ProcessSelector, sig pb.Signal) error {

@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	pb "github.com/crannog/crannog/internal/gen/processpb"
+	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
 )
 
 // Sizes of one data event.

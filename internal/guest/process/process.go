@@ -9,8 +9,8 @@ import (
 	"syscall"
 	"time"
 
-	pb "github.com/crannog/crannog/internal/gen/processpb"
 	"github.com/crannog/crannog/internal/guest/census"
+	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
 	"github.com/crannog/crannog/internal/guest/lineage"
 )
 

@@ -12,12 +12,12 @@ import (
 
 	"connectrpc.com/connect"
 
-	pb "github.com/crannog/crannog/internal/gen/processpb"
-	"github.com/crannog/crannog/internal/gen/processpb/processpbconnect"
+	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
+	"github.com/crannog/crannog/internal/guest/gen/processpb/processpbconnect"
+	"github.com/crannog/crannog/internal/guest/guestwire"
 	"github.com/crannog/crannog/internal/guest/identity"
 	"github.com/crannog/crannog/internal/guest/process"
 	"github.com/crannog/crannog/internal/guest/reap"
-	"github.com/crannog/crannog/internal/guestwire"
 )
 
 // bench is a service behind a Unix socket and a JSON client of it.

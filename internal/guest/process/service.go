@@ -10,7 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/crannog/crannog/internal/gen/processpb/processpbconnect"
+	"github.com/crannog/crannog/internal/guest/gen/processpb/processpbconnect"
 	"github.com/crannog/crannog/internal/guest/identity"
 	"github.com/crannog/crannog/internal/guest/reap"
 )

@@ -11,11 +11,11 @@ import (
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
 
-	pb "github.com/crannog/crannog/internal/gen/processpb"
+	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
 	"github.com/crannog/crannog/internal/guest/identity"
 	"github.com/crannog/crannog/internal/guest/lineage"
 	"github.com/crannog/crannog/internal/guest/spawn"
-	"github.com/crannog/crannog/internal/utf8text"
+	"github.com/crannog/crannog/internal/guest/utf8text"
 )
 
 // stdio is what a process is connected to: child descriptors, which are

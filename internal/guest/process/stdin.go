@@ -10,8 +10,8 @@ import (
 
 	"connectrpc.com/connect"
 
-	pb "github.com/crannog/crannog/internal/gen/processpb"
-	"github.com/crannog/crannog/internal/guestwire"
+	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
+	"github.com/crannog/crannog/internal/guest/guestwire"
 )
 
 // Stdin writes the body of a request to a process without a terminal, and answers

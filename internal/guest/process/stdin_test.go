@@ -12,9 +12,9 @@ import (
 
 	"connectrpc.com/connect"
 
-	pb "github.com/crannog/crannog/internal/gen/processpb"
-	"github.com/crannog/crannog/internal/guestwire"
-	"github.com/crannog/crannog/internal/hosttest"
+	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
+	"github.com/crannog/crannog/internal/guest/guestwire"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // pour sends input as the body of a request, and returns why it was not taken.

@@ -8,10 +8,10 @@ import (
 
 	"connectrpc.com/connect"
 
-	pb "github.com/crannog/crannog/internal/gen/processpb"
+	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
+	"github.com/crannog/crannog/internal/guest/guestwire"
 	"github.com/crannog/crannog/internal/guest/keepalive"
-	"github.com/crannog/crannog/internal/guestwire"
-	"github.com/crannog/crannog/internal/utf8text"
+	"github.com/crannog/crannog/internal/guest/utf8text"
 )
 
 // errTimeLimit ends the stream of a command that ran too long.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/crannog/crannog/internal/guest/lineage"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 // sleeper is a process that leads a group of its own and has a mark.

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	pb "github.com/crannog/crannog/internal/gen/processpb"
+	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
 )
 
 // terminal is the controlling side of a pseudo-terminal. The program's side is

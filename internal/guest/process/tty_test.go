@@ -6,7 +6,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	pb "github.com/crannog/crannog/internal/gen/processpb"
+	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
 )
 
 func terminal(command string) *pb.StartRequest {

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/crannog/crannog/internal/changes"
+	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
 var errNotRegular = errors.New("not a regular file")
@@ -39,28 +39,28 @@ func openDirectory(in int, base string) (int, error) {
 
 // openRegular opens a file to read it, and nothing that blocks or that acts
 // when it is opened.
-func openRegular(in int, base string) (*os.File, changes.Entry, error) {
+func openRegular(in int, base string) (*os.File, changeset.Entry, error) {
 	var stat unix.Stat_t
 	if err := unix.Fstatat(in, base, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return nil, changes.Entry{}, err
+		return nil, changeset.Entry{}, err
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, changes.Entry{}, errNotRegular
+		return nil, changeset.Entry{}, errNotRegular
 	}
 	fd, err := unix.Openat(in, base, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, changes.Entry{}, err
+		return nil, changeset.Entry{}, err
 	}
 	f := os.NewFile(uintptr(fd), base)
 	if err := unix.Fstat(fd, &stat); err != nil {
 		f.Close()
-		return nil, changes.Entry{}, err
+		return nil, changeset.Entry{}, err
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
 		f.Close()
-		return nil, changes.Entry{}, errNotRegular
+		return nil, changeset.Entry{}, errNotRegular
 	}
-	return f, changes.FromStat(&stat), nil
+	return f, changeset.FromStat(&stat), nil
 }
 
 // readNames lists a directory, without what it is itself and what is above it.

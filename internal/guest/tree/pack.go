@@ -10,14 +10,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/crannog/crannog/internal/changes"
+	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
 // Pack writes the content of regular files as a tar, in the order that they
 // were asked for. One that is gone, or is no regular file or too large by now,
 // is left out: the host sees that. The last header says that the stream is
 // whole.
-func Pack(ctx context.Context, w io.Writer, req changes.PackRequest) error {
+func Pack(ctx context.Context, w io.Writer, req changeset.PackRequest) error {
 	top, err := openTop(req.Dir)
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func Pack(ctx context.Context, w io.Writer, req changes.PackRequest) error {
 			return fmt.Errorf("pack %s: %w", raw, err)
 		}
 	}
-	end := &tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{changes.PackEnd: strconv.Itoa(count)}}
+	end := &tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{changeset.PackEnd: strconv.Itoa(count)}}
 	if err := out.WriteHeader(end); err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/crannog/crannog/internal/changes"
+	"github.com/crannog/crannog/internal/filetree/changeset"
 )
 
 // Bounds of one walk. The host has its own: these keep the guest's memory.
@@ -27,7 +27,7 @@ const (
 
 // List writes what lies below a directory. An error means that the list is not
 // whole, and it has no last line then.
-func List(ctx context.Context, w io.Writer, req changes.TreeRequest) error {
+func List(ctx context.Context, w io.Writer, req changeset.TreeRequest) error {
 	top, err := openTop(req.Dir)
 	if err != nil {
 		return err
@@ -37,7 +37,7 @@ func List(ctx context.Context, w io.Writer, req changes.TreeRequest) error {
 	if err != nil {
 		return err
 	}
-	l := &list{ctx: ctx, req: req, mounts: mounts, out: changes.NewEncoder(w)}
+	l := &list{ctx: ctx, req: req, mounts: mounts, out: changeset.NewEncoder(w)}
 	if req.Paths == nil {
 		err = l.dir(top, "", 0)
 	} else {
@@ -63,9 +63,9 @@ func openTop(dir string) (int, error) {
 
 type list struct {
 	ctx    context.Context
-	req    changes.TreeRequest
+	req    changeset.TreeRequest
 	mounts map[string]bool // where something else is mounted, below the directory
-	out    *changes.Encoder
+	out    *changeset.Encoder
 	count  int
 	buffer []byte
 }
@@ -102,7 +102,7 @@ func (l *list) entry(in int, base, name string, depth int) error {
 	}
 	// Programs put another file there again and again. It must not look as if
 	// there were none.
-	return l.out.Put(changes.Entry{Path: name, Type: changes.Other, Opaque: true})
+	return l.out.Put(changeset.Entry{Path: name, Type: changeset.Other, Opaque: true})
 }
 
 // attempts is how often a file is looked at that is another one each time.
@@ -115,7 +115,7 @@ func (l *list) tell(in int, base, name string, depth int) error {
 	if err != nil {
 		return fmt.Errorf("look at %s: %w", name, err)
 	}
-	if e.Type != changes.Dir || e.Opaque {
+	if e.Type != changeset.Dir || e.Opaque {
 		if e.CTime.Before(l.req.Newer) {
 			return nil
 		}
@@ -144,22 +144,22 @@ func (l *list) tell(in int, base, name string, depth int) error {
 
 // look describes a file, with the target of a link and the sum if it was asked
 // for.
-func (l *list) look(in int, base, name string) (changes.Entry, error) {
+func (l *list) look(in int, base, name string) (changeset.Entry, error) {
 	var stat unix.Stat_t
 	if err := unix.Fstatat(in, base, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return changes.Entry{}, err
+		return changeset.Entry{}, err
 	}
-	e := changes.FromStat(&stat)
+	e := changeset.FromStat(&stat)
 	e.Path = name
 	if l.mounts[name] || kernel(path.Join(l.req.Dir, name)) {
 		e.Opaque = true
-		if e.Type == changes.Link { // of which a mount shows nothing
-			e.Type = changes.Other
+		if e.Type == changeset.Link { // of which a mount shows nothing
+			e.Type = changeset.Other
 		}
 		return e, nil
 	}
 	switch {
-	case e.Type == changes.Link:
+	case e.Type == changeset.Link:
 		if l.buffer == nil {
 			l.buffer = make([]byte, maxPath+1)
 		}
@@ -171,11 +171,11 @@ func (l *list) look(in int, base, name string) (changes.Entry, error) {
 			return e, err
 		}
 		if n == 0 || n > maxPath {
-			e.Type = changes.Other
+			e.Type = changeset.Other
 			break
 		}
 		e.Target = string(l.buffer[:n])
-	case e.Type == changes.Regular && l.req.Sums && e.Size <= l.req.SumBytes:
+	case e.Type == changeset.Regular && l.req.Sums && e.Size <= l.req.SumBytes:
 		return sum(l.ctx, in, base, e)
 	}
 	return e, nil
@@ -188,7 +188,7 @@ func kernel(name string) bool {
 
 // sum reads a file. What it returns fits together: it describes the file that
 // was read, as it was before.
-func sum(ctx context.Context, in int, base string, e changes.Entry) (changes.Entry, error) {
+func sum(ctx context.Context, in int, base string, e changeset.Entry) (changeset.Entry, error) {
 	f, now, err := openRegular(in, base)
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) {
 		e.Opaque = true
@@ -235,7 +235,7 @@ func (l *list) some(top int) error {
 		}
 		in, base, err := w.parent(name)
 		if err == nil {
-			var e changes.Entry
+			var e changeset.Entry
 			if e, err = l.look(in, base, name); err == nil {
 				err = l.out.Put(e)
 			}

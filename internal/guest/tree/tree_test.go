@@ -15,9 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/crannog/crannog/internal/changes"
+	"github.com/crannog/crannog/internal/filetree/changeset"
 	"github.com/crannog/crannog/internal/guest/tree"
-	"github.com/crannog/crannog/internal/hosttest"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
 )
 
 func write(t testing.TB, name, text string) {
@@ -30,20 +30,20 @@ func write(t testing.TB, name, text string) {
 	}
 }
 
-func list(t testing.TB, req changes.TreeRequest) []changes.Entry {
+func list(t testing.TB, req changeset.TreeRequest) []changeset.Entry {
 	t.Helper()
 	var b bytes.Buffer
 	if err := tree.List(t.Context(), &b, req); err != nil {
 		t.Fatal(err)
 	}
-	all, err := changes.ReadTree(&b, changes.Bounds{})
+	all, err := changeset.ReadTree(&b, changeset.Bounds{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return all
 }
 
-func names(all []changes.Entry) (out []string) {
+func names(all []changeset.Entry) (out []string) {
 	for _, e := range all {
 		s := e.Path + " " + string(e.Type)
 		if e.Opaque {
@@ -64,7 +64,7 @@ func TestListTellsWhatIsThere(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got := list(t, changes.TreeRequest{Dir: dir})
+	got := list(t, changeset.TreeRequest{Dir: dir})
 	if want := []string{"a file", "d dir", "d/odd\xff\n\"name file", "link link", "pipe other"}; !slices.Equal(names(got), want) {
 		t.Errorf("got %q, want %q", names(got), want)
 	}
@@ -77,7 +77,7 @@ func TestListTellsWhatIsThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	same, err := changes.Walk(t.Context(), root, changes.Bounds{}, nil)
+	same, err := changeset.Walk(t.Context(), root, changeset.Bounds{}, nil)
 	for i := range same {
 		same[i].Ino = 0 // which only the host's walk has
 	}
@@ -86,11 +86,11 @@ func TestListTellsWhatIsThere(t *testing.T) {
 	}
 	// Some paths alone, with their sums; what is gone is not there, and nothing
 	// is looked for behind a link.
-	some := list(t, changes.TreeRequest{Dir: dir, Sums: true, SumBytes: 3, Paths: [][]byte{[]byte("a"), []byte("none"), []byte("link/passwd"), []byte("d/odd\xff\n\"name"), []byte("pipe")}})
+	some := list(t, changeset.TreeRequest{Dir: dir, Sums: true, SumBytes: 3, Paths: [][]byte{[]byte("a"), []byte("none"), []byte("link/passwd"), []byte("d/odd\xff\n\"name"), []byte("pipe")}})
 	if want := []string{"a file", "d/odd\xff\n\"name file", "pipe other"}; !slices.Equal(names(some), want) || some[0].Sum != "" || some[1].Sum == "" {
 		t.Errorf("got %+v, want %q", some, want)
 	}
-	later := list(t, changes.TreeRequest{Dir: dir, Newer: time.Now().Add(time.Hour)})
+	later := list(t, changeset.TreeRequest{Dir: dir, Newer: time.Now().Add(time.Hour)})
 	if want := []string{"d dir"}; !slices.Equal(names(later), want) {
 		t.Errorf("later: got %q, want %q", names(later), want)
 	}
@@ -112,10 +112,10 @@ func TestListMarksWhatIsMounted(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if got, want := names(list(t, changes.TreeRequest{Dir: dir})), []string{"with space dir opaque"}; !slices.Equal(got, want) {
+	if got, want := names(list(t, changeset.TreeRequest{Dir: dir})), []string{"with space dir opaque"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got := names(list(t, changes.TreeRequest{Dir: "/", Paths: [][]byte{[]byte("proc"), []byte("sys"), []byte("dev")}})); strings.Count(strings.Join(got, ","), "opaque") != 3 {
+	if got := names(list(t, changeset.TreeRequest{Dir: "/", Paths: [][]byte{[]byte("proc"), []byte("sys"), []byte("dev")}})); strings.Count(strings.Join(got, ","), "opaque") != 3 {
 		t.Errorf("got %q", got)
 	}
 }
@@ -127,13 +127,13 @@ func TestListEndsWithItsContext(t *testing.T) {
 	gone := errors.New("the caller is gone")
 	cancel(gone)
 	var b bytes.Buffer
-	if err := tree.List(ctx, &b, changes.TreeRequest{Dir: dir}); !errors.Is(err, gone) {
+	if err := tree.List(ctx, &b, changeset.TreeRequest{Dir: dir}); !errors.Is(err, gone) {
 		t.Errorf("list: %v", err)
 	}
-	if _, err := changes.ReadTree(&b, changes.Bounds{}); err == nil {
+	if _, err := changeset.ReadTree(&b, changeset.Bounds{}); err == nil {
 		t.Error("what was cut is taken for whole")
 	}
-	if err := tree.Pack(ctx, &b, changes.PackRequest{Dir: dir, Paths: [][]byte{[]byte("a")}, FileBytes: 10}); !errors.Is(err, gone) {
+	if err := tree.Pack(ctx, &b, changeset.PackRequest{Dir: dir, Paths: [][]byte{[]byte("a")}, FileBytes: 10}); !errors.Is(err, gone) {
 		t.Errorf("pack: %v", err)
 	}
 }
@@ -143,7 +143,7 @@ func TestPackLeavesOutWhatIsTooLarge(t *testing.T) {
 	write(t, filepath.Join(dir, "a"), "AAAA")
 	write(t, filepath.Join(dir, "b"), "BBB")
 	var b bytes.Buffer
-	if err := tree.Pack(t.Context(), &b, changes.PackRequest{Dir: dir, Paths: [][]byte{[]byte("a"), []byte("b")}, FileBytes: 3}); err != nil {
+	if err := tree.Pack(t.Context(), &b, changeset.PackRequest{Dir: dir, Paths: [][]byte{[]byte("a"), []byte("b")}, FileBytes: 3}); err != nil {
 		t.Fatal(err)
 	}
 	if text := b.String(); strings.Contains(text, "AAAA") || !strings.Contains(text, "BBB") {
@@ -157,6 +157,6 @@ func BenchmarkList(b *testing.B) {
 		write(b, filepath.Join(dir, fmt.Sprint(i/100), fmt.Sprintf("file-%d", i)), "")
 	}
 	for b.Loop() {
-		list(b, changes.TreeRequest{Dir: dir})
+		list(b, changeset.TreeRequest{Dir: dir})
 	}
 }

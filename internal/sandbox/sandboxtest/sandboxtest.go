@@ -12,6 +12,7 @@ import (
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/guest/guestmain"
 	"github.com/crannog/crannog/internal/guest/identity"
 	"github.com/crannog/crannog/internal/sandbox"
@@ -31,7 +32,7 @@ func Guest(spec engine.Spec, home string, log *slog.Logger) (map[int]http.Handle
 		return nil, nil, err
 	}
 	interpreter := guestmain.NewInterpreter(g, log)
-	ports := map[int]http.Handler{engine.GuestPort: g.Handler(), engine.InterpreterPort: interpreter}
+	ports := map[int]http.Handler{guestboot.Port: g.Handler(), guestboot.InterpreterPort: interpreter}
 	return ports, func() { interpreter.Close(); _ = g.Close() }, nil
 }
 

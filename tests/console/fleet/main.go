@@ -19,16 +19,17 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/crannog/crannog/internal/console"
-	"github.com/crannog/crannog/internal/console/inside"
-	"github.com/crannog/crannog/internal/console/live"
-	"github.com/crannog/crannog/internal/console/session"
-	"github.com/crannog/crannog/internal/daemon"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/engine/fake"
-	"github.com/crannog/crannog/internal/reexec"
+	"github.com/crannog/crannog/internal/frontend/console"
+	"github.com/crannog/crannog/internal/frontend/console/inside"
+	"github.com/crannog/crannog/internal/frontend/console/live"
+	"github.com/crannog/crannog/internal/frontend/console/session"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/host/reexec"
 	"github.com/crannog/crannog/internal/sandbox"
-	"github.com/crannog/crannog/internal/standard"
+	"github.com/crannog/crannog/internal/server"
+	"github.com/crannog/crannog/internal/server/standard"
 )
 
 func main() {
@@ -77,7 +78,7 @@ func run(ctx context.Context, boxes, moving int, state, listen string) (err erro
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	eng, err := fake.New(fake.Options{Dir: filepath.Join(state, "run"), Guest: func(spec engine.Spec) (map[int]http.Handler, func(), error) {
-		return map[int]http.Handler{engine.GuestPort: fake.Control(spec, nil)}, nil, nil
+		return map[int]http.Handler{guestboot.Port: fake.Control(spec, nil)}, nil, nil
 	}})
 	if err != nil {
 		return err
@@ -88,10 +89,10 @@ func run(ctx context.Context, boxes, moving int, state, listen string) (err erro
 		return err
 	}
 	url := "http://" + l.Addr().String()
-	d, err := daemon.Open(ctx, daemon.Options{
+	d, err := server.Open(ctx, server.Options{
 		StateDir: state, Log: log, Engine: busy{eng, time.Now()}, Templates: shelf{}, Server: true, Version: "fleet",
 		Settings: sandbox.Settings{AnyBoundary: true, MaxLive: boxes + 1},
-		Doors:    []daemon.Opening{{Path: console.Path, Open: func(in daemon.Inside) daemon.Door { return open(in, url, log) }}},
+		Doors:    []server.Opening{{Path: console.Path, Open: func(in server.Inside) server.Door { return open(in, url, log) }}},
 	})
 	if err != nil {
 		return errors.Join(err, l.Close())
@@ -103,7 +104,7 @@ func run(ctx context.Context, boxes, moving int, state, listen string) (err erro
 }
 
 // fill makes the sandboxes, says where the console is, and lets things happen.
-func fill(ctx context.Context, d *daemon.Daemon, boxes, moving int, url string) error {
+func fill(ctx context.Context, d *server.Server, boxes, moving int, url string) error {
 	ids, err := create(ctx, d, boxes)
 	if err != nil {
 		return err
@@ -117,7 +118,7 @@ func fill(ctx context.Context, d *daemon.Daemon, boxes, moving int, url string) 
 }
 
 // create makes sandboxes, some at a time.
-func create(ctx context.Context, d *daemon.Daemon, n int) ([]string, error) {
+func create(ctx context.Context, d *server.Server, n int) ([]string, error) {
 	ids, errs := make([]string, n), make([]error, n)
 	var group sync.WaitGroup
 	places := make(chan struct{}, 8)
@@ -150,20 +151,20 @@ type door struct {
 	inside *inside.Inside
 }
 
-// Close implements daemon.Door.
+// Close implements server.Door.
 func (d door) Close() { d.Console.Close(); d.live.Close(); d.inside.Close() }
 
-func open(in daemon.Inside, url string, log *slog.Logger) daemon.Door {
-	meter, _ := in.Daemon.Engine.(engine.Meter)
+func open(in server.Inside, url string, log *slog.Logger) server.Door {
+	meter, _ := in.Server.Engine.(engine.Meter)
 	l, err := live.New(live.Deps{
-		Sandboxes: in.Daemon.Service, Approvals: in.Daemon.Approvals, Record: in.Daemon.Record, Meter: meter, Log: log,
+		Sandboxes: in.Server.Service, Approvals: in.Server.Approvals, Record: in.Server.Record, Meter: meter, Log: log,
 		Version: "fleet", Started: time.Now(),
 	})
 	x, insideErr := inside.New(inside.Deps{
-		Sandboxes: in.Daemon.Service, Census: in.Daemon.Service, Dial: in.DialAs, Record: in.Daemon.Record, Log: log,
+		Sandboxes: in.Server.Service, Census: in.Server.Service, Dial: in.DialAs, Record: in.Server.Record, Log: log,
 	})
 	c, consoleErr := console.New(console.Options{
-		Desk: in.Daemon.Sessions, Act: in.Act, Authenticate: in.Authenticate, Refused: in.Daemon.Service.Refused, Live: l, Inside: x,
+		Desk: in.Server.Sessions, Act: in.Act, Authenticate: in.Authenticate, Refused: in.Server.Service.Refused, Live: l, Inside: x,
 		About: console.About{Version: "fleet", Engine: "fake", Boundary: "none"}, Base: url, Log: log,
 	})
 	if err := errors.Join(err, insideErr, consoleErr); err != nil {

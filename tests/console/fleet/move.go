@@ -5,14 +5,14 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/crannog/crannog/internal/causeway"
-	"github.com/crannog/crannog/internal/record"
-	"github.com/crannog/crannog/internal/tap"
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/frontend/ingress/observe"
 )
 
 // move puts on record, once a second, that in each sandbox a command began or
 // ended, and now and then that a request was refused.
-func move(ctx context.Context, log *record.Log, ids []string) error {
+func move(ctx context.Context, log *audit.Log, ids []string) error {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for n := 1; ; n++ {
@@ -21,24 +21,24 @@ func move(ctx context.Context, log *record.Log, ids []string) error {
 			return nil
 		case <-ticker.C:
 		}
-		drafts := make([]record.Draft, 0, len(ids)+1)
+		drafts := make([]audit.Draft, 0, len(ids)+1)
 		for i, id := range ids {
 			command := (n + 1) / 2
-			d := record.Draft{Kind: record.CommandStarted, Sandbox: id, Actor: "key:fleet", Data: tap.Started{
-				N: command, How: tap.HowExec, Argv: []string{"python3", "task.py", "--step", fmt.Sprint(command)},
+			d := audit.Draft{Kind: audit.CommandStarted, Sandbox: id, Actor: "key:fleet", Data: observe.Started{
+				N: command, How: observe.HowExec, Argv: []string{"python3", "task.py", "--step", fmt.Sprint(command)},
 			}}
 			if n%2 == 0 {
 				exit := 0
 				if (i+n)%50 == 0 {
 					exit = 1
 				}
-				d.Kind, d.Data = record.CommandEnded, tap.Ended{N: command, Exit: &exit, DurationMS: 1000}
+				d.Kind, d.Data = audit.CommandEnded, observe.Ended{N: command, Exit: &exit, DurationMS: 1000}
 			}
 			drafts = append(drafts, d)
 			if (i+n)%100 == 0 {
-				drafts = append(drafts, record.Draft{Kind: record.Flow, Sandbox: id, Actor: "box", Data: causeway.Record{
-					Time: time.Now(), Sandbox: id, Seq: uint64(n), Kind: causeway.KindHTTP, Method: "GET", Host: "example.com", Port: 443, Path: "/",
-					Decision: causeway.Decision{Effect: causeway.Deny, Rule: "network.unlisted", Layer: "level", Reason: "no rule allows it"},
+				drafts = append(drafts, audit.Draft{Kind: audit.Flow, Sandbox: id, Actor: "box", Data: egress.Record{
+					Time: time.Now(), Sandbox: id, Seq: uint64(n), Kind: egress.KindHTTP, Method: "GET", Host: "example.com", Port: 443, Path: "/",
+					Decision: egress.Decision{Effect: egress.Deny, Rule: "network.unlisted", Layer: "level", Reason: "no rule allows it"},
 				}})
 			}
 		}

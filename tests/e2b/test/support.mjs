@@ -20,7 +20,7 @@ export { newest }
 // The older generation has a run of its own, in make test-full.
 const { name, sdk } = process.env.CRANNOG_TEST_SDK === 'old' ? { name: 'e2b 2.45.0', sdk: older } : { name: 'e2b 2.51.0', sdk: newest }
 
-// slowness is the measured factor of this machine: see internal/hosttest.
+// slowness is the measured factor of this machine: see internal/testkit/hosttest.
 export const slowness = Number(process.env.CRANNOG_TEST_SPEED ?? 1)
 if (!(slowness >= 1 && Number.isInteger(slowness))) throw new Error(`CRANNOG_TEST_SPEED is ${process.env.CRANNOG_TEST_SPEED}`)
 

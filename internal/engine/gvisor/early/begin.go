@@ -4,7 +4,7 @@ import (
 	"runtime"
 	"runtime/debug"
 
-	"github.com/crannog/crannog/internal/calm"
+	"github.com/crannog/crannog/internal/host/calm"
 )
 
 // What Go used before this package chose otherwise: how many processors, and

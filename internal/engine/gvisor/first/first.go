@@ -4,7 +4,7 @@
 // own, so that Go initialises it before the standard library; a test watches that.
 package first
 
-import "github.com/crannog/crannog/internal/prefault"
+import "github.com/crannog/crannog/internal/host/prefault"
 
 // Known is set in processes of a box that initialise all of gVisor.
 var Known bool

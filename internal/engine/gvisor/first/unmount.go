@@ -1,6 +1,6 @@
 package first
 
-import "github.com/crannog/crannog/internal/prefault"
+import "github.com/crannog/crannog/internal/host/prefault"
 
 // exitFailed is how gVisor's own commands end that fail.
 const exitFailed = 128

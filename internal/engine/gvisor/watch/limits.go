@@ -11,7 +11,7 @@ import (
 	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
 	"gvisor.dev/gvisor/pkg/sentry/limits"
 
-	"github.com/crannog/crannog/internal/witness"
+	"github.com/crannog/crannog/internal/audit/events"
 )
 
 // fill are the calls that may find the disk full, and how much each asks for.
@@ -79,9 +79,9 @@ func (w *watcher) full(t *sentry.Task, asked uint64) {
 	free := disk.BlocksAvailable
 	switch {
 	case disk.Files > 0 && disk.FilesFree == 0:
-		w.met(t, witness.LimitInodes, disk.Files)
+		w.met(t, events.LimitInodes, disk.Files)
 	case free <= slack || asked/hostarch.PageSize >= free:
-		w.met(t, witness.LimitDisk, disk.Blocks*uint64(disk.BlockSize))
+		w.met(t, events.LimitDisk, disk.Blocks*uint64(disk.BlockSize))
 	}
 }
 
@@ -91,7 +91,7 @@ func (w *watcher) crowded(t *sentry.Task) {
 	own := t.ThreadGroup().Limits().Get(limits.ProcessCount).Cur
 	boxes := t.Kernel().GlobalInit().Limits().Get(limits.ProcessCount).Cur
 	if own >= boxes && boxes != linux.RLimInfinity {
-		w.met(t, witness.LimitPIDs, boxes)
+		w.met(t, events.LimitPIDs, boxes)
 	}
 }
 
@@ -132,7 +132,7 @@ func (w *watcher) met(t *sentry.Task, limit string, most uint64) {
 	if w.limits.again(meeting{limit, by.command}, time.Now()) {
 		return
 	}
-	e := witness.Event{Kind: witness.Limit, PID: int(by.pid), UID: by.uid, Command: int(by.command), Reason: limit, Size: int64(most)}
+	e := events.Event{Kind: events.Limit, PID: int(by.pid), UID: by.uid, Command: int(by.command), Reason: limit, Size: int64(most)}
 	// What has no room for this has none for programs either, of which there is
 	// a gap.
 	_ = w.out.Write(&e, false)

@@ -18,7 +18,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 	"gvisor.dev/gvisor/pkg/usermem"
 
-	"github.com/crannog/crannog/internal/witness"
+	"github.com/crannog/crannog/internal/audit/events"
 )
 
 // Kinds of files, as events have them.
@@ -59,7 +59,7 @@ func (s state) same(now state) bool {
 	return s.kind == now.kind && s.mode == now.mode && s.size == now.size && s.sum == now.sum && s.unhashed == "" && now.unhashed == ""
 }
 
-func (s state) describe(e *witness.Event) {
+func (s state) describe(e *events.Event) {
 	e.Type, e.Mode, e.Unhashed = s.kind, uint32(s.mode), s.unhashed
 	if s.kind != kindFile && s.kind != kindLink {
 		return

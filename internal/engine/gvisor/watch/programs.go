@@ -13,7 +13,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/seccheck"
 	pb "gvisor.dev/gvisor/pkg/sentry/seccheck/points/points_go_proto"
 
-	"github.com/crannog/crannog/internal/witness"
+	"github.com/crannog/crannog/internal/audit/events"
 )
 
 // points are what the watcher hears of.
@@ -97,8 +97,8 @@ func (w *watcher) Execve(ctx context.Context, _ seccheck.FieldSet, info *pb.Exec
 	}
 	from := info.GetContextData()
 	pid := from.GetThreadGroupId()
-	e := witness.Event{
-		Kind: witness.Exec, PID: int(pid), Parent: int(from.GetParentThreadGroupId()), Command: int(w.kin.command(pid)),
+	e := events.Event{
+		Kind: events.Exec, PID: int(pid), Parent: int(from.GetParentThreadGroupId()), Command: int(w.kin.command(pid)),
 		UID: uint32(t.Credentials().EffectiveKUID), Program: info.BinaryPath, Cwd: from.GetCwd(),
 	}
 	if e.Program == "" {
@@ -161,8 +161,8 @@ func (w *watcher) ExitNotifyParent(ctx context.Context, _ seccheck.FieldSet, inf
 	if status == 0 {
 		status = t.ExitStatus()
 	}
-	e := witness.Event{
-		Kind: witness.Exit, PID: int(pid), Parent: int(from.GetParentThreadGroupId()), Command: int(command),
+	e := events.Event{
+		Kind: events.Exit, PID: int(pid), Parent: int(from.GetParentThreadGroupId()), Command: int(command),
 		UID:  uint32(t.Credentials().EffectiveKUID),
 		Took: time.Duration(max(0, t.Kernel().RealtimeClock().Now().Nanoseconds()-from.GetThreadGroupStartTimeNs())),
 	}

@@ -8,7 +8,7 @@ import (
 	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
 
-	"github.com/crannog/crannog/internal/witness"
+	"github.com/crannog/crannog/internal/audit/events"
 )
 
 // Reasons of gaps.
@@ -111,7 +111,7 @@ func (w *watcher) gap(reason string) uint64 {
 	if w.files.lost == 0 {
 		return 0
 	}
-	if err := w.out.Write(&witness.Event{Kind: witness.Gap, Lost: w.files.lost, Reason: reason}, false); err != nil {
+	if err := w.out.Write(&events.Event{Kind: events.Gap, Lost: w.files.lost, Reason: reason}, false); err != nil {
 		return w.files.lost
 	}
 	w.files.lost = 0
@@ -182,14 +182,14 @@ func (w *watcher) tell(l *look, path string, n note, now state) error {
 	w.files.mu.Lock()
 	before, surveyed := w.files.known[path]
 	w.files.mu.Unlock()
-	e := witness.Event{Kind: witness.File, Path: path, PID: int(n.pid), Command: int(n.command), UID: n.uid, Cut: !valid(path)}
+	e := events.Event{Kind: events.File, Path: path, PID: int(n.pid), Command: int(n.command), UID: n.uid, Cut: !valid(path)}
 	switch {
 	case now.kind == "" && !n.existed:
 		return nil
 	case now.kind == "":
-		e.Op = witness.Removed
+		e.Op = events.Removed
 	case !n.existed:
-		e.Op = witness.Created
+		e.Op = events.Created
 	default:
 		if !surveyed && w.fresh {
 			before, surveyed = l.below(path)
@@ -197,7 +197,7 @@ func (w *watcher) tell(l *look, path string, n note, now state) error {
 		if surveyed && before.same(now) {
 			return nil
 		}
-		e.Op = witness.Changed
+		e.Op = events.Changed
 	}
 	now.describe(&e)
 	if err := w.out.Write(&e, false); err != nil {

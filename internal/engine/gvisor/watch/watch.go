@@ -13,7 +13,7 @@ import (
 	sentry "gvisor.dev/gvisor/pkg/sentry/kernel"
 	"gvisor.dev/gvisor/pkg/sentry/seccheck"
 
-	"github.com/crannog/crannog/internal/witness"
+	"github.com/crannog/crannog/internal/audit/events"
 )
 
 // sinkName is what gVisor calls us.
@@ -63,7 +63,7 @@ var current, latest atomic.Pointer[watcher]
 type watcher struct {
 	seccheck.SinkDefaults
 	file *fd.FD
-	out  *witness.Writer
+	out  *events.Writer
 	kin  *family
 
 	kernel atomic.Pointer[sentry.Kernel] // the kernel of the first task that was seen
@@ -89,7 +89,7 @@ func begin(config map[string]any, file *fd.FD) (seccheck.Sink, error) {
 	if !ok1 || !ok2 || !ok3 || !ok4 || next < 1 || bytes < 1 || file == nil {
 		return nil, fmt.Errorf("a session needs a file, a number and a bound: %v", config)
 	}
-	out, err := witness.NewWriter(file.FD(), uint64(next), int64(bytes), torn)
+	out, err := events.NewWriter(file.FD(), uint64(next), int64(bytes), torn)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +101,7 @@ func begin(config map[string]any, file *fd.FD) (seccheck.Sink, error) {
 		w.kernel.Store(before.kernel.Load())
 		w.begun.Store(before.begun.Load())
 	}
-	if err := out.Write(&witness.Event{Kind: witness.Began}, true); err != nil {
+	if err := out.Write(&events.Event{Kind: events.Began}, true); err != nil {
 		return nil, err
 	}
 	current.Store(w)

@@ -1,0 +1,49 @@
+package audit
+
+import (
+	"context"
+	"time"
+)
+
+// Append implements Recorder.
+func (l *Log) Append(ctx context.Context, drafts ...Draft) error {
+	if len(drafts) == 0 {
+		return nil
+	}
+	g, err := newGroup(drafts)
+	if err != nil {
+		return err
+	}
+	return l.queue.do(ctx, g)
+}
+
+// Note implements Recorder.
+func (l *Log) Note(drafts ...Draft) error {
+	if len(drafts) == 0 {
+		return nil
+	}
+	g, err := newGroup(drafts)
+	if err != nil {
+		return err
+	}
+	return l.queue.put(g)
+}
+
+func newGroup(drafts []Draft) (*group, error) {
+	if len(drafts) > maxBatch {
+		return nil, refused("%d entries at once are more than %d", len(drafts), maxBatch)
+	}
+	g, now := &group{pieces: make([]piece, len(drafts))}, time.Now()
+	for i, d := range drafts {
+		p, err := encode(d, now)
+		if err != nil {
+			return nil, err
+		}
+		g.pieces[i] = p
+		g.bytes += len(p.rest)
+	}
+	if g.bytes > maxBatchBytes {
+		return nil, refused("entries of %d bytes at once are more than %d", g.bytes, maxBatchBytes)
+	}
+	return g, nil
+}

@@ -1,0 +1,50 @@
+package asciicast
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"io"
+)
+
+// oldHeader is the first line of version 2.
+type oldHeader struct {
+	Version   int    `json:"version"`
+	Width     int    `json:"width"`
+	Height    int    `json:"height"`
+	Timestamp int64  `json:"timestamp,omitempty"`
+	Command   string `json:"command,omitempty"`
+	Title     string `json:"title,omitempty"`
+}
+
+// WriteOld writes a recording as version 2, which players before 3.0 of
+// asciinema know. It has no event for how a command ended. A recording that is
+// cut short is written as far as it goes.
+func WriteOld(to io.Writer, from *Reader) error {
+	out := bufio.NewWriter(to)
+	lines := json.NewEncoder(out)
+	lines.SetEscapeHTML(false)
+	h := from.Header()
+	first := oldHeader{Version: 2, Width: h.Cols, Height: h.Rows, Command: h.Command, Title: h.Title}
+	if !h.Time.IsZero() {
+		first.Timestamp = h.Time.Unix()
+	}
+	if err := lines.Encode(first); err != nil {
+		return err
+	}
+	for {
+		e, err := from.Next()
+		if errors.Is(err, io.EOF) || errors.Is(err, ErrCut) {
+			return out.Flush()
+		}
+		if err != nil {
+			return errors.Join(err, out.Flush())
+		}
+		if e.Code == Exit {
+			continue
+		}
+		if err := lines.Encode([]any{e.At.Seconds(), string(rune(e.Code)), e.Data}); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package asciicast
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Reader reads one recording. What is no recording is an error, never a guess.
+type Reader struct {
+	lines  *bufio.Reader
+	number int // of the last line
+	header Header
+	at     time.Duration
+}
+
+// NewReader reads the header.
+func NewReader(from io.Reader) (*Reader, error) {
+	r := &Reader{lines: bufio.NewReaderSize(from, 64<<10)}
+	line, err := r.line()
+	if errors.Is(err, io.EOF) {
+		err = errors.New("the recording is empty")
+	}
+	if err != nil {
+		return nil, err
+	}
+	var h header
+	d := json.NewDecoder(bytes.NewReader(line))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&h); err != nil {
+		return nil, r.wrong("%v", err)
+	}
+	if rest, err := io.ReadAll(d.Buffered()); err != nil || len(bytes.TrimSpace(rest)) > 0 {
+		return nil, r.wrong("something follows the header")
+	}
+	if h.Version != 3 {
+		return nil, r.wrong("the version is %d and not 3", h.Version)
+	}
+	if side(h.Term.Cols, 0) == 0 || side(h.Term.Rows, 0) == 0 {
+		return nil, r.wrong("a terminal of %d columns and %d rows", h.Term.Cols, h.Term.Rows)
+	}
+	r.header = Header{Cols: h.Term.Cols, Rows: h.Term.Rows, Type: h.Term.Type, Command: h.Command, Title: h.Title}
+	if h.Timestamp != 0 {
+		r.header.Time = time.Unix(h.Timestamp, 0).UTC()
+	}
+	return r, nil
+}
+
+// Header is the first line.
+func (r *Reader) Header() Header { return r.header }
+
+// Next returns the next event; io.EOF is the end. ErrCut is the end of a
+// recording that was not finished.
+func (r *Reader) Next() (Event, error) {
+	for {
+		line, err := r.line()
+		if err != nil {
+			return Event{}, err
+		}
+		if line[0] != '#' {
+			return r.event(line)
+		}
+	}
+}
+
+// line returns a line without its end, which is never empty.
+func (r *Reader) line() ([]byte, error) {
+	r.number++
+	line, err := r.lines.ReadSlice('\n')
+	var long []byte
+	for errors.Is(err, bufio.ErrBufferFull) {
+		if long = append(long, line...); len(long) > maxLine {
+			return nil, r.wrong("it is longer than %d bytes", maxLine)
+		}
+		line, err = r.lines.ReadSlice('\n')
+	}
+	if long != nil {
+		line = append(long, line...)
+	}
+	switch {
+	case len(line) > maxLine:
+		return nil, r.wrong("it is longer than %d bytes", maxLine)
+	case errors.Is(err, io.EOF) && len(line) > 0:
+		return nil, ErrCut
+	case err != nil:
+		return nil, err
+	case !utf8.Valid(line):
+		return nil, r.wrong("it is no UTF-8")
+	}
+	if line = bytes.TrimRight(line, "\r\n"); len(line) == 0 {
+		return nil, r.wrong("it is empty")
+	}
+	return line, nil
+}
+
+func (r *Reader) event(line []byte) (Event, error) {
+	var fields []json.RawMessage
+	if err := json.Unmarshal(line, &fields); err != nil || len(fields) != 3 {
+		return Event{}, r.wrong("it is no list of interval, code and data")
+	}
+	var interval *float64
+	var code, data *string
+	if json.Unmarshal(fields[0], &interval) != nil || json.Unmarshal(fields[1], &code) != nil || json.Unmarshal(fields[2], &data) != nil ||
+		interval == nil || code == nil || data == nil {
+		return Event{}, r.wrong("it is no list of interval, code and data")
+	}
+	if *interval < 0 || *interval > maxTime.Seconds() {
+		return Event{}, r.wrong("the interval %v", *interval)
+	}
+	if r.at += time.Duration(math.Round(*interval * float64(time.Second))); r.at > maxTime {
+		return Event{}, r.wrong("it is after %v", maxTime)
+	}
+	if len(*code) != 1 {
+		return Event{}, r.wrong("there is no code %q", *code)
+	}
+	e := Event{At: r.at, Code: (*code)[0], Data: *data}
+	if !e.sound() {
+		return Event{}, r.wrong("there is no event %q of %.40q", *code, *data)
+	}
+	return e, nil
+}
+
+// sound says whether the data of an event is what its code asks for.
+func (e Event) sound() bool {
+	switch e.Code {
+	case Output, Input, Marker:
+		return true
+	case Resize:
+		_, _, ok := e.Size()
+		return ok
+	case Exit:
+		_, ok := e.Status()
+		return ok
+	}
+	return false
+}
+
+// Size is what a Resize says.
+func (e Event) Size() (cols, rows int, ok bool) {
+	c, r, ok := strings.Cut(e.Data, "x")
+	cols, err := strconv.Atoi(c)
+	rows, err2 := strconv.Atoi(r)
+	return cols, rows, ok && err == nil && err2 == nil && side(cols, 0) > 0 && side(rows, 0) > 0
+}
+
+// Status is what an Exit says.
+func (e Event) Status() (int, bool) {
+	n, err := strconv.ParseInt(e.Data, 10, 32)
+	return int(n), err == nil
+}
+
+func (r *Reader) wrong(format string, args ...any) error {
+	return fmt.Errorf("line %d of the recording: "+format, append([]any{r.number}, args...)...)
+}

@@ -1,0 +1,283 @@
+package asciicast
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+	"unicode/utf8"
+)
+
+const (
+	// DefaultBound is how many bytes one recording has at most.
+	DefaultBound = 8 << 20
+	// reserve is what the last lines may take: that output was left out, and
+	// how the command ended.
+	reserve = 256
+	// piece is how much output one event holds.
+	piece = 16 << 10
+	// pile is how much is written at once.
+	pile = 32 << 10
+)
+
+// sources is how many streams a recording can be made of.
+const sources = 4
+
+// LeftOut is the marker behind which output was not kept.
+const LeftOut = "more output was not kept"
+
+// Writer writes one recording. Times must not decrease; one that does counts
+// as the one before.
+type Writer struct {
+	to    io.Writer
+	bound int64
+	kept  int64 // bytes, also of lines that are not written yet
+	lines []byte
+	at    time.Duration // of the last event, in whole milliseconds
+	part  [sources]fragment
+	cut   bool
+	err   error
+}
+
+// fragment is the beginning of a letter whose rest is in the next chunk.
+type fragment struct {
+	bytes [utf8.UTFMax]byte
+	n     int
+}
+
+// NewWriter begins a recording of at most bound bytes; zero is DefaultBound.
+// Nothing is written before Flush or until enough has come together.
+func NewWriter(to io.Writer, h Header, bound int64) (*Writer, error) {
+	if bound <= 0 {
+		bound = DefaultBound
+	}
+	w := &Writer{to: to, bound: bound}
+	line := header{
+		Version: 3, Term: term{Cols: side(h.Cols, 80), Rows: side(h.Rows, 24), Type: h.Type},
+		Command: h.Command, Title: h.Title,
+	}
+	if !h.Time.IsZero() {
+		line.Timestamp = h.Time.Unix()
+	}
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(line); err != nil {
+		return nil, fmt.Errorf("begin a recording: %w", err)
+	}
+	if int64(text.Len()+reserve) > bound {
+		return nil, fmt.Errorf("begin a recording: %d bytes do not hold its header", bound)
+	}
+	w.add(text.Bytes())
+	return w, nil
+}
+
+func side(n, usual int) int {
+	if n < 1 || n > maxSide {
+		return usual
+	}
+	return n
+}
+
+// Output adds what came from one source, 0 to 3. Letters that are cut between
+// two chunks of a source are put together; what is no UTF-8 becomes U+FFFD.
+func (w *Writer) Output(at time.Duration, source int, data []byte) error {
+	if w.cut {
+		return w.err
+	}
+	part := &w.part[source]
+	if part.n > 0 {
+		for len(data) > 0 && part.n < utf8.UTFMax && !utf8.FullRune(part.bytes[:part.n]) {
+			part.bytes[part.n] = data[0]
+			part.n++
+			data = data[1:]
+		}
+		if !utf8.FullRune(part.bytes[:part.n]) {
+			return w.err
+		}
+		whole := part.bytes
+		n := part.n
+		part.n = 0
+		w.event(at, Output, whole[:n])
+	}
+	last := len(data) - unfinished(data)
+	part.n = copy(part.bytes[:], data[last:])
+	for data = data[:last]; len(data) > 0; {
+		n := border(data, piece)
+		w.event(at, Output, data[:n])
+		data = data[n:]
+	}
+	return w.err
+}
+
+// unfinished is how many bytes at the end begin a letter that goes on.
+func unfinished(data []byte) int {
+	for i := 1; i < utf8.UTFMax && i <= len(data); i++ {
+		if tail := data[len(data)-i:]; utf8.RuneStart(tail[0]) {
+			if utf8.FullRune(tail) {
+				return 0
+			}
+			return i
+		}
+	}
+	return 0
+}
+
+// border is the end of the last whole letter within n bytes.
+func border(data []byte, n int) int {
+	if len(data) <= n {
+		return len(data)
+	}
+	for back := range utf8.UTFMax {
+		if utf8.RuneStart(data[n-back]) {
+			return n - back
+		}
+	}
+	return n
+}
+
+// Resize says that the terminal has another size.
+func (w *Writer) Resize(at time.Duration, cols, rows int) error {
+	if cols >= 1 && rows >= 1 && cols <= maxSide && rows <= maxSide {
+		w.event(at, Resize, fmt.Appendf(nil, "%dx%d", cols, rows))
+	}
+	return w.err
+}
+
+// Mark sets a marker.
+func (w *Writer) Mark(at time.Duration, text string) error {
+	w.event(at, Marker, []byte(text[:border([]byte(text), piece)]))
+	return w.err
+}
+
+// Exit adds how the command ended. Output may not follow.
+func (w *Writer) Exit(at time.Duration, code int) error {
+	w.rest(at)
+	w.last(at, Exit, strconv.AppendInt(nil, int64(code), 10))
+	return w.err
+}
+
+// Rest adds what is left of letters that never came to their end.
+func (w *Writer) Rest(at time.Duration) error {
+	w.rest(at)
+	return w.err
+}
+
+func (w *Writer) rest(at time.Duration) {
+	for i := range w.part {
+		if p := &w.part[i]; p.n > 0 {
+			w.event(at, Output, p.bytes[:p.n])
+			p.n = 0
+		}
+	}
+}
+
+// Truncated says whether output was left out.
+func (w *Writer) Truncated() bool { return w.cut }
+
+// Kept is the size of the recording in bytes.
+func (w *Writer) Kept() int64 { return w.kept }
+
+// Flush writes all lines.
+func (w *Writer) Flush() error {
+	if len(w.lines) > 0 && w.err == nil {
+		_, w.err = w.to.Write(w.lines)
+	}
+	w.lines = w.lines[:0]
+	return w.err
+}
+
+// event adds a line, unless there is no room: then the first one that is left
+// out is told by a marker.
+func (w *Writer) event(at time.Duration, code byte, data []byte) {
+	if w.cut || w.err != nil {
+		return
+	}
+	lines, moment := w.line(at, code, data)
+	if w.kept+int64(len(lines)-len(w.lines)) > w.bound-reserve {
+		w.cut = true
+		w.last(at, Marker, []byte(LeftOut))
+		return
+	}
+	w.keep(lines, moment)
+}
+
+// last adds a line for which there is room.
+func (w *Writer) last(at time.Duration, code byte, data []byte) {
+	if w.err == nil {
+		w.keep(w.line(at, code, data))
+	}
+}
+
+// line writes an event behind what is not written yet. Intervals are in whole
+// milliseconds of the time since the beginning, so that rounding does not add
+// up.
+func (w *Writer) line(at time.Duration, code byte, data []byte) (lines []byte, moment time.Duration) {
+	at = max(at.Truncate(time.Millisecond), w.at)
+	ms := (at - w.at).Milliseconds()
+	lines = append(w.lines, '[')
+	lines = strconv.AppendInt(lines, ms/1000, 10)
+	lines = append(lines, '.', byte('0'+ms/100%10), byte('0'+ms/10%10), byte('0'+ms%10))
+	lines = append(lines, ',', '"', code, '"', ',', '"')
+	lines = appendText(lines, data)
+	return append(lines, '"', ']', '\n'), at
+}
+
+// keep takes over lines with one more behind those that were there.
+func (w *Writer) keep(lines []byte, moment time.Duration) {
+	n := len(lines) - len(w.lines)
+	w.lines, w.at = lines, moment
+	w.counted(n)
+}
+
+// add adds a line from elsewhere.
+func (w *Writer) add(line []byte) {
+	w.lines = append(w.lines, line...)
+	w.counted(len(line))
+}
+
+func (w *Writer) counted(n int) {
+	w.kept += int64(n)
+	if len(w.lines) >= pile {
+		_ = w.Flush() // the error stays
+	}
+}
+
+const digits = "0123456789abcdef"
+
+// appendText writes bytes as the inside of a JSON string.
+func appendText(dst, data []byte) []byte {
+	for i := 0; i < len(data); {
+		from := i
+		for i < len(data) && data[i] >= ' ' && data[i] < utf8.RuneSelf && data[i] != '"' && data[i] != '\\' {
+			i++
+		}
+		dst = append(dst, data[from:i]...)
+		if i == len(data) {
+			break
+		}
+		c := data[i]
+		if c >= utf8.RuneSelf {
+			r, n := utf8.DecodeRune(data[i:])
+			dst = utf8.AppendRune(dst, r)
+			i += n
+			continue
+		}
+		i++
+		switch c {
+		case '"', '\\':
+			dst = append(dst, '\\', c)
+		case '\n':
+			dst = append(dst, '\\', 'n')
+		case '\r':
+			dst = append(dst, '\\', 'r')
+		case '\t':
+			dst = append(dst, '\\', 't')
+		default:
+			dst = append(dst, '\\', 'u', '0', '0', digits[c>>4], digits[c&15])
+		}
+	}
+	return dst
+}

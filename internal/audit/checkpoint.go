@@ -1,0 +1,185 @@
+package audit
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+const (
+	checkpointsName = "checkpoints"
+	// checkpointAge is how long entries are without a checkpoint at most.
+	checkpointAge = time.Minute
+	// maxCheckpoints bounds the file of them. When it is full, every other of
+	// the older half goes: the newest and some of each age stay.
+	maxCheckpoints = 1 << 20
+	maxNote        = 16 << 10
+)
+
+// signing signs a while after entries were written.
+type signing struct {
+	mu      sync.Mutex
+	timer   *time.Timer
+	stopped bool
+	newest  Checkpoint // that this process knows
+	work    sync.WaitGroup
+}
+
+// arm lets a checkpoint follow within checkpointAge.
+func (s *signing) arm(l *Log) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.timer == nil && !s.stopped {
+		s.timer = time.AfterFunc(checkpointAge, func() { s.run(func() { s.due(l) }) })
+	}
+}
+
+func (s *signing) due(l *Log) {
+	s.mu.Lock()
+	s.timer = nil
+	s.mu.Unlock()
+	if _, err := l.sign(context.Background()); err != nil {
+		l.log.Error("checkpoint not signed", "err", err)
+		s.arm(l)
+	}
+}
+
+// run does work in the background that stop waits for.
+func (s *signing) run(work func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.stopped {
+		s.work.Go(work)
+	}
+}
+
+// retain drops what is too old or too much, in the background.
+func (s *signing) retain(l *Log) {
+	s.run(func() {
+		if err := l.retain(context.Background()); err != nil {
+			l.log.Error("old entries not dropped", "err", err)
+		}
+	})
+}
+
+func (s *signing) stop() {
+	s.mu.Lock()
+	s.stopped = true
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	s.mu.Unlock()
+	s.work.Wait()
+}
+
+// Checkpoint implements Recorder.
+func (l *Log) Checkpoint(ctx context.Context) (Checkpoint, error) {
+	if err := l.queue.do(ctx, &group{sign: true}); err != nil {
+		return Checkpoint{}, err
+	}
+	return l.newest(), nil
+}
+
+func (l *Log) newest() Checkpoint {
+	l.signing.mu.Lock()
+	defer l.signing.mu.Unlock()
+	return l.signing.newest
+}
+
+// sign signs what the record is now.
+func (l *Log) sign(ctx context.Context) (Checkpoint, error) {
+	if err := l.locked(ctx, l.signHere); err != nil {
+		return Checkpoint{}, err
+	}
+	return l.newest(), nil
+}
+
+// signLast signs at the end, if there is anything.
+func (l *Log) signLast() error {
+	if l.head.size == 0 {
+		return nil
+	}
+	return l.signHere()
+}
+
+// signHere signs with the lock held, unless somebody has signed the same.
+func (l *Log) signHere() error {
+	h := &l.head
+	if last := l.newest(); last.Note != "" && last.Size == h.size {
+		return nil
+	}
+	kept, err := l.lastCheckpoint()
+	if err != nil {
+		return err
+	}
+	if kept.Note != "" && kept.Size == h.size {
+		l.remember(kept)
+		return nil
+	}
+	root, err := tlog.TreeHash(h.size, treeOf(h.hashes, h.size))
+	if err != nil {
+		return err
+	}
+	text := fmt.Sprintf("%s\n%d\n%s\n", l.signer.Name(), h.size, root)
+	signed, err := note.Sign(&note.Note{Text: text}, l.signer)
+	if err != nil {
+		return err
+	}
+	c := Checkpoint{Size: h.size, Root: root.String(), Note: string(signed)}
+	// What is signed is on the disk, the tree too: what a machine that lost its
+	// power left of it is mended only behind the newest checkpoint.
+	if err := datasync(h.hashes); err != nil {
+		return err
+	}
+	l.opts.step("checkpoint")
+	if err := l.keep(c); err != nil {
+		return err
+	}
+	l.remember(c)
+	for _, s := range l.sinks {
+		s.offer(c)
+	}
+	return nil
+}
+
+func (l *Log) remember(c Checkpoint) {
+	l.signing.mu.Lock()
+	defer l.signing.mu.Unlock()
+	l.signing.newest = c
+}
+
+// openCheckpoint checks the signature of a note, and what it says.
+func openCheckpoint(text string, key note.Verifier) (Checkpoint, tlog.Hash, error) {
+	if len(text) > maxNote {
+		return Checkpoint{}, tlog.Hash{}, damaged("a checkpoint has %d bytes", len(text))
+	}
+	n, err := note.Open([]byte(text), note.VerifierList(key))
+	if err != nil {
+		return Checkpoint{}, tlog.Hash{}, damaged("a checkpoint is not signed by %s: %v", key.Name(), err)
+	}
+	parts := strings.SplitN(n.Text, "\n", 4)
+	if len(parts) != 4 || parts[0] != key.Name() {
+		return Checkpoint{}, tlog.Hash{}, damaged("a signed note is no checkpoint of %s", key.Name())
+	}
+	size, err := strconv.ParseInt(parts[1], 10, 64)
+	if err != nil || size < 0 || strconv.FormatInt(size, 10) != parts[1] {
+		return Checkpoint{}, tlog.Hash{}, damaged("a checkpoint has no size")
+	}
+	root, err := parseHash(parts[2])
+	if err != nil {
+		return Checkpoint{}, tlog.Hash{}, damaged("a checkpoint has no root")
+	}
+	for _, sig := range n.Sigs {
+		if raw, err := base64.StdEncoding.DecodeString(sig.Base64); err != nil || base64.StdEncoding.EncodeToString(raw) != sig.Base64 {
+			return Checkpoint{}, tlog.Hash{}, damaged("the signature of a checkpoint has another form than ours")
+		}
+	}
+	return Checkpoint{Size: size, Root: parts[2], Note: text}, root, nil
+}

@@ -1,0 +1,48 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// ReadKey is the verifier key of the record in a directory, which need not be
+// open. If there is no record, that is NotFound.
+func ReadKey(dir string) (string, error) {
+	text, err := readKey(filepath.Join(dir, keyName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fault.Newf(fault.NotFound, "record_missing", "there is no record in %s", dir)
+	}
+	if err != nil {
+		return "", fmt.Errorf("key of the record: %w", err)
+	}
+	return verifierKey(text)
+}
+
+// CheckKey refuses what is no verifier key.
+func CheckKey(key string) error {
+	if _, err := note.NewVerifier(key); err != nil {
+		return fault.Wrap(err, fault.Invalid, "key_invalid", "the key has no form of a record's key").
+			WithHint("`crannog audit key --record` prints it")
+	}
+	return nil
+}
+
+// OpenCheckpoint checks that a note is a checkpoint that the holder of a
+// verifier key signed, and reads it.
+func OpenCheckpoint(text, key string) (Checkpoint, error) {
+	verifier, err := note.NewVerifier(key)
+	if err != nil {
+		return Checkpoint{}, fault.Wrap(err, fault.Invalid, "key_invalid", "the key has no form of a record's key")
+	}
+	c, _, err := openCheckpoint(text, verifier)
+	if err != nil {
+		return Checkpoint{}, fault.New(fault.Invalid, "checkpoint_invalid", err.Error())
+	}
+	return c, nil
+}

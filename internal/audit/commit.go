@@ -1,0 +1,165 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/host/diskroom"
+	"github.com/crannog/crannog/internal/host/durable"
+)
+
+// checkpointEvery is how many entries there are at most between checkpoints.
+const checkpointEvery = 1000
+
+// aheadBytes is what is reserved, at least, for lines that come.
+const aheadBytes = 1 << 20
+
+// probeName is of a file that is there for a moment.
+const probeName = "probe"
+
+// commit writes a batch: after nil it is durable, after an error none of it is
+// in the record. What is wrong with a checkpoint that was asked for is unsigned:
+// it says nothing of the batch, which is not to be refused or written again.
+func (l *Log) commit(batch []piece, sign bool) (unsigned, err error) {
+	err = l.locked(context.Background(), func() error {
+		before := l.head.size
+		if len(batch) > 0 {
+			if err := l.write(batch); err != nil {
+				return err
+			}
+		}
+		if sign || before/checkpointEvery != l.head.size/checkpointEvery {
+			// The entries are durable: what fails here fails again, and loudly,
+			// for whoever asks for a checkpoint.
+			if unsigned = l.signHere(); unsigned != nil && !sign {
+				l.log.Error("checkpoint not written", "err", unsigned)
+			}
+		}
+		return nil
+	})
+	if err == nil && len(batch) > 0 {
+		l.signing.arm(l)
+	}
+	return l.refusal(unsigned), l.refusal(err)
+}
+
+// room looks whether the disk takes anything.
+func (l *Log) room() error {
+	return l.refusal(l.locked(context.Background(), func() error {
+		return errors.Join(replaceFile(l.path(probeName), make([]byte, 64<<10)), os.Remove(l.path(probeName)))
+	}))
+}
+
+// write appends lines and then their hashes. The lock is held.
+func (l *Log) write(batch []piece) error {
+	if err := l.roll(); err != nil {
+		return err
+	}
+	h := &l.head
+	next := *h
+	tree := treeOf(h.hashes, h.size)
+	var text []byte
+	for _, p := range batch {
+		from := len(text)
+		text = p.line(text, next.size, next.prev)
+		line := text[from:]
+		if err := tree.add(next.size, tlog.RecordHash(line)); err != nil {
+			return err
+		}
+		next.size, next.prev = next.size+1, hashOf(line)
+		text = append(text, '\n')
+	}
+	next.end = h.end + int64(len(text))
+	if err := l.ahead(next.end); err != nil {
+		return err
+	}
+	next.ahead = h.ahead
+	l.opts.step("lines")
+	_, err := h.segment.WriteAt(text, h.end)
+	if err == nil {
+		l.opts.step("sync")
+		err = datasync(h.segment)
+	}
+	if err == nil {
+		// Readers go by the hashes: what they see is durable.
+		l.opts.step("hashes")
+		_, err = h.hashes.WriteAt(tree.bytes(), tree.base*tlog.HashSize)
+	}
+	if err != nil {
+		return errors.Join(err, l.undo())
+	}
+	if next.begun.IsZero() {
+		next.begun = time.Now()
+	}
+	*h = next
+	l.opts.step("written")
+	return nil
+}
+
+// ahead reserves disk for what comes: what must be recorded does not happen
+// otherwise, so that a sandbox that fills the disk would stop all others.
+func (l *Log) ahead(end int64) error {
+	h := &l.head
+	if end < h.ahead {
+		return nil
+	}
+	h.ahead = end + aheadBytes
+	tree := tlog.StoredHashCount(h.size) * tlog.HashSize
+	return errors.Join(diskroom.Ahead(h.segment, end, 2*aheadBytes), diskroom.Ahead(h.hashes, tree, aheadBytes))
+}
+
+// undo cuts off what was written of a batch that is refused.
+func (l *Log) undo() error {
+	h := &l.head
+	err := errors.Join(h.hashes.Truncate(tlog.StoredHashCount(h.size)*tlog.HashSize), h.segment.Truncate(h.end))
+	// What the disk holds is not known any more; it is read again.
+	h.loaded = false
+	if err != nil {
+		return fmt.Errorf("cut off: %w", err)
+	}
+	return nil
+}
+
+func datasync(f *os.File) error {
+	for {
+		if err := unix.Fdatasync(int(f.Fd())); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// roll begins a file of lines if there is none, or the last is large or old
+// enough. One that only aged is ended too, or what is in it would never be
+// dropped.
+func (l *Log) roll() error {
+	h := &l.head
+	if h.segment != nil {
+		old := l.opts.KeepAge > 0 && !h.begun.IsZero() && time.Since(h.begun) > l.opts.KeepAge/8
+		if h.end == 0 || h.end < l.opts.SegmentBytes && !old {
+			return nil
+		}
+	}
+	l.opts.step("roll")
+	f, err := openAt(l.path(segmentName(h.size)), os.O_RDWR|os.O_CREATE|os.O_EXCL)
+	if err != nil {
+		return err
+	}
+	if err := durable.SyncDir(l.dir); err != nil {
+		return errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	rolled := h.segment != nil
+	if rolled {
+		err = h.segment.Close()
+	}
+	h.segment, h.first, h.end, h.ahead, h.begun = f, h.size, 0, 0, time.Time{}
+	if rolled {
+		l.signing.retain(l)
+	}
+	return err
+}

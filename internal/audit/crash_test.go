@@ -1,0 +1,293 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// The crash tests run this test binary as the process that dies.
+const (
+	crashDir  = "CRANNOG_TEST_CRASH_DIR"
+	crashDrop = "CRANNOG_TEST_CRASH_DROP"
+	crashAt   = "CRANNOG_TEST_CRASH_AT"
+	writerDir = "CRANNOG_TEST_WRITER_DIR"
+	writerID  = "CRANNOG_TEST_WRITER_ID"
+)
+
+func TestMain(m *testing.M) {
+	var err error
+	switch {
+	case os.Getenv(crashDir) != "":
+		err = live(os.Getenv(crashDir))
+	case os.Getenv(writerDir) != "":
+		err = writeMany(os.Getenv(writerDir), os.Getenv(writerID))
+	default:
+		os.Exit(m.Run())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// live records what it is about to do, does it when that is recorded, and
+// dies at some step.
+func live(dir string) error {
+	left, err := strconv.Atoi(os.Getenv(crashAt))
+	if err != nil {
+		return err
+	}
+	step := func(string) {
+		if left--; left == 0 {
+			syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		}
+	}
+	l, err := Open(Options{Dir: filepath.Join(dir, "record"), Log: quiet(), SegmentBytes: 350, step: step})
+	if err != nil {
+		return err
+	}
+	done, err := os.OpenFile(filepath.Join(dir, "done"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	for i := range 10 {
+		action := fmt.Sprintf("%d.%d", os.Getpid(), i)
+		if err := l.Append(ctx, Draft{Kind: Action, Data: action, Time: time.Now().Add(-time.Hour)}); err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintln(done, action); err != nil {
+			return err
+		}
+		if i == 4 {
+			if _, err := l.Checkpoint(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	if os.Getenv(crashDrop) != "" {
+		if err := l.Truncate(ctx, time.Now().Add(-30*time.Minute)); err != nil {
+			return err
+		}
+	}
+	return l.Close()
+}
+
+func runChild(t *testing.T, env ...string) (killed bool) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil && !strings.Contains(err.Error(), "killed") {
+		t.Fatalf("%v: %v\n%s", env, err, out)
+	}
+	return err != nil
+}
+
+// P31: what must be recorded does not happen before it is: a process that is
+// killed at any step between has done nothing that is not in the record. And
+// what it left is well, whether it died in a write or in mending one.
+func TestNothingIsDoneThatIsNotRecorded(t *testing.T) {
+	for n := 1; ; n++ {
+		if n > 120 {
+			t.Fatalf("the child still dies at step %d", n)
+		}
+		dir := t.TempDir()
+		killed := runChild(t, crashDir+"="+dir, crashAt+"="+strconv.Itoa(n))
+		tear(t, filepath.Join(dir, "record"), n)
+		runChild(t, crashDir+"="+dir, crashAt+"=1")
+		runChild(t, crashDir+"="+dir, crashAt+"=2")
+		inspect(t, dir, n)
+		if !killed {
+			if n < 30 {
+				t.Errorf("only %d steps", n)
+			}
+			return
+		}
+	}
+}
+
+// P30: a crash while old entries are dropped leaves a record that verifies,
+// against checkpoints from before too.
+func TestACrashWhileOldEntriesAreDropped(t *testing.T) {
+	dropped := false
+	for n := 30; ; n++ {
+		if n > 200 {
+			t.Fatalf("the child still dies at step %d", n)
+		}
+		dir := t.TempDir()
+		killed := runChild(t, crashDir+"="+dir, crashAt+"="+strconv.Itoa(n), crashDrop+"=1")
+		kept, err := os.ReadFile(filepath.Join(dir, "record", checkpointsName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		notes, err := Notes(kept)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := verify(t, filepath.Join(dir, "record"), notes[0])
+		if !v.OK {
+			t.Errorf("step %d: %+v", n, v)
+		}
+		dropped = dropped || v.First > 0 && killed
+		if !killed {
+			if v.First == 0 || !dropped {
+				t.Errorf("nothing was dropped: %+v", v)
+			}
+			return
+		}
+	}
+}
+
+// tear leaves a line that was written by half, and a hash.
+func tear(t *testing.T, dir string, n int) {
+	t.Helper()
+	segments, err := listSegments(dir)
+	if err != nil || len(segments) == 0 {
+		return // it died before there was one
+	}
+	add := func(name, data string) {
+		f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_APPEND, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteString(data); err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+	}
+	if n%3 != 0 {
+		add(segmentName(segments[len(segments)-1]), `{"seq":5,"time":"2026-01-`)
+	} else {
+		add(hashesName, "half a hash")
+	}
+}
+
+func inspect(t *testing.T, dir string, n int) {
+	t.Helper()
+	l := openRecord(t, Options{Dir: filepath.Join(dir, "record"), Log: quiet()})
+	defer l.Close()
+	count := map[string]int{}
+	for _, e := range readAll(t, l, Filter{Kinds: []Kind{Action}}) {
+		var action string
+		if err := json.Unmarshal(e.Data, &action); err != nil {
+			t.Fatal(err)
+		}
+		count[action]++
+	}
+	done, _ := os.ReadFile(filepath.Join(dir, "done"))
+	acts := strings.Fields(string(done))
+	for _, a := range acts {
+		if count[a] != 1 {
+			t.Errorf("step %d: %s was done and is recorded %d times", n, a, count[a])
+		}
+	}
+	// What was recorded and then not done is at most one for each that died.
+	if over := len(count) - len(acts); over < 0 || over > 3 {
+		t.Errorf("step %d: %d recorded, %d done", n, len(count), len(acts))
+	}
+	fill(t, l, 0, 3)
+	if v, err := l.Verify(t.Context()); err != nil || !v.OK {
+		t.Errorf("step %d: %+v, %v", n, v, err)
+	}
+}
+
+// A machine that lost its power left the room of hashes and not the hashes.
+func TestHashesThatNeverReachedTheDiskAreMadeAgain(t *testing.T) {
+	l := openRecord(t, Options{})
+	fill(t, l, 0, 9)
+	if _, err := l.Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, l, 9, 30)
+	for _, at := range []int64{9, 15, 29} {
+		dir := copyDir(t, l.dir)
+		f, err := os.OpenFile(filepath.Join(dir, hashesName), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from := tlog.StoredHashCount(at) * tlog.HashSize
+		if _, err := f.WriteAt(make([]byte, tlog.StoredHashCount(30)*tlog.HashSize-from), from); err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		if v := verify(t, dir); !v.OK || v.Entries != 30 {
+			t.Errorf("from %d on: %+v", at, v)
+		}
+	}
+}
+
+const writes = 1000
+
+// writeMany is one of two processes that write at once.
+func writeMany(dir, id string) error {
+	l, err := Open(Options{Dir: dir, Log: quiet(), SegmentBytes: 20_000})
+	if err != nil {
+		return err
+	}
+	for i := range writes {
+		d := Draft{Kind: Exec, Sandbox: "box" + id, Data: i, Source: "events/" + id, At: uint64(i) + 1}
+		if i%50 == 0 {
+			err = l.Append(context.Background(), d)
+		} else {
+			err = l.Note(d)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return l.Close()
+}
+
+// P30: the chain is whole when several processes write, and each entry is in
+// it once and in its writer's order.
+func TestTwoProcessesWriteAtOnce(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "record")
+	var children []*exec.Cmd
+	for _, id := range []string{"a", "b"} {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), writerDir+"="+dir, writerID+"="+id)
+		cmd.Stderr = new(bytes.Buffer)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		children = append(children, cmd)
+	}
+	for _, c := range children {
+		if err := c.Wait(); err != nil {
+			t.Fatalf("%v: %s", err, c.Stderr)
+		}
+	}
+	l := openRecord(t, Options{Dir: dir})
+	if v, err := l.Verify(t.Context()); err != nil || !v.OK || v.Entries != 2*writes {
+		t.Errorf("%+v, %v", v, err)
+	}
+	for _, id := range []string{"a", "b"} {
+		got := readAll(t, l, Filter{Sandbox: "box" + id})
+		if len(got) != writes {
+			t.Fatalf("%d of %s", len(got), id)
+		}
+		for i, e := range got {
+			if e.At != uint64(i)+1 {
+				t.Fatalf("%s: %d at %d", id, e.At, i)
+			}
+		}
+		if at, err := l.Position(t.Context(), "events/"+id); at != writes || err != nil {
+			t.Errorf("position %d, %v", at, err)
+		}
+	}
+}

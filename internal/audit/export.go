@@ -1,0 +1,116 @@
+package audit
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+)
+
+// An exported file is lines of JSON: one that says of which record it is,
+// entries as they are in the record, between them what stands for entries that
+// are left out, and one with the checkpoint that all of it adds up to.
+type exported struct {
+	Header  *exportHeader `json:"record,omitempty"`
+	LeftOut *leftOut      `json:"left_out,omitempty"`
+	End     *exportEnd    `json:"end,omitempty"`
+}
+
+type exportHeader struct {
+	Version int    `json:"version"`
+	Key     string `json:"key"`
+}
+
+// leftOut stands for entries from..to.
+type leftOut struct {
+	From int64 `json:"from"`
+	To   int64 `json:"to"`
+	// Prev is the hash of the line before, if that is in the file.
+	Prev string `json:"prev,omitempty"`
+	// Hashes are of the whole subtrees that these entries consist of.
+	Hashes []string `json:"hashes"`
+}
+
+type exportEnd struct {
+	Prev string `json:"prev,omitempty"`
+	Size int64  `json:"size"`
+	Root string `json:"root"`
+	Note string `json:"note"`
+}
+
+const exportVersion = 1
+
+// Export writes what a filter wants in a form that VerifyFile checks by
+// itself: nothing in it can be changed, and nothing left out of it without
+// saying so.
+func (l *Log) Export(ctx context.Context, w io.Writer, filter Filter) (err error) {
+	c, err := l.Checkpoint(ctx)
+	if err != nil {
+		return err
+	}
+	if filter.Before == 0 || filter.Before > c.Size {
+		filter.Before = c.Size
+	}
+	f, err := openAt(l.path(hashesName), os.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	x := &exporter{out: bufio.NewWriter(w), tree: treeOf(f, c.Size)}
+	if err := x.put(exported{Header: &exportHeader{exportVersion, l.key}}); err != nil {
+		return err
+	}
+	if c.Size > 0 {
+		if err := l.readLines(ctx, filter, false, x.entry); err != nil {
+			return err
+		}
+	}
+	if err := x.skip(c.Size); err != nil {
+		return err
+	}
+	return errors.Join(x.put(exported{End: &exportEnd{Prev: x.prev, Size: c.Size, Root: c.Root, Note: c.Note}}), x.out.Flush())
+}
+
+type exporter struct {
+	out  *bufio.Writer
+	tree *stored
+	next int64
+	prev string // hash of the line that was written last, or ""
+}
+
+func (x *exporter) put(line exported) error {
+	data, err := json.Marshal(line)
+	if err != nil {
+		return err
+	}
+	_, err = x.out.Write(append(data, '\n'))
+	return err
+}
+
+func (x *exporter) entry(e Entry, line []byte) error {
+	if err := x.skip(e.Seq); err != nil {
+		return err
+	}
+	x.next, x.prev = e.Seq+1, hashOf(line)
+	if _, err := x.out.Write(line); err != nil {
+		return err
+	}
+	return x.out.WriteByte('\n')
+}
+
+// skip writes what stands for entries up to a number.
+func (x *exporter) skip(to int64) error {
+	if x.next >= to {
+		return nil
+	}
+	_, indexes := subtrees(x.next, to)
+	hashes, err := x.tree.ReadHashes(indexes)
+	if err != nil {
+		return err
+	}
+	gap := &leftOut{From: x.next, To: to, Prev: x.prev, Hashes: encodeHashes(hashes)}
+	x.next, x.prev = to, ""
+	return x.put(exported{LeftOut: gap})
+}

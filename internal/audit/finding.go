@@ -1,0 +1,203 @@
+package audit
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Flaw says in which way a record is not as it was written.
+type Flaw string
+
+const (
+	Changed    Flaw = "changed"    // an entry says something else
+	Missing    Flaw = "missing"    // an entry was cut out
+	Reordered  Flaw = "reordered"  // an entry is not in its place
+	Cut        Flaw = "cut"        // the end was cut off
+	Forked     Flaw = "forked"     // another history than a checkpoint is of
+	Unsigned   Flaw = "unsigned"   // a checkpoint that this record's key did not sign
+	Unreadable Flaw = "unreadable" // the files cannot be read
+)
+
+// Verification is what came of reading everything.
+type Verification struct {
+	OK      bool
+	Entries int64 // read
+	First   int64 // number of the first that is kept
+	// Seq is the first entry that is not as it was written, Flaw in which way,
+	// and Text the same in a sentence.
+	Seq  int64
+	Flaw Flaw
+	Text string
+	// Checkpoints is how many agreed, and Uncovered how many entries came
+	// after the newest of them.
+	Checkpoints int
+	Uncovered   int64
+}
+
+// finding is an error that says what is wrong with a record.
+type finding struct {
+	seq  int64
+	flaw Flaw
+	text string
+}
+
+func (f *finding) Error() string { return f.text }
+
+func found(seq int64, flaw Flaw, format string, args ...any) error {
+	return &finding{seq, flaw, fmt.Sprintf(format, args...)}
+}
+
+// mark is a root that a tree had.
+type mark struct {
+	size int64
+	root tlog.Hash
+}
+
+// marksOf checks the signatures of notes. The finding says that one of them is
+// not signed; the others count all the same.
+func marksOf(key note.Verifier, notes []string) (out []mark, unsigned error) {
+	for _, text := range notes {
+		c, root, err := openCheckpoint(text, key)
+		if err != nil && unsigned == nil {
+			unsigned = found(0, Unsigned, "%v", err)
+		}
+		if err == nil {
+			out = append(out, mark{c.Size, root})
+		}
+	}
+	slices.SortFunc(out, func(a, b mark) int { return cmp.Compare(a.size, b.size) })
+	return out, unsigned
+}
+
+// marks are compared with a tree while it grows.
+type marks struct {
+	left   []mark // by size
+	agreed int64  // size of the last that agreed
+	count  int
+}
+
+// at compares those of the tree's size. Those of a smaller one are left for
+// who can look behind.
+func (m *marks) at(tree *frontier) error {
+	for len(m.left) > 0 && m.left[0].size == tree.size {
+		if m.left[0].root != tree.root() {
+			return found(m.agreed, Forked, "entries from %d to %d are not those that were signed: the checkpoint of %d entries is of others",
+				m.agreed, tree.size-1, tree.size)
+		}
+		m.agreed, m.left, m.count = tree.size, m.left[1:], m.count+1
+	}
+	return nil
+}
+
+// chain follows the links from line to line.
+type chain struct {
+	begun   bool
+	hash    string // of the last line
+	last    int64  // its number
+	suspect bool   // it does not fit the line before
+}
+
+// link takes the hash that the next line, or what stands for it, has of the
+// last. A broken link is of the line before or of the one that has it: if the
+// next is broken too, it is the one between them.
+func (c *chain) link(prev string) error {
+	if !c.begun {
+		return nil
+	}
+	broken := prev != c.hash
+	switch {
+	case c.suspect && broken:
+		return found(c.last, Changed, "entry %d was changed", c.last)
+	case c.suspect:
+		return found(c.last-1, Changed, "entry %d was changed: entry %d has another hash of it", c.last-1, c.last)
+	}
+	c.suspect = broken
+	return nil
+}
+
+func (c *chain) line(seq int64, line []byte) { c.begun, c.last, c.hash = true, seq, hashOf(line) }
+
+// end is where nothing follows.
+func (c *chain) end() error {
+	if c.suspect {
+		return found(c.last-1, Changed, "entry %d was changed: entry %d has another hash of it", c.last-1, c.last)
+	}
+	return nil
+}
+
+// misplaced says what happened to an entry in whose place another one is.
+func misplaced(seq, other int64, later bool) error {
+	switch {
+	case other < seq:
+		return found(seq, Reordered, "entry %d is in the place of entry %d", other, seq)
+	case later:
+		return found(seq, Reordered, "entry %d is not in its place, where entry %d is", seq, other)
+	}
+	return found(seq, Missing, "entry %d is missing: entry %d is in its place", seq, other)
+}
+
+// Notes finds checkpoints in a file: notes as they are, one behind the other,
+// or lines of JSON that have one as "note", by itself or in "checkpoint".
+func Notes(data []byte) ([]string, error) {
+	var out []string
+	var text strings.Builder
+	signed := false
+	finish := func() error {
+		if !signed && strings.TrimSpace(text.String()) != "" {
+			return fault.New(fault.Invalid, "checkpoint_invalid", "the file holds something that is no signed checkpoint")
+		}
+		if signed {
+			out = append(out, text.String())
+		}
+		text.Reset()
+		signed = false
+		return nil
+	}
+	for line := range bytes.Lines(data) {
+		if bytes.HasPrefix(line, []byte("{")) && text.Len() == 0 {
+			n, err := noteIn(line)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, n)
+			continue
+		}
+		signature := bytes.HasPrefix(line, []byte("— "))
+		if signed && !signature {
+			if err := finish(); err != nil {
+				return nil, err
+			}
+		}
+		if text.Len() == 0 && len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		text.Write(line)
+		signed = signed || signature
+	}
+	return out, finish()
+}
+
+func noteIn(line []byte) (string, error) {
+	var v struct {
+		Note       string `json:"note"`
+		Checkpoint struct {
+			Note string `json:"note"`
+		} `json:"checkpoint"`
+	}
+	if err := json.Unmarshal(line, &v); err != nil {
+		return "", fault.Wrap(err, fault.Invalid, "checkpoint_invalid", "a line of the file is no JSON")
+	}
+	if n := cmp.Or(v.Note, v.Checkpoint.Note); n != "" {
+		return n, nil
+	}
+	return "", fault.New(fault.Invalid, "checkpoint_invalid", "a line of the file has no checkpoint")
+}

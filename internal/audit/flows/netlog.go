@@ -1,0 +1,84 @@
+// Package flows owns the files that hold what sandboxes did over their links:
+// one file a sandbox, one line a record, written by the process that holds the
+// links and read by everybody else.
+package flows
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/sandboxid"
+)
+
+// suffix of every file: newline-delimited JSON.
+const suffix = ".ndjson"
+
+// Dir is the directory of the files.
+type Dir struct{ path string }
+
+// New returns the directory, which it makes at the first Create.
+func New(path string) *Dir { return &Dir{path: path} }
+
+// Path is the directory's.
+func (d *Dir) Path() string { return d.path }
+
+func (d *Dir) file(sandbox string) (string, error) {
+	// An ID is part of a path here: nothing but its own alphabet may pass.
+	if err := sandboxid.Check(sandbox); err != nil {
+		return "", err
+	}
+	return filepath.Join(d.path, sandbox+suffix), nil
+}
+
+// Create opens a sandbox's file for its writer. What is in it stays: the
+// records of a sandbox are one sequence, whoever writes them.
+func (d *Dir) Create(sandbox string) (*os.File, error) {
+	path, err := d.file(sandbox)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(d.path, 0o700); err != nil {
+		return nil, fmt.Errorf("network records: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("network records: %w", err)
+	}
+	return f, nil
+}
+
+// Remove drops a sandbox's file. One that is not there is success.
+func (d *Dir) Remove(sandbox string) error {
+	path, err := d.file(sandbox)
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("network records: %w", err)
+	}
+	return nil
+}
+
+// List names the sandboxes that have a file.
+func (d *Dir) List() ([]string, error) {
+	entries, err := os.ReadDir(d.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("network records: %w", err)
+	}
+	var list []string
+	for _, e := range entries {
+		if id, ok := strings.CutSuffix(e.Name(), suffix); ok && sandboxid.Valid(id) {
+			list = append(list, id)
+		}
+	}
+	return list, nil
+}

@@ -1,0 +1,169 @@
+package flows
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/egress"
+)
+
+// longest bounds one line. A record's fields are bounded far below it; what is
+// longer was not written by us.
+const longest = 1 << 20
+
+// Filter says which records to show.
+type Filter struct {
+	Denied bool   // only what was refused
+	After  uint64 // only with a greater Seq
+	From   int64  // only what was written when the file had this Size, or later
+	Newest bool   // only the last
+}
+
+func (f Filter) wants(r egress.Record) bool {
+	return r.Seq > f.After && (!f.Denied || r.Effect == egress.Deny)
+}
+
+// Read calls yield for each record that the filter wants, in order, until
+// yield returns an error, which it returns. With follow it goes on with
+// records as they are written, until ctx ends. A sandbox without a file has
+// no records.
+func (d *Dir) Read(ctx context.Context, sandbox string, filter Filter, follow bool, yield func(egress.Record) error) error {
+	path, err := d.file(sandbox)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("network records: %w", err)
+	}
+	defer f.Close()
+	// The watch begins before the first look, so that no change is missed.
+	var changes *watch
+	if follow {
+		if changes, err = newWatch(path); err != nil {
+			return err
+		}
+		defer changes.close()
+	}
+	lines, err := filter.lines(f)
+	if err != nil {
+		return fmt.Errorf("network records of %s: %w", sandbox, err)
+	}
+	for {
+		for {
+			line, err := lines.next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				return fmt.Errorf("network records of %s: %w", sandbox, err)
+			}
+			var r egress.Record
+			if err := json.Unmarshal(line, &r); err != nil {
+				return fmt.Errorf("network records of %s: %w", sandbox, err)
+			}
+			if filter.wants(r) {
+				if err := yield(r); err != nil {
+					return err
+				}
+			}
+		}
+		if changes == nil {
+			return nil
+		}
+		if gone, err := changes.wait(ctx); err != nil || gone {
+			return err
+		}
+	}
+}
+
+// Size is how many bytes a sandbox's records come to by now; none if there
+// are none.
+func (d *Dir) Size(sandbox string) int64 {
+	path, err := d.file(sandbox)
+	if err != nil {
+		return 0
+	}
+	info, err := os.Lstat(path)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// tail reads whole lines of a file that grows: the beginning of a line whose
+// end is not there yet is kept for later.
+type tail struct {
+	in      *bufio.Reader
+	partial []byte
+}
+
+func (t *tail) next() ([]byte, error) {
+	for {
+		part, err := t.in.ReadSlice('\n')
+		t.partial = append(t.partial, part...)
+		if len(t.partial) > longest {
+			return nil, errors.New("a line is too long")
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case err != nil:
+			return nil, err
+		}
+		line := t.partial
+		t.partial = nil
+		return line, nil
+	}
+}
+
+// watch tells when a file grew or went away.
+type watch struct{ f *os.File }
+
+func newWatch(path string) (*watch, error) {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("watch network records: %w", err)
+	}
+	// IN_ATTRIB tells of the removal of a name while the file is open.
+	if _, err := unix.InotifyAddWatch(fd, path, unix.IN_MODIFY|unix.IN_ATTRIB|unix.IN_DELETE_SELF); err != nil {
+		return nil, errors.Join(fmt.Errorf("watch network records: %w", err), unix.Close(fd))
+	}
+	return &watch{os.NewFile(uintptr(fd), "inotify")}, nil
+}
+
+func (w *watch) close() { _ = w.f.Close() }
+
+// wait returns after a change, and true when the file is gone.
+func (w *watch) wait(ctx context.Context) (gone bool, err error) {
+	stop := context.AfterFunc(ctx, w.close)
+	defer stop()
+	buf := make([]byte, 4096)
+	n, err := w.f.Read(buf)
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	if err != nil {
+		return false, fmt.Errorf("watch network records: %w", err)
+	}
+	for at := 0; at+unix.SizeofInotifyEvent <= n; {
+		mask := uint32(buf[at+4]) | uint32(buf[at+5])<<8 | uint32(buf[at+6])<<16 | uint32(buf[at+7])<<24
+		if mask&(unix.IN_ATTRIB|unix.IN_DELETE_SELF|unix.IN_IGNORED) != 0 {
+			gone = true
+		}
+		name := uint32(buf[at+12]) | uint32(buf[at+13])<<8 | uint32(buf[at+14])<<16 | uint32(buf[at+15])<<24
+		at += unix.SizeofInotifyEvent + int(name)
+	}
+	return gone, nil
+}

@@ -1,0 +1,104 @@
+package flows
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+)
+
+// lines reads a file from where the filter begins, so that who wants the end
+// of a long one does not pay for all of it.
+func (f Filter) lines(file *os.File) (*tail, error) {
+	from := f.From
+	var err error
+	switch {
+	case f.Newest:
+		from, err = newest(file)
+	case f.After > 0:
+		from, err = behind(file, f.After, from)
+	}
+	if err != nil {
+		return nil, err
+	}
+	t := &tail{in: bufio.NewReaderSize(file, 64<<10)}
+	if from == 0 {
+		return t, nil
+	}
+	// The byte before is the end of a line, or of a part of one that the disk
+	// had no room for, whose rest is none.
+	if _, err := file.Seek(from-1, io.SeekStart); err != nil {
+		return nil, err
+	}
+	if _, err := t.next(); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return t, nil
+}
+
+// near is how close to its record a search ends.
+const near = 64 << 10
+
+// behind is a place in a file before which no record has a greater number
+// than seq. Numbers only grow, so it is found by halves.
+func behind(file *os.File, seq uint64, from int64) (int64, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return 0, err
+	}
+	for end := info.Size(); end-from > near; {
+		middle := from + (end-from)/2
+		in := io.NewSectionReader(file, middle, info.Size()-middle)
+		lines := &tail{in: bufio.NewReaderSize(in, 4<<10)}
+		cut, err := lines.next()
+		length := int64(len(cut))
+		var line []byte
+		if err == nil {
+			line, err = lines.next()
+		}
+		if errors.Is(err, io.EOF) {
+			end = middle // no whole line begins behind it
+			continue
+		}
+		var r struct{ Seq uint64 }
+		if err == nil {
+			err = json.Unmarshal(line, &r)
+		}
+		if err != nil {
+			return 0, err
+		}
+		if r.Seq > seq {
+			end = middle
+			continue
+		}
+		from = middle + length
+	}
+	return from, nil
+}
+
+// newest is where the last whole line begins.
+func newest(file *os.File) (int64, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return 0, err
+	}
+	for part := int64(4 << 10); ; part *= 4 {
+		start := max(0, info.Size()-part)
+		data := make([]byte, info.Size()-start)
+		if _, err := file.ReadAt(data, start); err != nil {
+			return 0, err
+		}
+		end := max(0, bytes.LastIndexByte(data, '\n'))
+		if before := bytes.LastIndexByte(data[:end], '\n'); before >= 0 {
+			return start + int64(before) + 1, nil
+		}
+		if start == 0 {
+			return 0, nil
+		}
+		if part > 2*longest {
+			return 0, errors.New("a line is too long")
+		}
+	}
+}

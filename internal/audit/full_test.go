@@ -1,0 +1,196 @@
+package audit
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// smallDisk is a file system of its own with little room.
+func smallDisk(t *testing.T) string {
+	t.Helper()
+	hosttest.Need(t, hosttest.Root)
+	dir := filepath.Join(t.TempDir(), "disk")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m,mode=700"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Errorf("unmount: %v", err)
+		}
+	})
+	return dir
+}
+
+// stuff takes all the room that is left, and returns what gives it back.
+func stuff(t *testing.T, dir string) (free func()) {
+	t.Helper()
+	path := filepath.Join(dir, "stuffing")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = f.Write(make([]byte, 4096))
+	}
+	f.Close()
+	if !errors.Is(err, unix.ENOSPC) {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func big(i int) Draft {
+	noise := make([]byte, 9000)
+	rand.Read(noise)
+	return Draft{Kind: Action, Data: map[string]any{"n": i, "noise": base64.StdEncoding.EncodeToString(noise)}}
+}
+
+// P31: while the record cannot be written, what must be recorded is refused,
+// and nothing of it is in the record later.
+func TestAFullDiskRefusesAndLosesNothing(t *testing.T) {
+	disk := smallDisk(t)
+	l := openRecord(t, Options{Dir: filepath.Join(disk, "record"), Log: quiet()})
+	if err := l.Append(t.Context(), big(0)); err != nil {
+		t.Fatal(err)
+	}
+	free := stuff(t, disk)
+	for range 3 {
+		err := l.Append(t.Context(), big(1), big(2))
+		if fault.CodeOf(err) != codeUnavailable || fault.KindOf(err) != fault.Exhausted || fault.HintOf(err) == "" {
+			t.Fatalf("append on a full disk: %v", err)
+		}
+	}
+	// The queue knows by now, so a note is refused, at once.
+	if err := l.Note(big(3)); fault.CodeOf(err) != codeUnavailable {
+		t.Errorf("note on a full disk: %v", err)
+	}
+	if st := l.Status(); st.Failing == nil || st.Queued != 0 {
+		t.Errorf("status %+v", st)
+	}
+	free()
+	if err := l.Append(t.Context(), big(4)); err != nil {
+		t.Fatalf("with room again: %v", err)
+	}
+	if err := l.Note(big(5)); err != nil {
+		t.Fatalf("with room again: %v", err)
+	}
+	if got := readAll(t, l, Filter{}); len(got) != 3 {
+		t.Errorf("%d entries, want 3", len(got))
+	}
+	if v, err := l.Verify(t.Context()); err != nil || !v.OK {
+		t.Errorf("%+v, %v", v, err)
+	}
+}
+
+// What was accepted before the disk filled is written when there is room, and
+// the record then takes notes again without anybody's doing.
+func TestWhatWasAcceptedIsWrittenWhenThereIsRoom(t *testing.T) {
+	disk := smallDisk(t)
+	l := openRecord(t, Options{Dir: filepath.Join(disk, "record"), Log: quiet()})
+	if err := l.Append(t.Context(), big(0)); err != nil {
+		t.Fatal(err)
+	}
+	free := stuff(t, disk)
+	if err := l.Note(big(1)); err != nil {
+		t.Fatal(err)
+	}
+	hosttest.Eventually(t, "the record says that it fails", func() bool { return l.Status().Failing != nil })
+	if err := l.Note(big(2)); fault.CodeOf(err) != codeUnavailable {
+		t.Fatalf("got %v", err)
+	}
+	if st := l.Status(); st.Queued != 1 {
+		t.Errorf("status %+v", st)
+	}
+	free()
+	hosttest.Eventually(t, "the record takes entries again", func() bool { return l.Note(big(3)) == nil })
+	if got := readAll(t, l, Filter{}); len(got) != 3 {
+		t.Errorf("%d entries, want 3", len(got))
+	}
+}
+
+// A probe finds out that there is room when nothing is queued either.
+func TestNotesAreTakenAgainWhenNothingIsQueued(t *testing.T) {
+	disk := smallDisk(t)
+	l := openRecord(t, Options{Dir: filepath.Join(disk, "record"), Log: quiet()})
+	if err := l.Append(t.Context(), big(0)); err != nil {
+		t.Fatal(err)
+	}
+	free := stuff(t, disk)
+	if err := l.Append(t.Context(), big(1)); err == nil {
+		t.Fatal("a full disk took an entry")
+	}
+	free()
+	hosttest.Eventually(t, "the record takes entries again", func() bool { return l.Note(big(2)) == nil })
+	if got := readAll(t, l, Filter{}); len(got) != 2 {
+		t.Errorf("%d entries, want 2", len(got))
+	}
+}
+
+// Close says how many accepted entries are lost.
+func TestCloseSaysWhatIsLost(t *testing.T) {
+	disk := smallDisk(t)
+	l := openRecord(t, Options{Dir: filepath.Join(disk, "record"), Log: quiet()})
+	if err := l.Append(t.Context(), big(0)); err != nil {
+		t.Fatal(err)
+	}
+	free := stuff(t, disk)
+	if err := l.Note(big(1), big(2)); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err == nil || fault.CodeOf(err) != codeUnavailable {
+		t.Errorf("close: %v", err)
+	}
+	free()
+}
+
+// A checkpoint that cannot be kept is refused to who asked for it. The entries
+// that were written with it are in the record, once, and nobody is told
+// otherwise.
+func TestACheckpointThatFailsRefusesAndDoublesNoEntry(t *testing.T) {
+	l := openRecord(t, Options{Log: quiet()})
+	if err := l.Append(t.Context(), big(0)); err != nil {
+		t.Fatal(err)
+	}
+	// In the way of the file of checkpoints is something that is none.
+	way := l.path(checkpointsName)
+	if err := os.Mkdir(way, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Note(big(1)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Checkpoint(t.Context()); fault.CodeOf(err) != codeUnavailable {
+		t.Fatalf("checkpoint: %v", err)
+	}
+	if st := l.Status(); st.Failing != nil || st.Queued != 0 {
+		t.Errorf("status %+v", st)
+	}
+	if err := l.Append(t.Context(), big(2)); err != nil {
+		t.Errorf("append: %v", err)
+	}
+	if err := os.Remove(way); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := readAll(t, l, Filter{}); len(got) != 3 {
+		t.Errorf("%d entries, want 3", len(got))
+	}
+}

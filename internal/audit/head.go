@@ -1,0 +1,231 @@
+package audit
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+)
+
+// head is the end of the record as this process knows it. The files are ahead
+// of it when another process wrote.
+type head struct {
+	loaded bool
+	size   int64  // entries
+	prev   string // hash of the last line
+
+	segment *os.File // of lines; nil while there is none
+	first   int64    // number of its first entry
+	begun   time.Time
+	end     int64 // its length
+	ahead   int64 // up to where disk is reserved for it
+
+	hashes *os.File
+}
+
+func (h *head) close() error {
+	var errs []error
+	for _, f := range []*os.File{h.segment, h.hashes} {
+		if f != nil {
+			errs = append(errs, f.Close())
+		}
+	}
+	*h = head{}
+	return errors.Join(errs...)
+}
+
+func hashOf(line []byte) string {
+	sum := sha256.Sum256(line)
+	return hex.EncodeToString(sum[:])
+}
+
+// catchUp brings the head to the end of the files, and mends what a process
+// left that died while it wrote. The lock is held.
+func (l *Log) catchUp() error {
+	h := &l.head
+	if h.loaded && h.segment != nil && unlinked(h.segment) {
+		h.loaded = false // others wrote so much that it was dropped meanwhile
+	}
+	if !h.loaded {
+		if err := l.load(); err != nil {
+			return errors.Join(err, h.close())
+		}
+	}
+	err := l.takeIn()
+	if err != nil {
+		return errors.Join(err, h.close())
+	}
+	return nil
+}
+
+func unlinked(f *os.File) bool {
+	info, err := os.Lstat(f.Name())
+	if err != nil {
+		return true
+	}
+	own, err := f.Stat()
+	return err != nil || !os.SameFile(info, own)
+}
+
+// load finds the last whole line.
+func (l *Log) load() (err error) {
+	h := &l.head
+	if err := h.close(); err != nil {
+		return err
+	}
+	if h.hashes, err = openAt(l.path(hashesName), os.O_RDWR|os.O_CREATE); err != nil {
+		return err
+	}
+	segments, err := listSegments(l.dir)
+	if err != nil {
+		return err
+	}
+	for i, v := range slices.Backward(segments) {
+		f, err := openAt(l.path(segmentName(v)), os.O_RDWR)
+		if err != nil {
+			return err
+		}
+		line, end, err := lastLine(f)
+		if err == nil && line == nil && i > 0 {
+			// It was begun and nothing written: the end is in the one before.
+			if err = f.Close(); err == nil {
+				continue
+			}
+		}
+		if err == nil && line != nil {
+			var e Entry
+			if e, err = decode(line); err == nil {
+				h.size, h.prev, h.end = e.Seq+1, hashOf(line), end
+			}
+		}
+		if err != nil {
+			return errors.Join(err, f.Close())
+		}
+		h.segment, h.first = f, v
+		break
+	}
+	if h.segment != nil && h.size < h.first {
+		return damaged("the last file of lines begins with entry %d, and its last is %d", h.first, h.size-1)
+	}
+	h.begun = l.beginning(h.segment)
+	if err := l.refill(); err != nil {
+		return err
+	}
+	if err := l.completeTree(); err != nil {
+		return err
+	}
+	if err := l.agree(); err != nil {
+		return err
+	}
+	h.loaded = true
+	return nil
+}
+
+// beginning is the time of a file's first entry.
+func (l *Log) beginning(f *os.File) time.Time {
+	if f != nil {
+		if line, err := newLines(f, 0).next(); err == nil {
+			if e, err := decode(line); err == nil {
+				return e.Time
+			}
+		}
+	}
+	return time.Time{}
+}
+
+// takeIn reads what others wrote behind the head.
+func (l *Log) takeIn() error {
+	h := &l.head
+	for {
+		if h.segment != nil {
+			if err := l.takeLines(); err != nil {
+				return err
+			}
+		}
+		next, err := openAt(l.path(segmentName(h.size)), os.O_RDWR)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && h.segment != nil && h.first == h.size {
+			if next != nil {
+				return next.Close() // the one that is open has no lines yet
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if h.segment != nil {
+			err = h.segment.Close()
+		}
+		h.segment, h.first, h.end, h.begun = next, h.size, 0, l.beginning(next)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// takeLines reads the open file to its end.
+func (l *Log) takeLines() error {
+	h := &l.head
+	info, err := h.segment.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() < h.end {
+		return damaged("%s is shorter than it was", segmentName(h.first))
+	}
+	hashed, err := h.hashes.Stat()
+	if err != nil {
+		return err
+	}
+	covered := covers(hashed.Size())
+	if info.Size() > h.end {
+		in := newLines(h.segment, h.end)
+		for err = nil; err == nil; {
+			var line []byte
+			if line, err = in.next(); err == nil {
+				err = l.takeLine(line, in.at)
+			}
+		}
+		if !errors.Is(err, io.EOF) {
+			return err
+		}
+		// Only what was never acknowledged may go: a line whose hash is in the
+		// tree was whole once.
+		if len(in.left) > 0 && covered <= h.size {
+			l.opts.step("cut")
+			if err := h.segment.Truncate(h.end); err != nil {
+				return err
+			}
+			l.log.Warn("cut off an entry that was not written whole", "seq", h.size, "bytes", len(in.left))
+		}
+	}
+	if covered > h.size && !l.exists(segmentName(h.size)) {
+		return damaged("the tree has %d entries and the lines end after %d", covered, h.size)
+	}
+	return l.completeTree()
+}
+
+func (l *Log) exists(name string) bool {
+	_, err := os.Lstat(l.path(name))
+	return err == nil
+}
+
+// takeLine moves the head behind one line.
+func (l *Log) takeLine(line []byte, end int64) error {
+	h := &l.head
+	e, err := decode(line)
+	if err != nil {
+		return err
+	}
+	if e.Seq != h.size || e.Prev != h.prev {
+		return damaged("entry %d does not follow entry %d", e.Seq, h.size-1)
+	}
+	h.size, h.prev, h.end = h.size+1, hashOf(line), end
+	if h.begun.IsZero() {
+		h.begun = e.Time
+	}
+	return nil
+}

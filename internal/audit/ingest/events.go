@@ -1,0 +1,156 @@
+package ingest
+
+import (
+	"encoding/json"
+	"os"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/events"
+)
+
+// Exec is the data of an entry of the kind exec: a program was executed inside,
+// whoever asked for it.
+type Exec struct {
+	PID     int    `json:"pid"`
+	Parent  int    `json:"parent"`
+	UID     uint32 `json:"uid"`
+	Command int    `json:"command,omitempty"` // PID of the caller's command that it descends from
+	Program string `json:"program"`           // path of what runs
+	// Argv are the arguments, with values of secrets masked.
+	Argv []string `json:"argv,omitempty"`
+	Cwd  string   `json:"cwd,omitempty"`
+	Env  []string `json:"env,omitempty"` // names of variables, never values
+	Cut  bool     `json:"cut,omitempty"` // arguments or names were shortened
+	// LeftOut says why there is no argv: what must be masked in it was not
+	// known.
+	LeftOut string `json:"left_out,omitempty"`
+}
+
+// Exit is the data of an entry of the kind exit: a process inside ended.
+type Exit struct {
+	PID     int   `json:"pid"`
+	Parent  int   `json:"parent,omitempty"`
+	Command int   `json:"command,omitempty"`
+	Code    int   `json:"code"`
+	Signal  int   `json:"signal,omitempty"`
+	TookNS  int64 `json:"took_ns,omitempty"` // since the process was made
+}
+
+// File is the data of an entry of the kind file: a file is not as it was
+// before. There is one for each path at the end of a command.
+type File struct {
+	Path    string    `json:"path"`
+	Op      events.Op `json:"op"`   // created, changed or removed
+	Type    string    `json:"type"` // file, dir, link or other
+	Mode    uint32    `json:"mode,omitempty"`
+	Size    int64     `json:"size,omitempty"`
+	Sum     string    `json:"sum,omitempty"`      // SHA-256 of the content, hexadecimal
+	Unknown string    `json:"unhashed,omitempty"` // why there is no sum
+	Command int       `json:"command,omitempty"`
+	PID     int       `json:"pid,omitempty"`
+}
+
+// Limit is the data of an entry of the kind limit.hit: the kernel of a box
+// refused a program something because a limit of the box was reached.
+type Limit struct {
+	Limit   string `json:"limit"` // disk, inodes or pids
+	Most    int64  `json:"most"`
+	PID     int    `json:"pid,omitempty"`
+	UID     uint32 `json:"uid,omitempty"`
+	Command int    `json:"command,omitempty"`
+}
+
+// unmasked says why something is left out.
+const unmasked = "what must be masked in it was not known"
+
+// Events is the form of what an engine sees of the programs in a box.
+func Events(dir string, free func(*os.File, int64) error) Form {
+	return Form{Source: "events", Dir: dir, Read: readEvent, Free: free}
+}
+
+func readEvent(line []byte, hide Hide) (Line, error) {
+	e, err := events.Parse(line)
+	if err != nil {
+		return Line{}, err
+	}
+	out := Line{Seq: e.Seq, Draft: audit.Draft{Time: e.Time, Actor: "box"}}
+	switch e.Kind {
+	case events.Began:
+		out.Silent = true
+	case events.Exec:
+		out.Draft.Kind, out.Draft.Data = audit.Exec, execOf(e, hide)
+	case events.Exit:
+		out.Draft.Kind = audit.Exit
+		out.Draft.Data = Exit{PID: e.PID, Parent: e.Parent, Command: e.Command, Code: e.Code, Signal: e.Signal, TookNS: int64(e.Took)}
+	case events.File:
+		out.Draft.Kind = audit.File
+		out.Draft.Data = File{
+			Path: hide.text(e.Path), Op: e.Op, Type: e.Type, Mode: e.Mode, Size: e.Size, Sum: e.Sum, Unknown: e.Unhashed,
+			Command: e.Command, PID: e.PID,
+		}
+	case events.Limit:
+		out.Draft.Kind = audit.LimitHit
+		out.Draft.Data = Limit{Limit: hide.text(e.Reason), Most: e.Size, PID: e.PID, UID: e.UID, Command: e.Command}
+	case events.Gap:
+		out.Draft.Kind, out.Draft.Actor = audit.Gap, "server"
+		out.Draft.Data = Gap{Lost: e.Lost, Of: "events", Reason: hide.text(e.Reason)}
+	}
+	return out, nil
+}
+
+func execOf(e events.Event, hide Hide) Exec {
+	x := Exec{PID: e.PID, Parent: e.Parent, UID: e.UID, Command: e.Command, Cut: e.Cut}
+	if hide == nil {
+		x.LeftOut = unmasked
+		return x
+	}
+	x.Program, x.Cwd, x.Argv, x.Env = hide(e.Program), hide(e.Cwd), hide.all(e.Argv), hide.all(e.Env)
+	return x.fit()
+}
+
+// roomy is far below what an entry holds, whatever escaping does to it, and
+// mostData is a little below.
+const (
+	roomy    = 32 << 10
+	mostData = 200 << 10
+)
+
+// fit leaves out arguments and names, the last first, until the rest fits into
+// an entry.
+func (x Exec) fit() Exec {
+	size := len(x.Program) + len(x.Cwd)
+	for _, s := range x.Argv {
+		size += len(s)
+	}
+	for _, s := range x.Env {
+		size += len(s)
+	}
+	for size > roomy {
+		text, err := json.Marshal(x)
+		if err != nil || len(text) <= mostData || len(x.Argv)+len(x.Env) == 0 {
+			break
+		}
+		x.Argv, x.Env, x.Cut = x.Argv[:len(x.Argv)/2], x.Env[:len(x.Env)/2], true
+	}
+	return x
+}
+
+// text is a text that a program inside has chosen, or what stands for one in
+// which we do not know what to hide.
+func (h Hide) text(s string) string {
+	if h == nil && s != "" {
+		return "(left out: " + unmasked + ")"
+	}
+	if s == "" {
+		return ""
+	}
+	return h(s)
+}
+
+func (h Hide) all(list []string) []string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = h(s)
+	}
+	return out
+}

@@ -1,0 +1,169 @@
+package ingest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/host/diskroom"
+)
+
+const (
+	// longest bounds one line, and how much is read at once.
+	longest = 1 << 20
+	// most bounds the lines that become entries at once.
+	most = 2000
+	// freeFrom is how much space is worth giving back.
+	freeFrom = 1 << 20
+)
+
+// file is one file as far as it was read.
+type file struct {
+	form    Form
+	path    string
+	sandbox string
+	source  string
+
+	f     *os.File
+	at    int64  // all before it is in the record
+	read  uint64 // number of the last line that was read, in this process
+	last  uint64 // number of the last line that is in the record
+	known bool   // last is what the record says
+	bad   bool   // the last line that was read says nothing
+	skip  bool   // in the middle of a line that is too long
+	freed int64
+}
+
+// buffers hold what is read at once. Most files have little that is new.
+var buffers = sync.Pool{New: func() any { b := make([]byte, 32<<10); return &b }}
+
+// room makes a buffer as large as it has to be for what there is to read.
+func (f *file) room(buf *[]byte) error {
+	info, err := f.f.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size()-f.at > int64(len(*buf)) && len(*buf) < longest {
+		*buf = make([]byte, longest)
+	}
+	return nil
+}
+
+// grown tells whether there may be something to read. A file that is not there
+// has no lines.
+func (f *file) grown() (bool, error) {
+	if f.f == nil {
+		file, err := os.OpenFile(f.path, f.mode()|unix.O_NOFOLLOW, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("spool %s: %w", f.source, err)
+		}
+		f.f = file
+	}
+	info, err := f.f.Stat()
+	if err != nil {
+		return false, fmt.Errorf("spool %s: %w", f.source, err)
+	}
+	return info.Size() > f.at, nil
+}
+
+func (f *file) mode() int {
+	if f.form.Free != nil {
+		return os.O_RDWR
+	}
+	return os.O_RDONLY
+}
+
+func (f *file) close() error {
+	if f.f == nil {
+		return nil
+	}
+	err := f.f.Close()
+	*f = file{form: f.form, path: f.path, sandbox: f.sandbox, source: f.source}
+	return err
+}
+
+// take reads to the end of the file.
+func (f *file) take(ctx context.Context, to audit.Recorder, hide Hide, last bool) error {
+	if f.f == nil {
+		return nil
+	}
+	if !f.known {
+		have, err := to.Position(ctx, f.source)
+		if err != nil {
+			return err
+		}
+		f.last, f.known = max(f.last, have), true
+	}
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	for more := true; more; {
+		err := f.room(buf)
+		if err == nil {
+			more, err = f.batch(ctx, to, hide, *buf, last)
+		}
+		if err != nil {
+			return fmt.Errorf("spool %s: %w", f.source, err)
+		}
+	}
+	return nil
+}
+
+// batch takes in the next lines and reports whether there may be more.
+func (f *file) batch(ctx context.Context, to audit.Recorder, hide Hide, buf []byte, last bool) (bool, error) {
+	// What was given back is a hole.
+	begin, err := unix.Seek(int(f.f.Fd()), f.at, unix.SEEK_DATA)
+	if errors.Is(err, unix.ENXIO) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	n, err := f.f.ReadAt(buf, begin)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	b := batch{file: *f, origin: f, hide: hide}
+	b.at = begin
+	used := b.lines(buf[:n])
+	more := n == len(buf) || used < n && len(b.drafts) >= most
+	if last && !more {
+		rest := bytes.TrimLeft(buf[used:n], "\x00")
+		b.bad = b.bad || len(rest) > 0
+		b.cut()
+		used = n
+	}
+	if err := b.write(ctx, to); err != nil {
+		return false, err
+	}
+	b.at += int64(used)
+	*f = b.file
+	return more, f.free(b.anchor)
+}
+
+// free gives back the space before the last line that became an entry. That
+// one stays, so that the numbers of those behind it show whether one is lost.
+func (f *file) free(anchor int64) error {
+	if f.form.Free == nil || anchor-f.freed < freeFrom {
+		return nil
+	}
+	if err := f.form.Free(f.f, anchor); err != nil {
+		return err
+	}
+	f.freed = anchor
+	info, err := f.f.Stat()
+	if err != nil {
+		return fmt.Errorf("spool %s: %w", f.source, err)
+	}
+	return diskroom.Ahead(f.f, info.Size(), aheadBytes)
+}

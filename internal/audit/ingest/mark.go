@@ -1,0 +1,127 @@
+package ingest
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/host/diskroom"
+)
+
+// markSuffix is of the file beside a sandbox's lines that says who read them
+// last. Its lock is held by who reads.
+const markSuffix = ".mark"
+
+// lockAgain is how often the lock is tried while another process reads.
+const lockAgain = 5 * time.Millisecond
+
+// nonce tells one process from all others, also from earlier ones.
+type nonce [16]byte
+
+func newNonce() (n nonce) {
+	rand.Read(n[:]) // never fails: the runtime ends the program instead
+	return n
+}
+
+// mark is that file: the nonce of who read last, and then whether the end of
+// the sandbox is being written.
+type mark struct{ f *os.File }
+
+func (m *mark) open(path string) error {
+	if m.f != nil {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return fmt.Errorf("spool: %w", err)
+	}
+	m.f = f
+	return nil
+}
+
+// newMark makes the file, and reports whether it was not there.
+func newMark(path string) (bool, error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("spool: %w", err)
+	}
+	return true, errors.Join(diskroom.Ahead(f, 0, markBytes), f.Close())
+}
+
+// markBytes is what is reserved of the disk for a mark.
+const markBytes = 4 << 10
+
+func (m *mark) close() error {
+	if m.f == nil {
+		return nil
+	}
+	err := m.f.Close()
+	m.f = nil
+	return err
+}
+
+// lock waits until no other process reads. The kernel frees it when its holder
+// dies.
+func (m *mark) lock(ctx context.Context) error {
+	for {
+		err := unix.Flock(int(m.f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return fmt.Errorf("spool: lock: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("spool: lock: %w", ctx.Err())
+		case <-time.After(lockAgain):
+		}
+	}
+}
+
+// unlock: the file is open, so there is nothing that could fail.
+func (m *mark) unlock() { _ = unix.Flock(int(m.f.Fd()), unix.LOCK_UN) }
+
+// take writes who reads now, and returns whether another has since this one
+// did.
+func (m *mark) take(n nonce) (other bool, err error) {
+	var was nonce
+	got, err := m.f.ReadAt(was[:], 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, fmt.Errorf("spool: %w", err)
+	}
+	if bytes.Equal(was[:], n[:]) {
+		return false, nil
+	}
+	if _, err := m.f.WriteAt(n[:], 0); err != nil {
+		return false, fmt.Errorf("spool: %w", err)
+	}
+	return got > 0, nil
+}
+
+// end says that the end of the sandbox is being written, and returns whether
+// somebody has said so before.
+func (m *mark) end() (bool, error) {
+	said := []byte{0}
+	if _, err := m.f.ReadAt(said, int64(len(nonce{}))); err != nil && !errors.Is(err, io.EOF) {
+		return false, fmt.Errorf("spool: %w", err)
+	}
+	if said[0] == 'E' {
+		return true, nil
+	}
+	if _, err := m.f.WriteAt([]byte{'E'}, int64(len(nonce{}))); err != nil {
+		return false, fmt.Errorf("spool: %w", err)
+	}
+	return false, nil
+}

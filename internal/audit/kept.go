@@ -1,0 +1,102 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+)
+
+// kept is how a checkpoint is in the file: a line of JSON.
+type kept struct {
+	Note string `json:"note"`
+}
+
+func (l *Log) keep(c Checkpoint) (err error) {
+	line, err := json.Marshal(kept{c.Note})
+	if err != nil {
+		return err
+	}
+	f, err := openAt(l.path(checkpointsName), os.O_RDWR|os.O_CREATE)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := f.Close(); err == nil {
+			err = e
+		}
+	}()
+	// What a crash left of a line is overwritten.
+	_, end, err := lastLine(f)
+	if err != nil {
+		return err
+	}
+	if end > maxCheckpoints {
+		return l.thin(line)
+	}
+	if _, err := f.WriteAt(append(line, '\n'), end); err != nil {
+		_ = f.Truncate(end) // half a line is overwritten in any case
+		return err
+	}
+	return datasync(f)
+}
+
+// thin writes the file anew with fewer, and one more at its end.
+func (l *Log) thin(last []byte) error {
+	data, err := os.ReadFile(l.path(checkpointsName))
+	if err != nil {
+		return err
+	}
+	// What a crash left of a line does not come along: with the next one behind
+	// it, both would be one that nobody signed.
+	all := bytes.SplitAfter(data[:bytes.LastIndexByte(data, '\n')+1], []byte("\n"))
+	var out bytes.Buffer
+	for i, line := range all {
+		if i%2 == 0 || i > len(all)/2 {
+			out.Write(line)
+		}
+	}
+	out.Write(append(last, '\n'))
+	return replaceFile(l.path(checkpointsName), out.Bytes())
+}
+
+// lastCheckpoint is the newest that is kept; it has no note if there is none.
+func (l *Log) lastCheckpoint() (Checkpoint, error) {
+	f, err := openAt(l.path(checkpointsName), os.O_RDONLY)
+	if os.IsNotExist(err) {
+		return Checkpoint{}, nil
+	}
+	if err != nil {
+		return Checkpoint{}, err
+	}
+	defer f.Close()
+	line, _, err := lastLine(f)
+	if err != nil || line == nil {
+		return Checkpoint{}, err
+	}
+	var k kept
+	if err := json.Unmarshal(line, &k); err != nil {
+		return Checkpoint{}, damaged("the last checkpoint cannot be read: %v", err)
+	}
+	c, _, err := openCheckpoint(k.Note, l.verifier)
+	return c, err
+}
+
+// keptNotes are the checkpoints that the record itself keeps.
+func (l *Log) keptNotes() ([]string, error) {
+	data, err := os.ReadFile(l.path(checkpointsName))
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	if end := bytes.LastIndexByte(data, '\n'); err == nil && end+1 < len(data) {
+		data = data[:end+1] // a crash left half a line
+	}
+	var out []string
+	for line := range bytes.Lines(data) {
+		var k kept
+		if err := json.Unmarshal(line, &k); err != nil {
+			k.Note = "" // is signed by nobody
+		}
+		out = append(out, k.Note)
+	}
+	return out, err
+}

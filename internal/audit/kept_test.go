@@ -1,0 +1,51 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// What a crash left of a checkpoint's line goes when the file is written anew
+// with fewer: beside the next line it would be one that nobody signed, and the
+// record would take no entries any more.
+func TestHalfACheckpointDoesNotOutliveAFullFile(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "record")
+	l := openRecord(t, Options{Dir: dir})
+	fill(t, l, 0, 3)
+	c, err := l.Checkpoint(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, err := json.Marshal(kept{c.Note})
+	if err != nil {
+		t.Fatal(err)
+	}
+	line = append(line, '\n')
+	full := bytes.Repeat(line, maxCheckpoints/len(line)+1)
+	if err := os.WriteFile(l.path(checkpointsName), append(full, line[:len(line)/2]...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, l, 3, 4)
+	newer, err := l.Checkpoint(t.Context())
+	if err != nil || newer.Size != 4 {
+		t.Fatalf("%+v, %v", newer, err)
+	}
+	info, err := os.Stat(l.path(checkpointsName))
+	if err != nil || info.Size() > maxCheckpoints {
+		t.Fatalf("the file was not made smaller: %v, %v", info, err)
+	}
+	if got, err := l.lastCheckpoint(); err != nil || got != newer {
+		t.Errorf("the last checkpoint is %+v, %v", got, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l = openRecord(t, Options{Dir: dir})
+	fill(t, l, 4, 5)
+	if v, err := l.Verify(t.Context()); err != nil || !v.OK {
+		t.Errorf("%+v, %v", v, err)
+	}
+}

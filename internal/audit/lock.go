@@ -1,0 +1,55 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockWait bounds how long to wait for another process, whose turns take
+// milliseconds: one that was stopped in its turn must not stop all others.
+const lockWait = 10 * time.Second
+
+// locked does work while no other process writes, after what others wrote was
+// taken in.
+func (l *Log) locked(ctx context.Context, work func() error) error {
+	l.files.Lock()
+	defer l.files.Unlock()
+	if err := l.acquire(ctx); err != nil {
+		return err
+	}
+	err := l.catchUp()
+	if err == nil {
+		err = work()
+	}
+	if unlock := unix.Flock(int(l.lock.Fd()), unix.LOCK_UN); unlock != nil {
+		err = errors.Join(err, fmt.Errorf("unlock: %w", unlock))
+	}
+	return err
+}
+
+func (l *Log) acquire(ctx context.Context) error {
+	pause := 200 * time.Microsecond
+	for deadline := time.Now().Add(lockWait); ; {
+		err := unix.Flock(int(l.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, unix.EINTR):
+			continue
+		case !errors.Is(err, unix.EWOULDBLOCK):
+			return fmt.Errorf("lock: %w", err)
+		case time.Now().After(deadline):
+			return fmt.Errorf("lock: another process has held it for %v", lockWait)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, 5*time.Millisecond)
+	}
+}

@@ -1,0 +1,123 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Proof shows that one entry is in the record that a checkpoint is of.
+type Proof struct {
+	Entry      string // the line
+	Seq        int64
+	Hashes     []string // inclusion proof of RFC 6962, base64
+	Checkpoint Checkpoint
+	Key        string // verifier key
+}
+
+// errFound ends a walk.
+var errFound = errors.New("found")
+
+// Prove makes the proof of an entry, against a checkpoint of now.
+func (l *Log) Prove(ctx context.Context, seq int64) (Proof, error) {
+	c, err := l.Checkpoint(ctx)
+	if err != nil {
+		return Proof{}, err
+	}
+	first, _, err := l.extent()
+	if err != nil {
+		return Proof{}, err
+	}
+	if seq < first || seq >= c.Size {
+		return Proof{}, fault.Newf(fault.NotFound, "entry_not_found", "there is no entry %d", seq).
+			WithHint("`crannog audit tail` shows the numbers of entries")
+	}
+	p := Proof{Seq: seq, Checkpoint: c, Key: l.key}
+	err = l.walk(spot{}, seq, seq+1, func(_ spot, line []byte) error { p.Entry = string(line); return errFound })
+	if !errors.Is(err, errFound) {
+		return Proof{}, err
+	}
+	f, err := openAt(l.path(hashesName), os.O_RDONLY)
+	if err != nil {
+		return Proof{}, err
+	}
+	defer f.Close()
+	hashes, err := tlog.ProveRecord(c.Size, seq, treeOf(f, c.Size))
+	if err != nil {
+		return Proof{}, err
+	}
+	p.Hashes = encodeHashes(hashes)
+	// A proof that does not hold is of a record that was tampered with.
+	if _, err := CheckProof(p); err != nil {
+		return Proof{}, l.damagedFault(err)
+	}
+	return p, nil
+}
+
+// CheckProof checks a proof by itself and returns its entry. It shows no more
+// than that the holder of p.Key signed: whose key that is, the caller knows.
+func CheckProof(p Proof) (Entry, error) {
+	wrong := func(text string, cause error) (Entry, error) {
+		return Entry{}, fault.Wrap(cause, fault.Invalid, "proof_invalid", text)
+	}
+	key, err := note.NewVerifier(p.Key)
+	if err != nil {
+		return wrong("the proof names no key that can be read", err)
+	}
+	c, root, err := openCheckpoint(p.Checkpoint.Note, key)
+	if err != nil {
+		return wrong("the checkpoint of the proof is not signed by its key", err)
+	}
+	if c != p.Checkpoint {
+		return wrong("the proof says something else than its checkpoint", nil)
+	}
+	e, err := decode([]byte(p.Entry))
+	if err != nil {
+		return wrong("the proof is of something that is no entry", err)
+	}
+	if e.Seq != p.Seq {
+		return wrong("the proof is of another entry", nil)
+	}
+	hashes, err := decodeHashes(p.Hashes)
+	if err != nil {
+		return wrong("a hash of the proof cannot be read", err)
+	}
+	if err := tlog.CheckRecord(hashes, c.Size, root, p.Seq, tlog.RecordHash([]byte(p.Entry))); err != nil {
+		return wrong("the entry is not in the record that the checkpoint is of", err)
+	}
+	return e, nil
+}
+
+func encodeHashes(hashes []tlog.Hash) []string {
+	out := make([]string, len(hashes))
+	for i, h := range hashes {
+		out[i] = h.String()
+	}
+	return out
+}
+
+func decodeHashes(texts []string) ([]tlog.Hash, error) {
+	out := make([]tlog.Hash, len(texts))
+	for i, s := range texts {
+		h, err := parseHash(s)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = h
+	}
+	return out, nil
+}
+
+// parseHash takes a hash in one form only, or the same proof had several.
+func parseHash(s string) (tlog.Hash, error) {
+	h, err := tlog.ParseHash(s)
+	if err == nil && h.String() != s {
+		err = errors.New("a hash in another form than ours")
+	}
+	return h, err
+}

@@ -1,0 +1,268 @@
+package audit
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+const (
+	// gather is how long noted entries wait for others to share a write with.
+	gather = 20 * time.Millisecond
+	// again is how long to wait before what failed is tried again.
+	again = 250 * time.Millisecond
+
+	maxBatch      = 4096
+	maxBatchBytes = 8 << 20
+	maxQueueBytes = 64 << 20
+)
+
+// group is what one call wants written, all or nothing.
+type group struct {
+	pieces []piece
+	bytes  int
+	sign   bool
+	done   chan error // nil if nobody waits
+}
+
+// queue holds groups in the order in which they came. One goroutine writes
+// them, which exists only while there are some.
+type queue struct {
+	write func(batch []piece, sign bool) (unsigned, err error)
+	test  func() error // whether there is room
+	limit int
+	dir   string
+
+	mu      sync.Mutex
+	groups  []*group
+	entries int // in groups and under way
+	bytes   int
+	running bool
+	closed  bool
+	failing error // of the last write
+	tried   time.Time
+	probing bool
+	hurry   chan struct{}
+	idle    chan struct{} // closed when the goroutine has ended
+}
+
+func (q *queue) init(l *Log) {
+	q.write, q.test, q.limit, q.dir = l.commit, l.room, l.opts.Queue, l.dir
+	q.hurry = make(chan struct{}, 1)
+}
+
+// do waits until a group is written.
+func (q *queue) do(ctx context.Context, g *group) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("record: %w", err)
+	}
+	g.done = make(chan error, 1)
+	if err := q.put(g); err != nil {
+		return err
+	}
+	select {
+	case err := <-g.done:
+		return err
+	case <-ctx.Done():
+	}
+	if q.withdraw(g) {
+		return fmt.Errorf("record: %w", ctx.Err())
+	}
+	return <-g.done // it is being written
+}
+
+// flush waits until what was queued before is written, if anything was.
+func (q *queue) flush(ctx context.Context) error {
+	q.mu.Lock()
+	none := q.entries == 0 || q.closed
+	q.mu.Unlock()
+	if none {
+		return nil
+	}
+	return q.do(ctx, &group{})
+}
+
+// put adds a group to the queue, and never blocks.
+func (q *queue) put(g *group) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return fault.New(fault.Unavailable, codeUnavailable, "the record is closed")
+	}
+	if g.done == nil && q.failing != nil {
+		q.probe()
+		return q.failing
+	}
+	if q.entries+len(g.pieces) > q.limit || q.bytes+g.bytes > maxQueueBytes {
+		return fault.Newf(fault.Exhausted, codeUnavailable, "%d entries wait to be recorded already", q.entries).
+			WithHint("look at the disk of " + q.dir + ": it is slower than what happens")
+	}
+	q.groups = append(q.groups, g)
+	q.entries += len(g.pieces)
+	q.bytes += g.bytes
+	if g.done != nil {
+		q.wake()
+	}
+	q.start()
+	return nil
+}
+
+// probe lets the goroutine look whether the disk is well again, if that was
+// not just tried.
+func (q *queue) probe() {
+	if time.Since(q.tried) >= again {
+		q.probing = true
+		q.wake()
+		q.start()
+	}
+}
+
+func (q *queue) wake() {
+	select {
+	case q.hurry <- struct{}{}:
+	default:
+	}
+}
+
+func (q *queue) start() {
+	if !q.running {
+		q.running = true
+		q.idle = make(chan struct{})
+		go q.run(q.idle)
+	}
+}
+
+// withdraw takes back a group that is not being written yet.
+func (q *queue) withdraw(g *group) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	i := slices.Index(q.groups, g)
+	if i < 0 {
+		return false
+	}
+	q.groups = slices.Delete(q.groups, i, i+1)
+	q.forget(g)
+	return true
+}
+
+func (q *queue) forget(g *group) {
+	q.entries -= len(g.pieces)
+	q.bytes -= g.bytes
+}
+
+// run writes until nothing is queued.
+func (q *queue) run(idle chan struct{}) {
+	defer close(idle)
+	for {
+		q.mu.Lock()
+		if len(q.groups) == 0 && !q.probing || q.closed && q.failing != nil && !q.waited() {
+			q.running = false
+			q.mu.Unlock()
+			return
+		}
+		pause := gather
+		if q.failing != nil {
+			pause = again
+		}
+		if q.closed || q.probing || q.waited() {
+			pause = 0
+		}
+		q.mu.Unlock()
+		if pause > 0 {
+			timer := time.NewTimer(pause)
+			select {
+			case <-timer.C:
+			case <-q.hurry:
+				timer.Stop()
+			}
+		}
+		q.turn()
+	}
+}
+
+// waited is whether somebody waits for a group that is queued.
+func (q *queue) waited() bool {
+	return slices.ContainsFunc(q.groups, func(g *group) bool { return g.done != nil })
+}
+
+// turn writes one batch.
+func (q *queue) turn() {
+	q.mu.Lock()
+	var pieces []piece
+	taken, sign, bytes := 0, false, 0
+	for _, g := range q.groups {
+		if taken > 0 && (len(pieces)+len(g.pieces) > maxBatch || bytes+g.bytes > maxBatchBytes) {
+			break
+		}
+		pieces, sign, bytes = append(pieces, g.pieces...), sign || g.sign, bytes+g.bytes
+		taken++
+	}
+	batch := q.groups[:taken:taken]
+	q.groups = q.groups[taken:]
+	probing := q.probing && taken == 0
+	q.probing = false
+	q.mu.Unlock()
+
+	var unsigned, err error
+	if probing {
+		err = q.test()
+	} else {
+		unsigned, err = q.write(pieces, sign)
+	}
+
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.failing, q.tried = err, time.Now()
+	var kept []*group
+	for _, g := range batch {
+		if err != nil && g.done == nil {
+			kept = append(kept, g) // accepted, so it stays until it can be written
+			continue
+		}
+		q.forget(g)
+		switch {
+		case g.done == nil:
+		case g.sign:
+			g.done <- cmp.Or(err, unsigned)
+		default:
+			g.done <- err
+		}
+	}
+	q.groups = append(kept, q.groups...)
+}
+
+func (q *queue) state() (int, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.entries, q.failing
+}
+
+// close writes what waits. What cannot be written is lost, and the error says
+// how much.
+func (q *queue) close() error {
+	q.mu.Lock()
+	q.closed = true
+	idle := q.idle
+	if len(q.groups) > 0 {
+		// A last try, whatever failed before.
+		q.failing = nil
+		q.start()
+		idle = q.idle
+	}
+	q.wake()
+	q.mu.Unlock()
+	if idle != nil {
+		<-idle
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.entries > 0 {
+		return fmt.Errorf("record: %d entries are lost: %w", q.entries, q.failing)
+	}
+	return nil
+}

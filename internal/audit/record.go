@@ -1,0 +1,254 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Options say where the record is and what bounds it. Dir and Log are required.
+type Options struct {
+	Dir string
+	Log *slog.Logger
+	// Sinks get each checkpoint that this process signs.
+	Sinks []Sink
+	// SegmentBytes is how large a file of lines gets before another is begun;
+	// zero is 64 MiB.
+	SegmentBytes int64
+	// KeepAge and KeepBytes bound what is kept: whole files of lines are
+	// dropped, provably, when all in them is older, or when there is more.
+	// Zero is 90 days and 4 GiB; negative is without bound.
+	KeepAge   time.Duration
+	KeepBytes int64
+	// Queue is how many noted entries may wait for the disk; zero is 16,384.
+	Queue int
+
+	step func(string) // of tests: called before each step of a write
+}
+
+const (
+	defaultSegment   = 64 << 20
+	defaultKeepAge   = 90 * 24 * time.Hour
+	defaultKeepBytes = 4 << 30
+	defaultQueue     = 16384
+)
+
+func (o Options) withDefaults() Options {
+	if o.SegmentBytes <= 0 {
+		o.SegmentBytes = defaultSegment
+	}
+	if o.KeepAge == 0 {
+		o.KeepAge = defaultKeepAge
+	}
+	if o.KeepBytes == 0 {
+		o.KeepBytes = defaultKeepBytes
+	}
+	if o.Queue <= 0 {
+		o.Queue = defaultQueue
+	}
+	if o.step == nil {
+		o.step = func(string) {}
+	}
+	return o
+}
+
+// Log is an open record. It is safe for concurrent use, and any number of
+// processes may have the same directory open.
+type Log struct {
+	dir      string
+	opts     Options
+	log      *slog.Logger
+	signer   note.Signer
+	verifier note.Verifier
+	key      string // verifier key
+
+	queue queue
+
+	files sync.Mutex // before anything below it
+	lock  *os.File   // flock: one process writes at a time
+	head  head
+
+	signing signing
+	sinks   []*outlet
+	index   index
+	pulse   pulse
+
+	closing sync.Once
+	closed  error
+}
+
+var _ Recorder = (*Log)(nil)
+
+// Open opens the record in a directory, which it makes if need be. A record
+// that is damaged opens, so that it can be read and verified, and takes no
+// entries.
+func Open(o Options) (_ *Log, err error) {
+	if o.Dir == "" || o.Log == nil {
+		return nil, errors.New("open record: an option is missing")
+	}
+	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
+		return nil, fmt.Errorf("open record: %w", err)
+	}
+	o = o.withDefaults()
+	l := &Log{dir: o.Dir, opts: o, log: o.Log}
+	l.queue.init(l)
+	l.index.log = l
+	l.pulse.path = l.path(hashesName)
+	for _, s := range o.Sinks {
+		l.sinks = append(l.sinks, newOutlet(s, o.Log))
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("open record in %s: %w", o.Dir, err)
+			if l.lock != nil {
+				err = errors.Join(err, l.lock.Close())
+			}
+			err = errors.Join(err, l.head.close())
+		}
+	}()
+	if err := private(o.Dir); err != nil {
+		return nil, err
+	}
+	if l.lock, err = openAt(l.path("lock"), os.O_RDWR|os.O_CREATE); err != nil {
+		return nil, err
+	}
+	if err := l.openKey(); err != nil {
+		return nil, err
+	}
+	err = l.locked(context.Background(), func() error { return nil })
+	if isDamage(err) {
+		l.log.Error("the record is damaged and takes no entries", "err", err)
+		err = nil
+	}
+	return l, err
+}
+
+// Key is the verifier key of the record, in the form of a signed note's.
+func (l *Log) Key() string { return l.key }
+
+// Close writes what waits, signs a last checkpoint and lets go of the files.
+// Its error says how many accepted entries could not be written.
+func (l *Log) Close() error {
+	l.closing.Do(func() { l.closed = l.close() })
+	return l.closed
+}
+
+func (l *Log) close() error {
+	l.EndFollowing()
+	errs := []error{l.queue.close()}
+	l.signing.stop()
+	if err := l.locked(context.Background(), l.signLast); err != nil && !isDamage(err) {
+		errs = append(errs, err)
+	}
+	for _, s := range l.sinks {
+		errs = append(errs, s.close())
+	}
+	l.files.Lock()
+	defer l.files.Unlock()
+	return errors.Join(append(errs, l.head.close(), l.index.close(), l.lock.Close())...)
+}
+
+// Status is how the record does.
+type Status struct {
+	Queued       int   // noted entries that wait for the disk
+	Failing      error // why the last write failed, or nil
+	SinkFailures int   // times that a checkpoint could not be handed to a sink
+	SinksBehind  int   // sinks that do not have the newest checkpoint
+}
+
+// Status says how the record does in this process.
+func (l *Log) Status() Status {
+	var st Status
+	st.Queued, st.Failing = l.queue.state()
+	for _, s := range l.sinks {
+		failures, behind := s.state()
+		st.SinkFailures += failures
+		if behind {
+			st.SinksBehind++
+		}
+	}
+	return st
+}
+
+func (l *Log) path(name string) string { return filepath.Join(l.dir, name) }
+
+// private makes the directory, and refuses one into which others could put a
+// key or a link of theirs.
+func private(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return unavailable(dir, err)
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !info.IsDir() || !ok || info.Mode().Perm()&0o077 != 0 || int(st.Uid) != os.Geteuid() {
+		return fault.Newf(fault.Denied, "record_not_private", "%s is not a directory of this user's alone", dir).
+			WithHint("give it to the user who runs Crannog, with mode 0700")
+	}
+	return nil
+}
+
+// openAt opens a file of the record, and never what a link leads to.
+func openAt(path string, flags int) (*os.File, error) {
+	return os.OpenFile(path, flags|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0o600)
+}
+
+const codeUnavailable = "record_unavailable"
+
+// unavailable is the fault of a record that cannot be written.
+func unavailable(dir string, cause error) error {
+	if e, ok := errors.AsType[*fault.Error](cause); ok && e.Code == codeUnavailable {
+		return cause
+	}
+	if errors.Is(cause, syscall.ENOSPC) || errors.Is(cause, syscall.EDQUOT) || errors.Is(cause, syscall.EFBIG) {
+		return fault.Wrap(cause, fault.Exhausted, codeUnavailable, "the record cannot be written: its disk is full").
+			WithHint("free disk space at " + dir)
+	}
+	if errors.Is(cause, fs.ErrNotExist) {
+		return fault.Wrap(cause, fault.Unavailable, codeUnavailable, "the record cannot be written: a file of it is gone").
+			WithHint("look at " + dir)
+	}
+	return fault.Wrap(cause, fault.Unavailable, codeUnavailable, "the record cannot be written").
+		WithHint("look at the disk of " + dir + "; the log of the server has the cause")
+}
+
+// refusal is the fault of a write that failed, or nil.
+func (l *Log) refusal(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case isDamage(err):
+		return l.damagedFault(err)
+	}
+	return unavailable(l.dir, err)
+}
+
+// damage is a record whose files contradict each other.
+type damage struct{ what string }
+
+func (d *damage) Error() string { return d.what }
+
+func damaged(format string, args ...any) error { return &damage{fmt.Sprintf(format, args...)} }
+
+func isDamage(err error) bool {
+	_, ok := errors.AsType[*damage](err)
+	return ok
+}
+
+func (l *Log) damagedFault(err error) error {
+	return fault.Wrap(err, fault.Unavailable, codeUnavailable, "the record takes no entries: it was damaged or tampered with").
+		WithHint("`crannog audit verify` says where; keep " + l.dir + " as evidence elsewhere, and a new record begins")
+}

@@ -1,0 +1,234 @@
+// Package recording owns the recordings of what commands printed: their
+// numbers, where they are kept below the state directory, what a list says of
+// them, and how much of the disk they take. Their form is package cast's.
+//
+// A sandbox has one index, to which each command adds a line when it begins
+// and one when it has ended, and which gives the numbers. What a short command
+// printed goes to the end of a file for many, because making a file costs more
+// than most commands; a longer one has a file of its own from the moment on in
+// which somebody could want to watch it.
+package recording
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/crannog/crannog/internal/audit/asciicast"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandboxid"
+)
+
+// DefaultBudget is how many bytes all recordings of a state directory take.
+const DefaultBudget = 1 << 30
+
+// Options say where recordings are kept. Dir is required.
+type Options struct {
+	Dir string
+	// Bound is the size of one recording, Budget that of all. Zero is the
+	// default of each.
+	Bound, Budget int64
+	Log           *slog.Logger // nil says nothing
+	// Step is called, unless nil, at each step of Keep and Remove that the
+	// process may die at: for tests in which it does.
+	Step func(name string)
+}
+
+// Shelf holds the recordings of a state directory. Several processes may hold
+// one open at once.
+type Shelf struct {
+	dir           string
+	bound, budget int64
+	log           *slog.Logger
+	step          func(string)
+
+	mu    sync.Mutex
+	rolls map[string]*roll // of sandboxes that had commands here
+	// spent is what was written since it was last added to the sum that all
+	// processes share.
+	spent int64
+}
+
+// New returns the shelf. It makes directories when something is kept. Close
+// ends it.
+func New(o Options) *Shelf {
+	s := &Shelf{dir: o.Dir, bound: o.Bound, budget: o.Budget, log: o.Log, step: o.Step, rolls: map[string]*roll{}}
+	if s.bound <= 0 {
+		s.bound = asciicast.DefaultBound
+	}
+	if s.budget <= 0 {
+		s.budget = DefaultBudget
+	}
+	if s.step == nil {
+		s.step = func(string) {}
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	return s
+}
+
+// path is the directory of a sandbox.
+func (s *Shelf) path(sandbox string) (string, error) {
+	// An ID is part of a path here: nothing but its own alphabet may pass.
+	if err := sandboxid.Check(sandbox); err != nil {
+		return "", err
+	}
+	return filepath.Join(s.dir, sandbox), nil
+}
+
+// roll finds the roll of a sandbox, for one tape. done must be called then.
+func (s *Shelf) roll(sandbox string) (*roll, error) {
+	dir, err := s.path(sandbox)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.rolls[sandbox]
+	if r == nil {
+		if len(s.rolls) >= maxOpen {
+			if err := s.releaseOne(); err != nil {
+				return nil, err
+			}
+		}
+		r = &roll{dir: dir}
+		s.rolls[sandbox] = r
+	}
+	r.tapes++
+	return r, nil
+}
+
+// done lets go of what roll found.
+func (s *Shelf) done(r *roll) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.tapes--
+}
+
+// maxOpen bounds the sandboxes whose files are open. Their commands work on
+// without, and open them again.
+const maxOpen = 128
+
+// releaseOne makes room, at the cost of whichever comes first of those in which
+// nothing runs. Where something does, the roll must stay known: Remove has to
+// reach it, or the end of the command would bring the directory back. s.mu must
+// be held.
+func (s *Shelf) releaseOne() error {
+	var busy *roll
+	for id, r := range s.rolls {
+		if r.tapes == 0 {
+			delete(s.rolls, id)
+			return r.release()
+		}
+		busy = r
+	}
+	if busy == nil {
+		return nil
+	}
+	return busy.release()
+}
+
+// Release closes the files of a sandbox in which nothing runs any more. A
+// command whose end comes later opens them for a moment.
+func (s *Shelf) Release(sandbox string) error {
+	s.mu.Lock()
+	r := s.rolls[sandbox]
+	s.mu.Unlock()
+	if r == nil {
+		return nil
+	}
+	return r.rest()
+}
+
+// Remove drops all recordings of a sandbox. None is success.
+func (s *Shelf) Remove(sandbox string) error {
+	path, err := s.path(sandbox)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	r := s.rolls[sandbox]
+	delete(s.rolls, sandbox)
+	s.mu.Unlock()
+	if r != nil {
+		err = r.bury()
+	}
+	// That they are kept goes first: who dies in between must not leave a part
+	// of them that looks like all.
+	err = errors.Join(err, s.Let(sandbox))
+	s.step("let")
+	if err = errors.Join(err, os.RemoveAll(path)); err != nil {
+		return fmt.Errorf("recordings of %s: %w", sandbox, err)
+	}
+	return nil
+}
+
+// List names the sandboxes of which something is kept.
+func (s *Shelf) List() ([]string, error) {
+	entries, err := os.ReadDir(s.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("recordings: %w", err)
+	}
+	var list []string
+	for _, e := range entries {
+		if e.IsDir() && sandboxid.Valid(e.Name()) {
+			list = append(list, e.Name())
+		}
+	}
+	return list, nil
+}
+
+// Close lets go of all files, and adds what this process has written to what
+// all have.
+func (s *Shelf) Close() error {
+	s.mu.Lock()
+	rolls, idle := s.rolls, s.spent == 0
+	s.rolls = map[string]*roll{}
+	s.mu.Unlock()
+	var errs []error
+	for _, r := range rolls {
+		errs = append(errs, r.release())
+	}
+	if !idle {
+		errs = append(errs, s.settle())
+	}
+	return errors.Join(errs...)
+}
+
+// Files of a sandbox.
+const (
+	indexFile = "index"
+	ownSuffix = ".cast" // after the number of a command
+	reelStart = "reel." // before the number of a reel
+)
+
+func own(n int) string  { return strconv.Itoa(n) + ownSuffix }
+func reel(n int) string { return reelStart + strconv.Itoa(n) }
+
+// ownOf and reelOf read such names.
+func ownOf(name string) (int, bool) {
+	digits, ok := strings.CutSuffix(name, ownSuffix)
+	n, err := strconv.Atoi(digits)
+	return n, ok && err == nil && n > 0 && own(n) == name
+}
+
+func reelOf(name string) (int, bool) {
+	digits, ok := strings.CutPrefix(name, reelStart)
+	n, err := strconv.Atoi(digits)
+	return n, ok && err == nil && n > 0 && reel(n) == name
+}
+
+func unknown(sandbox string, n int) error {
+	return fault.Newf(fault.NotFound, "recording_not_found", "sandbox %s has no recording %d", sandbox, n).
+		WithHint("old ones are dropped when all together take too much of the disk; crannog logs lists what there is")
+}

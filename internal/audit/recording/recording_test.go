@@ -1,0 +1,441 @@
+package recording
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit/asciicast"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+func zero() *int { return new(int) }
+
+// keep makes one recording.
+func keep(t testing.TB, s *Shelf, sandbox, output string) int {
+	t.Helper()
+	tape, err := s.Begin(sandbox, Head{How: "start", Command: []string{"echo", "it's"}, Started: time.Now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tape.Output(1, []byte(output))
+	if err := tape.End(Tail{Ended: time.Now(), Exit: zero()}); err != nil {
+		t.Fatal(err)
+	}
+	return tape.N()
+}
+
+func printed(t testing.TB, s *Shelf, sandbox string, n int) (text string) {
+	t.Helper()
+	f, err := s.Open(sandbox, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := asciicast.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		e, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return text
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Code == asciicast.Output {
+			text += e.Data
+		}
+	}
+}
+
+func TestKeepAndList(t *testing.T) {
+	s := New(Options{Dir: filepath.Join(t.TempDir(), "recordings")})
+	if list, err := s.Newest("box1", 10); err != nil || len(list) != 0 {
+		t.Fatalf("%v, %v", list, err)
+	}
+	running, err := s.Begin("box1", Head{How: "terminal", Command: []string{"bash", "-l"}, Started: time.Unix(1700000000, 0).UTC(), TTY: true, Cols: 100, Rows: 30, Term: "xterm"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	running.Output(3, []byte("$ "))
+	running.sync()
+	if n := keep(t, s, "box1", "hello\n"); n != 2 {
+		t.Errorf("number %d", n)
+	}
+	list, err := s.Newest("box1", 10)
+	if err != nil || len(list) != 2 {
+		t.Fatalf("%v, %v", list, err)
+	}
+	if a := list[0]; a.N != 1 || a.How != "terminal" || !a.TTY || !slices.Equal(a.Command, []string{"bash", "-l"}) || a.Started.Unix() != 1700000000 || !a.Ended.IsZero() || a.Exit != nil {
+		t.Errorf("%+v", a)
+	}
+	if b := list[1]; b.N != 2 || b.Exit == nil || b.Ended.IsZero() || b.Bytes == 0 || b.Truncated {
+		t.Errorf("%+v", b)
+	}
+	if list, _ := s.Newest("box1", 1); len(list) != 1 || list[0].N != 2 {
+		t.Errorf("%v", list)
+	}
+	if got := printed(t, s, "box1", 2); got != "hello\n" {
+		t.Errorf("%q", got)
+	}
+	if err := running.End(Tail{Ended: time.Now(), Lost: true}); err != nil {
+		t.Error(err)
+	}
+	running.Output(3, []byte("after the end"))
+	if list, _ := s.Newest("box1", 9); !list[0].Lost || list[0].Exit != nil {
+		t.Errorf("%+v", list[0])
+	}
+	if list, _ := s.Newest("box1", 9); list[0].Dropped || list[1].Dropped {
+		t.Errorf("%+v", list)
+	}
+	f, err := s.Open("box1", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if r, err := asciicast.NewReader(f); err != nil || r.Header().Command != "bash -l" || r.Header().Cols != 100 || r.Header().Type != "xterm" {
+		t.Errorf("%v, %v", r, err)
+	}
+	if ids, err := s.List(); err != nil || !slices.Equal(ids, []string{"box1"}) {
+		t.Errorf("%v, %v", ids, err)
+	}
+	if _, err := s.Open("box1", 3); fault.CodeOf(err) != "recording_not_found" {
+		t.Error(err)
+	}
+	if err := s.Remove("box1"); err != nil {
+		t.Error(err)
+	}
+	if ids, _ := s.List(); len(ids) > 0 {
+		t.Errorf("%v", ids)
+	}
+	if n := keep(t, s, "box1", ""); n != 1 {
+		t.Errorf("after the removal: %d", n)
+	}
+}
+
+// A command that ends after its sandbox was removed brings nothing back.
+func TestRemovedWhileRunning(t *testing.T) {
+	s := New(Options{Dir: t.TempDir()})
+	tape, err := s.Begin("box1", Head{Started: time.Now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Remove("box1"); err != nil {
+		t.Fatal(err)
+	}
+	tape.Output(1, []byte(strings.Repeat("x", 2*maxShort)))
+	if err := tape.End(Tail{Ended: time.Now(), Lost: true}); err != nil {
+		t.Error(err)
+	}
+	if ids, err := s.List(); err != nil || len(ids) > 0 {
+		t.Errorf("%v, %v", ids, err)
+	}
+}
+
+// Nor where so many sandboxes had commands meanwhile that its files were closed.
+func TestRemovedWhileRunningAmongMany(t *testing.T) {
+	s := New(Options{Dir: t.TempDir()})
+	tape, err := s.Begin("box1", Head{Started: time.Now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 * maxOpen {
+		keep(t, s, "other"+strconv.Itoa(i), "x")
+	}
+	if err := s.Remove("box1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := tape.End(Tail{Ended: time.Now(), Lost: true}); err != nil {
+		t.Error(err)
+	}
+	if ids, err := s.List(); err != nil || slices.Contains(ids, "box1") {
+		t.Errorf("it is there again: %v", err)
+	}
+}
+
+// Numbers go on after a restart, and several processes share them without
+// giving one twice.
+func TestNumbers(t *testing.T) {
+	dir := t.TempDir()
+	a, b := New(Options{Dir: dir}), New(Options{Dir: dir})
+	var mu sync.Mutex
+	var all []int
+	var group sync.WaitGroup
+	for _, s := range []*Shelf{a, b, a, b} {
+		group.Go(func() {
+			for range 50 {
+				n := keep(t, s, "box1", "x")
+				mu.Lock()
+				all = append(all, n)
+				mu.Unlock()
+			}
+		})
+	}
+	group.Wait()
+	slices.Sort(all)
+	for i, n := range all {
+		if n != i+1 {
+			t.Fatalf("%v", all)
+		}
+	}
+	if n := keep(t, New(Options{Dir: dir}), "box1", "x"); n != 201 {
+		t.Errorf("after a restart: %d", n)
+	}
+	for _, id := range []string{"", "..", "a/b", "A", "box\x00"} {
+		if _, err := a.Begin(id, Head{}); fault.KindOf(err) != fault.Invalid {
+			t.Errorf("%q: %v", id, err)
+		}
+		if err := a.Remove(id); fault.KindOf(err) != fault.Invalid {
+			t.Errorf("%q: %v", id, err)
+		}
+	}
+}
+
+// own files and reels alike.
+func files(t testing.TB, dir string) (list []string) {
+	t.Helper()
+	for _, pattern := range []string{"*.cast", "reel.*"} {
+		found, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, found...)
+	}
+	return list
+}
+
+// All recordings together stay within the budget: the oldest go, what goes is
+// listed as dropped, and no number is given again, also by another process.
+func TestBudget(t *testing.T) {
+	dir := t.TempDir()
+	const budget = 8 << 20
+	s := New(Options{Dir: dir, Budget: budget})
+	output := strings.Repeat("x", 300<<10)
+	for i := range 100 {
+		text := output
+		if i%2 == 0 {
+			text = output[:40<<10]
+		}
+		keep(t, s, "box"+strconv.Itoa(i%3), text)
+		if _, total, err := s.survey(); err != nil || total > budget+budget/share*2 {
+			t.Fatalf("%d: %d bytes, %v", i, total, err)
+		}
+	}
+	list, err := s.Newest("box1", 1000)
+	if err != nil || len(list) != 33 || !list[0].Dropped || list[32].Dropped {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	if _, err := s.Open("box1", 1); fault.CodeOf(err) != "recording_not_found" {
+		t.Error(err)
+	}
+	if got := printed(t, s, "box1", 33); len(got) < 40<<10 {
+		t.Errorf("%d bytes", len(got))
+	}
+	// All that a sandbox's commands printed is gone, and those who have it open
+	// go on.
+	for _, f := range files(t, filepath.Join(dir, "box1")) {
+		if err := os.Remove(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, shelf := range []*Shelf{s, New(Options{Dir: dir}), s} {
+		n := keep(t, shelf, "box1", "new")
+		if n < 34 || printed(t, s, "box1", n) != "new" {
+			t.Errorf("number %d", n)
+		}
+	}
+	if list, _ = s.Newest("box1", 1000); !list[32].Dropped || list[33].Dropped {
+		t.Errorf("%+v", list[30:])
+	}
+	// What short processes write is counted, too.
+	for range 60 {
+		short := New(Options{Dir: dir, Budget: budget})
+		keep(t, short, "box2", output)
+		if err := short.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, total, _ := s.survey(); total > budget+budget/share*2 {
+		t.Errorf("%d bytes of %d", total, budget)
+	}
+	if err := New(Options{Dir: filepath.Join(dir, "absent")}).Sweep(); err != nil {
+		t.Error(err)
+	}
+}
+
+// An index that has become large loses its older half, while several processes
+// use it.
+func TestIndexIsHalved(t *testing.T) {
+	dir := t.TempDir()
+	a, b := New(Options{Dir: dir}), New(Options{Dir: dir})
+	keep(t, a, "box1", "")
+	keep(t, b, "box1", "")
+	f, err := os.OpenFile(filepath.Join(dir, "box1", indexFile), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	filler := strings.Repeat(strings.Repeat("x", 1023)+"\n", maxIndex>>10)
+	if _, err := f.WriteString(filler + `{"n":41,"how":"start"}` + "\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range []*Shelf{a, b, a} {
+		if n := keep(t, s, "box1", "x"); n != 42+i || printed(t, b, "box1", n) != "x" {
+			t.Errorf("number %d", n)
+		}
+	}
+	info, err := os.Stat(filepath.Join(dir, "box1", indexFile))
+	if err != nil || info.Size() > maxIndex/2+4096 {
+		t.Errorf("%d bytes, %v", info.Size(), err)
+	}
+}
+
+// What is printed is on the disk soon, also if nothing more comes, and a
+// command that is over sooner gets no file.
+func TestFlush(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Options{Dir: dir})
+		keep(t, s, "box1", "short")
+		tape, err := s.Begin("box1", Head{Started: time.Now(), Command: []string{"x"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		size := func() int64 {
+			info, err := os.Stat(filepath.Join(dir, "box1", "2.cast"))
+			if err != nil {
+				return -1
+			}
+			return info.Size()
+		}
+		if size() >= 0 {
+			t.Error("a file was made at once")
+		}
+		if f, err := s.Open("box1", 2); err != nil {
+			t.Error(err)
+		} else if data, err := io.ReadAll(f); err != nil || len(data) > 0 || f.Close() != nil {
+			t.Errorf("%q, %v", data, err)
+		}
+		time.Sleep(flushAfter)
+		synctest.Wait()
+		head := size()
+		tape.Output(1, []byte("later"))
+		time.Sleep(flushAfter)
+		synctest.Wait()
+		if head <= 0 || size() <= head {
+			t.Errorf("%d, then %d bytes", head, size())
+		}
+		if err := tape.End(Tail{Ended: time.Now()}); err != nil {
+			t.Error(err)
+		}
+		if got := printed(t, s, "box1", 2); got != "later" {
+			t.Errorf("%q", got)
+		}
+		if f := files(t, filepath.Join(dir, "box1")); len(f) != 2 {
+			t.Errorf("%q", f)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestBound(t *testing.T) {
+	s := New(Options{Dir: t.TempDir(), Bound: 64 << 10})
+	n := keep(t, s, "box1", strings.Repeat("x", 1<<20))
+	list, err := s.Newest("box1", 1)
+	if err != nil || !list[0].Truncated || list[0].Bytes > 64<<10 || list[0].Exit == nil {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	if got := printed(t, s, "box1", n); len(got) < 32<<10 || strings.Trim(got, "x") != "" {
+		t.Errorf("%d bytes", len(got))
+	}
+}
+
+// Wherever the writing of an index stopped, what is whole of it is read, and
+// the next command gets a number that none had.
+func TestAfterAKill(t *testing.T) {
+	s := New(Options{Dir: t.TempDir()})
+	keep(t, s, "box1", "one")
+	keep(t, s, "box1", "two")
+	path := filepath.Join(s.dir, "box1", indexFile)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cut := range len(whole) {
+		if err := os.WriteFile(path, whole[:cut], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		before, err := s.Newest("box1", 9)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again := New(Options{Dir: s.dir})
+		n := keep(t, again, "box1", "after")
+		if n != len(before)+1 || printed(t, again, "box1", n) != "after" {
+			t.Fatalf("%d bytes: number %d after %+v", cut, n, before)
+		}
+		if err := again.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// More sandboxes than files may be open.
+func TestManySandboxes(t *testing.T) {
+	s := New(Options{Dir: t.TempDir()})
+	for i := range 2 * maxOpen {
+		keep(t, s, "box"+strconv.Itoa(i), "x")
+	}
+	if len(s.rolls) > maxOpen {
+		t.Errorf("%d are open", len(s.rolls))
+	}
+	if n := keep(t, s, "box0", "y"); n != 2 || printed(t, s, "box0", 2) != "y" {
+		t.Errorf("number %d", n)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestQuoted(t *testing.T) {
+	for want, argv := range map[string][]string{
+		"": nil, "''": {""}, "echo hi": {"echo", "hi"}, `sh -c 'a b'`: {"sh", "-c", "a b"}, `'it'\''s'`: {"it's"},
+	} {
+		if got := quoted(argv); got != want {
+			t.Errorf("%q: %s, want %s", argv, got, want)
+		}
+	}
+	if got := quoted([]string{strings.Repeat("é", maxQuoted)}); len(got) > maxQuoted+8 || !strings.HasSuffix(got, "…") {
+		t.Errorf("%d bytes", len(got))
+	}
+}
+
+func BenchmarkCommand(b *testing.B) {
+	s := New(Options{Dir: b.TempDir(), Budget: 1 << 40})
+	line := fmt.Appendln(nil, "hello")
+	for b.Loop() {
+		tape, err := s.Begin("box1", Head{How: "start", Command: []string{"echo", "hello"}, Started: time.Now()})
+		if err != nil {
+			b.Fatal(err)
+		}
+		tape.Output(1, line)
+		if err := tape.End(Tail{Ended: time.Now(), Exit: zero()}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

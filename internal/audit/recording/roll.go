@@ -1,0 +1,351 @@
+package recording
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/host/diskroom"
+	"github.com/crannog/crannog/internal/host/durable"
+)
+
+const (
+	// maxIndex is where the older half of an index goes.
+	maxIndex = 8 << 20
+	// maxReel is where another reel begins.
+	maxReel = 1 << 20
+)
+
+// roll is what one process holds of a sandbox's recordings. Whoever changes
+// something holds mu and the lock of the index, which all processes share.
+type roll struct {
+	dir   string
+	tapes int // that run; guarded by the shelf's mu
+
+	mu    sync.Mutex
+	index *os.File // nil while it is not open
+	seen  int64    // how much of the index has been read
+	last  int      // the greatest number in it
+	reel  *os.File
+	reelN int
+	gone  bool // all was dropped, and nothing may come after it
+	// resting keeps files open only while they are used: the sandbox ended.
+	resting bool
+}
+
+// errGone is what is kept of a sandbox that has been forgotten.
+var errGone = errors.New("the sandbox was forgotten")
+
+// entry is one line of the index.
+type entry struct {
+	Head
+	Tail
+	// Reel, At and Size say where the recording of a command is that has no
+	// file of its own.
+	Reel int   `json:"reel,omitempty"`
+	At   int64 `json:"at,omitempty"`
+	Size int64 `json:"size,omitempty"`
+}
+
+// begin gives a command its number.
+func (r *roll) begin(h Head) (n int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.resting = false
+	err = r.locked(func() error {
+		n = r.last + 1
+		h.N = n
+		return r.add(h)
+	})
+	return n, err
+}
+
+// end writes down how a command ended, and what it printed unless that is in
+// a file of its own.
+func (r *roll) end(n int, t Tail, printed []byte) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err := r.locked(func() error {
+		line := tailLine{N: n, Tail: t}
+		if len(printed) > 0 {
+			at, err := r.append(printed)
+			if err != nil {
+				return err
+			}
+			line.Reel, line.At, line.Size = r.reelN, at, int64(len(printed))
+		}
+		return r.add(line)
+	})
+	if r.resting {
+		err = errors.Join(err, r.shut())
+	}
+	return err
+}
+
+// rest closes what is open, also after commands whose end is still to come.
+func (r *roll) rest() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.resting = true
+	return r.shut()
+}
+
+// tailLine is the line of a command that has ended.
+type tailLine struct {
+	N int `json:"n"`
+	Tail
+	Reel int   `json:"reel,omitempty"`
+	At   int64 `json:"at,omitempty"`
+	Size int64 `json:"size,omitempty"`
+}
+
+// maxTries bounds how often an index is opened that another process exchanges.
+const maxTries = 100
+
+// locked does something with the lock of the index, having read what others
+// have added to it. r.mu must be held.
+func (r *roll) locked(do func() error) error {
+	for range maxTries {
+		if r.gone {
+			return errGone
+		}
+		if r.index == nil {
+			if err := r.open(); err != nil {
+				return err
+			}
+		}
+		fd := int(r.index.Fd())
+		if err := unix.Flock(fd, unix.LOCK_EX); err != nil {
+			return fmt.Errorf("recordings: %w", err)
+		}
+		current, err := r.catchUp()
+		if err == nil && current {
+			err = do()
+		}
+		if e := unix.Flock(fd, unix.LOCK_UN); e != nil {
+			err = errors.Join(err, e)
+		}
+		if err != nil || current {
+			return err
+		}
+		// Somebody has removed the index, or put another in its place.
+		if err := r.shut(); err != nil {
+			return err
+		}
+	}
+	return errors.New("recordings: the index is exchanged again and again")
+}
+
+func (r *roll) open() error {
+	if err := os.MkdirAll(r.dir, 0o700); err != nil {
+		return fmt.Errorf("recordings: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(r.dir, indexFile), os.O_RDWR|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return fmt.Errorf("recordings: %w", err)
+	}
+	// A command whose number cannot be written does not run: a sandbox that fills
+	// the disk would stop all others.
+	if info, err := f.Stat(); err != nil || diskroom.Ahead(f, info.Size(), aheadBytes) != nil {
+		return errors.Join(errors.New("recordings: no disk is reserved"), err, f.Close())
+	}
+	r.index, r.seen, r.last = f, 0, 0
+	return nil
+}
+
+// catchUp reads what is new in the index. It is not current if it has no name
+// any more, or has become too large and has another in its place.
+func (r *roll) catchUp() (current bool, err error) {
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(r.index.Fd()), &stat); err != nil {
+		return false, fmt.Errorf("recordings: %w", err)
+	}
+	if stat.Nlink == 0 {
+		return false, nil
+	}
+	if stat.Size > maxIndex {
+		return false, r.halve(stat.Size)
+	}
+	if stat.Size == r.seen {
+		return true, nil
+	}
+	lines := bufio.NewReader(io.NewSectionReader(r.index, r.seen, stat.Size-r.seen))
+	for {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			if len(line) > 0 { // of a writer that was killed
+				if _, err := r.index.Write([]byte{'\n'}); err != nil {
+					return false, fmt.Errorf("recordings: %w", err)
+				}
+				stat.Size++
+			}
+			r.seen = stat.Size
+			return true, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("recordings: %w", err)
+		}
+		var e struct {
+			N int `json:"n"`
+		}
+		if json.Unmarshal(line, &e) == nil {
+			r.last = max(r.last, e.N)
+		}
+	}
+}
+
+// halve puts the younger half of the index in its place. Its lock is held.
+func (r *roll) halve(size int64) error {
+	young := make([]byte, maxIndex/2)
+	n, err := r.index.ReadAt(young, size-int64(len(young)))
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("recordings: %w", err)
+	}
+	_, young, _ = bytes.Cut(young[:n], []byte{'\n'})
+	if err := durable.Replace(filepath.Join(r.dir, indexFile), young, durable.Options{}); err != nil {
+		return fmt.Errorf("recordings: %w", err)
+	}
+	return nil
+}
+
+// add appends a line to the index, whose lock is held.
+func (r *roll) add(v any) error {
+	line, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("recordings: %w", err)
+	}
+	n, err := r.index.Write(append(line, '\n'))
+	r.seen += int64(n)
+	if err != nil {
+		return fmt.Errorf("recordings: %w", err)
+	}
+	if h, ok := v.(Head); ok {
+		r.last = h.N
+	}
+	return nil
+}
+
+// append adds a recording to the reel and returns where it is. The lock of the
+// index is held.
+func (r *roll) append(printed []byte) (at int64, err error) {
+	for range maxTries {
+		if r.reel == nil {
+			if err := r.openReel(); err != nil {
+				return 0, err
+			}
+		}
+		var stat unix.Stat_t
+		if err := unix.Fstat(int(r.reel.Fd()), &stat); err != nil {
+			return 0, fmt.Errorf("recordings: %w", err)
+		}
+		if stat.Nlink > 0 && stat.Size < maxReel {
+			if _, err := r.reel.Write(printed); err != nil {
+				return 0, fmt.Errorf("recordings: %w", err)
+			}
+			return stat.Size, nil
+		}
+		if err := r.reel.Close(); err != nil {
+			return 0, fmt.Errorf("recordings: %w", err)
+		}
+		r.reel = nil
+	}
+	return 0, errors.New("recordings: no reel can be written")
+}
+
+// aheadBytes is what is reserved of the disk for the index of what comes.
+const aheadBytes = 64 << 10
+
+// openReel opens the last reel, or the next one if that is full.
+func (r *roll) openReel() error {
+	entries, err := os.ReadDir(r.dir)
+	if err != nil {
+		return fmt.Errorf("recordings: %w", err)
+	}
+	last := max(r.reelN, 1)
+	for _, e := range entries {
+		if n, ok := reelOf(e.Name()); ok {
+			last = max(last, n)
+		}
+	}
+	if info, err := os.Stat(filepath.Join(r.dir, reel(last))); err == nil && info.Size() >= maxReel || err != nil && last == r.reelN {
+		last++ // a reel that was dropped is not begun again: its index is still there
+	}
+	f, err := os.OpenFile(filepath.Join(r.dir, reel(last)), os.O_WRONLY|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return fmt.Errorf("recordings: %w", err)
+	}
+	r.reel, r.reelN = f, last
+	return nil
+}
+
+// release closes what is open. The roll opens it again when it is used.
+func (r *roll) release() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.shut()
+}
+
+// bury closes what is open, for good.
+func (r *roll) bury() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.gone = true
+	return r.shut()
+}
+
+func (r *roll) buried() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.gone
+}
+
+// shut is release with r.mu held.
+func (r *roll) shut() error {
+	var errs []error
+	for _, f := range []**os.File{&r.index, &r.reel} {
+		if *f != nil {
+			errs = append(errs, (*f).Close())
+			*f = nil
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// entries reads a sandbox's index. Lines that are none of ours, which a writer
+// leaves that is killed, are passed over.
+func entries(dir string, yield func(entry)) error {
+	f, err := os.OpenFile(filepath.Join(dir, indexFile), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("recordings: %w", err)
+	}
+	defer f.Close()
+	for lines := bufio.NewReaderSize(f, 64<<10); ; {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("recordings: %w", err)
+		}
+		var e entry
+		if json.Unmarshal(line, &e) == nil && e.N > 0 {
+			yield(e)
+		}
+	}
+}
+
+// ended says whether an entry is the end of its command.
+func (e entry) ended() bool { return e.Ended != time.Time{} }

@@ -1,0 +1,242 @@
+package recording
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/audit/asciicast"
+)
+
+// Head is what is known when a command begins.
+type Head struct {
+	N       int       `json:"n"`
+	How     string    `json:"how"` // start, exec, cell, terminal or connect
+	Command []string  `json:"command"`
+	Started time.Time `json:"started"`
+	TTY     bool      `json:"tty,omitempty"`
+
+	// Cols, Rows and Term are those of the terminal.
+	Cols int    `json:"-"`
+	Rows int    `json:"-"`
+	Term string `json:"-"`
+}
+
+// Tail is what is known when it has ended.
+type Tail struct {
+	Ended time.Time `json:"ended"`
+	// Exit is absent where nobody knows it.
+	Exit      *int   `json:"exit,omitempty"`
+	Error     string `json:"error,omitempty"` // a code: it did not run
+	Lost      bool   `json:"lost,omitempty"`  // the stream broke off
+	Truncated bool   `json:"truncated,omitempty"`
+	Bytes     int64  `json:"bytes,omitempty"`
+}
+
+// Tape is the recording of one command that runs. It is safe for concurrent
+// use. What cannot be written goes on without being kept; End says so.
+type Tape struct {
+	shelf *Shelf
+	roll  *roll
+	n     int
+	began time.Time
+
+	mu      sync.Mutex
+	ended   bool
+	w       *asciicast.Writer
+	printed []byte   // what has no file yet
+	file    *os.File // of its own
+	flush   *time.Timer
+	broken  error
+}
+
+const (
+	// flushAfter is how old what is not on the disk may become, for those who
+	// watch and for those who are killed.
+	flushAfter = 200 * time.Millisecond
+	// maxShort is how much a command may print that gets no file of its own.
+	maxShort = 64 << 10
+	// maxListed bounds what a list shows of a command.
+	maxListed = 1 << 10
+)
+
+// Begin makes the recording of a sandbox's next command.
+func (s *Shelf) Begin(sandbox string, h Head) (*Tape, error) {
+	r, err := s.roll(sandbox)
+	if err != nil {
+		return nil, err
+	}
+	t := &Tape{shelf: s, roll: r, began: h.Started}
+	t.w, err = asciicast.NewWriter((*spool)(t), asciicast.Header{
+		Cols: h.Cols, Rows: h.Rows, Type: h.Term, Time: h.Started, Command: quoted(h.Command),
+	}, s.bound)
+	if err != nil {
+		s.done(r)
+		return nil, err
+	}
+	h.Command = shortened(h.Command, maxListed)
+	if t.n, err = r.begin(h); err != nil {
+		s.done(r)
+		return nil, fmt.Errorf("begin a recording of %s: %w", sandbox, err)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.flush = time.AfterFunc(flushAfter, t.sync)
+	return t, nil
+}
+
+// spool is where the writer writes: to memory, until that is much.
+type spool Tape
+
+func (t *spool) Write(lines []byte) (int, error) {
+	if t.file == nil {
+		if t.printed = append(t.printed, lines...); len(t.printed) <= maxShort {
+			return len(lines), nil
+		}
+		return len(lines), (*Tape)(t).own()
+	}
+	return t.file.Write(lines)
+}
+
+// own gives the recording a file of its own. t.mu must be held.
+func (t *Tape) own() error {
+	f, err := os.OpenFile(filepath.Join(t.roll.dir, own(t.n)), os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return err
+	}
+	t.file = f
+	_, err = f.Write(t.printed)
+	t.printed = nil
+	return err
+}
+
+// shortened keeps the first bytes of a command.
+func shortened(argv []string, most int) []string {
+	var out []string
+	for _, arg := range argv {
+		if len(arg) > most {
+			return append(out, strings.ToValidUTF8(arg[:most], "")+"…")
+		}
+		out = append(out, arg)
+		most -= len(arg)
+	}
+	return out
+}
+
+// maxQuoted bounds the command in a header; the comment has all of it.
+const maxQuoted = 1 << 10
+
+// quoted is a command as a shell would read it.
+func quoted(argv []string) string {
+	var b strings.Builder
+	for i, arg := range argv {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		if arg != "" && strings.Trim(arg, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%_+=:,./-") == "" {
+			b.WriteString(arg)
+		} else {
+			b.WriteString("'" + strings.ReplaceAll(arg, "'", `'\''`) + "'")
+		}
+		if b.Len() > maxQuoted {
+			return strings.ToValidUTF8(b.String()[:maxQuoted], "") + "…"
+		}
+	}
+	return b.String()
+}
+
+// N is the command's number in its sandbox.
+func (t *Tape) N() int { return t.n }
+
+// Output adds what came from one source: 1 is standard output, 2 the other, 3
+// a terminal.
+func (t *Tape) Output(source int, data []byte) {
+	t.write(func(at time.Duration) error { return t.w.Output(at, source, data) })
+}
+
+// Resize says that the terminal has another size.
+func (t *Tape) Resize(cols, rows int) {
+	t.write(func(at time.Duration) error { return t.w.Resize(at, cols, rows) })
+}
+
+// Mark sets a marker.
+func (t *Tape) Mark(text string) {
+	t.write(func(at time.Duration) error { return t.w.Mark(at, text) })
+}
+
+// Truncated says whether output was left out.
+func (t *Tape) Truncated() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.w.Truncated()
+}
+
+func (t *Tape) write(event func(time.Duration) error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended {
+		return
+	}
+	t.note(event(time.Since(t.began)))
+	if t.flush == nil && !t.w.Truncated() {
+		t.flush = time.AfterFunc(flushAfter, t.sync)
+	}
+}
+
+// note keeps the first error for End. t.mu must be held.
+func (t *Tape) note(err error) {
+	if t.broken == nil {
+		t.broken = err
+	}
+}
+
+func (t *Tape) sync() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended {
+		return
+	}
+	t.flush = nil
+	t.note(t.w.Flush())
+	if t.file == nil && t.broken == nil {
+		t.note(t.own())
+	}
+}
+
+// End writes how the command ended. After an error the recording is not whole.
+// A second End does nothing, and so does that of a sandbox which was removed.
+func (t *Tape) End(end Tail) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended {
+		return nil
+	}
+	t.ended = true
+	if t.flush != nil {
+		t.flush.Stop()
+	}
+	at := end.Ended.Sub(t.began)
+	if end.Exit != nil {
+		t.note(t.w.Exit(at, *end.Exit))
+	} else {
+		t.note(t.w.Rest(at))
+	}
+	t.note(t.w.Flush())
+	if t.file != nil {
+		t.note(t.file.Close())
+	}
+	end.Truncated, end.Bytes = t.w.Truncated(), t.w.Kept()
+	t.note(t.roll.end(t.n, end, t.printed))
+	t.printed = nil
+	t.shelf.done(t.roll)
+	t.shelf.spend(end.Bytes)
+	if t.broken == nil || t.roll.buried() {
+		return nil
+	}
+	return fmt.Errorf("recording %d: %w", t.n, t.broken)
+}

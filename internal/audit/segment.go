@@ -1,0 +1,132 @@
+package audit
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/crannog/crannog/internal/host/durable"
+)
+
+const segmentSuffix = ".jsonl"
+
+// segmentName is the name of a file of lines: the number of its first.
+func segmentName(first int64) string { return fmt.Sprintf("%016d%s", first, segmentSuffix) }
+
+// listSegments are the first entries of the files of lines, in order.
+func listSegments(dir string) ([]int64, error) {
+	names, err := os.ReadDir(dir) // sorted, and names have one length
+	if err != nil {
+		return nil, err
+	}
+	var out []int64
+	for _, e := range names {
+		text, ok := strings.CutSuffix(e.Name(), segmentSuffix)
+		if !ok {
+			continue
+		}
+		first, err := strconv.ParseInt(text, 10, 64)
+		if err != nil || segmentName(first) != e.Name() {
+			return nil, damaged("%s is no name of a file of the record", e.Name())
+		}
+		out = append(out, first)
+	}
+	return out, nil
+}
+
+// segmentOf is the file that an entry is in, of a sorted list.
+func segmentOf(segments []int64, seq int64) (int64, bool) {
+	for _, v := range slices.Backward(segments) {
+		if v <= seq {
+			return v, true
+		}
+	}
+	return 0, false
+}
+
+// lines reads whole lines of a file from an offset.
+type lines struct {
+	from io.ReaderAt
+	in   *bufio.Reader
+	at   int64 // offset of the next line
+	left []byte
+}
+
+func newLines(r io.ReaderAt, at int64) *lines {
+	return &lines{from: r, in: bufio.NewReaderSize(io.NewSectionReader(r, at, 1<<62), 64<<10), at: at}
+}
+
+// seek goes on at another offset. What was read ahead serves the line behind
+// the last.
+func (l *lines) seek(at int64) {
+	if at != l.at {
+		l.in.Reset(io.NewSectionReader(l.from, at, 1<<62))
+		l.at = at
+	}
+}
+
+// next returns a line without its end, valid until the next call; io.EOF if
+// there is no further whole line, with what is left after the last.
+func (l *lines) next() ([]byte, error) {
+	line, err := l.in.ReadSlice('\n')
+	if err == nil {
+		l.at += int64(len(line))
+		return line[:len(line)-1], nil
+	}
+	whole := bytes.Clone(line)
+	for errors.Is(err, bufio.ErrBufferFull) && len(whole) <= longest {
+		line, err = l.in.ReadSlice('\n')
+		whole = append(whole, line...)
+	}
+	switch {
+	case err == nil:
+		l.at += int64(len(whole))
+		return whole[:len(whole)-1], nil
+	case errors.Is(err, bufio.ErrBufferFull):
+		return nil, damaged("a line is longer than %d bytes", longest)
+	case errors.Is(err, io.EOF):
+		l.left = whole
+	}
+	return nil, err
+}
+
+// lastLine finds the last whole line of a file, and where it ends. A file
+// without one ends at 0.
+func lastLine(f *os.File) (line []byte, end int64, err error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, 0, err
+	}
+	for window := int64(64 << 10); ; window *= 4 {
+		from := max(0, info.Size()-window)
+		tail := make([]byte, info.Size()-from)
+		if _, err := f.ReadAt(tail, from); err != nil {
+			return nil, 0, err
+		}
+		last := bytes.LastIndexByte(tail, '\n')
+		if last >= 0 {
+			begin := bytes.LastIndexByte(tail[:last], '\n')
+			if begin >= 0 || from == 0 {
+				return tail[begin+1 : last], from + int64(last) + 1, nil
+			}
+		} else if from == 0 {
+			return nil, 0, nil
+		}
+		if window > 4*longest {
+			return nil, 0, damaged("%s ends in a line that is too long", filepath.Base(f.Name()))
+		}
+	}
+}
+
+// replaceFile puts a file in place whole or not at all, so that a loss of power does not undo it.
+// Who calls it holds the lock of the record.
+func replaceFile(path string, data []byte) error {
+	return durable.Replace(path, data, durable.Options{Lasting: true})
+}

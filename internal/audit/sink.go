@@ -1,0 +1,120 @@
+package audit
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Sink is a place outside the record that gets its checkpoints: who holds the
+// key can write another record, but not change what a sink was told.
+type Sink interface {
+	Put(ctx context.Context, c Checkpoint) error
+}
+
+const (
+	sinkTimeout = 10 * time.Second
+	sinkRetry   = time.Second
+	sinkRetries = time.Minute // at most between two tries
+)
+
+// outlet hands checkpoints to one sink. A newer one replaces one that is not
+// delivered yet, because it covers the same and more.
+type outlet struct {
+	sink Sink
+	log  *slog.Logger
+
+	mu       sync.Mutex
+	pending  *Checkpoint
+	running  bool
+	closed   bool
+	failures int
+	stop     chan struct{}
+	idle     chan struct{}
+}
+
+func newOutlet(s Sink, log *slog.Logger) *outlet {
+	return &outlet{sink: s, log: log, stop: make(chan struct{})}
+}
+
+func (o *outlet) offer(c Checkpoint) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.pending = &c
+	if !o.running {
+		o.running = true
+		o.idle = make(chan struct{})
+		go o.run(o.idle)
+	}
+}
+
+func (o *outlet) run(idle chan struct{}) {
+	defer close(idle)
+	pause := sinkRetry
+	for {
+		o.mu.Lock()
+		next := o.pending
+		if next == nil {
+			o.running = false
+			o.mu.Unlock()
+			return
+		}
+		o.mu.Unlock()
+		ctx, cancel := context.WithTimeout(context.Background(), sinkTimeout)
+		err := o.sink.Put(ctx, *next)
+		cancel()
+		o.mu.Lock()
+		if err == nil && o.pending == next {
+			o.pending = nil
+		}
+		if err != nil {
+			o.failures++
+			if o.closed {
+				o.running = false
+				o.mu.Unlock()
+				return
+			}
+		}
+		o.mu.Unlock()
+		if err == nil {
+			pause = sinkRetry
+			continue
+		}
+		o.log.Error("checkpoint not handed on", "err", err)
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-o.stop:
+			timer.Stop()
+		}
+		pause = min(2*pause, sinkRetries)
+	}
+}
+
+func (o *outlet) state() (failures int, behind bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.failures, o.pending != nil
+}
+
+// close tries once more.
+func (o *outlet) close() error {
+	o.mu.Lock()
+	if !o.closed {
+		o.closed = true
+		close(o.stop)
+	}
+	idle := o.idle
+	o.mu.Unlock()
+	if idle != nil {
+		<-idle
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.pending != nil {
+		return fmt.Errorf("record: the checkpoint of %d entries was not handed on", o.pending.Size)
+	}
+	return nil
+}

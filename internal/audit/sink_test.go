@@ -1,0 +1,227 @@
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// moody is a sink that fails for a while.
+type moody struct {
+	mu    sync.Mutex
+	fails int
+	got   []Checkpoint
+}
+
+func (m *moody) Put(_ context.Context, c Checkpoint) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.fails > 0 {
+		m.fails--
+		return errors.New("the wire is cut")
+	}
+	m.got = append(m.got, c)
+	return nil
+}
+
+func (m *moody) sizes() (out []int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range m.got {
+		out = append(out, c.Size)
+	}
+	return out
+}
+
+// Entries get a checkpoint within a minute, one for each thousand, and one at
+// the end; without new entries there is none.
+func TestCheckpointsComeByThemselves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := &moody{}
+		l := openRecord(t, Options{Sinks: []Sink{sink}})
+		expect := func(when string, want ...int64) {
+			t.Helper()
+			synctest.Wait()
+			got := sink.sizes()
+			if len(got) != len(want) || len(got) > 0 && got[len(got)-1] != want[len(want)-1] {
+				t.Fatalf("%s: %v, want %v", when, got, want)
+			}
+		}
+		if err := l.Note(draft(0)); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(50 * time.Second)
+		expect("before a minute")
+		time.Sleep(11 * time.Second)
+		expect("after a minute", 1)
+		time.Sleep(time.Hour)
+		expect("nothing new", 1)
+		fill(t, l, 0, 1000)
+		expect("a thousand", 1, 1001)
+		fill(t, l, 0, 1)
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		expect("at the end", 1, 1001, 1002)
+	})
+}
+
+// A sink that fails is tried again, and everybody can see it.
+func TestASinkThatFailsIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := &moody{fails: 3}
+		l := openRecord(t, Options{Sinks: []Sink{sink}, Log: quiet()})
+		fill(t, l, 0, 2)
+		if _, err := l.Checkpoint(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if st := l.Status(); st.SinksBehind != 1 || st.SinkFailures != 1 {
+			t.Errorf("at once: %+v", st)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if st := l.Status(); st.SinksBehind != 0 || st.SinkFailures != 3 || len(sink.sizes()) != 1 {
+			t.Errorf("later: %+v, %v", st, sink.sizes())
+		}
+		fill(t, l, 0, 1)
+		sink.fails = 100
+		if err := l.Close(); err == nil {
+			t.Error("closed without a word, and the last checkpoint is nowhere")
+		}
+	})
+}
+
+func TestFileSink(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "elsewhere")
+	sink, err := ParseSink("file:" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := openRecord(t, Options{Sinks: []Sink{sink}})
+	for i := range 3 {
+		fill(t, l, i, i+1)
+		if _, err := l.Checkpoint(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		hosttest.Eventually(t, "the sink has everything", func() bool { return l.Status().SinksBehind == 0 })
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes, err := Notes(data)
+	if err != nil || len(notes) != 3 {
+		t.Fatalf("%d notes, %v", len(notes), err)
+	}
+	if v, err := l.Verify(t.Context(), notes...); err != nil || !v.OK || v.Checkpoints < 6 {
+		t.Errorf("%+v, %v", v, err)
+	}
+}
+
+func TestSyslogSink(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	listener, err := net.ListenPacket("unixgram", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	sink, err := ParseSink("syslog:unix://" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := openRecord(t, Options{Sinks: []Sink{sink}})
+	fill(t, l, 0, 1)
+	c, err := l.Checkpoint(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 4096)
+	n, _, err := listener.ReadFrom(buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, message, ok := strings.Cut(strings.TrimSpace(string(buf[:n])), "{")
+	var k kept
+	if !ok || json.Unmarshal([]byte("{"+message), &k) != nil || k.Note != c.Note {
+		t.Errorf("got %q", buf[:n])
+	}
+}
+
+func TestParseSink(t *testing.T) {
+	for _, good := range []string{"file:/x/y", "syslog:", "syslog:udp://log.example:514", "syslog:tcp://[::1]:601", "syslog:unix:///dev/log"} {
+		if _, err := ParseSink(good); err != nil {
+			t.Errorf("%s: %v", good, err)
+		}
+	}
+	for _, bad := range []string{"", "file:", "file:x", "syslog:http://x:1", "syslog:udp://x", "syslog:unix:log", "https://x"} {
+		if _, err := ParseSink(bad); fault.CodeOf(err) != "sink_invalid" {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
+// The key is made once, however many come at once, and only its user reads it.
+func TestOneKey(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "record")
+	keys := make(chan string, 16)
+	var all sync.WaitGroup
+	for range cap(keys) {
+		all.Go(func() {
+			l, err := Open(Options{Dir: dir, Log: quiet()})
+			if err != nil {
+				t.Error(err)
+				keys <- ""
+				return
+			}
+			keys <- l.Key()
+			l.Close()
+		})
+	}
+	all.Wait()
+	first := <-keys
+	for range cap(keys) - 1 {
+		if k := <-keys; k != first {
+			t.Fatalf("%s and %s", k, first)
+		}
+	}
+	path := filepath.Join(dir, keyName)
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if err := os.Chmod(path, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(Options{Dir: dir, Log: quiet()}); err == nil {
+		t.Error("a key that others can read was used")
+	}
+	os.Chmod(path, 0o600)
+	l := openRecord(t, Options{Dir: dir})
+	fill(t, l, 0, 1)
+	l.Close()
+	os.Remove(path)
+	if _, err := Open(Options{Dir: dir, Log: quiet()}); err == nil {
+		t.Error("another key was made for entries of the first")
+	}
+}
+
+func TestADirectoryOfOthersIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(Options{Dir: dir, Log: quiet()}); fault.CodeOf(err) != "record_not_private" {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,129 @@
+package audit
+
+import (
+	"io"
+	"math/bits"
+	"os"
+
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+const hashesName = "hashes"
+
+// covers is the number of entries whose hashes a file of so many bytes holds.
+// Hashes are written after their lines are durable, so it is also how many
+// entries the record has.
+func covers(bytes int64) int64 {
+	stored := bytes / tlog.HashSize
+	if stored <= 0 {
+		return 0
+	}
+	// The last hash that is there belongs to some entry; its later ones may be
+	// missing.
+	level, n := tlog.SplitStoredHashIndex(stored - 1)
+	entry := (n+1)<<uint(level) - 1
+	if tlog.StoredHashCount(entry+1) == stored {
+		return entry + 1
+	}
+	return entry
+}
+
+// stored reads hashes of the tree from its file, and from what is about to be
+// added to it.
+type stored struct {
+	file  io.ReaderAt
+	base  int64 // how many the file has
+	added []tlog.Hash
+}
+
+// ReadHashes implements tlog.HashReader.
+func (s *stored) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
+	out := make([]tlog.Hash, len(indexes))
+	for i, at := range indexes {
+		if at >= s.base {
+			if at-s.base >= int64(len(s.added)) {
+				return nil, damaged("the tree lacks hash %d", at)
+			}
+			out[i] = s.added[at-s.base]
+			continue
+		}
+		if _, err := s.file.ReadAt(out[i][:], at*tlog.HashSize); err != nil {
+			return nil, damaged("hash %d of the tree cannot be read: %v", at, err)
+		}
+	}
+	return out, nil
+}
+
+// add appends an entry's hashes.
+func (s *stored) add(seq int64, leaf tlog.Hash) error {
+	hashes, err := tlog.StoredHashesForRecordHash(seq, leaf, s)
+	if err != nil {
+		return err
+	}
+	s.added = append(s.added, hashes...)
+	return nil
+}
+
+func (s *stored) bytes() []byte {
+	out := make([]byte, 0, len(s.added)*tlog.HashSize)
+	for _, h := range s.added {
+		out = append(out, h[:]...)
+	}
+	return out
+}
+
+// treeOf reads the tree over n entries.
+func treeOf(file *os.File, n int64) *stored {
+	return &stored{file: file, base: tlog.StoredHashCount(n)}
+}
+
+// frontier is a tree that only grows: the roots of its whole subtrees, the
+// largest first, one for each bit of its size.
+type frontier struct {
+	size  int64
+	nodes []tlog.Hash
+}
+
+// push adds a whole subtree of 2^level entries; a leaf is level 0. It fails if
+// none of that size belongs at the end.
+func (f *frontier) push(level int, h tlog.Hash) error {
+	if level < 0 || level > 62 || f.size&(1<<level-1) != 0 || f.size > 1<<62-1<<level {
+		return damaged("a subtree of level %d cannot follow %d entries", level, f.size)
+	}
+	for size := f.size >> level; size&1 == 1; size >>= 1 {
+		last := len(f.nodes) - 1
+		h = tlog.NodeHash(f.nodes[last], h)
+		f.nodes = f.nodes[:last]
+	}
+	f.nodes = append(f.nodes, h)
+	f.size += 1 << level
+	return nil
+}
+
+// root is the hash of the whole tree.
+func (f *frontier) root() tlog.Hash {
+	if len(f.nodes) == 0 {
+		empty, _ := tlog.TreeHash(0, nil) // reads nothing
+		return empty
+	}
+	last := len(f.nodes) - 1
+	h := f.nodes[last]
+	for i := last - 1; i >= 0; i-- {
+		h = tlog.NodeHash(f.nodes[i], h)
+	}
+	return h
+}
+
+// subtrees are the whole subtrees that entries from..to consist of.
+func subtrees(from, to int64) (levels []int, indexes []int64) {
+	for from < to {
+		level := bits.Len64(uint64(to-from)) - 1
+		if from != 0 {
+			level = min(level, bits.TrailingZeros64(uint64(from)))
+		}
+		levels = append(levels, level)
+		indexes = append(indexes, tlog.StoredHashIndex(level, from>>level))
+		from += 1 << level
+	}
+	return levels, indexes
+}

@@ -1,0 +1,153 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/crannog/crannog/internal/host/durable"
+)
+
+// truncation is the data of an entry of kind Truncated.
+type truncation struct {
+	First int64  `json:"first"` // number of the first entry that is kept
+	Size  int64  `json:"size"`  // of the record before this entry
+	Root  string `json:"root"`  // then
+}
+
+// Truncate drops entries that are older than a time, in whole files of lines.
+// What is kept says that and up to which, signed, before anything goes; the
+// hashes of what went stay, so that what is kept still fits every older
+// checkpoint.
+func (l *Log) Truncate(ctx context.Context, before time.Time) error {
+	return l.truncate(ctx, before, -1)
+}
+
+// retain drops what the options do not keep.
+func (l *Log) retain(ctx context.Context) error {
+	var before time.Time
+	if l.opts.KeepAge > 0 {
+		before = time.Now().Add(-l.opts.KeepAge)
+	}
+	return l.truncate(ctx, before, l.opts.KeepBytes)
+}
+
+func (l *Log) truncate(ctx context.Context, before time.Time, keepBytes int64) error {
+	old := false
+	err := l.locked(ctx, func() error {
+		drop, _, err := l.outdated(before, keepBytes)
+		old = len(drop) > 0
+		return err
+	})
+	if err != nil || !old {
+		return l.refusal(err)
+	}
+	if ready, err := l.indexed(ctx); err != nil || !ready {
+		return err
+	}
+	return l.refusal(l.locked(ctx, func() error {
+		drop, first, err := l.outdated(before, keepBytes)
+		if err != nil || len(drop) == 0 {
+			return err
+		}
+		h := &l.head
+		root, err := tlog.TreeHash(h.size, treeOf(h.hashes, h.size))
+		if err != nil {
+			return err
+		}
+		p, err := encode(Draft{Kind: Truncated, Actor: "server", Data: truncation{first, h.size, root.String()}}, time.Now())
+		if err != nil {
+			return err
+		}
+		if err := l.write([]piece{p}); err != nil {
+			return err
+		}
+		if err := l.signHere(); err != nil {
+			return err
+		}
+		// The oldest first: a crash leaves no hole.
+		for _, s := range drop {
+			l.opts.step("drop")
+			if err := os.Remove(l.path(segmentName(s))); err != nil {
+				return err
+			}
+		}
+		l.log.Info("old entries dropped", "first", first)
+		return durable.SyncDir(l.dir)
+	}))
+}
+
+// indexTime bounds how long dropping old entries waits for the index. What is
+// done of it by then stays done, and the next time goes on there.
+const indexTime = 20 * time.Second
+
+// indexed brings the index to the end: how far sources were read is in it alone
+// when the entries that say so are gone, and what was read of one would be taken
+// in once more. An index that cannot be written does not keep the disk full: that
+// costs more than entries which are there twice.
+func (l *Log) indexed(ctx context.Context) (ready bool, err error) {
+	bounded, cancel := context.WithTimeout(ctx, indexTime)
+	defer cancel()
+	_, err = l.index.current(bounded)
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return false, ctx.Err()
+	case bounded.Err() != nil:
+		l.log.Info("old entries are dropped later: the index is behind")
+		return false, nil
+	default:
+		l.log.Warn("how far sources were read may be forgotten", "err", err)
+	}
+	return true, nil
+}
+
+// outdated are the files to drop, and the first entry that is kept. The file
+// that is written to always stays.
+func (l *Log) outdated(before time.Time, keepBytes int64) (drop []int64, first int64, err error) {
+	segments, err := listSegments(l.dir)
+	if err != nil || len(segments) < 2 {
+		return nil, 0, err
+	}
+	sizes := make([]int64, len(segments))
+	var total int64
+	for i, s := range segments {
+		info, err := os.Lstat(l.path(segmentName(s)))
+		if err != nil {
+			return nil, 0, err
+		}
+		sizes[i] = info.Size()
+		total += info.Size()
+	}
+	for i, s := range segments[:len(segments)-1] {
+		old, err := l.endsBefore(s, before)
+		if err != nil {
+			return nil, 0, err
+		}
+		if !old && (keepBytes < 0 || total <= keepBytes) {
+			break
+		}
+		total -= sizes[i]
+		drop, first = append(drop, s), segments[i+1]
+	}
+	return drop, first, nil
+}
+
+func (l *Log) endsBefore(segment int64, before time.Time) (bool, error) {
+	if before.IsZero() {
+		return false, nil
+	}
+	f, err := openAt(l.path(segmentName(segment)), os.O_RDONLY)
+	if err != nil {
+		return false, err
+	}
+	line, _, err := lastLine(f)
+	if err = errors.Join(err, f.Close()); err != nil || line == nil {
+		return false, err
+	}
+	e, err := decode(line)
+	return err == nil && e.Time.Before(before), err
+}

@@ -1,0 +1,268 @@
+package audit
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// Verify reads everything and says what is not as it was written. Against are
+// checkpoints that were handed out earlier: a history that was written anew,
+// by whoever holds the key, does not fit them. It needs no index. Its error
+// says that it could not look.
+func (l *Log) Verify(ctx context.Context, against ...string) (Verification, error) {
+	if err := l.queue.flush(ctx); err != nil && ctx.Err() != nil {
+		return Verification{}, err
+	}
+	for {
+		first, _, err := l.extent()
+		if err != nil && !isDamage(err) {
+			return Verification{}, err
+		}
+		v, err := l.verify(ctx, against)
+		if isDamage(err) {
+			err = found(v.Seq, Unreadable, "%v", err)
+		}
+		if now, _, e := l.extent(); e == nil && now != first {
+			continue // old entries were dropped meanwhile
+		}
+		f, ok := errors.AsType[*finding](err)
+		if ok {
+			v.Seq, v.Flaw, v.Text, err = f.seq, f.flaw, f.text, nil
+		}
+		v.OK = err == nil && !ok
+		return v, err
+	}
+}
+
+// reading is one pass over the record.
+type reading struct {
+	log    *Log
+	size   int64 // that the tree has
+	torn   bool  // the tree is shorter than the lines, and cannot be mended
+	tree   *stored
+	grown  frontier
+	chain  chain
+	marks  marks
+	behind []mark // of what was dropped
+}
+
+func (l *Log) verify(ctx context.Context, against []string) (v Verification, err error) {
+	// What a writer that died left is mended first: it is no finding.
+	wrong := l.locked(ctx, func() error { return nil })
+	if wrong != nil && !isDamage(wrong) {
+		return v, wrong
+	}
+	own, err := l.keptNotes()
+	if err != nil {
+		return v, err
+	}
+	first, size, err := l.extent()
+	if err != nil {
+		return v, err
+	}
+	v.First = first
+	all, unsigned := marksOf(l.verifier, append(own, against...))
+	f, err := openAt(l.path(hashesName), os.O_RDONLY)
+	if err != nil {
+		return v, err
+	}
+	defer f.Close()
+	r := &reading{log: l, size: size, torn: wrong != nil, tree: treeOf(f, size)}
+	for _, m := range all {
+		if m.size < first {
+			r.behind = append(r.behind, m)
+		} else {
+			r.marks.left = append(r.marks.left, m)
+		}
+	}
+	if err := r.begin(ctx, first, all); err != nil {
+		return v, err
+	}
+	err = r.lines(ctx, first)
+	v.Entries = r.grown.size - first
+	if err == nil {
+		err = r.end()
+	}
+	v.Checkpoints, v.Uncovered = r.marks.count, r.grown.size-r.marks.agreed
+	if err == nil {
+		err = unsigned
+	}
+	if err == nil && wrong != nil {
+		err = found(r.grown.size, Unreadable, "%v", wrong)
+	}
+	if err == nil && v.Uncovered > 2*checkpointEvery {
+		err = found(r.marks.agreed, Unsigned, "there is no checkpoint of entries %d to %d, and there was one for each %d",
+			r.marks.agreed, r.grown.size-1, checkpointEvery)
+	}
+	return v, err
+}
+
+// begin takes in what was dropped: its hashes, if an entry that is signed says
+// that it was.
+func (r *reading) begin(ctx context.Context, first int64, all []mark) error {
+	if first == 0 || first > r.size {
+		return nil
+	}
+	var signed int64
+	if len(all) > 0 {
+		signed = all[len(all)-1].size
+	}
+	allowed := false
+	marker := []byte(`"kind":"` + string(Truncated) + `"`)
+	err := r.each(ctx, first, func(_ int64, line []byte, _ bool) error {
+		if !bytes.Contains(line, marker) {
+			return nil
+		}
+		e, err := decode(line)
+		var t truncation
+		if err == nil && e.Kind == Truncated && e.Seq < signed && json.Unmarshal(e.Data, &t) == nil && t.First >= first {
+			allowed = true
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if !allowed {
+		return found(0, Missing, "entry 0 is missing: the first is %d, and no signed entry says that earlier ones were dropped", first)
+	}
+	levels, indexes := subtrees(0, first)
+	hashes, err := r.tree.ReadHashes(indexes)
+	if err != nil {
+		return found(0, Unreadable, "%v", err)
+	}
+	for i, h := range hashes {
+		if err := r.grown.push(levels[i], h); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lines takes in what is kept.
+func (r *reading) lines(ctx context.Context, first int64) error {
+	if err := r.marks.at(&r.grown); err != nil {
+		return err
+	}
+	err := r.each(ctx, first, func(seq int64, line []byte, whole bool) error {
+		if seq >= r.size && !r.torn {
+			return errFound // was written since
+		}
+		return r.entry(ctx, first, seq, line, whole)
+	})
+	if errors.Is(err, errFound) {
+		return nil
+	}
+	return err
+}
+
+func (r *reading) entry(ctx context.Context, first, seq int64, line []byte, whole bool) error {
+	leaf := tlog.RecordHash(line)
+	e, err := decode(line)
+	fits, other := r.isLeaf(seq, leaf), err == nil && e.Seq != seq
+	switch {
+	case other && (fits || r.isLeaf(e.Seq, leaf)):
+		return misplaced(seq, e.Seq, r.has(ctx, first, seq))
+	case err != nil || other || !fits || !whole:
+		// If the link before is broken too, it is this line's.
+		return found(seq, Changed, "entry %d was changed", seq)
+	}
+	if err := r.chain.link(e.Prev); err != nil {
+		return err
+	}
+	if seq == 0 && e.Prev != "" {
+		return found(0, Changed, "entry 0 was changed")
+	}
+	if e.Kind == Truncated {
+		if err := r.truncated(e); err != nil {
+			return err
+		}
+	}
+	r.chain.line(seq, line)
+	if err := r.grown.push(0, leaf); err != nil {
+		return err
+	}
+	return r.marks.at(&r.grown)
+}
+
+// truncated checks what an entry says that the record was when it was written.
+func (r *reading) truncated(e Entry) error {
+	var t truncation
+	if json.Unmarshal(e.Data, &t) != nil || t.Size != e.Seq || t.Root != r.grown.root().String() {
+		return found(e.Seq, Forked, "entry %d says that the record was another when earlier entries were dropped", e.Seq)
+	}
+	return nil
+}
+
+// isLeaf is whether the tree has a line at a number.
+func (r *reading) isLeaf(seq int64, leaf tlog.Hash) bool {
+	if seq >= r.size {
+		return r.torn // nobody knows
+	}
+	h, err := r.tree.ReadHashes([]int64{tlog.StoredHashIndex(0, seq)})
+	return err == nil && h[0] == leaf
+}
+
+// has is whether an entry is anywhere.
+func (r *reading) has(ctx context.Context, first, seq int64) bool {
+	err := r.each(ctx, first, func(_ int64, line []byte, _ bool) error {
+		if e, err := decode(line); err == nil && e.Seq == seq {
+			return errFound
+		}
+		return nil
+	})
+	return errors.Is(err, errFound)
+}
+
+// each calls yield for each line of the files, with the number that it should
+// have, and whether it has an end. It returns what yield returns.
+func (r *reading) each(ctx context.Context, first int64, yield func(seq int64, line []byte, whole bool) error) error {
+	segments, err := listSegments(r.log.dir)
+	if err != nil {
+		return found(first, Unreadable, "%v", err)
+	}
+	seq := first
+	for _, s := range segments {
+		if err := r.eachIn(ctx, s, &seq, yield); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *reading) eachIn(ctx context.Context, segment int64, seq *int64, yield func(int64, []byte, bool) error) error {
+	f, err := openAt(r.log.path(segmentName(segment)), os.O_RDONLY)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for in := newLines(f, 0); ; *seq++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		line, err := in.next()
+		if errors.Is(err, io.EOF) {
+			if len(in.left) == 0 {
+				return nil
+			}
+			line = in.left
+		} else if isDamage(err) {
+			return found(*seq, Changed, "entry %d was changed: %v", *seq, err)
+		} else if err != nil {
+			return found(*seq, Unreadable, "entry %d cannot be read: %v", *seq, err)
+		}
+		if e := yield(*seq, line, err == nil); e != nil {
+			return e
+		}
+		if err != nil {
+			*seq++
+			return nil
+		}
+	}
+}

@@ -1,0 +1,459 @@
+package audit
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// sample is a closed record of n entries in several files of lines.
+func sample(t testing.TB, n int) (dir string, note string) {
+	t.Helper()
+	l := openRecord(t, Options{SegmentBytes: 1500})
+	for i := range n {
+		fill(t, l, i, i+1)
+	}
+	c, err := l.Checkpoint(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return l.dir, c.Note
+}
+
+func copyDir(t testing.TB, from string) string {
+	t.Helper()
+	to := filepath.Join(t.TempDir(), "record")
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	err := filepath.WalkDir(to, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			return os.Chmod(path, 0o700)
+		}
+		return os.Chmod(path, 0o600)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+func verify(t testing.TB, dir string, against ...string) Verification {
+	t.Helper()
+	l := openRecord(t, Options{Dir: dir, Log: quiet()})
+	defer l.Close()
+	v, err := l.Verify(t.Context(), against...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// allLines reads all lines of a record, and write puts them back into its files,
+// each as many as before; what is over goes into the last.
+func allLines(t testing.TB, dir string) (all [][]byte, counts []int) {
+	t.Helper()
+	segments, err := listSegments(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range segments {
+		data, err := os.ReadFile(filepath.Join(dir, segmentName(s)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		own := bytes.SplitAfter(data, []byte("\n"))
+		own = own[:len(own)-1]
+		all, counts = append(all, own...), append(counts, len(own))
+	}
+	return all, counts
+}
+
+func write(t testing.TB, dir string, all [][]byte, counts []int) {
+	t.Helper()
+	segments, err := listSegments(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range segments {
+		n := min(counts[i], len(all))
+		if i == len(segments)-1 {
+			n = len(all)
+		}
+		if err := os.WriteFile(filepath.Join(dir, segmentName(s)), bytes.Join(all[:n], nil), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		all = all[n:]
+	}
+}
+
+// rewrite makes links and tree fit the lines again, as somebody would who may
+// write the files and has no key.
+func rewrite(t testing.TB, dir string, all [][]byte, counts []int) {
+	t.Helper()
+	tree, prev := &stored{}, ""
+	for i, line := range all {
+		e, err := decode(bytes.TrimSuffix(line, []byte("\n")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := encode(Draft{Time: e.Time, Kind: e.Kind, Sandbox: e.Sandbox, Actor: e.Actor, Data: e.Data, Source: e.Source, At: e.At}, e.Time)
+		if err != nil {
+			t.Fatal(err)
+		}
+		anew := p.line(nil, int64(i), prev)
+		prev = hashOf(anew)
+		if err := tree.add(int64(i), tlog.RecordHash(anew)); err != nil {
+			t.Fatal(err)
+		}
+		all[i] = append(anew, '\n')
+	}
+	write(t, dir, all, counts)
+	if err := os.WriteFile(filepath.Join(dir, hashesName), tree.bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// P30: no entry can be changed, removed, reordered or cut off without verify
+// naming it.
+func TestVerifyNamesTheFirstEntryThatIsNotAsItWas(t *testing.T) {
+	const n, at = 40, 17
+	dir, _ := sample(t, n)
+	if v := verify(t, dir); !v.OK || v.Entries != n || v.Checkpoints == 0 || v.Uncovered != 0 {
+		t.Fatalf("the record as it was written: %+v", v)
+	}
+	change := func(l []byte) []byte { return bytes.Replace(l, []byte(`"n":17`), []byte(`"n":71`), 1) }
+	for _, c := range []struct {
+		name  string
+		alter func(t *testing.T, dir string, all [][]byte, counts []int)
+		seq   int64
+		flaw  Flaw
+	}{
+		{"changed", func(t *testing.T, dir string, all [][]byte, counts []int) {
+			all[at] = change(all[at])
+			write(t, dir, all, counts)
+		}, at, Changed},
+		{"changed, with its hash in the tree", func(t *testing.T, dir string, all [][]byte, counts []int) {
+			all[at] = change(all[at])
+			write(t, dir, all, counts)
+			os.Remove(filepath.Join(dir, hashesName)) // is made anew from the lines
+		}, at, Changed},
+		{"removed", func(t *testing.T, dir string, all [][]byte, counts []int) {
+			write(t, dir, slices.Delete(all, at, at+1), counts)
+		}, at, Missing},
+		{"removed, without a tree", func(t *testing.T, dir string, all [][]byte, counts []int) {
+			write(t, dir, slices.Delete(all, at, at+1), counts)
+			os.Remove(filepath.Join(dir, hashesName))
+		}, at, Missing},
+		{"the first removed", func(t *testing.T, dir string, all [][]byte, counts []int) {
+			write(t, dir, all[1:], counts)
+		}, 0, Missing},
+		{"a file removed", func(t *testing.T, dir string, all [][]byte, counts []int) {
+			segments, _ := listSegments(dir)
+			os.Remove(filepath.Join(dir, segmentName(segments[1])))
+		}, -1, Missing},
+		{"the first file removed", func(t *testing.T, dir string, all [][]byte, counts []int) {
+			os.Remove(filepath.Join(dir, segmentName(0)))
+		}, 0, Missing},
+		{"exchanged", func(t *testing.T, dir string, all [][]byte, counts []int) {
+			all[at], all[at+1] = all[at+1], all[at]
+			write(t, dir, all, counts)
+		}, at, Reordered},
+		{"exchanged with a later one", func(t *testing.T, dir string, all [][]byte, counts []int) {
+			all[at], all[n-1] = all[n-1], all[at]
+			write(t, dir, all, counts)
+		}, at, Reordered},
+		{"twice", func(t *testing.T, dir string, all [][]byte, counts []int) {
+			write(t, dir, slices.Insert(all, at+1, all[at]), counts)
+		}, at + 1, Reordered},
+		{"added", func(t *testing.T, dir string, all [][]byte, counts []int) {
+			write(t, dir, slices.Insert(all, at, change(all[at])), counts)
+		}, at, Changed},
+		{"cut", func(t *testing.T, dir string, all [][]byte, counts []int) {
+			write(t, dir, all[:n-2], counts)
+		}, n - 2, Cut},
+		{"cut, and the tree", func(t *testing.T, dir string, all [][]byte, counts []int) {
+			write(t, dir, all[:n-2], counts)
+			os.Truncate(filepath.Join(dir, hashesName), tlog.StoredHashCount(n-2)*tlog.HashSize)
+		}, n - 2, Cut},
+		{"the last changed", func(t *testing.T, dir string, all [][]byte, counts []int) {
+			all[n-1] = bytes.Replace(all[n-1], []byte(`"box"`), []byte(`"bax"`), 1)
+			write(t, dir, all, counts)
+		}, n - 1, Changed},
+		{"written anew without the key", func(t *testing.T, dir string, all [][]byte, counts []int) {
+			all[at] = change(all[at])
+			rewrite(t, dir, all, counts)
+		}, 0, Forked},
+		{"written anew and cut", func(t *testing.T, dir string, all [][]byte, counts []int) {
+			rewrite(t, dir, slices.Delete(all, at, at+1), counts)
+		}, n - 1, Cut},
+		{"a checkpoint of another key", func(t *testing.T, dir string, all [][]byte, counts []int) {
+			other, _ := sample(t, 3)
+			data, _ := os.ReadFile(filepath.Join(other, checkpointsName))
+			f, _ := os.OpenFile(filepath.Join(dir, checkpointsName), os.O_APPEND|os.O_WRONLY, 0)
+			f.Write(data)
+			f.Close()
+		}, 0, Unsigned},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := copyDir(t, dir)
+			all, counts := allLines(t, dir)
+			want := c.seq
+			if want < 0 {
+				want = int64(counts[0])
+			}
+			c.alter(t, dir, all, counts)
+			v := verify(t, dir)
+			if v.OK || v.Flaw != c.flaw || v.Seq != want {
+				t.Errorf("got %+v, want %s at %d", v, c.flaw, want)
+			}
+			// And nothing can be added to it, or the next checkpoint would sign it
+			// as if it were well. What no file at the end shows, verify finds.
+			l := openRecord(t, Options{Dir: dir, Log: quiet()})
+			defer l.Close()
+			if c.flaw == Cut || c.flaw == Forked || c.flaw == Unsigned {
+				if err := l.Append(t.Context(), draft(0)); err == nil {
+					t.Error("an entry was added")
+				}
+			}
+		})
+	}
+}
+
+// P30: any byte that is not as it was is found, and the entry that it is in is
+// named.
+func TestEveryFlippedByteIsFound(t *testing.T) {
+	dir, _ := sample(t, 7)
+	segments, err := listSegments(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tried := 0
+	for _, s := range segments {
+		path := filepath.Join(dir, segmentName(s))
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seq := s
+		for i, c := range data {
+			own := seq
+			if c == '\n' {
+				seq++
+			}
+			// Each byte once, and the ends of lines with each kind of change.
+			flips := []byte{1 << rand.IntN(8)}
+			if c == '\n' {
+				flips = []byte{1, '\n' ^ '\r', '\n' ^ ' ', 0x80}
+			} else if i%7 == 0 {
+				flips = append(flips, c^'\n')
+			}
+			for _, flip := range flips {
+				tried++
+				data[i] = c ^ flip
+				if err := os.WriteFile(path, data, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				v := verify(t, dir)
+				if v.OK || v.Seq != own {
+					t.Fatalf("byte %d of %s, %q for %q: %+v, want entry %d", i, segmentName(s), data[i], c, v, own)
+				}
+			}
+			data[i] = c
+		}
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if v := verify(t, dir); !v.OK {
+		t.Errorf("as it was, after %d changes: %+v", tried, v)
+	}
+}
+
+// P30: who has the key can write another history, and it does not fit a
+// checkpoint that was handed out.
+func TestAForkByTheHolderOfTheKeyIsFoundByAnOlderCheckpoint(t *testing.T) {
+	dir, handed := sample(t, 20)
+	all, counts := allLines(t, dir)
+	all[5] = bytes.Replace(all[5], []byte(`"n":5`), []byte(`"n":6`), 1)
+	rewrite(t, dir, all, counts)
+	if err := os.Remove(filepath.Join(dir, checkpointsName)); err != nil {
+		t.Fatal(err)
+	}
+	l := openRecord(t, Options{Dir: dir})
+	fill(t, l, 20, 25)
+	if _, err := l.Checkpoint(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// Inside, all is well: this is what only a copy elsewhere finds.
+	if v, err := l.Verify(t.Context()); err != nil || !v.OK {
+		t.Fatalf("%+v, %v", v, err)
+	}
+	v, err := l.Verify(t.Context(), handed)
+	if err != nil || v.OK || v.Flaw != Forked {
+		t.Errorf("%+v, %v", v, err)
+	}
+	if _, _, err := openCheckpoint(handed, l.verifier); err != nil {
+		t.Errorf("the older checkpoint is signed by the same key: %v", err)
+	}
+}
+
+// A checkpoint is a signed note that anybody's tools read.
+func TestACheckpointIsASignedNote(t *testing.T) {
+	l := openRecord(t, Options{})
+	fill(t, l, 0, 3)
+	c, err := l.Checkpoint(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	verifier, err := note.NewVerifier(l.Key())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := note.Open([]byte(c.Note), note.VerifierList(verifier))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("%s\n3\n%s\n", verifier.Name(), c.Root)
+	if n.Text != want || !strings.HasPrefix(verifier.Name(), "crannog/") || c.Size != 3 {
+		t.Errorf("got %q, want %q", n.Text, want)
+	}
+	if again, err := l.Checkpoint(t.Context()); err != nil || again != c {
+		t.Errorf("signed again without anything new: %+v, %v", again, err)
+	}
+}
+
+// What is dropped is dropped provably, and what is kept fits all that was
+// handed out before.
+func TestTruncate(t *testing.T) {
+	l := openRecord(t, Options{SegmentBytes: 1500})
+	base := time.Now().Add(-48 * time.Hour)
+	var handed []string
+	for i := range 40 {
+		d := draft(i)
+		d.Time = base.Add(time.Duration(i) * time.Hour)
+		if err := l.Append(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		if i%9 == 0 {
+			c, err := l.Checkpoint(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			handed = append(handed, c.Note)
+		}
+	}
+	readAll(t, l, Filter{})
+	if err := l.Truncate(t.Context(), base.Add(20*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	left := readAll(t, l, Filter{})
+	if left[0].Seq < 10 || left[0].Seq > 20 || left[len(left)-1].Kind != Truncated {
+		t.Fatalf("left %d to %d", left[0].Seq, left[len(left)-1].Seq)
+	}
+	v, err := l.Verify(t.Context(), handed...)
+	if err != nil || !v.OK || v.First != left[0].Seq || v.Checkpoints < len(handed) {
+		t.Errorf("%+v, %v", v, err)
+	}
+	if _, err := l.Prove(t.Context(), left[0].Seq); err != nil {
+		t.Error(err)
+	}
+	if _, err := l.Prove(t.Context(), 0); err == nil {
+		t.Error("a proof of what was dropped")
+	}
+	fill(t, l, 0, 20)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	os.Remove(filepath.Join(l.dir, indexName))
+	if v := verify(t, l.dir, handed...); !v.OK {
+		t.Errorf("%+v", v)
+	}
+	// More than the entry says may not be missing.
+	segments, err := listSegments(l.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(l.dir, segmentName(segments[0]))); err != nil {
+		t.Fatal(err)
+	}
+	if v := verify(t, l.dir); v.OK || v.Flaw != Missing {
+		t.Errorf("a file more is gone: %+v", v)
+	}
+}
+
+// How far a source was read outlives the entries that say so: what was dropped
+// would be taken in once more, and be there twice.
+func TestTruncateForgetsNoPosition(t *testing.T) {
+	l := openRecord(t, Options{SegmentBytes: 1500})
+	long := time.Now().Add(-48 * time.Hour)
+	if err := l.Append(t.Context(), Draft{Time: long, Kind: Flow, Sandbox: "box1", Source: "net/box1", At: 7}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 40 {
+		d := draft(i)
+		d.Time = long
+		if err := l.Append(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// Nobody has read anything so far.
+	if err := l.Truncate(t.Context(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if first, _, err := l.extent(); err != nil || first == 0 {
+		t.Fatalf("the first entry is still %d, %v", first, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l = openRecord(t, Options{Dir: l.dir})
+	if at, err := l.Position(t.Context(), "net/box1"); at != 7 || err != nil {
+		t.Errorf("position %d, %v", at, err)
+	}
+}
+
+// Retention goes by size too, and by itself.
+func TestRetentionBySize(t *testing.T) {
+	l := openRecord(t, Options{SegmentBytes: 2000, KeepBytes: 10_000})
+	for i := range 200 {
+		fill(t, l, i, i+1)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	segments, err := listSegments(l.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var total int64
+	for _, s := range segments {
+		info, err := os.Stat(filepath.Join(l.dir, segmentName(s)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += info.Size()
+	}
+	if segments[0] == 0 || total > 15_000 {
+		t.Errorf("first %d, %d bytes", segments[0], total)
+	}
+	if v := verify(t, l.dir); !v.OK {
+		t.Errorf("%+v", v)
+	}
+}

@@ -1,0 +1,263 @@
+package audit
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// maxGap bounds a line that stands for entries that are left out.
+const maxGap = 64 << 10
+
+// VerifyFile checks an exported file by itself: that each entry in it is as
+// the holder of the key signed it, and that nothing is left out but what the
+// file says is left out. Notes are checkpoints that were handed out earlier.
+// Its error says that it could not look.
+func VerifyFile(r io.Reader, key string, notes ...string) (Verification, error) {
+	verifier, err := note.NewVerifier(key)
+	if err != nil {
+		return Verification{}, fault.Wrap(err, fault.Invalid, "key_invalid", "the key has no form of a record's key").
+			WithHint("`crannog audit export` prints it, and so does the API at /v1/record/key")
+	}
+	f := &fileCheck{key: key, verifier: verifier, in: newFileLines(r)}
+	all, err := marksOf(verifier, notes)
+	if err == nil {
+		f.marks.left = all
+		err = f.run()
+	}
+	v := Verification{Entries: f.entries, First: max(0, f.first), Checkpoints: f.marks.count}
+	if isDamage(err) {
+		err = found(f.grown.size, Unreadable, "%v", err)
+	}
+	wrong, ok := errors.AsType[*finding](err)
+	if ok {
+		v.Seq, v.Flaw, v.Text, err = wrong.seq, wrong.flaw, wrong.text, nil
+	}
+	v.OK = err == nil && !ok
+	return v, err
+}
+
+type fileCheck struct {
+	key      string
+	verifier note.Verifier
+	in       *fileLines
+	grown    frontier
+	chain    chain
+	marks    marks
+	entries  int64
+	first    int64 // number of the first entry in the file
+	missed   error // a checkpoint that falls into what is left out
+}
+
+func notExported(cause error) error {
+	return fault.Wrap(cause, fault.Invalid, "export_invalid", "the file is no exported record").
+		WithHint("`crannog audit export` writes one")
+}
+
+func (f *fileCheck) run() error {
+	line, err := f.in.next()
+	if err != nil {
+		return notExported(err)
+	}
+	var head exported
+	if strict(line, &head) != nil || head.Header == nil || head.Header.Version != exportVersion {
+		return notExported(nil)
+	}
+	if head.Header.Key != f.key {
+		return found(0, Unsigned, "the file is of the record with the key %.200q", head.Header.Key)
+	}
+	f.first = -1
+	if err := f.compare(); err != nil {
+		return err
+	}
+	for {
+		line, err := f.in.next()
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return f.cut()
+		case isDamage(err):
+			return found(f.grown.size, Changed, "entry %d was changed: %v", f.grown.size, err)
+		case err != nil:
+			return err
+		}
+		var other exported
+		if strict(line, &other) != nil {
+			err = f.entry(line)
+		} else if other.LeftOut != nil {
+			err = f.skip(*other.LeftOut)
+		} else if other.End != nil {
+			return f.end(*other.End)
+		} else {
+			err = found(f.grown.size, Changed, "entry %d was changed", f.grown.size)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func strict(line []byte, v any) error {
+	in := json.NewDecoder(bytes.NewReader(line))
+	in.DisallowUnknownFields()
+	if err := in.Decode(v); err != nil {
+		return err
+	}
+	if in.InputOffset() != int64(len(line)) {
+		return errors.New("more than one value")
+	}
+	return nil
+}
+
+func (f *fileCheck) cut() error {
+	if err := f.chain.end(); err != nil {
+		return err
+	}
+	return found(f.grown.size, Cut, "the file ends at entry %d, before its checkpoint", f.grown.size)
+}
+
+func (f *fileCheck) entry(line []byte) error {
+	seq := f.grown.size
+	e, err := decode(line)
+	if err != nil {
+		return found(seq, Changed, "entry %d was changed", seq)
+	}
+	if e.Seq != seq {
+		return misplaced(seq, e.Seq, f.later(seq))
+	}
+	if err := f.chain.link(e.Prev); err != nil {
+		return err
+	}
+	f.chain.line(seq, line)
+	if f.first < 0 {
+		f.first = seq
+	}
+	f.entries++
+	if err := f.grown.push(0, tlog.RecordHash(line)); err != nil {
+		return err
+	}
+	return f.compare()
+}
+
+// later is whether an entry is further on in the file.
+func (f *fileCheck) later(seq int64) bool {
+	for {
+		line, err := f.in.next()
+		if err != nil {
+			return false
+		}
+		if e, err := decode(line); err == nil && e.Seq == seq {
+			return true
+		}
+	}
+}
+
+func (f *fileCheck) skip(gap leftOut) error {
+	from := f.grown.size
+	if err := f.closeChain(gap.Prev); err != nil {
+		return err
+	}
+	levels, _ := subtrees(from, gap.To)
+	hashes, err := decodeHashes(gap.Hashes)
+	if gap.From != from || gap.To <= from || err != nil || len(hashes) != len(levels) {
+		return found(from, Missing, "entry %d is missing: what stands for entries that are left out does not begin there or is damaged", from)
+	}
+	for i, h := range hashes {
+		if err := f.grown.push(levels[i], h); err != nil {
+			return err
+		}
+		if err := f.compare(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// closeChain ends a row of entries that follow each other.
+func (f *fileCheck) closeChain(prev string) error {
+	if err := f.chain.link(prev); err != nil {
+		return err
+	}
+	if f.chain.suspect {
+		return found(f.chain.last, Changed, "entry %d was changed", f.chain.last)
+	}
+	f.chain = chain{}
+	return nil
+}
+
+// compare looks whether a checkpoint is of what was read so far. One that is
+// of a part of what is left out as a whole cannot be compared.
+func (f *fileCheck) compare() error {
+	for len(f.marks.left) > 0 && f.marks.left[0].size < f.grown.size {
+		f.missed = fault.Newf(fault.Invalid, "checkpoint_between", "the checkpoint of %d entries is of a part that is left out of the file", f.marks.left[0].size).
+			WithHint("compare it with the record itself, or export more of it")
+		f.marks.left = f.marks.left[1:]
+	}
+	return f.marks.at(&f.grown)
+}
+
+func (f *fileCheck) end(end exportEnd) error {
+	if err := f.closeChain(end.Prev); err != nil {
+		return err
+	}
+	n := f.grown.size
+	c, root, err := openCheckpoint(end.Note, f.verifier)
+	if err != nil {
+		return found(n, Unsigned, "%v", err)
+	}
+	if c.Size != n || end.Size != n {
+		return found(n, Cut, "entries from %d on are missing: the file's checkpoint is of %d", n, c.Size)
+	}
+	if root != f.grown.root() || c.Root != end.Root {
+		return found(f.marks.agreed, Forked, "entries from %d to %d are not those that were signed", f.marks.agreed, n-1)
+	}
+	f.marks.count++
+	if _, err := f.in.next(); !errors.Is(err, io.EOF) {
+		return found(n, Changed, "something follows the end of the file")
+	}
+	if left := f.marks.left; len(left) > 0 {
+		return fault.Newf(fault.Invalid, "checkpoint_later", "the checkpoint of %d entries is newer than the file, which ends at %d", left[0].size, n).
+			WithHint("export the record again, or compare the checkpoint with the record itself")
+	}
+	return f.missed
+}
+
+// fileLines reads lines of a stream, none longer than one of ours.
+type fileLines struct{ in *bufio.Scanner }
+
+func newFileLines(r io.Reader) *fileLines {
+	s := bufio.NewScanner(r)
+	s.Buffer(make([]byte, 0, 64<<10), longest+maxGap)
+	s.Split(splitLines)
+	return &fileLines{s}
+}
+
+// splitLines knows no carriage return: it is part of a line, and makes it
+// another one.
+func splitLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
+	if i := bytes.IndexByte(data, '\n'); i >= 0 {
+		return i + 1, data[:i], nil
+	}
+	if atEOF && len(data) > 0 {
+		return 0, nil, io.ErrUnexpectedEOF
+	}
+	return 0, nil, nil
+}
+
+func (f *fileLines) next() ([]byte, error) {
+	if f.in.Scan() {
+		return f.in.Bytes(), nil
+	}
+	if err := f.in.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return nil, damaged("a line is too long")
+	} else if err != nil {
+		return nil, err
+	}
+	return nil, io.EOF
+}

@@ -1,0 +1,79 @@
+package audit
+
+import (
+	"errors"
+	"io"
+	"os"
+)
+
+// spot is where an entry is: a file of lines, by the number of its first, and
+// an offset in it.
+type spot struct{ seq, first, offset int64 }
+
+// walk reads the lines of entries from..to, in order. It begins at a spot
+// that is known, or at the beginning of the file that has the first. A line is
+// valid until yield returns.
+func (l *Log) walk(s spot, from, to int64, yield func(spot, []byte) error) error {
+	segments, err := listSegments(l.dir)
+	if err != nil {
+		return err
+	}
+	for at := from; at < to; {
+		first, ok := segmentOf(segments, at)
+		if !ok {
+			return damaged("entry %d is in no file", at)
+		}
+		if s.first != first || s.seq > at || s.offset == 0 {
+			s = spot{seq: first, first: first}
+		}
+		next, err := l.walkFile(s, at, to, yield)
+		if err != nil {
+			return err
+		}
+		if next == at {
+			return damaged("entry %d is missing from %s", at, segmentName(first))
+		}
+		at = next
+	}
+	return nil
+}
+
+func (l *Log) walkFile(s spot, from, to int64, yield func(spot, []byte) error) (next int64, err error) {
+	f, err := openAt(l.path(segmentName(s.first)), os.O_RDONLY)
+	if err != nil {
+		return from, err
+	}
+	defer f.Close()
+	in := newLines(f, s.offset)
+	for ; s.seq < to; s.seq++ {
+		s.offset = in.at
+		line, err := in.next()
+		if errors.Is(err, io.EOF) {
+			return max(s.seq, from), nil
+		}
+		if err != nil {
+			return from, err
+		}
+		if s.seq >= from {
+			if err := yield(s, line); err != nil {
+				return s.seq, err
+			}
+		}
+	}
+	return to, nil
+}
+
+// extent is which entries there are: from the first that is kept to the end of
+// those that are durable.
+func (l *Log) extent() (first, size int64, err error) {
+	info, err := os.Stat(l.path(hashesName))
+	if err != nil {
+		return 0, 0, err
+	}
+	size = covers(info.Size())
+	segments, err := listSegments(l.dir)
+	if err != nil || len(segments) == 0 {
+		return size, size, err
+	}
+	return segments[0], size, nil
+}

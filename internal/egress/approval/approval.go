@@ -1,0 +1,196 @@
+// Package approval owns the questions that a sandbox's policy puts to people:
+// what a question is bound to, who may answer it, and that an answer is good
+// for exactly one action. What asks, and what an answer lets through, is the
+// business of others.
+package approval
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/text"
+)
+
+// State is how far a question has come.
+type State string
+
+// States. Only the first two are open: a pending question waits for people, an
+// approved one for the action.
+const (
+	Pending  State = "pending"
+	Approved State = "approved"
+	Spent    State = "spent"
+	Denied   State = "denied"
+	Expired  State = "expired"
+)
+
+// States lists every state, for filters and tables.
+var States = []State{Pending, Approved, Spent, Denied, Expired}
+
+// Open tells whether something can still come of a question in this state.
+func (s State) Open() bool { return s == Pending || s == Approved }
+
+// Approval is a question as it is kept, with what came of it.
+type Approval struct {
+	ID      string // "a" and 19 of [0-9a-f]
+	Sandbox string
+	// Owner is the key that the sandbox belongs to; a local caller's is "".
+	Owner   string
+	Kind    string
+	Summary string
+	Facts   map[string]string
+	Rule    string
+	Policy  string
+	// Digest is what a grant is bound to, of all of the above but Summary.
+	Digest string
+	// Quorum is how many different people must grant it, at least 1.
+	Quorum int
+	State  State
+	// Reason is the last person's, or says what else ended the question.
+	Reason string
+	// Amendment is what was added to the sandbox's policy with the grant,
+	// "host:port", or "".
+	Amendment string
+	Votes     []Vote
+	Created   time.Time
+	// Expires ends the question, and a grant that nobody has spent.
+	Expires time.Time
+	Decided time.Time // zero while pending
+	Spent   time.Time // zero until the action happened
+}
+
+// Vote is what one person said.
+type Vote struct {
+	Who     string // a key's ID, or "local"
+	Granted bool
+	Reason  string
+	At      time.Time
+	// Amendment is what the grant is to add to the policy, or "".
+	Amendment string
+}
+
+// Grants counts the people who said yes.
+func (a Approval) Grants() int {
+	n := 0
+	for _, v := range a.Votes {
+		if v.Granted {
+			n++
+		}
+	}
+	return n
+}
+
+// Caller is who reads and answers questions: the holder of an API key, or the
+// machine's user. A sandbox's own tokens make no Caller, so that a program
+// cannot approve itself.
+type Caller struct {
+	KeyID string
+	Local bool
+	// Person names a local caller who is signed in to the web console by a
+	// link that was made for somebody: whoever makes links for two people says
+	// that they are two. Without a name it is the machine's user.
+	Person string
+}
+
+// LocalName is who a local caller is in a vote. No key has this ID.
+const LocalName = "local"
+
+// ConsolePrefix is before the name of who is signed in to the web console in a
+// vote. No key has such an ID.
+const ConsolePrefix = "console:"
+
+func (c Caller) name() string {
+	switch {
+	case !c.Local:
+		return c.KeyID
+	case c.Person != "":
+		return ConsolePrefix + c.Person
+	}
+	return LocalName
+}
+
+// sees is the one rule of visibility: the machine's user sees all, a key the
+// questions of its own sandboxes. The zero Caller sees nothing, although
+// sandboxes of local callers have the owner "".
+func (c Caller) sees(a Approval) bool {
+	return c.Local || c.KeyID != "" && c.KeyID == a.Owner
+}
+
+// Event is one change of one approval.
+type Event struct {
+	// Seq numbers the events of a store; a later one is greater. It is zero
+	// where nothing can be resumed from.
+	Seq int64
+	// Type is the state that the approval came to, or EventVote.
+	Type string
+	// Approval is as it stands when the event is read, which may be after
+	// later events.
+	Approval Approval
+}
+
+// EventVote is the type of an event after which the state is as it was.
+const EventVote = "vote"
+
+// kinds are what may be asked.
+var kinds = []string{
+	egress.AskHost, egress.AskRequest, egress.AskPublish, egress.AskPush,
+	egress.AskSecret, egress.AskWiden, egress.AskExport, egress.AskDelete,
+}
+
+// Bounds of a question. A program inside chooses much of the facts, and they
+// are kept, sent and shown.
+const (
+	maxFacts    = 64
+	maxName     = 64
+	maxFactName = 128      // a secret's name and what is put before it
+	maxText     = 512      // summary and rule, and a person's reason
+	maxFactsSz  = 32 << 10 // names and values together
+	maxQuorum   = 16
+	maxExpiry   = 24 * time.Hour
+)
+
+const factLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.:_-"
+
+// check refuses what nobody could judge. A question that is cut to fit would
+// let a grant cover what its reader never saw.
+func check(q egress.Question) error {
+	size := 0
+	for name, value := range q.Facts {
+		size += len(name) + len(value)
+		// Names that look alike when shown would hide each other.
+		if name == "" || len(name) > maxFactName || strings.Trim(name, factLetters) != "" {
+			return badQuestion("a fact's name is not 1 to 128 letters, digits and .:_-")
+		}
+	}
+	switch {
+	case q.Sandbox == "":
+		return badQuestion("it names no sandbox")
+	case !slices.Contains(kinds, q.Kind):
+		return badQuestion("its kind is unknown")
+	case q.Rule == "" || len(q.Rule) > maxText:
+		return badQuestion("its rule is missing or too long")
+	case q.Policy == "" || len(q.Policy) > maxText:
+		return badQuestion("its policy's digest is missing or too long")
+	case len(q.Facts) == 0 || len(q.Facts) > maxFacts || size > maxFactsSz:
+		return badQuestion("its facts are missing or too many")
+	case q.Quorum < 0 || q.Quorum > maxQuorum:
+		return badQuestion("its quorum is out of range")
+	case q.Expiry < 0 || q.Expiry > int64(maxExpiry/time.Second):
+		return badQuestion("its expiry is out of range")
+	}
+	return nil
+}
+
+func badQuestion(why string) error {
+	return fault.New(fault.Invalid, "question_invalid", "this cannot be put to people: "+why)
+}
+
+// Unknown is the error for an approval that is not there, or not the
+// caller's: nobody learns of another owner's questions.
+func Unknown(id string) error {
+	return fault.Newf(fault.NotFound, "approval_not_found", "there is no approval %q", text.Strict(id, maxName)).
+		WithHint("crannog approvals lists what waits for an answer")
+}

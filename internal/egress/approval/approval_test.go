@@ -1,0 +1,460 @@
+package approval_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/approval"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/store"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+var local = approval.Caller{Local: true}
+
+// rig is a service on a real store.
+type rig struct {
+	tape tape
+	*approval.Service
+	t     *testing.T
+	dir   string
+	log   *journal
+	mu    sync.Mutex
+	owner map[string]string // live sandboxes
+	added []string          // amendments
+	fail  error             // of the next amendment
+}
+
+// journal is a log that several may write and read.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
+func newRig(t *testing.T, dir string) *rig {
+	t.Helper()
+	r := &rig{t: t, dir: dir, log: &journal{}, owner: map[string]string{"box": "k1", "mine": ""}}
+	st, err := store.Open(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Service, err = approval.New(approval.Options{
+		Store: st, Log: slog.New(slog.NewTextHandler(r.log, nil)),
+		Lookup: func(id string) (string, bool) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			o, ok := r.owner[id]
+			return o, ok
+		},
+		Record: r.record,
+		Amend: func(_ context.Context, id, endpoint string) error {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.added = append(r.added, id+" "+endpoint)
+			return r.fail
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		r.Close()
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+func push() egress.Question {
+	return egress.Question{
+		Sandbox: "box", Kind: egress.AskRequest, Summary: "POST to api.example.com", Rule: "host:api.example.com/write", Policy: "sha256:p1",
+		Facts: map[string]string{
+			"method": "POST", "host": "api.example.com", "port": "443", "path": "/a", "query": "x=1",
+			"header:content-type": "application/json", "body": "sha256:b1", "secret_GITHUB_TOKEN": "generation 1",
+		},
+	}
+}
+
+// over is a context that has ended, for asking without waiting.
+func over(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}
+
+// ask asks without waiting.
+func (r *rig) ask(q egress.Question) egress.Answer {
+	r.t.Helper()
+	a, err := r.Ask(over(r.t), q)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return a
+}
+
+// spend asks with time enough to take a grant that is there, also on a busy
+// machine. An answer that is there ends it at once.
+func (r *rig) spend(q egress.Question) egress.Answer {
+	r.t.Helper()
+	return r.waitFor(q, hosttest.Patience(20*time.Second))
+}
+
+// tries asks with time enough to take a grant that is not to be there, for
+// which it would wait to the end of it.
+func (r *rig) tries(q egress.Question) egress.Answer {
+	r.t.Helper()
+	return r.waitFor(q, 200*time.Millisecond)
+}
+
+func (r *rig) waitFor(q egress.Question, limit time.Duration) egress.Answer {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), limit)
+	defer cancel()
+	a, err := r.Ask(ctx, q)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return a
+}
+
+func (r *rig) approve(id string) {
+	r.t.Helper()
+	if _, err := r.Approve(r.t.Context(), local, id, "", false); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func wantCode(t *testing.T, err error, code string) {
+	t.Helper()
+	if fault.CodeOf(err) != code {
+		t.Errorf("error %v, code %q; want %q", err, fault.CodeOf(err), code)
+	}
+}
+
+// A1: a grant covers what was shown and nothing else, and whoever tries
+// something else does not use it up.
+func TestGrantIsBoundToItsQuestion(t *testing.T) {
+	r := newRig(t, t.TempDir())
+	first := r.ask(push())
+	if first.State != "pending" || first.Granted || first.Approval == "" {
+		t.Fatalf("%+v", first)
+	}
+	r.approve(first.Approval)
+	changes := map[string]func(*egress.Question){
+		"kind":   func(q *egress.Question) { q.Kind = egress.AskPush },
+		"rule":   func(q *egress.Question) { q.Rule += "x" },
+		"policy": func(q *egress.Question) { q.Policy = "sha256:p2" },
+		"absent": func(q *egress.Question) { delete(q.Facts, "query") },
+		"more":   func(q *egress.Question) { q.Facts["extra"] = "" },
+		"moved":  func(q *egress.Question) { q.Facts["path"], q.Facts["query"] = "/ax=1", "" },
+		"box":    func(q *egress.Question) { q.Sandbox = "mine" },
+	}
+	for name := range push().Facts {
+		changes["fact "+name] = func(q *egress.Question) { q.Facts[name] += "0" }
+	}
+	for name, change := range changes {
+		q := push()
+		change(&q)
+		if approval.Digest(q) == approval.Digest(push()) {
+			t.Errorf("%s is not in the digest", name)
+		}
+	}
+	for _, name := range []string{"fact body", "fact path", "fact header:content-type", "fact secret_GITHUB_TOKEN"} {
+		q := push()
+		changes[name](&q)
+		answer := r.tries(q)
+		if answer.Granted || answer.Approval == first.Approval {
+			t.Errorf("%s changed: %+v", name, answer)
+		}
+		if _, err := r.Deny(t.Context(), local, answer.Approval, "no"); err != nil {
+			t.Error(err)
+		}
+	}
+	// The control: the very same question gets it, once.
+	if a := r.spend(push()); !a.Granted || a.State != "approved" || a.Approval != first.Approval {
+		t.Errorf("%+v", a)
+	}
+	if a := r.tries(push()); a.Granted || a.Approval == first.Approval {
+		t.Errorf("again: %+v", a)
+	}
+}
+
+// The summary is for people: it neither binds nor frees.
+func TestSummaryIsNotBound(t *testing.T) {
+	a, b := push(), push()
+	b.Summary = "other"
+	if approval.Digest(a) != approval.Digest(b) {
+		t.Error("the summary is in the digest")
+	}
+	b.Facts = maps.Clone(a.Facts)
+	if approval.Digest(a) != approval.Digest(b) {
+		t.Error("equal facts differ")
+	}
+}
+
+// A2: of any number of callers at once exactly one gets the grant, also when
+// they work in different processes on one store.
+func TestOneGrantOneAction(t *testing.T) {
+	dir := t.TempDir()
+	rigs := []*rig{newRig(t, dir), newRig(t, dir)}
+	first := rigs[0].ask(push())
+	rigs[1].approve(first.Approval)
+	ctx, cancel := context.WithCancel(t.Context())
+	type result struct {
+		egress.Answer
+		err error
+	}
+	results := make(chan result, 100)
+	start := make(chan struct{})
+	for i := range 100 {
+		go func() {
+			<-start
+			a, err := rigs[i%2].Ask(ctx, push())
+			results <- result{a, err}
+		}()
+	}
+	close(start)
+	granted := <-results
+	if granted.err != nil || !granted.Granted || granted.Approval != first.Approval {
+		t.Fatalf("%+v", granted)
+	}
+	cancel()
+	for range 99 {
+		if a := <-results; a.err != nil || a.Granted {
+			t.Errorf("%+v", a)
+		}
+	}
+}
+
+// A2: two callers that both have read that a grant is there: the store gives it
+// to one, and only for the question and within the time that it is for.
+func TestTheStoreSpendsOnce(t *testing.T) {
+	dir := t.TempDir()
+	r := newRig(t, dir)
+	q := push()
+	id := r.ask(q).Approval
+	st, err := store.Open(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	spend := func(digest string, at time.Time) bool {
+		t.Helper()
+		ok, err := st.SpendApproval(t.Context(), id, digest, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ok
+	}
+	now, digest := time.Now(), approval.Digest(q)
+	if spend(digest, now) {
+		t.Error("spent before anybody approved it")
+	}
+	r.approve(id)
+	other := push()
+	other.Facts["body"] = "sha256:b2"
+	if spend(approval.Digest(other), now) {
+		t.Error("spent for another question")
+	}
+	if spend(digest, now.Add(time.Hour)) {
+		t.Error("spent after its time")
+	}
+	if !spend(digest, now) {
+		t.Error("the first caller does not get it")
+	}
+	if spend(digest, now) {
+		t.Error("spent twice")
+	}
+}
+
+// Of waiters with equal questions one grant serves one; the others wait on.
+func TestGrantWakesOneWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, t.TempDir())
+		answers := make(chan egress.Answer, 3)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for range 3 {
+			go func() {
+				a, err := r.Ask(ctx, push())
+				if err != nil {
+					t.Error(err)
+				}
+				answers <- a
+			}()
+		}
+		synctest.Wait()
+		if rows, err := r.List(t.Context(), local, approval.Query{}); err != nil || len(rows) != 1 {
+			t.Fatalf("equal questions are %d rows: %v", len(rows), err)
+		} else {
+			r.approve(rows[0].ID)
+		}
+		first := <-answers
+		if !first.Granted {
+			t.Errorf("%+v", first)
+		}
+		began := time.Now()
+		for range 2 {
+			if a := <-answers; a.Granted || a.State != "pending" || a.Approval == first.Approval {
+				t.Errorf("%+v", a)
+			}
+		}
+		if time.Since(began) < 50*time.Second {
+			t.Error("the others did not wait on")
+		}
+	})
+}
+
+// A5: what nobody answers is denied, by the time in the store.
+func TestExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, t.TempDir())
+		q := push()
+		q.Expiry = 90
+		began := time.Now()
+		a, err := r.Ask(t.Context(), q)
+		if took := time.Since(began); err != nil || a.Granted || a.State != "expired" || took < 90*time.Second || took > 92*time.Second {
+			t.Errorf("%+v %v after %v", a, err, took)
+		}
+		_, err = r.Approve(t.Context(), local, a.Approval, "", false)
+		wantCode(t, err, "approval_over")
+		// An unused grant ends as well.
+		second := r.ask(q)
+		if second.Approval == a.Approval {
+			t.Error("an expired question still stands")
+		}
+		r.approve(second.Approval)
+		time.Sleep(91 * time.Second)
+		if a := r.ask(q); a.Granted || a.Approval == second.Approval {
+			t.Errorf("%+v", a)
+		}
+		if got, err := r.Get(t.Context(), local, second.Approval); err != nil || got.State != approval.Expired {
+			t.Errorf("%+v %v", got, err)
+		}
+	})
+}
+
+// A5: a question lives through the end of the process that asked it, and a
+// grant given meanwhile is the retry's.
+func TestPendingSurvivesRestart(t *testing.T) {
+	dir := t.TempDir()
+	one := newRig(t, dir)
+	first := one.ask(push())
+	one.Close()
+	two := newRig(t, dir)
+	if a := two.ask(push()); a.State != "pending" || a.Approval != first.Approval {
+		t.Fatalf("%+v", a)
+	}
+	two.approve(first.Approval)
+	three := newRig(t, dir)
+	// Somebody who is gone takes no grant with them.
+	if a := three.ask(push()); a.Granted || a.State != "pending" {
+		t.Errorf("%+v", a)
+	}
+	if a := three.spend(push()); !a.Granted || a.Approval != first.Approval {
+		t.Errorf("%+v", a)
+	}
+}
+
+// A waiter hears of an answer that another process wrote.
+func TestAnswerFromAnotherProcess(t *testing.T) {
+	dir := t.TempDir()
+	server, other := newRig(t, dir), newRig(t, dir)
+	first := server.ask(push())
+	answer := make(chan egress.Answer, 1)
+	go func() {
+		a, err := server.Ask(t.Context(), push())
+		if err != nil {
+			t.Error(err)
+		}
+		answer <- a
+	}()
+	other.approve(first.Approval)
+	select {
+	case a := <-answer:
+		if !a.Granted {
+			t.Errorf("%+v", a)
+		}
+	case <-hosttest.Late():
+		t.Fatal("nobody woke the waiter")
+	}
+}
+
+func TestCloseLetsWaitersGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, t.TempDir())
+		ended := make(chan error, 1)
+		go func() {
+			a, err := r.Ask(t.Context(), push())
+			if a.State != "pending" {
+				err = errors.Join(err, fmt.Errorf("state %s", a.State))
+			}
+			ended <- err
+		}()
+		synctest.Wait()
+		r.Close()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What nobody could judge is refused, and so is a sandbox that nobody owns.
+func TestBadQuestions(t *testing.T) {
+	r := newRig(t, t.TempDir())
+	for name, spoil := range map[string]func(*egress.Question){
+		"no sandbox": func(q *egress.Question) { q.Sandbox = "" },
+		"kind":       func(q *egress.Question) { q.Kind = "net.everything" },
+		"no rule":    func(q *egress.Question) { q.Rule = "" },
+		"no policy":  func(q *egress.Question) { q.Policy = "" },
+		"no facts":   func(q *egress.Question) { q.Facts = nil },
+		"fact name":  func(q *egress.Question) { q.Facts["ho\u200bst"] = "x" },
+		"huge":       func(q *egress.Question) { q.Facts["body"] = string(make([]byte, 1<<20)) },
+		"quorum":     func(q *egress.Question) { q.Quorum = -1 },
+		"expiry":     func(q *egress.Question) { q.Expiry = 1 << 40 },
+	} {
+		q := push()
+		spoil(&q)
+		if a, err := r.Ask(t.Context(), q); fault.CodeOf(err) != "question_invalid" || a.Granted {
+			t.Errorf("%s: %+v %v", name, a, err)
+		}
+	}
+	q := push()
+	q.Sandbox = "gone"
+	_, err := r.Ask(t.Context(), q)
+	wantCode(t, err, "sandbox_not_found")
+}
+
+func FuzzDigest(f *testing.F) {
+	f.Add("a", "b", "ab", "")
+	f.Add("a", "1", "a", "2")
+	f.Fuzz(func(t *testing.T, k1, v1, k2, v2 string) {
+		one, two := push(), push()
+		one.Facts, two.Facts = map[string]string{k1: v1, k2: v2}, map[string]string{k1: v2, k2: v1}
+		if same := approval.Digest(one) == approval.Digest(two); same != maps.Equal(one.Facts, two.Facts) {
+			t.Fatalf("%v and %v: %v", one.Facts, two.Facts, same)
+		}
+	})
+}

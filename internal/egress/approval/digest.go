@@ -1,0 +1,36 @@
+package approval
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"maps"
+	"slices"
+
+	"github.com/crannog/crannog/internal/egress"
+)
+
+// Digest is what a grant is bound to: SHA-256 over sandbox, kind, rule, policy
+// and facts. Every text goes in with its length before it, so that no two
+// different questions have the same encoding: otherwise a program could move
+// bytes from one fact to the next and use a grant for something else.
+//
+// The summary is not in it. It is made of the facts, for people.
+func Digest(q egress.Question) string {
+	h := sha256.New()
+	var length [8]byte
+	put := func(text string) {
+		binary.BigEndian.PutUint64(length[:], uint64(len(text)))
+		// A hash takes all that it is given.
+		_, _ = h.Write(length[:])
+		_, _ = h.Write([]byte(text))
+	}
+	for _, text := range []string{"crannog approval 1", q.Sandbox, q.Kind, q.Rule, q.Policy} {
+		put(text)
+	}
+	for _, name := range slices.Sorted(maps.Keys(q.Facts)) {
+		put(name)
+		put(q.Facts[name])
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+}

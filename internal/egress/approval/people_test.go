@@ -1,0 +1,300 @@
+package approval_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/approval"
+)
+
+func TestQuorumCountsDifferentPeople(t *testing.T) {
+	r := newRig(t, t.TempDir())
+	owner := approval.Caller{KeyID: "k1"}
+	q := push()
+	q.Quorum = 2
+	first := r.ask(q)
+	a, err := r.Approve(t.Context(), owner, first.Approval, "mine", false)
+	if err != nil || a.State != approval.Pending || a.Grants() != 1 {
+		t.Fatalf("%+v %v", a, err)
+	}
+	_, err = r.Approve(t.Context(), owner, first.Approval, "mine again", false)
+	wantCode(t, err, "already_voted")
+	if a := r.tries(q); a.Granted {
+		t.Error("one person is enough for two")
+	}
+	if a, err = r.Approve(t.Context(), local, first.Approval, "", false); err != nil || a.State != approval.Approved || a.Grants() != 2 {
+		t.Fatalf("%+v %v", a, err)
+	}
+	if a := r.spend(q); !a.Granted {
+		t.Errorf("%+v", a)
+	}
+	// One denial ends what several could still approve.
+	second := r.ask(q)
+	if _, err := r.Approve(t.Context(), local, second.Approval, "", false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Deny(t.Context(), owner, second.Approval, "not today"); err != nil {
+		t.Fatal(err)
+	}
+	if a := r.spend(q); a.Granted || a.State != "denied" || a.Reason != "not today" || a.Approval != second.Approval {
+		t.Errorf("%+v", a)
+	}
+}
+
+// P42: who signs in to the console without a name is the machine's user, so
+// that a page and a command line are not two people; who has one is somebody.
+func TestPeopleOfTheConsole(t *testing.T) {
+	r := newRig(t, t.TempDir())
+	q := push()
+	q.Quorum = 2
+	first := r.ask(q)
+	if _, err := r.Approve(t.Context(), local, first.Approval, "", false); err != nil {
+		t.Fatal(err)
+	}
+	_, err := r.Approve(t.Context(), approval.Caller{Local: true}, first.Approval, "", false)
+	wantCode(t, err, "already_voted")
+	a, err := r.Approve(t.Context(), approval.Caller{Local: true, Person: "Ann"}, first.Approval, "", false)
+	if err != nil || a.State != approval.Approved || !slices.ContainsFunc(a.Votes, func(v approval.Vote) bool { return v.Who == "console:Ann" }) {
+		t.Errorf("%+v %v", a, err)
+	}
+	// A name is not enough: it must be local.
+	second := r.ask(q)
+	if _, err := r.Get(t.Context(), approval.Caller{Person: "Ann"}, second.Approval); err == nil {
+		t.Error("somebody from elsewhere sees it")
+	}
+}
+
+// P2: a key sees and answers only what its own sandboxes ask, and nobody is
+// a caller without a key or a place on the machine.
+func TestStrangersSeeNothing(t *testing.T) {
+	r := newRig(t, t.TempDir())
+	first := r.ask(push())
+	mine := push()
+	mine.Sandbox = "mine"
+	second := r.ask(mine)
+	for _, who := range []approval.Caller{{}, {KeyID: "k2"}} {
+		for _, id := range []string{first.Approval, second.Approval, "a0"} {
+			_, err := r.Get(t.Context(), who, id)
+			wantCode(t, err, "approval_not_found")
+			_, err = r.Approve(t.Context(), who, id, "", false)
+			wantCode(t, err, "approval_not_found")
+			_, err = r.Deny(t.Context(), who, id, "no")
+			wantCode(t, err, "approval_not_found")
+		}
+		if rows, err := r.List(t.Context(), who, approval.Query{AllOwners: true, Owner: "k1"}); err != nil || len(rows) != 0 {
+			t.Errorf("%+v: %v %v", who, rows, err)
+		}
+	}
+	err := r.Watch(t.Context(), approval.Caller{}, approval.Query{}, 0, func(approval.Event) error { return errors.New("told") })
+	wantCode(t, err, "approval_not_found")
+	// The control: the owner sees its own, the machine's user all.
+	for who, want := range map[approval.Caller]int{{KeyID: "k1"}: 1, local: 2} {
+		if rows, err := r.List(t.Context(), who, approval.Query{}); err != nil || len(rows) != want {
+			t.Errorf("%+v: %d rows %v", who, len(rows), err)
+		}
+	}
+	if _, err := r.Approve(t.Context(), approval.Caller{KeyID: "k1"}, first.Approval, "", false); err != nil {
+		t.Error(err)
+	}
+}
+
+// A program cannot tire people out: neither by many questions at once, nor by
+// asking one by one, nor by asking again what was denied.
+func TestFloodIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, t.TempDir())
+		numbered := func(n int) egress.Question {
+			q := push()
+			q.Facts["body"] = fmt.Sprint(n)
+			return q
+		}
+		for n := range 5 {
+			r.ask(numbered(n))
+		}
+		_, err := r.Ask(over(t), numbered(5))
+		wantCode(t, err, "too_many_questions")
+		r.ask(numbered(0)) // what is open already is no new question
+		other := numbered(5)
+		other.Kind = egress.AskPush
+		r.ask(other)
+		// Each refusal makes room for one more, but not for ever.
+		asked := 5
+		for n := 0; asked < 100; n++ {
+			denied := r.ask(numbered(n))
+			if _, err := r.Deny(t.Context(), local, denied.Approval, "no"); err != nil {
+				t.Fatal(err)
+			}
+			if a := r.ask(numbered(n)); a.State != "denied" || a.Approval != denied.Approval {
+				t.Fatalf("asked again: %+v", a)
+			}
+			if _, err = r.Ask(over(t), numbered(n+5)); err != nil {
+				break
+			}
+			asked++
+		}
+		wantCode(t, err, "too_many_questions")
+		if asked != 20 {
+			t.Errorf("%d questions were asked", asked)
+		}
+		time.Sleep(11 * time.Minute)
+		r.ask(numbered(1000))
+		time.Sleep(30 * time.Minute)
+		if a := r.ask(numbered(0)); a.State != "pending" {
+			t.Errorf("a denial outlives its question: %+v", a)
+		}
+	})
+}
+
+func TestRemember(t *testing.T) {
+	r := newRig(t, t.TempDir())
+	unlisted := func() egress.Question { q := push(); q.Rule = "network.unlisted"; return q }
+	host := func(q egress.Question) egress.Question {
+		q.Kind, q.Rule = egress.AskHost, "network.unlisted"
+		return q
+	}
+	first := r.ask(host(push()))
+	a, err := r.Approve(t.Context(), local, first.Approval, "", true)
+	if err != nil || a.Amendment != "api.example.com:443" || !slices.Equal(r.added, []string{"box api.example.com:443"}) {
+		t.Fatalf("%+v %v %v", a, err, r.added)
+	}
+	// The policy changed by it, and the program still gets its answer.
+	pending := r.ask(push())
+	if err := r.Retire(t.Context(), "box", "sha256:p2", "the policy changed"); err != nil {
+		t.Fatal(err)
+	}
+	if a := r.spend(host(push())); !a.Granted {
+		t.Errorf("%+v", a)
+	}
+	if got, err := r.Get(t.Context(), local, pending.Approval); err != nil || got.State != approval.Expired || got.Reason != "the policy changed" {
+		t.Errorf("%+v %v", got, err)
+	}
+	for name, spoil := range map[string]func(*egress.Question){
+		"kind":     func(q *egress.Question) { q.Kind = egress.AskPush },
+		"wildcard": func(q *egress.Question) { q.Facts["host"] = "*.example.com" },
+		"two":      func(q *egress.Question) { q.Facts["host"] = "a.example.com,b" },
+		"port":     func(q *egress.Question) { q.Facts["port"] = "0443" },
+		"no port":  func(q *egress.Question) { delete(q.Facts, "port") },
+		"quorum":   func(q *egress.Question) { q.Quorum = 2 },
+		"a rule":   func(q *egress.Question) { q.Rule = "host:api.example.com/write" }, // it would go on asking
+	} {
+		q := unlisted()
+		spoil(&q)
+		asked := r.ask(q)
+		_, err := r.Approve(t.Context(), local, asked.Approval, "", true)
+		wantCode(t, err, "not_rememberable")
+		if got, err := r.Deny(t.Context(), local, asked.Approval, "no"); err != nil || len(r.added) != 1 {
+			t.Errorf("%s: %+v %v %v", name, got, err, r.added)
+		}
+	}
+	r.fail = errors.New("disk")
+	q := unlisted()
+	q.Facts["path"] = "/other"
+	asked := r.ask(q)
+	_, err = r.Approve(t.Context(), local, asked.Approval, "", true)
+	wantCode(t, err, "not_remembered")
+	if got, err := r.Get(t.Context(), local, asked.Approval); err != nil || got.State != approval.Approved || got.Amendment != "" {
+		t.Errorf("%+v %v", got, err)
+	}
+}
+
+// What was asked or granted under rules that no longer hold is void.
+func TestRetire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, t.TempDir())
+		granted := r.ask(push())
+		r.approve(granted.Approval)
+		if err := r.Retire(t.Context(), "box", "sha256:p1", "same policy"); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := r.Get(t.Context(), local, granted.Approval); err != nil || got.State != approval.Approved {
+			t.Errorf("%+v %v", got, err)
+		}
+		answer := make(chan egress.Answer, 1)
+		waiting := push()
+		waiting.Facts["path"] = "/b"
+		go func() {
+			a, err := r.Ask(t.Context(), waiting)
+			if err != nil {
+				t.Error(err)
+			}
+			answer <- a
+		}()
+		synctest.Wait()
+		if err := r.Retire(t.Context(), "box", "", "a secret was rotated"); err != nil {
+			t.Fatal(err)
+		}
+		if a := <-answer; a.Granted || a.State != "expired" || a.Reason != "a secret was rotated" {
+			t.Errorf("%+v", a)
+		}
+		if a := r.tries(push()); a.Granted {
+			t.Error("the grant is still good")
+		}
+		// Nobody approves for a sandbox that is gone.
+		r.mu.Lock()
+		delete(r.owner, "box")
+		r.mu.Unlock()
+		rows, err := r.List(t.Context(), local, approval.Query{States: []approval.State{approval.Pending}})
+		if err != nil || len(rows) != 1 {
+			t.Fatalf("%v %v", rows, err)
+		}
+		_, err = r.Approve(t.Context(), local, rows[0].ID, "", false)
+		wantCode(t, err, "sandbox_gone")
+	})
+}
+
+// An unused grant can be taken back; a denial and a spent grant cannot be
+// turned around.
+func TestDecisionsStand(t *testing.T) {
+	r := newRig(t, t.TempDir())
+	first := r.ask(push())
+	r.approve(first.Approval)
+	_, err := r.Approve(t.Context(), approval.Caller{KeyID: "k1"}, first.Approval, "", false)
+	wantCode(t, err, "approval_over")
+	if _, err := r.Deny(t.Context(), local, first.Approval, "changed my mind"); err != nil {
+		t.Fatal(err)
+	}
+	if a := r.spend(push()); a.Granted || a.State != "denied" {
+		t.Errorf("%+v", a)
+	}
+	_, err = r.Approve(t.Context(), local, first.Approval, "", false)
+	wantCode(t, err, "approval_over")
+	q := push()
+	q.Facts["body"] = "sha256:b2"
+	second := r.ask(q)
+	r.approve(second.Approval)
+	if a := r.spend(q); !a.Granted {
+		t.Fatalf("%+v", a)
+	}
+	_, err = r.Deny(t.Context(), local, second.Approval, "too late")
+	wantCode(t, err, "approval_over")
+	_, err = r.Deny(t.Context(), local, second.Approval, "")
+	wantCode(t, err, "reason_missing")
+	if strings.Contains(r.log.String(), "changed my mind") || !strings.Contains(r.log.String(), second.Approval) {
+		t.Errorf("log: %s", r.log)
+	}
+}
+
+// A hint names what works: nothing but a named link makes a second person of
+// what the machine's user asks.
+func TestWaysNameWhoCounts(t *testing.T) {
+	for _, c := range []struct {
+		owner  string
+		quorum int
+		want   string
+	}{
+		{"", 0, "crannog approve a1"},
+		{"k1", 1, "crannog approve a1"},
+		{"", 2, "2 people must approve: crannog approve a1, and " + approval.SecondPerson},
+		{"k1", 3, "3 people must approve: crannog approve a1, and who holds the sandbox's key, this server's user, or " + approval.SecondPerson},
+	} {
+		if got := approval.Ways("a1", c.owner, c.quorum); got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package approval_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/crannog/crannog/internal/egress/approval"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// tape is what a rig's record was told, and which step it refuses.
+type tape struct {
+	mu     sync.Mutex
+	steps  []string
+	refuse approval.Step
+}
+
+var errRecord = errors.New("the record cannot be written")
+
+func (r *rig) record(_ context.Context, step approval.Step, a approval.Approval, v *approval.Vote) error {
+	r.tape.mu.Lock()
+	defer r.tape.mu.Unlock()
+	if step == r.tape.refuse {
+		return errRecord
+	}
+	text := string(step) + " " + string(a.State)
+	if v != nil {
+		text += " by " + v.Who
+	}
+	r.tape.steps = append(r.tape.steps, text)
+	return nil
+}
+
+func (r *rig) refuses(step approval.Step) {
+	r.tape.mu.Lock()
+	defer r.tape.mu.Unlock()
+	r.tape.refuse = step
+}
+
+// P33: each step of a question is in the record once.
+func TestStepsAreRecorded(t *testing.T) {
+	r := newRig(t, t.TempDir())
+	a := r.ask(push())
+	r.ask(push()) // the same question
+	r.approve(a.Approval)
+	if got := r.spend(push()); !got.Granted {
+		t.Fatalf("%+v", got)
+	}
+	want := []string{"asked pending", "voted pending by local", "decided approved by local", "spent approved"}
+	if !slices.Equal(r.tape.steps, want) {
+		t.Errorf("%q, want %q", r.tape.steps, want)
+	}
+}
+
+// No word counts and no grant lets anything through that the record does not
+// take.
+func TestNothingIsDecidedUnrecorded(t *testing.T) {
+	r := newRig(t, t.TempDir())
+	r.refuses(approval.StepAsked)
+	if a, err := r.Ask(over(t), push()); !errors.Is(err, errRecord) || a.Granted {
+		t.Errorf("asked: %+v, %v", a, err)
+	}
+	r.refuses(approval.StepVoted)
+	a := r.ask(push())
+	if _, err := r.Approve(t.Context(), local, a.Approval, "", false); !errors.Is(err, errRecord) {
+		t.Errorf("voted: %v", err)
+	}
+	if got, err := r.Get(t.Context(), local, a.Approval); err != nil || got.State != approval.Pending || len(got.Votes) != 0 {
+		t.Errorf("it is %s with %d votes, %v", got.State, len(got.Votes), err)
+	}
+	r.refuses(approval.StepSpent)
+	r.approve(a.Approval)
+	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
+	defer cancel()
+	if got, err := r.Ask(ctx, push()); !errors.Is(err, errRecord) || got.Granted {
+		t.Errorf("spent: %+v, %v", got, err)
+	}
+	// It is used up all the same: a grant is for once.
+	r.refuses("")
+	if got, err := r.Get(t.Context(), local, a.Approval); err != nil || got.State != approval.Spent {
+		t.Errorf("it is %s, %v", got.State, err)
+	}
+}

@@ -1,0 +1,278 @@
+package approval
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/text"
+)
+
+// Defaults. A person who answers once a minute keeps up with these.
+const (
+	defaultExpiry = 30 * time.Minute
+	defaultOpen   = 5
+	defaultRecent = 20
+	defaultWindow = 10 * time.Minute
+)
+
+// Options are what a Service stands on. Store, Lookup and Log are required.
+type Options struct {
+	Store Store
+	// Lookup says whose sandbox it is, and false if it is not live.
+	Lookup func(sandbox string) (owner string, ok bool)
+	Log    *slog.Logger
+	// Amend adds "host:port" to what a sandbox's policy allows. Without it
+	// answers are for once only.
+	Amend func(ctx context.Context, sandbox, endpoint string) error
+	// Record writes a step into the record: nil keeps none, for tests alone.
+	// Nobody's word counts, and no grant is used, of which the record does not
+	// know.
+	Record func(ctx context.Context, step Step, a Approval, v *Vote) error
+	// Bounds have defaults; zero is never unlimited.
+	Bounds Bounds
+}
+
+// Service puts questions to people and hands out their answers. It is safe
+// for concurrent use, and several processes may work on one store.
+type Service struct {
+	o     Options
+	pulse pulse
+}
+
+var _ egress.Asker = (*Service)(nil)
+
+// New makes a Service. Close ends what waits on it.
+func New(o Options) (*Service, error) {
+	if o.Store == nil || o.Lookup == nil || o.Log == nil {
+		return nil, errors.New("make the approval service: an option is missing")
+	}
+	if o.Bounds.Open <= 0 {
+		o.Bounds.Open = defaultOpen
+	}
+	if o.Bounds.Recent <= 0 {
+		o.Bounds.Recent = defaultRecent
+	}
+	if o.Bounds.Window <= 0 {
+		o.Bounds.Window = defaultWindow
+	}
+	if o.Record == nil {
+		o.Record = func(context.Context, Step, Approval, *Vote) error { return nil }
+	}
+	s := &Service{o: o}
+	s.pulse.init(s.sweep)
+	return s, nil
+}
+
+// Close wakes all that waits: Ask says pending, Watch ends. Questions stay.
+func (s *Service) Close() { s.pulse.close() }
+
+// sweep ends what has expired, in the name of everybody who waits.
+func (s *Service) sweep(ctx context.Context) (int64, error) {
+	last, err := s.o.Store.SweepApprovals(ctx, now())
+	if err != nil && ctx.Err() == nil {
+		s.o.Log.Warn("approvals not swept", "err", err)
+	}
+	return last, err
+}
+
+// Get returns one approval.
+func (s *Service) Get(ctx context.Context, who Caller, id string) (Approval, error) {
+	if _, err := s.sweep(ctx); err != nil {
+		return Approval{}, err
+	}
+	a, err := s.o.Store.Approval(ctx, id)
+	if err != nil {
+		return Approval{}, err
+	}
+	if !who.sees(a) {
+		return Approval{}, Unknown(id)
+	}
+	return a, nil
+}
+
+// List returns the approvals that the caller may see, the newest first.
+func (s *Service) List(ctx context.Context, who Caller, q Query) ([]Approval, error) {
+	if _, err := s.sweep(ctx); err != nil {
+		return nil, err
+	}
+	q, ok := scope(who, q)
+	if !ok {
+		return nil, nil
+	}
+	return s.o.Store.Approvals(ctx, q)
+}
+
+// scope narrows a query to what the caller may see.
+func scope(who Caller, q Query) (Query, bool) {
+	q.Owner, q.AllOwners = who.KeyID, who.Local
+	return q, who.Local || who.KeyID != ""
+}
+
+// Approve counts the caller's yes. With remember the host of the question is
+// also added to the sandbox's policy, so that it is not asked about again.
+func (s *Service) Approve(ctx context.Context, who Caller, id, reason string, remember bool) (Approval, error) {
+	a, err := s.Get(ctx, who, id)
+	if err != nil {
+		return Approval{}, err
+	}
+	// What is gone can use no grant, and its name may come back.
+	if owner, ok := s.o.Lookup(a.Sandbox); !ok || owner != a.Owner {
+		return Approval{}, fault.New(fault.Conflict, "sandbox_gone", "the sandbox that asked has ended")
+	}
+	if err := mayGrant(who, a); err != nil {
+		return Approval{}, err
+	}
+	v := Vote{Who: who.name(), Granted: true, Reason: text.Strict(reason, maxText), At: now()}
+	if remember {
+		if v.Amendment, err = s.amendment(a); err != nil {
+			return Approval{}, err
+		}
+	}
+	if a, err = s.vote(ctx, a, v); err != nil || v.Amendment == "" {
+		return a, err
+	}
+	// The grant comes first: should the change fail, the person has still
+	// allowed this one action, and is told of the rest.
+	if err := s.o.Amend(ctx, a.Sandbox, v.Amendment); err != nil {
+		err = errors.Join(err, s.o.Store.DropAmendment(ctx, a.ID))
+		s.o.Log.Error("approval not remembered", "sandbox", a.Sandbox, "approval", a.ID, "err", err)
+		return a, fault.Wrap(err, fault.Unavailable, "not_remembered",
+			"it is allowed this once, but could not be added to the sandbox's policy").
+			WithHint("the next such request asks again")
+	}
+	return a, nil
+}
+
+// Deny ends a question, or takes back a grant that nobody has spent.
+func (s *Service) Deny(ctx context.Context, who Caller, id, reason string) (Approval, error) {
+	if reason = text.Strict(reason, maxText); reason == "" {
+		return Approval{}, fault.New(fault.Invalid, "reason_missing", "a denial needs a reason").
+			WithHint("the program inside is told it, so say what it should do instead")
+	}
+	a, err := s.Get(ctx, who, id)
+	if err != nil {
+		return Approval{}, err
+	}
+	return s.vote(ctx, a, Vote{Who: who.name(), Reason: reason, At: now()})
+}
+
+func (s *Service) vote(ctx context.Context, a Approval, v Vote) (Approval, error) {
+	if err := s.o.Record(ctx, StepVoted, a, &v); err != nil {
+		return Approval{}, err
+	}
+	a, err := s.o.Store.VoteApproval(ctx, a.ID, v)
+	if err != nil {
+		return Approval{}, err
+	}
+	s.o.Log.Info("approval answered", "sandbox", a.Sandbox, "approval", a.ID, "who", v.Who, "granted", v.Granted, "state", string(a.State))
+	s.pulse.wake()
+	if a.State == Pending {
+		return a, nil
+	}
+	// A grant is spent only with an entry, so one that is missing here lets
+	// nothing through.
+	return a, s.o.Record(ctx, StepDecided, a, &v)
+}
+
+// Step is what becomes of a question.
+type Step string
+
+// Steps.
+const (
+	StepAsked   Step = "asked"
+	StepVoted   Step = "voted"
+	StepDecided Step = "decided"
+	StepSpent   Step = "spent"
+)
+
+// Retire ends what is open for a sandbox, except what was asked under the
+// policy with the digest keep: what people said was about rules that no
+// longer hold. "" ends everything, for a sandbox that is gone or a secret
+// that was changed. Call it after the change is in force.
+func (s *Service) Retire(ctx context.Context, sandbox, keep, reason string) error {
+	if err := s.o.Store.RetireApprovals(ctx, sandbox, keep, text.Strict(reason, maxText), now()); err != nil {
+		return fmt.Errorf("retire approvals of %s: %w", sandbox, err)
+	}
+	s.pulse.wake()
+	return nil
+}
+
+// Facts that name where a request goes.
+const (
+	FactHost = "host"
+	FactPort = "port"
+)
+
+// amendment is what an answer for always would add, or why there is none.
+func (s *Service) amendment(a Approval) (string, error) {
+	endpoint := Amendable(a)
+	switch {
+	case ofRule(a):
+		return "", fault.New(fault.Invalid, "not_rememberable", "the policy's own rule for this host asks each time, and goes on asking whatever else allows the host").
+			WithHint("approve it once, or change the rule: crannog policy set")
+	case endpoint == "":
+		return "", fault.New(fault.Invalid, "not_rememberable", "only a host can be allowed for always, and this question is about more than one").
+			WithHint("approve it once, or change the sandbox's policy")
+	case a.Quorum > 1:
+		// One person's word would last where several are asked for once.
+		return "", fault.New(fault.Invalid, "not_rememberable", "a question that several people must answer cannot be allowed for always").
+			WithHint("approve it once, or change the sandbox's policy")
+	case s.o.Amend == nil:
+		return "", fault.New(fault.Unsupported, "not_rememberable", "this server cannot change the policy of a sandbox that runs").
+			WithHint("approve it once")
+	}
+	return endpoint, nil
+}
+
+// Amendable returns the "host:port" that remembering this question would
+// allow, or "".
+func Amendable(a Approval) string {
+	if a.Kind != egress.AskHost && a.Kind != egress.AskRequest || ofRule(a) {
+		return ""
+	}
+	host, port := a.Facts[FactHost], a.Facts[FactPort]
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 || strconv.FormatUint(n, 10) != port || !plainHost(host) {
+		return ""
+	}
+	return host + ":" + port
+}
+
+// ofRule tells whether a rule of a listed host asks. What a rule asks about,
+// one that allows does not settle: a host that is added beside it would change
+// nothing, and who was promised otherwise would be asked again.
+func ofRule(a Approval) bool { return strings.HasPrefix(a.Rule, "host:") }
+
+// plainHost keeps all that is not one exact name or IPv4 address out of a
+// policy, above all wildcards.
+func plainHost(host string) bool {
+	if a, err := netip.ParseAddr(host); err == nil {
+		return a.Is4()
+	}
+	for _, r := range host {
+		if (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '.' {
+			return false
+		}
+	}
+	return host != "" && len(host) <= 253
+}
+
+func newID() string {
+	var random [10]byte
+	// It never fails; the runtime ends the process instead.
+	_, _ = rand.Read(random[:])
+	return "a" + hex.EncodeToString(random[:])[:19]
+}
+
+// now has no monotonic part: times are compared across processes.
+func now() time.Time { return time.Now().UTC().Round(0) }

@@ -1,0 +1,106 @@
+package attachment_test
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"sync"
+	"testing"
+
+	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
+
+	"github.com/crannog/crannog/internal/egress/attachment"
+	"github.com/crannog/crannog/internal/egress/attachment/attachmenttest"
+)
+
+// box is the network of a sandbox, with what tests say often.
+type box struct{ *attachmenttest.Box }
+
+func newBox(t testing.TB, end *os.File) *box {
+	t.Helper()
+	b, err := attachmenttest.Open(end)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	return &box{b}
+}
+
+func (b *box) dial(ctx context.Context, to string) (*gonet.TCPConn, error) {
+	return b.Dial(ctx, netip.MustParseAddrPort(to))
+}
+
+func (b *box) mustDial(t testing.TB, to string) *gonet.TCPConn {
+	t.Helper()
+	c, err := b.dial(t.Context(), to)
+	if err != nil {
+		t.Fatalf("dial %s: %v", to, err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func (b *box) dialUDP(t testing.TB, to string) *gonet.UDPConn {
+	t.Helper()
+	c, err := b.DialUDP(netip.MustParseAddrPort(to))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// handler is a Handler of functions; what is nil refuses.
+type handler struct {
+	tcp   func(f *attachment.Flow)
+	names func(query []byte, max int) []byte
+
+	mu      sync.Mutex
+	dropped []string
+}
+
+func (h *handler) TCP(f *attachment.Flow) {
+	if h.tcp != nil {
+		h.tcp(f)
+	}
+}
+
+func (h *handler) Names(query []byte, max int) []byte {
+	if h.names == nil {
+		return nil
+	}
+	return h.names(query, max)
+}
+
+func (h *handler) Dropped(proto string, dst netip.AddrPort) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.dropped = append(h.dropped, proto+" "+dst.String())
+}
+
+func (h *handler) drops() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]string(nil), h.dropped...)
+}
+
+// open makes a link with a box at its end.
+func open(t testing.TB, h attachment.Handler, o attachment.Options) (*attachment.Link, *box) {
+	t.Helper()
+	l, end := openRaw(t, h, o)
+	return l, newBox(t, end)
+}
+
+func openRaw(t testing.TB, h attachment.Handler, o attachment.Options) (*attachment.Link, *os.File) {
+	t.Helper()
+	end, ours, err := attachment.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := attachment.Open(ours, h, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l, end
+}

@@ -1,0 +1,239 @@
+package attachment_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/egress/attachment"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+func TestCloseEndsEveryFlow(t *testing.T) {
+	h, conns := accepting(t)
+	l, b := open(t, h, attachment.Options{})
+	inside := b.mustDial(t, "1.1.1.1:80")
+	ours := <-conns
+	read := make(chan error, 1)
+	go func() {
+		_, err := ours.Read(make([]byte, 1))
+		read <- err
+	}()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-read; err == nil {
+		t.Error("a read survived its link")
+	}
+	if _, err := ours.Write([]byte("x")); err == nil {
+		t.Error("a write on a closed link succeeded")
+	}
+	ours.Close()
+	if _, err := inside.Read(make([]byte, 1)); err == nil || !strings.Contains(err.Error(), "reset") {
+		t.Errorf("inside: %v", err)
+	}
+	select {
+	case <-l.Done():
+	default:
+		t.Error("not done after Close")
+	}
+	l.Close()
+}
+
+func TestTheBoxsEndEndsTheLink(t *testing.T) {
+	h, conns := accepting(t)
+	l, b := open(t, h, attachment.Options{})
+	b.mustDial(t, "1.1.1.1:80")
+	ours := <-conns
+	_ = b.Hangup()
+	<-l.Done()
+	if _, err := ours.Read(make([]byte, 1)); err == nil || errors.Is(err, io.EOF) {
+		t.Errorf("a read after the box's end: %v", err)
+	}
+}
+
+func TestErrorsHaveIdentities(t *testing.T) {
+	h, conns := accepting(t)
+	_, b := open(t, h, attachment.Options{})
+	c := b.mustDial(t, "1.1.1.1:80")
+	ours := <-conns
+	defer ours.Close()
+	// A close with something unread is a reset.
+	_, _ = ours.Write([]byte("unread"))
+	hosttest.Eventually(t, "two segments came", func() bool { return b.Segments() >= 2 })
+	time.Sleep(10 * time.Millisecond)
+	c.Close()
+	for {
+		if _, err := ours.Write([]byte("x")); err != nil {
+			if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, syscall.EPIPE) {
+				t.Errorf("%v", err)
+			}
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// Nothing is left of a link, however it ends and in whatever state its flows
+// are.
+func TestLinksLeaveNothing(t *testing.T) {
+	cycle := func(end func(l *attachment.Link, b *box)) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var dials sync.WaitGroup
+		conns := make(chan net.Conn, 4)
+		release := make(chan struct{})
+		h := &handler{tcp: func(f *attachment.Flow) {
+			switch f.Destination().Port() {
+			case 80:
+				if c, err := f.Accept(); err == nil {
+					conns <- c
+				}
+			case 81:
+				<-release // undecided
+			case 82:
+				<-release
+				if c, err := f.Accept(); err == nil {
+					c.Close()
+				}
+			}
+		}}
+		l, b := open(t, h, attachment.Options{})
+		c, err := b.dial(t.Context(), "1.1.1.1:80")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, port := range []int{81, 82} {
+			dials.Go(func() {
+				if c, err := b.dial(ctx, fmt.Sprintf("1.1.1.1:%d", port)); err == nil {
+					c.Close()
+				}
+			})
+		}
+		ours := <-conns
+		go func() { _, _ = io.Copy(ours, zeros{}) }()
+		end(l, b)
+		<-l.Done()
+		close(release)
+		c.Close()
+		ours.Close()
+		cancel()
+		dials.Wait()
+		b.Close()
+	}
+	ends := map[string]func(*attachment.Link, *box){
+		"closed by us":      func(l *attachment.Link, _ *box) { l.Close() },
+		"closed by the box": func(_ *attachment.Link, b *box) { _ = b.Hangup() },
+	}
+	for name, end := range ends {
+		t.Run(name, func(t *testing.T) {
+			cycle(end)
+			goroutines, descriptors := settled(t, 0, 0)
+			for range 10 {
+				cycle(end)
+			}
+			if g, d := settled(t, goroutines, descriptors); g > goroutines || d > descriptors {
+				stacks := make([]byte, 1<<16)
+				t.Errorf("goroutines %d, before %d; descriptors %d, before %d\n%s", g, goroutines, d, descriptors, stacks[:runtime.Stack(stacks, true)])
+			}
+		})
+	}
+	// The control: a link that is open is seen.
+	g, d := settled(t, 0, 0)
+	_, end := openRaw(t, &handler{}, attachment.Options{})
+	defer end.Close()
+	if g2, d2 := settled(t, 0, 0); g2 <= g || d2 <= d {
+		t.Errorf("an open link is invisible: goroutines %d then %d, descriptors %d then %d", g, g2, d, d2)
+	}
+}
+
+// ours counts goroutines, without those of the test box's card, which lives as
+// long as the process.
+func ours() int {
+	stacks := make([]byte, 4<<20)
+	n := 0
+	for one := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+		if !strings.Contains(one, "tcpip/link/fdbased") {
+			n++
+		}
+	}
+	return n
+}
+
+// settled counts goroutines and descriptors when they are no more than want,
+// or when waiting has not helped.
+func settled(t *testing.T, wantGoroutines, wantDescriptors int) (goroutines, descriptors int) {
+	t.Helper()
+	const quiet = 10 // looks that find the same: a busy machine ends things late
+	last, same := -1, 0
+	for end := hosttest.Deadline(); time.Now().Before(end); {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		goroutines, descriptors = ours(), 0
+		for _, e := range entries {
+			// The test box's card leaves others.
+			if to, _ := os.Readlink("/proc/self/fd/" + e.Name()); strings.HasPrefix(to, "socket:") {
+				descriptors++
+			}
+		}
+		if goroutines <= wantGoroutines && descriptors <= wantDescriptors || wantGoroutines == 0 && same >= quiet {
+			return goroutines, descriptors
+		}
+		if same++; goroutines != last {
+			last, same = goroutines, 0
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return goroutines, descriptors
+}
+
+func TestOpenTakesOnlyALink(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	if _, err := attachment.Open(r, &handler{}, attachment.Options{}); err == nil {
+		t.Fatal("a pipe is no link")
+	}
+	if err := r.Close(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("Open kept what it was given: %v", err)
+	}
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Close(fds[1])
+	if _, err := attachment.Open(os.NewFile(uintptr(fds[0]), "stream"), &handler{}, attachment.Options{}); err == nil {
+		t.Fatal("a stream keeps no borders of packets")
+	}
+}
+
+// A descriptor may come over a socket, or have been made to block.
+func TestOpenTakesADescriptorThatBlocks(t *testing.T) {
+	end, ours, err := attachment.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.SetNonblock(int(ours.Fd()), false); err != nil {
+		t.Fatal(err)
+	}
+	l, err := attachment.Open(ours, &handler{tcp: echo}, attachment.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	newBox(t, end).mustDial(t, "1.1.1.1:80")
+	l.Close()
+}

@@ -1,0 +1,155 @@
+package attachment
+
+import (
+	"sync"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+)
+
+// slot is one connection's place under the cap. It is given back when the
+// stack has nothing of the connection left, not when the handler closes it:
+// a sandbox that reads nothing would otherwise hold any number of buffers.
+type slot struct {
+	endpoint tcpip.Endpoint // nil until accepted
+	closed   time.Time      // when the handler closed it; zero before
+}
+
+// flows are a link's connections.
+type flows struct {
+	mu    sync.Mutex
+	open  map[*slot]struct{}
+	sweep *time.Timer // set while closed connections linger
+}
+
+const (
+	// crowd is the number of connections from which on each gets less.
+	crowd = 32
+	// maxLinger is how long a closed connection may take to send its rest.
+	maxLinger = time.Minute
+	// sweepEvery is how often lingering connections are looked at.
+	sweepEvery = 200 * time.Millisecond
+)
+
+// take returns a place, or nil where none is free.
+func (f *flows) take(most int) *slot {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.open) >= most {
+		f.reap(time.Now())
+	}
+	if len(f.open) >= most {
+		return nil
+	}
+	s := &slot{}
+	f.open[s] = struct{}{}
+	return s
+}
+
+func (f *flows) began(s *slot, e tcpip.Endpoint) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s.endpoint = e
+}
+
+func (f *flows) ended(s *slot) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.open, s)
+}
+
+// linger keeps the place of a connection that the handler has closed until
+// its rest is sent.
+func (f *flows) linger(s *slot) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s.closed = time.Now()
+	if over(s.endpoint) {
+		delete(f.open, s)
+		return
+	}
+	if _, held := f.open[s]; held && f.sweep == nil {
+		f.sweep = time.AfterFunc(sweepEvery, f.sweeping)
+	}
+}
+
+func (f *flows) sweeping() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.sweep == nil {
+		return
+	}
+	if f.reap(time.Now()) > 0 {
+		f.sweep.Reset(sweepEvery)
+		return
+	}
+	f.sweep = nil
+}
+
+// reap gives back the places of connections that are over and ends those that
+// linger for too long. It returns how many linger. mu is held.
+func (f *flows) reap(now time.Time) int {
+	left := 0
+	for s := range f.open {
+		switch {
+		case s.closed.IsZero():
+		case over(s.endpoint):
+			delete(f.open, s)
+		case now.Sub(s.closed) > maxLinger:
+			s.endpoint.Abort()
+			delete(f.open, s)
+		default:
+			left++
+		}
+	}
+	return left
+}
+
+// over says whether a connection has nothing left to send or to wait for.
+func over(e tcpip.Endpoint) bool {
+	switch tcp.EndpointState(e.State()) {
+	case tcp.StateClose, tcp.StateError, tcp.StateTimeWait:
+		return true
+	default:
+		return false
+	}
+}
+
+// abort resets every accepted connection.
+func (f *flows) abort() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for s := range f.open {
+		if s.endpoint != nil {
+			s.endpoint.Abort()
+			delete(f.open, s)
+		}
+	}
+	if f.sweep != nil {
+		f.sweep.Stop()
+		f.sweep = nil
+	}
+}
+
+func (f *flows) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.open)
+}
+
+func (f *flows) crowded() bool { return f.count() > crowd }
+
+// abortHandshakes ends the handshakes that sandboxes have not answered. One
+// that has only just begun is not yet known to the stack: hence the repeat.
+func (l *Link) abortHandshakes() {
+	for {
+		for _, e := range l.stack.RegisteredEndpoints() {
+			e.Abort()
+		}
+		if l.handshakes.Load() == 0 {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}

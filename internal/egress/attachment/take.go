@@ -1,0 +1,131 @@
+package attachment
+
+import (
+	"encoding/binary"
+	"io"
+	"net"
+	"slices"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+)
+
+const (
+	namesPort = 53
+	// maxNamesUDP is the size that every resolver takes.
+	maxNamesUDP = 512
+	// maxAsking is how many queries over UDP are answered at once.
+	maxAsking = 32
+	// namesIdle is how long a connection for names may say nothing.
+	namesIdle = 10 * time.Second
+)
+
+// take decides about one frame.
+func (l *Link) take(frame []byte) {
+	if l.closing.Load() {
+		return
+	}
+	l.received.Add(1)
+	p := parse(frame)
+	switch p.verdict {
+	case stream:
+		if p.begins && !l.connects.Allow() {
+			l.drop(&p)
+			return
+		}
+		l.port.deliver(p.ip)
+	case query:
+		l.ask(p)
+	case refuse:
+		if l.refusals.Allow() {
+			l.port.send(p.unreachable())
+		}
+		l.drop(&p)
+	default:
+		l.drop(&p)
+	}
+}
+
+// drop counts a packet that goes nowhere and reports a sample. Where a
+// sandbox sends nothing else, reading rests: the flood then fills the
+// sandbox's own queue and no longer costs us a processor.
+func (l *Link) drop(p *packet) {
+	l.dropped.Add(1)
+	if l.reports.Allow() {
+		l.handler.Dropped(p.protocol, p.dst)
+	}
+	if !l.junk.Allow() {
+		rest(l.port.gone)
+	}
+}
+
+// unclaimed is called, where packets are read, for a segment that belongs to
+// no connection. What does not begin one is answered with a reset, which a
+// flood of them is not worth.
+func (l *Link) unclaimed(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
+	if l.forward.HandlePacket(id, pkt) {
+		return true
+	}
+	if l.refusals.Allow() {
+		return false
+	}
+	l.drop(&packet{protocol: "tcp", dst: addrPort(id.LocalAddress, id.LocalPort)})
+	return true
+}
+
+// ask has a query over UDP answered. The frame's buffer is the reader's, so
+// the query is copied.
+func (l *Link) ask(p packet) {
+	if !l.queries.Allow() {
+		l.drop(&p)
+		return
+	}
+	if l.asking.Add(1) > maxAsking {
+		// What is not answered holds no place: a burst would shut names off
+		// for the rest of the sandbox's life.
+		l.asking.Add(-1)
+		l.drop(&p)
+		return
+	}
+	p.payload = slices.Clone(p.payload)
+	p.ip = nil
+	go func() {
+		defer l.asking.Add(-1)
+		if reply := l.handler.Names(p.payload, maxNamesUDP); reply != nil && len(reply) <= maxNamesUDP {
+			l.names.Add(1)
+			l.port.send(p.answerUDP(reply))
+		}
+	}()
+}
+
+// serveNames answers queries over TCP, one after the other.
+func (l *Link) serveNames(c net.Conn) {
+	defer c.Close()
+	var size [2]byte
+	for {
+		if c.SetDeadline(time.Now().Add(namesIdle)) != nil {
+			return
+		}
+		if _, err := io.ReadFull(c, size[:]); err != nil {
+			return
+		}
+		query := make([]byte, binary.BigEndian.Uint16(size[:]))
+		if _, err := io.ReadFull(c, query); err != nil {
+			return
+		}
+		if !l.queries.Allow() {
+			return
+		}
+		reply := l.handler.Names(query, 1<<16-1)
+		if reply == nil || len(reply) > 1<<16-1 {
+			return
+		}
+		l.names.Add(1)
+		if _, err := c.Write(binary.BigEndian.AppendUint16(nil, uint16(len(reply)))); err != nil {
+			return
+		}
+		if _, err := c.Write(reply); err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,188 @@
+// Package certs owns the certificate authority of each sandbox: the leaves that
+// the causeway shows inside, the files and variables by which programs in the
+// box come to trust them, and the roots that upstream servers are verified
+// against.
+package certs
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress/names"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+const (
+	// life of the authority. It dies with its sandbox, long before this.
+	life = 10 * 365 * 24 * time.Hour
+	// leafLife bounds what a leaf is worth; renewBefore leaves a client that
+	// keeps a connection open for hours a leaf that is still valid.
+	leafLife    = 24 * time.Hour
+	renewBefore = 6 * time.Hour
+	// slack is how far a box's clock may be behind ours.
+	slack = time.Hour
+	// mostLeaves are kept. It is the number of names a box may use.
+	mostLeaves = names.MostNames
+)
+
+// Authority signs leaves for one sandbox. Its keys are made here and never
+// leave this process's memory: no method returns them, and printing an
+// Authority does not show them. It is safe for concurrent use.
+type Authority struct {
+	sandbox string
+	now     func() time.Time
+	root    *x509.Certificate
+	key     *ecdsa.PrivateKey
+	// leafKey is shared by all leaves, as making one costs more than signing.
+	// It is not the authority's own: TLS shows uses of it to the box.
+	leafKey *ecdsa.PrivateKey
+
+	mu     sync.Mutex
+	leaves map[string]*tls.Certificate
+}
+
+// New makes an authority with fresh keys. It can sign leaves only, never
+// another authority.
+func New(sandbox string, now func() time.Time) (*Authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Internal, "authority_key", "a sandbox's certificate key could not be made")
+	}
+	leafKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Internal, "authority_key", "a sandbox's certificate key could not be made")
+	}
+	start := now().Add(-slack)
+	template := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: commonName(sandbox)},
+		NotBefore:             start,
+		NotAfter:              start.Add(life),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+		MaxPathLenZero:        true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Internal, "authority_certificate", "a sandbox's certificate authority could not be made")
+	}
+	root, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Internal, "authority_certificate", "a sandbox's certificate authority could not be read")
+	}
+	return &Authority{sandbox: sandbox, now: now, root: root, key: key, leafKey: leafKey, leaves: map[string]*tls.Certificate{}}, nil
+}
+
+// commonName keeps to ASCII that every program prints, and to the 64 letters
+// that RFC 5280 allows.
+func commonName(sandbox string) string {
+	name := []byte("Crannog sandbox " + sandbox)
+	for i, c := range name {
+		if c < ' ' || c > '~' {
+			name[i] = '?'
+		}
+	}
+	return string(name[:min(len(name), 64)])
+}
+
+// Certificate returns the authority's certificate in PEM.
+func (a *Authority) Certificate() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.root.Raw})
+}
+
+// Leaf returns a certificate for exactly one name, with its key. The same one
+// is returned until it nears its end. The caller must have checked that the
+// policy lets the box reach the name.
+func (a *Authority) Leaf(name string) (*tls.Certificate, error) {
+	// A name such as *.example.com or one with a NUL would make a leaf that
+	// stands for other names too.
+	canonical, err := names.Canonical(name)
+	if err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.now()
+	if leaf, ok := a.leaves[canonical]; ok && now.Before(leaf.Leaf.NotAfter.Add(-renewBefore)) && !now.Before(leaf.Leaf.NotBefore) {
+		return leaf, nil
+	}
+	leaf, err := a.sign(canonical, now)
+	if err != nil {
+		return nil, fmt.Errorf("leaf for %s: %w", canonical, err)
+	}
+	if len(a.leaves) >= mostLeaves {
+		// Any will do: making one again costs a tenth of a millisecond.
+		for other := range a.leaves {
+			delete(a.leaves, other)
+			break
+		}
+	}
+	a.leaves[canonical] = leaf
+	return leaf, nil
+}
+
+func (a *Authority) sign(name string, now time.Time) (*tls.Certificate, error) {
+	template := &x509.Certificate{
+		NotBefore:   now.Add(-slack),
+		NotAfter:    now.Add(leafLife),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		DNSNames:    []string{name},
+	}
+	if len(name) <= 64 {
+		template.Subject.CommonName = name
+	}
+	if template.NotBefore.Before(a.root.NotBefore) {
+		template.NotBefore = a.root.NotBefore
+	}
+	if template.NotAfter.After(a.root.NotAfter) {
+		return nil, fault.New(fault.Unavailable, "authority_expired", "the sandbox's certificate authority has come to its end").
+			WithHint("start a new sandbox")
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.root, a.leafKey.Public(), a.key)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Internal, "leaf_certificate", "a certificate could not be signed")
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Internal, "leaf_certificate", "a signed certificate could not be read")
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: a.leafKey, Leaf: parsed}, nil
+}
+
+// Format prints whose authority it is, under every verb: %+v of the struct
+// would put the private key into a log.
+func (a *Authority) Format(f fmt.State, _ rune) {
+	_, _ = io.WriteString(f, "certificate authority of sandbox "+a.sandbox)
+}
+
+// Roots returns what upstream servers are verified against: the host's own
+// roots and, in PEM, those that the operator adds. A sandbox's authority must
+// never be among them.
+func Roots(extra []byte) (*x509.CertPool, error) {
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "roots_unreadable", "this machine's certificate roots cannot be read").
+			WithHint("install the ca-certificates package on the machine that runs Crannog")
+	}
+	if len(extra) == 0 {
+		return pool, nil
+	}
+	added, err := certificates(extra)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range added {
+		pool.AddCert(c)
+	}
+	return pool, nil
+}

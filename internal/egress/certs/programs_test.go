@@ -1,0 +1,222 @@
+package certs_test
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress/certs"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+const (
+	site = "registry.example.com"
+	body = "hello from the causeway"
+)
+
+// serve answers HTTPS as the causeway does, with a leaf of the name asked for,
+// behind a CONNECT proxy: programs then need no name server.
+func serve(t *testing.T, a *certs.Authority) (proxy string) {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/info/refs"):
+			w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
+			_, _ = w.Write([]byte("001e# service=git-upload-pack\n00000000"))
+		case strings.HasSuffix(r.URL.Path, "/config.json"):
+			_, _ = w.Write([]byte(`{"dl":"https://` + site + `/dl"}`))
+		case strings.HasSuffix(r.URL.Path, "/causewaytest"):
+			http.NotFound(w, r)
+		default:
+			_, _ = w.Write([]byte(body + "\n"))
+		}
+	})
+	inner := httptest.NewUnstartedServer(mux)
+	inner.TLS = &tls.Config{GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) { return a.Leaf(h.ServerName) }}
+	// Programs that do not trust us end handshakes, which is what is tested.
+	inner.Config.ErrorLog = log.New(io.Discard, "", 0)
+	inner.StartTLS()
+	t.Cleanup(inner.Close)
+
+	outer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodConnect || r.Host != site+":443" {
+			http.Error(w, "only the site of the test", http.StatusForbidden)
+			return
+		}
+		up, err := net.Dial("tcp", inner.Listener.Addr().String())
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		down, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			_ = up.Close()
+			return
+		}
+		_, _ = down.Write([]byte("HTTP/1.1 200 OK\r\n\r\n"))
+		go func() {
+			_, _ = buffered.WriteTo(up)
+			_ = up.(*net.TCPConn).CloseWrite()
+		}()
+		defer down.Close()
+		defer up.Close()
+		_, _ = io.Copy(down, up)
+	}))
+	t.Cleanup(outer.Close)
+	return outer.URL
+}
+
+// Python 3.13 and newer verify strictly by default.
+const python = `
+import ssl, urllib.request
+context = ssl.create_default_context()
+context.verify_flags |= ssl.VERIFY_X509_STRICT
+print(urllib.request.urlopen("https://` + site + `/", context=context).read().decode())
+`
+
+const node = `
+const http = require("http"), tls = require("tls"), u = new URL(process.env.HTTPS_PROXY);
+http.request({host: u.hostname, port: u.port, method: "CONNECT", path: "` + site + `:443"}).on("connect", (_, s) => {
+  const c = tls.connect({socket: s, servername: "` + site + `"}, () => c.write("GET / HTTP/1.1\r\nHost: ` + site + `\r\nConnection: close\r\n\r\n"));
+  c.on("data", d => process.stdout.write(d)).on("error", e => { console.log(e.message); process.exit(1); });
+}).end();
+`
+
+const java = `
+import java.net.*;
+public class Fetch {
+  public static void main(String[] a) throws Exception {
+    var in = new URL("https://` + site + `/").openStream();
+    System.out.println(new String(in.readAllBytes()));
+  }
+}
+`
+
+// Every program must fetch with the files and variables and must fail without
+// them: a program that verifies nothing would prove nothing.
+func TestProgramsTrustTheAuthority(t *testing.T) {
+	a := authority(t, time.Now)
+	proxy := serve(t, a)
+	p, err := url.Parse(proxy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, trusting := install(t, trust(t, a))
+	via := []string{"HTTPS_PROXY=" + proxy, "https_proxy=" + proxy}
+	trusting = append(trusting, via...)
+	doubting := append(bare(t), via...)
+
+	source := filepath.Join(t.TempDir(), "Fetch.java")
+	if err := os.WriteFile(source, []byte(java), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	javaArgs := []string{"java", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-Dhttps.proxyHost=" + p.Hostname(), "-Dhttps.proxyPort=" + p.Port()}
+	for _, c := range []struct {
+		program string
+		argv    []string
+		// doubt is argv without the trust, where that is not in the
+		// environment.
+		doubt []string
+		want  string
+	}{
+		{program: "curl", argv: []string{"curl", "-sS", "--proxy", proxy, "https://" + site + "/"}, want: body},
+		{program: "git", argv: []string{"git", "ls-remote", "https://" + site + "/a/b.git"}},
+		{program: "python3", argv: []string{"python3", "-c", python}, want: body},
+		{program: "node", argv: []string{"node", "-e", node}, want: body},
+		{program: "openssl", argv: []string{
+			"openssl", "s_client", "-verify_return_error", "-proxy", p.Host, "-connect", site + ":443", "-servername", site,
+			"-verify_hostname", site, "-CApath", filepath.Join(root, "/etc/ssl/certs"), "-no-CAfile", "-no-CAstore",
+		}, doubt: []string{
+			"openssl", "s_client", "-verify_return_error", "-proxy", p.Host, "-connect", site + ":443", "-servername", site,
+		}, want: "Verify return code: 0 (ok)"},
+		// The option stands for the file at its place in a box, which is the
+		// one that GnuTLS looks at.
+		{program: "apt", argv: []string{
+			"/usr/lib/apt/apt-helper", "-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=0", "-o", "Acquire::https::Proxy=" + proxy,
+			"-o", "Acquire::https::CAInfo=" + filepath.Join(root, certs.BundlePath), "download-file", "https://" + site + "/a", "a",
+		}, doubt: []string{
+			"/usr/lib/apt/apt-helper", "-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=0", "-o", "Acquire::https::Proxy=" + proxy,
+			"download-file", "https://" + site + "/a", "a",
+		}},
+		// The property stands for the file at its place in a box.
+		{program: "java", argv: append(javaArgs, "-Djavax.net.ssl.trustStore="+filepath.Join(root, certs.JavaPath), source),
+			doubt: append(javaArgs[:len(javaArgs):len(javaArgs)], source), want: body},
+	} {
+		t.Run(c.program, func(t *testing.T) {
+			hosttest.Need(t, hosttest.Program(c.program))
+			out, err := run(t, trusting, c.argv)
+			if err != nil || !strings.Contains(out, c.want) {
+				t.Errorf("with trust: %v\n%s", err, out)
+			}
+			argv := c.argv
+			if c.doubt != nil {
+				argv = c.doubt
+			}
+			if out, err := run(t, doubting, argv); err == nil {
+				t.Errorf("without trust it succeeds:\n%s", out)
+			}
+		})
+	}
+}
+
+func TestCargoTrustsTheAuthority(t *testing.T) {
+	cargo, err := exec.LookPath("cargo")
+	if err != nil {
+		hosttest.Need(t, hosttest.Program("cargo"))
+	}
+	a := authority(t, time.Now)
+	proxy := serve(t, a)
+	_, trusting := install(t, trust(t, a))
+	project := t.TempDir()
+	for name, text := range map[string]string{
+		"Cargo.toml": "[package]\nname = \"a\"\nversion = \"0.1.0\"\nedition = \"2021\"\n[dependencies]\ncausewaytest = { version = \"1\", registry = \"site\" }\n",
+		"src/lib.rs": "",
+		".cargo/config.toml": "[registries.site]\nindex = \"sparse+https://" + site + "/index/\"\n" +
+			"[net]\nretry = 0\n",
+	} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(project, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(project, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	resolve := func(env []string) string {
+		ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
+		defer cancel()
+		cmd := exec.CommandContext(ctx, cargo, "generate-lockfile")
+		cmd.Dir = project
+		// A toolchain that was installed for one user is found through these.
+		for _, name := range []string{"RUSTUP_HOME", "RUSTUP_TOOLCHAIN"} {
+			if v, ok := os.LookupEnv(name); ok {
+				env = append(env, name+"="+v)
+			}
+		}
+		if home, err := os.UserHomeDir(); err == nil {
+			env = append(env, "RUSTUP_HOME="+filepath.Join(home, ".rustup"))
+		}
+		cmd.Env = append(env, "HTTPS_PROXY="+proxy, "CARGO_HOME="+t.TempDir())
+		out, _ := cmd.CombinedOutput()
+		return string(out)
+	}
+	// The registry has no such crate: an answer that says so was trusted.
+	const asked = "no matching package named `causewaytest` found"
+	if out := resolve(trusting); !strings.Contains(out, asked) {
+		t.Errorf("with trust:\n%s", out)
+	}
+	if out := resolve(bare(t)); strings.Contains(out, asked) || !strings.Contains(strings.ToLower(out), "ssl") {
+		t.Errorf("without trust:\n%s", out)
+	}
+}

@@ -1,0 +1,238 @@
+package certs_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress/certs"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+func trust(t *testing.T, a *certs.Authority, stores ...string) certs.Trust {
+	t.Helper()
+	// Another authority plays the world's roots.
+	b, err := certs.ReadBundle(authority(t, time.Now).Certificate())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.Trust(b, stores...)
+}
+
+func file(t *testing.T, tr certs.Trust, path string) certs.File {
+	t.Helper()
+	for _, f := range tr.Files {
+		if f.Path == path {
+			return f
+		}
+	}
+	t.Fatalf("no file %s", path)
+	return certs.File{}
+}
+
+func TestTrustFiles(t *testing.T) {
+	a := authority(t, time.Now)
+	tr := trust(t, a, "/opt/jdk/lib/security/cacerts", certs.JavaPath)
+	seen := map[string]bool{}
+	for _, f := range tr.Files {
+		if seen[f.Path] || (f.Link == "") == (len(f.Data) == 0) || f.Link == f.Path {
+			t.Errorf("%s twice, or with content and a link: %d bytes, %q", f.Path, len(f.Data), f.Link)
+		}
+		seen[f.Path] = true
+		if bytes.Contains(f.Data, []byte("PRIVATE KEY")) {
+			t.Errorf("%s holds a key", f.Path)
+		}
+	}
+	for _, f := range tr.Files {
+		if f.Link != "" && !seen[f.Link] {
+			t.Errorf("%s points to %s, which is not there", f.Path, f.Link)
+		}
+	}
+	for name, path := range tr.Env {
+		if !seen[path] {
+			t.Errorf("%s is %s, which is not there", name, path)
+		}
+	}
+	if !seen["/opt/jdk/lib/security/cacerts"] {
+		t.Error("a trust store of the image stays as it is")
+	}
+	bundle := file(t, tr, certs.BundlePath).Data
+	if n := bytes.Count(bundle, []byte("BEGIN CERTIFICATE")); n != 2 || !bytes.Contains(bundle, a.Certificate()) {
+		t.Errorf("the bundle has %d certificates", n)
+	}
+}
+
+// A bundle that an operator made by hand may have the key in it.
+func TestTrustTakesCertificatesOnly(t *testing.T) {
+	a := authority(t, time.Now)
+	secret := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("do not show this")})
+	b, err := certs.ReadBundle(append(secret, authority(t, time.Now).Certificate()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range a.Trust(b).Files {
+		if bytes.Contains(f.Data, secret) || bytes.Contains(f.Data, []byte("do not show this")) {
+			t.Errorf("%s has the key", f.Path)
+		}
+	}
+	for _, empty := range [][]byte{nil, secret, []byte("not PEM")} {
+		if _, err := certs.ReadBundle(empty); fault.CodeOf(err) != "bundle_empty" {
+			t.Errorf("a bundle without certificates: %v", err)
+		}
+	}
+}
+
+// An addition to a bundle is what Trust makes of the two.
+func TestAddition(t *testing.T) {
+	a, world := authority(t, time.Now), authority(t, time.Now).Certificate()
+	secret := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: []byte("do not show this")})
+	add, err := certs.Addition(append(secret, a.Certificate()...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range add.Files {
+		if bytes.Contains(f.Data, []byte("PRIVATE KEY")) || f.Append != (f.Path == certs.BundlePath) {
+			t.Errorf("%s has the key, or comes behind what is there: %v", f.Path, f.Append)
+		}
+	}
+	// Without the end of its last line.
+	bundle := append(bytes.TrimSpace(world), file(t, add, certs.BundlePath).Data...)
+	b, err := certs.ReadBundle(world)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(bundle)
+	want := x509.NewCertPool()
+	want.AppendCertsFromPEM(file(t, a.Trust(b), certs.BundlePath).Data)
+	if !pool.Equal(want) {
+		t.Errorf("the bundle is\n%s", bundle)
+	}
+	store, err := certs.JavaStore(b, a.Certificate())
+	if err != nil || !bytes.Equal(store.Data, file(t, a.Trust(b), certs.JavaPath).Data) {
+		t.Errorf("Java's store is another one: %v", err)
+	}
+	if _, err := certs.Addition(secret); err == nil {
+		t.Error("an addition of nothing is no error")
+	}
+}
+
+func TestRoots(t *testing.T) {
+	other := authority(t, time.Now)
+	with, err := certs.Roots(other.Certificate())
+	if err != nil {
+		t.Fatal(err)
+	}
+	without, err := certs.Roots(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := other.Leaf("example.com")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := leaf.Leaf.Verify(x509.VerifyOptions{Roots: with}); err != nil {
+		t.Error(err)
+	}
+	if _, err := leaf.Leaf.Verify(x509.VerifyOptions{Roots: without}); err == nil {
+		t.Error("a sandbox's authority is trusted upstream")
+	}
+	if _, err := certs.Roots([]byte("not PEM")); err == nil {
+		t.Error("roots without a certificate are no error")
+	}
+}
+
+// OpenSSL finds a root in its directory by a name that is a hash.
+func TestSubjectHashIsOpenSSLs(t *testing.T) {
+	hosttest.Need(t, hosttest.Program("openssl"))
+	for _, sandbox := range []string{"sb_1", "UPPER  and   spaces ", strings.Repeat("x", 90), "ümlaut"} {
+		a, err := certs.New(sandbox, time.Now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), "openssl", "x509", "-noout", "-subject_hash")
+		cmd.Stdin = bytes.NewReader(a.Certificate())
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		file(t, trust(t, a), "/etc/ssl/certs/"+strings.TrimSpace(string(out))+".0")
+	}
+}
+
+// install writes the files below a directory and returns the environment that
+// points there, with nothing of this process's own trust in it.
+func install(t *testing.T, tr certs.Trust) (root string, env []string) {
+	t.Helper()
+	root = t.TempDir()
+	for _, f := range tr.Files {
+		path := filepath.Join(root, f.Path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if f.Link != "" {
+			err = os.Symlink(filepath.Join(root, f.Link), path)
+		} else {
+			err = os.WriteFile(path, f.Data, os.FileMode(f.Mode))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	env = bare(t)
+	for name, path := range tr.Env {
+		env = append(env, name+"="+filepath.Join(root, path))
+	}
+	return root, env
+}
+
+func bare(t *testing.T) []string {
+	t.Helper()
+	return []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=" + t.TempDir()}
+}
+
+func run(t *testing.T, env, argv []string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
+	defer cancel()
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env = env
+	cmd.Dir = t.TempDir()
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func BenchmarkTrust(b *testing.B) {
+	data, err := os.ReadFile(certs.BundlePath)
+	if err != nil {
+		b.Skip(err)
+	}
+	a, err := certs.New("sb_1", time.Now)
+	if err != nil {
+		b.Fatal(err)
+	}
+	bundle, err := certs.ReadBundle(data)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		_ = a.Trust(bundle)
+	}
+}
+
+func BenchmarkNew(b *testing.B) {
+	for b.Loop() {
+		if _, err := certs.New("sb_1", time.Now); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

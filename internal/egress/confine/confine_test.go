@@ -1,0 +1,271 @@
+//go:build !race
+
+// The race detector's runtime makes system calls and takes memory that the
+// confinement refuses.
+
+package confine_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/egress/confine"
+	"github.com/crannog/crannog/internal/host/reexec"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+func TestMain(m *testing.M) {
+	reexec.Dispatch(
+		reexec.Role{Match: reexec.Arg0("confine-probe"), Run: probe},
+		reexec.Role{Match: reexec.Arg0("confine-hog"), Run: hog},
+		reexec.Role{Match: reexec.Arg0("confine-forgetful"), Run: forgetful},
+	)
+	os.Exit(m.Run())
+}
+
+const nobody = 65534
+
+// result is what the probe saw of each attempt, before and after.
+type result struct {
+	Before, After map[string]string
+	Works         map[string]string
+	Report        confine.Report
+	// Starter is who started the process.
+	Starter int
+	// BornHidden is whether no debugger could ever read the process.
+	BornHidden bool
+}
+
+// who runs a role.
+type who struct {
+	name string
+	attr *syscall.SysProcAttr
+	// inside and outside are the user at the end, as the process and the host
+	// see it.
+	inside, outside int
+	powerless       bool // already before
+	notes           int
+}
+
+var everyone = []who{
+	{name: "root", inside: nobody, outside: nobody},
+	{name: "a user", inside: 1000, outside: 1000, powerless: true, attr: &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}},
+	// A namespace of one user has no other user that its root could become.
+	{name: "the root of a namespace", inside: 0, outside: 1000, powerless: true, notes: 1, attr: &syscall.SysProcAttr{
+		Cloneflags:  unix.CLONE_NEWUSER,
+		Credential:  &syscall.Credential{NoSetGroups: true},
+		UidMappings: []syscall.SysProcIDMap{{HostID: 1000, Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{HostID: 1000, Size: 1}},
+	}},
+}
+
+// program is what start runs.
+var program = "/proc/self/exe"
+
+// start runs a role in a directory that everybody may enter.
+func start(t *testing.T, role string, attr *syscall.SysProcAttr, more ...string) (*exec.Cmd, io.WriteCloser, *bufio.Reader) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "confine")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path, spool := filepath.Join(dir, "record"), filepath.Join(dir, "spool")
+	record, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o666)
+	listener, listenErr := net.Listen("tcp", "127.0.0.1:0")
+	if err := errors.Join(err, listenErr, os.Chmod(dir, 0o777), os.Chmod(path, 0o666), os.Mkdir(spool, 0o700), os.Chmod(spool, 0o777),
+		os.WriteFile(filepath.Join(dir, "readable"), []byte("canary"), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	directory, err := os.Open(spool)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+		}
+	}()
+	t.Cleanup(func() { listener.Close(); record.Close(); directory.Close() })
+	cmd := exec.Command(program)
+	cmd.Args = append([]string{role, dir, listener.Addr().String()}, more...)
+	cmd.Env = []string{}
+	cmd.ExtraFiles = []*os.File{record, directory}
+	if role != "confine-hog" { // whose end is a page of traces
+		cmd.Stderr = os.Stderr
+	}
+	cmd.SysProcAttr = attr
+	in, err := cmd.StdinPipe()
+	out, outErr := cmd.StdoutPipe()
+	if err := errors.Join(err, outErr, cmd.Start()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close(); _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return cmd, in, bufio.NewReaderSize(out, 1<<20)
+}
+
+func TestNothingIsLeft(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	for _, w := range everyone {
+		t.Run(w.name, func(t *testing.T) {
+			cmd, in, out := start(t, "confine-probe", w.attr)
+			line, err := out.ReadBytes('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got result
+			if err := json.Unmarshal(line, &got); err != nil {
+				t.Fatalf("%v: %s", err, line)
+			}
+			if got.Report.UID != w.inside || got.Report.Landlock == 0 || len(got.Report.Notes) != w.notes {
+				t.Errorf("report %+v", got.Report)
+			}
+			if want := map[bool]int{true: 0, false: w.inside}[w.inside == nobody]; got.Starter != want {
+				t.Errorf("user %d has started it, want %d", got.Starter, want)
+			}
+			if changes := w.inside == nobody; startedAgain && got.BornHidden != changes {
+				t.Errorf("it is hidden since its start: %t, want %t", got.BornHidden, changes)
+			}
+			for _, a := range attempts {
+				before, after := got.Before[a.name], got.After[a.name]
+				// Positive control: without confinement the attempt gets
+				// through, so it is the confinement that stops it.
+				if absent := a.optional && strings.HasSuffix(before, unix.ENOSYS.Error()); absent {
+					t.Logf("%s: this kernel is built without", a.name)
+				} else if refusal(before) && (!a.privileged || !w.powerless) {
+					t.Errorf("%s is refused without confinement too: %s", a.name, before)
+				}
+				if !refusal(after) {
+					t.Errorf("%s is possible: %q", a.name, after)
+				}
+			}
+			for name, problem := range got.Works {
+				if problem != "" {
+					t.Errorf("%s does not work any more: %s", name, problem)
+				}
+			}
+			if len(got.Works) < 12 {
+				t.Errorf("only %d things were seen to work", len(got.Works))
+			}
+			outside(t, cmd.Process.Pid, w)
+			in.Close()
+			if err := cmd.Wait(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// refusal tells errors of a lacking right from those that show that the
+// kernel went to work. "" is success.
+func refusal(text string) bool {
+	return strings.HasPrefix(text, "refused: ")
+}
+
+// outside looks at every thread as another process sees it.
+func outside(t *testing.T, pid int, w who) {
+	t.Helper()
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	if err != nil || len(threads) < 3 {
+		t.Fatalf("%d threads, %v", len(threads), err)
+	}
+	for _, thread := range threads {
+		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/status", pid, thread.Name()))
+		if err != nil {
+			continue // it has ended
+		}
+		status := string(data)
+		for _, want := range []string{
+			fmt.Sprintf("Uid:\t%d\t%[1]d\t%[1]d\t%[1]d\n", w.outside), "CapPrm:\t0000000000000000\n", "CapEff:\t0000000000000000\n",
+			"CapInh:\t0000000000000000\n", "CapAmb:\t0000000000000000\n", "NoNewPrivs:\t1\n", "Seccomp:\t2\n", "Seccomp_filters:\t1\n",
+		} {
+			if !strings.Contains(status, want) {
+				name, _, _ := strings.Cut(want, ":")
+				_, have, _ := strings.Cut(status, "\n"+name+":")
+				have, _, _ = strings.Cut(have, "\n")
+				t.Errorf("thread %s: %s:%s, want %q", thread.Name(), name, have, want)
+			}
+		}
+		// Who had nothing to gain keeps the bound of it.
+		if w.outside == nobody && (!strings.Contains(status, "CapBnd:\t0000000000000000\n") || !strings.Contains(status, "Groups:\t \n")) {
+			t.Errorf("thread %s keeps a bounding set or groups", thread.Name())
+		}
+	}
+	// What a process that cannot be dumped shows belongs to root: a debugger
+	// of the same user is refused.
+	var info unix.Stat_t
+	if err := unix.Stat(fmt.Sprintf("/proc/%d/environ", pid), &info); err != nil || info.Uid != 0 && w.inside != 0 {
+		t.Errorf("its /proc belongs to %d, %v", info.Uid, err)
+	}
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Max core file size        0                    0 ", "Max open files            512                  512 ",
+		"Max file size             65536                65536 "} {
+		if !strings.Contains(string(data), want) {
+			t.Errorf("no %q in\n%s", want, data)
+		}
+	}
+}
+
+func TestTargets(t *testing.T) {
+	dir := t.TempDir()
+	deep := filepath.Join(dir, "run", "resolver")
+	file := filepath.Join(deep, "conf")
+	link, plain := filepath.Join(dir, "link"), filepath.Join(dir, "plain")
+	if err := errors.Join(os.MkdirAll(deep, 0o700), os.WriteFile(file, nil, 0o600), os.WriteFile(plain, nil, 0o600), os.Symlink(file, link)); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := confine.Targets(plain, link, "/no/such/file"), []string{plain, link, "/no/such/file", file, deep}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if err := errors.Join(os.Remove(link), os.Symlink("/usr/bin", link)); err != nil {
+		t.Fatal(err)
+	}
+	if got := confine.Targets(link); slices.Contains(got, "/usr") {
+		t.Errorf("half of the host is readable: %v", got)
+	}
+}
+
+func TestMemoryHasAnEnd(t *testing.T) {
+	cmd, _, out := start(t, "confine-hog", nil)
+	said, _ := io.ReadAll(out)
+	err := cmd.Wait()
+	if string(said) != "small\n" || err == nil {
+		t.Fatalf("said %q, ended with %v; want an end at the second piece", said, err)
+	}
+}
+
+func TestZeroIsNotUnlimited(t *testing.T) {
+	full := confine.Rules{UID: nobody, Files: 1, FileBytes: 1, SoftMemory: 1, HardMemory: 1}
+	for name, change := range map[string]func(*confine.Rules){
+		"files":       func(r *confine.Rules) { r.Files = 0 },
+		"file bytes":  func(r *confine.Rules) { r.FileBytes = 0 },
+		"soft memory": func(r *confine.Rules) { r.SoftMemory = 0 },
+		"hard memory": func(r *confine.Rules) { r.HardMemory = 0 },
+	} {
+		rules := full
+		change(&rules)
+		if _, err := confine.Begin(rules, nil); err == nil {
+			t.Fatalf("no limit of %s is accepted", name)
+		}
+	}
+}

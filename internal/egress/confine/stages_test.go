@@ -1,0 +1,92 @@
+//go:build cgo && !race
+
+package confine_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/egress/confine"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// startedAgain is whether a program is started again to be confined.
+const startedAgain = true
+
+// Each right that a first stage forgot is found by the second.
+func TestWhatIsForgottenIsFound(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	for step, want := range map[string]string{
+		"":       "", // forgets nothing: the control
+		"limits": "is limited to", "secure bits": "secure bits are", "bounding set": "may gain", "user": "is root", "files": "can read files",
+	} {
+		_, _, out := start(t, "confine-forgetful", nil, step)
+		said, err := io.ReadAll(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := strings.TrimSpace(string(said))
+		if want == "" && text != "as it should be" || want != "" && (!strings.Contains(text, "too many rights") || !strings.Contains(text, want)) {
+			t.Errorf("without %q it says %q, want %q", step, text, want)
+		}
+	}
+}
+
+// Who sets the variable does not get a process that believes it.
+func TestTheVariableIsNotTrusted(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	for _, value := range []string{"", "{", `{"uid":0}`, `{"uid":0,"secured":true,"bounded":true}`, `{"uid":1000}`} {
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Args = []string{"confine-hog"}
+		cmd.Env = []string{confine.Variable + "=" + value}
+		said, err := cmd.CombinedOutput()
+		if err != nil || !bytes.Contains(said, []byte("confine: ")) || bytes.Contains(said, []byte("small")) {
+			t.Errorf("with %q it says %q, %v", value, said, err)
+		}
+	}
+}
+
+// A program that only its owner may start, in a directory that only root may
+// enter, is confined all the same.
+func TestAProgramOfItsOwnersAlone(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	for _, owner := range []int{0, 1000, nobody} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "program")
+		data, err := os.ReadFile("/proc/self/exe")
+		if err := errors.Join(err, os.WriteFile(path, data, 0o700), os.Chown(path, owner, owner), os.Chmod(path, 0o700), os.Chmod(dir, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		program = path
+		t.Cleanup(func() { program = "/proc/self/exe" })
+		_, in, out := start(t, "confine-probe", nil)
+		line, err := out.ReadBytes('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got result
+		if err := json.Unmarshal(line, &got); err != nil {
+			t.Fatalf("owner %d: %v: %s", owner, err, line)
+		}
+		if got.Report.UID != nobody || !got.BornHidden && owner != nobody {
+			t.Errorf("owner %d: %+v, hidden %t", owner, got.Report, got.BornHidden)
+		}
+		in.Close()
+	}
+}
+
+func forgetful() {
+	if err := confine.InheritedWithout(rules, os.Args[3]); err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("as it should be")
+}

@@ -1,0 +1,107 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"sync"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// handle takes what the process says. It reads hostile bytes all day and may
+// have been taken over, so nothing that it says is more than a question.
+func (c *Client) handle(ctx context.Context, call string, body json.RawMessage, _ []*os.File) (any, error) {
+	switch call {
+	case callAsk:
+		var ask askBody
+		if err := strict(body, &ask); err != nil {
+			return nil, badMessage(err)
+		}
+		return c.answer(ctx, ask)
+	case callEvent:
+		var e Event
+		if err := strict(body, &e); err != nil {
+			return nil, badMessage(err)
+		}
+		c.events.put(e)
+		return nil, nil
+	}
+	return nil, fault.Newf(fault.Invalid, "causeway_protocol", "no call is named %q", call)
+}
+
+// answer forwards an approval request to the asker of this client.
+func (c *Client) answer(ctx context.Context, ask askBody) (egress.Answer, error) {
+	c.mu.Lock()
+	mine := c.mine[ask.Question.Sandbox]
+	c.mu.Unlock()
+	if !mine {
+		return egress.Answer{}, fault.Newf(fault.NotFound, "sandbox_not_found", "no sandbox %q of this controller's", ask.Question.Sandbox)
+	}
+	if c.asker == nil {
+		return egress.Answer{State: statePending, Reason: "nobody answers questions here; start the server, or run with --ask, and try again"}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, min(max(ask.Wait, 0), maxWait))
+	defer cancel()
+	return c.asker.Ask(ctx, ask.Question)
+}
+
+// queue hands events on without holding up the connection that they came by.
+type queue struct {
+	mu    sync.Mutex
+	more  *sync.Cond
+	list  []Event
+	ended bool
+}
+
+// maxEvents bounds a queue whose reader has stopped. The oldest are dropped:
+// List tells what they would have.
+const maxEvents = 4096
+
+func newQueue(deliver func(Event)) *queue {
+	q := &queue{ended: deliver == nil}
+	q.more = sync.NewCond(&q.mu)
+	if deliver != nil {
+		go q.run(deliver)
+	}
+	return q
+}
+
+func (q *queue) put(e Event) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.ended {
+		return
+	}
+	if len(q.list) >= maxEvents {
+		q.list = q.list[1:]
+	}
+	q.list = append(q.list, e)
+	q.more.Signal()
+}
+
+func (q *queue) end() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ended = true
+	q.more.Signal()
+}
+
+func (q *queue) run(deliver func(Event)) {
+	for {
+		q.mu.Lock()
+		for len(q.list) == 0 && !q.ended {
+			q.more.Wait()
+		}
+		list := q.list
+		q.list = nil
+		q.mu.Unlock()
+		if len(list) == 0 {
+			return
+		}
+		for _, e := range list {
+			deliver(e)
+		}
+	}
+}

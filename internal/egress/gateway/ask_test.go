@@ -1,0 +1,144 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress"
+)
+
+// Without a controller, the request waits as long as it may, and then nothing is
+// granted.
+func TestNobodyToAsk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBox("box1", nil, "")
+		begin := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		a, err := asker{b}.Ask(ctx, egress.Question{})
+		if err != nil || a.Granted || a.State != statePending || a.Approval != "" || a.Reason == "" {
+			t.Errorf("answer %+v, %v", a, err)
+		}
+		if took := time.Since(begin); took != 20*time.Second {
+			t.Errorf("waited %v", took)
+		}
+		// A question without an end has one.
+		begin = time.Now()
+		if a, err := (asker{b}).Ask(t.Context(), egress.Question{}); err != nil || a.Granted || time.Since(begin) != maxWait {
+			t.Errorf("answer %+v, %v after %v", a, err, time.Since(begin))
+		}
+	})
+}
+
+func TestQuestionsEndWithTheirSandbox(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBox("box1", nil, "")
+		b.records = &recorder{closed: true}
+		done := make(chan error)
+		go func() {
+			_, err := asker{b}.Ask(t.Context(), egress.Question{})
+			done <- err
+		}()
+		synctest.Wait()
+		b.close()
+		if err := <-done; err == nil {
+			t.Error("a request of a closed sandbox is decided")
+		}
+	})
+}
+
+func TestQuestionsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBox("box1", nil, "")
+		var wait sync.WaitGroup
+		for range maxQuestions {
+			wait.Go(func() { _, _ = asker{b}.Ask(t.Context(), egress.Question{}) })
+		}
+		synctest.Wait()
+		begin := time.Now()
+		if a, err := (asker{b}).Ask(t.Context(), egress.Question{}); err != nil || a.Granted || a.State != statePending || time.Since(begin) != 0 {
+			t.Errorf("one more: %+v, %v after %v", a, err, time.Since(begin))
+		}
+		wait.Wait()
+		if n := b.asking.Load(); n != 0 {
+			t.Errorf("%d are still counted", n)
+		}
+	})
+}
+
+// A controller that dies over a question leaves it to the next.
+func TestTheNextControllerIsAsked(t *testing.T) {
+	b := newBox("box1", nil, "")
+	asked := make(chan *peer)
+	join := func(answer *egress.Answer) *peer {
+		ours, theirs := pair(t)
+		var there *peer
+		there = newPeer(theirs, false, func(ctx context.Context, _ string, _ json.RawMessage, _ []*os.File) (any, error) {
+			asked <- there
+			if answer == nil {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return *answer, nil
+		})
+		here := newPeer(ours, true, nil)
+		go func() { _ = there.serve() }()
+		go func() { _ = here.serve() }()
+		b.adopt(here)
+		return there
+	}
+	first := join(nil)
+	type result struct {
+		answer egress.Answer
+		err    error
+	}
+	got := make(chan result, 1)
+	go func() {
+		a, err := asker{b}.Ask(t.Context(), egress.Question{})
+		got <- result{a, err}
+	}()
+	if p := <-asked; p != first {
+		t.Fatal("another was asked")
+	}
+	first.conn.Close()
+	second := join(&egress.Answer{Granted: true, Approval: "a1", State: "approved"})
+	if p := <-asked; p != second {
+		t.Fatal("another was asked")
+	}
+	if r := <-got; r.err != nil || !r.answer.Granted {
+		t.Errorf("answer %+v, %v", r.answer, r.err)
+	}
+}
+
+// Who no longer waits for an answer says so, and the question is withdrawn.
+func TestQuestionsAreWithdrawn(t *testing.T) {
+	ours, theirs := pair(t)
+	withdrawn := make(chan error, 1)
+	began := make(chan struct{})
+	there := newPeer(theirs, false, func(ctx context.Context, _ string, _ json.RawMessage, _ []*os.File) (any, error) {
+		close(began)
+		<-ctx.Done()
+		withdrawn <- ctx.Err()
+		return nil, ctx.Err()
+	})
+	here := newPeer(ours, true, nil)
+	go func() { _ = there.serve() }()
+	go func() { _ = here.serve() }()
+	b := newBox("box1", nil, "")
+	b.adopt(here)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-began; cancel() }()
+	a, err := asker{b}.Ask(ctx, egress.Question{})
+	if a.Granted {
+		t.Errorf("answer %+v, %v", a, err)
+	}
+	if err := <-withdrawn; !errors.Is(err, context.Canceled) {
+		t.Errorf("the question went on: %v", err)
+	}
+}

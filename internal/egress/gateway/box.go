@@ -1,0 +1,91 @@
+package gateway
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/attachment"
+	"github.com/crannog/crannog/internal/egress/policy"
+)
+
+// judge decides what a sandbox's packets may become.
+type judge interface {
+	attachment.Handler
+	// Update makes a new policy and new secrets hold. After an error the old
+	// ones do.
+	Update(p *policy.Policy, s []egress.Secret) error
+	// Look says that the sandbox's first process is about to try the policy.
+	Look()
+	// Close ends everything that it let through.
+	Close()
+}
+
+// box is one sandbox's link and all that belongs to it.
+type box struct {
+	id      string
+	since   time.Time
+	records *recorder
+	judge   judge
+	link    *attachment.Link
+	asking  atomic.Int64
+	gone    chan struct{} // closed first when the box ends
+
+	// changing keeps two updates apart.
+	changing sync.Mutex
+
+	mu         sync.Mutex
+	digest     string
+	controller *peer
+	changed    chan struct{} // closed when controller changes
+
+	once sync.Once
+}
+
+func newBox(id string, records *recorder, digest string) *box {
+	return &box{id: id, since: time.Now().UTC(), records: records, digest: digest, gone: make(chan struct{}), changed: make(chan struct{})}
+}
+
+func (b *box) policy() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.digest
+}
+
+func (b *box) update(p *policy.Policy, s []egress.Secret, looks bool) error {
+	b.changing.Lock()
+	defer b.changing.Unlock()
+	if err := b.judge.Update(p, s); err != nil {
+		return err
+	}
+	if looks {
+		b.judge.Look()
+	}
+	b.mu.Lock()
+	b.digest = p.Digest()
+	b.mu.Unlock()
+	return nil
+}
+
+func (b *box) status() Status {
+	owner, _ := b.owner()
+	s := Status{Sandbox: b.id, Since: b.since, Controlled: owner != nil, Policy: b.policy(), Connections: b.link.Counts().Connections}
+	b.records.fill(&s)
+	return s
+}
+
+// close ends the link and waits for it. The records come last, so that what
+// ends with the link can still be recorded.
+func (b *box) close() {
+	b.once.Do(func() {
+		close(b.gone)
+		if b.link != nil {
+			_ = b.link.Close() // it is gone in any case
+		}
+		if b.judge != nil {
+			b.judge.Close()
+		}
+		b.records.close()
+	})
+}

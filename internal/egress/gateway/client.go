@@ -1,0 +1,285 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/attachment"
+	"github.com/crannog/crannog/internal/egress/confine"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/reexec"
+)
+
+// Options say how to connect. The zero value works, and answers no question.
+type Options struct {
+	// Asker answers the questions of the sandboxes that this client has
+	// attached or adopted.
+	Asker egress.Asker
+	Log   *slog.Logger
+	// Program is the executable that plays Roles; the default is this one.
+	Program string
+	// Start starts the process, for instance in a control group. The default
+	// is the command's own Start.
+	Start func(*exec.Cmd) error
+	// Event is told what happens to any sandbox's link, in order.
+	Event func(Event)
+}
+
+func (o Options) program() string {
+	if o.Program == "" {
+		return self
+	}
+	return o.Program
+}
+
+// Client drives the process of one state directory. It is safe for concurrent
+// use, and does not connect again: after Done another Connect starts over.
+type Client struct {
+	peer   *peer
+	asker  egress.Asker
+	info   Info
+	speaks int // the version that is spoken
+	events *queue
+
+	mu   sync.Mutex
+	mine map[string]bool // sandboxes that this client answers for
+}
+
+// Info describes the process, for people who ask.
+type Info struct {
+	PID         int
+	Build       string
+	Confinement confine.Report
+}
+
+// Attachment is a sandbox that gets a network.
+type Attachment struct {
+	Sandbox string
+	Policy  []policy.Layer
+	Secrets []egress.Secret
+	// Record is a regular file that the records are added to. It stays the
+	// caller's.
+	Record *os.File
+}
+
+// errAbsent says that there is no process to talk to.
+var errAbsent = errors.New("there is no process")
+
+// Connect connects to the process of a state directory, and starts it if
+// there is none.
+func Connect(ctx context.Context, stateDir string, o Options) (*Client, error) {
+	if o.Program == "" && !reexec.Dispatched() {
+		return nil, fault.New(fault.Internal, "not_dispatched", "this program cannot start itself as "+Arg0).
+			WithHint("call crannog.Main first thing in main")
+	}
+	dir, err := openDir(stateDir)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	build, err := buildOf(o.program())
+	if err != nil {
+		return nil, err
+	}
+	about := hello{Oldest: oldest, Version: version, Build: build}
+	return connect(ctx, dir, o, about)
+}
+
+func connect(ctx context.Context, dir *os.File, o Options, about hello) (*Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, startPatience)
+	defer cancel()
+	started := false
+	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
+		// A process that we started ourselves is not asked to make room for
+		// the next, without end.
+		c, err := meet(ctx, dir, o, about, !started)
+		if !errors.Is(err, errAbsent) {
+			return c, err
+		}
+		did, err := startIfNone(ctx, dir, o)
+		if err != nil {
+			return nil, err
+		}
+		started = started || did
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, fault.Wrap(ctx.Err(), fault.Unavailable, "causeway_not_started", "the process that holds the sandboxes' networks does not answer")
+		}
+	}
+}
+
+// meet connects to a process and finds out whether it speaks our version. One
+// of another build that is of no use makes room, where replace says so.
+func meet(ctx context.Context, dir *os.File, o Options, about hello, replace bool) (*Client, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", through(dir, socketName))
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED) {
+		return nil, errAbsent
+	}
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "causeway_unreachable", "the process that holds the sandboxes' networks cannot be reached")
+	}
+	c := &Client{asker: o.Asker, events: newQueue(o.Event), mine: map[string]bool{}}
+	// Files are not taken: the process has none to give, and if it was taken
+	// over, ours is not to be next.
+	c.peer = newPeer(conn.(*net.UnixConn), false, c.handle)
+	go func() {
+		err := c.peer.serve()
+		c.events.end()
+		if o.Log != nil {
+			o.Log.Debug("the causeway's connection ended", "err", err)
+		}
+	}()
+	err = c.hello(ctx, about, replace)
+	if err == nil && o.Event != nil {
+		err = c.peer.call(ctx, callWatch, struct{}{}, nil)
+	}
+	if err != nil {
+		c.Close()
+		if errors.Is(err, errGone) {
+			return nil, errAbsent // it has just ended
+		}
+		return nil, err
+	}
+	return c, nil
+}
+
+// hello follows the rule that stands beside version.
+func (c *Client) hello(ctx context.Context, about hello, replace bool) error {
+	var raw json.RawMessage
+	if err := c.peer.call(ctx, callHello, about, &raw); err != nil {
+		return err
+	}
+	var theirs welcome
+	// A later version may say more in its welcome.
+	if err := json.Unmarshal(raw, &theirs); err != nil {
+		return badMessage(err)
+	}
+	c.info = Info{PID: theirs.PID, Build: theirs.Build, Confinement: theirs.Confinement}
+	common := about.common(theirs.hello)
+	if replace && theirs.Attached == 0 && (common == 0 || theirs.Build != about.Build) {
+		err := c.peer.call(ctx, callRetire, struct{}{}, nil)
+		if err == nil {
+			return errAbsent
+		}
+		if fault.KindOf(err) != fault.Conflict {
+			return err
+		}
+	}
+	if common == 0 {
+		return errVersion(theirs)
+	}
+	c.speaks = common
+	return nil
+}
+
+// Attach gives a sandbox a network. It returns the sandbox's end of the link,
+// for an engine, and the PEM certificate that the sandbox must trust. The
+// network ends when the last descriptor of that end is closed.
+func (c *Client) Attach(ctx context.Context, a Attachment) (box *os.File, certificate []byte, err error) {
+	record, seq, err := openRecords(a.Record)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer record.Close()
+	box, ours, err := attachment.Pair()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer ours.Close()
+	var reply attachReply
+	had := c.claim(true, a.Sandbox)
+	body := attachBody{Sandbox: a.Sandbox, Policy: a.Policy, Secrets: a.Secrets, Seq: seq}
+	if err := c.peer.call(ctx, callAttach, body, &reply, ours, record); err != nil {
+		c.claim(had, a.Sandbox)
+		// If the process has opened it after all, this ends it.
+		box.Close()
+		return nil, nil, err
+	}
+	return box, reply.Certificate, nil
+}
+
+// Update puts a new policy and new secrets in place of the old. When it
+// returns, what they no longer allow is closed. After an error the old hold.
+// looks says that the sandbox's first process will try the new policy before
+// the sandbox is ready.
+func (c *Client) Update(ctx context.Context, sandbox string, layers []policy.Layer, secrets []egress.Secret, looks bool) error {
+	var reply updateReply
+	body := updateBody{Sandbox: sandbox, Policy: layers, Secrets: secrets, Looks: looks && c.speaks >= withLooks}
+	return c.peer.call(ctx, callUpdate, body, &reply)
+}
+
+// Detach ends a sandbox's network. One that is not attached is success.
+func (c *Client) Detach(ctx context.Context, sandbox string) error {
+	err := c.peer.call(ctx, callDetach, sandboxBody{Sandbox: sandbox}, nil)
+	if err == nil {
+		c.claim(false, sandbox)
+	}
+	return err
+}
+
+// Adopt takes over the questions of sandboxes that somebody else attached. It
+// returns those that have no network any more.
+func (c *Client) Adopt(ctx context.Context, sandboxes ...string) (missing []string, err error) {
+	var reply adoptReply
+	// First, since questions may come before the answer does.
+	c.claim(true, sandboxes...)
+	if err := c.peer.call(ctx, callAdopt, adoptBody{Sandboxes: sandboxes}, &reply); err != nil {
+		return nil, err
+	}
+	c.claim(false, reply.Missing...)
+	return reply.Missing, nil
+}
+
+// List returns every sandbox that the process holds, regardless of the client that
+// attached it.
+func (c *Client) List(ctx context.Context) ([]Status, error) {
+	var reply listReply
+	err := c.peer.call(ctx, callList, struct{}{}, &reply)
+	return reply.Sandboxes, err
+}
+
+// Info describes the process.
+func (c *Client) Info() Info { return c.info }
+
+// Done is closed when the process is gone, and with it the network of every
+// sandbox, or when Close was called. Connect and Adopt tell for certain which
+// sandboxes have lost theirs.
+func (c *Client) Done() <-chan struct{} { return c.peer.done }
+
+// Close leaves the process and the networks as they are. Until another client
+// connects, they have no controller for approval requests.
+func (c *Client) Close() error {
+	c.peer.conn.Close()
+	<-c.peer.done
+	c.peer.workers.Wait()
+	return nil
+}
+
+// claim makes sandboxes ones that this client answers for, or not, and tells
+// whether the last of them was.
+func (c *Client) claim(mine bool, sandboxes ...string) (had bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range sandboxes {
+		had = c.mine[s]
+		if mine {
+			c.mine[s] = true
+		} else {
+			delete(c.mine, s)
+		}
+	}
+	return had
+}

@@ -1,0 +1,209 @@
+package gateway
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/confine"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+const canary = "canary-3f9a1c7e5b"
+
+// The process has what it needs and nothing of who started it.
+func TestTheProcessIsConfined(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	t.Setenv("CRANNOG_TEST_CANARY", canary)
+	stray, err := os.Open("/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stray.Close()
+	inherit(t, stray)
+	dir := newWorld(t)
+	c := mustConnect(t, dir, Options{})
+	a := testAttachment(t, dir, "box1")
+	a.Secrets = []egress.Secret{{Name: "key", Value: canary, Host: "api.test", Port: 443, Header: "X-Key", Format: "{}"}}
+	end, _, err := c.Attach(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newTestBox(t, end)
+	wantGet(t, b, "/hello", 200)
+
+	info := c.Info()
+	if r := info.Confinement; r.UID != nobody || r.Capabilities || !r.NoNewPrivs || r.Dumpable || !r.Seccomp || r.Landlock == 0 {
+		t.Errorf("confinement %+v", r)
+	}
+	proc := fmt.Sprintf("/proc/%d/", info.PID)
+	status := read(t, proc+"status")
+	for _, want := range []string{"Uid:\t65534\t65534\t65534\t65534\n", "CapEff:\t0000000000000000\n", "CapBnd:\t0000000000000000\n", "NoNewPrivs:\t1\n", "Seccomp:\t2\n"} {
+		if !strings.Contains(status, want) {
+			t.Errorf("no %q in its status", want)
+		}
+	}
+	if cwd, err := os.Readlink(proc + "cwd"); err != nil || cwd != "/" {
+		t.Errorf("it is in %q, %v", cwd, err)
+	}
+	if session, own := field(t, proc+"stat", 5), field(t, "/proc/self/stat", 5); session != fmt.Sprint(info.PID) || session == own {
+		t.Errorf("its session is %s, ours %s", session, own)
+	}
+	for variable := range strings.SplitSeq(strings.TrimSuffix(read(t, proc+"environ"), "\x00"), "\x00") {
+		name, _, _ := strings.Cut(variable, "=")
+		again := name == confine.Variable || name == confine.Tunables
+		if variable != "" && !again && !slices.Contains(environment(), variable) {
+			t.Errorf("environment %q", variable)
+		}
+	}
+	if arguments := read(t, proc+"cmdline"); arguments != Arg0+"\x00"+filepath.Join(dir, dirName)+"\x00" {
+		t.Errorf("arguments %q", arguments)
+	}
+	if got, want := kinds(t, proc), []string{"/dev/null", "/dev/null", "eventpoll", "eventfd", "box1.ndjson", "lock", "log", "socket", "socket", "socket", "spool"}; !sameKinds(got, want) {
+		t.Errorf("descriptors %v, want %v", got, want)
+	}
+	// The secret is in memory and nowhere else.
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if bytes.Contains(data, []byte(canary)) {
+			t.Errorf("%s has the secret", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// field returns a field of a stat file, counted after the name.
+func field(t *testing.T, path string, n int) string {
+	t.Helper()
+	_, rest, _ := strings.Cut(read(t, path), ") ")
+	return strings.Fields(rest)[n-2]
+}
+
+// kinds names what a process has open.
+func kinds(t *testing.T, proc string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(proc + "fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, e := range entries {
+		target, err := os.Readlink(filepath.Join(proc, "fd", e.Name()))
+		if err != nil {
+			continue
+		}
+		if kind, _, found := strings.Cut(target, ":["); found && !strings.HasPrefix(target, "/") {
+			target = strings.TrimSuffix(strings.TrimPrefix(target, "anon_inode:["), "]")
+			if kind != "anon_inode" {
+				target = kind
+			}
+		} else if target != "/dev/null" {
+			target = filepath.Base(target)
+		}
+		out = append(out, target)
+	}
+	return out
+}
+
+// sameKinds passes over what is there once more or less for a moment: the
+// connection of a request that has just ended.
+func sameKinds(got, want []string) bool {
+	slices.Sort(got)
+	slices.Sort(want)
+	got, want = slices.Compact(got), slices.Compact(want)
+	return slices.Equal(got, want)
+}
+
+// 256 sandboxes at once: all of them get out, and each costs little.
+func TestManySandboxes(t *testing.T) {
+	hosttest.Need(t, hosttest.Root) // to see what the process has open
+	const many = 256
+	dir := newWorld(t)
+	c := mustConnect(t, dir, Options{})
+	pid := c.Info().PID
+	wantGet(t, mustAttach(t, c, dir, "warm"), "/hello", 200)
+	if err := c.Detach(t.Context(), "warm"); err != nil {
+		t.Fatal(err)
+	}
+	calm(t, "process", func() int { return descriptors(t, pid) })
+	memory, open := resident(t, pid), descriptors(t, pid)
+	boxes := make([]*testBox, many)
+	for i := range boxes {
+		boxes[i] = mustAttach(t, c, dir, fmt.Sprintf("box%d", i))
+	}
+	each := (resident(t, pid) - memory) / many
+	t.Logf("%d KiB resident before, %d KiB for each of %d links, %d descriptors", memory, each, many, descriptors(t, pid)-open)
+	if each > 1024 {
+		t.Errorf("a link costs %d KiB", each)
+	}
+	for _, i := range []int{0, many / 2, many - 1} {
+		wantGet(t, boxes[i], "/hello", 200)
+	}
+	if list, err := c.List(t.Context()); err != nil || len(list) != many {
+		t.Errorf("%d sandboxes, %v", len(list), err)
+	}
+	for _, b := range boxes {
+		b.Close()
+	}
+	hosttest.NoMore(t, "descriptors of the process", open, func() int { return descriptors(t, pid) })
+	hosttest.NoMore(t, "threads of the process", 20+runtime.NumCPU(), func() int {
+		threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(threads)
+	})
+	// The last one is forgotten after its descriptors are closed.
+	hosttest.NoMore(t, "sandboxes", 0, func() int {
+		list, err := c.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	})
+}
+
+// resident is a process's memory in KiB.
+func resident(t *testing.T, pid int) int {
+	t.Helper()
+	var kib int
+	_, rest, _ := strings.Cut(read(t, fmt.Sprintf("/proc/%d/status", pid)), "VmRSS:")
+	if _, err := fmt.Sscan(rest, &kib); err != nil {
+		t.Fatal(err)
+	}
+	return kib
+}
+
+// inherit makes a descriptor one that our children would get.
+func inherit(t *testing.T, f *os.File) {
+	t.Helper()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD, 40)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+}

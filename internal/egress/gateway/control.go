@@ -1,0 +1,79 @@
+// Package gateway owns the process that holds the network attachments of all
+// sandboxes of one state directory, and the client that drives it. A server uses the
+// client, and so does a command that runs without a server. The process outlives the
+// program that started it. It reads hostile input, and so holds no rights. When it
+// ends, no sandbox has network access any more.
+package gateway
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Arg0 is the name of the process.
+const Arg0 = "crannog-causeway"
+
+// Files in the process's directory.
+const (
+	dirName    = "causeway"
+	socketName = "control.sock"
+	// lockName is locked for as long as a process lives: a program that gets the
+	// lock knows that there is none, and is the only one to start the next.
+	lockName = "lock"
+	logName  = "log"
+)
+
+// openDir opens the process's directory, which only its owner may enter: the
+// socket in it lets a caller open any sandbox's way out.
+func openDir(stateDir string) (*os.File, error) {
+	path := filepath.Join(stateDir, dirName)
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("causeway: %w", err)
+	}
+	dir, err := os.OpenFile(path, unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, fmt.Errorf("causeway: %w", err)
+	}
+	var info unix.Stat_t
+	if err := unix.Fstat(int(dir.Fd()), &info); err != nil {
+		dir.Close()
+		return nil, fmt.Errorf("causeway: %w", err)
+	}
+	if int(info.Uid) != os.Geteuid() || info.Mode&0o077 != 0 {
+		dir.Close()
+		return nil, fault.Newf(fault.Denied, "causeway_directory", "%s is not a directory of this user's alone", path).
+			WithHint("chmod 700 it, or remove it while no sandbox runs")
+	}
+	return dir, nil
+}
+
+// through names a file in a directory by the directory's descriptor, since a
+// socket's address has room for 107 bytes and a state directory may be deep.
+func through(dir *os.File, name string) string {
+	return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), name)
+}
+
+// peerUID tells who is at the other end of a connection, as the kernel says.
+func peerUID(c *net.UnixConn) (int, error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *unix.Ucred
+	controlErr := raw.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+	if controlErr != nil {
+		return 0, controlErr
+	}
+	if err != nil {
+		return 0, err
+	}
+	return int(cred.Uid), nil
+}

@@ -1,0 +1,79 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"sync"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// controller is one connection of a server or a command.
+type controller struct {
+	server *server
+	peer   *peer
+	mu     sync.Mutex
+	met    bool // it has said hello in a version that we speak
+	events bool // it wants to be told
+}
+
+// handle carries out what a controller asks for.
+func (c *controller) handle(_ context.Context, call string, body json.RawMessage, files []*os.File) (any, error) {
+	if call == callAttach && c.known() {
+		return c.attach(body, files)
+	}
+	for _, f := range files {
+		f.Close()
+	}
+	switch call {
+	case callHello:
+		return c.hello(body)
+	case callRetire:
+		return struct{}{}, c.server.retire()
+	}
+	if !c.known() {
+		return nil, fault.New(fault.Invalid, "causeway_protocol", "a controller must say hello first")
+	}
+	switch call {
+	case callUpdate:
+		return c.update(body)
+	case callDetach:
+		return c.detach(body)
+	case callAdopt:
+		return c.adopt(body)
+	case callList:
+		return c.server.list(), nil
+	case callWatch:
+		c.mu.Lock()
+		c.events = true
+		c.mu.Unlock()
+		return struct{}{}, nil
+	}
+	return nil, fault.Newf(fault.Invalid, "causeway_protocol", "no call is named %q", call)
+}
+
+func (c *controller) known() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.met
+}
+
+func (c *controller) hello(body json.RawMessage) (any, error) {
+	var theirs hello
+	// A later version may say more in its hello.
+	if err := json.Unmarshal(body, &theirs); err != nil {
+		return nil, badMessage(err)
+	}
+	c.server.mu.Lock()
+	attached := len(c.server.boxes)
+	c.server.mu.Unlock()
+	c.mu.Lock()
+	c.met = c.server.about.common(theirs) != 0
+	c.mu.Unlock()
+	return welcome{hello: c.server.about, PID: os.Getpid(), Attached: attached, Confinement: c.server.report}, nil
+}
+
+func badMessage(err error) error {
+	return fault.Wrap(err, fault.Invalid, "causeway_protocol", "a message to the causeway is not as it must be: "+err.Error())
+}

@@ -1,0 +1,223 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+const (
+	// maxFrame holds a policy of some thousand rules with its secrets.
+	maxFrame = 8 << 20
+	// maxFiles is the most that a frame carries: a link and a record file.
+	maxFiles = 2
+)
+
+// frame is one message. A request has ID and Call, its reply the same ID
+// alone, a notice Call alone.
+type frame struct {
+	ID    uint64          `json:"id,omitempty"`
+	Call  string          `json:"call,omitempty"`
+	Body  json.RawMessage `json:"body,omitempty"`
+	Error *wireFault      `json:"error,omitempty"`
+
+	files []*os.File
+}
+
+// wireFault is a classified error under way.
+type wireFault struct {
+	Kind fault.Kind `json:"kind"`
+	Code string     `json:"code"`
+	Text string     `json:"text"`
+	Hint string     `json:"hint,omitempty"`
+}
+
+// toWire keeps the cause of an internal error too: both ends are ours, and
+// the controller's log is where it belongs.
+func toWire(err error) *wireFault {
+	w := &wireFault{Kind: fault.KindOf(err), Code: fault.CodeOf(err), Text: fault.PublicText(err), Hint: fault.HintOf(err)}
+	if w.Kind == fault.Internal {
+		w.Text = err.Error()
+	}
+	return w
+}
+
+func (w *wireFault) fault() error {
+	if w.Kind == fault.Internal {
+		return fmt.Errorf("causeway: %s", w.Text)
+	}
+	return fault.New(w.Kind, w.Code, w.Text).WithHint(w.Hint)
+}
+
+func (f *frame) closeFiles() {
+	for _, file := range f.files {
+		file.Close()
+	}
+	f.files = nil
+}
+
+// strict decodes what must have no field that we do not know: it would be a
+// wish that we do not fulfil.
+func strict(data []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("something follows the message")
+	}
+	return nil
+}
+
+// encode puts the length before the message.
+func encode(f *frame) ([]byte, error) {
+	data, err := json.Marshal(f)
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > maxFrame {
+		return nil, fault.New(fault.Exhausted, "causeway_message", "a policy with its secrets is larger than the causeway takes")
+	}
+	return append(binary.BigEndian.AppendUint32(make([]byte, 0, len(data)+4), uint32(len(data))), data...), nil
+}
+
+// decode reads a message, whose length is known.
+func decode(data []byte) (*frame, error) {
+	f := &frame{}
+	if err := strict(data, f); err != nil {
+		return nil, err
+	}
+	switch {
+	case f.ID == 0 && f.Call == "":
+		return nil, errors.New("neither request nor reply")
+	case f.Call != "" && f.Error != nil:
+		return nil, errors.New("a request with an error")
+	}
+	return f, nil
+}
+
+// writeFrame sends the files with the first byte.
+func writeFrame(c *net.UnixConn, data []byte, files []*os.File) error {
+	return withDescriptors(files, nil, func(fds []int) error {
+		var rights []byte
+		if len(fds) > 0 {
+			rights = unix.UnixRights(fds...)
+		}
+		n, _, err := c.WriteMsgUnix(data, rights, nil)
+		if err == nil && n < len(data) {
+			_, err = c.Write(data[n:])
+		}
+		return err
+	})
+}
+
+// withDescriptors calls do while the files are held open. File.Fd would make
+// them blocking, for the receiver too.
+func withDescriptors(files []*os.File, fds []int, do func([]int) error) error {
+	if len(files) == 0 {
+		return do(fds)
+	}
+	raw, err := files[0].SyscallConn()
+	if err != nil {
+		return err
+	}
+	controlErr := raw.Control(func(fd uintptr) { err = withDescriptors(files[1:], append(fds, int(fd)), do) })
+	return errors.Join(controlErr, err)
+}
+
+// reader reads frames. Files are taken only by who expects some; for others
+// the kernel drops them.
+type reader struct {
+	conn  *net.UnixConn
+	takes bool
+}
+
+// next returns the next frame, whose files are the caller's to close.
+func (r *reader) next() (f *frame, err error) {
+	var files []*os.File
+	defer func() {
+		if err != nil {
+			for _, file := range files {
+				file.Close()
+			}
+		}
+	}()
+	var head [4]byte
+	if err := r.fill(head[:], &files); err != nil {
+		return nil, err
+	}
+	size := binary.BigEndian.Uint32(head[:])
+	if size > maxFrame {
+		return nil, fmt.Errorf("a message of %d bytes", size)
+	}
+	// The buffer grows with what really comes: four bytes must not be enough
+	// to make us hold eight megabytes.
+	var data bytes.Buffer
+	for left := int(size); left > 0; {
+		piece := make([]byte, min(left, 64<<10))
+		if err := r.fill(piece, &files); err != nil {
+			return nil, errors.Join(io.ErrUnexpectedEOF, err)
+		}
+		data.Write(piece)
+		left -= len(piece)
+	}
+	if f, err = decode(data.Bytes()); err != nil {
+		return nil, err
+	}
+	f.files = files
+	return f, nil
+}
+
+// fill reads exactly into b, so that no byte and no file of the next frame
+// comes along.
+func (r *reader) fill(b []byte, files *[]*os.File) error {
+	if !r.takes {
+		_, err := io.ReadFull(r.conn, b)
+		return err
+	}
+	for len(b) > 0 {
+		rights := make([]byte, unix.CmsgSpace(4*maxFiles))
+		n, rightsLen, flags, _, err := r.conn.ReadMsgUnix(b, rights)
+		if got := parseRights(rights[:rightsLen]); len(got) > 0 {
+			*files = append(*files, got...)
+		}
+		switch {
+		case err != nil:
+			return err
+		case n == 0:
+			return io.EOF
+		case flags&unix.MSG_CTRUNC != 0 || len(*files) > maxFiles:
+			return errors.New("more files than a message has")
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+func parseRights(data []byte) []*os.File {
+	messages, err := unix.ParseSocketControlMessage(data)
+	if err != nil {
+		return nil
+	}
+	var files []*os.File
+	for i := range messages {
+		fds, err := unix.ParseUnixRights(&messages[i])
+		if err != nil {
+			continue
+		}
+		for _, fd := range fds {
+			files = append(files, os.NewFile(uintptr(fd), "received"))
+		}
+	}
+	return files
+}

@@ -1,0 +1,312 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// Without sandboxes and controllers the process ends, and not before.
+func TestItEndsByItself(t *testing.T) {
+	dir := newWorld(t)
+	c := mustConnect(t, dir, Options{})
+	b := mustAttach(t, c, dir, "box1")
+	c.Close()
+	// A sandbox alone keeps it, also beyond its patience.
+	flow, err := b.dial("raw.test", 7000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = flow.SetReadDeadline(time.Now().Add(linger + linger/2))
+	if _, err := flow.Read(make([]byte, 1)); err == nil || !strings.Contains(err.Error(), "timeout") {
+		t.Fatalf("the flow ended: %v", err)
+	}
+	wantGet(t, b, "/hello", 200)
+	again := mustConnect(t, dir, Options{})
+	if again.Info().PID != c.Info().PID {
+		t.Error("another process")
+	}
+	again.Close()
+	b.Close()
+	awaitEnd(t, dir)
+	if left := processes(t, dir); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+func TestItEndsWhenTold(t *testing.T) {
+	dir := newWorld(t)
+	c := mustConnect(t, dir, Options{})
+	b := mustAttach(t, c, dir, "box1")
+	wantGet(t, b, "/hello", 200)
+	if err := unix.Kill(c.Info().PID, unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-c.Done()
+	awaitEnd(t, dir)
+	if _, err := b.lookup("api.test"); err == nil {
+		t.Error("names are answered")
+	}
+	records := readRecords(t, dir, "box1")
+	if last := records[len(records)-1]; last.Kind != egress.KindLink {
+		t.Errorf("the last record is %+v", last)
+	}
+}
+
+func TestVersionsInCommon(t *testing.T) {
+	for _, c := range []struct {
+		a, b hello
+		want int
+	}{
+		{hello{Oldest: 1, Version: 1}, hello{Oldest: 1, Version: 1}, 1},
+		{hello{Oldest: 1, Version: 3}, hello{Oldest: 2, Version: 5}, 3},
+		{hello{Oldest: 2, Version: 5}, hello{Oldest: 1, Version: 3}, 3},
+		{hello{Oldest: 1, Version: 1}, hello{Oldest: 2, Version: 2}, 0},
+		{hello{Oldest: 4, Version: 5}, hello{Oldest: 1, Version: 3}, 0},
+		{hello{}, hello{Oldest: 1, Version: 1}, 0},
+	} {
+		if got := c.a.common(c.b); got != c.want {
+			t.Errorf("%+v with %+v: %d, want %d", c.a, c.b, got, c.want)
+		}
+	}
+}
+
+// The rule for an upgraded program that meets an older process.
+func TestUpgrade(t *testing.T) {
+	dir := newWorld(t)
+	reach := func(about hello) (*Client, error) {
+		own, err := openDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer own.Close()
+		c, err := connect(t.Context(), own, Options{}, about)
+		if err == nil {
+			t.Cleanup(func() { c.Close() })
+		}
+		return c, err
+	}
+	speak := func(about hello) {
+		data, err := os.ReadFile(filepath.Join(dir, worldFile))
+		var w testWorld
+		if err := errors.Join(err, json.Unmarshal(data, &w)); err != nil {
+			t.Fatal(err)
+		}
+		w.About = &about
+		writeWorld(t, dir, w)
+	}
+	old, newer, newest := hello{1, 1, "old"}, hello{1, 2, "newer"}, hello{2, 2, "newest"}
+	speak(old)
+	first, err := reach(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := mustAttach(t, first, dir, "box1")
+
+	// It is busy: with a version in common it is used on, without it is left
+	// alone.
+	second, err := reach(newer)
+	if err != nil || second.Info().PID != first.Info().PID {
+		t.Fatalf("with a version in common: %+v, %v", second, err)
+	}
+	if list, err := second.List(t.Context()); err != nil || len(list) != 1 {
+		t.Errorf("list %+v, %v", list, err)
+	}
+	if _, err := reach(newest); fault.CodeOf(err) != "causeway_version" || fault.HintOf(err) == "" {
+		t.Errorf("without a version in common: %v", err)
+	}
+	wantGet(t, b, "/hello", 200)
+
+	// Somebody else's connection keeps it too.
+	if err := first.Detach(t.Context(), "box1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := reach(newest); fault.CodeOf(err) != "causeway_version" {
+		t.Errorf("while others are connected: %v", err)
+	}
+
+	// It is of no use: it makes room.
+	first.Close()
+	second.Close()
+	speak(newest)
+	third, err := reach(newest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if third.Info().PID == first.Info().PID || third.Info().Build != "newest" {
+		t.Errorf("the process was not replaced: %+v", third.Info())
+	}
+}
+
+// A call before hello, or in a version that was refused, is not carried out.
+func TestNothingWithoutHello(t *testing.T) {
+	dir := newWorld(t)
+	c := mustConnect(t, dir, Options{})
+	b := mustAttach(t, c, dir, "box1")
+	for name, about := range map[string]*hello{"no hello": nil, "another version": {99, 99, ""}} {
+		p := rawPeer(t, dir)
+		if about != nil {
+			if err := p.call(t.Context(), callHello, about, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, call := range []string{callList, callDetach, callUpdate, callAdopt, callAttach} {
+			if err := p.call(t.Context(), call, sandboxBody{Sandbox: "box1"}, nil); fault.CodeOf(err) != "causeway_protocol" {
+				t.Errorf("%s, %s: %v", name, call, err)
+			}
+		}
+	}
+	wantGet(t, b, "/hello", 200)
+}
+
+// The path of a state directory may be longer than a socket's address.
+func TestLongStateDirectory(t *testing.T) {
+	short := newWorld(t)
+	dir := filepath.Join(short, strings.Repeat("long", 20), strings.Repeat("path", 20))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(short, worldFile))
+	if err := errors.Join(err, os.WriteFile(filepath.Join(dir, worldFile), data, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	c := mustConnect(t, dir, Options{})
+	b := mustAttach(t, c, dir, "box1")
+	wantGet(t, b, "/hello", 200)
+	b.Close()
+	c.Close()
+	awaitEnd(t, dir)
+}
+
+// As a user without rights everything is the same but the change of user.
+func TestRootless(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	dir := newWorld(t)
+	documents, err := json.Marshal(documents(t))
+	if err := errors.Join(err, os.Chown(dir, 1000, 1000), os.Chown(filepath.Join(dir, worldFile), 1000, 1000)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args = []string{"test-user", dir}
+	cmd.Stdin = strings.NewReader(string(documents))
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 1000, Gid: 1000}}
+	out, err := cmd.Output()
+	if err != nil {
+		log, _ := os.ReadFile(filepath.Join(dir, dirName, logName))
+		t.Fatalf("%v: %s%s", err, out, log)
+	}
+	var info Info
+	if err := json.Unmarshal(out, &info); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if r := info.Confinement; r.UID != 1000 || r.Capabilities || !r.Seccomp || r.Landlock == 0 || !r.NoNewPrivs || r.Dumpable {
+		t.Errorf("confinement %+v", r)
+	}
+}
+
+func beUser() {
+	c, err := Connect(context.Background(), os.Args[1], Options{Program: self})
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	a := Attachment{Sandbox: "box1"}
+	decodeErr := json.NewDecoder(os.Stdin).Decode(&a.Policy)
+	var openErr error
+	a.Record, openErr = os.OpenFile(filepath.Join(os.Args[1], "box1.ndjson"), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	_, _, attachErr := c.Attach(context.Background(), a)
+	list, listErr := c.List(context.Background())
+	if err := errors.Join(decodeErr, openErr, attachErr, listErr); err != nil || len(list) != 1 {
+		fmt.Println(err, list)
+		os.Exit(1)
+	}
+	_ = json.NewEncoder(os.Stdout).Encode(c.Info())
+}
+
+// Nothing is left in the controller of what came and went.
+func TestNothingLeaks(t *testing.T) {
+	hosttest.Need(t, hosttest.Root) // to see what the process has open
+	dir := newWorld(t)
+	c := mustConnect(t, dir, Options{Event: func(Event) {}})
+	round := func() {
+		b := mustAttach(t, c, dir, "box1")
+		wantGet(t, b, "/hello", 200)
+		other, err := Connect(t.Context(), dir, Options{Event: func(Event) {}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := other.Adopt(t.Context(), "box1"); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := other.Attach(t.Context(), Attachment{Sandbox: "box1", Policy: documents(t), Record: recordFile(t, dir, "box1")}); err == nil {
+			t.Fatal("attached twice")
+		}
+		if err := c.Detach(t.Context(), "box1"); err != nil {
+			t.Fatal(err)
+		}
+		other.Close()
+		b.Close()
+	}
+	pid := c.Info().PID
+	round()
+	calm(t, "process", func() int { return descriptors(t, pid) })
+	before, own, goroutines := descriptors(t, pid), descriptors(t, os.Getpid()), runtime.NumGoroutine()
+	for range 20 {
+		round()
+	}
+	// Record files stay open until the test ends: two a round.
+	hosttest.NoMore(t, "descriptors of the process", before, func() int { return descriptors(t, pid) })
+	hosttest.NoMore(t, "descriptors of the controller", own, func() int { return descriptors(t, os.Getpid()) - 40 })
+	hosttest.NoMore(t, "goroutines of the controller", goroutines+2, runtime.NumGoroutine)
+	entries, err := os.ReadDir(filepath.Join(dir, dirName))
+	if err != nil || len(entries) != 4 {
+		t.Errorf("files %v, %v", entries, err)
+	}
+}
+
+// descriptors counts those of a process, but for the event descriptors that
+// a sandbox's own stack leaves in this one.
+func descriptors(t testing.TB, pid int) int {
+	t.Helper()
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, e := range entries {
+		if target, err := os.Readlink(filepath.Join(dir, e.Name())); err == nil && target != "anon_inode:[eventfd]" {
+			n++
+		}
+	}
+	return n
+}
+
+// calm waits until a number stays.
+func calm(t testing.TB, what string, count func() int) {
+	t.Helper()
+	last, same := -1, 0
+	hosttest.Eventually(t, what+" stays as it is", func() bool {
+		n := count()
+		if same++; n != last {
+			last, same = n, 0
+		}
+		return same > 10
+	})
+}

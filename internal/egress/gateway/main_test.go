@@ -1,0 +1,204 @@
+package gateway
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/host/reexec"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+func TestMain(m *testing.M) {
+	reexec.Dispatch(
+		reexec.Role{Match: reexec.Arg0(Arg0), Run: serveTestWorld},
+		reexec.Role{Match: reexec.Arg0("test-controller"), Run: beController},
+		reexec.Role{Match: reexec.Arg0("test-stranger"), Run: beStranger},
+		reexec.Role{Match: reexec.Arg0("test-user"), Run: beUser},
+	)
+	os.Exit(m.Run())
+}
+
+// testWorld is what the process of this test binary meets. It is a file in
+// the state directory, which the real role never reads.
+type testWorld struct {
+	Addresses map[string]string // of names
+	Upstream  string            // where every connection really goes
+	Roots     []byte
+	About     *hello
+}
+
+const worldFile = "world.json"
+
+// LookupNetIP implements names.Resolver.
+func (w *testWorld) LookupNetIP(_ context.Context, _, host string) ([]netip.Addr, error) {
+	a, ok := w.Addresses[host]
+	if !ok {
+		return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
+	}
+	return []netip.Addr{netip.MustParseAddr(a)}, nil
+}
+
+func serveTestWorld() {
+	ServeGathered(func() ([]byte, error) {
+		return os.ReadFile(filepath.Join(filepath.Dir(os.Args[1]), worldFile))
+	}, func(data []byte) (World, error) {
+		var w testWorld
+		if err := json.Unmarshal(data, &w); err != nil {
+			return World{}, err
+		}
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM(w.Roots)
+		return World{Resolver: &w, Roots: roots, about: w.About, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, network, w.Upstream)
+		}}, nil
+	})
+}
+
+// newState makes a state directory with its world.
+func newState(t testing.TB, w testWorld) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "state")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, pid := range processes(t, dir) {
+			_ = unix.Kill(pid, unix.SIGTERM)
+		}
+		awaitEnd(t, dir)
+		os.RemoveAll(dir)
+	})
+	writeWorld(t, dir, w)
+	return dir
+}
+
+func writeWorld(t testing.TB, dir string, w testWorld) {
+	t.Helper()
+	data, err := json.Marshal(w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, worldFile), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitEnd returns when the state directory's process has ended, which is
+// when its lock is free.
+func awaitEnd(t testing.TB, dir string) {
+	t.Helper()
+	lock, err := os.Open(filepath.Join(dir, dirName, lockName))
+	if err != nil {
+		return // it never was
+	}
+	defer lock.Close()
+	done := make(chan error, 1)
+	go func() { done <- unix.Flock(int(lock.Fd()), unix.LOCK_SH) }()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-hosttest.Late():
+		log, _ := os.ReadFile(filepath.Join(dir, dirName, logName))
+		t.Errorf("the process does not end:\n%s", log)
+	}
+}
+
+func mustConnect(t testing.TB, dir string, o Options) *Client {
+	t.Helper()
+	c, err := Connect(t.Context(), dir, o)
+	if err != nil {
+		log, _ := os.ReadFile(filepath.Join(dir, dirName, logName))
+		t.Fatalf("%v\n%s", err, log)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// documents is a policy under which one host is reached over plain HTTP, and
+// asks on one path.
+func documents(t testing.TB) []policy.Layer {
+	t.Helper()
+	d, err := policy.Parse([]byte(`
+policy: v1
+name: task
+level: light
+network:
+  unlisted: deny
+  hosts:
+    - host: api.test
+      ports: [80]
+      rules:
+        - {id: ask, paths: [/ask], do: ask}
+        - {id: rest, do: allow}
+    - host: raw.test
+      ports: [7000]
+      tunnel: true
+      rules: [{id: all, do: allow}]
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []policy.Layer{{Kind: policy.LayerTask, Document: d}}
+}
+
+func recordFile(t testing.TB, dir, sandbox string) *os.File {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(dir, sandbox+".ndjson"), os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func testAttachment(t testing.TB, dir, sandbox string) Attachment {
+	return Attachment{Sandbox: sandbox, Policy: documents(t), Record: recordFile(t, dir, sandbox)}
+}
+
+func mustAttach(t testing.TB, c *Client, dir, sandbox string) *testBox {
+	t.Helper()
+	end, certificate, err := c.Attach(t.Context(), testAttachment(t, dir, sandbox))
+	if err != nil {
+		log, _ := os.ReadFile(filepath.Join(dir, dirName, logName))
+		t.Fatalf("%v\n%s", err, log)
+	}
+	if pool := x509.NewCertPool(); !pool.AppendCertsFromPEM(certificate) {
+		t.Fatalf("certificate %q", certificate)
+	}
+	return newTestBox(t, end)
+}
+
+// readRecords returns all records of a sandbox, whose numbers must follow
+// each other.
+func readRecords(t testing.TB, dir, sandbox string) []egress.Record {
+	t.Helper()
+	f, err := os.Open(filepath.Join(dir, sandbox+".ndjson"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var out []egress.Record
+	for d := json.NewDecoder(f); d.More(); {
+		var r egress.Record
+		if err := d.Decode(&r); err != nil {
+			t.Fatal(err)
+		}
+		if out = append(out, r); r.Seq != uint64(len(out)) || r.Sandbox != sandbox {
+			t.Errorf("record %d is %+v", len(out), r)
+		}
+	}
+	return out
+}

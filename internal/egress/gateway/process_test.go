@@ -1,0 +1,468 @@
+package gateway
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// newWorld makes a state directory whose process finds one HTTP server, at
+// whatever address.
+func newWorld(t testing.TB) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, r.URL.Path)
+	}))
+	t.Cleanup(s.Close)
+	return newState(t, testWorld{
+		Addresses: map[string]string{"api.test": "93.184.216.34", "raw.test": "93.184.216.35"}, Upstream: s.Listener.Addr().String(),
+	})
+}
+
+func wantGet(t testing.TB, b *testBox, path string, want int) {
+	t.Helper()
+	if got, err := b.get(path); err != nil || got != want {
+		t.Fatalf("GET %s: %d, %v; want %d", path, got, err, want)
+	}
+}
+
+func TestTwentyClientsStartOneProcess(t *testing.T) {
+	dir := newWorld(t)
+	clients := make([]*Client, 20)
+	var wait sync.WaitGroup
+	for i := range clients {
+		wait.Go(func() {
+			c, err := Connect(t.Context(), dir, Options{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			clients[i] = c
+		})
+	}
+	wait.Wait()
+	pids := map[int]bool{}
+	for _, c := range clients {
+		if c != nil {
+			pids[c.Info().PID] = true
+			c.Close()
+		}
+	}
+	if len(pids) != 1 || len(processes(t, dir)) != 1 {
+		t.Fatalf("processes %v, running %v", pids, processes(t, dir))
+	}
+}
+
+// processes lists the processes of a state directory by their arguments.
+func processes(t testing.TB, dir string) []int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []int
+	for _, e := range entries {
+		var pid int
+		if _, err := fmt.Sscan(e.Name(), &pid); err != nil {
+			continue
+		}
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if strings.HasPrefix(string(line), Arg0+"\x00"+dir) {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+// A sandbox gets out where its policy says so, and its records tell.
+func TestASandboxGetsOut(t *testing.T) {
+	dir := newWorld(t)
+	events := make(chan Event, 16)
+	c := mustConnect(t, dir, Options{Event: func(e Event) { events <- e }})
+	b := mustAttach(t, c, dir, "box1")
+	wantGet(t, b, "/hello", 200)
+	if _, err := b.dial("other.test", 80); err == nil {
+		t.Error("an unlisted host is reachable")
+	}
+	list, err := c.List(t.Context())
+	if err != nil || len(list) != 1 {
+		t.Fatalf("list %+v, %v", list, err)
+	}
+	if s := list[0]; s.Sandbox != "box1" || !s.Controlled || s.Policy == "" || s.Records < 3 || s.Refused == 0 || s.Received == 0 {
+		t.Errorf("status %+v", s)
+	}
+	if _, _, err := c.Attach(t.Context(), testAttachment(t, dir, "box1")); fault.KindOf(err) != fault.Exists {
+		t.Errorf("attached twice: %v", err)
+	}
+	wantEvent(t, events, Event{Sandbox: "box1", Kind: EventAttached})
+	// The end of the sandbox is the end of its network.
+	b.Close()
+	wantEvent(t, events, Event{Sandbox: "box1", Kind: EventDetached, Reason: "the sandbox has ended"})
+	if list, err := c.List(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("list %+v, %v", list, err)
+	}
+	records := readRecords(t, dir, "box1")
+	kinds := map[egress.Kind]int{}
+	for _, r := range records {
+		kinds[r.Kind]++
+	}
+	if kinds[egress.KindHTTP] != 1 || kinds[egress.KindLink] < 2 || kinds[egress.KindDNS] < 2 {
+		t.Errorf("records %v", kinds)
+	}
+	// The next attachment of the same sandbox continues the numbers.
+	b = mustAttach(t, c, dir, "box1")
+	wantGet(t, b, "/again", 200)
+	if err := c.Detach(t.Context(), "box1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.get("/after"); err == nil {
+		t.Error("a detached sandbox gets out")
+	}
+	if again := readRecords(t, dir, "box1"); len(again) < len(records)+3 {
+		t.Errorf("%d records, then %d", len(records), len(again))
+	}
+}
+
+func wantEvent(t testing.TB, events <-chan Event, want Event) {
+	t.Helper()
+	select {
+	case got := <-events:
+		if got != want {
+			t.Fatalf("event %+v, want %+v", got, want)
+		}
+	case <-hosttest.Late():
+		t.Fatalf("no event %+v", want)
+	}
+}
+
+func TestUpdateCloses(t *testing.T) {
+	dir := newWorld(t)
+	c := mustConnect(t, dir, Options{})
+	b := mustAttach(t, c, dir, "box1")
+	wantGet(t, b, "/hello", 200)
+	none := documents(t)
+	none[0].Document.Network.Hosts = nil
+	if err := c.Update(t.Context(), "box1", none, nil, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.get("/hello"); err == nil {
+		t.Error("the new policy does not hold")
+	}
+	if err := c.Update(t.Context(), "box2", none, nil, false); fault.CodeOf(err) != egress.CodeNotAttached {
+		t.Errorf("unknown sandbox: %v", err)
+	}
+	bad := documents(t)
+	bad[0].Document.Level = "no-such-level"
+	if err := c.Update(t.Context(), "box1", bad, nil, false); err == nil {
+		t.Error("a bad policy is accepted")
+	}
+}
+
+// The process dies, and with it every way out.
+func TestProcessKilled(t *testing.T) {
+	dir := newWorld(t)
+	c := mustConnect(t, dir, Options{})
+	b := mustAttach(t, c, dir, "box1")
+	flow, err := b.dial("raw.test", 7000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantGet(t, b, "/hello", 200)
+	if err := unix.Kill(c.Info().PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-c.Done():
+	case <-hosttest.Late():
+		t.Fatal("the client does not notice")
+	}
+	if _, err := c.List(t.Context()); fault.CodeOf(err) != "causeway_lost" {
+		t.Errorf("list: %v", err)
+	}
+	if _, _, err := c.Attach(t.Context(), testAttachment(t, dir, "box2")); fault.CodeOf(err) != "causeway_lost" {
+		t.Errorf("attach: %v", err)
+	}
+	_ = flow.SetDeadline(time.Now().Add(time.Second))
+	if _, err := flow.Read(make([]byte, 1)); err == nil {
+		t.Error("the flow does not end")
+	}
+	if _, err := b.lookup("api.test"); err == nil {
+		t.Error("names are answered")
+	}
+	// Another Connect starts another process, which knows nothing.
+	again := mustConnect(t, dir, Options{})
+	if again.Info().PID == c.Info().PID {
+		t.Error("the same process")
+	}
+	if missing, err := again.Adopt(t.Context(), "box1"); err != nil || len(missing) != 1 {
+		t.Errorf("adopt: %v, %v", missing, err)
+	}
+}
+
+// asker answers with what a function says.
+type askFunc func(context.Context, egress.Question) (egress.Answer, error)
+
+func (f askFunc) Ask(ctx context.Context, q egress.Question) (egress.Answer, error) {
+	return f(ctx, q)
+}
+
+// beController attaches a sandbox, hands the box's end to the test, and waits
+// to be killed.
+func beController() {
+	dir := os.Args[1]
+	c, err := Connect(context.Background(), dir, Options{Program: self})
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	var a Attachment
+	if err := json.NewDecoder(os.Stdin).Decode(&a.Policy); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	a.Sandbox, a.Record = "box1", os.NewFile(4, "record")
+	end, _, err := c.Attach(context.Background(), a)
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	if err := unix.Sendmsg(3, []byte("x"), unix.UnixRights(int(end.Fd())), nil, 0); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	end.Close()
+	fmt.Println("attached")
+	select {}
+}
+
+// startController returns a sandbox whose controller is another process.
+func startController(t *testing.T, dir string) (*testBox, *exec.Cmd) {
+	t.Helper()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pair[0])
+	theirs := os.NewFile(uintptr(pair[1]), "theirs")
+	defer theirs.Close()
+	layers, err := json.Marshal(documents(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args = []string{"test-controller", dir}
+	cmd.Stdin = strings.NewReader(string(layers))
+	cmd.Stderr = os.Stderr
+	cmd.ExtraFiles = []*os.File{theirs, recordFile(t, dir, "box1")}
+	out, err := cmd.StdoutPipe()
+	if err := errors.Join(err, cmd.Start()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	line, _ := bufio.NewReader(out).ReadString('\n')
+	if line != "attached\n" {
+		t.Fatalf("controller: %s", line)
+	}
+	rights := make([]byte, 64)
+	_, n, _, _, err := unix.Recvmsg(pair[0], make([]byte, 1), rights, unix.MSG_CMSG_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := parseRights(rights[:n])
+	if len(files) != 1 {
+		t.Fatal("no link came")
+	}
+	return newTestBox(t, files[0]), cmd
+}
+
+// A server that is killed leaves its sandboxes their network, and the next
+// one is asked.
+func TestControllerKilled(t *testing.T) {
+	dir := newWorld(t)
+	b, controller := startController(t, dir)
+	flow, err := b.dial("api.test", 80)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer flow.Close()
+	if err := controller.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = controller.Wait()
+	// Open flows continue, and new ones work.
+	wantGet(t, b, "/hello", 200)
+	_ = flow.SetDeadline(hosttest.Deadline())
+	fmt.Fprint(flow, "GET /flow HTTP/1.1\r\nHost: api.test\r\n\r\n")
+	if answer, err := http.ReadResponse(bufio.NewReader(flow), nil); err != nil || answer.StatusCode != 200 {
+		t.Fatalf("the flow ended: %v", err)
+	}
+	asked := make(chan egress.Question, 1)
+	c := mustConnect(t, dir, Options{Asker: askFunc(func(_ context.Context, q egress.Question) (egress.Answer, error) {
+		asked <- q
+		return egress.Answer{Granted: true, Approval: "a1", State: "approved"}, nil
+	})})
+	if list, err := c.List(t.Context()); err != nil || len(list) != 1 || list[0].Controlled {
+		t.Fatalf("list %+v, %v", list, err)
+	}
+	// The question waits for a controller, and is answered when one adopts.
+	status := make(chan int, 1)
+	go func() { code, _ := b.get("/ask"); status <- code }()
+	if missing, err := c.Adopt(t.Context(), "box1", "box2"); err != nil || len(missing) != 1 || missing[0] != "box2" {
+		t.Fatalf("adopt: %v, %v", missing, err)
+	}
+	if got := <-status; got != 200 {
+		t.Errorf("a granted request has status %d", got)
+	}
+	if q := <-asked; q.Sandbox != "box1" || q.Kind != egress.AskRequest {
+		t.Errorf("question %+v", q)
+	}
+}
+
+func TestAGrantIsNeverGuessed(t *testing.T) {
+	dir := newWorld(t)
+	var mu sync.Mutex
+	var answer egress.Answer
+	c := mustConnect(t, dir, Options{Asker: askFunc(func(context.Context, egress.Question) (egress.Answer, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return answer, nil
+	})})
+	b := mustAttach(t, c, dir, "box1")
+	for _, try := range []struct {
+		answer  egress.Answer
+		granted bool
+	}{
+		{egress.Answer{Granted: true, State: "approved"}, false}, // by which approval?
+		{egress.Answer{Granted: true, State: "pending", Approval: "a1"}, false},
+		{egress.Answer{State: "approved", Approval: "a1"}, false},
+		{egress.Answer{State: "denied", Approval: "a1"}, false},
+		{egress.Answer{}, false},
+		{egress.Answer{Granted: true, State: "approved", Approval: "a1"}, true}, // positive control
+	} {
+		mu.Lock()
+		answer = try.answer
+		mu.Unlock()
+		if code, err := b.get("/ask"); err != nil || (code == 200) != try.granted {
+			t.Errorf("%+v: status %d, %v", try.answer, code, err)
+		}
+	}
+}
+
+// A body that is too large for memory is held in a file, which the confined
+// process makes in its spool.
+func TestALargeBodyIsHeld(t *testing.T) {
+	dir := newWorld(t)
+	held := make(chan string, 1)
+	c := mustConnect(t, dir, Options{Asker: askFunc(func(context.Context, egress.Question) (egress.Answer, error) {
+		entries, err := os.ReadDir(filepath.Join(dir, dirName, spoolName))
+		held <- fmt.Sprint(len(entries), err)
+		return egress.Answer{Granted: true, State: "approved", Approval: "a1"}, nil
+	})})
+	b := mustAttach(t, c, dir, "box1")
+	const size = 8 << 20
+	if code, err := b.send(http.MethodPost, "/ask", bytes.NewReader(make([]byte, size))); err != nil || code != 200 {
+		t.Fatalf("status %d, %v", code, err)
+	}
+	if got := <-held; got != "0 <nil>" {
+		t.Errorf("the spool holds names: %s", got)
+	}
+	// The record comes when the answer is through.
+	hosttest.NoMore(t, "bytes that were not sent", 0, func() int {
+		list, err := c.List(t.Context())
+		if err != nil || len(list) != 1 {
+			t.Fatalf("list %+v, %v", list, err)
+		}
+		return size - int(list[0].Sent)
+	})
+}
+
+// Only the owner and root may talk to the process, even if another user is given the
+// socket.
+func TestStrangersAreRefused(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	dir := newWorld(t)
+	c := mustConnect(t, dir, Options{})
+	own := filepath.Join(dir, dirName)
+	if info, err := os.Stat(filepath.Join(own, socketName)); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("socket %v, %v", info.Mode(), err)
+	}
+	if info, err := os.Stat(own); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("directory %v, %v", info.Mode(), err)
+	}
+	ask := func(uid uint32) string {
+		handle, err := os.OpenFile(own, unix.O_PATH, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer handle.Close()
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Args = []string{"test-stranger"}
+		cmd.ExtraFiles = []*os.File{handle}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	if got := ask(1000); !strings.Contains(got, "permission denied") {
+		t.Errorf("another user reaches the socket: %s", got)
+	}
+	// Positive control: with the modes opened they get to the socket, and
+	// the process itself refuses.
+	if err := errors.Join(os.Chmod(own, 0o777), os.Chmod(filepath.Join(own, socketName), 0o666)); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask(1000); got != "closed" {
+		t.Errorf("another user is heard: %s", got)
+	}
+	if got := ask(0); got != "welcome" {
+		t.Errorf("root is not heard: %s", got)
+	}
+	if _, err := Connect(t.Context(), dir, Options{}); fault.CodeOf(err) != "causeway_directory" {
+		t.Errorf("a directory that is open to all: %v", err)
+	}
+	if err := os.Chmod(own, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.List(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func beStranger() {
+	conn, err := net.Dial("unix", "/proc/self/fd/3/"+socketName)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	p := newPeer(conn.(*net.UnixConn), false, nil)
+	go func() { _ = p.serve() }()
+	if err := p.call(context.Background(), callHello, hello{Oldest: oldest, Version: version}, nil); err != nil {
+		fmt.Println("closed")
+		return
+	}
+	fmt.Println("welcome")
+}

@@ -1,0 +1,258 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+const (
+	// maxRecords is the greatest size of a sandbox's file. A sandbox that
+	// fills it loses its network, not the host its disk.
+	maxRecords = 64 << 20
+	// maxRecord is far above what a record's bounded fields come to.
+	maxRecord = 256 << 10
+	// lastPart is how much of a file is read to find its last record.
+	lastPart = 4 * maxRecord
+)
+
+// openRecords makes of the caller's file what the process is given: one that
+// can only be added to, and that ends with a whole line. It also returns the
+// number of the last record.
+func openRecords(file *os.File) (*os.File, uint64, error) {
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return nil, 0, err
+	}
+	var path string
+	if err := raw.Control(func(fd uintptr) { path = fmt.Sprintf("/proc/self/fd/%d", fd) }); err != nil {
+		return nil, 0, err
+	}
+	whole, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer whole.Close()
+	seq, err := repair(whole)
+	if err != nil {
+		return nil, 0, fmt.Errorf("record file: %w", err)
+	}
+	out, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	return out, seq, err
+}
+
+// repair cuts off a last line that a crash left without its end, and returns
+// the number of the last record.
+func repair(file *os.File) (uint64, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return 0, err
+	}
+	if !info.Mode().IsRegular() {
+		return 0, errors.New("not a regular file")
+	}
+	start := max(0, info.Size()-lastPart)
+	data := make([]byte, info.Size()-start)
+	if _, err := file.ReadAt(data, start); err != nil && !errors.Is(err, io.EOF) {
+		return 0, err
+	}
+	end := bytes.LastIndexByte(data, '\n') + 1
+	if end < len(data) {
+		if end == 0 && start > 0 {
+			return 0, errors.New("it ends with something that is no record")
+		}
+		if err := file.Truncate(start + int64(end)); err != nil {
+			return 0, err
+		}
+	}
+	if end == 0 {
+		return 0, nil
+	}
+	line := data[bytes.LastIndexByte(data[:end-1], '\n')+1 : end]
+	var last egress.Record
+	if err := json.Unmarshal(line, &last); err != nil || last.Seq == 0 {
+		return 0, errors.New("its last line is no record")
+	}
+	return last.Seq, nil
+}
+
+// recorder writes the records of one sandbox. It is safe for concurrent use.
+type recorder struct {
+	sandbox string
+	file    *os.File
+
+	mu      sync.Mutex
+	seq     uint64
+	size    int64
+	rest    []byte // of a line that the disk had no room for
+	closed  bool
+	refused uint64
+	sent    int64
+	got     int64
+	uses    map[string]int64
+
+	settling sync.Mutex // before mu
+	settled  uint64     // number of the last record that outlasts a loss of power
+}
+
+// newRecorder takes the file over. It must be one that is added to only:
+// otherwise whatever takes this process over could rewrite what it did.
+func newRecorder(sandbox string, file *os.File, seq uint64) (*recorder, error) {
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var flags int
+	controlErr := raw.Control(func(fd uintptr) { flags, err = unix.FcntlInt(fd, unix.F_GETFL, 0) })
+	info, statErr := file.Stat()
+	if err := errors.Join(controlErr, err, statErr); err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || flags&unix.O_ACCMODE != unix.O_WRONLY || flags&unix.O_APPEND == 0 {
+		return nil, fault.New(fault.Invalid, "record_file", "the record file is not a regular file opened for appending only")
+	}
+	return &recorder{sandbox: sandbox, file: file, seq: seq, size: info.Size(), uses: map[string]int64{}}, nil
+}
+
+// Record implements egress.Recorder. It sets the number and the sandbox itself, so
+// that a caller cannot write in another sandbox's name.
+func (r *recorder) Record(rec egress.Record) error {
+	seq, err := r.append(rec)
+	if err != nil || !binding(rec) {
+		return err
+	}
+	return r.settle(seq)
+}
+
+// binding tells which records must outlast a loss of power before what they
+// are of happens: what a key was used for, what somebody approved, and what is
+// given to the world for good.
+func binding(rec egress.Record) bool {
+	return rec.Begins && (len(rec.Secrets) > 0 || rec.Approval != "" || rec.Kind == egress.KindPublish || rec.Kind == egress.KindGit)
+}
+
+// settle returns when a record is on the disk. Records that arrive during a sync
+// share the next one.
+func (r *recorder) settle(seq uint64) error {
+	r.settling.Lock()
+	defer r.settling.Unlock()
+	if r.settled >= seq {
+		return nil
+	}
+	r.mu.Lock()
+	written := r.seq
+	r.mu.Unlock()
+	raw, err := r.file.SyscallConn()
+	if err == nil {
+		var sync error
+		err = raw.Control(func(fd uintptr) {
+			for sync = unix.EINTR; errors.Is(sync, unix.EINTR); {
+				sync = unix.Fdatasync(int(fd))
+			}
+		})
+		err = errors.Join(err, sync)
+	}
+	if err != nil {
+		return notKept(err)
+	}
+	r.settled = written
+	return nil
+}
+
+func notKept(err error) error {
+	return fault.Wrap(err, fault.Unavailable, "records_not_kept", "the sandbox's network records cannot be written, so nothing gets out").
+		WithHint("look at the disk of the state directory")
+}
+
+// append writes one record and returns its number.
+func (r *recorder) append(rec egress.Record) (uint64, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return 0, fault.New(fault.Unavailable, "records_closed", "the sandbox's network is gone")
+	}
+	rec.Sandbox, rec.Seq = r.sandbox, r.seq+1
+	line, err := json.Marshal(rec)
+	if err != nil {
+		return 0, fmt.Errorf("record: %w", err)
+	}
+	line = append(line, '\n')
+	if len(line) > maxRecord {
+		return 0, fault.New(fault.Internal, "record_too_long", "a record is longer than its fields may be")
+	}
+	if r.size+int64(len(r.rest)+len(line)) > maxRecords {
+		return 0, fault.New(fault.Exhausted, "records_full", "the sandbox's network records have reached their greatest size").
+			WithHint("nothing more gets out of this sandbox; make it anew")
+	}
+	// What is left of the last line goes first, or both would be lost.
+	if len(r.rest) > 0 {
+		if _, err := r.write(r.rest); err != nil {
+			return 0, err
+		}
+	}
+	n, err := r.write(line)
+	if n > 0 {
+		r.seq++
+	}
+	if err != nil {
+		return 0, err
+	}
+	r.count(rec)
+	return r.seq, nil
+}
+
+// write keeps the rest of what the disk took a part of. mu is held.
+func (r *recorder) write(data []byte) (int, error) {
+	n, err := r.file.Write(data)
+	r.size += int64(n)
+	if err == nil {
+		r.rest = nil
+		return n, nil
+	}
+	if n > 0 {
+		r.rest = append([]byte(nil), data[n:]...)
+	}
+	return n, notKept(err)
+}
+
+// count keeps the sums that Status shows. What is recorded at its beginning is
+// recorded again at its end, with all of it. mu is held.
+func (r *recorder) count(rec egress.Record) {
+	if rec.Begins {
+		return
+	}
+	r.sent += rec.Sent
+	r.got += rec.Received
+	if rec.Effect == egress.Deny {
+		r.refused++
+	}
+	for _, name := range rec.Secrets {
+		r.uses[name]++
+	}
+}
+
+func (r *recorder) fill(s *Status) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s.Records, s.Refused, s.Sent, s.Received, s.Uses = r.seq, r.refused, r.sent, r.got, maps.Clone(r.uses)
+}
+
+// close ends the writing. Flows that still end find no file.
+func (r *recorder) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closed {
+		r.closed = true
+		r.file.Close()
+	}
+}

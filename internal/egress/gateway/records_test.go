@@ -1,0 +1,269 @@
+package gateway
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// reopen is what a controller and then the process do with a file.
+func reopen(t *testing.T, file *os.File) *recorder {
+	t.Helper()
+	out, seq, err := openRecords(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := newRecorder("box1", out, seq)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.close)
+	return r
+}
+
+func TestRecordsAreNumberedOn(t *testing.T) {
+	dir := t.TempDir()
+	file := recordFile(t, dir, "box1")
+	for range 3 {
+		r := reopen(t, file)
+		var wait sync.WaitGroup
+		for i := range 10 {
+			wait.Go(func() {
+				// Neither the name nor the number is the caller's to choose.
+				rec := egress.Record{Sandbox: "other", Seq: 999, Kind: egress.KindHTTP, Path: strings.Repeat("/x", i*100)}
+				if err := r.Record(rec); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wait.Wait()
+		r.close()
+		if err := r.Record(egress.Record{}); fault.KindOf(err) != fault.Unavailable {
+			t.Errorf("a closed recorder records: %v", err)
+		}
+		// A crash leaves the beginning of a line.
+		if _, err := file.WriteString(`{"time":"2026`); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reopen(t, file)
+	if got := readRecords(t, dir, "box1"); len(got) != 30 {
+		t.Errorf("%d records", len(got))
+	}
+}
+
+func TestALongRecordIsRefused(t *testing.T) {
+	file := recordFile(t, t.TempDir(), "box1")
+	r := reopen(t, file)
+	if err := r.Record(egress.Record{Path: strings.Repeat("x", maxRecord)}); err == nil {
+		t.Error("a record that no reader takes is kept")
+	}
+	if info, err := file.Stat(); err != nil || info.Size() != 0 || r.seq != 0 {
+		t.Errorf("size %d, number %d, %v", info.Size(), r.seq, err)
+	}
+}
+
+func TestStrangeRecordFiles(t *testing.T) {
+	for name, text := range map[string]string{
+		"not ours":       "hello\n",
+		"no number":      "{}\n",
+		"an endless one": strings.Repeat("x", lastPart+1),
+	} {
+		file := recordFile(t, t.TempDir(), "box1")
+		if _, err := file.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := openRecords(file); err == nil {
+			t.Errorf("%s is accepted", name)
+		}
+		if data, err := os.ReadFile(file.Name()); err != nil || string(data) != text {
+			t.Errorf("%s was changed: %v", name, err)
+		}
+	}
+	null, err := os.OpenFile("/dev/null", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	if _, _, err := openRecords(null); err == nil {
+		t.Error("a device is accepted")
+	}
+}
+
+func TestRecordsHaveAnEnd(t *testing.T) {
+	file := recordFile(t, t.TempDir(), "box1")
+	r := reopen(t, file)
+	big := egress.Record{Path: strings.Repeat("x", 250<<10)}
+	var err error
+	n := 0
+	for ; err == nil; n++ {
+		if n > maxRecords/(250<<10) {
+			t.Fatal("the file has no end")
+		}
+		err = r.Record(big)
+	}
+	if fault.CodeOf(err) != "records_full" || n < maxRecords/(251<<10) {
+		t.Errorf("after %d: %v", n, err)
+	}
+	if info, err := file.Stat(); err != nil || info.Size() > maxRecords {
+		t.Errorf("size %d, %v", info.Size(), err)
+	}
+	r.close()
+	// The size is that of the file, not of what one recorder wrote.
+	if err := reopen(t, file).Record(big); fault.CodeOf(err) != "records_full" {
+		t.Errorf("a full file that was opened again: %v", err)
+	}
+}
+
+// A line that the disk had room for a part of is finished when it has more.
+func TestAFullDisk(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	dir := t.TempDir()
+	if err := unix.Mount("none", dir, "tmpfs", 0, "size=64k"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(dir, unix.MNT_DETACH) })
+	r := reopen(t, recordFile(t, dir, "box1"))
+	filler := filepath.Join(dir, "filler")
+	if err := os.WriteFile(filler, make([]byte, 40<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	rec := egress.Record{Path: strings.Repeat("x", 5000)}
+	kept := 0
+	for ; kept < 100; kept++ {
+		if err := r.Record(rec); err != nil {
+			if fault.CodeOf(err) != "records_not_kept" || !errors.Is(err, unix.ENOSPC) {
+				t.Errorf("full: %v", err)
+			}
+			break
+		}
+	}
+	if kept == 100 || len(r.rest) == 0 {
+		t.Fatalf("%d records fit, rest %d: the disk was not filled in the middle of a line", kept, len(r.rest))
+	}
+	if err := r.Record(rec); err == nil {
+		t.Error("still full, and no error")
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Record(rec); err != nil {
+		t.Errorf("room again: %v", err)
+	}
+	r.close()
+	// The one that was cut is whole, and none is missing between.
+	if got := readRecords(t, dir, "box1"); len(got) != kept+2 {
+		t.Errorf("%d records, want %d", len(got), kept+2)
+	}
+}
+
+func FuzzRepair(f *testing.F) {
+	f.Add([]byte("{\"seq\":1}\n{\"seq\":2}\n{\"se"))
+	f.Add([]byte("\n\n"))
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		path := filepath.Join(t.TempDir(), "f")
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		file, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		seq, err := repair(file)
+		left, readErr := os.ReadFile(path)
+		if readErr != nil {
+			t.Fatal(readErr)
+		}
+		if !bytes.HasPrefix(data, left) || bytes.Count(left, []byte("\n")) != bytes.Count(data, []byte("\n")) {
+			t.Fatalf("%q became %q", data, left)
+		}
+		if err != nil {
+			return
+		}
+		if len(left) > 0 && left[len(left)-1] != '\n' {
+			t.Fatalf("%q ends within a line", left)
+		}
+		if again, err := repair(file); err != nil || again != seq {
+			t.Fatal(fmt.Sprint(again, seq, err))
+		}
+	})
+}
+
+// What a key is used for, what somebody approved and what is given away is on
+// the disk before it happens; what merely lasts, or has ended, waits for none.
+func TestBindingRecordsAreSettledFirst(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "records")
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	r, err := newRecorder("box1", file, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range []struct {
+		record  egress.Record
+		settled bool
+	}{
+		{egress.Record{Kind: egress.KindHTTP}, false},
+		{egress.Record{Kind: egress.KindTunnel, Begins: true}, false},
+		{egress.Record{Kind: egress.KindHTTP, Begins: true, Secrets: []string{"KEY"}}, true},
+		{egress.Record{Kind: egress.KindHTTP, Secrets: []string{"KEY"}}, false},
+		{egress.Record{Kind: egress.KindHTTP, Begins: true, Approval: "a1"}, true},
+		{egress.Record{Kind: egress.KindPublish, Begins: true}, true},
+		{egress.Record{Kind: egress.KindGit, Begins: true}, true},
+	} {
+		if err := r.Record(c.record); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.settled == r.seq; got != c.settled {
+			t.Errorf("%d: settled %v", i, got)
+		}
+	}
+	// One that cannot be settled stops what it is of.
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.settle(r.seq + 1); fault.CodeOf(err) != "records_not_kept" {
+		t.Errorf("a disk that fails: %v", err)
+	}
+}
+
+// What takes bytes and keeps none, as a pipe does, is no disk: what binds is
+// refused, so that the disk is really waited for.
+func TestBindingRecordsNeedADisk(t *testing.T) {
+	from, to, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer from.Close()
+	r := &recorder{sandbox: "box1", file: to, uses: map[string]int64{}}
+	defer r.close()
+	if err := r.Record(egress.Record{Kind: egress.KindTunnel, Begins: true}); err != nil {
+		t.Fatalf("control: one that does not bind: %v", err)
+	}
+	for name, rec := range map[string]egress.Record{
+		"a secret's use": {Kind: egress.KindHTTP, Begins: true, Secrets: []string{"KEY"}},
+		"an approval":    {Kind: egress.KindHTTP, Begins: true, Approval: "a1"},
+		"a publication":  {Kind: egress.KindPublish, Begins: true},
+		"a push":         {Kind: egress.KindGit, Begins: true},
+	} {
+		if err := r.Record(rec); fault.CodeOf(err) != "records_not_kept" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

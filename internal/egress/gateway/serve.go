@@ -1,0 +1,160 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/egress/confine"
+	"github.com/crannog/crannog/internal/host/reexec"
+)
+
+// Descriptors that the process is started with.
+const (
+	fdListener = 3 + iota
+	fdLock     // held, never read
+	fdReady
+	fdSpool
+	fdEnd
+)
+
+// A process of root switches to this user.
+const nobody = 65534
+
+const (
+	softMemory = 1 << 30
+	hardMemory = 4 << 30
+	// maxFileBytes bounds every file that the process writes: its records,
+	// the bodies that it holds, and its log.
+	maxFileBytes = maxRecords + 1<<20
+	// maxFiles of the process is for 256 sandboxes with 256 connections each,
+	// and as many again for links, records and what is being closed.
+	maxDescriptors = 1 << 17
+)
+
+// Roles are the process, for a program that links this package.
+func Roles() []reexec.Role {
+	return []reexec.Role{{Match: reexec.Arg0(Arg0), Run: func() { Serve(World{}) }}}
+}
+
+// Serve is the process's main. It does not return.
+func Serve(w World) {
+	ServeGathered(nil, func([]byte) (World, error) { return w, nil })
+}
+
+// ServeGathered is Serve for a world that is made of what gather read, which
+// it may do as the user who started the process. It is called once, and may
+// be so in a program that then starts itself again to be confined.
+func ServeGathered(gather func() ([]byte, error), world func([]byte) (World, error)) {
+	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
+	s, listener, err := enter(log, gather, world)
+	ready := os.NewFile(fdReady, "ready")
+	unix.CloseOnExec(fdReady)
+	if err != nil {
+		_ = json.NewEncoder(ready).Encode(toWire(err))
+		log.Error("the causeway cannot start", "err", err)
+		os.Exit(1)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
+	defer stop()
+	_, _ = ready.WriteString("{}\n") // the program that started us may be gone
+	ready.Close()
+	if err := s.run(ctx, listener); err != nil {
+		log.Error("the causeway has failed", "err", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// enter takes over what was handed down and gives up the rest.
+func enter(log *slog.Logger, gather func() ([]byte, error), world func([]byte) (World, error)) (*server, *net.UnixListener, error) {
+	begun, err := confine.Begin(confine.Rules{
+		UID: nobody, Files: maxDescriptors, FileBytes: maxFileBytes, SoftMemory: softMemory, HardMemory: hardMemory,
+		Spool: fmt.Sprintf("/proc/self/fd/%d", fdSpool), Read: readable(),
+		// gVisor, which is in the same program, ends it if it cannot.
+		Start: []string{"/proc/sys/vm/mmap_min_addr"},
+	}, func() ([]byte, error) {
+		if err := closeStrays(); err != nil || gather == nil {
+			return nil, err
+		}
+		return gather()
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	w, err := world(begun.Gathered)
+	if err != nil {
+		return nil, nil, err
+	}
+	unix.CloseOnExec(fdLock)
+	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGPIPE)
+	file := os.NewFile(fdListener, "listener")
+	l, err := net.FileListener(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	file.Close()
+	listener, ok := l.(*net.UnixListener)
+	if !ok {
+		return nil, nil, errors.New("the listener is not a unix socket")
+	}
+	w.spool = os.NewFile(fdSpool, "spool")
+	if err := w.prepare(); err != nil {
+		return nil, nil, err
+	}
+	report, err := begun.Apply()
+	if err != nil {
+		return nil, nil, err
+	}
+	return newServer(w, begun.UID, report, log), listener, nil
+}
+
+// readable is what the resolver and TLS read while the process runs. All of
+// /etc is, because the host replaces its resolver's file each time it changes
+// networks, and a right holds for a file and not for its name.
+func readable() []string {
+	paths := []string{
+		"/etc", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates",
+		"/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl/certs", "/etc/ssl/certs/ca-certificates.crt",
+		os.Getenv("SSL_CERT_FILE"),
+	}
+	return confine.Targets(append(paths, filepath.SplitList(os.Getenv("SSL_CERT_DIR"))...)...)
+}
+
+// closeStrays closes what the program that started us had inherited itself,
+// such as somebody's files or a device, and so handed on.
+func closeStrays() error {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || fd < fdEnd {
+			continue
+		}
+		target, err := os.Readlink(filepath.Join("/proc/self/fd", e.Name()))
+		if err != nil {
+			continue // the directory itself, which is closed again
+		}
+		// The runtime's poller is ours.
+		if strings.HasPrefix(target, "anon_inode:[event") {
+			continue
+		}
+		if err := unix.Close(fd); err != nil && !errors.Is(err, syscall.EBADF) {
+			return err
+		}
+	}
+	return nil
+}

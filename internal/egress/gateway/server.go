@@ -1,0 +1,253 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/confine"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+const (
+	// linger is how long the process stays when it is of no use: a command
+	// that starts one sandbox after the other finds it again.
+	linger = 2 * time.Second
+	// maxControllers and maxBoxes bound what a mistake of a controller costs.
+	maxControllers = 64
+	maxBoxes       = 1024
+)
+
+// server is the process's state.
+type server struct {
+	log    *slog.Logger
+	world  World
+	owner  int // the user whose controllers may connect, besides root
+	report confine.Report
+	about  hello
+
+	mu      sync.Mutex
+	peers   map[*peer]*controller
+	boxes   map[string]*box // nil while it is being attached
+	idle    *time.Timer
+	ending  bool
+	end     chan struct{} // closed when the process is to end
+	working sync.WaitGroup
+}
+
+func newServer(w World, owner int, report confine.Report, log *slog.Logger) *server {
+	s := &server{
+		log: log, world: w, owner: owner, report: report, about: *w.about,
+		peers: map[*peer]*controller{}, boxes: map[string]*box{}, end: make(chan struct{}),
+	}
+	s.idle = time.AfterFunc(linger, s.endIfIdle)
+	return s
+}
+
+// run serves until the process is no longer needed, or ctx ends, and returns when
+// every attachment is closed.
+func (s *server) run(ctx context.Context, l *net.UnixListener) error {
+	var failed error
+	accepting := make(chan struct{})
+	go func() {
+		defer close(accepting)
+		failed = s.accept(l)
+	}()
+	select {
+	case <-ctx.Done():
+	case <-s.end:
+	case <-accepting:
+	}
+	s.mu.Lock()
+	s.ending = true
+	boxes := make([]*box, 0, len(s.boxes))
+	for _, b := range s.boxes {
+		if b != nil {
+			boxes = append(boxes, b)
+		}
+	}
+	s.mu.Unlock()
+	// Links first: their ends are news for the controllers.
+	for _, b := range boxes {
+		s.drop(b, "the causeway has ended")
+	}
+	s.mu.Lock()
+	for p := range s.peers {
+		p.conn.Close()
+	}
+	s.mu.Unlock()
+	l.Close()
+	<-accepting
+	s.working.Wait()
+	if errors.Is(failed, net.ErrClosed) {
+		return nil
+	}
+	return failed
+}
+
+func (s *server) accept(l *net.UnixListener) error {
+	for {
+		conn, err := l.AcceptUnix()
+		if err != nil {
+			return err
+		}
+		if uid, err := peerUID(conn); err != nil || uid != s.owner && uid != 0 {
+			// The directory keeps others out; this holds where somebody
+			// handed the socket on.
+			s.log.Warn("refused a controller of another user", "uid", uid, "err", err)
+			conn.Close()
+			continue
+		}
+		s.mu.Lock()
+		full := s.ending || len(s.peers) >= maxControllers
+		if !full {
+			c := &controller{server: s}
+			c.peer = newPeer(conn, true, c.handle)
+			s.peers[c.peer] = c
+			s.idle.Stop()
+			s.working.Go(func() { s.serve(c) })
+		}
+		s.mu.Unlock()
+		if full {
+			conn.Close()
+		}
+	}
+}
+
+func (s *server) serve(c *controller) {
+	err := c.peer.serve()
+	s.log.Debug("a controller left", "err", err)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.peers, c.peer)
+	s.watchIdle()
+}
+
+// watchIdle starts the clock when nothing is left to do. mu is held.
+func (s *server) watchIdle() {
+	if len(s.peers) == 0 && len(s.boxes) == 0 {
+		s.idle.Reset(linger)
+	}
+}
+
+func (s *server) endIfIdle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.peers) == 0 && len(s.boxes) == 0 && !s.ending {
+		s.ending = true
+		close(s.end)
+	}
+}
+
+// retire ends the process for one of another build, unless it is of use to
+// anybody but the one who asks.
+func (s *server) retire() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.boxes) > 0 || len(s.peers) > 1 {
+		return fault.New(fault.Conflict, "causeway_busy", "the process is in use")
+	}
+	if !s.ending {
+		s.ending = true
+		close(s.end)
+	}
+	return nil
+}
+
+// reserve keeps a sandbox's name for the one who attaches it.
+func (s *server) reserve(id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, taken := s.boxes[id]; taken {
+		return fault.Newf(fault.Exists, "network_attached", "the network of sandbox %s is attached", id)
+	}
+	if s.ending {
+		return errGone
+	}
+	if len(s.boxes) >= maxBoxes {
+		return fault.Newf(fault.Exhausted, "causeway_full", "the causeway holds %d sandboxes, which is its limit", maxBoxes)
+	}
+	s.boxes[id] = nil
+	return nil
+}
+
+// settle puts the box into its place, or frees it where b is nil. It reports
+// whether the process still runs.
+func (s *server) settle(id string, b *box) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b == nil || s.ending {
+		delete(s.boxes, id)
+		s.watchIdle()
+		return false
+	}
+	s.boxes[id] = b
+	return true
+}
+
+// find returns a box that is attached.
+func (s *server) find(id string) (*box, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.boxes[id]; b != nil {
+		return b, nil
+	}
+	return nil, fault.Newf(fault.Conflict, egress.CodeNotAttached, "the causeway holds no network of sandbox %q", id).
+		WithHint("pause and resume the sandbox: it has a new network then")
+}
+
+// drop closes a box and forgets it. It may be called more than once.
+func (s *server) drop(b *box, reason string) {
+	b.close()
+	s.mu.Lock()
+	mine := s.boxes[b.id] == b
+	if mine {
+		delete(s.boxes, b.id)
+		s.watchIdle()
+	}
+	s.mu.Unlock()
+	if mine {
+		s.tell(Event{Sandbox: b.id, Kind: EventDetached, Reason: reason})
+	}
+}
+
+// tell sends an event to the controllers that watch. One that does not read
+// holds up the others once, for as long as the socket's patience.
+func (s *server) tell(e Event) {
+	s.mu.Lock()
+	var peers []*peer
+	for p, c := range s.peers {
+		c.mu.Lock()
+		if c.events {
+			peers = append(peers, p)
+		}
+		c.mu.Unlock()
+	}
+	s.mu.Unlock()
+	for _, p := range peers {
+		_ = p.notify(callEvent, e) // one that is gone needs no news
+	}
+}
+
+func (s *server) list() listReply {
+	s.mu.Lock()
+	var boxes []*box
+	for _, b := range s.boxes {
+		if b != nil {
+			boxes = append(boxes, b)
+		}
+	}
+	s.mu.Unlock()
+	reply := listReply{Sandboxes: []Status{}}
+	for _, b := range boxes {
+		reply.Sandboxes = append(reply.Sandboxes, b.status())
+	}
+	slices.SortFunc(reply.Sandboxes, func(a, b Status) int { return strings.Compare(a.Sandbox, b.Sandbox) })
+	return reply
+}

@@ -1,0 +1,157 @@
+package gateway
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/egress/certs"
+	"github.com/crannog/crannog/internal/egress/names"
+	"github.com/crannog/crannog/internal/egress/proxy"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// World is what the process meets outside. The zero value is the real one:
+// the host's resolver, its network and its roots. No flag and no variable of
+// a program makes another; a test does, in a role of its own binary.
+type World struct {
+	Resolver names.Resolver
+	// Dial opens connections to addresses that passed every check.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Roots verify upstream servers.
+	Roots *x509.CertPool
+
+	about *hello // how the process introduces itself
+	spool *os.File
+	own   *ownAddresses
+}
+
+// prepare reads what cannot be read any more once the process is confined.
+func (w *World) prepare() error {
+	if w.Roots == nil {
+		// Roots of one's own that cannot be read would be replaced by the
+		// host's without a word.
+		if path := os.Getenv("SSL_CERT_FILE"); path != "" {
+			f, err := os.Open(path)
+			if errors.Is(err, fs.ErrPermission) {
+				return fault.Wrap(err, fault.Unavailable, "roots_unreadable", "the certificate roots of SSL_CERT_FILE cannot be read by the process that uses them").
+					WithHint("make them readable for everybody, directories above included")
+			}
+			f.Close()
+		}
+		roots, err := certs.Roots(nil)
+		if err != nil {
+			return err
+		}
+		w.Roots = roots
+	}
+	if w.about == nil {
+		build, err := buildOf(self)
+		if err != nil {
+			return err
+		}
+		w.about = &hello{Oldest: oldest, Version: version, Build: build}
+	}
+	w.own = &ownAddresses{}
+	_, err := w.own.now()
+	return err
+}
+
+// judge completes what judges one box.
+func (w *World) judge(c proxy.Config) (judge, error) {
+	own, err := w.own.now()
+	if err != nil {
+		return nil, err
+	}
+	c.Roots = w.Roots
+	c.Dialer = &names.Dialer{Resolver: w.Resolver, DialAddress: w.dial, Own: own}
+	c.SpoolFile = w.spoolFile
+	return proxy.New(c)
+}
+
+// dial looks at the host's own addresses once more, because it may have
+// gained some since the sandbox was attached.
+func (w *World) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	to, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return nil, err
+	}
+	own, err := w.own.now()
+	if err != nil {
+		return nil, err
+	}
+	if err := names.CheckAddress(to.Addr(), everything(), own); err != nil {
+		return nil, err
+	}
+	if w.Dial != nil {
+		return w.Dial(ctx, network, address)
+	}
+	var plain net.Dialer
+	return plain.DialContext(ctx, network, address)
+}
+
+// everything opens what a rule may open. What it may not, stays closed.
+func everything() []netip.Prefix {
+	return []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+}
+
+// freshness is how old the list of own addresses may be.
+const freshness = time.Second
+
+// ownAddresses are those of the host's interfaces.
+type ownAddresses struct {
+	mu   sync.Mutex
+	list []netip.Addr
+	read time.Time
+}
+
+func (o *ownAddresses) now() ([]netip.Addr, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.read.IsZero() && time.Since(o.read) < freshness {
+		return o.list, nil
+	}
+	found, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil, fmt.Errorf("own addresses: %w", err)
+	}
+	var list []netip.Addr
+	for _, f := range found {
+		prefix, err := netip.ParsePrefix(f.String())
+		if err != nil {
+			return nil, fmt.Errorf("own addresses: %w", err)
+		}
+		list = append(list, prefix.Addr())
+	}
+	o.list, o.read = slices.Clip(list), time.Now()
+	return o.list, nil
+}
+
+// spoolFile makes a file that has no name and is gone with its descriptor.
+func (w *World) spoolFile() (*os.File, error) {
+	if w.spool == nil {
+		return nil, errors.New("there is no directory for bodies")
+	}
+	raw, err := w.spool.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var fd int
+	controlErr := raw.Control(func(dir uintptr) {
+		fd, err = unix.Openat(int(dir), ".", unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	})
+	if err := errors.Join(controlErr, err); err != nil {
+		return nil, fmt.Errorf("spool: %w", err)
+	}
+	return os.NewFile(uintptr(fd), "spool"), nil
+}

@@ -1,0 +1,84 @@
+package names
+
+import (
+	"net/netip"
+	"sync"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// MostNames is how many names of one box have an address at a time. A box that
+// asks for more, say below a wildcard, gets none: what it costs us is bounded.
+const MostNames = 4096
+
+// Table gives each name of one box an address of its own out of
+// egress.Synthetic, so that the address of a connection says which name it is
+// for. An address is never given to a second name. It is safe for concurrent
+// use.
+type Table struct {
+	mu    sync.RWMutex
+	names []string
+	index map[string]int
+}
+
+// NewTable returns an empty table.
+func NewTable() *Table { return &Table{index: map[string]int{}} }
+
+// Address returns the name's address, the same one each time.
+func (t *Table) Address(name string) (netip.Addr, error) {
+	name, err := Canonical(name)
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	i, known := t.index[name]
+	if !known {
+		if len(t.names) >= MostNames {
+			return netip.Addr{}, fault.Newf(fault.Exhausted, "names_exhausted", "this sandbox has used %d names, the most it may", MostNames).
+				WithHint("reach fewer hosts, or start another sandbox")
+		}
+		i = len(t.names)
+		t.names = append(t.names, name)
+		t.index[name] = i
+	}
+	return synthetic(i), nil
+}
+
+// Name returns whose address it is.
+func (t *Table) Name(a netip.Addr) (string, bool) {
+	i, ok := number(a.Unmap())
+	if !ok {
+		return "", false
+	}
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if i >= len(t.names) {
+		return "", false
+	}
+	return t.names[i], true
+}
+
+// perBlock leaves out .0 and .255, which some programs take for a network's
+// own and its broadcast address.
+const perBlock = 254
+
+func synthetic(i int) netip.Addr {
+	b := egress.Synthetic.Addr().As4()
+	b[2] = byte(i / perBlock)
+	b[3] = byte(i%perBlock + 1)
+	return netip.AddrFrom4(b)
+}
+
+// number is the inverse of synthetic.
+func number(a netip.Addr) (int, bool) {
+	if !a.Is4() || !egress.Synthetic.Contains(a) {
+		return 0, false
+	}
+	b := a.As4()
+	if b[3] == 0 || b[3] == 255 || b[1] != egress.Synthetic.Addr().As4()[1] {
+		return 0, false
+	}
+	return int(b[2])*perBlock + int(b[3]) - 1, true
+}

@@ -1,0 +1,136 @@
+package policy
+
+import (
+	"strings"
+
+	"github.com/crannog/crannog/internal/egress"
+)
+
+// A push and a publication are known by their protocol, which only an opened
+// connection shows. These hosts are opened wherever one of them is guarded;
+// others are by being listed under git.remotes or by a rule with methods.
+var (
+	forges     = []string{"github.com", "gitlab.com", "bitbucket.org", "codeberg.org", "gitea.com", "sr.ht", "dev.azure.com", "visualstudio.com", "huggingface.co"}
+	registries = []string{"npmjs.org", "npmjs.com", "yarnpkg.com", "pypi.org", "crates.io", "rubygems.org", "docker.io", "docker.com", "ghcr.io", "quay.io", "gcr.io", "pkg.dev", "github.com", "amazonaws.com", "azurecr.io", "jsr.io", "nuget.org", "packagist.org", "hex.pm"}
+)
+
+// guarded says whether what passes to a host must be looked at for pushes or
+// publications.
+func (p *Policy) guarded(host string) bool {
+	if p.remotes[host] {
+		return true
+	}
+	s := &p.said
+	if (s.fetch.value != "allow" || s.pushNew.value != "allow" || s.pushDelete.value != "allow" || s.pushDrop.value != "allow") && below(host, forges) {
+		return true
+	}
+	return s.publish.value != "allow" && below(host, registries)
+}
+
+// PushRequest is one ref of a push.
+type PushRequest struct {
+	Host   string // canonical
+	Repo   string // its path, without a slash before it or .git behind it
+	Ref    string // in full: refs/heads/main
+	Delete bool
+	// Force is set where the old tip is not an ancestor of the new one, or
+	// where that is not known.
+	Force bool
+}
+
+// Push decides on one ref of a push. A push of several refs is as allowed
+// as the strictest of them.
+func (p *Policy) Push(r PushRequest) egress.Decision {
+	d := p.remote(r.Host, r.Repo, RulePush+".unlisted", p.said.pushNew, func(m Remote) bool {
+		for _, g := range m.Push {
+			if newGlob(g).match(r.Ref, false) {
+				return true
+			}
+		}
+		return false
+	}, p.top.pushNew)
+	if r.Delete {
+		d = p.stricter(d, p.said.pushDelete, RulePush+".delete")
+	}
+	if r.Force {
+		d = p.stricter(d, p.said.pushDrop, RulePush+".force")
+	}
+	return p.explain(d, "push to "+clip(r.Ref)+" of "+clip(r.Host+"/"+r.Repo))
+}
+
+// Fetch decides on a clone or a fetch.
+func (p *Policy) Fetch(host, repo string) egress.Decision {
+	d := p.remote(host, repo, RuleFetch, p.said.fetch, func(Remote) bool { return true }, p.top.fetch)
+	return p.explain(d, "fetch from "+clip(host+"/"+repo))
+}
+
+// ListsRemote reports whether a decision of Push or Fetch comes from an entry of
+// git.remotes, and not from a setting for all other remotes.
+func ListsRemote(d egress.Decision) bool {
+	return d.Effect == egress.Allow && strings.HasPrefix(d.Rule, remotesPrefix)
+}
+
+// remotesPrefix begins the names of rules that are entries of git.remotes.
+const remotesPrefix = "git.remotes:"
+
+// Publish decides on the publication of a package, an image or a release.
+func (p *Policy) Publish(host string) egress.Decision {
+	d := p.setting(p.said.publish, RulePublish)
+	return p.explain(d, "publish to "+clip(host))
+}
+
+// remote is what the remotes of the layers say. An organisation that lists
+// any is a ceiling: what it does not list is under its own setting at most.
+func (p *Policy) remote(host, repo, name string, other setting, covers func(Remote) bool, top setting) egress.Decision {
+	repo = strings.TrimSuffix(strings.Trim(repo, "/"), ".git")
+	out := p.setting(other, name)
+	ceiling, capped := out, false
+	listed := false
+	for _, l := range p.layers {
+		hit := false
+		for _, r := range l.Document.Git.Remotes {
+			if r.Host == host && newGlob(r.Repo).match(repo, false) && covers(r) {
+				hit = true
+			}
+		}
+		if l.Kind == LayerOrganisation && len(l.Document.Git.Remotes) > 0 && !hit {
+			ceiling, capped = p.setting(top, name), true
+		}
+		if hit && !listed {
+			out, listed = egress.Decision{Effect: egress.Allow, Rule: remotesPrefix + host + "/" + repo, Layer: l.Kind, Policy: p.digest}, true
+		}
+	}
+	if capped && rank(ceiling.Effect) > rank(out.Effect) {
+		return ceiling
+	}
+	return out
+}
+
+func (p *Policy) setting(s setting, rule string) egress.Decision {
+	d := egress.Decision{Effect: egress.Effect(s.value), Rule: rule, Layer: s.layer, Policy: p.digest}
+	if rank(d.Effect) == rank(egress.Deny) {
+		d.Effect = egress.Deny
+	}
+	return d
+}
+
+func (p *Policy) stricter(d egress.Decision, s setting, rule string) egress.Decision {
+	if o := p.setting(s, rule); rank(o.Effect) > rank(d.Effect) {
+		return o
+	}
+	return d
+}
+
+func (p *Policy) explain(d egress.Decision, what string) egress.Decision {
+	switch d.Effect {
+	case egress.Allow:
+	case egress.Ask:
+		d.Reason, d.Fix = d.Rule+" of the "+d.Layer+" layer asks about this "+what+".", "crannog approve"
+	default:
+		d.Reason = d.Rule + " of the " + d.Layer + " layer denies this " + what + "."
+		if d.Layer == LayerLevel {
+			d.Fix = "--level " + p.loosened(d.Rule)
+		}
+	}
+	return d
+}

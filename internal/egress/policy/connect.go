@@ -1,0 +1,235 @@
+package policy
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress"
+)
+
+// Reachable says whether anything at all could get through to a host, so
+// that its name is answered.
+func (p *Policy) Reachable(host string) bool {
+	a, isAddress := address(host)
+	if !isAddress && !validName(host) {
+		return false
+	}
+	if p.could(host, a, 443) || p.could(host, a, 80) {
+		return true
+	}
+	// What holds for a port holds up to where a block's ports begin or end.
+	for _, tables := range [][]*table{p.ceilings, p.grants} {
+		for _, t := range tables {
+			blocks, _ := t.find(host, a)
+			for _, b := range blocks {
+				for _, r := range b.ports {
+					if p.could(host, a, r.First) || p.could(host, a, r.Last+1) {
+						return true
+					}
+				}
+			}
+		}
+	}
+	return false
+}
+
+func (p *Policy) could(host string, a netip.Addr, port int) bool {
+	c := p.connect(&question{host: host, addr: a, port: port})
+	return c.Effect != egress.Deny
+}
+
+// Connect returns the decision on a connection. The host is canonical, or an address
+// where no name belongs to it.
+func (p *Policy) Connect(host string, port int) Connection {
+	return p.connect(&question{host: host, port: port})
+}
+
+func (p *Policy) connect(q *question) Connection {
+	var ok bool
+	if q.addr, ok = address(q.host); !ok && !validName(q.host) || q.port < 1 || q.port > 65535 {
+		return Connection{Decision: p.floor(RuleName), WebSocket: egress.Deny}
+	}
+	q.mode = reaches
+	v := p.weigh(q)
+	c := Connection{Tunnel: tunnel(v.governs) || q.addr.IsValid(), WebSocket: p.webSocket(v.governs).effect(), Limits: v.limits}
+	c.Private, c.EncodedSlash = p.private(q), encodedSlash(v.governs)
+	if v.effect != egress.Deny {
+		c.Inspect = !c.Tunnel && p.inspects(q, v)
+		if c.Inspect {
+			v.effect = egress.Allow
+			c.Limits.Requests, c.Limits.Window, c.Limits.Bytes = 0, 0, 0
+		} else {
+			q.mode = opaque
+			v = p.weigh(q)
+			c.Limits = v.limits
+		}
+	}
+	if c.Tunnel || anyTunnel(v.governs) {
+		v = tighten(q, v, p.said.tunnels, RuleTunnels)
+	}
+	c.Decision = p.decision(q, v)
+	return c
+}
+
+func anyTunnel(governs []*block) bool {
+	return slices.ContainsFunc(governs, func(b *block) bool { return b.tunnel })
+}
+
+// tunnel holds if every block that has a say agrees.
+func tunnel(governs []*block) bool {
+	for _, b := range governs {
+		if !b.tunnel {
+			return false
+		}
+	}
+	return len(governs) > 0
+}
+
+// inspects says whether TLS must be opened. Where nothing may pass unseen,
+// everything is opened: an unopened connection is as good as a tunnel.
+func (p *Policy) inspects(q *question, v verdict) bool {
+	if p.said.tunnels.value == "deny" || p.said.writes.value != "rule" || p.webSocket(v.governs).value != "allow" ||
+		p.binds[endpoint{q.host, q.port}] || p.guarded(q.host) {
+		return true
+	}
+	if v.needs {
+		return true
+	}
+	if len(v.governs) == 0 && p.said.unlisted.value == "read" {
+		return true
+	}
+	return len(p.ceilings) > 0 && p.top.unlisted.value == "read"
+}
+
+// Request returns the decision on one request, and its limits.
+func (p *Policy) Request(r Request) (egress.Decision, Limits) {
+	q := question{host: r.Host, port: r.Port, method: r.Method, upgrade: r.WebSocket}
+	v, floor := p.request(&q, r)
+	if floor != "" {
+		return p.floor(floor), Limits{}
+	}
+	return p.decision(&q, v), v.limits
+}
+
+func (p *Policy) request(q *question, r Request) (verdict, string) {
+	var ok bool
+	if q.addr, ok = address(r.Host); !ok && !validName(r.Host) || r.Port < 1 || r.Port > 65535 {
+		return verdict{}, RuleName
+	}
+	if r.Method == "" || r.Method == "CONNECT" || r.Method == "TRACE" {
+		return verdict{}, RuleMethod
+	}
+	if q.path, ok = readPath(r.Path); !ok {
+		return verdict{}, RulePath
+	}
+	if !r.TLS && r.Port == 443 {
+		return verdict{}, RulePlain
+	}
+	v := p.weigh(q)
+	if anyTunnel(v.governs) {
+		v = tighten(q, v, p.said.tunnels, RuleTunnels)
+	}
+	if q.path.escaped && !encodedSlash(v.governs) {
+		return verdict{}, RulePath
+	}
+	if !q.read() || q.upgrade {
+		v = tighten(q, v, p.said.writes, RuleWrites)
+	}
+	if q.upgrade {
+		v = tighten(q, v, p.webSocket(v.governs), RuleWebSocket)
+	}
+	return v, ""
+}
+
+// tighten lays a setting over a verdict. It never loosens one.
+func tighten(q *question, v verdict, s setting, rule string) verdict {
+	e := egress.Effect(s.value)
+	if s.value == "rule" || rank(e) <= rank(v.effect) {
+		return v
+	}
+	q.note(s.layer, rule, e, "is stricter")
+	v.effect, v.rule, v.layer, v.why, v.fixable = e, rule, s.layer, bySetting, false
+	return v
+}
+
+// webSocket is the strictest of the setting and the blocks.
+func (p *Policy) webSocket(governs []*block) setting {
+	s := p.said.webSocket
+	for _, b := range governs {
+		if b.webSocket != "" && rank(b.webSocket) > rank(s.effect()) {
+			s = setting{string(b.webSocket), b.layer}
+		}
+	}
+	return s
+}
+
+// encodedSlash holds if every block that has a say agrees.
+func encodedSlash(governs []*block) bool {
+	for _, b := range governs {
+		if !b.encodedSlash {
+			return false
+		}
+	}
+	return len(governs) > 0
+}
+
+// private are the private prefixes that the blocks open. Those of a lower
+// layer count as far as they lie inside the organisation's.
+func (p *Policy) private(q *question) []netip.Prefix {
+	var open []netip.Prefix
+	found := false
+	for _, t := range p.grants {
+		blocks, _ := t.find(q.host, q.addr)
+		if b := on(blocks, q.port); b != nil {
+			open, found = append(open, b.private...), true
+		}
+	}
+	for i, t := range p.ceilings {
+		blocks, _ := t.find(q.host, q.addr)
+		var upper []netip.Prefix
+		if b := on(blocks, q.port); b != nil {
+			upper = b.private
+		}
+		if i == 0 && !found {
+			open = upper
+			continue
+		}
+		open = inside(open, upper)
+	}
+	return open
+}
+
+func inside(lower, upper []netip.Prefix) []netip.Prefix {
+	var out []netip.Prefix
+	for _, l := range lower {
+		for _, u := range upper {
+			switch {
+			case !u.Overlaps(l):
+			case u.Bits() <= l.Bits():
+				out = append(out, l)
+			default:
+				out = append(out, u)
+			}
+		}
+	}
+	return out
+}
+
+// Approval says how people are asked about a host.
+func (p *Policy) Approval(host string, port int) (quorum int, timeout time.Duration) {
+	quorum, timeout = p.merged.Approvals.Quorum, time.Duration(p.merged.Approvals.Timeout)
+	a, _ := address(host)
+	for _, tables := range [][]*table{p.ceilings, p.grants} {
+		for _, t := range tables {
+			blocks, _ := t.find(host, a)
+			if b := on(blocks, port); b != nil {
+				quorum = max(quorum, b.quorum)
+				if b.timeout > 0 {
+					timeout = min(timeout, b.timeout)
+				}
+			}
+		}
+	}
+	return quorum, timeout
+}

@@ -1,0 +1,162 @@
+package policy
+
+import "github.com/crannog/crannog/internal/egress"
+
+// verdict is a decision while it is being made.
+type verdict struct {
+	effect   egress.Effect
+	rule     string
+	layer    string
+	why      why
+	block    *block // what governs, if any
+	explicit bool   // a rule that says deny
+	fixable  bool   // listing the host would help
+	limits   Limits
+	governs  []*block // all blocks that had a say
+	needs    bool     // one that was asked cannot judge without the request
+}
+
+func (q *question) note(layer, rule string, e egress.Effect, text string) {
+	if q.steps != nil {
+		*q.steps = append(*q.steps, Step{Layer: layer, Rule: rule, Effect: e, Text: text})
+	}
+}
+
+// weigh asks every layer and takes the strictest of what they may say.
+func (p *Policy) weigh(q *question) verdict {
+	var buf [4]*block
+	governs := buf[:0]
+	var upper verdict // of the organisation, as far as it speaks
+	spoke, needs := false, false
+	for _, t := range p.ceilings {
+		v, found := t.ask(q)
+		needs = needs || v.needs
+		if !found {
+			v = unlisted(q, p.top.unlisted)
+		} else {
+			governs = append(governs, v.block)
+		}
+		if v.explicit {
+			return v
+		}
+		if !spoke || rank(v.effect) > rank(upper.effect) {
+			v.limits = tighter(upper.limits, v.limits)
+			upper = v
+		} else {
+			upper.limits = tighter(upper.limits, v.limits)
+		}
+		spoke = true
+	}
+	lower, found := p.grant(q)
+	if lower.explicit {
+		return lower
+	}
+	governs = append(governs, lower.governs...)
+	needs = needs || lower.needs
+	if !found && !p.granting && upper.block != nil {
+		upper.governs, upper.needs = governs, needs
+		return upper
+	}
+	v := lower
+	if !found {
+		v = unlisted(q, p.said.unlisted)
+	}
+	v.fixable = (!found || v.why == elsewhere) && (!spoke || upper.effect == egress.Allow)
+	if spoke {
+		limits := tighter(upper.limits, v.limits)
+		if rank(upper.effect) > rank(v.effect) {
+			q.note(upper.layer, upper.rule, upper.effect, "is the ceiling")
+			v = upper
+		}
+		v.limits = limits
+	}
+	v.governs, v.needs = governs, needs
+	return v
+}
+
+// ask is one layer's verdict, if one of its blocks governs.
+func (t *table) ask(q *question) (verdict, bool) {
+	blocks, _ := t.find(q.host, q.addr)
+	if blocks == nil {
+		q.note(t.layer, "", "", "lists nothing for "+q.host)
+		return verdict{}, false
+	}
+	b := on(blocks, q.port)
+	if b == nil {
+		q.note(t.layer, blocks[0].name, egress.Deny, "does not list the port")
+		return verdict{effect: egress.Deny, rule: blocks[0].name, layer: t.layer, why: elsewhere, block: blocks[0]}, true
+	}
+	v := b.judge(q)
+	v.needs = b.needs
+	q.note(t.layer, v.rule, v.effect, v.why.step())
+	return v, true
+}
+
+// grant is the verdict of the layers that may list hosts beside each other.
+// The most specific block governs; those of one pattern are one block. A
+// rule that denies counts from wherever it is.
+func (p *Policy) grant(q *question) (verdict, bool) {
+	var best verdict
+	found, listed, needs, specific := false, false, false, 0
+	for _, t := range p.grants {
+		blocks, s := t.find(q.host, q.addr)
+		if blocks == nil {
+			continue
+		}
+		v, _ := t.ask(q)
+		if v.explicit {
+			return v, true
+		}
+		needs = needs || v.needs
+		here := v.why != elsewhere
+		switch {
+		case !found, here && !listed, here == listed && s > specific:
+			best, found, listed, specific = v, true, here, s
+			best.governs = []*block{v.block}
+		case here == listed && s == specific:
+			best = unite(best, v)
+		}
+	}
+	best.needs = needs
+	return best, found
+}
+
+// unite makes one verdict of two blocks of one pattern: deny over ask over
+// allow, and what one does not match is left to the other.
+func unite(a, b verdict) verdict {
+	governs := append(a.governs, b.block)
+	out := a
+	if a.why == unmatched || b.why == ruled && rank(b.effect) > rank(a.effect) {
+		out = b
+	}
+	if a.why == ruled && b.why == ruled {
+		out.limits = tighter(a.limits, b.limits)
+	}
+	out.governs = governs
+	return out
+}
+
+// unlisted is the verdict on a host that no block is about.
+func unlisted(q *question, s setting) verdict {
+	v := verdict{rule: RuleUnlisted, layer: s.layer, why: notListed}
+	switch s.value {
+	case "allow":
+		v.effect = egress.Allow
+	case "read":
+		v.effect = egress.Ask
+		if q.mode != opaque && (q.mode == reaches || q.read() && !q.upgrade) && (q.port == 80 || q.port == 443) {
+			v.effect = egress.Allow
+		}
+	case "ask":
+		v.effect = egress.Ask
+	default:
+		v.effect = egress.Deny
+	}
+	// A person cannot judge a bare number, and a rule about names cannot
+	// hold for it.
+	if q.addr.IsValid() && s.value != "allow" {
+		v.effect, v.rule = egress.Deny, RuleAddresses
+	}
+	q.note(s.layer, v.rule, v.effect, "the host is in no block")
+	return v
+}

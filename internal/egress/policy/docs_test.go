@@ -1,0 +1,225 @@
+package policy_test
+
+import (
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/filetree/toolfiles"
+)
+
+var update = flag.Bool("update", false, "rewrite the generated parts of docs/policy.md")
+
+const page = "../../../docs/policy.md"
+
+// comments are those of all fields in document.go, by type and name.
+func comments(t *testing.T) map[string]string {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "document.go", nil, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.TypeSpec)
+		if !ok {
+			return true
+		}
+		if s, ok := spec.Type.(*ast.StructType); ok {
+			for _, f := range s.Fields.List {
+				out[spec.Name.Name+"."+f.Names[0].Name] = strings.Join(strings.Fields(f.Doc.Text()), " ")
+			}
+		}
+		return true
+	})
+	return out
+}
+
+// rows lists the fields of a type, those inside of it after it.
+func rows(t *testing.T, of reflect.Type, path string, said map[string]string, out *strings.Builder) {
+	t.Helper()
+	for f := range of.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		if path != "" {
+			name = path + "." + name
+		}
+		doc := said[of.Name()+"."+f.Name]
+		if doc == "" {
+			t.Errorf("%s.%s has no comment", of.Name(), f.Name)
+		}
+		kind, inner, label := f.Type, f.Type, ""
+		if kind.Kind() == reflect.Pointer {
+			kind, inner = kind.Elem(), kind.Elem()
+		}
+		switch {
+		case kind == reflect.TypeFor[policy.Duration]():
+			label = "duration"
+		case kind == reflect.TypeFor[policy.Ports]():
+			label = "list of ports"
+		case kind.Kind() == reflect.Slice && kind.Elem().Kind() == reflect.Struct:
+			label, inner, name = "list", kind.Elem(), name+"[]"
+		case kind.Kind() == reflect.Slice:
+			label = "list of texts"
+		case kind.Kind() == reflect.Struct:
+			label = "fields"
+		case kind.Kind() == reflect.Bool:
+			label = "true or false"
+		case kind.Kind() == reflect.Int || kind.Kind() == reflect.Int64:
+			label = "number"
+		default:
+			label = "text"
+		}
+		fmt.Fprintf(out, "| `%s` | %s | %s |\n", name, label, strings.ReplaceAll(doc, "|", `\|`))
+		if inner.Kind() == reflect.Struct && label != "duration" {
+			rows(t, inner, name, said, out)
+		}
+	}
+}
+
+// levelRows shows each setting of the levels side by side.
+func levelRows(t *testing.T) string {
+	t.Helper()
+	docs := map[string]map[string]string{}
+	var order []string
+	for _, name := range policy.Levels() {
+		d, err := policy.Level(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs[name] = map[string]string{}
+		flat(reflect.ValueOf(d), "", func(field, value string) {
+			if name == "strict" {
+				order = append(order, field)
+			}
+			docs[name][field] = value
+		})
+	}
+	var out strings.Builder
+	out.WriteString("| field | strict | standard | light | minimal |\n|---|---|---|---|---|\n")
+	for _, field := range order {
+		if field == "policy" || field == "name" || field == "level" {
+			continue
+		}
+		fmt.Fprintf(&out, "| `%s` |", field)
+		for _, name := range policy.Levels() {
+			v := docs[name][field]
+			if v == "" {
+				v = "none"
+			}
+			fmt.Fprintf(&out, " %s |", v)
+		}
+		out.WriteByte('\n')
+	}
+	return out.String()
+}
+
+func flat(v reflect.Value, path string, each func(field, value string)) {
+	for i := range v.NumField() {
+		f, value := v.Type().Field(i), v.Field(i)
+		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		if path != "" {
+			name = path + "." + name
+		}
+		switch {
+		case value.Kind() == reflect.Struct:
+			flat(value, name, each)
+		case value.Kind() == reflect.Pointer && !value.IsNil():
+			each(name, fmt.Sprint(value.Elem()))
+		case value.Kind() == reflect.Slice:
+			if list, ok := value.Interface().([]string); ok && len(list) > 0 {
+				each(name, shortened(list))
+			}
+		case !value.IsZero():
+			each(name, fmt.Sprint(value))
+		}
+	}
+}
+
+// shortened lists patterns, and names those of the catalogue by their list.
+func shortened(list []string) string {
+	var words []string
+	for _, known := range []struct {
+		name    string
+		entries []toolfiles.Entry
+	}{{"credentials", toolfiles.Credentials()}, {"settings", toolfiles.Settings()}, {"suspects", toolfiles.Suspects()}} {
+		globs := toolfiles.Globs(known.entries)
+		if !slices.ContainsFunc(globs, func(g string) bool { return !slices.Contains(list, g) }) {
+			words = append(words, "["+known.name+"](tool-files.md#"+known.name+")")
+			list = slices.DeleteFunc(slices.Clone(list), func(g string) bool { return slices.Contains(globs, g) })
+		}
+	}
+	if len(list) > 0 {
+		words = append(words, "`"+strings.Join(list, "` `")+"`")
+	}
+	return strings.Join(words, " ")
+}
+
+func TestThePageIsUpToDate(t *testing.T) {
+	b, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fields strings.Builder
+	fields.WriteString("| field | kind | meaning |\n|---|---|---|\n")
+	said := comments(t)
+	rows(t, reflect.TypeFor[policy.Document](), "", said, &fields)
+	text := string(b)
+	for name, body := range map[string]string{"fields": fields.String(), "levels": levelRows(t)} {
+		begin, end := "<!-- "+name+": generated -->\n", "<!-- end of "+name+" -->"
+		before, rest, ok := strings.Cut(text, begin)
+		_, after, closed := strings.Cut(rest, end)
+		if !ok || !closed {
+			t.Fatalf("the page has no place for %s", name)
+		}
+		text = before + begin + body + end + after
+	}
+	if *update {
+		if err := os.WriteFile(page, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if text != string(b) {
+		t.Error("docs/policy.md is stale; run go test ./internal/egress/policy -update")
+	}
+}
+
+// What the page shows must work as it says.
+func TestTheDocumentOfThePage(t *testing.T) {
+	b, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(b), "```yaml\npolicy: v1")
+	text, _, ok := strings.Cut(rest, "```")
+	if !ok {
+		t.Fatal("the page shows no document")
+	}
+	d, err := policy.Parse([]byte("policy: v1" + text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := compile(t, ofTask(d))
+	_, rest, _ = strings.Cut(string(b), "```yaml\ncases:")
+	cases, _, ok := strings.Cut(rest, "```")
+	if !ok {
+		t.Fatal("the page shows no cases")
+	}
+	results, err := policy.RunCases(p, []byte("cases:"+cases))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range results {
+		if !r.OK {
+			t.Errorf("%+v is %+v", r.Case, r.Got)
+		}
+	}
+}

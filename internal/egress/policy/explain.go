@@ -1,0 +1,39 @@
+package policy
+
+import "github.com/crannog/crannog/internal/egress"
+
+// Step is one thing that was looked at on the way to a decision.
+type Step struct {
+	Layer  string        `json:"layer"`
+	Rule   string        `json:"rule,omitempty"`
+	Effect egress.Effect `json:"effect,omitempty"`
+	Text   string        `json:"text"`
+}
+
+// Explain decides as Request does and returns the steps as well. Without a method the
+// request is a connection whose bytes are not inspected.
+func (p *Policy) Explain(r Request) (egress.Decision, []Step) {
+	var steps []Step
+	q := question{host: r.Host, port: r.Port, method: r.Method, upgrade: r.WebSocket, steps: &steps}
+	if r.Method == "" {
+		c := p.Connect(r.Host, r.Port)
+		if _, isAddress := address(r.Host); isAddress || validName(r.Host) {
+			q.addr, _ = address(r.Host)
+			q.mode = opaque
+			v := p.weigh(&q)
+			if c.Tunnel {
+				tighten(&q, v, p.said.tunnels, RuleTunnels)
+			}
+		}
+		if c.Inspect {
+			steps = append(steps, Step{Layer: LayerFloor, Effect: c.Effect, Text: "the connection is opened, and each request is judged"})
+		}
+		return c.Decision, append(steps, Step{Layer: c.Layer, Rule: c.Rule, Effect: c.Effect, Text: "decides"})
+	}
+	v, floor := p.request(&q, r)
+	d := p.floor(floor)
+	if floor == "" {
+		d = p.decision(&q, v)
+	}
+	return d, append(steps, Step{Layer: d.Layer, Rule: d.Rule, Effect: d.Effect, Text: "decides"})
+}

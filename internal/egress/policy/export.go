@@ -1,0 +1,167 @@
+package policy
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/crannog/crannog/internal/egress"
+)
+
+// Rules of what comes out of a sandbox. Whatever a document says, links that
+// lead out, setuid bits and devices stay inside.
+const (
+	RuleExport    = "filesystem.export.do"
+	RuleDeletions = "filesystem.export.deletions"
+	RuleOnly      = "filesystem.export.only"
+)
+
+// exports are the settings of what comes out that all layers together say.
+type exports struct {
+	do, deletions setting
+	// only has one entry for each layer that narrows it: a lower layer's globs
+	// need not lie inside an upper one's to open nothing new.
+	only []only
+}
+
+type only struct {
+	layer    string
+	patterns []string
+	globs    []*glob
+}
+
+func (e *exports) lay(l Layer, warn func(field, text string)) {
+	x := l.Document.Filesystem.Export
+	e.do.lay(l, RuleExport, string(x.Do), effects, warn)
+	e.deletions.lay(l, RuleDeletions, string(x.Deletions), effects, warn)
+	if len(x.Only) == 0 {
+		return
+	}
+	o := only{layer: l.Kind, patterns: x.Only}
+	for _, g := range x.Only {
+		o.globs = append(o.globs, newGlob(g))
+	}
+	e.only = append(e.only, o)
+}
+
+// into fills in missing effects, as in policies from before exports had any: each
+// export needs an approval.
+func (e *exports) into(m *Document) {
+	for _, s := range []*setting{&e.do, &e.deletions} {
+		if s.value == "" {
+			*s = setting{string(egress.Ask), LayerLevel}
+		}
+	}
+	m.Filesystem.Export = Export{Do: e.do.effect(), Deletions: e.deletions.effect()}
+	for _, o := range e.only {
+		m.Filesystem.Export.Only = union(m.Filesystem.Export.Only, o.patterns)
+	}
+}
+
+// Takes says whether a path, relative to the workspace, is one of those that
+// may come out at all. Where no layer names any, all are.
+func (p *Policy) Takes(path string) bool {
+	for _, o := range p.export.only {
+		if !slices.ContainsFunc(o.globs, func(g *glob) bool { return g.match(path, false) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// Export decides about files that are to come out. Deletions are decided
+// apart, where there are any, and the stricter of both is the answer.
+func (p *Policy) Export(deletions bool) egress.Decision {
+	s, rule := p.export.do, RuleExport
+	if deletions && rank(p.export.deletions.effect()) > rank(s.effect()) {
+		s, rule = p.export.deletions, RuleDeletions
+	}
+	d := egress.Decision{Effect: s.effect(), Rule: rule, Layer: s.layer, Policy: p.digest}
+	switch d.Effect {
+	case egress.Allow:
+	case egress.Ask:
+		d.Reason, d.Fix = rule+" of the "+s.layer+" layer asks about this.", "crannog approve"
+	case egress.Deny:
+		d.Reason = rule + " of the " + s.layer + " layer denies this."
+	}
+	return d
+}
+
+// ExplainExport decides about one file that is to come out, or one that is to
+// go outside too, and says on what way.
+func (p *Policy) ExplainExport(path string, removed bool) (egress.Decision, []Step) {
+	var steps []Step
+	for _, o := range p.export.only {
+		text := "it is one of " + strings.Join(o.patterns, " ")
+		matches := slices.ContainsFunc(o.globs, func(g *glob) bool { return g.match(path, false) })
+		if !matches {
+			text = "it is none of " + strings.Join(o.patterns, " ")
+		}
+		steps = append(steps, Step{Layer: o.layer, Rule: RuleOnly, Text: text})
+		if !matches {
+			d := egress.Decision{
+				Effect: egress.Deny, Rule: RuleOnly, Layer: o.layer, Policy: p.digest,
+				Reason: "The " + o.layer + " layer names what comes out, and this is not among it.",
+			}
+			return d, append(steps, Step{Layer: o.layer, Rule: RuleOnly, Effect: egress.Deny, Text: "decides"})
+		}
+	}
+	steps = append(steps, Step{Layer: p.export.do.layer, Rule: RuleExport, Effect: p.export.do.effect(), Text: "what comes out"})
+	if removed {
+		steps = append(steps, Step{Layer: p.export.deletions.layer, Rule: RuleDeletions, Effect: p.export.deletions.effect(), Text: "what goes outside too"})
+	}
+	d := p.Export(removed)
+	return d, append(steps, Step{Layer: d.Layer, Rule: d.Rule, Effect: d.Effect, Text: "decides"})
+}
+
+// Removes decides about removals alone.
+func (p *Policy) Removes() egress.Effect { return p.export.deletions.effect() }
+
+// export checks what a document says of what comes out.
+func (c *checker) export(e *Export) {
+	c.effect(RuleExport, e.Do)
+	c.effect(RuleDeletions, e.Deletions)
+	c.list(RuleOnly, len(e.Only), mostEntries, e.Only != nil && len(e.Only) == 0)
+	for i, g := range e.Only {
+		field := RuleOnly + "[" + strconv.Itoa(i) + "]"
+		if strings.HasPrefix(g, "/") || strings.HasSuffix(g, "/") {
+			c.bad(field, "%q must be below the workspace, without a slash at either end; dist/** is all that is in dist", clip(g))
+			continue
+		}
+		c.glob(field, g)
+	}
+}
+
+// Artifacts is what --artifact says: nothing else comes out.
+func Artifacts(globs ...string) (Document, error) {
+	d := Document{Policy: "v1", Name: "artifacts", Filesystem: Filesystem{Export: Export{Only: globs}}}
+	return d, d.check(nil)
+}
+
+// Chosen makes a test of paths from what somebody names: paths with all that
+// lies below them, and globs. None is all.
+func Chosen(names []string) (func(path string) bool, error) {
+	if len(names) == 0 {
+		return func(string) bool { return true }, nil
+	}
+	globs := make([]*glob, 0, 2*len(names))
+	for _, n := range names {
+		n = strings.TrimSuffix(strings.TrimPrefix(n, "./"), "/")
+		c := &checker{}
+		switch {
+		case n == "" || n == ".":
+			n = "**"
+		case strings.HasPrefix(n, "/"):
+			return nil, invalid(strconv.Quote(clip(n)) + " is not below the directory: leave the slash out")
+		}
+		if strings.Contains(n, "*") {
+			if c.glob("path", n); c.err() != nil {
+				return nil, c.err()
+			}
+		}
+		globs = append(globs, newGlob(n), newGlob(n+"/**"))
+	}
+	return func(path string) bool {
+		return slices.ContainsFunc(globs, func(g *glob) bool { return g.match(path, false) })
+	}, nil
+}

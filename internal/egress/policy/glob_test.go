@@ -1,0 +1,197 @@
+package policy
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/egress/names"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+func TestGlob(t *testing.T) {
+	for _, c := range []struct {
+		pattern, yes, no string
+	}{
+		{"/a/b", "/a/b", "/a /a/b/ /a/b/c /A/b /a/bb"},
+		{"/a/*", "/a/b /a/bcd", "/a /a/ /a/b/c /a/b/"},
+		{"/a/**", "/a /a/ /a/b /a/b/c", "/ab /b/a /"},
+		{"/**", "/ /a /a/b", ""},
+		{"/**/x", "/x /a/x /a/b/x", "/a /x/y /ax"},
+		{"/a/**/x/*/y", "/a/x/1/y /a/b/x/1/y /a/x/x/x/y", "/a/x/y /a/x/1/2/y"},
+		{"/r/*/*/hooks/**", "/r/a/b/hooks /r/a/b/hooks/1", "/r/a/hooks /r/a/b/c/hooks"},
+		{"/v*/x", "/v1/x /v/x", "/v1/1/x /w/x"},
+		{"**/id_*", "/home/a/id_rsa id_x", "/home/id_rsa/x"},
+		{"**/.env.*", "/w/.env.local", "/w/.env"},
+		{"/", "/", "/a"},
+	} {
+		g := newGlob(c.pattern)
+		for p := range strings.FieldsSeq(c.yes) {
+			if !g.match(p, false) {
+				t.Errorf("%s does not match %s", c.pattern, p)
+			}
+		}
+		for p := range strings.FieldsSeq(c.no) {
+			if g.match(p, false) {
+				t.Errorf("%s matches %s", c.pattern, p)
+			}
+		}
+	}
+	if !newGlob("/a/b").match("/A/B", true) {
+		t.Error("case counts where it should not")
+	}
+}
+
+// slow is the meaning of a glob, without a thought for time.
+func slow(pattern, path []string) bool {
+	if len(pattern) == 0 {
+		return len(path) == 0
+	}
+	if pattern[0] == "**" {
+		return slow(pattern[1:], path) || len(path) > 0 && slow(pattern, path[1:])
+	}
+	return len(path) > 0 && slowSegment(pattern[0], path[0]) && slow(pattern[1:], path[1:])
+}
+
+func slowSegment(p, s string) bool {
+	if p == "*" {
+		return s != ""
+	}
+	if p == "" {
+		return s == ""
+	}
+	if p[0] == '*' {
+		return slowSegment0(p[1:], s) || s != "" && slowSegment0(p, s[1:])
+	}
+	return s != "" && p[0] == s[0] && slowSegment0(p[1:], s[1:])
+}
+
+// slowSegment0 is slowSegment for a rest, in which a lone * may be empty.
+func slowSegment0(p, s string) bool {
+	if p == "*" {
+		return true
+	}
+	return slowSegment(p, s)
+}
+
+func FuzzGlob(f *testing.F) {
+	for _, s := range []string{"/a/**/x", "/*/b*c/**", "**", "/a/*", "/**/*/**/q", "a**b"} {
+		f.Add(s, "/a/b/c/x")
+	}
+	f.Fuzz(func(t *testing.T, pattern, path string) {
+		if len(pattern) > 24 || len(path) > 24 {
+			return
+		}
+		split := func(s string) []string { return strings.Split(strings.TrimPrefix(s, "/"), "/") }
+		if got, want := newGlob(pattern).match(path, false), slow(split(pattern), split(path)); got != want {
+			t.Fatalf("%q on %q is %v, want %v", pattern, path, got, want)
+		}
+		if newGlob(pattern).match(path, false) && !newGlob(pattern).match(path, true) {
+			t.Fatalf("%q on %q matches only where case counts", pattern, path)
+		}
+	})
+}
+
+// What covers says must hold for every path.
+func FuzzCovers(f *testing.F) {
+	f.Add("/a/**", "/a/*", "/a/b")
+	f.Add("/*/b", "/a*/b", "/a/b")
+	f.Add("/**/x", "/**/x", "/x")
+	f.Fuzz(func(t *testing.T, wide, narrow, path string) {
+		if len(wide)+len(narrow)+len(path) > 100 || !covers(wide, narrow) {
+			return
+		}
+		if newGlob(narrow).match(path, false) && !newGlob(wide).match(path, false) {
+			t.Fatalf("%q is said to cover %q, and %q is only in the latter", wide, narrow, path)
+		}
+	})
+}
+
+// A box chooses the path, so the worst one must not cost more than the
+// product of the lengths.
+func TestGlobDoesNotBlowUp(t *testing.T) {
+	g := newGlob("/" + strings.Repeat("**/a*a*a*a*b/", 30) + "x")
+	path := "/" + strings.Repeat("aaaaaaaaaaaaaaa/", 1000)
+	matches := make(chan bool, 1)
+	go func() { matches <- g.match(path, false) }()
+	select {
+	case does := <-matches:
+		if does {
+			t.Fatal("it matches")
+		}
+	case <-hosttest.Late(): // backtracking would take longer than a life
+		t.Fatal("it does not end")
+	}
+}
+
+func TestReadPath(t *testing.T) {
+	for in, want := range map[string]string{
+		"/": "/", "/a/b": "/a/b", "/a/": "/a/", "/%68ooks": "/hooks", "/caf%C3%A9": "/café", "/@a%2Fb": "/@a%2Fb", "/@a%2fb": "/@a%2Fb", "/a%20b": "/a b",
+	} {
+		if got, ok := readPath(in); !ok || got.exact != want {
+			t.Errorf("%q is %q, %v", in, got.exact, ok)
+		}
+	}
+	for _, in := range []string{
+		"", "a", "*", "http://x/", "//", "/a//b", "/./a", "/a/..", "/a/../b", "/a/.", "/%2e%2e/a", "/%2E", "/%252e", "/%5c", "/a\\b", "/a;b", "/a?b", "/a#b",
+		"/%00", "/%0a", "/%0D", "/%7f", "/%", "/%4", "/%zz", "/a b", "/é", "/a%2F%2Fb", "/a%2F..%2Fb", "/" + strings.Repeat("a", longestPath),
+	} {
+		if got, ok := readPath(in); ok {
+			t.Errorf("%q is taken as %+v", in, got)
+		}
+	}
+}
+
+// The proxy's own check refuses no less: a path that passes it is one that
+// rules can see, and decoding is not where a rule can be slipped past.
+func FuzzReadPath(f *testing.F) {
+	for _, s := range []string{"/a/%68ooks", "/a%2Fb", "/..", "/a//", "/%c0%ae", "/a;b"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, path string) {
+		got, ok := readPath(path)
+		if names.Path(path, names.PathOptions{EncodedSlash: true}) == nil && len(path) <= longestPath && !ok {
+			t.Fatalf("%q passes the proxy's check and not this one", path)
+		}
+		if !ok {
+			return
+		}
+		for _, s := range []string{got.exact, got.loose} {
+			if strings.Contains(s, "//") || strings.Contains(s, "/../") || strings.HasSuffix(s, "/..") || strings.ContainsAny(s, "\\\x00\n") {
+				t.Fatalf("%q is read as %q", path, s)
+			}
+		}
+	})
+}
+
+func TestValidNameAgreesWithTheProxy(t *testing.T) {
+	for _, h := range []string{"a.test", "x", "a-b.c1", "xn--e1afmkfd.test", "A.test", "a..b", "-a.b", "a-.b", "a.1", "a.0x1", "1.2.3.4", "", "a_b.test", strings.Repeat("a", 64) + ".b", "localhost", "a.b0", "é.test", "a.0xg"} {
+		got, err := names.Canonical(h)
+		if ok := err == nil && got == h; validName(h) && !ok {
+			t.Errorf("%q is a name here and not there: %v", h, err)
+		} else if ok && !validName(h) {
+			t.Logf("%q is a name there and not here", h)
+		}
+	}
+}
+
+// Finding S9: names of refs and repositories are covered as paths are.
+func TestFindingS9Match(t *testing.T) {
+	for _, c := range []struct {
+		glob, name string
+		want       bool
+	}{
+		{"refs/heads/agent/**", "refs/heads/agent/x", true}, {"refs/heads/agent/**", "refs/heads/agents/a", false},
+		{"refs/heads/*", "refs/heads/a/b", false}, {"refs/heads/**/x", "refs/heads/a/b/x", true}, {"refs/heads/**/x", "refs/heads/x", true},
+		{"refs/heads/**/x", "refs/heads/x/y", false}, {"refs/heads/a*b*c", "refs/heads/a1b2b3c", true}, {"refs/heads/ab*ba", "refs/heads/aba", false},
+		{"refs/heads/A", "refs/heads/a", false}, {"acme/*", "acme/pay", true}, {"acme/*", "acme/", false},
+	} {
+		if got := Match(c.glob, c.name); got != c.want {
+			t.Errorf("%s, %s: %v", c.glob, c.name, got)
+		}
+	}
+	for escaped, want := range map[string]bool{"/a/": true, "/a": false, "/%61/": true, "/a%2F": false, "/a//": false, "/b/../a/": false, "a/": false} {
+		if got := MatchPath("/a/", escaped); got != want {
+			t.Errorf("/a/, %s: %v", escaped, got)
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package policy
+
+import (
+	"strconv"
+
+	"github.com/crannog/crannog/internal/egress"
+)
+
+// merge folds the layers into one document, for what no block decides.
+func (p *Policy) merge(warnings *[]Warning) error {
+	m := &p.merged
+	m.Policy, m.Level = "v1", p.level
+	var s scalars
+	for _, l := range p.layers {
+		warn := func(field, text string) {
+			*warnings = append(*warnings, Warning{Layer: l.Kind, Field: field, Text: text})
+		}
+		d := l.Document
+		s.lay(l, warn)
+		if d.Name != "" {
+			m.Name = d.Name
+		}
+		m.Network.Hosts = append(m.Network.Hosts, d.Network.Hosts...)
+		m.Git.Remotes = append(m.Git.Remotes, d.Git.Remotes...)
+		m.Secrets.Bind = append(m.Secrets.Bind, d.Secrets.Bind...)
+		m.Secrets.MaxTTL = smaller(m.Secrets.MaxTTL, d.Secrets.MaxTTL)
+		m.Approvals.Quorum = max(m.Approvals.Quorum, d.Approvals.Quorum)
+		m.Approvals.Timeout = smaller(m.Approvals.Timeout, d.Approvals.Timeout)
+		m.Redact.Outputs = either(m.Redact.Outputs, d.Redact.Outputs)
+		m.Redact.Patterns = either(m.Redact.Patterns, d.Redact.Patterns)
+		m.Filesystem.lay(d.Filesystem, warn)
+		p.export.lay(l, warn)
+	}
+	s.into(m)
+	p.said.into(m)
+	p.export.into(m)
+	for i := range m.Secrets.Bind {
+		b := &m.Secrets.Bind[i]
+		b.Port = b.port()
+		b.TTL = smaller(b.TTL, m.Secrets.MaxTTL)
+		p.binds[endpoint{b.Host, b.Port}] = true
+	}
+	for _, r := range m.Git.Remotes {
+		p.remotes[r.Host] = true
+	}
+	return p.conflicts(warnings)
+}
+
+// conflicts finds what only several layers together have: two bindings for
+// one header, and a binding to a host that another layer makes a tunnel.
+func (p *Policy) conflicts(warnings *[]Warning) error {
+	c := &checker{}
+	c.secrets(&p.merged.Secrets, &Network{})
+	for i, b := range p.merged.Secrets.Bind {
+		field := "secrets.bind[" + strconv.Itoa(i) + "]"
+		switch got := p.Connect(b.Host, b.Port); {
+		case got.Tunnel:
+			c.bad(field, "%s is a tunnel, and nobody can set a header in one", b.Host)
+		case got.Effect == egress.Deny:
+			*warnings = append(*warnings, Warning{Layer: LayerTask, Field: field, Text: b.Host + " cannot be reached, so the secret " + b.Name + " goes nowhere"})
+		}
+	}
+	return c.err()
+}
+
+// Binds are the bindings of all layers, with their defaults filled in.
+func (p *Policy) Binds() []Bind { return p.merged.Secrets.Bind }
+
+// scalars are the settings that are words and have nothing to do with the
+// network.
+type scalars struct {
+	isolation, mode, tracked, tools, approve, onTimeout setting
+}
+
+func (s *scalars) lay(l Layer, warn func(field, text string)) {
+	d := &l.Document
+	s.isolation.lay(l, "isolation.at_least", d.Isolation.AtLeast, boundaries, warn)
+	s.mode.lay(l, "filesystem.workspace.mode", d.Filesystem.Workspace.Mode, modes, warn)
+	s.tracked.lay(l, "filesystem.tracked", d.Filesystem.Tracked, tracked, warn)
+	s.tools.lay(l, "filesystem.tools", d.Filesystem.Tools, tools, warn)
+	s.approve.lay(l, "secrets.approve", d.Secrets.Approve, approve, warn)
+	s.onTimeout.lay(l, "approvals.on_timeout", string(d.Approvals.OnTimeout), effects, warn)
+}
+
+func (s *scalars) into(m *Document) {
+	m.Isolation.AtLeast = s.isolation.value
+	m.Filesystem.Workspace.Mode = s.mode.value
+	m.Filesystem.Tracked = s.tracked.value
+	m.Filesystem.Tools = s.tools.value
+	m.Secrets.Approve = s.approve.value
+	m.Approvals.OnTimeout = s.onTimeout.effect()
+}
+
+func (s setting) effect() egress.Effect { return egress.Effect(s.value) }
+
+func (s *settings) into(m *Document) {
+	m.Network.Unlisted, m.Network.Writes = s.unlisted.value, s.writes.value
+	m.Network.Tunnels, m.Network.WebSocket = s.tunnels.effect(), s.webSocket.effect()
+	m.Git.Fetch = s.fetch.effect()
+	m.Git.Push = Push{Unlisted: s.pushNew.effect(), Delete: s.pushDelete.effect(), Force: s.pushDrop.effect()}
+	m.Packages.Publish = s.publish.effect()
+}
+
+// either holds if one of both does. An unset value is nil.
+func either(upper, lower *bool) *bool {
+	if lower == nil || upper != nil && *upper {
+		return upper
+	}
+	return lower
+}

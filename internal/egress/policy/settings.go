@@ -1,0 +1,81 @@
+package policy
+
+import (
+	"slices"
+
+	"github.com/crannog/crannog/internal/egress"
+)
+
+// rank orders effects from the weakest. What is no effect is the strongest,
+// so that a slip denies.
+func rank(e egress.Effect) int {
+	switch e {
+	case egress.Allow:
+		return 0
+	case egress.Ask:
+		return 1
+	default:
+		return 2
+	}
+}
+
+// The values of settings that are words, from the loosest.
+var (
+	effects    = []string{"allow", "ask", "deny"}
+	unlisteds  = []string{"allow", "read", "ask", "deny"}
+	writes     = []string{"rule", "ask", "deny"}
+	levels     = []string{"minimal", "light", "standard", "strict"}
+	boundaries = []string{"none", "shared-kernel", "userspace-kernel", "own-kernel"}
+	modes      = []string{"bind", "overlay", "copy"}
+	tracked    = []string{TrackedAllow, TrackedHide, TrackedDeny}
+	tools      = []string{toolsAllow, "deny"}
+	approve    = []string{"never", "first_use", "each_task"}
+)
+
+// What becomes of a sandbox whose hidden files git tracks.
+const (
+	TrackedAllow = "allow" // it starts, and the history shows them
+	TrackedHide  = "hide"  // it starts without the history, and so without git
+	TrackedDeny  = "deny"  // it does not start
+)
+
+// toolsAllow lets the programs of version managers in the home be shown.
+const toolsAllow = "allow"
+
+// setting is a value with the layer that it is from.
+type setting struct{ value, layer string }
+
+// settings are the network's scalars that all layers together say.
+type settings struct {
+	unlisted, writes, tunnels, webSocket setting
+	fetch, pushNew, pushDelete, pushDrop setting
+	publish                              setting
+}
+
+// lay puts one layer's word for a setting under those above it. A looser one
+// is ignored and worth a warning.
+func (s *setting) lay(l Layer, field, value string, from []string, warn func(field, text string)) {
+	if value == "" {
+		return
+	}
+	if s.value != "" && slices.Index(from, value) < slices.Index(from, s.value) {
+		warn(field, value+" is looser than "+s.value+" of the "+s.layer+" layer, which counts")
+		return
+	}
+	if value != s.value {
+		*s = setting{value, l.Kind}
+	}
+}
+
+func (s *settings) lay(l Layer, warn func(field, text string)) {
+	n, g := l.Document.Network, l.Document.Git
+	s.unlisted.lay(l, "network.unlisted", n.Unlisted, unlisteds, warn)
+	s.writes.lay(l, "network.writes", n.Writes, writes, warn)
+	s.tunnels.lay(l, "network.tunnels", string(n.Tunnels), effects, warn)
+	s.webSocket.lay(l, "network.websocket", string(n.WebSocket), effects, warn)
+	s.fetch.lay(l, "git.fetch", string(g.Fetch), effects, warn)
+	s.pushNew.lay(l, "git.push.unlisted", string(g.Push.Unlisted), effects, warn)
+	s.pushDelete.lay(l, "git.push.delete", string(g.Push.Delete), effects, warn)
+	s.pushDrop.lay(l, "git.push.force", string(g.Push.Force), effects, warn)
+	s.publish.lay(l, "packages.publish", string(l.Document.Packages.Publish), effects, warn)
+}

@@ -1,0 +1,228 @@
+package policy_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
+)
+
+func TestCases(t *testing.T) {
+	text, err := os.ReadFile("testdata/cases.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	results, err := policy.RunCases(sample(t, "standard"), text)
+	if err != nil || len(results) != 5 {
+		t.Fatalf("%d results, %v", len(results), err)
+	}
+	for _, r := range results {
+		if !r.OK || r.Line == 0 {
+			t.Errorf("line %d: %+v is %+v", r.Line, r.Case, r.Got)
+		}
+	}
+	results, err = policy.RunCases(sample(t, "standard"), []byte("cases:\n  - {request: GET https://example.com/, expect: allow}\n  - {request: GET https://example.com/, expect: ask, rule: other}\n"))
+	if err != nil || len(results) != 2 || results[0].OK || results[1].OK || results[1].Line != 3 {
+		t.Errorf("what fails passes: %+v %v", results, err)
+	}
+	for _, bad := range []string{"cases: []", "cases: [{expect: allow}]", "cases: [{request: x, expect: allow}]", "cases: [{connect: a, expect: allow}]",
+		"cases: [{request: GET https://a.test/}]", "cases: [{request: GET ftp://a.test/, expect: deny}]", "cases: [{request: GET https://a@b.test/, expect: deny}]", "tests: []"} {
+		if _, err := policy.RunCases(sample(t, "strict"), []byte(bad)); err == nil {
+			t.Errorf("%s is no error", bad)
+		}
+	}
+}
+
+// What a server may take for a denied path is denied; what it may take for
+// an allowed one is not allowed by that.
+func TestRulesCannotBeSlippedPast(t *testing.T) {
+	p := task(t, "level: light\nnetwork: {hosts: [{host: a.test, encoded_slash: true, rules: [{id: all, paths: [/repos/**], do: allow}, {id: hooks, paths: [/repos/*/hooks/**, /repos/admin], do: deny}, "+
+		"{id: ask, paths: [/repos/*/pulls], do: ask}, {id: delete, methods: [DELETE], do: deny}]}]}")
+	for request, want := range map[string]string{
+		"GET https://a.test/repos/x/issues":      "allow",
+		"GET https://a.test/repos/x/hooks":       "deny",
+		"GET https://a.test/repos/x/HOOKS/1":     "deny",
+		"GET https://a.test/repos/x/%68ooks/1":   "deny",
+		"GET https://a.test/repos/x%2Fhooks":     "deny",
+		"GET https://a.test/repos/admin/":        "deny",
+		"GET https://a.test/repos/x/../y/hooks":  "deny",
+		"GET https://a.test/repos//x/hooks":      "deny",
+		"GET https://a.test/repos/x/hooks;a=b":   "deny",
+		"GET https://a.test/repos/x/pulls":       "ask",
+		"GET https://a.test/repos/x/Pulls/":      "ask",
+		"GET https://a.test/REPOS/x":             "deny",
+		"delete https://a.test/repos/x":          "deny",
+		"GET https://a.test/repos%2Fx":           "deny",
+		"GET https://a.test/other":               "deny",
+		"PROPFIND https://a.test/repos/x/issues": "allow",
+		"TRACE https://a.test/repos/x/issues":    "deny",
+	} {
+		if d := decide(t, p, request); string(d.Effect) != want {
+			t.Errorf("%s: %s by %s", request, d.Effect, d.Rule)
+		}
+	}
+	strict := task(t, "level: strict\nnetwork: {hosts: [{host: a.test, rules: [{do: allow}]}]}")
+	for request, want := range map[string]string{"GET https://a.test/": "allow", "get https://a.test/": "ask", "POST https://a.test/": "ask", "GET https://a.test/a%2Fb": "deny"} {
+		if d := decide(t, strict, request); string(d.Effect) != want {
+			t.Errorf("%s: %s by %s", request, d.Effect, d.Rule)
+		}
+	}
+}
+
+func TestPushAndPublish(t *testing.T) {
+	for _, c := range []struct {
+		level string
+		r     policy.PushRequest
+		want  egress.Effect
+		rule  string
+	}{
+		{"strict", policy.PushRequest{Host: "github.com", Repo: "acme/pay", Ref: "refs/heads/agent/x"}, "allow", "git.remotes:github.com/acme/pay"},
+		{"strict", policy.PushRequest{Host: "github.com", Repo: "acme/pay.git", Ref: "refs/heads/agent/x/y"}, "allow", "git.remotes:github.com/acme/pay"},
+		{"strict", policy.PushRequest{Host: "github.com", Repo: "acme/pay", Ref: "refs/heads/main"}, "deny", "git.push.unlisted"},
+		{"standard", policy.PushRequest{Host: "github.com", Repo: "acme/pay", Ref: "refs/heads/main"}, "ask", "git.push.unlisted"},
+		{"standard", policy.PushRequest{Host: "github.com", Repo: "acme/pay", Ref: "refs/tags/v1"}, "ask", "git.push.unlisted"},
+		{"standard", policy.PushRequest{Host: "github.com", Repo: "acme/other", Ref: "refs/heads/agent/x"}, "ask", "git.push.unlisted"},
+		{"standard", policy.PushRequest{Host: "gitlab.com", Repo: "acme/pay", Ref: "refs/heads/agent/x"}, "ask", "git.push.unlisted"},
+		{"standard", policy.PushRequest{Host: "github.com", Repo: "acme/pay", Ref: "refs/heads/agent/x", Delete: true}, "ask", "git.push.delete"},
+		{"standard", policy.PushRequest{Host: "github.com", Repo: "acme/pay", Ref: "refs/heads/agent/x", Force: true}, "deny", "git.push.force"},
+		{"light", policy.PushRequest{Host: "github.com", Repo: "acme/pay", Ref: "refs/heads/main"}, "allow", "git.push.unlisted"},
+		{"light", policy.PushRequest{Host: "github.com", Repo: "acme/pay", Ref: "refs/heads/main", Force: true}, "ask", "git.push.force"},
+		{"minimal", policy.PushRequest{Host: "github.com", Repo: "x/y", Ref: "refs/heads/main", Force: true, Delete: true}, "allow", "git.push.unlisted"},
+	} {
+		d := sample(t, c.level).Push(c.r)
+		if d.Effect != c.want || d.Rule != c.rule || (d.Reason == "") != (c.want == "allow") {
+			t.Errorf("%s %+v: %+v", c.level, c.r, d)
+		}
+	}
+	var all strings.Builder
+	for _, level := range policy.Levels() {
+		p := sample(t, level)
+		fmt.Fprint(&all, p.Publish("registry.npmjs.org").Effect, " ", p.Fetch("github.com", "acme/pay").Effect, " ", p.Fetch("github.com", "x/y").Effect, "; ")
+	}
+	if got := all.String(); got != "deny allow deny; ask allow allow; ask allow allow; allow allow allow; " {
+		t.Error(got)
+	}
+	if d := sample(t, "strict").Publish("registry.npmjs.org"); d.Fix != "--level standard" {
+		t.Errorf("fix: %q", d.Fix)
+	}
+	// The organisation's remotes are a ceiling.
+	top := parse(t, "level: standard\ngit: {push: {unlisted: deny}, remotes: [{host: github.com, repo: acme/*, push: ['refs/heads/agent/**']}]}")
+	low := parse(t, "git: {remotes: [{host: github.com, repo: evil/x, push: ['refs/heads/**']}, {host: github.com, repo: acme/a, push: ['refs/heads/**']}]}")
+	p := compile(t, org(top), ofTask(low))
+	for repo, want := range map[string]egress.Effect{"evil/x": "deny", "acme/a": "allow"} {
+		if d := p.Push(policy.PushRequest{Host: "github.com", Repo: repo, Ref: "refs/heads/agent/x"}); d.Effect != want {
+			t.Errorf("%s: %+v", repo, d)
+		}
+	}
+	if d := p.Push(policy.PushRequest{Host: "github.com", Repo: "acme/a", Ref: "refs/heads/main"}); d.Effect != "deny" {
+		t.Errorf("a ref that the organisation does not list: %+v", d)
+	}
+}
+
+func TestHosts(t *testing.T) {
+	d, err := policy.Hosts("Example.com", "example.com:8443", "*.b.test:80", "203.0.113.7:22", "198.51.100.0/24", "[2001:db8::1]:443")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := compile(t, ofTask(d))
+	for request, want := range map[string]egress.Effect{
+		"GET https://example.com/": "allow", "POST https://example.com:8443/": "allow", "GET https://example.com:9/": "deny", "GET http://example.com:80/": "deny",
+		"GET http://x.b.test/": "allow", "GET https://x.b.test/": "deny", "GET https://other.test/": "deny",
+	} {
+		if got := decide(t, p, request); got.Effect != want {
+			t.Errorf("%s: %+v", request, got)
+		}
+	}
+	d.Level = "minimal"
+	p = compile(t, ofTask(d))
+	for request, want := range map[string]egress.Effect{"203.0.113.7:22": "allow", "203.0.113.7:23": "deny", "198.51.100.9:443": "allow", "203.0.113.8:22": "deny", "[2001:db8::1]:443": "allow"} {
+		if got := decide(t, p, request); got.Effect != want {
+			t.Errorf("%s: %+v", request, got)
+		}
+	}
+	for _, bad := range []string{"", "*", "*.com", "a b", "http://a.test", "a.test:0", "a.test:", "a.test:99999", "a.test/x", "a@b.test"} {
+		if _, err := policy.Hosts(bad); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+}
+
+func TestPresets(t *testing.T) {
+	for _, c := range []struct {
+		d    policy.Document
+		want map[string]egress.Effect
+	}{
+		{policy.None(), map[string]egress.Effect{"GET https://a.test/": "deny", "GET https://pypi.org/simple": "deny"}},
+		{policy.Open(), map[string]egress.Effect{"POST https://a.test/": "allow", "a.test:22": "allow"}},
+		{policy.Dev(), map[string]egress.Effect{
+			"GET https://a.test/": "deny", "GET https://pypi.org/simple/x/": "allow", "PUT https://registry.npmjs.org/x": "deny", "GET https://registry.npmjs.org/@a%2Fb": "allow",
+			"GET http://deb.debian.org/debian/": "allow", "GET http://pypi.org/": "deny", "POST https://github.com/a/b/git-upload-pack": "allow", "POST https://github.com/session": "deny", "POST https://api.anthropic.com/v1/messages": "allow",
+		}},
+	} {
+		p, _, err := policy.Compile(ofTask(c.d))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for request, want := range c.want {
+			if got := decide(t, p, request); got.Effect != want {
+				t.Errorf("%s: %s: %+v", c.d.Name, request, got)
+			}
+		}
+	}
+	// An open network in a level's place leaves the rest of the level.
+	level, err := policy.Level("standard")
+	if err != nil {
+		t.Fatal(err)
+	}
+	level.Network = policy.Open().Network
+	p := compile(t, policy.Layer{Kind: policy.LayerLevel, Document: level})
+	if decide(t, p, "POST https://a.test/").Effect != "allow" || p.Publish("pypi.org").Effect != "ask" || p.Level() != "standard" {
+		t.Error("the level is not what it was apart from its network")
+	}
+}
+
+func TestExplain(t *testing.T) {
+	p := sample(t, "strict")
+	r, err := policy.ParseRequest("POST https://api.openai.com/v1/responses")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, steps := p.Explain(r)
+	var text []string
+	for _, s := range steps {
+		text = append(text, s.Layer+" "+s.Rule+" "+string(s.Effect))
+	}
+	want := "task host:api.openai.com/llm allow|level network.writes ask|level network.writes ask"
+	if got := strings.Join(text, "|"); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if e, _ := p.Request(r); e != d {
+		t.Errorf("explained %+v, decided %+v", d, e)
+	}
+	if c, steps := p.Explain(policy.Request{Host: "db.internal.acme.test", Port: 5432}); c.Rule != policy.RuleTunnels || len(steps) < 2 {
+		t.Errorf("%+v %+v", c, steps)
+	}
+}
+
+func TestFilesAndApprovals(t *testing.T) {
+	p := compile(t, ofTask(parse(t, "level: standard\nnetwork: {hosts: [{host: a.test, approval: {quorum: 3, timeout: 1m}, rules: [{do: ask}]}]}\nfilesystem: {protect: ['**/Makefile']}")))
+	m := p.Files().Matcher()
+	for path, want := range map[string][2]bool{"/workspace/.env": {true, false}, "/workspace/.ENV": {true, false}, "/w/.git/hooks/pre-commit": {false, true}, "/w/sub/Makefile": {false, true}, "/w/main.go": {false, false}} {
+		if got := [2]bool{m.Denied(path), m.Protected(path)}; got != want {
+			t.Errorf("%s: %v", path, got)
+		}
+	}
+	f := p.Files()
+	if f.Workspace != "overlay" || !f.Writable || len(f.Write) == 0 {
+		t.Errorf("%+v", f)
+	}
+	if n, d := p.Approval("a.test", 443); n != 3 || d.Minutes() != 1 {
+		t.Errorf("%d %v", n, d)
+	}
+	if n, d := p.Approval("b.test", 443); n != 1 || d.Minutes() != 30 {
+		t.Errorf("%d %v", n, d)
+	}
+}

@@ -1,0 +1,205 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress"
+)
+
+const (
+	// mostProblems is how many an error lists: enough to mend a file in one
+	// go.
+	mostProblems = 10
+	// Bounds of a document, so that a decision stays quick and a policy that
+	// somebody sends costs little memory.
+	mostHosts    = 1024
+	mostRules    = 1024 // of one block
+	mostEntries  = 256  // of any other list
+	mostBinds    = 64
+	longestGlob  = 512
+	longestTime  = Duration(168 * time.Hour)
+	longestCount = 1 << 50
+)
+
+// checker collects what is wrong with a document.
+type checker struct {
+	lines map[string]int
+	found []string
+	more  int
+}
+
+func (c *checker) bad(field, format string, args ...any) {
+	if len(c.found) == mostProblems {
+		c.more++
+		return
+	}
+	text := field + ": " + fmt.Sprintf(format, args...)
+	if line := c.line(field); line > 0 {
+		text = "line " + strconv.Itoa(line) + ": " + text
+	}
+	c.found = append(c.found, text)
+}
+
+// line is that of the field, or of what it should be in.
+func (c *checker) line(field string) int {
+	for {
+		if n := c.lines[field]; n > 0 || field == "" {
+			return n
+		}
+		field = field[:max(strings.LastIndexAny(field, ".["), 0)]
+	}
+}
+
+func (c *checker) err() error {
+	if len(c.found) == 0 {
+		return nil
+	}
+	if c.more > 0 {
+		c.found = append(c.found, fmt.Sprintf("and %d more", c.more))
+	}
+	return invalid(strings.Join(c.found, "; "))
+}
+
+// check validates the values of the fields. Lines are those of fields, where they are
+// known.
+func (d *Document) check(lines map[string]int) error {
+	c := &checker{lines: lines}
+	if d.Policy != "v1" {
+		c.bad("policy", "must be v1, the only version there is")
+	}
+	if d.Name != "" && !word(d.Name, "._-/") {
+		c.bad("name", "must be up to 64 letters, digits and . _ - /")
+	}
+	c.word("level", d.Level, levels)
+	c.word("isolation.at_least", d.Isolation.AtLeast, boundaries)
+	c.files(&d.Filesystem)
+	c.network(&d.Network)
+	c.git(&d.Git)
+	c.effect("packages.publish", d.Packages.Publish)
+	c.secrets(&d.Secrets, &d.Network)
+	c.word("approvals.on_timeout", string(d.Approvals.OnTimeout), []string{"deny"})
+	c.quorum("approvals.quorum", d.Approvals.Quorum)
+	c.duration("approvals.timeout", d.Approvals.Timeout, longestTime)
+	return c.err()
+}
+
+// word checks a setting that is one of a few words. "" is not said.
+func (c *checker) word(field, value string, of []string) {
+	if value != "" && !slices.Contains(of, value) {
+		c.bad(field, "%q is none of %s", clip(value), strings.Join(of, ", "))
+	}
+}
+
+func (c *checker) effect(field string, e egress.Effect) { c.word(field, string(e), effects) }
+
+func (c *checker) quorum(field string, n int) {
+	if n < 0 || n > 10 {
+		c.bad(field, "must be 1 to 10")
+	}
+}
+
+func (c *checker) duration(field string, d, most Duration) {
+	if d != 0 && (d < Duration(time.Second) || d > most) {
+		c.bad(field, "must be 1s to %s", most)
+	}
+}
+
+// list checks a list's length. An empty one is an error, since people take
+// it for "none" where it stands for "all".
+func (c *checker) list(field string, n, most int, empty bool) {
+	if empty {
+		c.bad(field, "an empty list matches nothing; leave the field out for all")
+	}
+	if n > most {
+		c.bad(field, "has %d entries, and %d is the most", n, most)
+	}
+}
+
+// word says whether s is a name of letters, digits and the other characters.
+func word(s, others string) bool {
+	if s == "" || len(s) > 64 {
+		return false
+	}
+	for i := range len(s) {
+		switch c := s[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case strings.IndexByte(others, c) >= 0:
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+func (c *checker) files(f *Filesystem) {
+	c.word("filesystem.workspace.mode", f.Workspace.Mode, modes)
+	c.word("filesystem.tracked", f.Tracked, tracked)
+	c.word("filesystem.tools", f.Tools, tools)
+	for _, l := range []struct {
+		field string
+		paths []string
+		globs bool
+	}{
+		{"filesystem.read", f.Read, false}, {"filesystem.write", f.Write, false},
+		{"filesystem.deny", f.Deny, true}, {"filesystem.protect", f.Protect, true},
+		{"filesystem.read_only", f.ReadOnly, true},
+	} {
+		c.list(l.field, len(l.paths), mostEntries, false)
+		for i, p := range l.paths {
+			field := l.field + "[" + strconv.Itoa(i) + "]"
+			switch {
+			case l.globs:
+				c.glob(field, p, "/", "**/")
+			case !cleanPath(p):
+				c.bad(field, "%q is not an absolute path without . and .. and globs", clip(p))
+			}
+		}
+	}
+	c.export(&f.Export)
+}
+
+// glob checks a pattern that must begin in one of the given ways.
+func (c *checker) glob(field, g string, begins ...string) {
+	rest := g
+	for _, b := range begins {
+		rest = strings.TrimPrefix(rest, b)
+	}
+	switch {
+	case g == "" || len(g) > longestGlob:
+		c.bad(field, "a glob has 1 to %d characters", longestGlob)
+	case len(begins) > 0 && g != "**" && !slices.ContainsFunc(begins, func(b string) bool { return strings.HasPrefix(g, b) }):
+		c.bad(field, "%q must begin with %s", clip(g), strings.Join(begins, " or "))
+	case strings.ContainsFunc(g, func(r rune) bool { return r < ' ' || r == 0x7f || r == 0xfffd }) || strings.ContainsAny(g, `\?[]{};#`):
+		c.bad(field, "%q holds a character that no glob has; there are only * and **", clip(g))
+	case slices.Contains(strings.Split(rest, "/"), "..") || slices.Contains(strings.Split(rest, "/"), ".") || strings.Contains(g, "//"):
+		c.bad(field, "%q holds an empty, . or .. segment, which no path has", clip(g))
+	case slices.ContainsFunc(strings.Split(g, "/"), func(s string) bool { return strings.Contains(s, "**") && s != "**" }):
+		c.bad(field, "%q: ** is a segment of its own", clip(g))
+	}
+}
+
+func (c *checker) git(g *Git) {
+	c.effect("git.fetch", g.Fetch)
+	c.effect("git.push.unlisted", g.Push.Unlisted)
+	c.effect("git.push.delete", g.Push.Delete)
+	c.effect("git.push.force", g.Push.Force)
+	c.list("git.remotes", len(g.Remotes), mostEntries, false)
+	for i, r := range g.Remotes {
+		field := "git.remotes[" + strconv.Itoa(i) + "]"
+		if !validName(r.Host) {
+			c.bad(field+".host", "%q is not an exact host name in lower case", clip(r.Host))
+		}
+		if strings.HasPrefix(r.Repo, "/") || strings.HasSuffix(r.Repo, ".git") {
+			c.bad(field+".repo", "%q must be without a slash before it and .git behind it", clip(r.Repo))
+		}
+		c.glob(field+".repo", r.Repo)
+		c.list(field+".push", len(r.Push), mostEntries, false)
+		for j, ref := range r.Push {
+			c.glob(field+".push["+strconv.Itoa(j)+"]", ref, "refs/")
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package proxy
+
+import (
+	"context"
+	"maps"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
+)
+
+// put asks a person and returns the answer's ID if it is yes. Everything else
+// is a refusal, an error too.
+func (b *Box) put(ctx context.Context, g *generation, d egress.Decision, host string, port int, q egress.Question) (string, *refusal) {
+	quorum, timeout := g.policy.Approval(host, port)
+	q.Sandbox, q.Rule, q.Policy, q.Quorum = b.sandbox, d.Rule, g.policy.Digest(), quorum
+	q.Expiry = int64(timeout / time.Second)
+	q.Summary = g.clean(q.Summary)
+	for k, v := range q.Facts {
+		q.Facts[k] = g.text.String(v)
+	}
+	ctx, cancel := context.WithTimeout(ctx, b.limits.Hold)
+	defer cancel()
+	a, err := b.asker.Ask(ctx, q)
+	if err != nil {
+		r := floor(http.StatusServiceUnavailable, "approvals_unavailable", d.Rule, "nobody can be asked now")
+		r.cause = err
+		return "", r
+	}
+	if a.Granted {
+		return a.Approval, nil
+	}
+	d.Effect = egress.Deny
+	switch a.State {
+	case "denied":
+		d.Reason = "a person said no"
+		if a.Reason != "" {
+			d.Reason += ": " + printable(a.Reason, 256)
+		}
+	case "expired":
+		d.Reason = "nobody answered in time"
+	default:
+		a.State = "pending"
+		d.Reason = "a person must approve this"
+	}
+	return "", &refusal{status: http.StatusForbidden, code: "approval_" + a.State, decision: d, answer: &a}
+}
+
+// ask asks about a whole connection, where the policy wants that. A grant is
+// for this one.
+func (f *flow) ask(g *generation, conn policy.Connection) *refusal {
+	d, asks := g.asksHost(conn, f.host, f.port, f.tls)
+	if !asks {
+		return nil
+	}
+	id, stop := f.box.put(f.ctx, g, d, f.host, f.port, hostQuestion(f.host, f.port))
+	if stop != nil {
+		return stop
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.granted, f.approved = d.Rule, id
+	return nil
+}
+
+// asksHost says whether a person is to be asked about a host as a whole. So
+// it is where each of its requests would be asked about because nobody has
+// listed it: one question says that better than many.
+func (g *generation) asksHost(conn policy.Connection, host string, port int, tls bool) (egress.Decision, bool) {
+	if conn.Effect == egress.Ask {
+		return conn.Decision, true
+	}
+	if !conn.Inspect {
+		return egress.Decision{}, false
+	}
+	d, _ := g.policy.Request(policy.Request{Host: host, Port: port, Method: http.MethodGet, Path: "/", TLS: tls})
+	return d, d.Effect == egress.Ask && d.Rule == policy.RuleUnlisted
+}
+
+func (f *flow) approval() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.approved
+}
+
+func hostQuestion(host string, port int) egress.Question {
+	return egress.Question{
+		Kind:    egress.AskHost,
+		Summary: "connect to " + host + ":" + strconv.Itoa(port),
+		Facts: map[string]string{
+			"host": host, "port": strconv.Itoa(port), "method": anything, "target": net.JoinHostPort(host, strconv.Itoa(port)),
+			"body": "all that is sent on one connection",
+		},
+	}
+}
+
+// approve asks a person about a request that needs it. After it, the policy
+// may be another one.
+func (x *exchange) approve() *refusal {
+	var named []string
+	for _, s := range x.secrets {
+		if s.Approve {
+			named = append(named, s.Name)
+		}
+	}
+	if x.decision.Effect != egress.Ask && len(named) == 0 {
+		return nil
+	}
+	q := egress.Question{Kind: x.kind, Summary: x.summary}
+	d := x.decision
+	var stop *refusal
+	if d.Effect != egress.Ask {
+		q.Kind = egress.AskSecret
+		d.Rule, d.Layer = "secret:"+named[0], "task"
+	}
+	if q.Summary == "" {
+		q.Summary = x.method + " " + x.target()
+	}
+	if len(named) > 0 {
+		q.Summary += " with the secret " + strings.Join(named, ", ")
+	}
+	if q.Facts, stop = x.facts(); stop != nil {
+		return stop
+	}
+	maps.Copy(q.Facts, x.extra)
+	id, stop := x.box.put(x.ctx, x.gen, d, x.host, x.port, q)
+	if stop != nil {
+		return stop
+	}
+	x.record.Approval = id
+	x.flow.mu.Lock()
+	defer x.flow.mu.Unlock()
+	x.granted = d.Rule
+	return nil
+}

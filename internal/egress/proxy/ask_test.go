@@ -1,0 +1,328 @@
+package proxy
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/approval"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// desk grants what was approved before, once for each set of facts.
+type desk struct {
+	mu      sync.Mutex
+	granted map[string]int
+}
+
+func digest(q egress.Question) string { return approval.Digest(q) }
+
+func (d *desk) answer(ctx context.Context, q egress.Question) (egress.Answer, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.granted[digest(q)] > 0 {
+		d.granted[digest(q)]--
+		return egress.Answer{Granted: true, State: "approved", Approval: "ap7"}, nil
+	}
+	return egress.Answer{State: "pending", Approval: "ap7"}, nil
+}
+
+func (d *desk) approve(q egress.Question) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.granted == nil {
+		d.granted = map[string]int{}
+	}
+	d.granted[digest(q)]++
+}
+
+const asking = `
+level: minimal
+network:
+  unlisted: ask
+  hosts:
+    - {host: api.good.test, rules: [{id: write, methods: [POST], do: ask}, {id: read, methods: [GET], do: allow}]}
+`
+
+func TestA1AGrantIsForTheSameBytes(t *testing.T) {
+	w := newWorld(t)
+	up := w.serve("443", nil, "api.good.test")
+	d := &desk{}
+	s := token("api.good.test")
+	b := w.box(asking, func(c *Config) { c.Secrets = []egress.Secret{s} })
+	b.people.answer = d.answer
+	big := strings.Repeat("x", 3<<20) // more than stays in memory
+	code, body := b.do("POST", "https://api.good.test/pay?to=a", big, nil)
+	if code != 403 || !strings.Contains(body, `"id": "ap7"`) || !strings.Contains(body, "approval_pending") || !strings.Contains(body, "byte for byte") {
+		t.Fatalf("%d %s", code, body)
+	}
+	q := b.people.questions()[0]
+	if q.Kind != egress.AskRequest || q.Rule != "host:api.good.test/write" || q.Policy == "" || q.Facts["body_bytes"] != "3145728" {
+		t.Errorf("question %+v", q)
+	}
+	d.approve(q)
+	for name, other := range map[string]func() (int, string){
+		"body":  func() (int, string) { return b.do("POST", "https://api.good.test/pay?to=a", big[1:]+"y", nil) },
+		"path":  func() (int, string) { return b.do("POST", "https://api.good.test/pay2?to=a", big, nil) },
+		"query": func() (int, string) { return b.do("POST", "https://api.good.test/pay?to=b", big, nil) },
+		"header": func() (int, string) {
+			return b.do("POST", "https://api.good.test/pay?to=a", big, http.Header{"Content-Type": {"text/plain"}})
+		},
+		"method": func() (int, string) {
+			return b.do("POST", "https://api.good.test/pay?to=a", big, http.Header{"X-Http-Method-Override": {"POST"}})
+		},
+	} {
+		if code, body := other(); code != 403 {
+			t.Errorf("with another %s: %d %s", name, code, body)
+		}
+	}
+	s.Generation, s.Old, s.Value = 2, []string{value}, "sk-second-0a1b2c3d4e5f60718293"
+	if err := b.Update(b.current.Load().policy, []egress.Secret{s}); err != nil {
+		t.Fatal(err)
+	}
+	if code, _ := b.do("POST", "https://api.good.test/pay?to=a", big, nil); code != 403 {
+		t.Errorf("with a newer value: %d", code)
+	}
+	if len(up.log()) != 0 {
+		t.Fatalf("upstream saw %d requests", len(up.log()))
+	}
+	s = token("api.good.test")
+	if err := b.Update(b.current.Load().policy, []egress.Secret{s}); err != nil {
+		t.Fatal(err)
+	}
+	if code, body := b.do("POST", "https://api.good.test/pay?to=a", big, nil); code != 200 {
+		t.Fatalf("the same again: %d %s", code, body)
+	}
+	if got := up.log()[0]; got.Body != big || got.Auth != "Bearer "+value {
+		t.Errorf("upstream got %d bytes, %q", len(got.Body), got.Auth)
+	}
+	if code, _ := b.do("POST", "https://api.good.test/pay?to=a", big, nil); code != 403 {
+		t.Errorf("a second time: %d", code)
+	}
+	if n := b.spooled.Load(); n != 0 {
+		t.Errorf("%d bytes are still held", n)
+	}
+	hosttest.Eventually(t, "records with the approval", func() bool {
+		for _, r := range b.records.all(egress.KindHTTP) {
+			if r.Effect == egress.Allow && r.Approval == "ap7" && r.Status == 200 && r.Sent == 3<<20 {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func TestAQuestionHoldsTheRequest(t *testing.T) {
+	w := newWorld(t)
+	up := w.serve("443", nil, "api.good.test")
+	b := w.box(asking, func(c *Config) { c.Limits.Hold = 50 * time.Millisecond })
+	b.people.answer = func(ctx context.Context, _ egress.Question) (egress.Answer, error) {
+		<-ctx.Done()
+		return egress.Answer{State: "pending", Approval: "ap1"}, nil
+	}
+	if code, _ := b.do("POST", "https://api.good.test/", "x", nil); code != 403 {
+		t.Errorf("code %d", code)
+	}
+	b = w.box(asking) // which waits for longer than it takes to fail
+	b.people.answer = func(context.Context, egress.Question) (egress.Answer, error) {
+		return egress.Answer{}, io.ErrUnexpectedEOF
+	}
+	if code, body := b.do("POST", "https://api.good.test/", "x", nil); code != 503 || !strings.Contains(body, "approvals_unavailable") {
+		t.Errorf("nobody to ask: %d %s", code, body)
+	}
+	if len(up.log()) != 0 {
+		t.Error("upstream was reached")
+	}
+}
+
+// The default of how long a question holds a request is what is used where
+// nothing else is said.
+func TestAQuestionHoldsForTwentySeconds(t *testing.T) {
+	b := newWorld(t).box(asking)
+	synctest.Test(t, func(t *testing.T) {
+		b.people.answer = func(ctx context.Context, _ egress.Question) (egress.Answer, error) {
+			<-ctx.Done()
+			return egress.Answer{State: "pending", Approval: "ap1"}, nil
+		}
+		began := time.Now()
+		id, stop := b.put(t.Context(), b.current.Load(), egress.Decision{}, "api.good.test", 443, egress.Question{})
+		if took := time.Since(began); took != 20*time.Second || id != "" || stop == nil || stop.code != "approval_pending" {
+			t.Errorf("held for %v: %q, %+v", took, id, stop)
+		}
+	})
+}
+
+func TestUnlistedHostAsks(t *testing.T) {
+	w := newWorld(t)
+	up := w.serve("443", nil, "new.test")
+	plain := w.serve("80", nil, "plain.test")
+	d := &desk{}
+	b := w.box(asking)
+	b.people.answer = d.answer
+	code, body := b.get("https://new.test/x")
+	if code != 403 || !strings.Contains(body, "rule=network.unlisted approval=ap7 state=pending") {
+		t.Fatalf("%d %s", code, body)
+	}
+	q := b.people.questions()[0]
+	if q.Kind != egress.AskHost || q.Facts["host"] != "new.test" || q.Facts["port"] != "443" {
+		t.Errorf("question %+v", q)
+	}
+	if w.lookups.Load() != 0 {
+		t.Error("the name was looked up before anybody said yes")
+	}
+	d.approve(q)
+	// Unopened, it has the host's own certificate.
+	c, err := b.tls("new.test", "new.test", w.roots)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := b.raw(c, "GET / HTTP/1.1\r\nHost: new.test\r\nConnection: close\r\n\r\n"); !strings.Contains(got, "hello from new.test") {
+		t.Error(got)
+	}
+	c.Close()
+	if len(up.log()) != 1 {
+		t.Errorf("upstream saw %d requests", len(up.log()))
+	}
+	if code, _ := b.get("https://new.test/x"); code != 403 {
+		t.Errorf("the next connection: %d", code)
+	}
+	if code, _ := b.get("http://plain.test/"); code != 403 || len(plain.log()) != 0 {
+		t.Errorf("plain: %d", code)
+	}
+	all := b.people.questions()
+	d.approve(all[len(all)-1])
+	if code, _ := b.get("http://plain.test/"); code != 200 {
+		t.Errorf("plain, approved: %d", code)
+	}
+	if code, _ := b.with(b.proxied(), "GET", "http://plain.test/", "", nil); code != 403 {
+		t.Errorf("by the proxy port: %d", code)
+	}
+	d.approve(all[len(all)-1])
+	if code, _ := b.with(b.proxied(), "GET", "http://plain.test/", "", nil); code != 200 {
+		t.Errorf("by the proxy port, approved: %d", code)
+	}
+}
+
+func TestSecretThatAsksForEachUse(t *testing.T) {
+	w := newWorld(t)
+	up := w.serve("443", nil, "api.good.test")
+	d := &desk{}
+	b := w.box(asking, func(c *Config) {
+		s := token("api.good.test")
+		s.Approve = true
+		c.Secrets = []egress.Secret{s}
+	})
+	b.people.answer = d.answer
+	for range 2 {
+		if code, _ := b.get("https://api.good.test/"); code != 403 {
+			t.Errorf("unasked: %d", code)
+		}
+		all := b.people.questions()
+		if q := all[len(all)-1]; q.Kind != egress.AskSecret || q.Rule != "secret:TOKEN" {
+			t.Errorf("question %+v", q)
+		}
+		d.approve(all[len(all)-1])
+		if code, _ := b.get("https://api.good.test/"); code != 200 {
+			t.Errorf("approved: %d", code)
+		}
+	}
+	if len(up.log()) != 2 {
+		t.Errorf("upstream saw %d", len(up.log()))
+	}
+}
+
+func TestSecretThatAsksForItsFirstUse(t *testing.T) {
+	w := newWorld(t)
+	up := w.serve("443", nil, "api.good.test")
+	d := &desk{}
+	s := token("api.good.test")
+	s.ApproveFirst = true
+	b := w.box(asking, func(c *Config) { c.Secrets = []egress.Secret{s} })
+	b.people.answer = d.answer
+	if code, _ := b.get("https://api.good.test/"); code != 403 {
+		t.Errorf("unasked: %d", code)
+	}
+	all := b.people.questions()
+	d.approve(all[len(all)-1])
+	for range 3 {
+		if code, _ := b.get("https://api.good.test/other"); code != 200 {
+			t.Errorf("permitted: %d", code)
+		}
+	}
+	if n := len(b.people.questions()); n != 2 {
+		t.Errorf("asked %d times, want once in vain and once for the grant", n)
+	}
+	// Another value is another question.
+	s.Generation++
+	if err := b.Update(b.current.Load().policy, []egress.Secret{s}); err != nil {
+		t.Fatal(err)
+	}
+	if code, _ := b.get("https://api.good.test/"); code != 403 {
+		t.Errorf("after a rotation: %d", code)
+	}
+	if len(up.log()) != 3 {
+		t.Errorf("upstream saw %d", len(up.log()))
+	}
+}
+
+func TestPublishingAsks(t *testing.T) {
+	w := newWorld(t)
+	up := w.serve("443", nil, "registry.npmjs.org")
+	d := &desk{}
+	b := w.box(`
+level: minimal
+packages: {publish: ask}
+network: {unlisted: deny, hosts: [{host: registry.npmjs.org, encoded_slash: true, rules: [{do: allow}]}]}
+`)
+	b.people.answer = d.answer
+	if code, _ := b.do("PUT", "https://registry.npmjs.org/@acme%2fpay", "{}", nil); code != 403 {
+		t.Errorf("code %d", code)
+	}
+	q := b.people.questions()[0]
+	if q.Kind != egress.AskPublish || !strings.Contains(q.Summary, "publish npm") {
+		t.Errorf("question %+v", q)
+	}
+	if code, _ := b.get("https://registry.npmjs.org/@acme%2fpay"); code != 200 {
+		t.Errorf("install: %d", code)
+	}
+	d.approve(q)
+	if code, _ := b.do("PUT", "https://registry.npmjs.org/@acme%2fpay", "{}", nil); code != 200 {
+		t.Errorf("approved: %d", code)
+	}
+	if l := up.log(); len(l) != 2 || l[1].Path != "/@acme%2fpay" {
+		t.Errorf("upstream saw %+v", l)
+	}
+}
+
+func TestUnlistedHostAsksOnceWhereAllIsOpened(t *testing.T) {
+	w := newWorld(t)
+	up := w.serve("443", nil, "new.test")
+	d := &desk{}
+	b := w.box("level: standard\n")
+	b.people.answer = d.answer
+	for _, keep := range []*http.Client{b.client(false), b.client(true)} {
+		if code, _ := b.with(keep, "GET", "https://new.test/x", "", nil); code != 403 {
+			t.Errorf("unasked: %d", code)
+		}
+		all := b.people.questions()
+		q := all[len(all)-1]
+		if q.Kind != egress.AskHost || q.Rule != "network.unlisted" {
+			t.Errorf("question %+v", q)
+		}
+		d.approve(q)
+		for range 3 {
+			if code, body := b.with(keep, "GET", "https://new.test/x", "", nil); code != 200 {
+				t.Errorf("approved: %d %s", code, body)
+			}
+		}
+	}
+	if len(up.log()) != 6 {
+		t.Errorf("upstream saw %d", len(up.log()))
+	}
+}

@@ -1,0 +1,97 @@
+package proxy
+
+import (
+	"net"
+	"net/http"
+	"strconv"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// connect takes a CONNECT at the proxy port. What follows on the connection
+// is judged as if the program had dialled the name itself.
+func (x *exchange) connect() {
+	f, b := x.flow, x.box
+	x.method, x.record.Kind = http.MethodConnect, egress.KindConnect
+	stop := x.connectTarget()
+	if stop == nil {
+		if err := b.records.ready(b.current.Load()); err != nil {
+			stop = unrecorded(err)
+		}
+	}
+	if stop != nil {
+		b.running.Add(1) // end takes it away
+		defer x.end()
+		stop.writeConnect(x)
+		return
+	}
+	f.mu.Lock()
+	// From here on this is a connection as any other, and it has no record.
+	delete(f.exchanges, x)
+	f.host, f.port, f.proxy, f.connected, f.recorded = x.host, x.port, false, true, false
+	f.mu.Unlock()
+	x.stopC()
+	conn, buffered, err := http.NewResponseController(x.w).Hijack()
+	if err != nil {
+		f.note(nil, err.Error())
+		panic(http.ErrAbortHandler)
+	}
+	handed := false
+	defer func() {
+		if !handed {
+			f.end()
+		}
+	}()
+	c, ok := conn.(*client)
+	if !ok {
+		return
+	}
+	c.head = nil
+	if n := buffered.Reader.Buffered(); n > 0 {
+		// Read ahead by the server; it is the beginning of what follows.
+		head, err := buffered.Reader.Peek(n)
+		if err != nil {
+			return
+		}
+		c.head = append([]byte(nil), head...)
+	}
+	if _, err := c.Write([]byte("HTTP/1.1 200 Connection established\r\n\r\n")); err != nil {
+		return
+	}
+	// A policy that came since then is asked again there.
+	handed = f.enter(c)
+}
+
+func (x *exchange) connectTarget() *refusal {
+	host, port, err := authority(x.r.Host, 0)
+	if err != nil {
+		return floor(http.StatusForbidden, "host", policy.RuleName, fault.PublicText(err))
+	}
+	x.host, x.port = host, port
+	x.record.Host, x.record.Port = host, port
+	c := x.gen.policy.Connect(host, port)
+	if c.Effect == egress.Deny {
+		r := byPolicy(c.Decision)
+		r.status = http.StatusForbidden
+		return r
+	}
+	return x.box.undialled(host, c, http.StatusForbidden)
+}
+
+// writeConnect answers a CONNECT: its target is an authority, not a URL.
+func (r *refusal) writeConnect(x *exchange) {
+	x.record.Decision, x.record.Status = r.decision, r.status
+	if r.cause != nil {
+		x.record.Error = r.cause.Error()
+	}
+	target := printable(x.r.Host, 253)
+	if x.host != "" {
+		target = net.JoinHostPort(x.host, strconv.Itoa(x.port))
+	}
+	// A CONNECT has no body, but what follows it on the connection would be
+	// read as a request.
+	x.w.Header().Set("Connection", "close")
+	r.write(x.w, http.MethodConnect, target)
+}

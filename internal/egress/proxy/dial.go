@@ -1,0 +1,118 @@
+package proxy
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/names"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+func (b *Box) dialUpstream(ctx context.Context, _, address string) (net.Conn, error) {
+	host, digits, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	port, err := strconv.Atoi(digits)
+	if err != nil {
+		return nil, err
+	}
+	// The transport goes on dialling when its request is gone, but not when
+	// the box is.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(b.ctx, cancel)()
+	return b.dial(ctx, host, port)
+}
+
+// dialTime bounds an attempt to connect, the look-up included.
+const dialTime = 15 * time.Second
+
+// dial connects to a name or, where the policy lets one be reached, to an
+// address. What the name may resolve to is what the policy says at this time.
+func (b *Box) dial(ctx context.Context, host string, port int) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTime)
+	defer cancel()
+	p := b.current.Load().policy
+	c := p.Connect(host, port)
+	if c.Effect == egress.Deny {
+		return nil, fault.New(fault.Denied, "denied", "the policy does not allow this connection")
+	}
+	d := *b.dialer
+	if d.Resolver == nil {
+		d.Resolver = names.System{}
+	}
+	d.Resolver = &guard{d.Resolver, p, port}
+	d.DialAddress = b.dialAddress
+	a, err := netip.ParseAddr(host)
+	if err != nil {
+		return d.Dial(ctx, host, port, c.Private)
+	}
+	if err := names.CheckAddress(a, c.Private, d.Own); err != nil {
+		return nil, err
+	}
+	up, err := b.dialAddress(ctx, "tcp", netip.AddrPortFrom(a, uint16(port)).String())
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, "upstream_unreachable", host+" cannot be reached")
+	}
+	return up, nil
+}
+
+func (b *Box) dialAddress(ctx context.Context, network, address string) (net.Conn, error) {
+	at, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return nil, err
+	}
+	dial := b.dialer.DialAddress
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	c, err := dial(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &upstream{c, at}, nil
+}
+
+// upstream is a connection to an address that was checked.
+type upstream struct {
+	net.Conn
+	at netip.AddrPort
+}
+
+// RemoteAddr is the address that was checked.
+func (u *upstream) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(u.at) }
+
+// CloseWrite says that nothing more comes.
+func (u *upstream) CloseWrite() error { return closeWrite(u.Conn) }
+
+// guard refuses answers with an address that the policy denies: a name that
+// is allowed must not lead there.
+type guard struct {
+	names.Resolver
+	policy *policy.Policy
+	port   int
+}
+
+func (r *guard) LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error) {
+	list, err := r.Resolver.LookupNetIP(ctx, network, host)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range list {
+		if d, refused := r.policy.Refuses(a, r.port); refused {
+			return nil, &refusedAddress{d}
+		}
+	}
+	return list, nil
+}
+
+// refusedAddress carries a policy's verdict on an address through the dialler.
+type refusedAddress struct{ decision egress.Decision }
+
+func (e *refusedAddress) Error() string { return e.decision.Reason }

@@ -1,0 +1,93 @@
+package proxy
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/crannog/crannog/internal/egress/policy"
+)
+
+// longestTarget bounds the URL of a request that people are asked about. A
+// longer one cannot be shown to them.
+const longestTarget = 8 << 10
+
+// anything stands for the method in questions whose answer is for more than one
+// request.
+const anything = "any"
+
+// facts are all that an answer about this request is bound to: in each question
+// the method, the whole URL and the digest of the body. It reads the body to its
+// end.
+func (x *exchange) facts() (map[string]string, *refusal) {
+	target := x.origin() + x.path
+	if q := x.r.URL.RawQuery; q != "" || x.r.URL.ForceQuery {
+		target += "?" + q
+	}
+	if len(target) > longestTarget {
+		return nil, floor(http.StatusRequestURITooLong, "too_large", policy.RuleLimit, "the URL is longer than what people can be asked about")
+	}
+	facts := map[string]string{
+		"method": x.method, "host": x.host, "port": strconv.Itoa(x.port), "path": x.path, "tls": strconv.FormatBool(x.tls),
+		// What looks like a token is masked where it is shown, so the shown text
+		// alone would let another token pass.
+		"target": target, "target_sha256": hexHash(target),
+	}
+	if x.upgrade {
+		facts["websocket"] = "true"
+	}
+	if stop := x.messageFacts(facts); stop != nil {
+		return nil, stop
+	}
+	for _, s := range x.secrets {
+		// A grant ends with the value that it was given for.
+		facts["secret_"+s.Name] = "generation " + strconv.FormatInt(s.Generation, 10)
+	}
+	return facts, nil
+}
+
+// messageFacts are what an answer is bound to of headers and body.
+func (x *exchange) messageFacts(facts map[string]string) *refusal {
+	if x.push != nil && x.push.bound && !x.push.Probe() {
+		// Git packs the same commits in other bytes each time. An object's ID
+		// binds its content and all before it, so what comes before the pack
+		// binds the pack too.
+		facts["body_sha256"] = hexHash(string(x.push.Head))
+		facts["body"] = "the commands; the IDs in them bind the pack that follows"
+		// The next try may come compressed or not.
+		return x.headerFacts(facts, "Content-Encoding")
+	}
+	if stop := x.headerFacts(facts); stop != nil {
+		return stop
+	}
+	if err := x.hold(); err != nil {
+		return x.unheld(err)
+	}
+	if x.body == nil {
+		facts["body_sha256"], facts["body_bytes"] = hexHash(""), "0"
+		return nil
+	}
+	facts["body_sha256"], facts["body_bytes"] = x.body.digest(), strconv.FormatInt(x.body.size, 10)
+	return nil
+}
+
+// origin is where the request goes, without its path.
+func (x *exchange) origin() string {
+	scheme, usual := "http", 80
+	if x.tls {
+		scheme, usual = "https", 443
+	}
+	host := x.host
+	if x.port != usual || strings.Contains(host, ":") {
+		host = net.JoinHostPort(host, strconv.Itoa(x.port))
+	}
+	return scheme + "://" + host
+}
+
+func hexHash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}

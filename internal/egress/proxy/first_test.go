@@ -1,0 +1,94 @@
+package proxy
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/egress"
+)
+
+// What somebody approved, and what is given to the world, is on record before
+// it leaves: when upstream sees it, the last record says that it begins.
+func TestWhatBindsIsRecordedFirst(t *testing.T) {
+	const host = "registry.npmjs.org"
+	for name, c := range map[string]struct {
+		policy, method string
+		is             func(egress.Record) bool
+	}{
+		"an approval": {
+			"level: minimal\nnetwork: {unlisted: deny, hosts: [{host: " + host + ", encoded_slash: true, rules: [{methods: [POST], paths: [\"/**\"], do: ask}]}]}\n", http.MethodPost,
+			func(r egress.Record) bool { return r.Kind == egress.KindHTTP && r.Approval != "" },
+		},
+		"a publication": {
+			"level: minimal\npackages: {publish: allow}\nnetwork: {unlisted: deny, hosts: [{host: " + host + ", encoded_slash: true, rules: [{methods: [PUT], paths: [\"/**\"], do: allow}]}]}\n",
+			http.MethodPut, func(r egress.Record) bool { return r.Kind == egress.KindPublish && r.Approval == "" },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			begun := make(chan egress.Record, 4)
+			var b *box
+			up := w.serve("443", func(http.ResponseWriter, *http.Request) {
+				b.records.mu.Lock()
+				defer b.records.mu.Unlock()
+				begun <- b.records.list[len(b.records.list)-1]
+			}, host)
+			b = w.box(c.policy)
+			d := &desk{}
+			b.people.answer = d.answer
+			send := func() int {
+				code, _ := b.do(c.method, "https://"+host+"/@acme%2fpay", "{}", nil)
+				return code
+			}
+			if c.method == http.MethodPost {
+				if code := send(); code != 403 {
+					t.Fatalf("unasked: %d", code)
+				}
+				d.approve(b.people.questions()[0])
+			}
+			if code := send(); code != 200 {
+				t.Fatal(code)
+			}
+			if r := <-begun; !r.Begins || !c.is(r) {
+				t.Errorf("when it arrived the last record was %+v", r)
+			}
+			b.records.failFirst.Store(true)
+			if c.method == http.MethodPost {
+				d.approve(b.people.questions()[0])
+			}
+			if code := send(); code != 503 {
+				t.Errorf("without a record: %d", code)
+			}
+			if n := len(up.log()); n != 1 {
+				t.Errorf("upstream saw %d requests", n)
+			}
+		})
+	}
+}
+
+// A connection that passes unopened is on record before a byte passes.
+func TestPassagesAreRecordedFirst(t *testing.T) {
+	w := newWorld(t)
+	up := w.serve("443", nil, "pass.good.test")
+	b := w.box(openOne)
+	pass := func() (string, error) {
+		c, err := b.tls("pass.good.test", "pass.good.test", w.roots)
+		if err != nil {
+			return "", err
+		}
+		defer c.Close()
+		return b.raw(c, "GET / HTTP/1.1\r\nHost: pass.good.test\r\nConnection: close\r\n\r\n"), nil
+	}
+	b.records.failFirst.Store(true)
+	if got, err := pass(); err == nil {
+		t.Errorf("without a record: %s", got)
+	}
+	if n := len(up.log()); n != 0 {
+		t.Errorf("upstream saw %d requests", n)
+	}
+	b.records.failFirst.Store(false)
+	if got, err := pass(); err != nil || !strings.Contains(got, "hello from pass.good.test") {
+		t.Errorf("control: %s %v", got, err)
+	}
+}

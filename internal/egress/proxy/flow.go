@@ -1,0 +1,441 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/attachment"
+	"github.com/crannog/crannog/internal/egress/names"
+	"github.com/crannog/crannog/internal/egress/policy"
+)
+
+// incoming is a connection attempt, as attachment.Flow is one.
+type incoming interface {
+	Destination() netip.AddrPort
+	Accept() (net.Conn, error)
+	Refuse()
+}
+
+// flow is one connection of the box. Only its own goroutine changes what is
+// below mu, but others read it when a policy changes.
+type flow struct {
+	box   *Box
+	began time.Time
+	dst   netip.AddrPort
+	ctx   context.Context // ends with the flow
+	stop  context.CancelFunc
+
+	// requests is how many the server has begun to read, judged how many
+	// came to a decision: the rest was no HTTP.
+	requests, judged atomic.Int64
+	sent, received   atomic.Int64
+	heard            atomic.Bool // a first byte has come
+
+	mu        sync.Mutex
+	conn      net.Conn // nil until accepted
+	host      string   // canonical, or an address; "" at the proxy port
+	port      int
+	proxy     bool // at the proxy port, and no CONNECT has come
+	connected bool // by CONNECT
+	tls       bool
+	opaque    bool   // its bytes pass unopened
+	granted   string // the rule that a person let this connection through
+	approved  string // by which approval
+	refused   *refusal
+	upstream  net.Conn // of an opaque flow
+	recorded  bool
+	why       string // it was killed
+	dead      bool
+	meters    []*meter
+	exchanges map[*exchange]struct{}
+}
+
+// TCP takes a connection attempt of the box.
+func (b *Box) TCP(f *attachment.Flow) { b.take(f) }
+
+func (b *Box) take(in incoming) {
+	f := b.begin(in)
+	if f == nil {
+		in.Refuse()
+		return
+	}
+	handed := false
+	defer func() {
+		// This process serves other boxes too: what one of them can make go
+		// wrong here must not end them.
+		if p := recover(); p != nil {
+			f.note(floor(http.StatusInternalServerError, "internal", policy.RuleProtocol, "a fault of ours"), fmt.Sprint(p))
+			f.kill("a fault of ours")
+		}
+		if !handed {
+			in.Refuse()
+			f.end()
+		}
+	}()
+	if stop := f.aim(); stop != nil {
+		f.note(stop, "")
+		return
+	}
+	if err := b.records.ready(b.current.Load()); err != nil {
+		return
+	}
+	raw, err := in.Accept()
+	if err != nil {
+		f.note(nil, err.Error())
+		return
+	}
+	c := &client{Conn: raw, flow: f}
+	if !f.accept(c) {
+		return
+	}
+	if f.proxy {
+		handed = b.handover.give(c)
+		return
+	}
+	handed = f.enter(c)
+}
+
+// begin registers a connection, if there is room for one.
+func (b *Box) begin(in incoming) *flow {
+	if !b.connects.take(b, egress.KindTCP) {
+		return nil
+	}
+	f := &flow{box: b, began: time.Now(), dst: in.Destination(), exchanges: map[*exchange]struct{}{}}
+	f.ctx, f.stop = context.WithCancel(b.ctx)
+	b.mu.Lock()
+	full := len(b.flows) >= b.limits.Connections
+	if !full && !b.closed {
+		b.flows[f] = struct{}{}
+		b.mu.Unlock()
+		return f
+	}
+	b.mu.Unlock()
+	f.stop()
+	if full {
+		f.note(floor(0, "too_many", policy.RuleLimit, "too many connections are open"), "")
+	}
+	return nil
+}
+
+// aim finds out where a connection wants to go, and whether anything could be
+// let through there.
+func (f *flow) aim() *refusal {
+	a := f.dst.Addr().Unmap()
+	if a == egress.Gateway && f.dst.Port() == egress.ProxyPort {
+		f.proxy = true
+		return nil
+	}
+	host, known := f.box.names.Name(a)
+	switch {
+	case known:
+	case egress.Synthetic.Contains(a), egress.Box.Contains(a):
+		f.target(a.String(), int(f.dst.Port()))
+		return floor(0, "no_name", policy.RuleName, "no name has this address")
+	default:
+		host = a.String()
+	}
+	f.target(host, int(f.dst.Port()))
+	c := f.box.current.Load().policy.Connect(host, f.port)
+	if c.Effect == egress.Deny {
+		return byPolicy(c.Decision)
+	}
+	return f.box.undialled(host, c, 0)
+}
+
+// undialled refuses an address that would not be dialled in the end, as if
+// nothing were there: a scan is to find no open port. Names have their
+// addresses only when they are dialled.
+func (b *Box) undialled(host string, c policy.Connection, status int) *refusal {
+	a, err := netip.ParseAddr(host)
+	if err != nil {
+		return nil
+	}
+	if err := names.CheckAddress(a, c.Private, b.dialer.Own); err != nil {
+		stop := byUpstream(err)
+		stop.status = status
+		return stop
+	}
+	return nil
+}
+
+func (f *flow) target(host string, port int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.host, f.port = host, port
+}
+
+func (f *flow) accept(c net.Conn) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.dead {
+		reset(c)
+		return false
+	}
+	f.conn = c.(*client).Conn
+	return true
+}
+
+// enter judges a connection that has a target by its first bytes. It is true
+// if the HTTP server has it then.
+func (f *flow) enter(c *client) (handed bool) {
+	b := f.box
+	g := b.current.Load()
+	conn := g.policy.Connect(f.host, f.port)
+	if conn.Effect == egress.Deny {
+		return f.drop(byPolicy(conn.Decision), "")
+	}
+	m := b.meters.of(conn.Limits)
+	if !f.holds(m) {
+		d := conn.Decision
+		d.Effect, d.Reason = egress.Deny, "the rule's connections are all in use"
+		return f.drop(&refusal{code: "rate_limited", decision: d}, "")
+	}
+	if conn.Tunnel {
+		f.tunnel(c, g, conn, m)
+		return false
+	}
+	if err := c.SetReadDeadline(time.Now().Add(b.limits.Handshake)); err != nil {
+		return f.drop(nil, err.Error())
+	}
+	head, err := c.peek(1)
+	switch {
+	case err != nil:
+		return f.drop(nil, "nothing was sent: "+err.Error())
+	case head[0] == recordHandshake:
+		return f.secure(c, g, conn, m)
+	case 'A' <= head[0] && head[0] <= 'Z':
+		return f.plain(c, g, conn)
+	default:
+		// SSH, and whatever else hides behind a port that stands for HTTPS.
+		return f.drop(floor(0, "protocol", policy.RuleProtocol, "this is neither TLS nor HTTP"), "")
+	}
+}
+
+// plain passes HTTP without TLS to the server. Whether it may be is the
+// policy's to say, for each request.
+func (f *flow) plain(c *client, g *generation, conn policy.Connection) bool {
+	if stop := f.ask(g, conn); stop != nil {
+		f.refuseAll(stop)
+	}
+	return f.hand(c, c)
+}
+
+// hand gives the connection to the HTTP server.
+func (f *flow) hand(c *client, served net.Conn) bool {
+	if err := c.SetReadDeadline(time.Time{}); err != nil {
+		return f.drop(nil, err.Error())
+	}
+	return f.box.handover.give(served)
+}
+
+// holds takes a place of a rule's connections until the flow ends.
+func (f *flow) holds(m *meter) bool {
+	if m == nil {
+		return true
+	}
+	if !m.connect() {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.meters = append(f.meters, m)
+	return true
+}
+
+// drop records why a connection ends and ends it. It is false, so that enter
+// can return it.
+func (f *flow) drop(why *refusal, failure string) bool {
+	f.note(why, failure)
+	return false
+}
+
+// note writes the one record of a connection from which nothing else came.
+func (f *flow) note(why *refusal, failure string) {
+	f.mu.Lock()
+	said := f.recorded
+	f.recorded = true
+	if f.why != "" && failure == "" {
+		failure = f.why
+	}
+	r := egress.Record{
+		Time: f.began, Kind: egress.KindTCP, Host: f.host, Port: f.port, Took: time.Since(f.began), Error: failure,
+		Decision: egress.Decision{Effect: egress.Allow, Rule: "connection", Reason: "nothing was asked for"},
+	}
+	if f.proxy || f.connected {
+		r.Kind = egress.KindConnect
+	}
+	if r.Host == "" {
+		r.Host, r.Port = f.dst.Addr().String(), int(f.dst.Port())
+	}
+	f.mu.Unlock()
+	if said {
+		return
+	}
+	if why != nil {
+		r.Decision, r.Status = why.decision, why.status
+		if why.answer != nil {
+			r.Approval = why.answer.Approval
+		}
+	}
+	if r.Probe = !f.heard.Load() && !f.proxy && f.box.looks.take(r); r.Probe && why == nil {
+		r.Reason, r.Error = "A connection may be made; nothing was to be sent.", ""
+	}
+	// The connection ends in any case.
+	_ = f.box.records.add(r, f.box.current.Load())
+}
+
+func (f *flow) connection() net.Conn {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.conn
+}
+
+// spoke marks that the flow has records of its own.
+func (f *flow) spoke() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.recorded = true
+}
+
+func (f *flow) refuseAll(r *refusal) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refused = r
+}
+
+// end closes the connection and forgets it.
+func (f *flow) end() {
+	f.note(nil, "")
+	f.mu.Lock()
+	conn, held := f.conn, f.meters
+	f.meters, f.dead = nil, true
+	f.mu.Unlock()
+	f.stop()
+	if conn != nil {
+		_ = conn.Close()
+	}
+	for _, m := range held {
+		m.release()
+	}
+	b := f.box
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if _, here := b.flows[f]; !here {
+		return
+	}
+	delete(b.flows, f)
+	if b.closed && len(b.flows) == 0 {
+		close(b.empty)
+	}
+}
+
+// kill ends the connection at once and all that runs on it.
+func (f *flow) kill(why string) {
+	f.mu.Lock()
+	if f.why == "" {
+		f.why = why
+	}
+	f.dead = true
+	conn, upstream := f.conn, f.upstream
+	for x := range f.exchanges {
+		x.stop(why)
+	}
+	f.mu.Unlock()
+	f.stop()
+	if conn != nil {
+		reset(conn)
+	}
+	if upstream != nil {
+		_ = upstream.Close()
+	}
+}
+
+// review ends what a new policy no longer allows.
+func (f *flow) review(g *generation) {
+	if why := f.misfit(g); why != "" {
+		f.kill(why)
+	}
+}
+
+// misfit says why a connection cannot go on, or "".
+func (f *flow) misfit(g *generation) string {
+	const changed = "the policy no longer allows this"
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.refused != nil {
+		return "the policy has changed" // the next attempt is judged anew
+	}
+	if !f.proxy && f.host != "" {
+		c := g.policy.Connect(f.host, f.port)
+		asked := c.Effect == egress.Ask && f.granted == c.Rule
+		opaque := c.Tunnel || !c.Inspect && !g.bound[place{f.host, f.port}]
+		if c.Effect == egress.Deny || f.opaque && (!opaque || c.Effect != egress.Allow && !asked) {
+			return changed
+		}
+		if f.upstream != nil {
+			if a, ok := remote(f.upstream); ok && names.CheckAddress(a, c.Private, f.box.dialer.Own) != nil {
+				return changed
+			}
+		}
+	}
+	for x := range f.exchanges {
+		if !x.fits(g) {
+			x.stop(changed)
+		}
+	}
+	return ""
+}
+
+// remote is the address at the other end of an upstream connection.
+func remote(c net.Conn) (netip.Addr, bool) {
+	if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+		return a.AddrPort().Addr().Unmap(), true
+	}
+	return netip.Addr{}, false
+}
+
+type flowKey struct{}
+
+// withFlow puts a connection's flow into the context of its requests.
+func withFlow(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, flowKey{}, flowOf(c))
+}
+
+// state follows a connection of the HTTP server.
+func (b *Box) state(c net.Conn, s http.ConnState) {
+	f := flowOf(c)
+	switch s {
+	case http.StateActive:
+		f.requests.Add(1)
+	case http.StateClosed:
+		f.unread(c)
+		f.end()
+	case http.StateNew, http.StateIdle, http.StateHijacked:
+	}
+}
+
+// unread records a request that the server could not make sense of and
+// answered by itself. Nothing of it went anywhere.
+func (f *flow) unread(c net.Conn) {
+	if f.requests.Load() <= f.judged.Load() {
+		return
+	}
+	bad := floor(http.StatusBadRequest, "malformed", policy.RuleProtocol, "this is not HTTP that can be judged")
+	if t, ok := c.(*tls.Conn); ok && t.ConnectionState().NegotiatedProtocol == "h2" || f.judged.Load() == 0 {
+		// HTTP/2 counts connections here, and these have other records.
+		f.note(bad, "")
+		return
+	}
+	f.mu.Lock()
+	r := egress.Record{Time: time.Now(), Kind: egress.KindHTTP, Host: f.host, Port: f.port, Status: bad.status, Decision: bad.decision, Error: f.why}
+	f.mu.Unlock()
+	_ = f.box.records.add(r, f.box.current.Load())
+}

@@ -1,0 +1,261 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/git"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// hopByHop headers are between two neighbours, of which we are one.
+var hopByHop = []string{
+	"Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Proxy-Authentication-Info",
+	"Te", "Trailer", "Transfer-Encoding", "Upgrade",
+}
+
+// dropHops removes them, and what Connection names: also a header that the
+// box wants removed on the way, before a secret is set in its place.
+func dropHops(h http.Header) {
+	for _, line := range h["Connection"] {
+		for name := range strings.SplitSeq(line, ",") {
+			h.Del(strings.TrimSpace(name))
+		}
+	}
+	for _, name := range hopByHop {
+		delete(h, name)
+	}
+}
+
+// forward sends the request and passes the answer on. A refusal means that
+// nothing was answered yet.
+func (x *exchange) forward() *refusal {
+	out, stop := x.outgoing()
+	if stop != nil {
+		return stop
+	}
+	if stop := x.commit(); stop != nil {
+		return stop
+	}
+	resp, err := x.gen.transport.RoundTrip(out)
+	if err != nil {
+		return x.failed(err)
+	}
+	defer resp.Body.Close()
+	x.record.Status = resp.StatusCode
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		return x.switched(resp)
+	}
+	return x.answer(resp)
+}
+
+// outgoing makes the request that goes out. Its host is the one that was
+// judged, not what the box wrote.
+func (x *exchange) outgoing() (*http.Request, *refusal) {
+	r := x.r
+	h := r.Header.Clone()
+	trailers := httpguts.HeaderValuesContainsToken(h["Te"], "trailers")
+	dropHops(h)
+	delete(h, "Expect") // we have answered that
+	if trailers {
+		h["Te"] = []string{"trailers"} // gRPC servers insist
+	}
+	if _, said := h["User-Agent"]; !said {
+		h["User-Agent"] = nil // otherwise net/http says its own
+	}
+	if x.masked() || x.git.op == git.FetchRefs || x.git.op == git.PushRefs {
+		// What comes back must be readable.
+		h["Accept-Encoding"] = []string{"identity"}
+		delete(h, "Sec-Websocket-Extensions")
+	}
+	if x.masked() {
+		if stop := x.dropRanges(h); stop != nil {
+			return nil, stop
+		}
+	}
+	if x.upgrade {
+		h["Connection"], h["Upgrade"] = []string{"Upgrade"}, []string{"websocket"}
+	}
+	if stop := x.inject(h); stop != nil {
+		return nil, stop
+	}
+	host, usual := x.host, 80
+	u := &url.URL{Scheme: "http", Path: r.URL.Path, RawPath: r.URL.RawPath, RawQuery: r.URL.RawQuery, ForceQuery: r.URL.ForceQuery}
+	if x.tls {
+		u.Scheme, usual = "https", 443
+	}
+	if u.Path == "" {
+		u.Path = "/"
+	}
+	if x.port != usual || strings.Contains(host, ":") {
+		host = net.JoinHostPort(host, strconv.Itoa(x.port))
+	}
+	u.Host = host
+	out := &http.Request{
+		Method: x.method, URL: u, Host: host, Header: h,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, ContentLength: r.ContentLength,
+	}
+	x.attach(out)
+	trace := &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { x.reached(i.Conn) }}
+	return out.WithContext(httptrace.WithClientTrace(x.ctx, trace)), nil
+}
+
+// reached notes where the request really goes. The transport may call it
+// when the exchange is over.
+func (x *exchange) reached(c net.Conn) {
+	x.flow.mu.Lock()
+	defer x.flow.mu.Unlock()
+	x.address = c.RemoteAddr().String()
+}
+
+// attach gives the outgoing request its body.
+func (x *exchange) attach(out *http.Request) {
+	if x.push != nil && x.push.Decoded {
+		delete(out.Header, "Content-Encoding")
+	}
+	switch {
+	case x.push != nil && x.body == nil:
+		out.Body = io.NopCloser(&counter{Reader: x.push.Body, n: &x.sent, count: x.count})
+		if x.push.Decoded {
+			out.ContentLength = -1
+		}
+	case x.body != nil:
+		out.ContentLength = x.body.size
+		if x.body.size == 0 {
+			out.Body = http.NoBody
+			return
+		}
+		out.Body = io.NopCloser(&counter{Reader: x.body.reader(), n: &x.sent, count: x.count})
+	case x.r.ContentLength == 0 || x.r.Body == nil || x.r.Body == http.NoBody:
+		out.Body, out.ContentLength = nil, 0
+	default:
+		out.Body = io.NopCloser(&counter{Reader: x.patient(x.r.Body), n: &x.sent, count: x.count})
+	}
+}
+
+// patient bounds how long a body may pause: a program that sends a byte now
+// and then holds an upstream connection.
+func (x *exchange) patient(r io.Reader) io.Reader {
+	return &patience{r: r, c: http.NewResponseController(x.w), stall: x.box.limits.Stall}
+}
+
+type patience struct {
+	r     io.Reader
+	c     *http.ResponseController
+	stall time.Duration
+	set   time.Time
+}
+
+func (p *patience) Read(b []byte) (int, error) {
+	if now := time.Now(); now.Sub(p.set) > p.stall/8 {
+		p.set = now
+		if err := p.c.SetReadDeadline(now.Add(p.stall)); err != nil {
+			return 0, err
+		}
+	}
+	n, err := p.r.Read(b)
+	if err != nil {
+		_ = p.c.SetReadDeadline(time.Time{})
+	}
+	return n, err
+}
+
+// hold reads the body to its end.
+func (x *exchange) hold() error {
+	if x.body != nil {
+		return nil
+	}
+	if x.r.Body == nil || x.r.Body == http.NoBody {
+		return nil
+	}
+	from := x.patient(x.r.Body)
+	if x.push != nil {
+		from = x.push.Body // of which the head was read
+	}
+	var err error
+	x.body, err = x.box.spoolBody(from)
+	return err
+}
+
+func (x *exchange) unheld(err error) *refusal {
+	var r *refusal
+	switch {
+	case errors.Is(err, errTooLarge):
+		r = floor(http.StatusRequestEntityTooLarge, "too_large", policy.RuleLimit, "the body is longer than what can be held for a question")
+	case errors.Is(err, errSpoolFull):
+		r = floor(http.StatusServiceUnavailable, "too_many", policy.RuleLimit, "too many bodies are held for questions")
+		r.retry = 5 * time.Second
+	default:
+		r = floor(http.StatusBadRequest, "body", policy.RuleProtocol, "the body did not come to its end")
+		r.cause = err
+	}
+	return r
+}
+
+// commit makes sure that a record can be kept before anything goes out. What
+// a person allowed, what carries a secret and what lasts is recorded first.
+func (x *exchange) commit() *refusal {
+	if x.decision.Effect == egress.Ask {
+		x.record.Effect = egress.Allow // a person said so
+	}
+	lasting := x.upgrade || len(x.secrets) > 0 || x.record.Approval != "" || x.record.Kind != egress.KindHTTP
+	if !lasting {
+		if err := x.box.records.ready(x.gen); err != nil {
+			return unrecorded(err)
+		}
+		return nil
+	}
+	first := x.record
+	first.Begins = true
+	if err := x.box.records.add(first, x.gen); err != nil {
+		return unrecorded(err)
+	}
+	return nil
+}
+
+// failed is what an upstream's failure is to the box.
+func (x *exchange) failed(err error) *refusal {
+	x.record.Status = http.StatusBadGateway
+	x.flow.mu.Lock()
+	why := x.why
+	x.flow.mu.Unlock()
+	if why != "" {
+		return &refusal{status: http.StatusForbidden, code: "stopped", decision: denied(policy.RuleLimit, why), cause: err}
+	}
+	if errors.Is(err, errFormMethod) {
+		return &refusal{status: http.StatusForbidden, code: "form_method", decision: denied(policy.RuleMethod, errFormMethod.Error()), cause: err}
+	}
+	if errors.Is(err, errBytes) {
+		return overBytes(x.decision)
+	}
+	if proof, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		r := floor(http.StatusBadGateway, "upstream_certificate", policy.RuleCertificate, "the server cannot prove that it is "+x.host)
+		if _, ok := errors.AsType[x509.HostnameError](proof.Err); ok {
+			r.decision.Reason += ": its certificate is for another name"
+		}
+		r.cause = err
+		return r
+	}
+	if fault.KindOf(err) == fault.Internal {
+		kind, code := fault.Unavailable, "upstream_failed"
+		if slow, ok := errors.AsType[net.Error](err); ok && slow.Timeout() || errors.Is(err, context.DeadlineExceeded) {
+			kind, code = fault.Timeout, "upstream_timeout"
+		}
+		err = fault.Wrap(err, kind, code, x.host+" did not answer")
+	}
+	return byUpstream(err)
+}

@@ -1,0 +1,164 @@
+package proxy
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/git"
+	"github.com/crannog/crannog/internal/egress/policy"
+)
+
+const (
+	// fetchGrant is how long a person's yes to a fetch holds: git sends several
+	// requests for one.
+	fetchGrant = 10 * time.Minute
+	// advertisementLife is how long a server counts as a git server after it has
+	// listed its refs: between the list and a large push lies the packing.
+	advertisementLife = time.Hour
+)
+
+// gitRemote is a service of a repository at a server.
+type gitRemote struct {
+	place
+	tls bool
+	git.Endpoint
+}
+
+// gitRequest is what a request surely is to git. A request that only looks like git's,
+// by its path or content type, has the operation None here and is judged as what
+// it is: otherwise any program could send any request as a fetch.
+type gitRequest struct {
+	op git.Operation
+	at gitRemote
+}
+
+// classify finds out what the request surely is.
+func (x *exchange) classify() {
+	op, endpoint := git.Exact(x.method, x.path, x.r.URL.RawQuery, x.r.Header)
+	x.git = gitRequest{op, gitRemote{place{x.host, x.port}, x.tls, endpoint}}
+	if (op == git.Fetch || op == git.Push) && !x.box.advertised.has(x.git.at) {
+		// The server has not said that it is a git server, so it may be any.
+		x.git.op = git.None
+	}
+}
+
+// special judges requests by what they do, where that says more than their
+// path. It can only tighten, but for one thing: a fetch from a remote that a rule
+// lists sends a POST and writes nothing.
+func (x *exchange) special(d egress.Decision) (egress.Decision, *refusal) {
+	x.classify()
+	if x.git.op == git.None {
+		d = x.publication(d)
+	}
+	var stop *refusal
+	for _, r := range x.readings {
+		op, repo := git.Classify(r.method, r.path, x.r.URL.RawQuery, x.r.Header.Get("Content-Type"))
+		switch op {
+		case git.None:
+		case git.Push:
+			d, stop = x.judgePush(d, repo)
+		case git.FetchRefs, git.Fetch, git.PushRefs:
+			d, stop = x.judgeFetch(d, repo)
+		}
+		if stop != nil {
+			return d, stop
+		}
+	}
+	return d, nil
+}
+
+// judgeFetch asks the policy about a fetch, or what a server may take for one.
+func (x *exchange) judgeFetch(d egress.Decision, repo string) (egress.Decision, *refusal) {
+	if d.Effect == egress.Deny {
+		return d, nil
+	}
+	own := x.gen.policy.Fetch(x.host, repo)
+	asks := own.Effect == egress.Ask && (d.Effect == egress.Allow || x.isGranted(d))
+	writes := policy.ListsRemote(own) && d.Effect == egress.Ask && d.Rule == policy.RuleWrites
+	if asks || writes {
+		sure, stop := x.surelyFetches()
+		switch {
+		case stop != nil:
+			return d, stop
+		case sure && writes:
+			d = own
+			x.flow.mu.Lock()
+			x.fetches = repo
+			x.flow.mu.Unlock()
+		case sure:
+			return x.askFetch(own, repo)
+		}
+	}
+	if stricter(own.Effect, d.Effect) || asks {
+		d = own
+	}
+	return d, nil
+}
+
+// surelyFetches reports whether the request is a step of a fetch in every part,
+// also in its body.
+func (x *exchange) surelyFetches() (bool, *refusal) {
+	switch x.git.op {
+	case git.FetchRefs, git.PushRefs:
+		return x.r.ContentLength == 0, nil
+	case git.Fetch:
+	case git.None, git.Push:
+		return false, nil
+	}
+	if err := x.hold(); err != nil {
+		return false, x.unheld(err)
+	}
+	if x.body == nil {
+		return false, nil
+	}
+	return git.IsFetch(x.body.reader(), strings.Join(x.r.Header.Values("Content-Encoding"), ",")), nil
+}
+
+// askFetch asks once for what is one fetch to people. The yes is for requests
+// that are git's in every part, and which the policy for the network lets pass.
+func (x *exchange) askFetch(d egress.Decision, repo string) (egress.Decision, *refusal) {
+	b := x.box
+	key := fetchKey{x.git.at, d.Rule, d.Policy}
+	key.Service = "" // the list before a push is a read too
+	if b.fetches.has(key) {
+		d.Effect = egress.Allow
+		return d, nil
+	}
+	q := egress.Question{Kind: egress.AskRequest, Summary: "fetch from " + x.origin() + x.git.at.Base}
+	var stop *refusal
+	if q.Facts, stop = x.facts(); stop != nil {
+		return d, stop
+	}
+	q.Facts["git"], q.Facts["repo"] = "fetch", repo
+	q.Facts["covers"] = "for " + fetchGrant.String() + ": GET " + x.git.at.Base + "/info/refs?service=git-…, and POST " + x.git.at.Base + "/git-upload-pack with what git sends to fetch"
+	id, stop := b.put(x.ctx, x.gen, d, x.host, x.port, q)
+	if stop != nil {
+		return d, stop
+	}
+	b.fetches.add(key, fetchGrant)
+	x.record.Approval = id
+	d.Effect = egress.Allow
+	return d, nil
+}
+
+// fetchKey is what a yes to a fetch is for.
+type fetchKey struct {
+	gitRemote
+	rule, policy string
+}
+
+// advertises passes on an answer, and remembers the server that lists its refs in
+// it as a git server.
+func (x *exchange) advertises(resp *http.Response, answer io.Reader) io.Reader {
+	if x.git.op != git.FetchRefs && x.git.op != git.PushRefs || len(resp.Header["Content-Encoding"]) > 0 {
+		return answer
+	}
+	answer, is := git.Advertises(x.git.at.Service, resp.StatusCode, resp.Header["Content-Type"], answer)
+	if is {
+		x.box.advertised.add(x.git.at, advertisementLife)
+	}
+	return answer
+}

@@ -1,0 +1,228 @@
+package proxy
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+const (
+	none = "0000000000000000000000000000000000000000"
+	old  = "1111111111111111111111111111111111111111"
+	tip  = "2222222222222222222222222222222222222222"
+)
+
+// pushBody is what git sends: commands, and then a pack.
+func pushBody(commands ...string) string {
+	if len(commands) == 0 {
+		return "0000"
+	}
+	var b bytes.Buffer
+	for i, c := range commands {
+		if i == 0 {
+			c += "\x00 report-status side-band-64k agent=git/2"
+		}
+		fmt.Fprintf(&b, "%04x%s", len(c)+4, c)
+	}
+	b.WriteString("0000PACK" + strings.Repeat("p", 70<<10))
+	return b.String()
+}
+
+const forge = `
+level: minimal
+git:
+  push: {unlisted: ask, delete: ask, force: deny}
+  remotes: [{host: git.test, repo: acme/pay, push: ["refs/heads/agent/**", "refs/heads/main"]}]
+network: {unlisted: deny, hosts: [{host: git.test, rules: [{do: allow}]}]}
+`
+
+func TestA6PushesAreJudgedByRef(t *testing.T) {
+	w := newWorld(t)
+	up := w.serve("443", gitServer, "git.test")
+	d := &desk{}
+	b := w.box(forge)
+	b.people.answer = d.answer
+	for _, repo := range []string{"acme/pay.git", "acme/pay", "acme/other"} {
+		// Each push begins with the list of refs, by which the server shows what it is.
+		if code, _ := b.get("https://git.test/" + repo + "/info/refs?service=git-receive-pack"); code != 200 {
+			t.Fatalf("%s: %d", repo, code)
+		}
+	}
+	send := func(repo string, commands ...string) (int, string) {
+		return b.do("POST", "https://git.test/"+repo+"/git-receive-pack", pushBody(commands...), http.Header{"Content-Type": {"application/x-git-receive-pack-request"}})
+	}
+	for name, c := range map[string][]string{
+		"create":  {"acme/pay.git", none + " " + tip + " refs/heads/agent/x"},
+		"move":    {"acme/pay.git", old + " " + tip + " refs/heads/agent/x"},
+		"by name": {"acme/pay", none + " " + tip + " refs/heads/main"},
+	} {
+		before := len(up.log())
+		if code, body := send(c[0], c[1:]...); code != 200 || !strings.HasPrefix(body, "hello") {
+			t.Errorf("%s: %d %q", name, code, body)
+		}
+		if l := up.log(); len(l) != before+1 || l[before].Body != pushBody(c[1:]...) {
+			t.Errorf("%s: upstream did not get the bytes", name)
+		}
+	}
+	before := len(up.log())
+	for name, c := range map[string][]string{
+		"other ref":    {"acme/pay", none + " " + tip + " refs/heads/dev"},
+		"main moves":   {"acme/pay", old + " " + tip + " refs/heads/main"},
+		"delete":       {"acme/pay", old + " " + none + " refs/heads/agent/x"},
+		"tag":          {"acme/pay", none + " " + tip + " refs/tags/v1"},
+		"mixed":        {"acme/pay", none + " " + tip + " refs/heads/agent/y", none + " " + tip + " refs/heads/dev"},
+		"other repo":   {"acme/other", none + " " + tip + " refs/heads/agent/x"},
+		"unreadable":   {"acme/pay", "garbage"},
+		"escaped path": {"acme/pay", none + " " + tip + " refs/heads/dev"},
+	} {
+		code, body := send(c[0], c[1:]...)
+		if name == "escaped path" {
+			// A server may take it for a push, so the refs count. It is none of
+			// git's own, so the answer is not in git's words.
+			code, body = b.do("POST", "https://git.test/acme/pay/git-receive%2dpack", pushBody(c[1:]...), nil)
+			if code != 403 || !strings.Contains(body, "rule=git.push.unlisted") {
+				t.Errorf("%s: %d %q", name, code, body)
+			}
+			continue
+		}
+		if code != 200 || name != "unreadable" && !strings.Contains(body, "ng refs/") || !strings.Contains(body, "crannog: blocked git push") {
+			t.Errorf("%s: %d %q", name, code, body)
+		}
+	}
+	if len(up.log()) != before {
+		t.Fatalf("upstream saw %+v", up.log()[before:])
+	}
+	// Approved, the same refs pass, in other bytes too.
+	send("acme/pay", none+" "+tip+" refs/heads/dev")
+	all := b.people.questions()
+	q := all[len(all)-1]
+	if q.Kind != egress.AskPush || !strings.Contains(q.Summary, "create refs/heads/dev") {
+		t.Errorf("question %+v", q)
+	}
+	d.approve(q)
+	if _, body := send("acme/pay", none+" "+strings.Replace(tip, "2", "3", 1)+" refs/heads/dev"); !strings.Contains(body, "ng refs/") {
+		t.Errorf("another commit: %q", body)
+	}
+	if _, body := send("acme/pay", none+" "+tip+" refs/heads/dev"); !strings.HasPrefix(body, "hello") {
+		t.Errorf("approved: %q", body)
+	}
+	hosttest.Eventually(t, "records of pushes", func() bool { return len(b.records.all(egress.KindGit)) == 15 })
+	// The empty push by which git looks whether it must log in.
+	if code, body := send("acme/pay"); code != 200 || !strings.HasPrefix(body, "hello") {
+		t.Errorf("probe: %d %s", code, body)
+	}
+}
+
+func TestFetchIsAskedOnce(t *testing.T) {
+	w := newWorld(t)
+	up := w.serve("443", gitServer, "git.test")
+	d := &desk{}
+	b := w.box(strings.Replace(forge, "git:\n", "git:\n  fetch: ask\n", 1))
+	b.people.answer = d.answer
+	refs := "https://git.test/acme/other/info/refs?service=git-upload-pack"
+	if code, _ := b.get(refs); code != 403 {
+		t.Errorf("unasked: %d", code)
+	}
+	d.approve(b.people.questions()[0])
+	if code, _ := b.get(refs); code != 200 {
+		t.Errorf("refs: %d", code)
+	}
+	q := b.people.questions()[0]
+	if q.Facts["method"] != "GET" || q.Facts["target"] != refs || q.Facts["body_sha256"] != hexHash("") || !strings.Contains(q.Facts["covers"], "/acme/other/git-upload-pack") {
+		t.Errorf("the question has %v", q.Facts)
+	}
+	for _, body := range []string{"0000", pktLine("command=fetch") + "0001" + pktLine("want "+tip) + "0000"} {
+		if code, _ := b.do("POST", "https://git.test/acme/other/git-upload-pack", body, http.Header{"Content-Type": {fetchType}}); code != 200 {
+			t.Errorf("pack: %d", code)
+		}
+	}
+	if code, _ := b.get("https://git.test/acme/third/info/refs?service=git-upload-pack"); code != 403 {
+		t.Errorf("another repository: %d", code)
+	}
+	if code, _ := b.get("https://git.test/acme/pay/info/refs?service=git-upload-pack"); code != 200 {
+		t.Errorf("a listed repository: %d", code)
+	}
+	if len(up.log()) != 4 {
+		t.Errorf("upstream saw %+v", up.log())
+	}
+}
+
+func pktLine(s string) string { return fmt.Sprintf("%04x%s", len(s)+4, s) }
+
+// A fetch from a listed remote sends a POST and writes nothing: where writes are
+// asked about, it passes, in each version of the protocol, and a change of the
+// policy that lists the remote still does not end it.
+func TestAListedFetchNeedsNoLeaveForWrites(t *testing.T) {
+	w := newWorld(t)
+	hold := make(chan struct{})
+	up := w.serve("443", func(rw http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Git-Protocol") == "hold" {
+			<-hold
+		}
+		gitServer(rw, r)
+	}, "git.test")
+	text := strings.Replace(forge, "unlisted: deny, hosts", "unlisted: deny, writes: ask, hosts", 1)
+	b := w.box(text)
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	fmt.Fprint(z, pktLine("want "+tip+" ofs-delta")+"0000"+pktLine("done\n"))
+	z.Close()
+	post := func(repo, body string, more ...string) int {
+		code, _ := b.do("POST", "https://git.test/"+repo+"/git-upload-pack", body, typed(fetchType, more...))
+		return code
+	}
+	for _, repo := range []string{"acme/pay", "acme/pay.git"} {
+		if code := post(repo, "0000"); code != 403 {
+			t.Errorf("%s, before the server has said that it is git's: %d", repo, code)
+		}
+		if code, _ := b.get("https://git.test/" + repo + "/info/refs?service=git-upload-pack"); code != 200 {
+			t.Errorf("%s, refs: %d", repo, code)
+		}
+		asked := len(b.people.questions())
+		for _, c := range []struct{ body, encoding string }{
+			{"0000", "identity"}, {pktLine("command=ls-refs\n") + "0001" + pktLine("peel") + "0000", "identity"}, {packed.String(), "gzip"},
+		} {
+			if code := post(repo, c.body, "Content-Encoding", c.encoding); code != 200 {
+				t.Errorf("%s, %q: %d", repo, c.body, code)
+			}
+			if l := up.log(); l[len(l)-1].Body != c.body {
+				t.Errorf("%s: upstream got %q", repo, l[len(l)-1].Body)
+			}
+		}
+		if q := b.people.questions(); len(q) != asked {
+			t.Errorf("%s: asked %+v", repo, q[asked:])
+		}
+		for _, body := range []string{`{"to": "evil"}`, "0000evil", pktLine("want "+tip) + "0000evil"} {
+			if code := post(repo, body); code != 403 {
+				t.Errorf("%s: %q passes for a fetch: %d", repo, body, code)
+			}
+		}
+		// An answer for another service, or from another repository, is not enough.
+		if code, _ := b.do("POST", "https://git.test/"+repo+"x/git-upload-pack", "0000", typed(fetchType)); code != 403 {
+			t.Errorf("%s: another repository: %d", repo, code)
+		}
+	}
+	done := make(chan int, 1)
+	before := len(up.log())
+	go func() { done <- post("acme/pay", "0000", "Git-Protocol", "hold") }()
+	hosttest.Eventually(t, "the fetch is on its way", func() bool { return len(up.log()) > before })
+	if err := b.Update(compiled(t, text+"approvals: {timeout: 59m}\n"), nil); err != nil {
+		t.Fatal(err)
+	}
+	close(hold)
+	if code := <-done; code != 200 {
+		t.Errorf("a fetch while the policy changed: %d", code)
+	}
+	if err := b.Update(compiled(t, strings.Replace(text, "remotes: [{host: git.test, repo: acme/pay,", "remotes: [{host: git.test, repo: acme/gone,", 1)), nil); err != nil {
+		t.Fatal(err)
+	}
+	if code := post("acme/pay", "0000"); code != 403 {
+		t.Errorf("no longer listed: %d", code)
+	}
+}

@@ -1,0 +1,199 @@
+package proxy
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/git"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// push is a git push of which all before the pack was read.
+type push struct {
+	*git.Request
+	repo    string
+	reasons []string // beside the commands
+	// bound reports that its commands bind all of it: it is a push in every
+	// part, to a server that takes pushes there. Another request that may be
+	// taken for a push is judged by the refs too, and stays what it is: its
+	// whole body is asked about, and a refusal is not answered as git wants it.
+	bound bool
+}
+
+// judgePush reads a push up to its pack and asks the policy about each ref.
+func (x *exchange) judgePush(d egress.Decision, repo string) (egress.Decision, *refusal) {
+	if d.Effect == egress.Deny {
+		return d, nil
+	}
+	if x.push == nil {
+		read, err := git.Parse(x.patient(x.r.Body), strings.Join(x.r.Header.Values("Content-Encoding"), ","))
+		x.push = &push{Request: read, repo: repo, bound: x.git.op == git.Push}
+		if err != nil {
+			x.push.Body = x.r.Body
+			r := &refusal{status: http.StatusForbidden, code: fault.CodeOf(err), cause: err,
+				decision: denied(policy.RulePush, fault.PublicText(err))}
+			r.decision.Fix = fault.HintOf(err)
+			x.record.Kind = egress.KindGit
+			return d, r
+		}
+		x.push.bound = x.push.bound && read.Whole
+	}
+	p := x.push
+	p.reasons = nil
+	if p.Probe() && !p.bound {
+		return d, nil // it changes no ref, so only what it is beside a push counts
+	}
+	x.record.Kind = egress.KindGit
+	if x.kind == egress.AskRequest {
+		x.kind = egress.AskPush
+	}
+	extra := map[string]string{"repo": repo}
+	var lines []string
+	for i, c := range p.Commands {
+		own := x.weighRef(c)
+		reason := ""
+		if own.Effect != egress.Allow {
+			reason = own.Rule
+		}
+		p.reasons = append(p.reasons, reason)
+		if stricter(own.Effect, d.Effect) {
+			d = own
+		}
+		lines = append(lines, verb(c)+" "+c.Ref)
+		extra["ref_"+strconv.Itoa(i)] = c.Ref + " " + c.Old + " " + c.New
+	}
+	for i, o := range p.Options {
+		extra["option_"+strconv.Itoa(i)] = o
+		if d.Effect == egress.Allow {
+			// To some servers these are orders, such as to merge.
+			d.Effect, d.Rule, d.Reason = egress.Ask, policy.RulePush+".options", "a push option may be an order to the server"
+		}
+	}
+	if len(lines) == 0 {
+		lines = []string{"nothing yet"}
+	}
+	x.says("push to "+x.host+"/"+repo+": "+strings.Join(lines, ", "), extra)
+	return d, nil
+}
+
+// says adds to what a question about the request says.
+func (x *exchange) says(summary string, extra map[string]string) {
+	if x.summary != "" {
+		summary = x.summary + "; " + summary
+	}
+	x.summary = summary
+	if x.extra == nil {
+		x.extra = map[string]string{}
+	}
+	maps.Copy(x.extra, extra)
+}
+
+func verb(c git.Command) string {
+	switch {
+	case c.Deletes():
+		return "delete"
+	case c.Creates():
+		return "create"
+	default:
+		return "move"
+	}
+}
+
+// weighRef is the policy's word on one ref.
+func (x *exchange) weighRef(c git.Command) egress.Decision {
+	r := policy.PushRequest{Host: x.host, Repo: x.push.repo, Ref: c.Ref, Delete: c.Deletes()}
+	d := x.gen.policy.Push(r)
+	tag := strings.HasPrefix(c.Ref, "refs/tags/")
+	if tag && d.Effect == egress.Allow && !x.listed(c.Ref, func(glob string) bool { return strings.HasPrefix(glob, "refs/tags/") }) {
+		// "refs/**" is written with branches in mind, and others release from
+		// tags.
+		d.Effect, d.Rule, d.Reason = egress.Ask, policy.RulePush+".tags", "a tag that no rule lists as one"
+	}
+	// Under a pattern, branches are the box's own: what it drops there is its
+	// own too.
+	if !c.MayForce() || x.listed(c.Ref, func(glob string) bool { return !tag && strings.Contains(glob, "*") }) {
+		return d
+	}
+	r.Force = true
+	forced := x.gen.policy.Push(r)
+	if forced.Effect == egress.Deny && d.Effect != egress.Deny {
+		// The wire does not tell a forced push from another, and a person
+		// can. So nothing passes unasked, and nothing honest is stuck.
+		forced.Effect = egress.Ask
+		forced.Reason = "this moves a ref that exists, and may drop commits of it"
+	}
+	if stricter(forced.Effect, d.Effect) {
+		return forced
+	}
+	return d
+}
+
+// listed says whether one of the repository's push globs that fit covers the
+// ref.
+func (x *exchange) listed(ref string, fit func(glob string) bool) bool {
+	for _, m := range x.gen.policy.Document().Git.Remotes {
+		if m.Host == x.host && policy.Match(m.Repo, x.push.repo) &&
+			slices.ContainsFunc(m.Push, func(g string) bool { return fit(g) && policy.Match(g, ref) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// refusePush answers in git's own words: of a plain refusal git says that the
+// other side hung up, and that everything is up to date.
+func (x *exchange) refusePush(r *refusal) {
+	x.record.Decision, x.record.Status = r.decision, http.StatusOK
+	if r.answer != nil {
+		x.record.Approval = r.answer.Approval
+	}
+	if r.cause != nil {
+		x.record.Error = r.cause.Error()
+	}
+	note := x.gen.text.String(r.line("git push", "https://"+x.host+"/"+x.push.repo)) + "\n" + strings.Join(r.steps(), "\n")
+	reasons := slices.Clone(x.push.reasons)
+	if r.answer != nil {
+		for i, reason := range reasons {
+			if reason != "" {
+				reasons[i] = "approval " + r.answer.Approval + " is " + r.answer.State
+			}
+		}
+	}
+	// Git sends all of its pack before it reads an answer.
+	if err := x.drain(); err != nil {
+		x.record.Error = err.Error()
+		panic(http.ErrAbortHandler)
+	}
+	h := x.w.Header()
+	h.Set("Content-Type", git.ContentType)
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Crannog-Blocked", strings.TrimPrefix(x.gen.text.String(r.line("git push", "https://"+x.host+"/"+x.push.repo)), "crannog: "))
+	x.w.WriteHeader(http.StatusOK)
+	// A client that is gone needs no answer.
+	_, _ = x.w.Write(x.push.Refusal(reasons, note))
+}
+
+// drain reads what is left of a push that goes nowhere.
+func (x *exchange) drain() error {
+	if x.push.Body == nil {
+		return nil
+	}
+	return pump(discard{}, x.push.Body, func(n int) error {
+		if x.sent.Add(int64(n)) > maxDrain {
+			return errTooLarge
+		}
+		return nil
+	})
+}
+
+// maxDrain bounds what a refused push may send.
+const maxDrain = 1 << 30
+
+type discard struct{}
+
+func (discard) Write(p []byte) (int, error) { return len(p), nil }

@@ -1,0 +1,84 @@
+package proxy
+
+import (
+	"encoding/binary"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/crannog/crannog/internal/egress/policy"
+)
+
+// harmless are the headers that may differ between what was approved and what is
+// sent: they change neither what a request does nor in whose name, and many differ
+// in each try. A grant is bound to all others, known or not.
+var harmless = []string{
+	"Accept-Charset", "Accept-Encoding", "Accept-Language", "Amz-Sdk-Invocation-Id", "Amz-Sdk-Request", "B3", "Baggage", "Cache-Control",
+	"Content-Length", "Date", "Dnt", "Expect", "Idempotency-Key", "Npm-Session", "Pragma", "Priority", "Sec-Ch-Ua", "Sec-Ch-Ua-Mobile",
+	"Sec-Ch-Ua-Platform", "Sec-Fetch-Dest", "Sec-Fetch-Mode", "Sec-Fetch-Site", "Sec-Fetch-User", "Sec-Websocket-Extensions",
+	"Sec-Websocket-Key", "Sec-Websocket-Version", "Sentry-Trace", "Traceparent", "Tracestate", "Upgrade-Insecure-Requests", "User-Agent",
+	"X-Amzn-Trace-Id", "X-B3-Parentspanid", "X-B3-Sampled", "X-B3-Spanid", "X-B3-Traceid", "X-Client-Request-Id",
+	"X-Cloud-Trace-Context", "X-Correlation-Id", "X-Ms-Client-Request-Id", "X-Request-Id", "X-Stainless-Read-Timeout",
+	"X-Stainless-Retry-Count", "X-Stainless-Timeout",
+}
+
+// credentials are parts of the names of headers whose values people are not shown.
+var credentials = []string{"auth", "cookie", "cred", "jwt", "key", "otp", "passw", "secret", "session", "sign", "token"}
+
+const (
+	mostHeaders    = 40       // that people are asked about
+	longestHeaders = 12 << 10 // of what they are shown of them
+	longestName    = 100
+)
+
+// headerFacts are what an answer is bound to of the headers: all that are sent,
+// but for harmless ones. People see each value, or the digest of a credential. A
+// request with more than can be shown is not asked about, because an answer must
+// not cover what its reader never saw.
+func (x *exchange) headerFacts(facts map[string]string, leaveOut ...string) *refusal {
+	unseen := floor(http.StatusRequestHeaderFieldsTooLarge, "too_large", policy.RuleLimit, "the request has headers that people cannot be shown")
+	h := x.r.Header.Clone()
+	dropHops(h)
+	var all []byte
+	put := func(text string) {
+		all = binary.BigEndian.AppendUint64(all, uint64(len(text)))
+		all = append(all, text...)
+	}
+	count, size := 0, 0
+	for _, name := range slices.Sorted(maps.Keys(h)) {
+		if slices.Contains(harmless, name) || slices.Contains(leaveOut, name) {
+			continue
+		}
+		text := strings.Join(h[name], ", ")
+		put(name)
+		for _, v := range h[name] {
+			put(v)
+		}
+		put("") // no name: the next header begins
+		fact := "header_" + strings.ToLower(name)
+		if isCredential(name) {
+			fact, text = fact+"_sha256", hexHash(text)
+		}
+		count, size = count+1, size+len(text)
+		if count > mostHeaders || size > longestHeaders || len(name) > longestName || !plainToken(name) {
+			return unseen
+		}
+		facts[fact] = text
+	}
+	// What looks like a token is masked where it is shown, so the shown values
+	// alone would let others pass.
+	facts["headers_sha256"] = hexHash(string(all))
+	return nil
+}
+
+func isCredential(name string) bool {
+	name = strings.ToLower(name)
+	return slices.ContainsFunc(credentials, func(part string) bool { return strings.Contains(name, part) })
+}
+
+// plainToken reports whether a header's name has only what the name of a fact may
+// have.
+func plainToken(name string) bool {
+	return strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789-_.") == ""
+}

@@ -1,0 +1,151 @@
+package proxy
+
+import (
+	"encoding/base64"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/names"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// sealed is a secret that is ready to be set.
+type sealed struct {
+	egress.Secret
+	place  place
+	header string // canonical
+	line   string // what the header's value is
+	uses   int64
+}
+
+// framing headers say where a message ends or where it goes. A secret there
+// would move the request.
+var framing = []string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Te", "Trailer", "Upgrade", "Expect"}
+
+func seal(s egress.Secret, uses int64) (*sealed, error) {
+	wrong := func(text string) error {
+		return fault.Newf(fault.Invalid, "secret_binding_invalid", "the binding of the secret %s: %s", printable(s.Name, 64), text)
+	}
+	host, err := names.Canonical(s.Host)
+	if err != nil || host != s.Host {
+		return nil, wrong("its host must be one exact name in lower case")
+	}
+	port := s.Port
+	if port == 0 {
+		port = 443
+	}
+	header := http.CanonicalHeaderKey(s.Header)
+	line := s.Format
+	switch {
+	case s.Basic != "":
+		if strings.Contains(s.Basic, ":") {
+			return nil, wrong("a Basic user name has no colon")
+		}
+		header, line = "Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(s.Basic+":"+s.Value))
+	case line == "":
+		line = s.Value
+	case strings.Count(line, "{}") != 1:
+		return nil, wrong("its format must hold {} once")
+	default:
+		line = strings.Replace(line, "{}", s.Value, 1)
+	}
+	switch {
+	case s.Name == "" || s.Value == "":
+		return nil, wrong("it has no name or no value")
+	case port < 1 || port > 65535 || port == 80:
+		return nil, wrong("its port must be one with TLS")
+	case !httpguts.ValidHeaderFieldName(header) || slices.Contains(framing, header) || strings.HasPrefix(header, "Proxy-"):
+		return nil, wrong("its header cannot carry a value")
+	case !httpguts.ValidHeaderFieldValue(line):
+		return nil, wrong("its value holds what no header may")
+	}
+	if s.Uses > 0 {
+		uses = s.Uses
+	}
+	return &sealed{Secret: s, place: place{host, port}, header: header, line: line, uses: uses}, nil
+}
+
+// clashes says whether both could be set on one header of one request.
+func (s *sealed) clashes(o *sealed) bool {
+	if s.place != o.place || s.header != o.header {
+		return false
+	}
+	methods := len(s.Methods) == 0 || len(o.Methods) == 0 || slices.ContainsFunc(s.Methods, func(m string) bool { return slices.Contains(o.Methods, m) })
+	// Two globs may overlap in ways that are hard to tell: only with the
+	// same ones, or with none, does nobody need to.
+	paths := len(s.Paths) == 0 || len(o.Paths) == 0 || slices.ContainsFunc(s.Paths, func(p string) bool { return slices.Contains(o.Paths, p) })
+	return methods && paths
+}
+
+// fits says whether the secret belongs on a request. Globs cover what those of a
+// rule that allows do.
+func (s *sealed) fits(host string, port int, method, path string) bool {
+	return s.place == place{host, port} &&
+		(len(s.Methods) == 0 || slices.Contains(s.Methods, method)) &&
+		(len(s.Paths) == 0 || slices.ContainsFunc(s.Paths, func(glob string) bool { return policy.MatchPath(glob, path) }))
+}
+
+// choose finds the secrets for a request and refuses it if one of them can no
+// longer be used: without it, the request would be another one.
+func (x *exchange) choose() *refusal {
+	x.secrets = nil
+	if !x.tls {
+		return nil // never without verified TLS
+	}
+	for _, s := range x.gen.secrets {
+		// A server that takes the request in another way must not get it either.
+		if slices.ContainsFunc(x.readings, func(r reading) bool { return !s.fits(x.host, x.port, r.method, r.path) }) {
+			continue
+		}
+		if !s.Expires.IsZero() && !time.Now().Before(s.Expires) {
+			return secretRefusal(s, "secret_expired", "its time is over")
+		}
+		if x.box.used(s) >= s.uses {
+			return secretRefusal(s, "secret_spent", "it was used as often as it may")
+		}
+		if slices.ContainsFunc(x.secrets, func(o *sealed) bool { return o.header == s.header }) {
+			return secretRefusal(s, "secret_binding_twice", "another one is bound to the same header")
+		}
+		x.secrets = append(x.secrets, s)
+	}
+	return nil
+}
+
+func secretRefusal(s *sealed, code, why string) *refusal {
+	return &refusal{status: http.StatusForbidden, code: code, decision: egress.Decision{
+		Effect: egress.Deny, Rule: "secret:" + s.Name, Layer: "task",
+		Reason: "the secret " + s.Name + " belongs on this request, and " + why,
+		Fix:    "crannog secret set " + s.Name,
+	}}
+}
+
+func (b *Box) used(s *sealed) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.spent[s.Name]
+}
+
+// inject sets the secrets on a request that goes out next and counts the use.
+func (x *exchange) inject(h http.Header) *refusal {
+	x.box.mu.Lock()
+	defer x.box.mu.Unlock()
+	for _, s := range x.secrets {
+		// Counted here, under the lock: of two requests with one use left,
+		// one goes.
+		if x.box.spent[s.Name] >= s.uses {
+			return secretRefusal(s, "secret_spent", "it was used as often as it may")
+		}
+	}
+	for _, s := range x.secrets {
+		x.box.spent[s.Name]++
+		h[s.header] = []string{s.line} // in the place of what the box sent
+		x.record.Secrets = append(x.record.Secrets, s.Name)
+	}
+	return nil
+}

@@ -1,0 +1,215 @@
+package proxy
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
+)
+
+// Limits bound what one box may cost. Zero in a field is the default, never
+// unlimited.
+type Limits struct {
+	Connections int           // at one time; 256
+	Requests    int           // at one time; 1024
+	Header      int           // bytes of a request's header; 64 KiB
+	Body        int64         // bytes of a body that is held for a question; 64 MiB
+	Spool       int64         // bytes of all bodies that are held; 128 MiB
+	Uses        int64         // of a secret that does not say; 100,000
+	Handshake   time.Duration // for a first byte, a TLS handshake, a header; 10 s
+	Idle        time.Duration // of a kept-alive connection; 2 minutes
+	Hold        time.Duration // how long a question holds a request; 20 s
+	Answer      time.Duration // for an upstream's header; 5 minutes
+	Stall       time.Duration // between two pieces of a request's body; 1 minute
+}
+
+func (l Limits) orDefault() Limits {
+	number(&l.Connections, 256)
+	number(&l.Requests, 1024)
+	number(&l.Header, 64<<10)
+	number(&l.Body, 64<<20)
+	number(&l.Spool, 128<<20)
+	number(&l.Uses, 100_000)
+	number(&l.Handshake, 10*time.Second)
+	number(&l.Idle, 2*time.Minute)
+	number(&l.Hold, 20*time.Second)
+	number(&l.Answer, 5*time.Minute)
+	number(&l.Stall, time.Minute)
+	return l
+}
+
+func number[T ~int | ~int64](v *T, def T) {
+	if *v <= 0 {
+		*v = def
+	}
+}
+
+// What one box may put into the records by what costs it nothing.
+const (
+	queriesPerSecond  = 200
+	packetsPerSecond  = 20
+	connectsPerSecond = 500
+)
+
+// flood bounds a kind of event per second. What is over it is counted and
+// told in one record of the next second.
+type flood struct {
+	rate int
+
+	mu     sync.Mutex
+	second int64
+	n      int
+	over   int
+}
+
+func (f *flood) take(b *Box, kind egress.Kind) bool {
+	now := time.Now()
+	f.mu.Lock()
+	over := 0
+	if s := now.Unix(); s != f.second {
+		over, f.second, f.n, f.over = f.over, s, 0, 0
+	}
+	f.n++
+	ok := f.n <= f.rate
+	if !ok {
+		f.over++
+	}
+	f.mu.Unlock()
+	if over > 0 {
+		d := denied(policy.RuleLimit, "more came at once than is looked at")
+		_ = b.records.add(egress.Record{Time: now, Kind: kind, Sent: int64(over), Decision: d}, b.current.Load())
+	}
+	return ok
+}
+
+// errBytes says that a rule's bytes are used up.
+var errBytes = errors.New("the rule's limit of bytes is reached")
+
+// meter counts what went through one rule. It outlives a policy, so that an
+// update gives nothing back.
+type meter struct {
+	mu       sync.Mutex
+	requests *rate.Limiter // nil is no limit
+	allowed  int64
+	window   time.Duration
+
+	bytes     atomic.Int64
+	mostBytes atomic.Int64 // zero is no limit of this rule
+	open      atomic.Int64
+	mostOpen  atomic.Int64
+}
+
+type meters struct {
+	mu    sync.Mutex
+	rules map[string]*meter
+}
+
+// of returns the meter for a rule's limits, nil if it has none.
+func (m *meters) of(l policy.Limits) *meter {
+	if l.Requests == 0 && l.Bytes == 0 && l.Connections == 0 {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	t := m.rules[l.Rule]
+	if t == nil {
+		t = &meter{}
+		if m.rules == nil {
+			m.rules = map[string]*meter{}
+		}
+		m.rules[l.Rule] = t
+	}
+	t.set(l)
+	return t
+}
+
+func (t *meter) set(l policy.Limits) {
+	// A connection's limits leave out what is counted per request: then the
+	// request's own set it.
+	if l.Bytes > 0 {
+		t.mostBytes.Store(l.Bytes)
+	}
+	if l.Connections > 0 {
+		t.mostOpen.Store(int64(l.Connections))
+	}
+	if l.Requests <= 0 || l.Window <= 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.requests != nil && t.allowed == l.Requests && t.window == l.Window {
+		return
+	}
+	every := rate.Limit(float64(l.Requests) / l.Window.Seconds())
+	t.allowed, t.window = l.Requests, l.Window
+	burst := int(min(l.Requests, 1<<30))
+	if t.requests == nil {
+		t.requests = rate.NewLimiter(every, burst)
+		return
+	}
+	t.requests.SetLimit(every)
+	t.requests.SetBurst(burst)
+}
+
+// request takes one request. If there is none left it says when there is.
+func (t *meter) request() (wait time.Duration, ok bool) {
+	if t == nil {
+		return 0, true
+	}
+	t.mu.Lock()
+	limiter := t.requests
+	t.mu.Unlock()
+	if limiter == nil {
+		return 0, true
+	}
+	r := limiter.Reserve()
+	if d := r.Delay(); d > 0 || !r.OK() {
+		r.Cancel()
+		return d, false
+	}
+	return 0, true
+}
+
+// add counts bytes. It is an error from the first byte over the limit.
+func (t *meter) add(n int) error {
+	if t == nil {
+		return nil
+	}
+	if most := t.mostBytes.Load(); t.bytes.Add(int64(n)) > most && most > 0 {
+		return errBytes
+	}
+	return nil
+}
+
+func (t *meter) full() bool {
+	if t == nil {
+		return false
+	}
+	most := t.mostBytes.Load()
+	return most > 0 && t.bytes.Load() >= most
+}
+
+// connect takes a place of the connections that may be open at one time;
+// release gives it back.
+func (t *meter) connect() bool {
+	if t == nil {
+		return true
+	}
+	n, most := t.open.Add(1), t.mostOpen.Load()
+	if most > 0 && n > most {
+		t.open.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (t *meter) release() {
+	if t != nil {
+		t.open.Add(-1)
+	}
+}

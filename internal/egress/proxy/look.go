@@ -1,0 +1,76 @@
+package proxy
+
+import (
+	"net"
+	"net/netip"
+	"strconv"
+	"sync"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
+)
+
+// looks are what the sandbox's first process is about to try, and how often.
+// Each is marked so often and no more: a program of a sandbox that goes on
+// from a saved state may come first, but cannot hide more than it takes the
+// mark of.
+type looks struct {
+	mu   sync.Mutex
+	left map[look]int
+}
+
+type look struct {
+	kind egress.Kind
+	host string
+	port int
+}
+
+// expect begins to wait for what the policy's look tries.
+func (l *looks) expect(p *policy.Policy) {
+	want := p.Look()
+	left := map[look]int{}
+	for _, name := range append(want.Known, want.Unknown...) {
+		left[look{egress.KindDNS, name, 0}]++
+	}
+	for kind, list := range map[egress.Kind][][]string{
+		egress.KindTCP: {want.Refused, want.Reached, want.Closed}, egress.KindPacket: {want.Dropped},
+	} {
+		for _, addresses := range list {
+			for _, at := range addresses {
+				host, text, err := net.SplitHostPort(at)
+				port, bad := strconv.Atoi(text)
+				if err == nil && bad == nil {
+					left[look{kind, host, port}]++
+				}
+			}
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.left = left
+}
+
+// take says whether a record is of such a try, and counts it.
+func (l *looks) take(r egress.Record) bool {
+	host := r.Host
+	if a, err := netip.ParseAddr(host); err == nil {
+		host = a.Unmap().String()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := look{r.Kind, host, r.Port}
+	n, waited := l.left[key]
+	switch {
+	case !waited:
+		return false
+	case n > 1:
+		l.left[key] = n - 1
+	default:
+		delete(l.left, key)
+	}
+	return true
+}
+
+// Look says that the sandbox is not ready yet: its first process will try what
+// the policy of now forbids and promises.
+func (b *Box) Look() { b.looks.expect(b.current.Load().policy) }

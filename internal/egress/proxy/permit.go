@@ -1,0 +1,58 @@
+package proxy
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/crannog/crannog/internal/egress"
+)
+
+// permission is what a person is asked for once: this value, on this place.
+// Another value of the same name is another question.
+type permission struct {
+	name       string
+	generation int64
+	place      place
+}
+
+func (b *Box) permitted(p permission) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.permits[p]
+}
+
+// each joins what a binding lists, or is what stands for all.
+func each(list []string, all string) string {
+	if len(list) == 0 {
+		return all
+	}
+	return strings.Join(list, ", ")
+}
+
+// permit asks about the first use of each secret whose use a person wants to
+// know of. What was permitted holds for this sandbox, until the value changes.
+func (x *exchange) permit() *refusal {
+	for _, s := range x.secrets {
+		p := permission{s.Name, s.Generation, s.place}
+		if !s.ApproveFirst || s.Approve || x.box.permitted(p) {
+			continue
+		}
+		d := egress.Decision{Effect: egress.Ask, Rule: "secret:" + s.Name, Layer: "task", Policy: x.gen.policy.Digest(), Fix: "crannog approve"}
+		id, stop := x.box.put(x.ctx, x.gen, d, x.host, x.port, egress.Question{
+			Kind:    egress.AskSecret,
+			Summary: "use the secret " + s.Name + " on " + x.host + " for the first time",
+			Facts: map[string]string{
+				"secret": s.Name, "generation": strconv.FormatInt(s.Generation, 10), "host": x.host, "port": strconv.Itoa(x.port),
+				"method": each(s.Methods, anything), "target": x.origin() + each(s.Paths, "/**"), "body": "all that is sent with the secret there",
+			},
+		})
+		if stop != nil {
+			return stop
+		}
+		x.record.Approval = id
+		x.box.mu.Lock()
+		x.box.permits[p] = true
+		x.box.mu.Unlock()
+	}
+	return nil
+}

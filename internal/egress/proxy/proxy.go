@@ -1,0 +1,271 @@
+// Package proxy owns what becomes of one sandbox's connections: it checks that
+// each has one identity from its first packet to the upstream's certificate,
+// asks the policy, asks people, sets sealed secrets, masks answers, and leaves
+// a record of all that it did and refused. What a host, a rule, a secret's
+// echo or a packet looks like is its neighbours' to say.
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/attachment"
+	"github.com/crannog/crannog/internal/egress/certs"
+	"github.com/crannog/crannog/internal/egress/names"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+var _ attachment.Handler = (*Box)(nil)
+
+// Config is what a box is made of. All but the fields with a default must be
+// set.
+type Config struct {
+	Sandbox  string
+	Policy   *policy.Policy
+	CA       *certs.Authority
+	Secrets  []egress.Secret
+	Recorder egress.Recorder
+	Asker    egress.Asker
+	Dialer   *names.Dialer
+	// Roots verify upstream servers. The box's own authority is not among
+	// them.
+	Roots *x509.CertPool
+	// Limits bound what the box may cost. Zero in a field is the default.
+	Limits Limits
+	// After is the number of the sandbox's last record: a process that takes
+	// over goes on from there.
+	After uint64
+	// SpoolFile makes the file that a large body is held in while somebody
+	// is asked about it. The default is an unnamed one in the directory for
+	// temporary files. If it fails, memory is taken, as far as Limits.Spool
+	// goes.
+	SpoolFile func() (*os.File, error)
+}
+
+// Box is what stands between one sandbox and the world. It is a attachment.Handler.
+type Box struct {
+	sandbox   string
+	ca        *certs.Authority
+	asker     egress.Asker
+	dialer    *names.Dialer
+	roots     *x509.CertPool
+	limits    Limits
+	spoolFile func() (*os.File, error)
+
+	names   *names.Table
+	looks   looks
+	records records
+	current atomic.Pointer[generation]
+	meters  meters
+	spooled atomic.Int64 // bytes of bodies that are held
+	running atomic.Int64 // requests
+
+	server   *http.Server
+	tls      *tls.Config
+	handover *handover
+	queries  flood
+	packets  flood
+	connects flood
+
+	fetches    recent[fetchKey]  // that a person has allowed
+	advertised recent[gitRemote] // by which their servers showed to be git's
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	served chan struct{} // closed when the server has ended
+
+	updates sync.Mutex // one Update at a time
+
+	mu    sync.Mutex
+	flows map[*flow]struct{}
+	spent map[string]int64 // uses of secrets, by name
+	// permits are the secrets whose first use a person has allowed.
+	permits map[permission]bool
+	closed  bool
+	empty   chan struct{} // closed when closed and no flow is left
+}
+
+// New makes a box and records that it is there: one whose records cannot be
+// kept does not begin.
+func New(c Config) (*Box, error) {
+	if c.Sandbox == "" || c.Policy == nil || c.CA == nil || c.Recorder == nil || c.Asker == nil || c.Dialer == nil || c.Roots == nil {
+		return nil, fault.New(fault.Internal, "causeway_incomplete", "a part of the causeway is missing")
+	}
+	b := &Box{
+		sandbox: c.Sandbox, ca: c.CA, asker: c.Asker, dialer: c.Dialer, roots: c.Roots,
+		limits: c.Limits.orDefault(), spoolFile: c.SpoolFile,
+		names: names.NewTable(), handover: newHandover(), served: make(chan struct{}),
+		flows: map[*flow]struct{}{}, spent: map[string]int64{}, permits: map[permission]bool{}, empty: make(chan struct{}),
+	}
+	if b.spoolFile == nil {
+		b.spoolFile = unnamedFile
+	}
+	b.records = records{sandbox: c.Sandbox, to: c.Recorder, seq: c.After}
+	b.queries.rate, b.packets.rate, b.connects.rate = queriesPerSecond, packetsPerSecond, connectsPerSecond
+	b.ctx, b.cancel = context.WithCancel(context.Background())
+	g, err := b.generation(c.Policy, c.Secrets, nil)
+	if err != nil {
+		b.cancel()
+		return nil, err
+	}
+	b.current.Store(g)
+	b.Look()
+	if err := b.records.add(linkRecord("the link is open"), g); err != nil {
+		b.cancel()
+		return nil, fault.Wrap(err, fault.Unavailable, "records_unavailable", "the sandbox's network records cannot be written")
+	}
+	b.tls = b.serverTLS()
+	b.server = b.httpServer()
+	go func() {
+		defer close(b.served)
+		_ = b.server.Serve(b.handover)
+	}()
+	return b, nil
+}
+
+func (b *Box) httpServer() *http.Server {
+	s := &http.Server{
+		Handler:           http.HandlerFunc(b.serve),
+		ReadHeaderTimeout: b.limits.Handshake,
+		IdleTimeout:       b.limits.Idle,
+		MaxHeaderBytes:    b.limits.Header,
+		ConnState:         b.state,
+		ConnContext:       withFlow,
+		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // what it says is the box's, and in the records
+		// Otherwise net/http answers "OPTIONS *" by itself, unseen.
+		DisableGeneralOptionsHandler: true,
+		// A box is near: what it sends need not be taken long before it goes on.
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: 100, MaxReadFrameSize: 64 << 10,
+			MaxReceiveBufferPerConnection: 256 << 10, MaxReceiveBufferPerStream: 128 << 10,
+		},
+		Protocols: new(http.Protocols),
+	}
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetHTTP2(true)
+	return s
+}
+
+// Update puts a new policy and new secrets in place of the old. When it
+// returns, all that the new ones no longer allow is closed. After an error
+// nothing has changed.
+func (b *Box) Update(p *policy.Policy, secrets []egress.Secret) error {
+	if p == nil {
+		return fault.New(fault.Internal, "causeway_incomplete", "there is no policy to put in place")
+	}
+	b.updates.Lock()
+	defer b.updates.Unlock()
+	old := b.current.Load()
+	g, err := b.generation(p, secrets, old)
+	if err != nil {
+		return err
+	}
+	// The record comes first: a policy that nobody can know of later does
+	// not begin.
+	if err := b.records.add(linkRecord("the policy is "+p.Digest()), g); err != nil {
+		return fault.Wrap(err, fault.Unavailable, "records_unavailable", "the sandbox's network records cannot be written")
+	}
+	b.current.Store(g)
+	for _, f := range b.open() {
+		f.review(g)
+	}
+	if old.transport != g.transport {
+		old.transport.CloseIdleConnections()
+	}
+	return nil
+}
+
+// Close ends every connection and returns when nothing of the box runs.
+func (b *Box) Close() {
+	b.mu.Lock()
+	first := !b.closed
+	b.closed = true
+	if first && len(b.flows) == 0 {
+		close(b.empty)
+	}
+	b.mu.Unlock()
+	if first {
+		b.cancel()
+		_ = b.handover.Close()
+		for _, f := range b.open() {
+			f.kill("the sandbox's link was closed")
+		}
+		_ = b.server.Close()
+	}
+	<-b.served
+	<-b.empty
+	b.current.Load().transport.CloseIdleConnections()
+	if first {
+		// There is nobody left to tell of an error.
+		_ = b.records.add(linkRecord("the link is closed"), b.current.Load())
+	}
+}
+
+func (b *Box) open() []*flow {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := make([]*flow, 0, len(b.flows))
+	for f := range b.flows {
+		list = append(list, f)
+	}
+	return list
+}
+
+// Names answers a DNS query with synthetic addresses. Nothing is forwarded.
+func (b *Box) Names(query []byte, max int) []byte {
+	if !b.queries.take(b, egress.KindDNS) {
+		return nil
+	}
+	g := b.current.Load()
+	d := egress.Decision{Effect: egress.Deny, Rule: policy.RuleUnlisted, Policy: g.policy.Digest()}
+	reply, q, err := names.Answer(query, max, func(name string) (netip.Addr, bool) {
+		if !g.policy.Reachable(name) {
+			d.Reason = "nothing of this host can be reached"
+			d.Fix = g.policy.Connect(name, 443).Fix
+			return netip.Addr{}, false
+		}
+		a, err := b.names.Address(name)
+		if err != nil {
+			d.Rule, d.Layer, d.Reason = policy.RuleLimit, policy.LayerFloor, fault.PublicText(err)
+			return netip.Addr{}, false
+		}
+		d.Effect, d.Rule = egress.Allow, "dns"
+		return a, true
+	})
+	r := egress.Record{Time: time.Now(), Kind: egress.KindDNS, Method: q.Type, Host: q.Name, Decision: d}
+	if err != nil {
+		r.Error = fault.PublicText(err)
+	}
+	if q.Refused {
+		r.Decision = denied(policy.RuleLookup, "this type of query is not answered")
+	}
+	r.Probe = b.looks.take(r)
+	if b.records.add(r, g) != nil {
+		return nil
+	}
+	return reply
+}
+
+// Dropped is told of packets that went nowhere.
+func (b *Box) Dropped(proto string, dst netip.AddrPort) {
+	if !b.packets.take(b, egress.KindPacket) {
+		return
+	}
+	r := egress.Record{
+		Time: time.Now(), Kind: egress.KindPacket, Method: proto, Host: dst.Addr().String(), Port: int(dst.Port()),
+		Decision: denied(policy.RulePacket, "only TCP connections and look-ups of names get out"),
+	}
+	r.Probe = b.looks.take(r)
+	// There is nothing to refuse: the packet is gone.
+	_ = b.records.add(r, b.current.Load())
+}

@@ -1,0 +1,26 @@
+package proxy
+
+import (
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/publish"
+)
+
+// publication asks the policy about a request that publishes.
+func (x *exchange) publication(d egress.Decision) egress.Decision {
+	if d.Effect == egress.Deny {
+		return d
+	}
+	for _, r := range x.readings {
+		p, ok := publish.Detect(r.method, x.host, r.path, x.r.Header)
+		if !ok {
+			continue
+		}
+		x.record.Kind, x.kind = egress.KindPublish, egress.AskPublish
+		x.says(p.Summary(), p.Facts())
+		if own := x.gen.policy.Publish(x.host); stricter(own.Effect, d.Effect) {
+			return own
+		}
+		return d
+	}
+	return d
+}

@@ -1,0 +1,279 @@
+package proxy
+
+import (
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/names"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// identify checks that a request is for the host that its connection goes to,
+// and that it can be read in one way only.
+func (x *exchange) identify() *refusal {
+	f, r := x.flow, x.r
+	x.tls = f.tls
+	if r.Method == http.MethodConnect || r.Method == http.MethodTrace || !upperCase(r.Method) {
+		// In lower case, some servers take a method for the one that a rule
+		// is about.
+		return floor(http.StatusMethodNotAllowed, "method", policy.RuleMethod, "this method is not passed on")
+	}
+	x.method = r.Method
+	if stop := x.authority(); stop != nil {
+		return stop
+	}
+	x.record.Host, x.record.Port = x.host, x.port
+	if x.path = r.URL.EscapedPath(); x.path == "" && r.URL.IsAbs() {
+		x.path = "/"
+	}
+	x.record.Path = x.path
+	if r.URL.Opaque != "" || r.URL.User != nil {
+		return floor(http.StatusBadRequest, "path", policy.RulePath, "the request's target is not a path")
+	}
+	x.upgrade = webSocket(r)
+	if x.upgrade {
+		x.record.Kind = egress.KindWebSocket
+	}
+	return x.read()
+}
+
+// authority finds the request's host and port, and checks them against the
+// connection's. Whatever else names a host is not passed on.
+func (x *exchange) authority() *refusal {
+	f, r := x.flow, x.r
+	usual, scheme := 80, "http"
+	if f.tls {
+		usual, scheme = 443, "https"
+	}
+	if r.URL.IsAbs() && r.URL.Scheme != scheme {
+		return floor(http.StatusBadRequest, "scheme", policy.RuleHostHeader, "the request's scheme is not the connection's; use CONNECT for https")
+	}
+	if f.proxy && !r.URL.IsAbs() {
+		return floor(http.StatusBadRequest, "no_target", policy.RuleHostHeader, "this port takes CONNECT and requests with a full URL")
+	}
+	if other := r.Header.Values("Host"); len(other) > 0 {
+		// HTTP/2 can have it beside :authority.
+		return floor(http.StatusBadRequest, "host", policy.RuleHostHeader, "the request names its host twice")
+	}
+	said := r.Host
+	if r.URL.IsAbs() && r.URL.Host != said {
+		return floor(http.StatusMisdirectedRequest, "misdirected", policy.RuleHostHeader, "the request names two hosts")
+	}
+	host, port, err := authority(said, usual)
+	switch {
+	case err != nil && f.proxy:
+		return floor(http.StatusBadRequest, "host", policy.RuleName, fault.PublicText(err))
+	case err != nil:
+		return floor(http.StatusMisdirectedRequest, "misdirected", policy.RuleHostHeader, fault.PublicText(err))
+	case f.proxy:
+		x.host, x.port = host, port
+		return nil
+	}
+	x.host, x.port = f.host, f.port
+	switch {
+	case host != f.host:
+		// Behind one address and one certificate there may be many hosts.
+		return floor(http.StatusMisdirectedRequest, "misdirected", policy.RuleHostHeader, "the request is for "+host+", and the connection goes to "+f.host)
+	case port != f.port:
+		return floor(http.StatusMisdirectedRequest, "misdirected", policy.RulePort, "the request is for another port than the connection's")
+	}
+	return nil
+}
+
+// authority reads a host and a port. The host may be an address, in the one
+// spelling that Go prints.
+func authority(s string, usual int) (string, int, error) {
+	host, port, err := names.Authority(s, usual)
+	if err == nil {
+		return host, port, nil
+	}
+	if a, perr := netip.ParseAddrPort(s); perr == nil && a.String() == s && a.Port() != 0 {
+		return a.Addr().Unmap().String(), int(a.Port()), nil
+	}
+	if a, perr := netip.ParseAddr(s); perr == nil && a.Is4() && usual != 0 {
+		return a.String(), usual, nil
+	}
+	return "", 0, err
+}
+
+func upperCase(method string) bool {
+	for i := 0; i < len(method); i++ {
+		if c := method[i]; (c < 'A' || c > 'Z') && c != '-' && c != '_' {
+			return false
+		}
+	}
+	return method != "" && method != "PRI"
+}
+
+// webSocket says whether a request asks to become one. Other upgrades are not
+// passed on: after one, nobody knows what the bytes are.
+func webSocket(r *http.Request) bool {
+	return r.Method == http.MethodGet && r.ProtoMajor == 1 && r.ContentLength == 0 &&
+		httpguts.HeaderValuesContainsToken(r.Header["Connection"], "upgrade") &&
+		len(r.Header["Upgrade"]) == 1 && strings.EqualFold(r.Header["Upgrade"][0], "websocket")
+}
+
+// judge asks the policy and, where that says so, a person. If the policy
+// changes meanwhile, it begins again.
+func (x *exchange) judge() *refusal {
+	for range 4 {
+		if stop := x.know(); stop != nil {
+			return stop
+		}
+		x.gen = x.box.current.Load()
+		for _, step := range []func() *refusal{x.decide, x.choose, x.permit, x.approve} {
+			if stop := step(); stop != nil {
+				return stop
+			}
+		}
+		x.flow.mu.Lock()
+		x.out = true
+		x.flow.mu.Unlock()
+		// From here on Update sees to it that what it forbids is stopped.
+		if x.box.current.Load() == x.gen {
+			return nil
+		}
+	}
+	return floor(http.StatusServiceUnavailable, "policy_changing", policy.RuleLimit, "the policy changes faster than requests are judged")
+}
+
+// know makes the exchange one that Update can judge.
+func (x *exchange) know() *refusal {
+	x.flow.mu.Lock()
+	defer x.flow.mu.Unlock()
+	x.known = true
+	if x.why != "" {
+		return floor(http.StatusForbidden, "stopped", policy.RuleLimit, x.why)
+	}
+	return nil
+}
+
+// weigh is what a policy says about the request: the strictest of what it says of
+// each reading.
+func (x *exchange) weigh(g *generation) (egress.Decision, []policy.Limits) {
+	var d egress.Decision
+	var limits []policy.Limits
+	for i, r := range x.readings {
+		also, l := g.policy.Request(policy.Request{Host: x.host, Port: x.port, Method: r.method, Path: r.path, WebSocket: x.upgrade, TLS: x.tls})
+		limits = append(limits, l)
+		if i == 0 || stricter(also.Effect, d.Effect) {
+			d = also
+		}
+	}
+	return d, limits
+}
+
+func stricter(a, b egress.Effect) bool {
+	return a == egress.Deny && b != egress.Deny || a == egress.Ask && b == egress.Allow
+}
+
+// decide is the policy's part of judge.
+func (x *exchange) decide() *refusal {
+	x.conn = x.gen.policy.Connect(x.host, x.port)
+	if x.conn.Effect == egress.Deny {
+		return byPolicy(x.conn.Decision)
+	}
+	for _, r := range x.readings {
+		if err := names.Path(r.path, names.PathOptions{EncodedSlash: x.conn.EncodedSlash}); err != nil {
+			return floor(http.StatusBadRequest, "path", policy.RulePath, fault.PublicText(err))
+		}
+	}
+	if stop := x.askHost(); stop != nil {
+		return stop
+	}
+	d, limits := x.weigh(x.gen)
+	if changed, stop := x.readForm(d); stop != nil {
+		return stop
+	} else if changed {
+		d, limits = x.weigh(x.gen)
+	}
+	x.kind, x.summary, x.extra = egress.AskRequest, "", nil
+	d, stop := x.special(d)
+	if stop != nil {
+		return stop
+	}
+	if x.isGranted(d) && x.kind == egress.AskRequest {
+		d.Effect = egress.Allow
+	}
+	if d.Effect == egress.Deny {
+		return byPolicy(d)
+	}
+	x.decision = d
+	x.record.Decision = d
+	return x.measure(limits)
+}
+
+// isGranted reports whether a person has already let pass what a decision asks
+// about: the connection as a whole, or this request.
+func (x *exchange) isGranted(d egress.Decision) bool {
+	return d.Effect == egress.Ask && (d.Rule == x.flow.granted || d.Rule == x.granted)
+}
+
+// askHost asks about the host of a request to the proxy port, where no
+// connection was asked about.
+func (x *exchange) askHost() *refusal {
+	if !x.flow.proxy {
+		return nil
+	}
+	d, asks := x.gen.asksHost(x.conn, x.host, x.port, x.tls)
+	if !asks || x.granted == d.Rule {
+		return nil
+	}
+	id, stop := x.box.put(x.ctx, x.gen, d, x.host, x.port, hostQuestion(x.host, x.port))
+	if stop != nil {
+		return stop
+	}
+	x.record.Approval = id
+	x.flow.mu.Lock()
+	defer x.flow.mu.Unlock()
+	x.granted = d.Rule
+	return nil
+}
+
+// measure takes the request from what its rules have left.
+func (x *exchange) measure(limits []policy.Limits) *refusal {
+	if x.paid {
+		return nil
+	}
+	for _, l := range limits {
+		m := x.box.meters.of(l)
+		if m == nil || slices.Contains(x.counts, m) {
+			continue // two readings of one request are one
+		}
+		over := func(reason string, wait time.Duration) *refusal {
+			d := x.decision
+			d.Effect, d.Reason, d.Fix = egress.Deny, reason, ""
+			return &refusal{status: http.StatusTooManyRequests, code: "rate_limited", decision: d, retry: wait}
+		}
+		if m.full() {
+			return over("the rule's limit of bytes is reached", 0)
+		}
+		if !m.connect() {
+			return over("the rule's connections are all in use", time.Second)
+		}
+		x.held = append(x.held, m)
+		if wait, ok := m.request(); !ok {
+			return over("the rule's limit of requests is reached", wait)
+		}
+		x.counts = append(x.counts, m)
+	}
+	x.paid = true
+	return nil
+}
+
+// count adds bytes to what its rules have let through.
+func (x *exchange) count(n int) error {
+	for _, m := range x.counts {
+		if err := m.add(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,137 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/names"
+	"github.com/crannog/crannog/internal/egress/policy"
+)
+
+// alertName is TLS's "unrecognized_name", so that a program can tell what was
+// wrong with its hello.
+var alertName = []byte{21, 3, 3, 0, 2, 2, 112}
+
+// flowOf finds the flow that a connection of the server belongs to.
+func flowOf(c net.Conn) *flow {
+	switch c := c.(type) {
+	case *client:
+		return c.flow
+	case *tls.Conn:
+		return flowOf(c.NetConn())
+	default:
+		return nil
+	}
+}
+
+// secure judges a TLS connection by its hello, and passes or opens it.
+func (f *flow) secure(c *client, g *generation, conn policy.Connection, m *meter) (handed bool) {
+	hello, size, err := readHello(c)
+	if err != nil {
+		return f.drop(floor(0, "hello", policy.RuleProtocol, err.Error()), "")
+	}
+	if stop := f.named(hello); stop != nil {
+		// A connection that is closed anyway.
+		_, _ = c.Write(alertName)
+		return f.drop(stop, "")
+	}
+	f.mu.Lock()
+	f.tls = true
+	f.mu.Unlock()
+	if stop := f.ask(g, conn); stop != nil {
+		// Opened only to say so: a program cannot read a closed connection.
+		f.refuseAll(stop)
+		return f.unseal(c)
+	}
+	// A second hello that is encrypted may name another host, and a dummy
+	// looks the same. Opened, it is of no use.
+	if conn.Inspect || g.bound[place{f.host, f.port}] || hello.ech {
+		return f.unseal(c)
+	}
+	if stop := f.splice(c, conn, m, size); stop != nil {
+		f.refuseAll(stop)
+		return f.unseal(c)
+	}
+	return false
+}
+
+func readHello(c *client) (hello, int, error) {
+	want := recordHead
+	for {
+		head, err := c.peek(want)
+		if err != nil {
+			return hello{}, 0, errors.New("the TLS hello did not come: " + err.Error())
+		}
+		h, size, err := parseHello(head)
+		if !errors.Is(err, errShort) {
+			return h, size, err
+		}
+		want = len(head) + 1
+	}
+}
+
+// named checks that a hello names the host that the connection goes to: with
+// another name, a server of many would answer for that one.
+func (f *flow) named(h hello) *refusal {
+	if h.name == "" {
+		return floor(0, "sni", policy.RuleSNI, "the TLS hello names no host, and the connection goes to "+f.host)
+	}
+	// TLS knows no name that ends in a dot: a server that is shown one may
+	// answer for its default host.
+	if name, err := names.Canonical(h.name); err != nil || name != f.host || strings.HasSuffix(h.name, ".") {
+		return floor(0, "sni", policy.RuleSNI, "the TLS hello names "+printable(h.name, 253)+", and the connection goes to "+f.host)
+	}
+	return nil
+}
+
+var errIdentity = errors.New("the server name is not the connection's")
+
+// serverTLS is how connections are opened: for the one name they go to.
+func (b *Box) serverTLS() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"h2", "http/1.1"},
+		// Asked in every handshake, also of a session that is taken up again,
+		// for which no certificate is needed.
+		GetConfigForClient: func(i *tls.ClientHelloInfo) (*tls.Config, error) {
+			f := flowOf(i.Conn)
+			if f == nil || f.named(hello{name: i.ServerName}) != nil {
+				return nil, errIdentity
+			}
+			return nil, nil
+		},
+		GetCertificate: func(i *tls.ClientHelloInfo) (*tls.Certificate, error) {
+			f := flowOf(i.Conn)
+			if f == nil {
+				return nil, errIdentity
+			}
+			return b.ca.Leaf(f.host)
+		},
+	}
+}
+
+// unseal ends the box's TLS here and gives the connection to the server.
+func (f *flow) unseal(c *client) (handed bool) {
+	t := tls.Server(c, f.box.tls)
+	ctx, cancel := context.WithTimeout(f.ctx, f.box.limits.Handshake)
+	defer cancel()
+	// Asking may have used up the time for the hello.
+	if err := c.SetReadDeadline(time.Now().Add(f.box.limits.Handshake)); err != nil {
+		return f.drop(nil, err.Error())
+	}
+	if err := t.HandshakeContext(ctx); err != nil {
+		failure := "TLS handshake: " + err.Error()
+		if stop := f.refused; stop != nil {
+			return f.drop(stop, failure)
+		}
+		return f.drop(&refusal{decision: egress.Decision{
+			Effect: egress.Allow, Rule: "connection", Reason: "the program and we did not agree on TLS; it may not trust the sandbox's certificates",
+		}}, failure)
+	}
+	return f.hand(c, t)
+}

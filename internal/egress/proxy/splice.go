@@ -1,0 +1,259 @@
+package proxy
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
+)
+
+// splice passes a TLS connection unopened. It returns a refusal, with nothing
+// sent yet, if the host cannot be reached.
+func (f *flow) splice(c *client, conn policy.Connection, m *meter, helloSize int) *refusal {
+	up, stop := f.connect(egress.KindTLS, conn.Decision, m)
+	if stop != nil {
+		return stop
+	}
+	f.pass(c, up, m, func() error {
+		return f.firstFlight(c, up.Conn, m, helloSize)
+	})
+	return nil
+}
+
+// tunnel passes whatever comes, where a rule says so.
+func (f *flow) tunnel(c *client, g *generation, conn policy.Connection, m *meter) {
+	if stop := f.ask(g, conn); stop != nil {
+		f.note(stop, "")
+		return
+	}
+	up, stop := f.connect(egress.KindTunnel, conn.Decision, m)
+	if stop != nil {
+		f.note(stop, failure(stop.cause))
+		return
+	}
+	f.pass(c, up, m, nil)
+}
+
+func failure(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// passage is an upstream connection whose beginning is recorded.
+type passage struct {
+	net.Conn
+	record egress.Record
+	gen    *generation
+}
+
+// connect dials and records that it did: bytes that nobody looks into are not
+// passed before.
+func (f *flow) connect(kind egress.Kind, d egress.Decision, m *meter) (*passage, *refusal) {
+	if m.full() {
+		return nil, overBytes(d)
+	}
+	up, err := f.box.dial(f.ctx, f.host, f.port)
+	if err != nil {
+		return nil, byUpstream(err)
+	}
+	f.mu.Lock()
+	dead := f.dead
+	f.upstream, f.opaque = up, true
+	f.mu.Unlock()
+	// The policy may have changed while this was dialled.
+	g := f.box.current.Load()
+	if why := f.misfit(g); dead || why != "" {
+		_ = up.Close()
+		return nil, &refusal{status: 403, code: "denied", decision: g.policy.Connect(f.host, f.port).Decision}
+	}
+	p := &passage{Conn: up, gen: g, record: egress.Record{
+		Time: f.began, Kind: kind, Host: f.host, Port: f.port, Address: up.RemoteAddr().String(), Decision: d, Approval: f.approval(),
+	}}
+	if f.granted != "" {
+		p.record.Effect = egress.Allow
+	}
+	first := p.record
+	first.Begins = true
+	if err := f.box.records.add(first, g); err != nil {
+		_ = up.Close()
+		f.spoke()
+		return nil, unrecorded(err)
+	}
+	f.spoke()
+	return p, nil
+}
+
+// pass moves bytes both ways until both ends have ended, and records how many.
+func (f *flow) pass(c *client, up *passage, m *meter, first func() error) {
+	err := c.SetReadDeadline(time.Time{})
+	if err == nil && first != nil {
+		err = first()
+	}
+	if err == nil {
+		err = f.both(c, up.Conn, m)
+	}
+	_ = up.Close()
+	r := up.record
+	r.Took, r.Sent, r.Received = time.Since(f.began), f.sent.Load(), f.received.Load()
+	f.mu.Lock()
+	why := f.why
+	f.mu.Unlock()
+	switch {
+	case errors.Is(err, errSecondName):
+		r.Decision = denied(policy.RuleSNI, err.Error())
+	case errors.Is(err, errBytes):
+		r.Error = err.Error()
+	case why != "":
+		r.Error = why
+	case err != nil:
+		r.Error = err.Error()
+	}
+	if err != nil {
+		f.mu.Lock()
+		conn := f.conn
+		f.mu.Unlock()
+		reset(conn)
+	}
+	// It is over in any case.
+	_ = f.box.records.add(r, up.gen)
+}
+
+// both copies in both directions. An end of one direction is passed on, an
+// error ends both.
+func (f *flow) both(c *client, up net.Conn, m *meter) error {
+	// What ends the copying in one direction must wake the other.
+	abort := func() {
+		_ = up.Close()
+		f.mu.Lock()
+		conn := f.conn
+		f.mu.Unlock()
+		reset(conn)
+	}
+	out := make(chan error, 1)
+	go func() {
+		err := guarded(func() error {
+			err := pump(up, c, func(n int) error { f.sent.Add(int64(n)); return m.add(n) })
+			if err == nil {
+				err = closeWrite(up)
+			}
+			return err
+		})
+		if err != nil {
+			abort()
+		}
+		out <- err
+	}()
+	err := pump(c, up, func(n int) error { f.received.Add(int64(n)); return m.add(n) })
+	if err == nil {
+		err = c.CloseWrite()
+	}
+	if err != nil {
+		abort()
+	}
+	if other := <-out; other != nil && (err == nil || errors.Is(other, errBytes)) {
+		err = other
+	}
+	return err
+}
+
+// guarded makes an error of a panic: this process serves other boxes too.
+func guarded(do func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("a fault of ours: %v", p)
+		}
+	}()
+	return do()
+}
+
+// errSecondName says that a client named another host in its second hello.
+var errSecondName = errors.New("the second TLS hello names another host")
+
+// firstFlight passes a hello and the answer to it. A server may ask for a
+// second hello, and might go by the name in that one.
+func (f *flow) firstFlight(c *client, up net.Conn, m *meter, size int) error {
+	if err := f.forward(c, up, m, size); err != nil {
+		return err
+	}
+	var answer [recordHead + 4 + 2 + 32]byte
+	n, err := io.ReadFull(up, answer[:])
+	if n > 0 {
+		f.received.Add(int64(n))
+		if err := m.add(n); err != nil {
+			return err
+		}
+		if _, err := c.Write(answer[:n]); err != nil {
+			return err
+		}
+	}
+	if err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil // an alert, or nothing: what follows is empty
+		}
+		return err
+	}
+	if answer[0] != recordHandshake || answer[recordHead] != 2 || [32]byte(answer[recordHead+6:]) != sha256.Sum256([]byte("HelloRetryRequest")) {
+		return nil
+	}
+	return f.secondHello(c, up, m)
+}
+
+// secondHello passes what may come before a second hello, and checks that.
+func (f *flow) secondHello(c *client, up net.Conn, m *meter) error {
+	for {
+		head, err := c.peek(recordHead)
+		if err != nil {
+			return err
+		}
+		n := recordHead + int(binary.BigEndian.Uint16(head[3:]))
+		switch {
+		case head[0] == recordHandshake:
+			h, size, err := readHello(c)
+			if err != nil {
+				return err
+			}
+			if f.named(h) != nil {
+				return errSecondName
+			}
+			return f.forward(c, up, m, size)
+		case (head[0] == recordChange || head[0] == recordData) && n <= recordHead+maxRecord+256:
+			if err := f.forward(c, up, m, n); err != nil {
+				return err
+			}
+		default:
+			return errHello
+		}
+	}
+}
+
+// forward passes exactly n bytes of the client.
+func (f *flow) forward(c *client, up net.Conn, m *meter, n int) error {
+	head, err := c.peek(n)
+	if err != nil {
+		return err
+	}
+	f.sent.Add(int64(n))
+	if err := m.add(n); err != nil {
+		return err
+	}
+	if _, err := up.Write(head[:n]); err != nil {
+		return err
+	}
+	if c.head = head[n:]; len(c.head) == 0 {
+		c.head = nil
+	}
+	return nil
+}
+
+func overBytes(d egress.Decision) *refusal {
+	d.Effect, d.Reason, d.Fix = egress.Deny, "the rule's limit of bytes is reached", ""
+	return &refusal{status: 429, code: "rate_limited", decision: d}
+}

@@ -1,0 +1,493 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// ends fails unless a connection ends. None does by itself: unhurried takes away
+// the limit for a connection that says nothing.
+func ends(t *testing.T, what string, c net.Conn) {
+	t.Helper()
+	c.SetReadDeadline(hosttest.Deadline())
+	for {
+		_, err := c.Read(make([]byte, 512))
+		if err == nil {
+			continue
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s goes on", what)
+		}
+		return
+	}
+}
+
+// unhurried is a box in which nothing ends for being slow.
+func unhurried(c *Config) {
+	c.Limits.Handshake, c.Limits.Idle, c.Limits.Stall = 24*time.Hour, 24*time.Hour, 24*time.Hour
+}
+
+func TestN21TightenedPolicyEndsWhatIsOpen(t *testing.T) {
+	w := newWorld(t)
+	w.socket(true, "ws.good.test")
+	hang := make(chan struct{})
+	defer close(hang)
+	slow := func(rw http.ResponseWriter, r *http.Request) {
+		rw.Write([]byte("begun"))
+		rw.(http.Flusher).Flush()
+		select {
+		case <-hang:
+		case <-r.Context().Done():
+		}
+	}
+	w.serve("443", slow, "pass.good.test", "api.good.test", "kept.good.test")
+	echoes, _ := w.listen("5432", "db.good.test")
+	go func() {
+		for {
+			c, err := echoes.Accept()
+			if err != nil {
+				return
+			}
+			go func() { io.Copy(c, c); c.Close() }()
+		}
+	}()
+	before := `
+level: minimal
+network:
+  unlisted: deny
+  hosts:
+    - {host: ws.good.test, ports: [80], rules: [{id: ws, methods: [GET], paths: ["/ws"], do: allow}]}
+    - {host: pass.good.test, rules: [{do: allow}]}
+    - {host: api.good.test, rules: [{methods: [GET], do: allow}]}
+    - {host: kept.good.test, rules: [{do: allow}]}
+    - {host: db.good.test, ports: [5432], tunnel: true, rules: [{do: allow}]}
+`
+	b := w.box(before, unhurried)
+	ws := b.webSocket()
+	defer ws.Close()
+	echo(t, ws, "one")
+	db, err := b.dial("db.good.test", 5432)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	echo(t, db, "two")
+	begin := func(host string, spliced bool) net.Conn {
+		roots := b.trust
+		if spliced {
+			roots = w.roots
+		}
+		c, err := b.tls(host, host, roots)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(c, "GET / HTTP/1.1\r\nHost: "+host+"\r\n\r\n")
+		got := make([]byte, 12)
+		if _, err := io.ReadFull(c, got); err != nil || string(got) != "HTTP/1.1 200" {
+			t.Fatalf("%s: %q %v", host, got, err)
+		}
+		return c
+	}
+	pass, api, kept := begin("pass.good.test", true), begin("api.good.test", false), begin("kept.good.test", true)
+	// The same policy in other words ends nothing.
+	if err := b.Update(compiled(t, before+"git: {fetch: allow}\n"), nil); err != nil {
+		t.Fatal(err)
+	}
+	echo(t, ws, "three")
+	echo(t, db, "four")
+	after := `
+level: minimal
+network: {unlisted: deny, hosts: [{host: kept.good.test, rules: [{do: allow}]}, {host: ws.good.test, ports: [80], rules: [{id: ws, methods: [GET], paths: ["/other"], do: allow}]}, {host: api.good.test, rules: [{methods: [GET], paths: ["/x"], do: allow}]}]}
+`
+	if err := b.Update(compiled(t, after), nil); err != nil {
+		t.Fatal(err)
+	}
+	ends(t, "the WebSocket", ws)
+	ends(t, "the tunnel", db)
+	ends(t, "the unopened connection", pass)
+	ends(t, "the request", api)
+	kept.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+	for {
+		if _, err := kept.Read(make([]byte, 512)); err != nil {
+			if ne, ok := errors.AsType[net.Error](err); !ok || !ne.Timeout() {
+				t.Errorf("what is still allowed ended: %v", err)
+			}
+			break
+		}
+	}
+	hosttest.Eventually(t, "records that say why", func() bool {
+		n := 0
+		for _, r := range b.records.all(egress.KindTLS, egress.KindTunnel, egress.KindWebSocket, egress.KindHTTP) {
+			if strings.Contains(r.Error, "no longer allows") {
+				n++
+			}
+		}
+		return n == 4
+	})
+}
+
+func TestN21WebSocketEndsWithItsSecret(t *testing.T) {
+	w := newWorld(t)
+	w.serve("443", func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("Upgrade", "websocket")
+		rw.Header().Set("Connection", "Upgrade")
+		rw.WriteHeader(101)
+		c, _, err := rw.(http.Hijacker).Hijack()
+		if err == nil {
+			io.WriteString(c, "you are "+r.Header.Get("Authorization"))
+			io.Copy(io.Discard, c)
+			c.Close()
+		}
+	}, "api.good.test")
+	b := w.box(boundHost, withToken, unhurried)
+	c, err := b.tls("api.good.test", "api.good.test", b.trust)
+	if err != nil {
+		t.Fatal(err)
+	}
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: api.good.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	var got []byte
+	for !strings.Contains(string(got), "you are ") || !strings.Contains(string(got), "****") {
+		buf := make([]byte, 512)
+		n, err := c.Read(buf)
+		if got = append(got, buf[:n]...); err != nil {
+			t.Fatalf("%q %v", got, err)
+		}
+	}
+	if strings.Contains(string(got), value) {
+		t.Errorf("the value is shown: %q", got)
+	}
+	if err := b.Update(b.current.Load().policy, nil); err != nil {
+		t.Fatal(err)
+	}
+	ends(t, "the WebSocket", c)
+}
+
+func TestUpdateEndsAHeldQuestion(t *testing.T) {
+	w := newWorld(t)
+	up := w.serve("443", nil, "api.good.test")
+	b := w.box(asking)
+	asked := make(chan struct{})
+	b.people.answer = func(ctx context.Context, _ egress.Question) (egress.Answer, error) {
+		close(asked)
+		<-ctx.Done()
+		return egress.Answer{Granted: true, State: "approved"}, nil // too late
+	}
+	done := make(chan int)
+	go func() {
+		code, _ := b.do("POST", "https://api.good.test/", "x", nil)
+		done <- code
+	}()
+	<-asked
+	if err := b.Update(compiled(t, openOne), nil); err != nil {
+		t.Fatal(err)
+	}
+	if code := <-done; code == 200 || len(up.log()) != 0 {
+		t.Errorf("code %d, upstream saw %d", code, len(up.log()))
+	}
+}
+
+func TestN22Caps(t *testing.T) {
+	w := newWorld(t)
+	up := w.serve("443", func(rw http.ResponseWriter, r *http.Request) { rw.Write(make([]byte, 1000)) }, "api.good.test")
+	text := `
+level: minimal
+network:
+  unlisted: deny
+  hosts:
+    - host: api.good.test
+      rules:
+        - {id: few, methods: [GET], paths: ["/few"], do: allow, limits: {requests: 2, per: 1h}}
+        - {id: small, methods: [GET], paths: ["/small"], do: allow, limits: {bytes: 1500}}
+        - {id: write, methods: [POST], do: ask}
+`
+	b := w.box(text, func(c *Config) {
+		c.Limits = Limits{Connections: 4, Header: 8 << 10, Body: 1 << 20, Spool: 1 << 20}
+	})
+	keep := b.client(false)
+	for i, want := range []int{200, 200, 429, 429} {
+		if code, body := b.with(keep, "GET", "https://api.good.test/few", "", nil); code != want {
+			t.Errorf("request %d: %d %s", i, code, body)
+		}
+	}
+	if code, body := b.with(keep, "GET", "https://api.good.test/small", "", nil); code != 200 {
+		t.Errorf("the first of limited bytes: %d %s", code, body)
+	}
+	b.with(keep, "GET", "https://api.good.test/small", "", nil)
+	if code, _ := b.with(keep, "GET", "https://api.good.test/small", "", nil); code != 429 {
+		t.Errorf("over the bytes: %d", code)
+	}
+	if code, _ := b.with(keep, "POST", "https://api.good.test/", strings.Repeat("x", 2<<20), nil); code != 413 {
+		t.Errorf("a body over the limit: %d", code)
+	}
+	before := len(up.log())
+	c, err := b.tls("api.good.test", "api.good.test", b.trust)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := b.raw(c, "GET /few HTTP/1.1\r\nHost: api.good.test\r\nX: "+strings.Repeat("x", 64<<10)+"\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 431") && !strings.Contains(got, "reset") {
+		t.Errorf("a long header: %.80s", got)
+	}
+	// A header that comes too slowly, a hello that does not come: in a box of
+	// its own, whose limit is too short for a handshake on a busy machine.
+	hasty := w.box(text, func(c *Config) { c.Limits = Limits{Handshake: 200 * time.Millisecond} })
+	for _, text := range []string{"GET / HTTP/1.1\r\nHost:", "\x16\x03\x01"} {
+		c, err := hasty.dial("api.good.test", 443)
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(c, text)
+		ends(t, "a slow client", c)
+		c.Close()
+	}
+	hosttest.Eventually(t, "room again", func() bool { return len(b.open()) <= 1 })
+	var conns []net.Conn
+	refused := 0
+	for range 12 {
+		c, err := b.dial("api.good.test", 443)
+		if err != nil {
+			refused++
+			continue
+		}
+		conns = append(conns, c)
+	}
+	if refused < 8 {
+		t.Errorf("only %d of 12 connections were refused", refused)
+	}
+	for _, c := range conns {
+		c.Close()
+	}
+	if len(up.log()) != before {
+		t.Error("upstream was reached")
+	}
+}
+
+func TestRuleLimitsConnections(t *testing.T) {
+	w := newWorld(t)
+	w.serve("443", nil, "pass.good.test")
+	b := w.box(`
+level: minimal
+network: {unlisted: deny, hosts: [{host: pass.good.test, rules: [{do: allow, limits: {connections: 1}}]}]}
+`)
+	first, err := b.tls("pass.good.test", "pass.good.test", w.roots)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.tls("pass.good.test", "pass.good.test", w.roots); err == nil {
+		t.Error("a second connection passes")
+	}
+	first.Close()
+	hosttest.Eventually(t, "a place again", func() bool {
+		c, err := b.tls("pass.good.test", "pass.good.test", w.roots)
+		if err == nil {
+			c.Close()
+		}
+		return err == nil
+	})
+}
+
+func TestN23BoxesShareNothing(t *testing.T) {
+	w := newWorld(t)
+	up := w.serve("443", nil, "api.good.test")
+	a, b := w.box(openOne, withToken), w.box(openOne)
+	if code, _ := a.get("https://api.good.test/"); code != 200 {
+		t.Fatal(code)
+	}
+	if code, _ := b.get("https://api.good.test/"); code != 200 {
+		t.Fatal(code)
+	}
+	if up.log()[0].Auth != "Bearer "+value || up.log()[1].Auth != "" {
+		t.Errorf("upstream got %+v", up.log())
+	}
+	if w.dials.Load() != 2 {
+		t.Errorf("%d connections for two boxes", w.dials.Load())
+	}
+	if _, err := b.tls("api.good.test", "api.good.test", a.trust); err == nil {
+		t.Error("one box's authority signs for another")
+	}
+}
+
+func TestNoRecordNoAction(t *testing.T) {
+	w := newWorld(t)
+	up := w.serve("443", nil, "api.good.test", "pass.good.test")
+	b := w.box(openOne, func(c *Config) { c.Secrets = []egress.Secret{token("other.good.test")} })
+	keep := b.client(false)
+	if code, _ := b.with(keep, "GET", "https://api.good.test/", "", nil); code != 200 {
+		t.Fatal(code)
+	}
+	b.records.fail.Store(true)
+	if b.Names(query(t, "api.good.test", 1), 512) != nil {
+		t.Error("a name is answered without a record")
+	}
+	for range 3 {
+		if code, body := b.with(keep, "GET", "https://api.good.test/", "", nil); code == 200 {
+			t.Errorf("%d %s", code, body)
+		}
+	}
+	if _, err := b.dial(netip.MustParseAddr("198.18.0.1").String(), 443); err == nil {
+		t.Error("a connection is accepted without a record")
+	}
+	if err := b.Update(b.current.Load().policy, nil); err == nil {
+		t.Error("an update without a record")
+	}
+	if n := len(up.log()); n != 1 {
+		t.Errorf("upstream saw %d requests", n)
+	}
+	b.records.fail.Store(false)
+	if code, body := b.get("https://api.good.test/"); code != 200 {
+		t.Errorf("with records again: %d %s", code, body)
+	}
+	lost := false
+	for _, r := range b.records.all(egress.KindLink) {
+		lost = lost || strings.Contains(r.Reason, "lost")
+	}
+	if !lost {
+		t.Error("nothing says that records were lost")
+	}
+}
+
+func TestCloseLeavesNothing(t *testing.T) {
+	before := runtime.NumGoroutine()
+	w := newWorld(t)
+	w.serve("443", nil, "api.good.test", "pass.good.test")
+	w.socket(true, "ws.good.test")
+	served := runtime.NumGoroutine()
+	b := w.box(openOne + "    - {host: ws.good.test, ports: [80], rules: [{do: allow}]}\n")
+	c := b.client(true)
+	if code, _ := b.with(c, "GET", "https://api.good.test/", "", nil); code != 200 {
+		t.Fatal(code)
+	}
+	ws := b.webSocket()
+	defer ws.Close()
+	pass, err := b.tls("pass.good.test", "pass.good.test", w.roots)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pass.Close()
+	idle, err := b.dial("api.good.test", 443)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer idle.Close()
+	done := make(chan struct{})
+	go func() { b.Close(); close(done) }()
+	select {
+	case <-done:
+	case <-hosttest.Late():
+		t.Fatal("Close does not return")
+	}
+	b.Close() // once more is nothing
+	c.CloseIdleConnections()
+	hosttest.Eventually(t, "no goroutine of the box is left", func() bool {
+		buf := make([]byte, 1<<20)
+		stacks := string(buf[:runtime.Stack(buf, true)])
+		return !strings.Contains(stacks, "proxy.(*Box)") && !strings.Contains(stacks, "proxy.(*flow)")
+	})
+	if _, err := b.dial("api.good.test", 443); err == nil {
+		t.Error("a closed box takes connections")
+	}
+	_, _ = before, served
+}
+
+func TestN24HTTP2(t *testing.T) {
+	w := newWorld(t)
+	up := w.serve("443", nil, "api.good.test", "other.good.test")
+	b := w.box(openOne)
+	c := b.client(true)
+	if code, _ := b.with(c, "GET", "https://api.good.test/", "", nil); code != 200 {
+		t.Fatal(code)
+	}
+	// On the connection that is open, another :authority.
+	if code, body := b.with(c, "GET", "https://api.good.test/", "", http.Header{"Host": {"other.good.test"}}); code != 421 {
+		t.Errorf("%d %s", code, body)
+	}
+	if code, _ := b.with(c, "CONNECT", "https://api.good.test/", "", nil); code == 200 {
+		t.Errorf("CONNECT: %d", code)
+	}
+	if code, _ := b.with(c, "GET", "https://api.good.test/after", "", nil); code != 200 {
+		t.Errorf("after that: %d", code)
+	}
+	if l := up.log(); len(l) != 2 || l[0].Proto != "HTTP/2.0" {
+		t.Errorf("upstream saw %+v", l)
+	}
+}
+
+func TestDroppedPacketsAreRecordedAndBounded(t *testing.T) {
+	w := newWorld(t)
+	b := w.box(openOne)
+	began := time.Now()
+	for range 1000 {
+		b.Dropped("udp", netip.MustParseAddrPort("93.184.216.34:443"))
+	}
+	// A slow machine has more seconds of them.
+	most := (2+int(time.Since(began)/time.Second))*packetsPerSecond + 1
+	l := b.records.all(egress.KindPacket)
+	if len(l) == 0 || len(l) > most {
+		t.Errorf("%d records of 1000 packets, and at most %d are wanted", len(l), most)
+	}
+	if l[0].Rule != policy.RulePacket || l[0].Port != 443 || l[0].Method != "udp" {
+		t.Errorf("record %+v", l[0])
+	}
+}
+
+func TestWhatCarriesASecretIsRecordedFirst(t *testing.T) {
+	w := newWorld(t)
+	begun := make(chan []egress.Record, 4)
+	var b *box
+	up := w.serve("443", func(http.ResponseWriter, *http.Request) {
+		b.records.mu.Lock()
+		defer b.records.mu.Unlock()
+		begun <- append([]egress.Record(nil), b.records.list...)
+	}, "api.good.test")
+	b = w.box(boundHost, withToken)
+	keep := b.client(false)
+	if code, _ := b.with(keep, "GET", "https://api.good.test/", "", nil); code != 200 {
+		t.Fatal(code)
+	}
+	list := <-begun
+	if last := list[len(list)-1]; !last.Begins || last.Kind != egress.KindHTTP || last.Secrets[0] != "TOKEN" {
+		t.Errorf("when the request arrived the last record was %+v", last)
+	}
+	b.records.fail.Store(true)
+	if code, body := b.with(keep, "GET", "https://api.good.test/", "", nil); code != 503 || !strings.Contains(body, policy.RuleRecord) {
+		t.Errorf("without a record: %d %s", code, body)
+	}
+	if len(up.log()) != 1 {
+		t.Errorf("upstream saw %d requests", len(up.log()))
+	}
+}
+
+func TestBodyIsHeldWithoutAFile(t *testing.T) {
+	w := newWorld(t)
+	b := w.box(asking, func(c *Config) {
+		c.Limits.Spool = 4 << 20
+		c.SpoolFile = func() (*os.File, error) { return nil, os.ErrPermission }
+	})
+	s, err := b.spoolBody(strings.NewReader(strings.Repeat("x", 3<<20)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.spoolBody(strings.NewReader(strings.Repeat("x", 3<<20))); !errors.Is(err, errSpoolFull) {
+		t.Errorf("over the room of the box: %v", err)
+	}
+	if n, err := io.Copy(io.Discard, s.reader()); n != 3<<20 || err != nil {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	s.Close()
+	s.Close()
+	if b.spooled.Load() != 0 {
+		t.Error("the room is not given back")
+	}
+}

@@ -1,0 +1,90 @@
+package proxy
+
+import (
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/crannog/crannog/internal/egress/policy"
+)
+
+// switched passes a WebSocket both ways, once the upstream has really agreed
+// to one: a server that ignores the upgrade would otherwise read requests
+// that nobody judged.
+func (x *exchange) switched(resp *http.Response) *refusal {
+	up, ok := resp.Body.(io.ReadWriteCloser)
+	if !ok || !x.upgrade || len(resp.Header["Upgrade"]) != 1 || !isWebSocket(resp.Header["Upgrade"][0]) {
+		return floor(http.StatusBadGateway, "upstream_protocol", policy.RuleProtocol, "the server switched to a protocol that was not asked for")
+	}
+	if x.masked() && len(resp.Header["Sec-Websocket-Extensions"]) > 0 {
+		// Compressed, an echo of a secret could not be seen.
+		return floor(http.StatusBadGateway, "upstream_encoding", policy.RuleProtocol, "the server compresses, though that was not offered")
+	}
+	dropHops(resp.Header)
+	dropMisleading(resp.Header)
+	h := x.w.Header()
+	for name, values := range resp.Header {
+		if x.masked() && x.gen.inName(name) {
+			continue
+		}
+		for i := range values {
+			if x.masked() {
+				values[i] = x.gen.text.String(values[i])
+			}
+		}
+		h[name] = values
+	}
+	h["Connection"], h["Upgrade"] = []string{"Upgrade"}, []string{"websocket"}
+	x.w.WriteHeader(http.StatusSwitchingProtocols)
+	conn, buffered, err := http.NewResponseController(x.w).Hijack()
+	if err != nil {
+		x.record.Error = err.Error()
+		panic(http.ErrAbortHandler)
+	}
+	// The connection is ours: the flow ends with it.
+	defer x.flow.end()
+	defer conn.Close()
+	raw := x.flow.connection()
+	end := func() {
+		reset(raw)
+		_ = up.Close()
+	}
+	if !x.onStop(end) {
+		end()
+	}
+	out := make(chan error, 1)
+	go func() {
+		err := guarded(func() error {
+			return pump(up, buffered, func(n int) error { x.sent.Add(int64(n)); return x.count(n) })
+		})
+		_ = up.Close()
+		out <- err
+	}()
+	if err = x.fromWebSocket(conn, up); err != nil {
+		end()
+	}
+	// Closed, not reset: the last frames are still on their way.
+	_ = conn.Close()
+	_ = up.Close()
+	if other := <-out; err == nil {
+		err = other
+	}
+	if err != nil && x.record.Error == "" {
+		x.record.Error = err.Error()
+	}
+	return nil
+}
+
+func isWebSocket(protocol string) bool { return strings.EqualFold(protocol, "websocket") }
+
+func (x *exchange) fromWebSocket(conn io.Writer, up io.Reader) error {
+	count := func(n int) error { x.received.Add(int64(n)); return x.count(n) }
+	if !x.masked() {
+		return pump(conn, up, count)
+	}
+	w := x.box.current.Load().bytes.Writer(conn)
+	if err := pump(w, up, count); err != nil {
+		return err
+	}
+	return w.Close()
+}

@@ -1,0 +1,121 @@
+package proxy
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"golang.org/x/net/http2"
+
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// windows reads what an end of HTTP/2 lets the other send it unread, for a
+// stream and for a connection, until nothing has come for a moment.
+func windows(t *testing.T, conn net.Conn) (stream, connection uint32) {
+	t.Helper()
+	stream, connection = 65_535, 65_535 // unless it says otherwise
+	f := http2.NewFramer(io.Discard, conn)
+	if err := conn.SetReadDeadline(hosttest.Deadline()); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch frame := frame.(type) {
+		case *http2.SettingsFrame:
+			if frame.IsAck() {
+				return stream, connection
+			}
+			if v, ok := frame.Value(http2.SettingInitialWindowSize); ok {
+				stream = v
+			}
+		case *http2.WindowUpdateFrame:
+			connection += frame.Increment
+		}
+	}
+}
+
+// settle asks the other end to confirm our settings: what it sends before is
+// read by then.
+func settle(t *testing.T, conn net.Conn, preface string) {
+	t.Helper()
+	if _, err := io.WriteString(conn, preface); err != nil {
+		t.Fatal(err)
+	}
+	if err := http2.NewFramer(conn, nil).WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What a box sends and nobody takes, and what it asks for and does not read,
+// is held by the process that all boxes share: both are little for each.
+func TestUnreadBytesAreFew(t *testing.T) {
+	server := httptest.NewUnstartedServer(nil)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	b := &Box{limits: Limits{}.orDefault()}
+
+	t.Run("answers", func(t *testing.T) {
+		l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: server.TLS.Certificates, NextProtos: []string{"h2"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		transport := b.newTransport()
+		transport.DialContext = (&net.Dialer{}).DialContext
+		transport.TLSClientConfig.InsecureSkipVerify = true
+		defer transport.CloseIdleConnections()
+		ctx, cancel := context.WithCancel(t.Context())
+		asked := make(chan struct{})
+		go func() {
+			defer close(asked)
+			req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+l.Addr().String(), nil)
+			if res, err := transport.RoundTrip(req); err == nil {
+				res.Body.Close()
+			}
+		}()
+		defer func() { cancel(); <-asked }()
+		conn, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := io.ReadFull(conn, make([]byte, len(http2.ClientPreface))); err != nil {
+			t.Fatal(err)
+		}
+		settle(t, conn, "")
+		if stream, _ := windows(t, conn); stream > 512<<10 {
+			t.Errorf("%d bytes of an answer may be held", stream)
+		}
+	})
+
+	t.Run("requests", func(t *testing.T) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := b.httpServer()
+		s.Handler, s.ConnState, s.ConnContext = http.NotFoundHandler(), nil, nil
+		s.TLSConfig = &tls.Config{Certificates: server.TLS.Certificates}
+		served := make(chan struct{})
+		go func() { defer close(served); _ = s.ServeTLS(l, "", "") }()
+		defer func() { s.Close(); <-served }()
+		conn, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		settle(t, conn, http2.ClientPreface)
+		if stream, connection := windows(t, conn); stream > 128<<10 || connection > 256<<10 {
+			t.Errorf("%d bytes of a request and %d of a connection may be held", stream, connection)
+		}
+	})
+}

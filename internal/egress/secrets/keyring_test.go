@@ -1,0 +1,77 @@
+//go:build !race
+
+// The library's keyring for tests is a map without a lock, which the race
+// detector rightly reports; a real keyring is another process.
+
+package secrets_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/zalando/go-keyring"
+
+	"github.com/crannog/crannog/internal/egress/secrets"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+func session(name string) string {
+	if name == "DBUS_SESSION_BUS_ADDRESS" {
+		return "unix:path=/nonexistent"
+	}
+	return ""
+}
+
+// The library's own stand-in keeps entries in memory: what is tested is what
+// we do with a keyring, not a keyring.
+func TestKeyring(t *testing.T) {
+	keyring.MockInit()
+	dir := t.TempDir()
+	lock := filepath.Join(dir, "lock")
+	keys, err := secrets.NewKeyring(dir, lock, session)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, other := open(t, dir, secrets.Options{Keys: keys}), open(t, dir, secrets.Options{Keys: keys})
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			who := f
+			if i%2 == 1 {
+				who = other
+			}
+			if _, err := who.Set(t.Context(), local, fmt.Sprintf("S%d", i), []byte(canary), nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if moved, err := f.RotateKey(t.Context(), local); err != nil || moved != 8 {
+		t.Errorf("%d moved, %v", moved, err)
+	}
+	for i := range 8 {
+		if other.value(t, local, fmt.Sprintf("S%d", i)).Value.Reveal() != canary {
+			t.Error("a value was lost")
+		}
+	}
+	if _, err := os.Stat(f.key); !errors.Is(err, os.ErrNotExist) {
+		t.Error("a key file was made beside the keyring")
+	}
+	// An entry that is gone is no reason to begin anew.
+	keyring.MockInit()
+	_, err = f.Resolve(t.Context(), local, "S1")
+	want(t, err, fault.NotFound, "secrets_key_missing")
+	_, err = f.Set(t.Context(), local, "NEW", []byte(canary), nil)
+	want(t, err, fault.NotFound, "secrets_key_missing")
+
+	keyring.MockInitWithError(errors.New("locked"))
+	_, err = f.Resolve(t.Context(), local, "S1")
+	want(t, err, fault.Unavailable, "keyring_failed")
+
+	_, err = secrets.NewKeyring(dir, lock, func(string) string { return "" })
+	want(t, err, fault.Unavailable, "keyring_missing")
+}

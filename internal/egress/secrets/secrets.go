@@ -1,0 +1,242 @@
+// Package secrets owns sealed secrets: how they are kept at rest, who may
+// name which, and where a value comes from that is not kept here. A value
+// goes in and is never shown again; only the causeway, which sets it on
+// requests, gets it back.
+package secrets
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/egress/redact"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Bounds of what is kept.
+const (
+	maxName          = 64
+	maxPerOwner      = 1000
+	maxMetadata      = 32
+	maxMetadataKey   = 128
+	maxMetadataValue = 1024
+	maxMetadataBytes = 8192
+)
+
+// KeepOld says which earlier values are kept, and so still masked, after a
+// rotation: a log or a page may still show them.
+var KeepOld = Retention{For: 30 * 24 * time.Hour, Most: 8}
+
+// Retention bounds earlier values by their age and their number.
+type Retention struct {
+	For  time.Duration
+	Most int
+}
+
+// IDPrefix begins the ID of every secret, and no name.
+const IDPrefix = "sec_"
+
+// Caller is who asks. The zero Caller may nothing.
+type Caller struct {
+	// Owner is the key's ID. Local callers have none, and their secrets are
+	// the owner ""'s.
+	Owner string
+	// Local callers could read the machine's files without us. Only they may
+	// name values that are not in the vault.
+	Local bool
+}
+
+func (c Caller) check() error {
+	if c.Local == (c.Owner == "") {
+		return nil
+	}
+	return fault.New(fault.Unauthenticated, "unauthenticated", "no caller")
+}
+
+// Info is all that anybody sees of a secret.
+type Info struct {
+	ID       string
+	Owner    string
+	Name     string
+	Version  int64 // 1 for a new one
+	Metadata map[string]string
+	Created  time.Time
+	Updated  time.Time
+}
+
+// Resolved is a value for the causeway. It does not print.
+type Resolved struct {
+	Value config.Secret
+	// Generation grows with each rotation and never comes again: an approval
+	// is bound to it.
+	Generation int64
+	// Old are earlier values, which are still to be masked.
+	Old []config.Secret
+}
+
+// Options say what a Vault stands on. Store and Keys are required.
+type Options struct {
+	Store Store
+	Keys  Keeper
+	// Exec are the command lines that exec: may run, exactly as a reference
+	// names them. None is none.
+	Exec []string
+	// Getenv reads the server's environment, for env: and for the address of
+	// a HashiCorp Vault. Without it there are neither.
+	Getenv func(string) string
+	// Transport reaches a HashiCorp Vault; nil trusts the system's CAs.
+	Transport http.RoundTripper
+}
+
+// Vault keeps secrets and finds values. It is safe for concurrent use, also
+// by several processes on one store.
+type Vault struct {
+	Options
+	mu      sync.Mutex
+	sources map[string]*source // by reference
+	next    int64              // generation of what is not kept here
+}
+
+// New makes a Vault.
+func New(o Options) *Vault {
+	// Generations of other sources begin with the clock, so that those of an
+	// earlier process do not come again.
+	return &Vault{Options: o, sources: map[string]*source{}, next: time.Now().UnixNano()}
+}
+
+// Set makes a secret. A name that is taken is Exists: Rotate replaces values.
+func (v *Vault) Set(ctx context.Context, who Caller, name string, value []byte, metadata map[string]string) (Info, error) {
+	if err := who.check(); err != nil {
+		return Info{}, err
+	}
+	if err := checkNew(name, value, metadata); err != nil {
+		return Info{}, err
+	}
+	now := time.Now().UTC().Round(0)
+	info := Info{ID: newID(), Owner: who.Owner, Name: name, Version: 1, Metadata: maps.Clone(metadata), Created: now, Updated: now}
+	err := v.sealing(ctx, func() error {
+		sealed, err := v.seal(ctx, info, value)
+		if err != nil {
+			return err
+		}
+		return v.Store.InsertSecret(ctx, info, sealed, maxPerOwner)
+	})
+	return info, err
+}
+
+// Rotate gives a secret, by name or ID, a new value. Metadata, if not nil,
+// replaces that of the secret.
+func (v *Vault) Rotate(ctx context.Context, who Caller, ref string, value []byte, metadata map[string]string) (Info, error) {
+	if err := who.check(); err != nil {
+		return Info{}, err
+	}
+	if err := redact.Check(value); err != nil {
+		return Info{}, err
+	}
+	if err := checkMetadata(metadata); err != nil {
+		return Info{}, err
+	}
+	info, _, err := v.Store.FindSecret(ctx, who.Owner, ref)
+	if err != nil {
+		return Info{}, err
+	}
+	info.Version++
+	info.Updated = time.Now().UTC().Round(0)
+	if metadata != nil {
+		info.Metadata = maps.Clone(metadata)
+	}
+	err = v.sealing(ctx, func() error {
+		sealed, err := v.seal(ctx, info, value)
+		if err != nil {
+			return err
+		}
+		return v.Store.AddSecretVersion(ctx, info, sealed, KeepOld)
+	})
+	return info, err
+}
+
+// Remove drops a secret with all its values.
+func (v *Vault) Remove(ctx context.Context, who Caller, ref string) (Info, error) {
+	info, err := v.Find(ctx, who, ref)
+	if err != nil {
+		return Info{}, err
+	}
+	there, err := v.Store.DeleteSecret(ctx, info.ID)
+	if err == nil && !there {
+		err = Unknown(ref)
+	}
+	return info, err
+}
+
+// Find looks a secret up by name or ID. Those of others are not found.
+func (v *Vault) Find(ctx context.Context, who Caller, ref string) (Info, error) {
+	if err := who.check(); err != nil {
+		return Info{}, err
+	}
+	info, _, err := v.Store.FindSecret(ctx, who.Owner, ref)
+	return info, err
+}
+
+// List returns the caller's secrets, oldest first, and no values.
+func (v *Vault) List(ctx context.Context, who Caller) ([]Info, error) {
+	if err := who.check(); err != nil {
+		return nil, err
+	}
+	return v.Store.Secrets(ctx, who.Owner)
+}
+
+// CheckName says whether a secret can have a name.
+func CheckName(name string) error {
+	bad := len(name) == 0 || len(name) > maxName || strings.HasPrefix(strings.ToLower(name), IDPrefix)
+	for i := 0; i < len(name) && !bad; i++ {
+		c := name[i]
+		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '_'
+		bad = !letter && (i == 0 || c != '-' && (c < '0' || c > '9'))
+	}
+	if bad {
+		return fault.Newf(fault.Invalid, "secret_name_invalid",
+			"a secret's name has up to %d letters, digits, _ and -, begins with a letter or _, and not with %s", maxName, IDPrefix).
+			WithHint("for example GITHUB_TOKEN")
+	}
+	return nil
+}
+
+func checkNew(name string, value []byte, metadata map[string]string) error {
+	if err := CheckName(name); err != nil {
+		return err
+	}
+	if err := redact.Check(value); err != nil {
+		return err
+	}
+	return checkMetadata(metadata)
+}
+
+func checkMetadata(metadata map[string]string) error {
+	total := 0
+	for k, v := range metadata {
+		total += len(k) + len(v)
+		if k == "" || len(k) > maxMetadataKey || len(v) > maxMetadataValue {
+			return fault.Newf(fault.Invalid, "secret_metadata_invalid",
+				"a key of a secret's metadata has 1 to %d bytes and a value at most %d", maxMetadataKey, maxMetadataValue)
+		}
+	}
+	if len(metadata) > maxMetadata || total > maxMetadataBytes {
+		return fault.Newf(fault.Invalid, "secret_metadata_invalid",
+			"a secret's metadata has at most %d entries and %d bytes", maxMetadata, maxMetadataBytes)
+	}
+	return nil
+}
+
+// Unknown is the error for a secret that is not there, or another's.
+func Unknown(ref string) error {
+	if CheckName(ref) != nil && !strings.HasPrefix(ref, IDPrefix) {
+		// It may be a value, given in place of a name.
+		return fault.New(fault.NotFound, "secret_not_found", "no such secret")
+	}
+	return fault.Newf(fault.NotFound, "secret_not_found", "no secret %q", ref).
+		WithHint("crannog secret ls lists them")
+}

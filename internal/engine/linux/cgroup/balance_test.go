@@ -1,0 +1,125 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// Groups that burn stand behind those that do not, and among equals all do.
+func TestDecide(t *testing.T) {
+	front, back := func() *place { return &place{} }, func() *place { return &place{behind: true} }
+	for name, c := range map[string]struct {
+		groups []*place
+		shares []float64
+		want   []bool
+	}{
+		"all idle":                      {[]*place{front(), front()}, []float64{0, 0.01}, []bool{false, false}},
+		"one burns":                     {[]*place{front(), front()}, []float64{2, 0}, []bool{true, false}},
+		"all burn":                      {[]*place{front(), back(), front()}, []float64{0.7, 0.6, 0.7}, []bool{true, true, true}},
+		"one burns, one works a little": {[]*place{front(), front()}, []float64{1.6, 0.2}, []bool{true, false}},
+		"one has begun":                 {[]*place{back(), front()}, []float64{0.3, 1.7}, []bool{true, true}},
+		"one has ended":                 {[]*place{back(), back()}, []float64{0, 2}, []bool{false, true}},
+		"a crowd that shares little":    {[]*place{back(), back(), back(), front()}, []float64{0.03, 0.02, 0.01, 0.01}, []bool{true, true, true, false}},
+	} {
+		shares := map[*place]float64{}
+		for i, p := range c.groups {
+			shares[p] = c.shares[i]
+		}
+		got := decide(shares)
+		for i, p := range c.groups {
+			if got[p] != c.want[i] {
+				t.Errorf("%s: group %d behind: %t", name, i, got[p])
+			}
+		}
+	}
+}
+
+// weightOf is what the host's kernel has for a group, of 100 usually.
+func weightOf(t *testing.T, g *Group) int {
+	t.Helper()
+	path, unit := filepath.Join(g.Dirs[unified], "cpu.weight"), usualWeight
+	if g.Dirs[unified] == "" {
+		path, unit = filepath.Join(g.Dirs["cpu"], "cpu.shares"), legacyWeight
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return (n*usualWeight + unit/2) / unit
+}
+
+// The kernel has the weights of groups of which one burns and ends.
+func TestBalance(t *testing.T) {
+	limits := engine.Limits{MemoryBytes: 256 << 20, MilliCPU: 2000}
+	busy, quiet := group(t, limits), group(t, limits)
+	hosttest.Need(t, hosttest.Ability{Name: "controller that counts processor time", Has: func() bool { return busy.usageFile() != "" }})
+	b := &Balance{running: true} // its steps are ours
+	b.Add(busy)
+	b.Add(quiet)
+	loop := exec.Command("/bin/sh", "-c", "while :; do :; done")
+	if err := busy.Start(loop); err != nil {
+		t.Fatal(err)
+	}
+	step := func(want int) {
+		t.Helper()
+		hosttest.Eventually(t, fmt.Sprintf("the busy group has weight %d", want), func() bool {
+			if !b.step() {
+				t.Fatal("two groups are too few")
+			}
+			return weightOf(t, busy) == want
+		})
+		if got := weightOf(t, quiet); got != usualWeight {
+			t.Errorf("the quiet group has weight %d", got)
+		}
+	}
+	step(lowWeight)
+	// The next server knows what the one before it did.
+	b = &Balance{running: true}
+	b.Add(busy)
+	b.Add(quiet)
+	if err := loop.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = loop.Wait() // it was killed
+	step(usualWeight)
+	if err := quiet.Remove(); err != nil {
+		t.Fatal(err)
+	}
+	if b.step() || len(b.groups) != 1 {
+		t.Errorf("groups after the end of one: %v", maps.Keys(b.groups))
+	}
+	if _, err := quiet.cpuTime(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("of a group that is gone: %v", err)
+	}
+}
+
+// A server that had to make way for its sandboxes' groups goes before them.
+func TestServerHasMoreWeight(t *testing.T) {
+	base := t.TempDir()
+	if err := os.Mkdir(filepath.Join(base, asideName), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(base, asideName, "cpu.weight")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	weighServer(base)
+	if text, err := os.ReadFile(file); err != nil || string(text) != "500" {
+		t.Errorf("%q %v", text, err)
+	}
+}

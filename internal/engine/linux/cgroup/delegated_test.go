@@ -1,0 +1,208 @@
+package cgroup
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/crannog/crannog/internal/host/reexec"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// detectArg0 is this program as a user who asks where groups can be made.
+const detectArg0 = "cgroup-detect"
+
+func TestMain(m *testing.M) {
+	reexec.Dispatch(reexec.Role{Match: reexec.Arg0(detectArg0), Run: func() {
+		if err := detectAndStart(); err != nil {
+			fmt.Println("refused:", err)
+		}
+	}}, reexec.Role{Match: reexec.Arg0(filteredArg0), Run: filtered})
+	os.Exit(m.Run())
+}
+
+// detectAndStart says where it found that groups can be made, what group a
+// program is in that it starts, with which limit, and what group itself.
+func detectAndStart() error {
+	tree, err := Detect()
+	if err != nil {
+		return err
+	}
+	g, err := tree.Create("box", limits)
+	if err != nil {
+		return err
+	}
+	fmt.Println(tree)
+	cmd := exec.Command("/bin/cat", "/proc/self/cgroup", filepath.Join(g.Dirs[unified], "memory.max"), "/proc/self/gid_map")
+	// As the engine's child without root, which gets a user namespace too.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS}
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	if err := g.Start(cmd); err != nil {
+		return errors.Join(err, g.Remove())
+	}
+	if err := errors.Join(cmd.Wait(), g.Remove()); err != nil {
+		return err
+	}
+	own, err := os.ReadFile("/proc/self/cgroup")
+	fmt.Printf("self %s", own)
+	return err
+}
+
+// subject is a user number that owns nothing on the host.
+const subject = 61236
+
+// subtree makes a group in the real hierarchy, as a service manager does for
+// its slices, and removes all below it in the end.
+func subtree(t *testing.T) string {
+	t.Helper()
+	hosttest.Need(t, hosttest.Root, hosttest.Unified)
+	const top = "/sys/fs/cgroup"
+	dir, err := os.MkdirTemp(top, "crannog-delegated-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		var all []string
+		if err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				all = append(all, path)
+			}
+			return err
+		}); err != nil {
+			t.Error(err)
+		}
+		for _, path := range slices.Backward(all) {
+			if err := removeDir(path); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for _, base := range []string{top, dir} {
+		if err := write(filepath.Join(base, "cgroup.subtree_control"), "+cpu +memory +pids"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// delegation is what a service manager gives away of a group, with the group.
+var delegation = []string{"cgroup.procs", "cgroup.threads", "cgroup.subtree_control"}
+
+// give makes a group and lets a user have it.
+func give(t *testing.T, dir string, files []string) string {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append([]string{""}, files...) {
+		if err := os.Chown(filepath.Join(dir, name), subject, subject); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// ask starts this program in a group, as a user, and returns what it says.
+func ask(t *testing.T, in string) string {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := exec.Command("/proc/self/exe") // its path may be root's
+	cmd.Args = []string{detectArg0}
+	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", &out, &out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: subject, Gid: subject}}
+	if err := startInto(cmd, in); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v: %s", err, out.String())
+	}
+	return out.String()
+}
+
+// wantGroupIn wants that it makes its groups in a directory, and is in a group
+// itself.
+func wantGroupIn(t *testing.T, said, dir, self string) {
+	t.Helper()
+	path := func(dir string) string { return strings.TrimPrefix(dir, "/sys/fs/cgroup") }
+	for _, want := range []string{
+		"version 2, below " + dir + "\n", "0::" + path(dir) + "/box\n", "\n536870912\n", "self 0::" + path(self) + "\n",
+	} {
+		if !strings.Contains(said, want) {
+			t.Errorf("want %q in:\n%s", want, said)
+		}
+	}
+}
+
+// All of what a service manager runs for a user is theirs. Their programs are
+// below, in groups to which it hands no controllers of its own accord.
+func TestDelegatedToAUser(t *testing.T) {
+	top := subtree(t)
+	service := give(t, filepath.Join(top, "user@1.service"), delegation)
+	give(t, filepath.Join(service, "app.slice"), delegation)
+	for _, name := range []string{"app.slice/one.scope", "session.slice"} {
+		scope := give(t, filepath.Join(service, name), delegation)
+		wantGroupIn(t, ask(t, scope), filepath.Join(service, parentName), scope)
+	}
+}
+
+// A service is started in the very group that was delegated to it.
+func TestDelegatedToAService(t *testing.T) {
+	service := give(t, filepath.Join(subtree(t), "crannog.service"), delegation)
+	aside := filepath.Join(service, asideName)
+	wantGroupIn(t, ask(t, service), filepath.Join(service, parentName), aside)
+	// What it starts later is where it is, and finds the same.
+	wantGroupIn(t, ask(t, aside), filepath.Join(service, parentName), aside)
+}
+
+// Where the same is not given whole, or others are in it, nothing is half used.
+func TestNotDelegated(t *testing.T) {
+	top := subtree(t)
+	wantRefused := func(in, why string) {
+		t.Helper()
+		said := ask(t, in)
+		if !strings.HasPrefix(said, "refused:") || !strings.Contains(said, why) {
+			t.Errorf("%s: want %q in: %s", filepath.Base(in), why, said)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(top, "roots"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	wantRefused(filepath.Join(top, "roots"), "permission denied")
+	for _, lacking := range []string{"cgroup.procs", "cgroup.subtree_control"} {
+		files := slices.DeleteFunc(slices.Clone(delegation), func(name string) bool { return name == lacking })
+		wantRefused(give(t, filepath.Join(top, "without-"+lacking), files), "permission denied")
+	}
+
+	shared := give(t, filepath.Join(top, "shared"), delegation)
+	other := exec.Command("sleep", "1000")
+	if err := startInto(other, shared); err != nil {
+		t.Fatal(err)
+	}
+	wantRefused(shared, fmt.Sprintf("process %d is in", other.Process.Pid))
+	if err := other.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = other.Wait() // it was killed
+	// The control: it was the other process.
+	wantGroupIn(t, ask(t, shared), filepath.Join(shared, parentName), filepath.Join(shared, asideName))
+
+	bare := filepath.Join(top, "bare")
+	if err := os.Mkdir(bare, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := write(filepath.Join(bare, "cgroup.subtree_control"), "+memory"); err != nil {
+		t.Fatal(err)
+	}
+	wantRefused(give(t, filepath.Join(bare, "memory"), delegation), "controller cpu is not available")
+}

@@ -1,0 +1,190 @@
+package cgroup
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// group makes one in whichever version this host has.
+func group(t *testing.T, limits engine.Limits) *Group {
+	t.Helper()
+	hosttest.Need(t, hosttest.Root, hosttest.Python)
+	tree, err := Detect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := tree.Create(fmt.Sprintf("limits%d", time.Now().UnixNano()), limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := g.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+// patience bounds what a program in a group may take.
+const patience = time.Minute
+
+// shell runs a script in a group and returns what it printed.
+func shell(t *testing.T, g *Group, script string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var out bytes.Buffer
+	cmd := exec.CommandContext(ctx, "/bin/sh", "-c", script)
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &out, time.Second
+	if err := g.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	err := cmd.Wait()
+	if ctx.Err() != nil {
+		t.Errorf("it went on for %s: %s", patience, out.String())
+	}
+	return out.String(), err
+}
+
+const hungry = `/usr/bin/python3 -c 'x = b"x" * (100 << 20); print(len(x) >> 20)'`
+
+// P6: the kernel ends what takes more memory than its group has, and counts.
+func TestMemoryIsBounded(t *testing.T) {
+	wide := group(t, engine.Limits{MemoryBytes: 256 << 20, MilliCPU: 2000})
+	if out, err := shell(t, wide, hungry); out != "100\n" || err != nil || wide.OOMKills() != 0 {
+		t.Fatalf("control: %q %v, %d kills", out, err, wide.OOMKills())
+	}
+	narrow := group(t, engine.Limits{MemoryBytes: 32 << 20, MilliCPU: 2000})
+	out, err := shell(t, narrow, "exec "+hungry)
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL || narrow.OOMKills() == 0 {
+		t.Errorf("100 MiB in a group of 32: %q %v, %d kills", out, err, narrow.OOMKills())
+	}
+}
+
+// In version 2, no process of a group survives when one of them is killed for memory:
+// half an engine is of no use.
+func TestAllOfAGroupEndsForItsMemory(t *testing.T) {
+	hosttest.Need(t, hosttest.Unified)
+	g := group(t, engine.Limits{MemoryBytes: 32 << 20, MilliCPU: 2000})
+	out, err := shell(t, g, "sleep 1000 & "+hungry+"; echo goes on; wait")
+	if err == nil || strings.Contains(out, "goes on") {
+		t.Errorf("%q %v", out, err)
+	}
+	for deadline := time.Now().Add(patience); len(members(g.Dirs[unified])) != 0; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("processes %v are left", members(g.Dirs[unified]))
+		}
+	}
+}
+
+// P6: two programs that want a processor each share what their group has.
+func TestProcessorsAreBounded(t *testing.T) {
+	const loops = `busy() { timeout 2 sh -c 'while :; do :; done'; }; busy & busy; wait; exit 0`
+	share := func(milli int64) (used float64, throttled int64) {
+		g := group(t, engine.Limits{MemoryBytes: 256 << 20, MilliCPU: milli})
+		began := time.Now()
+		if out, err := shell(t, g, loops); err != nil {
+			t.Fatalf("%q %v", out, err)
+		}
+		dir := cmp.Or(g.Dirs[unified], g.Dirs["cpu"])
+		return float64(g.Usage().CPUTime) / float64(time.Since(began)), keyed(filepath.Join(dir, "cpu.stat"), "nr_throttled")
+	}
+	// How much of two processors it gets is for the rest of the machine to say. A
+	// bound of just as many as there are holds back now and then, as the kernel
+	// hands out time in slices.
+	if used, throttled := share(2 * int64(runtime.NumCPU()) * 1000); used == 0 || throttled != 0 {
+		t.Fatalf("control: %.2f processors, held back %d times", used, throttled)
+	}
+	if used, throttled := share(100); used > 0.15 || throttled == 0 {
+		t.Errorf("used %.2f processors of 0.1, held back %d times", used, throttled)
+	}
+}
+
+// What was written is what the kernel has.
+func TestTheKernelHasTheSettings(t *testing.T) {
+	hosttest.Need(t, hosttest.Unified)
+	g := group(t, limits)
+	want := map[string]string{
+		"memory.max": "536870912", "memory.swap.max": "0", "memory.oom.group": "1",
+		"cpu.max": "150000 100000", "pids.max": "16384", "cpu.weight": "100", "cgroup.type": "domain",
+	}
+	compare := func() {
+		t.Helper()
+		for name, value := range want {
+			got, err := os.ReadFile(filepath.Join(g.Dirs[unified], name))
+			if err != nil || strings.TrimSpace(string(got)) != value {
+				t.Errorf("%s: %q %v, want %q", name, got, err, value)
+			}
+		}
+	}
+	compare()
+	for _, yes := range []bool{true, false} {
+		if err := g.Yield(yes); err != nil {
+			t.Fatal(err)
+		}
+		want["cpu.weight"] = map[bool]string{true: "10", false: "100"}[yes]
+		compare()
+	}
+}
+
+// A group has used what its programs have, also when they are gone.
+func TestUsageOfAGroup(t *testing.T) {
+	g := group(t, engine.Limits{MemoryBytes: 256 << 20, MilliCPU: 2000})
+	before := g.Usage()
+	script := `/usr/bin/python3 -c '
+import os, time
+x = b"x" * (64 << 20)
+t = time.process_time()
+while time.process_time() < t + 0.3: pass
+print("ready", flush=True)
+input()'`
+	in, out := pipe(t), pipe(t)
+	cmd := exec.Command("/bin/sh", "-c", "exec "+script)
+	cmd.Stdin, cmd.Stdout = in.read, out.write
+	if err := g.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.read.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	during := g.Usage()
+	in.write.Close()
+	_ = cmd.Wait() // an end of input is an exception
+	if grown := during.MemoryBytes - before.MemoryBytes; grown < 64<<20 || grown > 128<<20 {
+		t.Errorf("memory grew by %d", grown)
+	}
+	after := g.Usage()
+	if used := after.CPUTime - before.CPUTime; used < 300*time.Millisecond || used > 30*time.Second {
+		t.Errorf("used %s", used)
+	}
+	if after.MemoryBytes > before.MemoryBytes+(32<<20) {
+		t.Errorf("%d bytes are used after the end, %d before", after.MemoryBytes, before.MemoryBytes)
+	}
+}
+
+type ends struct{ read, write *os.File }
+
+func pipe(t *testing.T) ends {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.Close(); w.Close() })
+	return ends{r, w}
+}

@@ -1,0 +1,147 @@
+package cgroup
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// membership is what the kernel says of a process that prints it.
+func membership(t *testing.T, g *Group) string {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := exec.Command("sh", "-c", "cat /proc/self/cgroup; exit 0")
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := g.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v: %s", err, out.String())
+	}
+	return out.String()
+}
+
+// A program that is started in a group of this host is in it, in every
+// hierarchy, and this process is in none and keeps none from being removed.
+func TestStartIsInTheGroup(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	tree, err := Detect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := "starttest" + strings.ToLower(strings.ReplaceAll(time.Now().Format("150405.000"), ".", ""))
+	g, err := tree.Create(id, limits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := g.Remove(); err != nil {
+			t.Error(err)
+		}
+	}()
+	text := membership(t, g)
+	want := len(g.Dirs)
+	if got := strings.Count(text, "/"+id+"\n"); got < 1 || tree.Version() == 1 && got < want {
+		t.Errorf("in %d of %d groups:\n%s", got, want, text)
+	}
+	deadline := time.Now().Add(30 * time.Second)
+	for _, dir := range g.Dirs {
+		for {
+			tasks, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(tasks) == 0 {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s still holds %s", dir, tasks)
+			}
+			runtime.Gosched()
+		}
+	}
+}
+
+// The kernel makes a group of version 2 without controllers on hosts that
+// have their controllers in version 1, too.
+func TestStartIntoUnified(t *testing.T) {
+	var v2 string
+	hosttest.Need(t, hosttest.Root, hosttest.Ability{Name: "control groups of version 2", Elsewhere: hosttest.Unified.Elsewhere, Has: func() bool {
+		mounts, err := os.Open("/proc/self/mountinfo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer mounts.Close()
+		v2, _ = parseMounts(mounts)
+		return v2 != ""
+	}})
+	dir, err := os.MkdirTemp(v2, "crannog-start-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &Group{Dirs: map[string]string{unified: dir}}
+	defer func() {
+		if err := g.Remove(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if text := membership(t, g); !strings.Contains(text, "0::/"+filepath.Base(dir)+"\n") {
+		t.Errorf("not in %s:\n%s", dir, text)
+	}
+}
+
+func TestStartFailsWithoutTheGroup(t *testing.T) {
+	for _, g := range []*Group{
+		{},
+		{Dirs: map[string]string{"memory": filepath.Join(t.TempDir(), "gone")}},
+		{Dirs: map[string]string{unified: filepath.Join(t.TempDir(), "gone")}},
+	} {
+		cmd := exec.Command("true")
+		if err := g.Start(cmd); err == nil {
+			t.Errorf("%v: started outside of any group: %v", g.Dirs, cmd.Wait())
+		}
+	}
+}
+
+// A kernel that cannot do it, or a filter as containers have, is found out
+// before a box needs it.
+func TestStartsInto(t *testing.T) {
+	if err := startsInto(); err != nil {
+		t.Errorf("control: %v", err)
+	}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args = []string{filteredArg0}
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "clone3: function not implemented") {
+		t.Errorf("%q %v", out, err)
+	}
+}
+
+// filteredArg0 is this program where clone3 is no call.
+const filteredArg0 = "cgroup-filtered"
+
+func filtered() {
+	runtime.LockOSThread()
+	program := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}, // the number of the call
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_CLONE3, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	filter := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
+	err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+	if err == nil {
+		err = unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&filter)), 0, 0)
+	}
+	fmt.Println(err, startsInto())
+}

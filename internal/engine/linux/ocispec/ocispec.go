@@ -1,0 +1,127 @@
+// Package ocispec owns the OCI runtime specification that a sandbox's first
+// process starts under. It is a pure function of its parameters, so that its
+// golden file shows every change of a capability, mount or limit in review.
+package ocispec
+
+import (
+	"fmt"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+)
+
+// Params is what differs between sandboxes.
+type Params struct {
+	RootPath string
+	Guest    string // path of the guest's program inside
+	Hostname string
+	Limits   engine.Limits
+}
+
+// GuestArg0 is the name under which the guest's program is started. Our own
+// binary decides by it what to be.
+const GuestArg0 = "crannog-guest"
+
+// capabilities are the guest's, inside the sandbox's own kernel. None of them
+// reaches the host. What is left out is what would reach for the boundary:
+// CAP_SYS_ADMIN, CAP_SYS_MODULE, CAP_SYS_RAWIO, CAP_SYS_PTRACE, CAP_MKNOD,
+// CAP_NET_ADMIN, CAP_NET_RAW, CAP_DAC_READ_SEARCH, CAP_SYS_RESOURCE (which
+// could lift the process limit), CAP_SYS_BOOT, CAP_SYS_TIME, CAP_BPF.
+var capabilities = []string{
+	"CAP_CHOWN",            // uploads belong to the user that they are for
+	"CAP_DAC_OVERRIDE",     // root inside reads and writes what is inside
+	"CAP_FOWNER",           // modes and times of the user's files
+	"CAP_FSETID",           // keep set-id bits on a chown by root inside
+	"CAP_KILL",             // end processes of any user inside
+	"CAP_NET_BIND_SERVICE", // root inside listens below 1024
+	"CAP_SETGID",           // become the sandbox's user
+	"CAP_SETPCAP",          // root inside gives up capabilities for good
+	"CAP_SETUID",           // become the sandbox's user
+	"CAP_SYS_CHROOT",       // builds that chroot into their own tree
+}
+
+// maskedPaths hold facts about the host or its kernel on engines that share
+// one. gVisor serves none of them from the host; masking keeps that true if
+// it ever begins to.
+var maskedPaths = []string{
+	"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys",
+	"/proc/latency_stats", "/proc/sched_debug", "/proc/scsi", "/proc/timer_list",
+	"/proc/timer_stats", "/sys/firmware", "/sys/devices/virtual/powercap",
+}
+
+var readonlyPaths = []string{
+	"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger",
+}
+
+// openFiles bounds descriptors per process: enough for build tools and
+// servers, small enough that a leak is noticed inside and not in the engine.
+const openFiles = 65536
+
+// Build returns the specification.
+func Build(p Params) *specs.Spec {
+	limits := p.Limits.OrDefault()
+	noSuid := []string{"nosuid", "nodev"}
+	return &specs.Spec{
+		Version:  "1.2.0",
+		Hostname: p.Hostname,
+		// The root is writable from inside, but every write lands in the
+		// sandbox's own overlay; the tree below is opened read-only.
+		Root: &specs.Root{Path: p.RootPath},
+		Process: &specs.Process{
+			Args: []string{p.Guest, guestboot.ChannelFlag},
+			Cwd:  "/",
+			Env: []string{
+				"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+				"HOME=/root",
+			},
+			// No program inside gains a privilege by exec: a copied set-id
+			// file is only a file.
+			NoNewPrivileges: true,
+			Capabilities: &specs.LinuxCapabilities{
+				Bounding:  capabilities,
+				Effective: capabilities,
+				Permitted: capabilities,
+			},
+			Rlimits: []specs.POSIXRlimit{
+				{Type: "RLIMIT_NOFILE", Hard: openFiles, Soft: openFiles},
+				{Type: "RLIMIT_CORE", Hard: 0, Soft: 0},
+				{Type: "RLIMIT_NPROC", Hard: uint64(limits.PIDs), Soft: uint64(limits.PIDs)},
+			},
+		},
+		Mounts: []specs.Mount{
+			{Destination: "/proc", Type: "proc", Source: "proc", Options: append([]string{"noexec"}, noSuid...)},
+			{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: append([]string{"noexec", "ro"}, noSuid...)},
+			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "mode=755", "size=65536k"}},
+			{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
+			{Destination: "/dev/shm", Type: "tmpfs", Source: "shm", Options: append([]string{"mode=1777", fmt.Sprintf("size=%dk", limits.ShmBytes>>10)}, noSuid...)},
+		},
+		Linux: &specs.Linux{
+			Namespaces: []specs.LinuxNamespace{
+				{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.IPCNamespace},
+				{Type: specs.UTSNamespace}, {Type: specs.NetworkNamespace},
+			},
+			MaskedPaths:   maskedPaths,
+			ReadonlyPaths: readonlyPaths,
+		},
+	}
+}
+
+// Cover is the mount that shows source, a file or directory of the host, at a
+// path inside, where nothing of it can be changed, renamed or removed.
+func Cover(inside, source string) specs.Mount {
+	return specs.Mount{
+		Destination: inside, Type: "bind", Source: source,
+		Options: []string{"rbind", "ro", "nosuid", "nodev"},
+	}
+}
+
+// Blank is the mount that shows an empty directory at a path inside, in which
+// nothing can be made.
+func Blank(inside string) specs.Mount {
+	return specs.Mount{
+		Destination: inside, Type: "tmpfs", Source: "tmpfs",
+		Options: []string{"ro", "nosuid", "nodev", "noexec", "mode=555", "size=4k"},
+	}
+}

@@ -1,0 +1,81 @@
+package ocispec_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/linux/ocispec"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+func spec() []byte {
+	data, err := json.MarshalIndent(ocispec.Build(ocispec.Params{
+		RootPath: "/state/run/.root", Guest: "/.crannog/crannog-guest", Hostname: "box", Limits: engine.Limits{},
+	}), "", "  ")
+	if err != nil {
+		panic(err)
+	}
+	return append(data, '\n')
+}
+
+// A change of a capability, mount, limit or masked path is a diff of the
+// golden file, which a reviewer sees.
+func TestGolden(t *testing.T) {
+	path := filepath.Join("testdata", "default.json")
+	if *update {
+		if err := os.WriteFile(path, spec(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(spec(), want) {
+		t.Errorf("the specification changed; if that is meant, run: go test ./internal/engine/linux/ocispec -update\n%s", spec())
+	}
+}
+
+// What covers a path can be neither written nor removed.
+func TestCoversAreReadOnly(t *testing.T) {
+	for _, m := range []specs.Mount{ocispec.Cover("/workspace/rules.md", "/state/run/.root/workspace/rules.md"), ocispec.Blank("/workspace/secrets")} {
+		for _, option := range []string{"ro", "nosuid", "nodev"} {
+			if !slices.Contains(m.Options, option) {
+				t.Errorf("the mount at %s has no option %s: %v", m.Destination, option, m.Options)
+			}
+		}
+	}
+	if m := ocispec.Blank("/workspace/secrets"); m.Type != "tmpfs" || filepath.IsAbs(m.Source) {
+		t.Errorf("what is hidden shows something of the host: %+v", m)
+	}
+}
+
+func TestNoCapabilityThatReachesForTheBoundary(t *testing.T) {
+	s := ocispec.Build(ocispec.Params{})
+	for _, name := range []string{
+		"CAP_SYS_ADMIN", "CAP_SYS_MODULE", "CAP_SYS_RAWIO", "CAP_SYS_PTRACE", "CAP_MKNOD", "CAP_NET_ADMIN",
+		"CAP_NET_RAW", "CAP_DAC_READ_SEARCH", "CAP_SYS_RESOURCE", "CAP_SYS_BOOT", "CAP_SYS_TIME", "CAP_BPF", "CAP_PERFMON",
+	} {
+		for set, have := range map[string][]string{
+			"bounding": s.Process.Capabilities.Bounding, "effective": s.Process.Capabilities.Effective,
+			"permitted": s.Process.Capabilities.Permitted, "inheritable": s.Process.Capabilities.Inheritable,
+			"ambient": s.Process.Capabilities.Ambient,
+		} {
+			if slices.Contains(have, name) {
+				t.Errorf("%s is in the %s set", name, set)
+			}
+		}
+	}
+	if !s.Process.NoNewPrivileges {
+		t.Error("new privileges are possible")
+	}
+}

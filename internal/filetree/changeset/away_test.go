@@ -1,0 +1,77 @@
+package changeset_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/crannog/crannog/internal/filetree/changeset"
+)
+
+// P37: a directory that is not there at the next start, such as one on a disk
+// that is attached later, is put back when it is.
+func TestADirectoryThatComesBackIsPutBack(t *testing.T) {
+	for what, meanwhile := range map[string]func(t *testing.T, host string){
+		"nothing":           func(*testing.T, string) {},
+		"another directory": func(t *testing.T, host string) { lay(t, host, map[string]string{"theirs": "1"}) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			host, _ := eventful(t, dir)
+			before := picture(t, host, true)
+			if _, killed := die(t, dir, "op 5", false); !killed {
+				t.Fatal("it was not killed")
+			}
+			if different(before, picture(t, host, false)) == "" {
+				t.Fatal("nothing was changed: this test shows nothing")
+			}
+			elsewhere := filepath.Join(dir, "elsewhere")
+			move(t, host, elsewhere)
+			meanwhile(t, host)
+			for range 2 {
+				if kept, err := changeset.Recover(t.Context(), filepath.Join(dir, "journals")); err != nil || len(kept) > 0 {
+					t.Errorf("while it is away: %q, %v", kept, err)
+				}
+			}
+			remove(t, host)
+			move(t, elsewhere, host)
+			if kept, err := changeset.Recover(t.Context(), filepath.Join(dir, "journals")); err != nil || len(kept) > 0 {
+				t.Errorf("recover: %q, %v", kept, err)
+			}
+			if d := different(before, picture(t, host, true)); d != "" {
+				t.Errorf("it was not put back:\n%s", d)
+			}
+			if left, err := filepath.Glob(filepath.Join(dir, "journals", "*")); err != nil || len(left) > 0 {
+				t.Errorf("left %q, %v", left, err)
+			}
+		})
+	}
+}
+
+// Where somebody has removed what an Apply that was killed kept aside, nothing
+// can be put back, and it stands in the way of no other.
+func TestWhatWasKeptAsideIsRemoved(t *testing.T) {
+	dir := t.TempDir()
+	host, _ := eventful(t, dir)
+	if _, killed := die(t, dir, "op 5", false); !killed {
+		t.Fatal("it was not killed")
+	}
+	stages, err := filepath.Glob(filepath.Join(host, ".crannog-apply-*"))
+	if err != nil || len(stages) != 1 {
+		t.Fatalf("%q, %v", stages, err)
+	}
+	remove(t, stages[0])
+	if _, killed := die(t, dir, "", false); killed {
+		t.Fatal("it was killed")
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "journals", "*")); err != nil || len(left) > 0 {
+		t.Errorf("left %q, %v", left, err)
+	}
+}
+
+func move(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.Rename(from, to); err != nil {
+		t.Fatal(err)
+	}
+}

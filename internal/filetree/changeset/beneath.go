@@ -1,0 +1,74 @@
+package changeset
+
+import (
+	"errors"
+	"os"
+	"path"
+
+	"golang.org/x/sys/unix"
+)
+
+// beneath opens a path below a directory of the host's. No part of it may be a
+// link, or somebody who swaps a directory for a link would lead us out.
+func beneath(dir *os.File, name string, flags int) (*os.File, error) {
+	how := &unix.OpenHow{
+		Flags:   uint64(flags | unix.O_NOFOLLOW | unix.O_CLOEXEC),
+		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
+	}
+	if flags&unix.O_PATH == 0 {
+		how.Flags |= unix.O_NONBLOCK | unix.O_NOCTTY
+	}
+	for {
+		fd, err := unix.Openat2(int(dir.Fd()), name, how)
+		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
+			continue // somebody renamed something on the way
+		}
+		if err != nil {
+			return nil, &os.PathError{Op: "open", Path: name, Err: err}
+		}
+		return os.NewFile(uintptr(fd), name), nil
+	}
+}
+
+// parentOf opens the directory that a path is in.
+func parentOf(dir *os.File, name string) (*os.File, string, error) {
+	above, base := path.Split(name)
+	if above == "" {
+		above = "."
+	}
+	d, err := beneath(dir, path.Clean(above), unix.O_PATH|unix.O_DIRECTORY)
+	return d, base, err
+}
+
+// lstatBeneath describes a file below a directory of the host's; nil is none.
+// What is reached through a link has no place of that name either: the link may
+// be one that is about to become a directory.
+func lstatBeneath(dir *os.File, name string) (*Entry, error) {
+	d, base, err := parentOf(dir, name)
+	if notThere(err) || errors.Is(err, unix.ELOOP) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	return lookAt(d, base, name)
+}
+
+// lookAt is lstatAt where nothing is no error.
+func lookAt(d *os.File, base, name string) (*Entry, error) {
+	e, err := lstatAt(int(d.Fd()), base)
+	if errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, &os.PathError{Op: "lstat", Path: name, Err: err}
+	}
+	e.Path = name
+	return &e, nil
+}
+
+// notThere reports whether an error means that there is no such file.
+func notThere(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR)
+}

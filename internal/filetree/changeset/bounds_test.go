@@ -1,0 +1,36 @@
+package changeset_test
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/changeset"
+)
+
+// A box that tells of more files than anybody compares, or of longer names,
+// is not listened to until the server has no memory left.
+func TestTreesAreBounded(t *testing.T) {
+	deep := strings.Repeat(strings.Repeat("d", 200)+"/", 20)
+	for name, c := range map[string]struct {
+		path string
+		most int
+	}{"files": {"f", 500_000}, "names": {deep, 64 << 20 / len(deep)}} {
+		in, out := io.Pipe()
+		go func() {
+			for said := range c.most + c.most/4 {
+				if _, err := fmt.Fprintf(out, `{"path":"%s%d","type":"file","mode":420}`+"\n", c.path, said); err != nil {
+					return
+				}
+			}
+			out.CloseWithError(io.ErrUnexpectedEOF)
+		}()
+		_, err := changeset.ReadTree(in, changeset.Bounds{})
+		in.Close()
+		if fault.CodeOf(err) != "tree_too_large" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

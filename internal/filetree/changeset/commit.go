@@ -1,0 +1,203 @@
+package changeset
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+
+	"golang.org/x/sys/unix"
+)
+
+// commit does what is planned. After an error nothing of it is done.
+func (a *application) commit() error {
+	a.committing = true
+	for i := range a.ops {
+		a.step(fmt.Sprintf("op %d", i))
+		if err := a.do(&a.ops[i]); err != nil {
+			return placeFault(string(a.ops[i].Path), err)
+		}
+	}
+	a.step("sync")
+	if err := a.settle(); err != nil {
+		return err
+	}
+	a.step("done")
+	if err := a.journal.write(record{Done: true}); err != nil {
+		return err
+	}
+	a.committing = false
+	a.step("clean")
+	return nil
+}
+
+// maxKept is how many directories are held open to be found again.
+const maxKept = 256
+
+// errTaken says that a place is not as it was when it was compared.
+var errTaken = fmt.Errorf("somebody else changed it: %w", unix.EEXIST)
+
+func (a *application) do(o *op) error {
+	parent, base, err := parentOf(a.dir, string(o.Path))
+	if err != nil {
+		return err
+	}
+	// If it has to be undone, then in this very directory, wherever it is by
+	// then. Beyond some number it has to be found again by its name.
+	if a.kept < maxKept {
+		a.kept++
+		o.parent = parent
+	} else {
+		defer parent.Close()
+	}
+	have, err := lookAt(parent, base, string(o.Path))
+	if err != nil {
+		return err
+	}
+	if (have != nil || o.Old != nil) && (!o.Old.is(have) || o.Old.Mode != have.Mode) {
+		return errTaken
+	}
+	switch o.Verb {
+	case mode:
+		return chmod(parent, base, o.Old, o.Mode)
+	case take:
+		return a.take(parent, base, o)
+	case put:
+	}
+	return a.put(parent, base, o)
+}
+
+// chmod changes the mode of the very file that was meant.
+func chmod(parent *os.File, base string, want *mark, bits uint32) error {
+	f, err := beneath(parent, base, unix.O_PATH)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var stat unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &stat); err != nil {
+		return err
+	}
+	if e := FromStat(&stat); !want.is(&e) || e.Type == Link {
+		return errTaken
+	}
+	// By its descriptor: the name could be another file's by now.
+	return unix.Fchmodat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), bits, 0)
+}
+
+// take moves a file away, and back if it was not the one.
+func (a *application) take(parent *os.File, base string, o *op) error {
+	if err := move(parent, base, a.leaving, o.Slot); err != nil {
+		return err
+	}
+	return a.gone(a.leaving, o, func() error { return move(a.leaving, o.Slot, parent, base) })
+}
+
+// gone checks what went to the stage: it must be what was meant, and a
+// directory must be empty.
+func (a *application) gone(stage *os.File, o *op, back func() error) error {
+	e, err := lookAt(stage, o.Slot, string(o.Path))
+	if err == nil && !o.Old.is(e) {
+		err = errTaken
+	}
+	if err == nil && e.Type == Dir {
+		err = empty(stage, o.Slot)
+	}
+	if err != nil {
+		return errors.Join(err, back())
+	}
+	return nil
+}
+
+// empty is nil for an empty directory.
+func empty(in *os.File, base string) error {
+	d, err := openAt(int(in.Fd()), base, unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(1)
+	if len(names) > 0 {
+		return errTaken
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
+}
+
+// put brings what is staged to its place. What was there goes to the stage in
+// the same step, where the file system can do that.
+func (a *application) put(parent *os.File, base string, o *op) error {
+	if o.Old == nil {
+		return move(a.arriving, o.Slot, parent, base)
+	}
+	err := error(unix.EINVAL)
+	if !a.apart {
+		err = exchange(a.arriving, o.Slot, parent, base)
+	}
+	if err == nil {
+		return a.gone(a.arriving, o, func() error { return exchange(a.arriving, o.Slot, parent, base) })
+	}
+	if !cannot(err) {
+		return err
+	}
+	a.step("aside")
+	if err := a.take(parent, base, o); err != nil {
+		return err
+	}
+	a.step("between")
+	if err := move(a.arriving, o.Slot, parent, base); err != nil {
+		return errors.Join(err, move(a.leaving, o.Slot, parent, base))
+	}
+	return nil
+}
+
+func exchange(x *os.File, xName string, y *os.File, yName string) error {
+	return unix.Renameat2(int(x.Fd()), xName, int(y.Fd()), yName, unix.RENAME_EXCHANGE)
+}
+
+// cannot reports whether a file system does not support a way to rename.
+func cannot(err error) bool {
+	return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.ENOTSUP)
+}
+
+// move renames, and replaces nothing.
+func move(from *os.File, name string, to *os.File, newName string) error {
+	err := unix.Renameat2(int(from.Fd()), name, int(to.Fd()), newName, unix.RENAME_NOREPLACE)
+	if !cannot(err) {
+		return err
+	}
+	// A file system that cannot: what is not there now is taken to stay so.
+	if e, err := lookAt(to, newName, newName); err != nil || e != nil {
+		return errors.Join(err, unix.EEXIST)
+	}
+	return unix.Renameat(int(from.Fd()), name, int(to.Fd()), newName)
+}
+
+// settle puts the directories onto the disk in which names were changed.
+func (a *application) settle() error {
+	seen := map[string]bool{}
+	for _, o := range a.ops {
+		seen[path.Dir(string(o.Path))] = true
+	}
+	if len(seen) > 64 {
+		return unix.Syncfs(int(a.dir.Fd()))
+	}
+	for name := range seen {
+		d, err := beneath(a.dir, name, unix.O_RDONLY|unix.O_DIRECTORY)
+		if notThere(err) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ELOOP) {
+			continue // it went as well, or may not be read, or was moved by others
+		}
+		if err != nil {
+			return err
+		}
+		err = d.Sync()
+		d.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

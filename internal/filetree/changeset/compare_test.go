@@ -1,0 +1,343 @@
+package changeset_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/changeset"
+)
+
+func put(t testing.TB, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func remove(t testing.TB, name string) {
+	t.Helper()
+	if err := os.RemoveAll(name); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCompareTellsWhoChangedWhat(t *testing.T) {
+	files := map[string]string{"mine": "1", "theirs": "1", "both": "1", "alike": "1", "gone in": "1", "gone out": "1", "gone both": "1", "in gone out": "1", "out gone in": "1", "d/x": "1", "e/x": "1"}
+	for _, copied := range []bool{false, true} {
+		b := newBench(t, files)
+		if copied {
+			copied := filepath.Join(t.TempDir(), "copy")
+			if err := os.CopyFS(copied, os.DirFS(b.host)); err != nil {
+				t.Fatal(err)
+			}
+			root, err := os.OpenRoot(copied)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer root.Close()
+			if b.base.Start, err = changeset.Walk(t.Context(), root, changeset.Bounds{}, nil); err != nil {
+				t.Fatal(err)
+			}
+			b.base.Content = root
+		}
+		in, out := func(name string) string { return filepath.Join(b.inside, name) }, func(name string) string { return filepath.Join(b.host, name) }
+		put(t, in("mine"), "22")
+		put(t, out("theirs"), "333")
+		put(t, in("both"), "22")
+		put(t, out("both"), "333")
+		put(t, in("alike"), "22")
+		put(t, out("alike"), "22")
+		remove(t, in("gone in"))
+		remove(t, out("gone out"))
+		remove(t, in("gone both"))
+		remove(t, out("gone both"))
+		put(t, in("in gone out"), "22")
+		remove(t, out("in gone out"))
+		remove(t, in("out gone in"))
+		put(t, out("out gone in"), "333")
+		put(t, in("new"), "22")
+		put(t, in("new both"), "22")
+		put(t, out("new both"), "333")
+		put(t, in("new alike"), "22")
+		put(t, out("new alike"), "22")
+		put(t, out("new out"), "333")
+		// A directory goes inside that got a file outside.
+		remove(t, in("d"))
+		put(t, out("d/new"), "333")
+		// A directory became a link outside in which the box made a file.
+		put(t, in("e/y"), "22")
+		remove(t, out("e"))
+		lay(t, b.host, map[string]string{"e": "-> /etc"})
+		want := []string{
+			"changed both changed_outside", "removed d changed_outside", "removed d/x", "created e/y changed_outside",
+			"removed gone in", "changed in gone out removed_outside", "changed mine", "created new", "created new both created_outside",
+			"removed out gone in changed_outside",
+		}
+		set := b.compare(t)
+		if got := short(set); !slices.Equal(got, want) {
+			t.Errorf("copied %v: got\n%s\nwant\n%s", copied, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+		before := picture(t, b.host, true)
+		if _, err := b.apply(t, set.Changes, false); fault.CodeOf(err) != "changes_conflict" {
+			t.Errorf("applied conflicts: %v", err)
+		}
+		// Also where they are to be overwritten, nothing is written through a link.
+		if _, err := b.apply(t, set.Changes, true); fault.CodeOf(err) != "changes_conflict" {
+			t.Errorf("applied through a link: %v", err)
+		}
+		if d := different(before, picture(t, b.host, true)); d != "" {
+			t.Errorf("refused, and changed:\n%s", d)
+		}
+		// What was put back has another ctime, and is no more changed than before.
+		set = b.compare(t)
+		if got := short(set); !slices.Equal(got, want) {
+			t.Errorf("copied %v: put back, got\n%s", copied, strings.Join(got, "\n"))
+		}
+		chosen, _ := changeset.Select(set.Changes, func(c changeset.Change) bool {
+			return c.Path == "both" || c.Path == "new both" || c.Path == "in gone out"
+		})
+		if _, err := b.apply(t, chosen, true); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"both", "new both", "in gone out"} {
+			if text, err := os.ReadFile(out(name)); err != nil || string(text) != "22" {
+				t.Errorf("%s is %q, %v", name, text, err)
+			}
+		}
+		b.clean(t)
+	}
+}
+
+func TestCompareReadsOnlyWhatIsTouched(t *testing.T) {
+	b := newBench(t, map[string]string{"a": "1", "b": "1"})
+	// A box that shows the host's own files, as one does that changed nothing.
+	b.box.dir = b.host
+	if set := b.compare(t); len(set.Changes) != 0 || b.box.asked != 0 {
+		t.Errorf("got %q, and %d files were read", short(set), b.box.asked)
+	}
+	put(t, filepath.Join(b.host, "a"), "of the user's")
+	if set := b.compare(t); len(set.Changes) != 0 || b.box.asked != 0 {
+		t.Errorf("the user's own changes: got %q, and %d files were read", short(set), b.box.asked)
+	}
+}
+
+func TestCompareLeavesOutWhatIsKeptOut(t *testing.T) {
+	b := newBench(t, map[string]string{"a": "1", ".env": "KEY", "secrets/k": "1"})
+	remove(t, filepath.Join(b.inside, ".env"))
+	remove(t, filepath.Join(b.inside, "secrets"))
+	set, err := changeset.Compare(t.Context(), b.box, b.base, changeset.Options{
+		Dir: "/workspace", Ignore: func(p string) bool { return p == ".env" || strings.HasPrefix(p+"/", "secrets/") },
+	})
+	if err != nil || len(set.Changes) > 0 {
+		t.Errorf("got %q, %v", short(set), err)
+	}
+}
+
+func TestCompareNotesModesAndTypes(t *testing.T) {
+	b := newBench(t, map[string]string{"script": "#!", "link": "-> script", "file": "1", "dir/x": "1", "d/": ""})
+	if err := os.Chmod(filepath.Join(b.inside, "script"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Join(b.inside, "d"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"link", "file", "dir"} {
+		remove(t, filepath.Join(b.inside, name))
+	}
+	lay(t, b.inside, map[string]string{"link": "-> dir", "file/y": "2", "dir": "-> file"})
+	set := b.compare(t)
+	want := []string{"changed d", "changed dir", "removed dir/x", "changed file", "created file/y", "changed link", "changed script"}
+	if got := short(set); !slices.Equal(got, want) {
+		t.Fatalf("got %q, want %q", got, want)
+	}
+	if c := set.Changes[6]; !c.SameContent || c.Text != "diff --git a/script b/script\nold mode 100644\nnew mode 100755\n" || c.Added+c.Removed != 0 {
+		t.Errorf("a mode: %+v", c)
+	}
+	if _, err := b.apply(t, set.Changes, false); err != nil {
+		t.Fatal(err)
+	}
+	if d := different(picture(t, b.inside, false), picture(t, b.host, false)); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestDigestNamesExactlyTheChanges(t *testing.T) {
+	b := newBench(t, map[string]string{"a": "1\n"})
+	put(t, filepath.Join(b.inside, "a"), "2\n")
+	first := b.compare(t).Digest
+	if again := b.compare(t).Digest; again != first {
+		t.Error("the same changes have two digests")
+	}
+	seen := map[string]string{first: "the first"}
+	for _, c := range []struct {
+		what   string
+		change func()
+	}{
+		{"content", func() { put(t, filepath.Join(b.inside, "a"), "3\n") }},
+		{"mode", func() { _ = os.Chmod(filepath.Join(b.inside, "a"), 0o755) }},
+		{"another", func() { put(t, filepath.Join(b.inside, "b"), "") }},
+		{"a file outside", func() { put(t, filepath.Join(b.host, "a"), "44\n") }},
+		{"a file outside again", func() { put(t, filepath.Join(b.host, "a"), "555\n") }},
+	} {
+		c.change()
+		d := b.compare(t).Digest
+		if seen[d] != "" {
+			t.Errorf("%s has the digest of %s", c.what, seen[d])
+		}
+		seen[d] = c.what
+	}
+}
+
+func TestTextsAreBounded(t *testing.T) {
+	b := newBench(t, map[string]string{"large": strings.Repeat("line\n", 500), "huge": "", "binary": "text\n"})
+	put(t, filepath.Join(b.inside, "large"), strings.Repeat("line\n", 499)+"other\nmore\n")
+	put(t, filepath.Join(b.inside, "huge"), strings.Repeat("line\n", 20000))
+	put(t, filepath.Join(b.inside, "binary"), "text\n\x00")
+	set, err := changeset.Compare(t.Context(), b.box, b.base, changeset.Options{Dir: "/workspace", Text: true, Bounds: changeset.Bounds{TextBytes: 1000}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := set.Changes[0]; !c.Binary || c.Text != "" {
+		t.Errorf("binary: %+v", c)
+	}
+	if c := set.Changes[1]; !c.Omitted || c.Text != "" || c.Added != 0 {
+		t.Errorf("huge: %+v", c)
+	}
+	if c := set.Changes[2]; !c.Omitted || c.Text != "" || c.Added != 2 || c.Removed != 1 {
+		t.Errorf("large: %+v", c)
+	}
+	// A difference that is as bad as can be is done with at once.
+	var x, y strings.Builder
+	for i := range 200_000 {
+		x.WriteString([]string{"a\n", "b\n", "\n"}[i%3])
+		y.WriteString([]string{"b\n", "\n", "a\n", "a\n"}[i%4])
+	}
+	b = newBench(t, map[string]string{"bad": x.String()})
+	put(t, filepath.Join(b.inside, "bad"), y.String())
+	if set := b.compare(t); set.Changes[0].Text == "" || set.Changes[0].Omitted {
+		t.Error("no text")
+	}
+}
+
+func TestSpecialFilesNeverComeOut(t *testing.T) {
+	b := newBench(t, map[string]string{"a": "1"})
+	if err := syscall.Mkfifo(filepath.Join(b.inside, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lay(t, b.inside, map[string]string{"out": "-> ../../etc/passwd", "absolute": "-> /etc/passwd", "in": "-> a", "sub/up": "-> ../a", "sub/in/out": "-> x/../../../../..", ".crannog-apply-x": "1"})
+	put(t, filepath.Join(b.inside, "suid"), "1")
+	if err := os.Chmod(filepath.Join(b.inside, "suid"), 0o755|os.ModeSetuid); err != nil {
+		t.Fatal(err)
+	}
+	set := b.compare(t)
+	want := []string{
+		"created .crannog-apply-x special", "created absolute link_out", "created in", "created out link_out", "created pipe special", "created sub",
+		"created sub/in", "created sub/in/out link_out", "created sub/up", "created suid setuid",
+	}
+	if got := short(set); !slices.Equal(got, want) {
+		t.Fatalf("got %q, want %q", got, want)
+	}
+	before := picture(t, b.host, true)
+	for _, c := range set.Changes {
+		if !c.Refused() {
+			continue
+		}
+		if chosen, left := changeset.Select(set.Changes, func(x changeset.Change) bool { return x.Path == c.Path }); len(chosen) > 0 || len(left) != len(set.Changes) {
+			t.Errorf("%s was chosen", c.Path)
+		}
+		for _, flags := range [][]changeset.Flag{c.Flags, nil} { // also if somebody forgot its flags
+			c.Flags = flags
+			if _, err := b.apply(t, []changeset.Change{c}, true); fault.CodeOf(err) != "changes_refused" {
+				t.Errorf("%s: %v", c.Path, err)
+			}
+		}
+	}
+	if d := different(before, picture(t, b.host, true)); d != "" {
+		t.Error(d)
+	}
+	// The control: the others come out.
+	chosen, _ := changeset.Select(set.Changes, func(changeset.Change) bool { return true })
+	if _, err := b.apply(t, chosen, false); err != nil || len(chosen) != 4 {
+		t.Errorf("%d, %v", len(chosen), err)
+	}
+}
+
+func TestSelectKeepsWhatHoldsTogether(t *testing.T) {
+	b := newBench(t, map[string]string{"old/a": "1", "old/b": "1", "swap/x": "1"})
+	remove(t, filepath.Join(b.inside, "old"))
+	remove(t, filepath.Join(b.inside, "swap"))
+	lay(t, b.inside, map[string]string{"new/deep/file": "1", "swap": "now a file"})
+	set := b.compare(t)
+	names := func(list []changeset.Change) (all []string) {
+		for _, c := range list {
+			all = append(all, c.Path)
+		}
+		return all
+	}
+	for path, want := range map[string][]string{
+		"new/deep/file": {"new", "new/deep", "new/deep/file"},
+		"old":           nil, // as it would not be empty
+		"old/a":         {"old/a"},
+		"swap":          nil,
+	} {
+		if got, _ := changeset.Select(set.Changes, func(c changeset.Change) bool { return c.Path == path }); !slices.Equal(names(got), want) {
+			t.Errorf("%s: got %q, want %q", path, names(got), want)
+		}
+	}
+	got, left := changeset.Select(set.Changes, func(c changeset.Change) bool { return c.Path != "old/b" })
+	if len(left) != 2 || !slices.Equal(names(left), []string{"old", "old/b"}) {
+		t.Errorf("left %q", names(left))
+	}
+	if _, err := b.apply(t, got, false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A link that became a directory inside is one still outside, and nothing that
+// is to come below it is there, however deep.
+func TestApplyMakesADirectoryOfALink(t *testing.T) {
+	for _, target := range []string{"other", "no such", "../elsewhere"} {
+		b := newBench(t, map[string]string{"other/x": "1", "l": "-> " + target})
+		remove(t, filepath.Join(b.inside, "l"))
+		lay(t, b.inside, map[string]string{"l/a": "1", "l/d/e/f": "2"})
+		set := b.compare(t)
+		if _, err := b.apply(t, set.Changes, false); err != nil {
+			t.Fatalf("-> %s: %v\n%q", target, err, short(set))
+		}
+		if d := different(picture(t, b.inside, false), picture(t, b.host, false)); d != "" {
+			t.Errorf("-> %s: inside and outside differ:\n%s", target, d)
+		}
+		b.clean(t)
+	}
+}
+
+func TestCompareIsNotFooledByATimeThatWasSet(t *testing.T) {
+	b := newBench(t, map[string]string{"a": "1"})
+	name, host := filepath.Join(b.inside, "a"), filepath.Join(b.host, "a")
+	for {
+		put(t, name, "2")
+		was, err := os.Stat(host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(name, was.ModTime(), was.ModTime()); err != nil {
+			t.Fatal(err)
+		}
+		now, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The clock of files has steps of some milliseconds.
+		if now.Sys().(*syscall.Stat_t).Ctim != was.Sys().(*syscall.Stat_t).Ctim {
+			break
+		}
+	}
+	if got := short(b.compare(t)); !slices.Equal(got, []string{"changed a"}) {
+		t.Errorf("got %q", got)
+	}
+}

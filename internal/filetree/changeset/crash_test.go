@@ -1,0 +1,391 @@
+package changeset_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/changeset"
+)
+
+// The test binary is also the process that is killed while it applies.
+func TestMain(m *testing.M) {
+	if dir := os.Getenv("CHANGES_TEST_APPLY"); dir != "" {
+		os.Exit(applyAndDie(dir, os.Getenv("CHANGES_TEST_STEP"), os.Getenv("CHANGES_TEST_APART") != ""))
+	}
+	os.Exit(m.Run())
+}
+
+// eventful is a tree and what becomes of it: something of each kind.
+func eventful(t testing.TB, dir string) (host, inside string) {
+	t.Helper()
+	host, inside = filepath.Join(dir, "host"), filepath.Join(dir, "inside")
+	lay(t, host, map[string]string{
+		"edited": "1\n", "script": "#!", "gone/deep/file": "1", "gone/other": "1", "file to dir": "1", "dir to file/x": "1", "link": "-> edited", "calm/x": "1", "shut/x": "1",
+	})
+	lay(t, inside, map[string]string{
+		"edited": "2\n2\n", "script": "!#!", "file to dir/y": "2", "dir to file": "2", "link": "-> calm", "calm/x": "1", "new/deep/file": "2", "new/link": "-> deep", "shut/x": "1", "shut/y": "2",
+	})
+	if err := os.Chmod(filepath.Join(inside, "shut"), 0o555); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // or it could not be removed
+		_ = os.Chmod(filepath.Join(inside, "shut"), 0o755)
+		_ = os.Chmod(filepath.Join(host, "shut"), 0o755)
+	})
+	return host, inside
+}
+
+func applyAndDie(dir, at string, apart bool) int {
+	host := filepath.Join(dir, "host")
+	root, err := os.OpenRoot(host)
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	start, err := changeset.Walk(context.Background(), root, changeset.Bounds{}, nil)
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	box := &local{dir: filepath.Join(dir, "inside")}
+	set, err := changeset.Compare(context.Background(), box, changeset.Base{Start: start, Outside: root}, changeset.Options{Dir: "/workspace"})
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	n := 0
+	step := func(name string) {
+		fmt.Println("step", name)
+		if at == strconv.Itoa(n) || at != "" && name == at {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {}
+		}
+		n++
+	}
+	o := changeset.ApplyOptions{Dir: "/workspace", Journals: filepath.Join(dir, "journals")}
+	if _, err := changeset.Apply(context.Background(), box, root, set.Changes, changeset.Watched(o, step, apart)); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	return 0
+}
+
+// die applies in a process of its own that is killed at a step, and returns
+// the steps that it took.
+func die(t *testing.T, dir, at string, apart bool) (steps []string, killed bool) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "CHANGES_TEST_APPLY="+dir, "CHANGES_TEST_STEP="+at)
+	if apart {
+		cmd.Env = append(cmd.Env, "CHANGES_TEST_APART=1")
+	}
+	out, err := cmd.Output()
+	for l := range strings.Lines(string(out)) {
+		name, ok := strings.CutPrefix(strings.TrimSpace(l), "step ")
+		if !ok {
+			t.Fatalf("at %s: %s", at, l)
+		}
+		steps = append(steps, name)
+	}
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if err != nil && (!ok || !exit.Sys().(syscall.WaitStatus).Signaled()) {
+		t.Fatalf("at %s: %v", at, err)
+	}
+	return steps, err != nil
+}
+
+// P37: an Apply that is killed at any step leaves all or nothing, once the next
+// start, or the next Apply, has looked.
+func TestApplyIsAllOrNothingWhenKilled(t *testing.T) {
+	for _, apart := range []bool{false, true} {
+		dir := t.TempDir()
+		_, inside := eventful(t, dir)
+		steps, killed := die(t, dir, "", apart)
+		if killed || len(steps) < 12 {
+			t.Fatalf("steps %q", steps)
+		}
+		after := picture(t, inside, false)
+		if d := different(after, picture(t, filepath.Join(dir, "host"), false)); d != "" {
+			t.Fatalf("not applied:\n%s", d)
+		}
+		back, forward := 0, 0
+		for i, name := range steps {
+			dir := t.TempDir()
+			host, _ := eventful(t, dir)
+			before := picture(t, host, true)
+			took, killed := die(t, dir, strconv.Itoa(i), apart)
+			if !killed || took[len(took)-1] != name {
+				t.Fatalf("it was not killed at %s: %q", name, took)
+			}
+			// Putting back is killed as well, at its middle, and then once more done.
+			if strings.HasPrefix(name, "op") {
+				die(t, dir, "undo 4", apart)
+			}
+			kept, err := changeset.Recover(t.Context(), filepath.Join(dir, "journals"))
+			if err != nil || len(kept) > 0 {
+				t.Errorf("%s: recover: %q, %v", name, kept, err)
+			}
+			switch now := picture(t, host, true); {
+			case different(before, now) == "":
+				back++
+			case different(after, picture(t, host, false)) == "":
+				forward++
+			default:
+				t.Errorf("killed at %s, neither all nor nothing:\n%s", name, different(before, now))
+			}
+			for _, pattern := range []string{"host/.crannog*", "journals/*"} {
+				if left, err := filepath.Glob(filepath.Join(dir, pattern)); err != nil || len(left) > 0 {
+					t.Errorf("killed at %s: left %q, %v", name, left, err)
+				}
+			}
+		}
+		if back < 10 || forward != 1 {
+			t.Errorf("%d times back, %d times forward", back, forward)
+		}
+	}
+}
+
+// What somebody changes after an Apply was killed is theirs.
+func TestRecoveryKeepsWhatOthersChanged(t *testing.T) {
+	dir := t.TempDir()
+	host, _ := eventful(t, dir)
+	if _, killed := die(t, dir, "sync", false); !killed {
+		t.Fatal("it was not killed")
+	}
+	put(t, filepath.Join(host, "edited"), "by the user")
+	kept, err := changeset.Recover(t.Context(), filepath.Join(dir, "journals"))
+	if err != nil || len(kept) != 1 {
+		t.Fatalf("recover: %q, %v", kept, err)
+	}
+	if text, err := os.ReadFile(filepath.Join(host, "edited")); err != nil || string(text) != "by the user" {
+		t.Errorf("the user's file is %q, %v", text, err)
+	}
+	found := false
+	for _, sub := range []string{"new", "old"} {
+		names, err := os.ReadDir(filepath.Join(kept[0], sub))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range names {
+			text, _ := os.ReadFile(filepath.Join(kept[0], sub, n.Name()))
+			found = found || string(text) == "1\n"
+		}
+	}
+	if !found {
+		t.Error("what it was before is lost")
+	}
+	if text, err := os.ReadFile(filepath.Join(host, "gone", "other")); err != nil || string(text) != "1" {
+		t.Errorf("another file is %q, %v", text, err)
+	}
+}
+
+// P37: an error in the middle puts everything back, to the byte and the time.
+func TestApplyPutsEverythingBack(t *testing.T) {
+	for _, apart := range []bool{false, true} {
+		total := 0
+		for i := 0; ; i++ {
+			dir := t.TempDir()
+			host, inside := eventful(t, dir)
+			root, err := os.OpenRoot(host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer root.Close()
+			start, err := changeset.Walk(t.Context(), root, changeset.Bounds{}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			box := &local{dir: inside}
+			set, err := changeset.Compare(t.Context(), box, changeset.Base{Start: start, Outside: root}, changeset.Options{Dir: "/workspace"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i == len(set.Changes) {
+				break
+			}
+			before := picture(t, host, true)
+			// Somebody changes the place of one of them just before its turn.
+			victim := set.Changes[i]
+			full := filepath.Join(host, victim.Path)
+			if info, err := os.Stat(filepath.Dir(full)); err != nil || !info.IsDir() {
+				continue // it is to come into a directory that is not there yet
+			}
+			total++
+			changed := false
+			step := func(name string) {
+				if name != "op 0" {
+					return
+				}
+				changed = true
+				if victim.Outside == nil {
+					put(t, full, "by the user")
+				} else {
+					remove(t, full)
+				}
+			}
+			o := changeset.Watched(changeset.ApplyOptions{Dir: "/workspace", Journals: filepath.Join(dir, "journals")}, step, apart)
+			if _, err := changeset.Apply(t.Context(), box, root, set.Changes, o); fault.CodeOf(err) != "changes_conflict" || !changed {
+				t.Fatalf("%s: %v", victim.Path, err)
+			}
+			now := picture(t, host, true)
+			for name := range now {
+				// Their own doing, and the times of directories that they changed.
+				if under(name, victim.Path) || under(victim.Path, name) || name == "." {
+					delete(now, name)
+					delete(before, name)
+				}
+			}
+			for name := range before {
+				if under(name, victim.Path) || under(victim.Path, name) {
+					delete(before, name)
+				}
+			}
+			if d := different(before, now); d != "" {
+				t.Errorf("%s was changed by somebody, and then:\n%s", victim.Path, d)
+			}
+			if left, err := filepath.Glob(filepath.Join(host, ".crannog*")); err != nil || len(left) > 0 {
+				t.Errorf("left %q, %v", left, err)
+			}
+		}
+		if total < 12 {
+			t.Errorf("only %d changes", total)
+		}
+	}
+}
+
+func under(name, dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") }
+
+func TestApplyIsAloneInADirectory(t *testing.T) {
+	b := newBench(t, map[string]string{"a": "1"})
+	put(t, filepath.Join(b.inside, "a"), "22")
+	set := b.compare(t)
+	var codes []string
+	b.box.packing = func() {
+		b.box.packing = nil
+		_, err := b.apply(t, set.Changes, false)
+		codes = append(codes, fault.CodeOf(err))
+		// Nor is one that runs taken for one that was killed.
+		if kept, err := changeset.Recover(t.Context(), b.journals); err != nil || len(kept) > 0 {
+			t.Errorf("recover: %q, %v", kept, err)
+		}
+	}
+	if _, err := b.apply(t, set.Changes, false); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(codes, []string{"apply_running"}) {
+		t.Errorf("at the same time: %q", codes)
+	}
+	b.clean(t)
+}
+
+// P37: what a program changes after it was shown does not come out.
+func TestWhatMovedDoesNotComeOut(t *testing.T) {
+	for what, change := range map[string]func(b *bench){
+		"content": func(b *bench) { put(t, filepath.Join(b.inside, "a"), "EVIL") },
+		"longer":  func(b *bench) { put(t, filepath.Join(b.inside, "a"), "GOOD and more") },
+		"gone":    func(b *bench) { remove(t, filepath.Join(b.inside, "a")) },
+		"link": func(b *bench) {
+			remove(t, filepath.Join(b.inside, "a"))
+			lay(t, b.inside, map[string]string{"a": "-> b"})
+		},
+		"dir": func(b *bench) {
+			remove(t, filepath.Join(b.inside, "a"))
+			lay(t, b.inside, map[string]string{"a/x": ""})
+		},
+		"unmoved": func(*bench) {},
+	} {
+		b := newBench(t, map[string]string{"a": "1", "b": "GOOD"})
+		put(t, filepath.Join(b.inside, "a"), "GOOD")
+		set := b.compare(t)
+		before := picture(t, b.host, true)
+		b.box.packing = func() { change(b) }
+		_, err := b.apply(t, set.Changes, false)
+		if what == "unmoved" {
+			if err != nil {
+				t.Errorf("the control: %v", err)
+			}
+			continue
+		}
+		if fault.CodeOf(err) != "changes_moved" {
+			t.Errorf("%s: %v", what, err)
+		}
+		if d := different(before, picture(t, b.host, true)); d != "" {
+			t.Errorf("%s:\n%s", what, d)
+		}
+		b.clean(t)
+	}
+}
+
+// P37: what was changed outside after it was shown is noticed, however little
+// it shows.
+func TestApplyNoticesWhatChangedOutsideSince(t *testing.T) {
+	for what, change := range map[string]func(t *testing.T, b *bench, step string){
+		"in place, with the old time": func(t *testing.T, b *bench, step string) {
+			name := filepath.Join(b.host, "a")
+			info, err := os.Stat(name)
+			if err != nil || step != "stage" {
+				return
+			}
+			put(t, name, "x")
+			if err := os.Chtimes(name, info.ModTime(), info.ModTime()); err != nil {
+				t.Error(err)
+			}
+		},
+		"a file in a directory that is to go": func(t *testing.T, b *bench, step string) {
+			if step == "op 0" {
+				put(t, filepath.Join(b.host, "gone", "theirs"), "by the user")
+			}
+		},
+		"a file in a directory that is to be a file": func(t *testing.T, b *bench, step string) {
+			if step == "op 0" {
+				put(t, filepath.Join(b.host, "swap", "theirs"), "by the user")
+			}
+		},
+		"a mode": func(t *testing.T, b *bench, step string) {
+			if step == "op 0" {
+				if err := os.Chmod(filepath.Join(b.host, "a"), 0o600); err != nil {
+					t.Error(err)
+				}
+			}
+		},
+	} {
+		b := newBench(t, map[string]string{"a": "1", "gone/x": "1", "swap/x": "1", "z": "1"})
+		put(t, filepath.Join(b.inside, "a"), "22")
+		put(t, filepath.Join(b.inside, "z"), "22")
+		remove(t, filepath.Join(b.inside, "gone"))
+		remove(t, filepath.Join(b.inside, "swap"))
+		put(t, filepath.Join(b.inside, "swap"), "22")
+		set := b.compare(t)
+		var theirs map[string]string
+		step := func(name string) {
+			change(t, b, name)
+			if name == "op 0" {
+				theirs = picture(t, b.host, false)
+			}
+		}
+		o := changeset.Watched(changeset.ApplyOptions{Dir: "/workspace", Journals: b.journals}, step, false)
+		if _, err := changeset.Apply(t.Context(), b.box, b.root, set.Changes, o); fault.CodeOf(err) != "changes_conflict" {
+			t.Errorf("%s: %v", what, err)
+		}
+		now := picture(t, b.host, false)
+		for name := range theirs {
+			if strings.HasPrefix(name, ".crannog-apply-") {
+				delete(theirs, name)
+			}
+		}
+		if d := different(theirs, now); theirs != nil && d != "" {
+			t.Errorf("%s:\n%s", what, d)
+		}
+		b.clean(t)
+	}
+}

@@ -1,0 +1,158 @@
+package changeset
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Stage fetches the content of changes out of a box into a directory of ours.
+// That of changes[n] becomes the file "n" there, without what must not be seen.
+// It returns the changes with the sums of what is there.
+func Stage(ctx context.Context, box Box, dir string, changes []Change, into *os.Root, b Bounds) ([]Change, error) {
+	var ask []string
+	for i := range changes {
+		if hasContent(&changes[i]) {
+			ask = append(ask, changes[i].Path)
+		}
+	}
+	if len(ask) == 0 {
+		return changes, nil
+	}
+	r, err := box.Pack(ctx, PackRequest{Dir: dir, Paths: asBytes(ask), FileBytes: b.OrDefault().FileBytes})
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return Extract(patient{ctx, r}, into, changes, box.Hide, b)
+}
+
+// hasContent reports whether a change brings a file whose content has to come.
+func hasContent(c *Change) bool { return c.New != nil && c.New.Type == Regular }
+
+// Extract reads the content of changes as a guest packs it, into files of ours
+// that are called by their numbers. Nothing that a box writes becomes a name, a
+// mode or a link. Each file must be, byte for byte, the one that the change
+// was made from, and all must be there; else what was shown is not what would
+// come out, and it is a fault. What must not be seen is masked on the way, and
+// the changes that it returns have the sums of what was written.
+func Extract(r io.Reader, into *os.Root, want []Change, hide Hide, b Bounds) ([]Change, error) {
+	came := slices.Clone(want)
+	var paths []string
+	var numbers []int
+	for i := range want {
+		if !hasContent(&want[i]) {
+			continue
+		}
+		if want[i].Refused() || checkPath(want[i].Path) != nil {
+			return nil, refused(want[i])
+		}
+		paths, numbers = append(paths, want[i].Path), append(numbers, i)
+	}
+	count := 0
+	err := readPack(r, paths, b, func(i int, size int64, r io.Reader) error {
+		c := &want[numbers[i]]
+		if size != c.New.Size {
+			return moved(c.Path)
+		}
+		count++
+		sum, err := extractFile(into, strconv.Itoa(numbers[i]), size, r, hide, c)
+		if err == nil {
+			came[numbers[i]] = c.came(sum)
+		}
+		return err
+	})
+	if err == nil && count != len(paths) {
+		err = fault.New(fault.Conflict, "changes_moved", "files of the sandbox are gone that were there when they were listed").
+			WithHint("look at the changes again")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return came, nil
+}
+
+func moved(name string) error {
+	return fault.Newf(fault.Conflict, "changes_moved", "%q is not what it was when it was listed", name).
+		WithHint("look at the changes again")
+}
+
+func refused(c Change) error {
+	return fault.Newf(fault.Denied, "changes_refused", "%q never comes out of a sandbox: %v", c.Path, c.Flags)
+}
+
+// extractFile writes a file and returns its sum, if the content is what the listing
+// named. No other process has the file until then.
+func extractFile(into *os.Root, name string, size int64, r io.Reader, hide Hide, c *Change) (sum string, err error) {
+	f, err := into.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return "", fmt.Errorf("stage %s: %w", c.Path, err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	r = io.LimitReader(r, size)
+	written := sha256.New()
+	listed := written
+	inside := sha256.New()
+	if m := hide.now(); m != nil {
+		r, listed = m.Reader(io.TeeReader(r, inside)), inside
+	}
+	n, err := copySparse(f, written, r)
+	if err == nil && n != size {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return "", packFault(fmt.Errorf("stage %s: %w", c.Path, err))
+	}
+	if hex.EncodeToString(listed.Sum(nil)) != c.New.Sum {
+		return "", moved(c.Path)
+	}
+	return hex.EncodeToString(written.Sum(nil)), nil
+}
+
+// copySparse leaves holes where there are only zeros: a file that is all hole
+// costs a box nothing, and must not cost the host its disk.
+func copySparse(f *os.File, h hash.Hash, r io.Reader) (int64, error) {
+	buffer := make([]byte, 256<<10)
+	var at int64
+	for {
+		n, err := io.ReadFull(r, buffer)
+		h.Write(buffer[:n])
+		const block = 4 << 10
+		for i := 0; i < n; i += block {
+			piece := buffer[i:min(i+block, n)]
+			if allZero(piece) {
+				continue
+			}
+			if _, err := f.WriteAt(piece, at+int64(i)); err != nil {
+				return at, err
+			}
+		}
+		at += int64(n)
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return at, f.Truncate(at)
+		case err != nil:
+			return at, err
+		}
+	}
+}
+
+func allZero(b []byte) bool {
+	for _, c := range b {
+		if c != 0 {
+			return false
+		}
+	}
+	return true
+}

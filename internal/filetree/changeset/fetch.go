@@ -1,0 +1,158 @@
+package changeset
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strconv"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Fetch brings the content of changes out of a box for a look at it, into a directory
+// of ours in which each is called by its number. It masks nothing: nothing of it is to
+// be handed on. It returns those that came and are what was listed, by their paths.
+func Fetch(ctx context.Context, box Box, dir string, list []Change, into *os.Root, b Bounds) (map[string]string, error) {
+	var paths []string
+	var changes []*Change
+	for i := range list {
+		if c := &list[i]; hasContent(c) && checkPath(c.Path) == nil {
+			paths, changes = append(paths, c.Path), append(changes, c)
+		}
+	}
+	came := map[string]string{}
+	if len(paths) == 0 {
+		return came, nil
+	}
+	r, err := box.Pack(ctx, PackRequest{Dir: dir, Paths: asBytes(paths), FileBytes: b.OrDefault().FileBytes})
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	err = readPack(patient{ctx, r}, paths, b, func(i int, size int64, r io.Reader) error {
+		if size != changes[i].New.Size {
+			return nil
+		}
+		name := strconv.Itoa(i)
+		if _, err := extractFile(into, name, size, r, nil, changes[i]); err != nil {
+			if fault.CodeOf(err) == "changes_moved" {
+				return nil
+			}
+			return err
+		}
+		came[paths[i]] = name
+		return nil
+	})
+	return came, err
+}
+
+// Replace makes what a box says of some files what they are to be outside. What it
+// returns is the box with those contents, by their paths.
+func Replace(box Box, dir string, contents map[string][]byte) Box {
+	return replaced{box, dir, contents}
+}
+
+type replaced struct {
+	Box
+	dir      string
+	contents map[string][]byte
+}
+
+// Pack implements Box.
+func (b replaced) Pack(ctx context.Context, req PackRequest) (io.ReadCloser, error) {
+	if req.Dir != b.dir {
+		return b.Box.Pack(ctx, req)
+	}
+	rest := req
+	rest.Paths = nil
+	var places []int // of the box's paths among all
+	for i, p := range req.Paths {
+		if _, ours := b.contents[string(p)]; !ours {
+			rest.Paths, places = append(rest.Paths, p), append(places, i)
+		}
+	}
+	if len(places) == len(req.Paths) {
+		return b.Box.Pack(ctx, req)
+	}
+	var theirs io.ReadCloser
+	if len(places) > 0 {
+		var err error
+		if theirs, err = b.Box.Pack(ctx, rest); err != nil {
+			return nil, err
+		}
+	}
+	r, w := io.Pipe()
+	go func() {
+		err := b.merge(w, theirs, req, places)
+		if theirs != nil {
+			err = errors.Join(err, theirs.Close())
+		}
+		w.CloseWithError(err)
+	}()
+	return r, nil
+}
+
+// merge writes the files of the box and the contents that replace some of them, in the
+// order of the request. theirs is the box's answer about the paths at places, or nil if
+// there are none.
+func (b replaced) merge(w io.Writer, theirs io.Reader, req PackRequest, places []int) error {
+	out := tar.NewWriter(w)
+	count, at := 0, 0
+	file := func(size int64, r io.Reader) error {
+		h := tar.Header{Typeflag: tar.TypeReg, Name: string(req.Paths[at]), Size: size, Mode: 0o600, Format: tar.FormatPAX}
+		if err := out.WriteHeader(&h); err != nil {
+			return err
+		}
+		at++
+		count++
+		_, err := io.Copy(out, r)
+		return err
+	}
+	// ours writes our contents up to a place. Paths that the box has left out are skipped.
+	ours := func(place int) error {
+		for at < place {
+			text, ok := b.contents[string(req.Paths[at])]
+			if !ok {
+				at++
+				continue
+			}
+			if err := file(int64(len(text)), bytes.NewReader(text)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if theirs != nil {
+		paths := make([]string, 0, len(places))
+		for _, i := range places {
+			paths = append(paths, string(req.Paths[i]))
+		}
+		// The total is bounded where the merged pack is read.
+		bounds := Bounds{FileBytes: req.FileBytes, Bytes: math.MaxInt64}
+		err := readPack(theirs, paths, bounds, func(i int, size int64, r io.Reader) error {
+			if err := ours(places[i]); err != nil {
+				return err
+			}
+			if err := file(size, r); err != nil {
+				return packFault(err)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if err := ours(len(req.Paths)); err != nil {
+		return err
+	}
+	end := tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{PackEnd: strconv.Itoa(count)}}
+	if err := out.WriteHeader(&end); err != nil {
+		return fmt.Errorf("end of a pack: %w", err)
+	}
+	return out.Close()
+}

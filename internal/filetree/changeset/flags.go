@@ -1,0 +1,102 @@
+package changeset
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+// stagePrefix begins the name of the directory in which Apply keeps what it
+// is about to bring. No box may bring such a name out.
+const stagePrefix = ".crannog-apply-"
+
+// flag says why somebody should look at each change.
+func (c *comparison) flag(all []*found) {
+	if len(all) > 0 && c.o.Ways != nil {
+		c.leads = c.leadsOf(c.o.Ways, c.o.Start)
+	}
+	for _, f := range all {
+		ch := &f.change
+		add := func(flag Flag, is bool) {
+			if is {
+				ch.Flags = append(ch.Flags, flag)
+			}
+		}
+		e := ch.New
+		if e == nil {
+			e = ch.Old
+		}
+		add(Protected, c.protected(ch.Path))
+		add(RunsByItself, c.runs(f, e))
+		add(SecretName, c.hide.name(ch.Path) != ch.Path || c.hide.name(e.Target) != e.Target)
+		if e = ch.New; e == nil {
+			continue
+		}
+		add(LinkOut, e.Type == Link && leadsOut(ch.Path, e.Target))
+		add(Setuid, e.Type == Regular && e.Mode&0o6000 != 0)
+		add(Special, e.Type == Other || reserved(ch.Path))
+		add(TooLarge, e.Type == Regular && (e.Size > c.o.Bounds.FileBytes || e.Sum == ""))
+		add(Masked, e.Type == Regular && f.masked)
+		// A host file that holds the value as well is not replaced without a request.
+		if ch.Has(Masked) && f.wasMasked && ch.Outside != nil && !ch.SameContent && ch.Conflict == "" {
+			ch.Conflict = SecretOutside
+		}
+	}
+}
+
+func (c *comparison) protected(name string) bool {
+	if c.o.Protected == nil {
+		return false
+	}
+	return c.o.Protected(name) || c.o.Protected(strings.Join(foldPath(name), "/")) || c.leads != nil && c.leads.protected(name)
+}
+
+// runs reports whether tools would execute a file unasked, by any path that leads
+// to it.
+func (c *comparison) runs(f *found, e *Entry) bool {
+	if c.runsAt(f.change.Path, f, e) {
+		return true
+	}
+	return c.leads != nil && slices.ContainsFunc(c.leads.aliases(f.change.Path), func(name string) bool { return c.runsAt(name, f, e) })
+}
+
+func (c *comparison) runsAt(name string, f *found, e *Entry) bool {
+	name = path.Join(c.o.Under, name)
+	if isName(fold(path.Base(name)), "package.json") {
+		// Without its text all that is known is that it changed.
+		return f.scripts || f.change.Omitted || f.change.Binary || !c.o.Lines && !c.o.Text
+	}
+	return runsByItself(name, e) || repository(name, func(name string) bool {
+		t := c.files[strings.TrimPrefix(strings.TrimPrefix(name, c.o.Under), "/")]
+		return t != nil && (t.now != nil || t.host != nil)
+	})
+}
+
+// reserved reports whether a path is Apply's own.
+func reserved(name string) bool {
+	parts := foldPath(name)
+	return len(parts) > 0 && strings.HasPrefix(parts[0], stagePrefix)
+}
+
+// leadsOut reports whether a link may lead out of the directory. Steps up are counted
+// only at the beginning of a target. Behind another name, which may be a link itself,
+// it is unknown where they lead.
+func leadsOut(name, target string) bool {
+	if path.IsAbs(target) {
+		return true
+	}
+	depth := strings.Count(name, "/")
+	down := false
+	for part := range strings.SplitSeq(target, "/") {
+		switch part {
+		case "", ".":
+		case "..":
+			if depth--; down || depth < 0 {
+				return true
+			}
+		default:
+			down = true
+		}
+	}
+	return false
+}

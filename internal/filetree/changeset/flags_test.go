@@ -1,0 +1,107 @@
+package changeset_test
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/crannog/crannog/internal/filetree/changeset"
+)
+
+// flagged are the flags of files that a box makes.
+func flagged(t *testing.T, files map[string]string, protected func(string) bool) map[string][]changeset.Flag {
+	t.Helper()
+	b := newBench(t, nil)
+	lay(t, b.inside, files)
+	set, err := changeset.Compare(t.Context(), b.box, b.base, changeset.Options{Dir: "/workspace", Lines: true, Protected: protected})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][]changeset.Flag{}
+	for _, c := range set.Changes {
+		all[c.Path] = c.Flags
+	}
+	return all
+}
+
+func TestWhatRunsByItselfIsFlagged(t *testing.T) {
+	yes := []string{
+		".git/hooks/pre-commit", "sub/.git/hooks/post-checkout", ".git/config", ".git/modules/lib/config", ".git/modules/lib/hooks/x", ".git/info/attributes",
+		".git/worktrees/w/commondir", ".envrc", "deep/.envrc", ".vscode/tasks.json", ".idea/workspace.xml", ".claude/settings.json", ".cursor/mcp.json", ".codex/config.toml",
+		".github/workflows/ci.yml", ".gitlab-ci.yml", ".circleci/config.yml", "Makefile", "GNUmakefile", "makefile", "setup.py", "tests/conftest.py", "x.pth",
+		"sitecustomize.py", ".npmrc", ".pypirc", ".bashrc", ".zshenv", ".husky/pre-commit", ".gitattributes", ".gitmodules", "build.rs", ".cargo/config.toml",
+		// The same in other letters, as file systems see them that tell less apart.
+		".GIT/hooks/pre-commit", ".Git/Config", "x/.gI\u200cT/hooks/a", "y/.git\u200d/config", "z/git~1/hooks/a", "GITHUB~1/workflows/x.yml", "w/.git./hooks/a", "v/.git /hooks/a",
+		"u/.git::$INDEX_ALLOCATION/hooks/a", "\uff0egit/hooks/a", ".vſcode/tasks.json", "s/.ENVRC", `r/.git\hooks\a`, "q/MAKEFILE", ".c\u200blaude/x", "o/.\u212bgit/.envrc",
+		// Repositories by another name.
+		"bare/HEAD", "bare/config", "bare/hooks/post-update",
+	}
+	no := []string{
+		"main.go", "git/hooks/x", ".gitignore", ".github/README.md", "docs/Makefile.md", "vscode/x", ".git/objects/aa/bb", "config", "hooks/x", "src/head", "envrc", "a~1", "settings.json", ".cargo/registry",
+	}
+	files := map[string]string{"bare/objects/x": "1"}
+	for _, name := range slices.Concat(yes, no) {
+		files[name] = "1"
+	}
+	got := flagged(t, files, nil)
+	for _, name := range yes {
+		if !slices.Contains(got[name], changeset.RunsByItself) {
+			t.Errorf("%q is not flagged", name)
+		}
+	}
+	for _, name := range no {
+		if slices.Contains(got[name], changeset.RunsByItself) {
+			t.Errorf("%q is flagged", name)
+		}
+	}
+	// A link in place of the directory brings all of it along.
+	links := map[string]string{".git": "-> x", "sub/.github": "-> ../x", ".vscode": "-> x", ".claude": "-> x", "sub/.GIT": "-> ../x", "plain": "-> x"}
+	got = flagged(t, links, nil)
+	for name := range links {
+		if slices.Contains(got[name], changeset.RunsByItself) != (name != "plain") {
+			t.Errorf("the link %q has %v", name, got[name])
+		}
+	}
+}
+
+func TestScriptsOfPackagesAreFlagged(t *testing.T) {
+	before := `{"name": "x", "scripts": {"test": "vitest", "postinstall": "node good.js"}, "dependencies": {}}`
+	for after, want := range map[string]bool{
+		`{"name": "x", "scripts": {"test": "other", "postinstall": "node good.js"}, "dependencies": {"a": "1"}}`: false,
+		`{"name": "x", "scripts": {"test": "vitest", "postinstall": "node evil.js"}}`:                            true,
+		`{"name": "x", "scripts": {"prepare": "evil", "postinstall": "node good.js"}}`:                           true,
+		`{"name": "x", "scripts": {"postinstall": "node good.js"}, "gypfile": true}`:                             true,
+		`{"name": "x", "scripts": "`: true,
+	} {
+		b := newBench(t, map[string]string{"package.json": before})
+		put(t, filepath.Join(b.inside, "package.json"), after)
+		if set := b.compare(t); set.Changes[0].Has(changeset.RunsByItself) != want {
+			t.Errorf("%s: %v", after, set.Changes[0].Flags)
+		}
+		// A file that was not read is not called harmless.
+		set, err := changeset.Compare(t.Context(), b.box, b.base, changeset.Options{Dir: "/workspace"})
+		if err != nil || !set.Changes[0].Has(changeset.RunsByItself) {
+			t.Errorf("unread: %v, %v", set, err)
+		}
+	}
+}
+
+func TestProtectedPathsAreFlaggedInAnyLetters(t *testing.T) {
+	protected := func(name string) bool { return path.Base(name) == "rules.md" }
+	got := flagged(t, map[string]string{"rules.md": "1", "a/RULES.md": "1", "ru\u200cles.md": "1", "other.md": "1"}, protected)
+	for name, want := range map[string]bool{"rules.md": true, "a/RULES.md": true, "ru\u200cles.md": true, "other.md": false} {
+		if slices.Contains(got[name], changeset.Protected) != want {
+			t.Errorf("%q has %v", name, got[name])
+		}
+	}
+	b := newBench(t, map[string]string{"rules.md": "1"})
+	if err := os.Remove(filepath.Join(b.inside, "rules.md")); err != nil {
+		t.Fatal(err)
+	}
+	set, err := changeset.Compare(t.Context(), b.box, b.base, changeset.Options{Dir: "/workspace", Protected: protected})
+	if err != nil || !set.Changes[0].Has(changeset.Protected) {
+		t.Errorf("removed: %+v, %v", set, err)
+	}
+}

@@ -1,0 +1,123 @@
+package changeset
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// Graft returns a box in whose directory dir the files of another directory have
+// names too: what is under/x there is x in partDir of part. Only Pack knows these
+// names: trees are listed of each by itself.
+func Graft(box Box, dir, under string, part Box, partDir string) Box {
+	return grafted{Box: box, dir: dir, under: under + "/", part: part, partDir: partDir}
+}
+
+type grafted struct {
+	Box
+	dir, under string
+	part       Box
+	partDir    string
+}
+
+// Pack implements Box.
+func (b grafted) Pack(ctx context.Context, req PackRequest) (io.ReadCloser, error) {
+	var runs []PackRequest
+	theirs := false // what the last run is of
+	for _, p := range req.Paths {
+		rest, under := strings.CutPrefix(string(p), b.under)
+		if len(runs) == 0 || under != theirs {
+			run := PackRequest{Dir: b.dir, FileBytes: req.FileBytes}
+			if under {
+				run.Dir = b.partDir
+			}
+			runs, theirs = append(runs, run), under
+		}
+		last := &runs[len(runs)-1]
+		last.Paths = append(last.Paths, []byte(rest))
+	}
+	if req.Dir != b.dir || len(runs) == 0 || len(runs) == 1 && !theirs {
+		return b.Box.Pack(ctx, req)
+	}
+	r, w := io.Pipe()
+	// Paths are sorted, so that there are few runs.
+	begin := func(run PackRequest) (io.ReadCloser, string, error) {
+		box, under := b.Box, ""
+		if run.Dir == b.partDir {
+			box, under = b.part, b.under
+		}
+		in, err := box.Pack(ctx, run)
+		return in, under, err
+	}
+	first, under, err := begin(runs[0])
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		out, count := tar.NewWriter(w), 0
+		err := repack(out, first, under, &count)
+		for _, run := range runs[1:] {
+			if err != nil {
+				break
+			}
+			var in io.ReadCloser
+			if in, under, err = begin(run); err == nil {
+				err = repack(out, in, under, &count)
+			}
+		}
+		if err == nil {
+			end := tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{PackEnd: strconv.Itoa(count)}}
+			err = errors.Join(out.WriteHeader(&end), out.Close())
+		}
+		w.CloseWithError(err)
+	}()
+	return r, nil
+}
+
+// repack copies the entries of one box's archive to out, under other names, and
+// closes the archive. The reader of the whole checks the names.
+func repack(out *tar.Writer, r io.ReadCloser, under string, count *int) error {
+	defer r.Close()
+	in := tar.NewReader(r)
+	for n := 0; ; n++ {
+		h, err := in.Next()
+		if err != nil {
+			return packFault(err)
+		}
+		if h.Typeflag == tar.TypeXGlobalHeader {
+			if h.PAXRecords[PackEnd] != strconv.Itoa(n) {
+				return packMalformed("its end does not fit")
+			}
+			*count += n
+			return nil
+		}
+		if h.Typeflag != tar.TypeReg {
+			return packMalformed("it has something that is no plain file")
+		}
+		to := tar.Header{Typeflag: tar.TypeReg, Name: under + h.Name, Size: h.Size, Mode: 0o600, Format: tar.FormatPAX}
+		if err := out.WriteHeader(&to); err != nil {
+			return fmt.Errorf("pack: %w", err)
+		}
+		if _, err := io.Copy(out, in); err != nil {
+			return packFault(err)
+		}
+	}
+}
+
+// Renamed returns a change of which all paths are other ones.
+func (c Change) Renamed(name func(string) string) Change {
+	rename := func(e *Entry) *Entry {
+		if e == nil {
+			return nil
+		}
+		to := *e
+		to.Path = name(e.Path)
+		return &to
+	}
+	c.Path, c.Old, c.New, c.Outside = name(c.Path), rename(c.Old), rename(c.New), rename(c.Outside)
+	return c
+}

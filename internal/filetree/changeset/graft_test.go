@@ -1,0 +1,86 @@
+package changeset_test
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/changeset"
+	"github.com/crannog/crannog/internal/guest/tree"
+)
+
+// treeBox is the files of directories of this machine's.
+type treeBox struct {
+	changeset.Box
+	cut bool
+}
+
+func (treeBox) Hide() changeset.Hider { return nil }
+
+func (b treeBox) Pack(_ context.Context, req changeset.PackRequest) (io.ReadCloser, error) {
+	var out strings.Builder
+	if err := tree.Pack(context.Background(), &out, req); err != nil {
+		return nil, err
+	}
+	text := out.String()
+	if b.cut {
+		text = text[:len(text)/2]
+	}
+	return io.NopCloser(strings.NewReader(text)), nil
+}
+
+// TestF3GraftPacksBoth: files of a repository elsewhere come with those of the work tree, in
+// the order in which they were asked for, and a stream that is cut is no whole one.
+func TestF3GraftPacksBoth(t *testing.T) {
+	top, git := t.TempDir(), t.TempDir()
+	for name, dir := range map[string]string{"a": top, "z": top, "refs/heads/x": git, "HEAD": git} {
+		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("text of "+name), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := []changeset.Change{}
+	for _, name := range []string{".git/HEAD", ".git/refs/heads/x", "a", "z"} {
+		size := int64(len("text of ") + len(strings.TrimPrefix(name, ".git/")))
+		list = append(list, changeset.Change{Path: name, Op: changeset.Created, New: &changeset.Entry{Path: name, Type: changeset.Regular, Size: size, Sum: sumOf("text of " + strings.TrimPrefix(name, ".git/"))}})
+	}
+	stage := func(box changeset.Box) ([]string, error) {
+		into, err := os.OpenRoot(t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer into.Close()
+		if _, err := changeset.Stage(t.Context(), box, top, list, into, changeset.Bounds{}); err != nil {
+			return nil, err
+		}
+		var texts []string
+		for _, n := range []string{"0", "1", "2", "3"} {
+			text, err := into.ReadFile(n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts = append(texts, string(text))
+		}
+		return texts, nil
+	}
+	got, err := stage(changeset.Graft(treeBox{}, top, ".git", treeBox{}, git))
+	if want := []string{"text of HEAD", "text of refs/heads/x", "text of a", "text of z"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("staged %q, %v", got, err)
+	}
+	for name, box := range map[string]changeset.Box{
+		"the repository's":     changeset.Graft(treeBox{}, top, ".git", treeBox{cut: true}, git),
+		"the work tree's":      changeset.Graft(treeBox{cut: true}, top, ".git", treeBox{}, git),
+		"another repository's": changeset.Graft(treeBox{}, top, ".git", treeBox{}, t.TempDir()),
+	} {
+		if _, err := stage(box); fault.KindOf(err) == fault.Internal || err == nil {
+			t.Errorf("%s stream: %v", name, err)
+		}
+	}
+}

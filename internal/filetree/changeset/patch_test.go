@@ -1,0 +1,105 @@
+package changeset_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/filetree/changeset"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// export is a box with something of each kind that a patch can bring, and the
+// patch of it.
+func export(t *testing.T) (b *bench, patch string, left []changeset.Change) {
+	t.Helper()
+	b = newBench(t, map[string]string{
+		"edited": "1\n2\n3\n4\n5\n6\n7\n8\n9\n", "removed": "1\n2\n", "removed empty": "", "script": "#!/bin/sh\n", "no end": "1\n2", "an end": "1\n2",
+		"link": "-> edited", "was a file": "1\n", "bin": "\x00\x01", "with space": "1\n", "old/name": "content\n",
+	})
+	for _, name := range []string{"removed", "removed empty", "link", "was a file", "old"} {
+		remove(t, filepath.Join(b.inside, name))
+	}
+	lay(t, b.inside, map[string]string{
+		"edited": "1\n2\n3\n4\nfive\n6\n7\n8\n9\nten\n", "script": "#!/bin/sh\necho\n", "no end": "1\n2\n", "an end": "1\n3", "link": "-> script", "was a file": "-> edited",
+		"bin": "\x00\x02", "with space": "2\n", "new/name": "content\n", "new empty": "", "new link": "-> edited", "new script": "!#!/bin/sh\n", "new no end": "x",
+		"quo\"te\\ \ttab": "x\n", "ümlaut": "ü\n", "--- evil": "+++ b/evil\n--- a/x\n@@ -1 +1 @@\n", "bidi\u202egnp": "x\n",
+	})
+	if err := os.Chmod(filepath.Join(b.inside, "script"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	set := b.compare(t)
+	staged := b.stage(t, set)
+	var out bytes.Buffer
+	var err error
+	if left, err = changeset.WritePatch(t.Context(), &out, staged, b.base, set.Changes, b.box.Hide, changeset.Bounds{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range set.Changes {
+		if c.Text != "" && !strings.Contains(out.String(), c.Text) {
+			t.Errorf("what was shown of %s is not in the patch", c.Path)
+		}
+	}
+	return b, out.String(), left
+}
+
+func TestPatchIsAcceptedWhole(t *testing.T) {
+	hosttest.Need(t, hosttest.Git, hosttest.Program("patch"))
+	for _, tool := range [][]string{{"git", "apply", "-"}, {"git", "apply", "--check", "--verbose", "-"}, {"patch", "-p1", "--batch"}} {
+		b, text, left := export(t)
+		var names strings.Builder
+		for _, c := range left {
+			names.WriteString(string(c.Op) + " " + c.Path + ",")
+		}
+		if names.String() != "changed bin,created new,removed old," {
+			t.Errorf("left out: %s", names.String())
+		}
+		if !strings.HasPrefix(text, "# not in this patch: changed bin\n") {
+			t.Errorf("it begins with %.80q", text)
+		}
+		if strings.Contains(text, "\u202e") {
+			t.Error("a name changes the direction of writing")
+		}
+		cmd := exec.Command(tool[0], tool[1:]...)
+		cmd.Dir, cmd.Stdin = b.host, strings.NewReader(text)
+		cmd.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(b.host))
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %v\n%s\n%s", tool, err, out, text)
+		}
+		if len(tool) > 3 {
+			continue
+		}
+		put(t, filepath.Join(b.host, "bin"), "\x00\x02")
+		if d := different(gitView(picture(t, b.inside, false)), gitView(picture(t, b.host, false))); d != "" {
+			t.Errorf("%v: inside and outside differ:\n%s\n%s\n%s", tool, d, out, text)
+		}
+	}
+}
+
+func TestTarHasWhatIsBrought(t *testing.T) {
+	b := newBench(t, map[string]string{"gone": "1", "mode": "1"})
+	remove(t, filepath.Join(b.inside, "gone"))
+	if err := os.Chmod(filepath.Join(b.inside, "mode"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	lay(t, b.inside, map[string]string{"new/file": "text", "new/link": "-> file", "new/script": "!#!", "no\xfftext": "1", "empty/": ""})
+	set := b.compare(t)
+	staged := b.stage(t, set)
+	var out bytes.Buffer
+	if err := changeset.WriteTar(&out, staged, set.Changes); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	cmd := exec.Command("tar", "-xpf", "-")
+	cmd.Dir, cmd.Stdin = dir, &out
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	if d := different(picture(t, b.inside, false), picture(t, dir, false)); d != "" {
+		t.Error(d)
+	}
+}

@@ -1,0 +1,78 @@
+package changeset_test
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/changeset"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+func owned(t *testing.T, name string) uint32 {
+	t.Helper()
+	info, err := os.Lstat(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Sys().(*syscall.Stat_t).Uid
+}
+
+// A server that runs as root leaves no files of root's in a user's directory, and
+// gives no user another user's files.
+func TestAppliedFilesHaveTheDirectorysOwner(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	b := newBench(t, map[string]string{"theirs": "1", "another's": "1"})
+	for name, uid := range map[string]int{"": 61234, "theirs": 61234, "another's": 61235} {
+		if err := os.Chown(filepath.Join(b.host, name), uid, uid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entries, err := changeset.Walk(t.Context(), b.root, changeset.Bounds{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.base.Start = entries
+	lay(t, b.inside, map[string]string{"theirs": "22", "another's": "22", "new/file": "22", "link": "-> theirs"})
+	if _, err := b.apply(t, b.compare(t).Changes, false); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]uint32{"theirs": 61234, "another's": 61235, "new": 61234, "new/file": 61234, "link": 61234} {
+		if got := owned(t, filepath.Join(b.host, name)); got != want {
+			t.Errorf("%s is of %d, want %d", name, got, want)
+		}
+	}
+}
+
+// What cannot be put in its place in one step is not brought at all.
+func TestAnotherFileSystemInTheDirectory(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	b := newBench(t, map[string]string{"a": "1", "mounted/": ""})
+	at := filepath.Join(b.host, "mounted")
+	if err := unix.Mount("none", at, "tmpfs", 0, "mode=755"); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unix.Unmount(at, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	}()
+	lay(t, b.inside, map[string]string{"a": "22", "mounted/new": "22"})
+	set := b.compare(t)
+	before := picture(t, b.host, true)
+	if _, err := b.apply(t, set.Changes, false); fault.CodeOf(err) != "changes_elsewhere" {
+		t.Errorf("got %v", err)
+	}
+	if d := different(before, picture(t, b.host, true)); d != "" {
+		t.Error(d)
+	}
+	chosen, _ := changeset.Select(b.compare(t).Changes, func(c changeset.Change) bool { return c.Path == "a" })
+	if _, err := b.apply(t, chosen, false); err != nil {
+		t.Errorf("the control: %v", err)
+	}
+	b.clean(t)
+}

@@ -1,0 +1,217 @@
+package changeset_test
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/filetree/changeset"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// gardener makes and changes trees at random.
+type gardener struct {
+	t *testing.T
+	r *rand.Rand
+}
+
+var odd = []string{"a", "b", "c", "with space", "ümläut", "quo\"te", "new\nline", "tab\t", "-dash", "ba\\ck", "x.go", "no\xfftext", "é", "e\u0301", "a.b", "A"}
+
+func (g gardener) name(dirs []string) string {
+	base := odd[g.r.IntN(len(odd))]
+	if g.r.IntN(3) == 0 {
+		base += fmt.Sprint(g.r.IntN(5))
+	}
+	return path.Join(dirs[g.r.IntN(len(dirs))], base)
+}
+
+func (g gardener) text() string {
+	var b strings.Builder
+	for range g.r.IntN(30) {
+		fmt.Fprintf(&b, "line %d\n", g.r.IntN(8))
+	}
+	switch g.r.IntN(6) {
+	case 0:
+		return strings.TrimSuffix(b.String(), "\n")
+	case 1:
+		return b.String() + "\r\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n"
+	}
+	return b.String()
+}
+
+// dirs lists the directories of a tree, and files the rest.
+func (g gardener) split(dir string) (dirs, files []string) {
+	dirs = []string{""}
+	all := picture(g.t, dir, false)
+	for _, name := range slices.Sorted(maps.Keys(all)) { // a seed is to make the same tree each time
+		if all[name][0] == 'd' {
+			dirs = append(dirs, name)
+		} else {
+			files = append(files, name)
+		}
+	}
+	return dirs, files
+}
+
+func (g gardener) must(err error) {
+	g.t.Helper()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+}
+
+// dirMode is, for root alone, also one that keeps its owner out.
+func (g gardener) dirMode() os.FileMode {
+	modes := []os.FileMode{0o755, 0o700, 0o750, 0o555, 0o511}
+	if os.Geteuid() != 0 {
+		modes = modes[:3]
+	}
+	return modes[g.r.IntN(len(modes))]
+}
+
+func (g gardener) grow(dir string, n int, binary bool) {
+	for range n {
+		dirs, files := g.split(dir)
+		full := filepath.Join(dir, g.name(dirs))
+		_, err := os.Lstat(full)
+		taken := err == nil
+		switch k := g.r.IntN(14); {
+		case k < 3 && !taken:
+			g.must(os.Mkdir(full, g.dirMode()))
+		case k == 3 && !taken:
+			g.must(os.Symlink([]string{"a", "b/c", "no such", "./x"}[g.r.IntN(4)], full))
+		case k == 4 && len(files) > 0:
+			g.must(os.Remove(filepath.Join(dir, files[g.r.IntN(len(files))])))
+		case k == 5 && len(dirs) > 4:
+			g.must(os.RemoveAll(filepath.Join(dir, dirs[1+g.r.IntN(len(dirs)-1)])))
+		case k == 6 && len(files) > 0:
+			if name := filepath.Join(dir, files[g.r.IntN(len(files))]); picture(g.t, name, true)["."][0] != 'L' {
+				g.must(os.Chmod(name, []os.FileMode{0o644, 0o755, 0o600}[g.r.IntN(3)]))
+			}
+		case k == 7 && len(files) > 0 && !taken:
+			g.must(os.Rename(filepath.Join(dir, files[g.r.IntN(len(files))]), full))
+		case k == 8 && taken:
+			g.must(os.RemoveAll(full)) // and something else takes its place
+			if g.r.IntN(2) == 0 {
+				g.must(os.Mkdir(full, 0o755))
+			} else {
+				g.must(os.WriteFile(full, []byte(g.text()), 0o644))
+			}
+		case k == 9 && len(dirs) > 1:
+			g.must(os.Chmod(filepath.Join(dir, dirs[1+g.r.IntN(len(dirs)-1)]), g.dirMode()))
+		default:
+			if taken {
+				g.must(os.RemoveAll(full))
+			}
+			text := g.text()
+			if binary && g.r.IntN(4) == 0 {
+				text += "\x00\xff"
+			}
+			g.must(os.WriteFile(full, []byte(text), []os.FileMode{0o644, 0o755, 0o600}[g.r.IntN(3)]))
+		}
+	}
+}
+
+// bench is a host's directory and a box that changed what it got of it.
+func (g gardener) bench(n int, binary bool) *bench {
+	b := newBench(g.t, nil)
+	g.grow(b.host, n, binary)
+	g.must(os.RemoveAll(b.inside))
+	b.start(g.t)
+	g.grow(b.inside, n, binary)
+	return b
+}
+
+// P37: what is applied is the tree inside, whatever was done to it.
+func TestApplyMakesTheTreesEqual(t *testing.T) {
+	for seed := range uint64(60) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { applyEqual(t, seed) })
+	}
+}
+
+func FuzzApplyMakesTheTreesEqual(f *testing.F) {
+	f.Add(uint64(1000))
+	f.Fuzz(applyEqual)
+}
+
+func applyEqual(t *testing.T, seed uint64) {
+	b := gardener{t, rand.New(rand.NewPCG(seed, 1))}.bench(40, true)
+	set := b.compare(t)
+	now, err := b.apply(t, set.Changes, false)
+	if err != nil {
+		t.Fatalf("%v\n%q", err, short(set))
+	}
+	if d := different(picture(t, b.inside, false), picture(t, b.host, false)); d != "" {
+		t.Errorf("inside and outside differ:\n%s", d)
+	}
+	b.clean(t)
+	// Nothing is left to be brought out, also as the next comparison sees it.
+	b.base.Brought = now
+	if again := b.compare(t); len(again.Changes) > 0 {
+		t.Errorf("still changed: %q", short(again))
+	}
+}
+
+// A patch brings what a patch can, by git and by patch alike.
+func TestPatchMakesTheTreesEqual(t *testing.T) {
+	hosttest.Need(t, hosttest.Git)
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			g := gardener{t, rand.New(rand.NewPCG(seed, 2))}
+			b := g.bench(30, false)
+			set := b.compare(t)
+			staged := b.stage(t, set)
+			var patch bytes.Buffer
+			left, err := changeset.WritePatch(t.Context(), &patch, staged, b.base, set.Changes, b.box.Hide, changeset.Bounds{})
+			g.must(err)
+			for _, c := range left {
+				if (c.New == nil || c.New.Type != changeset.Dir) && (c.Old == nil || c.Old.Type != changeset.Dir) &&
+					(!c.SameContent || c.Old.Mode&0o100 != c.New.Mode&0o100) {
+					t.Errorf("left out %s %q", c.Op, c.Path)
+				}
+			}
+			// A directory without files is none of git's, and in the way of a file.
+			for _, c := range slices.Backward(left) {
+				if c.Op == changeset.Removed {
+					_ = os.Remove(filepath.Join(b.host, c.Path)) // if it is empty
+				}
+			}
+			if patch.Len() == 0 || !strings.Contains(patch.String(), "diff --git") {
+				return
+			}
+			cmd := exec.Command("git", "apply", "-p1", "-")
+			cmd.Dir, cmd.Stdin, cmd.Env = b.host, bytes.NewReader(patch.Bytes()), append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(b.host))
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Fatalf("git apply: %v\n%s\n%s", err, out, patch.String())
+			}
+			if d := different(gitView(picture(t, b.inside, false)), gitView(picture(t, b.host, false))); d != "" {
+				t.Errorf("inside and outside differ:\n%s\n%s", d, patch.String())
+			}
+		})
+	}
+}
+
+// gitView is what git sees of a tree: no directories, and of modes whether a
+// file can be executed.
+func gitView(all map[string]string) map[string]string {
+	seen := map[string]string{}
+	for name, text := range all {
+		if text[0] == 'd' {
+			continue
+		}
+		mode, rest, _ := strings.Cut(text, " ")
+		if mode[0] != 'L' {
+			mode = mode[3:4]
+		}
+		seen[name] = mode + rest
+	}
+	return seen
+}

@@ -1,0 +1,171 @@
+package changeset_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/changeset"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// racer swaps a directory and a link to another one, as fast as it can, until
+// it is told to stop; it counts how often.
+func racer(t *testing.T, dir, link string) (swaps *atomic.Int64, stop func()) {
+	t.Helper()
+	var n atomic.Int64
+	end, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-end:
+				return
+			default:
+			}
+			if err := unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, link, unix.RENAME_EXCHANGE); err != nil {
+				t.Errorf("swap: %v", err)
+				return
+			}
+			n.Add(1)
+		}
+	}()
+	return &n, func() { close(end); <-done }
+}
+
+// rounds is how often the racer swaps at least: more often in make test-full.
+func rounds() int64 {
+	if hosttest.Full() {
+		return 100_000
+	}
+	return 20_000
+}
+
+// P36: even if a host directory is replaced by a link during a comparison or an
+// apply, nothing behind the link is read, written or removed.
+func TestSwappedDirectoriesOutsideLeadNowhere(t *testing.T) {
+	b := newBench(t, map[string]string{"d/changed": "1", "d/removed": "1", "d/mode": "1", "d/deep/calm": "1", "calm": "1"})
+	canary := filepath.Join(filepath.Dir(b.host), "canary")
+	lay(t, canary, map[string]string{"changed": "canary", "removed": "canary", "mode": "canary", "link": "-> canary", "sub/x": "canary", "deep/calm": "1"})
+	untouched := picture(t, canary, true)
+	lay(t, b.host, map[string]string{"l": "-> " + canary})
+	put(t, filepath.Join(b.inside, "d/changed"), "22")
+	remove(t, filepath.Join(b.inside, "d/removed"))
+	if err := os.Chmod(filepath.Join(b.inside, "d/mode"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	lay(t, b.inside, map[string]string{"d/created": "22", "d/sub/x": "22", "d/link": "-> changed", "d/deep/new": "22"})
+
+	swaps, stop := racer(t, filepath.Join(b.host, "d"), filepath.Join(b.host, "l"))
+	applied, refused := 0, 0
+	for swaps.Load() < rounds() || applied == 0 || refused < 60 {
+		set := b.compare(t)
+		for _, c := range set.Changes {
+			if strings.Contains(c.Text, "-canary") {
+				t.Fatalf("%s shows what is behind the link:\n%s", c.Path, c.Text)
+			}
+		}
+		chosen, _ := changeset.Select(set.Changes, func(c changeset.Change) bool { return c.Path != "l" && c.Path != "d" })
+		switch _, err := b.apply(t, chosen, true); {
+		case err == nil:
+			applied++
+			// And once more from the beginning, wherever the directory is by now.
+			for _, name := range []string{"d", "l"} {
+				_ = b.root.Remove(name + "/created")
+				_ = b.root.Remove(name + "/deep/new")
+				_ = b.root.WriteFile(name+"/removed", []byte("1"), 0o644)
+			}
+		case fault.CodeOf(err) == "changes_conflict":
+			refused++
+		default:
+			t.Fatal(err)
+		}
+	}
+	stop()
+	if d := different(untouched, picture(t, canary, true)); d != "" {
+		t.Fatalf("the canary was touched:\n%s", d)
+	}
+	t.Logf("%d swaps, %d times applied, %d refused", swaps.Load(), applied, refused)
+	b.clean(t)
+}
+
+// The control: with joined paths the canary is written to at once.
+func TestTheRacerWins(t *testing.T) {
+	dir := t.TempDir()
+	lay(t, dir, map[string]string{"d/": "", "canary/": "", "l": "-> canary"})
+	_, stop := racer(t, filepath.Join(dir, "d"), filepath.Join(dir, "l"))
+	defer stop()
+	for {
+		if info, err := os.Lstat(filepath.Join(dir, "d")); err != nil || !info.IsDir() {
+			continue // checked, and yet
+		}
+		_ = os.WriteFile(filepath.Join(dir, "d", "x"), nil, 0o600)
+		if _, err := os.Lstat(filepath.Join(dir, "canary", "x")); err == nil {
+			return
+		}
+	}
+}
+
+// P36: whatever a program inside swaps while its files are listed and packed,
+// nothing is shown or brought under a name that it does not have.
+func TestSwappedDirectoriesInsideLeadNowhere(t *testing.T) {
+	b := newBench(t, map[string]string{"d/file": "1"})
+	elsewhere := filepath.Join(filepath.Dir(b.host), "elsewhere")
+	lay(t, elsewhere, map[string]string{"file": "canary", "other": "canary"})
+	put(t, filepath.Join(b.inside, "d/file"), "changed\n")
+	lay(t, b.inside, map[string]string{"l": "-> " + elsewhere, "f": "changed\n", "fl": "-> " + elsewhere + "/file"})
+	untouched := picture(t, elsewhere, true)
+	staged := t.TempDir()
+	into, err := os.OpenRoot(staged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer into.Close()
+	want := []changeset.Change{file("d/file", "changed\n"), file("f", "changed\n")}
+
+	_, stopFiles := racer(t, filepath.Join(b.inside, "f"), filepath.Join(b.inside, "fl"))
+	defer stopFiles()
+	swaps, stop := racer(t, filepath.Join(b.inside, "d"), filepath.Join(b.inside, "l"))
+	came, refused := 0, 0
+	for swaps.Load() < rounds() || came == 0 || refused == 0 {
+		r, err := b.box.Tree(context.Background(), changeset.TreeRequest{Dir: "/workspace", Sums: true, SumBytes: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := changeset.ReadTree(r, changeset.Bounds{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range all {
+			if e.Sum == sumOf("canary") || strings.HasSuffix(e.Path, "other") {
+				t.Fatalf("the list has what lies elsewhere: %+v", e)
+			}
+		}
+		switch _, err := changeset.Stage(context.Background(), b.box, "/workspace", want, into, changeset.Bounds{}); {
+		case err == nil:
+			came++
+		case fault.CodeOf(err) == "changes_moved":
+			refused++
+		default:
+			t.Fatal(err)
+		}
+		// What came and was refused must not be what lies elsewhere either.
+		for _, name := range []string{"0", "1"} {
+			if text, err := into.ReadFile(name); err == nil && string(text) == "canary" {
+				t.Fatal("the pack has what lies elsewhere")
+			}
+			_ = into.Remove(name)
+		}
+	}
+	stop()
+	if d := different(untouched, picture(t, elsewhere, true)); d != "" {
+		t.Fatal(d)
+	}
+	t.Logf("%d swaps, %d times packed, %d refused", swaps.Load(), came, refused)
+}

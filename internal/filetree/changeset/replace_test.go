@@ -1,0 +1,78 @@
+package changeset_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"io"
+	"slices"
+	"testing"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/changeset"
+)
+
+// answering is a box with a fixed answer about its files.
+type answering struct {
+	changeset.Box
+	data []byte
+}
+
+func (b answering) Pack(context.Context, changeset.PackRequest) (io.ReadCloser, error) {
+	return io.NopCloser(bytes.NewReader(b.data)), nil
+}
+
+// Replaced contents come in the order of the request, and the rest of the pack is
+// checked as one without replaced contents is.
+func TestReplacedPack(t *testing.T) {
+	a, c := regular("a", "AA"), regular("c", "CC")
+	for what, tt := range map[string]struct {
+		data []byte
+		want []string
+		code string
+	}{
+		"all":                     {archive(t, a, c, theEnd("2")), []string{"a=AA", "b=own", "c=CC", "d=own"}, ""},
+		"one is left out":         {archive(t, c, theEnd("1")), []string{"b=own", "c=CC", "d=own"}, ""},
+		"one that we replace":     {archive(t, a, regular("b", "BB"), theEnd("2")), nil, "pack_malformed"},
+		"one not requested":       {archive(t, a, regular("x", "XX"), theEnd("2")), nil, "pack_malformed"},
+		"another order":           {archive(t, c, a, theEnd("2")), nil, "pack_malformed"},
+		"an end with a wrong sum": {archive(t, a, c, theEnd("1")), nil, "pack_malformed"},
+		"a file behind the end":   {archive(t, a, theEnd("1"), c), nil, "pack_malformed"},
+		"no end":                  {archive(t, a, c), nil, "pack_cut"},
+	} {
+		own := map[string][]byte{"b": []byte("own"), "d": []byte("own")}
+		box := changeset.Replace(answering{data: tt.data}, "/w", own)
+		r, err := box.Pack(t.Context(), changeset.PackRequest{Dir: "/w", Paths: [][]byte{[]byte("a"), []byte("b"), []byte("c"), []byte("d")}, FileBytes: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		in := tar.NewReader(r)
+		for {
+			h, err := in.Next()
+			if err != nil {
+				if fault.CodeOf(err) != tt.code {
+					t.Errorf("%s: %v, want %q", what, err, tt.code)
+				}
+				break
+			}
+			if h.Typeflag == tar.TypeXGlobalHeader {
+				if tt.code != "" {
+					t.Errorf("%s: it ends well", what)
+				}
+				break
+			}
+			text, err := io.ReadAll(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, h.Name+"="+string(text))
+		}
+		if tt.code == "" && !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %q, want %q", what, got, tt.want)
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

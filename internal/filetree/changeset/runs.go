@@ -1,0 +1,198 @@
+package changeset
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/crannog/crannog/internal/filetree/toolfiles"
+)
+
+// guarded is the catalogue of what runs by itself, so that a part of a path is
+// looked up and not compared with each entry. The keys of files and dirs are the
+// last part of a name; the parts above it are what they map to.
+type guarded struct {
+	files, dirs        map[string][]aboveIt
+	names              []string // the keys of both
+	suffixes, prefixes []string
+}
+
+// aboveIt are the parts of a name above its last one.
+type aboveIt []string
+
+var guards = sync.OnceValue(func() guarded {
+	g := guarded{files: map[string][]aboveIt{}, dirs: map[string][]aboveIt{}}
+	for _, e := range toolfiles.Runs() {
+		kind, text := e.Form()
+		parts := strings.Split(text, "/")
+		last := parts[len(parts)-1]
+		switch kind {
+		case toolfiles.File:
+			g.files[last] = append(g.files[last], parts[:len(parts)-1])
+		case toolfiles.Dir:
+			g.dirs[last] = append(g.dirs[last], parts[:len(parts)-1])
+		case toolfiles.Suffix:
+			g.suffixes = append(g.suffixes, text)
+		case toolfiles.Prefix:
+			g.prefixes = append(g.prefixes, text)
+		}
+	}
+	g.names = slices.Sorted(maps.Keys(g.files))
+	g.names = append(g.names, slices.Sorted(maps.Keys(g.dirs))...)
+	return g
+})
+
+// called are the names in the catalogue that a part of a path has: its own, or on
+// file systems that have short forms those of which it may be one.
+func (g *guarded) called(part string) []string {
+	all := []string{part}
+	if strings.Contains(part, "~") {
+		for _, name := range g.names {
+			if isName(part, name) {
+				all = append(all, name)
+			}
+		}
+	}
+	return all
+}
+
+// below reports whether the directories above a name in the catalogue are those above
+// it here.
+func (above aboveIt) below(parts []string) bool {
+	return len(above) <= len(parts) && slices.EqualFunc(parts[len(parts)-len(above):], above, isName)
+}
+
+// runsByItself reports whether tools of the host would execute a file, or what it
+// names, without being asked to. e is the file's entry now or earlier.
+func runsByItself(name string, e *Entry) bool {
+	g, parts := guards(), foldPath(name)
+	for i, part := range parts {
+		if isName(part, ".git") {
+			if gitRuns(parts[i+1:], e) {
+				return true
+			}
+			continue
+		}
+		if g.runs(parts[:i], part, parts[i+1:], e) {
+			return true
+		}
+	}
+	return false
+}
+
+// runs tells it of one part of a path, by what is above and below.
+func (g *guarded) runs(above []string, part string, rest []string, e *Entry) bool {
+	last := len(rest) == 0
+	here := func(a aboveIt) bool { return a.below(above) }
+	for _, name := range g.called(part) {
+		switch {
+		case slices.ContainsFunc(g.dirs[name], here) && (!last || e.Type != Dir):
+			return true
+		case last && e.Type != Dir && slices.ContainsFunc(g.files[name], here):
+			return true
+		}
+	}
+	if !last || e.Type == Dir {
+		return false
+	}
+	return slices.ContainsFunc(g.suffixes, func(s string) bool { return strings.HasSuffix(part, s) }) ||
+		slices.ContainsFunc(g.prefixes, func(s string) bool { return strings.HasPrefix(part, s) }) ||
+		e.Type == Link && g.leads(append(slices.Clone(above), part))
+}
+
+// leads reports whether a link replaces a directory whose files tools of the host
+// execute, such as .github or .cargo. Such a link brings in the files behind it.
+func (g *guarded) leads(parts []string) bool {
+	for _, all := range []map[string][]aboveIt{g.files, g.dirs} {
+		for _, names := range all {
+			for _, above := range names {
+				for n := 1; n <= len(above); n++ {
+					if above[:n].below(parts) {
+						return true
+					}
+				}
+			}
+		}
+	}
+	return false
+}
+
+// gitRuns reports whether Git would run a file below a .git, or take from it what to
+// run.
+func gitRuns(rest []string, e *Entry) bool {
+	if len(rest) == 0 {
+		return e.Type != Dir // it leads to a repository elsewhere
+	}
+	for i, part := range rest {
+		switch {
+		case isName(part, "hooks"), isName(part, "rebase-merge"), isName(part, "rebase-apply"):
+			return true
+		case i < len(rest)-1:
+		case isName(part, "config"), isName(part, "config.worktree"), isName(part, "attributes"), isName(part, "commondir"), isName(part, "gitdir"):
+			return true
+		}
+	}
+	return e.Type == Link
+}
+
+// repository reports whether Git would run a file, or take settings from it, because
+// its directory is a repository that is not called .git.
+func repository(name string, has func(path string) bool) bool {
+	parts := strings.Split(name, "/")
+	for i, part := range parts {
+		switch fold(part) {
+		case "hooks", "config", "head", "commondir":
+		default:
+			continue
+		}
+		above := strings.Join(parts[:i], "/")
+		if above != "" {
+			above += "/"
+		}
+		if has(above+"HEAD") && (has(above+"objects") || has(above+"commondir")) {
+			return true
+		}
+	}
+	return false
+}
+
+// lifecycle are scripts of a package that are run when it, or what needs it,
+// is installed or packed.
+var lifecycle = []string{
+	"preinstall", "install", "postinstall", "prepublish", "preprepare", "prepare", "postprepare", "prepublishonly", "prepack", "postpack", "dependencies",
+}
+
+// sameScripts reports whether the scripts that a package manager runs by itself are
+// unchanged. Unreadable content does not count as the same.
+func sameScripts(x, y []byte) bool {
+	before, ok1 := scripts(x)
+	after, ok2 := scripts(y)
+	return ok1 && ok2 && maps.EqualFunc(before, after, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) })
+}
+
+func scripts(text []byte) (map[string]json.RawMessage, bool) {
+	var p map[string]json.RawMessage
+	if len(bytes.TrimSpace(text)) == 0 {
+		return nil, true
+	}
+	if err := json.Unmarshal(text, &p); err != nil {
+		return nil, false
+	}
+	all := map[string]json.RawMessage{}
+	if p["gypfile"] != nil {
+		all["gypfile"] = p["gypfile"]
+	}
+	var s map[string]json.RawMessage
+	if p["scripts"] != nil && json.Unmarshal(p["scripts"], &s) != nil {
+		return nil, false
+	}
+	for name, command := range s {
+		if slices.Contains(lifecycle, strings.ToLower(name)) {
+			all[name] = command
+		}
+	}
+	return all, true
+}

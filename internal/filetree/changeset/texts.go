@@ -1,0 +1,173 @@
+package changeset
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+)
+
+// looseFactor is how much larger than a text that is shown one may be whose
+// lines are counted.
+const looseFactor = 16
+
+// texts counts lines, and writes the difference where it was asked for.
+func (c *comparison) texts(all []*found) error {
+	if !c.o.Lines && !c.o.Text {
+		return nil
+	}
+	left := c.o.Bounds.AllText
+	var ask []string
+	var asked []*found
+	for _, f := range all {
+		now := f.change.New
+		if now != nil && now.Type == Regular && now.Sum != "" && now.Size <= looseFactor*c.o.Bounds.TextBytes {
+			ask, asked = append(ask, f.change.Path), append(asked, f)
+			continue
+		}
+		if now != nil && now.Type == Regular {
+			f.change.Omitted = true
+			continue
+		}
+		if err := c.text(f, nil, &left); err != nil {
+			return err
+		}
+	}
+	if len(ask) == 0 {
+		return nil
+	}
+	r, err := c.box.Pack(c.ctx, PackRequest{Dir: c.o.Dir, Paths: asBytes(ask), FileBytes: looseFactor * c.o.Bounds.TextBytes})
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	for _, f := range asked {
+		f.change.Omitted = true // unless it comes
+	}
+	return readPack(r, ask, c.o.Bounds, func(i int, size int64, r io.Reader) error {
+		text, err := readAll(r, size, looseFactor*c.o.Bounds.TextBytes)
+		if err != nil {
+			return packFault(err)
+		}
+		// What is shown must be what the sum is of: a program may have changed
+		// it since.
+		if sum := sha256.Sum256(text); hex.EncodeToString(sum[:]) != asked[i].change.New.Sum {
+			return nil
+		}
+		asked[i].change.Omitted = false
+		return c.text(asked[i], text, &left)
+	})
+}
+
+// readAll reads a file of at most so many bytes.
+func readAll(r io.Reader, size, most int64) ([]byte, error) {
+	if size > most {
+		return nil, fmt.Errorf("a file of %d bytes is larger than was asked for", size)
+	}
+	var b bytes.Buffer // which grows with what really comes
+	n, err := io.Copy(&b, io.LimitReader(r, size))
+	if err == nil && n < size {
+		err = io.ErrUnexpectedEOF
+	}
+	return b.Bytes(), err
+}
+
+// text compares one path; now is the content of a regular file.
+func (c *comparison) text(f *found, now []byte, left *int64) error {
+	x, known, err := c.before(f.trio)
+	if err != nil {
+		return err
+	}
+	y := side{kind: gitMode(f.change.New), text: now}
+	if f.change.New != nil && f.change.New.Type == Link {
+		y.text = []byte(f.change.New.Target)
+	}
+	if isName(fold(path.Base(f.change.Path)), "package.json") {
+		f.scripts = !sameScripts(x.text, y.text)
+	}
+	f.masked, f.wasMasked = c.mask(&y), c.mask(&x)
+	f.equal = known && x.kind == y.kind && bytes.Equal(x.text, y.text)
+	switch {
+	case !known:
+		f.change.Omitted = true
+		return nil
+	case x.kind == "" && y.kind == "":
+		return nil // a directory
+	case binary(x.text) || binary(y.text):
+		f.change.Binary = true
+		return nil
+	case int64(max(len(x.text), len(y.text))) > c.o.Bounds.TextBytes:
+		f.change.Added, f.change.Removed = countLoose(x.text, y.text)
+		f.change.Omitted = true
+		return nil
+	}
+	text, added, removed := unified(c.hide.name(f.change.Path), x, y)
+	f.change.Added, f.change.Removed = added, removed
+	if !c.o.Text {
+		return nil
+	}
+	if *left -= int64(len(text)); *left < 0 {
+		f.change.Omitted = true
+		return nil
+	}
+	f.change.Text = text
+	return nil
+}
+
+// mask takes out of one side what must not be seen.
+func (c *comparison) mask(s *side) bool {
+	shown := c.hide.bytes(s.text)
+	hidden := !bytes.Equal(shown, s.text)
+	s.text = shown
+	return hidden
+}
+
+// before is what a path was. It is not known if it is too large, or was
+// changed outside so that what is outside now is all that there is.
+func (c *comparison) before(t *trio) (side, bool, error) {
+	old := t.start
+	if old == nil || old.Type == Dir || old.Type == Other {
+		return side{}, true, nil
+	}
+	s := side{kind: gitMode(old)}
+	if old.Type == Link {
+		s.text = []byte(old.Target)
+		return s, true, nil
+	}
+	most := looseFactor * c.o.Bounds.TextBytes
+	if old.Size > most {
+		return s, false, nil
+	}
+	r, err := c.was(t)
+	if errors.Is(err, errUnknown) && t.host != nil && t.host.Type == Regular && t.host.Size <= most && c.dir != nil {
+		// What it would replace is the next best.
+		r, err = hostFiles{c.dir}.open(t.host)
+	}
+	if errors.Is(err, errUnknown) || errors.Is(err, errMoved) {
+		return s, false, nil
+	}
+	if err != nil {
+		return s, false, fmt.Errorf("read %s: %w", old.Path, err)
+	}
+	defer r.Close()
+	if s.text, err = io.ReadAll(io.LimitReader(patient{c.ctx, r}, most)); err != nil {
+		return s, false, fmt.Errorf("read %s: %w", old.Path, err)
+	}
+	return s, true, nil
+}
+
+// gitMode is how git writes what a file is; "" if it has no such thing.
+func gitMode(e *Entry) string {
+	switch {
+	case e == nil || e.Type == Dir || e.Type == Other:
+		return ""
+	case e.Type == Link:
+		return "120000"
+	case e.Mode&0o111 != 0:
+		return "100755"
+	}
+	return "100644"
+}

@@ -1,0 +1,299 @@
+package changeset_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/crannog/crannog/internal/filetree/changeset"
+	"github.com/crannog/crannog/internal/guest/tree"
+)
+
+// local is a box whose guest runs right here, on a directory.
+type local struct {
+	dir string
+	// packing is called before files are packed.
+	packing func()
+	// asked counts files whose sums were asked for.
+	asked int
+	// shown are files as they were in the directory at the start, and as the
+	// host's are that they stand for: as an overlay does, the box shows these
+	// until it changes them.
+	shown map[string][2]changeset.Entry
+	// hide is what must not be seen.
+	hide changeset.Hide
+}
+
+func (l *local) Hide() changeset.Hider {
+	if l.hide == nil {
+		return nil
+	}
+	return l.hide()
+}
+
+// overlay makes the box show the host's own files where it changed nothing.
+func (l *local) overlay(t testing.TB, host []changeset.Entry) {
+	t.Helper()
+	root, err := os.OpenRoot(l.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	inside, err := changeset.Walk(t.Context(), root, changeset.Bounds{}, nil)
+	if err != nil || len(inside) != len(host) {
+		t.Fatalf("%d files inside, %d outside, %v", len(inside), len(host), err)
+	}
+	l.shown = map[string][2]changeset.Entry{}
+	for i, e := range inside {
+		l.shown[e.Path] = [2]changeset.Entry{e, host[i]}
+	}
+}
+
+func (l *local) Tree(ctx context.Context, req changeset.TreeRequest) (io.ReadCloser, error) {
+	if req.Sums {
+		l.asked += len(req.Paths)
+	}
+	req.Dir = l.dir
+	return piped(func(w io.Writer) error {
+		all, err := changeset.ReadTree(piped(func(w io.Writer) error { return tree.List(ctx, w, req) }), changeset.Bounds{})
+		if err != nil {
+			return err
+		}
+		out := changeset.NewEncoder(w)
+		for _, e := range all {
+			s, known := l.shown[e.Path]
+			if is := s[0]; known && is.Type == e.Type && is.Size == e.Size && is.Mode == e.Mode && is.MTime.Equal(e.MTime) && is.CTime.Equal(e.CTime) {
+				e.MTime, e.CTime = s[1].MTime, s[1].CTime
+			}
+			if err := out.Put(e); err != nil {
+				return err
+			}
+		}
+		return out.Close()
+	}), nil
+}
+
+func (l *local) Pack(ctx context.Context, req changeset.PackRequest) (io.ReadCloser, error) {
+	if l.packing != nil {
+		l.packing()
+	}
+	req.Dir = l.dir
+	return piped(func(w io.Writer) error { return tree.Pack(ctx, w, req) }), nil
+}
+
+func piped(write func(io.Writer) error) io.ReadCloser {
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(write(w)) }()
+	return r
+}
+
+// lay makes files: a name that ends in a slash is a directory, a text that
+// begins with "-> " a link, and "!x" an executable file.
+func lay(t testing.TB, dir string, files map[string]string) {
+	t.Helper()
+	var names []string
+	for name := range files {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		text, full := files[name], filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		target, link := strings.CutPrefix(text, "-> ")
+		script, executable := strings.CutPrefix(text, "!")
+		switch {
+		case strings.HasSuffix(name, "/"):
+			err = os.MkdirAll(full, 0o755)
+		case link:
+			err = os.Symlink(target, full)
+		case executable:
+			if err = os.WriteFile(full, []byte(script), 0o755); err == nil {
+				err = os.Chmod(full, 0o755)
+			}
+		default:
+			err = os.WriteFile(full, []byte(text), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// picture is all of a tree: types, modes, contents and targets, and with times
+// those of changes.
+func picture(t testing.TB, dir string, times bool) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(dir, name)
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		text := info.Mode().String()
+		if times {
+			text += " " + info.ModTime().String()
+		}
+		switch {
+		case info.Mode().IsRegular():
+			data, err := os.ReadFile(name)
+			if err != nil {
+				return err
+			}
+			text += fmt.Sprintf(" %d %x", len(data), sha256.Sum256(data))
+		case info.Mode()&fs.ModeSymlink != 0:
+			target, err := os.Readlink(name)
+			if err != nil {
+				return err
+			}
+			text += " " + target
+		}
+		if rel != "." || times {
+			all[rel] = text
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func different(x, y map[string]string) string {
+	var b strings.Builder
+	for name, text := range x {
+		if y[name] != text {
+			fmt.Fprintf(&b, "%q: %q and %q\n", name, text, y[name])
+		}
+	}
+	for name, text := range y {
+		if _, ok := x[name]; !ok {
+			fmt.Fprintf(&b, "%q: nothing and %q\n", name, text)
+		}
+	}
+	return b.String()
+}
+
+// bench is a host's directory and a box that began with it.
+type bench struct {
+	host, inside, journals string
+	root                   *os.Root
+	box                    *local
+	base                   changeset.Base
+}
+
+// stage brings what is changed out to a directory of its own.
+func (b *bench) stage(t testing.TB, set *changeset.Set) *os.Root {
+	t.Helper()
+	staged, err := os.OpenRoot(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { staged.Close() })
+	came, err := changeset.Stage(t.Context(), b.box, "/workspace", set.Changes, staged, changeset.Bounds{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set.Changes = came
+	return staged
+}
+
+// newBench copies what is in the host's directory into the box.
+func newBench(t testing.TB, files map[string]string) *bench {
+	t.Helper()
+	dir := t.TempDir()
+	b := &bench{host: filepath.Join(dir, "host"), inside: filepath.Join(dir, "inside"), journals: filepath.Join(dir, "journals")}
+	if err := os.MkdirAll(b.host, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	lay(t, b.host, files)
+	b.start(t)
+	return b
+}
+
+// start copies the host's directory into the box, and looks at it.
+func (b *bench) start(t testing.TB) {
+	t.Helper()
+	if out, err := exec.Command("cp", "-a", b.host, b.inside).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	root, err := os.OpenRoot(b.host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { root.Close() })
+	entries, err := changeset.Walk(t.Context(), root, changeset.Bounds{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.root, b.base, b.box = root, changeset.Base{Start: entries, Outside: root}, &local{dir: b.inside}
+	b.box.overlay(t, entries)
+}
+
+func (b *bench) compare(t testing.TB) *changeset.Set {
+	t.Helper()
+	set, err := changeset.Compare(t.Context(), b.box, b.base, changeset.Options{Dir: "/workspace", Text: true, Lines: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+func (b *bench) apply(t testing.TB, list []changeset.Change, overwrite bool) ([]changeset.Entry, error) {
+	t.Helper()
+	return changeset.Apply(t.Context(), b.box, b.root, list, changeset.ApplyOptions{Dir: "/workspace", Journals: b.journals, Overwrite: overwrite})
+}
+
+// clean reports whether nothing but files is left of an Apply.
+func (b *bench) clean(t testing.TB) {
+	t.Helper()
+	for _, pattern := range []string{filepath.Join(b.host, ".crannog-*"), filepath.Join(b.journals, "*")} {
+		if left, err := filepath.Glob(pattern); err != nil || len(left) > 0 {
+			t.Errorf("left %q, %v", left, err)
+		}
+	}
+}
+
+func short(set *changeset.Set) []string {
+	var all []string
+	for _, c := range set.Changes {
+		var s strings.Builder
+		fmt.Fprintf(&s, "%s %s", c.Op, c.Path)
+		if c.Conflict != "" {
+			s.WriteString(" " + string(c.Conflict))
+		}
+		for _, f := range c.Flags {
+			s.WriteString(" " + string(f))
+		}
+		all = append(all, s.String())
+	}
+	return all
+}
+
+// blocks is how much of the disk a file takes.
+func blocks(t testing.TB, name string) int64 {
+	t.Helper()
+	var stat syscall.Stat_t
+	if err := syscall.Lstat(name, &stat); err != nil {
+		t.Fatal(err)
+	}
+	return stat.Blocks * 512
+}

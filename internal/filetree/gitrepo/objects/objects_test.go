@@ -1,0 +1,300 @@
+package objects_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/filetree/gitrepo/objects"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+type repo struct {
+	t   testing.TB
+	dir string
+}
+
+func (r repo) git(args ...string) string {
+	r.t.Helper()
+	return strings.TrimSpace(hosttest.RunGit(r.t, r.dir, args...))
+}
+
+func (r repo) write(name, text string) {
+	r.t.Helper()
+	name = filepath.Join(r.dir, name)
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		r.t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r repo) commit(name, text string) string {
+	r.t.Helper()
+	r.write(name, text)
+	r.git("add", "-A")
+	r.git("commit", "-qm", name)
+	return r.git("rev-parse", "HEAD")
+}
+
+func (r repo) open() *objects.Reader {
+	r.t.Helper()
+	root, err := os.OpenRoot(filepath.Join(r.dir, ".git", "objects"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	reader, err := objects.NewReader(objects.Root{Root: root})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { reader.Close(); root.Close() })
+	return reader
+}
+
+func newRepo(t testing.TB, format string) repo {
+	t.Helper()
+	hosttest.Need(t, hosttest.Git)
+	r := repo{t, t.TempDir()}
+	r.git("init", "-q", "-b", "main", "--object-format="+format)
+	return r
+}
+
+// What is read is what git reads, loose and packed, with differences upon each other.
+func TestReadsWhatGitReads(t *testing.T) {
+	for _, format := range []string{"sha1", "sha256"} {
+		r := newRepo(t, format)
+		long := strings.Repeat("a line that is the same each time\n", 200)
+		for i := range 30 {
+			r.commit(fmt.Sprintf("d%d/f", i%4), fmt.Sprintf("%s%d\n%s", long, i, long))
+		}
+		check := func() {
+			t.Helper()
+			reader := r.open()
+			for id := range strings.FieldsSeq(r.git("cat-file", "--batch-all-objects", "--batch-check=%(objectname)")) {
+				kind, data, err := reader.Read(id)
+				if err != nil || kind != r.git("cat-file", "-t", id) || fmt.Sprint(len(data)) != r.git("cat-file", "-s", id) {
+					t.Fatalf("%s: %s of %d bytes, %v", id, kind, len(data), err)
+				}
+			}
+			if _, _, err := reader.Read(strings.Repeat("0", len(r.git("rev-parse", "HEAD")))); !errors.Is(err, objects.ErrMissing) {
+				t.Errorf("missing: %v", err)
+			}
+		}
+		check()
+		r.git("-c", "repack.useDeltaBaseOffset=false", "repack", "-adfq", "--depth=50")
+		check()
+		r.git("repack", "-adfq", "--depth=50")
+		check()
+	}
+}
+
+func changed(t *testing.T, r *objects.Reader, from, to string) []string {
+	t.Helper()
+	all := map[string]string{}
+	if err := r.Changed(from, to, func(path, now string) error { all[path] = now; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+// F1: what commits did since those that are known is found, whatever was merged.
+func TestF1Since(t *testing.T) {
+	r := newRepo(t, "sha1")
+	root := r.commit("a", "1")
+	r.commit(".env", "s")
+	host := r.commit("dir/b", "1")
+	r.git("switch", "-qc", "work")
+	r.commit("c", "1")
+	r.git("rm", "-q", ".env")
+	r.git("commit", "-qm", "gone")
+	r.git("rm", "-q", "dir/b")
+	gone := r.commit("dir/b/now/dir", "x")
+	reader := r.open()
+	tree, bases, err := since(reader, gone, []string{host})
+	if err != nil || len(bases) != 1 || bases[0] != r.git("rev-parse", host+"^{tree}") {
+		t.Fatalf("%s %v %v", tree, bases, err)
+	}
+	if got := changed(t, reader, bases[0], tree); !slices.Equal(got, []string{".env", "c", "dir/b", "dir/b/now/dir"}) {
+		t.Errorf("%v", got)
+	}
+	// One that is known is its own base, also where others reach it.
+	for _, known := range [][]string{{host}, {gone}, {gone, host}} {
+		if tree, bases, err := since(reader, root, known); err != nil || len(bases) != 1 || bases[0] != tree {
+			t.Errorf("%v: %v %v", known, bases, err)
+		}
+	}
+	// A history of its own has none.
+	r.git("switch", "-q", "--orphan", "new")
+	alone := r.commit("x", "1")
+	r.git("merge", "-q", "--allow-unrelated-histories", "-m", "both", "main")
+	both := r.git("rev-parse", "HEAD")
+	r.git("tag", "-a", "-m", "t", "tagged")
+	reader = r.open()
+	if _, bases, err := since(reader, alone, []string{host}); err != nil || len(bases) != 0 {
+		t.Errorf("%v %v", bases, err)
+	}
+	for _, id := range []string{both, r.git("rev-parse", "tagged")} {
+		tree, bases, err := since(reader, id, []string{host, root, strings.Repeat("1", 40)})
+		if err != nil || len(bases) != 1 || !slices.Equal(changed(t, reader, bases[0], tree), []string{"x"}) {
+			t.Errorf("%v %v", bases, err)
+		}
+	}
+	if tree, _, err := since(reader, r.git("rev-parse", "HEAD^{tree}"), []string{host}); err != nil || tree != "" {
+		t.Errorf("a tree: %q %v", tree, err)
+	}
+}
+
+// F1: all commits are found that are new, once, by whatever they are reached, and with
+// what each was made upon.
+func TestF1NewCommits(t *testing.T) {
+	r := newRepo(t, "sha1")
+	host := r.commit("a", "1")
+	r.git("switch", "-qc", "upstream")
+	upstream := r.commit("u", "1")
+	r.git("switch", "-qc", "work", "main")
+	first := r.commit("b", "1")
+	r.git("rm", "-q", "b")
+	r.git("commit", "-qm", "gone")
+	gone := r.git("rev-parse", "HEAD")
+	r.git("merge", "-q", "--no-edit", "upstream")
+	merge := r.git("rev-parse", "HEAD")
+	r.git("tag", "-a", "-m", "t", "tagged")
+	h, err := objects.NewHistory(r.open(), []string{host, upstream})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for tip, want := range map[string][]string{
+		merge: {first, gone, merge}, r.git("rev-parse", "tagged"): {first, gone, merge}, gone: {first, gone}, host: nil,
+	} {
+		c, err := h.Find(tip)
+		if err != nil {
+			t.Fatal(err)
+		}
+		made, err := h.New(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, c := range made {
+			got = append(got, c.ID)
+		}
+		if slices.Sort(got); !slices.Equal(got, slices.Sorted(slices.Values(want))) {
+			t.Errorf("%s: %v", tip, got)
+		}
+	}
+	c, err := h.Find(merge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bases, err := h.Bases(c)
+	if want := []string{r.git("rev-parse", host+"^{tree}"), r.git("rev-parse", upstream+"^{tree}")}; err != nil || !slices.Equal(bases, slices.Sorted(slices.Values(want))) {
+		t.Errorf("%v %v", bases, err)
+	}
+	if parents := h.Parents(c); len(parents) != 2 {
+		t.Errorf("%v", parents)
+	}
+}
+
+// since is the tree of a commit, and of those that it was made upon.
+func since(r *objects.Reader, tip string, known []string) (tree string, bases []string, err error) {
+	h, err := objects.NewHistory(r, known)
+	if err != nil {
+		return "", nil, err
+	}
+	c, err := h.Find(tip)
+	if err != nil || c == nil {
+		return "", nil, err
+	}
+	bases, err = h.Bases(c)
+	return c.Tree, bases, err
+}
+
+// F1: clocks that go wrong do not make a commit look as if it were upon nothing.
+func TestF1SinceWithWrongClocks(t *testing.T) {
+	r := newRepo(t, "sha1")
+	r.commit("a", "1")
+	late := r.commit(".env", "s")
+	t.Setenv("GIT_COMMITTER_DATE", "2001-01-01T00:00:00Z")
+	host := r.commit("b", "1")
+	t.Setenv("GIT_COMMITTER_DATE", "")
+	os.Unsetenv("GIT_COMMITTER_DATE")
+	r.git("switch", "-qc", "work", late)
+	r.git("rm", "-q", ".env")
+	r.git("commit", "-qm", "gone")
+	reader := r.open()
+	tree, bases, err := since(reader, r.git("rev-parse", "HEAD"), []string{host})
+	if err != nil || len(bases) != 1 || !slices.Equal(changed(t, reader, bases[0], tree), []string{".env"}) {
+		t.Errorf("%v %v", bases, err)
+	}
+}
+
+// What a sandbox wrote is an error or what its name says, and bounded.
+func TestHostileObjects(t *testing.T) {
+	r := newRepo(t, "sha1")
+	id := r.commit("a", "1")
+	name := filepath.Join(r.dir, ".git/objects", id[:2], id[2:])
+	other := r.commit("a", "2")
+	data, err := os.ReadFile(filepath.Join(r.dir, ".git/objects", other[:2], other[2:]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, data := range map[string][]byte{"another": data, "cut": data[:len(data)/2], "empty": nil, "no zlib": []byte("commit 1\x00x")} {
+		if err := errors.Join(os.Chmod(name, 0o600), os.WriteFile(name, data, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := r.open().Read(id); err == nil {
+			t.Errorf("%s is read", what)
+		}
+	}
+}
+
+func FuzzPack(f *testing.F) {
+	r := newRepo(f, "sha1")
+	long := strings.Repeat("a line\n", 100)
+	for i := range 5 {
+		r.commit("f", fmt.Sprintf("%s%d", long, i))
+	}
+	r.git("repack", "-adfq")
+	packs, err := filepath.Glob(filepath.Join(r.dir, ".git/objects/pack/*"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	files := map[string][]byte{}
+	for _, p := range packs {
+		data, err := os.ReadFile(p)
+		if err != nil {
+			f.Fatal(err)
+		}
+		files[filepath.Ext(p)] = data
+	}
+	ids := strings.Fields(r.git("cat-file", "--batch-all-objects", "--batch-check=%(objectname)"))
+	f.Add(files[".idx"], files[".pack"])
+	f.Fuzz(func(t *testing.T, idx, pack []byte) {
+		dir := t.TempDir()
+		for name, data := range map[string][]byte{"pack/pack-1.idx": idx, "pack/pack-1.pack": pack} {
+			repo{t, dir}.write(name, string(data))
+		}
+		root, err := os.OpenRoot(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer root.Close()
+		reader, err := objects.NewReader(objects.Root{Root: root})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer reader.Close()
+		for _, id := range ids {
+			if _, _, err := reader.Read(id); err != nil {
+				continue
+			}
+			_, _, _ = since(reader, id, nil) // it ends
+		}
+	})
+}

@@ -1,0 +1,131 @@
+package console_test
+
+import (
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/crannog/crannog/internal/frontend/console"
+	"github.com/crannog/crannog/internal/frontend/console/session"
+)
+
+func TestFiles(t *testing.T) {
+	s := newSite(t)
+	for _, c := range []struct {
+		path, takes, body, coding, kind, cache string
+		status                                 int
+	}{
+		{"/console/", "", "<!doctype html><title>Crannog</title>", "", "text/html", "no-store", 200},
+		{"/console/", "gzip, br", "index in brotli", "br", "text/html", "no-store", 200},
+		{"/console/s/i1/terminal?a=b", "gzip", "<!doctype html><title>Crannog</title>", "", "text/html", "no-store", 200},
+		{"/console/assets/index-a1.js", "br;q=1.0, gzip;q=0.8", "script in brotli", "br", "text/javascript", "immutable", 200},
+		{"/console/assets/index-a1.js", "gzip", "script in gzip", "gzip", "text/javascript", "immutable", 200},
+		{"/console/assets/index-a1.js", "br;q=0, gzip;q=0", "plain script", "", "text/javascript", "immutable", 200},
+		{"/console/assets/index-a1.js", "", "plain script", "", "text/javascript", "immutable", 200},
+		{"/console/assets/none.js", "", "there is no such file\n", "", "text/plain", "no-store", 404},
+		{"/console/assets/index-a1.js.br", "", "there is no such file\n", "", "text/plain", "no-store", 404},
+		{"/console/assets/../index.html", "", "there is no such file\n", "", "text/plain", "no-store", 404},
+		{"/console/assets/..%2f..%2fREADME.md", "", "there is no such file\n", "", "text/plain", "no-store", 404},
+		{"/console/assets/%2e%2e/%2e%2e/README.md", "", "there is no such file\n", "", "text/plain", "no-store", 404},
+		{"/console/assets//etc/passwd", "", "there is no such file\n", "", "text/plain", "no-store", 404},
+		{"/console/assets/", "", "there is no such file\n", "", "text/plain", "no-store", 404},
+		{"/console/other/secret.txt", "", "<!doctype html><title>Crannog</title>", "", "text/html", "no-store", 200},
+		{"/console/README.md", "", "<!doctype html><title>Crannog</title>", "", "text/html", "no-store", 200},
+	} {
+		h := http.Header{}
+		if c.takes != "" {
+			h.Set("Accept-Encoding", c.takes)
+		}
+		g := s.send(sent{path: c.path, header: h})
+		if g.status != c.status || g.body != c.body || g.header.Get("Content-Encoding") != c.coding || !strings.HasPrefix(g.header.Get("Content-Type"), c.kind) || !strings.Contains(g.header.Get("Cache-Control"), c.cache) {
+			t.Errorf("%s taking %q: %d %q %v", c.path, c.takes, g.status, g.body, g.header)
+		}
+		csp := g.header.Get("Content-Security-Policy")
+		for _, part := range []string{"default-src 'none'", "script-src 'self';", "connect-src 'self'", "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'", "http://*.localhost:* http://*.sbx.example.com https://*.sbx.example.com blob:"} {
+			if !strings.Contains(csp, part) {
+				t.Errorf("%s: no %q in %q", c.path, part, csp)
+			}
+		}
+		if strings.Contains(csp, "unsafe-eval") || strings.Contains(csp, "script-src 'self' ") || g.header.Get("X-Content-Type-Options") != "nosniff" || g.header.Get("Referrer-Policy") != "no-referrer" ||
+			g.header.Get("Cross-Origin-Opener-Policy") != "same-origin" || g.header.Get("Permissions-Policy") == "" {
+			t.Errorf("%s: %v", c.path, g.header)
+		}
+	}
+	if g := s.send(sent{method: "POST", path: "/console/"}); g.status != 400 {
+		t.Errorf("POST: %d", g.status)
+	}
+	if g := s.send(sent{path: "/console"}); g.status != 301 || g.header.Get("Location") != "/console/" {
+		t.Errorf("%d %v", g.status, g.header)
+	}
+	// Browsers are led here, and other programs are told what they always were.
+	if g := s.send(sent{path: "/", header: http.Header{"Accept": {"text/html,*/*;q=0.8"}}}); g.status != 303 || g.header.Get("Location") != "/console/" {
+		t.Errorf("a browser: %d %v", g.status, g.header)
+	}
+	if g := s.send(sent{path: "/", header: http.Header{"Accept": {"*/*"}}}); g.status == 303 {
+		t.Errorf("curl: %d", g.status)
+	}
+}
+
+// A preview has the port of the page that shows it, where the domain names
+// none. A browser would show nothing of one that the policy does not name.
+func TestPreviewsMayBeShown(t *testing.T) {
+	s := newSite(t)
+	for host, want := range map[string]string{
+		"sbx.example.com:8443":  " http://*.sbx.example.com:8443 https://*.sbx.example.com:8443;",
+		"sbx.example.com":       " blob:;",
+		"sbx.example.com:0":     " blob:;",
+		"sbx.example.com:99999": " blob:;",
+	} {
+		csp := s.send(sent{path: "/console/", host: host}).header.Get("Content-Security-Policy")
+		_, frames, _ := strings.Cut(csp, "frame-src")
+		if frames, _, _ = strings.Cut(frames, " base-uri"); !strings.HasSuffix(frames, want) || strings.Contains(csp, "*;") || strings.Count(csp, "script-src") != 1 {
+			t.Errorf("%s: %q", host, csp)
+		}
+	}
+}
+
+func TestNotBuilt(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "s"), fstest.MapFS{"README.md": {Data: []byte("a note")}})
+	g := s.send(sent{path: "/console/"})
+	if g.status != 404 || !strings.HasPrefix(g.header.Get("Content-Type"), "text/plain") || !strings.Contains(g.body, console.NotBuilt) || !strings.Contains(g.body, "make") {
+		t.Errorf("%d %v %s", g.status, g.header, g.body)
+	}
+	// What it is for can be asked all the same.
+	if g := s.send(sent{path: "/console/api/session", cookie: s.sign(session.Viewer)}); g.status != 200 {
+		t.Errorf("%d", g.status)
+	}
+}
+
+// P43: what a box chose is never a page of the console's origin, whatever a
+// handler says that it is.
+func TestInert(t *testing.T) {
+	s := newSite(t)
+	cookie, box := s.sign(session.Operator), s.sandbox()
+	for path, want := range map[string]string{
+		"/plain": "application/json; charset=utf-8", "/svg": "application/octet-stream", "/html": "application/octet-stream", "/none": "application/octet-stream",
+	} {
+		g := s.send(sent{path: "/console/api/sandboxes/" + box + "/file?path=" + path, cookie: cookie})
+		if g.status != 200 || g.body != evil || g.header.Get("Content-Type") != want {
+			t.Errorf("%s: %d %q %v", path, g.status, g.body, g.header)
+		}
+		if path != "/plain" && !strings.HasPrefix(g.header.Get("Content-Disposition"), "attachment") {
+			t.Errorf("%s is shown: %v", path, g.header)
+		}
+		if g.header.Get("X-Content-Type-Options") != "nosniff" || !strings.Contains(g.header.Get("Content-Security-Policy"), "sandbox") || g.header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s: %v", path, g.header)
+		}
+	}
+}
+
+func FuzzAccepts(f *testing.F) {
+	for _, seed := range []string{"br", "gzip, deflate, br;q=0.5", "br;q=0", "*", "br;;q=1", "br;q=NaN", "BR ; q=1", ";,;"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, header string) {
+		if console.Accepts(header, "br") && !strings.Contains(strings.ToLower(header), "br") {
+			t.Errorf("%q", header)
+		}
+	})
+}

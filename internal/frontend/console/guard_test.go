@@ -1,0 +1,219 @@
+package console_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/frontend/console/session"
+)
+
+// P42: nobody acts in the console without a session: not without a cookie, with
+// a wrong one, with one that was signed out, nor by a link that was used.
+func TestNoSession(t *testing.T) {
+	s := newSite(t)
+	token := s.token(session.Admin)
+	in := func() got {
+		return s.send(sent{method: "POST", path: "/console/api/session", body: `{"token":"` + token + `"}`})
+	}
+	g := in()
+	c, err := http.ParseSetCookie(g.header.Get("Set-Cookie"))
+	if g.status != 200 || err != nil {
+		t.Fatalf("%d %s", g.status, g.body)
+	}
+	if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.Path != "/console/" || c.Secure || c.MaxAge < 11*3600 || c.Domain != "" {
+		t.Errorf("the cookie is %+v", c)
+	}
+	var v struct {
+		ID, Scope, Name, Version, Domain string
+		Engine                           struct{ Name, Boundary string }
+	}
+	if err := json.Unmarshal([]byte(g.body), &v); err != nil || v.Scope != "admin" || v.Name != "Ann" || v.Version != "test" || v.Engine.Name != "fake" {
+		t.Errorf("%s", g.body)
+	}
+	if strings.Contains(g.body, c.Value) || strings.Contains(g.body, token) {
+		t.Error("the answer shows what opens the session")
+	}
+	if g := in(); g.status != 401 || g.code() != "token_invalid" || g.header.Get("Set-Cookie") != "" {
+		t.Errorf("a used link: %d %s", g.status, g.body)
+	}
+	wrong := strings.Repeat("A", len(c.Value))
+	for name, cookie := range map[string]string{"none": "", "wrong": wrong, "the token": token, "the ID": v.ID, "short": "x"} {
+		for _, path := range []string{"/v1/sandboxes", "/v1/version", "/session", "/doctor", "/sessions", "/events", "/policy/schema", "/v1/no-such-route"} {
+			if g := s.send(sent{path: "/console/api" + path, cookie: cookie}); g.status != 401 {
+				t.Errorf("%s cookie: %s: %d %s", name, path, g.status, g.body)
+			}
+		}
+	}
+	// The same with the right one, and with others of the name beside it.
+	// A preview below the console's own name can set as many as a browser keeps,
+	// and must sign nobody out with them.
+	tossed := strings.Repeat(wrong+"; crannog_console=", 180)
+	for _, cookie := range []string{c.Value, wrong + "; crannog_console=" + c.Value, tossed + c.Value} {
+		if g := s.send(sent{path: "/console/api/v1/sandboxes", cookie: cookie}); g.status != 200 {
+			t.Errorf("the right cookie: %d %s", g.status, g.body)
+		}
+	}
+	if g := s.send(sent{method: "DELETE", path: "/console/api/session", cookie: c.Value}); g.status != 204 || !strings.Contains(g.header.Get("Set-Cookie"), "Max-Age=0") {
+		t.Errorf("sign-out: %d %v", g.status, g.header)
+	}
+	if g := s.send(sent{path: "/console/api/v1/sandboxes", cookie: c.Value}); g.status != 401 {
+		t.Errorf("after sign-out: %d", g.status)
+	}
+	list := s.recorded(audit.ConsoleInvited, audit.ConsoleSignedIn, audit.ConsoleSignedOut, audit.Action)
+	s.has(list, "console.signed_in console:"+v.ID+" admin")
+	s.has(list, "console.signed_out console:"+v.ID+" admin signed_out")
+	s.has(list, "action nobody POST /console/api/session token_invalid")
+}
+
+// P42: the cookie opens nothing outside of the console.
+func TestCookieOpensNothingElse(t *testing.T) {
+	s := newSite(t)
+	cookie := s.sign(session.Admin)
+	if g := s.send(sent{path: "/console/api/v1/keys", cookie: cookie}); g.status != 200 {
+		t.Fatalf("inside: %d %s", g.status, g.body)
+	}
+	for _, q := range []sent{
+		{path: "/v1/sandboxes"}, {path: "/v1/keys"}, {method: "POST", path: "/v1/keys", body: `{"name":"x"}`}, {path: "/sandboxes"}, {path: "/v2/sandboxes"}, {path: "/mcp"},
+	} {
+		q.cookie = cookie
+		if g := s.send(q); g.status == 200 || g.status == 201 {
+			t.Errorf("%s: %d %s", q.path, g.status, g.body)
+		}
+	}
+}
+
+// P42: no other site acts here, whatever a browser adds to what it sends.
+func TestOtherSites(t *testing.T) {
+	s := newSite(t)
+	cookie, box := s.sign(session.Admin), s.sandbox()
+	own := "http://" + s.addr
+	stop := sent{method: "POST", path: "/console/api/v1/sandboxes/" + box + "/timeout", body: `{"seconds":600}`, cookie: cookie}
+	attach := sent{path: "/console/api/sandboxes/" + box + "/terminals/1/attach", cookie: cookie}
+	cell := sent{method: "POST", path: "/console/api/sandboxes/" + box + "/cells?path=/plain", body: "{}", cookie: cookie}
+	read := sent{path: "/console/api/v1/sandboxes", cookie: cookie}
+	h := func(pairs ...string) http.Header {
+		out := http.Header{}
+		for i := 0; i < len(pairs); i += 2 {
+			out.Add(pairs[i], pairs[i+1])
+		}
+		return out
+	}
+	ws := func(pairs ...string) http.Header {
+		return h(append(pairs, "Connection", "Upgrade", "Upgrade", "websocket", "Sec-Websocket-Version", "13", "Sec-Websocket-Key", "x3JJHMbDL1EzLkh9GBhXDw==")...)
+	}
+	for name, c := range map[string]struct {
+		q    sent
+		with http.Header
+		want int
+	}{
+		"own page":               {stop, h("Origin", own, "Sec-Fetch-Site", "same-origin"), 200},
+		"own page, old browser":  {stop, h("Origin", own), 200},
+		"no browser":             {stop, h(), 200},
+		"other site":             {stop, h("Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site"), 403},
+		"other, old browser":     {stop, h("Origin", "https://evil.example"), 403},
+		"a preview":              {stop, h("Origin", "http://8080-"+box+".localhost", "Sec-Fetch-Site", "same-site"), 403},
+		"no origin":              {stop, h("Origin", "null"), 403},
+		"the same on other port": {stop, h("Origin", "http://127.0.0.1:1"), 403},
+		"two origins":            {stop, h("Origin", own, "Origin", "https://evil.example"), 403},
+		"origin of a file":       {stop, h("Origin", "file://"+s.addr), 403},
+		"a reading other site":   {read, h("Sec-Fetch-Site", "cross-site"), 403},
+		"a reading preview":      {read, h("Sec-Fetch-Site", "same-site"), 403},
+		"an own reader":          {read, h("Sec-Fetch-Site", "same-origin"), 200},
+		"a form":                 {stop, h("Content-Type", "text/plain"), 400},
+		"another form":           {stop, h("Content-Type", "application/x-www-form-urlencoded"), 400},
+		"a cell":                 {cell, h(), 200},
+		"a form with a cell":     {cell, h("Content-Type", "text/plain"), 400},
+		"a form of parts":        {cell, h("Content-Type", "multipart/form-data; boundary=x"), 400},
+		"a body of no type":      {cell, h("Content-Type", ""), 400},
+		"own terminal":           {attach, ws("Origin", own, "Sec-Fetch-Site", "same-origin"), 200},
+		"terminal, other site":   {attach, ws("Origin", "https://evil.example"), 403},
+		"terminal, no origin":    {attach, ws(), 403},
+		"terminal, a preview":    {attach, ws("Origin", "http://8080-x.localhost"), 403},
+	} {
+		c.q.header = c.with
+		if g := s.send(c.q); g.status != c.want || c.want == 403 && g.code() != "cross_origin" {
+			t.Errorf("%s: %d %s", name, g.status, g.body)
+		}
+	}
+	// A link of another site leads to the page, and signs nobody in.
+	if g := s.send(sent{path: "/console/", header: h("Sec-Fetch-Site", "cross-site")}); g.status != 200 {
+		t.Errorf("a link: %d", g.status)
+	}
+	evil := sent{method: "POST", path: "/console/api/session", body: `{"token":"` + s.token(session.Viewer) + `"}`, header: h("Origin", "https://evil.example")}
+	if g := s.send(evil); g.status != 403 || g.header.Get("Set-Cookie") != "" {
+		t.Errorf("another site signs in: %d", g.status)
+	}
+	evil.header = nil
+	if g := s.send(evil); g.status != 200 {
+		t.Errorf("the same link, without: %d %s", g.status, g.body)
+	}
+	s.has(s.recorded(audit.Action), "action nobody GET /console/api/v1/sandboxes cross_origin")
+}
+
+// P42: a name that another's name server points here is refused, so that its
+// pages are never of the console's origin.
+func TestRebinding(t *testing.T) {
+	s := newSite(t)
+	cookie := s.sign(session.Admin)
+	_, port, _ := strings.Cut(s.addr, ":")
+	for host, ok := range map[string]bool{
+		s.addr: true, "localhost:" + port: true, "LOCALHOST": true, "localhost.": true, "[::1]:" + port: true, "127.0.0.1": true, "sbx.example.com": true,
+		"console.example.net:443": true,
+		"evil.example":            false, "evil.example:" + port: false, "127.0.0.1.evil.example": false, "localhost.evil.example": false, "evil-localhost": false,
+		"10.0.0.1": false, "0.0.0.0:" + port: false, "127.0.0.1.nip.io": false, "x.console.example.net": false, "2130706433": false, "[::ffff:10.0.0.1]": false,
+	} {
+		for _, path := range []string{"/console/", "/console/api/v1/sandboxes"} {
+			g := s.send(sent{path: path, cookie: cookie, host: host})
+			if want := map[bool]int{true: 200, false: 403}[ok]; g.status != want || !ok && g.code() != "host_not_allowed" {
+				t.Errorf("%s as %s: %d %s", path, host, g.status, g.body)
+			}
+		}
+	}
+	s.has(s.recorded(audit.Action), "action nobody GET /console/ host_not_allowed")
+}
+
+// P42: only the machine's user makes links, and no session can make another.
+func TestLinks(t *testing.T) {
+	s := newSite(t)
+	secret, _, err := s.d.Keys.Create(t.Context(), "ci")
+	if err != nil {
+		t.Fatal(err)
+	}
+	make := func(with string, h http.Header, socket bool) int {
+		return s.send(sent{method: "POST", path: "/console/api/tokens", body: `{"scope":"admin"}`, cookie: with, header: h, socket: socket}).status
+	}
+	admin := s.sign(session.Admin)
+	if got := make(admin, nil, false); got != 401 {
+		t.Errorf("a session: %d", got)
+	}
+	if got := make("", http.Header{"X-Api-Key": {secret}, "Content-Type": {"application/json"}}, false); got != 403 {
+		t.Errorf("a key: %d", got)
+	}
+	if got := make("", nil, false); got != 401 {
+		t.Errorf("nobody: %d", got)
+	}
+	if got := make("", nil, true); got != 201 {
+		t.Errorf("the machine's user: %d", got)
+	}
+	for _, body := range []string{`{}`, `{"scope":"root"}`, `{"scope":"admin","session_seconds":-1}`, `{"scope":"admin","session_seconds":9223372036854775807}`, `{"scope":"admin","x":1}`, `[]`, `{"scope":"admin"}{}`} {
+		if g := s.send(sent{method: "POST", path: "/console/api/tokens", body: body, socket: true}); g.status != 400 {
+			t.Errorf("%s: %d %s", body, g.status, g.body)
+		}
+	}
+}
+
+// Who is signed in survives the server.
+func TestSessionsSurviveARestart(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "s")
+	s := open(t, dir, page)
+	cookie := s.sign(session.Operator)
+	s.stop()
+	s = open(t, dir, page)
+	if g := s.send(sent{path: "/console/api/session", cookie: cookie}); g.status != 200 || !strings.Contains(g.body, `"scope":"operator"`) {
+		t.Errorf("%d %s", g.status, g.body)
+	}
+}

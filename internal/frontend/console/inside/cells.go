@@ -1,0 +1,323 @@
+package inside
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/guest/guestwire"
+)
+
+const (
+	// maxCode bounds the body of a cell.
+	maxCode = 4 << 20
+	// maxShown bounds one line of the interpreter's that is shown. Plain code
+	// makes lines of 24 MiB, which are in memory several times on their way.
+	maxShown = 8 << 20
+	// maxRead is what is read ahead of them, and how far a longer line is looked
+	// at for what it is.
+	maxRead = 64 << 10
+	// cellWrite is how long a page may take to read one line.
+	cellWrite = 30 * time.Second
+)
+
+// cell runs code, and streams what it prints and shows as lines of JSON. A page
+// that leaves interrupts it.
+func (x *Inside) cell(w http.ResponseWriter, r *http.Request, v visit) error {
+	var in struct {
+		Code     string `json:"code"`
+		Language string `json:"language,omitempty"`
+		Context  string `json:"context,omitempty"`
+	}
+	if err := readJSON(w, r, maxCode, &in); err != nil {
+		return err
+	}
+	ask := map[string]string{"code": in.Code}
+	switch {
+	case in.Context != "":
+		ask["context_id"] = in.Context
+	case in.Language != "":
+		ask["language"] = in.Language
+	}
+	body, err := json.Marshal(ask)
+	if err != nil {
+		return err
+	}
+	to := x.reach(v, 0)
+	defer to.close()
+	req, err := http.NewRequestWithContext(r.Context(), http.MethodPost, base+"/execute", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header = to.header(guestboot.InterpreterPort)
+	req.Header.Set("Content-Type", "application/json")
+	began := time.Now()
+	res, err := to.client.Do(req)
+	if err != nil {
+		return lost(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return refused(res, "cell")
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusOK)
+	out := &cellLines{w: w, rc: http.NewResponseController(w)}
+	defer out.rest()
+	end, err := out.pass(res.Body)
+	if err != nil || end.Lost && r.Context().Err() != nil {
+		return nil // the page has left
+	}
+	end.DurationMS = time.Since(began).Milliseconds()
+	_ = out.send(end) // whoever does not read it has left
+	return nil
+}
+
+// pass sends a page what the interpreter says, until its last line, which it
+// returns. After an error the page has left.
+func (c *cellLines) pass(body io.Reader) (end cellEnd, err error) {
+	end = cellEnd{Type: "end"}
+	lines := cellReader{source: bufio.NewReaderSize(body, maxRead)}
+	for {
+		line, size, err := lines.next()
+		if err != nil {
+			end.Lost = true
+			return end, nil
+		}
+		if size > maxShown {
+			if err := c.send(tooLarge(line, size)); err != nil {
+				return end, err
+			}
+			continue
+		}
+		next, count, over := readLine(line)
+		end.Count = max(end.Count, count)
+		if over {
+			return end, nil
+		}
+		if err := c.send(next); err != nil {
+			return end, err
+		}
+	}
+}
+
+// cellReader reads lines of the interpreter's.
+type cellReader struct {
+	source *bufio.Reader
+	held   []byte
+}
+
+// next returns a line, valid until the next call, and its size. Of one larger
+// than maxShown it is only the beginning.
+func (c *cellReader) next() (line []byte, size int64, err error) {
+	c.held = nil // a large line does not hold its room until the cell ends
+	for {
+		part, err := c.source.ReadSlice('\n')
+		size += int64(len(part))
+		switch {
+		case err == nil && c.held == nil:
+			return part, size, nil
+		case size <= maxShown:
+			c.held = append(c.held, part...)
+		case len(c.held) > maxRead:
+			c.held = bytes.Clone(c.held[:maxRead])
+		}
+		switch {
+		case err == nil, errors.Is(err, io.EOF) && size > 0:
+			return c.held, size, nil
+		case !errors.Is(err, bufio.ErrBufferFull):
+			return nil, 0, err
+		}
+	}
+}
+
+type (
+	cellText struct {
+		Type string `json:"type"`
+		Text quoted `json:"text"`
+	}
+	cellResult struct {
+		Type string                     `json:"type"`
+		Main bool                       `json:"main"`
+		Data map[string]json.RawMessage `json:"data"`
+	}
+	cellError struct {
+		Type      string `json:"type"`
+		Name      quoted `json:"name"`
+		Value     quoted `json:"value"`
+		Traceback quoted `json:"traceback"`
+	}
+	cellEnd struct {
+		Type       string `json:"type"`
+		DurationMS int64  `json:"duration_ms"`
+		Count      int    `json:"execution_count"`
+		// Lost says that the stream broke off: what came of the code is not
+		// known.
+		Lost bool `json:"lost,omitempty"`
+	}
+)
+
+// quoted is a text as it stands in JSON: what is passed on as it came need not
+// be read and written again.
+type quoted json.RawMessage
+
+func quote(text string) quoted {
+	q, err := json.Marshal(text)
+	if err != nil { // strings always encode
+		panic(err)
+	}
+	return q
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (q *quoted) UnmarshalJSON(value []byte) error {
+	switch {
+	case value[0] == '"':
+		*q = bytes.Clone(value)
+	case string(value) != "null":
+		return errors.New("no text")
+	}
+	return nil
+}
+
+// MarshalJSON implements json.Marshaler.
+func (q quoted) MarshalJSON() ([]byte, error) {
+	if len(q) == 0 {
+		return []byte(`""`), nil
+	}
+	return q, nil
+}
+
+// media are the media types of the forms in which the interpreter shows a value.
+var media = map[string]string{
+	"text": "text/plain", "html": "text/html", "markdown": "text/markdown", "svg": "image/svg+xml", "png": "image/png",
+	"jpeg": "image/jpeg", "pdf": "application/pdf", "latex": "text/latex", "json": "application/json",
+	"javascript": "application/javascript", "data": "application/vnd.crannog.data+json",
+	"chart": "application/vnd.crannog.chart+json", "extra": "application/vnd.crannog.extra+json",
+}
+
+// byMedia are the forms that can be shown, by media type.
+func byMedia(f *guestwire.Forms) map[string]json.RawMessage {
+	all := map[string]json.RawMessage{}
+	for name, value := range f.ByName() {
+		if string(value) != "null" {
+			all[media[name]] = value
+		}
+	}
+	return all
+}
+
+// tooLarge says what came in place of a line that is too large to be shown. It
+// goes by the line's beginning, where the guest has its kind.
+func tooLarge(line []byte, size int64) any {
+	kind, name := opening(line)
+	text := fmt.Sprintf("[%d MB, too large to be shown here: a page is shown at most %d MB at once]", size>>20, maxShown>>20)
+	switch kind {
+	case "stdout", "stderr":
+		return cellText{Type: kind, Text: quote(text + "\n")}
+	case "error":
+		return cellError{Type: kind, Name: quote(name), Value: quote(text), Traceback: quote(name + ": " + text)}
+	case "result":
+		return cellResult{Type: kind, Data: map[string]json.RawMessage{"text/plain": json.RawMessage(quote(text))}}
+	}
+	return nil
+}
+
+// opening reads the kind of a line, and the name of an error, from the line's
+// beginning.
+func opening(line []byte) (kind, name string) {
+	d := json.NewDecoder(bytes.NewReader(line))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return "", ""
+	}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			break
+		}
+		var value any
+		if d.Decode(&value) != nil {
+			break // here the beginning ends
+		}
+		switch text, _ := value.(string); key {
+		case "type":
+			kind = text
+		case "name":
+			name = text
+		}
+	}
+	return kind, name
+}
+
+// readLine reads one line of the interpreter's. What it does not know is
+// passed over, and nothing of it reaches a page but in these forms.
+func readLine(line []byte) (next any, count int, over bool) {
+	var kind struct {
+		Type  string `json:"type"`
+		Count int    `json:"execution_count"`
+	}
+	if json.Unmarshal(line, &kind) != nil {
+		return nil, 0, false
+	}
+	switch kind.Type {
+	case "stdout", "stderr":
+		var t cellText
+		if json.Unmarshal(line, &t) == nil {
+			next = t
+		}
+	case "error":
+		var e cellError
+		if json.Unmarshal(line, &e) == nil {
+			next = e
+		}
+	case "result":
+		var fields struct {
+			Main json.RawMessage `json:"is_main_result"`
+			guestwire.Forms
+		}
+		if json.Unmarshal(line, &fields) != nil {
+			return nil, 0, false
+		}
+		r := cellResult{Type: "result", Data: byMedia(&fields.Forms)}
+		_ = json.Unmarshal(fields.Main, &r.Main) // absent is no
+		next = r
+	case "number_of_executions":
+		return nil, max(0, kind.Count), false
+	case "end_of_execution":
+		return nil, 0, true
+	}
+	return next, 0, false
+}
+
+// cellLines writes lines to a page.
+type cellLines struct {
+	w  http.ResponseWriter
+	rc *http.ResponseController
+}
+
+// send sends one line, unless it is nil.
+func (c *cellLines) send(line any) error {
+	if line == nil {
+		return nil
+	}
+	_ = c.rc.SetWriteDeadline(time.Now().Add(cellWrite)) // without one, nothing is held up
+	// Text of a sandbox is escaped, so that it ends no line. Letters of HTML are
+	// not, which nobody takes these lines for: with six bytes for each, a program
+	// would fill six times the memory.
+	e := json.NewEncoder(c.w)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(line); err != nil {
+		return err
+	}
+	return c.rc.Flush()
+}
+
+// rest takes the deadline off: the connection may serve other requests.
+func (c *cellLines) rest() { _ = c.rc.SetWriteDeadline(time.Time{}) }

@@ -1,0 +1,143 @@
+package inside
+
+import (
+	"context"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest/client"
+)
+
+// control is the right of one viewer to type. Its context ends with it.
+type control struct {
+	holder *viewer
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// entryTime bounds how long the record may take.
+const entryTime = 10 * time.Second
+
+// take gives control to a viewer, and takes it from who had it. It is on record
+// before anything can be typed.
+func (h *hub) take(ctx context.Context, v *viewer) error {
+	h.turns.Lock()
+	defer h.turns.Unlock()
+	h.mu.Lock()
+	was, done := h.control, h.done
+	h.mu.Unlock()
+	if done {
+		return fault.New(fault.Conflict, "terminal_ended", "the program has ended")
+	}
+	if was != nil && was.holder == v {
+		return nil
+	}
+	data := payload.Control{PID: h.key.pid, Do: "take"}
+	if was != nil {
+		data.Displaced = was.holder.actor()
+	}
+	ctx, cancel := context.WithTimeout(ctx, entryTime)
+	defer cancel()
+	err := h.x.deps.Record.Append(ctx, audit.Draft{Kind: audit.TerminalControl, Sandbox: h.key.sandbox, Actor: v.actor(), Data: data})
+	if err != nil {
+		return err
+	}
+	c := &control{holder: v}
+	c.ctx, c.cancel = context.WithCancel(v.ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.control != nil {
+		h.control.cancel() // what its holder was about to type is not typed
+	}
+	h.control = c
+	h.wake()
+	return nil
+}
+
+// drop takes control from a viewer, if it has it.
+func (h *hub) drop(v *viewer, left bool) {
+	h.turns.Lock()
+	defer h.turns.Unlock()
+	h.mu.Lock()
+	if h.control == nil || h.control.holder != v {
+		h.mu.Unlock()
+		return
+	}
+	h.control.cancel()
+	h.control = nil
+	h.wake()
+	h.mu.Unlock()
+	err := h.x.deps.Record.Note(audit.Draft{
+		Kind: audit.TerminalControl, Sandbox: h.key.sandbox, Actor: v.actor(), Data: payload.Control{PID: h.key.pid, Do: "release", Left: left},
+	})
+	if err != nil {
+		h.x.deps.Log.Error("entry not recorded", "sandbox", h.key.sandbox, "kind", string(audit.TerminalControl), "err", err)
+	}
+}
+
+// held is the control of a viewer, or why it has none.
+func (h *hub) held(v *viewer) (*control, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.control == nil || h.control.holder != v {
+		return nil, fault.New(fault.Denied, "no_control", "only who has control may type").WithHint("take control first")
+	}
+	return h.control, nil
+}
+
+const (
+	// piece is how much is typed at once.
+	piece = 32 << 10
+	// typeTime is how long a program may take to take what is typed.
+	typeTime = 30 * time.Second
+)
+
+// input types for a viewer.
+func (h *hub) input(v *viewer, data []byte) error {
+	for len(data) > 0 {
+		c, err := h.held(v)
+		if err != nil {
+			return err
+		}
+		n := min(len(data), piece)
+		ctx, cancel := context.WithTimeout(c.ctx, typeTime)
+		err = h.prog.Write(ctx, data[:n])
+		late := ctx.Err() != nil && c.ctx.Err() == nil
+		cancel()
+		switch {
+		case late:
+			return fault.New(fault.Timeout, "input_stalled", "the program does not take what is typed")
+		case v.ctx.Err() != nil:
+			return v.ctx.Err()
+		case c.ctx.Err() != nil:
+			if now, err := h.held(v); err != nil || now == c {
+				return err // somebody else has control now
+			}
+			continue // it was taken, and taken back
+		case err != nil:
+			return err
+		}
+		data = data[n:]
+	}
+	return nil
+}
+
+// resize changes the window for a viewer.
+func (h *hub) resize(v *viewer, size client.Size) error {
+	c, err := h.held(v)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, typeTime)
+	defer cancel()
+	if err := h.prog.Resize(ctx, size); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.size = size
+	h.wake()
+	return nil
+}

@@ -1,0 +1,256 @@
+package inside
+
+import (
+	"cmp"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest/gen/filesystempb"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+)
+
+const (
+	// maxEntries bounds what is listed of one directory.
+	maxEntries = 5000
+	maxPath    = 4096
+	maxSmall   = 64 << 10 // a body that names paths
+)
+
+// Entry is one file as a page shows it.
+type Entry struct {
+	Name string `json:"name"`
+	Path string `json:"path"`
+	// Type is file, dir, symlink or other.
+	Type     string    `json:"type"`
+	Size     int64     `json:"size"`
+	Mode     uint32    `json:"mode"` // permission bits
+	Modified time.Time `json:"modified_at"`
+	Target   string    `json:"target,omitempty"` // of a symlink
+}
+
+// checkPath refuses what names no file.
+func checkPath(p string) (string, error) {
+	if !strings.HasPrefix(p, "/") || len(p) > maxPath || strings.ContainsRune(p, 0) || strings.ToValidUTF8(p, "") != p {
+		return "", fault.New(fault.Invalid, "invalid_path", "a path begins with a slash, is text, and has at most 4096 bytes")
+	}
+	return p, nil
+}
+
+func (x *Inside) listFiles(w http.ResponseWriter, r *http.Request, v visit) error {
+	dir := r.URL.Query().Get("path")
+	if dir != "" { // none is the home directory
+		if _, err := checkPath(dir); err != nil {
+			return err
+		}
+	}
+	ctx, in := x.within(r, v, answerTime)
+	defer in.close()
+	at, err := in.files().Stat(ctx, call(in, &filesystempb.StatRequest{Path: dir}))
+	if err != nil {
+		return said(err)
+	}
+	// Paths of what is in it are made of this one, and go back to the sandbox:
+	// a shortened one would be another file's.
+	here, err := checkPath(at.Msg.GetEntry().GetPath())
+	if err != nil {
+		return lost(err)
+	}
+	list, err := in.lists().ListDir(ctx, call(in, &filesystempb.ListDirRequest{Path: dir, Depth: 1}))
+	if err != nil {
+		return said(err)
+	}
+	out := struct {
+		Path    string  `json:"path"`
+		Entries []Entry `json:"entries"`
+		Cut     bool    `json:"cut,omitempty"` // there are more
+	}{Path: here, Entries: []Entry{}}
+	found := list.Msg.GetEntries()
+	if len(found) > maxEntries {
+		found, out.Cut = found[:maxEntries], true
+	}
+	for _, e := range found {
+		// A name with a slash would lead a page elsewhere.
+		if n := e.GetName(); n == "" || n == "." || n == ".." || len(n) > maxPath || strings.Contains(n, "/") {
+			continue
+		}
+		out.Entries = append(out.Entries, entryOf(e, out.Path))
+	}
+	return writeJSON(w, http.StatusOK, out)
+}
+
+// entryOf is a file. Its path is made of its directory's: what the sandbox says
+// of it is not followed.
+func entryOf(e *filesystempb.EntryInfo, dir string) Entry {
+	out := Entry{
+		Name: e.GetName(), Path: path.Join(dir, e.GetName()), Type: "other", Size: e.GetSize(), Mode: e.GetMode() & 0o7777,
+		Modified: e.GetModifiedTime().AsTime().UTC(), Target: short(e.GetSymlinkTarget()),
+	}
+	if y := out.Modified.Year(); y < 0 || y > 9999 {
+		out.Modified = time.Time{} // such a time has no form in JSON
+	}
+	switch e.GetType() {
+	case filesystempb.FileType_FILE_TYPE_FILE:
+		out.Type = "file"
+	case filesystempb.FileType_FILE_TYPE_DIRECTORY:
+		out.Type = "dir"
+	case filesystempb.FileType_FILE_TYPE_SYMLINK:
+		out.Type = "symlink"
+	case filesystempb.FileType_FILE_TYPE_UNSPECIFIED:
+	}
+	if out.Target != "" {
+		out.Type = "symlink"
+	}
+	return out
+}
+
+// download hands a file out. A browser must never show it as a page of ours,
+// whatever is in it and whatever it is called.
+func (x *Inside) download(w http.ResponseWriter, r *http.Request, v visit) error {
+	in := x.reach(v, answerTime)
+	defer in.close()
+	name, res, err := in.file(r, http.MethodGet, nil)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return refused(res, "file")
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/octet-stream")
+	h.Set("Content-Disposition", attachment(path.Base(name)))
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	if res.ContentLength >= 0 {
+		h.Set("Content-Length", strconv.FormatInt(res.ContentLength, 10))
+	}
+	if _, err := io.Copy(w, res.Body); err != nil {
+		// The header is out: only a cut connection says that it is not all.
+		panic(http.ErrAbortHandler)
+	}
+	return nil
+}
+
+// attachment names a file that is saved, with what a file manager could be
+// led astray by replaced.
+func attachment(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '"' || r == '\\' || r == '/' {
+			return '_'
+		}
+		return r
+	}, name)
+	return cmp.Or(mime.FormatMediaType("attachment", map[string]string{"filename": cmp.Or(name, "file")}), "attachment")
+}
+
+// file asks for the content of the file that the request names.
+func (r reach) file(from *http.Request, method string, body io.Reader) (string, *http.Response, error) {
+	name, err := checkPath(from.URL.Query().Get("path"))
+	if err != nil {
+		return "", nil, err
+	}
+	req, err := http.NewRequestWithContext(from.Context(), method, base+"/files?"+url.Values{"path": {name}}.Encode(), body)
+	if err != nil {
+		return "", nil, err
+	}
+	req.Header = r.header(guestboot.Port)
+	req.Header.Set("Accept-Encoding", "identity")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/octet-stream")
+		req.ContentLength = from.ContentLength
+	}
+	res, err := r.client.Do(req)
+	if err != nil {
+		return "", nil, lost(err)
+	}
+	return name, res, nil
+}
+
+// upload puts a file in. The sandbox's own limits bound it.
+func (x *Inside) upload(w http.ResponseWriter, r *http.Request, v visit) error {
+	in := x.reach(v, answerTime)
+	defer in.close()
+	body := io.Reader(r.Body)
+	if r.ContentLength == 0 {
+		body = http.NoBody
+	}
+	_, res, err := in.file(r, http.MethodPost, body)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return refused(res, "file")
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (x *Inside) removeFile(w http.ResponseWriter, r *http.Request, v visit) error {
+	name, err := checkPath(r.URL.Query().Get("path"))
+	if err != nil {
+		return err
+	}
+	ctx, in := x.within(r, v, workTime)
+	defer in.close()
+	_, err = in.files().Remove(ctx, call(in, &filesystempb.RemoveRequest{Path: name}))
+	if err != nil {
+		return said(err)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (x *Inside) makeDir(w http.ResponseWriter, r *http.Request, v visit) error {
+	var in struct {
+		Path string `json:"path"`
+	}
+	if err := readJSON(w, r, maxSmall, &in); err != nil {
+		return err
+	}
+	if _, err := checkPath(in.Path); err != nil {
+		return err
+	}
+	ctx, to := x.within(r, v, workTime)
+	defer to.close()
+	_, err := to.files().MakeDir(ctx, call(to, &filesystempb.MakeDirRequest{Path: in.Path}))
+	if err != nil {
+		return said(err)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (x *Inside) moveFile(w http.ResponseWriter, r *http.Request, v visit) error {
+	var in struct {
+		From string `json:"from"`
+		To   string `json:"to"`
+	}
+	if err := readJSON(w, r, maxSmall, &in); err != nil {
+		return err
+	}
+	_, from := checkPath(in.From)
+	_, to := checkPath(in.To)
+	if err := errors.Join(from, to); err != nil {
+		return err
+	}
+	ctx, box := x.within(r, v, workTime)
+	defer box.close()
+	_, err := box.files().Move(ctx, call(box, &filesystempb.MoveRequest{Source: in.From, Destination: in.To}))
+	if err != nil {
+		return said(err)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

@@ -1,0 +1,400 @@
+package inside
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/audittest"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/frontend/console/session"
+	"github.com/crannog/crannog/internal/guest/census"
+	"github.com/crannog/crannog/internal/guest/client"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// shell is a program that a test plays.
+type shell struct {
+	out   chan []byte
+	typed chan string
+	stuck chan struct{} // unless nil, typing waits for it
+	sizes chan client.Size
+	once  sync.Once
+	shut  chan struct{}
+}
+
+func newShell() *shell {
+	return &shell{out: make(chan []byte), typed: make(chan string, 100), sizes: make(chan client.Size, 100), shut: make(chan struct{})}
+}
+
+func (*shell) PID() uint32 { return 7 }
+func (s *shell) Close()    { s.once.Do(func() { close(s.shut) }) }
+
+func (s *shell) Pump(stdout, _ io.Writer) (client.Exit, error) {
+	for {
+		select {
+		case b, ok := <-s.out:
+			if !ok {
+				return client.Exit{Code: 3}, nil
+			}
+			if _, err := stdout.Write(b); err != nil {
+				return client.Exit{}, err
+			}
+		case <-s.shut:
+			return client.Exit{}, errors.New("cut")
+		}
+	}
+}
+
+func (s *shell) Write(ctx context.Context, b []byte) error {
+	if s.stuck != nil {
+		select {
+		case <-s.stuck:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	s.typed <- string(b)
+	return nil
+}
+
+func (s *shell) Resize(_ context.Context, size client.Size) error { s.sizes <- size; return nil }
+
+type unused struct{}
+
+func (unused) Get(context.Context, sandbox.Principal, string) (sandbox.Sandbox, error) {
+	return sandbox.Sandbox{}, errors.New("unused")
+}
+
+func (unused) Census(context.Context, sandbox.Principal, string) (census.Census, error) {
+	return census.Census{}, errors.New("unused")
+}
+
+func (unused) SignalProcess(context.Context, sandbox.Principal, string, int, syscall.Signal) error {
+	return errors.New("unused")
+}
+
+func newHub(t *testing.T) (*hub, *shell, *audittest.Record) {
+	t.Helper()
+	book := &audittest.Record{}
+	x, err := New(Deps{
+		Sandboxes: unused{}, Census: unused{}, Record: book, Log: slog.New(slog.DiscardHandler),
+		Dial: func(context.Context, sandbox.Principal) (net.Conn, error) { return nil, errors.New("unused") },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newShell()
+	h, err := x.add(&hub{key: hubKey{"box", 7}, own: true, prog: s, release: func() {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close(); x.Close() })
+	return h, s, book
+}
+
+func newViewer(t *testing.T, h *hub, id string) *viewer {
+	t.Helper()
+	v := &viewer{hub: h, who: session.Session{ID: id, Name: id + "'s", Scope: session.Operator}, woken: make(chan struct{}, 1)}
+	v.ctx, v.cancel = context.WithCancel(t.Context())
+	if err := h.enter(v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// One may type at a time, and only after the record knows of it. Whoever is
+// displaced types nothing more.
+func TestControl(t *testing.T) {
+	h, s, book := newHub(t)
+	alice, bob := newViewer(t, h, "alice"), newViewer(t, h, "bob")
+	if err := h.input(alice, []byte("x")); fault.CodeOf(err) != "no_control" {
+		t.Errorf("without control: %v", err)
+	}
+	if err := h.resize(alice, client.Size{Cols: 1, Rows: 1}); fault.CodeOf(err) != "no_control" {
+		t.Errorf("resized without control: %v", err)
+	}
+	book.Fail(func(audit.Draft) bool { return true })
+	if err := h.take(t.Context(), alice); fault.CodeOf(err) != "record_unavailable" {
+		t.Errorf("unrecorded: %v", err)
+	}
+	if err := h.input(alice, []byte("x")); fault.CodeOf(err) != "no_control" {
+		t.Errorf("without a record: %v", err)
+	}
+	book.Fail(nil)
+	if err := h.take(t.Context(), alice); err != nil {
+		t.Fatal(err)
+	}
+	book.Crash() // what is not durable by now is lost
+	if err := h.input(alice, []byte("ls\n")); err != nil || <-s.typed != "ls\n" {
+		t.Errorf("%v", err)
+	}
+	s.stuck = make(chan struct{})
+	late := make(chan error, 1)
+	go func() { late <- h.input(alice, []byte("rm -rf /\n")) }()
+	if err := h.take(t.Context(), bob); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-late; fault.CodeOf(err) != "no_control" {
+		t.Errorf("the displaced one typed: %v", err)
+	}
+	s.stuck = nil
+	if err := h.input(bob, bytes.Repeat([]byte("y"), 2*piece+1)); err != nil || len(<-s.typed)+len(<-s.typed)+len(<-s.typed) != 2*piece+1 {
+		t.Errorf("%v", err)
+	}
+	if err := h.resize(bob, client.Size{Cols: 100, Rows: 40}); err != nil || <-s.sizes != (client.Size{Cols: 100, Rows: 40}) {
+		t.Errorf("%v", err)
+	}
+	if err := h.input(alice, []byte("x")); fault.CodeOf(err) != "no_control" {
+		t.Errorf("the displaced one: %v", err)
+	}
+	h.leave(bob)
+	var said []string
+	for _, e := range book.Entries(audit.TerminalControl) {
+		said = append(said, e.Actor+string(e.Data))
+	}
+	want := []string{
+		`console:alice{"pid":7,"do":"take"}`, `console:bob{"pid":7,"do":"take","displaced":"console:alice"}`, `console:bob{"pid":7,"do":"release","left":true}`,
+	}
+	if !slices.Equal(said, want) {
+		t.Errorf("the record says %q", said)
+	}
+	if len(s.typed) != 0 {
+		t.Errorf("typed: %q", <-s.typed)
+	}
+}
+
+// A viewer that does not read is cut, and neither the program nor another
+// viewer waits for it.
+func TestSlowViewer(t *testing.T) {
+	h, s, _ := newHub(t)
+	slow, fast := newViewer(t, h, "slow"), newViewer(t, h, "fast")
+	var seen int
+	chunk := bytes.Repeat([]byte("z"), 60<<10)
+	for range 40 {
+		s.out <- chunk // taken at once
+		<-fast.woken
+		out, _, code, why := fast.next()
+		if code != 0 {
+			t.Fatal(why)
+		}
+		for _, m := range out {
+			if bytes.HasPrefix(m.data, []byte("z")) {
+				seen += len(m.data)
+			}
+		}
+	}
+	if seen != 40*len(chunk) {
+		t.Errorf("the fast one has %d of %d", seen, 40*len(chunk))
+	}
+	out, _, code, _ := slow.next()
+	if code == 0 || !strings.Contains(string(out[len(out)-1].data), "too_slow") {
+		t.Errorf("the slow one: %d, %v", code, out)
+	}
+	if h.mu.Lock(); cap(h.out.kept) > 4*behind {
+		t.Errorf("%d bytes are held", cap(h.out.kept))
+	}
+	h.mu.Unlock()
+}
+
+// Whoever comes later sees what was printed last, from the beginning of a line,
+// and how it ended.
+func TestReplayAndEnd(t *testing.T) {
+	h, s, _ := newHub(t)
+	first := newViewer(t, h, "first")
+	line := append(bytes.Repeat([]byte("w"), 99), '\n')
+	for range 40 {
+		s.out <- bytes.Repeat(line, 100)
+	}
+	for all := int64(40 * 100 * len(line)); ; {
+		<-first.woken
+		h.mu.Lock()
+		printed := h.out.end
+		h.mu.Unlock()
+		if printed == all {
+			break // the last of it has been taken in
+		}
+	}
+	late := newViewer(t, h, "late")
+	out, _, _, _ := late.next()
+	if !strings.Contains(string(out[0].data), `"type":"ready"`) || !strings.Contains(string(out[0].data), `"controller":null`) {
+		t.Errorf("first %s", out[0].data)
+	}
+	got := len(out[1].data)
+	if !bytes.HasPrefix(out[1].data, line) {
+		t.Errorf("it begins with %.20q", out[1].data)
+	}
+	for more := true; more; {
+		out, more, _, _ = late.next()
+		for _, m := range out {
+			got += len(m.data)
+		}
+	}
+	if got > scrollback || got < scrollback-2*len(line) {
+		t.Errorf("%d bytes are replayed", got)
+	}
+	close(s.out)
+	for code := 0; code == 0; {
+		<-late.woken
+		out, _, c, _ := late.next()
+		if code = int(c); code != 0 && !strings.Contains(string(out[len(out)-1].data), `{"type":"exit","exit_code":3}`) {
+			t.Errorf("the end is %s", out[len(out)-1].data)
+		}
+	}
+	if h.x.find(h.key) != nil {
+		t.Error("a terminal that has ended is kept")
+	}
+}
+
+// Of a terminal that somebody else opened nothing is held when nobody looks.
+func TestOthersTerminalIsLetGo(t *testing.T) {
+	h, s, _ := newHub(t)
+	h.own = false
+	v, w := newViewer(t, h, "v"), newViewer(t, h, "w")
+	h.leave(v)
+	if h.x.find(h.key) != h {
+		t.Error("let go of with a viewer")
+	}
+	h.leave(w)
+	<-s.shut
+	if h.x.find(h.key) != nil {
+		t.Error("kept")
+	}
+	if err := h.enter(v); !errors.Is(err, errClosing) {
+		t.Errorf("entered: %v", err)
+	}
+}
+
+// Whoever comes while the last one leaves looks at a new stream of the same
+// terminal, however long letting go takes.
+func TestComingWhileLettingGo(t *testing.T) {
+	h, _, _ := newHub(t)
+	h.mu.Lock()
+	h.own, h.closing = false, true // as leave does before it does the rest
+	h.mu.Unlock()
+	if h.x.find(h.key) != nil {
+		t.Error("one that nobody can enter is found")
+	}
+	s := newShell()
+	t.Cleanup(s.Close)
+	next := &hub{key: h.key, prog: s, release: func() {}}
+	if got, err := h.x.add(next); got != next || err != nil {
+		t.Fatalf("%v, %v", got, err)
+	}
+	newViewer(t, next, "v")
+	if h.x.find(h.key) != next {
+		t.Error("the new one is not found")
+	}
+}
+
+// Terminals and viewers are bounded.
+func TestHubBounds(t *testing.T) {
+	h, _, _ := newHub(t)
+	for range maxViewers {
+		newViewer(t, h, "v")
+	}
+	if err := h.enter(&viewer{}); fault.KindOf(err) != fault.Exhausted {
+		t.Errorf("%v", err)
+	}
+	for i := 1; i < maxOfBox; i++ {
+		s := newShell()
+		t.Cleanup(s.Close)
+		if _, err := h.x.add(&hub{key: hubKey{"box", 100 + i}, own: true, prog: s, release: func() {}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := h.x.add(&hub{key: hubKey{"box", 9}, own: true}); fault.KindOf(err) != fault.Exhausted {
+		t.Errorf("%v", err)
+	}
+}
+
+// Rates are of the time between two looks, also when two people look at once,
+// and a number that is used again is another process.
+func TestRates(t *testing.T) {
+	var r rates
+	now := time.Now()
+	p := census.Process{PID: 5, Start: 1, CPU: time.Second}
+	if got := r.look("a", []census.Process{p}, now); len(got) != 0 {
+		t.Errorf("at the first look: %v", got)
+	}
+	p.CPU += 500 * time.Millisecond
+	if got := r.look("a", []census.Process{p}, now.Add(time.Second)); got[idOf(p)] != 0.5 {
+		t.Errorf("%v", got)
+	}
+	if got := r.look("a", []census.Process{p}, now.Add(1100*time.Millisecond)); got[idOf(p)] != 0.5 {
+		t.Errorf("of a look just after: %v", got)
+	}
+	q := census.Process{PID: 5, Start: 9, CPU: 200 * time.Millisecond}
+	if got := r.look("a", []census.Process{q}, now.Add(2*time.Second)); got[idOf(q)] != 0.2 {
+		t.Errorf("of a new one: %v", got)
+	}
+	if got := r.look("a", []census.Process{q}, now.Add(time.Hour)); len(got) != 0 {
+		t.Errorf("after an hour: %v", got)
+	}
+}
+
+// A file is always saved and never shown, whatever its name.
+func TestAttachment(t *testing.T) {
+	for name, want := range map[string]string{
+		"a.txt": "attachment; filename=a.txt", "x\r\nSet-Cookie: a": `attachment; filename="x__Set-Cookie: a"`, "a\u202egpj.exe": "attachment; filename=a_gpj.exe",
+		"": "attachment; filename=file", "é": "attachment; filename*=utf-8''%C3%A9", `a"b\c`: "attachment; filename=a_b_c",
+	} {
+		if got := attachment(name); got != want {
+			t.Errorf("%q: %q", name, got)
+		}
+	}
+}
+
+// Lines of the interpreter become lines of ours, or nothing.
+func FuzzReadLine(f *testing.F) {
+	for _, s := range []string{
+		`{"type":"stdout","text":"x\n"}`, `{"type":"result","is_main_result":true,"text":"1","png":"AAAA","html":null,"evil":"x"}`, `{"type":"end_of_execution"}`,
+		`{"type":"number_of_executions","execution_count":-3}`, `{"type":"error","name":5}`, `[]`, "\xff",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		next, count, over := readLine(line)
+		if over && next != nil || count < 0 {
+			t.Errorf("%q: %v, %d, %t", line, next, count, over)
+		}
+		if r, ok := next.(cellResult); ok {
+			for form := range r.Data {
+				if !strings.Contains(form, "/") {
+					t.Errorf("%q is shown as %q", line, form)
+				}
+			}
+		}
+	})
+}
+
+func FuzzScroll(f *testing.F) {
+	f.Add(10, 300000, 2)
+	f.Add(3<<20, 1, 1)
+	f.Fuzz(func(t *testing.T, a, b, n int) {
+		if a < 0 || b < 0 || n < 0 || a > 4<<20 || b > 4<<20 || n > 8 {
+			return
+		}
+		var s scroll
+		for range n {
+			s.add(bytes.Repeat([]byte("a"), a))
+			s.add(bytes.Repeat([]byte("b\n"), b/2))
+		}
+		if at := s.replay(); at < s.start() || at > s.end || s.end-at > scrollback {
+			t.Errorf("replay at %d of %d to %d", at, s.start(), s.end)
+		}
+		if len(s.kept) > 2*behind {
+			t.Errorf("%d bytes", len(s.kept))
+		}
+	})
+}

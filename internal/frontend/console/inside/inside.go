@@ -1,0 +1,174 @@
+// Package inside owns what a page of the console does inside a sandbox:
+// processes, files, cells of code, terminals that several people look at, and
+// ports. What a sandbox says is data here: bounded, and never more than text.
+package inside
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/frontend/console/session"
+	"github.com/crannog/crannog/internal/frontend/v1"
+	"github.com/crannog/crannog/internal/guest/census"
+	"github.com/crannog/crannog/internal/host/text"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Path is below what a sandbox's inside is served, by its ID or name.
+const Path = "/console/api/sandboxes/"
+
+// Sandboxes finds sandboxes; sandbox.Service does.
+type Sandboxes interface {
+	Get(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error)
+}
+
+// Census tells what runs in a sandbox; sandbox.Service does.
+type Census interface {
+	Census(ctx context.Context, who sandbox.Principal, ref string) (census.Census, error)
+	SignalProcess(ctx context.Context, who sandbox.Principal, ref string, pid int, sig syscall.Signal) error
+}
+
+// Record takes what happens; audit.Log does.
+type Record interface {
+	Append(ctx context.Context, drafts ...audit.Draft) error
+	Note(drafts ...audit.Draft) error
+}
+
+// Deps are what an Inside stands on. All but Domain are required.
+type Deps struct {
+	Sandboxes Sandboxes
+	Census    Census
+	// Dial reaches the server's own surfaces in somebody's name. All that goes
+	// into a sandbox goes that way, so that it is masked and on record.
+	Dial   func(ctx context.Context, who sandbox.Principal) (net.Conn, error)
+	Record Record
+	Log    *slog.Logger
+	// Domain is what sandboxes' host names end in; "" is localhost.
+	Domain string
+}
+
+// Inside serves pages about the inside of sandboxes. It is safe for concurrent
+// use.
+type Inside struct {
+	deps  Deps
+	mux   *http.ServeMux
+	rates rates
+
+	ctx    context.Context // of terminals
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+
+	mu   sync.Mutex
+	hubs map[hubKey]*hub
+}
+
+var _ session.Handler = (*Inside)(nil)
+
+// New returns an Inside. Close ends it.
+func New(d Deps) (*Inside, error) {
+	if d.Sandboxes == nil || d.Census == nil || d.Dial == nil || d.Record == nil || d.Log == nil {
+		return nil, errors.New("inside of sandboxes: a dependency is missing")
+	}
+	x := &Inside{deps: d, mux: http.NewServeMux(), hubs: map[hubKey]*hub{}}
+	x.ctx, x.cancel = context.WithCancel(context.Background())
+	x.routes()
+	return x, nil
+}
+
+// Close lets go of all terminals, which go on in their sandboxes.
+func (x *Inside) Close() {
+	x.cancel()
+	x.work.Wait()
+}
+
+// routes names everything that is served. What changes something, or takes a
+// file out, is an operator's.
+func (x *Inside) routes() {
+	x.handle("GET processes", session.Viewer, x.processes)
+	x.handle("DELETE processes/{pid}", session.Operator, x.endProcess)
+	x.handle("GET files", session.Viewer, x.listFiles)
+	x.handle("GET file", session.Operator, x.download)
+	x.handle("PUT file", session.Operator, x.upload)
+	x.handle("DELETE file", session.Operator, x.removeFile)
+	x.handle("POST dirs", session.Operator, x.makeDir)
+	x.handle("POST move", session.Operator, x.moveFile)
+	x.handle("POST cells", session.Operator, x.cell)
+	x.handle("GET ports", session.Viewer, x.ports)
+	x.handle("GET terminals", session.Viewer, x.terminals)
+	x.handle("POST terminals", session.Operator, x.openTerminal)
+	x.handle("GET terminals/{pid}/attach", session.Viewer, x.attach)
+	x.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		v1.WriteProblem(w, fault.New(fault.NotFound, "route_not_found", "there is no such page of a sandbox"))
+	})
+}
+
+// sessionKey carries the session through the mux, whose handlers take no
+// argument of ours; handle takes it out again.
+type sessionKey struct{}
+
+// visit is one request about a sandbox that runs.
+type visit struct {
+	who session.Session
+	box sandbox.Sandbox
+}
+
+// handle adds a route. The gate has checked the scope; a route that it forgot
+// is still nobody else's.
+func (x *Inside) handle(route string, need session.Scope, h func(http.ResponseWriter, *http.Request, visit) error) {
+	method, path, _ := strings.Cut(route, " ")
+	x.mux.HandleFunc(method+" "+Path+"{id}/"+path, func(w http.ResponseWriter, r *http.Request) {
+		who, _ := r.Context().Value(sessionKey{}).(session.Session)
+		err := func() error {
+			if who.ID == "" || !who.Scope.Has(need) {
+				return fault.Newf(fault.Denied, "scope_too_small", "this needs the scope %s", need)
+			}
+			box, err := x.running(r.Context(), who, r.PathValue("id"))
+			if err != nil {
+				return err
+			}
+			return h(w, r, visit{who, box})
+		}()
+		if err != nil {
+			x.fail(w, r, err)
+		}
+	})
+}
+
+// running finds a sandbox that runs. A look at one that sleeps must not wake
+// it.
+func (x *Inside) running(ctx context.Context, who session.Session, ref string) (sandbox.Sandbox, error) {
+	box, err := x.deps.Sandboxes.Get(ctx, who.Principal(), ref)
+	if err != nil {
+		return box, err
+	}
+	if box.State != sandbox.Running {
+		return box, fault.Newf(fault.Conflict, "sandbox_not_running", "the sandbox is %s", box.State).
+			WithHint("what it left is on the pages of its changes, snapshots and record")
+	}
+	return box, nil
+}
+
+// ServeSession answers a page.
+func (x *Inside) ServeSession(w http.ResponseWriter, r *http.Request, who session.Session) {
+	x.mux.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), sessionKey{}, who)))
+}
+
+func (x *Inside) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if fault.KindOf(err) == fault.Internal && r.Context().Err() == nil {
+		x.deps.Log.ErrorContext(r.Context(), "request failed", "request", r.Method+" "+r.URL.Path, "err", err)
+	}
+	v1.WriteProblem(w, err)
+}
+
+// maxSaid bounds the words of a sandbox in an answer of ours.
+const maxSaid = 1 << 10
+
+func short(said string) string { return text.Clip(text.Lines(said), maxSaid) }

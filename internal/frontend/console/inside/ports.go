@@ -1,0 +1,60 @@
+package inside
+
+import (
+	"cmp"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/crannog/crannog/internal/guest/guestboot"
+)
+
+// ours are ports on which our own programs listen inside.
+var ours = []int{guestboot.Port, guestboot.InterpreterPort, guestboot.RelayPort, 53}
+
+// Port is one on which a program listens.
+type Port struct {
+	Port int `json:"port"`
+	// PreviewURL shows it from another origin than the console's.
+	PreviewURL string `json:"preview_url"`
+	// Private says that it asks for the sandbox's traffic token, in the header
+	// E2b-Traffic-Access-Token, which a page cannot be opened with.
+	Private bool `json:"private,omitempty"`
+}
+
+func (x *Inside) ports(w http.ResponseWriter, r *http.Request, v visit) error {
+	c, err := x.deps.Census.Census(r.Context(), v.who.Principal(), v.box.ID)
+	if err != nil {
+		return err
+	}
+	out := struct {
+		Ports []Port `json:"ports"`
+	}{[]Port{}}
+	for _, port := range c.Ports {
+		if port < 1 || port > 65535 || slices.Contains(ours, port) {
+			continue
+		}
+		out.Ports = append(out.Ports, Port{port, x.preview(r, v.box.ID, port), v.box.TrafficToken != ""})
+	}
+	return writeJSON(w, http.StatusOK, out)
+}
+
+// preview is the address of a port on its own origin, so that what a program
+// serves gets at nothing of the console.
+func (x *Inside) preview(r *http.Request, id string, port int) string {
+	scheme := "http"
+	// A proxy with TLS says so, and only the page itself could be fooled: it
+	// shows nothing without TLS then.
+	if r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https") {
+		scheme = "https"
+	}
+	host := strconv.Itoa(port) + "-" + id + "." + cmp.Or(x.deps.Domain, "localhost")
+	if _, at, err := net.SplitHostPort(r.Host); err == nil {
+		if _, _, named := net.SplitHostPort(host); named != nil {
+			host = net.JoinHostPort(host, at)
+		}
+	}
+	return scheme + "://" + host + "/"
+}

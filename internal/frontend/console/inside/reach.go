@@ -1,0 +1,177 @@
+package inside
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/fault/httpstatus"
+	"github.com/crannog/crannog/internal/frontend/ingress"
+	"github.com/crannog/crannog/internal/guest/client"
+	"github.com/crannog/crannog/internal/guest/gen/filesystempb/filesystempbconnect"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/guest/guestwire"
+)
+
+const (
+	// base is where requests into sandboxes go: the dial does not look at it.
+	base = "http://localhost"
+	// idle is how long an unused connection in memory is kept.
+	idle = 30 * time.Second
+	// answerTime is how long the guest may take to answer what is about files,
+	// and workTime to move or remove them, which may be many. Whoever has taken
+	// its place may never answer, and a browser has few connections: the whole
+	// console would stand still.
+	answerTime = 30 * time.Second
+	workTime   = 10 * time.Minute
+)
+
+// reach is the way into a sandbox in somebody's name.
+type reach struct {
+	visit
+	client *http.Client
+	close  func()
+}
+
+// reach makes one on which an answer begins within a time; zero is for what
+// answers when it has run.
+func (x *Inside) reach(v visit, begins time.Duration) reach {
+	who := v.who.Principal()
+	t := &http.Transport{
+		DialContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return x.deps.Dial(ctx, who) },
+		DisableCompression: true, IdleConnTimeout: idle, MaxIdleConnsPerHost: 4, ResponseHeaderTimeout: begins,
+	}
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return reach{v, &http.Client{Transport: t, CheckRedirect: stay}, t.CloseIdleConnections}
+}
+
+// within is for what is answered as a whole within a time, in its context.
+func (x *Inside) within(r *http.Request, v visit, d time.Duration) (context.Context, reach) {
+	ctx, cancel := context.WithTimeout(r.Context(), d)
+	in := x.reach(v, 0)
+	leave := in.close
+	in.close = func() { cancel(); leave() }
+	return ctx, in
+}
+
+// header addresses a port, with the token that opens it.
+func (r reach) header(port int) http.Header {
+	h := http.Header{}
+	h.Set(ingress.IDHeader, r.box.ID)
+	h.Set(ingress.PortHeader, strconv.Itoa(port))
+	h.Set("X-Access-Token", r.box.AccessToken)
+	if port != guestboot.Port && r.box.TrafficToken != "" {
+		h.Set(ingress.TrafficHeader, r.box.TrafficToken)
+	}
+	return h
+}
+
+func (r reach) process() *client.Client {
+	return client.New(r.client, base, r.header(guestboot.Port))
+}
+
+// files is for calls about one file.
+func (r reach) files() filesystempbconnect.FilesystemClient {
+	return guestwire.Filesystem(r.client, base, guestwire.One)
+}
+
+// lists is for lists of files. Of a longer one than a page shows, one more is
+// read, which says that there are more.
+func (r reach) lists() filesystempbconnect.FilesystemClient {
+	most := guestwire.Listing
+	most.Items, most.Cut = maxEntries+1, true
+	return guestwire.Filesystem(r.client, base, most)
+}
+
+// call makes a request of the file service.
+func call[T any](r reach, msg *T) *connect.Request[T] {
+	req := connect.NewRequest(msg)
+	maps.Copy(req.Header(), r.header(guestboot.Port))
+	return req
+}
+
+// kinds are what the guest's answers mean for a page.
+var kinds = map[connect.Code]fault.Kind{
+	connect.CodeNotFound: fault.NotFound, connect.CodeAlreadyExists: fault.Exists, connect.CodePermissionDenied: fault.Denied,
+	connect.CodeInvalidArgument: fault.Invalid, connect.CodeFailedPrecondition: fault.Conflict, connect.CodeResourceExhausted: fault.Exhausted,
+	connect.CodeUnimplemented: fault.Unsupported, connect.CodeCanceled: fault.Canceled,
+}
+
+// said is what the guest's refusal means. Its words are the sandbox's, and
+// only data.
+func said(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ours := errors.AsType[*fault.Error](err); ours {
+		return err
+	}
+	e, ok := errors.AsType[*connect.Error](err)
+	if !ok {
+		return lost(err)
+	}
+	kind, ok := kinds[e.Code()]
+	if !ok {
+		return lost(err)
+	}
+	return fault.Wrap(err, kind, "file_"+string(kind), short(e.Message()))
+}
+
+func lost(cause error) error {
+	return fault.Wrap(cause, fault.Unavailable, "guest_failed", "the sandbox gave no answer")
+}
+
+// statuses are what the guest's answers over plain HTTP mean.
+var statuses = map[int]fault.Kind{
+	http.StatusBadRequest: fault.Invalid, http.StatusUnauthorized: fault.Denied, http.StatusForbidden: fault.Denied,
+	http.StatusNotFound: fault.NotFound, http.StatusConflict: fault.Conflict, http.StatusRequestEntityTooLarge: fault.Exhausted,
+	http.StatusInsufficientStorage: fault.Exhausted, http.StatusTooManyRequests: fault.Exhausted, http.StatusServiceUnavailable: fault.Unavailable,
+}
+
+// refused reads why the guest did not do what it was asked over plain HTTP.
+func refused(res *http.Response, code string) error {
+	var body struct {
+		Message string `json:"message"`
+	}
+	text := "the sandbox answered " + strconv.Itoa(res.StatusCode)
+	if json.NewDecoder(io.LimitReader(res.Body, 64<<10)).Decode(&body) == nil && body.Message != "" {
+		text = short(strings.TrimSpace(body.Message))
+	}
+	kind, ok := statuses[res.StatusCode]
+	if !ok {
+		kind = fault.Unavailable
+	}
+	return fault.New(kind, code+"_"+string(kind), text)
+}
+
+// readJSON reads a small body of a page, strictly.
+func readJSON(w http.ResponseWriter, r *http.Request, most int64, into any) error {
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, most))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		if _, large := errors.AsType[*http.MaxBytesError](err); large {
+			return fault.Newf(fault.Exhausted, httpstatus.BodyTooLarge, "the body is larger than %d bytes", most)
+		}
+		return fault.Wrap(err, fault.Invalid, "invalid_json", "the body is not what is expected here")
+	}
+	return nil
+}
+
+func writeJSON(w http.ResponseWriter, status int, body any) error {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	// Whoever does not read the answer has left.
+	_ = json.NewEncoder(w).Encode(body)
+	return nil
+}

@@ -1,0 +1,147 @@
+package inside_test
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/frontend/console/inside"
+	"github.com/crannog/crannog/internal/frontend/console/session"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/sandboxtest"
+	"github.com/crannog/crannog/internal/server"
+)
+
+// stack is a server on an engine without a wall: service, store, proxy, record
+// and guest are the real ones, and programs run right here.
+type stack struct {
+	t      testing.TB
+	url    string
+	home   string
+	box    sandbox.Sandbox
+	daemon *server.Server
+	client *http.Client
+	header http.Header // of each request, besides
+}
+
+// door serves the inside in the name of whom a header names, as the gate does
+// of whom a cookie names.
+type door struct{ *inside.Inside }
+
+func (d door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	name, level, _ := strings.Cut(r.Header.Get("Who"), "/")
+	scope, _ := session.ParseScope(level) // of nobody none
+	d.ServeSession(w, r, session.Session{ID: name, Name: name, Scope: scope})
+}
+
+func newStack(t testing.TB) *stack {
+	t.Helper()
+	dir, home := t.TempDir(), t.TempDir()
+	log := slog.New(slog.DiscardHandler)
+	eng, err := fake.New(fake.Options{Dir: filepath.Join(dir, "run"), Guest: func(spec engine.Spec) (map[int]http.Handler, func(), error) {
+		return sandboxtest.Guest(spec, home, log)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func(in server.Inside) server.Door {
+		x, err := inside.New(inside.Deps{
+			Sandboxes: in.Server.Service, Census: in.Server.Service, Dial: in.DialAs, Record: in.Server.Record, Log: in.Log, Domain: "boxes.test",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return door{x}
+	}
+	d, err := server.Open(t.Context(), server.Options{
+		StateDir: dir, Log: log, Engine: eng, Templates: sandboxtest.Template{}, Version: "test", Server: true,
+		Settings: sandbox.Settings{AnyBoundary: true}, Doors: []server.Opening{{Path: "/console", Open: open}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- d.Serve(ctx, l) }()
+	s := &stack{t: t, url: "http://" + l.Addr().String(), home: home, daemon: d, client: &http.Client{Timeout: 2 * time.Minute}}
+	t.Cleanup(func() {
+		s.client.CloseIdleConnections()
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if err := d.Close(context.WithoutCancel(t.Context())); err != nil {
+			t.Error(err)
+		}
+		eng.Close()
+	})
+	s.box, err = d.Service.Create(t.Context(), sandbox.Principal{Local: true}, sandbox.CreateRequest{Template: "base", Name: "one"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// do sends a request in somebody's name, such as "alice/operator".
+func (s *stack) do(who, method, path, body string) (*http.Response, string) {
+	s.t.Helper()
+	req, err := http.NewRequestWithContext(s.t.Context(), method, s.url+inside.Path+s.box.ID+path, strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	maps.Copy(req.Header, s.header)
+	req.Header.Set("Who", who)
+	res, err := s.client.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return res, string(text)
+}
+
+// ask is do for what succeeds and answers with JSON.
+func (s *stack) ask(who, method, path, body string, into any) {
+	s.t.Helper()
+	res, text := s.do(who, method, path, body)
+	if res.StatusCode >= 300 {
+		s.t.Fatalf("%s %s: %s %s", method, path, res.Status, text)
+	}
+	if into != nil {
+		if err := json.Unmarshal([]byte(text), into); err != nil {
+			s.t.Fatalf("%s %s: %s: %v", method, path, text, err)
+		}
+	}
+}
+
+// entries are those of the sandbox, of one kind.
+func (s *stack) entries(kind audit.Kind) []audit.Entry {
+	s.t.Helper()
+	var out []audit.Entry
+	err := s.daemon.Record.Read(s.t.Context(), audit.Filter{Sandbox: s.box.ID, Kinds: []audit.Kind{kind}}, false, func(e audit.Entry) error {
+		out = append(out, e)
+		return nil
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return out
+}

@@ -1,0 +1,158 @@
+package inside
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/crannog/crannog/internal/audit/audittest"
+	"github.com/crannog/crannog/internal/frontend/console/session"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// one is a sandbox that runs.
+type one struct{}
+
+func (one) Get(context.Context, sandbox.Principal, string) (sandbox.Sandbox, error) {
+	return sandbox.Sandbox{ID: "box", State: sandbox.Running}, nil
+}
+
+// Whoever is root inside may take the guest's place, and never answer. A page
+// is not kept waiting for ever: its browser has few connections, and the whole
+// console would stand still.
+func TestSilentGuest(t *testing.T) {
+	for _, c := range []struct {
+		method, path, body string
+		most               time.Duration
+	}{
+		{"GET", "files?path=/x", "", answerTime},
+		{"GET", "file?path=/x", "", answerTime},
+		{"PUT", "file?path=/x", "text", answerTime},
+		{"DELETE", "file?path=/x", "", workTime},
+		{"POST", "dirs", `{"path":"/x"}`, workTime},
+		{"POST", "move", `{"from":"/x","to":"/y"}`, workTime},
+		{"POST", "terminals", `{"cols":80,"rows":24}`, startTime},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			x, err := New(Deps{
+				Sandboxes: one{}, Census: unused{}, Record: &audittest.Record{}, Log: slog.New(slog.DiscardHandler),
+				Dial: func(context.Context, sandbox.Principal) (net.Conn, error) {
+					ours, theirs := net.Pipe()
+					go func() { _, _ = io.Copy(io.Discard, theirs) }()
+					return ours, nil
+				},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer x.Close()
+			r := httptest.NewRequestWithContext(t.Context(), c.method, Path+"box/"+c.path, strings.NewReader(c.body))
+			began, w := time.Now(), httptest.NewRecorder()
+			x.ServeSession(w, r, session.Session{ID: "c1", Scope: session.Operator})
+			if took := time.Since(began); took > c.most || w.Code != http.StatusServiceUnavailable && w.Code != http.StatusGatewayTimeout {
+				t.Errorf("%s %s: %d after %v: %s", c.method, c.path, w.Code, took, w.Body)
+			}
+		})
+	}
+}
+
+// memory is a listener whose connections are nothing but memory.
+type memory struct {
+	conns chan net.Conn
+	done  chan struct{}
+}
+
+func (m *memory) Accept() (net.Conn, error) {
+	select {
+	case c := <-m.conns:
+		return c, nil
+	case <-m.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (m *memory) Close() error   { close(m.done); return nil }
+func (m *memory) Addr() net.Addr { return &net.UnixAddr{Name: "memory", Net: "memory"} }
+
+// A page whose program takes its time with what was pasted is not taken for
+// one that has gone.
+func TestSlowProgram(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, s, _ := newHub(t)
+		s.stuck = make(chan struct{})
+		v := newViewer(t, h, "alice")
+		if err := h.take(t.Context(), v); err != nil {
+			t.Fatal(err)
+		}
+		looked := make(chan struct{})
+		m := &memory{make(chan net.Conn), make(chan struct{})}
+		srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer close(looked)
+			var err error
+			if v.conn, err = websocket.Accept(w, r, nil); err != nil {
+				t.Error(err)
+				return
+			}
+			v.look()
+		})}
+		go func() { _ = srv.Serve(m) }()
+		defer srv.Close()
+		transport := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+			ours, theirs := net.Pipe()
+			m.conns <- theirs
+			return ours, nil
+		}}
+		conn, _, err := websocket.Dial(t.Context(), "ws://memory/", &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen, gone := make(chan string, 100), make(chan error, 1)
+		go func() {
+			for {
+				kind, data, err := conn.Read(t.Context())
+				if err != nil {
+					gone <- err
+					return
+				}
+				if kind == websocket.MessageBinary {
+					seen <- string(data)
+				}
+			}
+		}()
+		time.Sleep(pingEvery - 5*time.Second)
+		if err := conn.Write(t.Context(), websocket.MessageBinary, []byte("pasted")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(6 * time.Second)
+		s.out <- []byte("meanwhile") // which does not wait either
+		synctest.Wait()
+		if len(seen) != 1 {
+			t.Error("nothing is shown while the program does not read")
+		}
+		time.Sleep(typeTime - 10*time.Second)
+		if len(gone) > 0 {
+			t.Fatalf("the page was cut off: %v", <-gone)
+		}
+		close(s.stuck)
+		if got := <-s.typed; got != "pasted" {
+			t.Errorf("typed %q", got)
+		}
+		time.Sleep(2 * pingEvery)
+		if len(gone) > 0 {
+			t.Fatalf("the page was cut off afterwards: %v", <-gone)
+		}
+		v.cancel()
+		<-looked
+		_ = conn.CloseNow() // it was closed by the other side
+		<-gone
+	})
+}

@@ -1,0 +1,233 @@
+package inside_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/coder/websocket"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/frontend/console/inside"
+	"github.com/crannog/crannog/internal/guest/client"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// screen is one page that looks at a terminal.
+type screen struct {
+	t    *testing.T
+	conn *websocket.Conn
+	seen string // output so far
+	ctx  context.Context
+}
+
+func (s *stack) attach(t *testing.T, who string, pid int, query string) *screen {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
+	t.Cleanup(cancel)
+	at := strings.Replace(s.url, "http", "ws", 1) + inside.Path + s.box.ID + fmt.Sprintf("/terminals/%d/attach", pid) + query
+	conn, _, err := websocket.Dial(ctx, at, &websocket.DialOptions{HTTPHeader: http.Header{"Who": {who}, "Origin": {s.url}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.SetReadLimit(1 << 20)
+	t.Cleanup(func() { conn.CloseNow() })
+	return &screen{t: t, conn: conn, ctx: ctx}
+}
+
+// until reads until a message of the type comes, or with "" until the output
+// has the text.
+func (s *screen) until(kind, text string) map[string]any {
+	s.t.Helper()
+	for {
+		if kind == "" && strings.Contains(s.seen, text) {
+			return nil
+		}
+		typ, data, err := s.conn.Read(s.ctx)
+		if err != nil {
+			s.t.Fatalf("waiting for %s %q: %v; seen %q", kind, text, err, s.seen)
+		}
+		if typ == websocket.MessageBinary {
+			s.seen += string(data)
+			continue
+		}
+		var m map[string]any
+		if err := json.Unmarshal(data, &m); err != nil {
+			s.t.Fatal(err)
+		}
+		if kind != "" && m["type"] == kind && strings.Contains(string(data), text) {
+			return m
+		}
+	}
+}
+
+func (s *screen) say(text string) {
+	s.t.Helper()
+	if err := s.conn.Write(s.ctx, websocket.MessageText, []byte(text)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *screen) write(text string) {
+	s.t.Helper()
+	if err := s.conn.Write(s.ctx, websocket.MessageBinary, []byte(text)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// Two people look at one terminal: only who has taken control types, both see
+// what comes of it, the other one takes control from the first, and whoever
+// comes later sees what was printed before.
+func TestTerminal(t *testing.T) {
+	s := newStack(t)
+	var term inside.Terminal
+	s.ask("alice/operator", "POST", "/terminals", `{"cols":90,"rows":30,"command":["/bin/sh"]}`, &term)
+	a, b := s.attach(t, "alice/operator", term.PID, "?cols=100&rows=40"), s.attach(t, "bob/operator", term.PID, "")
+	if m := a.until("ready", ""); m["controller"] != nil || m["mine"] != false || m["cols"] != 90.0 || m["scope"] != "operator" {
+		t.Errorf("%v", m)
+	}
+	b.until("ready", "")
+	a.write("echo too-early\n")
+	a.until("error", "no_control")
+	a.say(`{"type":"take"}`)
+	a.until("control", `"mine":true`)
+	if m := b.until("control", "alice"); m["mine"] != false {
+		t.Errorf("%v", m)
+	}
+	b.until("size", `"cols":100`)
+	a.write("echo $((6*7))-$(stty size | tr ' ' x)\n")
+	a.until("", "42-40x100")
+	b.until("", "42-40x100")
+	b.write("echo nothing\n")
+	b.until("error", "no_control")
+	b.say(`{"type":"take"}`)
+	b.until("control", `"mine":true`)
+	if m := a.until("control", "bob"); m["mine"] != false {
+		t.Errorf("%v", m)
+	}
+	a.write("echo displaced\n")
+	a.until("error", "no_control")
+	b.write("printf 'by-%s\\n' bob\n")
+	a.until("", "by-bob")
+
+	var list struct{ Terminals []inside.Terminal }
+	s.ask("bob/operator", "GET", "/terminals", "", &list)
+	if len(list.Terminals) != 1 || list.Terminals[0].PID != term.PID || list.Terminals[0].Viewers != 2 || *list.Terminals[0].Controller != "bob" || !list.Terminals[0].Mine {
+		t.Errorf("%+v", list)
+	}
+	v := s.attach(t, "eve/viewer", term.PID, "")
+	v.until("", "42-40x100")
+	v.say(`{"type":"take"}`)
+	v.until("error", "scope_too_small")
+	for _, bad := range []string{`{"type":"grab"}`, `x`, `{"type":"resize","cols":0,"rows":5}`, `{"type":"resize","cols":5,"rows":5000}`} {
+		v.say(bad)
+		v.until("error", "")
+	}
+	b.say(`{"type":"release"}`)
+	v.until("control", `"controller":null`)
+	b.say(`{"type":"take"}`)
+	b.until("control", `"mine":true`)
+	b.write("exit 3\n")
+	for _, each := range []*screen{a, b, v} {
+		if m := each.until("exit", ""); m["exit_code"] != 3.0 {
+			t.Errorf("%v", m)
+		}
+	}
+	for _, secret := range []string{"too-early", "nothing", "displaced"} {
+		if strings.Contains(a.seen+b.seen, secret) {
+			t.Errorf("typed without control: %s", secret)
+		}
+	}
+	var said []string
+	for _, e := range s.entries(audit.TerminalControl) {
+		said = append(said, e.Actor+" "+string(e.Data))
+	}
+	if len(said) != 4 || !strings.Contains(said[1], `"displaced":"console:alice"`) || !strings.Contains(said[2], "release") {
+		t.Errorf("the record says %q", said)
+	}
+	if n := len(s.entries(audit.CommandStarted)); n != 1 {
+		t.Errorf("%d commands for three viewers", n)
+	}
+}
+
+// A terminal that somebody else opened, such as an SDK, is looked at and typed
+// into all the same; it goes on when the pages leave.
+func TestOthersTerminal(t *testing.T) {
+	s := newStack(t)
+	before := runtime.NumGoroutine()
+	header := http.Header{"X-Access-Token": {s.box.AccessToken}, "E2b-Sandbox-Id": {s.box.ID}, "E2b-Sandbox-Port": {"49983"}}
+	transport := &http.Transport{}
+	sdk := client.New(&http.Client{Transport: transport}, s.url, header)
+	p, err := sdk.Start(t.Context(), client.Spec{Cmd: "/bin/cat", TTY: &client.Size{Cols: 80, Rows: 24}, Stdin: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := make(chan string, 100)
+	go func() { _, _ = p.Pump(writes(out), nil); close(out) }()
+	a := s.attach(t, "alice/operator", int(p.PID()), "")
+	if m := a.until("ready", ""); m["cols"] != 80.0 || m["rows"] != 24.0 {
+		t.Errorf("%v", m)
+	}
+	b := s.attach(t, "bob/viewer", int(p.PID()), "")
+	b.until("ready", "")
+	a.say(`{"type":"take"}`)
+	a.until("control", "true")
+	a.write("meow\n")
+	b.until("", "meow\r\nmeow")
+	a.conn.Close(websocket.StatusNormalClosure, "")
+	b.conn.Close(websocket.StatusNormalClosure, "")
+	if err := p.Write(t.Context(), []byte("still\n")); err != nil {
+		t.Fatal(err)
+	}
+	seen := ""
+	for !strings.Contains(seen, "still\r\nstill") {
+		seen += <-out
+	}
+	c := s.attach(t, "alice/operator", int(p.PID()), "")
+	c.until("ready", "")
+	c.say(`{"type":"take"}`)
+	c.until("control", "true")
+	c.write("\x04")
+	c.until("exit", "")
+	for range out {
+	}
+	if res, _ := s.do("alice/operator", "GET", fmt.Sprintf("/terminals/%d/attach", p.PID()), ""); res.StatusCode != http.StatusNotFound {
+		t.Errorf("after its end: %s", res.Status)
+	}
+	transport.CloseIdleConnections()
+	s.client.CloseIdleConnections()
+	// What served them ends by itself, within the time of idle connections.
+	hosttest.NoMore(t, "goroutines", before+20, runtime.NumGoroutine)
+}
+
+type writes chan string
+
+func (w writes) Write(b []byte) (int, error) { w <- string(b); return len(b), nil }
+
+// Another site's page may not open a terminal with the browser's cookie.
+func TestForeignOrigin(t *testing.T) {
+	s := newStack(t)
+	var term inside.Terminal
+	s.ask("alice/operator", "POST", "/terminals", `{"cols":80,"rows":24,"command":["/bin/cat"]}`, &term)
+	at := strings.Replace(s.url, "http", "ws", 1) + inside.Path + s.box.ID + fmt.Sprintf("/terminals/%d/attach", term.PID)
+	for origin, ok := range map[string]bool{"https://evil.example": false, "null": false, s.url: true} {
+		conn, res, err := websocket.Dial(t.Context(), at, &websocket.DialOptions{HTTPHeader: http.Header{"Who": {"alice/operator"}, "Origin": {origin}}})
+		if (err == nil) != ok {
+			t.Errorf("%s: %v", origin, err)
+		}
+		if err == nil {
+			conn.CloseNow()
+		} else if res.StatusCode != http.StatusForbidden {
+			t.Errorf("%s: %s", origin, res.Status)
+		}
+	}
+	for _, body := range []string{`{"cols":0,"rows":1}`, `{"cols":80,"rows":24,"shell":"x"}`, `{"cols":80,"rows":24,"command":["/no/such"]}`} {
+		if res, text := s.do("alice/operator", "POST", "/terminals", body); res.StatusCode < 400 || res.StatusCode >= 500 {
+			t.Errorf("%s: %s %s", body, res.Status, text)
+		}
+	}
+}

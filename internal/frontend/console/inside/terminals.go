@@ -1,0 +1,206 @@
+package inside
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/frontend/console/session"
+	"github.com/crannog/crannog/internal/guest/client"
+)
+
+// Terminal is one terminal as a page lists it.
+type Terminal struct {
+	PID       int        `json:"pid"`
+	Command   []string   `json:"command"`
+	StartedAt *time.Time `json:"started_at"` // null if it was not opened here
+	Cols      uint16     `json:"cols"`
+	Rows      uint16     `json:"rows"`
+	Viewers   int        `json:"viewers"`
+	// Controller is the session that may type, by its name, or null. Mine says
+	// that it is the one that asks.
+	Controller *string `json:"controller"`
+	Mine       bool    `json:"mine"`
+}
+
+func (h *hub) show(who session.Session) Terminal {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t := Terminal{PID: h.key.pid, Command: h.command, Cols: h.size.Cols, Rows: h.size.Rows, Viewers: len(h.viewers)}
+	if !h.started.IsZero() {
+		t.StartedAt = &h.started
+	}
+	if h.control != nil {
+		name := h.control.holder.name()
+		t.Controller, t.Mine = &name, h.control.holder.who.ID == who.ID
+	}
+	return t
+}
+
+// terminals lists the programs that callers run on terminals, whoever started
+// them.
+func (x *Inside) terminals(w http.ResponseWriter, r *http.Request, v visit) error {
+	c, err := x.deps.Census.Census(r.Context(), v.who.Principal(), v.box.ID)
+	if err != nil {
+		return err
+	}
+	out := struct {
+		Terminals []Terminal `json:"terminals"`
+	}{[]Terminal{}}
+	for _, p := range c.Processes {
+		if !p.Terminal {
+			continue
+		}
+		t := Terminal{PID: p.PID, Command: p.Args}
+		if h := x.find(hubKey{v.box.ID, p.PID}); h != nil {
+			t = h.show(v.who)
+		}
+		if p.Cols > 0 {
+			t.Cols, t.Rows = p.Cols, p.Rows
+		}
+		if t.Command == nil {
+			t.Command = []string{}
+		}
+		out.Terminals = append(out.Terminals, t)
+	}
+	return writeJSON(w, http.StatusOK, out)
+}
+
+// shells are what a terminal runs that names no command, the first that there
+// is.
+var shells = [][]string{{"/bin/bash", "-il"}, {"/bin/sh", "-i"}}
+
+// maxWindow bounds a window, in characters.
+const maxWindow = 1000
+
+func windowOf(cols, rows int) (client.Size, error) {
+	if cols < 1 || rows < 1 || cols > maxWindow || rows > maxWindow {
+		return client.Size{}, fault.Newf(fault.Invalid, "invalid_size", "a terminal has from 1 to %d columns and rows", maxWindow)
+	}
+	return client.Size{Cols: uint16(cols), Rows: uint16(rows)}, nil
+}
+
+func (x *Inside) openTerminal(w http.ResponseWriter, r *http.Request, v visit) error {
+	var in struct {
+		Cols    int      `json:"cols"`
+		Rows    int      `json:"rows"`
+		Command []string `json:"command,omitempty"`
+	}
+	if err := readJSON(w, r, maxSmall, &in); err != nil {
+		return err
+	}
+	size, err := windowOf(in.Cols, in.Rows)
+	if err != nil {
+		return err
+	}
+	x.mu.Lock()
+	err = x.room(hubKey{sandbox: v.box.ID})
+	x.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	way := x.reach(v, 0)
+	commands := shells
+	if len(in.Command) > 0 {
+		commands = [][]string{in.Command}
+	}
+	var p *client.Process
+	var cut context.CancelFunc
+	var command []string
+	for _, command = range commands {
+		p, cut, err = x.begin(r.Context(), way, command, size)
+		// One that does not answer would not answer for another shell.
+		if err == nil || len(in.Command) > 0 || fault.KindOf(err) == fault.Timeout {
+			break
+		}
+	}
+	if err != nil {
+		way.close()
+		return err
+	}
+	h := &hub{
+		key: hubKey{v.box.ID, int(p.PID())}, command: slices.Clone(command), started: time.Now().UTC(), own: true,
+		prog: p, size: size, release: func() { cut(); way.close() },
+	}
+	if _, err := x.add(h); err != nil {
+		p.Close()
+		h.release()
+		return err
+	}
+	return writeJSON(w, http.StatusCreated, h.show(v.who))
+}
+
+// startTime bounds how long a terminal may take to open.
+const startTime = 20 * time.Second
+
+// begin starts a program on a terminal.
+func (x *Inside) begin(ctx context.Context, way reach, command []string, size client.Size) (*client.Process, context.CancelFunc, error) {
+	spec := client.Spec{
+		Cmd: command[0], Args: command[1:], TTY: &size, Stdin: true,
+		Env: map[string]string{"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"},
+	}
+	return x.lasting(ctx, func(ctx context.Context) (*client.Process, error) { return way.process().Start(ctx, spec) })
+}
+
+// lasting opens a stream that is not the request's: it lasts until it is cut,
+// at the latest with the server. The request bounds how long opening takes.
+func (x *Inside) lasting(ctx context.Context, open func(context.Context) (*client.Process, error)) (*client.Process, context.CancelFunc, error) {
+	stream, cut := context.WithCancel(x.ctx)
+	late := time.AfterFunc(startTime, cut)
+	gone := context.AfterFunc(ctx, cut)
+	p, err := open(stream)
+	inTime, still := late.Stop(), gone()
+	if !inTime || err == nil && !still {
+		if err == nil {
+			p.Close()
+		}
+		err = fault.New(fault.Timeout, "terminal_late", "the terminal did not open in time")
+	}
+	if err != nil {
+		cut()
+		return nil, nil, err
+	}
+	return p, cut, nil
+}
+
+// open returns the terminal of a number: one that is open here, or else one
+// that somebody else has started.
+func (x *Inside) open(ctx context.Context, v visit, pid int) (*hub, error) {
+	key := hubKey{v.box.ID, pid}
+	if h := x.find(key); h != nil {
+		return h, nil
+	}
+	found, err := x.isTerminal(ctx, v, pid)
+	if err != nil {
+		return nil, err
+	}
+	way := x.reach(v, 0)
+	p, cut, err := x.lasting(ctx, func(ctx context.Context) (*client.Process, error) {
+		return way.process().AttachTerminal(ctx, uint32(pid), "")
+	})
+	if err != nil {
+		way.close()
+		return nil, err
+	}
+	h := &hub{
+		key: key, command: found.Args, prog: p, release: func() { cut(); way.close() },
+		size: client.Size{Cols: found.Cols, Rows: found.Rows},
+	}
+	got, err := x.add(h)
+	if got != h {
+		p.Close()
+		h.release()
+	}
+	return got, err
+}
+
+func pidOf(r *http.Request) (int, error) {
+	pid, err := strconv.ParseUint(r.PathValue("pid"), 10, 31)
+	if err != nil {
+		return 0, fault.New(fault.Invalid, "invalid_pid", "a terminal is named by its program's number")
+	}
+	return int(pid), nil
+}

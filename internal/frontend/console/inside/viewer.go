@@ -1,0 +1,271 @@
+package inside
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/coder/websocket"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/frontend/console/session"
+	"github.com/crannog/crannog/internal/guest/client"
+)
+
+const (
+	// maxTyped bounds one message of a page: what is pasted at once.
+	maxTyped = 1 << 20
+	// shownAtOnce is how much output goes into one message.
+	shownAtOnce = 64 << 10
+	// showTime is how long a page may take to read one message.
+	showTime = 10 * time.Second
+	// pingEvery finds pages that went away without a word.
+	pingEvery = 30 * time.Second
+	// maxTries is how often a terminal is opened that is just being let go of.
+	maxTries = 3
+)
+
+// viewer is one page that looks at a terminal.
+type viewer struct {
+	hub    *hub
+	who    session.Session
+	ctx    context.Context
+	cancel context.CancelFunc
+	conn   *websocket.Conn
+	woken  chan struct{}
+	wish   client.Size // of its window
+	// typing says that the program takes its time with what the page sent.
+	// Nothing is read of the page then, its answers to pings neither.
+	typing atomic.Bool
+
+	at int64 // place in the output; set by hub.enter, and then the writer's own
+
+	// What it was told last, of the writer alone.
+	told    *control
+	size    client.Size
+	started bool
+}
+
+func (v *viewer) actor() string { return v.who.Principal().Actor() }
+
+// name is what people know a session by.
+func (v *viewer) name() string { return cmp.Or(v.who.Name, v.who.ID) }
+
+func (v *viewer) nudge() {
+	select {
+	case v.woken <- struct{}{}:
+	default:
+	}
+}
+
+// attach shows a terminal to a page, over a WebSocket, until one of them ends.
+// The gate has checked the page's origin; the handshake checks it again, since
+// browsers let any site open one with our cookie.
+func (x *Inside) attach(w http.ResponseWriter, r *http.Request, at visit) error {
+	pid, err := pidOf(r)
+	if err != nil {
+		return err
+	}
+	wish, err := wishOf(r)
+	if err != nil {
+		return err
+	}
+	v := &viewer{who: at.who, woken: make(chan struct{}, 1), wish: wish}
+	v.ctx, v.cancel = context.WithCancel(r.Context())
+	defer v.cancel()
+	for range maxTries {
+		if v.hub, err = x.open(r.Context(), at, pid); err != nil {
+			return err
+		}
+		if err = v.hub.enter(v); !errors.Is(err, errClosing) {
+			break
+		}
+	}
+	if err != nil {
+		return err
+	}
+	defer v.hub.leave(v)
+	v.conn, err = websocket.Accept(w, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled})
+	if err != nil {
+		x.deps.Log.Debug("websocket refused", "sandbox", at.box.ID, "err", err)
+		return nil // it has been answered
+	}
+	stop := context.AfterFunc(x.ctx, v.cancel)
+	defer stop()
+	v.look()
+	return nil
+}
+
+// look shows the terminal until the page, the session or the program ends.
+func (v *viewer) look() {
+	v.conn.SetReadLimit(maxTyped)
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		defer v.cancel()
+		v.read()
+	}()
+	code, why := v.write()
+	v.cancel()
+	// A page that does not answer is cut; its reader then ends too.
+	if v.conn.Close(code, why) != nil {
+		_ = v.conn.CloseNow() // it is gone
+	}
+	<-read
+}
+
+func wishOf(r *http.Request) (client.Size, error) {
+	q := r.URL.Query()
+	if q.Get("cols") == "" && q.Get("rows") == "" {
+		return client.Size{}, nil
+	}
+	cols, err := strconv.Atoi(q.Get("cols"))
+	if err == nil {
+		var rows int
+		if rows, err = strconv.Atoi(q.Get("rows")); err == nil {
+			return windowOf(cols, rows)
+		}
+	}
+	return client.Size{}, fault.Wrap(err, fault.Invalid, "invalid_size", "cols and rows are numbers")
+}
+
+// read takes what a page sends until it leaves.
+func (v *viewer) read() {
+	for {
+		kind, data, err := v.conn.Read(v.ctx)
+		if err != nil {
+			return
+		}
+		v.typing.Store(true)
+		if kind == websocket.MessageBinary {
+			err = v.hub.input(v, data)
+		} else {
+			err = v.do(data)
+		}
+		v.typing.Store(false)
+		if err != nil && v.ctx.Err() == nil {
+			v.send(errorFrame(err))
+		}
+	}
+}
+
+func (v *viewer) do(data []byte) error {
+	var in typed
+	if json.Unmarshal(data, &in) != nil {
+		return fault.New(fault.Invalid, "invalid_json", "a message is JSON with a type")
+	}
+	switch in.Type {
+	case "take":
+		if !v.who.Scope.Has(session.Operator) {
+			return fault.Newf(fault.Denied, "scope_too_small", "taking control needs the scope %s", session.Operator)
+		}
+		if err := v.hub.take(v.ctx, v); err != nil || v.wish == (client.Size{}) {
+			return err
+		}
+		return v.hub.resize(v, v.wish)
+	case "release":
+		v.hub.drop(v, false)
+		return nil
+	case "resize":
+		size, err := windowOf(in.Cols, in.Rows)
+		if err != nil {
+			return err
+		}
+		v.wish = size
+		return v.hub.resize(v, size)
+	}
+	return fault.New(fault.Invalid, "unknown_type", "a message is take, release or resize")
+}
+
+// send sends one message. A page that does not take it is cut off.
+func (v *viewer) send(m message) {
+	ctx, cancel := context.WithTimeout(v.ctx, showTime)
+	defer cancel()
+	if v.conn.Write(ctx, m.kind, m.data) != nil {
+		v.cancel()
+	}
+}
+
+// write sends what there is to see until the end, and says why it ended.
+func (v *viewer) write() (websocket.StatusCode, string) {
+	ping := time.NewTicker(pingEvery)
+	defer ping.Stop()
+	for {
+		next, more, code, why := v.next()
+		for _, m := range next {
+			if v.send(m); v.ctx.Err() != nil {
+				return websocket.StatusGoingAway, "the page or the session has ended"
+			}
+		}
+		if code != 0 {
+			return code, why
+		}
+		if more {
+			continue
+		}
+		select {
+		case <-v.ctx.Done():
+			return websocket.StatusGoingAway, "the session or the server has ended"
+		case <-v.woken:
+		case <-ping.C:
+			if v.typing.Load() {
+				continue
+			}
+			ctx, cancel := context.WithTimeout(v.ctx, showTime)
+			err := v.conn.Ping(ctx)
+			cancel()
+			if err != nil && !v.typing.Load() {
+				return websocket.StatusGoingAway, "no answer"
+			}
+		}
+	}
+}
+
+// next is what the page has not seen, and, with a code, why nothing follows.
+func (v *viewer) next() (out []message, more bool, code websocket.StatusCode, why string) {
+	h := v.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	text := func(frame any) { out = append(out, textMessage(frame)) }
+	var holds controlled
+	if h.control != nil {
+		name := h.control.holder.name()
+		holds.Controller, holds.Mine = &name, h.control.holder == v
+	}
+	switch {
+	case !v.started:
+		text(readyFrame{"ready", h.key.pid, h.size.Cols, h.size.Rows, holds, v.who.Scope.String()})
+	case v.told != h.control:
+		text(controlFrame{"control", holds})
+	}
+	if v.started && v.size != h.size {
+		text(sizeFrame{"size", h.size.Cols, h.size.Rows})
+	}
+	v.started, v.told, v.size = true, h.control, h.size
+	data, here := h.out.from(v.at, shownAtOnce)
+	if !here {
+		text(failFrame{"error", "too_slow", "the terminal printed faster than this page read"})
+		return out, false, websocket.StatusPolicyViolation, "too slow"
+	}
+	if len(data) > 0 {
+		v.at += int64(len(data))
+		out = append(out, message{websocket.MessageBinary, data})
+	}
+	switch {
+	case v.at < h.out.end:
+		return out, true, 0, ""
+	case !h.done:
+	case h.exit != nil:
+		text(exitFrame{"exit", h.exit.Code})
+		return out, false, websocket.StatusNormalClosure, "the program has ended"
+	default:
+		out = append(out, errorFrame(h.lost))
+		return out, false, websocket.StatusGoingAway, "the stream broke off"
+	}
+	return out, false, 0, ""
+}

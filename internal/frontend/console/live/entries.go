@@ -1,0 +1,254 @@
+package live
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/frontend/v1"
+)
+
+const (
+	// maxLines and maxLineBytes bound the entries that are at hand. A stream
+	// that is further behind reads the record, where all of them are.
+	maxLines     = 4096
+	maxLineBytes = 4 << 20
+	// batch is how many entries are sent at once.
+	batch = 512
+	// maxBehind is how many entries of all sandboxes are sent to who was away:
+	// a page cannot show more, and reads what it needs.
+	maxBehind = 20_000
+	// retry is how long what could not be read rests, at first and at most.
+	retry    = time.Second
+	lastTime = 30 * time.Second
+)
+
+// line is an entry at hand. What is sent of it is made once for all streams.
+type line struct {
+	entry audit.Entry
+	once  sync.Once
+	shown []byte
+	flow  []byte // of a flow: the same as a record of a link
+}
+
+// show makes what is sent.
+func (n *line) show() ([]byte, []byte) {
+	n.once.Do(func() {
+		var err error
+		if n.shown, err = json.Marshal(v1.ShowEntry(n.entry)); err != nil {
+			// Data that is no JSON cannot be in the record.
+			n.shown = nil
+		}
+		if n.entry.Kind != audit.Flow {
+			return
+		}
+		var f egress.Record
+		if json.Unmarshal(n.entry.Data, &f) != nil {
+			return
+		}
+		f.Sandbox = n.entry.Sandbox
+		n.flow, _ = json.Marshal(v1.ShowFlow(f)) // a struct of texts and numbers
+	})
+	return n.shown, n.flow
+}
+
+// lines are the newest entries, without gaps.
+type lines struct {
+	known bool  // next is where the record was looked for its end
+	next  int64 // number of the first that is not read
+	// failures counts how often following broke off.
+	failures int64
+	ring     []*line
+	bytes    int
+}
+
+func newLines() *lines { return &lines{} }
+
+// newest is the last entry that was read, -1 if there is none.
+func (n *lines) newest() int64 { return n.next - 1 }
+
+func (n *lines) first() int64 { return n.next - int64(len(n.ring)) }
+
+func (n *lines) add(e audit.Entry) {
+	n.ring = append(n.ring, &line{entry: e})
+	n.bytes += len(e.Data)
+	n.next = e.Seq + 1
+	drop := 0
+	for len(n.ring)-drop > maxLines || n.bytes > maxLineBytes && drop < len(n.ring)-1 {
+		n.bytes -= len(n.ring[drop].entry.Data)
+		n.ring[drop] = nil
+		drop++
+	}
+	n.ring = n.ring[drop:]
+}
+
+// skip forgets what is at hand and goes on elsewhere.
+func (n *lines) skip(next int64) { n.ring, n.bytes, n.next = nil, 0, next }
+
+// after are at most batch entries behind a number, or false if they are not
+// at hand any more.
+func (n *lines) after(seq int64) ([]*line, bool) {
+	if seq+1 < n.first() {
+		return nil, false
+	}
+	from := max(0, seq+1-n.first())
+	return slices.Clone(n.ring[min(from, int64(len(n.ring))):min(from+batch, int64(len(n.ring)))]), true
+}
+
+// follow reads the record as it is written.
+func (l *Live) follow(ctx context.Context) {
+	for rest := retry; ctx.Err() == nil; rest = min(2*rest, lastTime) {
+		l.mu.Lock()
+		from, known := l.lines.next, l.lines.known
+		l.mu.Unlock()
+		var err error
+		if !known {
+			if err = l.lookBack(ctx); err == nil {
+				continue
+			}
+		} else if err = l.deps.Record.Read(ctx, audit.Filter{From: from}, true, l.take); err == nil {
+			return // following has ended, with the server
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		l.deps.Log.Warn("console: the record cannot be followed", "err", err)
+		l.mu.Lock()
+		l.lines.failures++
+		l.wake()
+		l.mu.Unlock()
+		pause(ctx, rest)
+	}
+}
+
+// take takes one entry.
+func (l *Live) take(e audit.Entry) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e.Seq != l.lines.next {
+		l.lines.skip(e.Seq) // earlier ones were dropped, as too old
+	}
+	l.lines.add(e)
+	l.fleet.learn(e)
+	for _, s := range l.streams {
+		if s.topics.all || e.Sandbox != "" && (slices.Contains(s.topics.records, e.Sandbox) ||
+			e.Kind == audit.Flow && slices.Contains(s.topics.networks, e.Sandbox)) {
+			s.nudge()
+		}
+	}
+	return nil
+}
+
+// tellEntries writes the next entries, and says whether there are more.
+func (l *Live) tellEntries(s *stream, out *frames) (more bool, err error) {
+	l.mu.Lock()
+	t, known := s.topics, l.lines.known
+	if !t.entries() {
+		s.entry, s.resumed = l.lines.newest(), false
+		l.mu.Unlock()
+		return false, nil
+	}
+	seq, resumed, newest := s.entry, s.resumed, l.lines.newest()
+	if s.failures != l.lines.failures {
+		s.failures = l.lines.failures
+		out.event("gap", gap{"record", "the record cannot be read now; what is missing comes when it can"})
+	}
+	l.mu.Unlock()
+	if !known {
+		return false, nil // where it ends, and so what is new, nobody knows yet
+	}
+	if resumed {
+		if seq, err = l.catchUp(s, out, seq, newest); err != nil {
+			return false, err
+		}
+	}
+	if t.all && newest-seq > maxBehind {
+		out.event("gap", gap{"record", fmt.Sprintf("%d entries are not shown; they are in the record after number %d", newest-maxBehind-seq, seq)})
+		seq = newest - maxBehind
+	}
+	l.mu.Lock()
+	found, here := l.lines.after(seq)
+	first, newest := l.lines.first(), l.lines.newest()
+	l.mu.Unlock()
+	last := min(seq+int64(len(found)), newest)
+	if !here {
+		if found, last, err = l.read(s.ctx, t, seq, first); err != nil {
+			return false, err
+		}
+	}
+	for _, n := range found {
+		t.tell(n, out)
+	}
+	l.mu.Lock()
+	s.entry, s.resumed = max(last, seq), false
+	l.mu.Unlock()
+	return last < newest, nil
+}
+
+// catchUp checks what a client said that it had last.
+func (l *Live) catchUp(s *stream, out *frames, seq, newest int64) (int64, error) {
+	if seq > newest {
+		// That record is gone, and another begun in its place.
+		out.event("gap", gap{"record", "the record is not the one that was followed before"})
+		return newest, nil
+	}
+	first := newest + 1
+	err := l.deps.Record.Read(s.ctx, audit.Filter{Limit: 1}, false, func(e audit.Entry) error {
+		first = e.Seq
+		return nil
+	})
+	if err != nil {
+		return seq, err
+	}
+	if first > seq+1 {
+		out.event("gap", gap{"record", "the oldest entries that were missed are not kept any more"})
+		seq = first - 1
+	}
+	return seq, nil
+}
+
+// read reads entries that are not at hand, at most batch, and says up to which
+// it has looked.
+func (l *Live) read(ctx context.Context, t topics, seq, before int64) (found []*line, last int64, err error) {
+	f := audit.Filter{Sandboxes: t.of(), From: seq + 1, Before: before, Limit: batch}
+	err = l.deps.Record.Read(ctx, f, false, func(e audit.Entry) error {
+		found = append(found, &line{entry: e})
+		return nil
+	})
+	last = before - 1
+	if len(found) == batch {
+		last = found[batch-1].entry.Seq
+	}
+	return found, last, err
+}
+
+// tell writes an entry, if it is of these topics. The number comes with the
+// last of what one entry becomes, so that who is cut off has all or nothing.
+func (t topics) tell(n *line, out *frames) {
+	id := n.entry.Sandbox
+	record := t.all || id != "" && slices.Contains(t.records, id)
+	network := id != "" && slices.Contains(t.networks, id)
+	if !record && !network {
+		return
+	}
+	shown, flow := n.show()
+	network = network && flow != nil
+	switch {
+	case shown == nil, !record && !network:
+	case !record:
+		out.id(n.entry.Seq)
+		out.raw("flow", flow)
+	default:
+		if network {
+			out.raw("flow", flow)
+		}
+		out.id(n.entry.Seq)
+		out.raw("entry", bytes.TrimSpace(shown))
+	}
+}

@@ -1,0 +1,228 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/frontend/ingress/observe"
+)
+
+const reasonOOM = string(engine.ReasonOOM)
+
+// window is how far back refusals are counted as new.
+const window = 60
+
+// facts are what the record says of one sandbox, as far as it was read.
+type facts struct {
+	last    *Command
+	n       int // the number of last
+	denied  int
+	refused [window]count // by second
+	since   time.Time     // before it, its own first process tried what is refused
+	before  int           // denied when it was paused
+	oom     bool
+	sent    [window]count // bytes by second
+}
+
+// count is what happened within one second.
+type count struct {
+	at int64 // Unix time
+	n  int64
+}
+
+func add(ring *[window]count, at time.Time, n int64) {
+	slot := &ring[uint64(at.Unix())%window]
+	switch {
+	case slot.at == at.Unix():
+		slot.n += n
+	case slot.at < at.Unix():
+		*slot = count{at.Unix(), n}
+	}
+}
+
+func sum(ring *[window]count, now time.Time, seconds int64) int64 {
+	var n int64
+	for _, c := range ring {
+		if age := now.Unix() - c.at; age >= 0 && age < seconds {
+			n += c.n
+		}
+	}
+	return n
+}
+
+// deniedSince is how often it was refused within the last minute.
+func (f *facts) deniedSince(now time.Time) int {
+	if f == nil {
+		return 0
+	}
+	return int(sum(&f.refused, now, window))
+}
+
+// egressSpan is over how long bytes are averaged: the causeway counts the
+// bytes of a request when it has ended.
+const egressSpan = 5
+
+// egress is how many bytes a second left it.
+func (f *facts) egress(now time.Time) float64 {
+	if f == nil {
+		return 0
+	}
+	return float64(sum(&f.sent, now, egressSpan)) / egressSpan
+}
+
+// learnt are the kinds that say something about the fleet.
+var learnt = []audit.Kind{
+	audit.CommandStarted, audit.CommandEnded, audit.Flow, audit.LimitHit,
+	audit.SandboxStarted, audit.SandboxEnded, audit.SandboxPaused, audit.SandboxResumed, audit.SandboxReplaced,
+}
+
+// ready forgets refusals of the checks that a sandbox's first process makes
+// before it is ready, and that nobody need look at.
+func (f *facts) ready(at time.Time) {
+	f.denied, f.refused, f.since, f.oom = f.before, [window]count{}, at, false
+}
+
+// learn takes what one entry says. It is data that a box has chosen part of:
+// what cannot be read says nothing.
+func (f *fleet) learn(e audit.Entry) {
+	if e.Sandbox == "" {
+		return
+	}
+	switch e.Kind {
+	case audit.CommandStarted:
+		var s observe.Started
+		if json.Unmarshal(e.Data, &s) == nil && s.How != observe.HowConnect {
+			k := f.of(e.Sandbox)
+			argv := s.Argv
+			if s.How == observe.HowCell {
+				argv = []string{s.Code}
+			}
+			k.last, k.n = &Command{Text: commandText(argv), At: e.Time}, s.N
+		}
+	case audit.CommandEnded:
+		var d observe.Ended
+		if json.Unmarshal(e.Data, &d) != nil {
+			return
+		}
+		k := f.of(e.Sandbox)
+		if k.last != nil && k.n == d.N {
+			ended := *k.last
+			ended.ExitCode = d.Exit
+			k.last = &ended
+		}
+		k.oom = k.oom || d.Hit == reasonOOM
+	case audit.Flow:
+		var r struct {
+			Effect egress.Effect `json:"effect"`
+			Begins bool          `json:"begins"`
+			Probe  bool          `json:"probe"`
+			Sent   int64         `json:"sent"`
+			Time   time.Time     `json:"time"`
+		}
+		if json.Unmarshal(e.Data, &r) != nil || r.Begins {
+			return
+		}
+		k := f.of(e.Sandbox)
+		if r.Effect == egress.Deny && !r.Probe && !r.Time.Before(k.since) {
+			k.denied++
+			add(&k.refused, e.Time, 1)
+		}
+		if r.Sent > 0 {
+			add(&k.sent, e.Time, r.Sent)
+		}
+	case audit.LimitHit:
+		var d payload.Limit
+		if json.Unmarshal(e.Data, &d) == nil && d.Limit == "memory" {
+			f.of(e.Sandbox).oom = true
+		}
+	case audit.SandboxEnded:
+		var d payload.Ended
+		if json.Unmarshal(e.Data, &d) == nil && d.Reason == reasonOOM {
+			f.of(e.Sandbox).oom = true
+		}
+		f.stale = true
+	case audit.SandboxStarted, audit.SandboxResumed:
+		f.of(e.Sandbox).ready(e.Time)
+		f.stale = true
+	case audit.SandboxPaused:
+		k := f.of(e.Sandbox)
+		k.before = k.denied
+		f.stale = true
+	case audit.SandboxReplaced:
+		k := f.of(e.Sandbox)
+		k.before = k.denied
+		k.ready(e.Time)
+		f.stale = true
+	case audit.Exec, audit.Exit, audit.File, audit.Gap:
+		return // what programs do changes no row
+	default:
+		f.stale = true // somebody did something: the rows may be others
+		return
+	}
+	f.touch(e.Sandbox)
+}
+
+// of are the facts of a sandbox.
+func (f *fleet) of(id string) *facts {
+	k := f.facts[id]
+	if k == nil {
+		k = &facts{}
+		f.facts[id] = k
+	}
+	return k
+}
+
+const (
+	// lookedAt bounds how many entries are read at the beginning for what rows
+	// show.
+	lookedAt = 4000
+	// farBehind is how many entries may have been written while nobody
+	// listened without looking back anew.
+	farBehind = 20_000
+)
+
+// lookBack finds the end of the record, and reads the last entries that say
+// something about the fleet. It does nothing if it did so a short while ago.
+func (l *Live) lookBack(ctx context.Context) error {
+	newest := int64(-1)
+	err := l.deps.Record.Read(ctx, audit.Filter{Newest: true, Limit: 1}, false, func(e audit.Entry) error {
+		newest = e.Seq
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	near := l.lines.known && newest >= l.lines.newest() && newest-l.lines.newest() < farBehind
+	l.mu.Unlock()
+	if near {
+		return nil
+	}
+	var old []audit.Entry
+	err = l.deps.Record.Read(ctx, audit.Filter{Kinds: learnt, Before: newest + 1, Newest: true, Limit: lookedAt}, false, func(e audit.Entry) error {
+		old = append(old, e)
+		return nil
+	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.fleet.facts)
+	for _, e := range old {
+		l.fleet.learn(e)
+	}
+	l.lines.skip(newest + 1)
+	if !l.lines.known {
+		l.lines.known = true
+		for _, s := range l.streams {
+			if !s.resumed {
+				s.entry = newest // it is told from now on, as it asked
+			}
+		}
+		l.wake()
+	}
+	return err
+}

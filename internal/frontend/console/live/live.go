@@ -1,0 +1,237 @@
+// Package live owns what a page of the console sees as it happens: one stream
+// of events per page, with the fleet, what sandboxes use, questions for people
+// and the record. One collector serves all streams, and works only while
+// somebody listens.
+package live
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/egress/approval"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/frontend/console/session"
+	"github.com/crannog/crannog/internal/frontend/v1"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Sandboxes lists sandboxes; sandbox.Service does.
+type Sandboxes interface {
+	List(ctx context.Context, who sandbox.Principal, f sandbox.Filter) (sandbox.Page, error)
+	Get(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error)
+}
+
+// Questions are what sandboxes ask people; approval.Service does.
+type Questions interface {
+	List(ctx context.Context, who approval.Caller, q approval.Query) ([]approval.Approval, error)
+	Watch(ctx context.Context, who approval.Caller, q approval.Query, after int64, each func(approval.Event) error) error
+}
+
+// Record is what happened; audit.Log does.
+type Record interface {
+	Read(ctx context.Context, f audit.Filter, follow bool, yield func(audit.Entry) error) error
+}
+
+// Deps are what is shown. Sandboxes, Approvals, Record and Log are required.
+type Deps struct {
+	Sandboxes Sandboxes
+	Approvals Questions
+	Record    Record
+	// Meter measures; nil measures nothing.
+	Meter   engine.Meter
+	Log     *slog.Logger
+	Version string
+	Started time.Time // of the server
+	// Beat is how often a silent stream shows that it lives; if it is not set,
+	// every 15 seconds.
+	Beat time.Duration
+}
+
+// Bounds of streams. Each holds a connection and a little memory.
+const (
+	maxStreams = 256
+	maxOfOne   = 32 // streams of one session
+)
+
+var _ session.Handler = (*Live)(nil)
+
+// Path is where a stream is opened; the stream's name below it is where it is
+// told what to tell of.
+const Path = "/console/api/events"
+
+// everyone is how the collector looks: what it gathers is only shown to
+// sessions, which see all.
+var everyone = sandbox.Principal{Local: true}
+
+// Live serves streams. It is safe for concurrent use.
+type Live struct {
+	deps Deps
+
+	joining sync.Mutex // held while the collector starts or ends
+	stop    context.CancelFunc
+	work    sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool
+	streams map[string]*stream
+	fleet   *fleet
+	asked   *asked
+	lines   *lines
+	meters  *meters
+}
+
+// New returns a Live without streams. Close ends it.
+func New(d Deps) (*Live, error) {
+	if d.Sandboxes == nil || d.Approvals == nil || d.Record == nil || d.Log == nil {
+		return nil, errors.New("console streams: a dependency is missing")
+	}
+	return &Live{
+		deps: d, streams: map[string]*stream{},
+		fleet: newFleet(), asked: newAsked(), lines: newLines(), meters: newMeters(),
+	}, nil
+}
+
+// ServeSession opens a stream, which lasts until the page or the session ends,
+// or changes what one tells of.
+func (l *Live) ServeSession(w http.ResponseWriter, r *http.Request, who session.Session) {
+	id, one := strings.CutPrefix(r.URL.Path, Path+"/")
+	var err error
+	switch {
+	case who.ID == "":
+		err = fault.New(fault.Unauthenticated, "unauthenticated", "a stream belongs to a session")
+	case r.URL.Path == Path && r.Method == http.MethodGet:
+		err = l.stream(w, r, who.ID)
+	case one && r.Method == http.MethodPut:
+		err = l.change(w, r, who.ID, id)
+	default:
+		err = fault.New(fault.NotFound, "route_not_found", "events are followed with GET "+Path+", and changed with PUT")
+	}
+	if err != nil {
+		v1.WriteProblem(w, err)
+	}
+}
+
+// Close cuts all streams, and lets no more begin.
+func (l *Live) Close() {
+	l.mu.Lock()
+	l.closed = true
+	for _, s := range l.streams {
+		s.cancel()
+	}
+	l.mu.Unlock()
+	// The collector has ended once the last stream has let go of it.
+	l.joining.Lock()
+	defer l.joining.Unlock()
+	l.halt()
+}
+
+// join adds a stream, and starts the collector with the first one.
+func (l *Live) join(s *stream) error {
+	l.joining.Lock()
+	defer l.joining.Unlock()
+	l.mu.Lock()
+	mine := 0
+	for _, other := range l.streams {
+		if other.session == s.session {
+			mine++
+		}
+	}
+	switch {
+	case l.closed:
+		l.mu.Unlock()
+		return fault.New(fault.Unavailable, "shutting_down", "the server is shutting down")
+	case len(l.streams) >= maxStreams || mine >= maxOfOne:
+		l.mu.Unlock()
+		return fault.New(fault.Exhausted, "too_many_streams", "too many pages follow what happens").
+			WithHint("close one")
+	}
+	s.id = rand.Text()
+	l.streams[s.id] = s
+	l.mu.Unlock()
+	if l.stop != nil {
+		return nil
+	}
+	return l.start(s.ctx)
+}
+
+// leave takes a stream away, and ends the collector with the last one.
+func (l *Live) leave(s *stream) {
+	l.joining.Lock()
+	defer l.joining.Unlock()
+	l.mu.Lock()
+	delete(l.streams, s.id)
+	left := len(l.streams)
+	l.mu.Unlock()
+	if left == 0 {
+		l.halt()
+	}
+}
+
+// start begins to collect. l.joining must be held.
+func (l *Live) start(ctx context.Context) error {
+	l.mu.Lock()
+	l.asked.ready = false
+	clear(l.meters.last)
+	l.mu.Unlock()
+	if err := l.lookBack(ctx); err != nil {
+		l.deps.Log.Warn("console: the record cannot be read", "err", err)
+	}
+	ctx, l.stop = context.WithCancel(context.WithoutCancel(ctx))
+	l.work.Go(func() { l.follow(ctx) })
+	l.work.Go(func() { l.watchApprovals(ctx) })
+	l.work.Go(func() { l.tick(ctx) })
+	return nil
+}
+
+// halt ends collecting. l.joining must be held.
+func (l *Live) halt() {
+	if l.stop == nil {
+		return
+	}
+	l.stop()
+	l.work.Wait()
+	l.stop = nil
+}
+
+// wake lets all streams look. l.mu must be held.
+func (l *Live) wake() {
+	for _, s := range l.streams {
+		s.nudge()
+	}
+}
+
+// second is how often the fleet is looked at and sandboxes are measured.
+const second = time.Second
+
+// tick looks once a second at what tells of no change by itself.
+func (l *Live) tick(ctx context.Context) {
+	ticker := time.NewTicker(second)
+	defer ticker.Stop()
+	for {
+		l.refresh(ctx)
+		l.measure(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// pause waits before something is tried again.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

@@ -1,0 +1,59 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/frontend/console/session"
+)
+
+// checkup keeps what doctor found for a moment: it starts processes, and a
+// page that is loaded again and again must not.
+type checkup struct {
+	mu    sync.Mutex
+	at    time.Time
+	found any
+}
+
+const (
+	checkupAge = 20 * time.Second
+	// checkupTime bounds how long all who ask wait for it.
+	checkupTime = time.Minute
+)
+
+func (c *Console) doctor(w http.ResponseWriter, r *http.Request, _ session.Session) {
+	c.checkup.mu.Lock()
+	defer c.checkup.mu.Unlock()
+	if c.checkup.found == nil || time.Since(c.checkup.at) > checkupAge {
+		// Others are told the same: whoever asked first may leave meanwhile, and
+		// what was found by then would say that the engine fails.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), checkupTime)
+		defer cancel()
+		c.checkup.found, c.checkup.at = c.o.Machine.Doctor(ctx), time.Now()
+	}
+	answer(w, http.StatusOK, struct {
+		At       time.Time `json:"at"`
+		Findings any       `json:"findings"`
+	}{c.checkup.at.UTC(), c.checkup.found})
+}
+
+func (c *Console) settings(w http.ResponseWriter, _ *http.Request, _ session.Session) {
+	answer(w, http.StatusOK, struct {
+		Settings []config.Value `json:"settings"`
+	}{c.o.Machine.Settings()})
+}
+
+// Template is what a sandbox can start from.
+type Template struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+}
+
+func (c *Console) templates(w http.ResponseWriter, _ *http.Request, _ session.Session) {
+	answer(w, http.StatusOK, struct {
+		Templates []Template `json:"templates"`
+	}{c.o.Machine.Templates()})
+}

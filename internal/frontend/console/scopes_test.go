@@ -1,0 +1,254 @@
+package console_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/frontend/console"
+	"github.com/crannog/crannog/internal/frontend/console/session"
+	"github.com/crannog/crannog/internal/frontend/v1"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// P42: a viewer reads, an operator works with sandboxes, and what is in no
+// table needs an admin.
+func TestScopes(t *testing.T) {
+	s := newSite(t)
+	box := s.sandbox()
+	at := "/console/api/v1/sandboxes/" + box
+	inside := "/console/api/sandboxes/" + box
+	cookies := map[session.Scope]string{}
+	for scope := session.Viewer; scope <= session.Admin; scope++ {
+		cookies[scope] = s.sign(scope)
+	}
+	for _, c := range []struct {
+		need         session.Scope
+		method, path string
+		body         string
+	}{
+		{session.Viewer, "GET", "/console/api/v1/sandboxes", ""},
+		{session.Viewer, "GET", at, ""},
+		{session.Viewer, "GET", at + "/metrics", ""},
+		{session.Viewer, "GET", "/console/api/v1/approvals", ""},
+		{session.Viewer, "GET", "/console/api/v1/record", ""},
+		{session.Viewer, "POST", "/console/api/v1/record/verify", ""},
+		{session.Viewer, "GET", "/console/api/doctor", ""},
+		{session.Viewer, "GET", "/console/api/templates", ""},
+		{session.Viewer, "GET", "/console/api/events", ""},
+		{session.Viewer, "PUT", "/console/api/events/x", "{}"},
+		{session.Viewer, "GET", inside + "/files", ""},
+		{session.Viewer, "GET", inside + "/processes", ""},
+		{session.Viewer, "GET", inside + "/policy/versions", ""},
+		{session.Operator, "POST", at + "/timeout", `{"seconds":600}`},
+		{session.Operator, "POST", at + "/exec", `{}`},
+		{session.Operator, "POST", "/console/api/v1/sandboxes", `{"x":1}`},
+		{session.Operator, "PUT", at + "/access", `{}`},
+		{session.Operator, "POST", "/console/api/v1/approvals/a/approve", "{}"},
+		{session.Viewer, "GET", at + "/changes", ""},
+		{session.Operator, "GET", at + "/export", ""},
+		{session.Operator, "GET", inside + "/file?path=/plain", ""},
+		{session.Operator, "PUT", inside + "/file?path=/plain", "x"},
+		{session.Operator, "DELETE", inside + "/processes/1", ""},
+		{session.Operator, "POST", inside + "/cells", "{}"},
+		{session.Operator, "POST", inside + "/terminals", "{}"},
+		{session.Admin, "GET", "/console/api/v1/keys", ""},
+		{session.Admin, "POST", "/console/api/v1/keys", `{"name":"k"}`},
+		{session.Admin, "GET", "/console/api/v1/secrets", ""},
+		{session.Admin, "POST", "/console/api/v1/prune", ""},
+		{session.Admin, "GET", "/console/api/v1/record/export", ""},
+		{session.Admin, "GET", "/console/api/v1/no-such-route", ""},
+		{session.Admin, "PATCH", at, "{}"},
+		{session.Admin, "GET", "/console/api/settings", ""},
+		{session.Admin, "GET", "/console/api/sessions", ""},
+		{session.Admin, "DELETE", "/console/api/sessions/c1", ""},
+	} {
+		for scope, cookie := range cookies {
+			g := s.send(sent{method: c.method, path: c.path, body: c.body, cookie: cookie})
+			if small := g.status == 403 && g.code() == "scope_too_small"; small == scope.Has(c.need) || g.status == 401 {
+				t.Errorf("%s %s as %s: %d %s", c.method, c.path, scope, g.status, g.body)
+			}
+		}
+	}
+	for _, path := range []string{"/console/api/nothing", "/console/api/", "/console/api", "/console/api/v1", "/console/api//v1/keys", "/console/api/v1/../v1/keys", "/console/api/v1/%2e%2e/v1/keys", "/console/api/sandboxes/x"} {
+		if g := s.send(sent{path: path, cookie: cookies[session.Admin]}); g.status != 404 {
+			t.Errorf("%s: %d %s", path, g.status, g.body)
+		}
+	}
+	var viewer string
+	for _, one := range s.recorded(audit.Action) {
+		if strings.HasSuffix(one, "POST "+at+"/timeout scope_too_small") {
+			viewer = one
+		}
+	}
+	if !strings.HasPrefix(viewer, "action console:c") {
+		t.Errorf("what a viewer tried is not in the record: %q", viewer)
+	}
+	s.has(s.recorded(audit.Action), strings.Split(viewer, " POST")[0]+" POST "+at+"/timeout scope_too_small")
+}
+
+// P42: a viewer learns which files are changed, and not what they hold.
+func TestViewersGetNoText(t *testing.T) {
+	s := newSite(t)
+	at := "/v1/sandboxes/" + s.sandbox() + "/changes"
+	for scope, want := range map[session.Scope]string{session.Viewer: at + "?since=start", session.Operator: at + "?since=start&text=true&%74ext=1"} {
+		s.send(sent{path: "/console/api" + at + "?since=start&text=true&%74ext=1", cookie: s.sign(scope)})
+		if got := <-s.acted; got != want {
+			t.Errorf("%s: %s", scope, got)
+		}
+	}
+}
+
+// P42: the route whose scope was checked is the one that answers, however a
+// path is written.
+func TestOnePathOneRoute(t *testing.T) {
+	s := newSite(t)
+	box, viewer := s.sandbox(), s.sign(session.Viewer)
+	for _, rest := range []string{"export", "changes?text=true"} {
+		for _, path := range []string{
+			"/console/%61pi/v1/sandboxes/" + box + "%2F" + rest, "/consol%65/api/v1/sandboxes/" + box + "%2f" + rest,
+			"/console/api/v1/sandboxes/" + box + "%2F" + rest, "/console/api/%76%31/sandboxes/" + box + "%2F" + rest,
+		} {
+			if g := s.send(sent{path: path, cookie: viewer}); g.status != http.StatusNotFound {
+				t.Errorf("%s: %d %s", path, g.status, g.body)
+			}
+			select {
+			case acted := <-s.acted:
+				t.Errorf("%s asks for %s", path, acted)
+			default:
+			}
+		}
+	}
+	if g := s.send(sent{path: "/console/api/v1/sandboxes/%" + strconv.FormatInt(int64(box[0]), 16) + box[1:], cookie: viewer}); g.status != http.StatusOK || !strings.Contains(g.body, box) {
+		t.Errorf("an ID with an escape: %d %s", g.status, g.body)
+	}
+}
+
+// Every operation of the API has its scope, and those that change something
+// none below an operator's.
+func TestEveryOperationHasAScope(t *testing.T) {
+	data, err := v1.OpenAPI()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc struct {
+		Paths map[string]map[string]json.RawMessage `json:"paths"`
+	}
+	if err := json.Unmarshal(data, &doc); err != nil {
+		t.Fatal(err)
+	}
+	scopes := console.APIScopes()
+	adminOnly := func(path string) bool {
+		for _, prefix := range []string{"/v1/keys", "/v1/secrets", "/v1/prune", "/v1/record/export"} {
+			if strings.HasPrefix(path, prefix) {
+				return true
+			}
+		}
+		return false
+	}
+	seen := 0
+	for path, methods := range doc.Paths {
+		for method := range methods {
+			route := strings.ToUpper(method) + " " + path
+			scope, there := scopes[route]
+			seen++
+			switch reads := method == "get" || route == "POST /v1/record/verify"; {
+			case adminOnly(path):
+				if there {
+					t.Errorf("%s is below an admin", route)
+				}
+			case !there:
+				t.Errorf("%s has no scope: is it for viewers, operators, or admins only?", route)
+			case !reads && scope < session.Operator:
+				t.Errorf("%s changes something, and a %s may", route, scope)
+			}
+			delete(scopes, route)
+		}
+	}
+	for route := range scopes {
+		t.Errorf("%s has a scope, and there is no such operation", route)
+	}
+	if seen < 40 {
+		t.Errorf("only %d operations were looked at", seen)
+	}
+}
+
+// P42: no page learns what opens a sandbox without us.
+func TestNoTokensInPages(t *testing.T) {
+	s := newSite(t)
+	cookie := s.sign(session.Admin)
+	g := s.send(sent{method: "POST", path: "/console/api/v1/sandboxes", body: `{"private_ports":true}`, cookie: cookie})
+	var sb struct{ ID, State string }
+	if err := json.Unmarshal([]byte(g.body), &sb); err != nil || g.status != 201 {
+		t.Fatalf("%d %s", g.status, g.body)
+	}
+	at := "/console/api/v1/sandboxes/" + sb.ID
+	answers := []got{g, s.send(sent{path: at, cookie: cookie}), s.send(sent{path: "/console/api/v1/sandboxes", cookie: cookie}),
+		s.send(sent{method: "POST", path: at + "/timeout", body: `{"seconds":600}`, cookie: cookie}), s.send(sent{method: "PUT", path: at + "/access", body: `{}`, cookie: cookie})}
+	for i, a := range answers {
+		if strings.Contains(a.body, "_token") {
+			t.Errorf("answer %d shows a token: %s", i, a.body)
+		}
+	}
+	if g := s.send(sent{path: "/v1/sandboxes/" + sb.ID, socket: true}); !strings.Contains(g.body, "access_token") || !strings.Contains(g.body, "traffic_token") {
+		t.Errorf("the machine's user: %s", g.body)
+	}
+	s.has(s.recorded(audit.Action), strings.Join([]string{"action", actorIn(t, s, cookie), "create ok"}, " "))
+}
+
+func actorIn(t *testing.T, s *site, cookie string) string {
+	t.Helper()
+	var v struct{ ID string }
+	if err := json.Unmarshal([]byte(s.send(sent{path: "/console/api/session", cookie: cookie}).body), &v); err != nil {
+		t.Fatal(err)
+	}
+	return "console:" + v.ID
+}
+
+// P42: what a session holds open ends with it.
+func TestRevoked(t *testing.T) {
+	s := newSite(t)
+	admin, operator := s.sign(session.Admin), s.sign(session.Operator)
+	box := s.sandbox()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.addr+"/console/api/sandboxes/"+box+"/file?path=/hang", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.AddCookie(&http.Cookie{Name: console.CookieName, Value: operator})
+	res, err := http.DefaultTransport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	who := <-s.inside.called
+	var list struct {
+		Sessions []struct {
+			ID, Scope string
+			Mine      bool
+		}
+	}
+	if g := s.send(sent{path: "/console/api/sessions", cookie: admin}); json.Unmarshal([]byte(g.body), &list) != nil || len(list.Sessions) != 2 || !list.Sessions[0].Mine || list.Sessions[1].Mine {
+		t.Errorf("%s", g.body)
+	}
+	if g := s.send(sent{path: "/console/api/sessions", socket: true}); g.status != 200 {
+		t.Errorf("the machine's user: %d %s", g.status, g.body)
+	}
+	if g := s.send(sent{method: "DELETE", path: "/console/api/sessions/" + who.ID, cookie: admin}); g.status != 204 {
+		t.Fatalf("%d %s", g.status, g.body)
+	}
+	ended := make(chan struct{})
+	go func() { _, _ = bufio.NewReader(res.Body).ReadByte(); close(ended) }()
+	select {
+	case <-ended:
+	case <-hosttest.Late():
+		t.Error("a stream outlives its session")
+	}
+	if g := s.send(sent{path: "/console/api/session", cookie: operator}); g.status != 401 {
+		t.Errorf("%d", g.status)
+	}
+	s.has(s.recorded(audit.ConsoleSignedOut), "console.signed_out "+actorIn(t, s, admin)+" operator revoked")
+}

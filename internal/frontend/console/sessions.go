@@ -1,0 +1,93 @@
+package console
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/frontend/console/session"
+)
+
+// LinkOf is the URL of a token. It stands in the fragment, which browsers send
+// to nobody.
+func LinkOf(base, token string) string { return base + Path + "/#token=" + token }
+
+// makeLink makes a one-time link for the machine's user. No session can: who
+// is signed in could otherwise stay for good.
+func (c *Console) makeLink(w http.ResponseWriter, r *http.Request) {
+	who, err := c.machineUser(r)
+	if err != nil {
+		c.refuse(w, r, "nobody", err)
+		return
+	}
+	var in api.CreateConsoleLink
+	if err := readJSON(w, r, maxSmallBody, &in); err != nil {
+		c.fail(w, r, err)
+		return
+	}
+	scope, err := session.ParseScope(in.Scope)
+	if err != nil {
+		c.fail(w, r, err)
+		return
+	}
+	const most = int64(366 * 24 * time.Hour / time.Second)
+	if in.Seconds < 0 || in.Seconds > most {
+		c.fail(w, r, fault.New(fault.Invalid, "session_life_invalid", "a session does not live that long"))
+		return
+	}
+	secret, t, err := c.o.Desk.Issue(r.Context(), who.Actor(), session.Request{Name: in.Name, Scope: scope, Life: time.Duration(in.Seconds) * time.Second})
+	if err != nil {
+		c.fail(w, r, err)
+		return
+	}
+	answer(w, http.StatusCreated, api.ConsoleLink{
+		URL: LinkOf(c.o.Base, secret), Token: secret, Scope: t.Scope.String(), ExpiresAt: t.Expires, Seconds: int64(t.Life / time.Second),
+	})
+}
+
+// overseer is who may look after sessions: an admin, or the machine's user.
+func (c *Console) overseer(r *http.Request) (actor, own string, err error) {
+	if len(r.CookiesNamed(CookieName)) == 0 {
+		p, err := c.machineUser(r)
+		return p.Actor(), "", err
+	}
+	s, err := c.who(r)
+	if err == nil && !s.Scope.Has(session.Admin) {
+		err = tooSmall(session.Admin, s)
+	}
+	return s.Principal().Actor(), s.ID, err
+}
+
+func (c *Console) listSessions(w http.ResponseWriter, r *http.Request) {
+	actor, own, err := c.overseer(r)
+	if err != nil {
+		c.refuse(w, r, actor, err)
+		return
+	}
+	list, err := c.o.Desk.List(r.Context())
+	if err != nil {
+		c.fail(w, r, err)
+		return
+	}
+	out := api.ConsoleSessionList{Sessions: make([]api.ConsoleSession, 0, len(list))}
+	for _, s := range list {
+		out.Sessions = append(out.Sessions, api.ConsoleSession{
+			ID: s.ID, Name: s.Name, Scope: s.Scope.String(), CreatedAt: s.CreatedAt, ExpiresAt: s.ExpiresAt, Mine: s.ID == own,
+		})
+	}
+	answer(w, http.StatusOK, out)
+}
+
+func (c *Console) revoke(w http.ResponseWriter, r *http.Request) {
+	actor, _, err := c.overseer(r)
+	if err != nil {
+		c.refuse(w, r, actor, err)
+		return
+	}
+	if _, err := c.o.Desk.End(r.Context(), actor, r.PathValue("id"), "revoked"); err != nil {
+		c.fail(w, r, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}

@@ -1,0 +1,232 @@
+package console
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/fault/httpstatus"
+	"github.com/crannog/crannog/internal/frontend/console/session"
+	"github.com/crannog/crannog/internal/frontend/v1"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// CookieName is the cookie that a session is known by.
+const CookieName = "crannog_console"
+
+// mostCookies bounds how many of that name are looked at. A sandbox's preview
+// below the console's own name can add its own, which a browser sends first:
+// there are more here than browsers keep for a name, so that it locks nobody
+// out.
+const mostCookies = 200
+
+// sessionView is a session as pages see it.
+type sessionView struct {
+	ID            string    `json:"id"`
+	Name          string    `json:"name"`
+	Scope         string    `json:"scope"`
+	CreatedAt     time.Time `json:"created_at"`
+	ExpiresAt     time.Time `json:"expires_at"`
+	Version       string    `json:"version"`
+	ServerStarted time.Time `json:"server_started"`
+	Domain        string    `json:"domain"`
+	Engine        engine    `json:"engine"`
+}
+
+type engine struct {
+	Name     string `json:"name"`
+	Boundary string `json:"boundary"`
+}
+
+func (c *Console) view(s session.Session) sessionView {
+	a := c.o.About
+	return sessionView{s.ID, s.Name, s.Scope.String(), s.CreatedAt, s.ExpiresAt, a.Version, a.Started, a.Domain, engine{a.Engine, a.Boundary}}
+}
+
+// serveAs answers for whoever is signed in, if the scope is enough.
+func (c *Console) serveAs(w http.ResponseWriter, r *http.Request, need session.Scope, to session.Handler) {
+	who, err := c.who(r)
+	if err != nil {
+		if len(r.CookiesNamed(CookieName)) > 0 && fault.KindOf(err) == fault.Unauthenticated {
+			c.refuse(w, r, "nobody", err)
+			return
+		}
+		c.fail(w, r, err)
+		return
+	}
+	if !who.Scope.Has(need) {
+		c.refuse(w, r, who.Principal().Actor(), tooSmall(need, who))
+		return
+	}
+	if isUpload(r.URL.Path) {
+		r = steady(w, r)
+	}
+	ctx, done := c.open.begin(r.Context(), who.ID)
+	defer done()
+	// Between the look-up and here the session may have ended, unheard.
+	if _, err := c.who(r); err != nil {
+		c.fail(w, r, err)
+		return
+	}
+	r = r.WithContext(ctx)
+	to.ServeSession(w, r, who)
+}
+
+func tooSmall(need session.Scope, who session.Session) error {
+	return fault.Newf(fault.Denied, "scope_too_small", "this needs the scope %s, and the session has %s", need, who.Scope).
+		WithHint("crannog console --scope " + need.String() + " makes a link with it")
+}
+
+// who is signed in with a request.
+func (c *Console) who(r *http.Request) (session.Session, error) {
+	cookies := r.CookiesNamed(CookieName)
+	err := error(fault.New(fault.Unauthenticated, "signed_out", "nobody is signed in here").WithHint("crannog console makes a link to sign in by"))
+	for _, cookie := range cookies[:min(len(cookies), mostCookies)] {
+		var s session.Session
+		if s, err = c.o.Desk.Who(r.Context(), cookie.Value); err == nil {
+			return s, nil
+		}
+		if fault.KindOf(err) != fault.Unauthenticated {
+			return session.Session{}, err
+		}
+	}
+	return session.Session{}, err
+}
+
+// signIn makes a session of a link's token.
+func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
+	token, err := readToken(w, r)
+	if err != nil {
+		c.fail(w, r, err)
+		return
+	}
+	cookie, s, err := c.o.Desk.SignIn(r.Context(), token, addressOf(r))
+	switch fault.CodeOf(err) {
+	case "token_invalid", "too_many_tries":
+		c.refuse(w, r, "nobody", err)
+		return
+	}
+	if err != nil {
+		c.fail(w, r, err)
+		return
+	}
+	if old, err := c.who(r); err == nil {
+		// The browser forgets its cookie now, and nobody could sign it out.
+		if _, err := c.o.Desk.End(r.Context(), old.Principal().Actor(), old.ID, "signed_out"); err != nil {
+			c.o.Log.Warn("earlier session of the console not ended", "session", old.ID, "err", err)
+		}
+	}
+	http.SetCookie(w, c.cookie(r, cookie, int(time.Until(s.ExpiresAt)/time.Second)))
+	answer(w, http.StatusOK, c.view(s))
+}
+
+// cookie is what the browser keeps. It goes nowhere but to the console, so
+// that it opens nothing else.
+func (c *Console) cookie(r *http.Request, value string, seconds int) *http.Cookie {
+	return &http.Cookie{
+		Name: CookieName, Value: value, Path: Path + "/", MaxAge: seconds, HttpOnly: true, SameSite: http.SameSiteStrictMode,
+		// Only we could be fooled by the header, into a cookie that is sent less.
+		Secure: r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https"),
+	}
+}
+
+func (c *Console) signedIn(w http.ResponseWriter, r *http.Request) {
+	s, err := c.who(r)
+	if err != nil {
+		c.fail(w, r, err)
+		return
+	}
+	answer(w, http.StatusOK, c.view(s))
+}
+
+func (c *Console) signOut(w http.ResponseWriter, r *http.Request) {
+	s, err := c.who(r)
+	if err == nil {
+		_, err = c.o.Desk.End(r.Context(), s.Principal().Actor(), s.ID, "signed_out")
+	}
+	if err != nil {
+		c.fail(w, r, err)
+		return
+	}
+	http.SetCookie(w, c.cookie(r, "", -1))
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// maxSmallBody bounds what is said here.
+const maxSmallBody = 4 << 10
+
+// readToken reads the body of a sign-in, which comes from strangers.
+func readToken(w http.ResponseWriter, r *http.Request) (string, error) {
+	var in struct {
+		Token string `json:"token"`
+	}
+	err := readJSON(w, r, maxSmallBody, &in)
+	return in.Token, err
+}
+
+// readJSON reads one JSON object with known fields.
+func readJSON(w http.ResponseWriter, r *http.Request, most int64, into any) error {
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, most))
+	d.DisallowUnknownFields()
+	err := d.Decode(into)
+	if err == nil {
+		if _, end := d.Token(); errors.Is(end, io.EOF) {
+			return nil
+		}
+		err = errors.New("something follows")
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return fault.Newf(fault.Exhausted, httpstatus.BodyTooLarge, "the body is larger than %d bytes", most)
+	}
+	return fault.Wrap(err, fault.Invalid, "invalid_json", "the body is not one JSON object with the fields of this request")
+}
+
+// addressOf is where a request comes from.
+func addressOf(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	return host
+}
+
+func answer(w http.ResponseWriter, status int, v any) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		v1.WriteProblem(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	// The client may be gone, and there is nobody else to tell.
+	_, _ = w.Write(append(data, '\n'))
+}
+
+// ownAPI answers as the API does below /v1/, in the name of the session.
+func (c *Console) ownAPI(w http.ResponseWriter, r *http.Request, who session.Session) {
+	p := who.Principal()
+	p.Tokenless = true
+	in := r.Clone(r.Context())
+	in.URL.Path = strings.TrimPrefix(r.URL.Path, apiPath)
+	in.URL.RawPath = strings.TrimPrefix(r.URL.RawPath, apiPath)
+	in.RequestURI = in.URL.RequestURI()
+	// Who asks is settled, and what opens the session is nobody else's.
+	for _, name := range []string{"Cookie", "Authorization", "X-Api-Key"} {
+		in.Header.Del(name)
+	}
+	c.o.Act(w, in, p)
+}
+
+// machineUser is who asks from this machine, without a browser.
+func (c *Console) machineUser(r *http.Request) (sandbox.Principal, error) {
+	p, err := c.o.Authenticate(r)
+	if err == nil && !p.OnHost() {
+		err = fault.New(fault.Denied, "local_only", "only the server's own user may do this").WithHint("run crannog console there")
+	}
+	return p, err
+}

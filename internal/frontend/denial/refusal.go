@@ -1,0 +1,103 @@
+// Package denial owns what people and agents are told of what a sandbox was
+// refused: what it was, which rule decided, and what would allow it.
+package denial
+
+import (
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/host/text"
+)
+
+// Flow returns a record of the egress gateway in the form of the API.
+func Flow(r egress.Record) api.FlowRecord {
+	return api.FlowRecord{
+		Time: r.Time, Sandbox: r.Sandbox, Seq: r.Seq, Kind: string(r.Kind), Method: r.Method,
+		Host: r.Host, Port: r.Port, Path: r.Path, Address: r.Address, Status: r.Status,
+		Effect: string(r.Effect), Rule: r.Rule, Layer: r.Layer, Policy: r.Policy, Reason: r.Reason, Fix: r.Fix,
+		Sent: r.Sent, Received: r.Received, DurationMS: float64(r.Took.Microseconds()) / 1000,
+		Approval: r.Approval, Secrets: r.Secrets, Error: r.Error, Probe: r.Probe,
+	}
+}
+
+// Most bounds what is told of one command: a program in a loop must not bury
+// its own output.
+const Most = 20
+
+// List is what was refused to one command, each thing once.
+type List struct {
+	all  []api.Refusal
+	said map[string]bool
+	more bool
+}
+
+// Add notes a record. It returns how it is told and how many that makes: zero
+// for what is told already, and Most+1 once for all that are too many. What
+// crannog itself tried, to see that it is refused, is nobody's refusal.
+func (l *List) Add(r api.FlowRecord) (api.Refusal, int) {
+	if r.Probe || l.more {
+		return api.Refusal{}, 0
+	}
+	told := of(r)
+	key := told.Rule + " " + told.What
+	if l.said[key] {
+		return api.Refusal{}, 0
+	}
+	if len(l.all) == Most {
+		l.more = true
+		return api.Refusal{}, Most + 1
+	}
+	if l.said == nil {
+		l.said = map[string]bool{}
+	}
+	l.said[key] = true
+	l.all = append(l.all, told)
+	return told, len(l.all)
+}
+
+// All is what was noted, at most Most.
+func (l *List) All() []api.Refusal { return l.all }
+
+// of is a record as it is told. A look-up that is refused is told with its
+// name, whatever types of address were asked for.
+func of(r api.FlowRecord) api.Refusal {
+	what := Subject(r)
+	if r.Kind == "dns" {
+		what = text.Strict(r.Host, 200)
+	}
+	fix := r.Fix
+	if fix == approve && r.Approval != "" {
+		fix += " " + r.Approval
+	}
+	return api.Refusal{What: what, Rule: text.Strict(r.Rule, 200), Fix: text.Strict(fix, 200)}
+}
+
+// approve is what policies say of what is left to people; it takes the ID of
+// the question.
+const approve = "crannog approve"
+
+// Name is the record of a name that was asked for where there is no network.
+func Name(sandbox, name string) api.FlowRecord {
+	return api.FlowRecord{
+		Sandbox: sandbox, Kind: "dns", Host: name, Effect: "deny", Rule: "network.none",
+		Reason: "this sandbox has no network", Fix: "--allow " + name,
+	}
+}
+
+// Subject is what a record is about. What a sandbox chose is made harmless: it
+// could otherwise write on the terminal of who reads it.
+func Subject(r api.FlowRecord) string {
+	host := r.Host
+	switch {
+	case r.Method != "" && r.Path != "" && r.Port == 443:
+		host = "https://" + host
+	case r.Method != "" && r.Path != "" && r.Port == 80:
+		host = "http://" + host
+	case r.Port > 0:
+		host = net.JoinHostPort(host, strconv.Itoa(r.Port))
+	}
+	return text.Strict(strings.TrimSpace(r.Method+" "+host+r.Path), 200)
+}

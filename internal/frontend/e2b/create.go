@@ -1,0 +1,172 @@
+package e2b
+
+import (
+	"net/http"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// generation is what differs between the two create calls.
+type generation struct {
+	defaultTimeout int64 // seconds
+}
+
+var (
+	createV1 = generation{defaultTimeout: 15}
+	createV2 = generation{defaultTimeout: 300}
+)
+
+// newSandbox is the body of create. A pointer tells "absent" from zero.
+// The flag secure is read so that a wrong type is refused, and has no effect:
+// every sandbox is secured.
+type newSandbox struct {
+	accessWords
+	TemplateID          string            `json:"templateID"`
+	Timeout             *int64            `json:"timeout"`
+	Metadata            map[string]string `json:"metadata"`
+	EnvVars             map[string]string `json:"envVars"`
+	Secure              *bool             `json:"secure"`
+	AllowInternetAccess *bool             `json:"allow_internet_access"`
+	Limits              *limitsBody       `json:"limits"`
+	Network             *newNetwork       `json:"network"`
+	AutoPause           bool              `json:"autoPause"`
+	AutoPauseMemory     *bool             `json:"autoPauseMemory"`
+	AutoResume          *newAutoResume    `json:"autoResume"`
+	VolumeMounts        []newVolume       `json:"volumeMounts"`
+	MCP                 map[string]any    `json:"mcp"`
+	IAM                 *newIAM           `json:"iam"`
+}
+
+type newAutoResume struct {
+	Enabled bool `json:"enabled"`
+}
+
+// newVolume mounts a directory that the server's settings share by this name.
+type newVolume struct {
+	Name string `json:"name"`
+	Path string `json:"path"`
+}
+
+type newIAM struct {
+	Tokens map[string]any `json:"tokens"`
+}
+
+type newNetwork struct {
+	egress
+	AllowPublicTraffic *bool  `json:"allowPublicTraffic"`
+	MaskRequestHost    string `json:"maskRequestHost"`
+	HTTPSPorts         []int  `json:"httpsPorts"`
+}
+
+func (a *api) create(g generation) call {
+	return func(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+		var body newSandbox
+		if err := decode(w, r, &body, false); err != nil {
+			return err
+		}
+		req, err := body.request(g)
+		if err != nil {
+			return err
+		}
+		made, err := a.Sandboxes.Create(r.Context(), who, req)
+		if err != nil {
+			return err
+		}
+		writeJSON(w, http.StatusCreated, a.sandboxBody(made))
+		return nil
+	}
+}
+
+// request turns the body into what the service takes.
+func (b newSandbox) request(g generation) (sandbox.CreateRequest, error) {
+	if b.TemplateID == "" {
+		return sandbox.CreateRequest{}, fault.New(fault.Invalid, "template_missing", "templateID is required")
+	}
+	ref, err := sandbox.ParseReference(b.TemplateID)
+	if err != nil {
+		return sandbox.CreateRequest{}, err
+	}
+	timeout, err := createTimeout(b.Timeout, g)
+	if err != nil {
+		return sandbox.CreateRequest{}, err
+	}
+	if err := b.checkOffered(); err != nil {
+		return sandbox.CreateRequest{}, err
+	}
+	limits, err := b.Limits.limits()
+	if err != nil {
+		return sandbox.CreateRequest{}, err
+	}
+	req := sandbox.CreateRequest{
+		Template: ref.String(),
+		Timeout:  timeout,
+		Metadata: b.Metadata,
+		Env:      b.EnvVars,
+		Limits:   limits,
+		OnEnd:    b.onEnd(),
+	}
+	for _, v := range b.VolumeMounts {
+		if v.Name == "" {
+			return sandbox.CreateRequest{}, fault.New(fault.Invalid, "mounts_invalid", "volumeMounts: a volume has a name")
+		}
+		req.Mounts = append(req.Mounts, sandbox.Mount{Name: v.Name, Target: v.Path})
+	}
+	if n := b.Network; n != nil {
+		req.PrivatePorts = n.AllowPublicTraffic != nil && !*n.AllowPublicTraffic
+		req.MaskRequestHost = n.MaskRequestHost
+	}
+	if req.Access, err = b.access(); err != nil {
+		return sandbox.CreateRequest{}, err
+	}
+	return req, checkMask(req.MaskRequestHost)
+}
+
+// onEnd is what happens when the sandbox's time is up.
+func (b newSandbox) onEnd() sandbox.OnEnd {
+	return sandbox.OnEnd{
+		Pause:     b.AutoPause,
+		FilesOnly: b.AutoPauseMemory != nil && !*b.AutoPauseMemory,
+		Wake:      b.AutoResume != nil && b.AutoResume.Enabled,
+	}
+}
+
+// checkOffered refuses what this server does not do yet. Accepting it and
+// doing nothing would leave a caller with less isolation, or less state,
+// than it believes to have.
+func (b newSandbox) checkOffered() error {
+	if err := b.refuseBare(); err != nil {
+		return err
+	}
+	e := b.onEnd()
+	switch {
+	case e.FilesOnly && !e.Pause:
+		return fault.New(fault.Invalid, "auto_pause_invalid", "autoPauseMemory can only be false together with autoPause")
+	case e.FilesOnly && e.Wake:
+		// Arbitrary traffic must not boot a sandbox anew: what ran in it is
+		// lost, and its owner is to decide that.
+		return fault.New(fault.Invalid, "auto_pause_invalid", "autoResume needs autoPauseMemory")
+	case b.MCP != nil:
+		return notSupported("the MCP gateway")
+	case b.IAM != nil && len(b.IAM.Tokens) > 0:
+		return notSupported("identity tokens")
+	}
+	if b.Network != nil && len(b.Network.HTTPSPorts) > 0 {
+		return notSupported("HTTPS to ports inside")
+	}
+	return nil
+}
+
+// checkMask bounds a Host header that a caller sets: control characters
+// would let it write further headers on the way to the program inside.
+func checkMask(host string) error {
+	for _, c := range []byte(host) {
+		if c <= ' ' || c >= 0x7f {
+			return fault.New(fault.Invalid, "mask_request_host_invalid", "maskRequestHost must be printable ASCII without spaces")
+		}
+	}
+	if len(host) > 255 {
+		return fault.New(fault.Invalid, "mask_request_host_invalid", "maskRequestHost is longer than 255 characters")
+	}
+	return nil
+}

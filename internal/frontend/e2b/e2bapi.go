@@ -1,0 +1,108 @@
+// Package e2b owns the control plane of the E2B wire: the REST calls by
+// which unmodified E2B SDKs make, find and end sandboxes, in both of their
+// generations. It turns them into calls of the sandbox service and back. The
+// data plane, which goes into a sandbox, is package dataplane's.
+package e2b
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/state/key"
+)
+
+// envdVersion is the version of the in-sandbox API that our guest speaks.
+// Clients switch their abilities by it.
+const envdVersion = "0.6.13"
+
+// clientID fills a field that clients require and nobody reads.
+const clientID = "crannog"
+
+// keyHeader carries the API key.
+const keyHeader = "X-API-KEY"
+
+// Keys checks API keys.
+type Keys interface {
+	// Verify returns the key that a secret opens; all that is wrong with a
+	// secret is one error of kind Unauthenticated.
+	Verify(ctx context.Context, secret string) (key.Key, error)
+}
+
+// Deps are what the handler is made of. All but Domain and Secrets are required.
+type Deps struct {
+	Sandboxes sandbox.Sandboxes
+	Networks  Networks
+	States    States
+	Snapshots Snapshots
+	Templates sandbox.Templates
+	Keys      Keys
+	Log       *slog.Logger
+	// Domain is what sandboxes' host names end in, with a port if it is not
+	// the default one, or "" if this server has no such names.
+	Domain string
+	// Secrets are sealed secrets. Without it there are none, and the routes
+	// about them are absent.
+	Secrets Secrets
+}
+
+type api struct {
+	Deps
+	mux *http.ServeMux
+}
+
+// call handles a request of a known caller. Its error becomes the answer.
+type call func(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error
+
+// New returns the control plane.
+func New(d Deps) http.Handler {
+	a := &api{Deps: d, mux: http.NewServeMux()}
+	a.routes()
+	return a
+}
+
+// ServeHTTP looks at the key before anything else, the path included, so
+// that without one every route looks the same and the router's own redirects
+// and refusals say nothing.
+func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/health" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		health(w)
+		return
+	}
+	k, err := a.Keys.Verify(r.Context(), r.Header.Get(keyHeader))
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	who := sandbox.Principal{KeyID: k.ID}
+	a.mux.ServeHTTP(w, r.WithContext(withPrincipal(r.Context(), who)))
+}
+
+func health(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = w.Write([]byte("ok\n")) // the client left; there is nobody to tell
+}
+
+// callerKey carries the caller from ServeHTTP through the router to handle,
+// which hands it on as an argument. Nothing else reads it.
+type callerKey struct{}
+
+func withPrincipal(ctx context.Context, who sandbox.Principal) context.Context {
+	return context.WithValue(ctx, callerKey{}, who)
+}
+
+// handle registers a call. A request that got past ServeHTTP without a
+// caller cannot exist; if it did, it would be refused.
+func (a *api) handle(pattern string, c call) {
+	a.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		who, ok := r.Context().Value(callerKey{}).(sandbox.Principal)
+		if !ok || who.KeyID == "" {
+			a.fail(w, r, errNoCaller)
+			return
+		}
+		if err := c(w, r, who); err != nil {
+			a.fail(w, r, err)
+		}
+	})
+}

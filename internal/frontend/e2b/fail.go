@@ -1,0 +1,68 @@
+package e2b
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/fault/httpstatus"
+)
+
+const codeNotSupported = "not_supported"
+
+var errNoCaller = errors.New("a request without a caller reached a handler")
+
+// failure is the body of every error. Clients tell "not found" from other
+// errors by the number in it, not by the status line.
+type failure struct {
+	Code      int    `json:"code"`
+	Message   string `json:"message"`
+	ErrorCode string `json:"error_code,omitempty"`
+}
+
+// fail answers with an error.
+func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
+	told := a.failureOf(r, err)
+	if after := fault.RetryAfterSeconds(err); after > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(after))
+	}
+	writeJSON(w, told.Code, told)
+}
+
+// WriteFailure answers a request that got no further than the server's door.
+func WriteFailure(w http.ResponseWriter, err *fault.Error) {
+	if after := fault.RetryAfterSeconds(err); after > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(after))
+	}
+	told := failure{Code: httpstatus.Of(err), Message: err.Text, ErrorCode: err.Code}
+	if err.Hint != "" {
+		told.Message += "; " + err.Hint
+	}
+	writeJSON(w, told.Code, told)
+}
+
+// failureOf is what to tell of an error. It logs one that is ours.
+func (a *api) failureOf(r *http.Request, err error) failure {
+	code := httpstatus.Of(err)
+	if code == http.StatusInternalServerError {
+		a.Log.Error("e2b call failed", "method", r.Method, "route", r.Pattern, "err", err)
+	}
+	message := fault.PublicText(err)
+	if hint := fault.HintOf(err); hint != "" && code != http.StatusInternalServerError {
+		message += "; " + hint
+	}
+	return failure{Code: code, Message: message, ErrorCode: fault.CodeOf(err)}
+}
+
+func writeJSON(w http.ResponseWriter, code int, body any) {
+	encoded, err := json.Marshal(body)
+	if err != nil { // a type of ours that cannot be JSON: a fault of this package
+		code, encoded = http.StatusInternalServerError, []byte(`{"code":500,"message":"internal error","error_code":"internal"}`)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(code)
+	_, _ = w.Write(encoded) // the client left; there is nobody to tell
+}

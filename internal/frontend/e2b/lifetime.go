@@ -1,0 +1,124 @@
+package e2b
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// connectDefault is the timeout of a connect of the second generation that
+// names none.
+const connectDefault = 300
+
+// A refresh keeps a sandbox for at least minRefresh and at most maxRefresh.
+const (
+	minRefresh = 15
+	maxRefresh = 3600
+)
+
+func (a *api) info(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+	found, err := a.existing(r, who)
+	if err != nil {
+		return err
+	}
+	body, err := a.detailBody(r.Context(), who, found)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, body)
+	return nil
+}
+
+func (a *api) remove(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+	found, err := a.existing(r, who)
+	if err != nil {
+		return err
+	}
+	if err := a.Sandboxes.Remove(r.Context(), who, found.ID); err != nil {
+		return notFoundAs(err, found.ID)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (a *api) setTimeout(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+	var body struct {
+		Timeout *int64 `json:"timeout"`
+	}
+	if err := decode(w, r, &body, false); err != nil {
+		return err
+	}
+	if body.Timeout == nil {
+		return timeoutMissing()
+	}
+	d, err := durationOf(*body.Timeout)
+	if err != nil {
+		return err
+	}
+	found, err := a.running(r, who)
+	if err != nil {
+		return err
+	}
+	if _, err := a.Sandboxes.SetTimeout(r.Context(), who, found.ID, d); err != nil {
+		return notFoundAs(err, found.ID)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (a *api) refresh(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+	var body struct {
+		Duration int64 `json:"duration"`
+	}
+	if err := decode(w, r, &body, true); err != nil {
+		return err
+	}
+	if body.Duration < 0 || body.Duration > maxRefresh {
+		return fault.Newf(fault.Invalid, "duration_invalid", "duration must be between 0 and %d", maxRefresh)
+	}
+	seconds := max(body.Duration, minRefresh)
+	found, err := a.running(r, who)
+	if err != nil {
+		return err
+	}
+	if _, err := a.Sandboxes.Extend(r.Context(), who, found.ID, time.Duration(seconds)*time.Second); err != nil {
+		return notFoundAs(err, found.ID)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// connectBody is the body of both connects. Memory chooses how a paused
+// sandbox comes back; a running one is not touched, whatever it says.
+type connectBody struct {
+	Timeout *int64 `json:"timeout"`
+	Memory  *bool  `json:"memory"`
+}
+
+func (a *api) connectV1(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+	var body connectBody
+	if err := decode(w, r, &body, false); err != nil {
+		return err
+	}
+	if body.Timeout == nil {
+		return timeoutMissing()
+	}
+	return a.connect(w, r, who, body)
+}
+
+func (a *api) connectV2(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+	var body connectBody
+	if err := decode(w, r, &body, true); err != nil {
+		return err
+	}
+	if body.Timeout == nil {
+		body.Timeout = new(int64(connectDefault))
+	}
+	return a.connect(w, r, who, body)
+}
+
+func timeoutMissing() error {
+	return fault.New(fault.Invalid, "timeout_missing", "timeout is required")
+}

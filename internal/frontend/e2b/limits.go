@@ -1,0 +1,97 @@
+package e2b
+
+import (
+	"math"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// maxSeconds is the largest time that the wire's 32-bit numbers can carry.
+const maxSeconds = math.MaxInt32
+
+// createTimeout reads the timeout of create.
+func createTimeout(asked *int64, g generation) (time.Duration, error) {
+	seconds := g.defaultTimeout
+	if asked != nil {
+		seconds = *asked
+	}
+	if seconds <= 0 {
+		return 0, fault.New(fault.Invalid, "timeout_invalid", "Timeout must be greater than 0")
+	}
+	return durationOf(seconds)
+}
+
+// durationOf turns the wire's seconds into a duration. A number that would
+// overflow is refused, because its remainder could be any time.
+func durationOf(seconds int64) (time.Duration, error) {
+	if seconds < 0 || seconds > maxSeconds {
+		return 0, fault.Newf(fault.Invalid, "timeout_invalid", "Timeout must be between 0 and %d", maxSeconds)
+	}
+	return time.Duration(seconds) * time.Second, nil
+}
+
+// limits reads the limits of create. An absent one is the default; zero and
+// below are refused, so that nobody takes zero for "no limit".
+func (b *limitsBody) limits() (sandbox.Limits, error) {
+	var l sandbox.Limits
+	if b == nil {
+		return l, nil
+	}
+	var timeout int64
+	for _, f := range []struct {
+		name string
+		from *int64
+		unit int64
+		to   *int64
+	}{
+		{"memoryMB", b.MemoryMB, 1 << 20, &l.MemoryBytes},
+		{"cpuMillis", b.CPUMillis, 1, &l.MilliCPU},
+		{"pids", b.PIDs, 1, &l.PIDs},
+		{"diskMB", b.DiskMB, 1 << 20, &l.DiskBytes},
+		{"inodes", b.Inodes, 1, &l.DiskInodes},
+		{"shmMB", b.ShmMB, 1 << 20, &l.ShmBytes},
+		{"commandTimeoutSeconds", b.CommandTimeoutSeconds, int64(time.Second), &timeout},
+		{"outputBytes", b.OutputBytes, 1, &l.OutputBytes},
+	} {
+		if f.from == nil {
+			continue
+		}
+		if *f.from <= 0 || *f.from > math.MaxInt64/f.unit {
+			return sandbox.Limits{}, fault.Newf(fault.Invalid, "limits_invalid",
+				"limits.%s is not a number above zero that fits", f.name)
+		}
+		*f.to = *f.from * f.unit
+	}
+	l.CommandTimeout = time.Duration(timeout)
+	return l, nil
+}
+
+// limitsOf shows the limits that hold.
+func limitsOf(l sandbox.Limits) limitsBody {
+	set := l.Limits.OrDefault()
+	return limitsBody{
+		MemoryMB:              new(set.MemoryBytes >> 20),
+		CPUMillis:             new(set.MilliCPU),
+		PIDs:                  new(set.PIDs),
+		DiskMB:                new(set.DiskBytes >> 20),
+		Inodes:                new(set.DiskInodes),
+		ShmMB:                 new(set.ShmBytes >> 20),
+		CommandTimeoutSeconds: positive(int64(l.CommandTimeout / time.Second)),
+		OutputBytes:           positive(l.OutputBytes),
+	}
+}
+
+func positive(n int64) *int64 {
+	if n <= 0 {
+		return nil
+	}
+	return &n
+}
+
+// wholeCPUs rounds up, as the wire counts CPUs in whole numbers.
+func wholeCPUs(l engine.Limits) int64 {
+	return (l.OrDefault().MilliCPU + 999) / 1000
+}

@@ -1,0 +1,219 @@
+package e2b
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+const maxPage = 100
+
+// The two states that the wire knows.
+const (
+	stateRunning = "running"
+	statePaused  = "paused"
+)
+
+// What the wire calls running, what it calls paused, and both.
+var (
+	runningStates = []sandbox.State{sandbox.Running}
+	pausedStates  = []sandbox.State{sandbox.Paused, sandbox.Pausing, sandbox.Resuming}
+	wireStates    = slices.Concat(runningStates, pausedStates)
+)
+
+// listQuery is a list call's query, read.
+type listQuery struct {
+	filter  sandbox.Filter
+	running bool   // running ones are asked for
+	empty   bool   // nothing can match
+	ref     string // template to filter by, or ""
+}
+
+func (a *api) listV2(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+	q, err := parseListQuery(r.URL.RawQuery)
+	if err != nil {
+		return err
+	}
+	if err := a.resolveTemplate(r.Context(), &q); err != nil {
+		return err
+	}
+	if q.empty {
+		// The number that run does not depend on the filter.
+		q.filter = sandbox.Filter{States: runningStates, Limit: 1}
+	}
+	page, err := a.Sandboxes.List(r.Context(), who, q.filter)
+	if err != nil {
+		return err
+	}
+	if q.empty {
+		page.Sandboxes, page.More = nil, false
+	}
+	if q.running {
+		w.Header().Set("X-Total-Running", strconv.Itoa(page.Running))
+	}
+	if n := len(page.Sandboxes); page.More && n > 0 {
+		last := page.Sandboxes[n-1]
+		w.Header().Set("X-Next-Token", pageToken{last.StartedAt, last.ID, q.filter.Ascending}.String())
+	}
+	writeJSON(w, http.StatusOK, rows(page.Sandboxes))
+	return nil
+}
+
+// listV1 returns all running sandboxes at once, page after page from the
+// service, as its callers know no pages.
+func (a *api) listV1(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+	query, err := queryOf(r.URL.RawQuery)
+	if err != nil {
+		return err
+	}
+	metadata, err := parseMetadata(query.Get("metadata"))
+	if err != nil {
+		return err
+	}
+	f := sandbox.Filter{States: runningStates, Metadata: metadata, Limit: maxPage}
+	all := []listedBody{}
+	for {
+		page, err := a.Sandboxes.List(r.Context(), who, f)
+		if err != nil {
+			return err
+		}
+		all = append(all, rows(page.Sandboxes)...)
+		if !page.More || len(page.Sandboxes) == 0 {
+			break
+		}
+		last := page.Sandboxes[len(page.Sandboxes)-1]
+		f.AfterTime, f.AfterID = last.StartedAt, last.ID
+	}
+	writeJSON(w, http.StatusOK, all)
+	return nil
+}
+
+func rows(boxes []sandbox.Sandbox) []listedBody {
+	listed := make([]listedBody, 0, len(boxes))
+	for _, s := range boxes {
+		listed = append(listed, listedBodyOf(s))
+	}
+	return listed
+}
+
+// queryOf reads a query strictly: a filter that was dropped because it did
+// not parse would show rows that were not asked for.
+func queryOf(raw string) (url.Values, error) {
+	values, err := url.ParseQuery(raw)
+	if err != nil {
+		return nil, invalidQuery("the query")
+	}
+	return values, nil
+}
+
+func invalidQuery(what string) error {
+	return fault.Newf(fault.Invalid, "query_invalid", "%s is malformed", what)
+}
+
+func parseListQuery(raw string) (listQuery, error) {
+	values, err := queryOf(raw)
+	if err != nil {
+		return listQuery{}, err
+	}
+	q := listQuery{ref: values.Get("template")}
+	if q.filter.Metadata, err = parseMetadata(values.Get("metadata")); err != nil {
+		return listQuery{}, err
+	}
+	if q.filter.States, err = parseStates(values["state"]); err != nil {
+		return listQuery{}, err
+	}
+	q.running = slices.Contains(q.filter.States, sandbox.Running)
+	if q.filter.Ascending, err = parseOrder(values.Get("order")); err != nil {
+		return listQuery{}, err
+	}
+	if q.filter.Limit, err = parseLimit(values.Get("limit"), maxPage, maxPage); err != nil {
+		return listQuery{}, err
+	}
+	if s := values.Get("startedAfter"); s != "" {
+		if q.filter.StartedAfter, err = time.Parse(time.RFC3339Nano, s); err != nil {
+			return listQuery{}, invalidQuery("startedAfter")
+		}
+	}
+	if s := values.Get("nextToken"); s != "" {
+		t, err := parsePageToken(s, q.filter.Ascending)
+		if err != nil {
+			return listQuery{}, err
+		}
+		q.filter.AfterTime, q.filter.AfterID = t.after, t.id
+	}
+	return q, nil
+}
+
+// parseStates reads the states, joined by commas or repeated. None given
+// means all.
+func parseStates(values []string) ([]sandbox.State, error) {
+	joined := strings.Join(values, ",")
+	if joined == "" {
+		return wireStates, nil
+	}
+	var running, paused []sandbox.State
+	for s := range strings.SplitSeq(joined, ",") {
+		switch s {
+		case stateRunning:
+			running = runningStates
+		case statePaused:
+			paused = pausedStates
+		default:
+			return nil, invalidQuery("state")
+		}
+	}
+	return slices.Concat(running, paused), nil
+}
+
+func parseOrder(s string) (ascending bool, err error) {
+	switch s {
+	case "", "desc":
+		return false, nil
+	case "asc":
+		return true, nil
+	}
+	return false, invalidQuery("order")
+}
+
+func parseLimit(s string, absent, most int) (int, error) {
+	if s == "" {
+		return absent, nil
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 || n > most {
+		return 0, fault.Newf(fault.Invalid, "limit_invalid", "limit must be between 1 and %d", most)
+	}
+	return n, nil
+}
+
+// resolveTemplate turns the template to filter by into its ID. One that does
+// not exist matches nothing.
+func (a *api) resolveTemplate(ctx context.Context, q *listQuery) error {
+	if q.ref == "" {
+		return nil
+	}
+	if strings.Contains(q.ref, ":") {
+		return fault.New(fault.Invalid, "template_filter_invalid", "the template filter takes no tag")
+	}
+	ref, err := sandbox.ParseReference(q.ref)
+	if err != nil {
+		return err
+	}
+	t, err := a.Templates.Resolve(ctx, ref)
+	if fault.KindOf(err) == fault.NotFound {
+		q.empty = true
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	q.filter.TemplateID = t.ID
+	return nil
+}

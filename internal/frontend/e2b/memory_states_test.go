@@ -1,0 +1,171 @@
+package e2b_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// origin is what a reference means: a template or a snapshot.
+func (m *memory) origin(who sandbox.Principal, s string) (sandbox.Template, error) {
+	ref, err := sandbox.ParseReference(s)
+	if err != nil {
+		return sandbox.Template{}, err
+	}
+	t, err := templates{}.Resolve(context.Background(), ref)
+	if fault.KindOf(err) != fault.NotFound {
+		return t, err
+	}
+	if i := m.snapshotOf(who, ref.Name); i >= 0 {
+		return sandbox.Template{ID: m.snapshots[i].TemplateID, Name: m.snapshots[i].Template}, nil
+	}
+	return t, err
+}
+
+// changed finds a sandbox whose state a call is about to save or to change.
+func (m *memory) changed(who sandbox.Principal, ref string) (int, error) {
+	i, err := m.find(who, ref)
+	if err == nil {
+		err = m.failState
+	}
+	return i, err
+}
+
+func (m *memory) Pause(_ context.Context, who sandbox.Principal, ref string, filesOnly bool) (sandbox.Sandbox, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i, err := m.changed(who, ref)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	if m.boxes[i].State == sandbox.Paused {
+		return sandbox.Sandbox{}, fault.New(fault.Conflict, "sandbox_paused", "it is paused")
+	}
+	m.filesOnly = filesOnly
+	m.boxes[i].State, m.boxes[i].PausedAt, m.boxes[i].FilesOnly = sandbox.Paused, time.Now(), filesOnly
+	return m.boxes[i], nil
+}
+
+func (m *memory) Resume(_ context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.between != nil {
+		m.between()
+	}
+	i, err := m.find(who, ref)
+	if err != nil {
+		return sandbox.Sandbox{}, false, err
+	}
+	b := &m.boxes[i]
+	if b.State == sandbox.Running {
+		return *b, false, nil
+	}
+	b.State, b.PausedAt, b.FilesOnly, b.EndAt = sandbox.Running, time.Time{}, false, time.Now().Add(d)
+	return *b, true, nil
+}
+
+func (m *memory) ResumeFiles(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error) {
+	m.reboots++
+	return m.Resume(ctx, who, ref, d)
+}
+
+func (m *memory) Fork(_ context.Context, who sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i, err := m.changed(who, ref)
+	if err != nil {
+		return nil, err
+	}
+	if m.boxes[i].State != sandbox.Running {
+		return nil, fault.New(fault.Conflict, "sandbox_paused", "it is paused")
+	}
+	m.forks = req.Count
+	var forks []sandbox.Fork
+	for n := range req.Count {
+		if m.failFork != nil && n%2 == 1 {
+			forks = append(forks, sandbox.Fork{Err: m.failFork})
+			continue
+		}
+		m.made++
+		s := m.boxes[i]
+		s.ID, s.AccessToken = fmt.Sprintf("i%019d", m.made), fmt.Sprintf("token%d", m.made)
+		s.EndAt = time.Now().Add(req.Timeout)
+		m.boxes = append(m.boxes, s)
+		forks = append(forks, sandbox.Fork{Sandbox: s})
+	}
+	return forks, nil
+}
+
+func (m *memory) Snapshot(_ context.Context, who sandbox.Principal, ref string, req sandbox.SnapshotRequest) (sandbox.Snapshot, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i, err := m.changed(who, ref)
+	if err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	n := len(m.snapshots)
+	s := sandbox.Snapshot{
+		ID: fmt.Sprintf("s%019d", n), Name: req.Name, Owner: who.KeyID, Sandbox: m.boxes[i].ID,
+		TemplateID: m.boxes[i].TemplateID, Template: m.boxes[i].Template, FilesOnly: req.FilesOnly,
+		CreatedAt: time.Date(2026, 1, 2, 3, 4, 5, 600_000_000+n, time.UTC),
+	}
+	m.snapshots = append(m.snapshots, s)
+	return s, nil
+}
+
+func (m *memory) Snapshots(_ context.Context, who sandbox.Principal, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.fail != nil {
+		return sandbox.SnapshotPage{}, m.fail
+	}
+	var page sandbox.SnapshotPage
+	for _, s := range slices.Backward(m.snapshots) {
+		if s.Owner != who.KeyID || f.Sandbox != "" && s.Sandbox != f.Sandbox || f.Name != "" && s.Name != f.Name {
+			continue
+		}
+		if f.AfterID != "" && !s.CreatedAt.Before(f.AfterTime) {
+			continue
+		}
+		if len(page.Snapshots) == f.Limit {
+			page.More = true
+			break
+		}
+		page.Snapshots = append(page.Snapshots, s)
+	}
+	return page, nil
+}
+
+func (m *memory) snapshotOf(who sandbox.Principal, ref string) int {
+	for i, s := range slices.Backward(m.snapshots) {
+		if s.Owner == who.KeyID && (s.ID == ref || s.Name == ref) {
+			return i
+		}
+	}
+	return -1
+}
+
+func (m *memory) FindSnapshot(_ context.Context, who sandbox.Principal, ref string) (sandbox.Snapshot, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i := m.snapshotOf(who, ref)
+	if i < 0 {
+		return sandbox.Snapshot{}, fault.New(fault.NotFound, "snapshot_not_found", "no such snapshot")
+	}
+	return m.snapshots[i], nil
+}
+
+func (m *memory) RemoveSnapshot(_ context.Context, who sandbox.Principal, ref string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i := m.snapshotOf(who, ref)
+	if i < 0 {
+		return fault.New(fault.NotFound, "snapshot_not_found", "no such snapshot")
+	}
+	m.snapshots = slices.Delete(m.snapshots, i, i+1)
+	return nil
+}

@@ -1,0 +1,52 @@
+package e2b
+
+import (
+	"net/url"
+	"strings"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// parseMetadata reads the metadata filter from its query value, which the
+// router has decoded once. Clients escape keys and values, join them to a
+// query and escape that again, so two more decodings are ours: one of the
+// whole, then one of each key and value. Decoding all of it at once would
+// let a "&" inside a value become a separator.
+func parseMetadata(value string) (map[string]string, error) {
+	if value == "" {
+		return nil, nil
+	}
+	joined, err := url.QueryUnescape(value)
+	if err != nil {
+		return nil, badMetadata()
+	}
+	filter := map[string]string{}
+	for pair := range strings.SplitSeq(joined, "&") {
+		if pair == "" {
+			continue
+		}
+		k, v, ok := strings.Cut(pair, "=")
+		if !ok {
+			return nil, badMetadata()
+		}
+		name, err := url.QueryUnescape(k)
+		if err != nil || name == "" {
+			return nil, badMetadata()
+		}
+		want, err := url.QueryUnescape(v)
+		if err != nil {
+			return nil, badMetadata()
+		}
+		// All conditions must hold, and no sandbox has two values for a key.
+		if before, twice := filter[name]; twice && before != want {
+			return nil, badMetadata()
+		}
+		filter[name] = want
+	}
+	return filter, nil
+}
+
+func badMetadata() error {
+	return fault.New(fault.Invalid, "metadata_filter_invalid", "the metadata filter is malformed").
+		WithHint("it is an escaped query of escaped keys and values")
+}

@@ -1,0 +1,166 @@
+package e2b
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Networks is what this wire uses of sandboxes' ways out; see
+// sandbox.Networks.
+type Networks interface {
+	SetAccess(ctx context.Context, who sandbox.Principal, ref string, change func(sandbox.Access) (sandbox.Access, error)) (sandbox.Sandbox, error)
+	Policy(ctx context.Context, who sandbox.Principal, ref string) (*policy.Policy, error)
+}
+
+// egress are the fields of create and of the network call that say what may
+// be reached.
+type egress struct {
+	AllowOut    []string              `json:"allowOut"`
+	DenyOut     []string              `json:"denyOut"`
+	Rules       map[string][]ruleBody `json:"rules"`
+	EgressProxy map[string]any        `json:"egressProxy"`
+}
+
+type ruleBody struct {
+	Transform *transformBody `json:"transform,omitempty"`
+}
+
+type transformBody struct {
+	Headers map[string]string `json:"headers,omitempty"`
+}
+
+// stillSealed is shown in the place of a header's fixed value, which is
+// never shown again.
+const stillSealed = "[sealed]"
+
+// placeholderStart begins what stands for a value that is kept elsewhere.
+const placeholderStart = "${e2b."
+
+// access maps the wire's network to ours. Nothing given is the open internet
+// here; the floor and the server's own bounds hold all the same. There is
+// always a link, also where nothing may pass it, because a later call may let
+// something through.
+func (e egress) access(internet *bool) (sandbox.Access, error) {
+	if e.EgressProxy != nil {
+		return sandbox.Access{}, notSupported("an egress proxy")
+	}
+	given, shown, err := e.transforms()
+	if err != nil {
+		return sandbox.Access{}, err
+	}
+	document, fixed, err := policy.FromE2B(e.AllowOut, e.DenyOut, internet, given)
+	if err != nil {
+		return sandbox.Access{}, err
+	}
+	a := sandbox.Access{
+		Net: sandbox.NetPolicy, Documents: []policy.Document{document},
+		Lists: &sandbox.Lists{AllowOut: slices.Clone(e.AllowOut), DenyOut: slices.Clone(e.DenyOut), Rules: shown},
+	}
+	if len(fixed) > 0 {
+		a.Values = make(map[string]config.Secret, len(fixed))
+	}
+	for _, s := range fixed {
+		a.Values[s.Name] = config.Secret(s.Value)
+	}
+	return a, nil
+}
+
+// transforms are the headers of the rules, and the same as they are shown.
+func (e egress) transforms() (given, shown policy.Transforms, err error) {
+	if len(e.Rules) == 0 {
+		return nil, nil, nil
+	}
+	given, shown = policy.Transforms{}, policy.Transforms{}
+	for domain, rules := range e.Rules {
+		given[domain], shown[domain] = nil, nil
+		for _, rule := range rules {
+			if rule.Transform == nil {
+				continue
+			}
+			out := make(map[string]string, len(rule.Transform.Headers))
+			for name, value := range rule.Transform.Headers {
+				if value == stillSealed {
+					// It was read from us and would go out as it stands.
+					return nil, nil, fault.New(fault.Invalid, "invalid_network", "rules: "+stillSealed+" stands for a value that is not shown").
+						WithHint("give the header's value again, or keep it as a secret and write ${e2b.secrets.NAME}")
+				}
+				out[name] = value
+				if !strings.Contains(value, placeholderStart) {
+					out[name] = stillSealed
+				}
+			}
+			given[domain] = append(given[domain], rule.Transform.Headers)
+			shown[domain] = append(shown[domain], out)
+		}
+	}
+	return given, shown, nil
+}
+
+// setNetwork replaces all that is said of what a running sandbox may reach.
+// What the body leaves out is cleared.
+func (a *api) setNetwork(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+	var body struct {
+		egress
+		accessWords
+		AllowInternetAccess *bool `json:"allow_internet_access"`
+	}
+	if err := decode(w, r, &body, true); err != nil {
+		return err
+	}
+	if err := body.refuseAll("PUT /v1/sandboxes/ID/access replaces it"); err != nil {
+		return err
+	}
+	found, err := a.existing(r, who)
+	if err != nil {
+		return err
+	}
+	if found.State != sandbox.Running {
+		return alreadyPaused(found.ID)
+	}
+	next, err := body.access(body.AllowInternetAccess)
+	if err != nil {
+		return err
+	}
+	_, err = a.Networks.SetAccess(r.Context(), who, found.ID, func(before sandbox.Access) (sandbox.Access, error) {
+		next.Level = before.Level
+		return next, nil
+	})
+	if err != nil {
+		return notFoundAs(err, found.ID)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// networkOf shows what is in force: whether every public host can be reached,
+// and the lists as they were given.
+func (a *api) networkOf(ctx context.Context, who sandbox.Principal, s sandbox.Sandbox) (internet bool, body networkBody, err error) {
+	body = networkBody{AllowPublicTraffic: s.TrafficToken == "", MaskRequestHost: s.MaskRequestHost}
+	if l := s.Access.Lists; l != nil {
+		body.AllowOut, body.DenyOut = l.AllowOut, l.DenyOut
+		for domain, transforms := range l.Rules {
+			if body.Rules == nil {
+				body.Rules = map[string][]ruleBody{}
+			}
+			body.Rules[domain] = []ruleBody{}
+			for _, headers := range transforms {
+				body.Rules[domain] = append(body.Rules[domain], ruleBody{&transformBody{headers}})
+			}
+		}
+	}
+	if s.Access.Net == sandbox.NetNone || s.Unlinked {
+		return false, body, nil
+	}
+	p, err := a.Networks.Policy(ctx, who, s.ID)
+	if err != nil {
+		return false, body, notFoundAs(err, s.ID)
+	}
+	return p.Document().Network.Unlisted == "allow", body, nil
+}

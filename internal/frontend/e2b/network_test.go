@@ -1,0 +1,217 @@
+package e2b_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// reaches says whether a sandbox's policy lets a connection through.
+func reaches(t testing.TB, boxes *memory, id, host string) bool {
+	t.Helper()
+	p, err := boxes.Policy(t.Context(), sandbox.Principal{KeyID: "k1"}, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.Connect(host, 443).Effect == egress.Allow
+}
+
+func infoOf(t testing.TB, h http.Handler, id string) (internet bool, network map[string]any) {
+	t.Helper()
+	w := do(h, "GET", "/sandboxes/"+id, "")
+	if w.Code != http.StatusOK {
+		t.Fatalf("info: %d %s", w.Code, w.Body)
+	}
+	got := object(t, w)
+	return got["allowInternetAccess"].(bool), got["network"].(map[string]any)
+}
+
+func decoded(t testing.TB, text string) (v any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+func TestNetworkOfCreate(t *testing.T) {
+	for _, c := range []struct {
+		name, fields   string
+		internet       bool
+		reaches, fails string
+		lists          string // of info, besides allowPublicTraffic
+	}{
+		{"nothing given is open", ``, true, "a.test 8.8.8.8", "", `{}`},
+		{"the flag of old clients", `,"allow_internet_access":true`, true, "a.test", "", `{}`},
+		{"null is nothing given", `,"allow_internet_access":null,"network":{"allowOut":null,"denyOut":null,"rules":null,"egressProxy":null}`, true, "a.test", "", `{}`},
+		{"no internet", `,"allow_internet_access":false`, false, "", "a.test 8.8.8.8", `{}`},
+		{"no internet but", `,"allow_internet_access":false,"network":{"allowOut":["A.test","1.1.1.1"]}`, false, "a.test 1.1.1.1", "b.test 1.1.1.2", `{"allowOut":["A.test","1.1.1.1"]}`},
+		{"lists", `,"network":{"allowOut":["*.b.test"],"denyOut":["0.0.0.0/0","9.9.9.9"]}`, false, "x.b.test", "b.test 9.9.9.9", `{"allowOut":["*.b.test"],"denyOut":["0.0.0.0/0","9.9.9.9"]}`},
+		{"some denied", `,"network":{"denyOut":["8.8.8.0/24"]}`, true, "a.test 8.8.4.4", "8.8.8.8", `{"denyOut":["8.8.8.0/24"]}`},
+		{"rules open nothing", `,"allow_internet_access":false,"network":{"rules":{"a.test":[{}]}}`, false, "", "a.test", `{"rules":{"a.test":[]}}`},
+	} {
+		boxes, h := newAPI(t)
+		id := create(t, h, `{"templateID":"base"`+c.fields+`}`)
+		if boxes.last.Access.Net != sandbox.NetPolicy {
+			t.Errorf("%s: net %q; without a link nothing could be allowed later", c.name, boxes.last.Access.Net)
+		}
+		internet, network := infoOf(t, h, id)
+		delete(network, "allowPublicTraffic")
+		if internet != c.internet || !reflect.DeepEqual(any(network), decoded(t, c.lists)) {
+			t.Errorf("%s: info shows %v and %v", c.name, internet, network)
+		}
+		for host := range strings.FieldsSeq(c.reaches) {
+			if !reaches(t, boxes, id, host) {
+				t.Errorf("%s: %s is not reached", c.name, host)
+			}
+		}
+		for host := range strings.FieldsSeq(c.fails) {
+			if reaches(t, boxes, id, host) {
+				t.Errorf("%s: %s is reached", c.name, host)
+			}
+		}
+	}
+}
+
+func TestNetworkErrors(t *testing.T) {
+	boxes, h := newAPI(t)
+	id := create(t, h, `{"templateID":"base","allow_internet_access":false}`)
+	made := boxes.made
+	long := strings.Repeat("x", 2049)
+	for _, c := range []struct{ fields, code, text string }{
+		{`"denyOut":["a.test"]`, "invalid_network", "invalid denied CIDR a.test"},
+		{`"denyOut":["1.2.3.4/33"]`, "invalid_network", "invalid denied CIDR 1.2.3.4/33"},
+		{`"allowOut":["a.test"]`, "invalid_network", "When specifying allowed domains in allow out, you must include 'ALL_TRAFFIC' in deny out to block all other traffic."},
+		{`"allowOut":["*"],"denyOut":["0.0.0.0/0"]`, "invalid_network", "invalid allowed domain *"},
+		{`"rules":{"*.a.test":[]}`, "invalid_network", "is not an exact domain"},
+		{`"rules":{"a.test":[{"transform":{}},{"transform":{}}]}`, "invalid_network", "at most one transform"},
+		{`"rules":{"a.test":[{"transform":{"headers":{"X":"` + long + `"}}}]}`, "invalid_network", "at most 2048"},
+		{`"rules":{"a.test":[{"transform":{"headers":{"Host":"b.test"}}}]}`, "invalid_network", "cannot have the header"},
+		{`"rules":{"a.test":[{"transform":{"headers":{"X":"[sealed]"}}}]}`, "invalid_network", "not shown"},
+		{`"rules":{"a.test":[{"transform":{"headers":{"X":"${e2b.identity.tokens.A}"}}}]}`, "placeholder_unsupported", "only ${e2b.secrets.NAME}"},
+		{`"rules":[]`, "field_invalid", ""},
+		{`"allowOut":"a.test"`, "field_invalid", ""},
+		{`"egressProxy":{"address":"x:1"}`, "not_supported", "an egress proxy is not supported by this server yet"},
+	} {
+		status := http.StatusBadRequest
+		if c.code == "not_supported" || c.code == "placeholder_unsupported" {
+			status = http.StatusNotImplemented
+		}
+		text := c.text
+		if text == "" {
+			text = "wrong type"
+		}
+		for _, path := range []string{"/sandboxes", "/v2/sandboxes"} {
+			wantFailure(t, do(h, "POST", path, `{"templateID":"base","network":{`+c.fields+`}}`), status, c.code, text)
+		}
+		wantFailure(t, do(h, "PUT", "/sandboxes/"+id+"/network", `{`+c.fields+`}`), status, c.code, text)
+	}
+	if boxes.made != made || reaches(t, boxes, id, "a.test") {
+		t.Error("what was refused changed something")
+	}
+}
+
+func TestSetNetworkReplacesAll(t *testing.T) {
+	boxes, h := newAPI(t)
+	id := create(t, h, `{"templateID":"base","allow_internet_access":false}`)
+	put := func(body string) {
+		t.Helper()
+		if w := do(h, "PUT", "/sandboxes/"+id+"/network", body); w.Code != http.StatusNoContent || w.Body.Len() > 0 {
+			t.Fatalf("%s: %d %s", body, w.Code, w.Body)
+		}
+	}
+	put(`{"allowOut":["a.test"],"denyOut":["0.0.0.0/0"]}`)
+	if !reaches(t, boxes, id, "a.test") || reaches(t, boxes, id, "b.test") {
+		t.Error("the lists do not hold")
+	}
+	put(`{"denyOut":["8.8.8.8"]}`)
+	if !reaches(t, boxes, id, "b.test") || reaches(t, boxes, id, "8.8.8.8") {
+		t.Error("what was left out is not cleared")
+	}
+	if internet, network := infoOf(t, h, id); !internet || network["allowOut"] != nil || len(network["denyOut"].([]any)) != 1 {
+		t.Errorf("info shows %v %v", internet, network)
+	}
+	put(`{"allow_internet_access":false}`)
+	if reaches(t, boxes, id, "b.test") {
+		t.Error("the internet is still there")
+	}
+	put(`{}`)
+	if !reaches(t, boxes, id, "8.8.8.8") {
+		t.Error("an empty update does not clear all")
+	}
+	boxes.boxes[0].Access.Level = "strict"
+	put(`{}`)
+	if boxes.boxes[0].Access.Level != "strict" {
+		t.Error("the call took the sandbox's level away")
+	}
+	// Of others, and of none, nothing is learned.
+	for _, c := range [][2]string{{unknownID, goodKey}, {id, otherKey}} {
+		wantFailure(t, do(h, "PUT", "/sandboxes/"+c[0]+"/network", `{}`, "X-API-KEY", c[1]), http.StatusNotFound, "sandbox_not_found", "doesn't exist")
+	}
+	boxes.fail = fault.New(fault.Conflict, "network_fixed", "made without a network")
+	wantFailure(t, do(h, "PUT", "/sandboxes/"+id+"/network", `{}`), http.StatusConflict, "network_fixed", "")
+}
+
+// A fixed value goes to the service as what must be sealed, and nowhere else.
+func TestFixedValuesAreNotShown(t *testing.T) {
+	boxes, h := newAPI(t)
+	const value = "Bearer canary-of-a-fixed-header"
+	rules := `"rules":{"a.test":[{"transform":{"headers":{"Authorization":"` + value + `","X-Key":"k ${e2b.secrets.KEY}"}}}]}`
+	id := create(t, h, `{"templateID":"base","network":{`+rules+`}}`)
+	check := func() {
+		t.Helper()
+		access := boxes.last.Access
+		if len(access.Values) != 1 || access.Values[policy.OwnPrefix+"1"].Reveal() != value {
+			t.Errorf("values %v", access.Values)
+		}
+		kept, err := json.Marshal(access)
+		if err != nil || strings.Contains(string(kept), "canary") {
+			t.Errorf("%v: the value is in what is kept: %s", err, kept)
+		}
+		binds := access.Documents[0].Secrets.Bind
+		if len(binds) != 2 || binds[0].Name != policy.OwnPrefix+"1" || binds[1].Name != "KEY" || binds[1].Format != "k {}" {
+			t.Errorf("bound %+v", binds)
+		}
+		_, network := infoOf(t, h, id)
+		want := decoded(t, `{"a.test":[{"transform":{"headers":{"Authorization":"[sealed]","X-Key":"k ${e2b.secrets.KEY}"}}}]}`)
+		if !reflect.DeepEqual(network["rules"], want) {
+			t.Errorf("info shows %v", network["rules"])
+		}
+	}
+	check()
+	if w := do(h, "PUT", "/sandboxes/"+id+"/network", `{`+rules+`}`); w.Code != http.StatusNoContent {
+		t.Fatal(w.Body)
+	}
+	check()
+}
+
+// What info says of the internet is what holds, not what was asked for.
+func TestInfoTellsWhatIsInForce(t *testing.T) {
+	boxes, h := newAPI(t)
+	id := create(t, h, `{"templateID":"base","allow_internet_access":true}`)
+	if internet, _ := infoOf(t, h, id); !internet {
+		t.Error("an open sandbox is not open")
+	}
+	boxes.above = []policy.Layer{{Kind: policy.LayerOrganisation, Document: policy.Document{
+		Policy: "v1", Name: "org", Network: policy.Network{Unlisted: "deny"},
+	}}}
+	if internet, _ := infoOf(t, h, id); internet || reaches(t, boxes, id, "a.test") {
+		t.Error("the organisation closed what info calls open")
+	}
+	boxes.above = nil
+	boxes.boxes[0].Unlinked = true
+	if internet, _ := infoOf(t, h, id); internet {
+		t.Error("a sandbox that lost its link is called open")
+	}
+	boxes.boxes[0].Unlinked, boxes.boxes[0].Access = false, sandbox.Access{Net: sandbox.NetNone}
+	if internet, _ := infoOf(t, h, id); internet {
+		t.Error("a sandbox without a link is called open")
+	}
+}

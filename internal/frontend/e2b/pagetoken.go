@@ -1,0 +1,61 @@
+package e2b
+
+import (
+	"encoding/base64"
+	"strings"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// pageToken says where the next page begins: after this row, in this order.
+// To clients it is opaque. It grants nothing, as every page is filtered by
+// the caller's key, so it needs no signature.
+type pageToken struct {
+	after     time.Time
+	id        string
+	ascending bool
+}
+
+const (
+	tokenSeparator = "__"
+	tokenAscending = "asc"
+	maxToken       = 256
+)
+
+func (t pageToken) String() string {
+	plain := t.after.UTC().Format(time.RFC3339Nano) + tokenSeparator + t.id
+	if t.ascending {
+		plain += tokenSeparator + tokenAscending
+	}
+	return base64.RawURLEncoding.EncodeToString([]byte(plain))
+}
+
+// parsePageToken reads a token for a list of the given order. A token of the
+// other order is refused: its page would skip or repeat rows.
+func parsePageToken(s string, ascending bool) (pageToken, error) {
+	if len(s) > maxToken {
+		return pageToken{}, badToken()
+	}
+	plain, err := base64.RawURLEncoding.Strict().DecodeString(strings.TrimRight(s, "="))
+	if err != nil {
+		return pageToken{}, badToken()
+	}
+	parts := strings.Split(string(plain), tokenSeparator)
+	t := pageToken{ascending: len(parts) == 3 && parts[2] == tokenAscending}
+	if len(parts) != 2 && !t.ascending {
+		return pageToken{}, badToken()
+	}
+	t.id = parts[1]
+	if t.after, err = time.Parse(time.RFC3339Nano, parts[0]); err != nil || !isID(t.id) {
+		return pageToken{}, badToken()
+	}
+	if t.ascending != ascending {
+		return pageToken{}, badToken()
+	}
+	return t, nil
+}
+
+func badToken() error {
+	return fault.New(fault.Invalid, "next_token_invalid", "Invalid next token")
+}

@@ -1,0 +1,178 @@
+package e2b
+
+import (
+	"context"
+	"encoding/base64"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress/secrets"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Secrets keeps sealed secrets; secrets.Vault does.
+type Secrets interface {
+	Set(ctx context.Context, who secrets.Caller, name string, value []byte, metadata map[string]string) (secrets.Info, error)
+	Rotate(ctx context.Context, who secrets.Caller, ref string, value []byte, metadata map[string]string) (secrets.Info, error)
+	Remove(ctx context.Context, who secrets.Caller, ref string) (secrets.Info, error)
+	Find(ctx context.Context, who secrets.Caller, ref string) (secrets.Info, error)
+	List(ctx context.Context, who secrets.Caller) ([]secrets.Info, error)
+}
+
+func (a *api) secretRoutes() {
+	if a.Secrets == nil {
+		return
+	}
+	a.handle("GET /secrets", a.listSecrets)
+	a.handle("POST /secrets", a.createSecret)
+	a.handle("GET /secrets/{id}", a.secretInfo)
+	a.handle("POST /secrets/{id}", a.updateSecret)
+	a.handle("DELETE /secrets/{id}", a.destroySecret)
+}
+
+// newSecret is the body of create and, without a name, of update.
+type newSecret struct {
+	Name     string            `json:"name"`
+	Value    *string           `json:"value"`
+	Metadata map[string]string `json:"metadata"`
+}
+
+// infoOfSecret has no value: no answer has.
+type infoOfSecret struct {
+	SecretID       string            `json:"secretID"`
+	Name           string            `json:"name"`
+	CurrentVersion int64             `json:"currentVersion"`
+	Metadata       map[string]string `json:"metadata"`
+	CreatedAt      time.Time         `json:"createdAt"`
+	UpdatedAt      time.Time         `json:"updatedAt"`
+}
+
+func infoOf(info secrets.Info) infoOfSecret {
+	out := infoOfSecret{
+		SecretID: info.ID, Name: info.Name, CurrentVersion: info.Version, Metadata: info.Metadata,
+		CreatedAt: info.Created, UpdatedAt: info.Updated,
+	}
+	if out.Metadata == nil {
+		out.Metadata = map[string]string{}
+	}
+	return out
+}
+
+func holder(who sandbox.Principal) secrets.Caller { return secrets.Caller{Owner: who.KeyID} }
+
+func readSecret(w http.ResponseWriter, r *http.Request) (newSecret, []byte, error) {
+	var in newSecret
+	if err := decode(w, r, &in, false); err != nil {
+		return newSecret{}, nil, err
+	}
+	if in.Value == nil {
+		return newSecret{}, nil, fault.New(fault.Invalid, "field_missing", `the field "value" is missing`)
+	}
+	// The decoder puts U+FFFD in the place of bytes that are no text, and the
+	// secret would be another one.
+	if strings.ContainsRune(*in.Value, '\uFFFD') {
+		return newSecret{}, nil, fault.New(fault.Invalid, "secret_not_text", "a secret's value must be text in UTF-8")
+	}
+	return in, []byte(*in.Value), nil
+}
+
+func (a *api) createSecret(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+	in, value, err := readSecret(w, r)
+	if err != nil {
+		return err
+	}
+	defer clear(value)
+	info, err := a.Secrets.Set(r.Context(), holder(who), in.Name, value, in.Metadata)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusCreated, infoOf(info))
+	return nil
+}
+
+func (a *api) updateSecret(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+	in, value, err := readSecret(w, r)
+	if err != nil {
+		return err
+	}
+	defer clear(value)
+	info, err := a.Secrets.Rotate(r.Context(), holder(who), r.PathValue("id"), value, in.Metadata)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, infoOf(info))
+	return nil
+}
+
+func (a *api) secretInfo(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+	info, err := a.Secrets.Find(r.Context(), holder(who), r.PathValue("id"))
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, infoOf(info))
+	return nil
+}
+
+func (a *api) destroySecret(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+	if _, err := a.Secrets.Remove(r.Context(), holder(who), r.PathValue("id")); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (a *api) listSecrets(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+	query, err := queryOf(r.URL.RawQuery)
+	if err != nil {
+		return err
+	}
+	limit, err := parseLimit(query.Get("limit"), maxPage, maxPage)
+	if err != nil {
+		return err
+	}
+	list, err := a.Secrets.List(r.Context(), holder(who))
+	if err != nil {
+		return err
+	}
+	if s := query.Get("nextToken"); s != "" {
+		after, err := parseSecretToken(s)
+		if err != nil {
+			return err
+		}
+		list = slices.DeleteFunc(list, func(info secrets.Info) bool { return secretPlace(info) <= after })
+	}
+	if len(list) > limit {
+		list = list[:limit]
+		w.Header().Set("X-Next-Token", base64.RawURLEncoding.EncodeToString([]byte(secretPlace(list[limit-1]))))
+	}
+	rows := make([]infoOfSecret, 0, len(list))
+	for _, info := range list {
+		rows = append(rows, infoOf(info))
+	}
+	writeJSON(w, http.StatusOK, rows)
+	return nil
+}
+
+// placeLayout sorts as text as the times do.
+const placeLayout = "2006-01-02T15:04:05.000000000Z"
+
+// secretPlace is where a secret stands in the list, so that a page goes on
+// rightly after the secret that ended the last one is gone.
+func secretPlace(info secrets.Info) string {
+	return info.Created.UTC().Format(placeLayout) + " " + info.ID
+}
+
+func parseSecretToken(s string) (string, error) {
+	plain, err := base64.RawURLEncoding.Strict().DecodeString(s)
+	if err != nil || len(s) > maxToken {
+		return "", badToken()
+	}
+	at, id, ok := strings.Cut(string(plain), " ")
+	if _, err := time.Parse(placeLayout, at); err != nil || !ok || !strings.HasPrefix(id, secrets.IDPrefix) {
+		return "", badToken()
+	}
+	return string(plain), nil
+}

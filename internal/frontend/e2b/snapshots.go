@@ -1,0 +1,207 @@
+package e2b
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Snapshots is what this wire uses of snapshots; see sandbox.Snapshots.
+type Snapshots interface {
+	Snapshot(ctx context.Context, who sandbox.Principal, ref string, req sandbox.SnapshotRequest) (sandbox.Snapshot, error)
+	Snapshots(ctx context.Context, who sandbox.Principal, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error)
+	FindSnapshot(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Snapshot, error)
+	RemoveSnapshot(ctx context.Context, who sandbox.Principal, ref string) error
+}
+
+// snapshotBody is a snapshot on the wire. Its ID is a template reference.
+type snapshotBody struct {
+	SnapshotID string   `json:"snapshotID"`
+	Names      []string `json:"names"`
+}
+
+// snapshotBodyOf writes IDs and names with their tag, as clients expect.
+// There are no other tags: a name means its newest snapshot.
+func snapshotBodyOf(s sandbox.Snapshot) snapshotBody {
+	body := snapshotBody{SnapshotID: s.ID + ":" + sandbox.DefaultTag, Names: []string{}}
+	if s.Name != "" {
+		body.Names = append(body.Names, s.Name+":"+sandbox.DefaultTag)
+	}
+	return body
+}
+
+func (a *api) snapshotRoutes() {
+	a.handle("POST /sandboxes/{id}/snapshots", a.snapshot)
+	a.handle("GET /snapshots", a.listSnapshots)
+	// A slash in a reference comes escaped or as it is.
+	a.handle("DELETE /templates/{ref...}", a.removeSnapshot)
+	a.handle("GET /templates/aliases/{ref...}", a.templateAlias)
+}
+
+// snapshot takes one of a running sandbox, which goes on.
+func (a *api) snapshot(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+	var body struct {
+		Name string `json:"name"`
+	}
+	if err := decode(w, r, &body, true); err != nil {
+		return err
+	}
+	name, err := snapshotName(body.Name)
+	if err != nil {
+		return err
+	}
+	found, err := a.running(r, who)
+	if err != nil {
+		return err
+	}
+	taken, err := a.Snapshots.Snapshot(r.Context(), who, found.ID, sandbox.SnapshotRequest{Name: name})
+	if err != nil {
+		return notFoundAs(err, found.ID)
+	}
+	writeJSON(w, http.StatusCreated, snapshotBodyOf(taken))
+	return nil
+}
+
+// snapshotName reads the name or ID of a snapshot, which clients write like a
+// template's. A tag or namespace that no snapshot has is refused rather than
+// dropped: it would mean another one.
+func snapshotName(s string) (string, error) {
+	if s == "" {
+		return "", nil
+	}
+	ref, err := sandbox.ParseReference(s)
+	if err != nil {
+		return "", err
+	}
+	if ref.Namespace != "" || ref.Tag != sandbox.DefaultTag {
+		return "", notSupported("a snapshot's namespace or tag")
+	}
+	return ref.Name, nil
+}
+
+func (a *api) listSnapshots(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+	f, err := parseSnapshotQuery(r.URL.RawQuery)
+	if err != nil {
+		return err
+	}
+	page, err := a.snapshotPage(r.Context(), who, f)
+	if err != nil {
+		return err
+	}
+	if n := len(page.Snapshots); page.More && n > 0 {
+		last := page.Snapshots[n-1]
+		w.Header().Set("X-Next-Token", pageToken{after: last.CreatedAt, id: last.ID}.String())
+	}
+	bodies := make([]snapshotBody, 0, len(page.Snapshots))
+	for _, s := range page.Snapshots {
+		bodies = append(bodies, snapshotBodyOf(s))
+	}
+	writeJSON(w, http.StatusOK, bodies)
+	return nil
+}
+
+// snapshotPage returns a page of what a filter selects, whose name may be an
+// ID as well.
+func (a *api) snapshotPage(ctx context.Context, who sandbox.Principal, f sandbox.SnapshotFilter) (sandbox.SnapshotPage, error) {
+	if f.Name == "" {
+		return a.Snapshots.Snapshots(ctx, who, f)
+	}
+	found, err := a.Snapshots.FindSnapshot(ctx, who, f.Name)
+	switch {
+	case fault.KindOf(err) == fault.NotFound && err != nil, err == nil && found.ID != f.Name:
+		return a.Snapshots.Snapshots(ctx, who, f)
+	case err != nil:
+		return sandbox.SnapshotPage{}, err
+	case f.AfterID != "", f.Sandbox != "" && f.Sandbox != found.Sandbox:
+		return sandbox.SnapshotPage{}, nil
+	}
+	return sandbox.SnapshotPage{Snapshots: []sandbox.Snapshot{found}}, nil
+}
+
+func parseSnapshotQuery(raw string) (sandbox.SnapshotFilter, error) {
+	values, err := queryOf(raw)
+	if err != nil {
+		return sandbox.SnapshotFilter{}, err
+	}
+	var f sandbox.SnapshotFilter
+	if s := values.Get("sandboxID"); s != "" {
+		if f.Sandbox, err = sandboxID(s); err != nil {
+			return sandbox.SnapshotFilter{}, err
+		}
+	}
+	if f.Name, err = snapshotName(values.Get("name")); err != nil {
+		return sandbox.SnapshotFilter{}, err
+	}
+	if f.Limit, err = parseLimit(values.Get("limit"), maxPage, maxPage); err != nil {
+		return sandbox.SnapshotFilter{}, err
+	}
+	if s := values.Get("nextToken"); s != "" {
+		t, err := parsePageToken(s, false)
+		if err != nil {
+			return sandbox.SnapshotFilter{}, err
+		}
+		f.AfterTime, f.AfterID = t.after, t.id
+	}
+	return f, nil
+}
+
+// removeSnapshot drops a snapshot. On this wire snapshots are templates;
+// those that are no snapshots are not removed by it.
+func (a *api) removeSnapshot(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+	found, ref, err := a.findSnapshot(r, who)
+	if fault.KindOf(err) == fault.NotFound {
+		if _, rerr := a.Templates.Resolve(r.Context(), ref); rerr == nil {
+			return notSupported("removing templates")
+		}
+		return sandbox.TemplateUnknown(ref)
+	}
+	if err != nil {
+		return err
+	}
+	err = a.Snapshots.RemoveSnapshot(r.Context(), who, found.ID)
+	if fault.KindOf(err) == fault.NotFound {
+		return sandbox.TemplateUnknown(ref)
+	}
+	if err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// templateAlias says whether a reference means a template, or a snapshot of
+// the caller.
+func (a *api) templateAlias(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+	found, ref, err := a.findSnapshot(r, who)
+	answer := struct {
+		TemplateID string `json:"templateID"`
+		Public     bool   `json:"public"`
+	}{TemplateID: found.ID}
+	if fault.KindOf(err) == fault.NotFound {
+		var t sandbox.Template
+		if t, err = a.Templates.Resolve(r.Context(), ref); err == nil {
+			answer.TemplateID, answer.Public = t.ID, true
+		}
+	}
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, answer)
+	return nil
+}
+
+// findSnapshot finds the snapshot that a path names. What no snapshot can be
+// called is "not found" like one that does not exist.
+func (a *api) findSnapshot(r *http.Request, who sandbox.Principal) (sandbox.Snapshot, sandbox.Reference, error) {
+	ref, err := sandbox.ParseReference(r.PathValue("ref"))
+	if err != nil {
+		return sandbox.Snapshot{}, ref, err
+	}
+	if ref.Namespace != "" || ref.Tag != sandbox.DefaultTag {
+		return sandbox.Snapshot{}, ref, sandbox.TemplateUnknown(ref)
+	}
+	found, err := a.Snapshots.FindSnapshot(r.Context(), who, ref.Name)
+	return found, ref, err
+}

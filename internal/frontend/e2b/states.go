@@ -1,0 +1,171 @@
+package e2b
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// States is what this wire uses of sandboxes' saved states; see
+// sandbox.States.
+type States interface {
+	Pause(ctx context.Context, who sandbox.Principal, ref string, filesOnly bool) (sandbox.Sandbox, error)
+	Resume(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error)
+	ResumeFiles(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error)
+	Fork(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error)
+}
+
+// resumeDefault is the timeout of a resume that names none, in seconds.
+const resumeDefault = 15
+
+// stateOf is the wire's word for a state: what does not answer requests now
+// and will do so again is paused.
+func stateOf(s sandbox.Sandbox) string {
+	if s.State == sandbox.Running {
+		return stateRunning
+	}
+	return statePaused
+}
+
+// pause writes a sandbox down and ends its processes.
+func (a *api) pause(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+	var body struct {
+		Memory *bool `json:"memory"`
+	}
+	if err := decode(w, r, &body, true); err != nil {
+		return err
+	}
+	found, err := a.existing(r, who)
+	if err != nil {
+		return err
+	}
+	if found.State == sandbox.Paused {
+		return alreadyPaused(found.ID)
+	}
+	filesOnly := body.Memory != nil && !*body.Memory
+	if _, err := a.States.Pause(r.Context(), who, found.ID, filesOnly); err != nil {
+		return notPaused(notFoundAs(err, found.ID))
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// notPaused keeps 409 for what is paused already: the clients take it for that,
+// and their users would believe a state to be safe that is nowhere.
+func notPaused(err error) error {
+	if fault.KindOf(err) != fault.Conflict || fault.CodeOf(err) == codePaused {
+		return err
+	}
+	return fault.Wrap(err, fault.Unavailable, fault.CodeOf(err), fault.PublicText(err)).WithHint(fault.HintOf(err))
+}
+
+// codePaused says that a sandbox is paused.
+const codePaused = "sandbox_paused"
+
+func alreadyPaused(id string) error {
+	return fault.Newf(fault.Conflict, codePaused, "Sandbox %q is paused", id)
+}
+
+// resume lets a paused sandbox go on. One that runs is a conflict, other than
+// for connect.
+func (a *api) resume(w http.ResponseWriter, r *http.Request, who sandbox.Principal) error {
+	var body struct {
+		Timeout   *int64 `json:"timeout"`
+		AutoPause *bool  `json:"autoPause"`
+		Memory    *bool  `json:"memory"`
+	}
+	if err := decode(w, r, &body, true); err != nil {
+		return err
+	}
+	seconds := int64(resumeDefault)
+	if body.Timeout != nil {
+		seconds = *body.Timeout
+	}
+	d, err := resumeTime(seconds)
+	if err != nil {
+		return err
+	}
+	found, err := a.returning(r, who)
+	if err != nil {
+		return err
+	}
+	if found.State == sandbox.Running {
+		return alreadyRunning(found.ID)
+	}
+	if body.AutoPause != nil && *body.AutoPause != found.OnEnd.Pause {
+		return notSupported("changing at its resumption what happens at a sandbox's end")
+	}
+	resumed, was, err := a.goOn(body.Memory)(r.Context(), who, found.ID, d)
+	if err != nil {
+		return notFoundAs(err, found.ID)
+	}
+	if !was {
+		return alreadyRunning(found.ID) // another caller was faster
+	}
+	writeJSON(w, http.StatusCreated, a.sandboxBody(resumed))
+	return nil
+}
+
+func alreadyRunning(id string) error {
+	return fault.Newf(fault.Conflict, "sandbox_running", "Sandbox %q is already running", id)
+}
+
+// resumeTime reads how long a sandbox is to go on. Zero is the shortest time
+// rather than the service's default, which is longer.
+func resumeTime(seconds int64) (time.Duration, error) {
+	d, err := durationOf(seconds)
+	return max(d, time.Second), err
+}
+
+// goOn is how a paused sandbox goes on: without memory it boots anew, also if
+// some was kept.
+func (a *api) goOn(memory *bool) func(context.Context, sandbox.Principal, string, time.Duration) (sandbox.Sandbox, bool, error) {
+	if memory != nil && !*memory {
+		return a.States.ResumeFiles
+	}
+	return a.States.Resume
+}
+
+// connects bounds how often connect looks again at a sandbox that is paused
+// between two looks.
+const connects = 3
+
+// connect resumes a paused sandbox, and lets a running one live for d from
+// here on but never for less than it would have lived.
+func (a *api) connect(w http.ResponseWriter, r *http.Request, who sandbox.Principal, body connectBody) error {
+	d, err := resumeTime(*body.Timeout)
+	if err != nil {
+		return err
+	}
+	found, err := a.returning(r, who)
+	if err != nil {
+		return err
+	}
+	gone := unknownSandbox(found.ID)
+	for range connects {
+		if found.State == sandbox.Running {
+			var extended sandbox.Sandbox
+			if extended, gone = a.Sandboxes.Extend(r.Context(), who, found.ID, d); gone == nil {
+				writeJSON(w, http.StatusOK, a.sandboxBody(extended))
+				return nil
+			}
+			if fault.KindOf(gone) != fault.NotFound {
+				return gone
+			}
+			// Its time was up in between: it is paused, or gone.
+		}
+		var was bool
+		id := found.ID
+		if found, was, err = a.goOn(body.Memory)(r.Context(), who, id, d); err != nil {
+			return notFoundAs(err, id)
+		}
+		if was {
+			writeJSON(w, http.StatusCreated, a.sandboxBody(found))
+			return nil
+		}
+	}
+	return notFoundAs(gone, found.ID)
+}

@@ -1,0 +1,48 @@
+package ingress_test
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/frontend/ingress"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// leaving is the traffic of a sandbox that goes just after it was found.
+type leaving struct {
+	*inside
+	dial, mask error
+}
+
+func (l *leaving) Dial(context.Context, string, int) (net.Conn, error) { return nil, l.dial }
+
+func (l *leaving) Mask(context.Context, string) (*sandbox.Mask, error) { return nil, l.mask }
+
+// A sandbox that is paused or put back while a request looks for it is answered
+// for like any other that does not run: clients know no other status for that.
+func TestASandboxThatIsChangedDoesNotRun(t *testing.T) {
+	changed := fault.New(fault.Conflict, sandbox.CodeChanged, "it was changed")
+	for name, l := range map[string]*leaving{"dial": {dial: changed}, "mask": {mask: changed}} {
+		w := newWorld(t)
+		l.inside = w.inside
+		p := ingress.New(ingress.Deps{Traffic: l, Waker: w.inside, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+		t.Cleanup(p.Close)
+		front := httptest.NewServer(p)
+		t.Cleanup(front.Close)
+		for _, port := range []int{3000, guestboot.Port} {
+			req := w.request(t, port, http.MethodGet, "/health")
+			req.URL.Host = front.Listener.Addr().String()
+			if a := w.send(t, req); a.StatusCode != http.StatusBadGateway {
+				t.Errorf("%s: %d %s", name, a.StatusCode, a.text)
+			} else {
+				wantRefusal(t, a, map[string]any{"sandboxId": boxID, "message": "The sandbox was not found", "code": 502.0})
+			}
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package ingress_test
+
+import (
+	"context"
+	"slices"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// pause does to a sandbox what the service does: its streams are cut, and it
+// is not live until Wake brings it back.
+func (in *inside) pause(id string) {
+	in.mu.Lock()
+	b := in.boxes[id]
+	in.beds[id] = b
+	b.State = sandbox.Paused
+	in.mu.Unlock()
+	in.kill(id)
+}
+
+// wakeful lets traffic resume a sandbox.
+func wakeful(s *sandbox.Sandbox) { s.OnEnd = sandbox.OnEnd{Pause: true, Wake: true} }
+
+func (in *inside) Asleep(_ context.Context, id string) (sandbox.Sandbox, bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	b, ok := in.beds[id]
+	if !ok || !b.OnEnd.Wake {
+		return sandbox.Sandbox{}, false
+	}
+	return b.Sandbox, true
+}
+
+func (in *inside) AsleepAll(_ context.Context, yield func(sandbox.Sandbox) bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for _, b := range in.beds {
+		if b.OnEnd.Wake && !yield(b.Sandbox) {
+			return
+		}
+	}
+}
+
+func (in *inside) Wake(_ context.Context, id string) (sandbox.Sandbox, error) {
+	in.mu.Lock()
+	in.woken = append(in.woken, id)
+	rouse := in.rouse
+	in.mu.Unlock()
+	if rouse != nil {
+		if err := rouse(id); err != nil {
+			return sandbox.Sandbox{}, err
+		}
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	b, ok := in.beds[id]
+	if !ok {
+		return sandbox.Sandbox{}, fault.New(fault.NotFound, "sandbox_not_found", "no such sandbox")
+	}
+	delete(in.beds, id)
+	b.State, b.gone = sandbox.Running, make(chan struct{})
+	in.boxes[id] = b
+	return b.Sandbox, nil
+}
+
+// wakes are the resumptions so far.
+func (in *inside) wakes() []string {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	return slices.Clone(in.woken)
+}

@@ -1,0 +1,246 @@
+// Package ingress owns the way into a sandbox over HTTP: it finds out which
+// sandbox and port a request means, by headers, by host name or by a file
+// URL's signature, forwards it there, and has the answer masked.
+package ingress
+
+import (
+	"cmp"
+	"context"
+	"crypto/subtle"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"sync"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/frontend/ingress/observe"
+	"github.com/crannog/crannog/internal/frontend/ingress/redaction"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/host/interrupt"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// TrafficHeader carries the token that private ports ask for.
+const TrafficHeader = "E2b-Traffic-Access-Token"
+
+// Deps are what the proxy is made of. All but Domain and Tap are required.
+type Deps struct {
+	Traffic sandbox.Traffic
+	Waker   sandbox.Waker
+	Log     *slog.Logger
+	// Domain is what sandboxes' host names end in, or "".
+	Domain string
+	// Tap puts on record what passes. Without it nothing is.
+	Tap *observe.Tap
+	// Actor says who sends a request, for the record, where that is known from
+	// elsewhere than the sandbox's token; "" is where it is not.
+	Actor func(*http.Request) string
+}
+
+// Proxy is the data plane. It is an http.Handler for those requests that
+// Match; all others are the control plane's.
+type Proxy struct {
+	Deps
+	forward *httputil.ReverseProxy
+	ctx     context.Context // of resumptions, which outlive who asked for them
+	cancel  context.CancelFunc
+	search  sync.Mutex // one look through all paused sandboxes at a time
+
+	mu       sync.Mutex
+	backends map[string]*backend
+	wakings  map[string]*waking
+	closed   bool
+}
+
+// New makes a Proxy. Close ends it.
+func New(d Deps) *Proxy {
+	p := &Proxy{Deps: d, backends: map[string]*backend{}, wakings: map[string]*waking{}}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.forward = &httputil.ReverseProxy{
+		Rewrite:        rewrite,
+		Transport:      roundTripper{},
+		FlushInterval:  -1, // at once: a terminal is on the other side
+		ModifyResponse: answered,
+		ErrorHandler:   p.failed,
+		ErrorLog:       slog.NewLogLogger(d.Log.Handler(), slog.LevelDebug),
+	}
+	return p
+}
+
+// Close cuts all that is open. Later requests find no sandbox.
+func (p *Proxy) Close() {
+	p.mu.Lock()
+	p.closed = true
+	open := p.backends
+	p.backends = map[string]*backend{}
+	p.mu.Unlock()
+	p.cancel()
+	for _, b := range open {
+		b.close()
+	}
+}
+
+// trip is one request on its way: what rewrite, the transport and the error
+// handler need to know of it.
+type trip struct {
+	target
+	box   sandbox.Sandbox
+	back  *backend
+	mask  *sandbox.Mask
+	visit *observe.Visit
+	// sent says that a connection was had, and unsent that none was, because the
+	// sandbox has just gone: the request may be served when it is back.
+	sent, unsent bool
+}
+
+type tripKey struct{}
+
+func tripOf(r *http.Request) *trip {
+	t, _ := r.Context().Value(tripKey{}).(*trip)
+	return t
+}
+
+// ServeHTTP forwards a request, or says why it cannot.
+func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	to, refusal := p.route(r)
+	if refusal != nil {
+		refusal.write(w, r)
+		return
+	}
+	again := true
+	for look := 0; again && look < maxLooks; look++ {
+		t, refusal, err := p.reach(r, to)
+		switch {
+		case refusal != nil:
+			p.turnedAway(r, to, refusal)
+			refusal.write(w, r)
+			return
+		case err != nil && !isAway(err):
+			p.unmaskable(w, r, to, err)
+			return
+		case err == nil:
+			if served := p.serve(w, r, t); served {
+				return
+			}
+		}
+		var answered bool
+		if again, answered = p.asleep(w, r, to); answered {
+			return
+		}
+		// Between the two looks somebody else may have resumed it.
+		again = again || look == 0
+	}
+	notFound(to.id).write(w, r)
+}
+
+// isAway reports whether an error is about a sandbox that does not run now. On this
+// wire all such errors get the same status, since clients take other statuses for
+// errors of a running sandbox.
+func isAway(err error) bool {
+	kind := fault.KindOf(err)
+	return kind == fault.NotFound || kind == fault.Conflict
+}
+
+// reach finds the way into a sandbox that runs. An error about one that does
+// not isAway.
+func (p *Proxy) reach(r *http.Request, to target) (*trip, *refusal, error) {
+	box, ok := p.Traffic.Live(to.id)
+	if !ok {
+		return nil, nil, sandbox.Unknown(to.id)
+	}
+	if refusal := admit(r, to, box); refusal != nil {
+		return nil, refusal, nil
+	}
+	back, ok := p.backend(to.id)
+	if !ok {
+		return nil, nil, sandbox.Unknown(to.id)
+	}
+	mask, err := p.Traffic.Mask(r.Context(), to.id)
+	return &trip{target: to, box: box, back: back, mask: mask}, nil, err
+}
+
+// turnedAway puts on record that a caller had not the token of a private port.
+func (p *Proxy) turnedAway(r *http.Request, to target, refusal *refusal) {
+	if refusal.status == http.StatusForbidden {
+		p.Tap.TurnedAway(to.id, r.Method, to.port)
+	}
+}
+
+// admit refuses what may not go in: the guest's own paths, methods that
+// would make a tunnel, and callers of private ports without their token.
+func admit(r *http.Request, to target, box sandbox.Sandbox) *refusal {
+	if r.Method == http.MethodConnect {
+		return &refusal{status: http.StatusMethodNotAllowed, id: to.id, message: "CONNECT is not supported"}
+	}
+	if r.URL.Opaque != "" {
+		// "GET x:http://x/_crannog/ready" has no path here and one inside, so
+		// what is checked below would not be what the guest gets.
+		return badRequest("the request's target is no path")
+	}
+	if to.port == guestboot.Port {
+		// The guest checks its own token.
+		if reserved(r.URL) {
+			return reservedPath(r.URL.Path)
+		}
+		return nil
+	}
+	if box.TrafficToken == "" {
+		return nil
+	}
+	// Constant time, so that the token cannot be guessed byte by byte.
+	got := []byte(r.Header.Get(TrafficHeader))
+	if subtle.ConstantTimeCompare(got, []byte(box.TrafficToken)) != 1 {
+		return &refusal{status: http.StatusForbidden, id: to.id,
+			message: "The sandbox's ports are private: the header e2b-traffic-access-token is missing or wrong"}
+	}
+	return nil
+}
+
+// serve forwards one request, and reports whether it is answered. When the
+// sandbox goes, the request's context ends, which breaks off both directions.
+func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, t *trip) (served bool) {
+	ctx, cancel := context.WithCancelCause(context.WithValue(t.traced(r), tripKey{}, t))
+	defer cancel(nil)
+	rc := http.NewResponseController(w)
+	body := uploadOf(r)
+	over := interrupt.When(t.back.ctx, func() {
+		cancel(errGone)
+		body.interrupt(rc)
+	})
+	defer over()
+	// A program inside may answer before it has read all. Without this the
+	// server would first read the whole request. HTTP/2 needs no asking.
+	if err := rc.EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		p.Log.Debug("full duplex refused", "err", err)
+	}
+	defer breakOff(t.back, w, r)
+	in := r.WithContext(ctx)
+	if r.Body != http.NoBody {
+		in.Body = body
+	}
+	out := &hardCloser{ResponseWriter: w, back: t.back, mask: t.mask}
+	actor := observe.TokenActor
+	if p.Actor != nil {
+		actor = cmp.Or(p.Actor(r), actor)
+	}
+	var ok bool
+	t.visit, ok = p.Tap.Admit(w, in, observe.Call{
+		Sandbox: t.id, Port: t.port, Actor: actor, Token: t.box.AccessToken, Mask: t.mask,
+	})
+	defer t.visit.Done()
+	switch {
+	case ok:
+		p.forward.ServeHTTP(out, t.lasting(ctx, in))
+	case ctx.Err() != nil:
+		p.failed(out, in, context.Cause(ctx))
+	}
+	if t.unsent {
+		return false
+	}
+	redaction.Header(w.Header(), t.mask) // trailers
+	hurry(w)
+	over() // so that drop knows whether the body was interrupted
+	body.drop(w)
+	return true
+}

@@ -1,0 +1,14 @@
+package ingress
+
+// WakeRest is how long a resumption that failed is not tried again.
+const WakeRest = wakeRest
+
+// Waiting is how many requests wait for a sandbox to be resumed.
+func (p *Proxy) Waiting(id string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if k := p.wakings[id]; k != nil {
+		return k.waiting
+	}
+	return 0
+}

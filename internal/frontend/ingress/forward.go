@@ -1,0 +1,130 @@
+package ingress
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httputil"
+	"strconv"
+	"strings"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/frontend/ingress/redaction"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+)
+
+const controlHeader = guest.ControlHeader
+
+// codeUnrecorded is the record's code for what it cannot take.
+const codeUnrecorded = "record_unavailable"
+
+// rewrite aims a request at its port. Beyond hop-by-hop headers, the control
+// header and what would keep an answer from being masked it changes nothing:
+// path, query, body and forwarding headers go on as they came.
+func rewrite(pr *httputil.ProxyRequest) {
+	t := tripOf(pr.In)
+	if t == nil {
+		return // the transport refuses what has no target
+	}
+	out := pr.Out
+	out.URL.Scheme = "http"
+	out.URL.Host = t.id + ":" + strconv.Itoa(t.port)
+	out.URL.RawQuery = pr.In.URL.RawQuery
+	out.Host = hostFor(t, pr.In.Host)
+	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+		if values, ok := pr.In.Header[name]; ok {
+			out.Header[name] = values
+		}
+	}
+	stripControl(out.Header)
+	stripControl(out.Trailer)
+	if t.port == guestboot.Port {
+		// The guest speaks plain requests only. An upgraded connection would
+		// carry requests past the check of paths and headers above.
+		out.Header.Del("Upgrade")
+		out.Header.Del("Connection")
+		out.Header.Del("Http2-Settings")
+	}
+	redaction.Request(out.Header, t.port, t.mask)
+}
+
+// answered takes an answer from inside.
+func answered(r *http.Response) error {
+	t := tripOf(r.Request)
+	if t == nil {
+		return nil
+	}
+	if t.back.left() {
+		return errGone // what it says now is nothing that it will know
+	}
+	harden(r, t)
+	if err := redaction.Answer(r, t.port, t.mask); err != nil {
+		return err
+	}
+	return t.visit.Answer(r)
+}
+
+// hostFor is the Host that the program inside sees.
+func hostFor(t *trip, host string) string {
+	if t.box.MaskRequestHost == "" || t.port == guestboot.Port {
+		return host
+	}
+	return strings.ReplaceAll(t.box.MaskRequestHost, "${PORT}", strconv.Itoa(t.port))
+}
+
+// sameOrigin lists what an answer from inside may not set for an origin that
+// it shares with the control plane and the console.
+var sameOrigin = []string{
+	"Set-Cookie", "Clear-Site-Data", "Service-Worker-Allowed",
+	"Strict-Transport-Security", "Alt-Svc", "Refresh",
+}
+
+// harden keeps what a sandbox made from acting in our own origin: an HTML file
+// behind a signed URL is shown without scripts and without the origin's
+// storage.
+func harden(r *http.Response, t *trip) {
+	if !t.shared {
+		return
+	}
+	for _, name := range sameOrigin {
+		r.Header.Del(name)
+	}
+	r.Header.Set("Content-Security-Policy", "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:")
+	r.Header.Set("X-Content-Type-Options", "nosniff")
+}
+
+// failed answers for a request that did not get an answer from inside.
+func (p *Proxy) failed(w http.ResponseWriter, r *http.Request, err error) {
+	t := tripOf(r)
+	if h, ok := w.(*hardCloser); ok {
+		w = h.ResponseWriter // what is said here is ours
+	}
+	switch {
+	case t == nil:
+		p.Log.Error("request without a target", "err", err)
+		(&refusal{status: http.StatusInternalServerError, message: "internal error"}).write(w, r)
+	case t.mayWait(r) && (isAway(err) || t.back.left()):
+		t.unsent = true
+	case t.back.left(), errors.Is(context.Cause(r.Context()), errGone):
+		// Nothing of an answer was sent, so this one is taken for ours and
+		// not for the program's. An answer that is under way breaks off. The
+		// rest of an upload is not read, so the connection is of no more use.
+		w.Header().Set("Connection", "close")
+		notFound(t.id).write(w, r)
+	case r.Context().Err() != nil:
+		panic(http.ErrAbortHandler) // the client left
+	case fault.CodeOf(err) == codePortClosed:
+		portClosed(t.target).write(w, r)
+	case isAway(err):
+		notFound(t.id).write(w, r)
+	case fault.CodeOf(err) == codeUnrecorded:
+		(&refusal{status: http.StatusServiceUnavailable, id: t.id, port: t.port, message: fault.PublicText(err)}).write(w, r)
+	case fault.CodeOf(err) == redaction.CodeUnreadable:
+		(&refusal{status: http.StatusBadGateway, id: t.id, port: t.port, message: fault.PublicText(err)}).write(w, r)
+	default:
+		p.Log.Debug("no answer from inside", "sandbox", t.id, "port", t.port, "err", err)
+		(&refusal{status: http.StatusBadGateway, id: t.id, port: t.port,
+			message: "The sandbox is running but gave no valid answer"}).write(w, r)
+	}
+}

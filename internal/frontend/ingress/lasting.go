@@ -1,0 +1,28 @@
+package ingress
+
+import (
+	"context"
+	"net/http"
+)
+
+// lasting returns the request with a context that outlives its caller, once a lasting
+// command has begun to answer: the command's output is kept for clients that ask
+// later. The end of the sandbox ends the context.
+func (t *trip) lasting(ctx context.Context, in *http.Request) *http.Request {
+	if !t.visit.Lasts() {
+		return in
+	}
+	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	gone := context.AfterFunc(t.back.ctx, func() { end(errGone) })
+	left := context.AfterFunc(ctx, func() {
+		if !t.visit.Began() {
+			end(context.Cause(ctx))
+		}
+	})
+	t.visit.AtEnd(func() {
+		gone()
+		left()
+		end(nil)
+	})
+	return in.WithContext(life)
+}

@@ -1,0 +1,305 @@
+package ingress_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+var stars = strings.Repeat("*", len(sealedValue))
+
+// both runs a test without a mask, which is its control, and with one.
+func (w *world) both(t *testing.T, do func(t *testing.T, shown string)) {
+	t.Helper()
+	w.masked(nil)
+	t.Run("control", func(t *testing.T) { do(t, sealedValue) })
+	w.masked(valueMask(t))
+	t.Run("masked", func(t *testing.T) { do(t, stars) })
+}
+
+func zipped(text string) []byte {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, _ = io.WriteString(z, text)
+	_ = z.Close()
+	return b.Bytes()
+}
+
+// A file is masked at the same length, also if it is asked for compressed or
+// in parts, and also by a guest that somebody inside has replaced.
+func TestDownloadsAreMasked(t *testing.T) {
+	w := newWorld(t)
+	content := strings.Repeat("x", 100_000) + sealedValue + strings.Repeat("y", 50_000) + knownToken
+	files := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("Content-Type", "application/octet-stream")
+		switch {
+		case r.URL.Query().Has("rude"), r.Header.Get("Accept-Encoding") == "gzip":
+			rw.Header().Set("Content-Encoding", "gzip")
+			_, _ = rw.Write(zipped(content))
+		default:
+			http.ServeContent(rw, r, "f", time.Time{}, strings.NewReader(content))
+		}
+	})
+	w.serve(boxID, guestboot.Port, files)
+	w.serve(boxID, 3000, files)
+	w.both(t, func(t *testing.T, shown string) {
+		want := strings.ReplaceAll(content, sealedValue, shown)
+		for _, port := range []int{guestboot.Port, 3000} {
+			r := w.request(t, port, "GET", "/files")
+			r.Header.Set("Accept-Encoding", "identity")
+			a := w.send(t, r)
+			if a.text != want || a.Header.Get("Content-Length") != strconv.Itoa(len(content)) {
+				t.Errorf("port %d: %d bytes, length %q", port, len(a.text), a.Header.Get("Content-Length"))
+			}
+			if a := w.send(t, w.request(t, port, "HEAD", "/files")); a.Header.Get("Content-Length") != strconv.Itoa(len(content)) {
+				t.Errorf("port %d: HEAD: %v", port, a.Header)
+			}
+			for _, query := range []string{"", "?rude"} {
+				r := w.request(t, port, "GET", "/files"+query)
+				r.Header.Set("Accept-Encoding", "gzip")
+				a := w.send(t, r)
+				if a.Header.Get("Content-Encoding") == "gzip" {
+					z, err := gzip.NewReader(strings.NewReader(a.text))
+					if err != nil {
+						t.Fatal(err)
+					}
+					plain, err := io.ReadAll(z)
+					if a.text = string(plain); err != nil {
+						t.Fatal(err)
+					}
+					if shown == stars {
+						t.Errorf("port %d%s: compressed", port, query)
+					}
+				}
+				if a.text != want {
+					t.Errorf("port %d%s: gzip: %d bytes differ", port, query, len(a.text))
+				}
+			}
+			// A part that begins in a value could not be known.
+			r = w.request(t, port, "GET", "/files")
+			r.Header.Set("Range", "bytes=100004-100012")
+			a = w.send(t, r)
+			if shown == sealedValue && (a.StatusCode != http.StatusPartialContent || a.text != sealedValue[4:13]) {
+				t.Errorf("port %d: a range without a mask: %d %.40q", port, a.StatusCode, a.text)
+			}
+			if shown == stars && (a.StatusCode != http.StatusOK || a.text != want) {
+				t.Errorf("port %d: a range: %d %.40q", port, a.StatusCode, a.text)
+			}
+		}
+	})
+}
+
+// An answer in an encoding that cannot be decoded does not pass.
+func TestUnreadableAnswersDoNotPass(t *testing.T) {
+	w := newWorld(t)
+	answer := func(head string, body []byte, status int) http.Handler {
+		return http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+			rw.Header().Set("Content-Encoding", head)
+			rw.WriteHeader(status)
+			_, _ = rw.Write(body)
+		})
+	}
+	for name, h := range map[string]http.Handler{
+		"br":           answer("br", []byte(sealedValue), 200),
+		"twice":        answer("gzip, gzip", zipped(string(zipped(sealedValue))), 200),
+		"part of gzip": answer("gzip", zipped(sealedValue), 206),
+	} {
+		w.serve(boxID, 3000, h)
+		w.masked(nil)
+		if a := w.send(t, w.request(t, 3000, "GET", "/")); a.StatusCode >= 300 {
+			t.Errorf("%s without a mask: %d", name, a.StatusCode)
+		}
+		w.masked(valueMask(t))
+		a := w.send(t, w.request(t, 3000, "GET", "/"))
+		if a.StatusCode != http.StatusBadGateway || !strings.Contains(a.text, "could not be masked") || strings.Contains(a.text, sealedValue) {
+			t.Errorf("%s: %d %s", name, a.StatusCode, a.text)
+		}
+	}
+	// What only claims to be gzip breaks off.
+	w.serve(boxID, 3000, answer("gzip", []byte("no gzip: "+sealedValue), 200))
+	res, err := w.front.Client().Do(w.request(t, 3000, "GET", "/"))
+	if err == nil {
+		var body []byte
+		body, err = io.ReadAll(res.Body)
+		res.Body.Close()
+		if bytes.Contains(body, []byte(sealedValue[:8])) {
+			t.Errorf("%q", body)
+		}
+	}
+	if err == nil {
+		t.Error("a broken gzip ends like a whole answer")
+	}
+}
+
+// Headers are masked wherever they stand: in front of an answer, ahead of it,
+// behind it, and in the one that switches the protocol.
+func TestHeadersAreMasked(t *testing.T) {
+	w := newWorld(t)
+	w.serve(boxID, 3000, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		h := rw.Header()
+		if r.URL.Path == "/switch" {
+			conn, _, err := http.NewResponseController(rw).Hijack()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			_, _ = io.WriteString(conn, "HTTP/1.1 101 "+sealedValue+"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nX-Key: "+sealedValue+"\r\n\r\n")
+			return
+		}
+		h.Set("Link", "<"+sealedValue+">")
+		rw.WriteHeader(http.StatusEarlyHints)
+		h.Set("Trailer", "X-Announced")
+		h.Set("X-Key", "v="+sealedValue)
+		h.Set("X-"+strings.ToUpper(strings.ReplaceAll(sealedValue, "/", "")), "1")
+		_, _ = io.WriteString(rw, "ok")
+		h.Set("X-Announced", sealedValue)
+		h.Set(http.TrailerPrefix+"X-Late", sealedValue)
+	}))
+	w.both(t, func(t *testing.T, shown string) {
+		early := ""
+		trace := &httptrace.ClientTrace{Got1xxResponse: func(_ int, h textproto.MIMEHeader) error {
+			early = h.Get("Link")
+			return nil
+		}}
+		r := w.request(t, 3000, "GET", "/")
+		res, err := w.front.Client().Do(r.WithContext(httptrace.WithClientTrace(r.Context(), trace)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		if _, err := io.ReadAll(res.Body); err != nil {
+			t.Fatal(err)
+		}
+		if early != "<"+shown+">" || res.Header.Get("X-Key") != "v="+shown || res.Trailer.Get("X-Announced") != shown || res.Trailer.Get("X-Late") != shown {
+			t.Errorf("early %q, header %q, trailers %v", early, res.Header.Get("X-Key"), res.Trailer)
+		}
+		_, reader := w.raw(t, strings.ReplaceAll(strings.ReplaceAll(upgradeRequest, "4000", "3000"), "/ws", "/switch"))
+		head, err := textproto.NewReader(reader).ReadLine()
+		if err != nil || strings.Contains(head, sealedValue) == (shown == stars) {
+			t.Errorf("status line %q, %v", head, err)
+		}
+		rest, err := textproto.NewReader(reader).ReadMIMEHeader()
+		if err != nil || rest.Get("X-Key") != shown {
+			t.Errorf("%v, %v", rest, err)
+		}
+	})
+}
+
+// A connection that became another protocol is masked with its lengths, also
+// if the halves of a value are apart in time, and shows all else at once.
+func TestUpgradedConnectionsAreMasked(t *testing.T) {
+	w := newWorld(t)
+	extensions := make(chan string, 2)
+	w.serve(boxID, 4000, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		extensions <- r.Header.Get("Sec-Websocket-Extensions")
+		switcher(rw, r)
+	}))
+	w.both(t, func(t *testing.T, shown string) {
+		conn, reader := w.raw(t, strings.ReplaceAll(upgradeRequest, "Upgrade: websocket", "Upgrade: websocket\nSec-WebSocket-Extensions: permessage-deflate"))
+		if got := <-extensions; (got == "") != (shown == stars) {
+			t.Errorf("extensions %q", got)
+		}
+		if res, err := http.ReadResponse(reader, nil); err != nil || res.StatusCode != http.StatusSwitchingProtocols {
+			t.Fatalf("%v, %v", res, err)
+		}
+		speak := func(text, want string) {
+			t.Helper()
+			if _, err := io.WriteString(conn, text); err != nil {
+				t.Fatal(err)
+			}
+			got := make([]byte, len(want))
+			if _, err := io.ReadFull(reader, got); err != nil || string(got) != want {
+				t.Errorf("%q comes back as %q, %v; want %q", text, got, err, want)
+			}
+		}
+		speak("t", "t")
+		speak("k-Zr ", "k-Zr ")
+		if shown == stars {
+			speak("\x81\x17"+sealedValue[:9], "\x81\x17")
+			speak(sealedValue[9:]+"!", stars+"!")
+			return
+		}
+		speak("\x81\x17"+sealedValue[:9], "\x81\x17"+sealedValue[:9])
+		speak(sealedValue[9:]+"!", sealedValue[9:]+"!")
+	})
+}
+
+// While it is not known what to mask, nothing passes, and nothing is asked.
+func TestNothingPassesWithoutItsMask(t *testing.T) {
+	w := newWorld(t)
+	w.mu.Lock()
+	w.boxes[boxID].lost = errors.New("the vault is closed")
+	w.mu.Unlock()
+	for _, port := range []int{guestboot.Port, guestboot.InterpreterPort, 3000} {
+		before := w.dials.Load()
+		a := w.send(t, w.request(t, port, "GET", "/files"))
+		if a.StatusCode != http.StatusInternalServerError || !strings.Contains(a.text, "cannot be masked") || strings.Contains(a.text, "vault") ||
+			w.dials.Load() != before {
+			t.Errorf("port %d: %d %s", port, a.StatusCode, a.text)
+		}
+	}
+	// Clients of the services show the text.
+	for name, options := range protocols {
+		before := w.dials.Load()
+		s, err := w.processes(t, options...).Start(t.Context(), connect.NewRequest(&pb.StartRequest{}))
+		if err == nil {
+			for s.Receive() {
+				t.Errorf("%s: %v", name, s.Msg())
+			}
+			err = s.Err()
+		}
+		_, listErr := w.processes(t, options...).List(t.Context(), connect.NewRequest(&pb.ListRequest{}))
+		for _, err := range []error{err, listErr} {
+			if err == nil || !strings.Contains(name, "grpc") && (connect.CodeOf(err) != connect.CodeInternal || !strings.Contains(err.Error(), "cannot be masked")) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if w.dials.Load() != before {
+			t.Errorf("%s: the sandbox was asked", name)
+		}
+	}
+	w.mu.Lock()
+	w.boxes[boxID].lost = nil
+	w.mu.Unlock()
+	if a := w.send(t, w.request(t, 3000, "GET", "/")); a.StatusCode != http.StatusOK {
+		t.Errorf("the control: %d", a.StatusCode)
+	}
+}
+
+// Patterns are looked for in what programs print and nowhere else: a file that
+// looks like a token arrives as it is, and can be asked for in parts.
+func TestPatternsLeaveFilesAlone(t *testing.T) {
+	w := newWorld(t)
+	files := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("X-Encoding", r.Header.Get("Accept-Encoding"))
+		http.ServeContent(rw, r, "f", time.Time{}, strings.NewReader(knownToken))
+	})
+	w.serve(boxID, guestboot.Port, files)
+	w.serve(boxID, 3000, files)
+	w.masked(maskOf(t, sandbox.MaskOptions{Outputs: true, Patterns: true}))
+	for _, port := range []int{guestboot.Port, 3000} {
+		r := w.request(t, port, "GET", "/files")
+		r.Header.Set("Accept-Encoding", "gzip, br")
+		if a := w.send(t, r); a.text != knownToken || a.Header.Get("X-Encoding") != "gzip, br" {
+			t.Errorf("port %d: %q, %v", port, a.text, a.Header)
+		}
+		r.Header.Set("Range", "bytes=4-9")
+		if a := w.send(t, r); a.text != knownToken[4:10] {
+			t.Errorf("port %d: %q", port, a.text)
+		}
+	}
+}

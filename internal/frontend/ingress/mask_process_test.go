@@ -1,0 +1,364 @@
+package ingress_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/crannog/crannog/internal/egress/redact"
+	"github.com/crannog/crannog/internal/guest/codec"
+	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
+	"github.com/crannog/crannog/internal/guest/gen/processpb/processpbconnect"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+const (
+	sealedValue = "tk-Zr8qP2mW/Lx4vB9+cd"
+	knownToken  = "ghp_0123456789abcdefABCDEF0123456789abcd"
+)
+
+func maskOf(t testing.TB, o sandbox.MaskOptions, values ...string) *sandbox.Mask {
+	t.Helper()
+	var list []redact.Value
+	for _, v := range values {
+		list = append(list, redact.Value{Name: "KEY", Data: []byte(v)})
+	}
+	m, err := sandbox.NewMask(list, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// valueMask is that of a sandbox whose policy binds one secret.
+func valueMask(t testing.TB) *sandbox.Mask {
+	return maskOf(t, sandbox.MaskOptions{Outputs: true, Patterns: true}, sealedValue)
+}
+
+// masked gives the sandbox a mask, or none.
+func (w *world) masked(m *sandbox.Mask) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.boxes[boxID].mask = m
+}
+
+// player is a guest whose processes print what a test says.
+type player struct {
+	processpbconnect.UnimplementedProcessHandler
+	script func(send func(*pb.ProcessEvent) error) error
+}
+
+func (p *player) Start(_ context.Context, _ *connect.Request[pb.StartRequest], s *connect.ServerStream[pb.StartResponse]) error {
+	return p.script(func(e *pb.ProcessEvent) error { return s.Send(&pb.StartResponse{Event: e}) })
+}
+
+func (p *player) Connect(_ context.Context, _ *connect.Request[pb.ConnectRequest], s *connect.ServerStream[pb.ConnectResponse]) error {
+	return p.script(func(e *pb.ProcessEvent) error { return s.Send(&pb.ConnectResponse{Event: e}) })
+}
+
+func (p *player) List(context.Context, *connect.Request[pb.ListRequest]) (*connect.Response[pb.ListResponse], error) {
+	return connect.NewResponse(&pb.ListResponse{Processes: []*pb.ProcessInfo{
+		{Pid: 7, Config: &pb.ProcessConfig{Cmd: "curl", Args: []string{"-H", "X-Key: " + sealedValue}}},
+	}}), nil
+}
+
+func printed(from string, data string) *pb.ProcessEvent {
+	d := &pb.ProcessEvent_DataEvent{}
+	switch from {
+	case "stdout":
+		d.Output = &pb.ProcessEvent_DataEvent_Stdout{Stdout: []byte(data)}
+	case "stderr":
+		d.Output = &pb.ProcessEvent_DataEvent_Stderr{Stderr: []byte(data)}
+	case "pty":
+		d.Output = &pb.ProcessEvent_DataEvent_Pty{Pty: []byte(data)}
+	}
+	return &pb.ProcessEvent{Event: &pb.ProcessEvent_Data{Data: d}}
+}
+
+func ended() *pb.ProcessEvent {
+	failed := "exit status 3: " + sealedValue
+	return &pb.ProcessEvent{Event: &pb.ProcessEvent_End{End: &pb.ProcessEvent_EndEvent{ExitCode: 3, Exited: true, Status: "exit status 3", Error: &failed}}}
+}
+
+func keepalive() *pb.ProcessEvent {
+	return &pb.ProcessEvent{Event: &pb.ProcessEvent_Keepalive{Keepalive: &pb.ProcessEvent_KeepAlive{}}}
+}
+
+// heard is what a client saw of a process.
+type heard struct {
+	text map[string]string
+	end  *pb.ProcessEvent_EndEvent
+	// events counts those of each kind.
+	events map[string]int
+}
+
+func (h *heard) take(e *pb.ProcessEvent) {
+	if h.text == nil {
+		h.text, h.events = map[string]string{}, map[string]int{}
+	}
+	switch {
+	case e.GetEnd() != nil:
+		h.end = e.GetEnd()
+	case e.GetKeepalive() != nil:
+		h.events["keepalive"]++
+	case e.GetData().GetStdout() != nil:
+		h.text["stdout"] += string(e.GetData().GetStdout())
+	case e.GetData().GetStderr() != nil:
+		h.text["stderr"] += string(e.GetData().GetStderr())
+	case e.GetData().GetPty() != nil:
+		h.text["pty"] += string(e.GetData().GetPty())
+	}
+}
+
+// protocols are the ways in which clients speak to the process service.
+var protocols = map[string][]connect.ClientOption{
+	"json":         {connect.WithProtoJSON()},
+	"binary":       {},
+	"grpc-web":     {connect.WithGRPCWeb()},
+	"json grpcweb": {connect.WithGRPCWeb(), connect.WithProtoJSON()},
+	"wants gzip":   {connect.WithAcceptCompression("gzip", nil, nil)},
+}
+
+func (w *world) processes(t testing.TB, options ...connect.ClientOption) processpbconnect.ProcessClient {
+	t.Helper()
+	return processpbconnect.NewProcessClient(&addressed{w.front.Client()}, w.front.URL, options...)
+}
+
+// addressed names the sandbox on each request.
+type addressed struct{ client *http.Client }
+
+func (a *addressed) Do(r *http.Request) (*http.Response, error) {
+	r.Header.Set("E2b-Sandbox-Id", boxID)
+	r.Header.Set("E2b-Sandbox-Port", fmt.Sprint(guestboot.Port))
+	return a.client.Do(r)
+}
+
+// play runs a script and returns what a client of a protocol hears.
+func (w *world) play(t *testing.T, p *player, attach bool, options ...connect.ClientOption) heard {
+	t.Helper()
+	var h heard
+	client := w.processes(t, options...)
+	if attach {
+		s, err := client.Connect(t.Context(), connect.NewRequest(&pb.ConnectRequest{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for s.Receive() {
+			h.take(s.Msg().GetEvent())
+		}
+		if err := s.Err(); err != nil {
+			t.Error(err)
+		}
+		return h
+	}
+	s, err := client.Start(t.Context(), connect.NewRequest(&pb.StartRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for s.Receive() {
+		h.take(s.Msg().GetEvent())
+	}
+	if err := s.Err(); err != nil {
+		t.Error(err)
+	}
+	return h
+}
+
+func (w *world) guestPlays(p *player) {
+	mux := http.NewServeMux()
+	mux.Handle(processpbconnect.NewProcessHandler(p, connect.WithCodec(codec.JSON{})))
+	w.serve(boxID, guestboot.Port, mux)
+}
+
+// Whatever a process prints, in whatever pieces and over whatever protocol, a
+// value is masked on each of its streams, and the rest arrives as it was.
+func TestProcessOutputIsMasked(t *testing.T) {
+	w := newWorld(t)
+	text := "a " + sealedValue + " b " + sealedValue[:12]
+	pieces := map[string]func(func(string) error) error{
+		"whole":       func(say func(string) error) error { return say(text) },
+		"single byte": func(say func(string) error) error { return eachByte(text, say) },
+		"cut in two":  func(say func(string) error) error { return errors.Join(say(text[:13]), say(text[13:])) },
+	}
+	p := &player{}
+	w.guestPlays(p)
+	for piece, speak := range pieces {
+		p.script = func(send func(*pb.ProcessEvent) error) error {
+			err := speak(func(s string) error {
+				// The streams are cut alike and must not be mixed.
+				return errors.Join(send(printed("stdout", s)), send(printed("stderr", s)), send(keepalive()), send(printed("pty", s)))
+			})
+			return errors.Join(err, send(ended()))
+		}
+		for name, options := range protocols {
+			for _, attach := range []bool{false, true} {
+				w.masked(nil)
+				plain := w.play(t, p, attach, options...)
+				w.masked(valueMask(t))
+				got := w.play(t, p, attach, options...)
+				for _, from := range []string{"stdout", "stderr", "pty"} {
+					// The control: the same bytes without a mask.
+					if plain.text[from] != text {
+						t.Errorf("%s, %s, %v: %s without a mask: %q", piece, name, attach, from, plain.text[from])
+					}
+					want := "a [redacted:KEY] b [redacted:KEY]"
+					if piece == "single byte" {
+						// Fewer than six letters are not held, or terminals would stall.
+						want = "a tk-Zr[redacted:KEY] b tk-Zr[redacted:KEY]"
+					}
+					if got.text[from] != want {
+						t.Errorf("%s, %s, %v: %s: %q", piece, name, attach, from, got.text[from])
+					}
+				}
+				if got.end.GetExitCode() != 3 || got.end.GetError() != "exit status 3: [redacted:KEY]" || got.end.GetStatus() != "exit status 3" ||
+					plain.end.GetError() != "exit status 3: "+sealedValue {
+					t.Errorf("%s, %s: end %v, without a mask %v", piece, name, got.end, plain.end)
+				}
+				if got.events["keepalive"] != plain.events["keepalive"] || got.events["keepalive"] == 0 {
+					t.Errorf("%s, %s: %v keepalives of %v", piece, name, got.events, plain.events)
+				}
+			}
+		}
+	}
+}
+
+func eachByte(text string, say func(string) error) error {
+	var errs []error
+	for i := range len(text) {
+		errs = append(errs, say(text[i:i+1]))
+	}
+	return errors.Join(errs...)
+}
+
+// A terminal shows each key at once, also one that begins a value; and a value
+// whose halves are apart in time is masked, whatever passes between.
+func TestOutputNeverStalls(t *testing.T) {
+	w := newWorld(t)
+	w.masked(valueMask(t))
+	said, go1 := make(chan struct{}), make(chan struct{}, 1)
+	p := &player{script: func(send func(*pb.ProcessEvent) error) error {
+		for _, key := range "tk-Zr" { // five letters of the value
+			if err := send(printed("pty", string(key))); err != nil {
+				return err
+			}
+			<-said // not before the client has seen it
+		}
+		err := errors.Join(send(printed("pty", "!"+sealedValue[:10])), send(keepalive()))
+		<-go1
+		return errors.Join(err, send(printed("pty", sealedValue[10:]+".")), send(ended()))
+	}}
+	w.guestPlays(p)
+	ctx, cancel := context.WithTimeout(t.Context(), hosttest.Patience(hosttest.Hang))
+	defer cancel()
+	s, err := w.processes(t).Start(ctx, connect.NewRequest(&pb.StartRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var h heard
+	for i := range 5 {
+		if !s.Receive() {
+			t.Fatalf("key %d does not come: %v", i, s.Err())
+		}
+		h.take(s.Msg().GetEvent())
+		said <- struct{}{}
+	}
+	for h.events["keepalive"] == 0 {
+		if !s.Receive() {
+			t.Fatalf("the keepalive does not come: %v", s.Err())
+		}
+		h.take(s.Msg().GetEvent())
+	}
+	if h.text["pty"] != "tk-Zr!" {
+		t.Errorf("before the value is whole: %q", h.text["pty"])
+	}
+	go1 <- struct{}{}
+	for s.Receive() {
+		h.take(s.Msg().GetEvent())
+	}
+	if h.text["pty"] != "tk-Zr![redacted:KEY]." || h.end == nil {
+		t.Errorf("%q, end %v, %v", h.text["pty"], h.end, s.Err())
+	}
+}
+
+// What is held when a stream ends in an error is told before the error, which
+// is masked too.
+func TestErrorsOfStreamsAreMasked(t *testing.T) {
+	w := newWorld(t)
+	p := &player{script: func(send func(*pb.ProcessEvent) error) error {
+		err := send(printed("stdout", "x tk-Zr8q"))
+		return errors.Join(err, connect.NewError(connect.CodeInvalidArgument, errors.New("no "+sealedValue+" here")))
+	}}
+	w.guestPlays(p)
+	for name, options := range protocols {
+		for _, m := range []*sandbox.Mask{nil, valueMask(t)} {
+			w.masked(m)
+			s, err := w.processes(t, options...).Start(t.Context(), connect.NewRequest(&pb.StartRequest{}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var h heard
+			for s.Receive() {
+				h.take(s.Msg().GetEvent())
+			}
+			err = s.Err()
+			if connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.HasPrefix(h.text["stdout"], "x ") {
+				t.Errorf("%s: %v after %q", name, err, h.text)
+			}
+			if shown := strings.Contains(fmt.Sprint(err), sealedValue); shown != (m == nil) {
+				t.Errorf("%s, mask %v: %v", name, m != nil, err)
+			}
+		}
+	}
+}
+
+// Known tokens are masked in what programs print, also without any value.
+func TestPatternsInOutput(t *testing.T) {
+	w := newWorld(t)
+	p := &player{script: func(send func(*pb.ProcessEvent) error) error {
+		return errors.Join(send(printed("stdout", knownToken[:20])), send(printed("stdout", knownToken[20:]+"\n")), send(ended()))
+	}}
+	w.guestPlays(p)
+	w.masked(maskOf(t, sandbox.MaskOptions{Outputs: true, Patterns: true}))
+	if got := w.play(t, p, false, connect.WithProtoJSON()).text["stdout"]; got != "[redacted:github-token]\n" {
+		t.Errorf("%q", got)
+	}
+	w.masked(maskOf(t, sandbox.MaskOptions{Outputs: true}))
+	if got := w.play(t, p, false, connect.WithProtoJSON()).text["stdout"]; got != knownToken+"\n" {
+		t.Errorf("without patterns: %q", got)
+	}
+	// Outputs that are not to be masked are not, but for patterns.
+	w.masked(maskOf(t, sandbox.MaskOptions{Patterns: true}, sealedValue))
+	if got := w.play(t, p, false); got.end.GetError() != "exit status 3: "+sealedValue || got.text["stdout"] != "[redacted:github-token]\n" {
+		t.Errorf("%v", got)
+	}
+}
+
+// Answers of one message are masked, in every codec.
+func TestUnaryAnswersAreMasked(t *testing.T) {
+	w := newWorld(t)
+	w.guestPlays(&player{})
+	for name, options := range protocols {
+		for _, m := range []*sandbox.Mask{nil, valueMask(t)} {
+			w.masked(m)
+			res, err := w.processes(t, options...).List(t.Context(), connect.NewRequest(&pb.ListRequest{}))
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			arg := res.Msg.GetProcesses()[0].GetConfig().GetArgs()[1]
+			want := "X-Key: " + sealedValue
+			if m != nil {
+				want = "X-Key: " + strings.Repeat("*", len(sealedValue))
+			}
+			if arg != want {
+				t.Errorf("%s, mask %v: %q", name, m != nil, arg)
+			}
+		}
+	}
+}

@@ -1,0 +1,240 @@
+package observe
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+)
+
+// maxBody is the interpreter's bound of a request. It refuses a longer one.
+const maxBody = 16 << 20
+
+// cell watches code that is run. It parses the request by the rules of the
+// interpreter: a request that the interpreter would reject is passed on, for the
+// interpreter to reject.
+func (t *Tap) cell(r *http.Request, c Call) (*Visit, *refusal) {
+	var read bytes.Buffer
+	_, err := io.Copy(&read, io.LimitReader(r.Body, maxBody+1))
+	var in struct {
+		Code     *string           `json:"code"`
+		Context  string            `json:"context_id"`
+		Language string            `json:"language"`
+		Env      map[string]string `json:"env_vars"`
+	}
+	refused := err != nil || read.Len() > maxBody || json.Unmarshal(read.Bytes(), &in) != nil || in.Code == nil
+	ahead(r, &read)
+	if refused {
+		return nil, nil
+	}
+	mask := c.Mask.Record()
+	sum := sha256.Sum256([]byte(mask.String(*in.Code)))
+	what := Started{How: HowCell, Language: short(in.Language, mask), Context: short(in.Context, mask), CodeSum: hex.EncodeToString(sum[:])}
+	left, cut := most, false
+	what.Code, what.Cut = bounded(*in.Code, mask, &left)
+	what.Env, cut = names(in.Env, mask)
+	what.Cut = what.Cut || cut
+	cmd, err := t.begin(c, what)
+	if err != nil {
+		return nil, unrecorded(err)
+	}
+	return &Visit{answer: cmd.lines, done: func() {
+		cmd.over()
+		t.surveys.ask(c.Sandbox)
+	}}, nil
+}
+
+// lines watches what the interpreter says.
+func (cmd *command) lines(res *http.Response) error {
+	kind, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	if res.StatusCode != http.StatusOK || kind != "application/x-ndjson" {
+		cmd.end(Ended{Error: fmt.Sprintf("http_%d", res.StatusCode)})
+		return nil
+	}
+	l := &lines{cmd: cmd}
+	res.Body = &watched{ReadCloser: res.Body, see: l.see, end: func() {}}
+	return nil
+}
+
+const (
+	// maxLine bounds a line that is held. Plain code makes lines of 24 MiB; of a
+	// longer one than this, whose rest passes unread, its beginning is recorded.
+	maxLine = 4 << 20
+	// maxHeld is the room that is kept for the next line.
+	maxHeld = 64 << 10
+)
+
+// maxName bounds the name of an error, which a program chooses.
+const maxName = 100
+
+// lines reads the lines of an answer as they pass.
+type lines struct {
+	cmd  *command
+	held []byte
+	long bool   // what comes is the rest of a line of which enough was read
+	cut  bool   // there was one
+	err  string // the name of the error that ended the code
+}
+
+func (l *lines) see(b []byte) {
+	for len(b) > 0 {
+		before, after, whole := bytes.Cut(b, []byte{'\n'})
+		switch room := maxLine - len(l.held); {
+		case l.long:
+		case len(before) > room:
+			l.held = append(l.held, before[:room]...)
+			l.long, l.cut = true, true
+			l.beginning(l.held)
+			l.held = nil
+		case whole && len(l.held) == 0:
+			l.line(before)
+		default:
+			if l.held = append(l.held, before...); whole {
+				l.line(l.held)
+			}
+		}
+		if whole {
+			l.long, l.held = false, l.held[:0]
+			if cap(l.held) > maxHeld {
+				l.held = nil
+			}
+		}
+		b = after
+	}
+}
+
+// saying is what is recorded of a line. The rest of it is not copied.
+type saying struct {
+	Type      string `json:"type"`
+	Text      words  `json:"text"`
+	Name      string `json:"name"`
+	Value     string `json:"value"`
+	Traceback string `json:"traceback"`
+}
+
+// words are a text, or nothing of what is none.
+type words string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (w *words) UnmarshalJSON(value []byte) error {
+	*w = ""
+	if value[0] != '"' {
+		return nil
+	}
+	return json.Unmarshal(value, (*string)(w))
+}
+
+func (l *lines) line(line []byte) {
+	var said saying
+	if json.Unmarshal(line, &said) != nil {
+		return // the guest writes none such, and a client passes it over
+	}
+	l.said(said)
+}
+
+// leftOut stands in a recording for the rest of a line.
+const leftOut = "… the rest was not kept …"
+
+// beginning reads the beginning of a line. How the code ended must be known of
+// a long one, too: else it could fail with a text of many MiB and be on record
+// as code that did not.
+func (l *lines) beginning(line []byte) {
+	var said saying
+	d := json.NewDecoder(bytes.NewReader(line))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return
+	}
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			break
+		}
+		at := d.InputOffset()
+		var value words
+		if err = d.Decode(&value); err != nil {
+			value = words(unfinished(line[at:]))
+		}
+		switch key {
+		case "type":
+			said.Type = string(value)
+		case "text":
+			said.Text = value
+		case "name":
+			said.Name = string(value)
+		case "value":
+			said.Value = string(value)
+		case "traceback":
+			said.Traceback = string(value)
+		}
+		if err != nil {
+			break
+		}
+	}
+	l.said(said)
+	l.show(leftOut)
+}
+
+// unfinished reads a text that has no end, behind its name. What follows the
+// text in memory may be written over.
+func unfinished(value []byte) (text string) {
+	value = bytes.TrimLeft(value, ": \t\r")
+	if len(value) == 0 || value[0] != '"' {
+		return ""
+	}
+	value = append(value, '"')
+	// The last letter may be an escaped one that is cut.
+	for range len(`\u0000`) {
+		if json.Unmarshal(value, &text) == nil {
+			return text
+		}
+		if value = value[:len(value)-1]; len(value) < 2 {
+			return ""
+		}
+		value[len(value)-1] = '"'
+	}
+	return ""
+}
+
+func (l *lines) said(said saying) {
+	switch said.Type {
+	case "stdout":
+		l.cmd.printed(stdout, []byte(said.Text))
+	case "stderr":
+		l.cmd.printed(stderr, []byte(said.Text))
+	case "result":
+		l.show(string(said.Text))
+	case "error":
+		left := maxName
+		l.err, _ = bounded(said.Name, l.cmd.call.Mask.Record(), &left)
+		if said.Traceback == "" {
+			said.Traceback = said.Name + ": " + said.Value
+		}
+		l.cmd.failedOf("\n" + said.Name + ": " + said.Value)
+		l.show(said.Traceback)
+	case "end_of_execution":
+		e := Ended{Error: l.err, Truncated: l.cut}
+		exit := 0
+		if l.err != "" {
+			exit = 1
+		}
+		e.Exit = &exit
+		l.cmd.end(e)
+	}
+}
+
+// show puts into the recording what a notebook would show below a cell.
+func (l *lines) show(text string) {
+	if text == "" {
+		return
+	}
+	line := append(make([]byte, 0, len(text)+1), text...)
+	if !strings.HasSuffix(text, "\n") {
+		line = append(line, '\n')
+	}
+	l.cmd.tape.Output(stdout, line)
+}

@@ -1,0 +1,128 @@
+package observe
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/audit/asciicast"
+	"github.com/crannog/crannog/internal/audit/audittest"
+	"github.com/crannog/crannog/internal/audit/recording"
+)
+
+// recorded passes an answer of the interpreter's by a tap, in pieces, and
+// returns what is on record, in the recording, and was taken of memory for it.
+func recorded(t *testing.T, step int, answer string) (e Ended, shown string, taken uint64) {
+	t.Helper()
+	r := &audittest.Record{}
+	shelf := recording.New(recording.Options{Dir: filepath.Join(t.TempDir(), "recordings")})
+	tp, err := New(Deps{Record: r, Shelf: shelf, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tp.Close()
+	defer shelf.Close()
+	cmd, err := tp.begin(Call{Sandbox: "box1", Actor: "a"}, Started{How: HowCell})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/x-ndjson"}}, Body: io.NopCloser(strings.NewReader(answer))}
+	if err := cmd.lines(res); err != nil {
+		t.Fatal(err)
+	}
+	sum, piece := sha256.New(), make([]byte, step)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err = io.CopyBuffer(struct{ io.Writer }{sum}, res.Body, piece)
+	runtime.ReadMemStats(&after)
+	if want := sha256.Sum256([]byte(answer)); err != nil || !bytes.Equal(sum.Sum(nil), want[:]) {
+		t.Errorf("the caller gets something else: %v", err)
+	}
+	cmd.over()
+	f, err := shelf.Open("box1", cmd.tape.N())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	reader, err := asciicast.NewReader(f)
+	for err == nil {
+		var event asciicast.Event
+		if event, err = reader.Next(); err == nil && event.Code == asciicast.Output {
+			shown += event.Data
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	return lastEnd(t, r), shown, after.TotalAlloc - before.TotalAlloc
+}
+
+// P45: a line of many MiB, which plain code can make, is not held: what a recording
+// keeps of it is at its beginning. What comes behind it is read as always.
+func TestLongLinesAreNotHeld(t *testing.T) {
+	long := strings.Repeat("A", 12<<20)
+	const end = `{"type":"stdout","text":"later\n"}` + "\n" + `{"type":"end_of_execution"}` + "\n"
+	for name, c := range map[string]struct {
+		line, failed string
+		shown        string // the beginning
+		least        int    // of what is recorded
+	}{
+		"a picture":          {`{"type":"result","text":"<Figure>","png":"` + long + `"}`, "", "<Figure>\n" + leftOut + "\nlater\n", 0},
+		"a text":             {`{"type":"result","text":"a` + long + `"}`, "", "aAAA", maxLine - 100},
+		"within a letter":    {`{"type":"result","text":"` + strings.Repeat(`\u00e9`, 2<<20) + `"}`, "", "ééé", maxLine/3 - 100},
+		"how code failed":    {`{"type":"error","name":"E","value":"v","traceback":"t` + long + `"}`, "E", "tAAA", maxLine - 100},
+		"an object":          {`{"type":"result","data":{"a":[` + strings.Repeat("1,", 6<<20) + `1]},"text":"x"}`, "", leftOut, 0},
+		"no JSON":            {long, "", "later", 0},
+		"a picture, shorter": {`{"type":"result","text":"<Figure>","png":"` + long[:2<<20] + `"}`, "", "<Figure>\nlater\n", 0},
+	} {
+		for _, step := range []int{32 << 10, 7 << 20} {
+			e, shown, taken := recorded(t, step, c.line+"\n"+end)
+			if e.Exit == nil || e.Error != c.failed || (*e.Exit == 1) != (c.failed != "") || e.Stdout == nil || e.Stdout.Bytes != 6 {
+				t.Errorf("%s: %s", name, text(t, e))
+			}
+			if e.Truncated != (len(c.line) > maxLine) {
+				t.Errorf("%s: truncated %t", name, e.Truncated)
+			}
+			if !strings.HasPrefix(shown, c.shown) || !strings.HasSuffix(shown, "later\n") || len(shown) < c.least || len(shown) > maxLine+1000 {
+				t.Errorf("%s: %d bytes: %.80q", name, len(shown), shown)
+			}
+			if most := uint64(13 * maxLine); taken > most {
+				t.Errorf("%s, in pieces of %d: took %d MiB", name, step, taken>>20)
+			}
+		}
+	}
+}
+
+// The room that a line took is not kept until the code ends, which may be hours.
+func TestRoomOfLinesIsGivenBack(t *testing.T) {
+	tp, _ := newTap(t, nil)
+	cmd, err := tp.begin(Call{Sandbox: "box1", Actor: "a"}, Started{How: HowCell})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.over()
+	l := &lines{cmd: cmd}
+	for _, size := range []int{1 << 20, maxLine - 100, maxLine + 100} {
+		line, err := json.Marshal(map[string]string{"type": "result", "png": strings.Repeat("A", size)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.see(line[:size/2])
+		l.see(line[size/2:])
+		if cap(l.held) > 2*maxLine {
+			t.Errorf("a line of %d bytes takes %d", size, cap(l.held))
+		}
+		l.see([]byte("\n"))
+		if cap(l.held) > maxHeld {
+			t.Errorf("after a line of %d bytes %d are kept", size, cap(l.held))
+		}
+	}
+}

@@ -1,0 +1,214 @@
+package observe
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"hash"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/recording"
+	"github.com/crannog/crannog/internal/guest/client"
+	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
+)
+
+// Sources of output, as they are numbered on the wire.
+const (
+	stdout = 1
+	stderr = 2
+	pty    = 3
+)
+
+// command is one command or cell that runs, as one caller sees it.
+type command struct {
+	tap   *Tap
+	call  Call
+	what  Started
+	began time.Time
+	tape  *recording.Tape
+
+	mu    sync.Mutex
+	pid   uint32
+	sums  [pty + 1]*counter
+	said  client.Tail // of standard error
+	ended bool
+}
+
+// counter sums up one stream.
+type counter struct {
+	hash  hash.Hash
+	bytes int64
+}
+
+func (c *counter) add(data []byte) {
+	c.hash.Write(data)
+	c.bytes += int64(len(data))
+}
+
+func newCounter() *counter { return &counter{hash: sha256.New()} }
+
+func (c *counter) sum() *Sum {
+	if c == nil {
+		return nil
+	}
+	return &Sum{c.bytes, hex.EncodeToString(c.hash.Sum(nil))}
+}
+
+// begin gives a command its number and puts it on record, before it goes in.
+// What the record or the disk refuses does not run.
+func (t *Tap) begin(c Call, what Started) (*command, error) {
+	cmd := &command{tap: t, call: c, what: what, began: time.Now(), pid: what.PID}
+	argv := what.Argv
+	if what.How == HowCell {
+		argv = []string{what.Language, what.Code}
+	}
+	var err error
+	cmd.tape, err = t.Shelf.Begin(c.Sandbox, recording.Head{
+		How: what.How, Command: argv, Started: cmd.began, TTY: what.TTY, Cols: what.cols, Rows: what.rows, Term: what.term,
+	})
+	if err != nil {
+		t.Log.Error("recording not begun", "sandbox", c.Sandbox, "err", err)
+		return nil, unrecorded(err).err
+	}
+	cmd.what.N = cmd.tape.N()
+	err = t.Record.Note(audit.Draft{Time: cmd.began, Kind: audit.CommandStarted, Sandbox: c.Sandbox, Actor: c.Actor, Data: cmd.what})
+	if err != nil {
+		cmd.keep(recording.Tail{Error: "record_unavailable"})
+		return nil, unrecorded(err).err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := t.running[c.Sandbox]
+	if all == nil {
+		all = map[*command]struct{}{}
+		t.running[c.Sandbox] = all
+	}
+	all[cmd] = struct{}{}
+	return cmd, nil
+}
+
+// each calls do for the commands that a selector means.
+func (t *Tap) each(sandbox string, which *pb.ProcessSelector, do func(*command)) {
+	t.mu.Lock()
+	var found []*command
+	for cmd := range t.running[sandbox] {
+		if cmd.is(which) {
+			found = append(found, cmd)
+		}
+	}
+	t.mu.Unlock()
+	for _, cmd := range found {
+		do(cmd)
+	}
+}
+
+func (cmd *command) is(which *pb.ProcessSelector) bool {
+	if tag := which.GetTag(); tag != "" {
+		return cmd.what.Tag == tag
+	}
+	cmd.mu.Lock()
+	defer cmd.mu.Unlock()
+	return cmd.pid != 0 && cmd.pid == which.GetPid()
+}
+
+// runsAs says which process it is.
+func (cmd *command) runsAs(pid uint32) {
+	cmd.mu.Lock()
+	defer cmd.mu.Unlock()
+	cmd.pid = pid
+}
+
+// printed takes what came from one source.
+func (cmd *command) printed(source int, data []byte) {
+	cmd.mu.Lock()
+	ended := cmd.ended
+	if !ended {
+		c := cmd.sums[source]
+		if c == nil {
+			c = newCounter()
+			cmd.sums[source] = c
+		}
+		c.add(data)
+		if source == stderr {
+			cmd.said.Add(data)
+		}
+	}
+	cmd.mu.Unlock()
+	if !ended {
+		cmd.tape.Output(source, data)
+	}
+}
+
+// failedOf takes what a cell failed of.
+func (cmd *command) failedOf(text string) {
+	cmd.mu.Lock()
+	defer cmd.mu.Unlock()
+	cmd.said.Add([]byte(text))
+}
+
+// exited takes the end event.
+func (cmd *command) exited(end *pb.ProcessEvent_EndEvent) {
+	exit := client.ExitOf(end)
+	cmd.end(Ended{Exit: &exit.Code, Signal: int(exit.Signal)})
+}
+
+// failed takes an error in place of an end: of the wire's codes the one for
+// time is an end, too.
+func (cmd *command) failed(code string) {
+	cmd.mu.Lock()
+	ran := cmd.pid != 0 && cmd.what.How != HowConnect
+	cmd.mu.Unlock()
+	if code == "deadline_exceeded" && ran {
+		exit := client.CodeTimeout
+		cmd.end(Ended{Exit: &exit, TimedOut: true, Error: "timeout"})
+		return
+	}
+	cmd.end(Ended{Error: code, Lost: ran})
+}
+
+// over is the end of the request. A command whose end was not heard is lost.
+func (cmd *command) over() { cmd.end(Ended{Lost: true}) }
+
+// end puts the end on record. The first one counts.
+func (cmd *command) end(e Ended) {
+	cmd.mu.Lock()
+	if cmd.ended {
+		cmd.mu.Unlock()
+		return
+	}
+	cmd.ended = true
+	e.PID = cmd.pid
+	if e.Exit != nil {
+		e.Hit = client.Hit(client.Exit{Code: *e.Exit, TimedOut: e.TimedOut}, cmd.said.String(), false)
+	}
+	e.Stdout, e.Stderr, e.PTY = cmd.sums[stdout].sum(), cmd.sums[stderr].sum(), cmd.sums[pty].sum()
+	cmd.mu.Unlock()
+	now := time.Now()
+	e.N, e.DurationMS, e.Truncated = cmd.what.N, math.Round(now.Sub(cmd.began).Seconds()*1e6)/1e3, e.Truncated || cmd.tape.Truncated()
+	cmd.keep(recording.Tail{Ended: now, Exit: e.Exit, Error: e.Error, Lost: e.Lost})
+	t := cmd.tap
+	t.note(audit.Draft{Time: now, Kind: audit.CommandEnded, Sandbox: cmd.call.Sandbox, Actor: cmd.call.Actor, Data: e})
+	t.mu.Lock()
+	delete(t.running[cmd.call.Sandbox], cmd)
+	if len(t.running[cmd.call.Sandbox]) == 0 {
+		delete(t.running, cmd.call.Sandbox)
+	}
+	if t.idle != nil && len(t.running) == 0 {
+		close(t.idle)
+		t.idle = nil
+	}
+	t.mu.Unlock()
+}
+
+// keep ends the recording. That it is not whole is no reason to keep the
+// caller from what was printed.
+func (cmd *command) keep(tail recording.Tail) {
+	if tail.Ended.IsZero() {
+		tail.Ended = time.Now()
+	}
+	if err := cmd.tape.End(tail); err != nil {
+		cmd.tap.Log.Error("recording not kept", "sandbox", cmd.call.Sandbox, "err", err)
+	}
+}

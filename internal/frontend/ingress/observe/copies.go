@@ -1,0 +1,209 @@
+package observe
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"path"
+	"strings"
+
+	"github.com/crannog/crannog/internal/filetree/copytree"
+)
+
+// copyPath is where files and directories are copied in and out.
+const copyPath = "/copy"
+
+// copies watches files that are copied in or out: each has an entry, as one that is uploaded or
+// downloaded by itself.
+func (t *Tap) copies(r *http.Request, c Call) (*Visit, *refusal) {
+	query := r.URL.Query()
+	m := &move{tap: t, call: c, query: query.Get("path"), known: c.opened}
+	m.user = short(query.Get("username"), c.Mask.Record())
+	if r.Method == http.MethodGet {
+		return &Visit{answer: m.copiedOut, done: func() {}}, nil
+	}
+	m.copy = true
+	in, out := io.Pipe()
+	m.parts = &parts{pipe: out, done: make(chan struct{}), mask: c.Mask.Record()}
+	go func() {
+		defer close(m.parts.done)
+		// What the guest refuses of it has no entry, and the entry of a file says that it broke off.
+		_ = eachCopied(in, actionUpload, "", func(f Moved) error {
+			if len(m.parts.files) < maxFiles {
+				f.Path = strings.Clone(short(f.Path, m.parts.mask)) // below the copy's top
+				m.parts.files = append(m.parts.files, f)
+			}
+			return nil
+		})
+		_, _ = io.Copy(io.Discard, in) // it must not stop the body
+	}()
+	r.Body = &entering{ReadCloser: r.Body, pipe: out}
+	return &Visit{answer: m.uploadedTo, done: m.stop}, nil
+}
+
+// maxPlace bounds the answer that says where a copy is.
+const maxPlace = 64 << 10
+
+// uploadedTo is uploaded for a copy, whose place the guest has found: in a directory that exists it has
+// the source's own name.
+func (m *move) uploadedTo(res *http.Response) error {
+	if res.StatusCode != http.StatusOK {
+		return m.uploaded(res)
+	}
+	var body bytes.Buffer
+	_, err := io.Copy(&body, io.LimitReader(res.Body, maxPlace))
+	res.Body = again{io.MultiReader(bytes.NewReader(body.Bytes()), res.Body), res.Body}
+	var said struct {
+		Path []byte `json:"path"`
+	}
+	if err == nil && json.Unmarshal(body.Bytes(), &said) == nil {
+		m.place = string(said.Path)
+	}
+	return m.uploaded(res)
+}
+
+// copiedOut watches an answer.
+func (m *move) copiedOut(res *http.Response) error {
+	if res.StatusCode != http.StatusOK {
+		return nil
+	}
+	in, out := io.Pipe()
+	l := &copying{ReadCloser: res.Body, pipe: out, done: make(chan struct{})}
+	go func() {
+		defer close(l.done)
+		err := eachCopied(in, actionDownload, m.query, func(f Moved) error {
+			f.Outcome = "ok"
+			return m.tap.Record.Note(m.draft(f))
+		})
+		var said *copytree.SourceError
+		if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, copytree.ErrMalformed) && !errors.As(err, &said) {
+			l.err = err
+		}
+		_ = in.CloseWithError(err) // never fails
+	}()
+	res.Body = l
+	return nil
+}
+
+// copying is a stream on its way out. Its end comes when all of it is on record.
+type copying struct {
+	io.ReadCloser
+	pipe *io.PipeWriter
+	done chan struct{}
+	err  error // of the record, once done is closed
+}
+
+func (l *copying) Read(b []byte) (int, error) {
+	n, err := l.ReadCloser.Read(b)
+	_, _ = l.pipe.Write(b[:n]) // fails only after the reader has stopped: see err
+	if err == nil {
+		select {
+		case <-l.done:
+			if l.err != nil {
+				return 0, l.err // what is not on record does not come out
+			}
+		default:
+		}
+		return n, nil
+	}
+	if !errors.Is(err, io.EOF) {
+		_ = l.pipe.CloseWithError(err) // never fails
+	}
+	_ = l.pipe.CloseWithError(io.ErrUnexpectedEOF) // never fails, and not over an error
+	if <-l.done; l.err != nil {
+		return 0, l.err
+	}
+	return n, err
+}
+
+func (l *copying) Close() error {
+	_ = l.pipe.CloseWithError(io.ErrUnexpectedEOF) // never fails
+	<-l.done
+	return errors.Join(l.err, l.ReadCloser.Close())
+}
+
+// eachCopied calls do for each file of a stream.
+func eachCopied(stream io.Reader, action, top string, do func(Moved) error) error {
+	in := copytree.NewReader(stream)
+	var dirs []string
+	var now *summed
+	for {
+		f, err := in.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			if now != nil {
+				err = errors.Join(do(now.end(true)), err)
+			}
+			return err
+		case f.Entry != nil:
+			name := f.Entry.Name
+			if len(dirs) == 0 {
+				name = top // what the source is called may be another name than the one asked for
+			}
+			switch f.Entry.Kind {
+			case copytree.Dir:
+				dirs = append(dirs, name)
+			case copytree.File:
+				now = &summed{count: newCounter(), size: f.Entry.Size}
+				now.moved = Moved{Do: action, Path: path.Join(append(dirs[:len(dirs):len(dirs)], name)...)}
+			case copytree.Link, copytree.LeftOut:
+			}
+		case f.End && now != nil:
+			if err := do(now.end(false)); err != nil {
+				return err
+			}
+			now = nil
+		case f.End:
+			dirs = dirs[:len(dirs)-1]
+		default:
+			now.hole(f.Offset)
+			now.count.add(f.Data)
+			now.at = f.Offset + int64(len(f.Data))
+		}
+	}
+}
+
+// summed is a file that is being summed up.
+type summed struct {
+	moved Moved
+	count *counter
+	size  int64
+	at    int64
+	zeros int64 // of holes, in the sum so far
+}
+
+// maxZeros bounds what of a file's holes is summed up as zeros. A sandbox can send a hole of any size
+// in a few bytes.
+const maxZeros = 256 << 20
+
+// hole sums up what lies before the next piece: zeros as long as there are few of them in the file, and
+// then the hole's offset and length, as 8 bytes each.
+func (s *summed) hole(until int64) {
+	n := until - s.at
+	if n <= 0 {
+		return
+	}
+	if s.zeros += n; s.zeros <= maxZeros {
+		for piece := make([]byte, min(n, 32<<10)); n > 0; n -= int64(len(piece)) {
+			piece = piece[:min(n, int64(len(piece)))]
+			s.count.add(piece)
+		}
+		return
+	}
+	s.zeros, s.moved.Sparse = maxZeros+1, true
+	s.count.add(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, uint64(s.at)), uint64(n)))
+}
+
+func (s *summed) end(lost bool) Moved {
+	if s.moved.Bytes, s.moved.Lost = s.at, lost; !lost {
+		s.hole(s.size)
+		s.moved.Bytes = s.size
+	}
+	s.moved.Sum = s.count.sum().Sum
+	return s.moved
+}

@@ -1,0 +1,260 @@
+package observe
+
+import (
+	"cmp"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/egress/redact"
+)
+
+// Actions of entries about files.
+const (
+	actionUpload   = "file.upload"
+	actionDownload = "file.download"
+)
+
+// urlActor is the actor of a request with a signed URL of a file.
+const urlActor = "url"
+
+// file watches a file that is put in or taken out.
+func (t *Tap) file(r *http.Request, c Call) (*Visit, *refusal) {
+	m := &move{tap: t, call: c, query: r.URL.Query().Get("path"), known: c.opened}
+	if !m.known && r.Header.Get(tokenHeader) == "" {
+		m.call.Actor = urlActor
+	}
+	m.user = short(r.URL.Query().Get("username"), c.Mask.Record())
+	switch r.Method {
+	case http.MethodGet:
+		m.span = short(r.Header.Get("Range"), c.Mask.Record())
+		return &Visit{answer: m.download, done: func() {}}, nil
+	case http.MethodPost:
+		m.upload(r)
+		return &Visit{answer: m.uploaded, done: m.stop}, nil
+	}
+	return nil, nil
+}
+
+// move is one request that moves files.
+type move struct {
+	tap   *Tap
+	call  Call
+	query string // the path, or "" where each part of a body names its own
+	user  string
+	span  string
+	known bool // the caller has the token
+	parts *parts
+	place string // where a copy is, for the names of its files
+	copy  bool
+}
+
+// draft is the entry of one file.
+func (m *move) draft(data Moved) audit.Draft {
+	mask := m.call.Mask.Record()
+	data.Path, data.Encoding, data.User = short(data.Path, mask), short(data.Encoding, mask), m.user
+	return audit.Draft{Kind: audit.Action, Sandbox: m.call.Sandbox, Actor: m.call.Actor, Data: data}
+}
+
+// download sums a file up on its way out. One that ends well has an entry
+// before its reader knows that it does.
+func (m *move) download(res *http.Response) error {
+	if res.StatusCode != http.StatusOK && res.StatusCode != http.StatusPartialContent {
+		return nil
+	}
+	res.Body = &leaving{ReadCloser: res.Body, move: m, count: newCounter(), coding: res.Header.Get("Content-Encoding")}
+	return nil
+}
+
+// leaving is a file on its way out.
+type leaving struct {
+	io.ReadCloser
+	move   *move
+	count  *counter
+	coding string
+	once   sync.Once
+	err    error
+}
+
+func (l *leaving) Read(b []byte) (int, error) {
+	n, err := l.ReadCloser.Read(b)
+	l.count.add(b[:n])
+	if err != nil {
+		if noteErr := l.note(!errors.Is(err, io.EOF)); noteErr != nil {
+			return 0, noteErr // what is not on record is not whole
+		}
+	}
+	return n, err
+}
+
+func (l *leaving) Close() error {
+	return errors.Join(l.note(true), l.ReadCloser.Close())
+}
+
+func (l *leaving) note(lost bool) error {
+	l.once.Do(func() {
+		sum := l.count.sum()
+		l.err = l.move.tap.Record.Note(l.move.draft(Moved{
+			Do: actionDownload, Outcome: "ok", Path: l.move.query, Bytes: sum.Bytes, Sum: sum.Sum,
+			Encoding: l.coding, Range: l.move.span, Lost: lost,
+		}))
+	})
+	return l.err
+}
+
+// upload sums the files of a body up on their way in.
+func (m *move) upload(r *http.Request) {
+	in, out := io.Pipe()
+	m.parts = &parts{pipe: out, done: make(chan struct{}), mask: m.call.Mask.Record()}
+	kind, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	packed := strings.ToLower(strings.TrimSpace(r.Header.Get("Content-Encoding")))
+	go func() {
+		defer close(m.parts.done)
+		m.parts.read(in, kind, params["boundary"], packed == "gzip" || packed == "x-gzip", m.query)
+		// The rest is nothing that the guest reads; it must not stop the body.
+		_, _ = io.Copy(io.Discard, in)
+	}()
+	r.Body = &entering{ReadCloser: r.Body, pipe: out}
+}
+
+// entering is a body on its way in.
+type entering struct {
+	io.ReadCloser
+	pipe *io.PipeWriter
+}
+
+func (e *entering) Read(b []byte) (int, error) {
+	n, err := e.ReadCloser.Read(b)
+	_, _ = e.pipe.Write(b[:n]) // fails only after the reader has stopped
+	if err != nil {
+		_ = e.pipe.CloseWithError(err) // never fails
+	}
+	return n, err
+}
+
+func (e *entering) Close() error {
+	_ = e.pipe.CloseWithError(io.ErrUnexpectedEOF) // never fails, and not over an end
+	return e.ReadCloser.Close()
+}
+
+// parts are the files of one body.
+type parts struct {
+	pipe  *io.PipeWriter
+	done  chan struct{} // closed when files is complete
+	files []Moved
+	mask  *redact.Redactor
+}
+
+// maxFiles bounds the files of one body that have entries of their own.
+const maxFiles = 10_000
+
+// read splits a body as the guest does.
+func (p *parts) read(body io.Reader, kind, boundary string, packed bool, path string) {
+	if packed {
+		plain, err := gzip.NewReader(body)
+		if err != nil {
+			return
+		}
+		body = plain
+	}
+	if kind != "multipart/form-data" {
+		_ = p.file(path, body) // the entry says that it was cut
+		return
+	}
+	for reader := multipart.NewReader(body, boundary); len(p.files) < maxFiles; {
+		part, err := reader.NextRawPart()
+		if err != nil {
+			return
+		}
+		if part.FormName() != "file" {
+			continue
+		}
+		name := path
+		if name == "" {
+			_, params, err := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
+			if err != nil || params["filename"] == "" {
+				return
+			}
+			name = params["filename"]
+		}
+		if p.file(name, part) != nil {
+			return
+		}
+	}
+}
+
+func (p *parts) file(path string, content io.Reader) error {
+	count := newCounter()
+	_, err := io.Copy(writer(count.add), content)
+	sum := count.sum()
+	// The names of a body could be of 10 MiB each. One that is cut is masked
+	// before, or half a secret would show, and is not a part of its header.
+	path = strings.Clone(short(path, p.mask))
+	p.files = append(p.files, Moved{Do: actionUpload, Path: path, Bytes: sum.Bytes, Sum: sum.Sum, Lost: err != nil})
+	return err
+}
+
+type writer func([]byte)
+
+func (w writer) Write(b []byte) (int, error) {
+	w(b)
+	return len(b), nil
+}
+
+// stop ends the reading of a body that did not come to its end.
+func (m *move) stop() {
+	_ = m.parts.pipe.CloseWithError(io.ErrUnexpectedEOF) // never fails
+	<-m.parts.done
+}
+
+func outcome(status int) string {
+	if status == http.StatusOK {
+		return "ok"
+	}
+	return fmt.Sprintf("http_%d", status)
+}
+
+// settled is how long after an answer the end of its body may take. It comes
+// at once, unless the guest answered before it had read all.
+const settled = time.Second
+
+// uploaded puts files on record when the guest has said what became of them.
+// If it cannot, the caller does not hear that all is well.
+func (m *move) uploaded(res *http.Response) error {
+	if res.StatusCode >= http.StatusMultipleChoices && !m.known {
+		return nil // anybody can be refused
+	}
+	limit := time.NewTimer(settled)
+	defer limit.Stop()
+	select {
+	case <-m.parts.done:
+	case <-limit.C:
+		m.stop()
+	}
+	drafts := make([]audit.Draft, 0, len(m.parts.files))
+	for _, f := range m.parts.files {
+		f.Outcome = outcome(res.StatusCode)
+		if m.copy {
+			f.Path = path.Join(cmp.Or(m.place, m.query), f.Path)
+		}
+		drafts = append(drafts, m.draft(f))
+	}
+	const batch = 100
+	for len(drafts) > 0 {
+		n := min(batch, len(drafts))
+		if err := m.tap.Record.Note(drafts[:n]...); err != nil {
+			return unrecorded(err).err
+		}
+		drafts = drafts[n:]
+	}
+	return nil
+}

@@ -1,0 +1,82 @@
+package observe
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// surveyTimeout bounds one look at a sandbox's files.
+const surveyTimeout = time.Minute
+
+// settle is how long after the end of a cell its files are looked at. A look
+// makes the kernel wait for us, and a cell that follows at once with it.
+const settle = 100 * time.Millisecond
+
+// surveys requests file surveys in the background, at most one at a time for each
+// sandbox. Cells that end during a survey share the next.
+type surveys struct {
+	tap  *Tap
+	ctx  context.Context
+	stop context.CancelFunc
+	work sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	again  map[string]bool // of those that run: whether another is wanted
+}
+
+func (s *surveys) start(t *Tap) {
+	s.tap, s.again = t, map[string]bool{}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+}
+
+func (s *surveys) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.stop()
+	s.work.Wait()
+}
+
+// ask wants a look that begins after this call.
+func (s *surveys) ask(sandbox string) {
+	if s.tap.Survey == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	if _, runs := s.again[sandbox]; runs {
+		s.again[sandbox] = true
+		return
+	}
+	s.again[sandbox] = false
+	s.work.Go(func() { s.run(sandbox) })
+}
+
+func (s *surveys) run(sandbox string) {
+	for more := true; more; {
+		select {
+		case <-time.After(settle):
+		case <-s.ctx.Done():
+		}
+		// Who asked until now gets the look that begins now.
+		s.mu.Lock()
+		s.again[sandbox] = false
+		s.mu.Unlock()
+		ctx, cancel := context.WithTimeout(s.ctx, surveyTimeout)
+		err := s.tap.Survey(ctx, sandbox)
+		cancel()
+		if err != nil && s.ctx.Err() == nil {
+			s.tap.Log.Debug("files not surveyed", "sandbox", sandbox, "err", err)
+		}
+		s.mu.Lock()
+		if more = s.again[sandbox] && !s.closed; !more {
+			delete(s.again, sandbox)
+		}
+		s.mu.Unlock()
+	}
+}

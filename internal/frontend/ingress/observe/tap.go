@@ -1,0 +1,277 @@
+// Package observe owns the watch on what callers have run in sandboxes, and on the
+// files that they put in and take out: it reads the requests and the answers
+// that pass, makes entries of the record of them and recordings of what was
+// printed. What it keeps has been masked before, and nothing that the guest
+// would run passes without having been read.
+package observe
+
+import (
+	"context"
+	"crypto/subtle"
+	"errors"
+	"log/slog"
+	"net/http"
+	"path"
+	"sync"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/recording"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Deps are what a Tap writes to. Record, Shelf and Log are required.
+type Deps struct {
+	Record audit.Recorder
+	Shelf  *recording.Shelf
+	Log    *slog.Logger
+	// Survey writes down what became of the files of a sandbox. It is called
+	// when a cell of the interpreter has ended, which is the end of no process
+	// that the engine could see. Nil is never.
+	Survey func(ctx context.Context, sandbox string) error
+}
+
+// Tap watches. It is safe for concurrent use.
+type Tap struct {
+	Deps
+	ears    http.Handler
+	surveys surveys
+
+	mu      sync.Mutex
+	running map[string]map[*command]struct{} // by sandbox
+	idle    chan struct{}                    // closed when none runs, unless nil
+	turned  map[string]*turned               // by sandbox, of the last minute
+}
+
+// New makes a Tap. Close ends it.
+func New(d Deps) (*Tap, error) {
+	if d.Record == nil || d.Shelf == nil || d.Log == nil {
+		return nil, errors.New("tap: a dependency is missing")
+	}
+	t := &Tap{Deps: d, running: map[string]map[*command]struct{}{}, turned: map[string]*turned{}}
+	t.ears = newEars()
+	t.surveys.start(t)
+	return t, nil
+}
+
+// closeTimeout bounds how long Close waits for commands whose streams were
+// cut to be put on record.
+const closeTimeout = 2 * time.Second
+
+// Close waits for the ends of visits and for background work. The streams of commands
+// are cut before.
+func (t *Tap) Close() {
+	t.mu.Lock()
+	if len(t.running) > 0 {
+		t.idle = make(chan struct{})
+	}
+	idle := t.idle
+	t.mu.Unlock()
+	if idle != nil {
+		limit := time.NewTimer(closeTimeout)
+		defer limit.Stop()
+		select {
+		case <-idle:
+		case <-limit.C:
+		}
+	}
+	t.surveys.close()
+	t.settleAll()
+}
+
+// How a command came about.
+const (
+	HowStart    = "start"    // over the process service
+	HowTerminal = "terminal" // the same, on a terminal
+	HowConnect  = "connect"  // a caller follows what runs already
+	HowExec     = "exec"     // over our own API
+	HowCell     = "cell"     // code for the interpreter
+)
+
+// Call is where a request goes, and who makes it.
+type Call struct {
+	Sandbox string
+	Port    int
+	Actor   string // as in the record
+	How     string // HowStart unless told
+	// Token is what opens the sandbox. A request with another one runs
+	// nothing, and is on record as turned away.
+	Token string
+	Mask  *sandbox.Mask
+
+	opened bool // the request has the token
+}
+
+// TokenActor is the actor of a request with a sandbox's token and no other identity.
+const TokenActor = "token"
+
+const tokenHeader = "X-Access-Token"
+
+// opens says whether a request has the sandbox's token. Constant time, so that
+// it cannot be guessed byte by byte.
+func (c Call) opens(r *http.Request) bool {
+	return c.Token != "" && subtle.ConstantTimeCompare([]byte(r.Header.Get(tokenHeader)), []byte(c.Token)) == 1
+}
+
+// Visit is one request on its way. The nil Visit is of no interest.
+type Visit struct {
+	answer func(*http.Response) error
+	done   func()
+	once   sync.Once
+	// lasting is set if the command continues without its caller.
+	lasting *lasting
+}
+
+// Answer watches an answer, which has been masked already. After an error it
+// may not be passed on.
+func (v *Visit) Answer(res *http.Response) error {
+	if v == nil {
+		return nil
+	}
+	return v.answer(res)
+}
+
+// Done must be called when the request is over, with an answer or without.
+func (v *Visit) Done() {
+	if v != nil {
+		v.once.Do(v.done)
+	}
+}
+
+// Admit looks at a request before it goes in, and may put another body in
+// place of its own. If it is not ok, the request has been answered, unless its
+// context has ended. The nil Tap looks at nothing.
+func (t *Tap) Admit(w http.ResponseWriter, r *http.Request, c Call) (v *Visit, ok bool) {
+	if t == nil {
+		return nil, true
+	}
+	v, no := t.visit(r, c)
+	if no != nil && r.Context().Err() == nil {
+		no.write(w)
+	}
+	return v, no == nil
+}
+
+// processPath is the service whose calls are read.
+const processPath = "/process.Process/"
+
+// visit finds out what a request is. Paths are compared as their most lenient
+// reader would, so that none is run that was not read.
+func (t *Tap) visit(r *http.Request, c Call) (*Visit, *refusal) {
+	if c.Port != guestboot.Port && c.Port != guestboot.InterpreterPort {
+		return nil, nil // programs of others, with checks of their own
+	}
+	where := path.Clean("/" + r.URL.Path)
+	c.opened = c.opens(r)
+	v, no := t.look(r, c, where)
+	if no == nil && !c.opened {
+		v = t.outsiders(r, c, where, v)
+	}
+	return v, no
+}
+
+func (t *Tap) look(r *http.Request, c Call, where string) (*Visit, *refusal) {
+	switch {
+	case c.Port == guestboot.Port && where == "/files":
+		return t.file(r, c)
+	case c.Port == guestboot.Port && where == copyPath && (r.Method == http.MethodGet || r.Method == http.MethodPost):
+		if !c.shut(r) {
+			return t.copies(r, c)
+		}
+	case r.Method != http.MethodPost:
+		return nil, nil // neither server runs anything for another
+	case c.Port == guestboot.Port && (where == processPath+"Start" || where == processPath+"Connect"):
+		if !c.shut(r) {
+			return t.call(r, c, where)
+		}
+	case c.Port == guestboot.Port && (where == processPath+"Update" || where == processPath+"SendSignal"):
+		if !c.shut(r) {
+			t.overhear(r, c, where)
+		}
+	case c.Port == guestboot.Port && changesFiles(where):
+		if !c.shut(r) {
+			return t.touch(r, c, where)
+		}
+	case c.Port == guestboot.Port && where == composePath:
+		if !c.shut(r) {
+			return t.compose(r, c)
+		}
+	case c.Port == guestboot.InterpreterPort && where == "/execute":
+		if !c.shut(r) {
+			return t.cell(r, c)
+		}
+	}
+	return nil, nil
+}
+
+// shut takes a token away that is not the sandbox's, so that the server inside
+// refuses in its own words, whatever token it knows.
+func (c Call) shut(r *http.Request) bool {
+	if c.opened {
+		return false
+	}
+	r.Header.Del(tokenHeader)
+	return true
+}
+
+// Transport watches all requests of one port of a sandbox. The nil Tap watches
+// none.
+func (t *Tap) Transport(base http.RoundTripper, c Call) http.RoundTripper {
+	if t == nil {
+		return base
+	}
+	return transport{t, base, c}
+}
+
+type transport struct {
+	tap  *Tap
+	base http.RoundTripper
+	call Call
+}
+
+// RoundTrip implements http.RoundTripper.
+func (tr transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	v, no := tr.tap.visit(r, tr.call)
+	if no != nil {
+		return nil, errors.Join(no.err, closeBody(r))
+	}
+	res, err := tr.base.RoundTrip(r)
+	if err == nil {
+		if err = v.Answer(res); err != nil {
+			err = errors.Join(err, res.Body.Close())
+		}
+	}
+	if err != nil {
+		v.Done()
+		return nil, err
+	}
+	if v != nil {
+		res.Body = &last{res.Body, v}
+	}
+	return res, nil
+}
+
+func closeBody(r *http.Request) error {
+	if r.Body == nil {
+		return nil
+	}
+	return r.Body.Close()
+}
+
+// note adds an entry whose action cannot be taken back any more.
+func (t *Tap) note(d audit.Draft) {
+	if err := t.Record.Note(d); err != nil {
+		t.Log.Error("entry not recorded", "sandbox", d.Sandbox, "kind", string(d.Kind), "err", err)
+	}
+}
+
+// unrecorded is what the caller gets of an action that the record refused.
+func unrecorded(err error) *refusal {
+	if fault.KindOf(err) == fault.Internal {
+		err = fault.Wrap(err, fault.Unavailable, "record_unavailable", "the record cannot be written, so that nothing is run")
+	}
+	return refuse(http.StatusServiceUnavailable, err)
+}

@@ -1,0 +1,406 @@
+package observe
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/audittest"
+	"github.com/crannog/crannog/internal/audit/recording"
+	"github.com/crannog/crannog/internal/frontend/ingress/redaction"
+	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+)
+
+func newTap(t testing.TB, survey func(context.Context, string) error) (*Tap, *audittest.Record) {
+	t.Helper()
+	r := &audittest.Record{}
+	shelf := recording.New(recording.Options{Dir: filepath.Join(t.TempDir(), "recordings")})
+	tp, err := New(Deps{Record: r, Shelf: shelf, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Survey: survey})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		tp.Close()
+		if err := shelf.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return tp, r
+}
+
+func lastEnd(t testing.TB, r *audittest.Record) (e Ended) {
+	t.Helper()
+	all := r.Entries(audit.CommandEnded)
+	if len(all) == 0 {
+		t.Fatal("nothing has ended")
+	}
+	if err := json.Unmarshal(all[len(all)-1].Data, &e); err != nil {
+		t.Fatal(err)
+	}
+	e.N, e.DurationMS = 0, 0
+	return e
+}
+
+func framed(flags byte, payload []byte) []byte {
+	return append(binary.BigEndian.AppendUint32([]byte{flags}, uint32(len(payload))), payload...)
+}
+
+func event(t testing.TB, e *pb.ProcessEvent) []byte {
+	t.Helper()
+	data, err := proto.Marshal(&pb.StartResponse{Event: e})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return framed(0, data)
+}
+
+// FuzzEvents lets a box answer whatever it likes. However the answer is cut
+// into pieces, what is put on record of it is the same, and no more is printed
+// than came.
+func FuzzEvents(f *testing.F) {
+	start := event(f, &pb.ProcessEvent{Event: &pb.ProcessEvent_Start{Start: &pb.ProcessEvent_StartEvent{Pid: 7}}})
+	out := event(f, &pb.ProcessEvent{Event: &pb.ProcessEvent_Data{Data: &pb.ProcessEvent_DataEvent{Output: &pb.ProcessEvent_DataEvent_Stderr{Stderr: []byte("text")}}}})
+	end := event(f, &pb.ProcessEvent{Event: &pb.ProcessEvent_End{End: &pb.ProcessEvent_EndEvent{ExitCode: -1, Status: "signal: killed"}}})
+	f.Add(append(append(append([]byte{}, start...), out...), end...), false)
+	f.Add(append(append([]byte{}, out...), framed(flagEnd, []byte(`{"error":{"code":"deadline_exceeded"}}`))...), false)
+	f.Add(append(start, framed(flagTrailers, []byte("grpc-status: 5\r\n"))...), false)
+	f.Add(framed(0, []byte(`{"event":{"data":{"pty":"aGVsbG8="}}}`)), true)
+	f.Add([]byte{0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff}, true)
+	tp, _ := newTap(f, nil)
+	f.Fuzz(func(t *testing.T, wire []byte, asJSON bool) {
+		r := &audittest.Record{}
+		tp.Record = r
+		var want Ended
+		for i, step := range []int{len(wire) + 1, 1, 3} {
+			cmd, err := tp.begin(Call{Sandbox: "box1", Actor: "a"}, Started{How: HowStart})
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := &events{cmd: cmd, decoder: redaction.Decoder{JSON: asJSON}}
+			for rest := wire; len(rest) > 0; {
+				n := min(step, len(rest))
+				e.see(rest[:n])
+				rest = rest[n:]
+			}
+			cmd.over()
+			got := lastEnd(t, r)
+			var printed int64
+			for _, s := range []*Sum{got.Stdout, got.Stderr, got.PTY} {
+				if s != nil {
+					printed += s.Bytes
+				}
+			}
+			if printed > int64(len(wire)) || got.Exit == nil && !got.Lost && got.Error == "" {
+				t.Fatalf("%+v", got)
+			}
+			if i == 0 {
+				want = got
+			} else if got.Lost != want.Lost || !got.Lost && text(t, got) != text(t, want) {
+				t.Fatalf("in pieces of %d: %s, want %s", step, text(t, got), text(t, want))
+			}
+		}
+	})
+}
+
+func text(t testing.TB, e Ended) string {
+	t.Helper()
+	data, err := json.Marshal(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// Large output is the same in whatever pieces it comes.
+func TestLargeOutputInPieces(t *testing.T) {
+	tp, r := newTap(t, nil)
+	large := strings.Repeat("0123456789abcdef", 5000)
+	var wire []byte
+	for range 5 {
+		wire = append(wire, event(t, &pb.ProcessEvent{Event: &pb.ProcessEvent_Data{Data: &pb.ProcessEvent_DataEvent{Output: &pb.ProcessEvent_DataEvent_Stdout{Stdout: []byte(large)}}}})...)
+		wire = append(wire, event(t, &pb.ProcessEvent{Event: &pb.ProcessEvent_Keepalive{Keepalive: &pb.ProcessEvent_KeepAlive{}}})...)
+		wire = append(wire, event(t, &pb.ProcessEvent{Event: &pb.ProcessEvent_Data{Data: &pb.ProcessEvent_DataEvent{Output: &pb.ProcessEvent_DataEvent_Pty{Pty: []byte("p")}}}})...)
+	}
+	wire = append(wire, event(t, &pb.ProcessEvent{Event: &pb.ProcessEvent_End{End: &pb.ProcessEvent_EndEvent{Exited: true}}})...)
+	sum := sha256.Sum256([]byte(strings.Repeat(large, 5)))
+	for _, step := range []int{1, 2, 3, 7, 19, 100, 4096, 32 << 10, len(wire)} {
+		cmd, err := tp.begin(Call{Sandbox: "box1", Actor: "a"}, Started{How: HowStart})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := &events{cmd: cmd}
+		for rest := wire; len(rest) > 0; {
+			n := min(step, len(rest))
+			e.see(rest[:n])
+			rest = rest[n:]
+		}
+		got := lastEnd(t, r)
+		if got.Exit == nil || got.Stdout.Sum != hex.EncodeToString(sum[:]) || got.Stdout.Bytes != int64(5*len(large)) || got.PTY.Bytes != 5 {
+			t.Errorf("in pieces of %d: %s", step, text(t, got))
+		}
+	}
+}
+
+// FuzzLines is the same for the interpreter's answers.
+func FuzzLines(f *testing.F) {
+	f.Add([]byte(`{"type":"stdout","text":"a"}` + "\n" + `{"type":"error","name":"E","value":"v"}` + "\n" + `{"type":"end_of_execution"}` + "\n"))
+	f.Add([]byte(`{"type":"result","text":"\ud800","png":"x"}` + "\n\n[\n" + `{"type":"stdout","text":["no"]}`))
+	tp, _ := newTap(f, nil)
+	f.Fuzz(func(t *testing.T, answer []byte) {
+		r := &audittest.Record{}
+		tp.Record = r
+		var want string
+		for i, step := range []int{len(answer) + 1, 1, 5} {
+			cmd, err := tp.begin(Call{Sandbox: "box1", Actor: "a"}, Started{How: HowCell})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := &lines{cmd: cmd}
+			for rest := answer; len(rest) > 0; {
+				n := min(step, len(rest))
+				l.see(rest[:n])
+				rest = rest[n:]
+			}
+			cmd.over()
+			if got := text(t, lastEnd(t, r)); i == 0 {
+				want = got
+			} else if got != want {
+				t.Fatalf("in pieces of %d: %s, want %s", step, got, want)
+			}
+		}
+	})
+}
+
+// Cells that end soon after each other share a survey of a sandbox's files, and those
+// that end during it share the next. Those of other sandboxes do not wait.
+func TestSurveysAreShared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var looks atomic.Int64
+		gate := make(chan struct{})
+		tp, _ := newTap(t, func(_ context.Context, id string) error {
+			if id == "box1" {
+				looks.Add(1)
+				<-gate
+			}
+			return errors.New("no engine")
+		})
+		pass := func(d time.Duration) {
+			time.Sleep(d)
+			synctest.Wait()
+		}
+		ask := func() {
+			for range 10 {
+				tp.surveys.ask("box1")
+				pass(settle / 20)
+			}
+		}
+		ask()
+		if n := looks.Load(); n != 0 {
+			t.Errorf("%d looks while cells follow each other", n)
+		}
+		pass(settle)
+		tp.surveys.ask("box2")
+		pass(2 * settle)
+		if n := looks.Load(); n != 1 || len(tp.surveys.again) != 1 {
+			t.Errorf("%d looks, %v", n, tp.surveys.again)
+		}
+		ask() // during the first survey
+		gate <- struct{}{}
+		pass(2 * settle)
+		if n := looks.Load(); n != 2 {
+			t.Errorf("%d looks", n)
+		}
+		gate <- struct{}{}
+		pass(2 * settle)
+		if n := looks.Load(); n != 2 {
+			t.Errorf("%d looks, of which the last was not requested", n)
+		}
+		if len(tp.surveys.again) > 0 {
+			t.Errorf("%v", tp.surveys.again)
+		}
+		tp.Close()
+		tp.surveys.ask("box1")
+		if n := looks.Load(); n != 2 {
+			t.Errorf("%d looks after the end", n)
+		}
+	})
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// The transport of callers in this process does the same, and says with a
+// fault why nothing was run.
+func TestTransport(t *testing.T) {
+	tp, r := newTap(t, nil)
+	reached := 0
+	base := roundTrip(func(*http.Request) (*http.Response, error) {
+		reached++
+		body := string(event(t, &pb.ProcessEvent{Event: &pb.ProcessEvent_End{End: &pb.ProcessEvent_EndEvent{ExitCode: 4, Exited: true, Status: "exit status 4"}}}))
+		return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/connect+proto"}}, Body: io.NopCloser(strings.NewReader(body))}, nil
+	})
+	call := func(next http.RoundTripper) error {
+		data, err := proto.Marshal(&pb.StartRequest{Process: &pb.ProcessConfig{Cmd: "x"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://guest/process.Process/Start", strings.NewReader(string(framed(0, data))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/connect+proto")
+		req.Header.Set(tokenHeader, "t")
+		res, err := tp.Transport(next, Call{Sandbox: "box1", Port: guestboot.Port, Actor: "key:1", How: HowExec, Token: "t"}).RoundTrip(req)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(io.Discard, res.Body)
+		return errors.Join(err, res.Body.Close())
+	}
+	if err := call(base); err != nil || reached != 1 {
+		t.Fatal(err)
+	}
+	if e := lastEnd(t, r); e.Exit == nil || *e.Exit != 4 || r.Entries(audit.CommandStarted)[0].Actor != "key:1" {
+		t.Errorf("%+v", e)
+	}
+	if err := call(roundTrip(func(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF })); err == nil || !lastEnd(t, r).Lost {
+		t.Errorf("%v", err)
+	}
+	r.Fail(func(audit.Draft) bool { return true })
+	if err := call(base); err == nil || !strings.Contains(err.Error(), "record") || reached != 1 {
+		t.Errorf("%v, %d calls", err, reached)
+	}
+	var none *Tap
+	if _, same := none.Transport(base, Call{}).(roundTrip); !same {
+		t.Error("no tap, and something in between")
+	}
+	if _, err := New(Deps{}); err == nil {
+		t.Error("a tap without a record")
+	}
+}
+
+// What is kept of a command is bounded, and cut at letters.
+func TestBounds(t *testing.T) {
+	long := strings.Repeat("é", most)
+	for _, c := range []struct {
+		argv []string
+		cut  bool
+	}{{nil, false}, {[]string{"a", "b"}, false}, {[]string{long}, true}, {[]string{strings.Repeat("x", most), "y"}, true}, {make([]string, 100_000), true}, {[]string{"\xff"}, false}} {
+		out, cut := boundedAll(c.argv, nil)
+		if cut != c.cut || len(strings.Join(out, "")) > most+4 || len(out) > most+1 || !strings.HasPrefix(long, strings.TrimSuffix(strings.Join(out, ""), "…")) && len(c.argv) > 0 && c.argv[0] == long {
+			t.Errorf("%d arguments: %d bytes, %v", len(c.argv), len(strings.Join(out, "")), cut)
+		}
+	}
+}
+
+// BenchmarkCommand is what one command costs that prints a line, between its
+// request and its answer, with a record and recordings on the disk.
+func BenchmarkCommand(b *testing.B) {
+	dir := b.TempDir()
+	log := slog.New(slog.DiscardHandler)
+	r, err := audit.Open(audit.Options{Dir: filepath.Join(dir, "record"), Log: log})
+	if err != nil {
+		b.Fatal(err)
+	}
+	shelf := recording.New(recording.Options{Dir: filepath.Join(dir, "recordings")})
+	tp, err := New(Deps{Record: r, Shelf: shelf, Log: log})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		tp.Close()
+		if err := errors.Join(shelf.Close(), r.Close()); err != nil {
+			b.Error(err)
+		}
+	})
+	data, err := proto.Marshal(&pb.StartRequest{Process: &pb.ProcessConfig{Cmd: "echo", Args: []string{"hello"}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	request := string(framed(0, data))
+	answer := append(event(b, &pb.ProcessEvent{Event: &pb.ProcessEvent_Start{Start: &pb.ProcessEvent_StartEvent{Pid: 7}}}),
+		event(b, &pb.ProcessEvent{Event: &pb.ProcessEvent_Data{Data: &pb.ProcessEvent_DataEvent{Output: &pb.ProcessEvent_DataEvent_Stdout{Stdout: []byte("hello\n")}}}})...)
+	answer = append(answer, event(b, &pb.ProcessEvent{Event: &pb.ProcessEvent_End{End: &pb.ProcessEvent_EndEvent{Exited: true}}})...)
+	base := roundTrip(func(*http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/connect+proto"}}, Body: io.NopCloser(strings.NewReader(string(answer)))}, nil
+	})
+	tr := tp.Transport(base, Call{Sandbox: "box1", Port: guestboot.Port, Actor: "a", Token: "t"})
+	for b.Loop() {
+		req, err := http.NewRequestWithContext(b.Context(), http.MethodPost, "http://guest/process.Process/Start", strings.NewReader(request))
+		if err != nil {
+			b.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/connect+proto")
+		req.Header.Set(tokenHeader, "t")
+		res, err := tr.RoundTrip(req)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, res.Body); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// Many requests without a token are counted per minute and sandbox, and displace no
+// other entry.
+func TestStrangersAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tp, r := newTap(t, nil)
+		for range 100 {
+			tp.TurnedAway("box1", "GET", 8000)
+		}
+		tp.TurnedAway("box2", "GET", 8000)
+		if n := len(r.Entries()); n != turnedMost+1 {
+			t.Errorf("%d entries", n)
+		}
+		time.Sleep(turnedEvery + time.Second)
+		synctest.Wait()
+		all := r.Entries()
+		last := all[len(all)-1]
+		if len(all) != turnedMost+2 || last.Sandbox != "box1" || !strings.Contains(string(last.Data), `"count":90`) {
+			t.Errorf("%d entries, the last %s %s", len(all), last.Sandbox, last.Data)
+		}
+		// Another minute, and nothing is held of the last.
+		tp.mu.Lock()
+		held := len(tp.turned)
+		tp.mu.Unlock()
+		if tp.TurnedAway("box1", "GET", 8000); held != 0 || len(r.Entries()) != turnedMost+3 {
+			t.Errorf("%d are held, %d entries", held, len(r.Entries()))
+		}
+	})
+}
+
+// FuzzVerdict lets a box say what it likes of a change: it is one of the words
+// of ours, whatever that is.
+func FuzzVerdict(f *testing.F) {
+	f.Add(200, "application/proto", []byte{})
+	f.Add(404, "application/json", []byte(`{"code":"not_found","message":"m"}`))
+	f.Add(500, "text/plain", []byte(`{"code":7}`))
+	f.Add(200, "application/grpc-web+proto", append(framed(0, []byte{10, 0}), framed(flagTrailers, []byte("grpc-status: 5\r\n"))...))
+	f.Add(200, "application/grpc", []byte{0, 0xff, 0xff, 0xff, 0xff, 1})
+	f.Fuzz(func(t *testing.T, status int, kind string, body []byte) {
+		got := verdict(&http.Response{StatusCode: status, Header: http.Header{"Content-Type": {kind}}}, body)
+		if got != "ok" && got != "unreadable" && got != fmt.Sprintf("http_%d", status) && known(got) != got {
+			t.Errorf("%q", got)
+		}
+	})
+}

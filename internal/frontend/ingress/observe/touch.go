@@ -1,0 +1,170 @@
+package observe
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/frontend/ingress/redaction"
+	fspb "github.com/crannog/crannog/internal/guest/gen/filesystempb"
+)
+
+// Actions of entries about files that are changed without their content
+// passing.
+const (
+	actionMakeDir = "file.mkdir"
+	actionMove    = "file.move"
+	actionRemove  = "file.remove"
+	actionCompose = "file.compose"
+)
+
+// filesystemPath is the service whose changes are read.
+const filesystemPath = "/filesystem.Filesystem/"
+
+// composePath is where files are joined.
+const composePath = "/files/compose"
+
+// maxCompose is the guest's bound of a request to join files.
+const maxCompose = 1 << 20
+
+// changesFiles says whether a call of the service changes anything. The others
+// look, and looking is not on record.
+func changesFiles(where string) bool {
+	switch where {
+	case filesystemPath + "MakeDir", filesystemPath + "Move", filesystemPath + "Remove":
+		return true
+	}
+	return false
+}
+
+// touch watches a call that changes files. What cannot be read does not go in:
+// the guest would refuse it in the same words.
+func (t *Tap) touch(r *http.Request, c Call, where string) (*Visit, *refusal) {
+	var data *Touched
+	mask := c.Mask.Record()
+	said := t.listen(r, where, &hearing{take: func(message any, header http.Header) error {
+		data = &Touched{User: short(userOf(header), mask)}
+		switch m := message.(type) {
+		case *fspb.MakeDirRequest:
+			data.Do, data.Path = actionMakeDir, short(m.GetPath(), mask)
+		case *fspb.MoveRequest:
+			data.Do, data.Path, data.To = actionMove, short(m.GetSource(), mask), short(m.GetDestination(), mask)
+		case *fspb.RemoveRequest:
+			data.Do, data.Path = actionRemove, short(m.GetPath(), mask)
+		}
+		return nil
+	}})
+	if data == nil || data.Do == "" {
+		return nil, said.refusal(fault.New(fault.Invalid, "call_unreadable", "the request to change files cannot be read"))
+	}
+	// A message that is packed cannot be read on its way back.
+	for _, name := range []string{"Connect-Accept-Encoding", "Grpc-Accept-Encoding", "Accept-Encoding"} {
+		r.Header.Del(name)
+	}
+	return (&touch{tap: t, call: c, data: *data}).visit(), nil
+}
+
+// compose watches files being joined. It parses the request by the rules of the
+// guest: a request that the guest would reject is passed on, for the guest to reject.
+func (t *Tap) compose(r *http.Request, c Call) (*Visit, *refusal) {
+	var read bytes.Buffer
+	// What breaks off here breaks off for the guest too.
+	_, _ = io.Copy(&read, io.LimitReader(r.Body, maxCompose))
+	var in struct {
+		Sources     []string `json:"source_paths"`
+		Destination string   `json:"destination"`
+		Username    string   `json:"username"`
+	}
+	err := json.NewDecoder(bytes.NewReader(read.Bytes())).Decode(&in)
+	ahead(r, &read)
+	if err != nil {
+		return nil, nil
+	}
+	mask := c.Mask.Record()
+	data := Touched{Do: actionCompose, To: short(in.Destination, mask), User: short(in.Username, mask)}
+	data.From, data.Cut = boundedAll(in.Sources, mask)
+	return (&touch{tap: t, call: c, data: data}).visit(), nil
+}
+
+// touch is one change of files on its way.
+type touch struct {
+	tap  *Tap
+	call Call
+	data Touched
+	once sync.Once
+	err  error
+}
+
+func (m *touch) visit() *Visit {
+	return &Visit{answer: m.answer, done: func() { _ = m.note("", true) }} // no client is left for an error
+}
+
+// note puts the change on record, once.
+func (m *touch) note(outcome string, lost bool) error {
+	m.once.Do(func() {
+		m.data.Outcome, m.data.Lost = outcome, lost
+		d := audit.Draft{Kind: audit.Action, Sandbox: m.call.Sandbox, Actor: m.call.Actor, Data: m.data}
+		if m.err = m.tap.Record.Note(d); m.err != nil {
+			m.tap.Log.Error("entry not recorded", "sandbox", d.Sandbox, "kind", string(d.Kind), "err", m.err)
+		}
+	})
+	return m.err
+}
+
+// maxVerdict bounds the answer to a change. It describes one entry.
+const maxVerdict = 1 << 20
+
+// answer reads what came of a change. If the record does not take it, the
+// caller does not hear that all is well.
+func (m *touch) answer(res *http.Response) error {
+	var body bytes.Buffer
+	_, err := io.Copy(&body, io.LimitReader(res.Body, maxVerdict))
+	res.Body = again{io.MultiReader(bytes.NewReader(body.Bytes()), res.Body), res.Body}
+	lost := err != nil
+	if err := m.note(verdict(res, body.Bytes()), lost); err != nil {
+		return unrecorded(err).err
+	}
+	return nil
+}
+
+// verdict is ok, a code of the wire, or http_ and a status.
+func verdict(res *http.Response, body []byte) string {
+	if res.StatusCode != http.StatusOK {
+		var said struct {
+			Code string `json:"code"`
+		}
+		if json.Unmarshal(body, &said) == nil && known(said.Code) == said.Code {
+			return said.Code
+		}
+		return fmt.Sprintf("http_%d", res.StatusCode)
+	}
+	if _, framed := redaction.Framed(res.Header.Get("Content-Type")); !framed {
+		return "ok"
+	}
+	if code := grpcCode(res.Header); code != "" {
+		return code
+	}
+	for len(body) >= headSize {
+		size := binary.BigEndian.Uint32(body[1:])
+		if uint64(size) > uint64(len(body)-headSize) {
+			return "unreadable"
+		}
+		if body[0] == flagTrailers {
+			if code := grpcCode(trailersOf(body[headSize : headSize+int(size)])); code != "" {
+				return code
+			}
+		}
+		body = body[headSize+int(size):]
+	}
+	// Trailers of HTTP are there once the body was read to its end.
+	if code := grpcCode(res.Trailer); code != "" {
+		return code
+	}
+	return "ok"
+}

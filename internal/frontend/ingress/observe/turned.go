@@ -1,0 +1,96 @@
+package observe
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
+)
+
+// Requests without a valid token are audited one by one up to turnedMost of a sandbox
+// in turnedEvery, and then as a number. Otherwise an attacker who knows an ID could
+// fill the disk.
+const (
+	turnedEvery = time.Minute
+	turnedMost  = 10
+)
+
+// strangerActor is the actor of a request without a valid token.
+const strangerActor = "nobody"
+
+// turned counts what was turned away of one sandbox, for as long as its timer
+// runs.
+type turned struct {
+	count int64
+	timer *time.Timer
+}
+
+// outsiders wraps the visit of a request without the sandbox's token: if it is
+// turned away, that is on record.
+func (t *Tap) outsiders(r *http.Request, c Call, where string, v *Visit) *Visit {
+	do := r.Method + " " + short(where, c.Mask.Record())
+	next := &Visit{answer: func(*http.Response) error { return nil }, done: func() {}}
+	if v != nil {
+		next.answer, next.done = v.answer, v.Done
+	}
+	answer := next.answer
+	next.answer = func(res *http.Response) error {
+		if res.StatusCode == http.StatusUnauthorized {
+			t.turnAway(c.Sandbox, do, "unauthenticated")
+		}
+		return answer(res)
+	}
+	return next
+}
+
+// TurnedAway puts on record that a request for a port of a sandbox was refused
+// before it went in. Its path is left out: it is a program's, and may be what
+// opens something. The nil Tap puts nothing on record.
+func (t *Tap) TurnedAway(sandbox, method string, port int) {
+	if t != nil {
+		t.turnAway(sandbox, fmt.Sprintf("%.20s port %d", method, port), "denied")
+	}
+}
+
+func (t *Tap) turnAway(sandbox, do, outcome string) {
+	t.mu.Lock()
+	n := t.turned[sandbox]
+	if n == nil {
+		n = &turned{}
+		n.timer = time.AfterFunc(turnedEvery, func() { t.settle(sandbox, n) })
+		t.turned[sandbox] = n
+	}
+	n.count++
+	full := n.count > turnedMost
+	t.mu.Unlock()
+	if !full {
+		t.note(audit.Draft{Kind: audit.Action, Sandbox: sandbox, Actor: strangerActor, Data: payload.Action{Do: do, Outcome: outcome}})
+	}
+}
+
+// settle writes how many had no entry of their own.
+func (t *Tap) settle(sandbox string, n *turned) {
+	t.mu.Lock()
+	mine := t.turned[sandbox] == n
+	if mine {
+		delete(t.turned, sandbox)
+	}
+	t.mu.Unlock()
+	n.timer.Stop()
+	if over := n.count - turnedMost; mine && over > 0 {
+		t.note(audit.Draft{Kind: audit.Action, Sandbox: sandbox, Actor: strangerActor, Data: payload.Action{Do: "refused", Outcome: "too_many", Count: over}})
+	}
+}
+
+// settleAll is settle for all sandboxes, at the end.
+func (t *Tap) settleAll() {
+	t.mu.Lock()
+	all := maps.Clone(t.turned)
+	t.mu.Unlock()
+	for id, n := range all {
+		t.settle(id, n)
+	}
+}

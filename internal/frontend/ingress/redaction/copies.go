@@ -1,0 +1,111 @@
+package redaction
+
+import (
+	"errors"
+	"io"
+
+	"github.com/crannog/crannog/internal/egress/redact"
+	"github.com/crannog/crannog/internal/filetree/copytree"
+)
+
+// copyReader masks a stream of files: names, targets of links, and content across the pieces in which
+// it comes. Masking keeps lengths, so that each byte stays where it was in its file.
+type copyReader struct {
+	source   *copytree.Reader
+	redactor func() *redact.Redactor
+	content  *stream // of the file that is open
+	at       int64   // where in the file the next masked byte belongs
+	held     int64   // what of the file was read and is not written yet
+	buffer   []byte
+	out      sink
+	writer   *copytree.Writer
+	pending
+}
+
+// sink takes what a Writer writes.
+type sink struct{ to *[]byte }
+
+func (s *sink) Write(b []byte) (int, error) {
+	*s.to = append(*s.to, b...)
+	return len(b), nil
+}
+
+func newCopies(source io.Reader, redactor func() *redact.Redactor) io.Reader {
+	c := &copyReader{source: copytree.NewReader(source), redactor: redactor}
+	c.out.to = &c.pending.out
+	c.writer = copytree.NewWriter(&c.out)
+	return c
+}
+
+// Read implements io.Reader.
+func (c *copyReader) Read(b []byte) (int, error) { return c.read(b, c.fill) }
+
+func (c *copyReader) fill() {
+	f, err := c.source.Next()
+	switch {
+	case errors.Is(err, io.EOF):
+		if c.err = c.writer.Close(); c.err == nil {
+			c.err = io.EOF
+		}
+		return
+	case err != nil:
+		if said, ok := errors.AsType[*copytree.SourceError](err); ok {
+			if c.err = c.writer.Fail(c.redactor().String(said.Text)); c.err == nil {
+				c.err = io.EOF
+			}
+			return
+		}
+		c.err = err
+		return
+	case f.Data != nil:
+		c.err = c.data(f)
+		return
+	case f.Entry != nil:
+		r := c.redactor()
+		f.Entry.Name, f.Entry.Target = r.String(f.Entry.Name), r.String(f.Entry.Target)
+	}
+	if c.err = c.flush(); c.err == nil {
+		c.err = c.writer.Frame(f)
+	}
+	if c.err == nil {
+		c.err = c.writer.Flush()
+	}
+}
+
+// data masks a piece. One that follows the last at once may end a value that began there.
+func (c *copyReader) data(f copytree.Frame) error {
+	if c.content != nil && f.Offset != c.at+c.held {
+		if err := c.flush(); err != nil {
+			return err
+		}
+	}
+	if c.content == nil {
+		c.content, c.at = &stream{redactor: c.redactor}, f.Offset
+	}
+	c.held += int64(len(f.Data))
+	c.buffer = c.content.append(c.buffer[:0], f.Data)
+	return c.put(c.buffer)
+}
+
+// flush writes what is held of the pieces so far.
+func (c *copyReader) flush() error {
+	if c.content == nil {
+		return nil
+	}
+	rest := c.content.end(nil)
+	c.content = nil
+	err := c.put(rest)
+	c.held = 0
+	return err
+}
+
+func (c *copyReader) put(b []byte) error {
+	for len(b) > 0 {
+		n := min(len(b), copytree.MaxData)
+		if err := c.writer.Data(c.at, b[:n]); err != nil {
+			return err
+		}
+		b, c.at, c.held = b[n:], c.at+int64(n), c.held-int64(n)
+	}
+	return nil
+}

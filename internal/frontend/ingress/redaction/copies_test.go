@@ -1,0 +1,82 @@
+package redaction
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/filetree/copytree"
+)
+
+// A value that is in names, in targets of links and across the pieces of a file is masked in a copy, and
+// every other byte stays where it was.
+func TestF9CopiesAreMasked(t *testing.T) {
+	const plain = "tk-name-9dQ7wE5r"
+	mask := testMask(t, plain, sealedValue)
+	half := len(sealedValue) / 2
+	var in bytes.Buffer
+	w := copytree.NewWriter(&in)
+	for _, err := range []error{
+		w.Entry(copytree.Entry{Kind: copytree.Dir, Name: "d"}),
+		w.Entry(copytree.Entry{Kind: copytree.Link, Name: "l-" + plain, Target: "/x/" + sealedValue}),
+		w.Entry(copytree.Entry{Kind: copytree.File, Name: "f", Size: 10_000}),
+		w.Data(0, []byte("a"+sealedValue[:half])), w.Data(int64(1+half), []byte(sealedValue[half:]+"b")),
+		w.Data(5000, []byte("c"+sealedValue[:half])), w.Data(9000, []byte(sealedValue[half:])),
+		w.End(), w.Entry(copytree.Entry{Kind: copytree.File, Name: "g", Size: 3}), w.Data(0, []byte("end")), w.End(), w.End(), w.Close(),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := io.ReadAll(newCopies(bytes.NewReader(in.Bytes()), mask.Bytes))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(out, []byte(sealedValue)) {
+		t.Error("the value came out")
+	}
+	files := map[string][]byte{}
+	var link copytree.Entry
+	var now string
+	for r := copytree.NewReader(bytes.NewReader(out)); ; {
+		f, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case f.Entry != nil && f.Entry.Kind == copytree.Link:
+			link = *f.Entry
+		case f.Entry != nil && f.Entry.Kind == copytree.File:
+			now = f.Entry.Name
+			files[now] = make([]byte, f.Entry.Size)
+		case f.Data != nil:
+			copy(files[now][f.Offset:], f.Data)
+		}
+	}
+	stars := len(sealedValue)
+	if f := files["f"]; string(f[:2+stars]) != "a"+string(mask.Bytes().Bytes([]byte(sealedValue)))+"b" ||
+		f[5000] != 'c' || string(f[9000:9000+stars-half]) != sealedValue[half:] {
+		t.Errorf("got %q, %q and %q", f[:2+stars], f[5000], f[9000:9000+stars-half])
+	}
+	if string(files["g"]) != "end" || strings.Contains(link.Name, plain) || strings.Contains(link.Target, sealedValue) || !strings.HasPrefix(link.Target, "/x/") {
+		t.Errorf("got %q and %+v", files["g"], link)
+	}
+	// What is cut short stays cut short, and an error inside is masked too.
+	if _, err := io.ReadAll(newCopies(bytes.NewReader(in.Bytes()[:in.Len()-1]), mask.Bytes)); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("cut short: %v", err)
+	}
+	in.Reset()
+	if err := copytree.NewWriter(&in).Fail("no " + sealedValue); err != nil {
+		t.Fatal(err)
+	}
+	out, err = io.ReadAll(newCopies(&in, mask.Bytes))
+	var said *copytree.SourceError
+	if _, _, first := copytree.First(copytree.NewReader(bytes.NewReader(out))); err != nil || !errors.As(first, &said) || strings.Contains(said.Text, sealedValue) {
+		t.Errorf("got %v and %v", err, said)
+	}
+}

@@ -1,0 +1,100 @@
+package redaction
+
+import (
+	"encoding/base64"
+	"mime"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/crannog/crannog/internal/guest/codec"
+	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
+)
+
+// Decoder reads messages that hold the events of a process.
+type Decoder struct {
+	JSON    bool // or the binary codec
+	decoded []byte
+}
+
+// Framed says whether an answer of the guest's services consists of messages
+// with lengths, by its Content-Type, and whether those are JSON.
+func Framed(contentType string) (json, ok bool) {
+	kind, _, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		return false, false
+	}
+	codec, ok := framed(kind)
+	return codec == eventsJSON, ok
+}
+
+// Event reads a message.
+func (d *Decoder) Event(message []byte) (*pb.ProcessEvent, error) {
+	m := &pb.StartResponse{}
+	var err error
+	if d.JSON {
+		err = codec.JSON{}.Unmarshal(message, m)
+	} else {
+		err = proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(message, m)
+	}
+	if err != nil {
+		return nil, unreadable("is no event of a process")
+	}
+	return m.GetEvent(), nil
+}
+
+const (
+	dataPrefix = `{"event":{"data":{"`
+	dataMiddle = `":"`
+	dataSuffix = `"}}}`
+)
+
+var outputNames = map[string]output{"stdout": stdout, "stderr": stderr, "pty": pty}
+
+// Printed reads an event of output in the form in which our guest writes it:
+// from is 1 for standard output, 2 for the other and 3 for a terminal. The data
+// is valid until the next call. Of all else it is not ok.
+func (d *Decoder) Printed(message []byte) (from int, data []byte, ok bool) {
+	if d.JSON {
+		return d.printedJSON(message)
+	}
+	event, ok := only(message, 1)
+	if ok {
+		data, ok = only(event, 2)
+	}
+	if !ok {
+		return 0, nil, false
+	}
+	for from = int(stdout); from <= int(pty); from++ {
+		if out, ok := only(data, protowire.Number(from)); ok {
+			return from, out, true
+		}
+	}
+	return 0, nil, false
+}
+
+// only returns the bytes of a field that is all there is in a message.
+func only(message []byte, field protowire.Number) ([]byte, bool) {
+	number, kind, n := protowire.ConsumeTag(message)
+	if n < 0 || number != field || kind != protowire.BytesType {
+		return nil, false
+	}
+	value, m := protowire.ConsumeBytes(message[n:])
+	return value, m >= 0 && n+m == len(message)
+}
+
+func (d *Decoder) printedJSON(message []byte) (from int, data []byte, ok bool) {
+	if len(message) < len(dataPrefix)+len(dataSuffix) || string(message[:len(dataPrefix)]) != dataPrefix ||
+		string(message[len(message)-len(dataSuffix):]) != dataSuffix {
+		return 0, nil, false
+	}
+	rest := message[len(dataPrefix) : len(message)-len(dataSuffix)]
+	for name, o := range outputNames {
+		if len(rest) >= len(name)+len(dataMiddle) && string(rest[:len(name)]) == name && string(rest[len(name):len(name)+len(dataMiddle)]) == dataMiddle {
+			var err error
+			d.decoded, err = base64.StdEncoding.AppendDecode(d.decoded[:0], rest[len(name)+len(dataMiddle):])
+			return int(o), d.decoded, err == nil
+		}
+	}
+	return 0, nil, false
+}

@@ -1,0 +1,155 @@
+package redaction
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// maxLine bounds one line, which is held in memory: a result has up to 24 MiB.
+const maxLine = 32 << 20
+
+// lineReader masks what the interpreter says. Text that code prints is masked
+// over all its lines; what else a line says, for itself.
+type lineReader struct {
+	source *bufio.Reader
+	mask   *sandbox.Mask
+	text   [2]struct { // standard output and error
+		stream stream
+		seen   textLine // the last one
+	}
+	pending
+}
+
+// textLine is a line of printed text.
+type textLine struct {
+	Type string `json:"type"`
+	Text string `json:"text"`
+	Time string `json:"timestamp,omitempty"`
+}
+
+func newLines(source io.Reader, m *sandbox.Mask) *lineReader {
+	r := &lineReader{source: bufio.NewReaderSize(source, eventBuffer), mask: m}
+	for i := range r.text {
+		r.text[i].stream.redactor = m.Text
+	}
+	return r
+}
+
+// Read gives whole lines.
+func (r *lineReader) Read(b []byte) (int, error) { return r.read(b, r.fill) }
+
+func (r *lineReader) fill() {
+	for {
+		line, own, err := readLine(r.source)
+		if err == nil || errors.Is(err, io.EOF) && len(line) > 0 {
+			r.line(line, own)
+		}
+		if errors.Is(err, io.EOF) {
+			r.release()
+		}
+		if r.err = err; err != nil || len(r.out) >= batch || !lineReady(r.source) {
+			return
+		}
+	}
+}
+
+func lineReady(source *bufio.Reader) bool {
+	here, err := source.Peek(source.Buffered())
+	return err == nil && bytes.IndexByte(here, '\n') >= 0
+}
+
+// readLine returns a line with its end, valid until the next call, unless it is
+// the caller's own. With io.EOF the last one may have no end.
+func readLine(source *bufio.Reader) (line []byte, own bool, err error) {
+	line, err = source.ReadSlice('\n')
+	if !errors.Is(err, bufio.ErrBufferFull) {
+		return line, false, err
+	}
+	var all []byte
+	for {
+		all = append(all, line...)
+		if len(all) > maxLine {
+			return nil, false, unreadable("has a line that is too long")
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return all, true, err
+		}
+		line, err = source.ReadSlice('\n')
+	}
+}
+
+// line masks one line. One that is our own is not copied.
+func (r *lineReader) line(line []byte, own bool) {
+	// The kind first: what a result says is masked where it stands, and need not
+	// be read before.
+	var is struct {
+		Type string `json:"type"`
+	}
+	if json.Unmarshal(line, &is) == nil {
+		switch is.Type {
+		case "stdout", "stderr":
+			var t textLine
+			// What is no object of strings is no text.
+			if json.Unmarshal(line, &t) == nil {
+				from := 0
+				if t.Type == "stderr" {
+					from = 1
+				}
+				r.print(from, t)
+				return
+			}
+		case "end_of_execution":
+			r.release()
+		}
+	}
+	masked := jsonMask{text: r.mask.Text(), pictures: r.mask.Bytes()}.mask(line)
+	if own && len(r.out) == 0 {
+		r.out = masked
+		return
+	}
+	r.out = append(r.out, masked...)
+}
+
+func (r *lineReader) print(i int, t textLine) {
+	k := &r.text[i]
+	k.seen = textLine{Type: t.Type, Time: t.Time} // without its text, which may be of many MiB
+	if masked := k.stream.append(nil, []byte(t.Text)); len(masked) > 0 || t.Text == "" {
+		r.say(t, masked)
+	}
+}
+
+// release gives out what is held: the execution is over.
+func (r *lineReader) release() {
+	for i := range r.text {
+		k := &r.text[i]
+		if k.stream.s == nil {
+			continue
+		}
+		if masked := k.stream.end(nil); len(masked) > 0 {
+			r.say(k.seen, masked)
+		}
+	}
+}
+
+func (r *lineReader) say(t textLine, masked []byte) {
+	t.Text = string(masked)
+	e := json.NewEncoder((*appending)(&r.out))
+	e.SetEscapeHTML(false)
+	if err := e.Encode(t); err != nil { // strings always encode
+		panic(err)
+	}
+}
+
+// appending appends what is written.
+type appending []byte
+
+// Write takes everything.
+func (a *appending) Write(b []byte) (int, error) {
+	*a = append(*a, b...)
+	return len(b), nil
+}

@@ -1,0 +1,200 @@
+// Package redaction owns the masking of what a sandbox answers, in the framing
+// of each answer: events of processes, lines of the interpreter, bodies,
+// headers, and connections that became another protocol. What to mask is the
+// redactor's to know.
+package redaction
+
+import (
+	"io"
+	"mime"
+	"net/http"
+	"path"
+	"strings"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/copytree"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// CodeUnreadable is the code of an answer in which nothing can be masked.
+const CodeUnreadable = "answer_not_maskable"
+
+// Request asks for an answer that can be masked: whole, and in no encoding
+// that hides what is in it. What the client asked for in its place are wishes,
+// which a server need not grant.
+func Request(h http.Header, port int, m *sandbox.Mask) {
+	if m.Text() != nil && port == guestboot.Port {
+		h.Del("Connect-Accept-Encoding")
+		h.Del("Grpc-Accept-Encoding")
+	}
+	if m.Bytes() == nil {
+		return
+	}
+	h.Set("Accept-Encoding", "identity")
+	// A range may begin in the middle of a value.
+	h.Del("Range")
+	h.Del("If-Range")
+	// A compressed message shows nothing.
+	h.Del("Sec-Websocket-Extensions")
+}
+
+// Answer masks an answer from a port of a sandbox. After an error the answer
+// may not be passed on. A body that turns out to be something else than it
+// should be fails when it is read.
+func Answer(res *http.Response, port int, m *sandbox.Mask) error {
+	if m.Text() == nil && m.Bytes() == nil {
+		return nil
+	}
+	Header(res.Header, m)
+	if res.StatusCode == http.StatusSwitchingProtocols {
+		return switched(res, m)
+	}
+	if res.Body == nil || res.Body == http.NoBody || res.ContentLength == 0 || res.Request.Method == http.MethodHead {
+		return nil
+	}
+	form := formOf(res, port)
+	if (form == raw || form == frames || form == copies) && m.Bytes() == nil {
+		return nil
+	}
+	source, err := plain(res)
+	if err != nil {
+		return err
+	}
+	var masked io.Reader
+	switch form {
+	case eventsJSON, eventsProto:
+		masked = newEvents(source, form == eventsJSON, m.Text)
+	case lines:
+		masked = newLines(source, m)
+	case frames:
+		masked = &frameReader{source: source, redactor: m.Bytes}
+	case copies:
+		masked = newCopies(source, m.Bytes)
+	case raw:
+		masked = &rawReader{source: source, redactor: m.Bytes}
+	}
+	if form == eventsJSON || form == eventsProto || form == lines {
+		res.Header.Del("Content-Length") // names are longer or shorter than values
+		res.ContentLength = -1
+	}
+	res.Body = body{masked, source}
+	return nil
+}
+
+// body reads masked bytes and closes where they come from.
+type body struct {
+	io.Reader
+	io.Closer
+}
+
+// Header masks names and values of headers or trailers.
+func Header(h http.Header, m *sandbox.Mask) {
+	r := m.Bytes()
+	if r == nil {
+		return
+	}
+	for name, values := range h {
+		for i := range values {
+			values[i] = r.String(values[i])
+		}
+		switch clean := r.String(name); {
+		case clean != name:
+			delete(h, name)
+			h[clean] = append(h[clean], values...)
+		case r.InName(name):
+			delete(h, name) // in another case, as programs on the way write names
+		}
+	}
+}
+
+// form is how an answer holds what it says.
+type form int
+
+const (
+	raw         form = iota
+	frames           // messages with lengths
+	eventsJSON       // what a process prints, in messages
+	eventsProto      // the same in the binary codec
+	lines            // JSON objects of the interpreter
+	copies           // files and directories that are copied out
+)
+
+// formOf goes by what a client of ours goes by: the path and the type. A
+// sandbox that gives an answer another type has it masked as bytes, and its
+// own client cannot read it.
+func formOf(res *http.Response, port int) form {
+	kind, _, err := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	if err != nil {
+		return raw
+	}
+	switch port {
+	case guestboot.Port:
+		if kind == copytree.ContentType {
+			return copies
+		}
+		codec, ok := framed(kind)
+		if !ok {
+			return raw
+		}
+		switch path.Clean(res.Request.URL.Path) {
+		case "/process.Process/Start", "/process.Process/Connect":
+			return codec
+		}
+		return frames
+	case guestboot.InterpreterPort:
+		if kind == "application/x-ndjson" {
+			return lines
+		}
+	}
+	return raw
+}
+
+// framed knows the protocols that our guest speaks, which frame alike.
+func framed(kind string) (form, bool) {
+	for _, protocol := range []string{"application/connect", "application/grpc-web", "application/grpc"} {
+		codec, ok := strings.CutPrefix(kind, protocol)
+		switch {
+		case !ok:
+		case codec == "+json":
+			return eventsJSON, true
+		case codec == "+proto", codec == "" && protocol != "application/connect":
+			return eventsProto, true
+		}
+	}
+	return raw, false
+}
+
+func unreadable(text string) error {
+	return fault.New(fault.Unavailable, CodeUnreadable, "the sandbox's answer "+text+", so that secrets could not be masked in it")
+}
+
+// Transport masks all answers of one port of a sandbox.
+func Transport(base http.RoundTripper, port int, m *sandbox.Mask) http.RoundTripper {
+	if m.Text() == nil && m.Bytes() == nil {
+		return base
+	}
+	return transport{base, port, m}
+}
+
+type transport struct {
+	base http.RoundTripper
+	port int
+	mask *sandbox.Mask
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	Request(r.Header, t.port, t.mask)
+	res, err := t.base.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	res.Request = r
+	if err := Answer(res, t.port, t.mask); err != nil {
+		_ = res.Body.Close() // the error says more
+		return nil, err
+	}
+	return res, nil
+}

@@ -1,0 +1,159 @@
+package redaction
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"unicode/utf8"
+
+	"github.com/crannog/crannog/internal/egress/redact"
+)
+
+// maskJSON masks each string of a JSON text as what it says, however it is
+// escaped, and leaves all else as it is written. What is no JSON is masked as
+// text.
+func maskJSON(text []byte, r *redact.Redactor) []byte {
+	return jsonMask{text: r, pictures: r}.mask(text)
+}
+
+// jsonMask masks JSON. Pictures are base64, in which nothing can be found by
+// its form alone.
+type jsonMask struct{ text, pictures *redact.Redactor }
+
+// pictureFields hold base64.
+var pictureFields = map[string]bool{"png": true, "jpeg": true, "pdf": true}
+
+// longestField is the length of the longest of them.
+const longestField = len("jpeg")
+
+func (m jsonMask) mask(text []byte) []byte {
+	if !json.Valid(text) {
+		return m.text.Bytes(text)
+	}
+	var out []byte // nil while nothing was changed
+	done := 0      // of text, up to where out has it
+	replace := func(from, to int, with []byte) {
+		if out == nil {
+			out = make([]byte, 0, len(text)+len(with)-(to-from)+64)
+		}
+		out = appendQuoted(append(out, text[done:from]...), with)
+		done = to
+	}
+	field := ""
+	for i := 0; i < len(text); {
+		switch c := text[i]; {
+		case c == '"':
+			end := stringEnd(text, i)
+			key := follows(text, end, ':')
+			said := unquote(text[i:end])
+			var masked []byte
+			if !key && pictureFields[field] {
+				masked = m.picture(said)
+			} else {
+				masked = m.text.Bytes(said)
+			}
+			if !bytes.Equal(masked, said) {
+				replace(i, end, masked)
+			}
+			if field = ""; key && len(said) <= longestField {
+				field = string(said)
+			}
+			i = end
+		case c == '-' || '0' <= c && c <= '9':
+			end := i
+			for end < len(text) && numeric(text[end]) {
+				end++
+			}
+			if masked := m.text.Bytes(text[i:end]); !bytes.Equal(masked, text[i:end]) {
+				replace(i, end, masked)
+			}
+			i = end
+		default:
+			i++
+		}
+	}
+	if out == nil {
+		return text
+	}
+	return append(out, text[done:]...)
+}
+
+// picture masks what base64 says, which stays base64, and then its letters.
+// The letters are not written to.
+func (m jsonMask) picture(letters []byte) []byte {
+	if m.pictures == nil {
+		return letters
+	}
+	data := make([]byte, base64.StdEncoding.DecodedLen(len(letters)))
+	if n, err := base64.StdEncoding.Decode(data, letters); err == nil {
+		if masked := m.pictures.Bytes(data[:n]); !bytes.Equal(masked, data[:n]) {
+			letters = base64.StdEncoding.AppendEncode(nil, masked)
+		}
+	}
+	return m.pictures.Bytes(letters)
+}
+
+// stringEnd returns where a string of valid JSON ends.
+func stringEnd(text []byte, at int) int {
+	for i := at + 1; ; i++ {
+		switch text[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+}
+
+func follows(text []byte, at int, c byte) bool {
+	for ; at < len(text); at++ {
+		switch text[at] {
+		case ' ', '\t', '\r', '\n':
+		default:
+			return text[at] == c
+		}
+	}
+	return false
+}
+
+func numeric(c byte) bool {
+	return '0' <= c && c <= '9' || c == '-' || c == '+' || c == '.' || c == 'e' || c == 'E'
+}
+
+// unquote returns what a string of valid JSON says. Where it says it to the
+// letter that is a part of the token, and not a copy of many MiB.
+func unquote(token []byte) []byte {
+	if inside := token[1 : len(token)-1]; bytes.IndexByte(inside, '\\') < 0 && utf8.Valid(inside) {
+		return inside
+	}
+	var s string
+	if err := json.Unmarshal(token, &s); err != nil {
+		return token // not reached: the whole was valid
+	}
+	return []byte(s)
+}
+
+// quotePiece is how much of a string is made JSON at once.
+const quotePiece = 32 << 10
+
+// appendQuoted appends a string as JSON. Letters of HTML stay: six bytes for
+// each would be six times the memory.
+func appendQuoted(dst, s []byte) []byte {
+	var quoted bytes.Buffer
+	e := json.NewEncoder(&quoted)
+	e.SetEscapeHTML(false)
+	dst = append(dst, '"')
+	for len(s) > 0 {
+		n := min(quotePiece, len(s))
+		for back := 0; n < len(s) && !utf8.RuneStart(s[n]) && back < utf8.UTFMax-1; back++ {
+			n-- // not within a letter
+		}
+		quoted.Reset()
+		if err := e.Encode(string(s[:n])); err != nil { // strings always encode
+			panic(err)
+		}
+		dst = append(dst, quoted.Bytes()[1:quoted.Len()-len("\"\n")]...)
+		s = s[n:]
+	}
+	return append(dst, '"')
+}

@@ -1,0 +1,174 @@
+package ingress
+
+import (
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/guest/signature"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// The headers by which SDKs name a sandbox and a port in it.
+const (
+	IDHeader   = "E2b-Sandbox-Id"
+	PortHeader = "E2b-Sandbox-Port"
+)
+
+const filesPath = "/files"
+
+// target is a port of a sandbox.
+type target struct {
+	id   string
+	port int
+	// byURL says that the request names no sandbox and was routed by its
+	// signature: it shares its origin with the control plane.
+	byURL bool
+	// shared says that a browser takes what is answered for something of the
+	// origin that the control plane and the console have.
+	shared bool
+}
+
+// Match reports whether a request is for a sandbox and not for the control plane. It
+// reads nothing but the request's head and makes no calls.
+func (p *Proxy) Match(r *http.Request) bool {
+	if _, _, ok := p.hostTarget(r.Host); ok {
+		return true
+	}
+	if hasRoutingHeader(r.Header) {
+		return true
+	}
+	return r.URL.Path == filesPath && fileOps(r.Method) != nil
+}
+
+func hasRoutingHeader(h http.Header) bool {
+	return len(h[IDHeader]) > 0 || len(h[PortHeader]) > 0
+}
+
+// route finds the target. A host name that names a sandbox decides alone, as
+// a page that a program inside serves runs in that origin: it must not get
+// at another sandbox by setting a header.
+func (p *Proxy) route(r *http.Request) (target, *refusal) {
+	if port, id, ok := p.hostTarget(r.Host); ok {
+		return checked(id, port)
+	}
+	if hasRoutingHeader(r.Header) {
+		ids, ports := r.Header[IDHeader], r.Header[PortHeader]
+		// With two values, a proxy in front of this one could read another value than
+		// this one does.
+		if len(ids) != 1 || len(ports) != 1 || ids[0] == "" || ports[0] == "" {
+			return target{}, badRequest("missing header")
+		}
+		to, refusal := checked(ids[0], ports[0])
+		// Only pages send an Origin. An attacker's page could request an address of
+		// our origin with such headers. The browser would then show the cached answer
+		// to a user who opens that address without them.
+		to.shared = len(r.Header["Origin"]) > 0
+		return to, refusal
+	}
+	return p.routeSigned(r)
+}
+
+// checked reads an ID and a port as they came.
+func checked(id, port string) (target, *refusal) {
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 {
+		return target{}, badRequest("Invalid sandbox port")
+	}
+	if !isID(id) {
+		return target{}, badRequest("Invalid sandbox ID")
+	}
+	return target{id: id, port: int(n)}, nil
+}
+
+func isID(s string) bool {
+	return s != "" && len(s) <= 64 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789") == ""
+}
+
+// hostTarget reads {port}-{id}.domain, as text. Anything may follow a second
+// hyphen: old clients put their own ID there.
+func (p *Proxy) hostTarget(host string) (port, id string, ok bool) {
+	name := strings.ToLower(host)
+	if bare, _, err := net.SplitHostPort(name); err == nil {
+		name = bare
+	}
+	if p.Domain != "" && strings.EqualFold(host, p.Domain) {
+		return "", "", false // the server's own name may look like a sandbox's
+	}
+	label, rest, dotted := strings.Cut(name, ".")
+	if !dotted || rest == "" {
+		return "", "", false
+	}
+	parts := strings.Split(label, "-")
+	if len(parts) < 2 || parts[0] == "" || strings.Trim(parts[0], "0123456789") != "" || !isID(parts[1]) {
+		return "", "", false
+	}
+	return parts[0], parts[1], true
+}
+
+// fileOps returns the operations of which a file URL's signature must allow one, by
+// method. For a browser's preflight either is enough, since the method that follows
+// is not known.
+func fileOps(method string) []signature.Op {
+	switch method {
+	case http.MethodGet, http.MethodHead:
+		return []signature.Op{signature.Read}
+	case http.MethodPost:
+		return []signature.Op{signature.Write}
+	case http.MethodOptions:
+		return []signature.Op{signature.Read, signature.Write}
+	}
+	return nil
+}
+
+// routeSigned finds the sandbox that a file URL was signed for. The guest
+// checks the signature again, and its end.
+func (p *Proxy) routeSigned(r *http.Request) (target, *refusal) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return target{}, badRequest("the query is malformed")
+	}
+	if query.Get("signature") == "" {
+		return target{}, unauthorized("missing signature query parameter")
+	}
+	expires, err := signature.ParseExpiration(query.Get("signature_expiration"))
+	if err != nil {
+		return target{}, unauthorized("invalid signature")
+	}
+	id := p.signer(r, query, expires)
+	if id == "" {
+		return target{}, unauthorized("invalid signature")
+	}
+	return target{id: id, port: guestboot.Port, byURL: true, shared: true}, nil
+}
+
+// signer finds the sandbox of whose token a signature is made, first among
+// those that run. An expired one finds no paused sandbox, which it would wake.
+func (p *Proxy) signer(r *http.Request, query url.Values, expires int64) (id string) {
+	match := func(s sandbox.Sandbox) bool {
+		if verify(r.Method, query, expires, s) {
+			id = s.ID
+		}
+		return id == ""
+	}
+	if p.Traffic.LiveAll(match); id != "" || signature.Expired(expires, time.Now().Unix()) {
+		return id
+	}
+	// One at a time: the list is read from the disk, and anybody can ask.
+	p.search.Lock()
+	defer p.search.Unlock()
+	p.Waker.AsleepAll(r.Context(), match)
+	return id
+}
+
+// verify reports whether a file URL is signed with a sandbox's token.
+func verify(method string, query url.Values, expires int64, s sandbox.Sandbox) bool {
+	return slices.ContainsFunc(fileOps(method), func(op signature.Op) bool {
+		return signature.Verify(query.Get("signature"), query.Get("path"), op, query.Get("username"), s.AccessToken, expires)
+	})
+}

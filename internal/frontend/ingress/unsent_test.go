@@ -1,0 +1,77 @@
+package ingress_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/frontend/ingress"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// dozing is the traffic of a sandbox that is paused just when somebody first
+// dials into it.
+type dozing struct {
+	*inside
+	once sync.Once
+}
+
+func (d *dozing) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
+	first := false
+	d.once.Do(func() { first = true })
+	if first {
+		d.pause(id)
+		return nil, fault.New(fault.Conflict, sandbox.CodeChanged, "it is being paused")
+	}
+	return d.inside.Dial(ctx, id, port)
+}
+
+// A request of which nothing was sent when its sandbox was paused is served
+// after that has come back. One with a body may have been read from, and a call
+// to our own servers is on record: those are answered for.
+func TestWhatWasNotSentIsServedAfterAResumption(t *testing.T) {
+	for name, c := range map[string]struct {
+		port   int
+		method string
+		body   string
+		wake   bool
+		status int
+	}{
+		"a program":            {3000, "GET", "", true, http.StatusOK},
+		"an upload":            {3000, "POST", "all of it", true, http.StatusBadGateway},
+		"the guest":            {guestboot.Port, "GET", "", true, http.StatusBadGateway},
+		"one that stays there": {3000, "GET", "", false, http.StatusBadGateway},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.add(sleeper, func(s *sandbox.Sandbox) { wakeful(s); s.OnEnd.Wake = c.wake })
+			w.serve(sleeper, guestboot.Port, whole("guest"))
+			w.serve(sleeper, 3000, whole("program"))
+			p := ingress.New(ingress.Deps{Traffic: &dozing{inside: w.inside}, Waker: w.inside, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+			t.Cleanup(p.Close)
+			front := httptest.NewServer(p)
+			t.Cleanup(front.Close)
+			req := w.to(t, c.port, c.method, "/hello?a=b", "X-Access-Token", "token-"+sleeper)
+			req.URL.Host = front.Listener.Addr().String()
+			if c.body != "" {
+				req.Body, req.ContentLength = io.NopCloser(strings.NewReader(c.body)), int64(len(c.body))
+			}
+			a := w.send(t, req)
+			if a.StatusCode != c.status {
+				t.Fatalf("%d %s, want %d", a.StatusCode, a.text, c.status)
+			}
+			woken := w.wakes()
+			if served := c.status == http.StatusOK; served != (len(woken) == 1) || served != (a.Header.Get("X-Uri") == "/hello?a=b") {
+				t.Errorf("woken are %v, and %q was reached", woken, a.Header.Get("X-Uri"))
+			}
+		})
+	}
+}

@@ -1,0 +1,217 @@
+package ingress
+
+import (
+	"context"
+	"crypto/subtle"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/fault/httpstatus"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/guest/signature"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// tokenHeader carries the token that opens the guest's services.
+const tokenHeader = "X-Access-Token"
+
+const (
+	// wakeTimeout bounds how long requests wait for one resumption.
+	wakeTimeout = time.Minute
+	// maxWaiting bounds how many wait for one sandbox: each holds a connection.
+	maxWaiting = 1024
+	// wakeRest is how long a failed resume is not retried, so that a client cannot
+	// keep the server busy with one that cannot succeed.
+	wakeRest = time.Second
+	// maxLooks bounds how often a request looks again at a sandbox that comes
+	// and goes.
+	maxLooks = 3
+)
+
+// waking is one resumption, which all requests for its sandbox share.
+type waking struct {
+	done    chan struct{} // closed when err is set
+	err     error
+	waiting int // guarded by Proxy.mu
+}
+
+// asleep looks at a sandbox that does not run. If the request has brought it
+// back, it is worth another look; if it may not, it has been answered.
+func (p *Proxy) asleep(w http.ResponseWriter, r *http.Request, to target) (again, answered bool) {
+	box, ok := p.Waker.Asleep(r.Context(), to.id)
+	if !ok {
+		return false, false
+	}
+	if to.port == guestboot.Port && preflight(r) {
+		allowAny(w, r)
+		return false, true
+	}
+	if refusal := mayWake(r, to, box); refusal != nil {
+		if refusal.status == http.StatusForbidden || refusal.status == http.StatusBadGateway {
+			p.Tap.TurnedAway(to.id, r.Method, to.port)
+		}
+		refusal.write(w, r)
+		return false, true
+	}
+	if err := p.wake(r.Context(), to.id); err != nil {
+		p.notWoken(w, r, to, err)
+		return false, true
+	}
+	return true, false
+}
+
+// mayWake rejects a request that would be rejected if the sandbox ran. Programs
+// inside make their own checks, but a wrong token for the guest must not cause a
+// resume. Otherwise an attacker who knows an ID could keep the sandbox running at its
+// owner's expense.
+func mayWake(r *http.Request, to target, box sandbox.Sandbox) *refusal {
+	if refusal := admit(r, to, box); refusal != nil {
+		return refusal
+	}
+	guarded := to.port == guestboot.Port || to.port == guestboot.InterpreterPort && r.URL.Path == "/execute"
+	if !guarded || to.byURL || hasToken(r, box) || to.port == guestboot.Port && signedFor(r, box) {
+		return nil
+	}
+	return notFound(to.id)
+}
+
+// hasToken compares in constant time, so that the token cannot be guessed
+// byte by byte. An empty token matches nothing.
+func hasToken(r *http.Request, box sandbox.Sandbox) bool {
+	got := r.Header.Get(tokenHeader)
+	return box.AccessToken != "" && subtle.ConstantTimeCompare([]byte(got), []byte(box.AccessToken)) == 1
+}
+
+// signedFor reports whether a request for a file has a signature of the sandbox that
+// has not expired.
+func signedFor(r *http.Request, box sandbox.Sandbox) bool {
+	if r.URL.Path != filesPath {
+		return false
+	}
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return false
+	}
+	expires, err := signature.ParseExpiration(query.Get("signature_expiration"))
+	return err == nil && verify(r.Method, query, expires, box) && !signature.Expired(expires, time.Now().Unix())
+}
+
+// wake waits for a sandbox to be resumed, together with all other callers that wait
+// for it. The resume continues if this caller leaves.
+func (p *Proxy) wake(ctx context.Context, id string) error {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return sandbox.Unknown(id)
+	}
+	k := p.wakings[id]
+	if k == nil {
+		k = &waking{done: make(chan struct{})}
+		p.wakings[id] = k
+		go p.resume(id, k)
+	}
+	if k.waiting >= maxWaiting {
+		p.mu.Unlock()
+		return fault.New(fault.Exhausted, "too_many_waiting", "too many requests wait for the sandbox")
+	}
+	k.waiting++
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		k.waiting--
+		p.mu.Unlock()
+	}()
+	select {
+	case <-k.done:
+		return k.err
+	case <-p.ctx.Done():
+		return sandbox.Unknown(id)
+	case <-ctx.Done():
+		return fault.Wrap(context.Cause(ctx), fault.Canceled, "canceled", "the request was canceled")
+	}
+}
+
+// resume resumes a sandbox for all that wait.
+func (p *Proxy) resume(id string, k *waking) {
+	ctx, cancel := context.WithTimeoutCause(p.ctx, wakeTimeout,
+		fault.New(fault.Timeout, "resume_timeout", "the sandbox was not resumed in time"))
+	defer cancel()
+	_, k.err = p.Waker.Wake(ctx, id)
+	if k.err != nil && context.Cause(ctx) != nil && p.ctx.Err() == nil {
+		k.err = context.Cause(ctx)
+	}
+	forget := func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.wakings[id] == k {
+			delete(p.wakings, id)
+		}
+	}
+	switch {
+	case k.err == nil || p.ctx.Err() != nil || fault.KindOf(k.err) == fault.NotFound:
+		forget()
+	default:
+		p.Log.Warn("sandbox not resumed by traffic", "sandbox", id, "err", k.err)
+		time.AfterFunc(wakeRest, forget)
+	}
+	close(k.done)
+}
+
+// wakeCodes maps why a resumption failed to the code that clients of the guest
+// read. A caller may be anybody, so every other kind is answered as internal.
+var wakeCodes = map[fault.Kind]string{
+	fault.Conflict:    "aborted",
+	fault.Exhausted:   "resource_exhausted",
+	fault.Unavailable: "unavailable",
+	fault.Timeout:     "deadline_exceeded",
+	fault.Unsupported: "unimplemented",
+}
+
+const notWokenText = "The sandbox is paused and cannot be resumed now"
+
+// notWoken answers for a resumption that failed. Who asks may be anybody, so
+// the cause is for the log only.
+func (p *Proxy) notWoken(w http.ResponseWriter, r *http.Request, to target, err error) {
+	switch {
+	case r.Context().Err() != nil:
+		panic(http.ErrAbortHandler) // the client left
+	case fault.KindOf(err) == fault.NotFound, p.ctx.Err() != nil:
+		notFound(to.id).write(w, r)
+		return
+	}
+	if after := fault.RetryAfterSeconds(err); after > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(after))
+	}
+	status := httpstatus.Of(err)
+	code, ok := wakeCodes[fault.KindOf(err)]
+	if !ok {
+		status, code = http.StatusInternalServerError, "internal"
+	}
+	if to.port == guestboot.Port && refuseCall(w, r, status, code, notWokenText) {
+		return
+	}
+	(&refusal{status: status, id: to.id, message: notWokenText}).write(w, r)
+}
+
+// preflight reports whether a request is a browser's CORS preflight.
+func preflight(r *http.Request) bool {
+	return r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != ""
+}
+
+// allowAny answers a preflight as the guest would: it carries no token, so it
+// cannot wake, and without an answer the request that can is never sent.
+func allowAny(w http.ResponseWriter, r *http.Request) {
+	hurry(w)
+	h := w.Header()
+	h.Set("Access-Control-Allow-Origin", "*")
+	h.Set("Access-Control-Allow-Methods", "HEAD, GET, POST, PUT, PATCH, DELETE")
+	// A star does not cover Authorization, so what is asked for is named.
+	if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
+		h.Set("Access-Control-Allow-Headers", asked)
+	}
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusNoContent)
+}

@@ -1,0 +1,316 @@
+package ingress_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/frontend/ingress"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/guest/signature"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+const sleeper = "i0000000000000000007"
+
+// asleep is a world with a second sandbox, paused, that traffic resumes.
+func asleep(t *testing.T, change ...func(*sandbox.Sandbox)) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.add(sleeper, func(s *sandbox.Sandbox) {
+		wakeful(s)
+		for _, c := range change {
+			c(s)
+		}
+	})
+	w.serve(sleeper, guestboot.Port, whole("guest"))
+	w.serve(sleeper, guestboot.InterpreterPort, whole("interpreter"))
+	w.serve(sleeper, 3000, whole("program"))
+	w.pause(sleeper)
+	return w
+}
+
+// whole answers with what it was sent when it has all of it.
+func whole(name string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return
+		}
+		w.Header().Set("X-Reached", name)
+		w.Header().Set("X-Uri", r.RequestURI)
+		_, _ = w.Write(body)
+	})
+}
+
+// to makes a request to a port of the second sandbox.
+func (w *world) to(t testing.TB, port int, method, path string, headers ...string) *http.Request {
+	t.Helper()
+	r := w.request(t, port, method, path)
+	r.Header.Set("E2b-Sandbox-Id", sleeper)
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	return r
+}
+
+func wantAsleep(t testing.TB, w *world, a answer, status int) {
+	t.Helper()
+	if a.StatusCode != status {
+		t.Errorf("%s %s: %d %s, want %d", a.Request.Method, a.Request.URL, a.StatusCode, a.text, status)
+	}
+	if woken := w.wakes(); len(woken) > 0 {
+		t.Fatalf("%s %s woke %v", a.Request.Method, a.Request.URL, woken)
+	}
+}
+
+func TestAPausedSandboxIsNotFound(t *testing.T) {
+	w := asleep(t, func(s *sandbox.Sandbox) { s.OnEnd.Wake = false })
+	for _, port := range []int{guestboot.Port, guestboot.InterpreterPort, 3000} {
+		a := w.send(t, w.to(t, port, "GET", "/health", "X-Access-Token", "token-"+sleeper))
+		wantAsleep(t, w, a, http.StatusBadGateway)
+		wantRefusal(t, a, map[string]any{"sandboxId": sleeper, "message": "The sandbox was not found", "code": 502.0})
+	}
+}
+
+func TestTrafficWakes(t *testing.T) {
+	for _, c := range []struct {
+		port    int
+		path    string
+		reached string
+		headers []string
+	}{
+		{3000, "/hello?a=b", "program", nil},
+		{guestboot.Port, "/health", "guest", []string{"X-Access-Token", "token-" + sleeper}},
+		{guestboot.InterpreterPort, "/execute", "interpreter", []string{"X-Access-Token", "token-" + sleeper}},
+		{guestboot.InterpreterPort, "/contexts", "interpreter", nil},
+	} {
+		w := asleep(t)
+		body := strings.Repeat("all of it ", 30_000)
+		r := w.to(t, c.port, "POST", c.path, c.headers...)
+		r.Body = io.NopCloser(strings.NewReader(body))
+		a := w.send(t, r)
+		if a.Header.Get("X-Reached") != c.reached || a.Header.Get("X-Uri") != c.path || a.text != body {
+			t.Errorf("port %d: %d, %d bytes come back, reached %q at %q", c.port, a.StatusCode, len(a.text), a.Header.Get("X-Reached"), a.Header.Get("X-Uri"))
+		}
+		if woken := w.wakes(); len(woken) != 1 || woken[0] != sleeper {
+			t.Errorf("port %d: woken are %v", c.port, woken)
+		}
+	}
+}
+
+// P12: a request without the token that the guest requires cannot wake a sandbox.
+func TestTheTokenIsComparedBeforeAResumption(t *testing.T) {
+	w := asleep(t)
+	for _, token := range []string{"", "x", "token-" + boxID, "token-" + sleeper + "x"} {
+		for _, path := range []string{"/health", "/process.Process/Start", "/files?path=a", "/", "/envs", "/execute"} {
+			ports := []int{guestboot.Port}
+			if path == "/execute" {
+				ports = append(ports, guestboot.InterpreterPort)
+			}
+			for _, port := range ports {
+				headers := []string{}
+				if token != "" {
+					headers = []string{"X-Access-Token", token}
+				}
+				a := w.send(t, w.to(t, port, "POST", path, headers...))
+				wantAsleep(t, w, a, http.StatusBadGateway)
+				wantRefusal(t, a, map[string]any{"sandboxId": sleeper, "message": "The sandbox was not found"})
+			}
+		}
+	}
+	right := "token-" + sleeper
+	wantAsleep(t, w, w.send(t, w.to(t, guestboot.Port, "GET", "/_crannog/ready", "X-Access-Token", right)), http.StatusNotFound)
+	if a := w.send(t, w.to(t, guestboot.Port, "GET", "/envs", "X-Access-Token", right)); a.StatusCode != 200 || len(w.wakes()) != 1 {
+		t.Fatalf("control: %d %s, woken %v", a.StatusCode, a.text, w.wakes())
+	}
+	// A sandbox without a token is not opened by an empty one.
+	w = asleep(t, func(s *sandbox.Sandbox) { s.AccessToken = "" })
+	wantAsleep(t, w, w.send(t, w.to(t, guestboot.Port, "GET", "/envs", "X-Access-Token", "")), http.StatusBadGateway)
+}
+
+func TestPrivatePortsAreNotWokenWithoutTheirToken(t *testing.T) {
+	private := func(s *sandbox.Sandbox) { s.TrafficToken = "secret" }
+	w := asleep(t, private)
+	for _, port := range []int{3000, guestboot.InterpreterPort, 9} {
+		for _, token := range []string{"", "secre", "secrett"} {
+			a := w.send(t, w.to(t, port, "GET", "/", "E2b-Traffic-Access-Token", token))
+			wantAsleep(t, w, a, http.StatusForbidden)
+		}
+	}
+	a := w.send(t, w.to(t, 3000, "GET", "/", "E2b-Traffic-Access-Token", "secret"))
+	if a.Header.Get("X-Reached") != "program" {
+		t.Errorf("control: %d %s", a.StatusCode, a.text)
+	}
+}
+
+func TestSignedFileURLsWake(t *testing.T) {
+	now := time.Now().Unix()
+	signed := func(op signature.Op, expires int64) string {
+		v := url.Values{"path": {"a.txt"}, "signature": {signature.Sign("a.txt", op, "", "token-"+sleeper, expires)}}
+		if expires != 0 {
+			v.Set("signature_expiration", fmt.Sprint(expires))
+		}
+		return "/files?" + v.Encode()
+	}
+	w := asleep(t)
+	for _, path := range []string{
+		signed(signature.Write, 0), signed(signature.Read, now-5), "/files?path=a.txt&signature=v1_x",
+		strings.Replace(signed(signature.Read, 0), "a.txt", "b.txt", 1), signed(signature.Read, now-5) + "0",
+	} {
+		wantAsleep(t, w, w.get(t, "GET", path, ""), http.StatusUnauthorized)
+		wantAsleep(t, w, w.send(t, w.to(t, guestboot.Port, "GET", path)), http.StatusBadGateway)
+	}
+	for _, path := range []string{signed(signature.Read, 0), signed(signature.Read, now+60)} {
+		w := asleep(t)
+		if a := w.get(t, "GET", path, ""); a.Header.Get("X-Reached") != "guest" {
+			t.Errorf("%s: %d %s", path, a.StatusCode, a.text)
+		}
+		w = asleep(t)
+		if a := w.send(t, w.to(t, guestboot.Port, "GET", path)); a.Header.Get("X-Reached") != "guest" {
+			t.Errorf("by headers: %s: %d %s", path, a.StatusCode, a.text)
+		}
+	}
+	w = asleep(t, func(s *sandbox.Sandbox) { s.OnEnd.Wake = false })
+	wantAsleep(t, w, w.get(t, "GET", signed(signature.Read, 0), ""), http.StatusUnauthorized)
+}
+
+func TestManyRequestsShareOneResumption(t *testing.T) {
+	w := asleep(t)
+	release := make(chan struct{})
+	w.rouse = func(string) error { <-release; return nil }
+	const n = 50
+	var clients sync.WaitGroup
+	for i := range n {
+		body := fmt.Sprintf("body %d", i)
+		r := w.to(t, 3000, "POST", "/")
+		r.Body = io.NopCloser(strings.NewReader(body))
+		clients.Go(func() {
+			res, err := w.front.Client().Do(r)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer res.Body.Close()
+			if got, err := io.ReadAll(res.Body); err != nil || string(got) != body || res.Header.Get("X-Reached") != "program" {
+				t.Errorf("%d: %d %q %v", i, res.StatusCode, got, err)
+			}
+		})
+	}
+	hosttest.Eventually(t, "all wait", func() bool { return w.proxy.Waiting(sleeper) == n })
+	close(release)
+	clients.Wait()
+	if woken := w.wakes(); len(woken) != 1 {
+		t.Errorf("%d resumptions", len(woken))
+	}
+	if left := w.proxy.Waiting(sleeper); left != 0 {
+		t.Errorf("%d still wait", left)
+	}
+}
+
+// A caller that leaves does not take the resumption from the others.
+func TestTheFirstWaiterMayLeave(t *testing.T) {
+	w := asleep(t)
+	release := make(chan struct{})
+	w.rouse = func(string) error { <-release; return nil }
+	conn, _ := w.raw(t, "GET / HTTP/1.1\nHost: 3000-"+sleeper+".x.y\nX-Ignored: %s\n\n")
+	hosttest.Eventually(t, "the first waits", func() bool { return w.proxy.Waiting(sleeper) == 1 })
+	done := make(chan answer, 1)
+	go func() { done <- w.send(t, w.to(t, 3000, "GET", "/")) }()
+	hosttest.Eventually(t, "the second waits", func() bool { return w.proxy.Waiting(sleeper) == 2 })
+	conn.Close()
+	hosttest.Eventually(t, "the first leaves", func() bool { return w.proxy.Waiting(sleeper) == 1 })
+	close(release)
+	if a := <-done; a.Header.Get("X-Reached") != "program" || len(w.wakes()) != 1 {
+		t.Errorf("%d %s, woken %v", a.StatusCode, a.text, w.wakes())
+	}
+}
+
+func TestAResumptionThatFails(t *testing.T) {
+	for kind, status := range map[fault.Kind]int{
+		fault.Conflict: 409, fault.Exhausted: 429, fault.Unavailable: 503, fault.Timeout: 504, fault.Unsupported: 501,
+		fault.Internal: 500, fault.Invalid: 500, fault.NotFound: 502,
+	} {
+		w := asleep(t)
+		w.rouse = func(string) error { return fault.Wrap(errors.New("cause"), kind, "code", "what only the log may tell") }
+		began := time.Now()
+		for range 3 {
+			a := w.send(t, w.to(t, 3000, "GET", "/"))
+			wantRefusal(t, a, map[string]any{"sandboxId": sleeper, "code": float64(status)})
+			if strings.Contains(a.text, "only the log") || strings.Contains(a.text, "cause") {
+				t.Errorf("%s: a caller reads %s", kind, a.text)
+			}
+		}
+		// Its clients read the guest's own form.
+		a := w.send(t, w.to(t, guestboot.Port, "POST", "/process.Process/List", "X-Access-Token", "token-"+sleeper, "Content-Type", "application/json"))
+		if a.StatusCode != status || kind != fault.NotFound && !strings.Contains(a.text, `"code":"`) {
+			t.Errorf("%s: a call gets %d %s", kind, a.StatusCode, a.text)
+		}
+		// What failed a moment ago is not tried again at once; a sandbox that
+		// was not there is, since it may have come back.
+		most := 1 + int(time.Since(began)/ingress.WakeRest)
+		if n := len(w.wakes()); kind == fault.NotFound && n < 4 || kind != fault.NotFound && (n < 1 || n > most) {
+			t.Errorf("%s: %d resumptions, of at most %d", kind, n, most)
+		}
+	}
+}
+
+func TestAfterAFailureItIsTriedAgain(t *testing.T) {
+	w := asleep(t)
+	var tries int
+	w.rouse = func(string) error {
+		if tries++; tries == 1 {
+			return fault.New(fault.Unavailable, "busy", "try again")
+		}
+		return nil
+	}
+	hosttest.Eventually(t, "it is resumed", func() bool { return w.send(t, w.to(t, 3000, "GET", "/")).StatusCode == 200 })
+	if n := len(w.wakes()); n != 2 {
+		t.Errorf("%d resumptions", n)
+	}
+}
+
+func TestASandboxThatIsResumedInBetweenIsReached(t *testing.T) {
+	w := asleep(t, func(s *sandbox.Sandbox) { s.OnEnd.Wake = false })
+	w.looked = func() {
+		w.looked = nil
+		if _, err := w.Wake(t.Context(), sleeper); err != nil {
+			t.Error(err)
+		}
+	}
+	if a := w.send(t, w.to(t, 3000, "GET", "/")); a.Header.Get("X-Reached") != "program" {
+		t.Errorf("%d %s", a.StatusCode, a.text)
+	}
+}
+
+func TestAPreflightIsAnsweredAndDoesNotWake(t *testing.T) {
+	w := asleep(t)
+	r := w.to(t, guestboot.Port, "OPTIONS", "/process.Process/Start", "Origin", "https://app.example",
+		"Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization,x-access-token")
+	a := w.send(t, r)
+	wantAsleep(t, w, a, http.StatusNoContent)
+	if a.Header.Get("Access-Control-Allow-Origin") != "*" || a.Header.Get("Access-Control-Allow-Headers") != "authorization,x-access-token" {
+		t.Errorf("%v", a.Header)
+	}
+	wantAsleep(t, w, w.send(t, w.to(t, guestboot.Port, "OPTIONS", "/")), http.StatusBadGateway)
+}
+
+func TestCloseEndsWaiting(t *testing.T) {
+	w := asleep(t)
+	never := make(chan struct{})
+	defer close(never)
+	w.rouse = func(string) error { <-never; return nil }
+	done := make(chan answer, 1)
+	go func() { done <- w.send(t, w.to(t, 3000, "GET", "/")) }()
+	hosttest.Eventually(t, "it waits", func() bool { return w.proxy.Waiting(sleeper) == 1 })
+	w.proxy.Close()
+	wantRefusal(t, <-done, map[string]any{"message": "The sandbox was not found", "code": 502.0})
+}

@@ -1,0 +1,200 @@
+package v1
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/audit/flows"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/frontend/denial"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+func (s *server) accessRoutes(a huma.API) {
+	register(s, a, op("sandboxes-access", "PUT", "/sandboxes/{id}/access", "Replace what a running sandbox may reach"), s.setAccess)
+	register(s, a, op("sandboxes-access-ask", "POST", "/sandboxes/{id}/access/ask", "Ask people to let a running sandbox reach a host"), s.askAccess)
+	register(s, a, op("sandboxes-policy", "GET", "/sandboxes/{id}/policy", "The policy that governs it, as one document and by layers"), s.policy)
+	register(s, a, op("sandboxes-flows", "GET", "/sandboxes/{id}/network/log", "What it did over its link, and tried to"), s.flows)
+}
+
+func fromAccess(in *api.Access) (sandbox.Access, error) {
+	if in == nil {
+		return sandbox.Access{}, nil
+	}
+	return sandbox.Access{Level: in.Level, Net: sandbox.Net(in.Net), Allow: in.Allow}.With(in.Policy, in.Artifacts)
+}
+
+func toNetwork(sb sandbox.Sandbox) api.Network {
+	return api.Network{
+		Linked: sb.Access.Net != sandbox.NetNone, Net: string(sb.Access.Net), Level: sb.PolicyLevel,
+		Policy: sb.PolicyDigest, Lost: sb.Unlinked,
+	}
+}
+
+// toChecks: a sandbox in which one check did not hold was never ready.
+func toChecks(sb sandbox.Sandbox) []api.Check {
+	if sb.State == sandbox.Creating {
+		return nil
+	}
+	out := make([]api.Check, 0, len(sb.Checked))
+	for _, c := range sb.Checked {
+		out = append(out, api.Check{Check: c, Holds: true})
+	}
+	return out
+}
+
+type accessInput struct {
+	Ref
+	Body api.Access
+}
+
+func (s *server) setAccess(ctx context.Context, who sandbox.Principal, in *accessInput) (*sandboxBody, error) {
+	access, err := fromAccess(&in.Body)
+	if err != nil {
+		return nil, err
+	}
+	sb, err := s.Networks.SetAccess(ctx, who, in.ID, func(sandbox.Access) (sandbox.Access, error) { return access, nil })
+	if err != nil {
+		return nil, err
+	}
+	return &sandboxBody{withTokens(who, toSandbox(sb), sb)}, nil
+}
+
+type policyOutput struct{ Body api.Policy }
+
+func (s *server) policy(ctx context.Context, who sandbox.Principal, in *Ref) (*policyOutput, error) {
+	p, err := s.Networks.Policy(ctx, who, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	out := api.Policy{Digest: p.Digest(), Level: p.Level()}
+	if out.Document, err = p.Document().YAML(); err != nil {
+		return nil, err
+	}
+	for _, l := range p.Layers() {
+		text, err := l.Document.YAML()
+		if err != nil {
+			return nil, err
+		}
+		out.Layers = append(out.Layers, api.PolicyLayer{Kind: l.Kind, Document: text})
+	}
+	return &policyOutput{out}, nil
+}
+
+type flowsInput struct {
+	Ref
+	Denied bool    `query:"denied" doc:"Only what was refused."`
+	After  uint64  `query:"after" doc:"Only records with a greater seq."`
+	Follow bool    `query:"follow" doc:"Stream records as NDJSON until the sandbox ends."`
+	Newest bool    `query:"newest" doc:"Only the last record so far."`
+	Within float64 `query:"asked_within_seconds" minimum:"0" doc:"Of the names that were asked for without a network only those of so many last seconds."`
+}
+
+// Bounds of one answer that is not a stream: who wants more goes on after the
+// last. A sandbox fills its file with the longest records that there are, and
+// every caller could have all of them in the server's memory.
+const (
+	maxFlows     = 10_000
+	maxFlowBytes = 8 << 20
+)
+
+type flowsOutput struct {
+	ContentType string `header:"Content-Type"`
+	Body        func(huma.Context)
+}
+
+func (s *server) flows(ctx context.Context, who sandbox.Principal, in *flowsInput) (*flowsOutput, error) {
+	filter := flows.Filter{Denied: in.Denied, After: in.After, Newest: in.Newest}
+	within, err := duration("asked_within_seconds", in.Within)
+	if err != nil {
+		return nil, err
+	}
+	var since time.Time
+	if within > 0 {
+		since = time.Now().Add(-within)
+	}
+	sb, err := s.Sandboxes.Get(ctx, who, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	if in.Follow {
+		return &flowsOutput{"application/x-ndjson", func(c huma.Context) { s.followFlows(c, who, sb.ID, filter) }}, nil
+	}
+	asked, err := s.Networks.Asked(ctx, who, sb.ID, since)
+	if err != nil {
+		return nil, err
+	}
+	return &flowsOutput{"application/json", func(c huma.Context) {
+		err := writeFlows(c.BodyWriter(), asked, func(yield func(egress.Record) error) error {
+			return s.Networks.Flows(c.Context(), who, sb.ID, filter, false, yield)
+		})
+		if err != nil && c.Context().Err() == nil {
+			// Without its end the answer is no JSON, so that nobody takes it for all.
+			s.Log.Warn("flow list broke off", "sandbox", sb.ID, "err", err)
+		}
+	}}, nil
+}
+
+// errEnough ends the reading of records.
+var errEnough = errors.New("the answer is long enough")
+
+// writeFlows writes one record at a time, as it is read.
+func writeFlows(w io.Writer, asked []string, read func(yield func(egress.Record) error) error) error {
+	return writeAround(w, api.FlowList{Records: []api.FlowRecord{}, Asked: asked}, []hole{{`"records":[]`, func() error {
+		if _, err := io.WriteString(w, `"records":[`); err != nil {
+			return err
+		}
+		count, size := 0, 0
+		err := read(func(r egress.Record) error {
+			piece, err := encode(denial.Flow(r))
+			if err != nil {
+				return err
+			}
+			// There is always one, or nobody could go on after it.
+			if size += len(piece); count == maxFlows || count > 0 && size > maxFlowBytes {
+				return errEnough
+			}
+			if count++; count > 1 {
+				piece = append([]byte{','}, piece...)
+			}
+			_, err = w.Write(piece)
+			return err
+		})
+		if err != nil && !errors.Is(err, errEnough) {
+			return err
+		}
+		_, err = io.WriteString(w, "]")
+		return err
+	}}})
+}
+
+// followFlows streams records. A failure ends the stream: its header has been
+// sent.
+func (s *server) followFlows(c huma.Context, who sandbox.Principal, id string, filter flows.Filter) {
+	c.SetHeader("Content-Type", "application/x-ndjson")
+	c.SetStatus(http.StatusOK)
+	flusher, _ := c.BodyWriter().(http.Flusher)
+	if flusher != nil {
+		flusher.Flush()
+	}
+	out := json.NewEncoder(c.BodyWriter())
+	err := s.Networks.Flows(c.Context(), who, id, filter, true, func(r egress.Record) error {
+		if err := out.Encode(denial.Flow(r)); err != nil {
+			return err
+		}
+		if flusher != nil {
+			flusher.Flush()
+		}
+		return nil
+	})
+	if err != nil && c.Context().Err() == nil {
+		s.Log.Warn("stream of flows broke off", "sandbox", id, "err", err)
+	}
+}

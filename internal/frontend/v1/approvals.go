@@ -1,0 +1,163 @@
+package v1
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/egress/approval"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// approvalRoutes are absent where nothing asks. They take the same callers as
+// everything here, keys and the machine's user: a program inside has neither,
+// and its sandbox's own tokens open no door of this API.
+func (s *server) approvalRoutes(a huma.API) {
+	if s.Approvals == nil {
+		return
+	}
+	register(s, a, op("approvals-list", "GET", "/approvals", "What sandboxes ask people"), s.listApprovals)
+	events := op("approvals-events", "GET", "/approvals/events", "What is asked and answered, as it happens")
+	events.Description = "Server-sent events: first what is open, then each change. With Last-Event-ID it goes on after that event instead."
+	events.Responses = map[string]*huma.Response{"200": {
+		Description: "OK",
+		Content: map[string]*huma.MediaType{"text/event-stream": {
+			Schema: a.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[api.ApprovalEvent](), true, "ApprovalEvent"),
+		}},
+	}}
+	register(s, a, events, s.approvalEvents)
+	register(s, a, op("approvals-get", "GET", "/approvals/{id}", "Describe a question"), s.getApproval)
+	register(s, a, op("approvals-approve", "POST", "/approvals/{id}/approve", "Allow it once, or its host for always"), s.approve)
+	register(s, a, op("approvals-deny", "POST", "/approvals/{id}/deny", "Refuse it, or take back a grant that was not used"), s.deny)
+}
+
+// callerOf is the caller as approvals know them.
+func callerOf(who sandbox.Principal) approval.Caller {
+	return approval.Caller{KeyID: who.KeyID, Local: who.Local, Person: who.Person}
+}
+
+// ApprovalRef is how a path names an approval.
+type ApprovalRef struct {
+	ID string `path:"id" maxLength:"64" doc:"ID of the approval."`
+}
+
+type approvalBody struct{ Body api.Approval }
+
+func approvalOut(a approval.Approval, err error) (*approvalBody, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &approvalBody{approval.Show(a)}, nil
+}
+
+type listApprovalsInput struct {
+	State   string `query:"state" doc:"States to show, with commas between; pending ones if absent, all for \"all\"."`
+	Sandbox string `query:"sandbox" maxLength:"64" doc:"Only what this sandbox asked, by ID or name."`
+	Limit   int    `query:"limit" minimum:"0" maximum:"100" doc:"Most rows; 100 if absent."`
+}
+
+type listApprovalsOutput struct{ Body api.ApprovalList }
+
+func (s *server) listApprovals(ctx context.Context, who sandbox.Principal, in *listApprovalsInput) (*listApprovalsOutput, error) {
+	q := approval.Query{Limit: in.Limit}
+	var err error
+	if q.States, err = approvalStates(in.State); err != nil {
+		return nil, err
+	}
+	if q.Sandbox, err = s.sandboxID(ctx, who, in.Sandbox); err != nil {
+		return nil, err
+	}
+	rows, err := s.Approvals.List(ctx, callerOf(who), q)
+	if err != nil {
+		return nil, err
+	}
+	out := &listApprovalsOutput{api.ApprovalList{Approvals: make([]api.Approval, 0, len(rows))}}
+	for _, row := range rows {
+		out.Body.Approvals = append(out.Body.Approvals, approval.Show(row))
+	}
+	return out, nil
+}
+
+func approvalStates(text string) ([]approval.State, error) {
+	switch text {
+	case "":
+		return []approval.State{approval.Pending}, nil
+	case "all":
+		return nil, nil
+	}
+	var states []approval.State
+	for name := range strings.SplitSeq(text, ",") {
+		switch state := approval.State(name); state {
+		case approval.Pending, approval.Approved, approval.Spent, approval.Denied, approval.Expired:
+			states = append(states, state)
+		default:
+			return nil, fault.Newf(fault.Invalid, "invalid_state", "there is no state %q", name).
+				WithHint("states are pending, approved, spent, denied and expired")
+		}
+	}
+	return states, nil
+}
+
+// sandboxID finds the sandbox of a filter, "" for none.
+func (s *server) sandboxID(ctx context.Context, who sandbox.Principal, ref string) (string, error) {
+	if ref == "" {
+		return "", nil
+	}
+	sb, err := s.Sandboxes.Get(ctx, who, ref)
+	return sb.ID, err
+}
+
+func (s *server) getApproval(ctx context.Context, who sandbox.Principal, in *ApprovalRef) (*approvalBody, error) {
+	return approvalOut(s.Approvals.Get(ctx, callerOf(who), in.ID))
+}
+
+type approveInput struct {
+	ApprovalRef
+	Body api.Approve
+}
+
+func (s *server) approve(ctx context.Context, who sandbox.Principal, in *approveInput) (*approvalBody, error) {
+	return approvalOut(s.Approvals.Approve(ctx, callerOf(who), in.ID, in.Body.Reason, in.Body.Remember))
+}
+
+type denyInput struct {
+	ApprovalRef
+	Body api.Deny
+}
+
+func (s *server) deny(ctx context.Context, who sandbox.Principal, in *denyInput) (*approvalBody, error) {
+	return approvalOut(s.Approvals.Deny(ctx, callerOf(who), in.ID, in.Body.Reason))
+}
+
+type approvalEventsInput struct {
+	Sandbox     string `query:"sandbox" maxLength:"64" doc:"Only what this sandbox asks, by ID or name."`
+	LastEventID string `header:"Last-Event-ID" maxLength:"32" doc:"Go on after this event."`
+}
+
+func (s *server) approvalEvents(ctx context.Context, who sandbox.Principal, in *approvalEventsInput) (*huma.StreamResponse, error) {
+	q := approval.Query{}
+	var err error
+	if q.Sandbox, err = s.sandboxID(ctx, who, in.Sandbox); err != nil {
+		return nil, err
+	}
+	after := approval.FromNow
+	if in.LastEventID != "" {
+		if after, err = strconv.ParseInt(in.LastEventID, 10, 64); err != nil || after < 0 {
+			return nil, fault.New(fault.Invalid, "invalid_event_id", "Last-Event-ID is not one of ours")
+		}
+	}
+	return &huma.StreamResponse{Body: func(c huma.Context) {
+		c.SetHeader("Content-Type", "text/event-stream")
+		c.SetHeader("Cache-Control", "no-store")
+		c.SetStatus(http.StatusOK)
+		if err := s.streamApprovals(c, callerOf(who), q, after); err != nil {
+			s.logInternal(c.Context(), "approvals-events", err)
+		}
+	}}, nil
+}

@@ -1,0 +1,103 @@
+package v1
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/crannog/crannog/internal/egress/approval"
+	"github.com/crannog/crannog/internal/host/ticker"
+)
+
+const (
+	// streamBeat is how often a silent stream shows that it lives. Proxies
+	// commonly cut what is silent for a minute.
+	streamBeat = 15 * time.Second
+	// streamTimeout is how long a client may take to read one event, so that
+	// one that stopped reading holds no connection for ever.
+	streamTimeout = 10 * time.Second
+)
+
+// errGone is a client that does not read any more.
+var errGone = errors.New("the client went away")
+
+// streamApprovals writes events until the client or the service ends.
+func (s *server) streamApprovals(c huma.Context, who approval.Caller, q approval.Query, after int64) error {
+	out := newEventStream(c.BodyWriter())
+	ctx, cancel := context.WithCancel(c.Context())
+	defer cancel()
+	// The first line goes out at once, so that a client knows it is heard.
+	if out.send(": approvals\n\n") != nil {
+		return nil
+	}
+	defer out.beats(ctx, cancel, ":\n\n")()
+	err := s.Approvals.Watch(ctx, who, q, after, func(e approval.Event) error {
+		data, err := json.Marshal(approval.ShowEvent(e))
+		if err != nil {
+			return err
+		}
+		var b strings.Builder
+		if e.Seq > 0 {
+			fmt.Fprintf(&b, "id: %d\n", e.Seq)
+		}
+		// JSON holds no newline, so the data is one line whatever is in it.
+		fmt.Fprintf(&b, "event: %s\ndata: %s\n\n", e.Type, data)
+		return out.send(b.String())
+	})
+	if errors.Is(err, errGone) {
+		return nil
+	}
+	return err
+}
+
+// eventStream is written by events and by beats.
+type eventStream struct {
+	mu sync.Mutex
+	w  io.Writer
+	rc *http.ResponseController
+}
+
+func newEventStream(w io.Writer) *eventStream {
+	e := &eventStream{w: w}
+	if w, ok := w.(http.ResponseWriter); ok {
+		e.rc = http.NewResponseController(w)
+	}
+	return e
+}
+
+func (e *eventStream) send(text string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.rc != nil && e.rc.SetWriteDeadline(time.Now().Add(streamTimeout)) == nil {
+		// The connection may serve other requests afterwards.
+		defer func() { _ = e.rc.SetWriteDeadline(time.Time{}) }()
+	}
+	if _, err := io.WriteString(e.w, text); err != nil {
+		return errors.Join(errGone, err)
+	}
+	if e.rc == nil {
+		return nil
+	}
+	if err := e.rc.Flush(); err != nil {
+		return errors.Join(errGone, err)
+	}
+	return nil
+}
+
+// beats sends a text again and again until what is returned is called, and
+// cancels where nobody reads it.
+func (e *eventStream) beats(ctx context.Context, cancel context.CancelFunc, text string) (stop func()) {
+	return ticker.Every(ctx, streamBeat, func(context.Context) {
+		if e.send(text) != nil {
+			cancel()
+		}
+	})
+}

@@ -1,0 +1,34 @@
+package v1
+
+import (
+	"context"
+	"time"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+type askAccessInput struct {
+	Ref
+	Body api.AskAccess
+}
+
+type askAccessOutput struct{ Body api.AskedAccess }
+
+// usualPort is that of a host for which nobody names one.
+const usualPort = 443
+
+func (s *server) askAccess(ctx context.Context, who sandbox.Principal, in *askAccessInput) (*askAccessOutput, error) {
+	w := sandbox.Wanted{
+		Host: in.Body.Host, Port: in.Body.Port, Reason: in.Body.Reason,
+		Wait: time.Duration(in.Body.WaitSeconds * float64(time.Second)),
+	}
+	if w.Port == 0 {
+		w.Port = usualPort
+	}
+	answer, err := s.Networks.AskAccess(ctx, who, in.ID, w)
+	if err != nil {
+		return nil, err
+	}
+	return &askAccessOutput{api.AskedAccess{State: answer.State, Approval: answer.Approval, Reason: answer.Reason}}, nil
+}

@@ -1,0 +1,273 @@
+package v1
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/frontend/ingress/observe"
+	"github.com/crannog/crannog/internal/frontend/ingress/redaction"
+	"github.com/crannog/crannog/internal/guest/client"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/guest/utf8text"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// defaultOutput bounds the output of a sandbox that names no limit.
+const defaultOutput = 1 << 20
+
+// outputRoom bounds what all calls together hold of what commands printed:
+// many callers with large limits would take all of the server's memory.
+const outputRoom = 256 << 20
+
+// shareKey carries what a call holds of the room.
+type shareKey struct{}
+
+// inRoom lets each call of an operation hold output, until its answer is
+// written or it ends in any other way.
+func (s *server) inRoom(o huma.Operation) huma.Operation {
+	o.Middlewares = append(o.Middlewares, func(c huma.Context, next func(huma.Context)) {
+		share := s.output.Share()
+		defer share.Close()
+		next(huma.WithValue(c, shareKey{}, share))
+	})
+	return o
+}
+
+type execInput struct {
+	Ref
+	Body    api.Exec
+	RawBody []byte
+}
+
+type execOutput struct{ Body api.ExecResult }
+
+func (s *server) exec(ctx context.Context, who sandbox.Principal, in *execInput) (*execOutput, error) {
+	timeout, err := duration("timeout_seconds", in.Body.TimeoutSeconds)
+	if err != nil {
+		return nil, err
+	}
+	// Whoever reads JSON puts a replacement for bytes that are not UTF-8, and another command would run.
+	if which := utf8text.Wrong(in.RawBody); which != "" {
+		return nil, fault.Newf(fault.Invalid, CodeNotUTF8, "%s is not UTF-8", which).WithHint("set encoding to base64, and write cmd, stdin, cwd and the values of env so")
+	}
+	if err := decodeTexts(&in.Body); err != nil {
+		return nil, err
+	}
+	// A JSON null passes for an array.
+	if len(in.Body.Cmd) == 0 || in.Body.Cmd[0] == "" {
+		return nil, fault.New(fault.Invalid, "empty_command", "cmd names no program")
+	}
+	for try := 1; ; try++ {
+		out, err := s.execOnce(ctx, who, in, timeout)
+		// A sandbox that went before anything was sent to it may be on its way
+		// back, and is then waited for.
+		if fault.CodeOf(err) != sandbox.CodeChanged || try == maxStarts {
+			return out, err
+		}
+	}
+}
+
+// maxStarts bounds how often a command looks for a sandbox that is being
+// changed again and again.
+const maxStarts = 3
+
+func (s *server) execOnce(ctx context.Context, who sandbox.Principal, in *execInput, timeout time.Duration) (*execOutput, error) {
+	sb, err := s.awake(ctx, who, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	if timeout == 0 {
+		timeout = sb.Limits.CommandTimeout
+	}
+	mask, err := s.Traffic.Mask(ctx, sb.ID)
+	if err != nil {
+		return nil, err
+	}
+	guest, done := s.guest(who, sb, mask)
+	defer done()
+	spec := client.Spec{
+		Cmd: in.Body.Cmd[0], Args: in.Body.Cmd[1:], Env: in.Body.Env, Dir: in.Body.Cwd, User: in.Body.User,
+		Stdin: in.Body.Stdin != "", Timeout: timeout,
+	}
+	if in.Body.DetachChildren {
+		spec.WaitDelay = client.DetachDelay
+	}
+	// No caller gets more than the sandbox's own limit: the answer is held
+	// in the server's memory.
+	limit := orDefault(sb.Limits.OutputBytes, defaultOutput)
+	if asked := in.Body.OutputBytes; asked > 0 {
+		limit = min(asked, limit)
+	}
+	share, ok := ctx.Value(shareKey{}).(*client.Share)
+	if !ok {
+		return nil, errors.New("a call of exec has no room for its output")
+	}
+	began := s.mark(sb)
+	run := &oneRun{
+		server: s, who: who, sb: sb, gone: s.Traffic.Gone(sb.ID),
+		client: guest, out: client.NewCollectorIn(share, limit),
+	}
+	result, err := run.do(ctx, spec, in.Body.Stdin)
+	if err != nil {
+		return nil, err
+	}
+	result.Denied = s.denied(ctx, who, sb, began, result.ExitCode != 0)
+	result.Checkpoint = s.newest()
+	return &execOutput{result}, nil
+}
+
+// idleTime is how long a connection of one call may lie idle.
+const idleTime = 2 * time.Second
+
+// guest returns a client of the guest inside, past the proxy: the caller is
+// known already. What the guest says is masked, and on record.
+func (s *server) guest(who sandbox.Principal, sb sandbox.Sandbox, mask *sandbox.Mask) (*client.Client, func()) {
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return s.Traffic.Dial(ctx, sb.ID, guestboot.Port)
+		},
+		DisableCompression: true,
+		// Of whoever has taken the guest's place.
+		MaxResponseHeaderBytes: 64 << 10,
+		// A connection may fall idle just after the caller closed those that
+		// were; without an end of its own it would be kept for ever.
+		IdleConnTimeout: idleTime,
+	}
+	header := http.Header{"X-Access-Token": {sb.AccessToken}}
+	masked := redaction.Transport(transport, guestboot.Port, mask)
+	tapped := s.Tap.Transport(masked, observe.Call{
+		Sandbox: sb.ID, Port: guestboot.Port, Actor: who.Actor(), How: observe.HowExec, Token: sb.AccessToken, Mask: mask,
+	})
+	return client.New(&http.Client{Transport: tapped, CheckRedirect: stay}, "http://guest", header), transport.CloseIdleConnections
+}
+
+// stay follows no redirect: where it would lead, a hostile guest would say.
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// oneRun is one command from start to answer.
+type oneRun struct {
+	server *server
+	who    sandbox.Principal
+	sb     sandbox.Sandbox
+	gone   <-chan struct{} // of the machine that it runs in; nil is not known
+	client *client.Client
+	out    *client.Collector
+}
+
+func (r *oneRun) do(ctx context.Context, spec client.Spec, stdin string) (api.ExecResult, error) {
+	began := time.Now()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	p, err := r.start(ctx, spec)
+	if err != nil {
+		return r.fate(ctx, r.out.Result(client.Exit{}), err)
+	}
+	var feeding sync.WaitGroup
+	if stdin != "" {
+		feeding.Go(func() { p.Feed(ctx, strings.NewReader(stdin)) })
+	}
+	exit, err := p.Pump(r.out.Stdout(), r.out.Stderr())
+	if err != nil {
+		err = r.abandon(ctx, p, err)
+	}
+	cancel()
+	feeding.Wait()
+	result := r.out.Result(exit)
+	result.DurationMS = time.Since(began).Milliseconds()
+	if err != nil {
+		return r.fate(ctx, result, err)
+	}
+	return result, nil
+}
+
+// startGrace is how long a start may go on after its caller went away.
+const startGrace = 10 * time.Second
+
+// start starts the command. A caller that goes away meanwhile does not break
+// the start off: the command may run by then, and only its number, which comes
+// with the answer, lets it be killed.
+func (r *oneRun) start(ctx context.Context, spec client.Spec) (*client.Process, error) {
+	stream, cut := context.WithCancel(context.WithoutCancel(ctx))
+	late := context.AfterFunc(ctx, func() { time.AfterFunc(startGrace, cut) })
+	p, err := r.client.Start(stream, spec)
+	if err != nil {
+		late()
+		cut()
+		return nil, err
+	}
+	late()
+	context.AfterFunc(ctx, cut)
+	return p, nil
+}
+
+// abandon kills the command of a caller that went away, so that nobody pays
+// for an answer that nobody reads.
+func (r *oneRun) abandon(ctx context.Context, p *client.Process, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	if killErr := p.Kill(ctx); killErr != nil && fault.KindOf(killErr) != fault.NotFound {
+		return errors.Join(err, killErr)
+	}
+	return err
+}
+
+// fate answers for a stream that broke off: a sandbox that the memory limit
+// ended, or its own time, is a result, anything else is an error.
+func (r *oneRun) fate(ctx context.Context, result api.ExecResult, err error) (api.ExecResult, error) {
+	if fault.CodeOf(err) != client.CodeLost {
+		return result, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	// The channel of before: a sandbox that was put back has another by now.
+	if r.gone != nil {
+		select {
+		case <-r.gone:
+		case <-ctx.Done():
+			return result, err
+		}
+	}
+	sb, getErr := r.server.Sandboxes.Get(ctx, r.who, r.sb.ID)
+	switch {
+	case getErr != nil:
+		return result, err
+	case sb.State == sandbox.Running && r.gone == nil: // nothing is known of it
+		return result, err
+	case sb.State != sandbox.Stopped && sb.State != sandbox.Stopping:
+		return result, r.changed(sb, err)
+	case sb.Reason == string(engine.ReasonOOM):
+		result.ExitCode, result.Hit = 128+int(syscall.SIGKILL), api.HitOOM
+	case sb.Reason == sandbox.ReasonTimeout:
+		result.ExitCode, result.Hit = client.CodeTimeout, api.HitTimeout
+	default:
+		return result, err
+	}
+	return result, nil
+}
+
+// changed is the error of a command whose sandbox lives and has left it behind.
+func (r *oneRun) changed(sb sandbox.Sandbox, cause error) error {
+	return fault.Wrap(cause, fault.Unavailable, client.CodeLost,
+		fmt.Sprintf("sandbox %s was paused or put back while the command ran, and is %s now", sb.ID, sb.State)).
+		WithHint("how far the command came is not known; look before running it again")
+}
+
+func orDefault(v, def int64) int64 {
+	if v > 0 {
+		return v
+	}
+	return def
+}

@@ -1,0 +1,72 @@
+package v1
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest/client"
+	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
+	"github.com/crannog/crannog/internal/guest/gen/processpb/processpbconnect"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// deserter is a guest that goes before its commands end.
+type deserter struct {
+	processpbconnect.UnimplementedProcessHandler
+}
+
+func (deserter) Start(_ context.Context, req *connect.Request[pb.StartRequest], s *connect.ServerStream[pb.StartResponse]) error {
+	if req.Msg.GetProcess().GetCmd() != "early" {
+		start := &pb.ProcessEvent{Event: &pb.ProcessEvent_Start{Start: &pb.ProcessEvent_StartEvent{Pid: 7}}}
+		if err := s.Send(&pb.StartResponse{Event: start}); err != nil {
+			return err
+		}
+	}
+	panic(http.ErrAbortHandler)
+}
+
+const execPath = "/v1/sandboxes/i1/exec"
+
+// A command whose sandbox goes before it was sent looks for it again, and says
+// what it is in the way of when it does not find it.
+func TestExecInASandboxThatIsChanged(t *testing.T) {
+	for times, want := range map[int]int{1: http.StatusOK, 2: http.StatusOK, 3: http.StatusConflict} {
+		box, r := withGuest(t, teller{})
+		box.refuse = func(dial int) error {
+			if dial <= times {
+				return fault.New(fault.Conflict, sandbox.CodeChanged, "it is resuming; try again")
+			}
+			return nil
+		}
+		code, p := r.call("POST", execPath, `{"cmd":["x"]}`, nil)
+		if code != want || want != http.StatusOK && (p.Code != sandbox.CodeChanged || p.Detail != "it is resuming; try again") {
+			t.Errorf("changed %d times: %d %+v", times, code, p)
+		}
+	}
+}
+
+// What breaks between here and the guest is not for callers to read, and a
+// sandbox that lives is not said to have ended.
+func TestExecWhoseSandboxGoes(t *testing.T) {
+	box, r := withGuest(t, teller{})
+	box.refuse = func(int) error { return errors.New(`dial i1:1: urpc method "containerManager.PortForward" failed`) }
+	code, p := r.call("POST", execPath, `{"cmd":["x"]}`, nil)
+	if code != http.StatusServiceUnavailable || p.Code != client.CodeLost || strings.Contains(p.Detail, "urpc") {
+		t.Errorf("not dialed: %d %+v", code, p)
+	}
+	for _, cmd := range []string{"early", "late"} {
+		box, r = withGuest(t, deserter{})
+		box.gone, box.state = make(chan struct{}), ""
+		close(box.gone)
+		code, p = r.call("POST", execPath, `{"cmd":["`+cmd+`"]}`, nil)
+		if code != http.StatusServiceUnavailable || p.Code != client.CodeLost || !strings.Contains(p.Detail, "put back") || !strings.Contains(p.Detail, "running now") {
+			t.Errorf("%s: %d %+v", cmd, code, p)
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package v1
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/egress/redact"
+	"github.com/crannog/crannog/internal/fault"
+	pb "github.com/crannog/crannog/internal/guest/gen/processpb"
+	"github.com/crannog/crannog/internal/guest/gen/processpb/processpbconnect"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+const sealedValue = "tk-Zr8qP2mW/Lx4vB9+cd"
+
+// oneBox is a running sandbox whose guest is a server of this process.
+type oneBox struct {
+	sandbox.Sandboxes
+	sandbox.Traffic
+	socket string
+	mask   *sandbox.Mask
+	lost   error
+	gone   chan struct{}
+	state  sandbox.State // "" is running
+	dialed int
+	refuse func(dial int) error // unless nil, asked before each dial
+}
+
+func (b *oneBox) Get(context.Context, sandbox.Principal, string) (sandbox.Sandbox, error) {
+	return sandbox.Sandbox{ID: "i1", State: cmp.Or(b.state, sandbox.Running)}, nil
+}
+
+func (b *oneBox) Mask(context.Context, string) (*sandbox.Mask, error) { return b.mask, b.lost }
+
+func (b *oneBox) Gone(string) <-chan struct{} { return b.gone }
+
+func (b *oneBox) Dial(ctx context.Context, _ string, port int) (net.Conn, error) {
+	if port != guestboot.Port {
+		return nil, errors.New("not the guest's port")
+	}
+	b.dialed++
+	if b.refuse != nil {
+		if err := b.refuse(b.dialed); err != nil {
+			return nil, err
+		}
+	}
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", b.socket)
+}
+
+// teller is a guest whose commands print a value in two pieces, or cannot
+// start for it.
+type teller struct {
+	processpbconnect.UnimplementedProcessHandler
+}
+
+func (teller) Start(_ context.Context, req *connect.Request[pb.StartRequest], s *connect.ServerStream[pb.StartResponse]) error {
+	if req.Msg.GetProcess().GetCmd() == "absent" {
+		return connect.NewError(connect.CodeInvalidArgument, errors.New("no "+sealedValue))
+	}
+	send := func(e *pb.ProcessEvent) error { return s.Send(&pb.StartResponse{Event: e}) }
+	out := func(text string) error {
+		return send(&pb.ProcessEvent{Event: &pb.ProcessEvent_Data{Data: &pb.ProcessEvent_DataEvent{
+			Output: &pb.ProcessEvent_DataEvent_Stdout{Stdout: []byte(text)},
+		}}})
+	}
+	return errors.Join(
+		send(&pb.ProcessEvent{Event: &pb.ProcessEvent_Start{Start: &pb.ProcessEvent_StartEvent{Pid: 7}}}),
+		out("a "+sealedValue[:9]), out(sealedValue[9:]+"\n"),
+		send(&pb.ProcessEvent{Event: &pb.ProcessEvent_Data{Data: &pb.ProcessEvent_DataEvent{
+			Output: &pb.ProcessEvent_DataEvent_Stderr{Stderr: []byte(sealedValue)},
+		}}}),
+		send(&pb.ProcessEvent{Event: &pb.ProcessEvent_End{End: &pb.ProcessEvent_EndEvent{ExitCode: 3, Exited: true}}}),
+	)
+}
+
+// withGuest is an API over one sandbox, whose guest serves processes.
+func withGuest(t *testing.T, guest processpbconnect.ProcessHandler) (*oneBox, *rig) {
+	t.Helper()
+	box := &oneBox{socket: filepath.Join(t.TempDir(), "guest")}
+	l, err := net.Listen("unix", box.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle(processpbconnect.NewProcessHandler(guest))
+	serving := &httptest.Server{Listener: l, Config: &http.Server{Handler: mux}}
+	serving.Start()
+	t.Cleanup(serving.Close)
+	r := &rig{t: t}
+	r.handler = New(Deps{
+		Sandboxes: box, Networks: &wayOut{}, Traffic: box, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Version: "v9",
+		Auth: func(*http.Request) (sandbox.Principal, error) { return sandbox.Principal{KeyID: "k1"}, nil },
+	})
+	return box, r
+}
+
+// What a command prints is masked in the answer of exec, and so is why it did
+// not start. Without a mask nothing runs.
+func TestExecIsMasked(t *testing.T) {
+	box, r := withGuest(t, teller{})
+	mask, err := sandbox.NewMask([]redact.Value{{Name: "KEY", Data: []byte(sealedValue)}}, sandbox.MaskOptions{Outputs: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for shown, m := range map[string]*sandbox.Mask{sealedValue: nil, "[redacted:KEY]": mask} {
+		box.mask = m
+		var out api.ExecResult
+		if code, p := r.call("POST", "/v1/sandboxes/i1/exec", `{"cmd":["x"]}`, &out); code != http.StatusOK {
+			t.Fatalf("%d %+v", code, p)
+		}
+		if out.Stdout != "a "+shown+"\n" || out.Stderr != shown || out.ExitCode != 3 {
+			t.Errorf("%+v, want %s", out, shown)
+		}
+		_, p := r.call("POST", "/v1/sandboxes/i1/exec", `{"cmd":["absent"]}`, nil)
+		if !strings.Contains(p.Detail, "no "+shown) {
+			t.Errorf("%+v, want %s", p, shown)
+		}
+	}
+	box.mask, box.lost = nil, fault.New(fault.Unavailable, "mask_unavailable", "closed")
+	if _, p := r.call("POST", "/v1/sandboxes/i1/exec", `{"cmd":["x"]}`, nil); p.Code != "mask_unavailable" {
+		t.Errorf("%+v", p)
+	}
+}

@@ -1,0 +1,68 @@
+package v1
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/crannog/crannog/api"
+)
+
+// largest remembers the longest write.
+type largest struct {
+	bytes.Buffer
+	n int
+}
+
+func (l *largest) Write(p []byte) (int, error) {
+	l.n = max(l.n, len(p))
+	return l.Buffer.Write(p)
+}
+
+// P45: an answer is the same text as encoding/json makes, but comes in pieces, so
+// that one of output that takes six bytes for each takes no more memory.
+func TestLongAnswers(t *testing.T) {
+	long := strings.Repeat("\x00\u20ac\u2028<&\"\\", 100_000)
+	lists := map[int][]api.Change{0: {}, 1: {{Path: "a"}}}
+	for i := range 200 {
+		lists[200] = append(lists[200], api.Change{Path: fmt.Sprint(i), Text: strings.Repeat("\x01", 20_000)})
+	}
+	answers := []any{
+		api.ExecResult{},
+		api.ExecResult{Stdout: `"stderr":"" "stdout":""`, Stderr: `","stderr":"`, Checkpoint: &api.Checkpoint{}},
+		api.ExecResult{Stdout: long, Stderr: long[1:], ExitCode: 3, Truncated: true, Hit: api.HitOutput},
+		// Bytes that are no text at all, where a character could be looked for.
+		api.ExecResult{Stdout: strings.Repeat("\x80", 3*stringPiece)},
+	}
+	for cut := range 6 { // a character lies across each end of a piece
+		answers = append(answers, api.ExecResult{Stdout: strings.Repeat("x", stringPiece-cut) + "\U0001f3dd\u20acy"})
+	}
+	for _, list := range lists {
+		answers = append(answers, api.Changes{Sandbox: `"changes":[]`, TakenAt: time.Unix(1, 2), Changes: list, Digest: "d"})
+	}
+	formats := apiConfig("1").Formats
+	for name, format := range map[string]huma.Format{"type": formats["application/json"], "suffix": formats["json"]} {
+		for i, v := range answers {
+			var want bytes.Buffer
+			var got largest
+			if err := huma.DefaultJSONFormat.Marshal(&want, v); err != nil {
+				t.Fatal(err)
+			}
+			if err := format.Marshal(&got, v); err != nil || !bytes.Equal(got.Bytes(), want.Bytes()) {
+				t.Errorf("%s, answer %d: %v, %d bytes in place of %d", name, i, err, got.Len(), want.Len())
+			}
+			if got.n > 6*stringPiece {
+				t.Errorf("%s, answer %d: %d bytes at once", name, i, got.n)
+			}
+		}
+	}
+	// Control: the writer does see what is written as a whole.
+	var whole largest
+	if err := huma.DefaultJSONFormat.Marshal(&whole, answers[2]); err != nil || whole.n < len(long) {
+		t.Errorf("%v, %d bytes at once", err, whole.n)
+	}
+}

@@ -1,0 +1,66 @@
+package v1
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"mime/multipart"
+	"net/http"
+	"net/textproto"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/audit/provenance"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+func (s *server) provenanceRoutes(a huma.API) {
+	if s.Provenance == nil {
+		return
+	}
+	register(s, a, op("provenance-key", "GET", "/provenance/key", "The key that signatures for exports are verified with"), s.provenanceKey)
+}
+
+type provenanceKeyOutput struct{ Body api.ProvenanceKey }
+
+// provenanceKey is for everybody: it only verifies. It is made if there is none
+// yet, so that it can be handed out before anything is signed.
+func (s *server) provenanceKey(context.Context, sandbox.Principal, *struct{}) (*provenanceKeyOutput, error) {
+	signer, err := s.Provenance.Signer()
+	if err != nil {
+		return nil, err
+	}
+	return &provenanceKeyOutput{api.ProvenanceKey{ID: signer.Public.ID(), Key: signer.Public.PEM()}}, nil
+}
+
+// signedExport answers with the envelope and the file, in that order, so that a
+// client knows what to expect of the file before it comes. Its length is known,
+// so that half a file cannot pass for a whole one.
+func (s *server) signedExport(out *sandbox.Exported, kind, masked string) (*exportOutput, error) {
+	var head bytes.Buffer
+	w := multipart.NewWriter(&head)
+	part, err := w.CreatePart(textproto.MIMEHeader{"Content-Type": {provenance.EnvelopeType}})
+	if err == nil {
+		_, err = part.Write(out.Provenance)
+	}
+	if err == nil {
+		_, err = w.CreatePart(textproto.MIMEHeader{"Content-Type": {kind}, "Content-Length": {strconv.FormatInt(out.Size, 10)}})
+	}
+	before := bytes.Clone(head.Bytes())
+	head.Reset()
+	if err = errors.Join(err, w.Close()); err != nil {
+		return nil, errors.Join(err, out.Close())
+	}
+	after := head.Bytes()
+	length := int64(len(before)) + out.Size + int64(len(after))
+	return &exportOutput{"multipart/mixed; boundary=" + w.Boundary(), strconv.FormatInt(length, 10), out.Digest, masked, func(c huma.Context) {
+		defer out.Close()
+		c.SetStatus(http.StatusOK)
+		if _, err := io.Copy(c.BodyWriter(), io.MultiReader(bytes.NewReader(before), out, bytes.NewReader(after))); err != nil {
+			s.Log.Debug("export not sent", "err", err)
+		}
+	}}, nil
+}

@@ -1,0 +1,96 @@
+package v1
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Queue describes the queue of starts; sandbox.Service does.
+type Queue interface {
+	Queue(ctx context.Context, who sandbox.Principal) (sandbox.Queue, error)
+}
+
+func (s *server) queueRoutes(a huma.API) {
+	register(s, a, op("queue", "GET", "/queue", "How many sandboxes are being started and wait to be"), s.queue)
+	register(s, a, op("metrics", "GET", "/metrics", "The queue's figures in the Prometheus text format"), s.metricsText)
+}
+
+type queueOutput struct{ Body api.Queue }
+
+func (s *server) queue(ctx context.Context, who sandbox.Principal, _ *struct{}) (*queueOutput, error) {
+	q, err := s.Queue.Queue(ctx, who)
+	if err != nil {
+		return nil, err
+	}
+	out := api.Queue{
+		AtOnce: q.AtOnce, Starting: q.Starting, Background: q.Background, Waiting: q.Waiting, MaxWaiting: q.MaxWaiting,
+		ServiceSeconds: q.ServiceTime.Seconds(), WaitSeconds: q.Wait.Seconds(),
+		Admitted: q.Totals.Admitted, Completed: q.Totals.Completed, Refused: q.Totals.Refused, Left: q.Totals.Left,
+		Requests: make([]api.QueuedStart, 0, len(q.Places)),
+	}
+	for _, p := range q.Places {
+		out.Requests = append(out.Requests, api.QueuedStart{
+			RequestID: p.Label, SandboxID: p.Sandbox, Place: p.Place, WaitedSeconds: p.Waited.Seconds(), ExpectedSeconds: p.Expected.Seconds(),
+		})
+	}
+	return &queueOutput{out}, nil
+}
+
+type textOutput struct {
+	ContentType string `header:"Content-Type"`
+	Body        []byte
+}
+
+// metricsText writes the queue's figures as Prometheus reads them.
+func (s *server) metricsText(ctx context.Context, who sandbox.Principal, _ *struct{}) (*textOutput, error) {
+	q, err := s.Queue.Queue(ctx, who)
+	if err != nil {
+		return nil, err
+	}
+	var b bytes.Buffer
+	for _, m := range []struct {
+		name, kind, help string
+		value            float64
+	}{
+		{"crannog_starts_at_once", "gauge", "Sandboxes that may start at once now.", float64(q.AtOnce)},
+		{"crannog_starts_running", "gauge", "Sandboxes that are being started for callers.", float64(q.Starting)},
+		{"crannog_starts_background", "gauge", "Sandboxes that are being made ready for the warm pool.", float64(q.Background)},
+		{"crannog_starts_waiting", "gauge", "Requests that wait for their sandbox to be started.", float64(q.Waiting)},
+		{"crannog_start_seconds", "gauge", "Average time of one start.", q.ServiceTime.Seconds()},
+		{"crannog_start_wait_seconds", "gauge", "Expected wait of a request that comes now.", q.Wait.Seconds()},
+		{"crannog_starts_admitted_total", "counter", "Requests admitted.", float64(q.Totals.Admitted)},
+		{"crannog_starts_completed_total", "counter", "Starts that succeeded.", float64(q.Totals.Completed)},
+		{"crannog_starts_refused_total", "counter", "Requests refused because too many waited.", float64(q.Totals.Refused)},
+		{"crannog_starts_left_total", "counter", "Requests whose caller left before their turn.", float64(q.Totals.Left)},
+	} {
+		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s %s\n%s %s\n", m.name, m.help, m.name, m.kind, m.name, strconv.FormatFloat(m.value, 'g', -1, 64))
+	}
+	return &textOutput{"text/plain; version=0.0.4; charset=utf-8", b.Bytes()}, nil
+}
+
+// patient bounds a request by the time that its client says it will wait.
+func patient(r *http.Request) (*http.Request, context.CancelFunc, error) {
+	text := r.Header.Get(api.TimeoutHeader)
+	if text == "" {
+		return r, func() {}, nil
+	}
+	ms, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || ms < 1 || ms > int64(maxPatience/time.Millisecond) {
+		return nil, nil, fault.Newf(fault.Invalid, "timeout_header_invalid", "%s is a number of milliseconds from 1 to %d", api.TimeoutHeader, int64(maxPatience/time.Millisecond))
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), time.Duration(ms)*time.Millisecond)
+	return r.WithContext(ctx), cancel, nil
+}
+
+// maxPatience is the longest time that a client may say it waits.
+const maxPatience = 365 * 24 * time.Hour

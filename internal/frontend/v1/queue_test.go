@@ -1,0 +1,94 @@
+package v1
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/admission"
+)
+
+// full is a queue in which one request waits.
+type full struct{}
+
+func (full) Queue(_ context.Context, who sandbox.Principal) (sandbox.Queue, error) {
+	return sandbox.Queue{
+		Status: admission.Status{AtOnce: 2, Starting: 2, Waiting: 1, MaxWaiting: 10, ServiceTime: time.Second, Wait: 1500 * time.Millisecond, Totals: admission.Totals{Refused: 3}},
+		Places: []admission.Place{{Label: who.KeyID, Sandbox: "i1", Place: 1, Expected: 500 * time.Millisecond}},
+	}, nil
+}
+
+func (r *rig) withQueue(q Queue) *rig {
+	r.handler.(*server).Queue = q
+	return r
+}
+
+func TestQueueIsShown(t *testing.T) {
+	r := newRig(t).withQueue(full{})
+	var q api.Queue
+	if code, _ := r.call("GET", "/v1/queue", "", &q); code != 200 || q.AtOnce != 2 || q.Waiting != 1 || q.WaitSeconds != 1.5 || q.Refused != 3 ||
+		len(q.Requests) != 1 || q.Requests[0] != (api.QueuedStart{RequestID: "k1", SandboxID: "i1", Place: 1, ExpectedSeconds: 0.5}) {
+		t.Errorf("%d %+v", code, q)
+	}
+	req := httptest.NewRequest("GET", "/v1/metrics", nil)
+	req.Header.Set("X-Api-Key", secret)
+	w := httptest.NewRecorder()
+	r.handler.ServeHTTP(w, req)
+	for _, line := range []string{"# TYPE crannog_starts_waiting gauge", "crannog_starts_waiting 1", "crannog_start_wait_seconds 1.5", "crannog_starts_refused_total 3"} {
+		if !strings.Contains("\n"+w.Body.String(), "\n"+line+"\n") {
+			t.Errorf("no line %q in\n%s", line, w.Body)
+		}
+	}
+	if ct := w.Header().Get("Content-Type"); !strings.HasPrefix(ct, "text/plain; version=0.0.4") {
+		t.Errorf("content type %q", ct)
+	}
+}
+
+// busy refuses every creation, and notes the deadline that it would have had.
+type busy struct {
+	sandbox.Sandboxes
+	deadline time.Time
+}
+
+func (b *busy) Create(ctx context.Context, _ sandbox.Principal, _ sandbox.CreateRequest) (sandbox.Sandbox, error) {
+	b.deadline, _ = ctx.Deadline()
+	return sandbox.Sandbox{}, fault.New(fault.Exhausted, admission.CodeOverloaded, "too many wait").WithRetryAfter(11500 * time.Millisecond)
+}
+
+func TestOverloadSaysWhenToTryAgain(t *testing.T) {
+	r := newRig(t)
+	b := &busy{}
+	r.handler.(*server).Sandboxes = b
+	for _, c := range []struct {
+		timeout string
+		code    int
+	}{{"", 429}, {"60000", 429}, {"0", 400}, {"1e9", 400}, {"-1", 400}, {"99999999999999999999", 400}} {
+		req := httptest.NewRequest("POST", "/v1/sandboxes", strings.NewReader("{}"))
+		req.Header.Set("X-Api-Key", secret)
+		req.Header.Set("Content-Type", "application/json")
+		if c.timeout != "" {
+			req.Header.Set(api.TimeoutHeader, c.timeout)
+		}
+		w := httptest.NewRecorder()
+		b.deadline = time.Time{}
+		r.handler.ServeHTTP(w, req)
+		if w.Code != c.code {
+			t.Errorf("timeout %q: %d %s", c.timeout, w.Code, w.Body)
+		}
+		if w.Code != http.StatusTooManyRequests {
+			continue
+		}
+		if after := w.Header().Get("Retry-After"); after != "12" || !strings.Contains(w.Body.String(), `"retry_after_seconds":12`) {
+			t.Errorf("Retry-After %q, %s", after, w.Body)
+		}
+		if has := !b.deadline.IsZero(); has != (c.timeout != "") {
+			t.Errorf("timeout %q: deadline %s", c.timeout, b.deadline)
+		}
+	}
+}

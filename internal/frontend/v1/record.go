@@ -1,0 +1,200 @@
+package v1
+
+import (
+	"context"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandboxid"
+)
+
+// Record is what happened; audit.Log does.
+type Record interface {
+	Read(ctx context.Context, f audit.Filter, follow bool, yield func(audit.Entry) error) error
+	Checkpoint(ctx context.Context) (audit.Checkpoint, error)
+	Key() string
+	Verify(ctx context.Context, against ...string) (audit.Verification, error)
+	Prove(ctx context.Context, seq int64) (audit.Proof, error)
+	Export(ctx context.Context, w io.Writer, f audit.Filter) error
+}
+
+func (s *server) recordRoutes(a huma.API) {
+	if s.Record == nil {
+		return
+	}
+	read := op("record-read", "GET", "/record", "What happened")
+	read.Description = "Entries of the record, the oldest first. A key sees those of its own sandboxes; local callers see all."
+	register(s, a, read, s.readRecord)
+	register(s, a, op("record-checkpoint", "GET", "/record/checkpoint", "The newest signed statement of the record's size and root"), s.recordCheckpoint)
+	register(s, a, local(op("record-key", "GET", "/record/key", "The key that checkpoints are verified with")), s.recordKey)
+	register(s, a, local(op("record-verify", "POST", "/record/verify", "Read everything, and say what is not as it was written")), s.verifyRecord)
+	register(s, a, local(op("record-prove", "GET", "/record/{seq}/proof", "Prove that one entry is in the record")), s.proveEntry)
+	register(s, a, local(op("record-export", "GET", "/record/export", "Entries in a form that is verified by itself")), s.exportRecord)
+}
+
+func local(o huma.Operation) huma.Operation {
+	o.Description = "Local callers only."
+	return o
+}
+
+// RecordFilter is how a query says which entries.
+type RecordFilter struct {
+	Sandbox string    `query:"sandbox" maxLength:"64" doc:"Only of this sandbox, by ID or name."`
+	Kind    string    `query:"kind" maxLength:"1024" doc:"Only of these kinds, with commas between; a kind without its dot stands for all of its group."`
+	Since   time.Time `query:"since" doc:"Only from this time on."`
+	Until   time.Time `query:"until" doc:"Only before this time."`
+	After   int64     `query:"after" minimum:"-1" default:"-1" doc:"Only with a greater seq."`
+}
+
+const (
+	defaultEntries = 100
+	maxEntries     = 1000
+)
+
+type readRecordInput struct {
+	RecordFilter
+	Limit  int    `query:"limit" minimum:"0" maximum:"1000" doc:"Most entries; 100 if absent. When following, only with newest."`
+	Cursor string `query:"cursor" maxLength:"20" doc:"next_cursor of the page before."`
+	Newest bool   `query:"newest" doc:"The last entries instead of the first, the oldest of them first."`
+	Before int64  `query:"before" minimum:"0" doc:"Only with a smaller seq; with newest, the page before this entry. Not when following."`
+	Follow bool   `query:"follow" doc:"Stream entries as NDJSON, and go on with new ones."`
+}
+
+type recordOutput struct {
+	ContentType string `header:"Content-Type"`
+	Body        func(huma.Context)
+}
+
+func (s *server) readRecord(ctx context.Context, who sandbox.Principal, in *readRecordInput) (*recordOutput, error) {
+	f, err := s.filterOf(ctx, who, in.RecordFilter)
+	if err != nil {
+		return nil, err
+	}
+	if in.Cursor != "" {
+		from, err := strconv.ParseInt(in.Cursor, 10, 64)
+		if err != nil || from < 0 {
+			return nil, fault.New(fault.Invalid, "invalid_cursor", "the cursor is not one of ours")
+		}
+		f.From = max(f.From, from)
+	}
+	f.Limit, f.Newest, f.Before = in.Limit, in.Newest, in.Before
+	if f.Limit == 0 {
+		f.Limit = defaultEntries
+	}
+	if in.Follow {
+		if in.Before != 0 {
+			return nil, fault.New(fault.Invalid, "before_and_follow", "what is followed has no end that before could set")
+		}
+		if !in.Newest {
+			f.Limit = 0
+		}
+		return &recordOutput{"application/x-ndjson", func(c huma.Context) { s.followRecord(c, who, f) }}, nil
+	}
+	list, err := s.listRecord(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	return &recordOutput{"application/json", func(c huma.Context) { s.send(c, list) }}, nil
+}
+
+// listRecord reads one page, and one entry more to know whether there is
+// another.
+func (s *server) listRecord(ctx context.Context, f audit.Filter) (api.EntryList, error) {
+	list, limit := api.EntryList{Entries: []api.Entry{}}, f.Limit
+	if !f.Newest {
+		f.Limit++
+	}
+	err := s.Record.Read(ctx, f, false, func(e audit.Entry) error {
+		if len(list.Entries) == limit {
+			list.NextCursor = strconv.FormatInt(e.Seq, 10)
+			return nil
+		}
+		list.Entries = append(list.Entries, toEntry(e))
+		return nil
+	})
+	return list, err
+}
+
+// filterOf is what a caller may see of what a query asks for.
+func (s *server) filterOf(ctx context.Context, who sandbox.Principal, in RecordFilter) (audit.Filter, error) {
+	f := audit.Filter{Since: in.Since, Until: in.Until, From: in.After + 1, Kinds: kindsOf(in.Kind)}
+	if in.Sandbox != "" {
+		sb, err := s.Sandboxes.Get(ctx, who, in.Sandbox)
+		// The record outlives what is kept of a sandbox, for those who may see
+		// all of it anyway.
+		if fault.KindOf(err) == fault.NotFound && who.Local && sandboxid.Valid(in.Sandbox) {
+			sb, err = sandbox.Sandbox{ID: in.Sandbox}, nil
+		}
+		f.Sandbox = sb.ID
+		return f, err
+	}
+	if who.Local {
+		return f, nil
+	}
+	var err error
+	f.Sandboxes, err = s.owned(ctx, who)
+	return f, err
+}
+
+// mostOwned bounds a list of sandboxes to search for.
+const mostOwned = 10_000
+
+// owned are the IDs of all sandboxes that a key made and that are known still.
+func (s *server) owned(ctx context.Context, who sandbox.Principal) ([]string, error) {
+	out := []string{}
+	q := sandbox.Filter{Ascending: true}
+	for {
+		page, err := s.Sandboxes.List(ctx, who, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, sb := range page.Sandboxes {
+			out = append(out, sb.ID)
+			q.AfterTime, q.AfterID = sb.StartedAt, sb.ID
+		}
+		if !page.More || len(page.Sandboxes) == 0 {
+			return out, nil
+		}
+		if len(out) > mostOwned {
+			return nil, fault.Newf(fault.Invalid, "too_many_sandboxes", "there are more than %d sandboxes of this key", mostOwned).
+				WithHint("name one with sandbox=")
+		}
+	}
+}
+
+// kindsOf reads a list of kinds and groups of kinds.
+func kindsOf(text string) []audit.Kind {
+	var out []audit.Kind
+	for name := range strings.SplitSeq(text, ",") {
+		name = strings.TrimSpace(name)
+		if name == "" {
+			continue
+		}
+		out = append(out, audit.Kind(name))
+		for _, k := range audit.Kinds {
+			if group, _, dotted := strings.Cut(string(k), "."); dotted && group == name {
+				out = append(out, k)
+			}
+		}
+	}
+	return out
+}
+
+func toEntry(e audit.Entry) api.Entry {
+	return api.Entry{
+		Seq: e.Seq, Time: e.Time, Prev: e.Prev, Kind: string(e.Kind), Sandbox: e.Sandbox, Actor: e.Actor,
+		Data: e.Data, Source: e.Source, At: e.At,
+	}
+}
+
+func toCheckpoint(c audit.Checkpoint) api.Checkpoint {
+	return api.Checkpoint{Size: c.Size, Root: c.Root, Note: c.Note}
+}

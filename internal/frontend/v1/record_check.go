@@ -1,0 +1,89 @@
+package v1
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+type checkpointOutput struct{ Body api.Checkpoint }
+
+// recordCheckpoint is for everybody: it shows how many entries there are and
+// nothing of them, and the more callers keep one, the harder it is to write
+// another history.
+func (s *server) recordCheckpoint(ctx context.Context, _ sandbox.Principal, _ *struct{}) (*checkpointOutput, error) {
+	c, err := s.Record.Checkpoint(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &checkpointOutput{toCheckpoint(c)}, nil
+}
+
+type recordKeyOutput struct{ Body api.RecordKey }
+
+func (s *server) recordKey(_ context.Context, who sandbox.Principal, _ *struct{}) (*recordKeyOutput, error) {
+	if err := localOnly(who); err != nil {
+		return nil, err
+	}
+	return &recordKeyOutput{api.RecordKey{Key: s.Record.Key()}}, nil
+}
+
+type verifyRecordInput struct{ Body api.VerifyRecord }
+
+type verifyRecordOutput struct{ Body api.Verification }
+
+func (s *server) verifyRecord(ctx context.Context, who sandbox.Principal, in *verifyRecordInput) (*verifyRecordOutput, error) {
+	if err := localOnly(who); err != nil {
+		return nil, err
+	}
+	v, err := s.Record.Verify(ctx, in.Body.Against...)
+	if err != nil {
+		return nil, err
+	}
+	return &verifyRecordOutput{api.Verification{
+		OK: v.OK, Entries: v.Entries, First: v.First, Seq: v.Seq, Fault: string(v.Flaw), Text: v.Text,
+		Checkpoints: v.Checkpoints, Uncovered: v.Uncovered,
+	}}, nil
+}
+
+type proveEntryInput struct {
+	Seq int64 `path:"seq" minimum:"0" doc:"Number of the entry."`
+}
+
+type proveEntryOutput struct{ Body api.Proof }
+
+func (s *server) proveEntry(ctx context.Context, who sandbox.Principal, in *proveEntryInput) (*proveEntryOutput, error) {
+	if err := localOnly(who); err != nil {
+		return nil, err
+	}
+	p, err := s.Record.Prove(ctx, in.Seq)
+	if err != nil {
+		return nil, err
+	}
+	return &proveEntryOutput{api.Proof{Entry: p.Entry, Seq: p.Seq, Hashes: p.Hashes, Checkpoint: toCheckpoint(p.Checkpoint), Key: p.Key}}, nil
+}
+
+type exportRecordInput struct{ RecordFilter }
+
+// exportRecord streams. One that breaks off lacks its end, which whoever
+// verifies it finds.
+func (s *server) exportRecord(ctx context.Context, who sandbox.Principal, in *exportRecordInput) (*recordOutput, error) {
+	if err := localOnly(who); err != nil {
+		return nil, err
+	}
+	f, err := s.filterOf(ctx, who, in.RecordFilter)
+	if err != nil {
+		return nil, err
+	}
+	return &recordOutput{"application/x-ndjson", func(c huma.Context) {
+		c.SetHeader("Content-Type", "application/x-ndjson")
+		c.SetStatus(http.StatusOK)
+		if err := s.Record.Export(c.Context(), c.BodyWriter(), f); err != nil && c.Context().Err() == nil {
+			s.Log.Warn("export of the record broke off", "err", err)
+		}
+	}}, nil
+}

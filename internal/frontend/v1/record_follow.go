@@ -1,0 +1,110 @@
+package v1
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+func (s *server) send(c huma.Context, v any) {
+	if err := json.NewEncoder(c.BodyWriter()).Encode(v); err != nil {
+		s.Log.Debug("answer not sent", "err", err)
+	}
+}
+
+// followRecord streams entries until the client or the server ends. A failure
+// ends the stream: its header has been sent.
+func (s *server) followRecord(c huma.Context, who sandbox.Principal, f audit.Filter) {
+	c.SetHeader("Content-Type", "application/x-ndjson")
+	c.SetStatus(http.StatusOK)
+	out := newEventStream(c.BodyWriter())
+	ctx, cancel := context.WithCancel(c.Context())
+	defer cancel()
+	// An empty line means nothing to who decodes JSON: it shows at once that
+	// the client is heard, and later that somebody is there.
+	if out.send("\n") != nil {
+		return
+	}
+	defer out.beats(ctx, cancel, "\n")()
+	put := func(e audit.Entry) error {
+		line, err := json.Marshal(toEntry(e))
+		if err != nil {
+			return err
+		}
+		f.From = e.Seq + 1
+		return out.send(string(line) + "\n")
+	}
+	var err error
+	if f.Sandboxes == nil {
+		err = s.Record.Read(ctx, f, true, put)
+	} else {
+		err = s.followOwn(ctx, who, &f, put)
+	}
+	if err != nil && ctx.Err() == nil {
+		s.Log.Warn("stream of the record broke off", "err", err)
+	}
+}
+
+// followOwn goes on with sandboxes that the caller makes while it follows: of
+// what comes, each entry is looked at for whose it is.
+func (s *server) followOwn(ctx context.Context, who sandbox.Principal, f *audit.Filter, put func(audit.Entry) error) error {
+	if err := s.Record.Read(ctx, *f, false, put); err != nil {
+		return err
+	}
+	seen := owners{s: s, who: who, others: map[string]time.Time{}, own: map[string]bool{}}
+	for _, id := range f.Sandboxes {
+		seen.own[id] = true
+	}
+	all := *f
+	all.Sandboxes, all.Newest, all.Limit = nil, false, 0
+	return s.Record.Read(ctx, all, true, func(e audit.Entry) error {
+		own, err := seen.has(ctx, e.Sandbox)
+		if err != nil || !own {
+			return err
+		}
+		return put(e)
+	})
+}
+
+// owners remembers whose sandboxes are.
+type owners struct {
+	s      *server
+	who    sandbox.Principal
+	own    map[string]bool
+	others map[string]time.Time
+}
+
+// askAgain is when a sandbox that was not the caller's is looked up again: it
+// may have been on its way into the store.
+const askAgain = 5 * time.Second
+
+func (o *owners) has(ctx context.Context, id string) (bool, error) {
+	if id == "" || o.own[id] {
+		return id != "", nil
+	}
+	now := time.Now()
+	if now.Sub(o.others[id]) < askAgain {
+		return false, nil
+	}
+	sb, err := o.s.Sandboxes.Get(ctx, o.who, id)
+	if err != nil && fault.KindOf(err) != fault.NotFound {
+		return false, err
+	}
+	// A name of one of the caller's may be another's ID.
+	if err == nil && sb.ID == id {
+		o.own[id] = true
+		return true, nil
+	}
+	if len(o.others) > mostOwned {
+		clear(o.others)
+	}
+	o.others[id] = now
+	return false, nil
+}

@@ -1,0 +1,155 @@
+package v1
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/audit/asciicast"
+	"github.com/crannog/crannog/internal/audit/recording"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+func (s *server) recordingRoutes(a huma.API) {
+	if s.Recordings == nil || s.Recorded == nil {
+		return
+	}
+	register(s, a, op("recordings-list", "GET", "/sandboxes/{id}/recordings", "What commands were run in it, and how they ended"), s.recordings)
+	register(s, a, op("recordings-get", "GET", "/sandboxes/{id}/recordings/{n}", "What one command printed, as asciicast"), s.recording)
+	register(s, a, op("recordings-keep", "POST", "/sandboxes/{id}/recordings/keep", "Keep what its commands printed beyond its end"), s.keepRecordings)
+	register(s, a, empty(op("recordings-discard", "DELETE", "/sandboxes/{id}/recordings", "Drop the recordings that were kept of an ended sandbox")), s.discardRecordings)
+	register(s, a, op("recordings-kept", "GET", "/recordings", "Of which ended sandboxes recordings were kept"), s.listRecordings)
+}
+
+// maxRecordings bounds a list, which has the newest.
+const maxRecordings = 10_000
+
+type recordingsOutput struct{ Body api.RecordingList }
+
+func (s *server) recordings(ctx context.Context, who sandbox.Principal, in *Ref) (*recordingsOutput, error) {
+	id, err := s.Recorded.Recorded(ctx, who, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	infos, err := s.Recordings.Newest(id, maxRecordings)
+	if err != nil {
+		return nil, err
+	}
+	out := &recordingsOutput{api.RecordingList{Recordings: make([]api.Recording, 0, len(infos))}}
+	for _, i := range infos {
+		out.Body.Recordings = append(out.Body.Recordings, toRecording(id, i))
+	}
+	return out, nil
+}
+
+func toRecording(sandbox string, i recording.Info) api.Recording {
+	return api.Recording{
+		ID: strconv.Itoa(i.N), Sandbox: sandbox, How: i.How, Command: append([]string{}, i.Command...), StartedAt: i.Started, EndedAt: i.Ended,
+		ExitCode: i.Exit, Error: i.Error, Lost: i.Lost, TTY: i.TTY, Bytes: i.Bytes, Truncated: i.Truncated, Dropped: i.Dropped,
+	}
+}
+
+type recordingInput struct {
+	Ref
+	N       int  `path:"n" minimum:"1" doc:"The command's number."`
+	Version int  `query:"version" minimum:"2" maximum:"3" default:"3" doc:"Of asciicast. Players before 3.0 of asciinema know 2."`
+	Follow  bool `query:"follow" doc:"Of a command that runs, go on until it ends. Only with version 3."`
+}
+
+type recordingOutput struct {
+	ContentType string `header:"Content-Type"`
+	Body        func(huma.Context)
+}
+
+// recording sends a recording as it is kept; of a command that runs, what is
+// there.
+func (s *server) recording(ctx context.Context, who sandbox.Principal, in *recordingInput) (*recordingOutput, error) {
+	id, err := s.Recorded.Recorded(ctx, who, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	if in.Follow && in.Version == 2 {
+		return nil, fault.New(fault.Invalid, "follow_version", "only version 3 of asciicast can be followed")
+	}
+	open := func() (io.ReadCloser, error) { return s.Recordings.Open(id, in.N) }
+	if in.Follow {
+		open = func() (io.ReadCloser, error) { return s.Recordings.Follow(ctx, id, in.N) }
+	}
+	tape, err := open()
+	if err != nil {
+		return nil, err
+	}
+	send := func(to io.Writer) error {
+		if in.Follow {
+			to = flushing{to}
+		}
+		_, err := io.Copy(to, tape)
+		return err
+	}
+	if in.Version == 2 {
+		r, err := asciicast.NewReader(tape)
+		if err != nil {
+			return nil, errors.Join(fault.Wrap(err, fault.Conflict, "recording_not_ready", "the recording has nothing in it yet"), tape.Close())
+		}
+		send = func(to io.Writer) error { return asciicast.WriteOld(to, r) }
+	}
+	return &recordingOutput{asciicast.MediaType, func(c huma.Context) {
+		c.SetHeader("Content-Type", asciicast.MediaType)
+		c.SetStatus(http.StatusOK)
+		if flusher, ok := c.BodyWriter().(http.Flusher); ok && in.Follow {
+			flusher.Flush() // the caller need not wait for the first output
+		}
+		if err := errors.Join(send(c.BodyWriter()), tape.Close()); err != nil {
+			s.Log.Debug("recording not sent", "sandbox", id, "err", err)
+		}
+	}}, nil
+}
+
+// flushing sends each piece at once: somebody watches.
+type flushing struct{ io.Writer }
+
+func (f flushing) Write(b []byte) (int, error) {
+	n, err := f.Writer.Write(b)
+	if flusher, ok := f.Writer.(http.Flusher); ok && err == nil {
+		flusher.Flush()
+	}
+	return n, err
+}
+
+type keptRecordingsOutput struct{ Body api.KeptRecordings }
+
+func (s *server) keepRecordings(ctx context.Context, who sandbox.Principal, in *Ref) (*keptRecordingsOutput, error) {
+	kept, err := s.Recorded.KeepRecordings(ctx, who, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return &keptRecordingsOutput{toKeptRecordings(kept)}, nil
+}
+
+func (s *server) discardRecordings(ctx context.Context, who sandbox.Principal, in *Ref) (*struct{}, error) {
+	return nil, s.Recorded.DiscardRecordings(ctx, who, in.ID)
+}
+
+type keptRecordingListOutput struct{ Body api.KeptRecordingList }
+
+func (s *server) listRecordings(ctx context.Context, who sandbox.Principal, _ *struct{}) (*keptRecordingListOutput, error) {
+	list, err := s.Recorded.ListRecordings(ctx, who)
+	if err != nil {
+		return nil, err
+	}
+	out := &keptRecordingListOutput{api.KeptRecordingList{Recordings: make([]api.KeptRecordings, 0, len(list))}}
+	for _, k := range list {
+		out.Body.Recordings = append(out.Body.Recordings, toKeptRecordings(k))
+	}
+	return out, nil
+}
+
+func toKeptRecordings(k sandbox.KeptRecordings) api.KeptRecordings {
+	return api.KeptRecordings{ID: k.ID, Workspace: k.Workspace, TakenAt: k.TakenAt, ExpiresAt: k.ExpiresAt}
+}

@@ -1,0 +1,245 @@
+package v1
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest/utf8text"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+func (s *server) sandboxRoutes(a huma.API) {
+	register(s, a, created(op("sandboxes-create", "POST", "/sandboxes", "Make a sandbox and wait until it is usable")), s.create)
+	register(s, a, op("sandboxes-list", "GET", "/sandboxes", "List sandboxes"), s.list)
+	register(s, a, op("sandboxes-get", "GET", "/sandboxes/{id}", "Describe a sandbox"), s.get)
+	register(s, a, empty(op("sandboxes-remove", "DELETE", "/sandboxes/{id}", "End a sandbox, or forget a stopped one")), s.remove)
+	register(s, a, op("sandboxes-timeout", "POST", "/sandboxes/{id}/timeout", "Let it end after a time, sooner or later than before"), s.setTimeout)
+	register(s, a, op("sandboxes-extend", "POST", "/sandboxes/{id}/extend", "Let it end no sooner than after a time"), s.extend)
+	register(s, a, op("sandboxes-metrics", "GET", "/sandboxes/{id}/metrics", "What it used over time"), s.metrics)
+	register(s, a, op("sandboxes-logs", "GET", "/sandboxes/{id}/logs", "What happened to it"), s.logs)
+	if s.Processes != nil {
+		register(s, a, op("sandboxes-processes", "GET", "/sandboxes/{id}/processes", "All processes that run in it"), s.processes)
+	}
+}
+
+// Ref is how a path names a sandbox: ID, name or, for local callers, a
+// unique beginning of the ID.
+type Ref struct {
+	ID string `path:"id" maxLength:"64" doc:"ID or name."`
+}
+
+type sandboxBody struct{ Body api.Sandbox }
+
+type createInput struct {
+	Body    api.CreateSandbox
+	RawBody []byte
+}
+
+func (s *server) create(ctx context.Context, who sandbox.Principal, in *createInput) (*sandboxBody, error) {
+	if which := utf8text.Wrong(in.RawBody); which != "" {
+		return nil, fault.Newf(fault.Invalid, CodeNotUTF8, "%s is not UTF-8", which).
+			WithHint("variables of a sandbox are UTF-8; those of one command may have any bytes")
+	}
+	req, err := fromCreate(in.Body)
+	if err != nil {
+		return nil, err
+	}
+	sb, err := s.Sandboxes.Create(ctx, who, req)
+	if err != nil {
+		return nil, err
+	}
+	return &sandboxBody{withTokens(who, toSandbox(sb), sb)}, nil
+}
+
+func (s *server) get(ctx context.Context, who sandbox.Principal, in *Ref) (*sandboxBody, error) {
+	sb, err := s.Sandboxes.Get(ctx, who, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return &sandboxBody{withTokens(who, toSandbox(sb), sb)}, nil
+}
+
+func (s *server) remove(ctx context.Context, who sandbox.Principal, in *Ref) (*removedOutput, error) {
+	sb, err := s.Sandboxes.Get(ctx, who, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Sandboxes.Remove(ctx, who, sb.ID); err != nil {
+		return nil, err
+	}
+	return &removedOutput{s.covering(ctx)}, nil
+}
+
+type durationInput struct {
+	Ref
+	Body api.Duration
+}
+
+func (s *server) setTimeout(ctx context.Context, who sandbox.Principal, in *durationInput) (*sandboxBody, error) {
+	return s.changeEnd(ctx, who, in, s.Sandboxes.SetTimeout)
+}
+
+func (s *server) extend(ctx context.Context, who sandbox.Principal, in *durationInput) (*sandboxBody, error) {
+	return s.changeEnd(ctx, who, in, s.Sandboxes.Extend)
+}
+
+func (s *server) changeEnd(ctx context.Context, who sandbox.Principal, in *durationInput,
+	change func(context.Context, sandbox.Principal, string, time.Duration) (sandbox.Sandbox, error),
+) (*sandboxBody, error) {
+	d, err := duration("seconds", in.Body.Seconds)
+	if err != nil {
+		return nil, err
+	}
+	sb, err := s.Sandboxes.Get(ctx, who, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	if sb, err = change(ctx, who, sb.ID, d); err != nil {
+		return nil, err
+	}
+	return &sandboxBody{withTokens(who, toSandbox(sb), sb)}, nil
+}
+
+type listInput struct {
+	State    string   `query:"state" doc:"States to show, with commas between; running ones if absent, all for \"all\"."`
+	Metadata []string `query:"metadata,explode" maxItems:"32" doc:"name=value; all must match. May be repeated."`
+	Limit    int      `query:"limit" minimum:"0" maximum:"100" doc:"Rows on a page; 100 if absent."`
+	Cursor   string   `query:"cursor" maxLength:"512" doc:"next_cursor of the page before."`
+}
+
+type listOutput struct{ Body api.SandboxList }
+
+func (s *server) list(ctx context.Context, who sandbox.Principal, in *listInput) (*listOutput, error) {
+	filter, err := in.filter()
+	if err != nil {
+		return nil, err
+	}
+	page, err := s.Sandboxes.List(ctx, who, filter)
+	if err != nil {
+		return nil, err
+	}
+	out := api.SandboxList{Sandboxes: make([]api.Sandbox, 0, len(page.Sandboxes)), Running: page.Running}
+	for _, sb := range page.Sandboxes {
+		out.Sandboxes = append(out.Sandboxes, toSandbox(sb))
+	}
+	if n := len(page.Sandboxes); page.More && n > 0 {
+		out.NextCursor = cursorOf(page.Sandboxes[n-1].StartedAt, page.Sandboxes[n-1].ID)
+	}
+	return &listOutput{out}, nil
+}
+
+func (in *listInput) filter() (sandbox.Filter, error) {
+	f := sandbox.Filter{Limit: in.Limit}
+	states, err := parseStates(in.State)
+	if err != nil {
+		return f, err
+	}
+	f.States = states
+	for _, pair := range in.Metadata {
+		name, value, ok := strings.Cut(pair, "=")
+		if !ok || name == "" {
+			return f, fault.New(fault.Invalid, "invalid_metadata", "metadata is name=value")
+		}
+		if f.Metadata == nil {
+			f.Metadata = map[string]string{}
+		}
+		f.Metadata[name] = value
+	}
+	if in.Cursor != "" {
+		f.AfterTime, f.AfterID, err = readCursor(in.Cursor)
+	}
+	return f, err
+}
+
+func parseStates(text string) ([]sandbox.State, error) {
+	switch text {
+	case "":
+		return []sandbox.State{sandbox.Running}, nil
+	case "all":
+		return nil, nil
+	}
+	var states []sandbox.State
+	for name := range strings.SplitSeq(text, ",") {
+		switch state := sandbox.State(name); state {
+		case sandbox.Creating, sandbox.Running, sandbox.Pausing, sandbox.Paused, sandbox.Resuming, sandbox.Stopping, sandbox.Stopped:
+			states = append(states, state)
+		default:
+			return nil, fault.Newf(fault.Invalid, "invalid_state", "there is no state %q", name).
+				WithHint("states are creating, running, pausing, paused, resuming, stopping and stopped")
+		}
+	}
+	return states, nil
+}
+
+// cursor is the last row of a page; base64 says that it is not for reading.
+type cursor struct {
+	Time time.Time `json:"t"`
+	ID   string    `json:"i"`
+}
+
+func cursorOf(at time.Time, id string) string {
+	// A struct of a time and a string always marshals.
+	b, _ := json.Marshal(cursor{at, id})
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+func readCursor(text string) (time.Time, string, error) {
+	var c cursor
+	b, err := base64.RawURLEncoding.DecodeString(text)
+	if err == nil {
+		err = json.Unmarshal(b, &c)
+	}
+	if err != nil || c.ID == "" || c.Time.IsZero() {
+		return time.Time{}, "", fault.Wrap(err, fault.Invalid, "invalid_cursor", "the cursor is not one of ours")
+	}
+	return c.Time, c.ID, nil
+}
+
+type metricsInput struct {
+	Ref
+	From time.Time `query:"from"`
+	To   time.Time `query:"to"`
+}
+
+type metricsOutput struct{ Body api.MetricList }
+
+func (s *server) metrics(ctx context.Context, who sandbox.Principal, in *metricsInput) (*metricsOutput, error) {
+	sb, err := s.Sandboxes.Get(ctx, who, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	samples, err := s.Sandboxes.Metrics(ctx, who, sb.ID, in.From, in.To)
+	if err != nil {
+		return nil, err
+	}
+	out := &metricsOutput{api.MetricList{Metrics: make([]api.Metric, 0, len(samples))}}
+	for _, m := range samples {
+		out.Body.Metrics = append(out.Body.Metrics, toMetric(m))
+	}
+	return out, nil
+}
+
+type logsOutput struct{ Body api.LogList }
+
+func (s *server) logs(ctx context.Context, who sandbox.Principal, in *Ref) (*logsOutput, error) {
+	sb, err := s.Sandboxes.Get(ctx, who, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := s.Sandboxes.Logs(ctx, who, sb.ID)
+	if err != nil {
+		return nil, err
+	}
+	out := &logsOutput{api.LogList{Logs: make([]api.LogEntry, 0, len(entries))}}
+	for _, e := range entries {
+		out.Body.Logs = append(out.Body.Logs, toLog(e))
+	}
+	return out, nil
+}

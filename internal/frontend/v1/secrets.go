@@ -1,0 +1,146 @@
+package v1
+
+import (
+	"context"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/egress/secrets"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Secrets keeps sealed secrets; secrets.Vault does.
+type Secrets interface {
+	Set(ctx context.Context, who secrets.Caller, name string, value []byte, metadata map[string]string) (secrets.Info, error)
+	Rotate(ctx context.Context, who secrets.Caller, ref string, value []byte, metadata map[string]string) (secrets.Info, error)
+	Remove(ctx context.Context, who secrets.Caller, ref string) (secrets.Info, error)
+	Find(ctx context.Context, who secrets.Caller, ref string) (secrets.Info, error)
+	List(ctx context.Context, who secrets.Caller) ([]secrets.Info, error)
+	RotateKey(ctx context.Context, who secrets.Caller) (moved int, err error)
+}
+
+// secretRoutes has no route that answers with a value.
+func (s *server) secretRoutes(a huma.API) {
+	if s.Secrets == nil {
+		return
+	}
+	register(s, a, op("secrets-list", "GET", "/secrets", "The caller's sealed secrets"), s.listSecrets)
+	register(s, a, created(op("secrets-create", "POST", "/secrets", "Seal a secret")), s.createSecret)
+	register(s, a, op("secrets-get", "GET", "/secrets/{id}", "One sealed secret, without its value"), s.getSecret)
+	register(s, a, op("secrets-rotate", "POST", "/secrets/{id}/rotate", "Give a secret a new value"), s.rotateSecret)
+	register(s, a, empty(op("secrets-remove", "DELETE", "/secrets/{id}", "Forget a secret with all its values")), s.removeSecret)
+	register(s, a, op("secrets-rotate-key", "POST", "/secrets/rotate-key", "Seal all secrets with a new key"), s.rotateSecretsKey)
+}
+
+// holder is the owner of a caller's secrets. Local callers have their own,
+// and do not see those of keys.
+func holder(who sandbox.Principal) secrets.Caller {
+	if who.Local {
+		return secrets.Caller{Local: true}
+	}
+	return secrets.Caller{Owner: who.KeyID}
+}
+
+// plainText refuses what JSON could not carry: a decoder puts U+FFFD in the
+// place of bytes that are no text, and the secret would be another one.
+func plainText(value string) ([]byte, error) {
+	if strings.ContainsRune(value, '\uFFFD') {
+		return nil, fault.New(fault.Invalid, "secret_not_text", "a secret's value must be text in UTF-8").
+			WithHint("encode it, for example as base64")
+	}
+	return []byte(value), nil
+}
+
+type secretBody struct{ Body api.Secret }
+
+type secretsOutput struct{ Body api.SecretList }
+
+func (s *server) listSecrets(ctx context.Context, who sandbox.Principal, _ *struct{}) (*secretsOutput, error) {
+	list, err := s.Secrets.List(ctx, holder(who))
+	if err != nil {
+		return nil, err
+	}
+	out := &secretsOutput{api.SecretList{Secrets: make([]api.Secret, 0, len(list))}}
+	for _, info := range list {
+		out.Body.Secrets = append(out.Body.Secrets, toSecret(info))
+	}
+	return out, nil
+}
+
+type createSecretInput struct{ Body api.CreateSecret }
+
+func (s *server) createSecret(ctx context.Context, who sandbox.Principal, in *createSecretInput) (*secretBody, error) {
+	value, err := plainText(in.Body.Value)
+	if err != nil {
+		return nil, err
+	}
+	defer clear(value)
+	info, err := s.Secrets.Set(ctx, holder(who), in.Body.Name, value, in.Body.Metadata)
+	if err != nil {
+		return nil, err
+	}
+	return &secretBody{toSecret(info)}, nil
+}
+
+// SecretRef is how a path names a secret.
+type SecretRef struct {
+	ID string `path:"id" maxLength:"64" doc:"ID or name."`
+}
+
+func (s *server) getSecret(ctx context.Context, who sandbox.Principal, in *SecretRef) (*secretBody, error) {
+	info, err := s.Secrets.Find(ctx, holder(who), in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return &secretBody{toSecret(info)}, nil
+}
+
+type rotateSecretInput struct {
+	SecretRef
+	Body api.RotateSecret
+}
+
+func (s *server) rotateSecret(ctx context.Context, who sandbox.Principal, in *rotateSecretInput) (*secretBody, error) {
+	value, err := plainText(in.Body.Value)
+	if err != nil {
+		return nil, err
+	}
+	defer clear(value)
+	info, err := s.Secrets.Rotate(ctx, holder(who), in.ID, value, in.Body.Metadata)
+	if err != nil {
+		return nil, err
+	}
+	return &secretBody{toSecret(info)}, nil
+}
+
+func (s *server) removeSecret(ctx context.Context, who sandbox.Principal, in *SecretRef) (*struct{}, error) {
+	_, err := s.Secrets.Remove(ctx, holder(who), in.ID)
+	return nil, err
+}
+
+type rotatedKeyOutput struct{ Body api.RotatedKey }
+
+func (s *server) rotateSecretsKey(ctx context.Context, who sandbox.Principal, _ *struct{}) (*rotatedKeyOutput, error) {
+	if err := localOnly(who); err != nil {
+		return nil, err
+	}
+	moved, err := s.Secrets.RotateKey(ctx, holder(who))
+	if err != nil {
+		return nil, err
+	}
+	return &rotatedKeyOutput{api.RotatedKey{Moved: moved}}, nil
+}
+
+func toSecret(info secrets.Info) api.Secret {
+	out := api.Secret{
+		ID: info.ID, Name: info.Name, Version: info.Version, Metadata: info.Metadata,
+		CreatedAt: info.Created, UpdatedAt: info.Updated,
+	}
+	if out.Metadata == nil {
+		out.Metadata = map[string]string{}
+	}
+	return out
+}

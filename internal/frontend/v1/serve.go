@@ -1,0 +1,102 @@
+package v1
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/fault/httpstatus"
+)
+
+const (
+	// maxBody bounds a request's body.
+	maxBody = 1 << 20
+	// bodyTimeout stops a client that holds a connection by sending its body
+	// drop by drop.
+	bodyTimeout = 30 * time.Second
+)
+
+// ServeHTTP lets in who has a key, and only then looks at the request, so
+// that nobody else learns even which routes and objects exist.
+func (s *server) ServeHTTP(w http.ResponseWriter, original *http.Request) {
+	r := original
+	defer s.recoverTo(w, r)
+	who, err := s.Auth(r)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	body, err := readBody(w, r)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	r, cancel, err := patient(r)
+	if err != nil {
+		s.fail(w, original, err)
+		return
+	}
+	defer cancel()
+	r = r.WithContext(context.WithValue(r.Context(), callerKey{}, who))
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	r.ContentLength = int64(len(body))
+	s.mux.ServeHTTP(w, r)
+}
+
+// recoverTo answers for a handler that panics: the fault is ours, and other
+// requests go on.
+func (s *server) recoverTo(w http.ResponseWriter, r *http.Request) {
+	switch p := recover(); p {
+	case nil:
+	case http.ErrAbortHandler:
+		panic(p)
+	default:
+		s.fail(w, r, fault.Newf(fault.Internal, "internal", "panic: %v\n%s", p, debug.Stack()))
+	}
+}
+
+func (s *server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	s.logInternal(r.Context(), r.URL.Path, err)
+	writeProblem(w, err)
+}
+
+// readBody takes the whole body within its bounds of size and time.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if r.Body == nil || r.Body == http.NoBody {
+		return nil, nil
+	}
+	rc := http.NewResponseController(w)
+	if err := rc.SetReadDeadline(time.Now().Add(bodyTimeout)); err == nil {
+		defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err == nil {
+		return body, strictJSON(body)
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, fault.Newf(fault.Exhausted, httpstatus.BodyTooLarge, "the body is larger than %d bytes", maxBody)
+	}
+	return nil, fault.Wrap(err, fault.Invalid, "body_unreadable", "the body cannot be read")
+}
+
+// strictJSON refuses what parsers disagree about.
+func strictJSON(body []byte) error {
+	if len(body) == 0 || json.Valid(body) {
+		return nil
+	}
+	return fault.New(fault.Invalid, "invalid_json", "the body is not one JSON value")
+}
+
+// logInternal is the only place that logs a request's error, with the cause
+// that the answer hides.
+func (s *server) logInternal(ctx context.Context, what string, err error) {
+	if fault.KindOf(err) == fault.Internal {
+		s.Log.ErrorContext(ctx, "request failed", "request", what, "err", err)
+	}
+}

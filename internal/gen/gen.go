@@ -1,6 +1,0 @@
-// Package gen owns the Go code that is generated from the files in proto. It
-// holds no code itself. Generating needs protoc, protoc-gen-go v1.36.12 and
-// protoc-gen-connect-go v1.21.1 in PATH.
-package gen
-
-//go:generate protoc -I ../../proto --go_out=. --go_opt=module=github.com/crannog/crannog/internal/gen --go_opt=Mprocess.proto=github.com/crannog/crannog/internal/gen/processpb --go_opt=Mfilesystem.proto=github.com/crannog/crannog/internal/gen/filesystempb --connect-go_out=. --connect-go_opt=module=github.com/crannog/crannog/internal/gen --connect-go_opt=Mprocess.proto=github.com/crannog/crannog/internal/gen/processpb --connect-go_opt=Mfilesystem.proto=github.com/crannog/crannog/internal/gen/filesystempb process.proto filesystem.proto

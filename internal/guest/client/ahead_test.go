@@ -1,0 +1,48 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// F29: what is read while a call is under way goes into the next one together. A
+// call for each read took two minutes for what a pipe carries in one second.
+func TestF29InputGoesTogether(t *testing.T) {
+	all := bytes.Repeat([]byte("0123456789abcdef"), 3*piece/16)
+	a := readAhead(t.Context(), bytes.NewReader(all), piece)
+	defer a.stop()
+	var got []byte
+	for i := range 3 {
+		hosttest.Eventually(t, "a whole piece is read ahead, and no more", func() bool {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			return len(a.held) == piece
+		})
+		data, err := a.next()
+		if len(data) != piece || err != nil && i < 2 {
+			t.Fatalf("%d bytes, %v", len(data), err)
+		}
+		got = append(got, data...)
+	}
+	if data, err := a.next(); len(data) != 0 || !errors.Is(err, io.EOF) || !bytes.Equal(got, all) {
+		t.Errorf("at the end %d bytes, %v", len(data), err)
+	}
+}
+
+// A caller that leaves waits for no reader that never returns.
+func TestF29ReadAheadEnds(t *testing.T) {
+	r, w := io.Pipe()
+	defer w.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	a := readAhead(ctx, r, piece)
+	defer a.stop()
+	cancel()
+	if data, err := a.next(); len(data) != 0 || !errors.Is(err, context.Canceled) {
+		t.Errorf("%q, %v", data, err)
+	}
+}

@@ -1,0 +1,50 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// mute is a guest that takes requests and says nothing.
+type mute struct{}
+
+func (mute) Do(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+// A guest that root inside has stopped cannot end the command at its limit;
+// its caller is told so.
+func TestSilentGuest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		_, err := New(mute{}, "http://guest", nil).Start(t.Context(), Spec{Cmd: "true", Timeout: time.Second})
+		if fault.CodeOf(err) != "guest_silent" || fault.KindOf(err) != fault.Timeout {
+			t.Errorf("%v", err)
+		}
+		if took := time.Since(began); took < time.Second || took > time.Minute {
+			t.Errorf("after %v", took)
+		}
+	})
+}
+
+// A caller that goes away is not told that the guest is silent, and its own
+// deadline is not the command's time limit.
+func TestCallerEndsFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, ok := withoutDeadline(ctx).Deadline(); ok {
+			t.Error("the deadline shows")
+		}
+		_, err := New(mute{}, "http://guest", nil).Start(ctx, Spec{Cmd: "true", Timeout: time.Hour})
+		if err == nil || fault.CodeOf(err) == "guest_silent" {
+			t.Errorf("%v", err)
+		}
+	})
+}

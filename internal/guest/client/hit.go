@@ -1,0 +1,59 @@
+package client
+
+import (
+	"strings"
+
+	"github.com/crannog/crannog/api"
+)
+
+// Hit names the limit that a command ran into, as one of the values of
+// api.ExecResult. Time and output are known; disk, processes and memory of a
+// living sandbox are told by the words that the C library and the runtimes
+// print for ENOSPC, EAGAIN and ENOMEM, and count only if the command failed. A
+// shell that tries again says so at once and may end well. A program can print
+// such words as it likes: this says what a caller is to look at, and proves
+// nothing.
+func Hit(exit Exit, stderr string, truncated bool) string {
+	said := func(words ...string) bool {
+		for _, w := range words {
+			if strings.Contains(stderr, w) {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case exit.TimedOut:
+		return api.HitTimeout
+	case exit.Code != 0 && said("No space left on device", "ENOSPC", "Disk quota exceeded"):
+		return api.HitDiskFull
+	case said("fork: retry: Resource temporarily unavailable"), exit.Code != 0 && said("Cannot fork", "can't start new thread", "fork: Resource temporarily unavailable",
+		"fork failed: resource temporarily unavailable", "BlockingIOError: [Errno 11]", "limit of processes is reached"):
+		return api.HitPIDs
+	case exit.Code != 0 && said("Cannot allocate memory", "MemoryError", "out of memory"):
+		return api.HitOOM
+	case truncated:
+		return api.HitOutput
+	}
+	return api.HitNone
+}
+
+// tailSize is how much of the end of a stream is looked at. What a program
+// fails of is among the last that it says.
+const tailSize = 16 << 10
+
+// Tail keeps the end of what a command prints, for Hit, at most twice tailSize.
+// The zero value is ready for use.
+type Tail struct{ kept []byte }
+
+// Add takes the next piece. Nothing of it is referred to afterwards.
+func (t *Tail) Add(data []byte) {
+	data = data[max(0, len(data)-tailSize):]
+	if len(t.kept)+len(data) > 2*tailSize {
+		t.kept = append(t.kept[:0], t.kept[max(0, len(t.kept)-(tailSize-len(data))):]...)
+	}
+	t.kept = append(t.kept, data...)
+}
+
+// String is the end of it.
+func (t *Tail) String() string { return string(t.kept[max(0, len(t.kept)-tailSize):]) }

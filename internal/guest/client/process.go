@@ -1,0 +1,259 @@
+// Package client owns the caller's side of a program in a sandbox: starting
+// it through the guest's process service, feeding it, reading what it prints
+// and learning how it ended. Output is handed on piece by piece and never
+// gathered here.
+package client
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest/gen/processpb"
+	"github.com/crannog/crannog/internal/guest/gen/processpb/processpbconnect"
+	"github.com/crannog/crannog/internal/guest/guestwire"
+	"github.com/crannog/crannog/internal/guest/utf8text"
+)
+
+// Client reaches the process service of one sandbox.
+type Client struct {
+	doer   connect.HTTPClient
+	base   string
+	rpc    processpbconnect.ProcessClient // for all but the list of what runs
+	header http.Header
+}
+
+// New returns a client. Every request carries the header, which holds the
+// sandbox's address and token.
+func New(doer connect.HTTPClient, base string, header http.Header) *Client {
+	return &Client{doer: doer, base: base, rpc: guestwire.Process(doer, base, guestwire.Stream), header: header}
+}
+
+// Size of a terminal.
+type Size struct{ Cols, Rows uint16 }
+
+// Spec says what to run.
+type Spec struct {
+	Cmd   string
+	Args  []string
+	Env   map[string]string
+	Dir   string // "" is the user's home
+	User  string // "" is the sandbox's default user
+	TTY   *Size  // nil is no terminal
+	Stdin bool   // false is an empty input
+	// Timeout kills the program; zero is the sandbox's own limit.
+	Timeout time.Duration
+	// WaitDelay bounds how long output is awaited that something in the background
+	// still holds once the program has ended. Zero waits for as long as it is held.
+	WaitDelay time.Duration
+}
+
+// DetachDelay is the WaitDelay of a caller who does not want to wait for what the
+// program leaves in the background: enough for a last word.
+const DetachDelay = 100 * time.Millisecond
+
+// Process is a program that runs. Its methods may be called concurrently,
+// except Pump.
+type Process struct {
+	client      *Client
+	user        string
+	pid         uint32
+	tty         bool
+	bodies      bool // the guest takes input as the body of a request
+	stream      eventStream
+	ctx         context.Context // the stream's
+	cancel      context.CancelFunc
+	once        sync.Once
+	unfed       atomic.Pointer[error] // why its input is lost
+	undelivered atomic.Bool           // a writer took no more of what it printed
+}
+
+// Info names a process that runs.
+type Info struct {
+	PID  uint32
+	Cmd  string
+	Args []string
+	Dir  string
+	Tag  string
+}
+
+// keepaliveSeconds lets a vanished server be noticed on a silent stream.
+const keepaliveSeconds = "30"
+
+// Start returns as soon as the program runs. Its life does not hang on ctx,
+// which only ends the stream; Signal ends the program.
+func (c *Client) Start(ctx context.Context, spec Spec) (*Process, error) {
+	config := &processpb.ProcessConfig{Cmd: spec.Cmd, Args: spec.Args, Envs: spec.Env}
+	if spec.Dir != "" {
+		config.Cwd = &spec.Dir
+	}
+	msg := &processpb.StartRequest{Process: config, Stdin: &spec.Stdin}
+	if spec.TTY != nil {
+		msg.Pty = terminal(*spec.TTY)
+	}
+	req := request(c, spec.User, msg)
+	utf8text.EscapeStart(req.Header(), msg)
+	req.Header().Set("Keepalive-Ping-Interval", keepaliveSeconds)
+	guestwire.SetWaitDelay(req.Header(), spec.WaitDelay)
+	if spec.Timeout > 0 {
+		ms := max(spec.Timeout.Milliseconds(), 1)
+		req.Header().Set("Connect-Timeout-Ms", strconv.FormatInt(ms, 10))
+	}
+	ctx, cancel := bounded(ctx, spec.Timeout)
+	stream, err := c.rpc.Start(ctx, req)
+	if err != nil {
+		cancel()
+		return nil, heard(ctx, startFault(err))
+	}
+	p, err := c.begin(ctx, startStream{stream}, spec.User, spec.TTY != nil, cancel)
+	if err != nil {
+		return nil, heard(ctx, startFault(err))
+	}
+	return p, nil
+}
+
+// Attach follows a process that runs already. What it printed before is gone.
+func (c *Client) Attach(ctx context.Context, pid uint32, user string) (*Process, error) {
+	req := request(c, user, &processpb.ConnectRequest{Process: selectPID(pid)})
+	req.Header().Set("Keepalive-Ping-Interval", keepaliveSeconds)
+	ctx, cancel := bounded(ctx, 0)
+	stream, err := c.rpc.Connect(ctx, req)
+	if err != nil {
+		cancel()
+		return nil, toFault(err)
+	}
+	p, err := c.begin(ctx, connectStream{stream}, user, false, cancel)
+	return p, toFault(err)
+}
+
+// AttachTerminal is Attach for a process on a terminal.
+func (c *Client) AttachTerminal(ctx context.Context, pid uint32, user string) (*Process, error) {
+	p, err := c.Attach(ctx, pid, user)
+	if err == nil {
+		p.tty = true
+	}
+	return p, err
+}
+
+// begin waits for the event that every stream starts with.
+func (c *Client) begin(ctx context.Context, stream eventStream, user string, tty bool, cancel context.CancelFunc) (*Process, error) {
+	p := &Process{client: c, user: user, tty: tty, stream: stream, ctx: ctx, cancel: cancel}
+	if !stream.Receive() {
+		err := stream.Err()
+		p.Close()
+		if err == nil {
+			return nil, fault.New(fault.Internal, "bad_stream", "the guest's stream ended before the program started")
+		}
+		return nil, err
+	}
+	start := stream.Event().GetStart()
+	if start == nil {
+		p.Close()
+		return nil, fault.New(fault.Internal, "bad_stream", "the guest's stream does not begin with a start")
+	}
+	p.pid = start.GetPid()
+	p.bodies = stream.ResponseHeader().Get(guestwire.StdinHeader) == guestwire.StdinBody
+	return p, nil
+}
+
+// List names the programs that were started through the service and run.
+func (c *Client) List(ctx context.Context) ([]Info, error) {
+	rpc := guestwire.Process(c.doer, c.base, guestwire.Running)
+	resp, err := rpc.List(ctx, request(c, "", &processpb.ListRequest{}))
+	if err != nil {
+		return nil, toFault(err)
+	}
+	infos := make([]Info, 0, len(resp.Msg.GetProcesses()))
+	for _, p := range resp.Msg.GetProcesses() {
+		infos = append(infos, Info{
+			PID: p.GetPid(), Tag: p.GetTag(),
+			Cmd: p.GetConfig().GetCmd(), Args: p.GetConfig().GetArgs(), Dir: p.GetConfig().GetCwd(),
+		})
+	}
+	return infos, nil
+}
+
+// PID is the program's number inside.
+func (p *Process) PID() uint32 { return p.pid }
+
+// Write sends one piece of input and returns when the guest has it.
+func (p *Process) Write(ctx context.Context, data []byte) error {
+	input := &processpb.ProcessInput{Input: &processpb.ProcessInput_Stdin{Stdin: data}}
+	if p.tty {
+		input = &processpb.ProcessInput{Input: &processpb.ProcessInput_Pty{Pty: data}}
+	}
+	_, err := p.client.rpc.SendInput(ctx, request(p.client, p.user, &processpb.SendInputRequest{Process: selectPID(p.pid), Input: input}))
+	return toFault(err)
+}
+
+// CloseStdin ends the program's input.
+func (p *Process) CloseStdin(ctx context.Context) error {
+	_, err := p.client.rpc.CloseStdin(ctx, request(p.client, p.user, &processpb.CloseStdinRequest{Process: selectPID(p.pid)}))
+	return toFault(err)
+}
+
+// Signal signals the program and its group.
+func (p *Process) Signal(ctx context.Context, sig syscall.Signal) error {
+	return p.client.Signal(ctx, p.pid, sig)
+}
+
+// killTime is how long a kill may take.
+const killTime = 5 * time.Second
+
+// Kill kills the program and its group, also when ctx is done.
+func (p *Process) Kill(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTime)
+	defer cancel()
+	return p.Signal(ctx, syscall.SIGKILL)
+}
+
+// Signal signals a program by its number.
+func (c *Client) Signal(ctx context.Context, pid uint32, sig syscall.Signal) error {
+	_, err := c.rpc.SendSignal(ctx, request(c, "", &processpb.SendSignalRequest{Process: selectPID(pid), Signal: processpb.Signal(sig)}))
+	return toFault(err)
+}
+
+// Resize changes the terminal's size.
+func (p *Process) Resize(ctx context.Context, size Size) error {
+	_, err := p.client.rpc.Update(ctx, request(p.client, p.user, &processpb.UpdateRequest{Process: selectPID(p.pid), Pty: terminal(size)}))
+	return toFault(err)
+}
+
+// Close ends the stream. The program goes on.
+func (p *Process) Close() {
+	p.once.Do(func() {
+		p.cancel()
+		// The stream is cut on purpose, so that what Close finds is no news.
+		_ = p.stream.Close()
+	})
+}
+
+func terminal(s Size) *processpb.PTY {
+	return &processpb.PTY{Size: &processpb.PTY_Size{Cols: uint32(s.Cols), Rows: uint32(s.Rows)}}
+}
+
+func selectPID(pid uint32) *processpb.ProcessSelector {
+	return &processpb.ProcessSelector{Selector: &processpb.ProcessSelector_Pid{Pid: pid}}
+}
+
+func request[T any](c *Client, user string, msg *T) *connect.Request[T] {
+	req := connect.NewRequest(msg)
+	c.dress(req.Header(), user)
+	return req
+}
+
+// dress sets what every request carries.
+func (c *Client) dress(h http.Header, user string) {
+	maps.Copy(h, c.header)
+	if user != "" {
+		h.Set("Authorization", basic(user))
+	}
+}

@@ -1,0 +1,261 @@
+package client
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"unicode/utf8"
+
+	"connectrpc.com/connect"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest/gen/processpb"
+)
+
+func TestExit(t *testing.T) {
+	failed := "signal: killed (core dumped)"
+	for name, test := range map[string]struct {
+		end  *processpb.ProcessEvent_EndEvent
+		want Exit
+	}{
+		"good":        {&processpb.ProcessEvent_EndEvent{Exited: true, Status: "exit status 0"}, Exit{}},
+		"code":        {&processpb.ProcessEvent_EndEvent{Exited: true, ExitCode: 7, Status: "exit status 7"}, Exit{Code: 7}},
+		"signal":      {&processpb.ProcessEvent_EndEvent{ExitCode: -1, Status: "signal: terminated"}, Exit{Code: 143, Signal: syscall.SIGTERM}},
+		"only error":  {&processpb.ProcessEvent_EndEvent{ExitCode: -1, Error: &failed}, Exit{Code: 137, Signal: syscall.SIGKILL}},
+		"no name":     {&processpb.ProcessEvent_EndEvent{ExitCode: -1, Status: "signal: nonsense"}, Exit{Code: 255}},
+		"real time":   {&processpb.ProcessEvent_EndEvent{ExitCode: -1, Status: "signal: signal 40"}, Exit{Code: 168, Signal: 40}},
+		"not negated": {&processpb.ProcessEvent_EndEvent{ExitCode: -2147483648}, Exit{Code: 255}},
+	} {
+		if got := ExitOf(test.end); got != test.want {
+			t.Errorf("%s: %+v, want %+v", name, got, test.want)
+		}
+	}
+}
+
+func TestStartFaults(t *testing.T) {
+	for code, want := range map[connect.Code]string{
+		connect.CodeNotFound: CodeNotFound, connect.CodePermissionDenied: CodeNotExecutable,
+		connect.CodeInvalidArgument: "invalid_argument", connect.CodeResourceExhausted: "exhausted",
+	} {
+		err := startFault(connect.NewError(code, errors.New("because")))
+		if fault.CodeOf(err) != want || fault.PublicText(err) != "because" {
+			t.Errorf("%v: %s %q", code, fault.CodeOf(err), fault.PublicText(err))
+		}
+	}
+	err := startFault(connect.NewError(connect.CodeInvalidArgument, errors.New("command 'x' cannot run: exec format error")))
+	if fault.CodeOf(err) != CodeNotExecutable {
+		t.Errorf("%v", fault.CodeOf(err))
+	}
+}
+
+// Errors of the way to the guest are no words of the guest.
+func TestBrokenCalls(t *testing.T) {
+	for _, err := range []error{
+		connect.NewError(connect.CodeUnavailable, errors.New("HTTP status 502 Bad Gateway")),
+		connect.NewError(connect.CodeInternal, fmt.Errorf("protocol error: incomplete envelope: %w", io.ErrUnexpectedEOF)),
+	} {
+		for _, got := range []error{toFault(err), startFault(err)} {
+			if fault.KindOf(got) != fault.Unavailable || fault.CodeOf(got) != CodeLost || strings.Contains(fault.PublicText(got), "HTTP") || strings.Contains(fault.PublicText(got), "protocol") || !errors.Is(got, err) {
+				t.Errorf("%v: %s %q", err, fault.CodeOf(got), fault.PublicText(got))
+			}
+		}
+	}
+	said := connect.NewWireError(connect.CodeUnavailable, errors.New("because"))
+	if got := toFault(said); fault.CodeOf(got) != "unavailable" || fault.PublicText(got) != "because" {
+		t.Errorf("the guest's own: %v", got)
+	}
+}
+
+func TestHit(t *testing.T) {
+	const full = "cp: No space left on device"
+	for name, test := range map[string]struct {
+		exit      Exit
+		stderr    string
+		truncated bool
+		want      string
+	}{
+		"none":            {},
+		"time before all": {Exit{Code: 124, TimedOut: true}, full, true, api.HitTimeout},
+		"disk":            {Exit{Code: 1}, full, false, api.HitDiskFull},
+		"disk, but well":  {Exit{}, full, false, api.HitNone},
+		"fork, and well":  {Exit{}, "bash: fork: retry: Resource temporarily unavailable", false, api.HitPIDs},
+		"threads":         {Exit{Code: 1}, "RuntimeError: can't start new thread", false, api.HitPIDs},
+		"memory":          {Exit{Code: 1}, "MemoryError", false, api.HitOOM},
+		"output":          {Exit{Code: 1}, "", true, api.HitOutput},
+	} {
+		if got := Hit(test.exit, test.stderr, test.truncated); got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+// The limit holds over both streams together, whoever writes first.
+func TestCollector(t *testing.T) {
+	c := NewCollector(100)
+	var both sync.WaitGroup
+	for _, w := range []io.Writer{c.Stdout(), c.Stderr()} {
+		both.Go(func() {
+			for range 1000 {
+				if n, err := io.WriteString(w, strings.Repeat("x", 7)); n != 7 || err != nil {
+					t.Errorf("%d %v", n, err)
+				}
+			}
+		})
+	}
+	both.Wait()
+	r := c.Result(Exit{})
+	if len(r.Stdout)+len(r.Stderr) != 100 || !r.Truncated || r.Hit != api.HitOutput {
+		t.Errorf("%d and %d bytes, %+v", len(r.Stdout), len(r.Stderr), r.Hit)
+	}
+}
+
+// What is kept comes back as it came, whatever pieces it came in, and takes
+// little more memory than that.
+func TestPieces(t *testing.T) {
+	for _, size := range []int{1, 100, 4096, 32 << 10, 100_000} {
+		var p pieces
+		var want strings.Builder
+		for i := 0; want.Len() < 1<<20; i++ {
+			text := strings.Repeat(string(rune('a'+i%26)), size)
+			want.WriteString(text)
+			p.add([]byte(text))
+		}
+		room := 0
+		for _, b := range p.blocks {
+			room += cap(b)
+		}
+		if room > want.Len()+blockSize {
+			t.Errorf("pieces of %d: %d bytes take %d", size, want.Len(), room)
+		}
+		if p.text() != want.String() || p.blocks != nil {
+			t.Errorf("pieces of %d: not what was added, or still held", size)
+		}
+	}
+	var none pieces
+	if none.add(nil); none.text() != "" || none.blocks != nil {
+		t.Errorf("%v", none)
+	}
+}
+
+// Bytes that are not UTF-8 are replaced as the library does, wherever a write
+// cuts a character, and what that adds is counted.
+func TestPiecesAreText(t *testing.T) {
+	parts := []string{"a", "\xff", "\x80", "\xe2", "\xe2\x82", "\u20ac", "\U0001f3dd", "\xf0\x9f", "\xed\xa0\x80", "\uFFFD", "\x00", "xyz"}
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 5000 {
+		var all strings.Builder
+		for range r.IntN(12) {
+			all.WriteString(parts[r.IntN(len(parts))])
+		}
+		var p pieces
+		var grown int64
+		for rest := []byte(all.String()); len(rest) > 0; {
+			n := 1 + r.IntN(len(rest))
+			grown += p.add(rest[:n])
+			rest = rest[n:]
+		}
+		cut := len(p.cut) > 0
+		got, want := p.text(), strings.ToValidUTF8(all.String(), replacement)
+		if got != want || !cut && grown != int64(len(want)) {
+			t.Fatalf("%q: %q after %d bytes, want %q", all.String(), got, grown, want)
+		}
+	}
+}
+
+// However output is spoilt, no more is taken at a time than what was kept and
+// one text of it.
+func TestResultIsMadeOnce(t *testing.T) {
+	const size = 16 << 20
+	c := NewCollector(size)
+	for range size / (32 << 10) {
+		if _, err := c.Stdout().Write(bytes.Repeat([]byte("a\xff"), 16<<10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	r := c.Result(Exit{})
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > uint64(len(r.Stdout))+1<<20 || len(r.Stdout) != 2*size || !utf8.ValidString(r.Stdout) {
+		t.Errorf("a text of %d bytes took %d", len(r.Stdout), took)
+	}
+	if c.stdout.blocks != nil {
+		t.Error("what it was made of is still held")
+	}
+}
+
+// Many calls together hold no more than there is room for, beside the little
+// that each has for itself. What there is no room for is thrown away at once,
+// and the room comes back.
+func TestRoomIsShared(t *testing.T) {
+	room := NewRoom(1<<20 - 3*ownRoom)
+	shares := []*Share{room.Share(), room.Share(), room.Share()}
+	kept := 0
+	for i, s := range shares {
+		c := NewCollectorIn(s, 600<<10)
+		for range 600 {
+			if n, err := c.Stderr().Write(make([]byte, 1<<10)); n != 1<<10 || err != nil {
+				t.Fatal(n, err)
+			}
+		}
+		r := c.Result(Exit{})
+		kept += len(r.Stderr)
+		if want := i > 0; r.Truncated != want || want && r.Hit != api.HitOutput {
+			t.Errorf("call %d: %d bytes, %v, %q", i, len(r.Stderr), r.Truncated, r.Hit)
+		}
+	}
+	if kept != 1<<20 {
+		t.Errorf("%d bytes are kept", kept)
+	}
+	if n := shares[2].held; n != 0 {
+		t.Errorf("the last holds %d bytes", n)
+	}
+	// What a replacement adds is taken, too, and all comes back.
+	shares[0].Close()
+	shares[0].Close()
+	c := NewCollectorIn(shares[1], 1<<20)
+	if _, err := c.Stdout().Write([]byte(strings.Repeat("a\xff", 1<<10))); err != nil {
+		t.Fatal(err)
+	}
+	if want := int64(600<<10 - ownRoom - 4<<10); room.left != want {
+		t.Errorf("%d bytes are left, want %d", room.left, want)
+	}
+	for _, s := range shares {
+		s.Close()
+	}
+	if room.left != 1<<20-3*ownRoom {
+		t.Errorf("%d bytes are left", room.left)
+	}
+}
+
+// The end of what was printed is kept, whatever pieces it came in, and no more
+// memory is taken than for that.
+func TestTail(t *testing.T) {
+	for _, piece := range []int{1, 7, 1000, tailSize - 1, tailSize, tailSize + 1, 100_000} {
+		var tail Tail
+		var all strings.Builder
+		for i := range 5*tailSize/piece + 3 {
+			text := strings.Repeat(string(rune('a'+i%26)), piece)
+			all.WriteString(text)
+			tail.Add([]byte(text))
+			if cap(tail.kept) > 4*tailSize {
+				t.Fatalf("pieces of %d: %d bytes are held", piece, cap(tail.kept))
+			}
+		}
+		if got := tail.String(); len(got) != tailSize || !strings.HasSuffix(all.String(), got) {
+			t.Errorf("pieces of %d: %d bytes, and not the last ones", piece, len(got))
+		}
+	}
+	var tail Tail
+	if tail.Add([]byte("short")); tail.String() != "short" {
+		t.Errorf("%q", tail.String())
+	}
+}

@@ -1,0 +1,244 @@
+package client
+
+import (
+	"encoding/base64"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"syscall"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest/gen/processpb"
+)
+
+// eventStream is what Start's and Connect's streams have in common.
+type eventStream interface {
+	Receive() bool
+	Event() *processpb.ProcessEvent
+	ResponseHeader() http.Header
+	Err() error
+	Close() error
+}
+
+type startStream struct {
+	*connect.ServerStreamForClient[processpb.StartResponse]
+}
+
+func (s startStream) Event() *processpb.ProcessEvent { return s.Msg().GetEvent() }
+
+type connectStream struct {
+	*connect.ServerStreamForClient[processpb.ConnectResponse]
+}
+
+func (s connectStream) Event() *processpb.ProcessEvent { return s.Msg().GetEvent() }
+
+// Exit is how a program ended.
+type Exit struct {
+	// Code is the program's own, 128+N after signal N, 124 at the time limit.
+	Code     int
+	Signal   syscall.Signal // zero unless a signal ended it
+	TimedOut bool
+}
+
+// CodeTimeout is what a program that ran into its time limit returns, as
+// coreutils' timeout does.
+const CodeTimeout = 124
+
+// Pump hands output on until the program has ended. With a terminal all of it
+// is standard output. A writer's error ends the stream and is returned, and so
+// is the loss of input (Feed).
+func (p *Process) Pump(stdout, stderr io.Writer) (Exit, error) {
+	defer p.Close()
+	for p.stream.Receive() {
+		event := p.stream.Event()
+		if end := event.GetEnd(); end != nil {
+			p.drain()
+			exit := ExitOf(end)
+			return exit, p.fed(exit)
+		}
+		data := event.GetData()
+		if data == nil {
+			continue
+		}
+		if err := deliver(data, stdout, stderr); err != nil {
+			p.undelivered.Store(true)
+			return Exit{}, err
+		}
+	}
+	err := p.stream.Err()
+	if connect.CodeOf(err) == connect.CodeDeadlineExceeded && connect.IsWireError(err) {
+		return Exit{Code: CodeTimeout, TimedOut: true}, nil
+	}
+	if err == nil {
+		return Exit{}, lost(io.ErrUnexpectedEOF)
+	}
+	if silent := heard(p.ctx, nil); silent != nil {
+		return Exit{}, silent
+	}
+	if connect.IsWireError(err) {
+		return Exit{}, toFault(err)
+	}
+	return Exit{}, lost(err)
+}
+
+// Undelivered reports whether Pump ended because a writer took no more.
+func (p *Process) Undelivered() bool { return p.undelivered.Load() }
+
+// drainTime is how long the end of a stream is awaited after its last event.
+// It comes at once, unless whoever is root inside holds it back.
+var drainTime = 100 * time.Millisecond
+
+// drain reads the end of the stream, so that its connection serves the next
+// call: a stream that is cut takes its connection with it, and opening another
+// one into a sandbox costs a fifth of a command.
+func (p *Process) drain() {
+	late := time.AfterFunc(drainTime, p.cancel)
+	defer late.Stop()
+	for p.stream.Receive() {
+	}
+	// This reads what the wire puts behind the last message. The end of the
+	// program is known, so what goes wrong here is no news.
+	_ = p.stream.Close()
+}
+
+// CodeLost is the code of a call that broke off, or was not answered from
+// inside. What became of the sandbox is for its row to say.
+const CodeLost = "stream_lost"
+
+// lost is a stream that broke off: the sandbox or the way to it is gone.
+func lost(cause error) error {
+	return fault.Wrap(cause, fault.Unavailable, CodeLost, "the sandbox ended or became unreachable while the command ran")
+}
+
+// brokeOff tells whether an error is of the way to the guest and not of the
+// guest. Its text is for the log only: it names what is between.
+func brokeOff(err error) bool {
+	return !connect.IsWireError(err) && (connect.CodeOf(err) == connect.CodeUnavailable || errors.Is(err, io.ErrUnexpectedEOF))
+}
+
+func deliver(data *processpb.ProcessEvent_DataEvent, stdout, stderr io.Writer) error {
+	w, b := stdout, data.GetStdout()
+	switch out := data.GetOutput().(type) {
+	case *processpb.ProcessEvent_DataEvent_Stderr:
+		w, b = stderr, out.Stderr
+	case *processpb.ProcessEvent_DataEvent_Pty:
+		b = out.Pty
+	}
+	if len(b) == 0 || w == nil {
+		return nil
+	}
+	_, err := w.Write(b)
+	return err
+}
+
+// ExitOf reads the end event. A signal is told in words only.
+func ExitOf(end *processpb.ProcessEvent_EndEvent) Exit {
+	if sig := signalNamed(end.GetStatus()); sig != 0 {
+		return Exit{Code: 128 + int(sig), Signal: sig}
+	}
+	if sig := signalNamed(end.GetError()); sig != 0 {
+		return Exit{Code: 128 + int(sig), Signal: sig}
+	}
+	code := int(end.GetExitCode())
+	if code < 0 {
+		code = 255
+	}
+	return Exit{Code: code}
+}
+
+// signalNamed finds the signal in a text like "signal: killed (core dumped)".
+func signalNamed(status string) syscall.Signal {
+	name, ok := strings.CutPrefix(status, "signal: ")
+	if !ok {
+		return 0
+	}
+	name, _, _ = strings.Cut(name, " (core dumped)")
+	for sig := syscall.Signal(1); sig <= 64; sig++ {
+		if sig.String() == name || strings.TrimPrefix(sig.String(), "signal ") == name {
+			return sig
+		}
+	}
+	return 0
+}
+
+// toFault keeps the guest's text: it is meant for the caller.
+func toFault(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := errors.AsType[*fault.Error](err); ok {
+		return err
+	}
+	text := err.Error()
+	if e, ok := asConnect(err); ok {
+		text = e.Message()
+	}
+	if !connect.IsWireError(err) && connect.CodeOf(err) == connect.CodeCanceled {
+		return fault.Wrap(err, fault.Canceled, "canceled", "the call was canceled")
+	}
+	if brokeOff(err) {
+		return fault.Wrap(err, fault.Unavailable, CodeLost, "the sandbox ended or became unreachable during the call")
+	}
+	switch connect.CodeOf(err) {
+	case connect.CodeInvalidArgument, connect.CodeFailedPrecondition, connect.CodeOutOfRange:
+		return fault.Wrap(err, fault.Invalid, "invalid_argument", text)
+	case connect.CodeUnauthenticated:
+		if strings.Contains(text, "username") {
+			return fault.Wrap(err, fault.Invalid, "unknown_user", text)
+		}
+		return fault.Wrap(err, fault.Unauthenticated, "unauthenticated", text)
+	case connect.CodePermissionDenied:
+		return fault.Wrap(err, fault.Denied, "permission_denied", text)
+	case connect.CodeNotFound:
+		return fault.Wrap(err, fault.NotFound, "not_found", text)
+	case connect.CodeAlreadyExists:
+		return fault.Wrap(err, fault.Exists, "already_exists", text)
+	case connect.CodeResourceExhausted:
+		return fault.Wrap(err, fault.Exhausted, "exhausted", text)
+	case connect.CodeDeadlineExceeded:
+		return fault.Wrap(err, fault.Timeout, "timeout", text)
+	case connect.CodeUnimplemented:
+		return fault.Wrap(err, fault.Unsupported, "unsupported", text)
+	case connect.CodeCanceled:
+		return fault.Wrap(err, fault.Canceled, "canceled", text)
+	case connect.CodeUnavailable:
+		return fault.Wrap(err, fault.Unavailable, "unavailable", text)
+	default:
+		return fault.Wrap(err, fault.Internal, "guest_error", text)
+	}
+}
+
+// Codes of a program that could not start, as shells tell them apart.
+const (
+	CodeNotFound      = "command_not_found"
+	CodeNotExecutable = "command_not_executable"
+)
+
+// startFault names what is wrong with the program itself.
+func startFault(err error) error {
+	if f, ok := errors.AsType[*fault.Error](err); ok {
+		return f
+	}
+	classified := toFault(err)
+	f, ok := errors.AsType[*fault.Error](classified)
+	if !ok {
+		return classified
+	}
+	switch {
+	case f.Kind == fault.NotFound:
+		return fault.Wrap(err, fault.NotFound, CodeNotFound, f.Text)
+	case f.Kind == fault.Denied, f.Kind == fault.Invalid && strings.Contains(f.Text, "cannot run"):
+		return fault.Wrap(err, fault.Denied, CodeNotExecutable, f.Text)
+	}
+	return f
+}
+
+func basic(user string) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"))
+}
+
+func asConnect(err error) (*connect.Error, bool) { return errors.AsType[*connect.Error](err) }

@@ -1,0 +1,32 @@
+// Package guestboot owns what an engine and the guest agree on before either runs: the ports that
+// the guest serves, the line by which it reports that it is ready, and the descriptors and the
+// system call that an engine may lend it.
+package guestboot
+
+// Port is the port on the sandbox's loopback where the guest serves the data plane.
+// InterpreterPort is where it serves the code interpreter. RelayPort is where it joins streams
+// from an engine with ports inside, by the protocol of package relay, for engines whose own way
+// to dial loses bytes.
+const (
+	Port            = 49983
+	InterpreterPort = 49999
+	RelayPort       = 49982
+)
+
+// Ready is the line that the guest prints on its standard output when it listens. After it the
+// guest closes its standard output and error.
+const Ready = "ready"
+
+// ChannelFlag is the guest's argument that announces a channel of streams from the engine: the
+// guest reads descriptor ChannelFD and writes the one after it.
+const (
+	ChannelFlag = "--channel"
+	ChannelFD   = 3
+)
+
+// BecomeSyscall is the number of a system call that only the guest may make, before it does
+// anything else, and only on an engine with a kernel of its own. Its arguments are the address and
+// the length of a host name, or 0 to keep the name, and 1 to draw a new boot ID or 0. A kernel
+// without the call answers ENOSYS. After any other error the sandbox must not continue: it would
+// share its name and boot ID with the sandbox that it was copied from.
+const BecomeSyscall = 1999

@@ -1,0 +1,142 @@
+package relay
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/host/interrupt"
+)
+
+// Dial asks the guest at the other end of a channel for a port and returns a
+// connection to it. It owns the channel from here on. A port on which nobody
+// listens is ErrRefused.
+func Dial(ctx context.Context, channel net.Conn, port int) (net.Conn, error) {
+	if err := ask(ctx, channel, port); err != nil {
+		_ = channel.Close() // it failed already
+		return nil, err
+	}
+	ours, theirs, err := pair()
+	if err != nil {
+		_ = channel.Close() // the reason is err
+		return nil, err
+	}
+	go join(theirs, channel, linger)
+	return ours, nil
+}
+
+// ask does the beginning of a stream, until the context ends.
+func ask(ctx context.Context, channel net.Conn, port int) error {
+	return within(ctx, channel, func() error {
+		if err := say(channel, port); err != nil {
+			return err
+		}
+		return hear(channel)
+	})
+}
+
+// within does something with a connection, until the context ends. It leaves no
+// deadline on one that is not given up.
+func within(ctx context.Context, channel net.Conn, do func() error) error {
+	inTime := interrupt.When(ctx, func() { _ = channel.SetDeadline(time.Unix(1, 0)) })
+	err := do()
+	if !inTime() {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// say tells the guest a port.
+func say(channel net.Conn, port int) error {
+	var number [2]byte
+	binary.BigEndian.PutUint16(number[:], uint16(port))
+	if _, err := channel.Write(number[:]); err != nil {
+		return fmt.Errorf("ask for port %d: %w", port, err)
+	}
+	return nil
+}
+
+// hear waits for the guest's answer.
+func hear(channel net.Conn) error {
+	var answer [1]byte
+	if _, err := io.ReadFull(channel, answer[:]); err != nil {
+		return fmt.Errorf("the guest's answer: %w", err)
+	}
+	switch answer[0] {
+	case accepted:
+		return nil
+	case refused:
+		return ErrRefused
+	}
+	return errProtocol
+}
+
+// pair makes two connected sockets: the kernel's give deadlines, buffers and
+// everything else that a connection's user may ask for.
+func pair() (ours, theirs net.Conn, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make socket pair: %w", err)
+	}
+	first, second := os.NewFile(uintptr(fds[0]), "relay"), os.NewFile(uintptr(fds[1]), "relay")
+	defer first.Close() // FileConn has its own copies
+	defer second.Close()
+	if ours, err = net.FileConn(first); err != nil {
+		return nil, nil, err
+	}
+	if theirs, err = net.FileConn(second); err != nil {
+		_ = ours.Close() // the reason is err
+		return nil, nil, err
+	}
+	return ours, theirs, nil
+}
+
+// askTimeout bounds how long a channel may stay without saying its port.
+const askTimeout = 10 * time.Second
+
+// Serve answers channels until the listener fails. Open connects to a port
+// inside; its error is told as a refusal.
+func Serve(l net.Listener, open func(port int) (net.Conn, error)) error {
+	for {
+		channel, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		go answer(channel, open)
+	}
+}
+
+func answer(channel net.Conn, open func(port int) (net.Conn, error)) {
+	var number [2]byte
+	if channel.SetDeadline(time.Now().Add(askTimeout)) != nil {
+		_ = channel.Close()
+		return
+	}
+	if _, err := io.ReadFull(channel, number[:]); err != nil {
+		_ = channel.Close() // whoever asked left
+		return
+	}
+	connect(channel, number, open)
+}
+
+// connect joins a channel with the port that it asked for.
+func connect(channel net.Conn, number [2]byte, open func(port int) (net.Conn, error)) {
+	plain, err := open(int(binary.BigEndian.Uint16(number[:])))
+	if err != nil {
+		_, _ = channel.Write([]byte{refused}) // the close says it too
+		_ = channel.Close()
+		return
+	}
+	if _, err := channel.Write([]byte{accepted}); err != nil || channel.SetDeadline(time.Time{}) != nil {
+		_ = plain.Close()
+		_ = channel.Close()
+		return
+	}
+	forwarded(plain, channel)
+}

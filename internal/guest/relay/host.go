@@ -1,0 +1,280 @@
+package relay
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/yamux"
+
+	"github.com/crannog/crannog/internal/host/interrupt"
+)
+
+// Channel is the host's end of a channel. It is safe for concurrent use.
+type Channel struct {
+	conn  *hostEnd
+	nonce []byte
+
+	reminder reminder
+
+	openings chan struct{} // holds one for each stream that is being opened
+	starting chan struct{} // full while the session is started
+	seen     []byte        // of the guest's answer; whoever starts the session has it
+
+	mu      sync.Mutex
+	session *yamux.Session
+	err     error // why there is none any more
+}
+
+// NewChannel begins a channel. The greeting may lie in the pipe until there is
+// a guest. The channel owns both ends from here on.
+func NewChannel(fromGuest, toGuest *os.File) (*Channel, error) {
+	nonce, err := greet(toGuest)
+	if err != nil {
+		return nil, errors.Join(err, fromGuest.Close(), toGuest.Close())
+	}
+	c := &Channel{nonce: nonce, openings: make(chan struct{}, openings), starting: make(chan struct{}, 1)}
+	c.conn = &hostEnd{pipes: pipes{read: fromGuest, write: toGuest}, wrote: c.reminder.wrote}
+	c.reminder.remind = c.remind
+	return c, nil
+}
+
+// Dial opens a stream to a port inside. A port on which nobody listens is
+// ErrRefused.
+func (c *Channel) Dial(ctx context.Context, port int) (net.Conn, error) {
+	session, err := c.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer c.nudging()()
+	stream, err := c.begin(ctx, session, port)
+	if err != nil {
+		return nil, err
+	}
+	if err := within(ctx, stream, func() error { return hear(stream) }); err != nil {
+		go func() { _ = stream.Close() }() // it failed already, and may have to wait again
+		return nil, err
+	}
+	return stream, nil
+}
+
+// openings bounds how many streams are opened at once, which is also how many of
+// them are left to themselves in a guest that does not read.
+const openings = 64
+
+// begin opens a stream and says its port. A session knows of no context, and
+// waits for long for a guest that does not read: a stream that comes too late is
+// closed, and the session's end ends all that.
+func (c *Channel) begin(ctx context.Context, session *yamux.Session, port int) (*channelStream, error) {
+	select {
+	case c.openings <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	type begun struct {
+		stream *channelStream
+		err    error
+	}
+	begins := make(chan begun)
+	go func() {
+		defer func() { <-c.openings }()
+		opened, err := session.OpenStream()
+		if err != nil {
+			err = fmt.Errorf("open a stream: %w", err)
+		}
+		stream := &channelStream{Stream: opened}
+		if err == nil {
+			err = say(stream, port)
+		}
+		select {
+		case begins <- begun{stream, err}:
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+		if err != nil && opened != nil {
+			_ = stream.Close() // nobody has it
+		}
+	}()
+	select {
+	case b := <-begins:
+		return b.stream, b.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// open starts the session with the first stream: an idle sandbox has none.
+func (c *Channel) open(ctx context.Context) (*yamux.Session, error) {
+	select {
+	case c.starting <- struct{}{}:
+		defer func() { <-c.starting }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	c.mu.Lock()
+	session, err := c.session, c.err
+	c.mu.Unlock()
+	if session != nil || err != nil {
+		return session, err
+	}
+	if err := c.answered(ctx); err != nil {
+		return nil, err
+	}
+	session, err = yamux.Client(&joiner{Conn: &guard{Conn: c.conn}, both: c.conn.writeBoth}, sessionConfig())
+	if err != nil {
+		return nil, c.fail(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		_ = session.Close() // the channel was closed meanwhile
+		return nil, c.err
+	}
+	c.session = session
+	return session, nil
+}
+
+func (c *Channel) fail(err error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err == nil {
+		c.err = err
+	}
+	return c.err
+}
+
+// Broken tells whether no stream can be opened any more.
+func (c *Channel) Broken() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err != nil || c.session != nil && c.session.IsClosed()
+}
+
+// Close ends all streams.
+func (c *Channel) Close() error {
+	_ = c.fail(net.ErrClosed)
+	c.reminder.stop()
+	c.mu.Lock()
+	session := c.session
+	c.mu.Unlock()
+	if session != nil {
+		return session.Close() // and with it the pipes
+	}
+	return c.conn.Close()
+}
+
+// greetTime bounds how long a host waits for room for its greeting: a guest that
+// does not read can let its pipe fill up.
+const greetTime = 3 * time.Second
+
+// greet writes a greeting and returns its number.
+func greet(toGuest *os.File) ([]byte, error) {
+	if err := toGuest.SetWriteDeadline(time.Now().Add(greetTime)); err != nil {
+		return nil, fmt.Errorf("greet the guest: %w", err)
+	}
+	frame := make([]byte, frameHeader+nonceSize)
+	binary.BigEndian.PutUint16(frame, greeting|nonceSize)
+	if _, err := rand.Read(frame[frameHeader:]); err != nil {
+		return nil, err
+	}
+	if _, err := toGuest.Write(frame); err != nil {
+		return nil, fmt.Errorf("greet the guest: %w", err)
+	}
+	if err := toGuest.SetWriteDeadline(time.Time{}); err != nil {
+		return nil, fmt.Errorf("greet the guest: %w", err)
+	}
+	return frame[frameHeader:], nil
+}
+
+// hostEnd is the host's end of a channel as a connection.
+type hostEnd struct {
+	pipes
+	wrote func() // is called after every write
+}
+
+// batchFrames is how many whole frames are written at once.
+const batchFrames = 32
+
+// Write implements net.Conn, in frames.
+func (h *hostEnd) Write(b []byte) (int, error) {
+	if err := h.writeBoth(nil, b); err != nil {
+		return 0, err // the session ends with it
+	}
+	return len(b), nil
+}
+
+// writeBoth writes one behind the other, in frames. Of several whole frames, each is a
+// page of the pipe: Linux takes them page by page, so that a host that dies in the
+// middle leaves no half one here either. What is less than a frame goes by itself.
+func (h *hostEnd) writeBoth(head, data []byte) error {
+	defer h.wrote()
+	const most = wholeBytes - frameHeader
+	for left := len(head) + len(data); left > 0; left = len(head) + len(data) {
+		if left < most {
+			var frame [wholeBytes]byte
+			n := putFrame(frame[:], &head, &data)
+			_, err := h.pipes.Write(frame[:frameHeader+n])
+			return err
+		}
+		frames := min(left/most, batchFrames)
+		batch := batches.Get().(*[batchFrames * wholeBytes]byte)
+		for i := range frames {
+			putFrame(batch[i*wholeBytes:(i+1)*wholeBytes], &head, &data)
+		}
+		_, err := h.pipes.Write(batch[:frames*wholeBytes])
+		batches.Put(batch)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// batches are buffers of writeBoth, which holds none while nothing is written.
+var batches = sync.Pool{New: func() any { return new([batchFrames * wholeBytes]byte) }}
+
+// putFrame fills a frame, takes what is in it from both and returns how much that is.
+func putFrame(frame []byte, head, data *[]byte) int {
+	n := copy(frame[frameHeader:], *head)
+	*head = (*head)[n:]
+	m := copy(frame[frameHeader+n:], *data)
+	*data = (*data)[m:]
+	binary.BigEndian.PutUint16(frame, uint16(n+m))
+	return n + m
+}
+
+// answered reads until the guest has repeated the greeting. What came before
+// that was for another host. A caller that gives up leaves the rest to the next.
+func (c *Channel) answered(ctx context.Context) error {
+	if err := c.conn.SetReadDeadline(time.Time{}); err != nil {
+		return c.fail(err)
+	}
+	// A late one would fail the next caller's reads, and with them the channel.
+	inTime := interrupt.When(ctx, func() { _ = c.conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer inTime()
+	defer c.nudging()()
+	var one [1]byte
+	for !bytes.HasSuffix(c.seen, c.nonce) {
+		if _, err := io.ReadFull(c.conn, one[:]); errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() != nil {
+			return context.Cause(ctx)
+		} else if err != nil {
+			return c.fail(fmt.Errorf("the guest does not answer: %w", err))
+		}
+		if len(c.seen) > 4*nonceSize {
+			c.seen = append(c.seen[:0], c.seen[len(c.seen)-nonceSize:]...)
+		}
+		c.seen = append(c.seen, one[0])
+	}
+	if !inTime() {
+		return context.Cause(ctx)
+	}
+	return nil
+}

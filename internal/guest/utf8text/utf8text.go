@@ -1,0 +1,178 @@
+// Package utf8text owns texts that need not be UTF-8, such as arguments and paths, on wires that carry
+// nothing else: it escapes them for our own clients, and names the one that another client sent wrong.
+package utf8text
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/crannog/crannog/internal/guest/gen/processpb"
+)
+
+// Header says that the texts of a request to start a process are escaped. Arguments then begin with the
+// program, and cmd is empty, so that a guest that does not know the header refuses the request.
+const Header = "Crannog-Escaped"
+
+// Escape writes a text in ASCII: a percent sign and two digits stand for each byte that is no letter of
+// UTF-8, and for the percent sign.
+func Escape(text string) string {
+	var b strings.Builder
+	for len(text) > 0 {
+		r, n := utf8.DecodeRuneInString(text)
+		if r == '%' || r == utf8.RuneError && n == 1 {
+			fmt.Fprintf(&b, "%%%02X", text[0])
+		} else {
+			b.WriteString(text[:n])
+		}
+		text = text[n:]
+	}
+	return b.String()
+}
+
+// EscapeStart escapes the texts of a request where one of them is not UTF-8, and says so in the header.
+func EscapeStart(h http.Header, m *processpb.StartRequest) {
+	p := m.GetProcess()
+	valid := utf8.ValidString(p.GetCmd()) && utf8.ValidString(p.GetCwd())
+	for _, a := range p.GetArgs() {
+		valid = valid && utf8.ValidString(a)
+	}
+	for name, value := range p.GetEnvs() {
+		valid = valid && utf8.ValidString(name) && utf8.ValidString(value)
+	}
+	if valid {
+		return
+	}
+	h.Set(Header, "1")
+	args := []string{Escape(p.GetCmd())}
+	for _, a := range p.GetArgs() {
+		args = append(args, Escape(a))
+	}
+	envs := map[string]string{}
+	for name, value := range p.GetEnvs() {
+		envs[Escape(name)] = Escape(value)
+	}
+	p.Cmd, p.Args, p.Envs = "", args, envs
+	if p.Cwd != nil {
+		dir := Escape(p.GetCwd())
+		p.Cwd = &dir
+	}
+}
+
+// UnescapeStart undoes EscapeStart. Whoever reads a request must do so, or it would see another command
+// than the one that runs.
+func UnescapeStart(h http.Header, m *processpb.StartRequest) error {
+	if h.Get(Header) == "" {
+		return nil
+	}
+	p := m.GetProcess()
+	if p.GetCmd() != "" || len(p.GetArgs()) == 0 {
+		return errors.New("the arguments of an escaped request begin with the program, and cmd is empty")
+	}
+	var failed error
+	plain := func(text string) string {
+		out, err := url.PathUnescape(text)
+		failed = errors.Join(failed, err)
+		return out
+	}
+	args := make([]string, 0, len(p.GetArgs()))
+	for _, a := range p.GetArgs() {
+		args = append(args, plain(a))
+	}
+	envs := map[string]string{}
+	for name, value := range p.GetEnvs() {
+		envs[plain(name)] = plain(value)
+	}
+	if p.Cwd != nil {
+		dir := plain(p.GetCwd())
+		p.Cwd = &dir
+	}
+	p.Cmd, p.Args, p.Envs = args[0], args[1:], envs
+	return failed
+}
+
+// Valid is a text with a replacement for what is not UTF-8, for people.
+func Valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
+
+// Wrong names the first text in a JSON document that is not UTF-8, such as "args[1]", or is "". Readers
+// of JSON replace such bytes or refuse the whole document, and say which text it was in neither case.
+func Wrong(document []byte) string { return wrong("", document) }
+
+func wrong(where string, raw json.RawMessage) string {
+	if len(raw) == 0 {
+		return ""
+	}
+	switch raw[0] {
+	case '"':
+		if !utf8.Valid(raw) || lone(raw) {
+			return where
+		}
+	case '[':
+		var list []json.RawMessage
+		if json.Unmarshal(raw, &list) != nil {
+			return ""
+		}
+		for i, item := range list {
+			if found := wrong(fmt.Sprintf("%s[%d]", where, i), item); found != "" {
+				return found
+			}
+		}
+	case '{':
+		var object map[string]json.RawMessage
+		if json.Unmarshal(raw, &object) != nil {
+			return ""
+		}
+		for _, key := range slices.Sorted(maps.Keys(object)) {
+			name := strings.TrimPrefix(where+"."+key, ".")
+			if found := wrong(name, object[key]); found != "" {
+				return found
+			}
+		}
+		if !utf8.Valid(raw) {
+			return strings.TrimPrefix(where+" (a name in it)", " ")
+		}
+	}
+	return ""
+}
+
+// lone reports whether a JSON string has half of a pair of surrogates, which stands for no letter.
+func lone(raw []byte) bool {
+	for i := 0; i+1 < len(raw); i++ {
+		if raw[i] != '\\' {
+			continue
+		}
+		if raw[i+1] != 'u' {
+			i++
+			continue
+		}
+		high, ok := unit(raw[i:])
+		if !ok {
+			return false
+		}
+		i += 5
+		if high < 0xD800 || high > 0xDFFF {
+			continue
+		}
+		low, ok := unit(raw[i+1:])
+		if !ok || high > 0xDBFF || low < 0xDC00 || low > 0xDFFF {
+			return true
+		}
+		i += 6
+	}
+	return false
+}
+
+// unit reads \uXXXX.
+func unit(raw []byte) (n int, ok bool) {
+	if len(raw) < 6 || raw[0] != '\\' || raw[1] != 'u' {
+		return 0, false
+	}
+	_, err := fmt.Sscanf(string(raw[2:6]), "%04x", &n)
+	return n, err == nil
+}

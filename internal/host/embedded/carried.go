@@ -1,0 +1,109 @@
+// Package embedded owns programs that a binary carries inside: it writes them
+// out below the state directory, where they can be started, and removes those
+// of earlier versions.
+package embedded
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/crannog/crannog/internal/host/durable"
+)
+
+// Program returns the path of the program src in files, written below dir
+// under a name that its content decides: so an upgrade never changes the file
+// of a box that runs. The error is fs.ErrNotExist if it is not carried.
+func Program(files fs.FS, src, dir string) (string, error) {
+	f, err := files.Open(src)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	name, size, err := nameOf(f)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", src, err)
+	}
+	path := filepath.Join(dir, name)
+	for range tries {
+		if info, err := os.Stat(path); err != nil || info.Size() != size {
+			if err := write(files, src, path); err != nil {
+				return "", err
+			}
+		}
+		// Somebody may prune at this moment.
+		if err = use(path); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	if err != nil {
+		// What is missing is the file, and not the program inside of us.
+		return "", fmt.Errorf("%s: %v", src, err)
+	}
+	return path, nil
+}
+
+// tries bounds how often a program is written that others remove meanwhile.
+const tries = 3
+
+func write(files fs.FS, src, path string) error {
+	data, err := fs.ReadFile(files, src)
+	if err != nil {
+		return fmt.Errorf("%s: %w", src, err)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("%s: %w", src, err)
+	}
+	return install(path, data)
+}
+
+// head is how much of a program its name is made from. The linker writes its
+// build ID there, a digest of everything that went into the program.
+const head = 64 << 10
+
+// nameOf names a program by its length and a checksum of its head: this runs
+// at every start of the command line, where tens of megabytes would be felt.
+// Nobody but the build chooses the content, so there is nobody to forge it.
+func nameOf(f fs.File) (string, int64, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return "", 0, err
+	}
+	sum := fnv.New128a()
+	if _, err := io.CopyN(sum, f, head); err != nil && !errors.Is(err, io.EOF) {
+		return "", 0, err
+	}
+	return fmt.Sprintf("%s-%x-%s", info.Name(), info.Size(), hex.EncodeToString(sum.Sum(nil))), info.Size(), nil
+}
+
+// piece is how much of a program is written at once. The kernel keeps a file in
+// pages as large as it was written in, and may map such a page whole: large
+// ones make a start a fifth cheaper than small ones, and the largest would count two
+// megabytes for each byte that an idle box still needs.
+const piece = 128 << 10
+
+// newFile begins the name of a file that is being written.
+const newFile = ".new-"
+
+// install makes the file appear in one step: several servers may start at once.
+func install(path string, data []byte) error {
+	o := durable.Options{Draft: newFile + "*", Mode: 0o755}
+	err := durable.ReplaceWith(path, o, func(w io.Writer) error {
+		for rest := range slices.Chunk(data, piece) {
+			if _, err := w.Write(rest); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,65 @@
+package embedded_test
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"testing"
+	"testing/fstest"
+
+	"github.com/crannog/crannog/internal/host/embedded"
+)
+
+func program(t *testing.T, dir string, content []byte) string {
+	t.Helper()
+	path, err := embedded.Program(fstest.MapFS{"bin/tool": {Data: content}}, "bin/tool", dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(path)
+	if err != nil || !bytes.Equal(got, content) {
+		t.Fatalf("%s holds %d bytes, want %d: %v", path, len(got), len(content), err)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o755 {
+		t.Fatalf("%v %v", info, err)
+	}
+	return path
+}
+
+func TestEachVersionHasAFileOfItsOwn(t *testing.T) {
+	dir := t.TempDir()
+	old := program(t, dir, []byte("first version"))
+	if again := program(t, dir, []byte("first version")); again != old {
+		t.Errorf("the same program is at %s and %s", old, again)
+	}
+	if next := program(t, dir, []byte("other version")); next == old {
+		t.Error("another version took the file's place")
+	}
+	if got, err := os.ReadFile(old); err != nil || string(got) != "first version" {
+		t.Errorf("the first version's file now holds %q, %v", got, err)
+	}
+}
+
+// What a crash or a full disk left behind is not taken for the program.
+func TestACutFileIsWrittenAgain(t *testing.T) {
+	dir := t.TempDir()
+	content := bytes.Repeat([]byte("x"), 100<<10)
+	path := program(t, dir, content)
+	if err := os.Truncate(path, 10); err != nil {
+		t.Fatal(err)
+	}
+	program(t, dir, content)
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("%v %v", entries, err)
+	}
+}
+
+func TestAProgramThatIsNotCarried(t *testing.T) {
+	_, err := embedded.Program(fstest.MapFS{}, "bin/tool", t.TempDir())
+	if !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+}

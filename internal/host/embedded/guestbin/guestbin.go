@@ -1,0 +1,41 @@
+// Package guestbin owns the program that runs as PID 1 inside a box, as a
+// file on the host: the small guest if this binary was built with one inside,
+// otherwise this binary itself, which can play the guest's role.
+package guestbin
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/crannog/crannog/internal/host/embedded"
+)
+
+// bin holds crannog-guest if make built it before this package. A plain go
+// build finds only the note beside it.
+//
+//go:embed bin
+var bin embed.FS
+
+const embeddedName = "bin/crannog-guest"
+
+// Embedded tells whether this binary carries the small guest.
+func Embedded() bool {
+	_, err := fs.Stat(bin, embeddedName)
+	return err == nil
+}
+
+// Path returns the guest's path on the host. The embedded one is written
+// below dir.
+func Path(dir string) (string, error) {
+	path, err := embedded.Program(bin, embeddedName, dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return os.Executable()
+	}
+	if err != nil {
+		return "", fmt.Errorf("guest: %w", err)
+	}
+	return path, nil
+}

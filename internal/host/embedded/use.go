@@ -1,0 +1,63 @@
+package embedded
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// inUse are the programs that this process has asked for. Each is open, with
+// a shared lock on it, until the process ends: a server may start its next box
+// long after it looked for the program.
+var inUse struct {
+	sync.Mutex
+	files map[string]*os.File
+}
+
+// use keeps Prune, of this process and of others, away from a program. A file
+// that is removed between the look for it and the lock is not there, which is
+// an error of fs.ErrNotExist.
+func use(path string) error {
+	inUse.Lock()
+	defer inUse.Unlock()
+	if f := inUse.files[path]; f != nil && sameFile(f, path) {
+		return nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_SH); err != nil {
+		f.Close()
+		return fmt.Errorf("lock %s: %w", path, err)
+	}
+	if !sameFile(f, path) {
+		f.Close()
+		return &os.PathError{Op: "use", Path: path, Err: unix.ENOENT}
+	}
+	// Its time says when it was asked for last. A directory that cannot be
+	// written to is nobody's to prune.
+	now := time.Now()
+	_ = os.Chtimes(path, now, now)
+	if inUse.files == nil {
+		inUse.files = map[string]*os.File{}
+	}
+	if old := inUse.files[path]; old != nil {
+		old.Close()
+	}
+	inUse.files[path] = f
+	return nil
+}
+
+// sameFile says whether the open file is still what the path leads to.
+func sameFile(f *os.File, path string) bool {
+	open, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Stat(path)
+	return err == nil && os.SameFile(open, there)
+}

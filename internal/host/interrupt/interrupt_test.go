@@ -1,0 +1,44 @@
+package interrupt_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crannog/crannog/internal/host/interrupt"
+)
+
+func TestInTime(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	over := interrupt.When(ctx, func() { t.Error("it was called") })
+	for range 2 {
+		if !over() {
+			t.Error("it is told as called")
+		}
+	}
+	cancel()
+}
+
+// Nothing of it happens after it was taken back, however long it takes.
+func TestTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		called := false
+		over := interrupt.When(ctx, func() {
+			time.Sleep(time.Second)
+			called = true
+		})
+		cancel()
+		synctest.Wait() // it has begun
+		if over() {
+			t.Error("it is told as not called")
+		}
+		if !called {
+			t.Error("it goes on after it was taken back")
+		}
+		if over() {
+			t.Error("the second time it is told as not called")
+		}
+	})
+}

@@ -1,0 +1,86 @@
+package memtrim
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// sink keeps what is allocated from being proven unused.
+var sink [][]byte
+
+func TestGivesBackOnceAfterWork(t *testing.T) {
+	// Only the collections of this test count.
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	freed := make(chan struct{}, 10)
+	w := &watch{free: func() { freed <- struct{}{} }}
+	armed := make(chan struct{}, 10)
+	w.timer = time.AfterFunc(time.Hour, func() { armed <- struct{}{} })
+	w.next()
+
+	for range 64 {
+		sink = append(sink, make([]byte, 64<<10))
+	}
+	collectUntil(t, armed)
+	w.quiet()
+	if len(freed) != 1 {
+		t.Fatalf("gave back %d times after 4 MB", len(freed))
+	}
+	w.quiet()
+	if len(freed) != 1 {
+		t.Error("gave back again, after nothing")
+	}
+	// It is woken by later rounds too.
+	collectUntil(t, armed)
+	sink = nil
+}
+
+// collectUntil collects until the watch was woken. One round is not always
+// enough: the timer is armed before the next bait is laid, so that a round may
+// find none.
+func collectUntil(t *testing.T, armed <-chan struct{}) {
+	t.Helper()
+	for deadline := hosttest.Deadline(); ; {
+		runtime.GC()
+		select {
+		case <-armed:
+			return
+		case <-time.After(time.Millisecond):
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("no collection woke the watch")
+		}
+	}
+}
+
+func TestMemoryGoesToTheHost(t *testing.T) {
+	const size = 64 << 20
+	before := touch(size)
+	GiveBack(0)
+	hosttest.EventuallyNoError(t, func() error {
+		var after runtime.MemStats
+		runtime.ReadMemStats(&after)
+		if after.HeapReleased < before.HeapReleased+size/2 { // the rest of the test needs some too
+			return fmt.Errorf("released %d before, %d after", before.HeapReleased, after.HeapReleased)
+		}
+		return nil
+	})
+}
+
+// touch uses as much memory and reads the figures while it does. It has a frame
+// of its own, so that nothing of the caller's can still point to the memory.
+//
+//go:noinline
+func touch(size int) (used runtime.MemStats) {
+	block := make([]byte, size)
+	for i := 0; i < size; i += 4096 {
+		block[i] = 1
+	}
+	runtime.ReadMemStats(&used)
+	runtime.KeepAlive(block)
+	return used
+}

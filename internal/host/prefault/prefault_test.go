@@ -1,0 +1,100 @@
+package prefault_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime/debug"
+	"syscall"
+	"testing"
+
+	"github.com/crannog/crannog/internal/host/prefault"
+)
+
+const page = 4 << 10
+
+// fresh is set for the process that runs the test.
+const fresh = "PREFAULT_FRESH"
+
+// sink keeps what is allocated from being proven unused.
+var sink [][]byte
+
+// TestHeap allocates what was populated and counts the faults that this takes.
+func TestHeap(t *testing.T) {
+	if os.Getpagesize() != page {
+		t.Skipf("pages of %d bytes", os.Getpagesize())
+	}
+	if os.Getenv(fresh) == "" {
+		// Where the next memory comes from is only known in a process that has
+		// just started.
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestHeap$", "-test.count=1")
+		cmd.Env = append(os.Environ(), fresh+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return
+	}
+	// A collection would free memory of this test for the allocator to choose.
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	const size = 8 << 20
+	const used, pages = size * 3 / 4, size * 3 / 4 / page
+	if n := faultsOf(t, func() { fill(used) }); n < pages {
+		t.Errorf("%d faults for %d pages that were not populated", n, pages)
+	}
+	prefault.Heap(0, size)
+	// The runtime's own threads take some meanwhile, more on a busy machine.
+	if n := faultsOf(t, func() { fill(used) }); n > pages/4 {
+		t.Errorf("%d faults for %d pages that were populated", n, pages)
+	}
+	if n := faultsOf(t, func() { fill(used) }); n < pages/2 {
+		t.Errorf("%d faults for %d pages beyond what was asked for", n, pages)
+	}
+	sink = nil
+	debug.FreeOSMemory()
+	before := resident(t)
+	prefault.Heap(0, size)
+	if grown := resident(t) - before; grown < size*9/10 {
+		t.Errorf("%d bytes more, wanted %d", grown, size)
+	}
+	debug.FreeOSMemory()
+	// The rest of the process has grown a little, too: tables of the collector, code.
+	if kept := resident(t) - before; kept > size/2 {
+		t.Errorf("%d bytes are kept after giving back what is free", kept)
+	}
+}
+
+// fill allocates and touches memory in pieces of the size of small objects.
+func fill(size int) {
+	for ; size > 0; size -= page {
+		piece := make([]byte, page)
+		piece[0] = 1
+		sink = append(sink, piece)
+	}
+}
+
+func faultsOf(t *testing.T, do func()) int64 {
+	t.Helper()
+	var before, after syscall.Rusage
+	err := syscall.Getrusage(syscall.RUSAGE_SELF, &before)
+	do()
+	if err == nil {
+		err = syscall.Getrusage(syscall.RUSAGE_SELF, &after)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return after.Minflt - before.Minflt
+}
+
+func resident(t *testing.T) int {
+	t.Helper()
+	data, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var size, pages int
+	if _, err := fmt.Sscan(string(data), &size, &pages); err != nil {
+		t.Fatal(err)
+	}
+	return pages * page
+}

@@ -1,0 +1,46 @@
+package ticker_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crannog/crannog/internal/host/ticker"
+)
+
+func TestEvery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n atomic.Int64
+		var ended atomic.Bool
+		stop := ticker.Every(t.Context(), time.Minute, func(ctx context.Context) {
+			if n.Add(1) == 3 {
+				<-ctx.Done()
+				ended.Store(true)
+			}
+		})
+		time.Sleep(59 * time.Second)
+		if n := n.Load(); n != 0 {
+			t.Errorf("%d before the first time", n)
+		}
+		time.Sleep(2 * time.Minute)
+		if n := n.Load(); n != 2 {
+			t.Errorf("%d after three minutes less a second", n)
+		}
+		time.Sleep(time.Minute)
+		stop()
+		if n := n.Load(); n != 3 || !ended.Load() {
+			t.Errorf("%d, and the last went on: %t", n, !ended.Load())
+		}
+		stop()
+		ctx, cancel := context.WithCancel(t.Context())
+		stop = ticker.Every(ctx, time.Second, func(context.Context) { n.Store(-1) })
+		cancel()
+		stop()
+		time.Sleep(time.Minute)
+		if n.Load() != 3 {
+			t.Error("it goes on after its context")
+		}
+	})
+}

@@ -1,0 +1,207 @@
+package template
+
+import (
+	"crypto/md5"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// fakeEtc is a host with files of /etc, and a dpkg that has brought those of
+// shipped as they are there.
+func fakeEtc(t *testing.T, files map[string]string, shipped ...string) string {
+	t.Helper()
+	root := t.TempDir()
+	var status strings.Builder
+	status.WriteString("Package: some\nConffiles:\n")
+	for name, text := range files {
+		full := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(full, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if slices.Contains(shipped, name) {
+			fmt.Fprintf(&status, " %s %x\n", name, md5.Sum([]byte(text)))
+		}
+	}
+	for dir, text := range map[string]string{"usr/bin": "", "var/lib/dpkg": status.String() + "Description: x\n"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if text != "" {
+			if err := os.WriteFile(filepath.Join(root, dir, "status"), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return root
+}
+
+// example is a name that a pattern matches.
+func example(pattern string) string { return "/etc/" + strings.ReplaceAll(pattern, "*", "example") }
+
+// F30: each entry is shown as its package ships it, and not once somebody has
+// changed it.
+func TestF30EachEntry(t *testing.T) {
+	for _, s := range packageEtc {
+		t.Run(s.pkg, func(t *testing.T) {
+			files, names := map[string]string{}, []string{}
+			for _, pattern := range s.paths {
+				if strings.Contains(pattern, "..") || path.IsAbs(pattern) || never("/etc/"+strings.ReplaceAll(pattern, "*", "x")) {
+					t.Fatalf("%s may not be shown", pattern)
+				}
+				name := example(pattern)
+				names, files[name] = append(names, name), "shipped "+name
+			}
+			p, err := planHost(fakeEtc(t, files, names...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range names {
+				if got := string(p.files[name].data); got != files[name] {
+					t.Errorf("%s: got %q", name, got)
+				}
+			}
+			if p, err = planHost(fakeEtc(t, files)); err != nil {
+				t.Fatal(err)
+			}
+			for _, name := range names {
+				if f, shown := p.files[name]; shown {
+					t.Errorf("%s, which is not as shipped, is shown: %q", name, f.data)
+				}
+			}
+		})
+	}
+}
+
+// What this machine's packages say that they bring is what the list says.
+func TestF30EntriesAreWhatPackagesShip(t *testing.T) {
+	checked := 0
+	for _, s := range packageEtc {
+		list, err := os.ReadFile("/var/lib/dpkg/info/" + s.pkg + ".conffiles")
+		if err != nil {
+			if list, err = os.ReadFile("/var/lib/dpkg/info/" + s.pkg + ":" + dpkgArchitecture() + ".conffiles"); err != nil {
+				continue
+			}
+		}
+		checked++
+		for _, pattern := range s.paths {
+			if strings.Contains(pattern, "enabled/") || strings.Contains(pattern, "rt_*.d") {
+				continue // links that a package's installation makes, or of other versions
+			}
+			if !slices.ContainsFunc(strings.Fields(string(list)), func(name string) bool {
+				matched, _ := path.Match("/etc/"+pattern, name)
+				return matched
+			}) {
+				t.Errorf("%s does not ship /etc/%s but %s", s.pkg, pattern, list)
+			}
+		}
+	}
+	t.Logf("%d of %d packages are on this machine", checked, len(packageEtc))
+}
+
+func dpkgArchitecture() string {
+	matches, _ := filepath.Glob("/var/lib/dpkg/info/libc6:*.list")
+	if len(matches) == 0 {
+		return ""
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(filepath.Base(matches[0]), "libc6:"), ".list")
+}
+
+// secretEtc are files of /etc that no sandbox sees, each of them readable by
+// everybody here, as a careless administrator leaves them.
+var secretEtc = []string{
+	"/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/passwd-", "/etc/sudoers", "/etc/sudoers.d/admin", "/etc/ssh/ssh_host_ed25519_key", "/etc/ssl/private/x.crt",
+	"/etc/nginx/tls.key", "/etc/nginx/cert.pem", "/etc/nginx/.htpasswd", "/etc/apache2/htpasswd.users", "/etc/wireguard/wg0.conf", "/etc/openvpn/client.conf",
+	"/etc/letsencrypt/live/x", "/etc/krb5.keytab", "/etc/machine-id", "/etc/fstab", "/etc/mysql/debian.cnf", "/etc/docker/config.json", "/etc/chromium.d/apikeys",
+	"/etc/NetworkManager/system-connections/home", "/etc/app/secrets.yml", "/etc/app/API_TOKEN", "/etc/crannog/config.toml", "/etc/app/credentials", "/etc/environment",
+}
+
+func TestF30NeverShown(t *testing.T) {
+	files := map[string]string{"/etc/nginx/nginx.conf": "daemon off;", "/etc/app/plain": "x"}
+	for _, name := range secretEtc {
+		files[name] = "canary-30"
+	}
+	root := fakeEtc(t, files, slices.Concat(secretEtc, []string{"/etc/nginx/nginx.conf"})...)
+	// By no entry, though a package ships each, nor by a directory above.
+	p, err := planHost(root, "/etc/nginx", "/etc/apache2", "/etc/app", "/etc/ssl", "/etc/ssh", "/etc/mysql", "/etc/chromium.d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, f := range p.files {
+		if strings.Contains(string(f.data), "canary-30") {
+			t.Errorf("%s is shown", name)
+		}
+	}
+	if string(p.files["/etc/nginx/nginx.conf"].data) != "daemon off;" || string(p.files["/etc/app/plain"].data) != "x" {
+		t.Error("control: what is no secret is not shown")
+	}
+	// Nor by name.
+	for _, name := range secretEtc {
+		if _, err := planHost(root, name); fault.CodeOf(err) != "host_etc_refused" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, name := range []string{"/etc", "/etc/", "/etc/../root", "/usr/x", "etc/nginx", "/etc/none"} {
+		if _, err := planHost(root, name); fault.CodeOf(err) != "host_etc_invalid" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// The setting shows what is changed, and nothing that is not for everybody.
+func TestF30Setting(t *testing.T) {
+	root := fakeEtc(t, map[string]string{
+		"/etc/nginx/nginx.conf": "changed", "/etc/nginx/conf.d/a.conf": "a", "/etc/nginx/closed": "canary-30", "/etc/nginx/inline": "x\n-----BEGIN RSA PRIVATE KEY-----\ncanary-30",
+		"/etc/passwd": "canary-30", "/etc/hosts": "canary-30",
+	})
+	if err := os.Chmod(filepath.Join(root, "/etc/nginx/closed"), 0o640); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("../closed", filepath.Join(root, "/etc/nginx/conf.d/link")); err != nil {
+		t.Fatal(err)
+	}
+	p, err := planHost(root, "/etc/nginx", "/etc/hosts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(p.files["/etc/nginx/nginx.conf"].data) != "changed" || string(p.files["/etc/nginx/conf.d/a.conf"].data) != "a" || p.links["/etc/nginx/conf.d/link"] != "../closed" {
+		t.Error("what the setting names is not shown")
+	}
+	for name, f := range p.files {
+		if strings.Contains(string(f.data), "canary-30") {
+			t.Errorf("%s is shown", name)
+		}
+	}
+	dir := filepath.Join(t.TempDir(), "root")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.write(dir); err != nil {
+		t.Fatal(err)
+	}
+	if to, err := os.Readlink(filepath.Join(dir, "etc/nginx/conf.d/link")); err != nil || to != "../closed" {
+		t.Errorf("%q %v", to, err)
+	}
+}
+
+// The page lists each entry.
+func TestF30Documented(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/etc.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range packageEtc {
+		if row := "| " + s.pkg + " | `" + strings.Join(s.paths, "`, `") + "` |"; !strings.Contains(string(page), row) {
+			t.Errorf("docs/etc.md has no row %s", row)
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package template_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/image/template"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+func host(t *testing.T) *template.Host {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return template.NewHost(filepath.Join(t.TempDir(), "templates"), self)
+}
+
+func TestResolve(t *testing.T) {
+	h := host(t)
+	base, err := h.Resolve(t.Context(), sandbox.Reference{Name: "base"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	byID, err := h.Resolve(t.Context(), sandbox.Reference{Name: base.ID, Tag: "default"})
+	if err != nil || byID.Name != "base" || len(base.ID) != 20 {
+		t.Errorf("by ID %q: %+v %v", base.ID, byID, err)
+	}
+	if _, err := h.Resolve(t.Context(), sandbox.Reference{Name: "code-interpreter-v1"}); err != nil {
+		t.Error(err)
+	}
+	for _, ref := range []sandbox.Reference{{Name: "nope"}, {Name: "base", Tag: "v2"}} {
+		if _, err := h.Resolve(t.Context(), ref); fault.KindOf(err) != fault.NotFound {
+			t.Errorf("%+v: %v", ref, err)
+		}
+	}
+}
+
+func TestRootHoldsNothingOfTheHostBeyondItsPrograms(t *testing.T) {
+	root, err := host(t).Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range root.Binds {
+		if strings.HasPrefix(b.Target, "/usr") || strings.HasPrefix(b.Target, "/bin") || strings.HasPrefix(b.Target, "/sbin") ||
+			strings.HasPrefix(b.Target, "/lib") || b.Target == template.GuestTarget {
+			continue
+		}
+		if !strings.HasPrefix(b.Target, "/etc/") || strings.HasPrefix(b.Target, "/etc/ssl/private") || b.Target == "/etc/ssl" {
+			t.Errorf("shows %s at %s", b.Source, b.Target)
+		}
+	}
+	if !slices.ContainsFunc(root.Binds, func(b engine.Bind) bool { return b.Target == "/usr" }) {
+		t.Error("no /usr")
+	}
+	for _, b := range root.Binds {
+		if _, err := os.Lstat(filepath.Join(root.Dir, b.Target)); err != nil {
+			t.Errorf("no place for %s: %v", b.Target, err)
+		}
+	}
+	hostPasswd, err := os.ReadFile("/etc/passwd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err := os.ReadFile(filepath.Join(root.Dir, "etc/passwd"))
+	if err != nil || string(ours) == string(hostPasswd) {
+		t.Errorf("passwd is the host's: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(root.Dir, "etc/ssh")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("etc/ssh: %v", err)
+	}
+}
+
+func TestRootIsMadeOnce(t *testing.T) {
+	dir := t.TempDir()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := template.NewHost(dir, self).Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := template.NewHost(dir, self).Root()
+	if err != nil || second.Dir != first.Dir {
+		t.Errorf("%s and %s, %v", first.Dir, second.Dir, err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("left: %v %v", entries, err)
+	}
+}

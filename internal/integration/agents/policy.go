@@ -1,0 +1,50 @@
+package agents
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
+)
+
+// Preset is the policy under which an agent works with these keys: its API,
+// and what rest says of all other hosts, which is deny, ask or allow. It is as
+// tight as the level standard, but does not ask about the use of the keys,
+// which whoever starts the agent by name means.
+func (a Agent) Preset(keys []Key, rest string) (policy.Document, error) {
+	d, err := policy.Level("standard")
+	if err != nil {
+		return policy.Document{}, fmt.Errorf("preset of %s: %w", a.Name, err)
+	}
+	d.Name, d.Level, d.Secrets = "agent/"+a.Name, "light", policy.Secrets{}
+	d.Network = policy.Network{Unlisted: rest, Writes: "rule", Tunnels: egress.Deny, WebSocket: egress.Allow}
+	if rest == "allow" {
+		// The level light would tighten it again.
+		open := policy.Open()
+		d.Level, d.Network = open.Level, open.Network
+	}
+	a.Grant(&d, keys)
+	return d, nil
+}
+
+// Grant adds an agent's hosts and bindings to a document, but for hosts about
+// which the document speaks itself.
+func (a Agent) Grant(d *policy.Document, keys []Key) {
+	hosts := slices.Clone(a.Hosts)
+	for _, k := range keys {
+		hosts = append(hosts, k.Host)
+		bind := policy.Bind{Name: k.Secret, Host: k.Host.Host, Header: k.Header, Format: k.Format}
+		if !slices.ContainsFunc(d.Secrets.Bind, func(b policy.Bind) bool { return b.Host == bind.Host }) {
+			d.Secrets.Bind = append(d.Secrets.Bind, bind)
+		}
+	}
+	for _, h := range hosts {
+		if h.WebSocket == "" {
+			h.WebSocket = egress.Deny
+		}
+		if !slices.ContainsFunc(d.Network.Hosts, func(o policy.Host) bool { return o.Host == h.Host }) {
+			d.Network.Hosts = append(d.Network.Hosts, h)
+		}
+	}
+}

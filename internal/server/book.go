@@ -1,0 +1,149 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
+	"github.com/crannog/crannog/internal/egress/approval"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/state/key"
+)
+
+// RecordOptions bound the record and say who else learns of it. Zero is the
+// record's default.
+type RecordOptions struct {
+	KeepAge   time.Duration
+	KeepBytes int64
+	// Checkpoints says where checkpoints go besides, as audit.ParseSink reads
+	// it, apart by semicolons; "" is nowhere.
+	Checkpoints string
+	// Recordings bounds what is kept of what commands printed.
+	Recordings int64
+}
+
+// openRecord opens the record of the state directory.
+func (d *Server) openRecord() error {
+	o := d.options
+	var sinks []audit.Sink
+	for text := range strings.SplitSeq(o.Record.Checkpoints, ";") {
+		if text = strings.TrimSpace(text); text == "" {
+			continue
+		}
+		sink, err := audit.ParseSink(text)
+		if err != nil {
+			return err
+		}
+		sinks = append(sinks, sink)
+	}
+	var err error
+	d.Record, err = audit.Open(audit.Options{
+		Dir: filepath.Join(o.StateDir, "record"), Log: o.Log, Sinks: sinks,
+		KeepAge: o.Record.KeepAge, KeepBytes: o.Record.KeepBytes,
+	})
+	return err
+}
+
+// serverEntry writes that a server begins or ends. It is no reason not to: a
+// full disk must not keep anybody from ending sandboxes.
+func (d *Server) serverEntry(ctx context.Context, kind audit.Kind) {
+	if d.lock == nil || d.Record == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	err := d.Record.Append(ctx, audit.Draft{Kind: kind, Actor: "server", Data: payload.Server{
+		Version: d.options.Version, Engine: d.Engine.Info().Name, PID: os.Getpid(),
+	}})
+	if err != nil {
+		d.options.Log.Error("server not in the record", "kind", string(kind), "err", err)
+	}
+}
+
+// actor is who asks with this context: the holder of a key, whom a Door has
+// named, a user of this machine, or the server by itself.
+func actor(ctx context.Context, keyID string) string {
+	if keyID != "" {
+		return "key:" + keyID
+	}
+	if who, ok := known(ctx); ok {
+		return who.Actor()
+	}
+	return "server"
+}
+
+// keyEntry writes about a key before it is made or revoked.
+func (d *Server) keyEntry(ctx context.Context, kind audit.Kind, k key.Key) error {
+	return d.Record.Append(ctx, audit.Draft{Kind: kind, Actor: actor(ctx, ""), Data: payload.Key{ID: k.ID, Name: k.Name, Opens: string(k.Opens)}})
+}
+
+// approvalEntry writes about a question and what people make of it.
+func (d *Server) approvalEntry(ctx context.Context, step approval.Step, a approval.Approval, v *approval.Vote) error {
+	f := payload.Approval{
+		ID: a.ID, Kind: a.Kind, Rule: a.Rule, Policy: a.Policy, Digest: a.Digest, State: string(a.State), Quorum: a.Quorum,
+		Reason: a.Reason, Amendment: a.Amendment,
+	}
+	who, kind := "box", audit.ApprovalAsked
+	switch step {
+	case approval.StepAsked:
+		f.Facts = d.seen(ctx, a)
+	case approval.StepVoted:
+		kind = audit.ApprovalVoted
+		f.Granted, f.Reason, f.Amendment, f.State = &v.Granted, v.Reason, v.Amendment, ""
+	case approval.StepDecided:
+		kind = audit.ApprovalDecided
+	case approval.StepSpent:
+		kind = audit.ApprovalSpent
+	}
+	if v != nil {
+		who = actor(ctx, v.Who)
+		if v.Who == approval.LocalName || strings.HasPrefix(v.Who, approval.ConsolePrefix) {
+			who = actor(ctx, "")
+		}
+	}
+	return d.Record.Append(ctx, audit.Draft{Kind: kind, Sandbox: a.Sandbox, Actor: who, Data: f})
+}
+
+// seen are a question's facts without values of secrets: a program chooses
+// much of them.
+func (d *Server) seen(ctx context.Context, a approval.Approval) map[string]string {
+	hide, err := d.Service.Unseen(ctx, a.Sandbox)
+	if err != nil {
+		return map[string]string{"left_out": "what must be masked in them was not known"}
+	}
+	facts := maps.Clone(a.Facts)
+	for name, value := range facts {
+		facts[name] = hide(value)
+	}
+	return facts
+}
+
+// closeRecord closes the record, last of all.
+func (d *Server) closeRecord() error {
+	if d.Record == nil {
+		return nil
+	}
+	err := d.Record.Close()
+	d.Record = nil
+	return err
+}
+
+// failed writes that something of which an entry says that it happens did not.
+func (d *Server) failed(who, do string, err error) {
+	if note := d.Record.Note(audit.Draft{Kind: audit.Action, Actor: who, Data: payload.Action{Do: do, Outcome: outcome(err)}}); note != nil {
+		d.options.Log.Error("failed request not in the record", "err", errors.Join(note, err))
+	}
+}
+
+func outcome(err error) string {
+	if code := fault.CodeOf(err); code != "" {
+		return code
+	}
+	return string(fault.KindOf(err))
+}

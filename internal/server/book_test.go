@@ -1,0 +1,165 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/server"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// do sends JSON over TCP with a key, or over the local socket, and expects a
+// status.
+func (s *running) do(status int, method, path, key, body string) map[string]any {
+	s.t.Helper()
+	transport := &http.Transport{DisableKeepAlives: true}
+	if key == "" {
+		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", server.SocketPath(s.dir))
+		}
+	}
+	req, err := http.NewRequestWithContext(s.t.Context(), method, "http://"+s.addr+path, strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if key != "" {
+		req.Header.Set("X-Api-Key", key)
+	}
+	res, err := transport.RoundTrip(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	var text bytes.Buffer
+	var out map[string]any
+	if _, err := text.ReadFrom(res.Body); err != nil {
+		s.t.Fatal(err)
+	}
+	if res.StatusCode != status {
+		s.t.Fatalf("%s %s: %d %s, want %d", method, path, res.StatusCode, text.String(), status)
+	}
+	if text.Len() > 0 && text.Bytes()[0] == '{' {
+		if err := json.Unmarshal(text.Bytes(), &out); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// entries are the record as "kind actor text", with the text of the data that
+// names what was done.
+func entries(t *testing.T, d *server.Server) (list []string) {
+	t.Helper()
+	err := d.Record.Read(t.Context(), audit.Filter{}, false, func(e audit.Entry) error {
+		var f struct{ Do, Outcome, Name, Reason string }
+		if err := json.Unmarshal(e.Data, &f); err != nil {
+			return err
+		}
+		list = append(list, strings.Join(strings.Fields(fmt.Sprint(e.Kind, " ", e.Actor, " ", f.Do, " ", f.Outcome, " ", f.Name, " ", f.Reason)), " "))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// P33: each thing that is done at a door is in the record once, with who did
+// it, over all surfaces; P34: and no value of a secret.
+func TestEachDoorIsRecorded(t *testing.T) {
+	const canary = "canary-9f8e7d6c5b4a"
+	s := serve(t)
+	me := fmt.Sprintf("local:%d", os.Getuid())
+	made := s.do(201, "POST", "/v1/keys", "", `{"name":"ci"}`)
+	key, id := made["secret"].(string), made["id"].(string)
+	hers := "key:" + id
+	s.do(201, "POST", "/v1/secrets", "", `{"name":"TOKEN","value":"`+canary+`"}`)
+	s.do(204, "DELETE", "/v1/secrets/TOKEN", "", "")
+	s.do(404, "DELETE", "/v1/secrets/TOKEN", "", "")
+	box := s.do(201, "POST", "/v1/sandboxes", key, `{"name":"web"}`)["id"].(string)
+	s.do(200, "GET", "/v1/sandboxes/"+box, key, "")
+	s.do(200, "POST", "/v1/sandboxes/"+box+"/timeout", key, `{"seconds":60}`)
+	s.do(204, "DELETE", "/v1/sandboxes/"+box, key, "")
+	other := s.do(201, "POST", "/v1/sandboxes", key, "{}")["id"].(string)
+	s.do(204, "POST", "/sandboxes/"+other+"/timeout", key, `{"timeout":60}`)
+	s.do(204, "DELETE", "/sandboxes/"+other, key, "")
+	s.do(403, "GET", "/v1/keys", key, "")
+	s.do(401, "GET", "/v1/sandboxes", "e2b_"+strings.Repeat("0", 40), "")
+	s.do(401, "GET", "/sandboxes", "e2b_"+strings.Repeat("0", 40), "")
+	s.do(200, "POST", "/v1/prune", "", "")
+	s.do(204, "DELETE", "/v1/keys/"+id, "", "")
+	want := []string{
+		"server.started server",
+		"key.made " + me + " ci",
+		"secret.stored " + me + " stored TOKEN",
+		"secret.removed " + me + " removed TOKEN",
+		"secret.removed " + me + " removed TOKEN", "action " + me + " secret.removed secret_not_found",
+		"sandbox.started " + hers + " web", "action " + hers + " create ok",
+		"action " + hers + " timeout ok",
+		"sandbox.ended " + hers + " killed", "action " + hers + " remove ok",
+		"sandbox.started " + hers, "action " + hers + " create ok",
+		"action " + hers + " timeout ok",
+		"sandbox.ended " + hers + " killed", "action " + hers + " remove ok",
+		"action " + hers + " GET /v1/keys denied",
+		"action nobody GET /v1/sandboxes unauthenticated",
+		"action nobody GET /sandboxes unauthenticated",
+		"action " + me + " prune ok",
+		"key.revoked " + me + " ci",
+	}
+	if got := entries(t, s.d); strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("the record has\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	if v, err := s.d.Record.Verify(t.Context()); err != nil || !v.OK || v.Entries != int64(len(want)) {
+		t.Errorf("%+v, %v", v, err)
+	}
+	if len(hosttest.Holding(t, filepath.Join(s.dir, "record"), canary)) > 0 {
+		t.Error("the value of a secret is in the record")
+	}
+	if len(hosttest.Holding(t, filepath.Join(s.dir, "record"), "TOKEN")) == 0 {
+		t.Error("the search finds nothing at all")
+	}
+}
+
+// The record goes on where the last process ended, and a process without a
+// server writes into the same.
+func TestRecordLasts(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state")
+	for range 2 {
+		served := mustOpen(t, dir, true)
+		tool := mustOpen(t, dir, false)
+		for _, d := range []*server.Server{served, tool} {
+			if _, err := d.Service.Create(t.Context(), sandbox.Principal{Local: true, UID: 7}, sandbox.CreateRequest{Template: "base", Ephemeral: true}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		shut(t, tool)
+		shut(t, served)
+	}
+	d := mustOpen(t, dir, false)
+	count := make(map[audit.Kind]int)
+	err := d.Record.Read(t.Context(), audit.Filter{}, false, func(e audit.Entry) error {
+		count[e.Kind]++
+		if e.Kind == audit.SandboxStarted {
+			var f payload.Started
+			if err := json.Unmarshal(e.Data, &f); err != nil || f.Level != "standard" || f.Policy == "" || f.Engine != "fake" || e.Actor != "local:7" {
+				t.Errorf("%s: %+v, %v", e.Actor, f, err)
+			}
+		}
+		return nil
+	})
+	if err != nil || count[audit.ServerStarted] != 2 || count[audit.ServerStopped] != 2 || count[audit.SandboxStarted] != 4 || count[audit.SandboxEnded] != 4 {
+		t.Errorf("%v, %v", count, err)
+	}
+}

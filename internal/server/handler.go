@@ -1,0 +1,154 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/frontend/e2b"
+	"github.com/crannog/crannog/internal/frontend/ingress"
+	"github.com/crannog/crannog/internal/frontend/v1"
+	"github.com/crannog/crannog/internal/integration/registration"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// surfaces are everything that a server answers.
+type surfaces struct {
+	d     *Server
+	proxy *ingress.Proxy
+	own   http.Handler
+	e2b   http.Handler
+	doors []openedDoor
+}
+
+func (d *Server) surfaces() *surfaces {
+	o := d.options
+	return &surfaces{
+		d:     d,
+		proxy: ingress.New(ingress.Deps{Traffic: d.Service, Waker: d.Service, Log: o.Log, Domain: o.Domain, Tap: d.tap, Actor: sender}),
+		own: v1.New(v1.Deps{
+			Sandboxes: d.Service, Networks: d.Service, States: d.Service, Snapshots: d.Service, Changing: d.Service, Pruner: d.Service, Processes: d.Service, Traffic: d.Service, Queue: d.Service,
+			Keys: d.Keys, Engine: d.Engine, Approvals: d.Approvals,
+			Auth: d.authenticate, Log: o.Log, Version: o.Version, Domain: o.Domain,
+			Secrets: rotating{d.Secrets, d},
+			Tap:     d.tap, Recordings: d.tapes, Recorded: d.Service,
+			Record: d.Record, Provenance: d.provenanceKeys(),
+		}),
+		e2b: e2b.New(e2b.Deps{
+			Sandboxes: d.Service, Networks: d.Service, States: d.Service, Snapshots: d.Service, Templates: o.Templates,
+			Keys: d.Keys, Log: o.Log, Domain: o.Domain, Secrets: rotating{d.Secrets, d},
+		}),
+	}
+}
+
+// ServeHTTP decides by what a request says of its target: first a sandbox,
+// because a program inside may serve any path, then our own API, then E2B's.
+func (s *surfaces) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	door := s.door(r.URL.Path)
+	switch {
+	case s.proxy.Match(r):
+		s.proxy.ServeHTTP(w, r)
+	case r.URL.Path == api.Prefix || strings.HasPrefix(r.URL.Path, api.Prefix+"/"):
+		s.d.watched(w, timed(w, r), s.own.ServeHTTP)
+	case r.URL.Path == "/llms.txt" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
+		// The same for everybody: it says what crannog is, and nothing of this one.
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(registration.LLMs()))
+	case s.home(r) != "":
+		http.Redirect(w, r, s.home(r), http.StatusSeeOther)
+	case door != nil:
+		door.ServeHTTP(w, timed(w, r))
+	default:
+		s.d.watched(w, timed(w, r), s.e2b.ServeHTTP)
+	}
+}
+
+// bodyTimeout bounds how long the body of a control request may take, also
+// one that is refused: a client without any key could otherwise hold a
+// connection for as long as it likes by never sending what it announced.
+const bodyTimeout = 10 * time.Second
+
+// timed bounds how long a request's body takes to come.
+func timed(w http.ResponseWriter, r *http.Request) *http.Request {
+	if r.Body == nil || r.Body == http.NoBody {
+		return r
+	}
+	rc := http.NewResponseController(w)
+	if rc.SetReadDeadline(time.Now().Add(bodyTimeout)) != nil {
+		return r // there is no connection that could be held
+	}
+	bounded := *r
+	bounded.Body = &timedBody{r.Body, rc}
+	return &bounded
+}
+
+// timedBody lifts the bound when all has come: the connection is watched on
+// for the client's leaving, and what it asked for may take long.
+type timedBody struct {
+	io.ReadCloser
+	rc *http.ResponseController
+}
+
+func (b *timedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		_ = b.rc.SetReadDeadline(time.Time{}) // the connection is gone, then
+	}
+	return n, err
+}
+
+// localKey marks a connection of the user who runs this server, or of root, by
+// the user's number.
+type localKey struct{}
+
+// markLocal looks at who is at the other end of a Unix socket. The socket's
+// mode keeps others out already; this holds if somebody widens it.
+func markLocal(ctx context.Context, c net.Conn) context.Context {
+	unix, ok := c.(*net.UnixConn)
+	if !ok {
+		return ctx
+	}
+	raw, err := unix.SyscallConn()
+	if err != nil {
+		return ctx
+	}
+	var cred *syscall.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		cred, credErr = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	}); err != nil || credErr != nil {
+		return ctx
+	}
+	if int(cred.Uid) != os.Geteuid() && cred.Uid != 0 {
+		return ctx
+	}
+	return context.WithValue(ctx, localKey{}, int(cred.Uid))
+}
+
+// authenticate says who asks our own API: whom a Door has named, whoever came
+// through the local socket, or the holder of a key.
+func (d *Server) authenticate(r *http.Request) (sandbox.Principal, error) {
+	who, err := d.whoAsks(r)
+	if err == nil {
+		noteWho(r.Context(), who)
+	}
+	return who, err
+}
+
+func (d *Server) whoAsks(r *http.Request) (sandbox.Principal, error) {
+	if who, ok := known(r.Context()); ok {
+		return who, nil
+	}
+	k, err := d.Keys.Verify(r.Context(), shownKey(r))
+	if err != nil {
+		return sandbox.Principal{}, err
+	}
+	return sandbox.Principal{KeyID: k.ID}, nil
+}

@@ -1,0 +1,66 @@
+package server
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/state/hostfiles"
+	"github.com/crannog/crannog/internal/state/snapshot"
+)
+
+// images keeps what is saved of sandboxes. It says the same as
+// snapshot.Images in the words of package sandbox.
+type images struct{ *snapshot.Images }
+
+// openImages opens what earlier processes have saved.
+func (d *Server) openImages() error {
+	dir, err := snapshot.Open(filepath.Join(d.options.StateDir, "snapshots"), snapshot.Options{
+		Budget: d.options.Settings.SnapshotBudget, Log: d.options.Log, Sum: d.store.SumOf,
+	})
+	if err != nil {
+		return err
+	}
+	d.images = &images{dir}
+	d.hostFiles, err = hostfiles.OpenStore(filepath.Join(d.options.StateDir, "host-files"))
+	return err
+}
+
+// Begin implements sandbox.Images.
+func (i *images) Begin(id string) (sandbox.Draft, error) {
+	d, err := i.Images.Begin(id)
+	if err != nil {
+		return nil, err
+	}
+	return draft{d}, nil
+}
+
+// Lease implements sandbox.Images.
+func (i *images) Lease(ctx context.Context, id, sum string) (sandbox.Lease, error) {
+	l, err := i.Images.Lease(ctx, id, sum)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Sizes implements sandbox.Images.
+func (i *images) Sizes(ctx context.Context) (map[string]sandbox.ImageSize, error) {
+	sizes, err := i.Images.Sizes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]sandbox.ImageSize, len(sizes))
+	for id, size := range sizes {
+		out[id] = sandbox.ImageSize{Bytes: size.Bytes, Own: size.Own}
+	}
+	return out, nil
+}
+
+type draft struct{ *snapshot.Draft }
+
+// Commit implements sandbox.Draft.
+func (d draft) Commit(ctx context.Context, parent string) (sandbox.Image, error) {
+	image, err := d.Draft.Commit(ctx, parent)
+	return sandbox.Image{ID: image.ID, Sum: image.Sum, Bytes: image.Bytes}, err
+}

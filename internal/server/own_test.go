@@ -1,0 +1,91 @@
+package server
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/egress/secrets"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/store"
+)
+
+func TestOwnValuesInTheVault(t *testing.T) {
+	dir, ctx := t.TempDir(), t.Context()
+	st, err := store.Open(ctx, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	s := sealed{secrets.New(secrets.Options{Store: st, Keys: secrets.NewKeyFile(filepath.Join(dir, secrets.KeyFileName))}), time.Now}
+	d, fixed, err := policy.FromE2B(nil, nil, nil, policy.Transforms{"a.test": {{"X-Key": "canary-Zq1", "X-Team": "blue"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _, err := policy.Compile(policy.Layer{Kind: policy.LayerTask, Document: d})
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]config.Secret{}
+	for _, f := range fixed {
+		values[f.Name] = config.Secret(f.Value)
+	}
+	if err := s.Keep(ctx, "i1", "own_A", values); err != nil {
+		t.Fatal(err)
+	}
+	h := sandbox.Holder{Owner: "k1", Sandbox: "i1", Own: "own_A"}
+	list, err := s.Resolve(ctx, h, p)
+	if err != nil || len(list) != 2 {
+		t.Fatalf("%v %v", list, err)
+	}
+	for _, one := range list {
+		// What is too short to be masked is set all the same, and a binding
+		// lasts as long as its sandbox.
+		short := one.Header == "X-Team"
+		if one.Plain != short || short != (one.Value == "blue") || !one.Expires.IsZero() || one.Host != "a.test" {
+			t.Errorf("bound %+v", one)
+		}
+	}
+	// Neither the owner nor anybody else sees or names them.
+	for _, who := range []secrets.Caller{{Owner: "k1"}, {Local: true}} {
+		if seen, err := s.vault.List(ctx, who); err != nil || len(seen) != 0 {
+			t.Errorf("%+v sees %v, %v", who, seen, err)
+		}
+		if _, err := s.vault.Resolve(ctx, who, "own_A"); fault.KindOf(err) != fault.NotFound {
+			t.Errorf("%+v: %v", who, err)
+		}
+	}
+	for _, other := range []sandbox.Holder{{Owner: "k1", Sandbox: "i2", Own: "own_A"}, {Owner: "k1", Sandbox: "i1"}} {
+		if _, err := s.Resolve(ctx, other, p); err == nil {
+			t.Errorf("%+v has the values", other)
+		}
+	}
+	// A new key for all secrets reaches these too.
+	if n, err := s.vault.RotateKey(ctx, secrets.Caller{Local: true}); err != nil || n != 1 {
+		t.Errorf("%d moved, %v", n, err)
+	}
+	if _, err := s.Resolve(ctx, h, p); err != nil {
+		t.Error(err)
+	}
+	big := map[string]config.Secret{"a": config.Secret(strings.Repeat("x", 20<<10)), "b": config.Secret(strings.Repeat("y", 20<<10))}
+	if err := s.Keep(ctx, "i1", "own_B", big); fault.CodeOf(err) != "values_too_large" {
+		t.Errorf("too much: %v", err)
+	}
+	if err := s.Keep(ctx, "i1", "own_C", values); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Drop(ctx, "i1", "own_C"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Resolve(ctx, h, p); err == nil {
+		t.Error("dropped values are still there")
+	}
+	h.Own = "own_C"
+	if _, err := s.Resolve(ctx, h, p); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,27 @@
+package server
+
+import (
+	"context"
+
+	"github.com/crannog/crannog/internal/host/embedded"
+)
+
+// dropPrograms removes programs of earlier versions. A sandbox that is paused
+// and a snapshot need the guest that is in their memory. Nothing depends on
+// its success: what is left now is looked at again when the next server starts.
+func (d *Server) dropPrograms(ctx context.Context) {
+	need, err := d.Service.Programs(ctx)
+	if err != nil {
+		d.options.Log.Warn("programs of earlier versions are kept", "err", err)
+		return
+	}
+	for _, dir := range d.options.Programs {
+		removed, err := embedded.Prune(dir, func(path string) bool { return need[path] })
+		if err != nil {
+			d.options.Log.Warn("programs of earlier versions are kept", "directory", dir, "err", err)
+		}
+		if len(removed) > 0 {
+			d.options.Log.Info("programs of earlier versions removed", "paths", removed)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/egress/secrets"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// sealed finds the values that a policy binds.
+type sealed struct {
+	vault *secrets.Vault
+	now   func() time.Time
+}
+
+// Resolve implements sandbox.Sealed.
+func (s sealed) Resolve(ctx context.Context, h sandbox.Holder, p *policy.Policy) ([]egress.Secret, error) {
+	who := secrets.Caller{Owner: h.Owner, Local: h.Local}
+	own, err := s.own(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	var list []egress.Secret
+	for _, b := range p.Binds() {
+		if strings.HasPrefix(b.Name, policy.OwnPrefix) && b.From == "" {
+			one, err := own.bind(b)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, one)
+			continue
+		}
+		ref := b.From
+		if ref == "" {
+			ref = b.Name
+		}
+		value, err := s.vault.Resolve(ctx, who, ref)
+		if err != nil {
+			return nil, fmt.Errorf("secret %s: %w", b.Name, named(b.Name, err))
+		}
+		one := egress.Secret{
+			Name: b.Name, Value: value.Value.Reveal(), Generation: value.Generation,
+			Host: b.Host, Port: b.Port, Header: b.Header, Format: b.Format, Basic: b.Basic,
+			Methods: b.Methods, Paths: b.Paths, Uses: b.MaxUses, Approve: b.Approve,
+		}
+		// A task is a sandbox: whoever is asked each time a task uses a secret
+		// is asked at its first use, and so is whoever is asked at the first.
+		one.ApproveFirst = p.Document().Secrets.Approve != "never"
+		if b.TTL > 0 {
+			one.Expires = s.now().Add(time.Duration(b.TTL))
+		}
+		for _, old := range value.Old {
+			one.Old = append(one.Old, old.Reveal())
+		}
+		list = append(list, one)
+	}
+	return list, nil
+}
+
+// named says which of a policy's secrets it is that cannot be found.
+func named(name string, err error) error {
+	if fault.KindOf(err) != fault.NotFound {
+		return err
+	}
+	return fault.Wrap(err, fault.Invalid, "secret_not_found", "the policy binds the secret "+name+", which does not exist").
+		WithHint("crannog secret set " + name)
+}

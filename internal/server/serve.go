@@ -1,0 +1,142 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+const (
+	// headTimeout bounds how long a caller in this process may take to say what
+	// it wants.
+	headTimeout = 10 * time.Second
+	// maxHead is enough for the longest file path in a query, escaped.
+	maxHead = 64 << 10
+	// maxSocketPath is what the kernel takes for a Unix socket's address.
+	maxSocketPath = 107
+)
+
+// drainTimeout is how long requests may finish after the end was asked for.
+// Streams into sandboxes are cut at once: they may last for hours. Only a test
+// sets it.
+var drainTimeout = 5 * time.Second
+
+// Listen makes the local socket, so that whoever is told of the server before it
+// serves finds it. Serve does so if nobody did.
+func (d *Server) Listen(ctx context.Context) (err error) {
+	if d.local == nil {
+		d.local, err = listenLocal(ctx, SocketPath(d.options.StateDir))
+	}
+	return err
+}
+
+// Serve answers on the listener and on the local socket until the context
+// ends, and then until what is under way has finished or drainTimeout passed.
+// The Server must have been opened for a server.
+func (d *Server) Serve(ctx context.Context, l net.Listener) (err error) {
+	if d.lock == nil {
+		return errors.Join(errors.New("serve: the daemon was not opened for a server"), l.Close())
+	}
+	err = d.Listen(ctx)
+	if err == nil {
+		d.guarded, err = d.guard()
+	}
+	if err != nil {
+		return errors.Join(err, l.Close()) // Close has the local one
+	}
+	defer func() { err = errors.Join(err, d.guarded.Close()) }()
+	if err := d.startPool(); err != nil {
+		return errors.Join(err, l.Close()) // Close has the local one
+	}
+	local := d.local
+	d.dropPrograms(ctx)
+	faces := d.surfaces()
+	closeDoors := d.openDoors(faces)
+	bounds := d.options.Connections
+	srv := &http.Server{
+		Handler: d.guarded.Handler(faces), ReadHeaderTimeout: bounds.Header, IdleTimeout: bounds.Idle, MaxHeaderBytes: maxHead,
+		ConnContext: markConnection(d.guarded), ConnState: d.guarded.State, ErrorLog: slog.NewLogLogger(d.options.Log.Handler(), slog.LevelDebug),
+	}
+	ended := make(chan error, 2)
+	// The local socket is this user's alone, so nothing of it is bounded.
+	for _, l := range []net.Listener{d.guarded.Listener(l), local} {
+		go func() { ended <- srv.Serve(l) }()
+	}
+	running := 2
+	defer d.callWebhook(ctx)()
+	select {
+	case <-ctx.Done():
+		err = nil
+	case err = <-ended: // a listener failed
+		running--
+	}
+	faces.proxy.Close()
+	err = errors.Join(err, closeDoors())
+	// Streams of events would hold up the end.
+	d.Approvals.Close()
+	d.Record.EndFollowing()
+	err = errors.Join(err, drain(ctx, srv))
+	for range running {
+		if e := <-ended; !errors.Is(e, http.ErrServerClosed) {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
+}
+
+// callWebhook starts telling the webhook and returns what ends it.
+func (d *Server) callWebhook(ctx context.Context) func() {
+	if d.options.Webhook == nil {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := d.options.Webhook.Run(ctx, d.Approvals); err != nil {
+			d.options.Log.Error("approval webhook ended", "err", err)
+		}
+	}()
+	return func() { cancel(); <-ended }
+}
+
+// drain lets requests finish and then cuts what is left.
+func drain(ctx context.Context, srv *http.Server) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+	defer cancel()
+	err := srv.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		return srv.Close()
+	}
+	return err
+}
+
+// listenLocal makes the socket for callers of the same user. The server's
+// lock is held, so what is there is stale.
+func listenLocal(ctx context.Context, path string) (net.Listener, error) {
+	if len(path) > maxSocketPath {
+		return nil, fault.Newf(fault.Invalid, "state_path_too_long",
+			"the state directory's path is too long for the socket in it: %s is longer than %d bytes", path, maxSocketPath).
+			WithHint("use a shorter path with --state")
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("local socket: %w", err)
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("local socket: %w", err)
+	}
+	// Whoever can connect is treated as the user who runs the server.
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("local socket: %w", err), l.Close())
+	}
+	return l, nil
+}

@@ -1,0 +1,64 @@
+package standard_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/server/standard"
+)
+
+func TestSettings(t *testing.T) {
+	t.Parallel()
+	file := func(text string) string {
+		path := filepath.Join(t.TempDir(), "policy.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	good := "policy: v1\nnetwork: {unlisted: deny}\n"
+	c := config.Config{
+		OrganisationPolicy: file(good), ProjectPolicy: file(good), DefaultLevel: "strict",
+		MaxLive: 7, MaxPaused: 8, SnapshotBudget: 9, SnapshotRetention: 10, DefaultTimeout: time.Minute, MaxTimeout: time.Hour, Retention: 2 * time.Hour,
+	}
+	s, err := standard.Settings(c)
+	if err != nil || s.Organisation == nil || s.Project == nil || s.Organisation.Network.Unlisted != "deny" || s.Level != "strict" ||
+		s.MaxLive != 7 || s.MaxPaused != 8 || s.SnapshotBudget != 9 || s.SnapshotRetention != 10 || s.DefaultTimeout != time.Minute || s.MaxTimeout != time.Hour || s.Retention != 2*time.Hour {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	p, _, err := (sandbox.Access{}).Compile(s)
+	if err != nil || p.Level() != "strict" || len(p.Layers()) < 4 {
+		t.Errorf("%v, %v", p, err)
+	}
+
+	// What cannot be read in full is not half in force.
+	for name, text := range map[string]string{
+		"unknown field": good + "networks: {}\n", "twice": good + good, "two documents": good + "---\n" + good,
+		"empty": "", "too long": good + strings.Repeat("#\n", 1<<20), "not text": "\x00",
+	} {
+		bad := c
+		bad.OrganisationPolicy = file(text)
+		if _, err := standard.Settings(bad); err == nil || !strings.Contains(err.Error(), "organisation_policy: ") {
+			t.Errorf("%s as the organisation's: %v", name, err)
+		}
+		bad = c
+		bad.ProjectPolicy = file(text)
+		if _, err := standard.Settings(bad); err == nil || !strings.Contains(err.Error(), "project_policy: ") {
+			t.Errorf("%s as the project's: %v", name, err)
+		}
+	}
+	c.ProjectPolicy = filepath.Join(t.TempDir(), "none")
+	if _, err := standard.Settings(c); err == nil {
+		t.Error("a file that does not exist is no error")
+	}
+	c.ProjectPolicy, c.DefaultLevel = "", "king"
+	if _, err := standard.Settings(c); fault.CodeOf(err) != "level_unknown" {
+		t.Errorf("an unknown level: %v", err)
+	}
+}

@@ -1,0 +1,95 @@
+// Package standard owns the choice of parts for this machine: the embedded
+// gVisor, the host's tools as template, the guest that the binary carries,
+// and the roles that the binary plays when it starts itself again.
+package standard
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"slices"
+
+	"github.com/crannog/crannog/internal/egress/approval"
+	"github.com/crannog/crannog/internal/egress/gateway"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/gvisor"
+	"github.com/crannog/crannog/internal/engine/linux/ocispec"
+	"github.com/crannog/crannog/internal/guest/guestmain"
+	"github.com/crannog/crannog/internal/host/embedded/guestbin"
+	"github.com/crannog/crannog/internal/host/embedded/runtimebin"
+	"github.com/crannog/crannog/internal/host/reexec"
+	"github.com/crannog/crannog/internal/image/template"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/server"
+	"github.com/crannog/crannog/internal/store"
+)
+
+// Dispatch plays another role if this process was started for one, and then
+// does not return. It comes first in main.
+func Dispatch() {
+	guest := reexec.Role{Match: reexec.Arg0(ocispec.GuestArg0), Run: guestmain.Main}
+	reexec.Dispatch(append(slices.Concat(gvisor.Roles(), gateway.Roles()), guest)...)
+}
+
+// Options say where and how to open.
+type Options struct {
+	State   string
+	Log     *slog.Logger
+	Server  bool
+	Domain  string
+	Version string
+	// Starts bound how sandboxes are started.
+	Starts server.Starts
+	// Pool lets sandboxes wait for callers while a server runs; nil is none.
+	Pool *server.Pool
+	// Webhook is told of approvals; nil is none.
+	Webhook *approval.Webhook
+	// Connections bound what clients take of a server.
+	Connections server.Connections
+	// Doors are further surfaces of a server.
+	Doors []server.Opening
+	// Settings are the rules for all sandboxes.
+	Settings sandbox.Settings
+	// SecretsKey and SecretsExec are the daemon's.
+	SecretsKey, SecretsExec string
+	// Record bounds the record.
+	Record server.RecordOptions
+	// HostEtc is what sandboxes see of /etc besides.
+	HostEtc []string
+}
+
+// Engine makes the engine alone, for looking at what this machine can do.
+func Engine(state string, log *slog.Logger) (engine.Engine, error) {
+	if err := checkStatic(); err != nil {
+		return nil, err
+	}
+	// Programs are put into it and run from it: in a directory of another user,
+	// they could be exchanged for others.
+	if err := store.CheckPrivate(state); err != nil {
+		return nil, err
+	}
+	runtime, err := runtimebin.Path(filepath.Join(state, "runtime"))
+	if err != nil {
+		return nil, err
+	}
+	return gvisor.New(gvisor.Options{StateDir: state, Log: log, Runtime: runtime})
+}
+
+// Open assembles a daemon. What the machine cannot do is an error here, with
+// what would help, and not a weaker wall later.
+func Open(ctx context.Context, o Options) (*server.Server, error) {
+	eng, err := Engine(o.State, o.Log)
+	if err != nil {
+		return nil, err
+	}
+	guest, err := guestbin.Path(filepath.Join(o.State, "guest"))
+	if err != nil {
+		return nil, err
+	}
+	return server.Open(ctx, server.Options{
+		StateDir: o.State, Log: o.Log, Engine: eng, Templates: template.NewHost(filepath.Join(o.State, "templates"), guest, o.HostEtc...),
+		Programs: []string{filepath.Join(o.State, "runtime"), filepath.Join(o.State, "guest")},
+		Server:   o.Server, Domain: o.Domain, Version: o.Version, Starts: o.Starts, Pool: o.Pool, Webhook: o.Webhook, Connections: o.Connections, Doors: o.Doors,
+		Settings: o.Settings, SecretsKey: o.SecretsKey, SecretsExec: o.SecretsExec, Record: o.Record,
+	})
+}

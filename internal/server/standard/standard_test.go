@@ -1,0 +1,134 @@
+package standard_test
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+func TestMain(m *testing.M) {
+	crannog.Main()
+	os.Exit(m.Run())
+}
+
+// A Go program runs sandboxes without a server, and nothing outlives it that
+// it did not mean to keep.
+func TestLocal(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.Python, hosttest.Bash)
+	state := hosttest.ShortDir(t)
+	client, err := crannog.Local(t.Context(), crannog.State(state))
+	if err != nil {
+		t.Fatal(err)
+	}
+	use(t, client)
+	if err := client.Close(); err != nil {
+		t.Error(err)
+	}
+	if left := holders(t, state); len(left) > 0 {
+		t.Errorf("left running: %s", left)
+	}
+}
+
+// An organisation's policy is a ceiling for what a Go program makes without a
+// server too, and so are the other settings.
+func TestLocalUnderSettings(t *testing.T) {
+	hosttest.Need(t, hosttest.Root)
+	state, dir := hosttest.ShortDir(t), t.TempDir()
+	org, conf := filepath.Join(dir, "org.yaml"), filepath.Join(dir, "config.toml")
+	for path, text := range map[string]string{
+		org:  "policy: v1\nlevel: light\nnetwork: {unlisted: deny}\n",
+		conf: "organisation_policy = \"" + org + "\"\nmax_live = 1\nstate = \"" + state + "\"\n",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, opts := range map[string][]crannog.LocalOption{
+		"a file": {crannog.FromConfig(conf)},
+		"a text": {crannog.State(state), crannog.OrganisationPolicy("policy: v1\nlevel: light\nnetwork: {unlisted: deny}\n")},
+	} {
+		client, err := crannog.Local(t.Context(), opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sb, err := client.Create(t.Context(), crannog.Ephemeral(), crannog.Access(api.Access{Level: "minimal", Net: "open"}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := sb.Policy(t.Context())
+		if err != nil || p.Level != "light" || !strings.Contains(p.Document, "unlisted: deny") {
+			t.Errorf("%s: the policy is of the level %s, %v\n%s", name, p.Level, err, p.Document)
+		}
+		_, err = client.Create(t.Context(), crannog.Ephemeral())
+		if full := errors.Is(err, crannog.ErrExhausted); full != (name == "a file") {
+			t.Errorf("%s: a second sandbox: %v", name, err)
+		}
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func use(t *testing.T, client *crannog.Client) {
+	t.Helper()
+	sb, err := client.Create(t.Context(), crannog.Ephemeral())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info := sb.Info(); info.Boundary != "userspace-kernel" || len(info.Effective.Enforced) < 4 {
+		t.Errorf("%+v", info)
+	}
+	out, err := sb.CommandContext(t.Context(), "bash", "-lc", "id -un; echo $0").Output()
+	if err != nil || string(out) != "user\nbash\n" {
+		t.Errorf("%q %v", out, err)
+	}
+	files := sb.FS().WithContext(t.Context())
+	if err := files.WriteFile("home/user/tool", []byte("#!/bin/sh\necho ran\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := sb.CommandContext(t.Context(), "/home/user/tool").Output(); err != nil || string(out) != "ran\n" {
+		t.Errorf("%q %v", out, err)
+	}
+	if _, err := files.ReadFile("etc/shadow"); err == nil {
+		t.Error("the host's passwords are inside")
+	}
+	if _, err := files.Stat("root/.ssh"); !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, crannog.ErrDenied) {
+		t.Errorf("root's home: %v", err)
+	}
+	for event, err := range sb.RunCode(t.Context(), "6*7") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if event.Type == "result" && event.Text != "42" {
+			t.Errorf("%+v", event)
+		}
+	}
+}
+
+// holders lists the processes of boxes below a state directory.
+func holders(t *testing.T, state string) []string {
+	t.Helper()
+	for deadline := hosttest.Deadline(); ; time.Sleep(20 * time.Millisecond) {
+		files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var found []string
+		for _, f := range files {
+			if line, err := os.ReadFile(f); err == nil && strings.Contains(string(line), state+"/run/") {
+				found = append(found, strings.ReplaceAll(string(line), "\x00", " "))
+			}
+		}
+		if len(found) == 0 || time.Now().After(deadline) {
+			return found
+		}
+	}
+}

@@ -1,0 +1,245 @@
+package hostfiles
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/host/diskroom"
+)
+
+// mostKept is how many bytes a store takes at most, or a fifth of what is free
+// where that is less. What is beyond is not kept.
+const mostKept = 2 << 30
+
+// rest is how long a copy stays that nothing refers to. Between the copy and the
+// row of what refers to it, and while a machine starts with it, nothing does.
+const rest = time.Hour
+
+// Store keeps copies of files by what they held, so that a saved memory goes on
+// after their packages have changed. Several processes may use it at once.
+type Store struct {
+	dir string
+	// Most is how many bytes it may take; zero is its own bound.
+	Most int64
+
+	mu       sync.Mutex // one who copies or removes
+	unsynced []string
+}
+
+// OpenStore opens a store, and makes it if it is missing.
+func OpenStore(dir string) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("copies of files: %w", err)
+	}
+	return &Store{dir: dir}, nil
+}
+
+// name is that of a copy. Programs see the permissions too.
+func (f File) name() string { return fmt.Sprintf("%s-%03o", f.Sum, f.Mode.Perm()) }
+
+// Keep has a copy of a file that is in a list, and returns the file with Kept set if
+// it has one then.
+func (s *Store) Keep(f File, o Open) (File, error) {
+	f.Kept = false
+	if f.Dir || f.Sum == "" {
+		return f, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	path := filepath.Join(s.dir, f.name())
+	if info, err := os.Lstat(path); err == nil {
+		err := use(path, info)
+		f.Kept = err == nil
+		return f, err
+	}
+	if err := s.roomFor(f.Size); err != nil {
+		return f, err
+	}
+	from := o.held
+	if from == nil {
+		var err error
+		if from, err = openFile(f.Path); err != nil {
+			return f, err
+		}
+		defer from.Close()
+	}
+	if err := s.copy(from, path, f); err != nil {
+		return f, fmt.Errorf("keep a copy of %s: %w", f.Path, err)
+	}
+	s.unsynced = append(s.unsynced, path)
+	f.Kept = true
+	return f, nil
+}
+
+// copy makes a copy under its name, if it has what the name says.
+func (s *Store) copy(from *os.File, path string, f File) (err error) {
+	to, err := os.CreateTemp(s.dir, ".new-")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err = errors.Join(err, to.Close()); err != nil {
+			err = errors.Join(err, os.Remove(to.Name()))
+		}
+	}()
+	// A file system that can shares the blocks.
+	if unix.IoctlFileClone(int(to.Fd()), int(from.Fd())) != nil {
+		if _, err := io.Copy(to, io.NewSectionReader(from, 0, f.Size)); err != nil {
+			return err
+		}
+	}
+	// Nobody writes it: the mode is what a program inside sees, without rights that
+	// would make it run as another user.
+	if err := to.Chmod(f.Mode.Perm()); err != nil {
+		return err
+	}
+	digest, size, err := sumOf(to, nil)
+	if err != nil {
+		return err
+	}
+	if digest != f.Sum || size != f.Size {
+		return errChanged
+	}
+	return os.Rename(to.Name(), path)
+}
+
+// roomFor refuses what would take too much of the disk.
+func (s *Store) roomFor(n int64) error {
+	if err := diskroom.CheckFloor(s.dir); err != nil {
+		return err
+	}
+	have, err := s.Bytes()
+	if err != nil {
+		return err
+	}
+	most := s.Most
+	if most == 0 {
+		free, _, err := diskroom.Free(s.dir)
+		if err != nil {
+			return err
+		}
+		most = min(mostKept, (free+have)/5)
+	}
+	if have+n > most {
+		return fmt.Errorf("copies of the host's files take %d MiB, and %d MiB is the most", have>>20, most>>20)
+	}
+	return nil
+}
+
+// Find returns where the copy of a file is. It is "" if there is none, or if the
+// copy is not what it was.
+func (s *Store) Find(f File) (string, error) {
+	if !f.Kept || f.Sum == "" {
+		return "", nil
+	}
+	path := filepath.Join(s.dir, f.name())
+	digest, size, err := sum(path, nil)
+	if err != nil && !changed(err) {
+		return "", err
+	}
+	if err != nil || digest != f.Sum || size != f.Size {
+		return "", nil
+	}
+	info, err := os.Lstat(path)
+	if err != nil {
+		return "", err
+	}
+	return path, use(path, info)
+}
+
+// use shows whoever removes that a copy is in use. It is not done each time, as the
+// digest of a file with another time is not known.
+func use(path string, info fs.FileInfo) error {
+	now := time.Now()
+	if info.ModTime().After(now.Add(-rest / 2)) {
+		return nil
+	}
+	return os.Chtimes(path, now, now)
+}
+
+// Bytes is what the copies take.
+func (s *Store) Bytes() (int64, error) {
+	var sum int64
+	err := s.each(func(_ string, info fs.FileInfo) error {
+		sum += info.Size()
+		return nil
+	})
+	return sum, err
+}
+
+// Prune removes the copies that none of the lists has, and what was not finished,
+// once they have not been used for half an hour or more.
+func (s *Store) Prune(lists ...[]File) (freed int64, err error) {
+	wanted := map[string]bool{}
+	for _, f := range slices.Concat(lists...) {
+		if f.Kept {
+			wanted[f.name()] = true
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := time.Now().Add(-rest)
+	err = s.each(func(path string, info fs.FileInfo) error {
+		if wanted[info.Name()] || info.ModTime().After(before) {
+			return nil
+		}
+		err := os.Remove(path)
+		if err == nil {
+			freed += info.Size()
+		}
+		return err
+	})
+	return freed, err
+}
+
+// Sync has the copies that this process made outlive a loss of power. One that did
+// not is found not to be what it was.
+func (s *Store) Sync() error {
+	s.mu.Lock()
+	paths := s.unsynced
+	s.unsynced = nil
+	s.mu.Unlock()
+	var errs []error
+	for _, path := range paths {
+		f, err := os.Open(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = errors.Join(f.Sync(), f.Close())
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Store) each(do func(path string, info fs.FileInfo) error) error {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return fmt.Errorf("copies of files: %w", err)
+	}
+	var errs []error
+	for _, e := range entries {
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
+			continue
+		}
+		if err == nil {
+			err = do(filepath.Join(s.dir, e.Name()), info)
+		}
+		if err != nil && !strings.HasPrefix(e.Name(), ".new-") {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,46 @@
+package key
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Adopt makes a secret that somebody chose a key, unless it is one already:
+// an operator who sets up many servers gives each the same key.
+func (r *Ring) Adopt(ctx context.Context, name, secret string) (Key, error) {
+	if !WellFormed(secret) {
+		return Key{}, fault.New(fault.Invalid, "invalid_key", "the key is not "+Prefix+" and 40 lower-case hex digits").
+			WithHint("crannog key new makes one")
+	}
+	if err := checkName(name); err != nil {
+		return Key{}, err
+	}
+	hash := sha256.Sum256([]byte(secret))
+	k, err := r.store.KeyByHash(ctx, hash)
+	if err == nil && !k.Opens.at(API) {
+		return Key{}, fault.New(fault.Conflict, "key_for_mcp", "this key is for the tools of agents at /mcp alone").
+			WithHint("crannog key new makes one for the API")
+	}
+	if fault.KindOf(err) != fault.NotFound {
+		return k, err
+	}
+	var random [8]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return Key{}, fmt.Errorf("adopt key: %w", err)
+	}
+	k = Key{ID: "k" + hex.EncodeToString(random[:])[:15], Name: name, Opens: API, Hash: hash, Created: time.Now().UTC().Round(0)}
+	if err := r.book(ctx, audit.KeyMade, k); err != nil {
+		return Key{}, fmt.Errorf("adopt key: %w", err)
+	}
+	if err := r.store.InsertKey(ctx, k); err != nil {
+		return Key{}, fmt.Errorf("adopt key: %w", err)
+	}
+	return k, nil
+}

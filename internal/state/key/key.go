@@ -1,0 +1,229 @@
+// Package key owns API keys: their form, who holds one, and how one is
+// checked. A key is shown once, when it is made; only its hash is kept.
+package key
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/text"
+)
+
+// Prefix and secretBytes give the form e2b_ and 40 lower-case hex digits,
+// which is what clients of the E2B wire check before their first request.
+const (
+	Prefix      = "e2b_"
+	secretBytes = 20
+	secretLen   = len(Prefix) + 2*secretBytes
+)
+
+// maxName bounds a key's name in bytes.
+const maxName = 64
+
+// usedEvery is how exactly LastUsed is kept: a write per request would be
+// dearer than the request.
+const usedEvery = time.Minute
+
+// Key is an API key as it is kept.
+type Key struct {
+	ID       string // "k" and 15 of [0-9a-f]
+	Name     string // for people
+	Opens    Opens
+	Hash     [sha256.Size]byte
+	Created  time.Time
+	LastUsed time.Time // to the minute; zero is never
+}
+
+// Opens says at what doors a key is good. The zero value opens nothing.
+type Opens string
+
+// What keys open.
+const (
+	API Opens = "api" // the API, the E2B wire, and what MCP is
+	MCP Opens = "mcp" // the tools of agents, and nothing else
+)
+
+// at reports whether a key is good at a door.
+func (o Opens) at(door Opens) bool { return o == API || o == MCP && door == MCP }
+
+// Store keeps keys.
+type Store interface {
+	InsertKey(ctx context.Context, k Key) error
+	// KeyByHash finds a key, or is NotFound.
+	KeyByHash(ctx context.Context, hash [sha256.Size]byte) (Key, error)
+	// Keys returns all keys, oldest first.
+	Keys(ctx context.Context) ([]Key, error)
+	UseKey(ctx context.Context, id string, at time.Time) error
+	// DeleteKey reports whether the key was there.
+	DeleteKey(ctx context.Context, id string) (bool, error)
+}
+
+// Ring makes and checks keys. It is safe for concurrent use.
+type Ring struct {
+	store Store
+	log   *slog.Logger
+	book  Book
+}
+
+// Book writes into the record that a key is made or revoked. After an error it
+// is not.
+type Book func(ctx context.Context, kind audit.Kind, k Key) error
+
+// NewRing makes a Ring.
+func NewRing(store Store, log *slog.Logger, book Book) *Ring {
+	return &Ring{store: store, log: log, book: book}
+}
+
+// Create makes a key for the API and returns its secret, which is not kept.
+func (r *Ring) Create(ctx context.Context, name string) (secret string, k Key, err error) {
+	return r.CreateFor(ctx, name, API)
+}
+
+// CreateFor makes a key that opens one thing and returns its secret, which is
+// not kept.
+func (r *Ring) CreateFor(ctx context.Context, name string, opens Opens) (secret string, k Key, err error) {
+	if err := checkName(name); err != nil {
+		return "", Key{}, err
+	}
+	if opens != API && opens != MCP {
+		return "", Key{}, fault.Newf(fault.Invalid, "key_opens_invalid", "a key opens %s or %s", API, MCP)
+	}
+	var random [secretBytes + 8]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return "", Key{}, fmt.Errorf("create key: %w", err)
+	}
+	secret = Prefix + hex.EncodeToString(random[:secretBytes])
+	k = Key{
+		ID:      "k" + hex.EncodeToString(random[secretBytes:])[:15],
+		Name:    name,
+		Opens:   opens,
+		Hash:    sha256.Sum256([]byte(secret)),
+		Created: time.Now().UTC().Round(0),
+	}
+	if err := r.book(ctx, audit.KeyMade, k); err != nil {
+		return "", Key{}, fmt.Errorf("create key: %w", err)
+	}
+	if err := r.store.InsertKey(ctx, k); err != nil {
+		return "", Key{}, fmt.Errorf("create key: %w", err)
+	}
+	return secret, k, nil
+}
+
+// Verify returns the key that a secret opens, if it is good for the API. All
+// that is wrong with a secret gives the same error, so that a caller learns
+// nothing from it.
+func (r *Ring) Verify(ctx context.Context, secret string) (Key, error) {
+	return r.VerifyAt(ctx, secret, API)
+}
+
+// VerifyAt is Verify at a door. A key that is right and opens another one is
+// Denied: who holds it may know.
+func (r *Ring) VerifyAt(ctx context.Context, secret string, door Opens) (Key, error) {
+	if !WellFormed(secret) {
+		return Key{}, unauthenticated()
+	}
+	// The look-up compares hashes, and nobody can choose the hash of a guess,
+	// so its timing says nothing about a key.
+	hash := sha256.Sum256([]byte(secret))
+	k, err := r.store.KeyByHash(ctx, hash)
+	if fault.KindOf(err) == fault.NotFound {
+		return Key{}, unauthenticated()
+	}
+	if err != nil {
+		return Key{}, fmt.Errorf("verify key: %w", err)
+	}
+	if subtle.ConstantTimeCompare(k.Hash[:], hash[:]) != 1 {
+		return Key{}, unauthenticated()
+	}
+	if !k.Opens.at(door) {
+		// An agent that was given a key for its tools alone could otherwise make
+		// a sandbox with a policy of its own choice.
+		return Key{}, fault.New(fault.Denied, "key_for_mcp", "this key is for the tools of agents at /mcp alone").
+			WithHint("crannog key new makes one for the API")
+	}
+	if now := time.Now(); now.Sub(k.LastUsed) >= usedEvery {
+		// The time of use is a convenience; a full disk must not lock out.
+		if err := r.store.UseKey(ctx, k.ID, now); err != nil {
+			r.log.Warn("key use not recorded", "key", k.ID, "err", err)
+		}
+	}
+	return k, nil
+}
+
+// List returns all keys, oldest first.
+func (r *Ring) List(ctx context.Context) ([]Key, error) { return r.store.Keys(ctx) }
+
+// Revoke drops a key by its ID, or by its name if only one key has it.
+func (r *Ring) Revoke(ctx context.Context, ref string) (Key, error) {
+	keys, err := r.store.Keys(ctx)
+	if err != nil {
+		return Key{}, fmt.Errorf("revoke key: %w", err)
+	}
+	k, err := find(keys, ref)
+	if err != nil {
+		return Key{}, err
+	}
+	if err := r.book(ctx, audit.KeyRevoked, k); err != nil {
+		return Key{}, fmt.Errorf("revoke key: %w", err)
+	}
+	there, err := r.store.DeleteKey(ctx, k.ID)
+	if err != nil {
+		return Key{}, fmt.Errorf("revoke key: %w", err)
+	}
+	if !there {
+		return Key{}, unknown(ref)
+	}
+	return k, nil
+}
+
+func find(keys []Key, ref string) (Key, error) {
+	var named []Key
+	for _, k := range keys {
+		if k.ID == ref {
+			return k, nil
+		}
+		if k.Name == ref && ref != "" {
+			named = append(named, k)
+		}
+	}
+	switch len(named) {
+	case 0:
+		return Key{}, unknown(ref)
+	case 1:
+		return named[0], nil
+	}
+	return Key{}, fault.Newf(fault.Conflict, "key_ambiguous", "%d keys have the name %q", len(named), ref).
+		WithHint("name it by its ID: crannog key ls")
+}
+
+// WellFormed reports whether a secret has the form of a key.
+func WellFormed(secret string) bool {
+	digits, ok := strings.CutPrefix(secret, Prefix)
+	return ok && len(secret) == secretLen && strings.Trim(digits, "0123456789abcdef") == ""
+}
+
+func checkName(name string) error {
+	if len(name) > maxName || !text.Printable(name) {
+		return fault.Newf(fault.Invalid, "key_name_invalid",
+			"a key's name is at most %d bytes of printable text", maxName)
+	}
+	return nil
+}
+
+func unknown(ref string) error {
+	return fault.Newf(fault.NotFound, "key_not_found", "no key %q", ref)
+}
+
+func unauthenticated() error {
+	return fault.New(fault.Unauthenticated, "key_invalid", "the API key is missing or wrong").
+		WithHint("make one with: crannog key new")
+}

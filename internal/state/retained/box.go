@@ -1,0 +1,169 @@
+package retained
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/crannog/crannog/internal/filetree/changeset"
+)
+
+// Box answers for a box that is gone, from what was kept of it: all that was
+// not changed is as at its start.
+type Box struct {
+	dir   string
+	tree  []changeset.Entry          // all of it, by path
+	fresh map[string]int             // number of each new entry by path
+	files map[string]changeset.Entry // of tree
+}
+
+var _ changeset.Box = (*Box)(nil)
+
+// Box opens what was kept of a sandbox. start is the tree as the box got it.
+func (s *Store) Box(id string, start []changeset.Entry) (*Box, error) {
+	return s.Part(id, start, func(name string) (string, bool) { return name, true })
+}
+
+// Part is Box for some of the files: name returns what one is called in the part, and
+// whether it is of it. start has the names of the part.
+func (s *Store) Part(id string, start []changeset.Entry, name func(string) (string, bool)) (*Box, error) {
+	if _, err := s.Meta(id); err != nil {
+		return nil, err
+	}
+	b := &Box{dir: filepath.Join(s.at(id), filesName), fresh: map[string]int{}, files: map[string]changeset.Entry{}}
+	now, err := readTree(filepath.Join(s.at(id), newName))
+	if err != nil {
+		return nil, err
+	}
+	gone, err := readTree(filepath.Join(s.at(id), goneName))
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range start {
+		b.files[e.Path] = e
+	}
+	for _, e := range gone {
+		if as, ok := name(e.Path); ok {
+			delete(b.files, as)
+		}
+	}
+	for i, e := range now {
+		as, ok := name(e.Path)
+		if !ok {
+			continue
+		}
+		e.Path = as
+		b.fresh[e.Path] = i
+		b.files[e.Path] = e
+	}
+	for _, e := range b.files {
+		b.tree = append(b.tree, e)
+	}
+	slices.SortFunc(b.tree, func(x, y changeset.Entry) int { return strings.Compare(x.Path, y.Path) })
+	return b, nil
+}
+
+func readTree(name string) ([]changeset.Entry, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("kept changes: %w", err)
+	}
+	defer f.Close()
+	// The names are the box's: they are checked as at the first time.
+	return changeset.ReadTree(f, changeset.Bounds{})
+}
+
+// Tree implements changeset.Box.
+func (b *Box) Tree(ctx context.Context, req changeset.TreeRequest) (io.ReadCloser, error) {
+	return stream(func(w io.Writer) error {
+		out := changeset.NewEncoder(w)
+		list := b.tree
+		if req.Paths != nil {
+			list = nil
+			for _, p := range req.Paths {
+				if e, ok := b.files[string(p)]; ok {
+					list = append(list, e)
+				}
+			}
+		}
+		for _, e := range list {
+			if err := context.Cause(ctx); err != nil {
+				return err
+			}
+			if e.Type != changeset.Dir && e.CTime.Before(req.Newer) {
+				continue
+			}
+			if err := out.Put(e); err != nil {
+				return err
+			}
+		}
+		return out.Close()
+	}), nil
+}
+
+// Hide implements changeset.Box. What must not be seen was taken out before it
+// was kept.
+func (*Box) Hide() changeset.Hider { return nil }
+
+// Pack implements changeset.Box. Only what was changed has content here.
+func (b *Box) Pack(ctx context.Context, req changeset.PackRequest) (io.ReadCloser, error) {
+	return stream(func(w io.Writer) error {
+		out := tar.NewWriter(w)
+		count := 0
+		for _, p := range req.Paths {
+			if err := context.Cause(ctx); err != nil {
+				return err
+			}
+			ok, err := b.pack(out, string(p), req.FileBytes)
+			if err != nil {
+				return err
+			}
+			if ok {
+				count++
+			}
+		}
+		end := &tar.Header{Typeflag: tar.TypeXGlobalHeader, PAXRecords: map[string]string{changeset.PackEnd: strconv.Itoa(count)}}
+		if err := out.WriteHeader(end); err != nil {
+			return err
+		}
+		return out.Close()
+	}), nil
+}
+
+func (b *Box) pack(out *tar.Writer, name string, most int64) (bool, error) {
+	n, ok := b.fresh[name]
+	if !ok || b.files[name].Type != changeset.Regular {
+		return false, nil
+	}
+	f, err := os.Open(filepath.Join(b.dir, contentName(n)))
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil // it was left out when it was taken
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || info.Size() > most {
+		return false, err
+	}
+	if err := out.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Size: info.Size(), Mode: 0o600, Format: tar.FormatPAX}); err != nil {
+		return false, err
+	}
+	_, err = io.CopyN(out, f, info.Size())
+	return true, err
+}
+
+// stream is what write writes, as it is read.
+func stream(write func(io.Writer) error) io.ReadCloser {
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(write(w)) }()
+	return r
+}

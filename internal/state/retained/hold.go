@@ -1,0 +1,123 @@
+package retained
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// locked opens a directory and takes its lock, which ends with the file or with
+// the process. ok is false if another has it, where how says not to wait.
+func locked(dir string, how int) (f *os.File, ok bool, err error) {
+	f, err = os.Open(dir)
+	if err != nil {
+		return nil, false, err
+	}
+	for {
+		err = unix.Flock(int(f.Fd()), how)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err == nil {
+		return f, true, nil
+	}
+	err = errors.Join(ignore(err, unix.EWOULDBLOCK), f.Close())
+	return nil, false, err
+}
+
+func ignore(err, of error) error {
+	if errors.Is(err, of) {
+		return nil
+	}
+	return err
+}
+
+// draft makes the directory of a draft. Its lock says that somebody works on
+// it: whoever sweeps finds one without as soon as its process is dead.
+func (s *Store) draft() (dir string, held *os.File, err error) {
+	// Nobody sweeps between the directory and its lock.
+	all, _, err := locked(s.path, unix.LOCK_SH)
+	if err != nil {
+		return "", nil, err
+	}
+	defer func() { err = errors.Join(err, all.Close()) }()
+	if dir, err = os.MkdirTemp(s.path, draftPrefix); err != nil {
+		return "", nil, err
+	}
+	s.step("draft made")
+	held, _, err = locked(dir, unix.LOCK_EX)
+	if err != nil {
+		err = errors.Join(err, os.Remove(dir))
+	}
+	return dir, held, err
+}
+
+// sweepDrafts removes drafts, and what was being removed, of processes that are
+// dead.
+func (s *Store) sweepDrafts() error {
+	all, _, err := locked(s.path, unix.LOCK_EX)
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	entries, err := os.ReadDir(s.path)
+	errs := []error{err}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), draftPrefix) {
+			continue
+		}
+		dir := filepath.Join(s.path, e.Name())
+		f, ok, err := locked(dir, unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // finished meanwhile
+		case err != nil:
+			errs = append(errs, err)
+		case ok:
+			errs = append(errs, os.RemoveAll(dir), f.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// publish gives a draft its name, in the place of what had it, which is then
+// where the draft was: who dies in between leaves the one or the other.
+func (s *Store) publish(dir, id string) error {
+	to := s.at(id)
+	err := unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE)
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, unix.ENOENT) {
+		// A file system that cannot exchange.
+		if err := s.Remove(id); err != nil {
+			return err
+		}
+	}
+	s.step("place free")
+	return os.Rename(dir, to)
+}
+
+// remove takes a name away before what it is of, so that nothing half removed
+// ever has it.
+func (s *Store) remove(id string) error {
+	dir, err := os.MkdirTemp(s.path, draftPrefix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	s.step("removal begun")
+	// Over an empty directory it is one step, which package os does not offer.
+	if err := unix.Rename(s.at(id), dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return errors.Join(fmt.Errorf("drop kept changes: %w", err), os.Remove(dir))
+	}
+	s.step("name gone")
+	return ignore(os.RemoveAll(dir), fs.ErrNotExist)
+}

@@ -1,0 +1,262 @@
+package retained_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/changeset"
+	"github.com/crannog/crannog/internal/state/retained"
+)
+
+const id = "i0123456789abcdefghi"
+
+func entry(path string, size int64) *changeset.Entry {
+	return &changeset.Entry{Path: path, Type: changeset.Regular, Mode: 0o644, Size: size, MTime: time.Unix(5, 0), CTime: time.Unix(6, 0)}
+}
+
+// keep keeps a few changes: one file that was removed before one that is new,
+// so that numbers differ, and a name that is no text.
+func keep(t *testing.T, s *retained.Store, id string, taken time.Time) {
+	t.Helper()
+	list := []changeset.Change{
+		{Path: "gone", Op: changeset.Removed, Old: entry("gone", 3)},
+		{Path: "new/a", Op: changeset.Created, New: entry("new/a", 5)},
+		{Path: "raw\xff", Op: changeset.Changed, Old: entry("raw\xff", 1), New: entry("raw\xff", 4)},
+		{Path: "link", Op: changeset.Created, New: &changeset.Entry{Path: "link", Type: changeset.Link, Mode: 0o777, Target: "new/a"}},
+	}
+	d, err := s.Begin(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, text := range map[int]string{1: "hello", 2: "\x00\x01\x02\x03"} {
+		if err := d.Files.WriteFile(fmt.Sprint(n), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := retained.Meta{
+		Workspace: "/w", Dir: "/workspace", TakenAt: taken, ExpiresAt: taken.Add(retained.Life), Files: 4, Added: 1, Access: json.RawMessage(`{}`),
+	}
+	if err := d.Commit(m, list); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantCode(t *testing.T, err error, code string) {
+	t.Helper()
+	if fault.CodeOf(err) != code {
+		t.Errorf("%v: code %q and not %q", err, fault.CodeOf(err), code)
+	}
+}
+
+// A box that is gone answers as it did when its changes were kept.
+func TestBoxAnswersFromWhatWasKept(t *testing.T) {
+	s := retained.New(filepath.Join(t.TempDir(), "changes"))
+	keep(t, s, id, time.Now())
+	m, err := s.Meta(id)
+	if err != nil || m.ID != id || m.Bytes != 9 || m.Files != 4 {
+		t.Fatalf("%+v %v", m, err)
+	}
+	start := []changeset.Entry{*entry("gone", 3), *entry("same", 2), *entry("raw\xff", 1)}
+	box, err := s.Box(id, start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree := func(req changeset.TreeRequest) []changeset.Entry {
+		t.Helper()
+		r, err := box.Tree(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		all, err := changeset.ReadTree(r, changeset.Bounds{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	var names []string
+	for _, e := range tree(changeset.TreeRequest{}) {
+		names = append(names, e.Path)
+	}
+	if !slices.Equal(names, []string{"link", "new/a", "raw\xff", "same"}) {
+		t.Errorf("%q", names)
+	}
+	if some := tree(changeset.TreeRequest{Paths: [][]byte{[]byte("gone"), []byte("raw\xff")}}); len(some) != 1 || some[0].Size != 4 {
+		t.Errorf("%+v", some)
+	}
+	// And all that was kept is packed again, by its own numbers.
+	var packed bytes.Buffer
+	r, err := box.Pack(t.Context(), changeset.PackRequest{Paths: [][]byte{[]byte("new/a"), []byte("raw\xff"), []byte("same")}, FileBytes: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(&packed, r); err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"hello", "\x00\x01\x02\x03"} {
+		if !bytes.Contains(packed.Bytes(), []byte(text)) {
+			t.Errorf("%q is not packed", text)
+		}
+	}
+	if err := s.Remove(id); err != nil {
+		t.Fatal(err)
+	}
+	_, err = s.Meta(id)
+	wantCode(t, err, "changes_not_found")
+	if s.Has(id) {
+		t.Error("it is still there")
+	}
+}
+
+// What expires is not found any more, and the next sweep drops it; so do
+// drafts of dead processes, and what is too much.
+func TestSweep(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "changes")
+	s := retained.New(dir)
+	if gone, err := s.Sweep(); err != nil || gone != nil {
+		t.Fatalf("an empty store: %v %v", gone, err)
+	}
+	now := time.Now()
+	name := func(n int) string { return fmt.Sprintf("i%019d", n) }
+	for n := range 34 {
+		keep(t, s, name(n), now.Add(-time.Duration(n)*time.Minute))
+	}
+	keep(t, s, id, now.Add(-retained.Life-time.Second))
+	_, err := s.Meta(id)
+	wantCode(t, err, "changes_not_found")
+	if !s.Has(id) {
+		t.Error("it is there until it is swept")
+	}
+	// Somebody works on it, however long.
+	d, err := s.Begin(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, err := s.Sweep()
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(gone)
+	if want := []string{name(32), name(33), id}; !slices.Equal(gone, want) {
+		t.Errorf("gone: %v, want %v", gone, want)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 32+1 {
+		t.Errorf("%d are left: %v", len(entries), err)
+	}
+	if err := d.Abort(); err != nil {
+		t.Error(err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 32 {
+		t.Errorf("%d are left: %v", len(entries), err)
+	}
+	list, err := s.List()
+	if err != nil || len(list) != 32 || list[0].ID != name(0) {
+		t.Errorf("%d listed: %v", len(list), err)
+	}
+}
+
+func TestAbortLeavesNothing(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "changes")
+	s := retained.New(dir)
+	d, err := s.Begin(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Abort(); err != nil {
+		t.Fatal(err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) != 0 {
+		t.Errorf("%v %v", entries, err)
+	}
+	for _, bad := range []string{"", "..", "../x", ".draft-1"} {
+		if _, err := s.Begin(bad); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+		if err := s.Remove(bad); err == nil {
+			t.Errorf("%q is removed", bad)
+		}
+		_, err := s.Meta(bad)
+		wantCode(t, err, "changes_not_found")
+	}
+}
+
+// Something that was written a day ago is over to the nanosecond.
+func TestLife(t *testing.T) {
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s := retained.New(dir)
+		keep(t, s, id, time.Now())
+		time.Sleep(retained.Life - 1)
+		if _, err := s.Meta(id); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Nanosecond)
+		_, err := s.Meta(id)
+		wantCode(t, err, "changes_not_found")
+	})
+}
+
+func TestDamaged(t *testing.T) {
+	dir := t.TempDir()
+	s := retained.New(dir)
+	keep(t, s, id, time.Now())
+	if err := os.WriteFile(filepath.Join(dir, id, "new"), []byte(`{"path":"../x","type":"file"}`+"\n"+`{"end":true,"count":1}`+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Box(id, nil); err == nil {
+		t.Error("a path that climbs is taken")
+	}
+	if err := os.WriteFile(filepath.Join(dir, id, "meta.json"), []byte(`{"id":"other","more":1}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Meta(id); err == nil || fault.CodeOf(err) == "changes_not_found" {
+		t.Errorf("damage is not told: %v", err)
+	}
+}
+
+// A copy is needed by what was kept of its own sandbox or of another one, until
+// that is dropped.
+func TestNeeds(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "changes")
+	s := retained.New(dir)
+	const of, heir, other = "icopied0000000000000", "iheir000000000000000", "iother00000000000000"
+	if s.Needs(of) {
+		t.Error("where nothing is kept")
+	}
+	for id, copied := range map[string]string{heir: of, other: ""} {
+		d, err := s.Begin(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		past := time.Now().Add(-time.Hour) // it has expired, and is still there
+		if err := d.Commit(retained.Meta{Copy: copied, ExpiresAt: past, Access: json.RawMessage(`{}`)}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !s.Needs(of) || !s.Needs(other) || s.Needs(id) {
+		t.Errorf("of another %v, of its own %v, of nobody %v", s.Needs(of), s.Needs(other), s.Needs(id))
+	}
+	if err := s.Remove(heir); err != nil || s.Needs(of) {
+		t.Errorf("dropped: %v", err)
+	}
+	// What is damaged may need any copy, until it is swept.
+	keep(t, s, heir, time.Now())
+	if err := os.WriteFile(filepath.Join(dir, heir, "meta.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if !s.Needs(of) {
+		t.Error("damaged")
+	}
+	if _, err := s.Sweep(); err != nil || s.Needs(of) {
+		t.Errorf("swept: %v", err)
+	}
+}

@@ -1,0 +1,42 @@
+// Package archtest owns the shape of the repository as a test: which folders
+// exist, in which order, and what every file and promise must satisfy.
+package archtest
+
+// Folder is a folder of packages, with everything below it that has no entry of
+// its own.
+type Folder struct {
+	Path string // below the module's path; "" is the module's own package
+	Owns string
+}
+
+// Folders lists all folders, highest first. A package imports only packages of
+// its own folder and of folders below it, so the list shows in which direction
+// the code depends. Within a folder Go itself refuses a cycle.
+var Folders = []Folder{
+	{"tests", "tests through the real binary and real clients"},
+	{"bench", "every figure of the documents"},
+	{"cmd", "the programs: crannog, the guest, the program for gVisor"},
+	{"internal/testkit/archtest", "the rules of this repository as tests"},
+	{"internal/testkit/servetest", "a real server as tests see it"},
+	{"internal/cli", "the command line: flags, help, rendering, exit codes"},
+	{"internal/mcpserver", "the MCP server, a client of the Go API"},
+	{"", "the Go client and embedding API"},
+	{"internal/server", "assembly: opens state, makes the engine, connects the frontends"},
+	{"internal/store", "the database behind the ports of sandboxes, keys, secrets, approvals and sessions"},
+	{"internal/frontend", "the HTTP interfaces: v1, e2b, console, ingress"},
+	{"internal/integration", "agent programs and MCP clients on this machine"},
+	{"internal/image", "what a sandbox starts from"},
+	{"internal/sandbox", "the rules of a sandbox's life"},
+	{"internal/engine", "the engine contract and the engines"},
+	{"internal/state", "what lies on disk: snapshots, workspaces, retained changes, keys"},
+	{"internal/audit", "the audit log, its sources, session recordings, provenance"},
+	{"internal/egress", "the egress gateway: policy, proxy, secrets, approvals"},
+	{"internal/guest", "what runs inside a sandbox, and its client"},
+	{"internal/filetree", "trees of files: copying, comparing, git repositories, known tool files"},
+	{"internal/host", "what the host gives a process: memory, disk, timers, embedded programs"},
+	{"internal/config", "settings"},
+	{"internal/sandboxid", "the form of a sandbox ID"},
+	{"internal/fault", "error kinds that every interface shares"},
+	{"internal/testkit", "what tests ask of the host"},
+	{"api", "the wire types of /v1"},
+}

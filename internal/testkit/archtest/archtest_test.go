@@ -1,0 +1,300 @@
+package archtest
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"go/parser"
+	"go/token"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "rewrite the table in docs/architecture.md")
+
+const module = "github.com/crannog/crannog"
+
+// longest is the greatest length of a file that people write. Generated files
+// are not counted.
+const longest = 500
+
+type listed struct {
+	ImportPath, Dir, Doc string
+	Imports              []string
+	GoFiles              []string
+}
+
+func packages(t *testing.T) []listed {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,Doc,Imports,GoFiles", "./...")
+	cmd.Dir = "../../.."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []listed
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listed
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if len(p.GoFiles) > 0 {
+			all = append(all, p)
+		}
+	}
+}
+
+// place returns the index in Folders of the folder that a package belongs to: the
+// longest path that the package's path begins with. It returns -1 if there is none.
+func place(importPath string) int {
+	path := strings.TrimPrefix(strings.TrimPrefix(importPath, module), "/")
+	found, length := -1, -1
+	for i, f := range Folders {
+		if (path == f.Path || f.Path != "" && strings.HasPrefix(path, f.Path+"/")) && len(f.Path) > length {
+			found, length = i, len(f.Path)
+		}
+	}
+	return found
+}
+
+func TestImportsOnlyDownward(t *testing.T) {
+	used := map[int]bool{}
+	for _, p := range packages(t) {
+		at := place(p.ImportPath)
+		if at < 0 {
+			t.Errorf("%s is in none of Folders", p.ImportPath)
+			continue
+		}
+		used[at] = true
+		for _, i := range p.Imports {
+			if (i == module || strings.HasPrefix(i, module+"/")) && place(i) < at {
+				t.Errorf("%s imports %s, which is above it", p.ImportPath, i)
+			}
+		}
+	}
+	for i, f := range Folders {
+		if !used[i] {
+			t.Errorf("%s is in Folders and has no package", f.Path)
+		}
+	}
+}
+
+// Only the engine may know gVisor, so that its types do not spread, and the
+// link to a box gVisor's network stack, as does the far end that tests of the
+// link have.
+func TestOnlyTheEngineKnowsGVisor(t *testing.T) {
+	stack := []string{"gvisor.dev/gvisor/pkg/tcpip", "gvisor.dev/gvisor/pkg/buffer", "gvisor.dev/gvisor/pkg/waiter"}
+	for _, p := range packages(t) {
+		if strings.HasPrefix(p.ImportPath, module+"/internal/engine/gvisor") {
+			continue
+		}
+		for _, i := range p.Imports {
+			allowed := (p.ImportPath == module+"/internal/egress/attachment" || p.ImportPath == module+"/internal/egress/attachment/attachmenttest") &&
+				slices.ContainsFunc(stack, func(s string) bool { return i == s || strings.HasPrefix(i, s+"/") })
+			if strings.HasPrefix(i, "gvisor.dev/") && !allowed {
+				t.Errorf("%s imports %s", p.ImportPath, i)
+			}
+		}
+	}
+}
+
+// The guest is paid for in every box, and the program for gVisor several
+// times, so they must not gain weight unseen.
+func TestTheProgramsOfABoxStaySmall(t *testing.T) {
+	heavy := []string{"modernc.org/", "github.com/danielgtaylor/", "github.com/spf13/", module + "/internal/sandbox", module + "/internal/server"}
+	for program, more := range map[string][]string{
+		"crannog-guest":   {"gvisor.dev/"},
+		"crannog-runtime": {"gvisor.dev/gvisor/runsc/cli/maincli", "connectrpc.com/", module + "/internal/guest/gen/", module + "/internal/host/embedded/runtimebin"},
+	} {
+		cmd := exec.Command("go", "list", "-deps", "./cmd/"+program)
+		cmd.Dir = "../../.."
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for dep := range strings.Lines(string(out)) {
+			dep = strings.TrimSpace(dep)
+			for _, h := range slices.Concat(heavy, more) {
+				if h = strings.TrimSuffix(h, "/"); dep == h || strings.HasPrefix(dep, h+"/") {
+					t.Errorf("%s links %s", program, dep)
+				}
+			}
+		}
+	}
+}
+
+func TestEveryPackageSaysWhatItOwns(t *testing.T) {
+	for _, p := range packages(t) {
+		if p.Doc == "" {
+			t.Errorf("%s has no package comment", p.ImportPath)
+		}
+		if banned := regexp.MustCompile(`/(util|utils|common|helpers?|manager|misc|shared|base|core)$`); banned.MatchString(p.ImportPath) {
+			t.Errorf("%s: the name says nothing", p.ImportPath)
+		}
+	}
+}
+
+func TestFilesAreShort(t *testing.T) {
+	walk(t, func(path string, data []byte) {
+		if !slices.Contains([]string{".go", ".ts", ".mjs", ".js", ".py", ".sh"}, filepath.Ext(path)) || generated(data) {
+			return
+		}
+		if n := bytes.Count(data, []byte("\n")); n > longest {
+			t.Errorf("%s has %d lines, above %d", path, n, longest)
+		}
+	})
+}
+
+func TestNoReplaceDirective(t *testing.T) {
+	data, err := os.ReadFile("../../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if regexp.MustCompile(`(?m)^\s*replace\b`).Match(data) {
+		t.Error("go.mod replaces a module, which go install refuses")
+	}
+}
+
+// A test's comment or name that begins a line with a promise's number proves
+// it: "P7" anywhere in a test file's comments counts.
+func TestPromisesAreTested(t *testing.T) {
+	doc, err := os.Open("../../../docs/promises.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer doc.Close()
+	proved := provedPromises(t)
+	count := 0
+	for lines := bufio.NewScanner(doc); lines.Scan(); {
+		m := regexp.MustCompile(`^\| (P\d+) \|`).FindStringSubmatch(lines.Text())
+		if m == nil {
+			continue
+		}
+		count++
+		if !proved[m[1]] {
+			t.Errorf("%s has no test that names it", m[1])
+		}
+	}
+	if count == 0 {
+		t.Error("no promise found")
+	}
+}
+
+func provedPromises(t *testing.T) map[string]bool {
+	t.Helper()
+	number := regexp.MustCompile(`\bP\d+\b`)
+	proved := map[string]bool{}
+	walk(t, func(path string, data []byte) {
+		switch {
+		case strings.HasSuffix(path, "_test.go"), strings.Contains(path, "enginetest/") && strings.HasSuffix(path, ".go"):
+			f, err := parser.ParseFile(token.NewFileSet(), path, data, parser.ParseComments)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range f.Comments {
+				for _, p := range number.FindAllString(c.Text(), -1) {
+					proved[p] = true
+				}
+			}
+		case strings.HasSuffix(path, ".txtar"), strings.HasSuffix(path, ".test.mjs"):
+			for line := range strings.Lines(string(data)) {
+				if trimmed := strings.TrimSpace(line); strings.HasPrefix(trimmed, "#") || strings.HasPrefix(trimmed, "//") {
+					for _, p := range number.FindAllString(trimmed, -1) {
+						proved[p] = true
+					}
+				}
+			}
+		}
+	})
+	return proved
+}
+
+const begin, end = "<!-- layers -->", "<!-- /layers -->"
+
+func TestArchitectureDocument(t *testing.T) {
+	const path = "../../../docs/architecture.md"
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(data), begin)
+	_, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no %s … %s", path, begin, end)
+	}
+	want := before + begin + "\n" + table(packages(t)) + end + after
+	if want == string(data) {
+		return
+	}
+	if !*update {
+		t.Fatalf("the table in %s is stale; run: go test ./internal/testkit/archtest -update", path)
+	}
+	if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// table lists the folders and their packages, highest folder first.
+func table(all []listed) string {
+	var b strings.Builder
+	b.WriteString("| folder | owns | packages |\n|---|---|---|\n")
+	for i, f := range Folders {
+		var names []string
+		for _, p := range all {
+			if place(p.ImportPath) != i {
+				continue
+			}
+			if name := strings.Trim(strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/"+f.Path), "/"); name != "" && f.Path != "" {
+				names = append(names, name)
+			}
+		}
+		name := "`" + f.Path + "`"
+		if f.Path == "" {
+			name = "`crannog` (the root)"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, f.Owns, strings.Join(names, ", "))
+	}
+	return b.String()
+}
+
+func generated(data []byte) bool {
+	return regexp.MustCompile(`(?m)^(//|#) Code generated .* DO NOT EDIT\.$`).Match(data)
+}
+
+func walk(t *testing.T, visit func(path string, data []byte)) {
+	t.Helper()
+	err := filepath.WalkDir("../../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name := d.Name(); name == "node_modules" || name == ".git" || name == "bin" || path == "../../../console/gen" {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if d.Type().IsRegular() {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			visit(path, data)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

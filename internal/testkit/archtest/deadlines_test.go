@@ -1,0 +1,140 @@
+package archtest
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// clocked are the places in tests, by directory, at which something depends on
+// the clock of the machine: a sleep, a timer or deadline that does not go through
+// hosttest, or a measured duration. What is left provokes an end, looks for a
+// while that something does not come, or only logs. The numbers may only fall.
+var clocked = map[string]int{
+	"../../..":                       1,
+	"cmd/crannog":                    2,
+	"internal/egress/approval":       1,
+	"internal/egress/confine":        1,
+	"internal/egress/gateway":        2,
+	"internal/egress/proxy":          5,
+	"internal/egress/attachment":     15,
+	"internal/frontend/console/live": 1,
+	"internal/server":                1,
+	"internal/frontend/ingress":      1,
+	"internal/frontend/e2b":          5,
+	"internal/engine/linux/cgroup":   2,
+	"internal/engine/enginetest":     4,
+	"internal/engine/gvisor":         7,
+	"internal/guest/guestmain":       2,
+	"internal/guest/probe":           2,
+	"internal/guest/interpreter":     1,
+	"internal/guest/process":         4,
+	"internal/guest/reap":            1,
+	"internal/host/memtrim":          2,
+	"internal/mcpserver":             1,
+	"internal/guest/relay":           8,
+	"internal/sandbox":               6,
+	"internal/sandbox/admission":     1, // in a bubble
+	"internal/state/snapshot":        1,
+	"internal/audit/ingest":          1,
+	"internal/server/standard":       1,
+	"internal/store":                 1,
+	"tests/abuse":                    11,
+	"tests/busy":                     1, // what is compared are durations of the same run
+	"tests/causeway":                 3,
+	"tests/crash":                    8,
+	"tests/cycles":                   2,
+	"tests/record":                   1,
+	"tests/unified":                  4,
+	"tests/work":                     1,
+}
+
+// No verdict by wall time: a deadline of a test only bounds a hang, and the
+// helpers of hosttest scale it by the speed of the machine. In a synctest bubble
+// time stands still while anything works, so there all of it is allowed.
+func TestDeadlinesOnlyBoundHangs(t *testing.T) {
+	found := map[string][]string{}
+	walk(t, func(name string, data []byte) {
+		dir := strings.TrimPrefix(path.Dir(name), "../../../")
+		helpers := strings.HasSuffix(dir, "internal/engine/enginetest") || strings.HasSuffix(dir, "internal/testkit/servetest")
+		if !helpers && !strings.HasSuffix(name, "_test.go") || strings.HasSuffix(dir, "internal/testkit/hosttest") {
+			return
+		}
+		set := token.NewFileSet()
+		file, err := parser.ParseFile(set, name, data, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			if called(call, "synctest") == "Test" {
+				return false
+			}
+			if waitsByClock(call) {
+				found[dir] = append(found[dir], set.Position(call.Pos()).String())
+			}
+			return true
+		})
+	})
+	for dir, places := range found {
+		if most := clocked[dir]; len(places) > most {
+			t.Errorf("%s has %d places that depend on the clock, and may have %d. Use hosttest.Eventually, Late, Deadline or Patience, or a synctest bubble:\n%s",
+				dir, len(places), most, strings.Join(places, "\n"))
+		}
+	}
+	for dir, most := range clocked {
+		if n := len(found[dir]); n < most {
+			t.Logf("%s has only %d of %d: the number here can fall", dir, n, most)
+		}
+	}
+}
+
+// called returns the name of a package's function that is called, or "".
+func called(call *ast.CallExpr, pkg string) string {
+	f, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok {
+		return ""
+	}
+	if x, ok := f.X.(*ast.Ident); !ok || x.Name != pkg {
+		return ""
+	}
+	return f.Sel.Name
+}
+
+func waitsByClock(call *ast.CallExpr) bool {
+	switch called(call, "time") {
+	case "Sleep", "Since":
+		return true
+	case "After", "AfterFunc", "NewTimer":
+		return !scaled(call)
+	}
+	if name := called(call, "context"); name == "WithTimeout" || name == "WithDeadline" {
+		return !scaled(call)
+	}
+	f, ok := call.Fun.(*ast.SelectorExpr)
+	return ok && slices.Contains([]string{"SetDeadline", "SetReadDeadline", "SetWriteDeadline"}, f.Sel.Name) && !scaled(call)
+}
+
+// scaled reports whether an argument of a call is a duration or a moment of
+// hosttest's, or no time at all.
+func scaled(call *ast.CallExpr) (is bool) {
+	for _, arg := range call.Args {
+		if c, ok := arg.(*ast.CompositeLit); ok && len(c.Elts) == 0 {
+			return true // time.Time{} takes a deadline away
+		}
+		ast.Inspect(arg, func(n ast.Node) bool {
+			if x, ok := n.(*ast.Ident); ok && x.Name == "hosttest" {
+				is = true
+			}
+			return true
+		})
+	}
+	return is
+}

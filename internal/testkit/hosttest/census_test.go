@@ -1,0 +1,73 @@
+package hosttest_test
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// boots starts a process with the name of a child that boots a box, below a
+// shell with a state directory in its environment, and returns its number. The
+// shell waits for it, or ends at once.
+func boots(t *testing.T, dir string, waits bool) (pid string) {
+	t.Helper()
+	script := `exec 3<&0; bash -c 'exec -a crannog-boot cat' <&3 >/dev/null & echo $!; exec >&-; `
+	if waits {
+		script += "wait"
+	}
+	shell := exec.CommandContext(t.Context(), "bash", "-c", script)
+	shell.Env = append(os.Environ(), "CRANNOG_STATE="+dir)
+	hold, end, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shell.Stdin = hold
+	out, err := shell.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := shell.Start(); err != nil {
+		t.Fatal(err)
+	}
+	hold.Close()
+	t.Cleanup(func() {
+		end.Close() // which ends the cat
+		_ = shell.Wait()
+	})
+	number, err := io.ReadAll(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !waits {
+		if err := shell.Wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pid = strings.TrimSpace(string(number))
+	// It has its name when it is no shell any more.
+	for {
+		line, err := os.ReadFile("/proc/" + pid + "/cmdline")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(line) == "crannog-boot\x00" {
+			return pid
+		}
+	}
+}
+
+// Tests of other packages start sandboxes at the same time.
+func TestAChildThatBootsBelongsToItsParent(t *testing.T) {
+	hosttest.Need(t, hosttest.Bash)
+	dir := t.TempDir()
+	ours, others, orphan := boots(t, dir, true), boots(t, t.TempDir()+"-other", true), boots(t, t.TempDir(), false)
+	found := hosttest.BoxProcesses(t, dir)
+	if !slices.Contains(found, ours) || slices.Contains(found, others) || !slices.Contains(found, orphan) {
+		t.Errorf("found %q of ours %s, another's %s, and %s, which has no parent", found, ours, others, orphan)
+	}
+}

@@ -1,0 +1,91 @@
+package perfcount_test
+
+import (
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+	"github.com/crannog/crannog/internal/testkit/perfcount"
+)
+
+// child is set for the process that touches pages and leaves a grandchild that
+// touches some more.
+const child = "PERFCOUNT_TOUCH"
+
+func TestMain(m *testing.M) {
+	if pages, err := strconv.Atoi(os.Getenv(child)); err == nil {
+		os.Exit(touch(pages))
+	}
+	os.Exit(m.Run())
+}
+
+func touch(pages int) int {
+	data, err := unix.Mmap(-1, 0, max(pages, 1)<<12, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return 1
+	}
+	if os.Getenv(child+"_AT_ONCE") != "" && unix.Madvise(data, unix.MADV_POPULATE_WRITE) != nil {
+		return 2
+	}
+	for at := 0; at < len(data); at += 1 << 12 {
+		data[at] = 1
+	}
+	if os.Getenv(child+"_MORE") == "" {
+		return 0
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = []string{child + "=" + strconv.Itoa(pages)}
+	if cmd.Run() != nil {
+		return 3
+	}
+	return 0
+}
+
+func TestCountsWhatDescendantsDo(t *testing.T) {
+	hosttest.Need(t, hosttest.PerfEvents)
+	const pages = 4096
+	alone := count(t, child+"=0")
+	if alone.Faults <= 0 || alone.Switches <= 0 || alone.Processor <= 0 {
+		t.Fatalf("a program costs nothing: %+v", alone)
+	}
+	if alone.HasCalls && alone.Calls <= 0 {
+		t.Errorf("a program makes no system calls: %+v", alone)
+	}
+	// Two processes touch pages; Go's own faults differ from run to run.
+	const slack = pages / 4
+	both := count(t, child+"="+strconv.Itoa(pages), child+"_MORE=1")
+	if touched := both.Faults - 2*alone.Faults; touched < 2*pages-slack || touched > 2*pages+slack {
+		t.Errorf("%d page faults for %d pages of two processes", touched, 2*pages)
+	}
+	if populated := count(t, child+"="+strconv.Itoa(pages), child+"_AT_ONCE=1"); populated.Faults > alone.Faults+slack {
+		t.Errorf("populated pages counted as faults: %d, alone %d", populated.Faults, alone.Faults)
+	}
+}
+
+// count runs this test program with an environment and returns what it cost.
+func count(t *testing.T, env ...string) perfcount.Counts {
+	t.Helper()
+	c, err := perfcount.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	before, err := c.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = env
+	if err := cmd.Run(); err != nil {
+		t.Fatal(err)
+	}
+	after, err := c.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return after.Sub(before)
+}

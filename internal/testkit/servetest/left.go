@@ -1,0 +1,63 @@
+package servetest
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// Processes counts what runs for boxes below a state directory.
+func Processes(t testing.TB, state string) int {
+	t.Helper()
+	return len(hosttest.BoxProcesses(t, state))
+}
+
+// NothingLeft waits until no process, directory, socket or mount of a state
+// directory's boxes is left, and no control group of the named ones.
+func NothingLeft(t testing.TB, state string, ids ...string) {
+	t.Helper()
+	hosttest.EventuallyNoError(t, func() error {
+		if n, left := Processes(t, state), traces(t, state, ids); n > 0 || len(left) > 0 {
+			return fmt.Errorf("left: %d processes, %v", n, left)
+		}
+		return nil
+	})
+}
+
+// traces lists what of boxes is left, other than processes.
+func traces(t testing.TB, state string, ids []string) []string {
+	t.Helper()
+	left, _ := filepath.Glob(filepath.Join(state, "run", "[a-z0-9]*"))
+	sockets, _ := filepath.Glob(filepath.Join(state, "run", ".runsc", "*.sock"))
+	left = append(left, sockets...)
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		// gVisor keeps one empty network namespace for all boxes.
+		if strings.Contains(line, state) && !strings.Contains(line, "null-netns") {
+			left = append(left, strings.TrimSpace(line))
+		}
+	}
+	return append(left, Groups(ids...)...)
+}
+
+// Groups lists the control groups that are named after boxes.
+func Groups(ids ...string) []string {
+	var found []string
+	// A group may go while it is looked at, which is what is waited for.
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && slices.ContainsFunc(ids, func(id string) bool { return strings.Contains(d.Name(), id) }) {
+			found = append(found, path)
+		}
+		return nil
+	})
+	return found
+}

@@ -1,0 +1,162 @@
+// Package servetest owns a real server as tests see it: it runs "crannog serve"
+// on a state directory of its own, and looks at what of it the machine holds.
+package servetest
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/crannog/crannog"
+	"github.com/crannog/crannog/internal/egress/gateway"
+	"github.com/crannog/crannog/internal/testkit/programtest"
+)
+
+// Main has the program built once, for a test's TestMain: every test runs the
+// real one.
+func Main(m *testing.M, program *string) int {
+	dir, err := os.MkdirTemp("", "crannog-built-")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	if *program, err = programtest.Place(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// Key is what clients of a Server show.
+const Key = "e2b_0123456789abcdef0123456789abcdef01234567"
+
+// Server is a running crannog serve.
+type Server struct {
+	URL   string
+	Key   string
+	State string
+
+	cmd    *exec.Cmd
+	stderr Output
+}
+
+// Start starts a server on a state directory and reads its start block. Flags
+// come after its own. The test's end kills it, and removes the sandboxes that
+// outlive it.
+func Start(t testing.TB, program, state string, flags ...string) *Server {
+	t.Helper()
+	s := &Server{State: state}
+	s.cmd = exec.Command(program, append([]string{"serve", "--listen", "127.0.0.1:0", "--state", state, "--key", Key,
+		"--pool", "off"}, flags...)...) // what waits would count as left
+	s.cmd.Stderr = &s.stderr
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Kill()
+		// They would take the tests that follow their time.
+		out, err := exec.Command(program, "rm", "--all", "--yes", "--quiet", "--state", state).CombinedOutput()
+		if err != nil {
+			t.Errorf("remove what is left: %v: %s", err, out)
+		}
+	})
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		line := strings.TrimPrefix(strings.TrimSpace(lines.Text()), "export ")
+		if v, ok := strings.CutPrefix(line, "E2B_API_URL="); ok {
+			s.URL = v
+		}
+		if v, ok := strings.CutPrefix(line, "E2B_API_KEY="); ok {
+			s.Key = v
+			go io.Copy(io.Discard, out)
+			return s
+		}
+	}
+	t.Fatalf("the server did not start: %s", s.Stderr())
+	return nil
+}
+
+// PID is the server's process.
+func (s *Server) PID() int { return s.cmd.Process.Pid }
+
+// Stderr is what the server has said so far.
+func (s *Server) Stderr() string { return s.stderr.String() }
+
+// Kill ends the server without warning. It may be called twice.
+func (s *Server) Kill() {
+	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Wait()
+}
+
+// Stop ends the server as an operator does.
+func (s *Server) Stop(t testing.TB) {
+	t.Helper()
+	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.cmd.Wait(); err != nil {
+		t.Errorf("the server ended with %v: %s", err, s.Stderr())
+	}
+}
+
+// Client returns a client that shows the server's key.
+func (s *Server) Client(t testing.TB) *crannog.Client {
+	t.Helper()
+	return s.client(t, crannog.URL(s.URL), crannog.Key(s.Key))
+}
+
+// Local returns a client of the server's own user, by its socket.
+func (s *Server) Local(t testing.TB) *crannog.Client {
+	t.Helper()
+	return s.client(t, crannog.Socket(filepath.Join(s.State, "crannog.sock")))
+}
+
+func (s *Server) client(t testing.TB, options ...crannog.Option) *crannog.Client {
+	t.Helper()
+	c, err := crannog.New(options...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// CausewayPID is the process that holds the links of a state directory.
+func CausewayPID(t testing.TB, state string) int {
+	t.Helper()
+	c, err := gateway.Connect(t.Context(), state, gateway.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	return c.Info().PID
+}
+
+// Output collects what a process says while it is read. The zero value is
+// ready.
+type Output struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (o *Output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *Output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
