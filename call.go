@@ -85,7 +85,15 @@ func (c *Client) open(ctx context.Context, path string, header http.Header) (*ht
 	return resp, nil
 }
 
-// Engine describes what isolates the server's sandboxes.
+// Engines lists the engines that sandboxes can be created on, and whether each is
+// available on the server's host.
+func (c *Client) Engines(ctx context.Context) ([]api.Engine, error) {
+	var out api.EngineList
+	err := c.call(ctx, http.MethodGet, "/engines", nil, &out)
+	return out.Engines, err
+}
+
+// Engine describes the engine of sandboxes that name none.
 func (c *Client) Engine(ctx context.Context) (api.Engine, error) {
 	var out api.Engine
 	err := c.call(ctx, http.MethodGet, "/engine", nil, &out)

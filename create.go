@@ -70,6 +70,12 @@ func Env(env map[string]string) CreateOption { return func(r *api.CreateSandbox)
 // default, never unlimited.
 func Limits(l api.Limits) CreateOption { return func(r *api.CreateSandbox) { r.Limits = &l } }
 
+// Engine sets what isolates the sandbox, by a name that Client.Engines lists. An
+// engine whose boundary is weaker than the policy accepts is refused. Without this
+// option the server chooses: its default if the policy accepts that, or else the
+// engine with the weakest boundary that the policy accepts.
+func Engine(name string) CreateOption { return func(r *api.CreateSandbox) { r.Engine = name } }
+
 // PrivatePorts makes the ports of programs inside need the traffic token.
 func PrivatePorts() CreateOption { return func(r *api.CreateSandbox) { r.PrivatePorts = true } }
 

@@ -35,7 +35,7 @@ func FromConfig(file string) LocalOption {
 			o.State = c.State
 		}
 		o.SecretsKey, o.SecretsExec, o.Record = c.SecretsKey, c.SecretsExec, standard.Record(c)
-		o.Starts = standard.Starts(c)
+		o.Starts, o.DefaultEngine = standard.Starts(c), c.DefaultEngine
 		if before != nil {
 			return ceiling(o, before)
 		}

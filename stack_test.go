@@ -35,7 +35,7 @@ func newStackOn(t testing.TB) (*Client, *fake.Engine) {
 		t.Fatal(err)
 	}
 	d, err := server.Open(t.Context(), server.Options{
-		StateDir: dir, Log: log, Engine: eng, Templates: sandboxtest.Template{}, Version: "test",
+		StateDir: dir, Log: log, Engines: fake.Registry(eng), Templates: sandboxtest.Template{}, Version: "test",
 		Settings: sandbox.Settings{AnyBoundary: true}, // the fake has none
 	})
 	if err != nil {

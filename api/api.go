@@ -43,6 +43,7 @@ type CreateSandbox struct {
 	Metadata        map[string]string `json:"metadata,omitempty"`
 	Env             map[string]string `json:"env,omitempty" doc:"Environment of every command."`
 	Limits          *Limits           `json:"limits,omitempty"`
+	Engine          string            `json:"engine,omitempty" maxLength:"63" doc:"What isolates it, by its name in GET /v1/engines. One whose boundary is weaker than the policy's isolation.at_least is refused. If absent, the server's default if that is enough, or else the engine with the weakest boundary that is."`
 	PrivatePorts    bool              `json:"private_ports,omitempty" doc:"Programs' ports need the traffic token."`
 	MaskRequestHost string            `json:"mask_request_host,omitempty" maxLength:"256" doc:"Host header that programs inside see; ${PORT} is replaced."`
 	Access          *Access           `json:"access,omitempty" doc:"What it may reach and change."`

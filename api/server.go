@@ -8,15 +8,25 @@ type Pruned struct {
 	FreedBytes int64    `json:"freed_bytes" doc:"Disk space that was freed of saved states that nothing refers to."`
 }
 
-// Engine is the answer of GET /v1/engine.
+// EngineList is the answer of GET /v1/engines.
+type EngineList struct {
+	Engines []Engine `json:"engines"`
+}
+
+// Engine is one engine, and the answer of GET /v1/engine.
 type Engine struct {
-	Name      string   `json:"name"`
-	Version   string   `json:"version"`
-	Boundary  string   `json:"boundary"`
-	NeedsRoot bool     `json:"needs_root"`
-	Enforces  []string `json:"enforces" doc:"Limits that hold on this host."`
-	Notes     []string `json:"notes" doc:"What is weaker on this host than it could be."`
-	Defaults  Limits   `json:"defaults" doc:"Limits of a sandbox that asks for none."`
+	Name         string   `json:"name"`
+	Version      string   `json:"version"`
+	Boundary     string   `json:"boundary" enum:"none,shared-kernel,userspace-kernel,own-kernel" doc:"What is between a program and the host's kernel; a policy's isolation.at_least names the weakest that it accepts."`
+	Default      bool     `json:"default" doc:"It is the engine of sandboxes that name none."`
+	Available    bool     `json:"available" doc:"Sandboxes can run on it on this host."`
+	Reason       string   `json:"reason,omitempty" doc:"Why it is not available."`
+	Fix          string   `json:"fix,omitempty" doc:"What to do about that."`
+	NeedsRoot    bool     `json:"needs_root"`
+	Capabilities []string `json:"capabilities" doc:"What it can do that not every engine can."`
+	Enforces     []string `json:"enforces" doc:"Limits that hold on this host."`
+	Notes        []string `json:"notes" doc:"What is weaker on this host than it could be."`
+	Defaults     Limits   `json:"defaults" doc:"Limits of a sandbox that asks for none."`
 }
 
 // Key is an API key without its secret, which no caller can read back.

@@ -57,6 +57,7 @@ type CreateSnapshot struct {
 type Snapshot struct {
 	ID         string     `json:"id"`
 	Name       string     `json:"name,omitempty"`
+	Engine     string     `json:"engine" doc:"The engine that made it. Its memory is restored only there."`
 	Owner      string     `json:"owner,omitempty" doc:"ID of the key that made it; absent for a local one."`
 	Sandbox    string     `json:"sandbox" doc:"Of which it was taken."`
 	Parent     string     `json:"parent,omitempty" doc:"The snapshot that the sandbox came from; absent is its template."`

@@ -75,10 +75,11 @@ printf '#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\nint f%d(in
 // programs do: the same in two boxes, of which one is watched.
 func recordFigures(ctx context.Context, b *bench) (err error) {
 	state := filepath.Join(b.dir, "record")
-	eng, err := standard.Engine(state, slog.New(slog.DiscardHandler))
+	engines, err := standard.Engines(state, slog.New(slog.DiscardHandler), "")
 	if err != nil {
 		return err
 	}
+	eng := engines.Default()
 	if closer, ok := eng.(io.Closer); ok {
 		defer func() { err = errors.Join(err, closer.Close()) }()
 	}

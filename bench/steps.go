@@ -106,7 +106,7 @@ type loneEngine struct {
 }
 
 func openAlone(state string, log *slog.Logger) (*loneEngine, error) {
-	eng, err := standard.Engine(state, log)
+	engines, err := standard.Engines(state, log, "")
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func openAlone(state string, log *slog.Logger) (*loneEngine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &loneEngine{engine: eng, root: t.Root}, nil
+	return &loneEngine{engine: engines.Default(), root: t.Root}, nil
 }
 
 // life is create, two execs and remove.

@@ -44,7 +44,7 @@ func newServed(t *testing.T) *served {
 	}
 	t.Cleanup(eng.Close)
 	s.d, err = server.Open(t.Context(), server.Options{
-		StateDir: s.dir, Log: slog.New(slog.DiscardHandler), Engine: eng, Templates: shelf{}, Server: true, Version: "test",
+		StateDir: s.dir, Log: slog.New(slog.DiscardHandler), Engines: fake.Registry(eng), Templates: shelf{}, Server: true, Version: "test",
 		Settings: sandbox.Settings{AnyBoundary: true}, // the fake has none
 	})
 	if err != nil {

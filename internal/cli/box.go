@@ -29,6 +29,7 @@ type boxFlags struct {
 	bytesEnv    []string // variables of the command alone, because a sandbox's own are UTF-8
 	metadata    []string
 	tools       string
+	engine      string
 	agentTools  bool // an agent runs, which wants them
 	// variables are what env and envFiles come to, when boxOptions has read them.
 	variables map[string]string
@@ -44,6 +45,7 @@ func (b *boxFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&b.workspace, "workspace", "", "host `directory` shown copy-on-write at /workspace (default: the current one)")
 	f.BoolVar(&b.noWorkspace, "no-workspace", false, "start with an empty /workspace")
 	f.StringArrayVar(&b.mounts, "mount", nil, "show more of the host: `SRC[:DST][:ro|:cow]`, at DST or at its own path; copy-on-write unless ro")
+	f.StringVar(&b.engine, "engine", "", "`engine` that isolates the sandbox, as crannog engines lists them (default: the server's, or one that the policy accepts)")
 	f.StringVar(&b.ttl, "ttl", "", "`time` after which the sandbox ends by itself")
 	f.StringArrayVarP(&b.env, "env", "e", nil, "set `NAME=VALUE` inside; NAME alone takes ours, if it is set")
 	f.StringArrayVar(&b.envFiles, "env-file", nil, "read NAME=VALUE lines from a `file`; later ones win, and -e over all")
@@ -90,7 +92,7 @@ func (a *app) boxOptions(ctx context.Context, b *boxFlags, c *connection) ([]cra
 	}
 	opts := []crannog.CreateOption{
 		crannog.Template(template), crannog.Limits(limits), crannog.Name(b.name),
-		crannog.Metadata(labels), crannog.Env(environment),
+		crannog.Metadata(labels), crannog.Env(environment), crannog.Engine(b.engine),
 	}
 	if onEnd != (api.OnEnd{}) {
 		opts = append(opts, crannog.OnEnd(onEnd))

@@ -122,7 +122,7 @@ func (a *app) root() *cobra.Command {
 		a.approvalsCommand(), a.approveCommand(), a.denyCommand(),
 		a.diffCommand(), a.applyCommand(), a.exportCommand(), a.discardCommand())
 	a.add(root, "manage", a.auditCommand())
-	a.add(root, "server", a.serveCommand(), a.webConsoleCommand(), a.mcpCommand(), a.doctorCommand(), a.keyCommand(), a.secretCommand(), a.configCommand(), a.versionCommand())
+	a.add(root, "server", a.serveCommand(), a.webConsoleCommand(), a.mcpCommand(), a.doctorCommand(), a.enginesCommand(), a.keyCommand(), a.secretCommand(), a.configCommand(), a.versionCommand())
 	a.addHelp(root)
 	groups(root)
 	strictArgs(root)
@@ -160,7 +160,7 @@ func (a *app) load(cmd *cobra.Command, _ []string) error {
 	}
 	// A flag of any command that is named like a setting sets it.
 	for _, name := range []string{"state", "url", "listen", "insecure", "template", "memory", "cpus", "pids", "disk", "inodes", "shm", "approval_webhook",
-		"organisation_policy", "project_policy", "default_level", "max_live", "starts_at_once", "max_queued", "max_queue_wait", "pool", "pool_languages", "default_timeout", "max_timeout", "retention"} {
+		"organisation_policy", "project_policy", "default_level", "default_engine", "max_live", "starts_at_once", "max_queued", "max_queue_wait", "pool", "pool_languages", "default_timeout", "max_timeout", "retention"} {
 		f := cmd.Flags().Lookup(strings.ReplaceAll(name, "_", "-"))
 		if f == nil || !f.Changed {
 			continue

@@ -59,8 +59,9 @@ func (a *app) completeRollback(cmd *cobra.Command, args []string, _ string) ([]c
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-// offerStart completes what a sandbox starts from and how it ends.
+// offerStart completes what a sandbox starts from, its engine and how it ends.
 func (a *app) offerStart(cmd *cobra.Command) {
+	a.offerEngines(cmd, "engine")
 	err := cmd.RegisterFlagCompletionFunc("from", func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return a.snapshotNames(cmd.Context(), nil), cobra.ShellCompDirectiveNoFileComp
 	})

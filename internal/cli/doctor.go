@@ -106,10 +106,11 @@ func (a *app) checkCauseway(ctx context.Context) []finding {
 // checkEngine asks the engine itself, whose word counts most.
 func (a *app) checkEngine(ctx context.Context) []finding {
 	const name = "engine"
-	eng, err := standard.Engine(a.config.State, slog.New(slog.DiscardHandler))
+	engines, err := standard.Engines(a.config.State, slog.New(slog.DiscardHandler), a.config.DefaultEngine)
 	if err != nil {
 		return []finding{{name, resultFail, err.Error(), fault.HintOf(err)}}
 	}
+	eng := engines.Default()
 	info := eng.Info()
 	if err := eng.Probe(ctx); err != nil {
 		return []finding{{name, resultFail, info.Name + ": " + err.Error(), fault.HintOf(err)}}

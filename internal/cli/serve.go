@@ -53,6 +53,8 @@ func (a *app) serveCommand() *cobra.Command {
 	flags.String("organisation-policy", "", "`file` with a policy that no sandbox may be wider than")
 	flags.String("project-policy", "", "`file` with a policy below the organisation's, for this server's sandboxes")
 	flags.String("default-level", "", "`level` of a sandbox that names none (default standard)")
+	flags.String("default-engine", "", "`engine` of a sandbox that names none (default: the first that crannog engines lists)")
+	a.offerEngines(cmd, "default-engine")
 	flags.String("max-live", "", "sandboxes alive at once (default 200)")
 	flags.String("starts-at-once", "", "sandboxes that start at once; 0 adapts to what the machine can do (default 0)")
 	flags.String("max-queued", "", "requests that may wait to have their sandbox started (default 1000)")
@@ -97,7 +99,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) error {
 		State: a.config.State, Log: log, Server: true, Domain: domain, Version: a.Version, Doors: a.doors(base, domain, settings, log),
 		Pool: a.pool(), Webhook: a.webhook(log),
 		Settings: settings, Starts: standard.Starts(a.config), Connections: standard.Connections(a.config),
-		SecretsKey: a.config.SecretsKey, SecretsExec: a.config.SecretsExec, Record: standard.Record(a.config), HostEtc: a.config.HostEtcPaths(),
+		DefaultEngine: a.config.DefaultEngine, SecretsKey: a.config.SecretsKey, SecretsExec: a.config.SecretsExec, Record: standard.Record(a.config), HostEtc: a.config.HostEtcPaths(),
 	})
 	if err != nil {
 		return errors.Join(fail("start the server", err).hint(first(fault.HintOf(err), "crannog doctor says what this machine lacks")), listener.Close())
@@ -151,11 +153,11 @@ func (a *app) serverLog() (*slog.Logger, error) {
 
 // tryServe does all that can be done without starting.
 func (a *app) tryServe(ctx context.Context, log *slog.Logger) error {
-	eng, err := standard.Engine(a.config.State, log)
+	engines, err := standard.Engines(a.config.State, log, a.config.DefaultEngine)
 	if err != nil {
-		return fail("make the engine", err)
+		return fail("make the engines", err)
 	}
-	if err := eng.Probe(ctx); err != nil {
+	if err := engines.Default().Probe(ctx); err != nil {
 		return fail("run sandboxes here", err).hint(first(fault.HintOf(err), "crannog doctor says more"))
 	}
 	a.note("the settings are right, and sandboxes can run here")
@@ -206,7 +208,7 @@ func (a *app) serverKey(ctx context.Context, d *server.Server, given string) (st
 // printStart tells a person what runs and a shell what to set.
 func (a *app) printStart(d *server.Server, addr, secret, console string) {
 	base := "http://" + reachable(addr)
-	info := d.Engine.Info()
+	info := d.Engines.Default().Info()
 	fmt.Fprintf(a.Stdout, "# crannog %s, engine %s (%s), state %s; Ctrl-C stops it\n", a.Version, info.Name, info.Boundary, oneLine(a.config.State))
 	for _, note := range info.Notes {
 		fmt.Fprintf(a.Stdout, "# note: %s\n", strings.ReplaceAll(note, "\n", " "))

@@ -25,7 +25,7 @@ func (a *app) consoleDoor(base, domain string, rules sandbox.Settings, log *slog
 }
 
 func (a *app) front(in server.Inside, base, domain string, rules sandbox.Settings, log *slog.Logger) (server.Door, error) {
-	d, info := in.Server, in.Server.Engine.Info()
+	d, info := in.Server, in.Server.Engines.Default().Info()
 	live, inside, err := servePages(in, a.Version, domain, log)
 	if err != nil {
 		return nil, err

@@ -24,7 +24,7 @@ func (p pages) Close() { p.Console.Close(); p.live.Close(); p.inside.Close() }
 
 // servePages makes what the console's pages watch and do inside sandboxes.
 func servePages(in server.Inside, version, domain string, log *slog.Logger) (*live.Live, *boxed.Inside, error) {
-	meter, _ := in.Server.Engine.(engine.Meter) // one that measures nothing shows nothing
+	meter, _ := in.Server.Engines.Default().(engine.Meter) // one that measures nothing shows nothing
 	l, err := live.New(live.Deps{
 		Sandboxes: in.Server.Service, Approvals: in.Server.Approvals, Record: in.Server.Record, Meter: meter, Log: log,
 		Version: version, Started: time.Now().UTC().Truncate(time.Second),

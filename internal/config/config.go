@@ -31,6 +31,7 @@ type Config struct {
 	OrganisationPolicy, ProjectPolicy string
 	HostEtc                           string        // paths of /etc that are shown besides
 	DefaultLevel                      string        // of a sandbox that names none; "" is standard
+	DefaultEngine                     string        // of a sandbox that names none; "" is the first one
 	MaxLive                           int64         // sandboxes alive at once
 	StartsAtOnce                      int64         // sandboxes that start at once; zero adapts
 	MaxQueued                         int64         // requests that wait for a start

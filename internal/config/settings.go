@@ -36,6 +36,7 @@ var settings = []setting{
 	text("project_policy", "file with a policy of this state directory's sandboxes, below the organisation's", func(c *Config) *string { return &c.ProjectPolicy }),
 	text("host_etc", "files and directories of the host's /etc that sandboxes see besides, apart by commas (docs/reference/host-etc.md); each must hold no secret", func(c *Config) *string { return &c.HostEtc }),
 	text("default_level", "level of a sandbox that names none: strict, standard, light or minimal; empty is standard", func(c *Config) *string { return &c.DefaultLevel }),
+	text("default_engine", "engine of a sandbox that names none, as crannog engines lists them; empty is the first one", func(c *Config) *string { return &c.DefaultEngine }),
 	count("max_live", "sandboxes alive at once", func(c *Config) *int64 { return &c.MaxLive }),
 	count("starts_at_once", "sandboxes that start at once; 0 adapts to what the machine can do", func(c *Config) *int64 { return &c.StartsAtOnce }),
 	count("max_queued", "requests that may wait to have their sandbox started; further ones are refused", func(c *Config) *int64 { return &c.MaxQueued }),

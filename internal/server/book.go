@@ -59,7 +59,7 @@ func (d *Server) serverEntry(ctx context.Context, kind audit.Kind) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	err := d.Record.Append(ctx, audit.Draft{Kind: kind, Actor: "server", Data: payload.Server{
-		Version: d.options.Version, Engine: d.Engine.Info().Name, PID: os.Getpid(),
+		Version: d.options.Version, Engine: d.Engines.Default().Info().Name, PID: os.Getpid(),
 	}})
 	if err != nil {
 		d.options.Log.Error("server not in the record", "kind", string(kind), "err", err)

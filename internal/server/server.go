@@ -34,12 +34,14 @@ import (
 	"github.com/crannog/crannog/internal/store"
 )
 
-// Options say what to assemble. StateDir, Log, Engine and Templates are
+// Options say what to assemble. StateDir, Log, Engines and Templates are
 // required.
 type Options struct {
-	StateDir  string
-	Log       *slog.Logger
-	Engine    engine.Engine
+	StateDir string
+	Log      *slog.Logger
+	// Engines are those that sandboxes can run on. Sandboxes of others are listed and
+	// left as they are.
+	Engines   *engine.Registry
 	Templates sandbox.Templates
 	Settings  sandbox.Settings
 	// Server takes the state directory for a server: there is one at a time,
@@ -80,7 +82,7 @@ type Server struct {
 	// Sessions are those of the web console.
 	Sessions *session.Desk
 	Secrets  *secrets.Vault
-	Engine   engine.Engine
+	Engines  *engine.Registry
 	// Approvals are what sandboxes ask people.
 	Approvals *approval.Service
 	// Record is all that happens under the state directory.
@@ -105,7 +107,7 @@ type Server struct {
 
 // Open assembles a Server and brings store and engine together. Close ends it.
 func Open(ctx context.Context, o Options) (_ *Server, err error) {
-	if o.StateDir == "" || o.Log == nil || o.Engine == nil || o.Templates == nil {
+	if o.StateDir == "" || o.Log == nil || o.Engines == nil || o.Templates == nil {
 		return nil, errors.New("open daemon: an option is missing")
 	}
 	if o.StateDir, err = filepath.Abs(o.StateDir); err != nil {
@@ -114,7 +116,7 @@ func Open(ctx context.Context, o Options) (_ *Server, err error) {
 	if o.Connections == (Connections{}) {
 		o.Connections = DefaultConnections
 	}
-	d := &Server{options: o, Engine: o.Engine}
+	d := &Server{options: o, Engines: o.Engines}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.Close(ctx))
@@ -172,7 +174,7 @@ func (d *Server) openService() error {
 	d.way = &way{stateDir: o.StateDir, log: o.Log, flows: flowLog, connect: gateway.Connect, asker: d.Approvals}
 	d.Service, err = sandbox.NewService(sandbox.Deps{
 		Admission: openAdmission(o), Room: diskroom.Room{Dir: o.StateDir},
-		Store: d.store, Engine: o.Engine, Templates: o.Templates, Log: o.Log, Settings: o.Settings,
+		Store: d.store, Engine: o.Engines.Default(), Templates: o.Templates, Log: o.Log, Settings: o.Settings,
 		Way: d.way, Sealed: sealed{d.Secrets, time.Now}, Questions: d.Approvals, Flows: flowLog,
 		Copies: workspace.New(filepath.Join(o.StateDir, "workspaces")), Images: d.images, HostFiles: d.hostFiles,
 		Manifests: workspace.NewManifests(filepath.Join(o.StateDir, "manifests")), Kept: d.kept,
@@ -214,8 +216,10 @@ func (d *Server) Close(ctx context.Context) error {
 	if d.Service != nil {
 		errs = append(errs, d.Service.Close(ctx))
 		d.Service = nil
-		if engine, ok := d.Engine.(io.Closer); ok {
-			errs = append(errs, engine.Close()) // what it has made in advance
+		for _, one := range d.Engines.All() {
+			if closer, ok := one.(io.Closer); ok {
+				errs = append(errs, closer.Close()) // what it has made in advance
+			}
 		}
 	}
 	if d.way != nil {

@@ -65,7 +65,7 @@ func open(t *testing.T, dir string, serves bool, doors ...server.Opening) (*serv
 	}
 	t.Cleanup(eng.Close)
 	d, err := server.Open(t.Context(), server.Options{
-		StateDir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Engine: eng, Templates: shelf{},
+		StateDir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Engines: fake.Registry(eng), Templates: shelf{},
 		Server: serves, Version: "test", Doors: doors,
 		Settings: sandbox.Settings{AnyBoundary: true}, // the fake has none
 	})

@@ -114,17 +114,21 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	made, err := standard.Engine(state, log)
+	made, err := standard.Engines(state, log, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, state: state, engine: &crooked{Engine: made.(*gvisor.Engine)}}
+	r := &rig{t: t, state: state, engine: &crooked{Engine: made.Default().(*gvisor.Engine)}}
 	guest, err := guestbin.Path(filepath.Join(state, "guest"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	engines, err := engine.NewRegistry("", r.engine)
+	if err != nil {
+		t.Fatal(err)
+	}
 	r.d, err = server.Open(t.Context(), server.Options{
-		StateDir: state, Log: log, Engine: r.engine, Templates: template.NewHost(filepath.Join(state, "templates"), guest), Version: "test",
+		StateDir: state, Log: log, Engines: engines, Templates: template.NewHost(filepath.Join(state, "templates"), guest), Version: "test",
 	})
 	if err != nil {
 		t.Fatal(err)

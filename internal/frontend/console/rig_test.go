@@ -121,7 +121,7 @@ func open(t *testing.T, dir string, files fs.FS) *site {
 	t.Cleanup(eng.Close)
 	s := &site{t: t, dir: dir, machine: &machine{}, inside: &hostile{make(chan session.Session, 1)}, acted: make(chan string, 1)}
 	s.d, err = server.Open(t.Context(), server.Options{
-		StateDir: dir, Log: log, Engine: eng, Templates: shelf{}, Server: true, Version: "test", Domain: "sbx.example.com",
+		StateDir: dir, Log: log, Engines: fake.Registry(eng), Templates: shelf{}, Server: true, Version: "test", Domain: "sbx.example.com",
 		Settings: sandbox.Settings{AnyBoundary: true},
 		Doors: []server.Opening{{Path: console.Path, Home: true, Open: func(in server.Inside) server.Door {
 			c, err := console.New(console.Options{

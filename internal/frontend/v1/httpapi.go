@@ -61,7 +61,8 @@ type Deps struct {
 	// Recordings are.
 	Recorded sandbox.Recorded
 	Keys     Keys
-	Engine   engine.Engine
+	// Engines are those that sandboxes can be created on.
+	Engines *engine.Registry
 	// Approvals are the questions of sandboxes. Without it there are none,
 	// and the routes about them are absent.
 	Approvals *approval.Service
@@ -86,6 +87,7 @@ type server struct {
 	mux    *http.ServeMux
 	stamps stamps
 	output *client.Room // that answers of exec are held in
+	probes probes
 }
 
 // New returns the handler of everything below /v1/.
@@ -130,7 +132,7 @@ func (s *server) routes(a huma.API) {
 	s.queueRoutes(a)
 	register(s, a, s.inRoom(op("exec", "POST", "/sandboxes/{id}/exec", "Run one command and return what it printed")), s.exec)
 	register(s, a, op("prune", "POST", "/prune", "Forget stopped sandboxes"), s.prune)
-	register(s, a, op("engine", "GET", "/engine", "What isolates, and what it enforces here"), s.engine)
+	s.engineRoutes(a)
 	register(s, a, op("keys-list", "GET", "/keys", "API keys"), s.listKeys)
 	register(s, a, created(op("keys-create", "POST", "/keys", "Make an API key")), s.createKey)
 	register(s, a, empty(op("keys-revoke", "DELETE", "/keys/{id}", "Make an API key useless")), s.revokeKey)

@@ -5,7 +5,6 @@ import (
 	"context"
 
 	"github.com/crannog/crannog/api"
-	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/state/key"
@@ -36,21 +35,6 @@ func (s *server) prune(ctx context.Context, who sandbox.Principal, _ *struct{}) 
 		out.Body.Removed = append(out.Body.Removed, sb.ID)
 	}
 	return out, nil
-}
-
-type engineOutput struct{ Body api.Engine }
-
-func (s *server) engine(_ context.Context, _ sandbox.Principal, _ *struct{}) (*engineOutput, error) {
-	info := s.Engine.Info()
-	out := api.Engine{
-		Name: info.Name, Version: info.Version, Boundary: string(info.Boundary), NeedsRoot: info.NeedsRoot,
-		Enforces: []string{}, Notes: append([]string{}, info.Notes...),
-		Defaults: toLimits(sandbox.Limits{Limits: engine.DefaultLimits}),
-	}
-	for _, l := range info.Enforces {
-		out.Enforces = append(out.Enforces, string(l))
-	}
-	return &engineOutput{out}, nil
 }
 
 type keysOutput struct{ Body api.KeyList }

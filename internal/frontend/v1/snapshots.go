@@ -92,7 +92,7 @@ func oneSnapshot(s sandbox.Snapshot) *snapshotBody {
 
 func toSnapshot(s sandbox.Snapshot) api.Snapshot {
 	return api.Snapshot{
-		ID: s.ID, Name: s.Name, Owner: s.Owner, Sandbox: s.Sandbox, Parent: s.Parent,
+		ID: s.ID, Name: s.Name, Engine: s.Engine, Owner: s.Owner, Sandbox: s.Sandbox, Parent: s.Parent,
 		Template: s.Template, TemplateID: s.TemplateID, FilesOnly: s.FilesOnly, CreatedAt: s.CreatedAt,
 		Bytes: s.Bytes, OwnBytes: s.OwnBytes, Format: s.Format, HostFiles: toHostFiles(s.Needs),
 	}

@@ -38,6 +38,8 @@ type Options struct {
 	Server  bool
 	Domain  string
 	Version string
+	// DefaultEngine is the engine of a sandbox that names none; "" is the first one.
+	DefaultEngine string
 	// Starts bound how sandboxes are started.
 	Starts server.Starts
 	// Pool lets sandboxes wait for callers while a server runs; nil is none.
@@ -58,8 +60,9 @@ type Options struct {
 	HostEtc []string
 }
 
-// Engine makes the engine alone, for looking at what this machine can do.
-func Engine(state string, log *slog.Logger) (engine.Engine, error) {
+// Engines makes the engines of this program alone, for looking at what this machine
+// can do. byDefault names the default engine; "" is the first one.
+func Engines(state string, log *slog.Logger, byDefault string) (*engine.Registry, error) {
 	if err := checkStatic(); err != nil {
 		return nil, err
 	}
@@ -72,13 +75,17 @@ func Engine(state string, log *slog.Logger) (engine.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return gvisor.New(gvisor.Options{StateDir: state, Log: log, Runtime: runtime})
+	gv, err := gvisor.New(gvisor.Options{StateDir: state, Log: log, Runtime: runtime})
+	if err != nil {
+		return nil, err
+	}
+	return engine.NewRegistry(byDefault, gv)
 }
 
 // Open assembles a daemon. What the machine cannot do is an error here, with
 // what would help, and not a weaker wall later.
 func Open(ctx context.Context, o Options) (*server.Server, error) {
-	eng, err := Engine(o.State, o.Log)
+	engines, err := Engines(o.State, o.Log, o.DefaultEngine)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +94,7 @@ func Open(ctx context.Context, o Options) (*server.Server, error) {
 		return nil, err
 	}
 	return server.Open(ctx, server.Options{
-		StateDir: o.State, Log: o.Log, Engine: eng, Templates: template.NewHost(filepath.Join(o.State, "templates"), guest, o.HostEtc...),
+		StateDir: o.State, Log: o.Log, Engines: engines, Templates: template.NewHost(filepath.Join(o.State, "templates"), guest, o.HostEtc...),
 		Programs: []string{filepath.Join(o.State, "runtime"), filepath.Join(o.State, "guest")},
 		Server:   o.Server, Domain: o.Domain, Version: o.Version, Starts: o.Starts, Pool: o.Pool, Webhook: o.Webhook, Connections: o.Connections, Doors: o.Doors,
 		Settings: o.Settings, SecretsKey: o.SecretsKey, SecretsExec: o.SecretsExec, Record: o.Record,

@@ -90,7 +90,7 @@ func run(ctx context.Context, boxes, moving int, state, listen string) (err erro
 	}
 	url := "http://" + l.Addr().String()
 	d, err := server.Open(ctx, server.Options{
-		StateDir: state, Log: log, Engine: busy{eng, time.Now()}, Templates: shelf{}, Server: true, Version: "fleet",
+		StateDir: state, Log: log, Engines: fake.Registry(busy{eng, time.Now()}), Templates: shelf{}, Server: true, Version: "fleet",
 		Settings: sandbox.Settings{AnyBoundary: true, MaxLive: boxes + 1},
 		Doors:    []server.Opening{{Path: console.Path, Open: func(in server.Inside) server.Door { return open(in, url, log) }}},
 	})
@@ -155,7 +155,7 @@ type door struct {
 func (d door) Close() { d.Console.Close(); d.live.Close(); d.inside.Close() }
 
 func open(in server.Inside, url string, log *slog.Logger) server.Door {
-	meter, _ := in.Server.Engine.(engine.Meter)
+	meter, _ := in.Server.Engines.Default().(engine.Meter)
 	l, err := live.New(live.Deps{
 		Sandboxes: in.Server.Service, Approvals: in.Server.Approvals, Record: in.Server.Record, Meter: meter, Log: log,
 		Version: "fleet", Started: time.Now(),

@@ -65,7 +65,7 @@ func newStack(t testing.TB) *stack {
 		return door{x}
 	}
 	d, err := server.Open(t.Context(), server.Options{
-		StateDir: dir, Log: log, Engine: eng, Templates: sandboxtest.Template{}, Version: "test", Server: true,
+		StateDir: dir, Log: log, Engines: fake.Registry(eng), Templates: sandboxtest.Template{}, Version: "test", Server: true,
 		Settings: sandbox.Settings{AnyBoundary: true}, Doors: []server.Opening{{Path: "/console", Open: open}},
 	})
 	if err != nil {

@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/crannog/crannog/api"
+)
+
+func (a *app) enginesCommand() *cobra.Command {
+	var f listFlags
+	cmd := &cobra.Command{
+		Use: "engines", Short: "List what can isolate sandboxes here", Args: cobra.NoArgs,
+		Long: "List the engines that sandboxes can run on, with the boundary that each one puts\n" +
+			"between a program and the host's kernel. Boundaries from the weakest: none,\n" +
+			"shared-kernel, userspace-kernel, own-kernel. A policy's isolation.at_least names the\n" +
+			"weakest one that it accepts. Of an engine that cannot run here the list shows why,\n" +
+			"and what to do. An asterisk marks the engine of sandboxes that name none.",
+		Example: "  crannog engines\n  crannog engines --json\n  crannog run --engine gvisor -- true",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.with(cmd.Context(), func(c *connection) error {
+				engines, err := c.Engines(cmd.Context())
+				if err != nil {
+					return fail("list the engines", err)
+				}
+				return list(a, &f, engines, func(e api.Engine) string { return e.Name },
+					[]string{"NAME", "VERSION", "BOUNDARY", "AVAILABLE", "ENFORCES", "CAPABILITIES"}, engineRow)
+			})
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+// engineRow returns the cells of an engine in the table.
+func engineRow(e api.Engine) []string {
+	name, available := e.Name, "yes"
+	if e.Default {
+		name += " *"
+	}
+	if !e.Available {
+		available = "no: " + e.Reason
+		if e.Fix != "" {
+			available += "; fix: " + e.Fix
+		}
+	}
+	return []string{name, e.Version, e.Boundary, available, strings.Join(e.Enforces, ","), strings.Join(e.Capabilities, ",")}
+}
+
+// offerEngines completes a flag with the names of engines.
+func (a *app) offerEngines(cmd *cobra.Command, flag string) {
+	err := cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		var found []cobra.Completion
+		a.ask(cmd.Context(), func(ctx context.Context, c *connection) error {
+			engines, err := c.Engines(ctx)
+			for _, e := range engines {
+				found = append(found, cobra.CompletionWithDesc(e.Name, e.Boundary))
+			}
+			return err
+		})
+		return found, cobra.ShellCompDirectiveNoFileComp
+	})
+	if err != nil {
+		panic(err) // there is no such flag
+	}
+}

@@ -1,0 +1,89 @@
+package v1
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/crannog/crannog/api"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+func (s *server) engineRoutes(a huma.API) {
+	register(s, a, op("engine", "GET", "/engine", "The engine of sandboxes that name none"), s.engine)
+	register(s, a, op("engines", "GET", "/engines", "The engines that sandboxes can run on"), s.engines)
+}
+
+type engineOutput struct{ Body api.Engine }
+
+func (s *server) engine(ctx context.Context, _ sandbox.Principal, _ *struct{}) (*engineOutput, error) {
+	return &engineOutput{s.toEngine(ctx, s.Engines.Default())}, nil
+}
+
+type enginesOutput struct{ Body api.EngineList }
+
+func (s *server) engines(ctx context.Context, _ sandbox.Principal, _ *struct{}) (*enginesOutput, error) {
+	out := &enginesOutput{api.EngineList{Engines: []api.Engine{}}}
+	for _, e := range s.Engines.All() {
+		out.Body.Engines = append(out.Body.Engines, s.toEngine(ctx, e))
+	}
+	return out, nil
+}
+
+func (s *server) toEngine(ctx context.Context, e engine.Engine) api.Engine {
+	info := e.Info()
+	out := api.Engine{
+		Name: info.Name, Version: info.Version, Boundary: string(info.Boundary), NeedsRoot: info.NeedsRoot,
+		Default: info.Name == s.Engines.Default().Info().Name, Available: true,
+		Capabilities: []string{}, Enforces: []string{}, Notes: append([]string{}, info.Notes...),
+		Defaults: toLimits(sandbox.Limits{Limits: engine.DefaultLimits}),
+	}
+	for _, c := range info.Capabilities {
+		out.Capabilities = append(out.Capabilities, string(c))
+	}
+	for _, l := range info.Enforces {
+		out.Enforces = append(out.Enforces, string(l))
+	}
+	if refused := s.probes.refusal(ctx, e); refused != nil {
+		out.Available, out.Reason, out.Fix = false, fault.PublicText(refused), fault.HintOf(refused)
+	}
+	return out
+}
+
+// probeLife is how long the result of a probe is used. A probe may start a
+// process, and a client that lists the engines again and again must not start one
+// each time.
+const probeLife = 10 * time.Second
+
+// probes keeps the latest result of each engine's Probe.
+type probes struct {
+	mu   sync.Mutex
+	last map[string]probed
+}
+
+type probed struct {
+	at      time.Time
+	refusal error
+}
+
+// refusal returns why an engine cannot run on this host, or nil.
+func (p *probes) refusal(ctx context.Context, e engine.Engine) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	name := e.Info().Name
+	if was, ok := p.last[name]; ok && time.Since(was.at) < probeLife {
+		return was.refusal
+	}
+	if p.last == nil {
+		p.last = make(map[string]probed)
+	}
+	// The result serves other clients too, so it must not depend on whether this one
+	// goes away.
+	now := probed{time.Now(), engine.Refusal(e.Probe(context.WithoutCancel(ctx)))}
+	p.last[name] = now
+	return now.refusal
+}
