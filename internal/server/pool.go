@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/frontend/e2b"
-	"github.com/crannog/crannog/internal/frontend/v1"
+	v1 "github.com/crannog/crannog/internal/frontend/v1"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
