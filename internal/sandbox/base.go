@@ -108,7 +108,7 @@ func (b Base) CheckRebuildable() error {
 		return nil
 	}
 	return fault.New(fault.Conflict, "sandbox_too_old", "the sandbox was made by an earlier version, which kept too little of it to save its state").
-		WithHint("make a new sandbox; this one goes on until its end")
+		WithHint("make a new sandbox; this one runs until its end")
 }
 
 // Difference returns how an instance differs from a saved one, or "".

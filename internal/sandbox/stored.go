@@ -32,7 +32,7 @@ func (n *Stored) WorkspaceFor(asked Limits, workspace string) (string, error) {
 		return workspace, nil
 	}
 	if workspace != "" && workspace != n.Workspace {
-		return "", fault.New(fault.Invalid, "snapshot_workspace", "a snapshot goes on with the workspace that it was taken with").
+		return "", fault.New(fault.Invalid, "snapshot_workspace", "a snapshot keeps the workspace that it was taken with").
 			WithHint("leave the workspace out")
 	}
 	have := n.Limits

@@ -122,7 +122,7 @@ func notNow(r sandbox.Row) error {
 	case sandbox.Paused:
 		return alreadyPaused(r.ID)
 	case sandbox.Running, sandbox.Pausing, sandbox.Resuming:
-		return fault.Newf(fault.Conflict, sandbox.CodeChanged, "Sandbox \"%s\" was changed meanwhile; try again", r.ID)
+		return fault.Newf(fault.Conflict, sandbox.CodeChanged, "Sandbox \"%s\" has changed since the request began; try again", r.ID)
 	case sandbox.Creating, sandbox.Waiting, sandbox.Stopped:
 	}
 	return sandbox.NotRunning(r)

@@ -244,6 +244,6 @@ func (s *Service) patch(ctx context.Context, w io.Writer, staged *os.Root, o *ou
 	if err != nil || len(left) == 0 {
 		return err
 	}
-	return fault.Newf(fault.Conflict, "patch_incomplete", "%d changes cannot be in a patch, such as that of %.200q: what is binary, very large, held a sealed secret before, or of which nobody knows any more what it was", len(left), left[0].Path).
+	return fault.Newf(fault.Conflict, "patch_incomplete", "%d changes cannot be in a patch, such as that of %.200q: what is binary, very large, held a sealed secret before, or whose earlier content is not known", len(left), left[0].Path).
 		WithHint("export a tar, or name the other paths")
 }

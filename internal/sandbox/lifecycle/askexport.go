@@ -33,7 +33,7 @@ const (
 // the digest names and to where it goes, and is spent here.
 func (s *Service) askExport(ctx context.Context, o *outlet, c choice, to string) (string, error) {
 	if s.questions == nil {
-		return "", fault.New(fault.Denied, "export_unasked", "the policy asks about what comes out, and there is nobody to ask")
+		return "", fault.New(fault.Denied, "export_unasked", "the policy asks about what comes out, and this server asks no one")
 	}
 	doc := o.policy.Document().Approvals
 	kind, verb := egress.AskExport, "bring"

@@ -237,7 +237,7 @@ func TestRefusedRequestsAreBounded(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		r.Refused("nobody", "GET /v1/sandboxes", "unauthenticated")
+		r.Refused("no caller", "GET /v1/sandboxes", "unauthenticated")
 		if n := len(actions(t, r.record)); n != 60 {
 			t.Errorf("%d entries of 1001 requests", n)
 		}

@@ -199,7 +199,7 @@ func (s *Service) begin(ctx context.Context, id string) (context.Context, func()
 }
 
 func removedMeanwhile() error {
-	return fault.New(fault.Conflict, sandbox.CodeRemoved, "the sandbox was removed meanwhile")
+	return fault.New(fault.Conflict, sandbox.CodeRemoved, "the sandbox was removed while the request ran")
 }
 
 // canceled classifies why a context ended.

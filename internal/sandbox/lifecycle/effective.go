@@ -79,7 +79,7 @@ func words(c probe.Checks) []string {
 		say("the name %s has an address", n)
 	}
 	for _, at := range c.Reached {
-		say("a connection to %s comes about", at)
+		say("a connection to %s opens", at)
 	}
 	for _, at := range c.Closed {
 		say("no connection to %s", at)

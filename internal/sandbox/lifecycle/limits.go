@@ -87,7 +87,7 @@ func (s *Service) enforced(asked sandbox.Limits) error {
 		if *f.Value != 0 && f.Limit != "" && !slices.Contains(info.Enforces, f.Limit) {
 			return fault.Newf(fault.Unsupported, "limit_not_enforced",
 				"the engine %s does not enforce a limit of %s on this host", info.Name, f.Name).
-				WithHint("leave this limit out; crannog doctor says what is enforced here")
+				WithHint("leave this limit out; crannog doctor lists what is enforced here")
 		}
 	}
 	return nil

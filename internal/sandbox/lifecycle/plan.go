@@ -86,7 +86,7 @@ func (s *Service) plan(ctx context.Context, who sandbox.Principal, req sandbox.C
 	}
 	mounts, err := resolveMounts(s.settings, req.Mounts)
 	if err == nil && len(mounts) > 0 && template.Origin != nil {
-		err = fault.New(fault.Invalid, "snapshot_mounts", "a snapshot goes on with the mounts that it was taken with").WithHint("leave the mounts out")
+		err = fault.New(fault.Invalid, "snapshot_mounts", "a snapshot keeps the mounts that it was taken with").WithHint("leave the mounts out")
 	}
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err

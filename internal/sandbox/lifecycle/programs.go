@@ -79,7 +79,7 @@ func showPrograms(t *sandbox.Template, binds []engine.Bind) error {
 		return nil
 	}
 	if t.Origin != nil {
-		return fault.New(fault.Invalid, "snapshot_programs", "a snapshot goes on with the programs that it was taken with").
+		return fault.New(fault.Invalid, "snapshot_programs", "a snapshot keeps the programs that it was taken with").
 			WithHint("leave the programs out")
 	}
 	t.Root.Binds = append(t.Root.Binds[:len(t.Root.Binds):len(t.Root.Binds)], binds...)

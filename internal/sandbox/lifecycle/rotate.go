@@ -135,7 +135,7 @@ func (s *Service) attachmentOrNone(ctx context.Context, r sandbox.Row, p *policy
 	a, err := s.attachment(ctx, r, p)
 	if err != nil {
 		s.log.Warn("sandbox continues without secrets", "sandbox", r.ID, "err", err)
-		s.note(ctx, r.ID, "warn", "goes on without secrets: one that its policy binds cannot be found", nil)
+		s.note(ctx, r.ID, "warn", "runs without secrets: one that its policy binds cannot be found", nil)
 		a.Secrets = nil
 	}
 	return a

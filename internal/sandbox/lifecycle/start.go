@@ -70,7 +70,7 @@ func (s *Service) fits(ctx context.Context, templateID string, b sandbox.Base, f
 		return err
 	}
 	if have := c.Format(); from.Format != have {
-		return fault.Newf(fault.Conflict, "snapshot_format", "the state was saved in the format %q, and this engine goes on only from %q", from.Format, have).
+		return fault.Newf(fault.Conflict, "snapshot_format", "the state was saved in the format %q, and this engine restores only %q", from.Format, have).
 			WithHint("one of files only would work: take it without memory where the sandbox runs, or use the version that saved this one")
 	}
 	return s.sameFiles(ctx, templateID, b, from.Needs)

@@ -38,7 +38,7 @@ func (s *Service) resolveTools(names []string, p *policy.Policy, from *sandbox.S
 		}
 		return nil, nil
 	case from != nil:
-		return nil, fault.New(fault.Invalid, "snapshot_programs", "a snapshot goes on with the version managers that it was taken with").
+		return nil, fault.New(fault.Invalid, "snapshot_programs", "a snapshot keeps the version managers that it was taken with").
 			WithHint("leave the tools out")
 	case len(names) == 0:
 		return nil, nil

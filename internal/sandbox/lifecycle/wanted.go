@@ -42,7 +42,7 @@ func (s *Service) AskAccess(ctx context.Context, who sandbox.Principal, ref stri
 		return egress.Answer{Granted: granted, State: string(approval.Approved), Reason: "it is allowed already"}, err
 	}
 	if s.questions == nil {
-		return egress.Answer{}, fault.New(fault.Denied, "nobody_to_ask", "there is nobody to ask")
+		return egress.Answer{}, fault.New(fault.Denied, "nobody_to_ask", "this server asks no one")
 	}
 	wait, cancel := context.WithTimeout(ctx, max(w.Wait, leastWait))
 	defer cancel()

@@ -132,7 +132,7 @@ func (s *Service) mayAccess(ctx context.Context, who sandbox.Principal, ref stri
 			return a, err
 		}
 		if p.Level() == carefulLevel && p.Digest() != asked {
-			return a, fault.New(fault.Conflict, "policy_changed", "the policy was changed meanwhile; ask again")
+			return a, fault.New(fault.Conflict, "policy_changed", "the policy has changed since you asked; ask again")
 		}
 		return change(a)
 	})

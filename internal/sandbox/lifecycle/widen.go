@@ -44,7 +44,7 @@ func (s *Service) mayWiden(ctx context.Context, r sandbox.Row, change func(sandb
 		return nil
 	}
 	if s.questions == nil {
-		return fault.New(fault.Denied, "policy_widening_denied", "a strict sandbox's policy is not made wider, and there is nobody to ask")
+		return fault.New(fault.Denied, "policy_widening_denied", "a strict sandbox's policy is not made wider, and this server asks no one")
 	}
 	quorum, expiry := before.Document().Approvals.Quorum, time.Duration(before.Document().Approvals.Timeout)
 	ask, cancel := context.WithTimeout(ctx, widenHold)
