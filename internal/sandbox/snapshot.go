@@ -93,7 +93,7 @@ func (s *Service) snapshot(ctx context.Context, who Principal, ref string, req S
 	n := Stored{
 		Snapshot: Snapshot{
 			ID: newSnapshotID(), Name: name, Owner: r.Owner, Sandbox: r.ID, Parent: r.At, TemplateID: r.TemplateID, Template: r.Template,
-			FilesOnly: req.FilesOnly, CreatedAt: time.Now().UTC().Round(0), Format: format,
+			FilesOnly: req.FilesOnly, CreatedAt: time.Now().UTC().Round(0), Format: format, Engine: r.Engine,
 		},
 		Base: r.Base, Limits: r.Limits, Workspace: r.Workspace, Access: r.Access, Process: s.self,
 	}

@@ -32,6 +32,8 @@ type Snapshot struct {
 	// Bytes is how much was written down, OwnBytes how much of the disk would
 	// be free without this one.
 	Bytes, OwnBytes int64
+	// Engine made it. Its memory is of no use to another engine.
+	Engine string
 	// Format is what can go on from it; "" for files only, which anything can.
 	Format string
 	// Needs is what its memory refers to; nil is not known.
