@@ -1,15 +1,13 @@
-// Package attachment owns the link between a sandbox and us: a socket pair on which
-// the sandbox's packets arrive, the network stack that ends its connections,
-// and the bounds on what a hostile sandbox can make that cost. What may go
-// where is its Handler's to say.
+// Package attachment owns the connection between a sandbox's network and the egress
+// gateway: the forms in which traffic arrives, the network stack that ends it, and
+// the bounds on what a hostile sandbox can make that cost. A Handler decides which
+// traffic is allowed.
 package attachment
 
 import (
 	"net/netip"
-	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
@@ -18,18 +16,19 @@ import (
 // Handler handles the traffic of a sandbox. Its methods are called
 // concurrently.
 type Handler interface {
-	// TCP is told of a connection attempt to any address and port. It has a
-	// goroutine of its own for as long as it likes. A flow that it has
-	// neither accepted nor refused when it returns is refused; an accepted
-	// connection is its to close, also after it returned.
+	// TCP decides a connection attempt to any address and port. It runs in a
+	// goroutine of its own and may take as long as it needs. A flow that it has
+	// neither accepted nor refused when it returns is refused. It must close an
+	// accepted connection, which it may do after it has returned.
 	TCP(f *Flow)
 
-	// Names answers a DNS query, whatever server it was sent to, in at most
-	// max bytes. Nil is no answer.
+	// Names returns the answer to a DNS query, whatever server it was sent to, in
+	// at most max bytes. Nil means no answer.
 	Names(query []byte, max int) []byte
 
-	// Dropped is told what did not get through: of a flood, a sample. It is
-	// called where packets are read, so what takes long slows the link.
+	// Dropped reports traffic that was not let through: a sample of it in a
+	// flood. It is called where packets are read, so a slow call slows the
+	// attachment.
 	Dropped(proto string, dst netip.AddrPort)
 }
 
@@ -62,7 +61,7 @@ func (o Options) orDefault() Options {
 	return o
 }
 
-// Counts are what a link has seen.
+// Counts are what an attachment has seen.
 type Counts struct {
 	Received    uint64 // frames from the sandbox
 	Sent        uint64 // frames to it
@@ -72,7 +71,8 @@ type Counts struct {
 	Connections int    // now
 }
 
-// Link is our end of one sandbox's link.
+// Link is an attachment that carries packets: a network stack of the gateway ends
+// the sandbox's connections.
 type Link struct {
 	handler Handler
 	options Options
@@ -92,17 +92,12 @@ type Link struct {
 	done    chan struct{}
 }
 
-// Open serves the link whose our end is ours, until Close or until the
-// sandbox's end is closed. It takes ours over: also after an error ours is
-// closed.
-func Open(ours *os.File, h Handler, o Options) (*Link, error) {
-	l := &Link{handler: h, options: o.orDefault(), reading: make(chan struct{}), done: make(chan struct{})}
+// newLink serves a port, which it takes over.
+func newLink(p *port, h Handler, o Options) (*Link, error) {
+	l := &Link{port: p, handler: h, options: o.orDefault(), reading: make(chan struct{}), done: make(chan struct{})}
 	l.meters = newMeters(l.options)
 	l.flows.open = make(map[*slot]struct{})
 	var err error
-	if l.port, err = newPort(ours); err != nil {
-		return nil, err
-	}
 	if l.stack, err = newStack(l.port); err != nil {
 		l.port.release()
 		return nil, err
@@ -118,8 +113,7 @@ func Open(ours *os.File, h Handler, o Options) (*Link, error) {
 	return l, nil
 }
 
-// Close resets every connection and returns when nothing of the link is left
-// but the handler's own calls, whose connections then fail.
+// Close implements Attachment.
 func (l *Link) Close() error {
 	l.once.Do(func() {
 		l.closing.Store(true)
@@ -141,25 +135,13 @@ func (l *Link) Close() error {
 	return nil
 }
 
-// Done is closed when the link has ended, for whatever reason.
+// Done implements Attachment.
 func (l *Link) Done() <-chan struct{} { return l.done }
 
-// Counts returns what the link has seen so far.
+// Counts implements Attachment.
 func (l *Link) Counts() Counts {
 	return Counts{
 		Received: l.received.Load(), Dropped: l.dropped.Load(), Names: l.names.Load(),
 		Sent: l.port.sent.Load(), Lost: l.port.lost.Load(), Connections: l.flows.count(),
 	}
-}
-
-// Pair makes a link: the sandbox's end, which an engine is given, and ours.
-func Pair() (box, ours *os.File, err error) {
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_SEQPACKET|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return nil, nil, os.NewSyscallError("socketpair", err)
-	}
-	for _, fd := range fds {
-		widen(fd)
-	}
-	return os.NewFile(uintptr(fds[0]), "link-box"), os.NewFile(uintptr(fds[1]), "link"), nil
 }
