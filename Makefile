@@ -22,7 +22,7 @@ console: internal/frontend/console/dist/index.html ## the pages of the console, 
 internal/frontend/console/dist/index.html: $(shell find console \( -name node_modules -o -name gen \) -prune -o -type f -print)
 	console/build/build.sh
 
-# Three tiers, docs/testing.md: check for each change, test for all promises,
+# Three tiers, docs/internals/testing.md: check for each change, test for all promises,
 # test-full for what is too long.
 check: tests-begin check-source lint test-race test-plain test-console ## what needs neither root nor a sandbox: format, linters, unit tests; minutes
 
@@ -60,7 +60,7 @@ test-race: $(TIMING)
 	packages=$$(tests/packages.sh race) && CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GOTEST) -race -p 4 -skip '$(CRASHES)|$(LARGE)' -timeout 40m $$packages
 
 # These start the test program anew for each step at which it is killed. With
-# the race detector they took more than a third of the time of internal/sandbox.
+# the race detector they took more than a third of the time of internal/sandbox/lifecycle.
 CRASHES := ^(TestDeathAtEachStepOfStates|TestCrashWhileKeeping|TestCrashAtEachStep|TestACrashAtAnyStepLeavesNoHalfImage)$$
 
 # These bring many megabytes or many thousands of rows through code that other
@@ -128,7 +128,7 @@ gen: ## make the checked-in generated files again
 fuzz: ## half a minute for each fuzz target
 	bench/fuzz.sh 30s
 
-bench: build ## every figure of docs/performance.md
+bench: build ## every figure of docs/internals/performance.md
 	bench/run.sh
 
 clean: ## remove what build made

@@ -71,7 +71,7 @@ type Apply struct {
 	Overwrite bool `json:"overwrite,omitempty" doc:"Also where the file was changed outside since the sandbox started."`
 	DryRun    bool `json:"dry_run,omitempty"`
 	// Provenance asks for a signed statement about the files.
-	Provenance bool `json:"provenance,omitempty" doc:"Sign for what comes; see docs/provenance.md."`
+	Provenance bool `json:"provenance,omitempty" doc:"Sign for what comes; see docs/reference/provenance.md."`
 }
 
 // Applied is the answer of POST /v1/sandboxes/{id}/apply.

@@ -13,7 +13,7 @@ type Entry struct {
 	Kind    string          `json:"kind"`
 	Sandbox string          `json:"sandbox,omitempty"`
 	Actor   string          `json:"actor,omitempty" doc:"key:ID, local:UID, box or server."`
-	Data    json.RawMessage `json:"data,omitempty" doc:"By kind; see docs/record.md."`
+	Data    json.RawMessage `json:"data,omitempty" doc:"By kind; see docs/reference/audit-log.md."`
 	Source  string          `json:"source,omitempty"`
 	At      uint64          `json:"at,omitempty"`
 }

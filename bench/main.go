@@ -1,4 +1,4 @@
-// Command bench owns the figures of docs/performance.md: it measures boxes and
+// Command bench owns the figures of docs/internals/performance.md: it measures boxes and
 // what they are compared with in turns, in one run, and prints them side by
 // side.
 package main

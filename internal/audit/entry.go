@@ -12,7 +12,7 @@ import (
 // Kind says what an entry is of. The part before the dot is its group.
 type Kind string
 
-// Kinds of entries. What their data holds is in docs/record.md.
+// Kinds of entries. What their data holds is in docs/reference/audit-log.md.
 const (
 	// What callers asked for through the API, the command line, MCP or the E2B
 	// wire, and what came of it.

@@ -40,7 +40,7 @@ func checkAllowed(allow []string) error {
 		}
 		if fault.CodeOf(err) == "address_private" {
 			return usagef("--allow does not open %q: %s", inert(s), what).
-				hint("a private network is opened by a policy that lists it in cidrs: crannog run --policy FILE; docs/network.md has an example")
+				hint("a private network is opened by a policy that lists it in cidrs: crannog run --policy FILE; docs/how-to/control-the-network.md has an example")
 		}
 		return usagef("--allow: no policy opens %q: %s", inert(s), what).hint(machineHint)
 	}

@@ -224,7 +224,7 @@ func ways(list []api.Change) string {
 	case flagged:
 		return "look at them with crannog diff; --protected brings them"
 	}
-	return "docs/export.md says what never comes out"
+	return "docs/how-to/take-changes-out.md says what never comes out"
 }
 
 func plural(n int) string {

@@ -17,7 +17,7 @@ import (
 func (a *app) policyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "policy", Short: "Show, check, test and change policies", Args: cobra.ArbitraryArgs,
-		Long: "Show, check, test, explain and change what sandboxes may reach and do. docs/policy.md\n" +
+		Long: "Show, check, test, explain and change what sandboxes may reach and do. docs/reference/policy.md\n" +
 			"describes the documents; crannog help network is the short form.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {

@@ -8,18 +8,19 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write docs/configuration.md anew")
+var update = flag.Bool("update", false, "write docs/reference/configuration.md anew")
 
-const documentPath = "../../docs/configuration.md"
+const documentPath = "../../docs/reference/configuration.md"
 
 // The document is made of the settings themselves, so that it cannot lie.
 func TestDocument(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Settings\n\n" +
-		"Later sources win: the default, the file (`~/.config/crannog/config.toml`, else `/etc/crannog/config.toml`,\n" +
-		"or the one that `--config` or `CRANNOG_CONFIG` names), the environment, a flag. An unknown name in the file is\n" +
-		"an error. `crannog config` shows every value with its source. Sizes are bytes with k, m, g or t for powers of\n" +
-		"1024; times are like `90s` or whole seconds.\n\n" +
+		"Later sources win: the default, the file, the environment, a flag. The file is the one that\n" +
+		"`--config` or `CRANNOG_CONFIG` names, else `~/.config/crannog/config.toml`, else\n" +
+		"`/etc/crannog/config.toml`. An unknown name in the file is an error. `crannog config` shows every\n" +
+		"value with its source. Sizes are bytes with k, m, g or t for powers of 1024; times are like `90s` or\n" +
+		"whole seconds.\n\n" +
 		"| Name in the file | Environment | Default | Meaning |\n|---|---|---|---|\n")
 	c := Default(Env{Lookup: func(string) (string, bool) { return "", false }, UID: 0})
 	for _, s := range settings {

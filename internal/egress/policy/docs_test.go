@@ -16,9 +16,9 @@ import (
 	"github.com/crannog/crannog/internal/filetree/toolfiles"
 )
 
-var update = flag.Bool("update", false, "rewrite the generated parts of docs/policy.md")
+var update = flag.Bool("update", false, "rewrite the generated parts of docs/reference/policy.md")
 
-const page = "../../../docs/policy.md"
+const page = "../../../docs/reference/policy.md"
 
 // comments are those of all fields in document.go, by type and name.
 func comments(t *testing.T) map[string]string {
@@ -188,7 +188,7 @@ func TestThePageIsUpToDate(t *testing.T) {
 		return
 	}
 	if text != string(b) {
-		t.Error("docs/policy.md is stale; run go test ./internal/egress/policy -update")
+		t.Error("docs/reference/policy.md is stale; run go test ./internal/egress/policy -update")
 	}
 }
 

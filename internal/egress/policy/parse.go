@@ -147,5 +147,5 @@ func at(n *yaml.Node, text string) error {
 }
 
 func invalid(text string) *fault.Error {
-	return fault.New(fault.Invalid, "policy_invalid", text).WithHint("docs/policy.md has every field; crannog policy check reads a file without using it.")
+	return fault.New(fault.Invalid, "policy_invalid", text).WithHint("docs/reference/policy.md has every field; crannog policy check reads a file without using it.")
 }

@@ -200,13 +200,13 @@ func TestFindingS4WhatCannotBeShownIsNotAsked(t *testing.T) {
 
 // Documents name the headers that a grant is not bound to.
 func TestHarmlessHeadersAreInTheDocuments(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/approvals.md")
+	text, err := os.ReadFile("../../../docs/how-to/decide-approvals.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range harmless {
 		if !strings.Contains(string(text), "`"+name+"`") {
-			t.Errorf("docs/approvals.md does not name %s", name)
+			t.Errorf("docs/how-to/decide-approvals.md does not name %s", name)
 		}
 	}
 	for _, name := range harmless {

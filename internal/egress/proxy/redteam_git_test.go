@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The attacks here were thought of without knowledge of how the finding was mended. docs/testing.md lists
+// The attacks here were thought of without knowledge of how the finding was mended. docs/internals/testing.md lists
 // them, and which got through.
 
 // S1: a request in git's full dress that says another method besides, a list of refs of two services,

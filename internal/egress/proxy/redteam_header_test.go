@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The attacks here were thought of without knowledge of how the finding was mended. docs/testing.md lists
+// The attacks here were thought of without knowledge of how the finding was mended. docs/internals/testing.md lists
 // them, and which got through.
 
 // S4: more ways to say another method or path, and a header that the sender wants removed on the way.

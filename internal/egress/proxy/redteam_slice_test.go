@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The attacks here were thought of without knowledge of how the finding was mended. docs/testing.md lists
+// The attacks here were thought of without knowledge of how the finding was mended. docs/internals/testing.md lists
 // them, and which got through.
 
 // S5: a secret in pieces by other names of a range, by a POST, in a header of an early answer, and in

@@ -10,7 +10,7 @@ import (
 
 // What is tried, and what of it is allowed, is in the threat model.
 func TestProbesAreDocumented(t *testing.T) {
-	data, err := os.ReadFile("../../../docs/threat-model.md")
+	data, err := os.ReadFile("../../../docs/reference/threat-model.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,13 +21,13 @@ func TestProbesAreDocumented(t *testing.T) {
 	}
 	for _, name := range names {
 		if !strings.Contains(text, "`"+name+"`") {
-			t.Errorf("docs/threat-model.md does not know `%s`", name)
+			t.Errorf("docs/reference/threat-model.md does not know `%s`", name)
 		}
 	}
 	for name, p := range probes {
 		for as, why := range p.allowed {
 			if !strings.Contains(text, why) {
-				t.Errorf("docs/threat-model.md does not say why %s may %s: %s", as, name, why)
+				t.Errorf("docs/reference/threat-model.md does not say why %s may %s: %s", as, name, why)
 			}
 		}
 	}

@@ -195,13 +195,13 @@ func TestF30Setting(t *testing.T) {
 
 // The page lists each entry.
 func TestF30Documented(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/etc.md")
+	page, err := os.ReadFile("../../../docs/reference/host-etc.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range packageEtc {
 		if row := "| " + s.pkg + " | `" + strings.Join(s.paths, "`, `") + "` |"; !strings.Contains(string(page), row) {
-			t.Errorf("docs/etc.md has no row %s", row)
+			t.Errorf("docs/reference/host-etc.md has no row %s", row)
 		}
 	}
 }

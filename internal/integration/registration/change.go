@@ -113,7 +113,7 @@ func prepare(name string, scope Scope, p Place, edit func(client, *Change) error
 	}
 	if err := edit(c, ch); err != nil {
 		return nil, fault.Newf(fault.Conflict, "configuration_not_edited", "%s is left as it is: %v", ch.Path, err).
-			WithHint("add the entry by hand, as in docs/agents.md")
+			WithHint("add the entry by hand, as in docs/how-to/run-an-agent.md")
 	}
 	return ch, nil
 }

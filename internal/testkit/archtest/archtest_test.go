@@ -20,7 +20,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "rewrite the table in docs/architecture.md")
+var update = flag.Bool("update", false, "rewrite the table in docs/internals/architecture.md")
 
 const module = "github.com/crannog/crannog"
 
@@ -170,7 +170,7 @@ func TestNoReplaceDirective(t *testing.T) {
 // A test's comment or name that begins a line with a promise's number proves
 // it: "P7" anywhere in a test file's comments counts.
 func TestPromisesAreTested(t *testing.T) {
-	doc, err := os.Open("../../../docs/promises.md")
+	doc, err := os.Open("../../../docs/reference/promises.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +224,7 @@ func provedPromises(t *testing.T) map[string]bool {
 const begin, end = "<!-- layers -->", "<!-- /layers -->"
 
 func TestArchitectureDocument(t *testing.T) {
-	const path = "../../../docs/architecture.md"
+	const path = "../../../docs/internals/architecture.md"
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

@@ -67,7 +67,7 @@ func Program(name string) Ability {
 func Must() bool { return os.Getenv("CRANNOG_TEST_HOST") == "must" }
 
 // Full reports whether "make test-full" runs: with it, tests do all that they
-// can, also what is too long for each change (docs/testing.md names it).
+// can, also what is too long for each change (docs/internals/testing.md names it).
 func Full() bool { return os.Getenv("CRANNOG_TEST_FULL") != "" }
 
 // Need ends the test if the host lacks an ability.
