@@ -43,7 +43,7 @@ func Refusal(findings []Finding) error {
 		}
 		code := f.Code
 		if code == "" {
-			code = "engine_unavailable"
+			code = "host_unsupported"
 		}
 		return fault.New(fault.Unsupported, code, f.Check+": "+f.Detail).WithHint(f.Fix)
 	}

@@ -19,7 +19,7 @@ func TestRefusalIsTheFirstFailure(t *testing.T) {
 	if fault.KindOf(err) != fault.Unsupported || fault.CodeOf(err) != first.Code || fault.HintOf(err) != "switch them on" {
 		t.Errorf("got %v", err)
 	}
-	if err := engine.Refusal([]engine.Finding{engine.Fail("disk", "full", "")}); fault.CodeOf(err) != "engine_unavailable" {
+	if err := engine.Refusal([]engine.Finding{engine.Fail("disk", "full", "")}); fault.CodeOf(err) != "host_unsupported" {
 		t.Errorf("without a code: %v", err)
 	}
 }
