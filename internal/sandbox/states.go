@@ -3,9 +3,6 @@ package sandbox
 import (
 	"context"
 	"time"
-
-	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/fault"
 )
 
 // States of a sandbox whose memory and files are on disk, or on their way
@@ -128,13 +125,4 @@ type Waker interface {
 	// Wake resumes a paused sandbox that resumes on traffic, and waits for it.
 	// Any other that does not run is NotFound.
 	Wake(ctx context.Context, id string) (Sandbox, error)
-}
-
-// checkpointer is the engine's ability to save and go on.
-func (s *Service) checkpointer() (engine.Checkpointer, error) {
-	c, ok := s.engine.(engine.Checkpointer)
-	if !ok {
-		return nil, fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s cannot save the state of a sandbox", s.engine.Info().Name)
-	}
-	return c, nil
 }

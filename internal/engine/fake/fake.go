@@ -131,11 +131,16 @@ func (e *Engine) Info() engine.Info {
 	return engine.Info{
 		Name: cmp.Or(e.options.Name, "fake"), Version: "1", Boundary: cmp.Or(e.options.Boundary, engine.NoBoundary),
 		Notes: []string{"no isolation: for tests only"}, Enforces: e.options.Enforces,
+		Capabilities: engine.Implemented(e),
+		Images:       []engine.ImageKind{engine.ImageHostView},
+		Egress:       []engine.EgressKind{engine.EgressNone, engine.EgressPackets},
 	}
 }
 
-// Probe succeeds on every host.
-func (e *Engine) Probe(ctx context.Context) error { return ctx.Err() }
+// Probe finds that every host is good enough.
+func (e *Engine) Probe(context.Context) []engine.Finding {
+	return []engine.Finding{engine.OK("fake", "runs everywhere")}
+}
 
 var idPattern = regexp.MustCompile(`^[a-z0-9]{1,40}$`)
 
