@@ -112,7 +112,7 @@ func (a *app) checkEngines(ctx context.Context) []finding {
 	}
 	findings := checkEngine(ctx, engines.Default())
 	for _, other := range engines.All() {
-		if other == engines.Default() {
+		if other.Info().Name == engines.Default().Info().Name {
 			continue
 		}
 		for _, f := range checkEngine(ctx, other) {

@@ -118,6 +118,7 @@ type CreateRequest struct {
 	Metadata        map[string]string
 	Env             map[string]string
 	Limits          Limits
+	Engine          string   // what isolates it; "" lets the service choose
 	Workspace       string   // host directory, local callers only
 	Mounts          []Mount  // by their sources for local callers only
 	Programs        []string // host files and directories shown copy-on-write, local callers only

@@ -73,6 +73,8 @@ func (n Stored) CheckFits(r Row) error {
 		why = "it is of another template"
 	case n.FilesOnly:
 		return nil
+	case n.Engine != r.Engine:
+		why = "its memory was saved by another engine"
 	case !n.Base.sameRoot(r.Base) || n.Workspace != r.Workspace || n.Base.Needs == nil && n.Base.Revision != r.Base.Revision:
 		why = "its files or programs are others"
 	default:

@@ -175,7 +175,7 @@ func (d *Server) openService() error {
 	d.way = &way{stateDir: o.StateDir, log: o.Log, flows: flowLog, connect: gateway.Connect, asker: d.Approvals}
 	d.Service, err = lifecycle.NewService(lifecycle.Deps{
 		Admission: openAdmission(o), Room: diskroom.Room{Dir: o.StateDir},
-		Store: d.store, Engine: o.Engines.Default(), Templates: o.Templates, Log: o.Log, Settings: o.Settings,
+		Store: d.store, Engines: o.Engines, Templates: o.Templates, Log: o.Log, Settings: o.Settings,
 		Way: d.way, Sealed: sealed{d.Secrets, time.Now}, Questions: d.Approvals, Flows: flowLog,
 		Copies: workspace.New(filepath.Join(o.StateDir, "workspaces")), Images: d.images, HostFiles: d.hostFiles,
 		Manifests: workspace.NewManifests(filepath.Join(o.StateDir, "manifests")), Kept: d.kept,

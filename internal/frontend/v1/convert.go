@@ -77,7 +77,7 @@ func fromCreate(in api.CreateSandbox) (sandbox.CreateRequest, error) {
 	}
 	return sandbox.CreateRequest{
 		Access: access, OnEnd: fromOnEnd(in.OnEnd), Template: template, Name: in.Name, Timeout: timeout, Forever: in.Forever, Ephemeral: in.Ephemeral,
-		Metadata: in.Metadata, Env: in.Env, Limits: limits, Workspace: in.Workspace, Programs: in.Programs, Tools: in.Tools,
+		Metadata: in.Metadata, Env: in.Env, Limits: limits, Engine: in.Engine, Workspace: in.Workspace, Programs: in.Programs, Tools: in.Tools,
 		Mounts:       fromMounts(in.Mounts),
 		PrivatePorts: in.PrivatePorts, MaskRequestHost: in.MaskRequestHost, RequestID: in.RequestID,
 	}, nil

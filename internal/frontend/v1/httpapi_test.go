@@ -60,7 +60,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	service, err := lifecycle.NewService(lifecycle.Deps{Store: st, Engine: eng, Templates: shelf{}, Record: &audittest.Record{}, Log: log, Settings: sandbox.Settings{AnyBoundary: true}})
+	service, err := lifecycle.NewService(lifecycle.Deps{Store: st, Engines: fake.Registry(eng), Templates: shelf{}, Record: &audittest.Record{}, Log: log, Settings: sandbox.Settings{AnyBoundary: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,6 +48,9 @@ func (s *Service) actOn(ctx context.Context, id string) (context.Context, sandbo
 func (s *Service) settled(ctx context.Context, id string) (sandbox.Row, error) {
 	for {
 		r, err := s.store.Get(ctx, id)
+		if err == nil {
+			err = s.mustServe(r)
+		}
 		if err != nil || r.State != sandbox.Pausing && r.State != sandbox.Resuming {
 			return r, err
 		}
@@ -134,5 +137,9 @@ func alreadyPaused(id string) error {
 
 // stopMachine frees what a machine holds beside its state on disk.
 func (s *Service) stopMachine(ctx context.Context, r sandbox.Row) error {
-	return errors.Join(s.engine.Remove(ctx, r.ID), s.detach(ctx, r))
+	e, err := s.engines.Of(r.Engine)
+	if err != nil {
+		return err
+	}
+	return errors.Join(e.Remove(ctx, r.ID), s.detach(ctx, r))
 }

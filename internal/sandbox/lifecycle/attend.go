@@ -98,6 +98,8 @@ func (s *Service) follow(ctx context.Context) error {
 // settle brings one live row and what this Service does about it together.
 func (s *Service) settle(ctx context.Context, r sandbox.Row) error {
 	switch {
+	case !s.served(r):
+		return nil
 	case s.abandoned(r):
 		return s.locked(ctx, r.ID, s.abandon)
 	case r.State == sandbox.Stopping:

@@ -82,7 +82,7 @@ func leave(dir, what string) error {
 	}
 	with, tapes := keeping(dir, func(string) { b.tick() })
 	deps := lifecycle.Deps{
-		Store: mined{st, b}, Engine: eng, Templates: shelf{}, Log: slog.New(slog.DiscardHandler),
+		Store: mined{st, b}, Engines: fake.Registry(eng), Templates: shelf{}, Log: slog.New(slog.DiscardHandler),
 		Record: &audittest.Record{}, Settings: sandbox.Settings{AnyBoundary: true},
 	}
 	with(&deps)

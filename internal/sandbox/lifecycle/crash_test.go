@@ -102,7 +102,7 @@ func live(dir string) error {
 		return err
 	}
 	s, err := lifecycle.NewService(lifecycle.Deps{
-		Store: mined{st, b}, Engine: eng, Templates: shelf{}, Log: slog.New(slog.DiscardHandler),
+		Store: mined{st, b}, Engines: fake.Registry(eng), Templates: shelf{}, Log: slog.New(slog.DiscardHandler),
 		Record: &audittest.Record{}, Settings: sandbox.Settings{AnyBoundary: true},
 	})
 	if err != nil {

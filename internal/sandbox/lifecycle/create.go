@@ -154,7 +154,7 @@ func (s *Service) undo(ctx context.Context, r sandbox.Row, cause error) error {
 	defer cancel()
 	s.veil(id)
 	s.cut(id)
-	err := errors.Join(s.engine.Remove(ctx, id), s.detach(ctx, r))
+	err := errors.Join(s.removeInstance(ctx, id), s.detach(ctx, r))
 	if err == nil {
 		s.drain(ctx, id, true)
 		err = errors.Join(s.dropCopy(ctx, r), s.dropManifest(id), s.dropOwn(ctx, id, ""))

@@ -127,7 +127,7 @@ func TestLimits(t *testing.T) {
 // F16: shared memory is half of the memory, unless another size is asked for,
 // which is no more than all of it.
 func TestF16SizeOfSharedMemory(t *testing.T) {
-	r := newRig(t, func(d *lifecycle.Deps) { d.Engine = enforcing{d.Engine} })
+	r := newRig(t, func(d *lifecycle.Deps) { d.Engines = fake.Registry(enforcing{d.Engines.Default()}) })
 	with := func(memory, shm int64) (sandbox.Sandbox, error) {
 		return r.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base", Limits: sandbox.Limits{Limits: engine.Limits{MemoryBytes: memory, ShmBytes: shm}}})
 	}
@@ -162,7 +162,7 @@ func TestLimitsOfSmallHost(t *testing.T) {
 // What the guest gets is what the sandbox says.
 func TestGuestConfig(t *testing.T) {
 	var spec engine.Spec
-	r := newRig(t, func(d *lifecycle.Deps) { d.Engine = spy{d.Engine, &spec} })
+	r := newRig(t, func(d *lifecycle.Deps) { d.Engines = fake.Registry(spy{d.Engines.Default(), &spec}) })
 	dir := t.TempDir()
 	sb := r.create(local, func(c *sandbox.CreateRequest) {
 		c.Name, c.Workspace, c.PrivatePorts = "web.1", dir, true

@@ -114,7 +114,7 @@ func (s *Service) postpone(id string) putOff {
 
 // checkOnEnd refuses what contradicts itself, and what this engine cannot do
 // when the time has come.
-func (s *Service) checkOnEnd(o sandbox.OnEnd) error {
+func (s *Service) checkOnEnd(o sandbox.OnEnd, name string) error {
 	switch {
 	case !o.Pause && (o.FilesOnly || o.Wake):
 		if o.FilesOnly {
@@ -130,9 +130,9 @@ func (s *Service) checkOnEnd(o sandbox.OnEnd) error {
 	}
 	var err error
 	if o.FilesOnly {
-		_, err = s.archiver()
+		_, err = s.archiver(name)
 	} else {
-		_, err = s.checkpointer()
+		_, err = s.checkpointer(name)
 	}
 	return err
 }

@@ -94,6 +94,12 @@ func (s *Service) forgetRef(ctx context.Context, who sandbox.Principal, ref stri
 // was this call that began it. The lock of the ID must be held. A zero time
 // means that it still runs and is stopped here.
 func (s *Service) end(ctx context.Context, id, reason string, at time.Time) (bool, error) {
+	// Before the row says that it ends: nothing here could end it.
+	if r, err := s.store.Get(ctx, id); err == nil {
+		if err := s.mustServe(r); err != nil {
+			return false, err
+		}
+	}
 	began, err := s.stopping(ctx, id, sandbox.Move{
 		From: []sandbox.State{sandbox.Creating, sandbox.Running, sandbox.Pausing, sandbox.Paused, sandbox.Resuming}, To: sandbox.Stopping, Reason: reason,
 	})
@@ -132,7 +138,7 @@ func (s *Service) stopping(ctx context.Context, id string, m sandbox.Move) (bool
 	}
 	s.veil(id)
 	s.cut(id)
-	if err := s.engine.Remove(ctx, id); err != nil {
+	if err := s.removeInstance(ctx, id); err != nil {
 		return false, fmt.Errorf("remove %s: %w", id, err)
 	}
 	return s.store.Move(ctx, id, m)
@@ -146,7 +152,7 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 	// rather than a clean one that reads like success.
 	s.cut(id)
 	s.survey(ctx, id)
-	if err := s.engine.Remove(ctx, id); err != nil {
+	if err := s.removeInstance(ctx, id); err != nil {
 		return fmt.Errorf("remove %s: %w", id, err)
 	}
 	row, err := s.store.Get(ctx, id)

@@ -10,7 +10,6 @@ import (
 	"github.com/crannog/crannog/internal/audit/events"
 	"github.com/crannog/crannog/internal/audit/ingest"
 	"github.com/crannog/crannog/internal/egress/redact"
-	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -34,15 +33,15 @@ func (s *Service) openSpools(dir string) error {
 
 // events opens the file into which the engine writes what programs do; nil is
 // none. The caller closes it.
-func (s *Service) events(id string) (*os.File, error) {
+func (s *Service) events(r sandbox.Row) (*os.File, error) {
 	if s.spools == nil {
 		return nil, nil
 	}
-	f, err := s.spools.Create(id)
+	f, err := s.spools.Create(r.ID)
 	if err != nil {
 		return nil, err
 	}
-	if _, ok := s.engine.(engine.Observer); !ok {
+	if s.observer(r.Engine) == nil {
 		return nil, f.Close() // an engine that sees nothing takes none
 	}
 	return f, nil
@@ -116,13 +115,20 @@ func (s *Service) veil(id string) {
 // survey lets the engine write down what became of files. It is called before
 // a machine ends, which it does not keep from ending.
 func (s *Service) survey(ctx context.Context, id string) {
-	o, ok := s.engine.(engine.Observer)
-	if !ok || s.spools == nil {
+	if s.spools == nil {
+		return
+	}
+	r, err := s.store.Get(ctx, id)
+	if err != nil {
+		return // what has no row has no file either
+	}
+	o := s.observer(r.Engine)
+	if o == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), surveyTimeout)
 	defer cancel()
-	err := o.Survey(ctx, id)
+	err = o.Survey(ctx, id)
 	if err == nil || isUnknown(err) { // it runs no more
 		return
 	}

@@ -172,7 +172,7 @@ func TestFilesGoOnWithOtherPrograms(t *testing.T) {
 // A guest in memory that an earlier version saved is asked for no more than it
 // knows. One that boots with the files is this version's.
 func TestOlderGuests(t *testing.T) {
-	r := newRig(t, func(d *lifecycle.Deps) { d.Engine = walledFake{d.Engine.(*fake.Engine)} })
+	r := newRig(t, func(d *lifecycle.Deps) { d.Engines = fake.Registry(walledFake{d.Engines.Default().(*fake.Engine)}) })
 	sb := r.create(alice)
 	row, err := r.store.Get(t.Context(), sb.ID)
 	if err != nil {

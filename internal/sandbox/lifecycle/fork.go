@@ -133,7 +133,7 @@ func (s *Service) copyAll(ctx context.Context, r sandbox.Row, from source, ttl t
 // ofCopies is the policy of all copies, and the values that came with the
 // sandbox, which each copy has sealed for itself.
 func (s *Service) ofCopies(ctx context.Context, r sandbox.Row) (*policy.Policy, map[string]config.Secret, error) {
-	p, err := s.compile(r.Access)
+	p, err := s.compileOn(r.Engine, r.Access)
 	if err != nil || r.Access.Own == "" {
 		return p, nil, err
 	}

@@ -47,7 +47,7 @@ func most(set sandbox.Limits) (sandbox.Limits, error) {
 
 // limits fills zero fields with the defaults and refuses what no sandbox
 // can have.
-func (s *Service) limits(asked sandbox.Limits) (sandbox.Limits, error) {
+func (s *Service) limits(asked sandbox.Limits, info engine.Info) (sandbox.Limits, error) {
 	low, high, def := sandbox.LeastLimits, s.settings.Max, sandbox.DefaultLimits
 	have, lows, highs, defs := asked.Fields(), low.Fields(), high.Fields(), def.Fields()
 	given := asked
@@ -72,7 +72,7 @@ func (s *Service) limits(asked sandbox.Limits) (sandbox.Limits, error) {
 			"shm is %d bytes, and /dev/shm is in the sandbox's memory, which is %d", asked.ShmBytes, asked.MemoryBytes).
 			WithHint("ask for more memory, or for less shm")
 	}
-	return asked, s.enforced(given)
+	return asked, enforced(given, info)
 }
 
 // shmOf is the size of /dev/shm in a sandbox with so much memory: half of it, as
@@ -81,8 +81,7 @@ func shmOf(memory int64) int64 { return memory / 2 }
 
 // enforced refuses a limit that was asked for and that the engine does not
 // enforce. Accepted, it would be a lie that the caller's plans rest on.
-func (s *Service) enforced(asked sandbox.Limits) error {
-	info := s.engine.Info()
+func enforced(asked sandbox.Limits, info engine.Info) error {
 	for _, f := range asked.Fields() {
 		if *f.Value != 0 && f.Limit != "" && !slices.Contains(info.Enforces, f.Limit) {
 			return fault.Newf(fault.Unsupported, "limit_not_enforced",

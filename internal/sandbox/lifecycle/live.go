@@ -34,6 +34,10 @@ type box struct {
 
 // track watches a running sandbox; one that is watched already stays as it is.
 func (s *Service) track(r sandbox.Row) {
+	e, err := s.engines.Of(r.Engine)
+	if err != nil {
+		return // a process that has the engine watches it
+	}
 	ctx, cancel := context.WithCancel(s.ctx)
 	b := &box{id: r.ID, record: r, gone: make(chan struct{}), cancel: cancel}
 	s.mu.Lock()
@@ -44,7 +48,7 @@ func (s *Service) track(r sandbox.Row) {
 		return
 	}
 	s.live[r.ID] = b
-	s.loops.Go(func() { s.watch(ctx, b) })
+	s.loops.Go(func() { s.watch(ctx, e, b) })
 	s.mu.Unlock()
 	if s.spools != nil {
 		s.spools.Follow(r.ID)
@@ -67,9 +71,9 @@ func (s *Service) cut(id string) {
 }
 
 // watch waits for the end of a box and records it.
-func (s *Service) watch(ctx context.Context, b *box) {
+func (s *Service) watch(ctx context.Context, e engine.Engine, b *box) {
 	for {
-		exit, err := s.engine.Wait(ctx, b.id)
+		exit, err := e.Wait(ctx, b.id)
 		switch {
 		case ctx.Err() != nil:
 			return

@@ -20,7 +20,7 @@ func entry(ctx context.Context, kind audit.Kind, id string, data any) audit.Draf
 // running sandbox that the log does not have. The entry of the caller's request is
 // written with it, so that creating waits for the disk once.
 func (s *Service) started(ctx context.Context, r sandbox.Row, from string) error {
-	_, watched := s.engine.(engine.Observer)
+	watched := s.observer(r.Engine) != nil
 	f := payload.Started{
 		Name: r.Name, Owner: r.Owner, Template: r.Template, TemplateID: r.TemplateID, From: from,
 		Origin: r.Origin, Parent: r.Parent, Engine: r.Engine, Boundary: string(r.Boundary), Workspace: r.Workspace,

@@ -15,6 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/egress"
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/egress/redact"
+	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
@@ -261,7 +262,7 @@ func TestMaskFollowsOtherProcesses(t *testing.T) {
 		k.set("OTHER", otherValue)
 		r := newRig(t, with)
 		deps := lifecycle.Deps{
-			Store: r.store, Engine: r.engine, Templates: shelf{}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+			Store: r.store, Engines: fake.Registry(r.engine), Templates: shelf{}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 			Record: r.record, Settings: sandbox.Settings{AnyBoundary: true}, Way: k, Sealed: k,
 		}
 		other, err := lifecycle.NewService(deps)

@@ -78,7 +78,15 @@ func (s *Service) mendPause(ctx context.Context, r sandbox.Row) error {
 
 // runs asks the engine for one sandbox.
 func (s *Service) runs(ctx context.Context, id string) (bool, error) {
-	list, err := s.engine.List(ctx)
+	r, err := s.store.Get(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	e, err := s.engines.Of(r.Engine)
+	if err != nil {
+		return false, err
+	}
+	list, err := e.List(ctx)
 	return slices.ContainsFunc(list, func(st engine.Status) bool { return st.ID == id && st.State == engine.Running }), err
 }
 
@@ -143,15 +151,15 @@ func (s *Service) sweepPaused(ctx context.Context, id string) error {
 // sweepAllPaused is sweepPaused for each sandbox of which the engine still has a
 // machine: it uses memory that no limit counts.
 func (s *Service) sweepAllPaused(ctx context.Context) error {
-	list, err := s.engine.List(ctx)
+	list, err := s.instances(ctx)
 	errs := []error{err}
-	for _, status := range list {
-		if _, runs := s.known(status.ID); runs {
+	for _, one := range list {
+		if _, runs := s.known(one.id); runs {
 			continue
 		}
 		// Looked at first, since who starts one holds its lock for long.
-		r, err := s.store.Get(ctx, status.ID)
-		if err == nil && r.State == sandbox.Paused {
+		r, err := s.store.Get(ctx, one.id)
+		if err == nil && r.State == sandbox.Paused && r.Engine == one.engine {
 			err = s.locked(ctx, r.ID, s.sweepPaused)
 		}
 		errs = append(errs, ignoreUnknown(err))
@@ -186,7 +194,7 @@ func (s *Service) lostImages(ctx context.Context) error {
 	}
 	var errs []error
 	for _, r := range paused {
-		if _, there := sizes[r.Saved.Image]; !there {
+		if _, there := sizes[r.Saved.Image]; !there && s.served(r) {
 			errs = append(errs, s.locked(ctx, r.ID, func(ctx context.Context, id string) error { return s.lost(ctx, r) }))
 		}
 	}

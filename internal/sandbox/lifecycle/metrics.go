@@ -59,10 +59,6 @@ func (r *ring) between(from, to time.Time) []sandbox.Metric {
 
 // sample reads the usage of all boxes now and then.
 func (s *Service) sample() {
-	meter, ok := s.engine.(engine.Meter)
-	if !ok {
-		return
-	}
 	ticker := time.NewTicker(sampleEvery)
 	defer ticker.Stop()
 	for {
@@ -72,6 +68,11 @@ func (s *Service) sample() {
 		case <-ticker.C:
 		}
 		for _, b := range s.boxes() {
+			sb, _ := s.known(b.id)
+			meter := s.meter(sb.Engine)
+			if meter == nil {
+				continue
+			}
 			if err := s.read(s.ctx, meter, b); err != nil && fault.KindOf(err) != fault.NotFound && s.ctx.Err() == nil {
 				s.log.Warn("sandbox not measured", "sandbox", b.id, "err", err)
 			}
@@ -102,9 +103,12 @@ func (s *Service) Metrics(ctx context.Context, who sandbox.Principal, ref string
 	if err != nil {
 		return nil, err
 	}
-	meter, ok := s.engine.(engine.Meter)
-	if !ok {
-		return nil, fault.Newf(fault.Unsupported, "metrics_unsupported", "the engine %s measures nothing", s.engine.Info().Name)
+	if err := s.mustServe(r); err != nil {
+		return nil, err
+	}
+	meter := s.meter(r.Engine)
+	if meter == nil {
+		return nil, unmeasured(r.Engine)
 	}
 	if r.State != sandbox.Running {
 		return []sandbox.Metric{}, nil

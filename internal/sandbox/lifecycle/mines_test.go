@@ -139,7 +139,7 @@ func victim(t *testing.T, r *rig, g *grave) *lifecycle.Service {
 		t.Fatal(err)
 	}
 	s, err := lifecycle.NewService(lifecycle.Deps{
-		Store: doomed{st, g}, Engine: eng, Templates: shelf{}, Images: torn{r.album, g}, Log: slog.New(slog.DiscardHandler),
+		Store: doomed{st, g}, Engines: fake.Registry(eng), Templates: shelf{}, Images: torn{r.album, g}, Log: slog.New(slog.DiscardHandler),
 		Record: r.record, Settings: sandbox.Settings{AnyBoundary: true}, Process: sandbox.Process{PID: 1 << 30, Start: "dead"},
 	})
 	if err != nil {

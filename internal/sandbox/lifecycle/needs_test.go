@@ -85,7 +85,7 @@ func TestF24OtherPackagesDoNotCount(t *testing.T) {
 	open := func() {
 		t.Helper()
 		r.open(func(d *lifecycle.Deps) {
-			d.Templates, d.Engine = revised{&revision}, mapping{d.Engine.(*fake.Engine), dir, &knows, &atomic.Value{}}
+			d.Templates, d.Engines = revised{&revision}, fake.Registry(mapping{d.Engines.Default().(*fake.Engine), dir, &knows, &atomic.Value{}})
 		})
 	}
 	open()
@@ -188,7 +188,7 @@ func TestF24WhatIsMappedIsKept(t *testing.T) {
 	open := func() {
 		t.Helper()
 		r.open(func(d *lifecycle.Deps) {
-			d.Templates, d.HostFiles, d.Engine = revised{&revision}, store, mapping{d.Engine.(*fake.Engine), dir, &knows, &shown}
+			d.Templates, d.HostFiles, d.Engines = revised{&revision}, store, fake.Registry(mapping{d.Engines.Default().(*fake.Engine), dir, &knows, &shown})
 		})
 	}
 	stands := func(what string, do func() error) {

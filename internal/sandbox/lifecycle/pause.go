@@ -122,19 +122,19 @@ func (s *Service) saver(ctx context.Context, r sandbox.Row, filesOnly bool) (sav
 		return nil, "", err
 	}
 	if !filesOnly {
-		c, err := s.checkpointer()
+		c, err := s.checkpointer(r.Engine)
 		if err != nil {
 			return nil, "", err
 		}
 		if _, tells := c.(engine.Binder); !tells {
 			// What could never go on is refused before anything is done.
-			if err := s.fits(ctx, r.TemplateID, r.Base, sandbox.Saved{Format: c.Format()}); err != nil {
+			if err := s.fits(ctx, r.Engine, r.TemplateID, r.Base, sandbox.Saved{Format: c.Format()}); err != nil {
 				return nil, "", err
 			}
 		}
 		return func(ctx context.Context, dir string) (*sandbox.Needs, error) { return s.savedMemory(ctx, r, c, dir) }, c.Format(), nil
 	}
-	a, err := s.archiver()
+	a, err := s.archiver(r.Engine)
 	if err != nil {
 		return nil, "", err
 	}
@@ -146,15 +146,6 @@ func (s *Service) saver(ctx context.Context, r sandbox.Row, filesOnly bool) (sav
 		defer func() { err = errors.Join(err, f.Close()) }()
 		return nil, a.Archive(ctx, r.ID, f)
 	}, "", nil
-}
-
-// archiver is the engine's ability to write files alone.
-func (s *Service) archiver() (engine.Archiver, error) {
-	a, ok := s.engine.(engine.Archiver)
-	if !ok {
-		return nil, fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s cannot save the files of a sandbox", s.engine.Info().Name)
-	}
-	return a, nil
 }
 
 // writeDown has a sandbox written into a draft.

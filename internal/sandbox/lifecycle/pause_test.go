@@ -218,10 +218,10 @@ func TestNobodyGetsInWhileTheLastChangesAreLookedAt(t *testing.T) {
 	var r *rig
 	r = newRig(t, func(d *lifecycle.Deps) {
 		d.Events = t.TempDir()
-		d.Engine = watching{d.Engine.(*fake.Engine), func(id string) {
+		d.Engines = fake.Registry(watching{d.Engines.Default().(*fake.Engine), func(id string) {
 			_, live := r.Live(id)
 			looked = append(looked, live)
-		}}
+		}})
 	})
 	for _, act := range []func(id string) error{
 		func(id string) error {

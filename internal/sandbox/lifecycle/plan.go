@@ -59,7 +59,6 @@ func (s *Service) plan(ctx context.Context, who sandbox.Principal, req sandbox.C
 		func() error { return checkMetadata(req.Metadata) },
 		func() error { return checkEnv(req.Env) },
 		func() error { return checkMask(req.MaskRequestHost) },
-		func() error { return s.checkOnEnd(req.OnEnd) },
 	} {
 		if err := check(); err != nil {
 			return sandbox.Row{}, sandbox.Template{}, nil, err
@@ -98,15 +97,23 @@ func (s *Service) plan(ctx context.Context, who sandbox.Principal, req sandbox.C
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
-	limits, err := s.limits(req.Limits)
-	if err != nil {
-		return sandbox.Row{}, sandbox.Template{}, nil, err
-	}
-	template.Origin.Inherit(&limits, req.Limits)
 	compiled, err := s.compile(req.Access)
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
+	chosen, err := s.chooseEngine(req.Engine, compiled, template.Origin)
+	if err != nil {
+		return sandbox.Row{}, sandbox.Template{}, nil, err
+	}
+	info := chosen.Info()
+	if err := s.checkOnEnd(req.OnEnd, info.Name); err != nil {
+		return sandbox.Row{}, sandbox.Template{}, nil, err
+	}
+	limits, err := s.limits(req.Limits, info)
+	if err != nil {
+		return sandbox.Row{}, sandbox.Template{}, nil, err
+	}
+	template.Origin.Inherit(&limits, req.Limits)
 	tools, err := s.resolveTools(req.Tools, compiled, template.Origin)
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
@@ -124,7 +131,6 @@ func (s *Service) plan(ctx context.Context, who sandbox.Principal, req sandbox.C
 		showRepository(&base, workspace, template.Root, match)
 	}
 	req.Access = nameOwn(req.Access.Settled())
-	info := s.engine.Info()
 	r := sandbox.Row{ControlToken: newToken(), Process: s.self, Run: 1, CreateTimeout: ttl, Base: base, Sandbox: sandbox.Sandbox{
 		ID: newID(), Name: req.Name, TemplateID: template.ID, Template: ref.String(), State: sandbox.Creating, OnEnd: req.OnEnd,
 		Owner: who.KeyID, Ephemeral: req.Ephemeral, StartedAt: time.Now().UTC().Round(0),

@@ -98,11 +98,13 @@ func (s *Service) StartPool(o PoolOptions) {
 		s: s, options: o, gauge: demand.Gauge{Fixed: o.Bytes}, ended: make(chan struct{}),
 		wake: make(chan struct{}, 1), kinds: make(map[string]*kind),
 	}
-	if warmer, ok := s.engine.(engine.Warmer); ok {
-		warmer.Pace(func() (func(), bool) {
-			turn := s.admission.Try()
-			return func() { turn.Done(true) }, turn != nil
-		})
+	for _, e := range s.engines.All() {
+		if warmer, ok := e.(engine.Warmer); ok {
+			warmer.Pace(func() (func(), bool) {
+				turn := s.admission.Try()
+				return func() { turn.Done(true) }, turn != nil
+			})
+		}
 	}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	if !s.pool.CompareAndSwap(nil, p) {
@@ -225,8 +227,10 @@ func (p *pool) close() {
 	p.doomed = nil
 	p.mu.Unlock()
 	p.bury()
-	if warmer, ok := p.s.engine.(engine.Warmer); ok && p.restores.warm {
-		warmer.Warm(nil)
+	for name := range p.restores.told {
+		if warmer := p.s.warmer(name); warmer != nil {
+			warmer.Warm(nil)
+		}
 	}
 	var group sync.WaitGroup
 	for _, w := range all {
@@ -257,9 +261,9 @@ func (p *pool) dropLinked() {
 }
 
 // usage is what a waiting sandbox uses, or 0 if that is not known.
-func (s *Service) usage(ctx context.Context, id string) int64 {
-	meter, ok := s.engine.(engine.Meter)
-	if !ok {
+func (s *Service) usage(ctx context.Context, name, id string) int64 {
+	meter := s.meter(name)
+	if meter == nil {
 		return 0
 	}
 	u, err := meter.Usage(ctx, id)

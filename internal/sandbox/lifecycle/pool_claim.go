@@ -93,7 +93,7 @@ func (e *refusedError) Error() string   { return e.cause.Error() }
 // hand counts a request and takes a waiting sandbox of its kind out, or
 // returns nil.
 func (p *pool) hand(r sandbox.Row, t sandbox.Template, spec engine.Spec, config guest.Config) *waiting {
-	key, err := keyOf(spec, config, r.Access.Linked(), t)
+	key, err := keyOf(r.Engine, spec, config, r.Access.Linked(), t)
 	if err != nil {
 		p.s.log.Error("kind of sandbox not found out", "err", err)
 		return nil

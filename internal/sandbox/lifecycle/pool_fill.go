@@ -28,7 +28,7 @@ func (p *pool) fill(k *kind) error {
 	}
 	w.id, w.control = r.ID, r.ControlToken
 	if err = p.prepare(w, r, closed, spec, config); err == nil {
-		w.line = p.s.newLine(w.id, w.control)
+		w.line = p.s.newLine(k.engine, w.id, w.control)
 		err = w.line.putOff(p.ctx, time.Now().Add(waitFor))
 	}
 	if err != nil {
@@ -36,7 +36,7 @@ func (p *pool) fill(k *kind) error {
 		return err
 	}
 	w.rehearsal = newRehearsal(config)
-	bytes := p.s.usage(p.ctx, w.id)
+	bytes := p.s.usage(p.ctx, r.Engine, w.id)
 	var ctx context.Context
 	ctx, w.unwatch = context.WithCancel(p.ctx)
 	p.mu.Lock()
@@ -60,7 +60,7 @@ func (p *pool) fill(k *kind) error {
 // vacant plans a warm sandbox of a kind. It has no owner, an ID and tokens that no
 // client knows, and nothing of any request.
 func (s *Service) vacant(k *kind, closed *policy.Policy) (sandbox.Row, engine.Spec, guest.Config, error) {
-	info := s.engine.Info()
+	info := k.engine.Info()
 	now := time.Now().UTC().Round(0)
 	r := sandbox.Row{ControlToken: newToken(), Process: s.self, Sandbox: sandbox.Sandbox{
 		ID: newID(), TemplateID: k.template.ID, Template: k.asked, State: sandbox.Waiting, StartedAt: now, EndAt: now.Add(waitFor),
@@ -68,7 +68,7 @@ func (s *Service) vacant(k *kind, closed *policy.Policy) (sandbox.Row, engine.Sp
 		Access: k.closedAccess().Settled(), PolicyLevel: closed.Level(), PolicyDigest: closed.Digest(),
 	}}
 	spec, config := s.specOf(&r, k.template, closed, k.covered, k.noRoot, r.ID)
-	key, err := keyOf(spec, config, r.Access.Linked(), k.template)
+	key, err := keyOf(info.Name, spec, config, r.Access.Linked(), k.template)
 	if err == nil && key != k.key {
 		// It would be handed to callers who asked for something else.
 		err = fault.New(fault.Internal, "pool_kind_differs", "a waiting sandbox would not be of its kind")
@@ -97,7 +97,7 @@ func (p *pool) prepare(w *waiting, r sandbox.Row, closed *policy.Policy, spec en
 		config.Files = append(config.Files, link.Files...)
 		addEnv(config.Env, link.Env)
 	}
-	events, err := s.events(r.ID)
+	events, err := s.events(r)
 	if err != nil {
 		return err
 	}
@@ -158,7 +158,7 @@ func (p *pool) look(w *waiting, l *look) {
 
 // watch removes a waiting sandbox that has ended.
 func (p *pool) watch(ctx context.Context, w *waiting) {
-	exit, err := p.s.engine.Wait(ctx, w.id)
+	exit, err := w.kind.engine.Wait(ctx, w.id)
 	if ctx.Err() != nil || !p.remove(w) {
 		return
 	}
@@ -205,7 +205,7 @@ func (p *pool) discard(w *waiting) {
 // vacate removes a sandbox without an owner, and its row.
 func (s *Service) vacate(ctx context.Context, id string) error {
 	s.cut(id)
-	errs := []error{s.engine.Remove(ctx, id), s.dropOwn(ctx, id, "")}
+	errs := []error{s.removeInstance(ctx, id), s.dropOwn(ctx, id, "")}
 	if s.way != nil {
 		errs = append(errs, s.way.Detach(ctx, id))
 	}

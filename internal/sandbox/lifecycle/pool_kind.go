@@ -27,6 +27,7 @@ const (
 
 // kind is all that cannot change in a sandbox that has booted.
 type kind struct {
+	engine   engine.Engine
 	key      string
 	family   string // the key without the state of the template's programs
 	name     string // for people
@@ -93,7 +94,7 @@ func (k *kind) take() *waiting {
 // keyOf names the kind of a sandbox. It is made of all that it is made of,
 // but for what a claim gives it: what is added to either type later makes
 // kinds differ until somebody decides that it need not.
-func keyOf(spec engine.Spec, config guest.Config, linked bool, t sandbox.Template) (string, error) {
+func keyOf(engineName string, spec engine.Spec, config guest.Config, linked bool, t sandbox.Template) (string, error) {
 	spec.ID, spec.Hostname, spec.GuestConfig, spec.Link = "", "", nil, nil
 	spec.Events = nil
 	config.SandboxID, config.Hostname, config.AccessToken, config.ControlToken = "", "", "", ""
@@ -105,8 +106,9 @@ func keyOf(spec engine.Spec, config guest.Config, linked bool, t sandbox.Templat
 		Spec           engine.Spec
 		Config         guest.Config
 		Linked         bool
+		Engine         string
 		Name, Revision string
-	}{spec, config, linked, t.Name, t.Revision})
+	}{spec, config, linked, engineName, t.Name, t.Revision})
 	if err != nil {
 		return "", err
 	}
@@ -128,22 +130,29 @@ func (s *Service) kindOf(ctx context.Context, req sandbox.CreateRequest) (*kind,
 }
 
 func (s *Service) newKind(r sandbox.Row, t sandbox.Template, spec engine.Spec, config guest.Config) (*kind, error) {
-	key, err := keyOf(spec, config, r.Access.Linked(), t)
+	key, err := keyOf(r.Engine, spec, config, r.Access.Linked(), t)
 	if err != nil {
 		return nil, err
 	}
 	bare := t
 	bare.Revision = ""
-	family, err := keyOf(spec, config, r.Access.Linked(), bare)
+	family, err := keyOf(r.Engine, spec, config, r.Access.Linked(), bare)
+	if err != nil {
+		return nil, err
+	}
+	e, err := s.engines.Of(r.Engine)
 	if err != nil {
 		return nil, err
 	}
 	k := &kind{
-		key: key, family: family, name: r.Template, template: t, asked: r.Template, limits: r.Limits,
+		engine: e, key: key, family: family, name: r.Template, template: t, asked: r.Template, limits: r.Limits,
 		covered: covered{hide: spec.Hide, absent: spec.Absent, readOnly: spec.ReadOnly}, noRoot: config.NoRoot, linked: r.Access.Linked(),
 	}
 	if k.linked {
 		k.name += ", linked"
+	}
+	if r.Engine != s.engines.Default().Info().Name {
+		k.name += ", " + r.Engine
 	}
 	return k, nil
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/guest/probe"
@@ -34,11 +35,11 @@ type line struct {
 	transport *http.Transport
 }
 
-func (s *Service) newLine(id, token string) *line {
+func (s *Service) newLine(e engine.Engine, id, token string) *line {
 	return &line{token, &http.Transport{
 		MaxIdleConns: 1, MaxIdleConnsPerHost: 1, MaxConnsPerHost: 1, DisableCompression: true, MaxResponseHeaderBytes: maxGuestHeader,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return s.engine.Dial(ctx, id, guestboot.Port)
+			return e.Dial(ctx, id, guestboot.Port)
 		},
 	}}
 }

@@ -26,44 +26,45 @@ func (p *pool) saved(r sandbox.Row) {
 	if p == nil || r.Base.Copy != "" || r.Base.Root.Dir == "" {
 		return
 	}
-	p.spare(engine.Spec{
+	p.spare(r.Engine, engine.Spec{
 		Root: r.Base.Root, Workspace: r.Workspace, Mounts: r.Base.HostBinds(), Links: r.Base.Links, Limits: r.Limits.Limits, Hide: r.Base.Hide, Absent: r.Base.Absent, ReadOnly: r.Base.ReadOnly,
 	})
 }
 
 // goesOn notes that a sandbox continues from a saved state.
-func (p *pool) goesOn(spec engine.Spec) {
+func (p *pool) goesOn(name string, spec engine.Spec) {
 	if p != nil {
-		p.spare(spec)
+		p.spare(name, spec)
 	}
 }
 
-func (p *pool) spare(spec engine.Spec) {
+func (p *pool) spare(name string, spec engine.Spec) {
 	spec = spec.Bare()
 	p.mu.Lock()
-	p.restores.note(spec, time.Now())
+	p.restores.note(name, spec, time.Now())
 	p.mu.Unlock()
 	p.nudge()
 }
 
 // restores are what was last seen of sandboxes with a saved state.
 type restores struct {
-	seen  []restored // of different kinds, the last first
-	warm  bool       // the engine has been told
-	count int        // how many the engine is to have
+	seen  []restored      // of different kinds, the last first
+	told  map[string]bool // engines that have been told of some
+	count int             // how many the engines are to have
 }
 
 // restored is what was last seen of sandboxes of one kind.
 type restored struct {
-	spec  engine.Spec
-	at    time.Time
-	burst int // how many followed each other closely
+	engine string
+	spec   engine.Spec
+	at     time.Time
+	burst  int // how many followed each other closely
 }
 
 // note puts a kind first.
-func (r *restores) note(spec engine.Spec, now time.Time) {
-	next := restored{spec: spec, at: now, burst: 1}
-	if at := slices.IndexFunc(r.seen, func(k restored) bool { return reflect.DeepEqual(k.spec, spec) }); at >= 0 {
+func (r *restores) note(name string, spec engine.Spec, now time.Time) {
+	next := restored{engine: name, spec: spec, at: now, burst: 1}
+	if at := slices.IndexFunc(r.seen, func(k restored) bool { return k.engine == name && reflect.DeepEqual(k.spec, spec) }); at >= 0 {
 		if before := r.seen[at]; now.Sub(before.at) <= time.Second {
 			next.burst += before.burst
 		}
@@ -75,11 +76,11 @@ func (r *restores) note(spec engine.Spec, now time.Time) {
 
 // wanted is what is to wait where there is room for most: one of each kind that
 // was seen lately, and of the last one as many as followed each other closely.
-func (r *restores) wanted(now time.Time, most int) []engine.Spare {
+func (r *restores) wanted(now time.Time, most int) []spare {
 	r.seen = slices.DeleteFunc(r.seen, func(k restored) bool { return now.Sub(k.at) >= spareTime })
-	var all []engine.Spare
+	var all []spare
 	for _, k := range r.seen[:min(len(r.seen), most)] {
-		all = append(all, engine.Spare{Spec: k.spec, Count: 1})
+		all = append(all, spare{k.engine, engine.Spare{Spec: k.spec, Count: 1}})
 	}
 	if len(all) > 0 {
 		all[0].Count = min(max(r.seen[0].burst/2, 1), most-len(all)+1)
@@ -90,24 +91,36 @@ func (r *restores) wanted(now time.Time, most int) []engine.Spare {
 // bytes is what the spare kernels take of the memory that may wait.
 func (r *restores) bytes() int64 { return int64(r.count) * spareBytes }
 
-// warm tells the engine what to have ready. It does not wait for quiet: the
-// engine makes one after the other, and the next restore comes soon if any.
+// spare is what an engine is to have ready.
+type spare struct {
+	engine string
+	engine.Spare
+}
+
+// warm tells the engines what to have ready. It does not wait for quiet: an engine
+// makes one after the other, and the next restore comes soon if any.
 func (p *pool) warm(now time.Time) {
-	warmer, ok := p.s.engine.(engine.Warmer)
-	if !ok {
-		return
-	}
 	p.mu.Lock()
 	r := &p.restores
 	all := r.wanted(now, min(spareMost, int(max(p.budget, 0)/spareBytes)))
 	r.count = 0
-	for _, one := range all {
-		r.count += one.Count
+	by := make(map[string][]engine.Spare)
+	for name := range r.told {
+		by[name] = nil // no more, unless some follow
 	}
-	told := r.warm
-	r.warm = len(all) > 0
+	r.told = make(map[string]bool)
+	for _, one := range all {
+		if p.s.warmer(one.engine) == nil {
+			continue
+		}
+		r.count += one.Count
+		r.told[one.engine] = true
+		by[one.engine] = append(by[one.engine], one.Spare)
+	}
 	p.mu.Unlock()
-	if told || len(all) > 0 {
-		warmer.Warm(all)
+	for name, list := range by {
+		if warmer := p.s.warmer(name); warmer != nil {
+			warmer.Warm(list)
+		}
 	}
 }

@@ -50,8 +50,8 @@ func newWarmRig(t *testing.T) (*poolRig, *warming) {
 	t.Helper()
 	var w *warming
 	p := newPoolRig(t, func(d *lifecycle.Deps) {
-		w = &warming{Engine: d.Engine.(*fake.Engine)}
-		d.Engine = w
+		w = &warming{Engine: d.Engines.Default().(*fake.Engine)}
+		d.Engines = fake.Registry(w)
 	})
 	return p, w
 }

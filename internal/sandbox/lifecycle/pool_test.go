@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/probe"
@@ -103,7 +104,7 @@ func TestWaitingIsNobodys(t *testing.T) {
 // P27: before its claim a sandbox reaches nothing and holds no secret; then
 // what its claimer's policy says, and its guest checks that.
 func TestWaitingReachesNothing(t *testing.T) {
-	p := newPoolRig(t, func(d *lifecycle.Deps) { d.Engine = walled{d.Engine} })
+	p := newPoolRig(t, func(d *lifecycle.Deps) { d.Engines = fake.Registry(walled{d.Engines.Default()}) })
 	p.start(opened)
 	row := p.rows()[0]
 	before := p.road.all()[row.ID]
@@ -133,7 +134,7 @@ func TestWaitingReachesNothing(t *testing.T) {
 func TestClaimChecksAsABootDoes(t *testing.T) {
 	narrow := sandbox.CreateRequest{Template: "base", Access: sandbox.Access{Allow: []string{"listed.example"}}}
 	checks := func(start bool) (probe.Checks, sandbox.Sandbox) {
-		p := newPoolRig(t, func(d *lifecycle.Deps) { d.Engine = walled{d.Engine} })
+		p := newPoolRig(t, func(d *lifecycle.Deps) { d.Engines = fake.Registry(walled{d.Engines.Default()}) })
 		if start {
 			p.start(opened)
 		}

@@ -50,11 +50,11 @@ func (k *kind) loaded(before bool) (list []string) {
 func (p *pool) launch(ctx context.Context, k *kind, spec engine.Spec, config guest.Config) error {
 	z := k.zygote
 	if z == nil {
-		return p.s.bootWaiting(ctx, spec, config, "")
+		return p.s.bootWaiting(ctx, k.engine, spec, config, "")
 	}
 	began := time.Now()
 	config.Renew, config.Preload = guest.Copied, k.loadedAfter()
-	err := p.s.bootWaiting(ctx, spec, config, z.draft.Dir())
+	err := p.s.bootWaiting(ctx, k.engine, spec, config, z.draft.Dir())
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
@@ -69,17 +69,17 @@ func (p *pool) launch(ctx context.Context, k *kind, spec engine.Spec, config gue
 	return err
 }
 
-func (s *Service) bootWaiting(ctx context.Context, spec engine.Spec, config guest.Config, dir string) (err error) {
+func (s *Service) bootWaiting(ctx context.Context, e engine.Engine, spec engine.Spec, config guest.Config, dir string) (err error) {
 	if spec.GuestConfig, err = json.Marshal(config); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
 	if dir == "" {
-		err = s.engine.Create(ctx, spec)
+		err = e.Create(ctx, spec)
 	} else {
 		var c engine.Checkpointer
-		if c, err = s.checkpointer(); err == nil {
+		if c, err = s.checkpointer(e.Info().Name); err == nil {
 			err = c.Restore(ctx, spec, dir)
 		}
 	}
@@ -95,7 +95,7 @@ func (p *pool) breed(k *kind, closed *policy.Policy) {
 	if len(k.loadedBefore()) == 0 || k.zygote != nil || p.s.images == nil || time.Now().Before(k.bootUntil) {
 		return
 	}
-	c, err := p.s.checkpointer()
+	c, err := p.s.checkpointer(k.engine.Info().Name)
 	if err != nil {
 		return
 	}

@@ -23,8 +23,8 @@ const quietBytes = 8 << 20
 // false. The kernel writes these events itself, so that no program inside can hide a
 // change.
 func (s *Service) quiet(ctx context.Context, r sandbox.Row) bool {
-	o, ok := s.engine.(engine.Observer)
-	if !ok || s.seen == "" || r.Run != 1 || r.Origin != "" || r.Parent != "" {
+	o := s.observer(r.Engine)
+	if o == nil || s.seen == "" || r.Run != 1 || r.Origin != "" || r.Parent != "" {
 		return false // changes before its saved state are recorded elsewhere
 	}
 	if err := o.Survey(ctx, r.ID); err != nil {

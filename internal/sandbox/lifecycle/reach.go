@@ -22,15 +22,19 @@ func (s *Service) Dial(ctx context.Context, id string, port int) (net.Conn, erro
 		return nil, s.absent(ctx, id, nil)
 	}
 	s.mu.RLock()
-	b, run := s.live[id], int64(0)
+	b, run, name := s.live[id], int64(0), ""
 	if b != nil {
-		run = b.record.Run
+		run, name = b.record.Run, b.record.Engine
 	}
 	s.mu.RUnlock()
 	if b == nil {
 		return nil, s.absent(ctx, id, nil)
 	}
-	conn, err := s.engine.Dial(ctx, id, port)
+	e, err := s.engines.Of(name)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := e.Dial(ctx, id, port)
 	if err != nil {
 		return nil, s.undialed(ctx, b, run, err)
 	}
@@ -67,6 +71,9 @@ func (s *Service) absent(ctx context.Context, id string, cause error) error {
 	r, err := s.store.Get(ctx, id)
 	switch {
 	case err == nil:
+		if err := s.mustServe(r); err != nil {
+			return err
+		}
 		return notThere(r, cause)
 	case isUnknown(err):
 		return err

@@ -90,8 +90,8 @@ func TestASandboxThatIsChangedIsNotGone(t *testing.T) {
 func TestFailedDials(t *testing.T) {
 	e := &misdialed{}
 	r := newRig(t, func(d *lifecycle.Deps) {
-		e.Engine, _ = d.Engine.(*fake.Engine)
-		d.Engine = e
+		e.Engine, _ = d.Engines.Default().(*fake.Engine)
+		d.Engines = fake.Registry(e)
 	})
 	sb := r.create(alice)
 	stopped := fault.New(fault.NotFound, "sandbox_not_found", "it has stopped")

@@ -22,13 +22,13 @@ const readingTime = 10 * time.Minute
 // the returned function. Its programs continue to run, but what they do reaches no
 // peer.
 func (s *Service) reading(ctx context.Context, r sandbox.Row, base sandbox.Base, limits sandbox.Limits, workspace string, saved sandbox.Saved) (guestBox, func() error, error) {
-	if err := s.fits(ctx, r.TemplateID, base, saved); err != nil {
+	if err := s.fits(ctx, r.Engine, r.TemplateID, base, saved); err != nil {
 		return guestBox{}, nil, err
 	}
 	// Its network's policy is not needed, and bindings would be refused
 	// without a network.
 	access := sandbox.Access{Level: r.PolicyLevel, Net: sandbox.NetNone}
-	p, err := s.compile(access)
+	p, err := s.compileOn(r.Engine, access)
 	if err != nil {
 		return guestBox{}, nil, err
 	}

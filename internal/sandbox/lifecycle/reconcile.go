@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
 )
@@ -22,6 +21,7 @@ type Report struct {
 	Abandoned []string // their process was dead: removed
 	Finished  []string // their removal had begun: finished
 	Orphans   []string // only the engine had them: removed
+	Unserved  []string // their engine is not registered in this process: left as they are
 	Left      []string // another live process is creating, keeping or changing them
 	Mended    []string // their pausing or resuming was cut short: decided
 	Failed    []string // what was to be done with them was not: the log says why
@@ -29,7 +29,7 @@ type Report struct {
 
 // Empty reports whether there was nothing to do.
 func (r Report) Empty() bool {
-	return len(slices.Concat(r.Adopted, r.Expired, r.Lost, r.Abandoned, r.Finished, r.Orphans, r.Left, r.Mended, r.Failed)) == 0
+	return len(slices.Concat(r.Adopted, r.Expired, r.Lost, r.Abandoned, r.Finished, r.Orphans, r.Unserved, r.Left, r.Mended, r.Failed)) == 0
 }
 
 // Reconcile compares the store with the engine, as after a crash, and makes both
@@ -43,7 +43,7 @@ func (s *Service) Reconcile(ctx context.Context) (Report, error) {
 	// The order matters. A row is written before the engine acts, so an instance in
 	// the first list has a row unless it is no longer wanted. An instance with a
 	// running row was there before the second list.
-	before, err := s.engine.List(ctx)
+	before, err := s.instances(ctx)
 	if err != nil {
 		return report, fmt.Errorf("reconcile: %w", err)
 	}
@@ -51,22 +51,25 @@ func (s *Service) Reconcile(ctx context.Context) (Report, error) {
 	if err != nil {
 		return report, fmt.Errorf("reconcile: %w", err)
 	}
-	after, err := s.engine.List(ctx)
+	after, err := s.instances(ctx)
 	if err != nil {
 		return report, fmt.Errorf("reconcile: %w", err)
 	}
-	there := ids(after)
+	there := make(map[instance]bool, len(after))
+	for _, one := range after {
+		there[one] = true
+	}
 	wanted := make(map[string]bool, len(rows))
 	var work crew
 	for _, r := range rows {
 		wanted[r.ID] = true
-		work.do(r.ID, func() (*[]string, error) { return s.reconcile(ctx, r, there[r.ID], &report) })
+		work.do(r.ID, func() (*[]string, error) { return s.reconcile(ctx, r, there[instance{r.Engine, r.ID}], &report) })
 	}
-	for _, status := range before {
-		if wanted[status.ID] {
+	for _, one := range before {
+		if wanted[one.id] {
 			continue
 		}
-		work.do(status.ID, func() (*[]string, error) { return s.orphan(ctx, status.ID, &report) })
+		work.do(one.id, func() (*[]string, error) { return s.orphan(ctx, one, &report) })
 	}
 	work.wait()
 	for id, err := range work.failed {
@@ -114,17 +117,30 @@ func (c *crew) do(id string, work func() (*[]string, error)) {
 
 func (c *crew) wait() { c.group.Wait() }
 
-func ids(list []engine.Status) map[string]bool {
-	m := make(map[string]bool, len(list))
-	for _, status := range list {
-		m[status.ID] = true
+// instance names what an engine holds of a sandbox.
+type instance struct{ engine, id string }
+
+// instances lists what the engines of this process hold.
+func (s *Service) instances(ctx context.Context) ([]instance, error) {
+	var all []instance
+	for _, e := range s.engines.All() {
+		name := e.Info().Name
+		list, err := e.List(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("list of the engine %s: %w", name, err)
+		}
+		for _, status := range list {
+			all = append(all, instance{name, status.ID})
+		}
 	}
-	return m
+	return all, nil
 }
 
 // reconcile decides about one live row, and says where it is reported.
 func (s *Service) reconcile(ctx context.Context, r sandbox.Row, there bool, report *Report) (*[]string, error) {
 	switch {
+	case !s.served(r):
+		return &report.Unserved, nil
 	case s.abandoned(r):
 		return &report.Abandoned, s.locked(ctx, r.ID, s.abandon)
 	case s.stranded(r):
@@ -176,20 +192,25 @@ func (s *Service) dropEnded(ctx context.Context) error {
 }
 
 // orphan removes what only the engine holds.
-func (s *Service) orphan(ctx context.Context, id string, report *Report) (*[]string, error) {
+func (s *Service) orphan(ctx context.Context, one instance, report *Report) (*[]string, error) {
+	id := one.id
 	unlock, err := s.locks.acquire(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
 	r, err := s.store.Get(ctx, id)
-	if err == nil && r.State == sandbox.Paused {
+	if err == nil && r.State == sandbox.Paused && r.Engine == one.engine {
 		return &report.Orphans, s.sweepPaused(ctx, id)
 	}
 	if err == nil && r.State != sandbox.Stopped || err != nil && !isUnknown(err) {
 		return nil, err
 	}
-	return &report.Orphans, s.engine.Remove(ctx, id)
+	e, err := s.engines.Of(one.engine)
+	if err != nil {
+		return nil, err
+	}
+	return &report.Orphans, e.Remove(ctx, id)
 }
 
 // Pruned is what Prune has dropped.

@@ -48,8 +48,12 @@ func (s *Service) putBack(ctx context.Context, who sandbox.Principal, ref string
 	if err := r.Base.CheckRebuildable(); err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	if _, err := s.checkpointer(); err != nil {
-		return sandbox.Sandbox{}, err // before anything is cut
+	// Before anything is cut.
+	if _, err := s.checkpointer(r.Engine); err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	if _, err := s.compileOn(r.Engine, r.Access); err != nil {
+		return sandbox.Sandbox{}, err
 	}
 	target := to(r)
 	from, at, err := s.backTo(ctx, r, target)
@@ -57,7 +61,7 @@ func (s *Service) putBack(ctx context.Context, who sandbox.Principal, ref string
 		return sandbox.Sandbox{}, err
 	}
 	if from.saved.Image != "" {
-		if err := s.fits(ctx, r.TemplateID, r.Base, from.saved); err != nil {
+		if err := s.fits(ctx, r.Engine, r.TemplateID, r.Base, from.saved); err != nil {
 			return sandbox.Sandbox{}, err
 		}
 	}

@@ -159,7 +159,7 @@ func (s *Service) awaken(ctx context.Context, r sandbox.Row, end time.Time, from
 	began := time.Now()
 	others := false             // programs of the host are others
 	if from.saved.Image != "" { // its start has no memory that could not go on
-		err := s.fits(ctx, r.TemplateID, r.Base, from.saved)
+		err := s.fits(ctx, r.Engine, r.TemplateID, r.Base, from.saved)
 		// Nothing runs while files are taken out.
 		if others = from.files && fault.CodeOf(err) == codePrograms; err != nil && !others {
 			return sandbox.Row{}, err
@@ -241,7 +241,7 @@ func (s *Service) wentOn(ctx context.Context, r sandbox.Row, at *string, from so
 
 // restart boots a machine of a sandbox that had one before.
 func (s *Service) restart(ctx context.Context, r *sandbox.Row, from source) error {
-	p, err := s.compile(r.Access)
+	p, err := s.compileOn(r.Engine, r.Access)
 	if err != nil {
 		return err
 	}

@@ -100,7 +100,9 @@ func (b blind) Wait(ctx context.Context, id string) (engine.Exit, error) {
 // A wait that fails says nothing about the sandbox, and is begun again.
 func TestWaitIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(d *lifecycle.Deps) { d.Engine = blind{d.Engine, time.Now().Add(10 * time.Second)} })
+		r := newRig(t, func(d *lifecycle.Deps) {
+			d.Engines = fake.Registry(blind{d.Engines.Default(), time.Now().Add(10 * time.Second)})
+		})
 		sb := r.create(alice)
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
@@ -117,7 +119,7 @@ func TestWaitIsRetried(t *testing.T) {
 
 // An engine without a meter says so instead of inventing figures.
 func TestMetricsUnsupported(t *testing.T) {
-	r := newRig(t, func(d *lifecycle.Deps) { d.Engine = struct{ engine.Engine }{d.Engine} })
+	r := newRig(t, func(d *lifecycle.Deps) { d.Engines = fake.Registry(struct{ engine.Engine }{d.Engines.Default()}) })
 	sb := r.create(alice)
 	_, err := r.Metrics(t.Context(), alice, sb.ID, time.Time{}, time.Time{})
 	wantKind(t, err, fault.Unsupported, "metrics_unsupported")

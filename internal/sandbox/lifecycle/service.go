@@ -25,11 +25,13 @@ import (
 	"github.com/crannog/crannog/internal/state/workspace"
 )
 
-// Deps is what a Service is made of. Store, Engine, Templates, Record and Log
+// Deps is what a Service is made of. Store, Engines, Templates, Record and Log
 // are required.
 type Deps struct {
-	Store     sandbox.Store
-	Engine    engine.Engine
+	Store sandbox.Store
+	// Engines are those that sandboxes can run on. The rows of others are listed and
+	// left as they are.
+	Engines   *engine.Registry
 	Templates sandbox.Templates
 	Log       *slog.Logger
 	Settings  sandbox.Settings
@@ -84,7 +86,7 @@ type Deps struct {
 // state.
 type Service struct {
 	store     sandbox.Store
-	engine    engine.Engine
+	engines   *engine.Registry
 	templates sandbox.Templates
 	log       *slog.Logger
 	settings  sandbox.Settings
@@ -151,7 +153,7 @@ var (
 // NewService makes a Service and starts its clock. Call Reconcile before
 // serving, and Close at the end.
 func NewService(d Deps) (*Service, error) {
-	if d.Store == nil || d.Engine == nil || d.Templates == nil || d.Record == nil || d.Log == nil {
+	if d.Store == nil || d.Engines == nil || d.Templates == nil || d.Record == nil || d.Log == nil {
 		return nil, errors.New("sandbox service: a dependency is missing")
 	}
 	if d.Process == (sandbox.Process{}) {
@@ -174,7 +176,7 @@ func NewService(d Deps) (*Service, error) {
 	}
 	settings.Max = most
 	s := &Service{
-		store: d.Store, engine: d.Engine, templates: d.Templates, log: d.Log,
+		store: d.Store, engines: d.Engines, templates: d.Templates, log: d.Log,
 		settings: settings, self: d.Process, alive: d.Alive,
 		manifests: d.Manifests, kept: d.Kept, journals: d.Journals, seen: d.Events,
 		signing: d.Provenance, version: d.Version,

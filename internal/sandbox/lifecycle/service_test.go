@@ -97,7 +97,7 @@ func (r *rig) open(options ...option) {
 	}
 	deps := lifecycle.Deps{
 		Record: r.record,
-		Store:  r.store, Engine: r.engine, Templates: shelf{}, Images: r.album,
+		Store:  r.store, Engines: fake.Registry(r.engine), Templates: shelf{}, Images: r.album,
 		Log:      slog.New(slog.NewTextHandler(r.t.Output(), nil)),
 		Settings: sandbox.Settings{AnyBoundary: true}, // the fake has none
 	}

@@ -61,11 +61,11 @@ func (s *Service) machine(r *sandbox.Row, p *policy.Policy) (engine.Spec, guest.
 }
 
 // fits refuses to let saved memory go on where it cannot.
-func (s *Service) fits(ctx context.Context, templateID string, b sandbox.Base, from sandbox.Saved) error {
+func (s *Service) fits(ctx context.Context, name, templateID string, b sandbox.Base, from sandbox.Saved) error {
 	if err := b.CheckRebuildable(); err != nil || from.FilesOnly {
 		return err
 	}
-	c, err := s.checkpointer()
+	c, err := s.checkpointer(name)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ func (s *Service) boot(ctx context.Context, r sandbox.Row, p *policy.Policy, spe
 		return err
 	}
 	// All that can be found out is found out before anything is touched.
-	dir, archive, release, err := s.open(ctx, spec, from)
+	dir, archive, release, err := s.open(ctx, r.Engine, spec, from)
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (s *Service) boot(ctx context.Context, r sandbox.Row, p *policy.Policy, spe
 		config.Files = append(config.Files, link.Files...)
 		addEnv(config.Env, link.Env)
 	}
-	if spec.Events, err = s.events(r.ID); err != nil {
+	if spec.Events, err = s.events(r); err != nil {
 		return err
 	}
 	if spec.Events != nil {
@@ -162,7 +162,7 @@ func (s *Service) boot(ctx context.Context, r sandbox.Row, p *policy.Policy, spe
 	boot, cancel := context.WithTimeoutCause(ctx, most,
 		fault.Newf(fault.Timeout, "create_timeout", "the sandbox did not boot within %s", most))
 	defer cancel()
-	if err := s.launch(boot, spec, dir, from.replace); err != nil {
+	if err := s.launch(boot, r.Engine, spec, dir, from.replace); err != nil {
 		err = outgrown(disagreed(err))
 		if late := context.Cause(boot); late != nil {
 			err = errors.Join(canceled(late), err)
@@ -187,15 +187,19 @@ func (s *Service) shownCopies(from source) ([]engine.Bind, error) {
 }
 
 // launch hands over to the engine. dir is saved memory, or "".
-func (s *Service) launch(ctx context.Context, spec engine.Spec, dir string, replace bool) error {
+func (s *Service) launch(ctx context.Context, name string, spec engine.Spec, dir string, replace bool) error {
 	if dir == "" && !replace {
-		return s.engine.Create(ctx, spec)
+		e, err := s.engines.Of(name)
+		if err != nil {
+			return err
+		}
+		return e.Create(ctx, spec)
 	}
-	c, err := s.checkpointer()
+	c, err := s.checkpointer(name)
 	if err != nil {
 		return err
 	}
-	defer s.pool.Load().goesOn(spec)
+	defer s.pool.Load().goesOn(name, spec)
 	if replace {
 		return c.Replace(ctx, spec, dir)
 	}
@@ -204,7 +208,7 @@ func (s *Service) launch(ctx context.Context, spec engine.Spec, dir string, repl
 
 // open finds the state that a machine starts from, and has all of it
 // verified: a directory of memory, an archive of files, or neither.
-func (s *Service) open(ctx context.Context, spec engine.Spec, from source) (dir string, archive *os.File, release func() error, err error) {
+func (s *Service) open(ctx context.Context, name string, spec engine.Spec, from source) (dir string, archive *os.File, release func() error, err error) {
 	release = func() error { return nil }
 	dir = from.dir
 	if from.saved.Image != "" {
@@ -227,7 +231,7 @@ func (s *Service) open(ctx context.Context, spec engine.Spec, from source) (dir 
 		if from.root != nil {
 			spec.Root = *from.root
 		}
-		archive, drop, err := s.extract(ctx, spec, dir)
+		archive, drop, err := s.extract(ctx, name, spec, dir)
 		if err != nil {
 			return "", nil, nil, errors.Join(err, let())
 		}
@@ -244,13 +248,4 @@ func (s *Service) open(ctx context.Context, spec engine.Spec, from source) (dir 
 
 func noImages() error {
 	return fault.New(fault.Unsupported, "state_unsupported", "this service keeps no state of sandboxes")
-}
-
-// checkpointer is the engine's ability to save and go on.
-func (s *Service) checkpointer() (engine.Checkpointer, error) {
-	c, ok := s.engine.(engine.Checkpointer)
-	if !ok {
-		return nil, fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s cannot save the state of a sandbox", s.engine.Info().Name)
-	}
-	return c, nil
 }

@@ -47,6 +47,9 @@ func (s *Service) setEnd(ctx context.Context, who sandbox.Principal, ref string,
 		return sandbox.Sandbox{}, err
 	}
 	defer unlock()
+	if err := s.mustServe(r); err != nil {
+		return sandbox.Sandbox{}, err
+	}
 	if d == 0 && !onlyLater {
 		return s.endNow(ctx, r.ID)
 	}
@@ -163,7 +166,11 @@ func (s *Service) control(ctx context.Context, r sandbox.Row, method, path strin
 	transport := &http.Transport{
 		DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxGuestHeader,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return s.engine.Dial(ctx, r.ID, guestboot.Port)
+			e, err := s.engines.Of(r.Engine)
+			if err != nil {
+				return nil, err
+			}
+			return e.Dial(ctx, r.ID, guestboot.Port)
 		},
 	}
 	return transport.RoundTrip(req)

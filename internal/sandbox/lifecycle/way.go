@@ -152,6 +152,9 @@ func (s *Service) setAccess(ctx context.Context, who sandbox.Principal, ref stri
 	if r, err = s.store.Get(ctx, r.ID); err != nil {
 		return sandbox.Sandbox{}, err
 	}
+	if err := s.mustServe(r); err != nil {
+		return sandbox.Sandbox{}, err
+	}
 	if r.State != sandbox.Running {
 		return sandbox.Sandbox{}, sandbox.NotRunning(r)
 	}
@@ -171,7 +174,7 @@ func (s *Service) setAccess(ctx context.Context, who sandbox.Principal, ref stri
 		next = next.Closed()
 	}
 	next = next.Settled()
-	p, err := s.compile(next)
+	p, err := s.compileOn(r.Engine, next)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
