@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/crannog/crannog/internal/engine"
 	web "github.com/crannog/crannog/internal/frontend/console"
 	boxed "github.com/crannog/crannog/internal/frontend/console/inside"
 	"github.com/crannog/crannog/internal/frontend/console/live"
@@ -24,9 +23,8 @@ func (p pages) Close() { p.Console.Close(); p.live.Close(); p.inside.Close() }
 
 // servePages makes what the console's pages watch and do inside sandboxes.
 func servePages(in server.Inside, version, domain string, log *slog.Logger) (*live.Live, *boxed.Inside, error) {
-	meter, _ := in.Server.Engines.Default().(engine.Meter) // one that measures nothing shows nothing
 	l, err := live.New(live.Deps{
-		Sandboxes: in.Server.Service, Approvals: in.Server.Approvals, Record: in.Server.Record, Meter: meter, Log: log,
+		Sandboxes: in.Server.Service, Approvals: in.Server.Approvals, Record: in.Server.Record, Meter: in.Server.Service, Log: log,
 		Version: version, Started: time.Now().UTC().Truncate(time.Second),
 	})
 	x, insideErr := boxed.New(boxed.Deps{

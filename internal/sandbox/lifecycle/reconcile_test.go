@@ -190,7 +190,7 @@ func TestReconcileOwners(t *testing.T) {
 	// A creation that its process did not finish, and one under way.
 	for id, p := range map[string]sandbox.Process{"i0000000000000000000": dead, "i1111111111111111111": other} {
 		if err := first.store.Insert(t.Context(), sandbox.Row{Process: p, Sandbox: sandbox.Sandbox{
-			ID: id, State: sandbox.Creating, StartedAt: time.Now(),
+			ID: id, State: sandbox.Creating, Engine: "fake", StartedAt: time.Now(),
 		}}, 100); err != nil {
 			t.Fatal(err)
 		}

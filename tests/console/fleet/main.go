@@ -155,9 +155,8 @@ type door struct {
 func (d door) Close() { d.Console.Close(); d.live.Close(); d.inside.Close() }
 
 func open(in server.Inside, url string, log *slog.Logger) server.Door {
-	meter, _ := in.Server.Engines.Default().(engine.Meter)
 	l, err := live.New(live.Deps{
-		Sandboxes: in.Server.Service, Approvals: in.Server.Approvals, Record: in.Server.Record, Meter: meter, Log: log,
+		Sandboxes: in.Server.Service, Approvals: in.Server.Approvals, Record: in.Server.Record, Meter: in.Server.Service, Log: log,
 		Version: "fleet", Started: time.Now(),
 	})
 	x, insideErr := inside.New(inside.Deps{

@@ -1,0 +1,360 @@
+package lifecycle_test
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+)
+
+// withEngine adds an engine with a name and a boundary to those of a rig.
+func (r *rig) withEngine(name string, boundary engine.Boundary) option {
+	return func(d *lifecycle.Deps) {
+		e, err := fake.New(fake.Options{
+			Dir: filepath.Join(r.dir, "run-"+name), Name: name, Boundary: boundary, Guest: r.guest, Enforces: enforced,
+		})
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		r.t.Cleanup(e.Close)
+		d.Engines = fake.Registry(append(d.Engines.All(), e)...)
+	}
+}
+
+// twoEngines is a rig on the engines fake, which is the default, and other.
+func twoEngines(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{t: t, dir: t.TempDir(), ends: make(map[string]time.Time)}
+	r.open(r.withEngine("other", engine.NoBoundary))
+	t.Cleanup(func() {
+		r.close()
+		r.engine.Close()
+	})
+	return r
+}
+
+func on(name string) func(*sandbox.CreateRequest) {
+	return func(c *sandbox.CreateRequest) { c.Engine = name }
+}
+
+// holds returns the IDs that an engine of the rig holds.
+func (r *rig) holds(name string) []string {
+	r.t.Helper()
+	dir := "run"
+	if name != "fake" {
+		dir = "run-" + name
+	}
+	e, err := fake.New(fake.Options{Dir: filepath.Join(r.dir, dir)})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	list, err := e.List(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var ids []string
+	for _, status := range list {
+		ids = append(ids, status.ID)
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func TestEachSandboxIsOnItsEngine(t *testing.T) {
+	r, ctx := twoEngines(t), t.Context()
+	first, other := r.create(alice), r.create(alice, on("other"))
+	if first.Engine != "fake" || other.Engine != "other" {
+		t.Fatalf("the engines are %q and %q", first.Engine, other.Engine)
+	}
+	if got := r.holds("other"); !slices.Equal(got, []string{other.ID}) || !slices.Equal(r.holds("fake"), []string{first.ID}) {
+		t.Errorf("other holds %v and fake %v", got, r.holds("fake"))
+	}
+	conn, err := r.Dial(ctx, other.ID, 8080)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	if _, err := r.Pause(ctx, alice, other.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := r.Resume(ctx, alice, other.ID, 0); err != nil || !slices.Equal(r.holds("other"), []string{other.ID}) {
+		t.Errorf("resumed: %v; other holds %v", err, r.holds("other"))
+	}
+	forks, err := r.Fork(ctx, alice, other.ID, sandbox.ForkRequest{Count: 1})
+	if err != nil || forks[0].Err != nil || forks[0].Sandbox.Engine != "other" {
+		t.Fatalf("the copy is %+v, %v", forks, err)
+	}
+	if err := r.Remove(ctx, alice, other.ID); err != nil || !slices.Equal(r.holds("other"), []string{forks[0].Sandbox.ID}) {
+		t.Errorf("removed: %v; other holds %v", err, r.holds("other"))
+	}
+	_, err = r.Create(ctx, alice, sandbox.CreateRequest{Template: "base", Engine: "none"})
+	wantKind(t, err, fault.Invalid, engine.CodeUnknown)
+	if !strings.Contains(fault.HintOf(err), "fake, other") {
+		t.Errorf("the hint is %q", fault.HintOf(err))
+	}
+}
+
+func TestMemoryIsRestoredOnItsEngine(t *testing.T) {
+	r, ctx := twoEngines(t), t.Context()
+	sb := r.create(alice, on("other"))
+	whole, err := r.Snapshot(ctx, alice, sb.ID, sandbox.SnapshotRequest{})
+	if err != nil || whole.Engine != "other" {
+		t.Fatalf("%+v, %v", whole, err)
+	}
+	files, err := r.Snapshot(ctx, alice, sb.ID, sandbox.SnapshotRequest{FilesOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := func(id string) func(*sandbox.CreateRequest) {
+		return func(c *sandbox.CreateRequest) { c.Template = id }
+	}
+	for name, c := range map[string]struct {
+		of     string
+		asked  string
+		engine string
+	}{
+		"memory, no engine":  {whole.ID, "", "other"},
+		"memory, its engine": {whole.ID, "other", "other"},
+		"files, no engine":   {files.ID, "", "other"},
+		"files, another":     {files.ID, "fake", "fake"},
+	} {
+		if made := r.create(alice, from(c.of), on(c.asked)); made.Engine != c.engine {
+			t.Errorf("%s: it is on %s, want %s", name, made.Engine, c.engine)
+		}
+	}
+	_, err = r.Create(ctx, alice, sandbox.CreateRequest{Template: whole.ID, Engine: "fake"})
+	wantKind(t, err, fault.Invalid, "snapshot_engine")
+	_, err = r.Rollback(ctx, alice, r.create(alice).ID, whole.ID)
+	wantKind(t, err, fault.Invalid, "snapshot_other_machine")
+	if _, err := r.Rollback(ctx, alice, sb.ID, whole.ID); err != nil {
+		t.Errorf("put back on its engine: %v", err)
+	}
+}
+
+// A process without the engine of a row can neither see whether the sandbox runs nor
+// end it, so it must not believe that it is lost.
+func TestAMissingEngineLosesNothing(t *testing.T) {
+	r, ctx := twoEngines(t), t.Context()
+	here, runs := r.create(alice), r.create(alice, on("other"))
+	paused, ending := r.create(alice, on("other")), r.create(alice, on("other"))
+	snap, err := r.Snapshot(ctx, alice, runs.ID, sandbox.SnapshotRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Pause(ctx, alice, paused.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	before := r.holds("other")
+	r.close()
+
+	r.open()
+	if _, err := r.store.Move(ctx, ending.ID, sandbox.Move{From: []sandbox.State{sandbox.Running}, To: sandbox.Stopping, Reason: "killed"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.store.SetEnd(ctx, runs.ID, time.Now().Add(-time.Hour), false); err != nil {
+		t.Fatal(err)
+	}
+	report, err := r.Reconcile(ctx)
+	unserved := []string{runs.ID, ending.ID}
+	slices.Sort(unserved)
+	slices.Sort(report.Unserved)
+	if err != nil || !slices.Equal(report.Unserved, unserved) || !slices.Equal(report.Adopted, []string{here.ID}) {
+		t.Errorf("%+v, %v", report, err)
+	}
+	if _, err := r.Prune(ctx, sandbox.Principal{Local: true}); err != nil {
+		t.Errorf("prune: %v", err)
+	}
+	for id, want := range map[string]sandbox.State{runs.ID: sandbox.Running, paused.ID: sandbox.Paused, ending.ID: sandbox.Stopping} {
+		if sb, err := r.Get(ctx, alice, id); err != nil || sb.State != want || sb.Engine != "other" {
+			t.Errorf("the row of %s is %s on %s (%v), want %s", id, sb.State, sb.Engine, err, want)
+		}
+	}
+	for name, act := range map[string]func(id string) error{
+		"remove":   func(id string) error { return r.Remove(ctx, alice, id) },
+		"forget":   func(id string) error { return r.Forget(ctx, alice, id) },
+		"pause":    func(id string) error { _, err := r.Pause(ctx, alice, id, false); return err },
+		"resume":   func(id string) error { _, _, err := r.Resume(ctx, alice, id, 0); return err },
+		"reset":    func(id string) error { _, err := r.Reset(ctx, alice, id); return err },
+		"snapshot": func(id string) error { _, err := r.Snapshot(ctx, alice, id, sandbox.SnapshotRequest{}); return err },
+		"fork":     func(id string) error { _, err := r.Fork(ctx, alice, id, sandbox.ForkRequest{Count: 1}); return err },
+		"timeout":  func(id string) error { _, err := r.SetTimeout(ctx, alice, id, time.Hour); return err },
+		"end now":  func(id string) error { _, err := r.SetTimeout(ctx, alice, id, 0); return err },
+		"dial": func(id string) error {
+			conn, err := r.Dial(ctx, id, 8080)
+			if err == nil {
+				conn.Close()
+			}
+			return err
+		},
+		"metrics": func(id string) error { _, err := r.Metrics(ctx, alice, id, time.Time{}, time.Time{}); return err },
+		"access": func(id string) error {
+			_, err := r.SetAccess(ctx, alice, id, func(a sandbox.Access) (sandbox.Access, error) { return a, nil })
+			return err
+		},
+	} {
+		for _, id := range []string{runs.ID, paused.ID} {
+			if err := act(id); fault.CodeOf(err) != engine.CodeUnavailable {
+				t.Errorf("%s of %s: %v", name, id, err)
+			}
+		}
+		if name == "pause" {
+			continue
+		}
+		// The same request is no fault where the engine is there.
+		if err := act(here.ID); fault.CodeOf(err) == engine.CodeUnavailable {
+			t.Errorf("%s of a sandbox whose engine is there: %v", name, err)
+		}
+		if sb, err := r.Get(ctx, alice, here.ID); err != nil || sb.State != sandbox.Running {
+			here = r.create(alice)
+		}
+	}
+	_, err = r.Create(ctx, alice, sandbox.CreateRequest{Template: snap.ID})
+	wantKind(t, err, fault.Unsupported, engine.CodeUnavailable)
+	if got := r.holds("other"); !slices.Equal(got, before) {
+		t.Errorf("the engine held %v and holds %v", before, got)
+	}
+	if _, err := r.store.SetEnd(ctx, runs.ID, time.Now().Add(time.Hour), false); err != nil {
+		t.Fatal(err)
+	}
+	r.close()
+
+	r.open(r.withEngine("other", engine.NoBoundary))
+	report, err = r.Reconcile(ctx)
+	if err != nil || !slices.Contains(report.Adopted, runs.ID) || !slices.Equal(report.Finished, []string{ending.ID}) || len(report.Unserved) != 0 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	if _, _, err := r.Resume(ctx, alice, paused.ID, 0); err != nil {
+		t.Errorf("it does not resume: %v", err)
+	}
+	if conn, err := r.Dial(ctx, runs.ID, 8080); err != nil {
+		t.Errorf("it is not reached: %v", err)
+	} else {
+		conn.Close()
+	}
+	if made := r.create(alice, func(c *sandbox.CreateRequest) { c.Template = snap.ID }); made.Engine != "other" {
+		t.Errorf("the snapshot was restored on %s", made.Engine)
+	}
+}
+
+func atLeast(b engine.Boundary) sandbox.Access {
+	return sandbox.Access{Level: "minimal", Documents: []policy.Document{
+		{Policy: "v1", Name: "isolation", Isolation: policy.Isolation{AtLeast: string(b)}},
+	}}
+}
+
+// strict lets the boundary count that a policy asks for.
+func strict(d *lifecycle.Deps) { d.Settings.AnyBoundary = false }
+
+func TestThePolicyChoosesTheBoundary(t *testing.T) {
+	r, ctx := newRig(t), t.Context()
+	r.close()
+	r.open(strict, r.withEngine("machine", engine.OwnKernel), r.withEngine("kernel", engine.UserspaceKernel), r.withEngine("jail", engine.SharedKernel))
+	for name, c := range map[string]struct {
+		asked  string
+		access sandbox.Access
+		want   string
+		code   string
+	}{
+		"minimal takes the default":           {"", sandbox.Access{Level: "minimal"}, "fake", ""},
+		"light wants a jail":                  {"", sandbox.Access{Level: "light"}, "jail", ""},
+		"standard wants a kernel":             {"", sandbox.Access{}, "kernel", ""},
+		"strict wants a kernel":               {"", sandbox.Access{Level: "strict"}, "kernel", ""},
+		"a document wants a machine":          {"", atLeast(engine.OwnKernel), "machine", ""},
+		"named and more than enough":          {"machine", sandbox.Access{Level: "light"}, "machine", ""},
+		"named and just enough":               {"jail", sandbox.Access{Level: "light"}, "jail", ""},
+		"named and too weak for light":        {"fake", sandbox.Access{Level: "light"}, "", engine.CodeTooWeak},
+		"named and too weak for standard":     {"jail", sandbox.Access{}, "", engine.CodeTooWeak},
+		"named and too weak for the document": {"kernel", atLeast(engine.OwnKernel), "", engine.CodeTooWeak},
+	} {
+		sb, err := r.Create(ctx, alice, sandbox.CreateRequest{Template: "base", Engine: c.asked, Access: c.access})
+		if c.code == "" {
+			if err != nil || sb.Engine != c.want {
+				t.Errorf("%s: it is on %q, %v; want %s", name, sb.Engine, err, c.want)
+			}
+			continue
+		}
+		if fault.CodeOf(err) != c.code || !strings.Contains(err.Error(), "the engine "+c.asked) || !strings.Contains(fault.HintOf(err), "--engine ") {
+			t.Errorf("%s: %v (%s)", name, err, fault.HintOf(err))
+		}
+	}
+}
+
+func TestALivePolicyKeepsTheBoundary(t *testing.T) {
+	r, ctx := newRig(t), t.Context()
+	r.close()
+	r.open(strict, r.withEngine("jail", engine.SharedKernel))
+	sb := r.create(alice, on("jail"), func(c *sandbox.CreateRequest) { c.Access = sandbox.Access{Level: "light"} })
+	to := func(a sandbox.Access) error {
+		_, err := r.SetAccess(ctx, alice, sb.ID, func(sandbox.Access) (sandbox.Access, error) { return a, nil })
+		return err
+	}
+	if err := to(atLeast(engine.UserspaceKernel)); fault.CodeOf(err) != engine.CodeTooWeak {
+		t.Errorf("a policy that wants more: %v", err)
+	}
+	if err := to(atLeast(engine.SharedKernel)); err != nil {
+		t.Errorf("a policy that the engine meets: %v", err)
+	}
+	snap, err := r.Snapshot(ctx, alice, sb.ID, sandbox.SnapshotRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slept := r.create(alice, on("jail"), func(c *sandbox.CreateRequest) { c.Access = sandbox.Access{Level: "light"} })
+	if _, err := r.Pause(ctx, alice, slept.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	r.close()
+
+	// The organisation's policy asks for more from now on.
+	for _, one := range []struct {
+		least engine.Boundary
+		code  string
+	}{{engine.UserspaceKernel, engine.CodeTooWeak}, {engine.SharedKernel, ""}} {
+		r.open(strict, r.withEngine("jail", engine.SharedKernel), func(d *lifecycle.Deps) {
+			d.Settings.Organisation = &policy.Document{Policy: "v1", Name: "org", Isolation: policy.Isolation{AtLeast: string(one.least)}}
+		})
+		if _, err := r.Reconcile(ctx); err != nil {
+			t.Fatal(err)
+		}
+		forks, forked := r.Fork(ctx, alice, sb.ID, sandbox.ForkRequest{Count: 1})
+		if forked == nil {
+			forked = forks[0].Err
+		}
+		_, back := r.Rollback(ctx, alice, sb.ID, snap.ID)
+		_, _, resumed := r.Resume(ctx, alice, slept.ID, 0)
+		for name, err := range map[string]error{"fork": forked, "rollback": back, "resume": resumed} {
+			if one.code == "" && err != nil || one.code != "" && fault.CodeOf(err) != one.code {
+				t.Errorf("%s under at least %s: %v", name, one.least, err)
+			}
+		}
+		if now, err := r.Get(ctx, alice, sb.ID); err != nil || now.State != sandbox.Running {
+			t.Errorf("under at least %s it is %s, %v", one.least, now.State, err)
+		}
+		r.close()
+	}
+}
+
+func TestAWarmSandboxIsOfTheEngineThatWasAskedFor(t *testing.T) {
+	p := newPoolRig(t)
+	p.close()
+	p.open(p.claimable, p.withEngine("other", engine.NoBoundary))
+	p.start(opened)
+	warm := p.rows()[0]
+	req := opened
+	req.Engine = "other"
+	sb, err := p.Create(t.Context(), alice, req)
+	if err != nil || sb.ID == warm.ID || sb.Engine != "other" {
+		t.Fatalf("%s on %s, %v; the warm sandbox is %s on %s", sb.ID, sb.Engine, err, warm.ID, warm.Engine)
+	}
+	req.Engine = ""
+	if sb, err = p.Create(t.Context(), alice, req); err != nil || sb.ID != warm.ID || sb.Engine != "fake" {
+		t.Errorf("%s on %s, %v; the warm sandbox is %s", sb.ID, sb.Engine, err, warm.ID)
+	}
+}
