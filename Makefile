@@ -60,7 +60,7 @@ test-race: $(TIMING)
 	packages=$$(tests/packages.sh race) && CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 $(GOTEST) -race -p 4 -skip '$(CRASHES)|$(LARGE)' -timeout 40m $$packages
 
 # These start the test program anew for each step at which it is killed. With
-# the race detector they took more than a third of the time of internal/sandbox.
+# the race detector they took more than a third of the time of internal/sandbox/lifecycle.
 CRASHES := ^(TestDeathAtEachStepOfStates|TestCrashWhileKeeping|TestCrashAtEachStep|TestACrashAtAnyStepLeavesNoHalfImage)$$
 
 # These bring many megabytes or many thousands of rows through code that other

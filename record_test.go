@@ -17,7 +17,7 @@ import (
 
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/audit"
-	"github.com/crannog/crannog/internal/frontend/v1"
+	v1 "github.com/crannog/crannog/internal/frontend/v1"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 

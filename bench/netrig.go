@@ -78,7 +78,7 @@ func (b *bench) netRig(ctx context.Context) (_ *netRig, err error) {
 	if r.causeway, err = r.box(ctx, eng, workspace, end); err != nil {
 		return nil, err
 	}
-	end, ours, err := attachment.Pair()
+	end, ours, err := attachment.Pair(attachment.Packets)
 	if err != nil {
 		return nil, err
 	}

@@ -161,7 +161,7 @@ func join(a, b net.Conn) {
 func servePass() {
 	go untilInputEnds()
 	table := names.NewTable()
-	l, err := attachment.Open(os.NewFile(3, "link"), &pass{to: os.Args[1], names: table}, attachment.Options{})
+	l, err := attachment.Open(attachment.Packets, os.NewFile(3, "link"), &pass{to: os.Args[1], names: table}, attachment.Options{})
 	if err != nil {
 		fail(err)
 	}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -14,83 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/crannog/crannog/internal/config"
-	"github.com/crannog/crannog/internal/engine/linux/cgroup"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/store"
 )
 
 func ok(check, detail string) finding { return finding{check, resultOK, detail, ""} }
-
-// minKernel is the oldest that gVisor's systrap platform supports.
-var minKernel = [2]int{4, 14}
-
-func checkKernel() finding {
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		return finding{"kernel", resultWarn, err.Error(), ""}
-	}
-	release := unix.ByteSliceToString(u.Release[:])
-	var major, minor int
-	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
-		return finding{"kernel", resultWarn, "cannot read the version " + release, ""}
-	}
-	if major < minKernel[0] || major == minKernel[0] && minor < minKernel[1] {
-		return finding{"kernel", resultFail, "Linux " + release, fmt.Sprintf("use Linux %d.%d or later", minKernel[0], minKernel[1])}
-	}
-	return ok("kernel", "Linux "+release)
-}
-
-func checkUserNamespaces() finding {
-	const name = "user namespaces"
-	if os.Geteuid() == 0 {
-		return ok(name, "not needed: we are root")
-	}
-	limit, err := readNumber("/proc/sys/user/max_user_namespaces")
-	if err == nil && limit == 0 {
-		return finding{name, resultFail, "switched off", "sudo sysctl user.max_user_namespaces=10000"}
-	}
-	if clone, err := readNumber("/proc/sys/kernel/unprivileged_userns_clone"); err == nil && clone == 0 {
-		return finding{name, resultFail, "switched off for users", "sudo sysctl kernel.unprivileged_userns_clone=1"}
-	}
-	return ok(name, "allowed")
-}
-
-func checkAppArmor() finding {
-	const name = "apparmor"
-	restricted, err := readNumber("/proc/sys/kernel/apparmor_restrict_unprivileged_userns")
-	switch {
-	case err != nil || restricted == 0:
-		return ok(name, "does not restrict user namespaces")
-	case os.Geteuid() == 0:
-		return ok(name, "restricts users, and we are root")
-	}
-	return finding{name, resultFail, "restricts user namespaces",
-		"sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0, or an AppArmor profile for crannog with the rule userns"}
-}
-
-// checkCgroups makes what the engine makes, which is the only way to know: what
-// may be written may still lack a controller, or be full of processes.
-func checkCgroups() finding {
-	const name = "cgroups"
-	tree, err := cgroup.Detect()
-	if err != nil {
-		return finding{name, resultWarn, err.Error() + ": memory and CPU limits of the host cannot be set",
-			"run as root; or have a group with the controllers cpu and memory delegated, and start crannog in it, as with: systemd-run --user --scope -p Delegate=yes"}
-	}
-	return ok(name, tree.String())
-}
-
-// checkTracing looks at what gVisor's systrap needs: ptrace and seccomp.
-func checkTracing() finding {
-	const name = "ptrace, seccomp"
-	if scope, err := readNumber("/proc/sys/kernel/yama/ptrace_scope"); err == nil && scope >= 3 {
-		return finding{name, resultFail, "ptrace is switched off for everybody", "sudo sysctl kernel.yama.ptrace_scope=1, which needs a reboot after 3"}
-	}
-	if _, err := unix.PrctlRetInt(unix.PR_GET_SECCOMP, 0, 0, 0, 0); err != nil {
-		return finding{name, resultFail, "the kernel has no seccomp", "use a kernel with CONFIG_SECCOMP_FILTER"}
-	}
-	return ok(name, "available")
-}
 
 const (
 	littleMemory = 512 << 20
@@ -206,12 +133,4 @@ func checkPrograms() []finding {
 		findings = append(findings, ok(name, path))
 	}
 	return findings
-}
-
-func readNumber(path string) (int64, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
 }

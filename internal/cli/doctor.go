@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/crannog/crannog/internal/egress/gateway"
+	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	web "github.com/crannog/crannog/internal/frontend/console"
 	"github.com/crannog/crannog/internal/server/standard"
@@ -24,9 +25,9 @@ type finding struct {
 }
 
 const (
-	resultOK   = "ok"
-	resultWarn = "warn"
-	resultFail = "fail"
+	resultOK   = string(engine.ResultOK)
+	resultWarn = string(engine.ResultWarn)
+	resultFail = string(engine.ResultFail)
 )
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -54,12 +55,10 @@ func verdict(findings []finding) error {
 }
 
 func (a *app) examine(ctx context.Context) []finding {
-	findings := []finding{
-		checkKernel(), checkUserNamespaces(), checkAppArmor(), checkCgroups(), checkTracing(),
-		checkMemory(), checkState(a.config.State), checkDisk(a.config.State), checkPort(ctx, a.config), a.checkProxies(), checkClock(), checkConsole(),
-	}
+	findings := append(a.checkEngine(ctx),
+		checkMemory(), checkState(a.config.State), checkDisk(a.config.State), checkPort(ctx, a.config), a.checkProxies(), checkClock(), checkConsole())
 	findings = append(findings, checkPrograms()...)
-	return append(append(findings, a.checkEngine(ctx)...), a.checkCauseway(ctx)...)
+	return append(findings, a.checkCauseway(ctx)...)
 }
 
 // checkCauseway starts the process that holds the networks, or finds the one
@@ -103,18 +102,22 @@ func (a *app) checkCauseway(ctx context.Context) []finding {
 	return findings
 }
 
-// checkEngine asks the engine itself, whose word counts most.
+// checkEngine returns what the engine finds on this host, and what it enforces here.
 func (a *app) checkEngine(ctx context.Context) []finding {
 	const name = "engine"
 	eng, err := standard.Engine(a.config.State, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return []finding{{name, resultFail, err.Error(), fault.HintOf(err)}}
 	}
-	info := eng.Info()
-	if err := eng.Probe(ctx); err != nil {
-		return []finding{{name, resultFail, info.Name + ": " + err.Error(), fault.HintOf(err)}}
+	var findings []finding
+	for _, f := range eng.Probe(ctx) {
+		findings = append(findings, finding{f.Check, string(f.Result), f.Detail, f.Fix})
 	}
-	findings := []finding{{name, resultOK, fmt.Sprintf("%s %s, boundary %s, enforces %v", info.Name, info.Version, info.Boundary, info.Enforces), ""}}
+	if verdict(findings) != nil {
+		return findings
+	}
+	info := eng.Info()
+	findings = append(findings, ok(name, fmt.Sprintf("%s %s, boundary %s, enforces %v", info.Name, info.Version, info.Boundary, info.Enforces)))
 	for _, note := range info.Notes {
 		findings = append(findings, finding{name, resultWarn, note, ""})
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/crannog/crannog/internal/config"
 	"github.com/crannog/crannog/internal/egress/approval"
+	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/server"
 	"github.com/crannog/crannog/internal/server/standard"
@@ -155,7 +156,7 @@ func (a *app) tryServe(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return fail("make the engine", err)
 	}
-	if err := eng.Probe(ctx); err != nil {
+	if err := engine.Refusal(eng.Probe(ctx)); err != nil {
 		return fail("run sandboxes here", err).hint(first(fault.HintOf(err), "crannog doctor says more"))
 	}
 	a.note("the settings are right, and sandboxes can run here")

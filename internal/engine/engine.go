@@ -9,15 +9,16 @@ import (
 	"time"
 )
 
-// Engine isolates. All methods are safe for concurrent use and take IDs, so
-// that a sandbox outlives the process that made it.
+// Engine isolates sandboxes. All methods are safe for concurrent use and take IDs,
+// so that a sandbox outlives the process that made it.
 type Engine interface {
-	// Info describes the engine. It does no I/O.
+	// Info describes the engine on this host. It does no I/O.
 	Info() Info
 
-	// Probe returns nil if this host can run the engine, or a fault of kind
-	// Unsupported that gives the reason, with a hint that names a remedy.
-	Probe(ctx context.Context) error
+	// Probe checks what the engine needs of this host and returns a finding for
+	// each check. One with ResultFail means that no sandbox can run here. It starts
+	// no sandbox and leaves nothing behind.
+	Probe(ctx context.Context) []Finding
 
 	// Create returns when the sandbox is booted and its guest answers on
 	// guestboot.Port. After an error nothing of it is left. A taken ID is a fault
@@ -48,30 +49,6 @@ type Engine interface {
 type Meter interface {
 	// Usage returns what the sandbox uses. An unknown ID is NotFound.
 	Usage(ctx context.Context, id string) (Usage, error)
-}
-
-// Boundary is the kind of isolation that an engine provides, so that a jail is not
-// mistaken for a virtual machine.
-type Boundary string
-
-const (
-	SharedKernel    Boundary = "shared-kernel"
-	UserspaceKernel Boundary = "userspace-kernel"
-	OwnKernel       Boundary = "own-kernel"
-	NoBoundary      Boundary = "none" // the fake: for tests only
-)
-
-// Info describes an engine.
-type Info struct {
-	Name      string
-	Version   string
-	Boundary  Boundary
-	NeedsRoot bool
-	// Enforces lists the limits that this engine enforces on this host.
-	Enforces []Limit
-	// Notes says in sentences what is weaker on this host than it could be,
-	// for instance that there is no writable cgroup.
-	Notes []string
 }
 
 // Limit names one limit.

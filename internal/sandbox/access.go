@@ -1,12 +1,10 @@
 package sandbox
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/crannog/crannog/internal/config"
 	"github.com/crannog/crannog/internal/egress/policy"
-	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 )
 
@@ -69,9 +67,6 @@ func (a Access) With(document string, artifacts []string) (Access, error) {
 	return a, nil
 }
 
-// defaultLevel is the level of a sandbox that asks for none.
-const defaultLevel = "standard"
-
 // Linked reports whether the sandbox gets a network attachment. Without one it has no
 // network at all.
 func (a Access) Linked() bool {
@@ -92,19 +87,19 @@ func (a Access) documented() bool {
 	})
 }
 
-// settled returns the access with NetDefault replaced by what it means. A list of
+// Settled returns the access with NetDefault replaced by what it means. A list of
 // hosts alone, without a network mode or a policy document with network rules, allows
 // those hosts only. Beside either of them, the list adds to what that allows.
-func (a Access) settled() Access {
+func (a Access) Settled() Access {
 	if a.Net == NetDefault && len(a.Allow) > 0 && !a.documented() {
 		a.Documents = append(slices.Clone(a.Documents), policy.None())
 	}
-	a.Net = a.net()
+	a.Net = a.Network()
 	return a
 }
 
-// net is the kind of network that the request comes to.
-func (a Access) net() Net {
+// Network is the kind of network that the request comes to.
+func (a Access) Network() Net {
 	switch {
 	case !a.Linked():
 		return NetNone
@@ -118,7 +113,7 @@ func (a Access) net() Net {
 // project's, and what the task asks for. The strictest level that any of them
 // names counts.
 func (a Access) Compile(settings Settings) (*policy.Policy, []policy.Warning, error) {
-	task, err := a.settled().task(settings.orDefault().Level)
+	task, err := a.Settled().task(settings.WithDefaults().Level)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -135,19 +130,10 @@ func (a Access) Compile(settings Settings) (*policy.Policy, []policy.Warning, er
 	return policy.Compile(layers...)
 }
 
-// compile makes the policy of a sandbox on this service's engine.
-func (s *Service) compile(a Access) (*policy.Policy, error) {
-	p, _, err := a.Compile(s.settings)
-	if err != nil {
-		return nil, err
-	}
-	return p, s.checkBoundary(p)
-}
-
-// closed is what is left of an access whose network is taken away while the
+// Closed is what is left of an access whose network is taken away while the
 // sandbox runs. Its link is part of its machine and stays, so everything that
 // could pass it goes: a level's own network may let people be asked.
-func (a Access) closed() Access {
+func (a Access) Closed() Access {
 	out := Access{Level: a.Level, Net: NetPolicy, Documents: []policy.Document{policy.None()}}
 	for _, d := range a.Documents {
 		d.Network, d.Git.Remotes, d.Secrets.Bind = policy.Network{Unlisted: "deny"}, nil, nil
@@ -215,26 +201,4 @@ func butNetwork(usual, name string) (policy.Document, error) {
 	return policy.Document{
 		Policy: "v1", Name: name + "-files", Isolation: level.Isolation, Filesystem: level.Filesystem, Redact: level.Redact,
 	}, err
-}
-
-// strength orders boundaries from the weakest.
-var strength = map[engine.Boundary]int{
-	engine.NoBoundary: 0, engine.SharedKernel: 1, engine.UserspaceKernel: 2, engine.OwnKernel: 3,
-}
-
-// checkBoundary refuses an engine whose wall is weaker than the policy wants:
-// a sandbox behind a weaker wall than was asked for is worse than none.
-func (s *Service) checkBoundary(p *policy.Policy) error {
-	want := engine.Boundary(p.Document().Isolation.AtLeast)
-	have := s.engine.Info()
-	if want == "" || strength[have.Boundary] >= strength[want] || have.Boundary == engine.NoBoundary && s.settings.AnyBoundary {
-		return nil
-	}
-	return fault.Newf(fault.Unsupported, "boundary_too_weak", "the policy wants a boundary of at least %s, and the engine %s has %s",
-		want, have.Name, have.Boundary).WithHint("use another engine, or another level")
-}
-
-// describe says for a log which policy it is.
-func describe(p *policy.Policy, a Access) string {
-	return fmt.Sprintf("%s, level %s, policy %s", a.net(), p.Level(), p.Digest())
 }

@@ -2,9 +2,9 @@ package sandbox
 
 import (
 	"slices"
-	"time"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/filetree/hosttools"
 )
 
@@ -41,20 +41,15 @@ type Base struct {
 	Revision    string            `json:"revision,omitempty"`
 	// Needs is what the memory of a snapshot refers to; a sandbox has none.
 	Needs *Needs `json:"needs,omitempty"`
-	// Knows counts what its guest has learnt to check, up to guestKnows.
+	// Knows counts what its guest has learnt to check, up to GuestKnows.
 	Knows int `json:"knows,omitempty"`
 }
 
-// guestKnows is what the guest of this version has learnt: since 1 it tries
+// GuestKnows is what the guest of this version has learnt: since 1 it tries
 // ports, places for new files, and limits of files and processes. One that goes
 // on from saved memory is asked for no more than it knows, and no more is said
 // to hold.
-const guestKnows = 1
-
-// covered are the paths that every machine of the sandbox covers.
-func (b Base) covered() covered {
-	return covered{hide: b.Hide, absent: b.Absent, readOnly: b.ReadOnly, repos: b.Repos}
-}
+const GuestKnows = 1
 
 // sameRoot reports whether two instances start from the same files.
 func (b Base) sameRoot(o Base) bool {
@@ -71,59 +66,73 @@ type Saved struct {
 	Needs *Needs `json:"needs,omitempty"`
 }
 
-// Stored is a snapshot as it is stored: all that a sandbox made of it needs
-// to be equal.
-type Stored struct {
-	Snapshot
-	// Sum is the digest of its image. It is empty while the snapshot is still being
-	// written, when no caller can see the snapshot.
-	Sum       string
-	Base      Base
-	Limits    Limits
-	Workspace string
-	Access    Access
-	// Process writes it.
-	Process Process
+// HostBinds returns the files of the host that the engine is asked to show.
+func (b Base) HostBinds() []engine.Bind {
+	var out []engine.Bind
+	for _, m := range b.Mounts {
+		out = append(out, engine.Bind{Source: m.Source, Target: m.Target})
+	}
+	return out
 }
 
-// toStart is what Record.Pending says of a sandbox that is put back to its
-// template.
-const toStart = "start"
-
-// shown is a record as callers see it. What is paused has no end ahead, and
-// shows when it was paused; what has ended in its pause, only that it has.
-func (r Record) shown() Sandbox {
-	r.Tracked, r.Tools, r.Keys = r.Base.tracked(), r.Base.toolsShown(), r.Base.Keys
-	r.Mounts, r.Notes = r.Base.Mounts, r.Base.Notes
-	r.Sandbox.FilesOnly = r.State == Paused && r.Saved.FilesOnly
-	if r.Needs = nil; r.State == Paused {
-		r.Needs = r.Saved.Needs
-	}
-	if r.State == Stopping || r.State == Stopped {
-		r.PausedAt = time.Time{}
-	}
-	if !r.PausedAt.IsZero() {
-		r.EndAt = r.PausedAt
-	}
-	return r.Sandbox
+// sameMounts reports whether two instances show the same files of the host.
+func (b Base) sameMounts(o Base) bool {
+	return slices.Equal(b.Mounts, o.Mounts) && slices.Equal(b.Links, o.Links)
 }
 
-// endIn is when a sandbox ends that gets d from now; zero is its own time.
-func (r Record) endIn(d time.Duration) time.Time {
-	if d == 0 {
-		d = r.CreateTimeout
-	}
-	if d == 0 {
-		return time.Time{} // made to live for ever
-	}
-	return time.Now().UTC().Round(0).Add(d)
+// WithMountsOf returns b with what another shows of the host beside its workspace.
+func (b Base) WithMountsOf(from Base) Base {
+	b.Copy, b.Mounts, b.Links, b.Git, b.Notes = from.Copy, from.Mounts, from.Links, from.Git, from.Notes
+	return b
 }
 
-// guestEnd is when the guest ends the sandbox by itself. One that is paused in
-// time must not be ended instead.
-func (r Record) guestEnd() time.Time {
-	if r.OnEnd.Pause {
-		return time.Time{}
+// toolsShown returns the directories of version managers as callers see them.
+func (b Base) toolsShown() (shown []Tool) {
+	for _, t := range b.Tools {
+		shown = append(shown, Tool{Manager: t.Manager, Dir: t.Dir, Bin: t.Bin})
 	}
-	return r.EndAt
+	return shown
+}
+
+// Tool is a directory of a version manager that a sandbox is shown.
+type Tool struct {
+	Manager string
+	Dir     string   // on the host and inside
+	Bin     []string // directories of programs
+}
+
+// CheckRebuildable refuses a sandbox of which too little was kept to make its instance
+// again.
+func (b Base) CheckRebuildable() error {
+	if b.Root.Dir != "" {
+		return nil
+	}
+	return fault.New(fault.Conflict, "sandbox_too_old", "the sandbox was made by an earlier version, which kept too little of it to save its state").
+		WithHint("make a new sandbox; this one runs until its end")
+}
+
+// Difference returns how an instance differs from a saved one, or "".
+func (b Base) Difference(saved Base) string {
+	for _, list := range []struct {
+		what       string
+		asked, has []string
+	}{{"hides", b.Hide, saved.Hide}, {"leaves out", b.Absent, saved.Absent}, {"makes read-only", b.ReadOnly, saved.ReadOnly}} {
+		for _, path := range list.asked {
+			if !slices.Contains(list.has, path) {
+				return "it " + list.what + " " + path + " besides"
+			}
+		}
+		for _, path := range list.has {
+			if !slices.Contains(list.asked, path) {
+				return "it no longer " + list.what + " " + path
+			}
+		}
+	}
+	if b.NoRoot != saved.NoRoot {
+		return "it decides otherwise whether anybody is root"
+	}
+	if (b.Copy != "") != (saved.Copy != "") {
+		return "it decides otherwise whether the workspace is copied"
+	}
+	return ""
 }

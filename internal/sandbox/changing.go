@@ -78,7 +78,7 @@ type Exported struct {
 	// Provenance is the envelope that was asked for.
 	Provenance []byte
 
-	sum string // SHA-256, hexadecimal
+	SHA256 string // SHA-256, hexadecimal
 }
 
 // KeptChanges are what an ended sandbox left to decide about.

@@ -24,10 +24,10 @@ type Template struct {
 	Revision string
 	// Tools are directories of the host's version managers that it shows besides.
 	Tools []hosttools.Tree
-	// origin is the snapshot that takes the template's place, or nil.
-	origin *Stored
-	// older is by how many steps the restored guest knows less than guestKnows.
-	older int
+	// Origin is the snapshot that takes the template's place, or nil.
+	Origin *Stored
+	// Older is by how many steps the restored guest knows less than guestKnows.
+	Older int
 }
 
 // Templates finds templates.
@@ -37,43 +37,18 @@ type Templates interface {
 	Resolve(ctx context.Context, ref Reference) (Template, error)
 }
 
-// Record is a sandbox as it is stored.
-type Record struct {
-	Sandbox
-	// ControlToken opens the guest's control service. It never leaves the
-	// daemon.
-	ControlToken string
-	// Process created the sandbox, and holds it if it is ephemeral.
-	Process Process
-	// Actor does what a state says that passes: pausing, resuming.
-	Actor Process
-	// CreateTimeout is the life that it was created with; zero is for ever.
-	CreateTimeout time.Duration
-	// Run counts the sandbox's machines, so that who watches one does not take
-	// its end for that of the next.
-	Run  int64
-	Base Base
-	// Saved is the state that a resume restores.
-	Saved Saved
-	// search looks for keys in the workspace of one that is being created, or is nil.
-	search *keySearch
-	// Pending is what a running sandbox is being replaced by: toStart, the ID
-	// of a snapshot, or "" if it is not.
-	Pending string
-}
-
-// Records keeps one row per sandbox. Several processes may use the same rows at once,
+// Rows keeps one row per sandbox. Several processes may use the same rows at once,
 // so every change names the state that it expects to find.
-type Records interface {
+type Rows interface {
 	// Insert adds a row in the state Creating. If max sandboxes are live
 	// already that is Exhausted; if the owner has a live one of that name,
 	// Exists. Both are decided together with the insertion.
-	Insert(ctx context.Context, r Record, max int) error
+	Insert(ctx context.Context, r Row, max int) error
 	// Get finds a row by its ID, or is NotFound.
-	Get(ctx context.Context, id string) (Record, error)
+	Get(ctx context.Context, id string) (Row, error)
 	// Find returns rows that a name or ID prefix may mean, at most two of
 	// each rank, best rank first: live by name, stopped by name, ID prefix.
-	Find(ctx context.Context, ref string, who Principal) ([]Record, error)
+	Find(ctx context.Context, ref string, who Principal) ([]Row, error)
 	// Move changes the state and reports whether the row was in one of the
 	// states that it may come from.
 	Move(ctx context.Context, id string, m Move) (bool, error)
@@ -172,7 +147,7 @@ type SnapshotQuery struct {
 // Listing reads many rows.
 type Listing interface {
 	// List returns rows in the filter's order. A limit of zero is none.
-	List(ctx context.Context, q Query) ([]Record, error)
+	List(ctx context.Context, q Query) ([]Row, error)
 	// CountRunning counts running sandboxes, whatever the filter's page.
 	CountRunning(ctx context.Context, q Query) (int, error)
 }
@@ -185,7 +160,7 @@ type Journal interface {
 
 // Store is all that the Service keeps.
 type Store interface {
-	Records
+	Rows
 	Claims
 	Listing
 	Journal

@@ -54,6 +54,9 @@ func ParseReference(s string) (Reference, error) {
 	return ref, nil
 }
 
+// IsIdentifier reports whether s can be a namespace or a name of a template.
+func IsIdentifier(s string) bool { return identifier.MatchString(s) }
+
 func invalidReference(s string) error {
 	return fault.Newf(fault.Invalid, "template_reference_invalid", "invalid template reference %q", s).
 		WithHint("a reference is [namespace/]name[:tag] of a-z, 0-9, - and _")

@@ -1,6 +1,6 @@
-// Package sandbox owns the rules of a sandbox's life: who may do what with
-// it, what it is made of, and how long it lives. It drives an engine and a
-// store, and every surface is a client of it.
+// Package sandbox owns the vocabulary of sandboxes and its pure rules: what a
+// sandbox, a caller, a limit, an access and a stored row are, and which ports keep
+// them. It starts no goroutine and drives nothing; internal/sandbox/lifecycle does.
 package sandbox
 
 import (
@@ -13,30 +13,6 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/engine"
 )
-
-// Principal is who asks. It is an argument, never a context value, so that
-// forgetting it does not compile.
-type Principal struct {
-	// KeyID names the API key. Local callers have none.
-	KeyID string
-	// Local is true for a caller on this machine who could do the same
-	// without us: the process itself, or the Unix socket that only its user
-	// can open. Only a local caller may name host paths, and it sees the
-	// sandboxes of all keys.
-	Local bool
-	// UID is a local caller's user, for the record. Nothing is decided by it.
-	UID int
-	// Session names the session of the web console in which a caller acts, who
-	// is also Local: it sees all sandboxes, but it sits elsewhere, so it names
-	// nothing of this host's that a sandbox does not have already.
-	Session string
-	// Person is whom that session was made for, or "".
-	Person string
-	// Tokenless says that a caller is not told the tokens of sandboxes: a page
-	// in a browser reaches into them through us, within its scope, and a token
-	// that it had seen would still open the sandbox afterwards.
-	Tokenless bool
-}
 
 // State of a sandbox.
 type State string

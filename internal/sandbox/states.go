@@ -3,9 +3,6 @@ package sandbox
 import (
 	"context"
 	"time"
-
-	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/fault"
 )
 
 // States of a sandbox whose memory and files are on disk, or on their way
@@ -32,6 +29,8 @@ type Snapshot struct {
 	// Bytes is how much was written down, OwnBytes how much of the disk would
 	// be free without this one.
 	Bytes, OwnBytes int64
+	// Engine made it. Its memory is of no use to another engine.
+	Engine string
 	// Format is what can go on from it; "" for files only, which anything can.
 	Format string
 	// Needs is what its memory refers to; nil is not known.
@@ -126,13 +125,4 @@ type Waker interface {
 	// Wake resumes a paused sandbox that resumes on traffic, and waits for it.
 	// Any other that does not run is NotFound.
 	Wake(ctx context.Context, id string) (Sandbox, error)
-}
-
-// checkpointer is the engine's ability to save and go on.
-func (s *Service) checkpointer() (engine.Checkpointer, error) {
-	c, ok := s.engine.(engine.Checkpointer)
-	if !ok {
-		return nil, fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s cannot save the state of a sandbox", s.engine.Info().Name)
-	}
-	return c, nil
 }

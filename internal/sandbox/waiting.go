@@ -12,5 +12,5 @@ type Claims interface {
 	// Running, and reports whether there was one. If max sandboxes are live
 	// already that is Exhausted; if the owner has a live one of that name,
 	// Exists. All is decided in one step.
-	Claim(ctx context.Context, r Record, max int) (bool, error)
+	Claim(ctx context.Context, r Row, max int) (bool, error)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/frontend/e2b"
-	"github.com/crannog/crannog/internal/frontend/v1"
+	v1 "github.com/crannog/crannog/internal/frontend/v1"
 	"github.com/crannog/crannog/internal/server/connlimit"
 )
 

@@ -14,7 +14,7 @@ import (
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/frontend/e2b"
 	"github.com/crannog/crannog/internal/frontend/ingress"
-	"github.com/crannog/crannog/internal/frontend/v1"
+	v1 "github.com/crannog/crannog/internal/frontend/v1"
 	"github.com/crannog/crannog/internal/integration/registration"
 	"github.com/crannog/crannog/internal/sandbox"
 )

@@ -4,8 +4,9 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/frontend/e2b"
-	"github.com/crannog/crannog/internal/frontend/v1"
+	v1 "github.com/crannog/crannog/internal/frontend/v1"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
 // interpreterTemplate is the name under which E2B's interpreter asks for the
@@ -28,7 +29,7 @@ func (d *Server) startPool() error {
 	if d.options.Pool == nil {
 		return nil
 	}
-	o := sandbox.PoolOptions{
+	o := lifecycle.PoolOptions{
 		Bytes: d.options.Pool.Bytes, Preload: map[string][]string{interpreterTemplate: d.options.Pool.Languages}, Rehearse: rehearseAfter,
 	}
 	for _, usual := range []func() (sandbox.CreateRequest, error){

@@ -26,6 +26,7 @@ import (
 	"github.com/crannog/crannog/internal/frontend/ingress/observe"
 	"github.com/crannog/crannog/internal/host/diskroom"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 	"github.com/crannog/crannog/internal/server/connlimit"
 	"github.com/crannog/crannog/internal/state/hostfiles"
 	"github.com/crannog/crannog/internal/state/key"
@@ -75,7 +76,7 @@ type Options struct {
 
 // Server is an open state directory with everything that works on it.
 type Server struct {
-	Service *sandbox.Service
+	Service *lifecycle.Service
 	Keys    *key.Ring
 	// Sessions are those of the web console.
 	Sessions *session.Desk
@@ -86,7 +87,7 @@ type Server struct {
 	// Record is all that happens under the state directory.
 	Record *audit.Log
 	// Report is what was found of earlier processes.
-	Report sandbox.Report
+	Report lifecycle.Report
 
 	options Options
 	store   *store.Store
@@ -170,7 +171,7 @@ func (d *Server) openService() error {
 		return err
 	}
 	d.way = &way{stateDir: o.StateDir, log: o.Log, flows: flowLog, connect: gateway.Connect, asker: d.Approvals}
-	d.Service, err = sandbox.NewService(sandbox.Deps{
+	d.Service, err = lifecycle.NewService(lifecycle.Deps{
 		Admission: openAdmission(o), Room: diskroom.Room{Dir: o.StateDir},
 		Store: d.store, Engine: o.Engine, Templates: o.Templates, Log: o.Log, Settings: o.Settings,
 		Way: d.way, Sealed: sealed{d.Secrets, time.Now}, Questions: d.Approvals, Flows: flowLog,

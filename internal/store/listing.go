@@ -10,7 +10,7 @@ import (
 )
 
 // List returns the rows that a query selects.
-func (s *Store) List(ctx context.Context, q sandbox.Query) ([]sandbox.Record, error) {
+func (s *Store) List(ctx context.Context, q sandbox.Query) ([]sandbox.Row, error) {
 	where, args := conditions(q, true)
 	order := "DESC"
 	if q.Ascending {
@@ -40,7 +40,7 @@ func (s *Store) CountRunning(ctx context.Context, q sandbox.Query) (int, error) 
 }
 
 // Find returns the rows that a reference may mean, the likeliest first.
-func (s *Store) Find(ctx context.Context, ref string, who sandbox.Principal) ([]sandbox.Record, error) {
+func (s *Store) Find(ctx context.Context, ref string, who sandbox.Principal) ([]sandbox.Row, error) {
 	const pick = `SELECT ` + columns + ` FROM sandboxes WHERE `
 	mine, args := "", []any{ref}
 	if !who.Local {
@@ -64,13 +64,13 @@ func (s *Store) Find(ctx context.Context, ref string, who sandbox.Principal) ([]
 	return append(found, prefixed...), err
 }
 
-func (s *Store) records(ctx context.Context, query string, args ...any) ([]sandbox.Record, error) {
+func (s *Store) records(ctx context.Context, query string, args ...any) ([]sandbox.Row, error) {
 	rows, err := s.db.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, fmt.Errorf("list sandboxes: %w", classify(err))
 	}
 	defer rows.Close()
-	var out []sandbox.Record
+	var out []sandbox.Row
 	for rows.Next() {
 		r, err := decode(rows)
 		if err != nil {

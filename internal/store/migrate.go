@@ -142,6 +142,7 @@ var migrations = []string{
 	`ALTER TABLE keys ADD COLUMN opens TEXT NOT NULL DEFAULT 'api'`,
 	// Filled and emptied for the pages that it leaves free: room.go.
 	`CREATE TABLE room (filler BLOB NOT NULL) STRICT`,
+	engines,
 }
 
 // migrate brings the tables up to date. Processes that start together take

@@ -25,7 +25,7 @@ const countLive = `(SELECT count(*) FROM sandboxes WHERE state IN ('creating', '
 
 // Insert adds a sandbox. Capacity and name are decided in the statement that
 // inserts, so two processes cannot both take the last place.
-func (s *Store) Insert(ctx context.Context, r sandbox.Record, max int) error {
+func (s *Store) Insert(ctx context.Context, r sandbox.Row, max int) error {
 	values, err := encode(r)
 	if err != nil {
 		return fmt.Errorf("insert sandbox %s: %w", r.ID, err)
@@ -60,14 +60,14 @@ func nameTaken(name string) error {
 }
 
 // Get finds a sandbox by its ID.
-func (s *Store) Get(ctx context.Context, id string) (sandbox.Record, error) {
+func (s *Store) Get(ctx context.Context, id string) (sandbox.Row, error) {
 	row := s.db.QueryRowContext(ctx, `SELECT `+columns+` FROM sandboxes WHERE id = ?`, id)
 	r, err := decode(row)
 	if errors.Is(err, sql.ErrNoRows) {
-		return sandbox.Record{}, sandbox.Unknown(id)
+		return sandbox.Row{}, sandbox.Unknown(id)
 	}
 	if err != nil {
-		return sandbox.Record{}, fmt.Errorf("get sandbox %s: %w", id, classify(err))
+		return sandbox.Row{}, fmt.Errorf("get sandbox %s: %w", id, classify(err))
 	}
 	return r, nil
 }
@@ -115,7 +115,7 @@ func (s *Store) changes(ctx context.Context, what, query string, args ...any) (b
 	return n > 0, nil
 }
 
-func encode(r sandbox.Record) ([]any, error) {
+func encode(r sandbox.Row) ([]any, error) {
 	var texts [9]string
 	for i, v := range []any{r.Metadata, r.Env, r.Limits, r.Enforced, r.Access, r.Checked, r.OnEnd, r.Base, r.Saved} {
 		b, err := json.Marshal(v)
@@ -135,8 +135,8 @@ func encode(r sandbox.Record) ([]any, error) {
 	}, nil
 }
 
-func decode(row interface{ Scan(...any) error }) (sandbox.Record, error) {
-	var r sandbox.Record
+func decode(row interface{ Scan(...any) error }) (sandbox.Row, error) {
+	var r sandbox.Row
 	var started, end, stopped, paused int64
 	var texts [9]string
 	var baseCopy, image string // of their texts, for queries
@@ -147,11 +147,11 @@ func decode(row interface{ Scan(...any) error }) (sandbox.Record, error) {
 		&paused, &texts[6], &r.Origin, &r.At, &r.Parent, &r.Actor.PID, &r.Actor.Start, &r.CreateTimeout, &r.Run,
 		&texts[7], &baseCopy, &texts[8], &image, &r.Pending)
 	if err != nil {
-		return sandbox.Record{}, err
+		return sandbox.Row{}, err
 	}
 	for i, v := range []any{&r.Metadata, &r.Env, &r.Limits, &r.Enforced, &r.Access, &r.Checked, &r.OnEnd, &r.Base, &r.Saved} {
 		if err := json.Unmarshal([]byte(texts[i]), v); err != nil {
-			return sandbox.Record{}, fmt.Errorf("row %s: %w", r.ID, err)
+			return sandbox.Row{}, fmt.Errorf("row %s: %w", r.ID, err)
 		}
 	}
 	r.StartedAt, r.EndAt, r.StoppedAt, r.PausedAt = moment(started), moment(end), moment(stopped), moment(paused)

@@ -17,7 +17,7 @@ func stored(id string) sandbox.Stored {
 	return sandbox.Stored{
 		Snapshot: sandbox.Snapshot{
 			ID: id, Name: "n", Owner: "alice", Sandbox: "i1", Parent: "p", TemplateID: "t", Template: "base", FilesOnly: true,
-			CreatedAt: time.Unix(1_700_000_000, 123456789).UTC(), Bytes: 5, Format: "f",
+			CreatedAt: time.Unix(1_700_000_000, 123456789).UTC(), Bytes: 5, Format: "f", Engine: "e",
 		},
 		Sum: "sum", Base: r.Base, Limits: r.Limits, Workspace: "/w", Access: r.Access, Process: r.Process,
 	}

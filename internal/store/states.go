@@ -45,3 +45,12 @@ const states = `
 	CREATE INDEX snapshots_by_sandbox ON snapshots (sandbox, created_at);
 	CREATE INDEX snapshots_by_parent ON snapshots (parent);
 	CREATE UNIQUE INDEX snapshots_name ON snapshots (owner, name) WHERE name <> '' AND sum <> '';`
+
+// engines are the engines that rows of earlier versions do not name: there was
+// only gVisor. A snapshot was taken on the engine of its sandbox, whose row may be
+// gone.
+const engines = `
+	UPDATE sandboxes SET engine = 'gvisor' WHERE engine = '';
+	ALTER TABLE snapshots ADD COLUMN engine TEXT NOT NULL DEFAULT 'gvisor';
+	UPDATE snapshots SET engine = (SELECT engine FROM sandboxes WHERE id = snapshots.sandbox)
+		WHERE sandbox IN (SELECT id FROM sandboxes);`

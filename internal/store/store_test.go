@@ -54,9 +54,9 @@ func open(t *testing.T, dir string) *store.Store {
 }
 
 // full has a value in every field, so that a forgotten column shows.
-func full(id string) sandbox.Record {
+func full(id string) sandbox.Row {
 	at := time.Unix(1_700_000_000, 123456789).UTC()
-	return sandbox.Record{
+	return sandbox.Row{
 		ControlToken: "control", Process: sandbox.Process{PID: 42, Start: "boot/1"},
 		Actor: sandbox.Process{PID: 43, Start: "boot/2"}, CreateTimeout: 8, Run: 9, Pending: "start",
 		Base:  sandbox.Base{Root: engine.Root{Dir: "/r", Binds: []engine.Bind{{Source: "/s", Target: "/t"}}, Guest: "/g"}, Hide: []string{"/h"}, Copy: "i0", Revision: "1"},
@@ -102,7 +102,7 @@ func TestEveryFieldIsKept(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
-	empty := sandbox.Record{Sandbox: sandbox.Sandbox{ID: "i2", State: sandbox.Creating}}
+	empty := sandbox.Row{Sandbox: sandbox.Sandbox{ID: "i2", State: sandbox.Creating}}
 	if err := s.Insert(t.Context(), empty, 2); err != nil {
 		t.Fatal(err)
 	}
@@ -183,13 +183,13 @@ func TestInsertRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {
-		change func(*sandbox.Record)
+		change func(*sandbox.Row)
 		max    int
 		code   string
 	}{
-		{func(r *sandbox.Record) {}, 2, "sandbox_name_taken"},
-		{func(r *sandbox.Record) { r.Name = "other" }, 1, "too_many_sandboxes"},
-		{func(r *sandbox.Record) { r.Owner = "bob" }, 2, ""},
+		{func(r *sandbox.Row) {}, 2, "sandbox_name_taken"},
+		{func(r *sandbox.Row) { r.Name = "other" }, 1, "too_many_sandboxes"},
+		{func(r *sandbox.Row) { r.Owner = "bob" }, 2, ""},
 	} {
 		r := full("i2")
 		tc.change(&r)

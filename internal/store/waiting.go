@@ -10,7 +10,7 @@ import (
 
 // Claim gives a waiting sandbox to a caller. Capacity and name are decided in
 // the statement that changes the row, as in Insert.
-func (s *Store) Claim(ctx context.Context, r sandbox.Record, max int) (bool, error) {
+func (s *Store) Claim(ctx context.Context, r sandbox.Row, max int) (bool, error) {
 	values, err := encode(r)
 	if err != nil {
 		return false, fmt.Errorf("claim sandbox %s: %w", r.ID, err)

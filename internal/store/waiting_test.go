@@ -11,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-func waitingRecord(id string) sandbox.Record {
-	return sandbox.Record{ControlToken: "control", Process: sandbox.Process{PID: 1, Start: "x"}, Sandbox: sandbox.Sandbox{
+func waitingRecord(id string) sandbox.Row {
+	return sandbox.Row{ControlToken: "control", Process: sandbox.Process{PID: 1, Start: "x"}, Sandbox: sandbox.Sandbox{
 		ID: id, State: sandbox.Waiting, StartedAt: time.Unix(1, 0).UTC(), AccessToken: "unseen",
 	}}
 }

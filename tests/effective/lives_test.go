@@ -8,10 +8,11 @@ import (
 	"github.com/crannog/crannog"
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/engine"
-	"github.com/crannog/crannog/internal/frontend/v1"
+	v1 "github.com/crannog/crannog/internal/frontend/v1"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/probe"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 	"github.com/crannog/crannog/internal/testkit/hosttest"
 	"github.com/crannog/crannog/internal/testkit/servetest"
 )
@@ -208,10 +209,10 @@ func TestDisagreementAtClaim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.d.Service.StartPool(sandbox.PoolOptions{Bytes: 1 << 30, Usual: []sandbox.CreateRequest{usual}})
+	r.d.Service.StartPool(lifecycle.PoolOptions{Bytes: 1 << 30, Usual: []sandbox.CreateRequest{usual}})
 	waits := func() bool {
 		status, _ := r.d.Service.Pool()
-		return slices.ContainsFunc(status.Kinds, func(k sandbox.PoolKind) bool { return k.Waiting > 0 })
+		return slices.ContainsFunc(status.Kinds, func(k lifecycle.PoolKind) bool { return k.Waiting > 0 })
 	}
 	machines := func() (ids []string) {
 		t.Helper()

@@ -279,7 +279,7 @@ func (r *rig) sh(sb *crannog.Sandbox, line string) string {
 // wayOut gives a machine a link that leads nowhere, whatever it was to have.
 func (r *rig) wayOut() func(*engine.Spec) error {
 	return func(spec *engine.Spec) error {
-		box, ours, err := attachment.Pair()
+		box, ours, err := attachment.Pair(attachment.Packets)
 		if err != nil {
 			return err
 		}

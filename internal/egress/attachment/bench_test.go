@@ -175,14 +175,14 @@ func BenchmarkIdleLink(b *testing.B) {
 	const links = 200
 	for range b.N {
 		var ends []*os.File
-		var all []*attachment.Link
+		var all []attachment.Attachment
 		before, threads := memory(), threadCount()
 		for range links {
-			end, ours, err := attachment.Pair()
+			end, ours, err := attachment.Pair(attachment.Packets)
 			if err != nil {
 				b.Fatal(err)
 			}
-			l, err := attachment.Open(ours, &handler{}, attachment.Options{})
+			l, err := attachment.Open(attachment.Packets, ours, &handler{}, attachment.Options{})
 			if err != nil {
 				b.Fatal(err)
 			}

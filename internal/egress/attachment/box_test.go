@@ -85,19 +85,19 @@ func (h *handler) drops() []string {
 }
 
 // open makes a link with a box at its end.
-func open(t testing.TB, h attachment.Handler, o attachment.Options) (*attachment.Link, *box) {
+func open(t testing.TB, h attachment.Handler, o attachment.Options) (attachment.Attachment, *box) {
 	t.Helper()
 	l, end := openRaw(t, h, o)
 	return l, newBox(t, end)
 }
 
-func openRaw(t testing.TB, h attachment.Handler, o attachment.Options) (*attachment.Link, *os.File) {
+func openRaw(t testing.TB, h attachment.Handler, o attachment.Options) (attachment.Attachment, *os.File) {
 	t.Helper()
-	end, ours, err := attachment.Pair()
+	end, ours, err := attachment.Pair(attachment.Packets)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := attachment.Open(ours, h, o)
+	l, err := attachment.Open(attachment.Packets, ours, h, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -88,7 +88,7 @@ func TestErrorsHaveIdentities(t *testing.T) {
 // Nothing is left of a link, however it ends and in whatever state its flows
 // are.
 func TestLinksLeaveNothing(t *testing.T) {
-	cycle := func(end func(l *attachment.Link, b *box)) {
+	cycle := func(end func(l attachment.Attachment, b *box)) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var dials sync.WaitGroup
 		conns := make(chan net.Conn, 4)
@@ -131,9 +131,9 @@ func TestLinksLeaveNothing(t *testing.T) {
 		dials.Wait()
 		b.Close()
 	}
-	ends := map[string]func(*attachment.Link, *box){
-		"closed by us":      func(l *attachment.Link, _ *box) { l.Close() },
-		"closed by the box": func(_ *attachment.Link, b *box) { _ = b.Hangup() },
+	ends := map[string]func(attachment.Attachment, *box){
+		"closed by us":      func(l attachment.Attachment, _ *box) { l.Close() },
+		"closed by the box": func(_ attachment.Attachment, b *box) { _ = b.Hangup() },
 	}
 	for name, end := range ends {
 		t.Run(name, func(t *testing.T) {
@@ -205,7 +205,7 @@ func TestOpenTakesOnlyALink(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	if _, err := attachment.Open(r, &handler{}, attachment.Options{}); err == nil {
+	if _, err := attachment.Open(attachment.Packets, r, &handler{}, attachment.Options{}); err == nil {
 		t.Fatal("a pipe is no link")
 	}
 	if err := r.Close(); !errors.Is(err, os.ErrClosed) {
@@ -216,21 +216,21 @@ func TestOpenTakesOnlyALink(t *testing.T) {
 		t.Fatal(err)
 	}
 	unix.Close(fds[1])
-	if _, err := attachment.Open(os.NewFile(uintptr(fds[0]), "stream"), &handler{}, attachment.Options{}); err == nil {
+	if _, err := attachment.Open(attachment.Packets, os.NewFile(uintptr(fds[0]), "stream"), &handler{}, attachment.Options{}); err == nil {
 		t.Fatal("a stream keeps no borders of packets")
 	}
 }
 
 // A descriptor may come over a socket, or have been made to block.
 func TestOpenTakesADescriptorThatBlocks(t *testing.T) {
-	end, ours, err := attachment.Pair()
+	end, ours, err := attachment.Pair(attachment.Packets)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := unix.SetNonblock(int(ours.Fd()), false); err != nil {
 		t.Fatal(err)
 	}
-	l, err := attachment.Open(ours, &handler{tcp: echo}, attachment.Options{})
+	l, err := attachment.Open(attachment.Packets, ours, &handler{tcp: echo}, attachment.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,15 +19,20 @@ var ErrDecided = errors.New("the flow was accepted or refused before")
 // Flow is a connection that a sandbox has requested and that was not accepted or
 // rejected yet.
 type Flow struct {
-	link    *Link
-	request *tcp.ForwarderRequest
+	attempt attempt
 	source  netip.AddrPort
 	dst     netip.AddrPort
-	slot    *slot
 	decided atomic.Bool
 }
 
-// Source returns the sandbox's end, which tells its flows apart.
+// attempt is a requested connection as its kind of attachment has it. One of the two
+// methods is called, once.
+type attempt interface {
+	accept() (net.Conn, error)
+	refuse()
+}
+
+// Source returns the sandbox's end, which distinguishes its flows.
 func (f *Flow) Source() netip.AddrPort { return f.source }
 
 // Destination returns where the sandbox wants to connect to.
@@ -39,31 +44,9 @@ func (f *Flow) Accept() (net.Conn, error) {
 	if f.decided.Swap(true) {
 		return nil, ErrDecided
 	}
-	// Counted before the look at closing, so that Close sees this handshake
-	// or this handshake sees Close.
-	f.link.handshakes.Add(1)
-	defer f.link.handshakes.Add(-1)
-	if f.link.closing.Load() {
-		f.give()
-		return nil, net.ErrClosed
-	}
-	var queue waiter.Queue
-	endpoint, err := f.request.CreateEndpoint(&queue)
+	c, err := f.attempt.accept()
 	if err != nil {
-		f.give()
-		return nil, fmt.Errorf("accept a connection to %s: %s", f.dst, err)
-	}
-	f.request.Complete(false)
-	endpoint.SocketOptions().SetDelayOption(false)
-	if f.link.flows.crowded() {
-		endpoint.SocketOptions().SetSendBufferSize(crowdedBuffer, false)
-		endpoint.SocketOptions().SetReceiveBufferSize(crowdedBuffer, false)
-	}
-	c := &conn{TCPConn: gonet.NewTCPConn(&queue, endpoint), endpoint: endpoint, link: f.link, slot: f.slot}
-	f.link.flows.began(f.slot, endpoint)
-	if f.link.closing.Load() {
-		_ = c.Reset()
-		return nil, net.ErrClosed
+		return nil, fmt.Errorf("accept a connection to %s: %w", f.dst, err)
 	}
 	return c, nil
 }
@@ -71,23 +54,59 @@ func (f *Flow) Accept() (net.Conn, error) {
 // Refuse answers with a reset: the program inside sees "connection refused".
 func (f *Flow) Refuse() {
 	if !f.decided.Swap(true) {
-		f.give()
+		f.attempt.refuse()
 	}
 }
 
-func (f *Flow) give() {
-	f.request.Complete(true)
-	f.link.flows.ended(f.slot)
+// segment is an attempt by a TCP segment.
+type segment struct {
+	link    *Link
+	request *tcp.ForwarderRequest
+	slot    *slot
+}
+
+func (s *segment) accept() (net.Conn, error) {
+	l := s.link
+	// Counted before closing is read, so that Close sees this handshake
+	// or this handshake sees Close.
+	l.handshakes.Add(1)
+	defer l.handshakes.Add(-1)
+	if l.closing.Load() {
+		s.refuse()
+		return nil, net.ErrClosed
+	}
+	var queue waiter.Queue
+	endpoint, err := s.request.CreateEndpoint(&queue)
+	if err != nil {
+		s.refuse()
+		return nil, errors.New(err.String())
+	}
+	s.request.Complete(false)
+	endpoint.SocketOptions().SetDelayOption(false)
+	if l.flows.crowded() {
+		endpoint.SocketOptions().SetSendBufferSize(crowdedBuffer, false)
+		endpoint.SocketOptions().SetReceiveBufferSize(crowdedBuffer, false)
+	}
+	c := &conn{TCPConn: gonet.NewTCPConn(&queue, endpoint), endpoint: endpoint, link: l, slot: s.slot}
+	l.flows.began(s.slot, endpoint)
+	if l.closing.Load() {
+		_ = c.Reset()
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+func (s *segment) refuse() {
+	s.request.Complete(true)
+	s.link.flows.ended(s.slot)
 }
 
 // begin is called for every connection attempt, in a goroutine of its own.
 func (l *Link) begin(r *tcp.ForwarderRequest) {
 	id := r.ID()
-	f := &Flow{
-		link: l, request: r,
-		source: addrPort(id.RemoteAddress, id.RemotePort), dst: addrPort(id.LocalAddress, id.LocalPort),
-	}
-	if f.slot = l.flows.take(l.options.MaxConnections); f.slot == nil || l.closing.Load() {
+	s := &segment{link: l, request: r}
+	f := &Flow{attempt: s, source: addrPort(id.RemoteAddress, id.RemotePort), dst: addrPort(id.LocalAddress, id.LocalPort)}
+	if s.slot = l.flows.take(l.options.MaxConnections); s.slot == nil || l.closing.Load() {
 		l.dropped.Add(1)
 		if l.reports.Allow() {
 			l.handler.Dropped("tcp", f.dst)

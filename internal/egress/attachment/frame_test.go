@@ -80,7 +80,7 @@ func sending(t testing.TB, end *os.File) func([]byte) {
 }
 
 // arrived waits until the link has seen n frames.
-func arrived(t testing.TB, l *attachment.Link, n uint64) {
+func arrived(t testing.TB, l attachment.Attachment, n uint64) {
 	t.Helper()
 	hosttest.Eventually(t, "the frames have arrived", func() bool { return l.Counts().Received >= n })
 }
@@ -268,12 +268,12 @@ func FuzzFrames(f *testing.F) {
 				}
 			},
 		}
-		end, ours, err := attachment.Pair()
+		end, ours, err := attachment.Pair(attachment.Packets)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer end.Close()
-		l, err := attachment.Open(ours, h, attachment.Options{})
+		l, err := attachment.Open(attachment.Packets, ours, h, attachment.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,7 +28,7 @@ type box struct {
 	since   time.Time
 	records *recorder
 	judge   judge
-	link    *attachment.Link
+	link    attachment.Attachment
 	asking  atomic.Int64
 	gone    chan struct{} // closed first when the box ends
 

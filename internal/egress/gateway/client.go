@@ -194,7 +194,7 @@ func (c *Client) Attach(ctx context.Context, a Attachment) (box *os.File, certif
 		return nil, nil, err
 	}
 	defer record.Close()
-	box, ours, err := attachment.Pair()
+	box, ours, err := attachment.Pair(attachment.Packets)
 	if err != nil {
 		return nil, nil, err
 	}

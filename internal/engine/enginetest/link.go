@@ -132,7 +132,7 @@ except OSError as e: print(errno.errorcode[e.errno])`))
 // 198.18.0.7, where port 80 says hello, port 81 says it and holds on once it is
 // answered, and port 82 notes what is said to it. It refuses ports from 9000 on, and all else.
 type peer struct {
-	link *attachment.Link
+	link attachment.Attachment
 	held chan struct{}
 
 	mu  sync.Mutex
@@ -191,12 +191,12 @@ func (p *peer) Dropped(proto string, dst netip.AddrPort) { p.note(proto + " " + 
 // box's end. The caller closes that.
 func newPeer(t testing.TB) (*os.File, *peer) {
 	t.Helper()
-	end, ours, err := attachment.Pair()
+	end, ours, err := attachment.Pair(attachment.Packets)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &peer{held: make(chan struct{}, 8)}
-	if p.link, err = attachment.Open(ours, p, attachment.Options{}); err != nil {
+	if p.link, err = attachment.Open(attachment.Packets, ours, p, attachment.Options{}); err != nil {
 		end.Close()
 		t.Fatal(err)
 	}

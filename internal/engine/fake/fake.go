@@ -4,6 +4,7 @@
 package fake
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,6 +43,10 @@ type Guest func(spec engine.Spec) (ports map[int]http.Handler, end func(), err e
 
 // Options of an Engine.
 type Options struct {
+	// Name and Boundary are what Info claims; "" is "fake" and none. They let tests
+	// have several engines in one process.
+	Name     string
+	Boundary engine.Boundary
 	// Dir holds a directory per sandbox. Engines of one directory in one
 	// process hold the same sandboxes, as if the process had restarted.
 	Dir string
@@ -124,13 +129,18 @@ func (e *Engine) Close() {
 // Info describes the engine.
 func (e *Engine) Info() engine.Info {
 	return engine.Info{
-		Name: "fake", Version: "1", Boundary: engine.NoBoundary,
+		Name: cmp.Or(e.options.Name, "fake"), Version: "1", Boundary: cmp.Or(e.options.Boundary, engine.NoBoundary),
 		Notes: []string{"no isolation: for tests only"}, Enforces: e.options.Enforces,
+		Capabilities: engine.Implemented(e),
+		Images:       []engine.ImageKind{engine.ImageHostView},
+		Egress:       []engine.EgressKind{engine.EgressNone, engine.EgressPackets},
 	}
 }
 
-// Probe succeeds on every host.
-func (e *Engine) Probe(ctx context.Context) error { return ctx.Err() }
+// Probe finds that every host is good enough.
+func (e *Engine) Probe(context.Context) []engine.Finding {
+	return []engine.Finding{engine.OK("fake", "runs everywhere")}
+}
 
 var idPattern = regexp.MustCompile(`^[a-z0-9]{1,40}$`)
 

@@ -47,10 +47,10 @@ func (p process) ended() bool {
 	return !p.alive()
 }
 
-// guestExit waits for the guest's end and returns its exit code, or nil if
-// the kernel of the box went away without telling, which is what a crash, a
-// kill from outside and a lack of memory look like.
-func (b *box) guestExit() *int {
+// guestExit waits for the guest's end and returns its wait status, or nil if
+// the sandbox's kernel ended without an answer, as after a crash, a kill from
+// outside or a lack of memory.
+func (b *box) guestExit() *unix.WaitStatus {
 	conn, err := dialControl(b.rec.Socket)
 	if err != nil {
 		return nil
@@ -70,8 +70,7 @@ func (b *box) guestExit() *int {
 	if err := json.NewDecoder(conn).Decode(&answer); err != nil || !answer.Success {
 		return nil
 	}
-	code := answer.Result.ExitStatus()
-	return &code
+	return &answer.Result
 }
 
 // dialControl opens a control socket for a call that waits in the poller.

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/crannog/crannog/internal/engine"
 )
 
@@ -30,9 +32,9 @@ func (b *box) watch() {
 			return
 		}
 		go func() {
-			code := b.guestExit()
+			status := b.guestExit()
 			close(b.guestless)
-			if code != nil {
+			if status != nil {
 				b.surveyLast()
 				// Nothing runs inside any more. Left alone, gVisor waits ten
 				// seconds for calls of ours before it ends.
@@ -41,7 +43,7 @@ func (b *box) watch() {
 				}
 			}
 			b.rec.Sentry.awaitEnd()
-			b.ended(code)
+			b.ended(status)
 		}()
 		b.boundMemory()
 	})
@@ -49,7 +51,7 @@ func (b *box) watch() {
 
 // ended records why the box stopped. It runs before the group is removed,
 // which holds the kernel's word about memory.
-func (b *box) ended(code *int) {
+func (b *box) ended(status *unix.WaitStatus) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	select {
@@ -70,8 +72,8 @@ func (b *box) ended(code *int) {
 		b.exit.Reason = engine.ReasonKilled
 	case b.rec.Group != nil && b.rec.Group.OOMKills() > 0:
 		b.exit.Reason = engine.ReasonOOM
-	case code != nil:
-		b.exit.Reason, b.exit.Code = engine.ReasonExited, *code
+	case status != nil:
+		b.exit.Reason, b.exit.Code = engine.ReasonExited, status.ExitStatus()
 	default:
 		// Without words it was killed.
 		if words := b.lastWords(); words != "" {

@@ -106,6 +106,11 @@ func (e *Engine) Info() engine.Info {
 		Version:  runtimeVersion(),
 		Boundary: engine.UserspaceKernel,
 		Enforces: append(e.groups.Enforces(), engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm),
+		// Its kernel is the sandbox's own, so all sizes that it has are the limits.
+		Shows:        []engine.Limit{engine.LimitMemory, engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm},
+		Capabilities: engine.Implemented(e),
+		Images:       []engine.ImageKind{engine.ImageHostView},
+		Egress:       []engine.EgressKind{engine.EgressNone, engine.EgressPackets},
 	}
 	if e.groups == nil {
 		info.Enforces = append(info.Enforces, engine.LimitMemory, engine.LimitCPU)

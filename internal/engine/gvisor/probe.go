@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/engine"
 )
 
 const probeArg0 = "crannog-probe"
@@ -20,9 +21,17 @@ const probeArg0 = "crannog-probe"
 // hang instead of failing.
 const probeTime = 5 * time.Second
 
-// Probe implements engine.Engine. It makes the namespaces that a box needs,
-// mounts in them, and undoes it all by ending.
-func (e *Engine) Probe(ctx context.Context) error {
+// Probe implements engine.Engine.
+func (e *Engine) Probe(ctx context.Context) []engine.Finding {
+	return []engine.Finding{
+		checkKernel(), e.checkUserNamespaces(), e.checkAppArmor(), e.checkGroups(), checkTracing(), e.checkNamespaces(ctx),
+	}
+}
+
+// checkNamespaces makes the namespaces that a sandbox needs in a process, mounts in
+// them, and undoes it all by ending it.
+func (e *Engine) checkNamespaces(ctx context.Context) engine.Finding {
+	const name = "namespaces"
 	ctx, cancel := context.WithTimeout(ctx, probeTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
@@ -31,15 +40,18 @@ func (e *Engine) Probe(ctx context.Context) error {
 	cmd.SysProcAttr = e.bootAttr()
 	out, err := cmd.CombinedOutput()
 	if err == nil {
-		return nil
+		return engine.OK(name, "can be made, with mounts in them")
 	}
+	why := fmt.Sprintf("%v: %s", err, bytes.TrimSpace(out))
 	if e.rootless {
-		return fault.Wrap(fmt.Errorf("%w: %s", err, out), fault.Unsupported, "user_namespaces_unavailable",
-			"this host does not let this user create user namespaces with mounts").WithHint(userNamespaceHint())
+		f := engine.Fail(name, "this host does not let this user create user namespaces with mounts: "+why, userNamespaceHint())
+		f.Code = "user_namespaces_unavailable"
+		return f
 	}
-	return fault.Wrap(err, fault.Unsupported, "namespaces_unavailable",
-		fmt.Sprintf("this host does not let root create mount namespaces: %s", strings.TrimSpace(string(out)))).
-		WithHint("in a container, run it privileged or with CAP_SYS_ADMIN and without a seccomp profile that denies mount and unshare")
+	f := engine.Fail(name, "this host does not let root create mount namespaces: "+why,
+		"in a container, run it privileged or with CAP_SYS_ADMIN and without a seccomp profile that denies mount and unshare")
+	f.Code = "namespaces_unavailable"
+	return f
 }
 
 func runProbe() {

@@ -33,15 +33,23 @@ var errSilent = errors.New("the guest ended before it was ready")
 
 // silence explains the end of a guest that said nothing.
 func (b *box) silence(ctx context.Context) error {
-	ended := make(chan *int, 1)
+	ended := make(chan *unix.WaitStatus, 1)
 	// The call ends with the kernel, which the caller is about to end.
 	go func() { ended <- b.guestExit() }()
 	late := time.NewTimer(patience)
 	defer late.Stop()
 	select {
-	case code := <-ended:
-		if code != nil {
-			return fmt.Errorf("%w, with exit code %d", errSilent, *code)
+	case status := <-ended:
+		switch {
+		case status == nil:
+		case status.Signaled() && b.rec.Group != nil && b.rec.Group.OOMKills() > 0:
+			return fmt.Errorf("%w: the memory of the sandbox's group was used up", errSilent)
+		case status.Signaled():
+			// gVisor also ends a guest with SIGKILL when it takes the host process
+			// in which the guest runs for dead.
+			return fmt.Errorf("%w: ended by signal %s", errSilent, unix.SignalName(status.Signal()))
+		default:
+			return fmt.Errorf("%w, with exit code %d", errSilent, status.ExitStatus())
 		}
 	case <-ctx.Done():
 		return ctx.Err()

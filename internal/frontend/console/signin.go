@@ -12,7 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/fault/httpstatus"
 	"github.com/crannog/crannog/internal/frontend/console/session"
-	"github.com/crannog/crannog/internal/frontend/v1"
+	v1 "github.com/crannog/crannog/internal/frontend/v1"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 

@@ -19,6 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/frontend/ingress/observe"
 	"github.com/crannog/crannog/internal/guest/client"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 	"github.com/crannog/crannog/internal/state/key"
 )
 
@@ -31,7 +32,7 @@ type Keys interface {
 
 // Pruner forgets what has ended; sandbox.Service does.
 type Pruner interface {
-	Prune(ctx context.Context, who sandbox.Principal) (sandbox.Pruned, error)
+	Prune(ctx context.Context, who sandbox.Principal) (lifecycle.Pruned, error)
 }
 
 // Deps are what the API stands on. What may be absent says so.

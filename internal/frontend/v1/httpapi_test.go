@@ -21,6 +21,7 @@ import (
 	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 	"github.com/crannog/crannog/internal/state/key"
 	"github.com/crannog/crannog/internal/store"
 )
@@ -59,7 +60,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	service, err := sandbox.NewService(sandbox.Deps{Store: st, Engine: eng, Templates: shelf{}, Record: &audittest.Record{}, Log: log, Settings: sandbox.Settings{AnyBoundary: true}})
+	service, err := lifecycle.NewService(lifecycle.Deps{Store: st, Engine: eng, Templates: shelf{}, Record: &audittest.Record{}, Log: log, Settings: sandbox.Settings{AnyBoundary: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

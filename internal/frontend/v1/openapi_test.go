@@ -7,7 +7,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/crannog/crannog/internal/frontend/v1"
+	v1 "github.com/crannog/crannog/internal/frontend/v1"
 )
 
 var update = flag.Bool("update", false, "write api/openapi.json anew")

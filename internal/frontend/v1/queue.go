@@ -13,11 +13,12 @@ import (
 	"github.com/crannog/crannog/api"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 )
 
 // Queue describes the queue of starts; sandbox.Service does.
 type Queue interface {
-	Queue(ctx context.Context, who sandbox.Principal) (sandbox.Queue, error)
+	Queue(ctx context.Context, who sandbox.Principal) (lifecycle.Queue, error)
 }
 
 func (s *server) queueRoutes(a huma.API) {

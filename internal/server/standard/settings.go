@@ -11,6 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 	"github.com/crannog/crannog/internal/server"
 )
 
@@ -28,7 +29,7 @@ func Settings(c config.Config) (sandbox.Settings, error) {
 			WithHint("levels are " + strings.Join(policy.Levels(), ", "))
 	}
 	var err error
-	if s.Mounts, err = sandbox.ParseShares(c.Mounts); err != nil {
+	if s.Mounts, err = lifecycle.ParseShares(c.Mounts); err != nil {
 		return s, err
 	}
 	if s.Organisation, err = document("organisation_policy", c.OrganisationPolicy); err != nil {

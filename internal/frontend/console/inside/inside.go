@@ -16,7 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/audit"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/frontend/console/session"
-	"github.com/crannog/crannog/internal/frontend/v1"
+	v1 "github.com/crannog/crannog/internal/frontend/v1"
 	"github.com/crannog/crannog/internal/guest/census"
 	"github.com/crannog/crannog/internal/host/text"
 	"github.com/crannog/crannog/internal/sandbox"

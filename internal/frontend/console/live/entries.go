@@ -11,7 +11,7 @@ import (
 
 	"github.com/crannog/crannog/internal/audit"
 	"github.com/crannog/crannog/internal/egress"
-	"github.com/crannog/crannog/internal/frontend/v1"
+	v1 "github.com/crannog/crannog/internal/frontend/v1"
 )
 
 const (

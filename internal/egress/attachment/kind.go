@@ -1,0 +1,74 @@
+package attachment
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Kind names the form in which a sandbox's traffic reaches the gateway. The engine
+// that starts the sandbox decides which kind it needs.
+type Kind string
+
+// Packets is the kind of gVisor's kernel: bare IPv4 packets on a SOCK_SEQPACKET
+// socket, one per message, without checksums of TCP.
+const Packets Kind = "packets"
+
+// Attachment is the gateway's end of one sandbox's network, of any kind.
+type Attachment interface {
+	// Close resets every connection. It returns when nothing of the attachment is
+	// left but the handler's own calls, whose connections then fail.
+	Close() error
+	// Done is closed when the attachment has ended, for whatever reason.
+	Done() <-chan struct{}
+	// Counts returns what the attachment has seen so far.
+	Counts() Counts
+}
+
+// Open serves the attachment whose gateway end is ours, until Close or until the
+// sandbox's end is closed. It takes ours over and closes it even after an error.
+func Open(kind Kind, ours *os.File, h Handler, o Options) (Attachment, error) {
+	switch kind {
+	case Packets:
+		p, err := newPort(ours)
+		if err != nil {
+			return nil, err
+		}
+		return serve(p, h, o)
+	default:
+		ours.Close()
+		return nil, fmt.Errorf("attachment: there is no kind %q", kind)
+	}
+}
+
+// serve returns a link as an Attachment, which is nil after an error.
+func serve(p *port, h Handler, o Options) (Attachment, error) {
+	l, err := newLink(p, h, o)
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// Pair returns the two ends of an attachment: the sandbox's, which an engine is
+// given, and the gateway's, which Open is given.
+func Pair(kind Kind) (box, ours *os.File, err error) {
+	switch kind {
+	case Packets:
+		return socketPair(unix.SOCK_SEQPACKET)
+	default:
+		return nil, nil, fmt.Errorf("attachment: there is no kind %q", kind)
+	}
+}
+
+func socketPair(form int) (box, ours *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, form|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	for _, fd := range fds {
+		widen(fd)
+	}
+	return os.NewFile(uintptr(fds[0]), "link-box"), os.NewFile(uintptr(fds[1]), "link"), nil
+}

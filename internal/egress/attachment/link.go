@@ -1,0 +1,147 @@
+// Package attachment owns the connection between a sandbox's network and the egress
+// gateway: the forms in which traffic arrives, the network stack that ends it, and
+// the bounds on what a hostile sandbox can make that cost. A Handler decides which
+// traffic is allowed.
+package attachment
+
+import (
+	"net/netip"
+	"sync"
+	"sync/atomic"
+
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+	"gvisor.dev/gvisor/pkg/tcpip/transport/tcp"
+)
+
+// Handler handles the traffic of a sandbox. Its methods are called
+// concurrently.
+type Handler interface {
+	// TCP decides a connection attempt to any address and port. It runs in a
+	// goroutine of its own and may take as long as it needs. A flow that it has
+	// neither accepted nor refused when it returns is refused. It must close an
+	// accepted connection, which it may do after it has returned.
+	TCP(f *Flow)
+
+	// Names returns the answer to a DNS query, whatever server it was sent to, in
+	// at most max bytes. Nil means no answer.
+	Names(query []byte, max int) []byte
+
+	// Dropped reports traffic that was not let through: a sample of it in a
+	// flood. It is called where packets are read, so a slow call slows the
+	// attachment.
+	Dropped(proto string, dst netip.AddrPort)
+}
+
+// Options bound what one sandbox may cost. Zero in a field is the default,
+// never unlimited.
+type Options struct {
+	// MaxConnections is how many connections may exist at once, those that
+	// are only closing included. The default is 256.
+	MaxConnections int
+	// MaxHalfOpen is how many of them may be waiting for the handler or for
+	// the handshake. The default is 128.
+	MaxHalfOpen int
+	// NamesPerSecond is how many DNS queries are answered. The default is 200.
+	NamesPerSecond int
+	// ConnectsPerSecond is how many connections may be begun. The default
+	// is 500.
+	ConnectsPerSecond int
+}
+
+func (o Options) orDefault() Options {
+	d := Options{MaxConnections: 256, MaxHalfOpen: 128, NamesPerSecond: 200, ConnectsPerSecond: 500}
+	for _, f := range []struct{ have, def *int }{
+		{&o.MaxConnections, &d.MaxConnections}, {&o.MaxHalfOpen, &d.MaxHalfOpen},
+		{&o.NamesPerSecond, &d.NamesPerSecond}, {&o.ConnectsPerSecond, &d.ConnectsPerSecond},
+	} {
+		if *f.have <= 0 {
+			*f.have = *f.def
+		}
+	}
+	return o
+}
+
+// Counts are what an attachment has seen.
+type Counts struct {
+	Received    uint64 // frames from the sandbox
+	Sent        uint64 // frames to it
+	Lost        uint64 // frames for it that it was too slow to take
+	Dropped     uint64 // frames that no rule lets through
+	Names       uint64 // queries answered
+	Connections int    // now
+}
+
+// Link is an attachment that carries packets: a network stack of the gateway ends
+// the sandbox's connections.
+type Link struct {
+	handler Handler
+	options Options
+	stack   *stack.Stack
+	port    *port
+	forward *tcp.Forwarder
+
+	meters
+	received, dropped, names atomic.Uint64
+	asking                   atomic.Int64 // names being answered over UDP
+	handshakes               atomic.Int64
+	flows                    flows
+
+	once    sync.Once
+	closing atomic.Bool
+	reading chan struct{} // closed when the reader has ended
+	done    chan struct{}
+}
+
+// newLink serves a port, which it takes over.
+func newLink(p *port, h Handler, o Options) (*Link, error) {
+	l := &Link{port: p, handler: h, options: o.orDefault(), reading: make(chan struct{}), done: make(chan struct{})}
+	l.meters = newMeters(l.options)
+	l.flows.open = make(map[*slot]struct{})
+	var err error
+	if l.stack, err = newStack(l.port); err != nil {
+		l.port.release()
+		return nil, err
+	}
+	l.forward = tcp.NewForwarder(l.stack, receiveWindow, l.options.MaxHalfOpen, l.begin)
+	l.stack.SetTransportProtocolHandler(tcp.ProtocolNumber, l.unclaimed)
+	go func() {
+		defer close(l.reading)
+		l.port.read(l.take)
+		// The sandbox is gone. Close waits for this goroutine.
+		go l.Close()
+	}()
+	return l, nil
+}
+
+// Close implements Attachment.
+func (l *Link) Close() error {
+	l.once.Do(func() {
+		l.closing.Store(true)
+		// First the flows, while the sandbox can still be told.
+		l.flows.abort()
+		l.abortHandshakes()
+		l.port.flush(l.reading)
+		l.port.shut()
+		<-l.reading
+		l.port.release()
+		l.stack.Close()
+		// Not the stack's own Wait: it would also wait for connections that
+		// a sandbox can keep from ending.
+		l.stack.TransportProtocolInstance(tcp.ProtocolNumber).Wait()
+		_ = l.stack.RemoveNIC(nic)
+		close(l.done)
+	})
+	<-l.done
+	return nil
+}
+
+// Done implements Attachment.
+func (l *Link) Done() <-chan struct{} { return l.done }
+
+// Counts implements Attachment.
+func (l *Link) Counts() Counts {
+	return Counts{
+		Received: l.received.Load(), Dropped: l.dropped.Load(), Names: l.names.Load(),
+		Sent: l.port.sent.Load(), Lost: l.port.lost.Load(), Connections: l.flows.count(),
+	}
+}

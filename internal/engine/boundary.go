@@ -1,0 +1,15 @@
+package engine
+
+// strength orders boundaries from the weakest.
+var strength = map[Boundary]int{NoBoundary: 1, SharedKernel: 2, UserspaceKernel: 3, OwnKernel: 4}
+
+// AtLeast reports whether b is as strong as least or stronger. An empty least is
+// no minimum. A boundary that is not in the order is weaker than every minimum,
+// and as a minimum stronger than every boundary: a misspelt policy must not
+// start a sandbox behind a weak boundary.
+func (b Boundary) AtLeast(least Boundary) bool {
+	if least == "" {
+		return true
+	}
+	return strength[least] > 0 && strength[b] >= strength[least]
+}

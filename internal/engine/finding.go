@@ -1,0 +1,51 @@
+package engine
+
+import "github.com/crannog/crannog/internal/fault"
+
+// Result is how a check of the host went.
+type Result string
+
+const (
+	ResultOK   Result = "ok"
+	ResultWarn Result = "warn" // sandboxes run, with something weaker or missing
+	ResultFail Result = "fail" // no sandbox of this engine can run here
+)
+
+// Finding is the result of one check of the host.
+type Finding struct {
+	Check  string // what is checked, in a word or two
+	Result Result
+	Detail string // what is there
+	Fix    string // what to do about it, or ""
+	// Code is that of the fault that a failed check makes of Create, or "".
+	Code string
+}
+
+// OK returns the finding of a check that holds.
+func OK(check, detail string) Finding { return Finding{Check: check, Result: ResultOK, Detail: detail} }
+
+// Warn returns a finding of something that is weaker or missing.
+func Warn(check, detail, fix string) Finding {
+	return Finding{Check: check, Result: ResultWarn, Detail: detail, Fix: fix}
+}
+
+// Fail returns a finding that no sandbox can run here.
+func Fail(check, detail, fix string) Finding {
+	return Finding{Check: check, Result: ResultFail, Detail: detail, Fix: fix}
+}
+
+// Refusal returns the first failed finding as a fault of kind Unsupported, or nil
+// if the engine can run here.
+func Refusal(findings []Finding) error {
+	for _, f := range findings {
+		if f.Result != ResultFail {
+			continue
+		}
+		code := f.Code
+		if code == "" {
+			code = "host_unsupported"
+		}
+		return fault.New(fault.Unsupported, code, f.Check+": "+f.Detail).WithHint(f.Fix)
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+package engine
+
+// Boundary is the kind of isolation that an engine provides, so that a jail is not
+// mistaken for a virtual machine.
+type Boundary string
+
+const (
+	SharedKernel    Boundary = "shared-kernel"
+	UserspaceKernel Boundary = "userspace-kernel"
+	OwnKernel       Boundary = "own-kernel"
+	NoBoundary      Boundary = "none" // the fake: for tests only
+)
+
+// Info describes an engine on this host.
+type Info struct {
+	Name      string
+	Version   string
+	Boundary  Boundary
+	NeedsRoot bool
+	// Capabilities lists what the engine can do beyond Engine. For each one it
+	// implements the interface.
+	Capabilities []Capability
+	// Enforces lists the limits that hold on this host.
+	Enforces []Limit
+	// Shows lists the limits that a program inside reads as the size of its machine:
+	// MemTotal, statfs of the root, RLIMIT_NPROC. On an engine that shares the host's
+	// kernel these are the host's figures, although the limit holds.
+	Shows []Limit
+	// Images lists what a sandbox can start from.
+	Images []ImageKind
+	// Egress lists how a sandbox can be connected to the egress gateway.
+	Egress []EgressKind
+	// Notes describe in sentences what is weaker on this host than it could be,
+	// for instance that there is no writable cgroup.
+	Notes []string
+}
+
+// ImageKind names what a sandbox starts from.
+type ImageKind string
+
+// ImageHostView is a directory with host directories shown in it.
+const ImageHostView ImageKind = "host-view"
+
+// EgressKind names how a sandbox is connected to the egress gateway.
+type EgressKind string
+
+const (
+	EgressNone    EgressKind = "none"    // loopback and nothing else
+	EgressPackets EgressKind = "packets" // IPv4 packets over a SOCK_SEQPACKET socket
+)
+
+// Capability names what only some engines can do.
+type Capability string
+
+const (
+	CanMeasure    Capability = "meter"
+	CanObserve    Capability = "observer"
+	CanCheckpoint Capability = "checkpointer"
+	CanBind       Capability = "binder"
+	CanArchive    Capability = "archiver"
+	CanWarm       Capability = "warmer"
+)
+
+// Implemented returns the capabilities whose interface an engine implements.
+func Implemented(e any) []Capability {
+	var list []Capability
+	add := func(c Capability, ok bool) {
+		if ok {
+			list = append(list, c)
+		}
+	}
+	_, ok := e.(Meter)
+	add(CanMeasure, ok)
+	_, ok = e.(Observer)
+	add(CanObserve, ok)
+	_, ok = e.(Checkpointer)
+	add(CanCheckpoint, ok)
+	_, ok = e.(Binder)
+	add(CanBind, ok)
+	_, ok = e.(Archiver)
+	add(CanArchive, ok)
+	_, ok = e.(Warmer)
+	add(CanWarm, ok)
+	return list
+}

@@ -1,0 +1,38 @@
+package engine_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+func TestRefusalIsTheFirstFailure(t *testing.T) {
+	if err := engine.Refusal([]engine.Finding{engine.OK("kernel", "new"), engine.Warn("cgroups", "none", "be root")}); err != nil {
+		t.Errorf("a warning refuses: %v", err)
+	}
+	first := engine.Fail("namespaces", "switched off", "switch them on")
+	first.Code = "user_namespaces_unavailable"
+	err := engine.Refusal([]engine.Finding{engine.OK("kernel", "new"), first, engine.Fail("disk", "full", "")})
+	if fault.KindOf(err) != fault.Unsupported || fault.CodeOf(err) != first.Code || fault.HintOf(err) != "switch them on" {
+		t.Errorf("got %v", err)
+	}
+	if err := engine.Refusal([]engine.Finding{engine.Fail("disk", "full", "")}); fault.CodeOf(err) != "host_unsupported" {
+		t.Errorf("without a code: %v", err)
+	}
+}
+
+type measuring struct{ engine.Engine }
+
+func (measuring) Usage(context.Context, string) (engine.Usage, error) { return engine.Usage{}, nil }
+
+func TestImplementedFollowsTheInterfaces(t *testing.T) {
+	if got := engine.Implemented(struct{ engine.Engine }{}); len(got) != 0 {
+		t.Errorf("an engine with nothing more can %v", got)
+	}
+	if got := engine.Implemented(measuring{}); !slices.Equal(got, []engine.Capability{engine.CanMeasure}) {
+		t.Errorf("got %v", got)
+	}
+}

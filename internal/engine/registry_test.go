@@ -1,0 +1,120 @@
+package engine_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// registry makes engines of these names and boundaries, name:boundary each.
+func registry(t *testing.T, byDefault string, list ...string) *engine.Registry {
+	t.Helper()
+	var engines []engine.Engine
+	for _, one := range list {
+		name, boundary, _ := strings.Cut(one, ":")
+		e, err := fake.New(fake.Options{Dir: t.TempDir(), Name: name, Boundary: engine.Boundary(boundary)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(e.Close)
+		engines = append(engines, e)
+	}
+	r, err := engine.NewRegistry(byDefault, engines...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+const (
+	none, shared, user, own = engine.NoBoundary, engine.SharedKernel, engine.UserspaceKernel, engine.OwnKernel
+)
+
+func TestBoundariesAreOrdered(t *testing.T) {
+	order := []engine.Boundary{none, shared, user, own}
+	for i, b := range order {
+		for j, least := range order {
+			if got := b.AtLeast(least); got != (i >= j) {
+				t.Errorf("%s is at least %s: %t", b, least, got)
+			}
+		}
+		if !b.AtLeast("") {
+			t.Errorf("%s is not enough for no minimum", b)
+		}
+		if b.AtLeast("own-kernal") {
+			t.Errorf("%s is enough for a minimum that does not exist", b)
+		}
+		if engine.Boundary("own-kernal").AtLeast(b) {
+			t.Errorf("a boundary that does not exist is at least %s", b)
+		}
+	}
+}
+
+func TestChoose(t *testing.T) {
+	all := []string{"a:none", "v:own-kernel", "u:userspace-kernel", "j:shared-kernel", "k:shared-kernel"}
+	for name, c := range map[string]struct {
+		engines   []string
+		byDefault string
+		choice    engine.Choice
+		want      string
+		code      string
+		hint      string
+	}{
+		"the default without a minimum":           {all, "", engine.Choice{}, "a", "", ""},
+		"the default is enough":                   {all, "u", engine.Choice{Least: shared}, "u", "", ""},
+		"the default is just enough":              {all, "u", engine.Choice{Least: user}, "u", "", ""},
+		"the cheapest in place of the default":    {all, "", engine.Choice{Least: shared}, "j", "", ""},
+		"only one is enough":                      {all, "u", engine.Choice{Least: own}, "v", "", ""},
+		"none is enough":                          {all[2:], "u", engine.Choice{Least: own}, "", engine.CodeTooWeak, "no engine here is enough"},
+		"named and enough":                        {all, "a", engine.Choice{Name: "v", Least: user}, "v", "", ""},
+		"named and not the cheapest":              {all, "a", engine.Choice{Name: "k", Least: shared}, "k", "", ""},
+		"named and too weak":                      {all, "u", engine.Choice{Name: "j", Least: user}, "", engine.CodeTooWeak, "--engine u"},
+		"named and too weak, and none is enough":  {all[3:], "j", engine.Choice{Name: "j", Least: user}, "", engine.CodeTooWeak, "no engine here is enough"},
+		"named and not there":                     {all, "", engine.Choice{Name: "x"}, "", engine.CodeUnknown, "a, v, u, j, k"},
+		"no boundary, as tests have it":           {all, "", engine.Choice{Least: own, AnyBoundary: true}, "a", "", ""},
+		"a weak boundary, as tests have it":       {all, "j", engine.Choice{Name: "j", Least: user, AnyBoundary: true}, "", engine.CodeTooWeak, ""},
+		"a minimum that does not exist":           {all, "v", engine.Choice{Least: "own-kernal"}, "", engine.CodeTooWeak, ""},
+		"named under a minimum that is not there": {all, "v", engine.Choice{Name: "v", Least: "own-kernal"}, "", engine.CodeTooWeak, ""},
+	} {
+		e, err := registry(t, c.byDefault, c.engines...).Choose(c.choice)
+		got, code := "", ""
+		if err == nil {
+			got = e.Info().Name
+		} else {
+			code = fault.CodeOf(err)
+		}
+		if got != c.want || code != c.code || !strings.Contains(fault.HintOf(err), c.hint) {
+			t.Errorf("%s: %q, %v (%s)", name, got, err, fault.HintOf(err))
+		}
+		if c.code == engine.CodeTooWeak && c.choice.Name != "" && !strings.Contains(err.Error(), "the engine "+c.choice.Name) {
+			t.Errorf("%s: the refusal does not name the engine: %v", name, err)
+		}
+	}
+}
+
+func TestRegistryIsClosedAndUnambiguous(t *testing.T) {
+	r := registry(t, "b", "a:none", "b:none")
+	r.All()[0] = nil
+	if got := strings.Join(r.Names(), " "); got != "a b" || r.Default().Info().Name != "b" || !r.Has("a") || r.Has("c") || r.Has("") {
+		t.Errorf("the registry has %s and the default %s", got, r.Default().Info().Name)
+	}
+	if _, err := r.Of("gone"); fault.CodeOf(err) != engine.CodeUnavailable || fault.KindOf(err) != fault.Unsupported || !strings.Contains(fault.HintOf(err), "a, b") {
+		t.Errorf("the engine of a row that is not there: %v", err)
+	}
+	a, err := r.Of("a")
+	if err != nil || a.Info().Name != "a" {
+		t.Errorf("the engine of a row: %v", err)
+	}
+	if _, err := engine.NewRegistry("x", a); fault.CodeOf(err) != engine.CodeUnknown {
+		t.Errorf("a default that is not there: %v", err)
+	}
+	if _, err := engine.NewRegistry("", a, a); err == nil {
+		t.Error("two engines have one name")
+	}
+	if _, err := engine.NewRegistry(""); err == nil {
+		t.Error("a registry has no engine")
+	}
+}

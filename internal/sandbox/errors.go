@@ -1,0 +1,53 @@
+package sandbox
+
+import "github.com/crannog/crannog/internal/fault"
+
+// CodeUnknown and CodeNotRunning are the codes of errors about sandboxes that do not
+// exist or no longer run.
+const (
+	CodeUnknown    = "sandbox_not_found"
+	CodeNotRunning = "sandbox_not_running"
+)
+
+// Unknown is the error for a sandbox that does not exist or that the caller
+// may not see. Both read the same, so that IDs cannot be probed.
+func Unknown(ref string) error {
+	const most = 100
+	if len(ref) > most {
+		ref = ref[:most] + "…"
+	}
+	return fault.Newf(fault.NotFound, CodeUnknown,
+		"Sandbox \"%s\" doesn't exist or you don't have access to it", ref)
+}
+
+// NotRunning returns the error for a sandbox that does not run.
+func NotRunning(r Row) error {
+	why := string(r.State)
+	if r.Reason != "" {
+		why = r.Reason
+	}
+	return fault.Newf(fault.NotFound, CodeNotRunning, "Sandbox \"%s\" is not running (%s)", r.ID, why)
+}
+
+// Codes of what a Store refuses because there are too many sandboxes.
+const (
+	CodeTooMany       = "too_many_sandboxes" // that are live
+	CodeTooManyPaused = "too_many_paused"
+)
+
+// CodeChanged is the code of a request that lost to another one. Nothing was done to
+// the sandbox or in it, and trying again may work.
+const CodeChanged = "sandbox_changed"
+
+// CodeRemoved is the code of a request whose sandbox was removed while it ran.
+const CodeRemoved = "sandbox_removed"
+
+// SnapshotUnknown is the error for a snapshot that does not exist or that the
+// caller may not see. Both read the same, so that IDs cannot be probed.
+func SnapshotUnknown(ref string) error {
+	const most = 100
+	if len(ref) > most {
+		ref = ref[:most] + "…"
+	}
+	return fault.Newf(fault.NotFound, "snapshot_not_found", "Snapshot \"%s\" doesn't exist or you don't have access to it", ref)
+}

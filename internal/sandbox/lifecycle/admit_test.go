@@ -1,0 +1,205 @@
+package lifecycle_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/admission"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// gated is a rig whose boots stand still until the test lets them go.
+type gated struct {
+	*rig
+	boots chan string   // IDs of sandboxes that have begun to boot
+	gate  chan struct{} // each value lets one go; closed lets all go
+	let   func()
+}
+
+func newGatedRig(t *testing.T, o admission.Options) *gated {
+	g := &gated{boots: make(chan string, 1000), gate: make(chan struct{})}
+	g.let = sync.OnceFunc(func() { close(g.gate) })
+	g.rig = newRig(t, func(d *lifecycle.Deps) { d.Admission = admission.New(o) })
+	t.Cleanup(g.let) // before the rig is closed
+	g.setFault(func(at fake.Step, id string) error {
+		if at == fake.Steps[0] {
+			g.boots <- id
+			<-g.gate
+		}
+		return nil
+	})
+	return g
+}
+
+// begin asks for a sandbox in the background.
+func (g *gated) begin(ctx context.Context, who sandbox.Principal, label string) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		_, err := g.Create(ctx, who, sandbox.CreateRequest{Template: "base", RequestID: label})
+		done <- err
+	}()
+	return done
+}
+
+// places waits until so many wait, and returns the caller's own.
+func (g *gated) places(who sandbox.Principal, waiting int) map[string]int {
+	g.t.Helper()
+	var q lifecycle.Queue
+	hosttest.Eventually(g.t, fmt.Sprintf("%d wait", waiting), func() bool {
+		var err error
+		if q, err = g.Queue(g.t.Context(), who); err != nil {
+			g.t.Error(err)
+		}
+		return q.Waiting == waiting
+	})
+	places := make(map[string]int)
+	for _, p := range q.Places {
+		places[p.Label] = p.Place
+	}
+	return places
+}
+
+// A burst is started in order, so many at once, and none of it is lost. P48
+func TestBurstIsAdmittedInOrder(t *testing.T) {
+	g := newGatedRig(t, admission.Options{AtOnce: 2})
+	const burst = 50
+	var all []<-chan error
+	for i := range burst {
+		all = append(all, g.begin(t.Context(), alice, fmt.Sprint(i)))
+		if i < 2 {
+			<-g.boots
+		} else {
+			g.places(alice, i-1)
+		}
+	}
+	if more := len(g.boots); more != 0 {
+		t.Errorf("%d boot beside the two that may", more)
+	}
+	places := g.places(alice, burst-2)
+	if places["2"] != 1 || places[fmt.Sprint(burst-1)] != burst-2 {
+		t.Errorf("places %v", places)
+	}
+	if seen := g.places(bob, burst-2); len(seen) != 0 {
+		t.Errorf("another key sees %v", seen)
+	}
+	if seen := g.places(local, burst-2); len(seen) != burst-2 {
+		t.Errorf("a local caller sees %d", len(seen))
+	}
+	g.let()
+	for i, done := range all {
+		if err := <-done; err != nil {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+	if n := len(g.places(alice, 0)); n != 0 {
+		t.Errorf("%d still wait", n)
+	}
+}
+
+// A request that waits is listed, can be removed, and leaves with its caller.
+func TestWaitingRequestCanBeRemovedAndLeft(t *testing.T) {
+	g := newGatedRig(t, admission.Options{AtOnce: 1})
+	first := g.begin(t.Context(), alice, "first")
+	<-g.boots
+	ctx, leave := context.WithCancel(t.Context())
+	left := g.begin(ctx, alice, "leaves")
+	g.places(alice, 1)
+	removed := g.begin(t.Context(), alice, "removed")
+	g.places(alice, 2)
+	leave()
+	wantKind(t, <-left, fault.Canceled, "canceled")
+	g.places(alice, 1)
+	page, err := g.List(t.Context(), alice, sandbox.Filter{States: []sandbox.State{sandbox.Creating}, Ascending: true})
+	if err != nil || len(page.Sandboxes) != 2 {
+		t.Fatalf("creating: %+v, %v", page, err)
+	}
+	q, err := g.Queue(t.Context(), alice)
+	if err != nil || len(q.Places) != 1 {
+		t.Fatalf("queue: %+v, %v", q, err)
+	}
+	if err := g.Remove(t.Context(), alice, q.Places[0].Sandbox); err != nil {
+		t.Error(err)
+	}
+	wantKind(t, <-removed, fault.Conflict, sandbox.CodeRemoved)
+	g.let()
+	if err := <-first; err != nil {
+		t.Error(err)
+	}
+	page, err = g.List(t.Context(), alice, sandbox.Filter{})
+	if err != nil || len(page.Sandboxes) != 1 {
+		t.Errorf("at the end: %+v, %v", page, err)
+	}
+}
+
+func TestOverloadIsRefusedAtOnceAndLeavesNothing(t *testing.T) {
+	g := newGatedRig(t, admission.Options{AtOnce: 1, MaxWaiting: 2})
+	first := g.begin(t.Context(), alice, "")
+	<-g.boots
+	second := g.begin(t.Context(), alice, "")
+	g.places(alice, 1)
+	_, err := g.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base"})
+	wantKind(t, err, fault.Exhausted, admission.CodeOverloaded)
+	if fault.RetryAfter(err) < time.Second || fault.HintOf(err) == "" {
+		t.Errorf("retry after %s, hint %q", fault.RetryAfter(err), fault.HintOf(err))
+	}
+	third := g.begin(t.Context(), bob, "")
+	g.places(bob, 2)
+	_, err = g.Create(t.Context(), sandbox.Principal{KeyID: "carol"}, sandbox.CreateRequest{Template: "base"})
+	wantKind(t, err, fault.Exhausted, admission.CodeOverloaded)
+	g.let()
+	for _, done := range []<-chan error{first, second, third} {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	page, err := g.List(t.Context(), local, sandbox.Filter{States: []sandbox.State{sandbox.Creating, sandbox.Running, sandbox.Stopped}})
+	if err != nil || len(page.Sandboxes) != 3 {
+		t.Errorf("%d rows, want 3, %v", len(page.Sandboxes), err)
+	}
+}
+
+// Resuming and putting back wait for their turn, too, and what is refused is
+// paused or runs as before.
+func TestResumingWaitsForItsTurn(t *testing.T) {
+	r := newRig(t, func(d *lifecycle.Deps) { d.Admission = admission.New(admission.Options{AtOnce: 1, MaxWaiting: 1}) })
+	paused := r.create(alice)
+	if _, err := r.Pause(t.Context(), alice, paused.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	gate, begun := make(chan struct{}), make(chan string, 10)
+	open := sync.OnceFunc(func() { close(gate) })
+	defer open()
+	r.setFault(func(at fake.Step, id string) error {
+		if at == fake.Steps[0] && id != paused.ID {
+			begun <- id
+			<-gate
+		}
+		return nil
+	})
+	g := &gated{rig: r}
+	first := g.begin(t.Context(), alice, "")
+	<-begun
+	second := g.begin(t.Context(), alice, "")
+	g.places(alice, 1)
+	_, _, err := r.Resume(t.Context(), alice, paused.ID, 0)
+	wantKind(t, err, fault.Exhausted, admission.CodeOverloaded)
+	if sb, err := r.Get(t.Context(), alice, paused.ID); err != nil || sb.State != sandbox.Paused {
+		t.Errorf("after the refusal: %s, %v", sb.State, err)
+	}
+	open()
+	for _, done := range []<-chan error{first, second} {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if sb, _, err := r.Resume(t.Context(), alice, paused.ID, 0); err != nil || sb.State != sandbox.Running {
+		t.Errorf("resumed: %s, %v", sb.State, err)
+	}
+}

@@ -1,0 +1,175 @@
+package lifecycle_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// album keeps images as plain directories, and fails on demand. An album that
+// is opened anew drops drafts, as if their process had died.
+type album struct {
+	dir string
+
+	mu     sync.Mutex
+	budget error // of Begin
+	most   int   // images that there is room for, if not zero
+	commit error // of Commit
+	leased int
+	loose  map[string]bool // images that a reboot would lose
+}
+
+func newAlbum(dir string) (*album, error) {
+	a := &album{dir: dir, loose: make(map[string]bool)}
+	return a, errors.Join(os.RemoveAll(filepath.Join(dir, "drafts")),
+		os.MkdirAll(filepath.Join(dir, "drafts"), 0o700), os.MkdirAll(filepath.Join(dir, "images"), 0o700))
+}
+
+func (a *album) image(id string) string { return filepath.Join(a.dir, "images", id) }
+
+func (a *album) Begin(id string) (sandbox.Draft, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.budget != nil {
+		return nil, a.budget
+	}
+	if list, _ := os.ReadDir(filepath.Join(a.dir, "images")); a.most > 0 && len(list) >= a.most {
+		return nil, fault.New(fault.Exhausted, "snapshot_budget", "full")
+	}
+	d := &sketch{a: a, id: id, dir: filepath.Join(a.dir, "drafts", id)}
+	return d, os.Mkdir(d.dir, 0o700)
+}
+
+type sketch struct {
+	a       *album
+	id, dir string
+	ended   bool
+}
+
+func (d *sketch) Dir() string { return d.dir }
+
+func (d *sketch) Abort() error {
+	if d.ended {
+		return nil
+	}
+	d.ended = true
+	return os.RemoveAll(d.dir)
+}
+
+func (d *sketch) Commit(_ context.Context, parent string) (sandbox.Image, error) {
+	d.a.mu.Lock()
+	err := d.a.commit
+	d.a.mu.Unlock()
+	if err != nil {
+		return sandbox.Image{}, errors.Join(err, d.Abort())
+	}
+	sum, size, err := sumOf(d.dir)
+	if err == nil {
+		err = os.Rename(d.dir, d.a.image(d.id))
+	}
+	d.ended = true
+	d.a.mu.Lock()
+	d.a.loose[d.id] = true
+	d.a.mu.Unlock()
+	return sandbox.Image{ID: d.id, Sum: sum, Bytes: size}, err
+}
+
+func sumOf(dir string) (string, int64, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return "", 0, err
+	}
+	h, size := sha256.New(), int64(0)
+	for _, e := range entries {
+		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return "", 0, err
+		}
+		size += int64(len(data))
+		h.Write(data)
+	}
+	return hex.EncodeToString(h.Sum(nil)), size, nil
+}
+
+type hold struct {
+	a   *album
+	id  string
+	sum string
+}
+
+func (a *album) Lease(_ context.Context, id, sum string) (sandbox.Lease, error) {
+	if _, err := os.Stat(a.image(id)); err != nil {
+		return nil, fault.New(fault.NotFound, "image_not_found", "no image "+id)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.leased++
+	return &hold{a, id, sum}, nil
+}
+
+func (l *hold) Dir() string { return l.a.image(l.id) }
+
+func (l *hold) Verify(context.Context) error {
+	if sum, _, err := sumOf(l.Dir()); err != nil || sum != l.sum {
+		return errors.Join(fault.New(fault.Invalid, "snapshot_damaged", "the image was changed"), err)
+	}
+	return nil
+}
+
+func (l *hold) Release() error {
+	l.a.mu.Lock()
+	defer l.a.mu.Unlock()
+	l.a.leased--
+	return nil
+}
+
+func (a *album) Remove(_ context.Context, id string) error { return os.RemoveAll(a.image(id)) }
+
+func (a *album) Sizes(context.Context) (map[string]sandbox.ImageSize, error) {
+	entries, err := os.ReadDir(filepath.Join(a.dir, "images"))
+	out := make(map[string]sandbox.ImageSize)
+	for _, e := range entries {
+		_, size, _ := sumOf(a.image(e.Name()))
+		out[e.Name()] = sandbox.ImageSize{Bytes: size, Own: size / 2}
+	}
+	return out, err
+}
+
+func (a *album) Prune(ctx context.Context, keep func(string) bool) (freed int64, err error) {
+	sizes, err := a.Sizes(ctx)
+	for id, size := range sizes {
+		if !keep(id) {
+			freed += size.Bytes
+			err = errors.Join(err, a.Remove(ctx, id))
+		}
+	}
+	return freed, err
+}
+
+func (a *album) Settle(ctx context.Context) (int64, error) { return 0, a.Persist(ctx) }
+
+func (a *album) Persist(ctx context.Context) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	clear(a.loose)
+	return nil
+}
+
+// counts are the images and drafts that there are, and those in use.
+func (a *album) counts() (images, drafts, leased int) {
+	list, _ := os.ReadDir(filepath.Join(a.dir, "images"))
+	begun, _ := os.ReadDir(filepath.Join(a.dir, "drafts"))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(list), len(begun), a.leased
+}

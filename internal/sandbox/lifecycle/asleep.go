@@ -1,0 +1,40 @@
+package lifecycle
+
+import (
+	"context"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Asleep returns a sandbox that does not run now and that resumes on traffic.
+func (s *Service) Asleep(ctx context.Context, id string) (sandbox.Sandbox, bool) {
+	if !idPattern.MatchString(id) {
+		return sandbox.Sandbox{}, false
+	}
+	r, err := s.store.Get(ctx, id)
+	if err != nil {
+		if fault.KindOf(err) != fault.NotFound && ctx.Err() == nil {
+			s.log.Warn("sandbox not looked up", "sandbox", id, "err", err)
+		}
+		return sandbox.Sandbox{}, false
+	}
+	return r.Sandbox, r.WakesOnTraffic()
+}
+
+// AsleepAll calls yield for each sandbox that does not run now and that
+// resumes on traffic, until it returns false.
+func (s *Service) AsleepAll(ctx context.Context, yield func(sandbox.Sandbox) bool) {
+	rows, err := s.store.List(ctx, sandbox.Query{Filter: sandbox.Filter{States: sandbox.SuspendedStates}, AllOwners: true})
+	if err != nil {
+		if ctx.Err() == nil {
+			s.log.Warn("paused sandboxes not listed", "err", err)
+		}
+		return
+	}
+	for _, r := range rows {
+		if r.WakesOnTraffic() && !yield(r.Sandbox) {
+			return
+		}
+	}
+}

@@ -1,0 +1,268 @@
+package lifecycle_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
+	"github.com/crannog/crannog/internal/audit/provenance"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+)
+
+func shaOf(data []byte) string {
+	s := sha256.Sum256(data)
+	return hex.EncodeToString(s[:])
+}
+
+// exported is what an export writes, and its envelope.
+func (y *yard) exported(format string) (data, envelope []byte) {
+	y.t.Helper()
+	out, err := y.Export(y.t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: format, Provenance: true})
+	if err != nil {
+		y.t.Fatal(err)
+	}
+	defer out.Close()
+	if data, err = io.ReadAll(out); err != nil {
+		y.t.Fatal(err)
+	}
+	return data, out.Provenance
+}
+
+// verified is a statement that holds for a file.
+func (y *yard) verified(envelope []byte, c provenance.Check) *provenance.Statement {
+	y.t.Helper()
+	key, err := y.keys.Public()
+	if err != nil {
+		y.t.Fatal(err)
+	}
+	c.Key, c.Policy = key, y.sb.PolicyDigest
+	st, found := provenance.Verify(envelope, c)
+	if len(found) != 0 {
+		y.t.Fatal(found)
+	}
+	return st
+}
+
+// P41: what comes out is signed for as it is, under the policy that governed,
+// and the record says so first.
+func TestExportsAreSignedFor(t *testing.T) {
+	for _, format := range []string{"tar", "patch"} {
+		y := newYard(t, level("light"))
+		y.remove("gone.txt")
+		data, envelope := y.exported(format)
+		st := y.verified(envelope, provenance.Check{Artifact: shaOf(data)})
+		y.verified(envelope, provenance.Check{Artifact: shaOf([]byte("one\ntwo\n")), As: "/workspace/a.txt"})
+		if len(st.Subject) != 3 {
+			t.Errorf("%+v", st.Subject)
+		}
+		for _, secret := range []string{y.host, "TOKEN", "never-in-a-statement"} {
+			if strings.Contains(string(decode(t, envelope)), secret) {
+				t.Errorf("%q is in it", secret)
+			}
+		}
+		d, run := st.Predicate.BuildDefinition, st.Predicate.RunDetails
+		if d.ExternalParameters.Out != format || d.ExternalParameters.Level != "light" || d.ExternalParameters.Template != "base" ||
+			d.InternalParameters.Removals != 1 || run.Metadata.InvocationID != y.sb.ID || !run.Metadata.StartedOn.Equal(y.sb.StartedAt) {
+			t.Errorf("%+v", st.Predicate)
+		}
+		exports, signed := y.record.Entries(audit.Exported), y.record.Entries(audit.ProvenanceSigned)
+		if len(exports) != 1 || len(signed) != 1 || signed[0].Sandbox != y.sb.ID || signed[0].Actor != "local:0" {
+			t.Fatalf("%+v %+v", exports, signed)
+		}
+		var f payload.Provenance
+		if err := json.Unmarshal(signed[0].Data, &f); err != nil {
+			t.Fatal(err)
+		}
+		point, ok := st.Checkpoint()
+		if !ok || point.Size <= exports[0].Seq || point.Size > signed[0].Seq || f.Checkpoint != point.Size {
+			t.Errorf("the checkpoint of %d entries does not cover the export at %d", point.Size, exports[0].Seq)
+		}
+		if f.Artifact != shaOf(data) || f.Envelope != shaOf(envelope) || f.Digest != d.InternalParameters.Changes || f.Policy != y.sb.PolicyDigest || f.Subjects != 3 {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
+// P41: files that are applied are signed for, before they come.
+func TestAppliedFilesAreSignedFor(t *testing.T) {
+	y := newYard(t, level("light"))
+	dry, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Provenance: true, DryRun: true})
+	if err != nil || dry.Provenance != nil {
+		t.Fatalf("of nothing: %v", err)
+	}
+	done, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Provenance: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := filepath.Join(y.host, "new/b.txt")
+	y.verified(done.Provenance, provenance.Check{Artifact: shaOf([]byte(y.outside("new/b.txt"))), Path: at})
+	y.remove("gone.txt")
+	_, err = y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Provenance: true})
+	wantKind(t, err, fault.Invalid, "provenance_empty")
+	if y.outside("gone.txt") != "x\n" {
+		t.Error("it came without what was asked for")
+	}
+}
+
+// P41: what is not on record is not handed out, and nothing comes with it.
+func TestNothingIsSignedUnrecorded(t *testing.T) {
+	y := newYard(t, level("light"))
+	y.record.Fail(func(d audit.Draft) bool { return d.Kind == audit.ProvenanceSigned })
+	for _, signed := range []bool{true, false} {
+		out, err := y.Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: "tar", Provenance: signed})
+		if !signed { // the control
+			if err != nil || out.Provenance != nil {
+				t.Error(err)
+			}
+			out.Close()
+			continue
+		}
+		wantKind(t, err, fault.Unavailable, "record_unavailable")
+	}
+	_, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Provenance: true})
+	wantKind(t, err, fault.Unavailable, "record_unavailable")
+	if y.outside("a.txt") != "one\n" {
+		t.Error("it came out unsigned")
+	}
+	y.record.Fail(nil)
+	if _, envelope := y.exported("tar"); len(envelope) == 0 {
+		t.Error("nothing is signed")
+	}
+}
+
+// A policy that denies or asks is not passed by asking for a signature.
+func TestSigningIsNoWayOut(t *testing.T) {
+	y := newYard(t, level("strict"))
+	_, err := y.Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: "tar", Provenance: true})
+	wantKind(t, err, fault.Denied, "export_pending")
+	if n := len(y.record.Entries(audit.ProvenanceSigned)); n != 0 {
+		t.Errorf("%d were signed", n)
+	}
+	y.desk.granted = true
+	_, envelope := y.exported("tar")
+	if !strings.Contains(string(decode(t, envelope)), `"approval":"a1"`) {
+		t.Errorf("%s", decode(t, envelope))
+	}
+}
+
+func decode(t *testing.T, envelope []byte) []byte {
+	t.Helper()
+	var e struct {
+		Payload []byte `json:"payload"`
+	}
+	if err := json.Unmarshal(envelope, &e); err != nil {
+		t.Fatal(err)
+	}
+	return e.Payload
+}
+
+// A service without keys says so, before anything is spent.
+func TestWithoutKeysNothingIsSigned(t *testing.T) {
+	y := newYardWith(t, level("light"), func(d *lifecycle.Deps) { d.Provenance = nil })
+	_, err := y.Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: "tar", Provenance: true})
+	wantKind(t, err, fault.Unsupported, "provenance_unavailable")
+	if n := len(y.record.Entries(audit.Exported)); n != 0 {
+		t.Errorf("%d exports", n)
+	}
+}
+
+// What was kept of a sandbox that has ended is signed for with what is known
+// of it.
+func TestKeptChangesAreSignedFor(t *testing.T) {
+	y := newYard(t, level("light"))
+	if k, err := y.KeepChanges(t.Context(), local, y.sb.ID); err != nil || k.Files == 0 {
+		t.Fatalf("%+v %v", k, err)
+	}
+	if err := y.Remove(t.Context(), local, y.sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := y.Remove(t.Context(), local, y.sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	data, envelope := y.exported("tar")
+	st := y.verified(envelope, provenance.Check{Artifact: shaOf(data)})
+	if d := st.Predicate.BuildDefinition; d.ExternalParameters.Template != "base" || d.InternalParameters.Engine != y.sb.Engine ||
+		!st.Predicate.RunDetails.Metadata.StartedOn.Equal(y.sb.StartedAt) || len(d.ResolvedDependencies) == 0 {
+		t.Errorf("%+v", st.Predicate)
+	}
+}
+
+// The commit is that of the sandbox's start, or none is claimed.
+func TestCommitOfTheWorkspace(t *testing.T) {
+	const first, second = "1111111111111111111111111111111111111111", "2222222222222222222222222222222222222222"
+	for name, c := range map[string]struct {
+		files map[string]string
+		later func(y *yard)
+		want  string
+	}{
+		"on a branch":        {map[string]string{".git/HEAD": "ref: refs/heads/main\n", ".git/refs/heads/main": first + "\n"}, nil, first},
+		"detached":           {map[string]string{".git/HEAD": first + "\n"}, nil, first},
+		"packed":             {map[string]string{".git/HEAD": "ref: refs/heads/main\n", ".git/packed-refs": "# pack-refs\n" + second + " refs/heads/other\n" + first + " refs/heads/main\n"}, nil, first},
+		"no repository":      {nil, nil, ""},
+		"made since":         {nil, func(y *yard) { write(y.t, y.host, ".git/HEAD", second+"\n") }, ""},
+		"no commit":          {map[string]string{".git/HEAD": "ref: refs/heads/main\n"}, nil, ""},
+		"a way out":          {map[string]string{".git/HEAD": "ref: refs/../../a.txt\n"}, nil, ""},
+		"committed since":    {map[string]string{".git/HEAD": "ref: refs/heads/main\n", ".git/refs/heads/main": first + "\n"}, func(y *yard) { y.replaced(".git/refs/heads/main", second+"\n") }, ""},
+		"first commit since": {map[string]string{".git/HEAD": "ref: refs/heads/main\n", ".git/packed-refs": first + " refs/heads/main\n"}, func(y *yard) { write(y.t, y.host, ".git/refs/heads/main", second+"\n") }, ""},
+		"on another branch":  {map[string]string{".git/HEAD": first + "\n"}, func(y *yard) { y.replaced(".git/HEAD", second+"\n") }, ""},
+		"edited in place":    {map[string]string{".git/HEAD": first + "\n"}, func(y *yard) { write(y.t, y.host, ".git/HEAD", second+"\n") }, ""},
+		"another of its time": {map[string]string{".git/HEAD": first + "\n"}, func(y *yard) {
+			at := filepath.Join(y.host, ".git/HEAD")
+			info, err := os.Stat(at)
+			y.replaced(".git/HEAD", second+"\n")
+			if err = errors.Join(err, os.Chtimes(at, info.ModTime(), info.ModTime())); err != nil {
+				y.t.Fatal(err)
+			}
+		}, ""},
+		"what is inside":      {map[string]string{".git/HEAD": first + "\n"}, func(y *yard) { write(y.t, y.inside, ".git/HEAD", second+"\n") }, first},
+		"what is not a hash":  {map[string]string{".git/HEAD": strings.Repeat("g", 40)}, nil, ""},
+		"a link to elsewhere": {map[string]string{".git/config": ""}, func(y *yard) { y.linked(".git/HEAD") }, ""},
+	} {
+		y := newYardWith(t, level("light"), nil, c.files)
+		if c.later != nil {
+			c.later(y)
+		}
+		data, envelope := y.exported("tar")
+		st := y.verified(envelope, provenance.Check{Artifact: shaOf(data)})
+		var commits []string
+		for _, d := range st.Predicate.BuildDefinition.ResolvedDependencies {
+			if d.Digest != nil {
+				commits = append(commits, d.Digest.GitCommit)
+			}
+		}
+		if got := strings.Join(commits, ""); got != c.want {
+			t.Errorf("%s: %q, not %q", name, got, c.want)
+		}
+	}
+}
+
+// replaced puts another file in a host file's place, as git does.
+func (y *yard) replaced(name, text string) {
+	y.t.Helper()
+	write(y.t, y.host, name+".lock", text)
+	if err := os.Rename(filepath.Join(y.host, name+".lock"), filepath.Join(y.host, name)); err != nil {
+		y.t.Fatal(err)
+	}
+}
+
+func (y *yard) linked(name string) {
+	y.t.Helper()
+	other := filepath.Join(y.t.TempDir(), "other")
+	if err := os.WriteFile(other, slices.Repeat([]byte("3"), 40), 0o644); err != nil {
+		y.t.Fatal(err)
+	}
+	if err := os.Symlink(other, filepath.Join(y.host, name)); err != nil {
+		y.t.Fatal(err)
+	}
+}

@@ -1,0 +1,433 @@
+package lifecycle_test
+
+import (
+	"archive/tar"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
+	"github.com/crannog/crannog/internal/audit/provenance"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/changeset"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/tree"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+	"github.com/crannog/crannog/internal/state/retained"
+	"github.com/crannog/crannog/internal/state/workspace"
+)
+
+// yard is a rig whose one sandbox shows a directory, and whose guest has a copy
+// of it that tests change.
+type yard struct {
+	*rig
+	desk         *desk
+	host, inside string
+	state        string
+	keys         *provenance.Keys
+	sb           sandbox.Sandbox
+	options      option
+}
+
+// guestFiles answers as a guest does, about a directory of ours.
+func guestFiles(dir string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var err error
+		if r.URL.Path == guest.PathTree {
+			var req changeset.TreeRequest
+			if err = json.NewDecoder(r.Body).Decode(&req); err == nil {
+				req.Dir = dir
+				err = tree.List(r.Context(), w, req)
+			}
+		} else {
+			var req changeset.PackRequest
+			if err = json.NewDecoder(r.Body).Decode(&req); err == nil {
+				req.Dir = dir
+				err = tree.Pack(r.Context(), w, req)
+			}
+		}
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+	})
+}
+
+func newYard(t *testing.T, access sandbox.Access) *yard {
+	t.Helper()
+	return newYardWith(t, access, nil)
+}
+
+// newYardWith changes the service, and puts more files into the directory.
+func newYardWith(t *testing.T, access sandbox.Access, change option, more ...map[string]string) *yard {
+	t.Helper()
+	y := &yard{desk: &desk{}, host: t.TempDir(), inside: t.TempDir()}
+	state := t.TempDir()
+	y.keys = provenance.NewKeys(filepath.Join(state, "provenance"))
+	y.options = func(d *lifecycle.Deps) {
+		d.Provenance = y.keys
+		d.Questions, d.Kept, d.Journals = y.desk, retained.New(filepath.Join(state, "changes")), filepath.Join(state, "applies")
+		d.Manifests, d.Copies = workspace.NewManifests(filepath.Join(state, "manifests")), workspace.New(filepath.Join(state, "workspaces"))
+		if change != nil {
+			change(d)
+		}
+	}
+	y.rig = newRig(t, y.options)
+	y.state = state
+	for _, dir := range []string{y.host, y.inside} {
+		write(t, dir, "a.txt", "one\n")
+		write(t, dir, "gone.txt", "x\n")
+		write(t, dir, "same.txt", "same\n")
+		for _, files := range more {
+			for name, text := range files {
+				write(t, dir, name, text)
+			}
+		}
+	}
+	y.files = guestFiles(y.inside)
+	sb, err := y.Create(t.Context(), local, sandbox.CreateRequest{Template: "base", Workspace: y.host, Access: access, Env: map[string]string{"TOKEN": "never-in-a-statement"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	y.sb = sb
+	write(t, y.inside, "a.txt", "one\ntwo\n")
+	write(t, y.inside, "new/b.txt", "new\n")
+	return y
+}
+
+func write(t *testing.T, dir, name, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (y *yard) remove(name string) {
+	y.t.Helper()
+	if err := os.Remove(filepath.Join(y.inside, name)); err != nil {
+		y.t.Fatal(err)
+	}
+}
+
+// outside is a file of the host's, or "-" if there is none.
+func (y *yard) outside(name string) string {
+	y.t.Helper()
+	text, err := os.ReadFile(filepath.Join(y.host, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "-"
+	}
+	if err != nil {
+		y.t.Fatal(err)
+	}
+	return string(text)
+}
+
+func (y *yard) changes() []string {
+	y.t.Helper()
+	set, err := y.Changes(y.t.Context(), local, y.sb.ID, sandbox.ChangesRequest{})
+	if err != nil {
+		y.t.Fatal(err)
+	}
+	return paths(set.Changes)
+}
+
+func paths(list []changeset.Change) (out []string) {
+	for _, c := range list {
+		out = append(out, string(c.Op)+" "+c.Path)
+	}
+	return out
+}
+
+func level(l string) sandbox.Access { return sandbox.Access{Level: l, Net: sandbox.NetNone} }
+
+func TestWhatIsAllowedIsApplied(t *testing.T) {
+	y := newYard(t, level("standard"))
+	want := []string{"changed a.txt", "created new", "created new/b.txt"}
+	if got := y.changes(); !slices.Equal(got, want) {
+		t.Fatalf("%q", got)
+	}
+	dry, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{DryRun: true})
+	if err != nil || len(dry.Applied) != 3 || dry.Decision.Effect != egress.Allow || y.outside("a.txt") != "one\n" {
+		t.Fatalf("%+v %v", dry, err)
+	}
+	_, err = y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Digest: "sha256:other"})
+	wantKind(t, err, fault.Conflict, "changes_moved")
+	done, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Digest: dry.Digest})
+	if err != nil || len(done.Applied) != 3 {
+		t.Fatalf("%+v %v", done, err)
+	}
+	if y.outside("a.txt") != "one\ntwo\n" || y.outside("new/b.txt") != "new\n" {
+		t.Error("it is not there")
+	}
+	if got := y.changes(); got != nil {
+		t.Errorf("what was applied is still a change: %q", got)
+	}
+	// It is compared with what was brought from then on.
+	write(t, y.inside, "a.txt", "three\n")
+	if got := y.changes(); !slices.Equal(got, []string{"changed a.txt"}) {
+		t.Errorf("%q", got)
+	}
+	set, err := y.Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{})
+	if err != nil || set.Changes[0].Conflict != "" {
+		t.Errorf("it conflicts with itself: %+v %v", set, err)
+	}
+	exports := y.record.Entries(audit.Exported)
+	if len(exports) != 1 || exports[0].Sandbox != y.sb.ID || !strings.Contains(string(exports[0].Data), dry.Digest) {
+		t.Errorf("record: %+v", exports)
+	}
+}
+
+// P38: where the policy asks, nothing comes out before people have said yes,
+// and then exactly what they were asked about, once.
+func TestDeletionsAreAskedAbout(t *testing.T) {
+	y := newYard(t, level("standard"))
+	y.remove("gone.txt")
+	_, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
+	wantKind(t, err, fault.Denied, "export_pending")
+	if y.outside("a.txt") != "one\n" || y.outside("new/b.txt") != "-" || y.outside("gone.txt") != "x\n" {
+		t.Fatal("something came out unasked")
+	}
+	if n := len(y.record.Entries(audit.Exported)); n != 0 {
+		t.Errorf("%d exports on record", n)
+	}
+	q := y.desk.asked[0]
+	if q.Kind != egress.AskDelete || q.Rule != policy.RuleDeletions || q.Facts["deletions"] != "1" || q.Facts["files"] != "3" || q.Facts["to"] != y.host ||
+		!strings.HasPrefix(q.Facts["paths"], "removed gone.txt; ") || q.Facts["digest"] == "" || q.Policy != y.sb.PolicyDigest {
+		t.Errorf("%+v", q)
+	}
+	// Any other choice, place or content is another question.
+	for name, again := range map[string]func() error{
+		"fewer": func() error {
+			_, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Paths: []string{"gone.txt"}})
+			return err
+		},
+		"tar": func() error {
+			_, err := y.Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: "tar"})
+			return err
+		},
+		"content": func() error {
+			write(t, y.inside, "a.txt", "evil\n")
+			_, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
+			return err
+		},
+	} {
+		n := len(y.desk.asked)
+		wantKind(t, again(), fault.Denied, "export_pending")
+		if len(y.desk.asked) != n+1 || y.desk.asked[n].Facts["digest"] == q.Facts["digest"] && y.desk.asked[n].Facts["to"] == q.Facts["to"] {
+			t.Errorf("%s: %+v", name, y.desk.asked[n:])
+		}
+	}
+	y.desk.granted = true
+	done, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
+	if err != nil || done.Approval != "a1" || y.outside("gone.txt") != "-" || y.outside("a.txt") != "evil\n" {
+		t.Fatalf("%+v %v", done, err)
+	}
+	// The grant is used up.
+	y.remove("same.txt")
+	_, err = y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
+	wantKind(t, err, fault.Denied, "export_pending")
+	if y.outside("same.txt") != "same\n" {
+		t.Error("a grant was spent twice")
+	}
+}
+
+// P38: a policy that denies lets nothing out, not as text either; what it does
+// not name stays inside.
+func TestWhatAPolicyKeepsInside(t *testing.T) {
+	deny := sandbox.Access{Level: "light", Net: sandbox.NetNone, Documents: []policy.Document{
+		{Policy: "v1", Filesystem: policy.Filesystem{Export: policy.Export{Do: egress.Deny}}},
+	}}
+	y := newYard(t, deny)
+	_, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
+	wantKind(t, err, fault.Denied, "export_denied")
+	for _, format := range []string{"tar", "patch"} {
+		_, err = y.Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: format})
+		wantKind(t, err, fault.Denied, "export_denied")
+	}
+	set, err := y.Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{Text: true})
+	if err != nil || set.Files != 3 || set.Added == 0 {
+		t.Fatalf("%+v %v", set, err)
+	}
+	for _, c := range set.Changes {
+		if c.Text != "" {
+			t.Errorf("the text of %s comes out", c.Path)
+		}
+	}
+	only, err := policy.Artifacts("new/**")
+	if err != nil {
+		t.Fatal(err)
+	}
+	y = newYard(t, sandbox.Access{Level: "light", Net: sandbox.NetNone, Documents: []policy.Document{only}})
+	done, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Protected: true, Overwrite: true})
+	if err != nil || y.outside("a.txt") != "one\n" || y.outside("new/b.txt") != "new\n" {
+		t.Errorf("%+v %v", done, err)
+	}
+	if got := y.changes(); !slices.Equal(got, []string{"changed a.txt"}) {
+		t.Errorf("%q", got)
+	}
+}
+
+// P38: what a policy names is below the workspace. The same names elsewhere are
+// not meant, and no part of the workspace is an elsewhere.
+func TestWhatIsNamedIsBelowTheWorkspace(t *testing.T) {
+	only, err := policy.Artifacts("new/**")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := newYard(t, sandbox.Access{Level: "light", Net: sandbox.NetNone, Documents: []policy.Document{only}})
+	elsewhere := sandbox.ChangesRequest{Dir: "/no-such-place", Text: true}
+	_, err = named.Export(t.Context(), local, named.sb.ID, sandbox.ExportRequest{ChangesRequest: elsewhere, Format: "tar"})
+	wantKind(t, err, fault.NotFound, "nothing_to_export")
+	set, err := named.Changes(t.Context(), local, named.sb.ID, elsewhere)
+	if err != nil || set.Files == 0 {
+		t.Fatalf("%+v %v", set, err)
+	}
+	for _, c := range set.Changes {
+		if c.Text != "" {
+			t.Errorf("the text of %s comes out", c.Path)
+		}
+	}
+	all := newYard(t, level("light")) // the control
+	out, err := all.Export(t.Context(), local, all.sb.ID, sandbox.ExportRequest{ChangesRequest: elsewhere, Format: "tar"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := out.Close(); err != nil {
+		t.Error(err)
+	}
+	_, err = all.Changes(t.Context(), local, all.sb.ID, sandbox.ChangesRequest{Dir: "/workspace/new"})
+	wantKind(t, err, fault.Invalid, "dir_invalid")
+}
+
+// P38: what is not on record does not come out.
+func TestNothingComesOutUnrecorded(t *testing.T) {
+	y := newYard(t, level("light"))
+	y.record.Fail(func(d audit.Draft) bool { return d.Kind == audit.Exported })
+	_, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
+	wantKind(t, err, fault.Unavailable, "record_unavailable")
+	if y.outside("a.txt") != "one\n" || y.outside("new/b.txt") != "-" {
+		t.Error("it came out")
+	}
+	_, err = y.Export(t.Context(), local, y.sb.ID, sandbox.ExportRequest{Format: "tar"})
+	wantKind(t, err, fault.Unavailable, "record_unavailable")
+	y.record.Fail(nil) // the control
+	if _, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{}); err != nil || y.outside("a.txt") == "one\n" {
+		t.Errorf("with the record: %v", err)
+	}
+}
+
+// P38: who gets to read what is in files has taken it out, and that is on
+// record. Names and counts are a look.
+func TestTextsThatAreShownAreOnRecord(t *testing.T) {
+	y := newYard(t, level("light"))
+	// The longest paths that a box can choose fit into an entry.
+	for i := range 100 {
+		write(t, y.inside, fmt.Sprintf("%s/%d/.envrc", strings.Repeat("\x01", 200)+strings.Repeat("/"+strings.Repeat("\x01", 200), 15), i), "export X=1\n")
+	}
+	if _, err := y.Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{}); err != nil || len(y.record.Entries(audit.Exported)) != 0 {
+		t.Fatalf("a look: %v %+v", err, y.record.Entries(audit.Exported))
+	}
+	y.record.Fail(func(d audit.Draft) bool { return d.Kind == audit.Exported })
+	_, err := y.Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{Text: true})
+	wantKind(t, err, fault.Unavailable, "record_unavailable")
+	y.record.Fail(nil)
+	set, err := y.Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{Text: true, Paths: []string{"a.txt"}})
+	if err != nil || len(set.Changes) != 1 || set.Changes[0].Text == "" {
+		t.Fatalf("%+v %v", set, err)
+	}
+	var e payload.Export
+	entries := y.record.Entries(audit.Exported)
+	if len(entries) != 1 || entries[0].Sandbox != y.sb.ID || entries[0].Actor != "local:0" || json.Unmarshal(entries[0].Data, &e) != nil {
+		t.Fatalf("%+v", entries)
+	}
+	if e.To != "diff" || e.Digest != set.Digest || e.Files != 1 || e.Policy != y.sb.PolicyDigest {
+		t.Errorf("%+v", e)
+	}
+	if _, err := y.Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{Text: true}); err != nil {
+		t.Error(err)
+	}
+	entries = y.record.Entries(audit.Exported)
+	if len(entries) != 2 || len(entries[1].Data) > 256<<10 || !strings.Contains(string(entries[1].Data), ".envrc") {
+		t.Errorf("%d entries, the last of %d bytes", len(entries), len(entries[len(entries)-1].Data))
+	}
+}
+
+// P38: flagged files come only when they are asked for, and what never comes
+// out does not come then either.
+func TestFlaggedFilesStayInside(t *testing.T) {
+	y := newYard(t, level("light"))
+	write(t, y.inside, ".git/hooks/post-checkout", "#!/bin/sh\n")
+	write(t, y.inside, ".envrc", "export X=1\n")
+	if err := os.Symlink("/etc/passwd", filepath.Join(y.inside, "out")); err != nil {
+		t.Fatal(err)
+	}
+	done, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
+	if err != nil || y.outside(".envrc") != "-" || y.outside(".git/hooks/post-checkout") != "-" || y.outside("a.txt") == "one\n" {
+		t.Fatalf("%+v %v", done, err)
+	}
+	if skipped := paths(done.Skipped); !slices.Contains(skipped, "created .envrc") || !slices.Contains(skipped, "created out") {
+		t.Errorf("left out: %q", skipped)
+	}
+	if _, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Protected: true}); err != nil || y.outside(".envrc") == "-" {
+		t.Errorf("by name: %v", err)
+	}
+	if _, err := os.Lstat(filepath.Join(y.host, "out")); err == nil {
+		t.Error("a link out came out")
+	}
+}
+
+// Who may: keys see their own sandboxes' changes and export them, and touch no
+// directory; to others there is no such sandbox.
+func TestWhoMayBringOut(t *testing.T) {
+	y := newYard(t, level("light"))
+	sb := y.create(alice)
+	for _, ref := range []string{y.sb.ID, sb.ID} {
+		_, err := y.Apply(t.Context(), alice, ref, sandbox.ApplyRequest{})
+		wantKind(t, err, fault.Denied, "apply_not_local")
+		_, err = y.KeepChanges(t.Context(), alice, ref)
+		wantKind(t, err, fault.Denied, "changes_not_local")
+		_, err = y.Changes(t.Context(), bob, ref, sandbox.ChangesRequest{})
+		wantKind(t, err, fault.NotFound, "sandbox_not_found")
+		_, err = y.Export(t.Context(), bob, ref, sandbox.ExportRequest{Format: "tar"})
+		wantKind(t, err, fault.NotFound, "sandbox_not_found")
+	}
+	_, err := y.ListChanges(t.Context(), alice)
+	wantKind(t, err, fault.Denied, "changes_not_local")
+	wantKind(t, y.DiscardChanges(t.Context(), alice, y.sb.ID), fault.Denied, "changes_not_local")
+	_, err = y.Changes(t.Context(), sandbox.Principal{}, y.sb.ID, sandbox.ChangesRequest{})
+	wantKind(t, err, fault.Unauthenticated, "unauthenticated")
+	// Its own workspace began empty, so all of it is new.
+	out, err := y.Export(t.Context(), alice, sb.ID, sandbox.ExportRequest{Format: "tar"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	var names []string
+	for r := tar.NewReader(out); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, h.Name)
+	}
+	if !slices.Contains(names, "a.txt") || !slices.Contains(names, "new/b.txt") {
+		t.Errorf("%q", names)
+	}
+}

@@ -1,0 +1,252 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit/audittest"
+	"github.com/crannog/crannog/internal/audit/recording"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/guestboot"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+	"github.com/crannog/crannog/internal/state/retained"
+	"github.com/crannog/crannog/internal/state/workspace"
+	"github.com/crannog/crannog/internal/store"
+)
+
+// crashOf says at what the process dies that keeps what a run leaves: while it
+// keeps that and ends, or while it throws it away. The level follows.
+const (
+	crashOf   = "CRANNOG_TEST_CRASH_OF"
+	ofKeeping = "keeping "
+	ofThrow   = "throwing "
+)
+
+// keeping are what a Service needs to keep what runs leave.
+func keeping(dir string, step func(string)) (option, *recording.Shelf) {
+	changes := retained.New(filepath.Join(dir, "changes"))
+	changes.Step = step
+	tapes := recording.New(recording.Options{Dir: filepath.Join(dir, "recordings"), Step: step})
+	return func(d *lifecycle.Deps) {
+		d.Kept, d.Recordings, d.Journals = changes, tapes, filepath.Join(dir, "applies")
+		d.Manifests, d.Copies = workspace.NewManifests(filepath.Join(dir, "manifests")), workspace.New(filepath.Join(dir, "workspaces"))
+	}, tapes
+}
+
+// said is what the command of the run prints.
+const said = "what it said"
+
+// leave makes a sandbox, and does what crannog run does at its end.
+func leave(dir, what string) error {
+	n, err := strconv.Atoi(os.Getenv(crashAt))
+	if err != nil {
+		return err
+	}
+	level, throws := strings.CutPrefix(what, ofThrow)
+	level, keeps := strings.CutPrefix(level, ofKeeping)
+	b := &bomb{left: -1}
+	ctx := context.Background()
+	st, err := store.Open(ctx, dir)
+	if err != nil {
+		return err
+	}
+	eng, err := fake.New(fake.Options{
+		Dir: filepath.Join(dir, "run"), Enforces: enforced, Fault: func(fake.Step, string) error { b.tick(); return nil },
+		Guest: func(spec engine.Spec) (map[int]http.Handler, func(), error) {
+			mux := http.NewServeMux()
+			mux.Handle("/", fake.Control(spec, nil))
+			for _, path := range []string{guest.PathTree, guest.PathPack} {
+				mux.Handle(path, guestFiles(filepath.Join(dir, "inside")))
+			}
+			return map[int]http.Handler{guestboot.Port: mux}, nil, nil
+		},
+	})
+	if err != nil {
+		return err
+	}
+	with, tapes := keeping(dir, func(string) { b.tick() })
+	deps := lifecycle.Deps{
+		Store: mined{st, b}, Engine: eng, Templates: shelf{}, Log: slog.New(slog.DiscardHandler),
+		Record: &audittest.Record{}, Settings: sandbox.Settings{AnyBoundary: true},
+	}
+	with(&deps)
+	s, err := lifecycle.NewService(deps)
+	if err != nil {
+		return err
+	}
+	sb, err := s.Create(ctx, local, sandbox.CreateRequest{
+		Template: "base", Workspace: filepath.Join(dir, "host"), Ephemeral: true, Access: sandbox.Access{Level: level},
+	})
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "inside", "new.txt"), []byte("new\n"), 0o644); err != nil {
+		return err
+	}
+	tape, err := tapes.Begin(sb.ID, recording.Head{How: "start", Command: []string{"x"}, Started: time.Now()})
+	if err != nil {
+		return err
+	}
+	tape.Output(1, []byte(said))
+	if err := tape.End(recording.Tail{Ended: time.Now()}); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "id"), []byte(sb.ID), 0o600); err != nil {
+		return err
+	}
+	if keeps {
+		b.left = n
+	}
+	k, err := s.KeepChanges(ctx, local, sb.ID)
+	if err != nil || k.Files != 1 {
+		return fmt.Errorf("%+v %w", k, err)
+	}
+	// Keep a second time, which replaces the first.
+	if _, err = s.KeepChanges(ctx, local, sb.ID); err != nil {
+		return err
+	}
+	r, err := s.KeepRecordings(ctx, local, sb.ID)
+	if err != nil || r.ID != sb.ID {
+		return fmt.Errorf("%+v %w", r, err)
+	}
+	if err := s.Forget(ctx, local, sb.ID); err != nil {
+		return err
+	}
+	if throws {
+		b.left = n
+		err = s.DiscardChanges(ctx, local, sb.ID)
+	}
+	return errors.Join(err, s.Close(ctx), tapes.Close(), st.Close())
+}
+
+// What a run leaves is there whole, or not at all, whenever the process dies
+// that keeps it or throws it away; and the next start leaves nothing that
+// belongs to neither.
+func TestCrashWhileKeeping(t *testing.T) {
+	for _, what := range []string{ofKeeping + "strict", ofKeeping + "standard", ofThrow + "strict", ofThrow + "standard"} {
+		t.Run(what, func(t *testing.T) {
+			outcomes := map[string]int{}
+			const tooMany, fewest = 100, 3
+			for n := 1; ; n++ {
+				if n == tooMany {
+					t.Fatalf("the child still dies at step %d", n)
+				}
+				dir := t.TempDir()
+				for _, name := range []string{"host", "inside"} {
+					write(t, filepath.Join(dir, name), "same.txt", "same\n")
+				}
+				cmd := exec.Command(os.Args[0])
+				cmd.Env = append(os.Environ(), crashDir+"="+dir, crashAt+"="+strconv.Itoa(n), crashOf+"="+what)
+				out, err := cmd.CombinedOutput()
+				outcome := leftBehind(t, dir)
+				if t.Failed() {
+					t.Fatalf("at step %d: %s", n, outcome)
+				}
+				outcomes[outcome]++
+				if err == nil {
+					if n <= fewest {
+						t.Errorf("the child lived through %d steps; the test has lost its mines", n)
+					}
+					break
+				}
+				status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+				if !ok || !status.Signaled() || status.Signal() != syscall.SIGKILL {
+					t.Fatalf("step %d: %v\n%s", n, err, out)
+				}
+			}
+			t.Log(outcomes)
+			// The control: there are kills before and behind the point at which it
+			// is decided.
+			if outcomes["all"] == 0 || outcomes["nothing"] == 0 {
+				t.Errorf("%v", outcomes)
+			}
+		})
+	}
+}
+
+// leftBehind starts a new Service and checks what a user finds after the crash.
+func leftBehind(t *testing.T, dir string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "id"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := string(text)
+	r := &rig{t: t, dir: dir, ends: map[string]time.Time{}}
+	with, tapes := keeping(dir, nil)
+	r.open(with)
+	defer r.engine.Close()
+	defer r.close()
+	report := r.reconcile()
+	r.nothing()
+	if _, err := r.Get(t.Context(), local, id); err == nil {
+		t.Errorf("the sandbox is there: %+v", report)
+	}
+	left := func(name string) []string {
+		entries, err := os.ReadDir(filepath.Join(dir, name))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Error(err)
+		}
+		var names []string
+		for _, e := range entries {
+			if e.IsDir() || name != "recordings" { // they have a sum of all beside them
+				names = append(names, e.Name())
+			}
+		}
+		return names
+	}
+	outcome := []string{}
+	changed := left("changes")
+	// Under strict they are compared with a copy, otherwise with a list.
+	if compared := append(left("manifests"), left("workspaces")...); !slices.Equal(compared, changed) {
+		t.Errorf("%q to compare with, and %q in changes", compared, changed)
+	}
+	if len(changed) > 0 {
+		outcome = append(outcome, "changes")
+		set, err := r.Changes(t.Context(), local, id, sandbox.ChangesRequest{Text: true})
+		if err != nil || !slices.Equal(changed, []string{id}) || len(set.Changes) != 1 || !strings.Contains(set.Changes[0].Text, "+new") {
+			t.Errorf("%q: %+v %v", changed, set.Changes, err)
+		}
+	}
+	of, err := r.Recorded(t.Context(), local, id)
+	if _, stranger := r.Recorded(t.Context(), alice, id); stranger == nil {
+		t.Error("another key finds the recordings")
+	}
+	switch kept := left("recordings"); {
+	case err == nil && of == id:
+		outcome = append(outcome, "recordings")
+		f, err := tapes.Open(id, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if text, err := io.ReadAll(f); err != nil || !strings.Contains(string(text), said) {
+			t.Errorf("%q %v", text, err)
+		}
+	case len(kept) > 0:
+		t.Errorf("recordings that no row refers to: %q", kept)
+	}
+	switch len(outcome) {
+	case 0:
+		return "nothing"
+	case 2:
+		return "all"
+	}
+	return outcome[0]
+}

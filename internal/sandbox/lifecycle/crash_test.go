@@ -1,0 +1,163 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit/audittest"
+	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+	"github.com/crannog/crannog/internal/store"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// The crash test runs this test binary as the process that dies.
+const (
+	crashDir = "CRANNOG_TEST_CRASH_DIR"
+	crashAt  = "CRANNOG_TEST_CRASH_AT"
+)
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(crashDir); dir != "" {
+		work := live
+		if what := os.Getenv(crashOf); what != "" {
+			work = func(dir string) error { return leave(dir, what) }
+		}
+		if err := work(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// bomb kills this process at its n-th tick.
+type bomb struct{ left int }
+
+func (b *bomb) tick() {
+	if b.left--; b.left == 0 {
+		syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	}
+}
+
+// mined is a store that ticks before and after each write.
+type mined struct {
+	sandbox.Store
+	*bomb
+}
+
+func (m mined) Insert(ctx context.Context, r sandbox.Row, max int) error {
+	m.tick()
+	defer m.tick()
+	return m.Store.Insert(ctx, r, max)
+}
+
+func (m mined) Move(ctx context.Context, id string, move sandbox.Move) (bool, error) {
+	m.tick()
+	defer m.tick()
+	return m.Store.Move(ctx, id, move)
+}
+
+func (m mined) Delete(ctx context.Context, id string) error {
+	m.tick()
+	defer m.tick()
+	return m.Store.Delete(ctx, id)
+}
+
+func (m mined) Append(ctx context.Context, id string, e sandbox.LogEntry) error {
+	m.tick()
+	defer m.tick()
+	return m.Store.Append(ctx, id, e)
+}
+
+// live creates a sandbox, removes it and drops its record.
+func live(dir string) error {
+	n, err := strconv.Atoi(os.Getenv(crashAt))
+	if err != nil {
+		return err
+	}
+	b := &bomb{left: n}
+	ctx := context.Background()
+	st, err := store.Open(ctx, dir)
+	if err != nil {
+		return err
+	}
+	eng, err := fake.New(fake.Options{Dir: filepath.Join(dir, "run"), Fault: func(fake.Step, string) error {
+		b.tick()
+		return nil
+	}})
+	if err != nil {
+		return err
+	}
+	s, err := lifecycle.NewService(lifecycle.Deps{
+		Store: mined{st, b}, Engine: eng, Templates: shelf{}, Log: slog.New(slog.DiscardHandler),
+		Record: &audittest.Record{}, Settings: sandbox.Settings{AnyBoundary: true},
+	})
+	if err != nil {
+		return err
+	}
+	sb, err := s.Create(ctx, local, sandbox.CreateRequest{Template: "base", Name: "web"})
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.Forget(ctx, local, sb.ID), s.Close(ctx), st.Close())
+}
+
+// P9: a crash at any step of create or remove leaves nothing behind.
+func TestCrashAtEachStep(t *testing.T) {
+	const tooMany = 100
+	for n := 1; ; n++ {
+		if n == tooMany {
+			t.Fatalf("the child still dies at step %d", n)
+		}
+		dir := t.TempDir()
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), crashDir+"="+dir, crashAt+"="+strconv.Itoa(n))
+		out, err := cmd.CombinedOutput()
+		if err == nil {
+			if n < 20 {
+				t.Errorf("the child lived through %d steps; the test has lost its mines", n)
+			}
+			return
+		}
+		status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+		if !ok || !status.Signaled() || status.Signal() != syscall.SIGKILL {
+			t.Fatalf("step %d: %v\n%s", n, err, out)
+		}
+		pickUp(t, n, dir)
+	}
+}
+
+// pickUp opens what a crash left and expects that nothing of it is alive.
+func pickUp(t *testing.T, n int, dir string) {
+	t.Helper()
+	r := &rig{t: t, dir: dir, ends: map[string]time.Time{}}
+	r.open()
+	defer r.engine.Close()
+	defer r.close()
+	report := r.reconcile()
+	// The fake's guests die with their process, which the watch sees.
+	hosttest.Eventually(t, fmt.Sprintf("step %d: all has stopped", n), func() bool {
+		page, err := r.List(t.Context(), local, sandbox.Filter{
+			States: []sandbox.State{sandbox.Creating, sandbox.Running, sandbox.Stopping},
+		})
+		return err == nil && len(page.Sandboxes) == 0
+	})
+	r.nothing()
+	if t.Failed() {
+		t.Fatalf("step %d: report %+v", n, report)
+	}
+	r.create(local, func(c *sandbox.CreateRequest) { c.Name = "web" })
+}

@@ -1,0 +1,46 @@
+package lifecycle
+
+import (
+	"slices"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// checkReferences keeps a web console session from binding files or variables of this
+// host. The sandbox belongs to the local user, whose references may name any of them.
+// An attacker with a session could have them sent to a host of his choice. Existing
+// bindings may stay, with their destinations.
+func checkReferences(who sandbox.Principal, next, before sandbox.Access) error {
+	if who.Session == "" {
+		return nil // keys' references are refused where they are resolved
+	}
+	for _, d := range next.Documents {
+		for _, b := range d.Secrets.Bind {
+			if b.From == "" {
+				continue
+			}
+			kept := func(e bound) bool { return e == bound{b.Name, b.From, b.Host, b.Port} }
+			if !slices.ContainsFunc(boundIn(before), kept) {
+				return fault.New(fault.Denied, "local_only", "the console binds secrets by their names, and nothing of the server's machine").
+					WithHint("seal it: crannog secret set " + b.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// bound is what a binding is of, and to where.
+type bound struct {
+	name, from, host string
+	port             int
+}
+
+func boundIn(a sandbox.Access) (list []bound) {
+	for _, d := range a.Documents {
+		for _, b := range d.Secrets.Bind {
+			list = append(list, bound{b.Name, b.From, b.Host, b.Port})
+		}
+	}
+	return list
+}

@@ -1,0 +1,60 @@
+package lifecycle_test
+
+import (
+	"testing"
+
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// P42: a session of the web console sees all sandboxes, and names nothing of
+// the server's machine; the machine's user does.
+func TestConsoleNamesNothingOfTheHost(t *testing.T) {
+	keys, with := newKeeper(t)
+	keys.set("TOKEN", firstValue)
+	r := newRig(t, with)
+	console := sandbox.Principal{Local: true, Session: "c1"}
+	if console.Actor() != "console:c1" || console.OnHost() || !local.OnHost() || alice.OnHost() {
+		t.Errorf("%q", console.Actor())
+	}
+	hers := r.create(alice)
+	if _, err := r.Get(t.Context(), console, hers.ID); err != nil {
+		t.Errorf("it sees not all: %v", err)
+	}
+	for name, req := range map[string]sandbox.CreateRequest{
+		"workspace": {Workspace: t.TempDir()}, "ephemeral": {Ephemeral: true}, "file": {Access: bindFile("a.test")},
+	} {
+		req.Template = "base"
+		if _, err := r.Create(t.Context(), console, req); fault.KindOf(err) != fault.Denied || fault.CodeOf(err) != "local_only" {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := r.Create(t.Context(), local, sandbox.CreateRequest{Template: "base", Access: bindFile("a.test")}); err != nil {
+		t.Errorf("the machine's user: %v", err)
+	}
+	box, err := r.Create(t.Context(), local, sandbox.CreateRequest{Template: "base", Access: bindFile("a.test")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := func(who sandbox.Principal, a sandbox.Access) error {
+		_, err := r.SetAccess(t.Context(), who, box.ID, func(sandbox.Access) (sandbox.Access, error) { return a, nil })
+		return err
+	}
+	if err := set(console, bindFile("a.test")); err != nil {
+		t.Errorf("what is bound already: %v", err)
+	}
+	if err := set(console, bindFile("b.test")); fault.CodeOf(err) != "local_only" {
+		t.Errorf("to another host: %v", err)
+	}
+	if err := set(local, bindFile("b.test")); err != nil {
+		t.Errorf("the machine's user changes it: %v", err)
+	}
+}
+
+func bindFile(host string) sandbox.Access {
+	d := policy.Document{Policy: "v1"}
+	d.Network.Hosts = []policy.Host{{Host: host}}
+	d.Secrets.Bind = []policy.Bind{{Name: "TOKEN", From: "file:/etc/hostname", Host: host, Header: "Authorization"}}
+	return sandbox.Access{Net: sandbox.NetPolicy, Documents: []policy.Document{d}}
+}

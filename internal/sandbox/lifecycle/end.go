@@ -1,0 +1,226 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Remove ends a sandbox and keeps its record; of one that had ended before, or
+// is paused, it drops all that there is. One that is being created is canceled, and callers that
+// remove the same sandbox at once all succeed.
+func (s *Service) Remove(ctx context.Context, who sandbox.Principal, ref string) error {
+	ctx, d := s.deed(ctx, who, "remove", ref)
+	return d.told(ctx, s.removeRef(ctx, who, ref))
+}
+
+func (s *Service) removeRef(ctx context.Context, who sandbox.Principal, ref string) error {
+	r, err := s.resolve(ctx, who, ref)
+	if err != nil {
+		return err
+	}
+	if r.State == sandbox.Stopped {
+		return s.erase(ctx, r.ID)
+	}
+	return s.remove(ctx, r)
+}
+
+// remove ends a sandbox with the reason killed. An ephemeral one leaves no
+// record.
+func (s *Service) remove(ctx context.Context, r sandbox.Row) error {
+	id := r.ID
+	defer s.goBefore(id)()
+	// Once begun, a removal is finished even if its caller goes away: a half-removed
+	// sandbox is of no use.
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer stop()
+	unlock, err := s.locks.acquire(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	now, err := s.store.Get(ctx, id)
+	if err != nil {
+		return ignoreUnknown(err)
+	}
+	// What was on disk alone has no end that could be looked up afterwards.
+	kept := !r.Ephemeral && now.State != sandbox.Paused
+	if _, err = s.end(ctx, id, sandbox.ReasonKilled, time.Time{}); err != nil || kept {
+		return err
+	}
+	return s.erase(ctx, id)
+}
+
+// goBefore cancels the running operation of a sandbox that is to be removed, and
+// rejects the waiting ones until done is called. Otherwise a client could keep a
+// sandbox alive by requesting one state after the other.
+func (s *Service) goBefore(id string) (done func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.removing[id]++
+	if cancel := s.creating[id]; cancel != nil {
+		cancel(removedMeanwhile())
+	}
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.removing[id]--; s.removing[id] == 0 {
+			delete(s.removing, id)
+		}
+	}
+}
+
+// Forget ends a sandbox, if it runs, and drops its record.
+func (s *Service) Forget(ctx context.Context, who sandbox.Principal, ref string) error {
+	ctx, d := s.deed(ctx, who, "forget", ref)
+	return d.told(ctx, s.forgetRef(ctx, who, ref))
+}
+
+func (s *Service) forgetRef(ctx context.Context, who sandbox.Principal, ref string) error {
+	r, err := s.resolve(ctx, who, ref)
+	if err != nil {
+		return err
+	}
+	if err := s.remove(ctx, r); err != nil {
+		return err
+	}
+	return s.erase(ctx, r.ID)
+}
+
+// end takes a sandbox from any live state to stopped, and reports whether it
+// was this call that began it. The lock of the ID must be held. A zero time
+// means that it still runs and is stopped here.
+func (s *Service) end(ctx context.Context, id, reason string, at time.Time) (bool, error) {
+	began, err := s.stopping(ctx, id, sandbox.Move{
+		From: []sandbox.State{sandbox.Creating, sandbox.Running, sandbox.Pausing, sandbox.Paused, sandbox.Resuming}, To: sandbox.Stopping, Reason: reason,
+	})
+	if err != nil {
+		return false, err
+	}
+	return began, s.finish(ctx, id, at)
+}
+
+// endRun is end for a machine that has stopped by itself: of a sandbox that
+// has another by now, or is being paused, it is the end of nothing.
+func (s *Service) endRun(ctx context.Context, id string, run int64, reason string, at time.Time) error {
+	began, err := s.stopping(ctx, id, sandbox.Move{From: []sandbox.State{sandbox.Running}, To: sandbox.Stopping, Reason: reason, Run: run})
+	if err != nil {
+		return err
+	}
+	if !began {
+		return s.refresh(ctx, id)
+	}
+	return s.finish(ctx, id, at)
+}
+
+// stopping notes that a sandbox is being ended. Where that cannot be written
+// because the disk is full, and perhaps by this very sandbox, its machine ends
+// first, which frees what it wrote. If it still cannot be written then, the row
+// says that a machine runs that is gone, and the next look at all sandboxes ends
+// it again.
+func (s *Service) stopping(ctx context.Context, id string, m sandbox.Move) (bool, error) {
+	began, err := s.store.Move(ctx, id, m)
+	if fault.KindOf(err) != fault.Exhausted {
+		return began, err
+	}
+	s.log.Warn("the disk is full: a sandbox is ended before that is written", "sandbox", id, "err", err)
+	if row, gone := s.store.Get(ctx, id); gone == nil && row.State == sandbox.Paused {
+		return false, err // nothing of it runs
+	}
+	s.veil(id)
+	s.cut(id)
+	if err := s.engine.Remove(ctx, id); err != nil {
+		return false, fmt.Errorf("remove %s: %w", id, err)
+	}
+	return s.store.Move(ctx, id, m)
+}
+
+// finish frees what a sandbox holds whose row is in the state stopping, or
+// gone. The lock of the ID must be held.
+func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
+	s.veil(id)
+	// Streams are cut before the box dies, so that clients see an abrupt end
+	// rather than a clean one that reads like success.
+	s.cut(id)
+	s.survey(ctx, id)
+	if err := s.engine.Remove(ctx, id); err != nil {
+		return fmt.Errorf("remove %s: %w", id, err)
+	}
+	row, err := s.store.Get(ctx, id)
+	if err != nil && !isUnknown(err) {
+		return err
+	}
+	if s.way != nil {
+		if err := s.way.Detach(ctx, id); err != nil {
+			return fmt.Errorf("link of %s: %w", id, err)
+		}
+	}
+	// Before what to hide is forgotten.
+	all, err := s.close(ctx, row)
+	if err != nil {
+		return err
+	}
+	if err := s.dropCopy(ctx, row); err != nil {
+		return err
+	}
+	if err := s.dropManifest(id); err != nil {
+		return err
+	}
+	if err := s.dropImage(ctx, row); err != nil {
+		return err
+	}
+	if err := s.dropOwn(ctx, id, ""); err != nil {
+		return err
+	}
+	if at.IsZero() {
+		at = time.Now()
+	}
+	if row.State == sandbox.Stopping {
+		if err := s.parted(ctx, row, at); err != nil {
+			return err
+		}
+	}
+	stopped, err := s.store.Move(ctx, id, sandbox.Move{From: []sandbox.State{sandbox.Stopping}, To: sandbox.Stopped, At: at})
+	if err != nil || !stopped {
+		return err
+	}
+	if all {
+		if err := s.spools.Remove(id); err != nil {
+			s.log.Warn("spool not removed", "sandbox", id, "err", err)
+		}
+	}
+	s.endQuestions(ctx, id, "", "the sandbox has ended")
+	s.restRecording(id)
+	r, err := s.store.Get(ctx, id)
+	if err != nil {
+		return ignoreUnknown(err) // another process has dropped the record
+	}
+	s.log.Info("sandbox stopped", "sandbox", id, "owner", r.Owner, "reason", r.Reason)
+	s.note(ctx, id, "info", "sandbox stopped", map[string]string{"reason": r.Reason})
+	return nil
+}
+
+// dropImage removes what a sandbox was to go on from. One that is in use goes
+// with its user: the attendant looks again.
+func (s *Service) dropImage(ctx context.Context, r sandbox.Row) error {
+	if s.images == nil || r.Saved.Image == "" {
+		return nil
+	}
+	err := ignoreUnknown(s.images.Remove(ctx, r.Saved.Image))
+	if fault.KindOf(err) == fault.Conflict {
+		return nil
+	}
+	return err
+}
+
+// note adds a line to a sandbox's log. The log is a convenience, so a failure
+// to keep it fails nothing else.
+func (s *Service) note(ctx context.Context, id, level, message string, fields map[string]string) {
+	e := sandbox.LogEntry{At: time.Now().UTC().Round(0), Level: level, Message: message, Fields: fields}
+	if err := s.store.Append(context.WithoutCancel(ctx), id, e); err != nil {
+		s.log.Warn("sandbox log not kept", "sandbox", id, "err", err)
+	}
+}

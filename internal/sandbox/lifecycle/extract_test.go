@@ -1,0 +1,208 @@
+package lifecycle_test
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+func TestResumeOfFilesOnly(t *testing.T) {
+	r := newRig(t)
+	sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Name, c.Timeout = "web", 7*time.Minute })
+	r.state(sb.ID).Remember("x", "1")
+	r.state(sb.ID).Write("f", "one")
+	if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err := r.ResumeFiles(t.Context(), bob, sb.ID, 0)
+	wantKind(t, err, fault.NotFound, "sandbox_not_found")
+	back, was, err := r.ResumeFiles(t.Context(), alice, "web", 0)
+	if err != nil || !was || back.State != sandbox.Running || back.ID != sb.ID || back.AccessToken != sb.AccessToken {
+		t.Fatalf("%+v, %t, %v", back, was, err)
+	}
+	if left := time.Until(back.EndAt); left > 7*time.Minute || left < 6*time.Minute {
+		t.Errorf("ends in %v", left)
+	}
+	if s := r.state(sb.ID); s.Memory("x") != "" || s.File("f") != "one" {
+		t.Errorf("memory %q, file %q", s.Memory("x"), s.File("f"))
+	}
+	if c := r.booted(); !c.Archive || c.Renew != guest.Resumed {
+		t.Errorf("the guest was given %+v", c)
+	}
+	r.images(0)
+
+	// One that runs stays as it is, but for a later end.
+	r.state(sb.ID).Remember("x", "2")
+	again, was, err := r.ResumeFiles(t.Context(), alice, sb.ID, time.Hour)
+	if err != nil || was || time.Until(again.EndAt) < 59*time.Minute || r.state(sb.ID).Memory("x") != "2" {
+		t.Errorf("a running one: %+v, %t, %v", again, was, err)
+	}
+	// Where no memory was kept, there is none to leave out.
+	if _, err := r.Pause(t.Context(), alice, sb.ID, true); err != nil {
+		t.Fatal(err)
+	}
+	if _, was, err := r.ResumeFiles(t.Context(), alice, sb.ID, 0); err != nil || !was || r.state(sb.ID).File("f") != "one" {
+		t.Errorf("files only: %t, %v", was, err)
+	}
+	r.images(0)
+}
+
+// Whatever fails, it is paused as before, with its memory.
+func TestResumeOfFilesOnlyFailsAtEachStep(t *testing.T) {
+	resumeFails(t, (*rig).ResumeFiles, fake.ExtractBegin, fake.ExtractSaved, fake.CreateDir, fake.CreateServe, fake.CreateReady)
+}
+
+// removalWaits reports whether a removal has cancelled what it goes before and
+// waits until that has ended.
+func removalWaits() bool {
+	stacks := make([]byte, 4<<20)
+	for one := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+		if strings.Contains(one, "(*Service).remove(") && strings.Contains(one, ".acquire(") {
+			return true
+		}
+	}
+	return false
+}
+
+// Who goes away, and who removes it, end the work on its files at once.
+func TestResumeOfFilesOnlyIsBrokenOff(t *testing.T) {
+	for name, end := range map[string]func(r *rig, id string, cancel func()) error{
+		"caller": func(_ *rig, _ string, cancel func()) error { cancel(); return nil },
+		"remove": func(r *rig, id string, _ func()) error { return r.Remove(context.Background(), alice, id) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			sb := r.create(alice)
+			if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			begun := make(chan struct{})
+			block := make(chan struct{})
+			r.setFault(func(at fake.Step, _ string) error {
+				if at == fake.ExtractBegin {
+					close(begun)
+					<-block
+				}
+				return nil
+			})
+			done := make(chan error, 1)
+			go func() { _, _, err := r.ResumeFiles(ctx, alice, sb.ID, 0); done <- err }()
+			<-begun
+			if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Resuming {
+				t.Errorf("during the resume it is %s, %v", got.State, err)
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- end(r, sb.ID, cancel) }()
+			if name == "remove" {
+				hosttest.Eventually(t, "the removal waits for its turn", removalWaits)
+			} else if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			close(block)
+			if err := <-done; err == nil {
+				t.Error("it went on")
+			}
+			if name == "remove" {
+				if err := <-ended; err != nil {
+					t.Error(err)
+				}
+			}
+			r.setFault(nil)
+			want := 1
+			if name == "remove" {
+				want = 0
+			}
+			r.images(want)
+			if list, err := r.engine.List(t.Context()); err != nil || len(list) != 0 {
+				t.Errorf("left: %v, %v", list, err)
+			}
+		})
+	}
+}
+
+// Programs of the host that have changed take a sandbox's memory and not its
+// files, and what starts with the new ones can be kept with its memory again.
+func TestFilesGoOnWithOtherPrograms(t *testing.T) {
+	r := newRig(t)
+	var revision atomic.Value
+	revision.Store("1")
+	r.close()
+	r.open(func(d *lifecycle.Deps) { d.Templates = revised{&revision} })
+	paused, reset := r.create(alice), r.create(alice)
+	r.state(paused.ID).Write("f", "one")
+	if _, err := r.Pause(t.Context(), alice, paused.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	revision.Store("2")
+	_, _, err := r.Resume(t.Context(), alice, paused.ID, 0)
+	wantKind(t, err, fault.Conflict, "snapshot_programs_changed")
+	if _, _, err := r.ResumeFiles(t.Context(), alice, paused.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.state(paused.ID).File("f"); got != "one" {
+		t.Errorf("the file holds %q", got)
+	}
+	_, err = r.Pause(t.Context(), alice, reset.ID, false)
+	wantKind(t, err, fault.Conflict, "snapshot_programs_changed")
+	if _, err := r.Reset(t.Context(), alice, reset.ID); err != nil {
+		t.Fatal(err)
+	}
+	for what, id := range map[string]string{"resumed with its files": paused.ID, "reset": reset.ID} {
+		if _, err := r.Pause(t.Context(), alice, id, false); err != nil {
+			t.Errorf("%s: %v", what, err)
+		} else if _, _, err := r.Resume(t.Context(), alice, id, 0); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// A guest in memory that an earlier version saved is asked for no more than it
+// knows. One that boots with the files is this version's.
+func TestOlderGuests(t *testing.T) {
+	r := newRig(t, func(d *lifecycle.Deps) { d.Engine = walledFake{d.Engine.(*fake.Engine)} })
+	sb := r.create(alice)
+	row, err := r.store.Get(t.Context(), sb.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if asked := r.booted().Checks.PIDs; asked == 0 || row.Base.Knows == 0 {
+		t.Fatalf("control: asked for %d processes, and the guest knows %d", asked, row.Base.Knows)
+	}
+	row.Base.Knows = 0
+	running := []sandbox.State{sandbox.Running}
+	if moved, err := r.store.Move(t.Context(), sb.ID, sandbox.Move{From: running, To: sandbox.Running, Change: &sandbox.Change{Base: &row.Base}}); err != nil || !moved {
+		t.Fatal(moved, err)
+	}
+	for _, tc := range []struct {
+		resume func(*lifecycle.Service, context.Context, sandbox.Principal, string, time.Duration) (sandbox.Sandbox, bool, error)
+		asked  bool
+	}{{(*lifecycle.Service).Resume, false}, {(*lifecycle.Service).ResumeFiles, true}, {(*lifecycle.Service).Resume, true}} {
+		if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := tc.resume(r.Service, t.Context(), alice, sb.ID, 0); err != nil {
+			t.Fatal(err)
+		}
+		if asked := r.booted().Checks.PIDs != 0; asked != tc.asked {
+			t.Errorf("asked: %t", asked)
+		}
+	}
+}
+
+// walledFake is walled, and keeps states.
+type walledFake struct{ *fake.Engine }
+
+func (w walledFake) Info() engine.Info { return walled{w.Engine}.Info() }

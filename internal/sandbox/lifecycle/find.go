@@ -1,0 +1,134 @@
+package lifecycle
+
+import (
+	"context"
+	"strings"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Get finds a sandbox by ID, name or, for local callers, unique ID prefix.
+func (s *Service) Get(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error) {
+	r, err := s.resolve(ctx, who, ref)
+	return s.linkOf(r).Shown(), err
+}
+
+// linkOf adds what no row says: whether the sandbox has lost its link.
+func (s *Service) linkOf(r sandbox.Row) sandbox.Row {
+	if sb, ok := s.known(r.ID); ok {
+		r.Unlinked = sb.Unlinked
+	}
+	return r
+}
+
+// resolve finds the row that a caller means and may see.
+func (s *Service) resolve(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Row, error) {
+	if err := who.Check(); err != nil {
+		return sandbox.Row{}, err
+	}
+	if idPattern.MatchString(ref) {
+		r, err := s.store.Get(ctx, ref)
+		if err != nil {
+			return sandbox.Row{}, err
+		}
+		if !who.MaySee(r) {
+			return sandbox.Row{}, sandbox.Unknown(ref)
+		}
+		about(ctx, r.ID)
+		return r, nil
+	}
+	if !namePattern.MatchString(ref) {
+		return sandbox.Row{}, sandbox.Unknown(ref)
+	}
+	found, err := s.store.Find(ctx, ref, who)
+	if err != nil {
+		return sandbox.Row{}, err
+	}
+	r, err := choose(found, ref, who)
+	if err == nil {
+		about(ctx, r.ID)
+	}
+	return r, err
+}
+
+// choose picks from rows in the order of their rank. A local caller's own
+// sandbox goes before a key's of the same name.
+func choose(found []sandbox.Row, ref string, who sandbox.Principal) (sandbox.Row, error) {
+	ranks := make([][]sandbox.Row, 3)
+	for _, r := range found {
+		switch {
+		case !who.MaySee(r):
+		case r.Name == ref && r.State != sandbox.Stopped:
+			ranks[0] = append(ranks[0], r)
+		case r.Name == ref:
+			ranks[1] = append(ranks[1], r)
+		case strings.HasPrefix(r.ID, ref) && who.Local:
+			ranks[2] = append(ranks[2], r)
+		}
+	}
+	for _, same := range ranks {
+		switch len(same) {
+		case 0:
+			continue
+		case 1:
+			return same[0], nil
+		}
+		for _, r := range same {
+			if r.Name == ref && r.Owner == who.KeyID {
+				return r, nil
+			}
+		}
+		return sandbox.Row{}, fault.Newf(fault.Conflict, "sandbox_ambiguous", "%q means more than one sandbox", ref).
+			WithHint("name it by its whole ID")
+	}
+	return sandbox.Row{}, sandbox.Unknown(ref)
+}
+
+// maxPage is the most rows of one page.
+const maxPage = 100
+
+// List returns a page of the caller's sandboxes; local callers see all.
+func (s *Service) List(ctx context.Context, who sandbox.Principal, f sandbox.Filter) (sandbox.Page, error) {
+	if err := who.Check(); err != nil {
+		return sandbox.Page{}, err
+	}
+	if f.Limit < 0 || f.Limit > maxPage {
+		return sandbox.Page{}, fault.Newf(fault.Invalid, "limit_invalid", "limit is %d, and must be from 1 to %d", f.Limit, maxPage)
+	}
+	if f.Limit == 0 {
+		f.Limit = maxPage
+	}
+	if err := checkMetadata(f.Metadata); err != nil {
+		return sandbox.Page{}, err
+	}
+	q := sandbox.Query{Filter: f, Owner: who.KeyID, AllOwners: who.Local}
+	// One row more than the page holds shows whether there is another page.
+	q.Limit++
+	rows, err := s.store.List(ctx, q)
+	if err != nil {
+		return sandbox.Page{}, err
+	}
+	running, err := s.store.CountRunning(ctx, q)
+	if err != nil {
+		return sandbox.Page{}, err
+	}
+	page := sandbox.Page{Running: running, More: len(rows) > f.Limit}
+	if page.More {
+		rows = rows[:f.Limit]
+	}
+	page.Sandboxes = make([]sandbox.Sandbox, len(rows))
+	for i, r := range rows {
+		page.Sandboxes[i] = s.linkOf(r).Shown()
+	}
+	return page, nil
+}
+
+// Logs returns what happened to a sandbox, oldest first.
+func (s *Service) Logs(ctx context.Context, who sandbox.Principal, ref string) ([]sandbox.LogEntry, error) {
+	r, err := s.resolve(ctx, who, ref)
+	if err != nil {
+		return nil, err
+	}
+	return s.store.Entries(ctx, r.ID)
+}

@@ -1,0 +1,177 @@
+package lifecycle
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit/flows"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Policy returns what governs a sandbox.
+func (s *Service) Policy(ctx context.Context, who sandbox.Principal, ref string) (*policy.Policy, error) {
+	r, err := s.resolve(ctx, who, ref)
+	if err != nil {
+		return nil, err
+	}
+	return s.compile(r.Access)
+}
+
+// Flows calls yield for each record of a sandbox's link.
+func (s *Service) Flows(ctx context.Context, who sandbox.Principal, ref string, f flows.Filter, follow bool, yield func(egress.Record) error) error {
+	r, err := s.resolve(ctx, who, ref)
+	if err != nil {
+		return err
+	}
+	if s.flows == nil || !r.Access.Linked() {
+		return nil
+	}
+	var gone <-chan struct{}
+	if follow && r.State == sandbox.Running {
+		// One that another process made is watched from here on: without that
+		// its end would not be seen.
+		s.Live(r.ID)
+		gone = s.Gone(r.ID)
+	}
+	if gone == nil {
+		return s.flows.Read(ctx, r.ID, f, false, yield)
+	}
+	// Followers of a sandbox that ends get what it wrote last, and their end.
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		select {
+		case <-gone:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	last := f.After
+	err = s.flows.Read(ctx, r.ID, f, true, func(rec egress.Record) error {
+		last = rec.Seq
+		return yield(rec)
+	})
+	cancel()
+	<-ended
+	select {
+	case <-gone:
+		f.After = last
+		return s.flows.Read(context.WithoutCancel(ctx), r.ID, f, false, yield)
+	default:
+		return err
+	}
+}
+
+// maxAsked bounds what a guest may say about names.
+const maxAsked = 64 << 10
+
+// FlowSize is how many bytes the records of a sandbox's link come to by now.
+func (s *Service) FlowSize(id string) int64 {
+	if s.flows == nil {
+		return 0
+	}
+	return s.flows.Size(id)
+}
+
+// Asked are the names that programs asked for in a sandbox without a network,
+// after a time.
+func (s *Service) Asked(ctx context.Context, who sandbox.Principal, ref string, since time.Time) ([]string, error) {
+	r, err := s.resolve(ctx, who, ref)
+	if err != nil {
+		return nil, err
+	}
+	if r.State != sandbox.Running || r.Access.Linked() {
+		return nil, nil
+	}
+	// It may have had a link before, and secrets.
+	hide, err := s.unseen(ctx, r.ID)
+	if err != nil {
+		return nil, err
+	}
+	res, err := s.control(ctx, r, http.MethodGet, guest.PathAsked, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return nil, fault.Newf(fault.Unavailable, "guest_failed", "the guest answered %s", res.Status)
+	}
+	var asked guest.Asked
+	if err := json.NewDecoder(io.LimitReader(res.Body, maxAsked)).Decode(&asked); err != nil {
+		return nil, fmt.Errorf("names asked for in %s: %w", r.ID, err)
+	}
+	names := askedAfter(asked, time.Since(since))
+	for i, name := range names {
+		names[i] = hide(name)
+	}
+	// The inspection itself looks up a name that does not exist; that is not a
+	// program's lookup.
+	return slices.DeleteFunc(names, func(name string) bool { return name == policy.NobodysName }), nil
+}
+
+// askedAfter are the names that were asked for since so long ago. The guest
+// says how long ago that was because its clock is not ours.
+func askedAfter(asked guest.Asked, ago time.Duration) []string {
+	if len(asked.AgoUS) != len(asked.Names) {
+		return asked.Names // an earlier version's, which does not say
+	}
+	var names []string
+	for i, name := range asked.Names {
+		if asked.AgoUS[i] <= ago.Microseconds() {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// dropFlows removes records of sandboxes that nothing else remembers.
+func (s *Service) dropFlows(ctx context.Context) error {
+	if s.flows == nil {
+		return nil
+	}
+	return s.sweep(s.flows, func(id string) (bool, error) {
+		if s.spools != nil {
+			// catchUp removes it, once it is in the record.
+			if left, err := s.spools.Has(id); err != nil || left {
+				return true, err
+			}
+		}
+		_, err := s.store.Get(ctx, id)
+		return !isUnknown(err), ignoreUnknown(err)
+	})
+}
+
+// shelf keeps something for sandboxes, by their IDs.
+type shelf interface {
+	List() ([]string, error)
+	Remove(id string) error
+}
+
+// sweep removes from a shelf what is no longer wanted.
+func (s *Service) sweep(of shelf, wanted func(id string) (bool, error)) error {
+	ids, err := of.List()
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		keep, err := wanted(id)
+		if err == nil && !keep {
+			err = of.Remove(id)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,48 @@
+package lifecycle_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/crannog/crannog/internal/audit/flows"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// Who follows what a sandbox does over its link hears of its end, also where
+// another process made the sandbox a moment ago.
+func TestFollowersOfASandboxMadeElsewhere(t *testing.T) {
+	logs := flows.New(t.TempDir())
+	with := func(d *lifecycle.Deps) { d.Way, d.Flows = &road{}, logs }
+	r := newRig(t, with)
+	other := r.beside(t, with)
+	sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Access = sandbox.Access{Allow: []string{"a.test"}} })
+	f, err := logs.Create(sb.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	seen, done := make(chan uint64, 1), make(chan error, 1)
+	go func() {
+		done <- other.Flows(t.Context(), alice, sb.ID, flows.Filter{}, true, func(r egress.Record) error { seen <- r.Seq; return nil })
+	}()
+	if err := json.NewEncoder(f).Encode(egress.Record{Seq: 7}); err != nil {
+		t.Fatal(err)
+	}
+	if seq := <-seen; seq != 7 {
+		t.Fatalf("record %d", seq)
+	}
+	if err := other.Remove(t.Context(), alice, sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-hosttest.Late():
+		t.Error("the sandbox has ended, and the follower does not know")
+	}
+}

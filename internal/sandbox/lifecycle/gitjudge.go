@@ -1,0 +1,421 @@
+package lifecycle
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/changeset"
+	"github.com/crannog/crannog/internal/filetree/gitrepo/index"
+	"github.com/crannog/crannog/internal/filetree/gitrepo/objects"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// scratch is a directory of ours for files of a box that are only looked at. A
+// process that is killed leaves a draft, which is swept.
+func (s *Service) scratch() (*os.Root, func() error, error) {
+	if s.kept == nil {
+		return nil, nil, fault.New(fault.Unsupported, "changes_unavailable", "this service keeps no changes")
+	}
+	draft, err := s.kept.Begin(newSnapshotID())
+	if err != nil {
+		return nil, nil, err
+	}
+	return draft.Files, draft.Abort, nil
+}
+
+// Bounds of what is fetched to be looked into. Beyond, references stay inside.
+const (
+	maxLooked     = 1 << 30
+	maxLookedAt   = 200_000
+	maxRefFile    = 16 << 20
+	maxKnownNames = 100_000
+)
+
+// gitJudge looks at what a sandbox changed in git repositories: what comes out as a
+// reference brings commits, and a commit that lacks a hidden file removes it wherever
+// it is checked out or merged.
+type gitJudge struct {
+	o       *outlet
+	was     *os.Root // the directory as the sandbox got it
+	match   policy.Matcher
+	hidden  func(inside string) string
+	deny    bool
+	guards  bool // something is hidden or protected
+	set     *changeset.Set
+	byPath  map[string]int
+	files   *os.Root          // what was fetched
+	fetched map[string]string // its names there
+	repos   map[string]*judged
+}
+
+// judged is a repository.
+type judged struct {
+	reader  *objects.Reader
+	history *objects.History // of commits that were there
+	known   []string         // their names
+	looked  map[*objects.Commit]gitVerdict
+	err     error
+	undo    []func() error
+}
+
+// judgeGit flags the references whose commits change what the policy hides or
+// protects, and gives indexes what they are to be outside: without marks, and with
+// the hidden files as they are there.
+func (o *outlet) judgeGit(ctx context.Context, set *changeset.Set) (err error) {
+	files := o.policy.Files()
+	j := &gitJudge{
+		o: o, match: files.Matcher(), set: set, was: cmp.Or(o.base.Content, o.base.Outside), byPath: map[string]int{}, repos: map[string]*judged{},
+		deny: len(files.Deny) > 0, hidden: hiddenBelow(slices.Concat(o.record.Base.Hide, o.record.Base.Absent)),
+	}
+	if j.was == nil {
+		return nil // it began empty
+	}
+	j.guards = j.deny || len(files.Protect)+len(files.ReadOnly) > 0
+	for i, c := range set.Changes {
+		j.byPath[c.Path] = i
+	}
+	var refs, indexes []int
+	for i, c := range set.Changes {
+		if c.New == nil || c.New.Type != changeset.Regular || c.Refused() {
+			continue
+		}
+		switch dir, rest := j.place(c.Path); {
+		case dir == "":
+		case rest == "index":
+			indexes = append(indexes, i)
+		case j.guards:
+			refs = append(refs, i)
+		}
+	}
+	if len(refs)+len(indexes) == 0 {
+		return nil
+	}
+	if err := j.judge(ctx, refs, indexes); err != nil {
+		return err
+	}
+	set.Digest = changeset.Digest(set.Changes)
+	return nil
+}
+
+func (j *gitJudge) judge(ctx context.Context, refs, indexes []int) (err error) {
+	root, drop, err := j.o.scratch()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, drop()) }()
+	defer func() {
+		for _, r := range j.repos {
+			for _, undo := range slices.Backward(r.undo) {
+				err = errors.Join(err, undo())
+			}
+		}
+	}()
+	j.files = root
+	list, whole := j.wanted(refs, indexes)
+	if j.fetched, err = changeset.Fetch(ctx, j.o.box, j.o.dir, list, root, changeset.Bounds{}); err != nil {
+		return err
+	}
+	for _, i := range refs {
+		c := &j.set.Changes[i]
+		if !whole {
+			j.unchecked(c)
+			continue
+		}
+		j.reference(c)
+	}
+	contents, same := map[string][]byte{}, map[string]bool{}
+	for _, i := range indexes {
+		c := &j.set.Changes[i]
+		text, equal := j.index(c)
+		switch {
+		case equal:
+			same[c.Path] = true
+		case text != nil:
+			e := *c.New
+			e.Size, e.Sum = int64(len(text)), sumOf(text)
+			c.New = &e
+			contents[c.Path] = text
+		}
+	}
+	j.packed(same)
+	if len(contents) > 0 {
+		j.o.box = changeset.Replace(j.o.box, j.o.dir, contents)
+	}
+	return nil
+}
+
+// wanted are the changes whose contents are to be looked at, and whether these are
+// all that is needed: references, indexes, and where there are references, objects.
+func (j *gitJudge) wanted(refs, indexes []int) (list []changeset.Change, whole bool) {
+	for _, i := range slices.Concat(refs, indexes) {
+		list = append(list, j.set.Changes[i])
+	}
+	var bytes int64
+	var found []changeset.Change
+	for _, c := range j.set.Changes {
+		if len(refs) == 0 || c.New == nil || c.New.Type != changeset.Regular || !objectFile(c.Path) {
+			continue
+		}
+		bytes += c.New.Size
+		found = append(found, c)
+	}
+	if whole = bytes <= maxLooked && len(found) <= maxLookedAt; whole {
+		list = append(list, found...)
+	}
+	slices.SortFunc(list, func(a, b changeset.Change) int { return strings.Compare(a.Path, b.Path) })
+	return list, whole
+}
+
+// objectFile reports whether a path may be one of a repository's objects.
+func objectFile(name string) bool {
+	return strings.Contains("/"+name, "/objects/")
+}
+
+// place finds the repository of which a path is an index or a reference, and what it
+// is called there. "" is none.
+func (j *gitJudge) place(name string) (dir, rest string) {
+	parts := strings.Split(name, "/")
+	for i, part := range parts {
+		last := i == len(parts)-1
+		switch part {
+		case "refs", "reftable":
+			if last {
+				continue
+			}
+		case "index", "HEAD", "packed-refs":
+			if !last {
+				continue
+			}
+		default:
+			continue
+		}
+		if at := path.Join(parts[:i]...); j.isRepository(at) {
+			return cmp.Or(at, "."), strings.Join(parts[i:], "/")
+		}
+	}
+	return "", ""
+}
+
+// isRepository reports whether git takes a directory for a repository, or for the
+// part of one that a further work tree has.
+func (j *gitJudge) isRepository(dir string) bool {
+	if path.Base(dir) == ".git" || path.Base(path.Dir(dir)) == "worktrees" && j.isRepository(path.Dir(path.Dir(dir))) {
+		return true
+	}
+	_, made := j.byPath[path.Join(dir, "objects")]
+	if !made {
+		info, err := j.was.Stat(path.Join(cmp.Or(dir, "."), "objects"))
+		made = err == nil && info.IsDir()
+	}
+	if !made {
+		return false
+	}
+	_, head := j.byPath[path.Join(dir, "HEAD")]
+	if !head {
+		_, err := j.was.Lstat(path.Join(cmp.Or(dir, "."), "HEAD"))
+		head = err == nil
+	}
+	return head
+}
+
+// common is the directory that holds a repository's objects.
+func common(dir string) string {
+	if above := path.Dir(dir); path.Base(above) == "worktrees" {
+		return path.Dir(above)
+	}
+	return dir
+}
+
+// top is the work tree of a repository, by its path inside. Where that is set
+// elsewhere, patterns that begin with ** match all the same.
+func top(dir string) string {
+	dir = common(dir)
+	if path.Base(dir) == ".git" {
+		dir = path.Dir(dir)
+	}
+	return path.Join(sandbox.WorkspaceDir, dir)
+}
+
+func (j *gitJudge) hides(inside string) bool { return j.match.Denied(inside) || j.hidden(inside) != "" }
+
+// unchecked flags a Git reference whose contents cannot be determined. It is denied,
+// or needs an approval, as the policy has it.
+func (j *gitJudge) unchecked(c *changeset.Change) {
+	if j.deny {
+		c.Flags = append(c.Flags, changeset.GitUnchecked)
+		return
+	}
+	j.protect(c, "")
+}
+
+func (j *gitJudge) protect(c *changeset.Change, name string) {
+	if c.Because = name; !c.Has(changeset.Protected) {
+		c.Flags = append(c.Flags, changeset.Protected)
+	}
+}
+
+// text is what was fetched of a file.
+func (j *gitJudge) text(c *changeset.Change, most int64) ([]byte, bool) {
+	name, ok := j.fetched[c.Path]
+	if !ok {
+		return nil, false
+	}
+	text, err := readSmall(j.files, name, most)
+	return text, err == nil
+}
+
+// reference flags a file of references.
+func (j *gitJudge) reference(c *changeset.Change) {
+	dir, rest := j.place(c.Path)
+	text, ok := j.text(c, maxRefFile)
+	if !ok || strings.HasPrefix(rest, "reftable/") {
+		j.unchecked(c)
+		return
+	}
+	r := j.repository(common(dir))
+	was := j.names(c.Path)
+	for name, id := range refNames(rest, string(text)) {
+		if was[name] == id || slices.Contains(r.known, id) {
+			continue
+		}
+		found, err := j.brings(r, dir, id, was[name])
+		switch {
+		case err != nil:
+			j.unchecked(c)
+		case found.hidden != "":
+			c.Flags, c.Because = append(c.Flags, changeset.HiddenChanged), found.hidden
+		case found.protected != "":
+			j.protect(c, found.protected)
+			continue
+		default:
+			continue
+		}
+		return
+	}
+}
+
+// names are the references that a file had.
+func (j *gitJudge) names(file string) map[string]string {
+	text, err := readSmall(j.was, file, maxRefFile)
+	if err != nil {
+		return nil
+	}
+	_, rest := j.place(file)
+	return refNames(rest, string(text))
+}
+
+// refNames reads a file of references.
+func refNames(file, text string) map[string]string {
+	all := map[string]string{}
+	if file != "packed-refs" {
+		if id := hash(text); id != "" {
+			all[file] = id
+		}
+		return all
+	}
+	for line := range strings.Lines(text) {
+		id, name, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if id = hash(strings.TrimPrefix(id, "^")); id != "" {
+			all[cmp.Or(name, id)] = id
+		}
+	}
+	return all
+}
+
+// repository opens the objects of a repository, as they were and as they came.
+func (j *gitJudge) repository(dir string) *judged {
+	if r := j.repos[dir]; r != nil {
+		return r
+	}
+	r := &judged{}
+	j.repos[dir] = r
+	came := cameFiles{root: j.files, names: map[string]string{}}
+	for name, as := range j.fetched {
+		if rest, ok := strings.CutPrefix(name, path.Join(dir, "objects")+"/"); ok {
+			came.names[rest] = as
+		}
+	}
+	sources := []objects.Files{came}
+	host, undo, err := hostObjects(j.was, path.Join(dir, "objects"))
+	r.undo = append(r.undo, undo)
+	if r.err = err; err != nil {
+		return r
+	}
+	if r.reader, r.err = objects.NewReader(append(sources, host...)...); r.err != nil {
+		return r
+	}
+	r.undo = append(r.undo, r.reader.Close)
+	if r.known, r.err = knownNames(j.was, dir); r.err == nil {
+		r.history, r.err = objects.NewHistory(r.reader, r.known)
+	}
+	return r
+}
+
+// cameFiles are objects that came out of the box.
+type cameFiles struct {
+	root  *os.Root
+	names map[string]string
+}
+
+// Open implements objects.Files.
+func (f cameFiles) Open(name string) (*os.File, error) {
+	as, ok := f.names[name]
+	if !ok {
+		return nil, fs.ErrNotExist
+	}
+	return f.root.Open(as)
+}
+
+// Names implements objects.Files.
+func (f cameFiles) Names() ([]string, error) {
+	var out []string
+	for name := range f.names {
+		if rest, ok := strings.CutPrefix(name, "pack/"); ok {
+			out = append(out, rest)
+		}
+	}
+	return out, nil
+}
+
+// index finds what an index is to be outside. equal says that it tracks what is
+// tracked there, whatever it remembers of the files inside; nil that it stays as it is.
+func (j *gitJudge) index(c *changeset.Change) (text []byte, equal bool) {
+	dir, _ := j.place(c.Path)
+	inside := top(dir)
+	hidden := func(name string) bool { return j.hides(path.Join(inside, name)) }
+	data, ok := j.text(c, index.MaxBytes)
+	var mine, theirs *index.Index
+	if ok {
+		mine, _ = index.Parse(data) // what is none is nil
+	}
+	if j.o.base.Outside != nil {
+		theirs, _ = readIndex(j.o.base.Outside, c.Path)
+	}
+	switch {
+	case mine == nil && j.deny && (!ok || theirs != nil && theirs.Tracks(hidden)):
+		c.Flags = append(c.Flags, changeset.GitUnchecked)
+		return nil, false
+	case mine == nil || theirs == nil || !mine.Fits(theirs):
+		return nil, false
+	}
+	restored := mine.Restore(theirs, hidden)
+	if mine.Same(theirs) {
+		return nil, true
+	}
+	// The next commit outside would bring what is staged there.
+	if name := mine.Other(theirs, func(name string) bool { return j.match.Protected(path.Join(inside, name)) }); name != "" {
+		j.protect(c, name)
+	}
+	if !restored {
+		return nil, false
+	}
+	return mine.Bytes(), false
+}

@@ -1,0 +1,305 @@
+package lifecycle_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/changeset"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+	"github.com/crannog/crannog/internal/state/workspace"
+)
+
+// What a run left is decided about after its sandbox is gone.
+func TestKeptChangesOutliveTheirSandbox(t *testing.T) {
+	y := newYard(t, level("standard"))
+	y.remove("gone.txt")
+	k, err := y.KeepChanges(t.Context(), local, y.sb.ID)
+	if err != nil || k.Files != 4 || k.Added != 2 || k.Removed != 1 || k.Workspace != y.host {
+		t.Fatalf("%+v %v", k, err)
+	}
+	if err := y.Forget(t.Context(), local, y.sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(y.inside); err != nil {
+		t.Fatal(err)
+	}
+	list, err := y.ListChanges(t.Context(), local)
+	if err != nil || len(list) != 1 || list[0].ID != y.sb.ID {
+		t.Fatalf("%+v %v", list, err)
+	}
+	want := []string{"changed a.txt", "removed gone.txt", "created new", "created new/b.txt"}
+	if got := y.changes(); !slices.Equal(got, want) {
+		t.Fatalf("%q", got)
+	}
+	_, err = y.Changes(t.Context(), bob, y.sb.ID, sandbox.ChangesRequest{})
+	wantKind(t, err, fault.NotFound, "sandbox_not_found")
+	_, err = y.Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{Dir: "/tmp"})
+	wantKind(t, err, fault.Conflict, "changes_kept")
+	// What was changed outside since is a conflict, and asked about no less.
+	write(t, y.host, "a.txt", "mine\n")
+	_, err = y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
+	wantKind(t, err, fault.Denied, "export_pending")
+	y.desk.granted = true
+	done, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
+	if err != nil || y.outside("a.txt") != "mine\n" || y.outside("new/b.txt") != "new\n" || y.outside("gone.txt") != "-" {
+		t.Fatalf("%+v %v", done, err)
+	}
+	if len(done.Skipped) != 1 || done.Skipped[0].Conflict != changeset.ChangedOutside {
+		t.Errorf("%+v", done.Skipped)
+	}
+	if got := y.changes(); !slices.Equal(got, []string{"changed a.txt"}) {
+		t.Errorf("%q", got)
+	}
+	if _, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{Overwrite: true}); err != nil || y.outside("a.txt") != "one\ntwo\n" {
+		t.Fatal(err)
+	}
+	// All of it is out, so nothing is left of it.
+	_, err = y.Changes(t.Context(), local, y.sb.ID, sandbox.ChangesRequest{})
+	wantKind(t, err, fault.NotFound, "sandbox_not_found")
+	wantKind(t, y.DiscardChanges(t.Context(), local, y.sb.ID), fault.NotFound, "changes_not_found")
+}
+
+// One that has ended and is not forgotten is found by all that names it.
+func TestKeptChangesByReference(t *testing.T) {
+	y := newYard(t, level("standard"))
+	if _, err := y.KeepChanges(t.Context(), local, y.sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := y.Remove(t.Context(), local, y.sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	for _, ref := range []string{y.sb.ID, y.sb.ID[:12]} {
+		set, err := y.Changes(t.Context(), local, ref, sandbox.ChangesRequest{})
+		if err != nil || set.Sandbox != y.sb.ID || set.Files == 0 {
+			t.Errorf("%q: %+v %v", ref, set, err)
+		}
+	}
+}
+
+// Under strict, everything is asked about, and files are compared with the copy
+// that the sandbox got. What was kept of one needs the copy, which goes with it.
+func TestStrictChanges(t *testing.T) {
+	y := newYard(t, level("strict"))
+	write(t, y.host, "same.txt", "mine\n")
+	write(t, y.inside, "same.txt", "theirs\n")
+	if _, err := y.KeepChanges(t.Context(), local, y.sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := y.Forget(t.Context(), local, y.sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(y.inside); err != nil {
+		t.Fatal(err)
+	}
+	if err := wholly(y.Reconcile(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	if got := y.changes(); !slices.Equal(got, []string{"changed a.txt", "created new", "created new/b.txt", "changed same.txt"}) {
+		t.Fatalf("%q", got)
+	}
+	_, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
+	wantKind(t, err, fault.Denied, "export_pending")
+	if hint := fault.HintOf(err); !strings.Contains(hint, "crannog console --name") || !strings.HasSuffix(hint, "; then the same again") {
+		t.Errorf("the hint does not say who is the second person: %q", hint)
+	}
+	if q := y.desk.asked[0]; q.Kind != egress.AskExport || q.Rule != policy.RuleExport || q.Quorum != 2 || y.outside("a.txt") != "one\n" {
+		t.Errorf("%+v", q)
+	}
+	y.desk.granted = true
+	done, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
+	if err != nil || y.outside("a.txt") != "one\ntwo\n" || y.outside("same.txt") != "mine\n" || len(done.Skipped) != 1 || done.Skipped[0].Conflict == "" {
+		t.Fatalf("%+v %v", done, err)
+	}
+	if err := y.DiscardChanges(t.Context(), local, y.sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"workspaces", "manifests", "changes", "applies"} {
+		entries, err := os.ReadDir(filepath.Join(y.state, dir))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) || len(entries) != 0 {
+			t.Errorf("left in %s: %v %v", dir, entries, err)
+		}
+	}
+}
+
+// What was kept needs the copy of the workspace that its sandbox had, also if
+// that was made for another one, and whatever else of the copy's users goes. The
+// copy goes with the last of them.
+func TestKeptChangesHoldTheCopy(t *testing.T) {
+	y := newYard(t, level("strict"))
+	ctx := t.Context()
+	n := y.snapshot(local, y.sb.ID, "")
+	heir, err := y.Create(ctx, local, sandbox.CreateRequest{Template: n.ID, Access: level("strict")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	forget := func(id string) func() error { return func() error { return y.Forget(ctx, local, id) } }
+	discard := func(id string) func() error { return func() error { return y.DiscardChanges(ctx, local, id) } }
+	reconcile := func() error { _, err := y.Reconcile(ctx); return err }
+	for _, id := range []string{y.sb.ID, heir.ID} {
+		if k, err := y.KeepChanges(ctx, local, id); err != nil || k.Files == 0 {
+			t.Fatal(k, err)
+		}
+	}
+	for _, step := range []struct {
+		what    string
+		do      func() error
+		of      []string // of which something is kept
+		without bool     // the copy
+	}{
+		{"end of the first", forget(y.sb.ID), []string{y.sb.ID, heir.ID}, false},
+		{"end of its heir", forget(heir.ID), []string{y.sb.ID, heir.ID}, false},
+		{"removal of the snapshot", func() error { return y.RemoveSnapshot(ctx, local, n.ID) }, []string{y.sb.ID, heir.ID}, false},
+		{"discarding the first's", discard(y.sb.ID), []string{heir.ID}, false},
+		{"a new start", reconcile, []string{heir.ID}, false},
+		{"discarding the heir's", discard(heir.ID), nil, true},
+	} {
+		if err := step.do(); err != nil {
+			t.Fatalf("%s: %v", step.what, err)
+		}
+		for _, id := range step.of {
+			if set, err := y.Changes(ctx, local, id, sandbox.ChangesRequest{}); err != nil || set.Files == 0 {
+				t.Errorf("after the %s: %d files of %s, %v", step.what, set.Files, id, err)
+			}
+		}
+		copies, err := os.ReadDir(filepath.Join(y.state, "workspaces"))
+		if err != nil || (len(copies) == 0) != step.without {
+			t.Errorf("after the %s: %d copies, %v", step.what, len(copies), err)
+		}
+	}
+}
+
+// A snapshot's removal takes the copy with it that nothing else needs, and not
+// one that was kept of the sandbox.
+func TestRemovedSnapshotLeavesKeptChangesTheCopy(t *testing.T) {
+	for _, kept := range []bool{true, false} {
+		y := newYard(t, level("strict"))
+		n := y.snapshot(local, y.sb.ID, "")
+		if kept {
+			if _, err := y.KeepChanges(t.Context(), local, y.sb.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := y.Forget(t.Context(), local, y.sb.ID); err != nil {
+			t.Fatal(err)
+		}
+		if err := y.RemoveSnapshot(t.Context(), local, n.ID); err != nil {
+			t.Fatal(err)
+		}
+		copies, err := os.ReadDir(filepath.Join(y.state, "workspaces"))
+		if err != nil || (len(copies) == 1) != kept {
+			t.Errorf("kept %v: %d copies, %v", kept, len(copies), err)
+		}
+		if kept {
+			y.desk.granted = true
+			if _, err := y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{}); err != nil || y.outside("a.txt") != "one\ntwo\n" {
+				t.Errorf("%q, %v", y.outside("a.txt"), err)
+			}
+		}
+	}
+}
+
+// Kept changes expire when no decision is made in time, together with all that they
+// needed.
+func TestKeptChangesExpire(t *testing.T) {
+	y := newYard(t, level("strict"))
+	if _, err := y.KeepChanges(t.Context(), local, y.sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := y.Forget(t.Context(), local, y.sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	meta := filepath.Join(y.state, "changes", y.sb.ID, "meta.json")
+	text, err := os.ReadFile(meta)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m map[string]any
+	if err := json.Unmarshal(text, &m); err != nil {
+		t.Fatal(err)
+	}
+	m["expires_at"] = "2020-01-01T00:00:00Z"
+	if text, err = json.Marshal(m); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(meta, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	old := time.Now().Add(-2 * time.Hour)
+	if err := os.Chtimes(filepath.Dir(meta), old, old); err != nil {
+		t.Fatal(err)
+	}
+	_, err = y.Apply(t.Context(), local, y.sb.ID, sandbox.ApplyRequest{})
+	wantKind(t, err, fault.NotFound, "sandbox_not_found")
+	if err := wholly(y.Reconcile(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"workspaces", "manifests", "changes"} {
+		entries, err := os.ReadDir(filepath.Join(y.state, dir))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) || len(entries) != 0 {
+			t.Errorf("left in %s: %v %v", dir, entries, err)
+		}
+	}
+}
+
+func TestNothingChangedKeepsNothing(t *testing.T) {
+	y := newYard(t, level("standard"))
+	write(t, y.inside, "a.txt", "one\n")
+	if err := os.RemoveAll(filepath.Join(y.inside, "new")); err != nil {
+		t.Fatal(err)
+	}
+	if k, err := y.KeepChanges(t.Context(), local, y.sb.ID); err != nil || k.Files != 0 {
+		t.Fatalf("%+v %v", k, err)
+	}
+	if list, err := y.ListChanges(t.Context(), local); err != nil || len(list) != 0 {
+		t.Errorf("%+v %v", list, err)
+	}
+}
+
+// What a workspace was is forgotten with its sandbox, also by a creation that
+// fails.
+func TestManifestsGoWithTheirSandboxes(t *testing.T) {
+	state := t.TempDir()
+	y := newRig(t, func(d *lifecycle.Deps) { d.Manifests = workspace.NewManifests(state) })
+	host := t.TempDir()
+	left := func(want int) {
+		t.Helper()
+		if entries, err := os.ReadDir(state); err != nil || len(entries) != want {
+			t.Errorf("%d manifests and not %d, %v", len(entries), want, err)
+		}
+	}
+	sb := y.create(local, func(c *sandbox.CreateRequest) { c.Workspace = host })
+	left(1)
+	forks, err := y.Fork(t.Context(), local, sb.ID, sandbox.ForkRequest{Count: 2})
+	if err != nil || forks[0].Err != nil || forks[1].Err != nil {
+		t.Fatalf("%+v %v", forks, err)
+	}
+	left(3)
+	for _, id := range []string{sb.ID, forks[0].Sandbox.ID, forks[1].Sandbox.ID} {
+		if err := y.Forget(t.Context(), local, id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left(0)
+	y.setFault(func(step fake.Step, _ string) error {
+		if strings.HasPrefix(string(step), "create") {
+			return errors.New("no")
+		}
+		return nil
+	})
+	if _, err := y.Create(t.Context(), local, sandbox.CreateRequest{Template: "base", Workspace: host}); err == nil {
+		t.Fatal("it was created")
+	}
+	left(0)
+}

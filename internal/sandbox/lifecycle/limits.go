@@ -1,0 +1,94 @@
+package lifecycle
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// most fills the zero fields of an operator's maxima with the host's.
+func most(set sandbox.Limits) (sandbox.Limits, error) {
+	var info syscall.Sysinfo_t
+	if err := syscall.Sysinfo(&info); err != nil {
+		return sandbox.Limits{}, fmt.Errorf("read the host's memory: %w", err)
+	}
+	host := sandbox.Limits{
+		Limits: engine.Limits{
+			MemoryBytes: int64(info.Totalram) * int64(info.Unit),
+			MilliCPU:    int64(runtime.NumCPU()) * 1000,
+			PIDs:        32768,
+			DiskBytes:   1 << 40,
+			DiskInodes:  100_000_000,
+			ShmBytes:    int64(info.Totalram) * int64(info.Unit),
+		},
+		CommandTimeout: 7 * 24 * time.Hour,
+		// An answer is held in the server's memory, several times over while
+		// it becomes JSON.
+		OutputBytes: 64 << 20,
+	}
+	have, def, low := set.Fields(), host.Fields(), sandbox.LeastLimits.Fields()
+	for i := range have {
+		if *have[i].Value == 0 {
+			*have[i].Value = *def[i].Value
+		}
+		if *have[i].Value < *low[i].Value {
+			return sandbox.Limits{}, fault.Newf(fault.Invalid, "limit_out_of_range",
+				"the maximum of %s is %s, and a sandbox needs %s", have[i].Name, have[i].Text(*have[i].Value), have[i].Text(*low[i].Value))
+		}
+	}
+	return set, nil
+}
+
+// limits fills zero fields with the defaults and refuses what no sandbox
+// can have.
+func (s *Service) limits(asked sandbox.Limits) (sandbox.Limits, error) {
+	low, high, def := sandbox.LeastLimits, s.settings.Max, sandbox.DefaultLimits
+	have, lows, highs, defs := asked.Fields(), low.Fields(), high.Fields(), def.Fields()
+	given := asked
+	for i, f := range have {
+		if *f.Value == 0 {
+			// A small host gives what it has.
+			*f.Value = min(*defs[i].Value, *highs[i].Value)
+			if f.Limit == engine.LimitDisk {
+				*f.Value = max(s.room.Fit(*f.Value), *lows[i].Value)
+			}
+			if f.Limit == engine.LimitShm {
+				*f.Value = min(shmOf(asked.MemoryBytes), *highs[i].Value)
+			}
+		}
+		if *f.Value < *lows[i].Value || *f.Value > *highs[i].Value {
+			return sandbox.Limits{}, fault.Newf(fault.Invalid, "limit_out_of_range",
+				"%s is %s, and must be from %s to %s", f.Name, f.Text(*f.Value), f.Text(*lows[i].Value), f.Text(*highs[i].Value))
+		}
+	}
+	if asked.ShmBytes > asked.MemoryBytes {
+		return sandbox.Limits{}, fault.Newf(fault.Invalid, "limit_out_of_range",
+			"shm is %d bytes, and /dev/shm is in the sandbox's memory, which is %d", asked.ShmBytes, asked.MemoryBytes).
+			WithHint("ask for more memory, or for less shm")
+	}
+	return asked, s.enforced(given)
+}
+
+// shmOf is the size of /dev/shm in a sandbox with so much memory: half of it, as
+// Linux has it. What is in it counts against the memory.
+func shmOf(memory int64) int64 { return memory / 2 }
+
+// enforced refuses a limit that was asked for and that the engine does not
+// enforce. Accepted, it would be a lie that the caller's plans rest on.
+func (s *Service) enforced(asked sandbox.Limits) error {
+	info := s.engine.Info()
+	for _, f := range asked.Fields() {
+		if *f.Value != 0 && f.Limit != "" && !slices.Contains(info.Enforces, f.Limit) {
+			return fault.Newf(fault.Unsupported, "limit_not_enforced",
+				"the engine %s does not enforce a limit of %s on this host", info.Name, f.Name).
+				WithHint("leave this limit out; crannog doctor lists what is enforced here")
+		}
+	}
+	return nil
+}

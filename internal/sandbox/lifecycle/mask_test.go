@@ -1,0 +1,317 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/egress/redact"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+)
+
+// keeper is a vault and a way out in memory, which both work or fail as a
+// test says.
+type keeper struct {
+	mu     sync.Mutex
+	values map[string][]string // newest first, by name
+	lost   error
+	// heard is what the way was told last, and masked whether its values were
+	// masked by then.
+	masks  func(id string) *sandbox.Mask
+	shown  []string
+	update int
+}
+
+func (k *keeper) Resolve(_ context.Context, _ sandbox.Holder, p *policy.Policy) ([]egress.Secret, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.lost != nil {
+		return nil, k.lost
+	}
+	var list []egress.Secret
+	for _, b := range p.Binds() {
+		v := k.values[b.Name]
+		if len(v) == 0 {
+			return nil, fault.New(fault.Invalid, "secret_not_found", "no "+b.Name)
+		}
+		list = append(list, egress.Secret{Name: b.Name, Value: v[0], Old: v[1:], Host: b.Host, Header: b.Header})
+	}
+	return append(list, egress.Secret{Name: "SHORT", Value: "abc", Plain: true}), nil
+}
+
+func (k *keeper) Keep(context.Context, string, string, map[string]config.Secret) error { return nil }
+func (k *keeper) Drop(context.Context, string, string) error                           { return nil }
+
+func (k *keeper) Attach(_ context.Context, a sandbox.Attachment) (sandbox.Link, error) {
+	k.told(a)
+	null, err := os.Open(os.DevNull)
+	return sandbox.Link{Box: null}, err
+}
+
+func (k *keeper) Update(_ context.Context, a sandbox.Attachment) error {
+	k.told(a)
+	return nil
+}
+
+// told notes values that the way knows before they are masked.
+func (k *keeper) told(a sandbox.Attachment) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.update++
+	for _, s := range a.Secrets {
+		if m := k.masks(a.Sandbox); m != nil && !s.Plain && strings.Contains(m.Text().String(s.Value), s.Value) {
+			k.shown = append(k.shown, s.Value)
+		}
+	}
+}
+
+func (k *keeper) Detach(context.Context, string) error              { return nil }
+func (k *keeper) Adopt(context.Context, []string) ([]string, error) { return nil, nil }
+func (k *keeper) set(name string, values ...string) {
+	k.mu.Lock()
+	k.values[name] = values
+	k.mu.Unlock()
+}
+func (k *keeper) fail(err error) { k.mu.Lock(); k.lost = err; k.mu.Unlock() }
+
+const (
+	firstValue  = "tk-first-Zr8qP2mW"
+	secondValue = "tk-second-Lx4vB9cd"
+	otherValue  = "tk-other-9dQ7wE5r"
+)
+
+func binding(t *testing.T, names ...string) sandbox.Access {
+	t.Helper()
+	text := "policy: v1\nnetwork:\n  hosts:\n    - host: api.example.com\nsecrets:\n  bind:\n"
+	if len(names) == 0 {
+		text = "policy: v1\nnetwork:\n  hosts:\n    - host: api.example.com\n"
+	}
+	for _, n := range names {
+		text += "    - {name: " + n + ", host: api.example.com, header: X-" + n + "}\n"
+	}
+	doc, err := policy.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sandbox.Access{Net: sandbox.NetPolicy, Documents: []policy.Document{doc}}
+}
+
+func newKeeper(t *testing.T) (*keeper, option) {
+	k := &keeper{values: map[string][]string{}, masks: func(string) *sandbox.Mask { return nil }}
+	t.Cleanup(func() {
+		if len(k.shown) > 0 {
+			t.Errorf("values were in use before they were masked: %q", k.shown)
+		}
+	})
+	return k, func(d *lifecycle.Deps) { d.Way, d.Sealed = k, k }
+}
+
+func hides(t *testing.T, m *sandbox.Mask, want bool, values ...string) {
+	t.Helper()
+	for _, v := range values {
+		if text, bytes := m.Text().String(v), m.Bytes().String(v); (text != v) != want || (bytes != v) != want {
+			t.Errorf("%s becomes %q and %q", v, text, bytes)
+		}
+	}
+}
+
+func (r *rig) mask(id string) *sandbox.Mask {
+	r.t.Helper()
+	m, err := r.Mask(r.t.Context(), id)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return m
+}
+
+// What a sandbox's policy binds is masked from before it can be used, through
+// every change: of the value, of the policy, and of the process.
+func TestMaskFollowsTheSecrets(t *testing.T) {
+	k, with := newKeeper(t)
+	k.set("KEY", firstValue)
+	k.set("OTHER", otherValue)
+	r := newRig(t, with)
+	ctx := t.Context()
+	sb, err := r.Create(ctx, alice, sandbox.CreateRequest{Template: "base", Access: binding(t, "KEY")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := r.mask(sb.ID)
+	k.masks = func(id string) *sandbox.Mask { m, _ := r.Mask(context.Background(), id); return m }
+	hides(t, m, true, firstValue)
+	hides(t, m, false, secondValue, otherValue, "abc")
+
+	// A new value: both are masked, under the Mask that streams hold already.
+	k.set("KEY", secondValue)
+	if err := r.RotateSecrets(ctx, "alice"); err != nil {
+		t.Fatal(err)
+	}
+	hides(t, m, true, firstValue, secondValue)
+
+	// The value is gone: what was in use stays masked.
+	k.set("KEY")
+	if err := r.RotateSecrets(ctx, "alice"); err != nil {
+		t.Fatal(err)
+	}
+	hides(t, m, true, firstValue, secondValue)
+
+	// Another policy: what the old one bound stays.
+	setAccess(t, r, sb.ID, binding(t, "OTHER"))
+	hides(t, m, true, firstValue, secondValue, otherValue)
+	setAccess(t, r, sb.ID, binding(t))
+	hides(t, m, true, firstValue, secondValue, otherValue)
+	if m != r.mask(sb.ID) {
+		t.Error("streams that run do not learn of changes")
+	}
+
+	// Values in use are found again by the next process, and earlier ones that
+	// the vault still has.
+	k.set("KEY", secondValue, firstValue)
+	setAccess(t, r, sb.ID, binding(t, "KEY"))
+	k.masks = func(string) *sandbox.Mask { return nil }
+	r.close()
+	r.open(with)
+	k.fail(errors.New("sealed: " + secondValue))
+	for range 2 {
+		m, err := r.Mask(ctx, sb.ID)
+		if m != nil || fault.CodeOf(err) != "mask_unavailable" || strings.Contains(fault.PublicText(err), secondValue) {
+			t.Fatalf("with a closed vault: %v, %v", m, err)
+		}
+	}
+	k.fail(nil)
+	hides(t, r.mask(sb.ID), true, firstValue, secondValue)
+
+	if err := r.Remove(ctx, alice, sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := r.Mask(ctx, sb.ID); m != nil || fault.KindOf(err) != fault.NotFound {
+		t.Errorf("after its end: %v, %v", m, err)
+	}
+}
+
+func setAccess(t *testing.T, r *rig, id string, a sandbox.Access) {
+	t.Helper()
+	if _, err := r.SetAccess(t.Context(), alice, id, func(sandbox.Access) (sandbox.Access, error) { return a, nil }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A policy whose secrets are lost with the process before can be replaced.
+func TestLostSecretsCanBeLeftBehind(t *testing.T) {
+	k, with := newKeeper(t)
+	k.set("KEY", firstValue)
+	r := newRig(t, with)
+	sb, err := r.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base", Access: binding(t, "KEY")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.close()
+	r.open(with)
+	k.set("KEY")
+	if _, err := r.Mask(t.Context(), sb.ID); fault.CodeOf(err) != "mask_unavailable" {
+		t.Fatal(err)
+	}
+	setAccess(t, r, sb.ID, binding(t))
+	if m := r.mask(sb.ID); m.Bytes() != nil {
+		t.Error("there is something to mask")
+	}
+}
+
+// A sandbox without secrets has no mask but for patterns, and none at all
+// where its level looks for none.
+func TestMaskOfASandboxWithoutSecrets(t *testing.T) {
+	_, with := newKeeper(t)
+	r := newRig(t, with)
+	const token = "ghp_0123456789abcdefABCDEF0123456789abcd"
+	for level, masked := range map[string]bool{"standard": true, "strict": true, "light": false} {
+		sb, err := r.Create(t.Context(), local, sandbox.CreateRequest{Template: "base", Access: sandbox.Access{Level: level, Net: sandbox.NetNone}})
+		if err != nil {
+			t.Fatalf("%s: %v", level, err)
+		}
+		m := r.mask(sb.ID)
+		if m.Bytes() != nil || (m.Text() != nil) != masked || (m.Text().String(token) != token) != masked {
+			t.Errorf("%s: text %v, bytes %v", level, m.Text(), m.Bytes())
+		}
+		if err := r.Remove(t.Context(), local, sb.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if m, err := r.Mask(t.Context(), "i0000000000000000001"); m != nil || fault.KindOf(err) != fault.NotFound {
+		t.Errorf("%v, %v", m, err)
+	}
+}
+
+// A policy that another process put in force is masked here too; and if its
+// values cannot be found out, nothing passes.
+func TestMaskFollowsOtherProcesses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, with := newKeeper(t)
+		k.set("KEY", firstValue)
+		k.set("OTHER", otherValue)
+		r := newRig(t, with)
+		deps := lifecycle.Deps{
+			Store: r.store, Engine: r.engine, Templates: shelf{}, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+			Record: r.record, Settings: sandbox.Settings{AnyBoundary: true}, Way: k, Sealed: k,
+		}
+		other, err := lifecycle.NewService(deps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close(context.Background())
+		sb, err := r.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base", Access: binding(t, "KEY")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := r.mask(sb.ID)
+		hides(t, m, false, otherValue)
+		change := func(a sandbox.Access) {
+			t.Helper()
+			if _, err := other.SetAccess(t.Context(), alice, sb.ID, func(sandbox.Access) (sandbox.Access, error) { return a, nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		change(binding(t, "OTHER"))
+		time.Sleep(6 * time.Second)
+		hides(t, m, true, firstValue, otherValue)
+
+		change(binding(t, "KEY", "OTHER"))
+		k.fail(errors.New("closed"))
+		time.Sleep(6 * time.Second)
+		if _, err := r.Mask(t.Context(), sb.ID); fault.CodeOf(err) != "mask_unavailable" {
+			t.Errorf("with a closed vault: %v", err)
+		}
+		k.fail(nil)
+		time.Sleep(6 * time.Second)
+		hides(t, r.mask(sb.ID), true, firstValue, otherValue)
+	})
+}
+
+// P34: the record has no value, also where the policy shows values in outputs,
+// whatever else is masked there.
+func TestMaskOfTheRecord(t *testing.T) {
+	const value, token = "tk-Zr8qP2mW", "ghp_0123456789abcdefABCDEF0123456789abcd"
+	for _, o := range []sandbox.MaskOptions{{}, {Patterns: true}, {Outputs: true}, {Outputs: true, Patterns: true}} {
+		m, err := sandbox.NewMask([]redact.Value{{Name: "KEY", Data: []byte(value)}}, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if shown := strings.Contains(m.Text().String(value), value); shown == o.Outputs {
+			t.Errorf("%+v: control: shown in outputs: %v", o, shown)
+		}
+		got := m.Record().String(value + " " + token)
+		if strings.Contains(got, value) || strings.Contains(got, token) == o.Patterns {
+			t.Errorf("%+v: %s", o, got)
+		}
+	}
+}

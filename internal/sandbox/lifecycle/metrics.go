@@ -1,0 +1,127 @@
+package lifecycle
+
+import (
+	"context"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// sampleEvery and keepSamples give an hour of samples per sandbox, about
+// 100 KiB.
+const (
+	sampleEvery = 5 * time.Second
+	keepSamples = 720
+	// sampleTimeout keeps one sick box from stopping the samples of all.
+	sampleTimeout = time.Second
+)
+
+// ring keeps the latest samples of a box.
+type ring struct {
+	metrics []sandbox.Metric
+	next    int
+	last    engine.Usage // the latest, for the rate of CPU use
+}
+
+// add turns a reading into a sample.
+func (r *ring) add(u engine.Usage, l sandbox.Limits) sandbox.Metric {
+	m := sandbox.Metric{
+		At: u.At, CPUCount: float64(l.MilliCPU) / 1000,
+		MemUsed: u.MemoryBytes, MemTotal: l.MemoryBytes, MemCache: u.MemoryCache,
+		DiskUsed: u.DiskBytes, DiskTotal: l.DiskBytes, PIDs: u.PIDs,
+	}
+	if wall := u.At.Sub(r.last.At); !r.last.At.IsZero() && wall > 0 {
+		m.CPUPercent = 100 * max(0, float64(u.CPUTime-r.last.CPUTime)/float64(wall))
+	}
+	r.last = u
+	if len(r.metrics) < keepSamples {
+		r.metrics = append(r.metrics, m)
+		return m
+	}
+	r.metrics[r.next] = m
+	r.next = (r.next + 1) % keepSamples
+	return m
+}
+
+// between returns samples in order of time; a zero bound is none.
+func (r *ring) between(from, to time.Time) []sandbox.Metric {
+	out := make([]sandbox.Metric, 0, len(r.metrics))
+	for i := range r.metrics {
+		m := r.metrics[(r.next+i)%len(r.metrics)]
+		if !m.At.Before(from) && (to.IsZero() || !m.At.After(to)) {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// sample reads the usage of all boxes now and then.
+func (s *Service) sample() {
+	meter, ok := s.engine.(engine.Meter)
+	if !ok {
+		return
+	}
+	ticker := time.NewTicker(sampleEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		for _, b := range s.boxes() {
+			if err := s.read(s.ctx, meter, b); err != nil && fault.KindOf(err) != fault.NotFound && s.ctx.Err() == nil {
+				s.log.Warn("sandbox not measured", "sandbox", b.id, "err", err)
+			}
+		}
+	}
+}
+
+func (s *Service) read(ctx context.Context, meter engine.Meter, b *box) error {
+	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
+	defer cancel()
+	usage, err := meter.Usage(ctx, b.id)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	// Two readings of one moment say nothing about the time between them.
+	if usage.At.After(b.samples.last.At) {
+		b.samples.add(usage, b.record.Limits)
+	}
+	return nil
+}
+
+// Metrics returns the samples of a time span, with one taken now. A sandbox
+// that has stopped has none.
+func (s *Service) Metrics(ctx context.Context, who sandbox.Principal, ref string, from, to time.Time) ([]sandbox.Metric, error) {
+	r, err := s.resolve(ctx, who, ref)
+	if err != nil {
+		return nil, err
+	}
+	meter, ok := s.engine.(engine.Meter)
+	if !ok {
+		return nil, fault.Newf(fault.Unsupported, "metrics_unsupported", "the engine %s measures nothing", s.engine.Info().Name)
+	}
+	if r.State != sandbox.Running {
+		return []sandbox.Metric{}, nil
+	}
+	if _, ok := s.Live(r.ID); !ok {
+		return []sandbox.Metric{}, nil
+	}
+	s.mu.RLock()
+	b := s.live[r.ID]
+	s.mu.RUnlock()
+	if b == nil {
+		return []sandbox.Metric{}, nil
+	}
+	if err := s.read(ctx, meter, b); err != nil && fault.KindOf(err) != fault.NotFound {
+		return nil, err
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return b.samples.between(from, to), nil
+}

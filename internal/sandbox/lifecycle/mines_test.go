@@ -1,0 +1,310 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+	"github.com/crannog/crannog/internal/store"
+)
+
+// errDead is returned to a process that continues after its simulated death.
+var errDead = errors.New("this process is dead")
+
+// grave stops a process at its n-th tick: whatever it does then hangs, as if it
+// had been killed there, while its sandboxes run on.
+type grave struct {
+	mu     sync.Mutex
+	armed  bool
+	left   int
+	fell   chan struct{} // closed at the n-th tick
+	buried chan struct{} // closed when the test ends, so that nothing hangs on
+}
+
+func newGrave() *grave { return &grave{fell: make(chan struct{}), buried: make(chan struct{})} }
+
+func (g *grave) arm(n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.armed, g.left = true, n
+}
+
+func (g *grave) tick() error {
+	g.mu.Lock()
+	if !g.armed {
+		g.mu.Unlock()
+		return nil
+	}
+	if g.left--; g.left == 0 {
+		close(g.fell)
+	}
+	dead := g.left <= 0
+	g.mu.Unlock()
+	if !dead {
+		return nil
+	}
+	<-g.buried
+	return errDead
+}
+
+// around ticks before and after a step.
+func around[T any](g *grave, do func() (T, error)) (T, error) {
+	var none T
+	if err := g.tick(); err != nil {
+		return none, err
+	}
+	v, err := do()
+	return v, errors.Join(err, g.tick())
+}
+
+func (g *grave) around(do func() error) error {
+	_, err := around(g, func() (struct{}, error) { return struct{}{}, do() })
+	return err
+}
+
+// doomed is a store whose process dies at a tick.
+type doomed struct {
+	sandbox.Store
+	*grave
+}
+
+func (d doomed) Insert(ctx context.Context, r sandbox.Row, max int) error {
+	return d.around(func() error { return d.Store.Insert(ctx, r, max) })
+}
+
+func (d doomed) Move(ctx context.Context, id string, m sandbox.Move) (bool, error) {
+	return around(d.grave, func() (bool, error) { return d.Store.Move(ctx, id, m) })
+}
+
+func (d doomed) Delete(ctx context.Context, id string) error {
+	return d.around(func() error { return d.Store.Delete(ctx, id) })
+}
+
+func (d doomed) InsertSnapshot(ctx context.Context, n sandbox.Stored) error {
+	return d.around(func() error { return d.Store.InsertSnapshot(ctx, n) })
+}
+
+func (d doomed) KeepSnapshot(ctx context.Context, id, sum string, bytes int64, needs *sandbox.Needs) error {
+	return d.around(func() error { return d.Store.KeepSnapshot(ctx, id, sum, bytes, needs) })
+}
+
+func (d doomed) DeleteSnapshot(ctx context.Context, id string) error {
+	return d.around(func() error { return d.Store.DeleteSnapshot(ctx, id) })
+}
+
+// torn is an album whose process dies at a tick.
+type torn struct {
+	*album
+	*grave
+}
+
+func (a torn) Begin(id string) (sandbox.Draft, error) {
+	d, err := around(a.grave, func() (sandbox.Draft, error) { return a.album.Begin(id) })
+	return tornDraft{d, a.grave}, err
+}
+
+func (a torn) Remove(ctx context.Context, id string) error {
+	return a.around(func() error { return a.album.Remove(ctx, id) })
+}
+
+type tornDraft struct {
+	sandbox.Draft
+	*grave
+}
+
+func (d tornDraft) Commit(ctx context.Context, parent string) (sandbox.Image, error) {
+	return around(d.grave, func() (sandbox.Image, error) { return d.Draft.Commit(ctx, parent) })
+}
+
+func (d tornDraft) Abort() error { return d.around(d.Draft.Abort) }
+
+// victim is a Service of a process that dies, on the state of a rig.
+func victim(t *testing.T, r *rig, g *grave) *lifecycle.Service {
+	t.Helper()
+	st, err := store.Open(t.Context(), r.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eng, err := fake.New(fake.Options{Dir: filepath.Join(r.dir, "run"), Guest: r.guest, Fault: func(fake.Step, string) error { return g.tick() }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := lifecycle.NewService(lifecycle.Deps{
+		Store: doomed{st, g}, Engine: eng, Templates: shelf{}, Images: torn{r.album, g}, Log: slog.New(slog.DiscardHandler),
+		Record: r.record, Settings: sandbox.Settings{AnyBoundary: true}, Process: sandbox.Process{PID: 1 << 30, Start: "dead"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		g.mu.Lock()
+		g.armed, g.left = true, min(g.left, 0) // it is dead, whether it fell or not
+		g.mu.Unlock()
+		close(g.buried)
+		_ = s.Close(context.Background()) // it cannot write how it ended
+		if err := st.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// P7: a process that is killed at any step of saving or restoring a state loses no
+// sandbox. The sandbox runs or is paused, with its data, and nothing else is left.
+func TestDeathAtEachStepOfStates(t *testing.T) {
+	type setup struct {
+		s  *lifecycle.Service
+		id string
+		n  string // a snapshot with x=1
+	}
+	ops := map[string]struct {
+		paused bool
+		do     func(ctx context.Context, u setup) error
+		want   []string // what x may be afterwards
+	}{
+		"pause":       {false, func(ctx context.Context, u setup) error { _, err := u.s.Pause(ctx, local, u.id, false); return err }, []string{"2"}},
+		"pause files": {false, func(ctx context.Context, u setup) error { _, err := u.s.Pause(ctx, local, u.id, true); return err }, []string{"2", ""}},
+		"resume":      {true, func(ctx context.Context, u setup) error { _, _, err := u.s.Resume(ctx, local, u.id, 0); return err }, []string{"2"}},
+		"resume files": {true, func(ctx context.Context, u setup) error {
+			_, _, err := u.s.ResumeFiles(ctx, local, u.id, 0)
+			return err
+		}, []string{"2", ""}},
+		"snapshot": {false, func(ctx context.Context, u setup) error {
+			_, err := u.s.Snapshot(ctx, local, u.id, sandbox.SnapshotRequest{Name: "m"})
+			return err
+		}, []string{"2"}},
+		"remove": {false, func(ctx context.Context, u setup) error { return u.s.RemoveSnapshot(ctx, local, u.n) }, []string{"2"}},
+		"fork": {false, func(ctx context.Context, u setup) error {
+			_, err := u.s.Fork(ctx, local, u.id, sandbox.ForkRequest{Count: 2})
+			return err
+		}, []string{"2"}},
+		"rollback":      {false, func(ctx context.Context, u setup) error { _, err := u.s.Rollback(ctx, local, u.id, u.n); return err }, []string{"2", "1"}},
+		"rollback back": {true, func(ctx context.Context, u setup) error { _, err := u.s.Rollback(ctx, local, u.id, u.n); return err }, []string{"2", "1"}},
+		"reset":         {false, func(ctx context.Context, u setup) error { _, err := u.s.Reset(ctx, local, u.id); return err }, []string{"2", ""}},
+	}
+	for name, op := range ops {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			steps := 0
+			for n := 1; ; n++ {
+				if n == 200 {
+					t.Fatal("it still dies at step 200")
+				}
+				ended := false
+				t.Run(fmt.Sprint(n), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						g := newGrave()
+						r := newRig(t, func(d *lifecycle.Deps) {
+							d.Alive = func(p sandbox.Process) bool { return p.Start != "dead" }
+						})
+						s := victim(t, r, g)
+						sb, err := s.Create(t.Context(), local, sandbox.CreateRequest{Template: "base"})
+						if err != nil {
+							t.Fatal(err)
+						}
+						r.state(sb.ID).Remember("x", "1")
+						r.state(sb.ID).Write("f", "kept")
+						snap, err := s.Snapshot(t.Context(), local, sb.ID, sandbox.SnapshotRequest{Name: "n"})
+						if err != nil {
+							t.Fatal(err)
+						}
+						r.state(sb.ID).Remember("x", "2")
+						if op.paused {
+							if _, err := s.Pause(t.Context(), local, sb.ID, false); err != nil {
+								t.Fatal(err)
+							}
+						}
+						done := make(chan error, 1)
+						g.arm(n)
+						go func() { done <- op.do(context.Background(), setup{s, sb.ID, snap.ID}) }()
+						select {
+						case err := <-done:
+							if err != nil {
+								t.Errorf("it failed by itself: %v", err)
+							}
+							ended = true
+						case <-g.fell:
+							synctest.Wait() // until nothing of it moves any more
+						}
+						r.survives(sb.ID, op.want)
+						if f := r.state(sb.ID).File("f"); f != "kept" && name != "reset" {
+							t.Errorf("its file holds %q", f)
+						}
+					})
+				})
+				if ended || t.Failed() {
+					break
+				}
+				steps++
+			}
+			if steps < 4 {
+				t.Errorf("it lived through %d steps; the test has lost its mines", steps)
+			}
+		})
+	}
+}
+
+// survives expects that a sandbox continues with one of the values, that no step is
+// half done, and that nothing exists which no row names.
+func (r *rig) survives(id string, want []string) {
+	r.t.Helper()
+	ctx := r.t.Context()
+	r.record.Crash()
+	defer r.told()
+	var err error
+	if r.album, err = newAlbum(r.album.dir); err != nil { // as a process does that starts
+		r.t.Fatal(err)
+	}
+	report := r.reconcile()
+	got, err := r.Get(ctx, local, id)
+	if err != nil || got.State != sandbox.Running && got.State != sandbox.Paused {
+		r.t.Fatalf("it is %s (%s), %v; report %+v", got.State, got.Reason, err, report)
+	}
+	snapshots, err := r.Snapshots(ctx, local, sandbox.SnapshotFilter{})
+	if err != nil {
+		r.t.Error(err)
+	}
+	rows, err := r.store.List(ctx, sandbox.Query{AllOwners: true})
+	if err != nil {
+		r.t.Error(err)
+	}
+	paused, live := 0, map[string]bool{}
+	for _, row := range rows {
+		switch row.State {
+		case sandbox.Paused:
+			paused++
+		case sandbox.Running:
+			live[row.ID] = true
+		default:
+			r.t.Errorf("%s is %s (%s)", row.ID, row.State, row.Reason)
+		}
+	}
+	if _, err := r.Prune(ctx, local); err != nil {
+		r.t.Error(err)
+	}
+	r.images(len(snapshots.Snapshots) + paused)
+	held, err := r.engine.List(ctx)
+	if err != nil || len(held) != len(live) {
+		r.t.Errorf("the engine holds %v for %v, %v", held, live, err)
+	}
+	if _, _, err := r.Resume(ctx, local, id, 0); err != nil {
+		r.t.Fatalf("it does not go on: %v", err)
+	}
+	if x := r.state(id).Memory("x"); !slices.Contains(want, x) || r.body(id) != id {
+		r.t.Errorf("x is %q, want one of %q", x, want)
+	}
+	for _, n := range snapshots.Snapshots {
+		if made := r.create(local, from(n.ID)); !slices.Contains([]string{"1", "2"}, r.state(made.ID).Memory("x")) {
+			r.t.Errorf("snapshot %s has %q", n.ID, r.state(made.ID).Memory("x"))
+		}
+	}
+}

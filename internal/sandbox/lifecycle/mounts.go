@@ -1,0 +1,196 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// maxTarget bounds the length of a place inside.
+const maxTarget = 1024
+
+// taken are places at and below which nothing is mounted: the workspace, and those
+// that the kernel, the guest or its programs fill.
+var taken = []string{sandbox.WorkspaceDir, "/proc", "/sys", "/dev", "/.crannog", "/etc", "/run"}
+
+// resolveMounts checks what a caller names, with links followed here, once, where the
+// caller's own rights decide.
+func resolveMounts(s sandbox.Settings, list []sandbox.Mount) (_ []sandbox.Mount, err error) {
+	if len(list) > sandbox.MaxMounts {
+		return nil, fault.Newf(fault.Invalid, "mounts_invalid", "a sandbox has at most %d mounts", sandbox.MaxMounts)
+	}
+	var out []sandbox.Mount
+	for _, m := range list {
+		if m.Name != "" {
+			if m, err = sharedMount(s, m); err != nil {
+				return nil, err
+			}
+		}
+		if !filepath.IsAbs(m.Source) {
+			return nil, fault.Newf(fault.Invalid, "mounts_invalid", "the source of a mount is an absolute path, and %.200q is none", m.Source)
+		}
+		if m.Target == "" {
+			m.Target = filepath.Clean(m.Source)
+		}
+		real, err := filepath.EvalSymlinks(m.Source)
+		if err != nil {
+			return nil, fault.Wrap(err, fault.Invalid, "mounts_invalid", "the source of a mount does not exist or cannot be reached")
+		}
+		info, err := os.Stat(real)
+		if err != nil {
+			return nil, fault.Wrap(err, fault.Invalid, "mounts_invalid", "the source of a mount cannot be reached")
+		}
+		// A pipe, a device or a socket would be a way out.
+		if real == "/" || !info.IsDir() && !info.Mode().IsRegular() {
+			return nil, fault.Newf(fault.Invalid, "mounts_invalid", "a mount shows a file or a directory that is not the root, and %.200q is none", m.Source)
+		}
+		m.Source = real
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// mountAll gives a machine the mounts that a caller asked for.
+func mountAll(b *sandbox.Base, list []sandbox.Mount, root engine.Root, match policy.Matcher) error {
+	for _, m := range list {
+		if match.Denied(m.Source) || match.Denied(m.Source+anyFile) || match.Denied(m.Target) || match.Denied(m.Target+anyFile) {
+			return fault.Newf(fault.Denied, "policy_denies_mount", "the policy hides %.200q", m.Source).
+				WithHint("crannog policy explain says which rule; another --level or --policy may show it")
+		}
+		if err := checkTarget(b, root, m.Target); err != nil {
+			return err
+		}
+		b.Mounts = append(b.Mounts, m)
+	}
+	return nil
+}
+
+// free reports whether a place inside can be given to a mount or a link.
+func checkTarget(b *sandbox.Base, root engine.Root, target string) error {
+	refuse := func(why string) error {
+		return fault.Newf(fault.Invalid, "mount_target_invalid", "nothing can be shown at %.200q: %s", target, why).
+			WithHint("name another place, such as --mount SRC:/mnt/data")
+	}
+	if !path.IsAbs(target) || path.Clean(target) != target || target == "/" || len(target) > maxTarget || strings.ContainsRune(target, 0) {
+		return refuse("a place is an absolute path without . and .., and not / itself")
+	}
+	for _, t := range taken {
+		if overlap(target, t) {
+			return refuse(t + " is not for mounts")
+		}
+	}
+	for _, bind := range root.Binds {
+		if overlap(target, bind.Target) {
+			return refuse("the template has " + bind.Target)
+		}
+	}
+	for _, m := range b.Mounts {
+		if overlap(target, m.Target) {
+			return refuse("another mount is at " + m.Target)
+		}
+	}
+	for _, l := range b.Links {
+		if overlap(target, l.Path) {
+			return refuse("a link is at " + l.Path)
+		}
+	}
+	if root.Dir == "" {
+		return nil
+	}
+	for end := 1; end <= len(target); end++ {
+		if end < len(target) && target[end] != '/' {
+			continue
+		}
+		info, err := os.Lstat(filepath.Join(root.Dir, target[:end]))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return err
+		case end == len(target) || !info.IsDir():
+			return refuse("the template has " + target[:end])
+		}
+	}
+	return nil
+}
+
+// overlap reports whether two places are the same, or one is below the other.
+func overlap(a, b string) bool {
+	return a == b || strings.HasPrefix(a, b+"/") || strings.HasPrefix(b, a+"/")
+}
+
+// coverMounts finds what a policy hides or makes read-only below mounts.
+func (c *covered) coverMounts(b sandbox.Base, p *policy.Policy) error {
+	files := p.Files()
+	for _, m := range b.Mounts {
+		if hiddenBelow(c.absent)(m.Target) != "" {
+			continue // the repository with the history of a hidden file
+		}
+		git := b.Git != nil && m.Target == b.Git.Target
+		if whole, _ := onList(files.Write, m.Target); m.ReadOnly || !files.Writable || !git && sealed(files) && !whole {
+			c.readOnly = append(c.readOnly, m.Target)
+		}
+		info, err := os.Stat(m.Source)
+		if err != nil {
+			return fault.Wrap(err, fault.Invalid, "mounts_invalid", "the source of a mount cannot be reached")
+		}
+		if !info.IsDir() {
+			if files.Workspace == workspaceCopy {
+				return fault.Newf(fault.Unsupported, "mount_file_copied", "the policy shows copies, and %.200q is a file: only directories are copied", m.Source).
+					WithHint("mount the directory that it is in, or use --level standard")
+			}
+			continue
+		}
+		w := c.walk(m.Source, m.Target, files)
+		look := w.look
+		if git {
+			look = w.onlyGit(b.Git, look)
+		}
+		if err := w.below(m.Source, m.Target, look); err != nil {
+			return err
+		}
+		if err := w.findTracked(files, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shownMounts are what the engine shows of the host: the directories themselves, which
+// no write reaches, or copies where the policy wants them. A sandbox's later machines
+// show what the first did.
+func (s *Service) shownMounts(ctx context.Context, r sandbox.Row, p *policy.Policy, list []engine.Bind, again bool) ([]engine.Bind, error) {
+	of := r.Base.Copy
+	if of == "" || len(list) == 0 {
+		return list, nil
+	}
+	list = slices.Clone(list)
+	match, hidden := p.Files().Matcher(), hiddenBelow(r.Base.Absent)
+	for i := range list {
+		var err error
+		if again {
+			list[i].Source, err = s.copies.FindPart(of, i+1)
+		} else {
+			target := list[i].Target
+			strange := strange(r.Base, target)
+			list[i].Source, err = s.copies.MakePart(ctx, of, i+1, list[i].Source, r.Limits.DiskBytes, func(name string) bool {
+				at := path.Join(target, name)
+				return match.Denied(at) || hidden(at) != "" || strange(name)
+			})
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}

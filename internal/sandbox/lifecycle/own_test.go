@@ -1,0 +1,208 @@
+package lifecycle_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+)
+
+// road is a way out that leads nowhere and remembers what it was given.
+type road struct {
+	mu   sync.Mutex
+	last sandbox.Attachment
+	fail error
+}
+
+func (w *road) take(a sandbox.Attachment) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fail == nil {
+		w.last = a
+	}
+	return w.fail
+}
+
+func (w *road) setFail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fail = err
+}
+
+func (w *road) Attach(_ context.Context, a sandbox.Attachment) (sandbox.Link, error) {
+	if err := w.take(a); err != nil {
+		return sandbox.Link{}, err
+	}
+	null, err := os.Open(os.DevNull)
+	return sandbox.Link{Box: null}, err
+}
+func (w *road) Update(_ context.Context, a sandbox.Attachment) error       { return w.take(a) }
+func (w *road) Detach(context.Context, string) error                       { return nil }
+func (w *road) Adopt(context.Context, []string) (lost []string, err error) { return nil, nil }
+
+// safe keeps sandboxes' own values.
+type safe struct {
+	mu   sync.Mutex
+	kept map[string]map[string]map[string]config.Secret // by sandbox and name
+}
+
+func (s *safe) Keep(_ context.Context, id, name string, values map[string]config.Secret) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.kept[id] == nil {
+		s.kept[id] = map[string]map[string]config.Secret{}
+	}
+	if _, there := s.kept[id][name]; there {
+		return errors.New("the name is not new")
+	}
+	s.kept[id][name] = maps.Clone(values)
+	return nil
+}
+
+func (s *safe) Drop(_ context.Context, id, but string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.kept[id], func(name string, _ map[string]config.Secret) bool { return name != but })
+	return nil
+}
+
+func (s *safe) Resolve(_ context.Context, h sandbox.Holder, p *policy.Policy) (list []egress.Secret, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range p.Binds() {
+		value, there := s.kept[h.Sandbox][h.Own][b.Name]
+		if !there {
+			return nil, errors.New("no value of " + b.Name)
+		}
+		list = append(list, egress.Secret{Name: b.Name, Value: value.Reveal(), Host: b.Host, Header: b.Header})
+	}
+	return list, nil
+}
+
+func (s *safe) count() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, names := range s.kept {
+		n += len(names)
+	}
+	return n
+}
+
+// ruled is an access with a header of a fixed value.
+func ruled(t testing.TB, value string) sandbox.Access {
+	t.Helper()
+	d, fixed, err := policy.FromE2B(nil, nil, nil, policy.Transforms{"a.test": {{"X-Key": value}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sandbox.Access{
+		Net: sandbox.NetPolicy, Documents: []policy.Document{d}, Lists: &sandbox.Lists{},
+		Values: map[string]config.Secret{fixed[0].Name: config.Secret(value)},
+	}
+}
+
+// A sandbox's own values are sealed before they are used, are found again by
+// another process, and go with what bound them.
+func TestOwnValues(t *testing.T) {
+	way, keeps := &road{}, &safe{kept: map[string]map[string]map[string]config.Secret{}}
+	with := func(d *lifecycle.Deps) { d.Way, d.Sealed = way, keeps }
+	r := newRig(t, with)
+	ctx := t.Context()
+	value := func() string {
+		way.mu.Lock()
+		defer way.mu.Unlock()
+		if len(way.last.Secrets) != 1 {
+			t.Fatalf("%d secrets", len(way.last.Secrets))
+		}
+		return way.last.Secrets[0].Value
+	}
+	sb, err := r.Create(ctx, alice, sandbox.CreateRequest{Template: "base", Access: ruled(t, "canary-one")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if value() != "canary-one" || sb.Access.Values != nil || sb.Access.Own == "" {
+		t.Errorf("got %q and %+v", value(), sb.Access)
+	}
+	row, err := r.store.Get(ctx, sb.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := json.Marshal(row); err != nil || strings.Contains(string(text), "canary") {
+		t.Errorf("%v: the row has the value: %s", err, text)
+	}
+
+	// Another process knows the row alone.
+	r.close()
+	r.open(with)
+	if err := wholly(r.Reconcile(ctx)); err != nil {
+		t.Fatal(err)
+	}
+	way.last = sandbox.Attachment{}
+	if err := r.RotateSecrets(ctx, alice.KeyID); err != nil || value() != "canary-one" {
+		t.Fatalf("%v, %q", err, value())
+	}
+
+	// A change that fails leaves the old values, and only those.
+	way.fail = errors.New("no way")
+	if _, err := r.SetAccess(ctx, alice, sb.ID, to(ruled(t, "canary-two"))); err == nil {
+		t.Fatal("a change without a way came about")
+	}
+	way.fail = nil
+	if err := r.RotateSecrets(ctx, alice.KeyID); err != nil || value() != "canary-one" || keeps.count() != 1 {
+		t.Errorf("%v, %q, %d kept", err, value(), keeps.count())
+	}
+	// One that keeps the document keeps its values.
+	same := func(a sandbox.Access) (sandbox.Access, error) { a.Allow = append(a.Allow, "b.test"); return a, nil }
+	if _, err := r.SetAccess(ctx, alice, sb.ID, same); err != nil || value() != "canary-one" {
+		t.Errorf("%v, %q", err, value())
+	}
+	if got, err := r.SetAccess(ctx, alice, sb.ID, to(ruled(t, "canary-three"))); err != nil || value() != "canary-three" || keeps.count() != 1 || got.Access.Values != nil {
+		t.Errorf("%v, %q, %d kept", err, value(), keeps.count())
+	}
+	// An owner cannot name another owner's secrets.
+	foreign := ruled(t, "x")
+	foreign.Values, foreign.Own = nil, "own_of_another"
+	if _, err := r.SetAccess(ctx, alice, sb.ID, to(foreign)); err == nil {
+		t.Error("values that are not the sandbox's were bound")
+	}
+	if err := r.Remove(ctx, alice, sb.ID); err != nil || keeps.count() != 0 {
+		t.Errorf("%v: %d outlive the sandbox", err, keeps.count())
+	}
+
+	// Nor do they outlive a sandbox that never was.
+	way.fail = errors.New("no way")
+	if _, err := r.Create(ctx, alice, sandbox.CreateRequest{Template: "base", Access: ruled(t, "canary-four")}); err == nil || keeps.count() != 0 {
+		t.Errorf("%v: %d outlive a failed creation", err, keeps.count())
+	}
+}
+
+// Who asks for E2B's open network has not asked for the loosest of all else.
+func TestListsKeepTheUsualLevelOfFiles(t *testing.T) {
+	a := ruled(t, "canary-one")
+	p, _, err := a.Compile(sandbox.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	usual, err := policy.Level("standard")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := p.Document()
+	if d.Network.Unlisted != "allow" || d.Isolation != usual.Isolation || len(d.Filesystem.Deny) < len(usual.Filesystem.Deny) || *d.Redact.Patterns != *usual.Redact.Patterns {
+		t.Errorf("the policy is %+v", d)
+	}
+	a.Lists = nil
+	if p, _, err = a.Compile(sandbox.Settings{}); err != nil || p.Document().Isolation == usual.Isolation {
+		t.Errorf("%v: it is so without them too", err)
+	}
+}

@@ -1,0 +1,484 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+)
+
+// state is a sandbox's, which must run.
+func (r *rig) state(id string) *fake.State {
+	r.t.Helper()
+	s := r.engine.State(id)
+	if s == nil {
+		r.t.Fatalf("%s does not run", id)
+	}
+	return s
+}
+
+// booted is the latest configuration that a guest was given.
+func (r *rig) booted() guest.Config {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.boots[len(r.boots)-1]
+}
+
+// failAt makes one step of the engine fail.
+func (r *rig) failAt(step fake.Step, err error) {
+	r.setFault(func(at fake.Step, _ string) error {
+		if at == step {
+			return err
+		}
+		return nil
+	})
+}
+
+// images fails the test unless there are so many images and nothing half done.
+func (r *rig) images(want int) {
+	r.t.Helper()
+	if images, drafts, leased := r.album.counts(); images != want || drafts != 0 || leased != 0 {
+		r.t.Errorf("%d images, %d drafts, %d leased; want %d, 0, 0", images, drafts, leased, want)
+	}
+}
+
+func TestPauseAndResume(t *testing.T) {
+	r := newRig(t)
+	ctx := t.Context()
+	sb := r.create(alice, func(c *sandbox.CreateRequest) {
+		c.Name, c.Timeout, c.Metadata = "web", 7*time.Minute, map[string]string{"a": "b"}
+	})
+	r.state(sb.ID).Remember("x", "1")
+	gone := r.Gone(sb.ID)
+	paused, err := r.Pause(ctx, alice, "web", false)
+	if err != nil || paused.State != sandbox.Paused || paused.PausedAt.IsZero() || !paused.EndAt.Equal(paused.PausedAt) {
+		t.Fatalf("paused %+v, %v", paused, err)
+	}
+	select {
+	case <-gone:
+	default:
+		t.Error("streams are not cut")
+	}
+	if _, ok := r.Live(sb.ID); ok {
+		t.Error("live while it is paused")
+	}
+	r.images(1)
+	if list, err := r.engine.List(ctx); err != nil || len(list) != 0 {
+		t.Errorf("the engine still holds %v, %v", list, err)
+	}
+	got, err := r.Get(ctx, alice, "web")
+	if err != nil || got.State != sandbox.Paused || !got.EndAt.Equal(got.PausedAt) {
+		t.Errorf("get: %+v, %v", got, err)
+	}
+	page, err := r.List(ctx, alice, sandbox.Filter{States: []sandbox.State{sandbox.Paused}})
+	if err != nil || len(page.Sandboxes) != 1 || page.Running != 0 {
+		t.Errorf("list: %+v, %v", page, err)
+	}
+	_, err = r.Pause(ctx, alice, sb.ID, false)
+	wantKind(t, err, fault.Conflict, "sandbox_paused")
+	_, err = r.Pause(ctx, bob, sb.ID, false)
+	wantKind(t, err, fault.NotFound, "sandbox_not_found")
+	_, err = r.Snapshot(ctx, alice, sb.ID, sandbox.SnapshotRequest{})
+	wantKind(t, err, fault.Conflict, "sandbox_paused")
+	_, err = r.Fork(ctx, alice, sb.ID, sandbox.ForkRequest{Count: 1})
+	wantKind(t, err, fault.Conflict, "sandbox_paused")
+	_, err = r.SetTimeout(ctx, alice, sb.ID, time.Minute)
+	wantKind(t, err, fault.NotFound, "sandbox_not_running")
+
+	back, was, err := r.Resume(ctx, alice, sb.ID, 0)
+	if err != nil || !was || back.State != sandbox.Running || !back.PausedAt.IsZero() {
+		t.Fatalf("resumed %+v, %t, %v", back, was, err)
+	}
+	if left := time.Until(back.EndAt); left > 7*time.Minute || left < 6*time.Minute {
+		t.Errorf("ends in %v", left)
+	}
+	if back.AccessToken != sb.AccessToken || back.Name != "web" || back.Metadata["a"] != "b" || !back.StartedAt.Equal(sb.StartedAt) {
+		t.Errorf("it came back as another: %+v", back)
+	}
+	if got := r.state(sb.ID).Memory("x"); got != "1" {
+		t.Errorf("memory is %q", got)
+	}
+	if c := r.booted(); c.Renew != guest.Resumed || c.SandboxID != sb.ID || c.AccessToken != sb.AccessToken || c.Archive {
+		t.Errorf("the guest was given %+v", c)
+	}
+	r.images(0)
+	again, was, err := r.Resume(ctx, alice, sb.ID, time.Hour)
+	if err != nil || was || time.Until(again.EndAt) < 59*time.Minute {
+		t.Errorf("a running one: %t, %v, %v", was, again.EndAt, err)
+	}
+	if shorter, _, err := r.Resume(ctx, alice, sb.ID, time.Minute); err != nil || !shorter.EndAt.Equal(again.EndAt) {
+		t.Errorf("its end was made earlier: %v, %v", shorter.EndAt, err)
+	}
+}
+
+func TestPauseOfFilesOnly(t *testing.T) {
+	r := newRig(t)
+	sb := r.create(alice)
+	r.state(sb.ID).Remember("x", "1")
+	r.state(sb.ID).Write("f", "one")
+	if _, err := r.Pause(t.Context(), alice, sb.ID, true); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := r.Resume(t.Context(), alice, sb.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	if s := r.state(sb.ID); s.Memory("x") != "" || s.File("f") != "one" {
+		t.Errorf("memory %q, file %q", s.Memory("x"), s.File("f"))
+	}
+	if c := r.booted(); !c.Archive || c.Renew != guest.Resumed {
+		t.Errorf("the guest was given %+v", c)
+	}
+	r.images(0)
+}
+
+// A paused sandbox has no record that could be looked up once it is removed.
+func TestRemovalOfAPausedSandbox(t *testing.T) {
+	r := newRig(t)
+	sb := r.create(alice)
+	if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Remove(t.Context(), alice, sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	_, err := r.Get(t.Context(), alice, sb.ID)
+	wantKind(t, err, fault.NotFound, "sandbox_not_found")
+	r.images(0)
+	r.nothing()
+}
+
+// A pause that fails at any step leaves the sandbox as it was.
+func TestPauseFailsAtEachStep(t *testing.T) {
+	broken := errors.New("broken on purpose")
+	for name, fail := range map[string]func(*rig){
+		"begin":  func(r *rig) { r.album.budget = fault.New(fault.Exhausted, "snapshot_budget", "full") },
+		"save":   func(r *rig) { r.failAt(fake.CheckpointBegin, broken) },
+		"saved":  func(r *rig) { r.failAt(fake.CheckpointSaved, syscall.ENOSPC) },
+		"commit": func(r *rig) { r.album.commit = broken },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			sb := r.create(alice)
+			r.state(sb.ID).Remember("x", "1")
+			fail(r)
+			_, err := r.Pause(t.Context(), alice, sb.ID, false)
+			if err == nil || name == "begin" && fault.CodeOf(err) != "snapshot_budget" || name == "saved" && fault.CodeOf(err) != "snapshot_disk_full" {
+				t.Errorf("got %v", err)
+			}
+			r.setFault(nil)
+			r.album.budget, r.album.commit = nil, nil
+			if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Running {
+				t.Errorf("it is %s, %v", got.State, err)
+			}
+			if _, ok := r.Live(sb.ID); !ok || r.body(sb.ID) != sb.ID || r.state(sb.ID).Memory("x") != "1" {
+				t.Error("it does not go on")
+			}
+			r.images(0)
+			if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
+				t.Errorf("the next pause: %v", err)
+			}
+		})
+	}
+}
+
+// watching is an engine that tells when it looks at a sandbox's files.
+type watching struct {
+	*fake.Engine
+	looks func(id string)
+}
+
+func (w watching) Create(ctx context.Context, spec engine.Spec) error {
+	spec.Events, spec.EventBytes = nil, 0 // there are no programs that it could watch
+	return w.Engine.Create(ctx, spec)
+}
+
+func (w watching) Survey(_ context.Context, id string) error {
+	w.looks(id)
+	return nil
+}
+
+// Comparing all files takes time. A sandbox that is shown as paused or stopped serves
+// no more requests during it. An answer would be cut off, and a request that could
+// have waited for the resume would be lost.
+func TestNobodyGetsInWhileTheLastChangesAreLookedAt(t *testing.T) {
+	var looked []bool
+	var r *rig
+	r = newRig(t, func(d *lifecycle.Deps) {
+		d.Events = t.TempDir()
+		d.Engine = watching{d.Engine.(*fake.Engine), func(id string) {
+			_, live := r.Live(id)
+			looked = append(looked, live)
+		}}
+	})
+	for _, act := range []func(id string) error{
+		func(id string) error {
+			_, err := r.Pause(t.Context(), alice, id, false)
+			return err
+		},
+		func(id string) error { return r.Remove(t.Context(), alice, id) },
+	} {
+		looked = nil
+		sb := r.create(alice)
+		if err := act(sb.ID); err != nil {
+			t.Fatal(err)
+		}
+		if len(looked) == 0 || slices.Contains(looked, true) {
+			t.Errorf("it was live while it was looked at: %v", looked)
+		}
+	}
+}
+
+// A resumption that fails at any step leaves the sandbox paused, with all that
+// was in it.
+func TestResumeFailsAtEachStep(t *testing.T) {
+	resumeFails(t, (*rig).Resume, fake.RestoreBegin, fake.CreateDir, fake.CreateServe, fake.CreateReady)
+}
+
+// resumeFails lets a way to resume fail at each of some steps, after which the
+// sandbox is paused as before, with its memory.
+func resumeFails(t *testing.T, resume func(*rig, context.Context, sandbox.Principal, string, time.Duration) (sandbox.Sandbox, bool, error), steps ...fake.Step) {
+	broken := errors.New("broken on purpose")
+	for _, step := range steps {
+		t.Run(string(step), func(t *testing.T) {
+			r := newRig(t)
+			sb := r.create(alice)
+			r.state(sb.ID).Remember("x", "1")
+			if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
+				t.Fatal(err)
+			}
+			r.failAt(step, broken)
+			if _, _, err := resume(r, t.Context(), alice, sb.ID, 0); !errors.Is(err, broken) {
+				t.Errorf("got %v", err)
+			}
+			r.setFault(nil)
+			if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Paused || got.FilesOnly {
+				t.Errorf("it is %+v, %v", got, err)
+			}
+			r.images(1)
+			if list, err := r.engine.List(t.Context()); err != nil || len(list) != 0 {
+				t.Errorf("left: %v, %v", list, err)
+			}
+			if _, _, err := r.Resume(t.Context(), alice, sb.ID, 0); err != nil || r.state(sb.ID).Memory("x") != "1" {
+				t.Errorf("the next try: %v", err)
+			}
+		})
+	}
+}
+
+// P25: state that was changed on disk does not go on.
+func TestChangedStateIsRefused(t *testing.T) {
+	r := newRig(t)
+	sb := r.create(alice)
+	if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	pages, err := filepath.Glob(filepath.Join(r.dir, "album", "images", "*", "pages.img"))
+	if err != nil || len(pages) != 1 {
+		t.Fatalf("%v, %v", pages, err)
+	}
+	whole, err := os.ReadFile(pages[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(pages[0], append(whole, ' '), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = r.Resume(t.Context(), alice, sb.ID, 0)
+	wantKind(t, err, fault.Invalid, "snapshot_damaged")
+	if err := os.WriteFile(pages[0], whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := r.Resume(t.Context(), alice, sb.ID, 0); err != nil {
+		t.Errorf("unchanged: %v", err)
+	}
+}
+
+// Callers that resume at once share one resumption, and all of them wait for a
+// pause that is under way.
+func TestResumesShareOne(t *testing.T) {
+	r := newRig(t)
+	sb := r.create(alice)
+	saving, release := make(chan struct{}), make(chan struct{})
+	r.setFault(func(step fake.Step, _ string) error {
+		if step == fake.CheckpointSaved {
+			close(saving)
+			<-release
+		}
+		return nil
+	})
+	var group sync.WaitGroup
+	group.Go(func() {
+		if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
+			t.Error(err)
+		}
+	})
+	<-saving
+	if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Pausing {
+		t.Errorf("it is %s, %v", got.State, err)
+	}
+	if _, ok := r.Live(sb.ID); ok {
+		t.Error("live while it is paused")
+	}
+	var mu sync.Mutex
+	resumed := 0
+	for range 8 {
+		group.Go(func() {
+			got, was, err := r.Resume(t.Context(), alice, sb.ID, 0)
+			if err != nil || got.State != sandbox.Running {
+				t.Errorf("%s, %v", got.State, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if was {
+				resumed++
+			}
+		})
+	}
+	close(release)
+	group.Wait()
+	if resumed != 1 || r.body(sb.ID) != sb.ID {
+		t.Errorf("%d have resumed it", resumed)
+	}
+	r.images(0)
+}
+
+// A paused sandbox counts for one bound, a running one for the other.
+func TestPausedSandboxesAreBounded(t *testing.T) {
+	r := newRig(t, func(d *lifecycle.Deps) { d.Settings.MaxLive, d.Settings.MaxPaused = 2, 1 })
+	ctx := t.Context()
+	first, second := r.create(alice), r.create(alice)
+	if _, err := r.Pause(ctx, alice, first.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	_, err := r.Pause(ctx, alice, second.ID, false)
+	wantKind(t, err, fault.Exhausted, "too_many_paused")
+	r.images(1)
+	third := r.create(alice) // the paused one does not count
+	_, _, err = r.Resume(ctx, alice, first.ID, 0)
+	wantKind(t, err, fault.Exhausted, "too_many_sandboxes")
+	if err := r.Remove(ctx, alice, third.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := r.Resume(ctx, alice, first.ID, 0); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestPauseAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		ctx := t.Context()
+		sb := r.create(alice, func(c *sandbox.CreateRequest) {
+			c.Timeout, c.OnEnd = time.Minute, sandbox.OnEnd{Pause: true, Wake: true}
+		})
+		if c := r.booted(); !c.EndAt.IsZero() {
+			t.Errorf("the guest would end it at %v", c.EndAt)
+		}
+		r.state(sb.ID).Remember("x", "1")
+		time.Sleep(time.Minute + time.Second)
+		synctest.Wait()
+		if got, err := r.Get(ctx, alice, sb.ID); err != nil || got.State != sandbox.Paused {
+			t.Fatalf("it is %s (%s), %v", got.State, got.Reason, err)
+		}
+		woken, err := r.Wake(ctx, sb.ID)
+		if err != nil || time.Until(woken.EndAt) != 5*time.Minute || r.state(sb.ID).Memory("x") != "1" {
+			t.Errorf("woken for %v, %v", time.Until(woken.EndAt), err)
+		}
+		other := r.create(alice)
+		if _, err := r.Pause(ctx, alice, other.ID, false); err != nil {
+			t.Fatal(err)
+		}
+		_, err = r.Wake(ctx, other.ID)
+		wantKind(t, err, fault.NotFound, "sandbox_not_found")
+	})
+}
+
+// A failed pause does not end the sandbox. The pause is retried until no client would
+// still wait for the sandbox.
+func TestPauseAtTheEndIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(d *lifecycle.Deps) { d.Settings.Retention = time.Hour })
+		ctx := t.Context()
+		sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Timeout, c.OnEnd.Pause = time.Minute, true })
+		late := r.create(alice, func(c *sandbox.CreateRequest) { c.Timeout, c.OnEnd.Pause = time.Minute, true })
+		tries := 0
+		r.setFault(func(step fake.Step, id string) error {
+			if step == fake.CheckpointBegin {
+				if id == sb.ID {
+					tries++
+				}
+				return syscall.ENOSPC
+			}
+			return nil
+		})
+		time.Sleep(30 * time.Minute)
+		synctest.Wait()
+		if got, err := r.Get(ctx, alice, sb.ID); err != nil || got.State != sandbox.Running || tries < 20 || tries > 60 {
+			t.Errorf("it is %s after %d tries, %v", got.State, tries, err)
+		}
+		r.setFault(func(step fake.Step, id string) error {
+			if step == fake.CheckpointBegin && id == late.ID {
+				return syscall.ENOSPC
+			}
+			return nil
+		})
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if got, err := r.Get(ctx, alice, sb.ID); err != nil || got.State != sandbox.Paused {
+			t.Errorf("with room it is %s, %v", got.State, err)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if got, err := r.Get(ctx, alice, late.ID); err != nil || got.Reason != sandbox.ReasonPauseFailed {
+			t.Errorf("in the end it is %s (%s), %v", got.State, got.Reason, err)
+		}
+		r.images(1)
+	})
+}
+
+func TestContradictionsOfTheEnd(t *testing.T) {
+	r := newRig(t)
+	for _, o := range []sandbox.OnEnd{{FilesOnly: true}, {Pause: true, FilesOnly: true, Wake: true}} {
+		_, err := r.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base", OnEnd: o})
+		wantKind(t, err, fault.Invalid, "on_end_invalid")
+	}
+	blind := newRig(t, func(d *lifecycle.Deps) { d.Images = nil })
+	_, err := blind.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base", OnEnd: sandbox.OnEnd{Pause: true}})
+	wantKind(t, err, fault.Unsupported, "state_unsupported")
+}
+
+// Who ends a paused sandbox now keeps its record, as of any other, and no
+// image.
+func TestAPausedSandboxIsEnded(t *testing.T) {
+	r := newRig(t)
+	sb := r.create(alice)
+	if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	ended, err := r.SetTimeout(t.Context(), alice, sb.ID, 0)
+	if err != nil || ended.State != sandbox.Stopped {
+		t.Fatalf("%+v %v", ended, err)
+	}
+	got, err := r.Get(t.Context(), alice, sb.ID)
+	for _, shown := range []sandbox.Sandbox{ended, got} {
+		if err != nil || !shown.PausedAt.IsZero() || shown.StoppedAt.IsZero() || !shown.EndAt.Equal(sb.EndAt) {
+			t.Errorf("paused %v, stopped %v, to end %v: %v", shown.PausedAt, shown.StoppedAt, shown.EndAt, err)
+		}
+	}
+	if sizes, err := r.album.Sizes(t.Context()); err != nil || len(sizes) > 0 {
+		t.Errorf("images: %v %v", sizes, err)
+	}
+}

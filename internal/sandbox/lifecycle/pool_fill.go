@@ -1,0 +1,216 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// fill makes one sandbox of a kind and lets it wait.
+func (p *pool) fill(k *kind) error {
+	began := time.Now()
+	closed, err := p.s.closedPolicy(k)
+	if err != nil {
+		return err
+	}
+	p.breed(k, closed)
+	w := &waiting{kind: k, looked: began}
+	r, spec, config, err := p.s.vacant(k, closed)
+	if err != nil {
+		return err
+	}
+	w.id, w.control = r.ID, r.ControlToken
+	if err = p.prepare(w, r, closed, spec, config); err == nil {
+		w.line = p.s.newLine(w.id, w.control)
+		err = w.line.putOff(p.ctx, time.Now().Add(waitFor))
+	}
+	if err != nil {
+		p.discard(w)
+		return err
+	}
+	w.rehearsal = newRehearsal(config)
+	bytes := p.s.usage(p.ctx, w.id)
+	var ctx context.Context
+	ctx, w.unwatch = context.WithCancel(p.ctx)
+	p.mu.Lock()
+	if bytes > 0 {
+		k.measured = bytes
+	}
+	kept := !p.closed
+	if kept {
+		k.ready = append(k.ready, w)
+	}
+	p.mu.Unlock()
+	if !kept {
+		p.discard(w)
+		return nil
+	}
+	p.watches.Go(func() { p.watch(ctx, w) })
+	p.s.log.Debug("sandbox waits", "sandbox", w.id, "kind", k.name, "bytes", bytes, "restored", w.restored, "took", time.Since(began))
+	return nil
+}
+
+// vacant plans a warm sandbox of a kind. It has no owner, an ID and tokens that no
+// client knows, and nothing of any request.
+func (s *Service) vacant(k *kind, closed *policy.Policy) (sandbox.Row, engine.Spec, guest.Config, error) {
+	info := s.engine.Info()
+	now := time.Now().UTC().Round(0)
+	r := sandbox.Row{ControlToken: newToken(), Process: s.self, Sandbox: sandbox.Sandbox{
+		ID: newID(), TemplateID: k.template.ID, Template: k.asked, State: sandbox.Waiting, StartedAt: now, EndAt: now.Add(waitFor),
+		Limits: k.limits, AccessToken: newToken(), Engine: info.Name, Boundary: info.Boundary, Enforced: info.Enforces,
+		Access: k.closedAccess().Settled(), PolicyLevel: closed.Level(), PolicyDigest: closed.Digest(),
+	}}
+	spec, config := s.specOf(&r, k.template, closed, k.covered, k.noRoot, r.ID)
+	key, err := keyOf(spec, config, r.Access.Linked(), k.template)
+	if err == nil && key != k.key {
+		// It would be handed to callers who asked for something else.
+		err = fault.New(fault.Internal, "pool_kind_differs", "a waiting sandbox would not be of its kind")
+	}
+	config.Preload = k.preload
+	spec.Unhurried = true
+	return r, spec, config, err
+}
+
+// prepare takes the steps of make without a caller.
+func (p *pool) prepare(w *waiting, r sandbox.Row, closed *policy.Policy, spec engine.Spec, config guest.Config) error {
+	s := p.s
+	if err := s.store.Insert(p.ctx, r, s.settings.MaxLive); err != nil {
+		return err
+	}
+	if w.kind.linked {
+		if s.way == nil {
+			return fault.New(fault.Unsupported, "network_unavailable", "this service gives no sandbox a network")
+		}
+		link, err := s.way.Attach(p.ctx, sandbox.Attachment{Sandbox: r.ID, Policy: closed})
+		if err != nil {
+			return fmt.Errorf("link of %s: %w", r.ID, err)
+		}
+		defer link.Box.Close()
+		spec.Link, w.env = link.Box, link.Env
+		config.Files = append(config.Files, link.Files...)
+		addEnv(config.Env, link.Env)
+	}
+	events, err := s.events(r.ID)
+	if err != nil {
+		return err
+	}
+	if spec.Events = events; events != nil {
+		defer events.Close()
+	}
+	w.restored = w.kind.zygote != nil
+	return p.launch(p.ctx, w.kind, spec, config)
+}
+
+// look is one probe of a warm sandbox, or another action on it that no caller asked
+// for.
+type look struct {
+	over chan struct{}
+	err  error // set before over is closed
+}
+
+// underWay reports whether the probe has started and not finished. A nil probe counts
+// as finished.
+func (l *look) underWay() bool {
+	if l == nil {
+		return false
+	}
+	select {
+	case <-l.over:
+		return false
+	default:
+		return true
+	}
+}
+
+// wait waits until it is over, and returns how it went.
+func (l *look) wait(ctx context.Context) error {
+	if l == nil {
+		return nil
+	}
+	select {
+	case <-l.over:
+		return l.err
+	case <-ctx.Done():
+		return &untouchedError{canceled(context.Cause(ctx))}
+	}
+}
+
+// look asks a waiting sandbox whether it is there, and keeps it from ending.
+func (p *pool) look(w *waiting, l *look) {
+	err := w.line.putOff(p.ctx, time.Now().Add(waitFor))
+	l.err = err
+	close(l.over)
+	if err == nil || p.ctx.Err() != nil {
+		return
+	}
+	if p.remove(w) {
+		p.s.log.Warn("waiting sandbox does not answer", "sandbox", w.id, "err", err)
+		p.discard(w)
+	}
+}
+
+// watch removes a waiting sandbox that has ended.
+func (p *pool) watch(ctx context.Context, w *waiting) {
+	exit, err := p.s.engine.Wait(ctx, w.id)
+	if ctx.Err() != nil || !p.remove(w) {
+		return
+	}
+	p.s.log.Warn("waiting sandbox ended", "sandbox", w.id, "reason", exit.Reason, "err", err)
+	p.discard(w)
+	p.nudge()
+}
+
+// remove takes one out, and reports whether it waited.
+func (p *pool) remove(w *waiting) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, other := range w.kind.ready {
+		if other == w {
+			w.kind.ready = append(w.kind.ready[:i:i], w.kind.ready[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// discard frees all that one held that waits no more. What fails is tried
+// again; after a crash, Reconcile finds the row.
+func (p *pool) discard(w *waiting) {
+	if w.unwatch != nil {
+		w.unwatch()
+	}
+	if w.line != nil {
+		w.line.close()
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), undoTimeout)
+	defer cancel()
+	err := p.s.locked(ctx, w.id, p.s.vacate)
+	if err == nil {
+		return
+	}
+	p.s.log.Error("waiting sandbox not removed", "sandbox", w.id, "err", err)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w.retry = time.Now().Add(failPause)
+	p.doomed = append(p.doomed, w)
+}
+
+// vacate removes a sandbox without an owner, and its row.
+func (s *Service) vacate(ctx context.Context, id string) error {
+	s.cut(id)
+	errs := []error{s.engine.Remove(ctx, id), s.dropOwn(ctx, id, "")}
+	if s.way != nil {
+		errs = append(errs, s.way.Detach(ctx, id))
+	}
+	if err := errors.Join(append(errs, s.unspool(id))...); err != nil {
+		return err
+	}
+	return s.erase(ctx, id)
+}

@@ -1,0 +1,177 @@
+package lifecycle
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// What a waiting sandbox is taken to use until one was measured, and at the
+// least: a part of it shows only when it is used.
+const (
+	leastPrice   = 16 << 20
+	guessedPrice = 32 << 20
+	// preloadPrice is what a loaded language adds, at the least.
+	preloadPrice = 48 << 20
+)
+
+// kind is all that cannot change in a sandbox that has booted.
+type kind struct {
+	key      string
+	family   string // the key without the state of the template's programs
+	name     string // for people
+	template sandbox.Template
+	asked    string // the template as it was asked for
+	limits   sandbox.Limits
+	covered  covered
+	noRoot   bool
+	linked   bool
+	preload  []string
+
+	// Written by who fills the kind, under pool.mu.
+
+	zygote    *zygote   // nil is none
+	bootUntil time.Time // none is made until then
+
+	// Guarded by pool.mu.
+
+	ready    []*waiting // the oldest first
+	filling  bool       // one more is being made
+	measured int64      // bytes that one uses, or 0
+	claimed  int64      // were handed to callers
+	missed   int64      // creations that found none
+}
+
+// waiting is one sandbox that is ready for a caller.
+type waiting struct {
+	kind    *kind
+	id      string
+	control string // the token of its control service
+	env     map[string]string
+	line    *line
+	unwatch context.CancelFunc
+	// restored says that it went on from a zygote.
+	restored bool
+	looked   time.Time // guarded by pool.mu
+	looking  *look     // the latest; guarded by pool.mu as long as it waits
+	// rehearsal is set before it waits.
+	rehearsal *rehearsal
+	retry     time.Time // when its removal is tried again
+}
+
+// price is what one more is taken to use.
+func (k *kind) price() int64 {
+	loaded := int64(len(k.preload)) * preloadPrice
+	if k.measured > 0 {
+		return max(k.measured, leastPrice+loaded)
+	}
+	return guessedPrice + loaded
+}
+
+// take takes the oldest one out, or returns nil: the oldest of those that do
+// not rehearse and are not looked at just now, if there are any. pool.mu must be held.
+func (k *kind) take() *waiting {
+	if len(k.ready) == 0 {
+		return nil
+	}
+	i := max(0, slices.IndexFunc(k.ready, func(w *waiting) bool { return !w.rehearsal.underWay() && !w.looking.underWay() }))
+	w := k.ready[i]
+	k.ready = slices.Delete(k.ready, i, i+1)
+	return w
+}
+
+// keyOf names the kind of a sandbox. It is made of all that it is made of,
+// but for what a claim gives it: what is added to either type later makes
+// kinds differ until somebody decides that it need not.
+func keyOf(spec engine.Spec, config guest.Config, linked bool, t sandbox.Template) (string, error) {
+	spec.ID, spec.Hostname, spec.GuestConfig, spec.Link = "", "", nil, nil
+	spec.Events = nil
+	config.SandboxID, config.Hostname, config.AccessToken, config.ControlToken = "", "", "", ""
+	config.Env, config.EndAt, config.Files, config.Preload, config.Renew = nil, time.Time{}, nil, nil, ""
+	// All of them run again for the claimer.
+	config.Checks.Offline, config.Checks.Refused, config.Checks.Dropped = false, nil, nil
+	config.Checks.Known, config.Checks.Unknown, config.Checks.Reached, config.Checks.Closed = nil, nil, nil, nil
+	text, err := json.Marshal(struct {
+		Spec           engine.Spec
+		Config         guest.Config
+		Linked         bool
+		Name, Revision string
+	}{spec, config, linked, t.Name, t.Revision})
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// kindOf is the kind of the sandbox that a request would make.
+func (s *Service) kindOf(ctx context.Context, req sandbox.CreateRequest) (*kind, error) {
+	r, template, p, err := s.plan(ctx, sandbox.Principal{Local: true}, req)
+	if err != nil {
+		return nil, err
+	}
+	spec, config, _, err := s.spec(&r, template, p)
+	if err != nil {
+		return nil, err
+	}
+	return s.newKind(r, template, spec, config)
+}
+
+func (s *Service) newKind(r sandbox.Row, t sandbox.Template, spec engine.Spec, config guest.Config) (*kind, error) {
+	key, err := keyOf(spec, config, r.Access.Linked(), t)
+	if err != nil {
+		return nil, err
+	}
+	bare := t
+	bare.Revision = ""
+	family, err := keyOf(spec, config, r.Access.Linked(), bare)
+	if err != nil {
+		return nil, err
+	}
+	k := &kind{
+		key: key, family: family, name: r.Template, template: t, asked: r.Template, limits: r.Limits,
+		covered: covered{hide: spec.Hide, absent: spec.Absent, readOnly: spec.ReadOnly}, noRoot: config.NoRoot, linked: r.Access.Linked(),
+	}
+	if k.linked {
+		k.name += ", linked"
+	}
+	return k, nil
+}
+
+// closedAccess is what a waiting sandbox may reach: nothing.
+func (k *kind) closedAccess() sandbox.Access {
+	if !k.linked {
+		return sandbox.Access{Net: sandbox.NetNone}
+	}
+	return sandbox.Access{Net: sandbox.NetPolicy, Documents: []policy.Document{policy.None()}}
+}
+
+// closedPolicy is the policy of a waiting sandbox. It refuses to be one that
+// lets anything through, whatever the layers above say.
+func (s *Service) closedPolicy(k *kind) (*policy.Policy, error) {
+	p, err := s.compile(k.closedAccess())
+	if err != nil {
+		return nil, err
+	}
+	open := p.Reachable(policy.NobodysName)
+	for _, h := range p.Document().Network.Hosts {
+		open = open || h.Host != "" && p.Reachable(strings.TrimPrefix(h.Host, "*."))
+	}
+	for _, b := range p.Binds() {
+		open = open || p.Reachable(b.Host)
+	}
+	if open {
+		return nil, fault.New(fault.Internal, "pool_not_closed", "the policy of a waiting sandbox is not closed")
+	}
+	return p, nil
+}

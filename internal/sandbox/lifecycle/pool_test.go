@@ -1,0 +1,369 @@
+package lifecycle_test
+
+import (
+	"errors"
+	"net/http"
+	"reflect"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/guest/probe"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// A waiting sandbox becomes the caller's as a whole, and another takes its
+// place.
+func TestPoolHandsOut(t *testing.T) {
+	p := newPoolRig(t)
+	p.start(plain, opened)
+	for _, req := range []sandbox.CreateRequest{plain, opened} {
+		ready := p.rows()
+		req.Name, req.Timeout = "web", time.Hour
+		req.Env, req.Metadata = map[string]string{"A": "b"}, map[string]string{"m": "n"}
+		req.PrivatePorts = true
+		sb, err := p.Create(t.Context(), alice, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(ready, func(r sandbox.Row) bool { return r.ID == sb.ID })
+		if i < 0 {
+			t.Fatalf("%s did not wait", sb.ID)
+		}
+		boot, claim, _ := p.configs(sb.ID)
+		if sb.AccessToken == ready[i].AccessToken || claim.AccessToken != sb.AccessToken || claim.ControlToken != boot.ControlToken {
+			t.Error("the tokens are not those of the claim")
+		}
+		if claim.Hostname != "web" || claim.SandboxID != sb.ID || claim.Env["A"] != "b" || claim.Env["E2B_SANDBOX_ID"] != sb.ID || !claim.EndAt.Equal(sb.EndAt) {
+			t.Errorf("claimed as %+v", claim)
+		}
+		if boot.Hostname != sb.ID || boot.Env["A"] != "" || boot.EndAt.IsZero() {
+			t.Errorf("booted as %+v", boot)
+		}
+		got, err := p.Get(t.Context(), alice, sb.ID)
+		if err != nil || got.State != sandbox.Running || got.Metadata["m"] != "n" || got.TrafficToken == "" || got.Owner != "alice" || !got.EndAt.Equal(sb.EndAt) {
+			t.Errorf("row %+v, %v", got, err)
+		}
+		if said := p.body(sb.ID); said != sb.ID {
+			t.Errorf("a program inside says %q", said)
+		}
+		if err := p.Remove(t.Context(), alice, sb.ID); err != nil {
+			t.Error(err)
+		}
+		p.waits(2)
+	}
+}
+
+// P2: no caller learns of a warm sandbox, and it counts against no caller's limit.
+func TestWaitingIsNobodys(t *testing.T) {
+	p := newPoolRig(t, func(d *lifecycle.Deps) { d.Settings.MaxLive = 1 })
+	p.start(opened)
+	id := p.rows()[0].ID
+	ctx := t.Context()
+	for _, who := range []sandbox.Principal{local, alice} {
+		for _, ref := range []string{id, id[:4]} {
+			_, err := p.Get(ctx, who, ref)
+			wantKind(t, err, fault.NotFound, "sandbox_not_found")
+			wantKind(t, p.Remove(ctx, who, ref), fault.NotFound, "sandbox_not_found")
+		}
+		page, err := p.List(ctx, who, sandbox.Filter{})
+		if err != nil || len(page.Sandboxes) != 0 || page.Running != 0 {
+			t.Errorf("listed %+v, %v", page, err)
+		}
+	}
+	if _, ok := p.Live(id); ok || p.Gone(id) != nil {
+		t.Error("a stream may be opened to it")
+	}
+	if _, err := p.Dial(ctx, id, 8080); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("dialed: %v", err)
+	}
+	sb, err := p.Create(ctx, alice, opened)
+	if err != nil || sb.ID != id {
+		t.Fatalf("%s, %v", sb.ID, err)
+	}
+	// The positive control: its claimer finds it by all of these.
+	for _, ref := range []string{id, id[:4]} {
+		if _, err := p.Get(ctx, local, ref); err != nil {
+			t.Error(err)
+		}
+	}
+	if c, err := p.Dial(ctx, id, 8080); err != nil {
+		t.Error(err)
+	} else {
+		c.Close()
+	}
+}
+
+// P27: before its claim a sandbox reaches nothing and holds no secret; then
+// what its claimer's policy says, and its guest checks that.
+func TestWaitingReachesNothing(t *testing.T) {
+	p := newPoolRig(t, func(d *lifecycle.Deps) { d.Engine = walled{d.Engine} })
+	p.start(opened)
+	row := p.rows()[0]
+	before := p.road.all()[row.ID]
+	if before.Policy.Reachable("example.com") || before.Owner != "" || before.Secrets != nil {
+		t.Errorf("attached as %+v", before)
+	}
+	boot, _, _ := p.configs(row.ID)
+	if len(boot.Checks.Unknown) == 0 || len(boot.Checks.Refused) == 0 {
+		t.Errorf("booted with the checks %+v", boot.Checks)
+	}
+	req := opened
+	req.Access = ruled(t, "sesame-open-now")
+	sb, err := p.Create(t.Context(), alice, req)
+	if err != nil || sb.ID != row.ID {
+		t.Fatalf("%s, %v", sb.ID, err)
+	}
+	after := p.road.all()[row.ID]
+	if !after.Policy.Reachable("example.com") || after.Owner != "alice" || len(after.Secrets) != 1 || after.Secrets[0].Value != "sesame-open-now" {
+		t.Errorf("claimed as %+v", after)
+	}
+	if m, err := p.Mask(t.Context(), sb.ID); err != nil || string(m.Bytes().Bytes([]byte("sesame-open-now"))) == "sesame-open-now" {
+		t.Errorf("what it binds is not masked: %v", err)
+	}
+}
+
+// P27: a claim skips no check that a boot would make.
+func TestClaimChecksAsABootDoes(t *testing.T) {
+	narrow := sandbox.CreateRequest{Template: "base", Access: sandbox.Access{Allow: []string{"listed.example"}}}
+	checks := func(start bool) (probe.Checks, sandbox.Sandbox) {
+		p := newPoolRig(t, func(d *lifecycle.Deps) { d.Engine = walled{d.Engine} })
+		if start {
+			p.start(opened)
+		}
+		sb, err := p.Create(t.Context(), alice, narrow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		boot, claim, claimed := p.configs(sb.ID)
+		if claimed != start {
+			t.Fatalf("claimed %t", claimed)
+		}
+		if start {
+			return claim.Checks, sb
+		}
+		return boot.Checks, sb
+	}
+	cold, made := checks(false)
+	warm, given := checks(true)
+	if !reflect.DeepEqual(cold, warm) || !slices.Equal(made.Checked, given.Checked) || !slices.Equal(cold.Known, []string{"listed.example"}) {
+		t.Errorf("a boot checks %+v, a claim %+v", cold, warm)
+	}
+}
+
+// walled is the fake with a wall, so that there is something to check.
+type walled struct{ engine.Engine }
+
+func (w walled) Info() engine.Info {
+	info := w.Engine.Info()
+	info.Boundary = engine.UserspaceKernel
+	return info
+}
+
+// What differs in what cannot change after a boot is made anew.
+func TestOtherKindsAreMadeAnew(t *testing.T) {
+	p := newPoolRig(t)
+	p.start(opened)
+	limited := opened
+	limited.Limits.MemoryBytes = 256 << 20
+	other := opened
+	other.Template = "code-interpreter-v1"
+	shown := opened
+	shown.Workspace = t.TempDir()
+	for name, req := range map[string]sandbox.CreateRequest{"limits": limited, "template": other, "workspace": shown, "no link": plain} {
+		sb, err := p.Create(t.Context(), local, req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, claimed := p.configs(sb.ID); claimed {
+			t.Errorf("another %s: claimed", name)
+		}
+	}
+	sb, err := p.Create(t.Context(), local, opened)
+	if _, _, claimed := p.configs(sb.ID); err != nil || !claimed {
+		t.Errorf("the same: claimed %t, %v", claimed, err)
+	}
+}
+
+// What starts from a snapshot is made from it, whatever waits.
+func TestSnapshotsAreNotClaimed(t *testing.T) {
+	p := newPoolRig(t)
+	p.start(opened)
+	sb, err := p.Create(t.Context(), alice, opened)
+	if err != nil {
+		t.Fatal(err)
+	}
+	snap, err := p.Snapshot(t.Context(), alice, sb.ID, sandbox.SnapshotRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.waits(1)
+	from := opened
+	from.Template = snap.ID
+	made, err := p.Create(t.Context(), alice, from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	boot, _, claimed := p.configs(made.ID)
+	if claimed || boot.Renew != guest.Copied || made.Origin != snap.ID {
+		t.Errorf("claimed %t, booted as %q from %q", claimed, boot.Renew, made.Origin)
+	}
+}
+
+// What the pool is to blame for costs a caller nothing but time, and the
+// sandbox that failed is gone.
+func TestPoolFails(t *testing.T) {
+	p := newPoolRig(t)
+	p.start(opened)
+	answer := func(status int, text string) func() {
+		return func() { p.setRefuse(func(guest.Config) (int, string) { return status, text }) }
+	}
+	for name, fail := range map[string]func(){
+		"policy does not hold": answer(http.StatusConflict, probe.Failure+"x"),
+		"refused":              answer(http.StatusConflict, "no"),
+		"no claims":            answer(http.StatusNotFound, "no"),
+		"lost link":            func() { p.road.lose(errors.New("lost")) },
+	} {
+		rows := p.rows()
+		id := rows[len(rows)-1].ID // the oldest goes first
+		fail()
+		sb, err := p.Create(t.Context(), alice, opened)
+		if err != nil || sb.ID == id {
+			t.Errorf("%s: %s, %v", name, sb.ID, err)
+		}
+		p.setRefuse(nil)
+		p.road.lose(nil)
+		hosttest.Eventually(t, "the one that failed is gone", func() bool {
+			_, err := p.store.Get(t.Context(), id)
+			_, there := p.road.all()[id]
+			return fault.KindOf(err) == fault.NotFound && !there
+		})
+		p.waits(1)
+	}
+}
+
+// What is the request's fault uses nothing up, or leaves nothing.
+func TestClaimRefuses(t *testing.T) {
+	p := newPoolRig(t, func(d *lifecycle.Deps) { d.Settings.MaxLive = 1 })
+	p.start(opened)
+	id := p.rows()[0].ID
+	unbound := opened
+	unbound.Access = ruled(t, "sesame-open-now")
+	unbound.Access.Values = nil
+	if _, err := p.Create(t.Context(), alice, unbound); err == nil {
+		t.Error("a value that is not there is bound")
+	}
+	named := opened
+	named.Name = "web"
+	first, err := p.Create(t.Context(), alice, named)
+	if err != nil || first.ID != id || len(p.safe.kept[id]) != 0 {
+		t.Fatalf("%s, %v, left %v", first.ID, err, p.safe.kept)
+	}
+	if err := p.Remove(t.Context(), alice, first.ID); err != nil {
+		t.Fatal(err)
+	}
+	p.waits(1)
+	p.leavesNothing()
+}
+
+// A name that is taken is refused without using up what waits.
+func TestTakenNameUsesNothingUp(t *testing.T) {
+	p := newPoolRig(t)
+	p.start(opened)
+	named := opened
+	named.Name = "web"
+	if _, err := p.Create(t.Context(), alice, named); err != nil {
+		t.Fatal(err)
+	}
+	p.waits(1)
+	id := p.rows()[0].ID
+	_, err := p.Create(t.Context(), alice, named)
+	wantKind(t, err, fault.Exists, "sandbox_name_taken")
+	if rows := p.rows(); len(rows) != 1 || rows[0].ID != id {
+		t.Errorf("waiting now: %v", rows)
+	}
+	if sb, err := p.Create(t.Context(), bob, named); err != nil || sb.ID != id {
+		t.Errorf("another's of that name: %s, %v", sb.ID, err)
+	}
+}
+
+// P27: two acquired sandboxes never share anything, even if many callers race and
+// warm sandboxes die at the same time.
+func TestClaimsShareNothing(t *testing.T) {
+	p := newPoolRig(t)
+	p.start()
+	var burst sync.WaitGroup
+	for range 6 {
+		burst.Go(func() { p.create(alice) })
+	}
+	burst.Wait() // so that several are wanted
+	p.waits(3)
+	for _, r := range p.rows()[:2] {
+		p.engine.Stop(r.ID, engine.Exit{Reason: engine.ReasonOOM, At: time.Now()})
+	}
+	seen := map[string]int{}
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	for range 20 {
+		group.Go(func() {
+			sb, err := p.Create(t.Context(), alice, plain)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			r, err := p.store.Get(t.Context(), sb.ID)
+			if err != nil || r.AccessToken != sb.AccessToken {
+				t.Errorf("row %+v, %v", r, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, what := range []string{sb.ID, sb.AccessToken, r.ControlToken} {
+				seen[what]++
+			}
+		})
+	}
+	group.Wait()
+	if len(seen) != 60 {
+		t.Errorf("%d different IDs and tokens of 60", len(seen))
+	}
+	p.mu.Lock()
+	n := len(p.claimed)
+	p.mu.Unlock()
+	if n == 0 {
+		t.Error("none was claimed")
+	}
+}
+
+// What a dead process kept ready goes; what a living one does, stays.
+func TestReconcileWaiting(t *testing.T) {
+	first := newPoolRig(t, func(d *lifecycle.Deps) { d.Process = sandbox.Process{PID: 4, Start: "first"} })
+	first.start(opened)
+	id := first.rows()[0].ID
+	dead := false
+	second := newRigOn(first, func(d *lifecycle.Deps) { d.Alive = func(sandbox.Process) bool { return !dead } })
+	defer second.close()
+	if report := second.reconcile(); !slices.Equal(report.Left, []string{id}) {
+		t.Errorf("of a living one: %+v", report)
+	}
+	dead = true
+	if report := second.reconcile(); !slices.Equal(report.Abandoned, []string{id}) {
+		t.Errorf("of a dead one: %+v", report)
+	}
+	held, err := first.engine.List(t.Context())
+	if err != nil || slices.ContainsFunc(held, func(s engine.Status) bool { return s.ID == id }) {
+		t.Errorf("left %v, %v", held, err)
+	}
+}
+
+// newRigOn is another process on the same state.
+func newRigOn(p *poolRig, options ...option) *rig {
+	r := &rig{t: p.t, dir: p.dir, ends: map[string]time.Time{}}
+	r.open(append([]option{p.claimable}, options...)...)
+	return r
+}

@@ -1,0 +1,124 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+)
+
+// misdialed is an engine whose dials of one port go as a test says.
+type misdialed struct {
+	*fake.Engine
+	dial func() error
+}
+
+const misdialedPort = 9
+
+func (e *misdialed) Dial(ctx context.Context, id string, port int) (net.Conn, error) {
+	if port == misdialedPort {
+		return nil, e.dial()
+	}
+	return e.Engine.Dial(ctx, id, port)
+}
+
+// A sandbox that is being changed is never NotFound: callers take that for
+// its end.
+func TestASandboxThatIsChangedIsNotGone(t *testing.T) {
+	r := newRig(t)
+	sb := r.create(alice)
+	look := func(want string) {
+		t.Helper()
+		conn, err := r.Dial(t.Context(), sb.ID, 80)
+		if err == nil {
+			conn.Close()
+		}
+		if fault.CodeOf(err) != want || fault.KindOf(err) != fault.Conflict {
+			t.Errorf("dial: %v, want %s", err, want)
+		}
+		// The mask of its next machine may be known already.
+		if _, err := r.Mask(t.Context(), sb.ID); err != nil && (fault.CodeOf(err) != want || fault.KindOf(err) != fault.Conflict) {
+			t.Errorf("mask: %v, want %s", err, want)
+		}
+	}
+	for at, change := range map[fake.Step]func() error{
+		fake.CheckpointSaved: func() error { _, err := r.Pause(t.Context(), alice, sb.ID, false); return err },
+		fake.ReplaceReady:    func() error { _, err := r.Reset(t.Context(), alice, sb.ID); return err },
+	} {
+		if _, _, err := r.Resume(t.Context(), alice, sb.ID, 0); err != nil {
+			t.Fatal(err)
+		}
+		seen := false
+		r.setFault(func(step fake.Step, _ string) error {
+			if step == at && !seen {
+				seen = true
+				look(sandbox.CodeChanged)
+			}
+			return nil
+		})
+		if err := change(); err != nil || !seen {
+			t.Fatalf("%s: %v, seen %v", at, err, seen)
+		}
+		r.setFault(nil)
+	}
+	if _, err := r.Reset(t.Context(), alice, sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	look("sandbox_paused")
+	if err := r.Remove(t.Context(), alice, sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Dial(t.Context(), sb.ID, 80); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("removed: %v", err)
+	}
+	if _, err := r.Mask(t.Context(), sb.ID); fault.KindOf(err) != fault.NotFound {
+		t.Errorf("removed: %v", err)
+	}
+}
+
+// An engine's error about an instance that was replaced is not returned as an error
+// of the sandbox, and its text goes only to the log.
+func TestFailedDials(t *testing.T) {
+	e := &misdialed{}
+	r := newRig(t, func(d *lifecycle.Deps) {
+		e.Engine, _ = d.Engine.(*fake.Engine)
+		d.Engine = e
+	})
+	sb := r.create(alice)
+	stopped := fault.New(fault.NotFound, "sandbox_not_found", "it has stopped")
+	internal := errors.New("urpc method failed: connection refused")
+	closed := fault.New(fault.Unavailable, "port_closed", "nothing listens")
+	reset := func() {
+		if _, err := r.Reset(t.Context(), alice, sb.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	for name, test := range map[string]struct {
+		says  error
+		while func()
+		kind  fault.Kind
+		code  string
+	}{
+		"stopped":            {stopped, func() {}, fault.NotFound, "sandbox_not_found"},
+		"stopped in a reset": {stopped, reset, fault.Conflict, sandbox.CodeChanged},
+		"failed":             {internal, func() {}, fault.Unavailable, "sandbox_unreachable"},
+		"failed in a reset":  {internal, reset, fault.Conflict, sandbox.CodeChanged},
+		"closed":             {closed, func() {}, fault.Unavailable, "port_closed"},
+		"closed in a reset":  {closed, reset, fault.Conflict, sandbox.CodeChanged},
+	} {
+		e.dial = func() error { test.while(); return test.says }
+		_, err := r.Dial(t.Context(), sb.ID, misdialedPort)
+		if fault.KindOf(err) != test.kind || fault.CodeOf(err) != test.code || strings.Contains(fault.PublicText(err), "urpc") {
+			t.Errorf("%s: %s %s %q", name, fault.KindOf(err), fault.CodeOf(err), fault.PublicText(err))
+		}
+	}
+}

@@ -1,0 +1,185 @@
+package lifecycle_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
+	"github.com/crannog/crannog/internal/audit/recording"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/state/retained"
+)
+
+// studio is a rig whose sandboxes' commands are recorded.
+type studio struct {
+	*rig
+	tapes *recording.Shelf
+	path  string
+}
+
+func newStudio(t *testing.T) *studio {
+	t.Helper()
+	dir := t.TempDir()
+	s := &studio{path: filepath.Join(dir, "recordings")}
+	var with option
+	with, s.tapes = keeping(dir, nil)
+	s.rig = newRig(t, with)
+	return s
+}
+
+// tape records a command of a sandbox.
+func (s *studio) tape(id string) {
+	s.t.Helper()
+	tape, err := s.tapes.Begin(id, recording.Head{How: "start", Command: []string{"x"}, Started: time.Now()})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	tape.Output(1, []byte(said))
+	if err := tape.End(recording.Tail{Ended: time.Now()}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// there says of which sandboxes there is anything.
+func (s *studio) there() []string {
+	s.t.Helper()
+	ids, err := s.tapes.List()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return ids
+}
+
+// What commands printed outlives their sandbox if somebody on this machine says
+// so, and is then found by such callers alone.
+func TestKeptRecordings(t *testing.T) {
+	s := newStudio(t)
+	for _, keeps := range []bool{false, true} {
+		sb := s.create(alice)
+		if k, err := s.KeepRecordings(t.Context(), local, sb.ID); err != nil || k.ID != "" {
+			t.Errorf("kept of nothing: %+v %v", k, err)
+		}
+		s.tape(sb.ID)
+		_, err := s.KeepRecordings(t.Context(), alice, sb.ID)
+		wantKind(t, err, fault.Denied, "recordings_not_local")
+		if keeps {
+			k, err := s.KeepRecordings(t.Context(), local, sb.ID)
+			if err != nil || k.ID != sb.ID || k.ExpiresAt.Sub(k.TakenAt) != retained.Life {
+				t.Fatalf("%+v %v", k, err)
+			}
+		}
+		for _, who := range []sandbox.Principal{local, alice} {
+			if id, err := s.Recorded(t.Context(), who, sb.ID); err != nil || id != sb.ID {
+				t.Errorf("%q %v", id, err)
+			}
+		}
+		_, err = s.Recorded(t.Context(), bob, sb.ID)
+		wantKind(t, err, fault.NotFound, "sandbox_not_found")
+		if err := s.Forget(t.Context(), local, sb.ID); err != nil {
+			t.Fatal(err)
+		}
+		s.reconcile()
+		if got := len(s.there()); (got == 1) != keeps {
+			t.Fatalf("kept %v, and %d are there", keeps, got)
+		}
+		id, err := s.Recorded(t.Context(), local, sb.ID)
+		if keeps && (err != nil || id != sb.ID) || !keeps && fault.KindOf(err) != fault.NotFound {
+			t.Errorf("kept %v: %q %v", keeps, id, err)
+		}
+		// The key's sandbox is gone, for the key.
+		_, err = s.Recorded(t.Context(), alice, sb.ID)
+		wantKind(t, err, fault.NotFound, "sandbox_not_found")
+	}
+	list, err := s.ListRecordings(t.Context(), local)
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%+v %v", list, err)
+	}
+	for _, do := range []func(sandbox.Principal) error{
+		func(who sandbox.Principal) error { _, err := s.ListRecordings(t.Context(), who); return err },
+		func(who sandbox.Principal) error { return s.DiscardRecordings(t.Context(), who, list[0].ID) },
+	} {
+		wantKind(t, do(alice), fault.Denied, "recordings_not_local")
+	}
+	wantKind(t, s.DiscardRecordings(t.Context(), local, "../x"), fault.NotFound, "sandbox_not_found")
+	if err := s.DiscardRecordings(t.Context(), local, list[0].ID); err != nil || len(s.there()) != 0 {
+		t.Errorf("%v, %q", err, s.there())
+	}
+	wantKind(t, s.DiscardRecordings(t.Context(), local, list[0].ID), fault.NotFound, "recordings_not_found")
+	var did []string
+	for _, e := range s.record.Entries(audit.Action) {
+		var a payload.Action
+		if err := json.Unmarshal(e.Data, &a); err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasPrefix(a.Do, "recordings.") && a.Outcome == "ok" {
+			did = append(did, a.Do)
+		}
+	}
+	if fmt.Sprint(did) != "[recordings.keep recordings.discard]" {
+		t.Errorf("%q", did)
+	}
+}
+
+// What the record does not take is not kept.
+func TestUnrecordedKeepsNothing(t *testing.T) {
+	s := newStudio(t)
+	sb := s.create(local)
+	s.tape(sb.ID)
+	s.record.Fail(func(d audit.Draft) bool { return d.Kind == audit.Action })
+	if k, err := s.KeepRecordings(t.Context(), local, sb.ID); err == nil || k.ID != "" {
+		t.Errorf("%+v", k)
+	}
+	if _, ok := s.tapes.Kept(sb.ID); ok {
+		t.Error("it is kept")
+	}
+}
+
+// They go when their time is over, when there are too many, and when all is
+// pruned; those of a sandbox that is there stay with it.
+func TestKeptRecordingsEnd(t *testing.T) {
+	s := newStudio(t)
+	now := time.Now()
+	name := func(n int) string { return fmt.Sprintf("i%019d", n) }
+	for n := range 103 {
+		s.tape(name(n))
+		at := now.Add(-time.Duration(n+1) * time.Minute)
+		if _, err := s.tapes.Keep(recording.Kept{Sandbox: name(n), TakenAt: at, ExpiresAt: at.Add(retained.Life)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sb := s.create(local)
+	s.tape(sb.ID)
+	if _, err := s.KeepRecordings(t.Context(), local, sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.there(); len(got) != 100 || got[0] != name(0) || got[98] != name(98) {
+		t.Fatalf("%d are there: %q", len(got), got)
+	}
+	at := now.Add(-retained.Life - time.Second)
+	if _, err := s.tapes.Keep(recording.Kept{Sandbox: name(5), TakenAt: at, ExpiresAt: at.Add(retained.Life)}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.Recorded(t.Context(), local, name(5))
+	wantKind(t, err, fault.NotFound, "sandbox_not_found")
+	// What is damaged is nothing that anybody could find.
+	if err := os.WriteFile(filepath.Join(s.path, name(6), "kept"), []byte(`{"sandbox":"other"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.reconcile()
+	if got := len(s.there()); got != 98 {
+		t.Errorf("%d are there", got)
+	}
+	if _, err := s.Prune(t.Context(), local); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.there(); len(got) != 1 || got[0] != sb.ID {
+		t.Errorf("%q", got)
+	}
+}

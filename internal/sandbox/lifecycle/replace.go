@@ -1,0 +1,188 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// codeReplaceFailed is the engine's word for having neither machine.
+const codeReplaceFailed = "replace_failed"
+
+// Rollback puts a sandbox back to a snapshot.
+func (s *Service) Rollback(ctx context.Context, who sandbox.Principal, ref, snapshot string) (sandbox.Sandbox, error) {
+	ctx, d := s.deed(ctx, who, "rollback", ref)
+	n, err := s.seenSnapshot(ctx, who, snapshot)
+	if err != nil {
+		return sandbox.Sandbox{}, d.told(ctx, err)
+	}
+	sb, err := s.putBack(ctx, who, ref, func(sandbox.Row) string { return n.ID })
+	return sb, d.told(ctx, err)
+}
+
+// Reset puts a sandbox back to its start.
+func (s *Service) Reset(ctx context.Context, who sandbox.Principal, ref string) (sandbox.Sandbox, error) {
+	ctx, d := s.deed(ctx, who, "reset", ref)
+	sb, err := s.putBack(ctx, who, ref, func(r sandbox.Row) string {
+		if r.Origin != "" {
+			return r.Origin
+		}
+		return sandbox.ToStart
+	})
+	return sb, d.told(ctx, err)
+}
+
+func (s *Service) putBack(ctx context.Context, who sandbox.Principal, ref string, to func(sandbox.Row) string) (sandbox.Sandbox, error) {
+	ctx, r, release, err := s.act(ctx, who, ref)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	defer release()
+	if r.State != sandbox.Running && r.State != sandbox.Paused {
+		return sandbox.Sandbox{}, notNow(r)
+	}
+	if err := r.Base.CheckRebuildable(); err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	if _, err := s.checkpointer(); err != nil {
+		return sandbox.Sandbox{}, err // before anything is cut
+	}
+	target := to(r)
+	from, at, err := s.backTo(ctx, r, target)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	if from.saved.Image != "" {
+		if err := s.fits(ctx, r.TemplateID, r.Base, from.saved); err != nil {
+			return sandbox.Sandbox{}, err
+		}
+	}
+	if r.State == sandbox.Paused {
+		r, err = s.awaken(ctx, r, r.EndIn(0), from, &at)
+	} else {
+		r, err = s.replace(ctx, r, target, from, at)
+	}
+	return r.Shown(), err
+}
+
+// backTo is what a sandbox starts from that is put back: toStart or a
+// snapshot, which must be of its own kind.
+func (s *Service) backTo(ctx context.Context, r sandbox.Row, target string) (source, string, error) {
+	if target == sandbox.ToStart {
+		return source{again: true}, "", nil
+	}
+	n, err := s.store.GetSnapshot(ctx, target)
+	if err == nil && n.Sum == "" {
+		err = sandbox.SnapshotUnknown(target)
+	}
+	if isUnknown(err) && target == r.Origin {
+		return source{}, "", fault.New(fault.Conflict, "origin_gone", "the snapshot that the sandbox was made of does not exist any more").
+			WithHint("roll it back to another snapshot, or make a new sandbox")
+	}
+	if err != nil {
+		return source{}, "", err
+	}
+	renew := guest.RolledBack
+	if n.Sandbox != r.ID {
+		// Its names are another's, who may be alive and go by them.
+		renew = guest.Copied
+	}
+	return fromSnapshot(n, renew), n.ID, n.CheckFits(r)
+}
+
+// replace exchanges the instance of a running sandbox. The caller holds the sandbox's
+// lock.
+func (s *Service) replace(ctx context.Context, r sandbox.Row, target string, from source, at string) (_ sandbox.Row, err error) {
+	done, err := s.admit(ctx, r, from.request, false)
+	if err != nil {
+		return sandbox.Row{}, err
+	}
+	defer func() { done(err) }()
+	old := r
+	moved, err := s.move(ctx, r.ID, sandbox.Move{
+		From: []sandbox.State{sandbox.Running}, To: sandbox.Resuming, By: s.self, Run: r.Run, Next: true, Change: &sandbox.Change{Pending: &target},
+	})
+	if err != nil || !moved {
+		return sandbox.Row{}, errors.Join(err, s.stale(ctx, r.ID, moved, err))
+	}
+	r.Run++
+	from.replace = true
+	s.survey(ctx, r.ID)
+	s.cut(r.ID)
+	if err := s.restart(ctx, &r, from); err != nil {
+		return sandbox.Row{}, s.notReplaced(ctx, old, err)
+	}
+	return s.replaced(ctx, r, at)
+}
+
+// replaced makes a sandbox's new machine its machine.
+func (s *Service) replaced(ctx context.Context, r sandbox.Row, at string) (sandbox.Row, error) {
+	ctx, cancel := lasting(ctx)
+	defer cancel()
+	none := ""
+	s.book.anyway(ctx, s.wentOn(ctx, r, &at, source{}))
+	moved, err := s.move(ctx, r.ID, sandbox.Move{From: []sandbox.State{sandbox.Resuming}, To: sandbox.Running, Change: &sandbox.Change{
+		Pending: &none, At: &at, Checked: r.Checked, Base: &r.Base,
+	}})
+	if err != nil {
+		return sandbox.Row{}, err // the attendant continues
+	}
+	if !moved {
+		s.cut(r.ID)
+		return sandbox.Row{}, errors.Join(removedMeanwhile(), s.stopMachine(ctx, r))
+	}
+	r.State, r.At, r.Pending = sandbox.Running, at, ""
+	s.track(r)
+	s.endQuestions(ctx, r.ID, "", "the sandbox was put back")
+	s.log.Info("sandbox put back", "sandbox", r.ID, "owner", r.Owner, "snapshot", at)
+	s.note(ctx, r.ID, "info", "sandbox put back", map[string]string{"snapshot": at})
+	return r, nil
+}
+
+// notReplaced translates a failed replacement, by what became of the old instance.
+func (s *Service) notReplaced(ctx context.Context, r sandbox.Row, cause error) error {
+	if because := context.Cause(ctx); because != nil {
+		cause = errors.Join(canceled(because), cause)
+	}
+	ctx, cancel := lasting(ctx)
+	defer cancel()
+	s.log.Warn("sandbox not put back", "sandbox", r.ID, "err", cause)
+	runs, err := s.runs(ctx, r.ID)
+	if err != nil {
+		return errors.Join(cause, err, s.owe(r.ID))
+	}
+	if !runs || isReplaceFailed(cause) {
+		_, err := s.end(ctx, r.ID, sandbox.ReasonCrashed, time.Time{})
+		return errors.Join(fault.Wrap(cause, fault.KindOf(cause), codeReplaceFailed,
+			"the sandbox could not be put back, and is stopped: "+fault.PublicText(cause)).WithHint("its snapshots are as they were"), err)
+	}
+	none := ""
+	moved, err := s.move(ctx, r.ID, sandbox.Move{From: []sandbox.State{sandbox.Resuming}, To: sandbox.Running, Next: true, Change: &sandbox.Change{Pending: &none}})
+	if err != nil || !moved {
+		return errors.Join(cause, err)
+	}
+	// The old instance continues. Its network attachment may have been cut for the
+	// new one's.
+	if row, err := s.store.Get(ctx, r.ID); err == nil {
+		s.track(row)
+	}
+	if err := s.relink(ctx); err != nil {
+		s.log.Warn("link not looked at", "sandbox", r.ID, "err", err)
+	}
+	s.note(ctx, r.ID, "warn", "not put back: "+fault.PublicText(cause), nil)
+	return cause
+}
+
+// owe leaves a sandbox in a passing state to the attendant.
+func (s *Service) owe(id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unwritten[id] = true
+	return nil
+}
+
+func isReplaceFailed(err error) bool { return fault.CodeOf(err) == codeReplaceFailed }

@@ -1,0 +1,280 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// wakeLife is the shortest time that traffic wakes a sandbox for.
+const wakeLife = 5 * time.Minute
+
+// Resume lets a paused sandbox go on for d.
+func (s *Service) Resume(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error) {
+	ctx, deed := s.deed(ctx, who, "resume", ref)
+	sb, was, err := s.resume(ctx, who, ref, d, false)
+	return sb, was, deed.told(ctx, err)
+}
+
+// ResumeFiles boots a paused sandbox anew, with its files.
+func (s *Service) ResumeFiles(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error) {
+	ctx, deed := s.deed(ctx, who, "resume", ref)
+	sb, was, err := s.resume(ctx, who, ref, d, true)
+	return sb, was, deed.told(ctx, err)
+}
+
+func (s *Service) resume(ctx context.Context, who sandbox.Principal, ref string, d time.Duration, filesOnly bool) (sandbox.Sandbox, bool, error) {
+	if d < 0 {
+		return sandbox.Sandbox{}, false, fault.New(fault.Invalid, "timeout_invalid", "Timeout must not be negative")
+	}
+	if err := s.checkTimeout(who, d); err != nil {
+		return sandbox.Sandbox{}, false, err
+	}
+	if err := s.room.Check(); err != nil {
+		return sandbox.Sandbox{}, false, err
+	}
+	r, err := s.resolve(ctx, who, ref)
+	if err != nil {
+		return sandbox.Sandbox{}, false, err
+	}
+	return s.goOn(ctx, r.ID, d, filesOnly, func(sandbox.Row) error { return nil })
+}
+
+// Wake resumes a paused sandbox that resumes on traffic.
+func (s *Service) Wake(ctx context.Context, id string) (sandbox.Sandbox, error) {
+	if !idPattern.MatchString(id) {
+		return sandbox.Sandbox{}, sandbox.Unknown(id)
+	}
+	if sb, ok := s.known(id); ok {
+		return sb, nil
+	}
+	r, err := s.store.Get(ctx, id)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	d := max(r.CreateTimeout, wakeLife)
+	if r.CreateTimeout == 0 {
+		d = 0 // for ever
+	}
+	sb, _, err := s.goOn(ctx, id, d, false, func(r sandbox.Row) error {
+		if r.State == sandbox.Paused && r.OnEnd.Wake {
+			return nil
+		}
+		return sandbox.Unknown(id)
+	})
+	return sb, err
+}
+
+// goOn resumes a sandbox, or finds that it runs, and reports whether it was
+// paused. may has the last word about one that does not run.
+func (s *Service) goOn(ctx context.Context, id string, d time.Duration, filesOnly bool, may func(sandbox.Row) error) (sandbox.Sandbox, bool, error) {
+	began := time.Now()
+	ctx, r, release, err := s.actOn(ctx, id)
+	if err != nil {
+		return sandbox.Sandbox{}, false, err
+	}
+	defer release()
+	if r.State == sandbox.Running {
+		r, err = s.later(ctx, r, d)
+		return r.Shown(), false, err
+	}
+	if err := may(r); err != nil {
+		return sandbox.Sandbox{}, false, err
+	}
+	if r.State != sandbox.Paused {
+		return sandbox.Sandbox{}, false, notNow(r)
+	}
+	from := source{saved: r.Saved, renew: guest.Resumed, files: filesOnly, again: true}
+	if filesOnly {
+		// How it went says nothing about those who want the memory.
+		r, err = s.awaken(ctx, r, r.EndIn(d), from, nil)
+		return r.Shown(), true, err
+	}
+	// Who waited while another tried shares what came of it: a sandbox that
+	// does not come back is not tried once per waiting request.
+	if err := s.failedSince(id, began); err != nil {
+		return sandbox.Sandbox{}, true, err
+	}
+	r, err = s.awaken(ctx, r, r.EndIn(d), from, nil)
+	s.remember(id, err)
+	return r.Shown(), true, err
+}
+
+// later gives a running sandbox a later end, if that is one.
+func (s *Service) later(ctx context.Context, r sandbox.Row, d time.Duration) (sandbox.Row, error) {
+	if end := r.EndIn(d); !end.IsZero() {
+		changed, err := s.store.SetEnd(ctx, r.ID, end, true)
+		if err != nil {
+			return sandbox.Row{}, err
+		}
+		if changed {
+			r.EndAt = end
+			s.ends(r)
+			s.tell(ctx, r)
+		}
+	}
+	s.track(r)
+	return r, nil
+}
+
+// failure is how the latest try to resume a sandbox went.
+type failure struct {
+	at  time.Time
+	err error
+}
+
+func (s *Service) failedSince(id string, began time.Time) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if f := s.failures[id]; f.err != nil && f.at.After(began) {
+		return f.err
+	}
+	return nil
+}
+
+func (s *Service) remember(id string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.failures, id)
+	// Who went away tells nothing about the others.
+	if err != nil && fault.KindOf(err) != fault.Canceled {
+		s.failures[id] = failure{time.Now(), err}
+	}
+}
+
+// slowStart is how long a resumption may take of the time that it is for.
+const slowStart = time.Second
+
+// awaken takes a paused sandbox to running, from its own image or from
+// another source. After an error it is paused as before. The caller acts on
+// it.
+func (s *Service) awaken(ctx context.Context, r sandbox.Row, end time.Time, from source, at *string) (_ sandbox.Row, err error) {
+	began := time.Now()
+	others := false             // programs of the host are others
+	if from.saved.Image != "" { // its start has no memory that could not go on
+		err := s.fits(ctx, r.TemplateID, r.Base, from.saved)
+		// Nothing runs while files are taken out.
+		if others = from.files && fault.CodeOf(err) == codePrograms; err != nil && !others {
+			return sandbox.Row{}, err
+		}
+	}
+	done, err := s.admit(ctx, r, from.request, false)
+	if err != nil {
+		return sandbox.Row{}, err
+	}
+	defer func() { done(err) }()
+	moved, err := s.move(ctx, r.ID, sandbox.Move{
+		From: []sandbox.State{sandbox.Paused}, To: sandbox.Resuming, By: s.self, Run: r.Run, Next: true, MaxLive: s.settings.MaxLive,
+	})
+	if err != nil || !moved {
+		return sandbox.Row{}, errors.Join(err, s.stale(ctx, r.ID, moved, err))
+	}
+	paused := r
+	r.Run, r.EndAt, r.PausedAt = r.Run+1, end, time.Time{}
+	err = s.stopMachine(ctx, r) // of a pause that could not
+	if err == nil {
+		err = s.restart(ctx, &r, from)
+	}
+	if err != nil && others && fault.KindOf(err) == fault.Internal {
+		err = fault.Wrap(err, fault.Conflict, codePrograms, "the files do not come out: programs of the host that the sandbox had open have changed since, and one of them is gone").
+			WithHint("put the same packages back, and try again; the server's log names the file")
+	}
+	if took := time.Since(began); took > slowStart && !end.IsZero() {
+		r.EndAt = end.Add(took) // who resumes it for a while is to have it for that
+	}
+	if err == nil {
+		// Nothing of it has reached anybody yet, so it can be taken back.
+		err = s.book.must(ctx, s.wentOn(ctx, r, at, from))
+	}
+	if err != nil {
+		return sandbox.Row{}, s.pauseAgain(ctx, paused, err)
+	}
+	ctx, cancel := lasting(ctx)
+	defer cancel()
+	image, kept := r.Saved.Image, !from.files && !r.Saved.FilesOnly
+	r.Saved = sandbox.Saved{}
+	moved, err = s.move(ctx, r.ID, sandbox.Move{From: []sandbox.State{sandbox.Resuming}, To: sandbox.Running, Change: &sandbox.Change{
+		Saved: &r.Saved, PausedAt: &r.PausedAt, EndAt: &r.EndAt, At: at, Checked: r.Checked, Base: &r.Base,
+	}})
+	if err != nil {
+		return sandbox.Row{}, errors.Join(err, s.stopMachine(ctx, r)) // the attendant continues
+	}
+	if !moved {
+		s.cut(r.ID)
+		return sandbox.Row{}, errors.Join(removedMeanwhile(), s.stopMachine(ctx, r))
+	}
+	r.State = sandbox.Running
+	if at != nil {
+		r.At = *at
+	}
+	s.track(r)
+	if !r.EndAt.Equal(end) {
+		s.tell(ctx, r)
+	}
+	if err := s.images.Remove(ctx, image); err != nil {
+		s.log.Warn("image of a resumed sandbox not removed", "sandbox", r.ID, "err", err)
+	}
+	s.log.Info("sandbox resumed", "sandbox", r.ID, "owner", r.Owner, "took", time.Since(began))
+	said := "sandbox resumed"
+	if !kept {
+		said = "sandbox booted anew with its files"
+	}
+	s.note(ctx, r.ID, "info", said, map[string]string{"took": time.Since(began).Round(time.Millisecond).String()})
+	return r, nil
+}
+
+// wentOn returns the audit entry of a sandbox that continues, either from where it
+// was or from a snapshot.
+func (s *Service) wentOn(ctx context.Context, r sandbox.Row, at *string, from source) audit.Draft {
+	if at != nil {
+		return entry(ctx, audit.SandboxReplaced, r.ID, payload.Replaced{Run: r.Run, Snapshot: *at})
+	}
+	return entry(ctx, audit.SandboxResumed, r.ID, payload.Resumed{Run: r.Run, EndAt: stamp(r.EndAt), FilesOnly: from.files || from.saved.FilesOnly})
+}
+
+// restart boots a machine of a sandbox that had one before.
+func (s *Service) restart(ctx context.Context, r *sandbox.Row, from source) error {
+	p, err := s.compile(r.Access)
+	if err != nil {
+		return err
+	}
+	if !from.memory() {
+		// It can go on later as long as these programs are there.
+		was := r.Base.Root
+		from.root = &was
+		if r.Base, err = s.anew(ctx, r.TemplateID, r.Base); err != nil {
+			return err
+		}
+	}
+	spec, config := s.machine(r, p)
+	if err := s.boot(ctx, *r, p, spec, config, from); err != nil {
+		return fmt.Errorf("restart %s: %w", r.ID, err)
+	}
+	return nil
+}
+
+// pauseAgain undoes a resumption that failed. The image is as it was.
+func (s *Service) pauseAgain(ctx context.Context, r sandbox.Row, cause error) error {
+	if because := context.Cause(ctx); because != nil {
+		cause = errors.Join(canceled(because), cause)
+	}
+	ctx, cancel := lasting(ctx)
+	defer cancel()
+	s.log.Warn("sandbox not resumed", "sandbox", r.ID, "err", cause)
+	s.cut(r.ID)
+	if err := s.stopMachine(ctx, r); err != nil {
+		s.mu.Lock()
+		s.unwritten[r.ID] = true // the attendant tries again
+		s.mu.Unlock()
+		return errors.Join(cause, err)
+	}
+	_, err := s.move(ctx, r.ID, sandbox.Move{From: []sandbox.State{sandbox.Resuming}, To: sandbox.Paused})
+	return errors.Join(cause, err)
+}

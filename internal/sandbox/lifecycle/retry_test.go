@@ -1,0 +1,149 @@
+package lifecycle_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+)
+
+// flaky is a store whose moves fail while it is down.
+type flaky struct {
+	sandbox.Store
+	down *atomic.Bool
+}
+
+func (f flaky) Move(ctx context.Context, id string, m sandbox.Move) (bool, error) {
+	if f.down.Load() {
+		return false, errBroken
+	}
+	return f.Store.Move(ctx, id, m)
+}
+
+// A sandbox whose end cannot be recorded ends when it can be.
+func TestExpiryIsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var down atomic.Bool
+		r := newRig(t, func(d *lifecycle.Deps) { d.Store = flaky{d.Store, &down} })
+		sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Timeout = time.Minute })
+		down.Store(true)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if got, _ := r.Get(t.Context(), alice, sb.ID); got.State != sandbox.Running {
+			t.Fatalf("state %s, and nothing could be written", got.State)
+		}
+		down.Store(false)
+		time.Sleep(2 * time.Second)
+		if got := r.stopped(sb.ID); got.Reason != "timeout" {
+			t.Errorf("reason %q", got.Reason)
+		}
+		r.nothing()
+	})
+}
+
+// An instance of a paused sandbox that could not be removed is removed later, even if
+// the sandbox is never resumed. The sandbox does not change by it.
+func TestMachineOfAPausedSandboxIsRemovedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		sb, runs := r.create(alice, forHours), r.create(alice, forHours)
+		r.state(sb.ID).Remember("x", "1")
+		r.failAt(fake.RemoveBegin, errBroken)
+		if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
+			t.Fatal(err)
+		}
+		held := func() []engine.Status {
+			list, err := r.engine.List(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return list
+		}
+		time.Sleep(2 * time.Minute)
+		if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Paused || len(held()) != 2 {
+			t.Fatalf("it is %s, %v; held: %v", got.State, err, held())
+		}
+		r.setFault(nil)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if list := held(); len(list) != 1 || list[0].ID != runs.ID {
+			t.Errorf("held: %v", list)
+		}
+		if _, _, err := r.Resume(t.Context(), alice, sb.ID, 0); err != nil || r.state(sb.ID).Memory("x") != "1" {
+			t.Errorf("it does not go on: %v", err)
+		}
+	})
+}
+
+func forHours(c *sandbox.CreateRequest) { c.Timeout = 8 * time.Hour }
+
+// blind is an engine that cannot wait for a while.
+type blind struct {
+	engine.Engine
+	until time.Time
+}
+
+func (b blind) Wait(ctx context.Context, id string) (engine.Exit, error) {
+	if time.Now().Before(b.until) {
+		return engine.Exit{}, errBroken
+	}
+	return b.Engine.Wait(ctx, id)
+}
+
+// A wait that fails says nothing about the sandbox, and is begun again.
+func TestWaitIsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(d *lifecycle.Deps) { d.Engine = blind{d.Engine, time.Now().Add(10 * time.Second)} })
+		sb := r.create(alice)
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if _, ok := r.Live(sb.ID); !ok {
+			t.Error("not live, and it runs")
+		}
+		r.engine.Stop(sb.ID, engine.Exit{Reason: engine.ReasonOOM, At: time.Now()})
+		time.Sleep(10 * time.Second)
+		if got := r.stopped(sb.ID); got.Reason != "oom" {
+			t.Errorf("reason %q", got.Reason)
+		}
+	})
+}
+
+// An engine without a meter says so instead of inventing figures.
+func TestMetricsUnsupported(t *testing.T) {
+	r := newRig(t, func(d *lifecycle.Deps) { d.Engine = struct{ engine.Engine }{d.Engine} })
+	sb := r.create(alice)
+	_, err := r.Metrics(t.Context(), alice, sb.ID, time.Time{}, time.Time{})
+	wantKind(t, err, fault.Unsupported, "metrics_unsupported")
+}
+
+// An ephemeral sandbox leaves no record when it is removed; one that ends by
+// itself leaves its reason until its process closes.
+func TestEphemeralRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		brief := func(c *sandbox.CreateRequest) { c.Ephemeral = true }
+		removed, died := r.create(local, brief), r.create(local, brief)
+		if err := r.Remove(t.Context(), local, removed.ID); err != nil {
+			t.Fatal(err)
+		}
+		_, err := r.Get(t.Context(), local, removed.ID)
+		wantKind(t, err, fault.NotFound, "sandbox_not_found")
+		r.engine.Stop(died.ID, engine.Exit{Reason: engine.ReasonOOM, At: time.Now()})
+		if got := r.stopped(died.ID); got.Reason != "oom" {
+			t.Errorf("reason %q", got.Reason)
+		}
+		if err := r.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		_, err = r.Get(t.Context(), local, died.ID)
+		wantKind(t, err, fault.NotFound, "sandbox_not_found")
+		r.nothing()
+	})
+}

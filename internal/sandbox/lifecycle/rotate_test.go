@@ -1,0 +1,306 @@
+package lifecycle_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+)
+
+// crossing is a way out at which something else happens once, right before an
+// update, or on which updates fail.
+type crossing struct {
+	links
+	now  sync.Mutex
+	hook func(sandbox.Attachment) error
+}
+
+func (c *crossing) Update(ctx context.Context, a sandbox.Attachment) error {
+	c.now.Lock()
+	hook := c.hook
+	c.hook = nil
+	c.now.Unlock()
+	if hook != nil {
+		if err := hook(a); err != nil {
+			return err
+		}
+	}
+	return c.links.Update(ctx, a)
+}
+
+func (c *crossing) before(hook func(sandbox.Attachment) error) {
+	c.now.Lock()
+	c.hook = hook
+	c.now.Unlock()
+}
+
+// value is what a sandbox's requests carry.
+func (c *crossing) value(id string) string {
+	a := c.all()[id]
+	if len(a.Secrets) == 0 {
+		return ""
+	}
+	return a.Secrets[0].Value
+}
+
+// newRotation is a rig with a sandbox that uses a secret.
+func newRotation(t *testing.T) (*rig, *crossing, *keeper, sandbox.Sandbox) {
+	t.Helper()
+	k, _ := newKeeper(t)
+	k.set("KEY", firstValue)
+	way := &crossing{links: links{attached: map[string]sandbox.Attachment{}}}
+	r := newRig(t, func(d *lifecycle.Deps) { d.Way, d.Sealed = way, k })
+	sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Access = binding(t, "KEY") })
+	return r, way, k, sb
+}
+
+// A rotation puts no policy in force again that was replaced while it found
+// out what it has to tell.
+func TestRotationKeepsANarrowerPolicy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, way, _, sb := newRotation(t)
+		set := make(chan error, 1)
+		way.before(func(sandbox.Attachment) error {
+			go func() {
+				_, err := r.SetAccess(t.Context(), alice, sb.ID, to(sandbox.Access{Net: sandbox.NetNone}))
+				set <- err
+			}()
+			synctest.Wait()
+			return nil
+		})
+		if err := r.RotateSecrets(t.Context(), alice.KeyID); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-set; err != nil {
+			t.Fatal(err)
+		}
+		row, err := r.store.Get(t.Context(), sb.ID)
+		if a := way.all()[sb.ID]; err != nil || a.Policy.Digest() != row.PolicyDigest || way.open(sb.ID) || len(a.Secrets) > 0 {
+			t.Errorf("%v: another policy is in force than the row's, with %d secrets", err, len(a.Secrets))
+		}
+	})
+}
+
+// A rotation opens no way out that was shut for a pause.
+func TestRotationOpensNothingForAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, way, _, sb := newRotation(t)
+		saved, paused := make(chan struct{}), make(chan error, 1)
+		r.setFault(func(at fake.Step, _ string) error {
+			if at == fake.CheckpointBegin {
+				<-saved
+			}
+			return nil
+		})
+		way.before(func(sandbox.Attachment) error {
+			go func() {
+				_, err := r.Pause(t.Context(), alice, sb.ID, false)
+				paused <- err
+			}()
+			synctest.Wait()
+			return nil
+		})
+		if err := r.RotateSecrets(t.Context(), alice.KeyID); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if row, err := r.store.Get(t.Context(), sb.ID); err != nil || row.State != sandbox.Pausing {
+			t.Fatalf("it is %s, %v", row.State, err)
+		}
+		if a := way.all()[sb.ID]; way.open(sb.ID) || len(a.Secrets) > 0 {
+			t.Error("the way out is open while the sandbox is written down")
+		}
+		close(saved)
+		if err := <-paused; err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// A sandbox that had found out the old value, and does not run yet when the
+// new one is there, runs with the new one once the rotation is answered.
+func TestRotationReachesWhatIsBeingStarted(t *testing.T) {
+	for name, tc := range map[string]struct {
+		at    fake.Step
+		start func(r *rig, id string) (string, error)
+	}{
+		"create": {fake.CreateReady, func(r *rig, _ string) (string, error) {
+			sb, err := r.Create(r.t.Context(), alice, sandbox.CreateRequest{Template: "base", Access: binding(r.t, "KEY")})
+			return sb.ID, err
+		}},
+		"resume": {fake.RestoreBegin, func(r *rig, id string) (string, error) {
+			if _, err := r.Pause(r.t.Context(), alice, id, false); err != nil {
+				return id, err
+			}
+			_, _, err := r.Resume(r.t.Context(), alice, id, 0)
+			return id, err
+		}},
+		"fork": {fake.RestoreBegin, func(r *rig, id string) (string, error) {
+			forks, err := r.Fork(r.t.Context(), alice, id, sandbox.ForkRequest{Count: 1})
+			if err != nil {
+				return "", err
+			}
+			return forks[0].Sandbox.ID, forks[0].Err
+		}},
+		"rollback": {fake.ReplaceReady, func(r *rig, id string) (string, error) {
+			n := r.snapshot(alice, id, "")
+			_, err := r.Rollback(r.t.Context(), alice, id, n.ID)
+			return id, err
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, way, k, sb := newRotation(t)
+				var once sync.Once
+				rotated := make(chan error, 1)
+				r.setFault(func(at fake.Step, _ string) error {
+					if at == tc.at {
+						once.Do(func() {
+							k.set("KEY", secondValue, firstValue)
+							go func() { rotated <- r.RotateSecrets(t.Context(), alice.KeyID) }()
+							synctest.Wait()
+						})
+					}
+					return nil
+				})
+				id, err := tc.start(r, sb.ID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := <-rotated; err != nil {
+					t.Fatal(err)
+				}
+				if got := way.value(id); got != secondValue {
+					t.Errorf("it continues with %q", got)
+				}
+			})
+		})
+	}
+}
+
+// So does one that waited and is being handed over just now.
+func TestRotationReachesWhatIsBeingClaimed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, _ := newKeeper(t)
+		k.set("KEY", firstValue)
+		p := newPoolRig(t, func(d *lifecycle.Deps) { d.Sealed = k })
+		p.start(opened)
+		rotated := make(chan error, 1)
+		p.setRefuse(func(guest.Config) (int, string) {
+			k.set("KEY", secondValue, firstValue)
+			go func() { rotated <- p.RotateSecrets(t.Context(), alice.KeyID) }()
+			synctest.Wait()
+			return 0, ""
+		})
+		sb, err := p.Create(t.Context(), alice, sandbox.CreateRequest{Template: "base", Access: binding(t, "KEY")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, claimed := p.configs(sb.ID); !claimed {
+			t.Fatal("it was not claimed")
+		}
+		if err := <-rotated; err != nil {
+			t.Fatal(err)
+		}
+		if a := p.road.all()[sb.ID]; a.Secrets[0].Value != secondValue {
+			t.Errorf("it continues with %q", a.Secrets[0].Value)
+		}
+	})
+}
+
+// A rotation returns in bounded time, and lists the sandboxes that it has not
+// reached. These get the value later.
+func TestRotationDoesNotWaitForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, way, k, sb := newRotation(t)
+		if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
+			t.Fatal(err)
+		}
+		restore, resumed := make(chan struct{}), make(chan error, 1)
+		r.setFault(func(at fake.Step, _ string) error {
+			if at == fake.RestoreBegin {
+				<-restore
+			}
+			return nil
+		})
+		go func() {
+			_, _, err := r.Resume(t.Context(), alice, sb.ID, 0)
+			resumed <- err
+		}()
+		synctest.Wait()
+		k.set("KEY", secondValue, firstValue)
+		began := time.Now()
+		wantKind(t, r.RotateSecrets(t.Context(), alice.KeyID), fault.Timeout, "secret_not_everywhere")
+		if took := time.Since(began); took > time.Minute {
+			t.Errorf("it was answered after %s", took)
+		}
+		close(restore)
+		if err := <-resumed; err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if got := way.value(sb.ID); got != secondValue {
+			t.Errorf("it continues with %q", got)
+		}
+	})
+}
+
+// What another process is starting is waited for by its row.
+func TestRotationWaitsForOtherProcesses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, way, k, sb := newRotation(t)
+		other := sandbox.Process{PID: 5, Start: "alive"}
+		second := &rig{t: t, dir: r.dir, ends: map[string]time.Time{}}
+		second.open(func(d *lifecycle.Deps) {
+			d.Way, d.Sealed, d.Process = way, k, other
+			d.Alive = func(sandbox.Process) bool { return true }
+		})
+		defer second.close()
+		if moved, err := r.store.Move(t.Context(), sb.ID, sandbox.Move{
+			From: []sandbox.State{sandbox.Running}, To: sandbox.Resuming, By: sandbox.Process{PID: 6, Start: "alive"},
+		}); err != nil || !moved {
+			t.Fatal(moved, err)
+		}
+		k.set("KEY", secondValue, firstValue)
+		rotated := make(chan error, 1)
+		go func() { rotated <- second.RotateSecrets(t.Context(), alice.KeyID) }()
+		time.Sleep(time.Second)
+		if got := way.value(sb.ID); got != firstValue {
+			t.Errorf("it was handed %q while another process changes it", got)
+		}
+		if _, err := r.store.Move(t.Context(), sb.ID, sandbox.Move{From: []sandbox.State{sandbox.Resuming}, To: sandbox.Running}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-rotated; err != nil {
+			t.Error(err)
+		}
+		if got := way.value(sb.ID); got != secondValue {
+			t.Errorf("it continues with %q", got)
+		}
+	})
+}
+
+// A sandbox whose link is gone makes no rotation fail.
+func TestRotationPassesWhatHasNoLink(t *testing.T) {
+	r, way, k, sb := newRotation(t)
+	way.before(func(sandbox.Attachment) error { return fault.New(fault.NotFound, "network_not_attached", "it is gone") })
+	k.set("KEY", secondValue, firstValue)
+	if err := r.RotateSecrets(t.Context(), alice.KeyID); err != nil {
+		t.Error(err)
+	}
+	// Any other failure is one: the old value may go on working.
+	way.before(func(sandbox.Attachment) error { return fault.New(fault.NotFound, "another", "it is gone") })
+	if err := r.RotateSecrets(t.Context(), alice.KeyID); fault.CodeOf(err) != "another" {
+		t.Error(err)
+	}
+	if err := r.RotateSecrets(t.Context(), alice.KeyID); err != nil || way.value(sb.ID) != secondValue {
+		t.Errorf("%v, %q", err, way.value(sb.ID))
+	}
+}

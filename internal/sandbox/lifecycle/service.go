@@ -1,0 +1,299 @@
+// Package lifecycle owns the states of a sandbox and every move between them: create,
+// end, pause, resume, fork, replace, reconcile. It drives an engine and a store, and
+// every frontend is a client of it.
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/flows"
+	"github.com/crannog/crannog/internal/audit/ingest"
+	"github.com/crannog/crannog/internal/audit/provenance"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/host/diskroom"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/admission"
+	"github.com/crannog/crannog/internal/state/retained"
+	"github.com/crannog/crannog/internal/state/workspace"
+)
+
+// Deps is what a Service is made of. Store, Engine, Templates, Record and Log
+// are required.
+type Deps struct {
+	Store     sandbox.Store
+	Engine    engine.Engine
+	Templates sandbox.Templates
+	Log       *slog.Logger
+	Settings  sandbox.Settings
+	// Way gives sandboxes a network, Sealed the secrets that they use there,
+	// and Flows holds the records. Without them every sandbox that asks for a
+	// network is refused.
+	Way    sandbox.Way
+	Sealed sandbox.Sealed
+	// Questions are ended with the policy or the sandbox that asked them.
+	Questions sandbox.Questions
+	Flows     *flows.Dir
+	// Copies holds copies of workspaces, for policies that want one. Without
+	// it they are refused.
+	Copies *workspace.Copies
+	// Images holds what is saved of sandboxes. Without it no state is saved.
+	Images sandbox.Images
+	// HostFiles keeps copies of the host files to which saved memory refers.
+	// Without it, saved memory can be restored only as long as the host has them.
+	HostFiles sandbox.HostFiles
+	// Record takes what happens. What it refuses does not happen, except that
+	// sandboxes can always be paused and ended.
+	Record audit.Recorder
+	// Events is a directory for what engines see in sandboxes, on its way into
+	// the record, with what Flows holds. "" takes in neither.
+	Events string
+	// Recordings are of what commands printed. They go with the sandbox's
+	// record. Without it nothing is dropped.
+	Recordings sandbox.Recordings
+	// Manifests note what workspaces were, Kept holds what ended sandboxes have
+	// changed, and Journals is a directory for what is being applied. Without
+	// them nothing is compared, kept or applied.
+	Manifests *workspace.Manifests
+	Kept      *retained.Store
+	Journals  string
+	// Provenance signs for what comes out, and Version is what it then says of
+	// this program. Without it nothing is signed for.
+	Provenance *provenance.Keys
+	Version    string
+	// Admission decides when a sandbox may be started; nil makes a queue for this
+	// Service alone.
+	Admission *admission.Queue
+	// Room is what the disk has for new sandboxes; the zero value has no bounds.
+	Room diskroom.Room
+	// Process is the process that holds what the Service creates; zero is this one.
+	// Alive reports whether another process still runs; nil asks the kernel.
+	Process sandbox.Process
+	Alive   func(sandbox.Process) bool
+}
+
+// Service carries out requests. It is safe for concurrent use, and several
+// Services, also in several processes, may share one store and one engine's
+// state.
+type Service struct {
+	store     sandbox.Store
+	engine    engine.Engine
+	templates sandbox.Templates
+	log       *slog.Logger
+	settings  sandbox.Settings
+	way       sandbox.Way
+	sealed    sandbox.Sealed
+	questions sandbox.Questions
+	flows     *flows.Dir
+	copies    *workspace.Copies
+	images    sandbox.Images
+	hostFiles sandbox.HostFiles
+	tapes     sandbox.Recordings
+	book      book
+	spools    *ingest.Spools // nil takes in nothing
+	behind    atomic.Bool    // something was not taken in that could have been
+	self      sandbox.Process
+	alive     func(sandbox.Process) bool
+	manifests *workspace.Manifests
+	kept      *retained.Store
+	journals  string
+	signing   *provenance.Keys
+	version   string
+	seen      string // Deps.Events
+
+	locks     locks
+	admission *admission.Queue
+	room      diskroom.Room
+	comparing turns
+	wake      chan struct{} // tells the clock that an end has changed
+	// unsettled tells that there are new images.
+	unsettled chan struct{}
+	ctx       context.Context
+	stop      context.CancelFunc
+	loops     sync.WaitGroup
+
+	mu       sync.RWMutex
+	closed   bool
+	live     map[string]*box
+	masks    map[string]*sandbox.Mask // of live sandboxes and of those that are made
+	veils    map[string]*sandbox.Mask // of ended ones whose lines are not in the record yet
+	creating map[string]context.CancelCauseFunc
+	removing map[string]int  // removals that wait or are under way
+	held     map[string]bool // ephemeral sandboxes that end with this Service
+	// unwritten are sandboxes of whose passing state this Service could not
+	// write down how it went.
+	unwritten map[string]bool
+	failures  map[string]failure // of resuming
+	put       map[string]putOff  // pauses that are tried again
+	// late are the pauses by the clock that are under way.
+	late     map[chan struct{}]bool
+	requests sync.WaitGroup // creations under way
+
+	pool atomic.Pointer[pool] // nil keeps none
+}
+
+var (
+	_ sandbox.Sandboxes = (*Service)(nil)
+	_ sandbox.Networks  = (*Service)(nil)
+	_ sandbox.Traffic   = (*Service)(nil)
+	_ sandbox.States    = (*Service)(nil)
+	_ sandbox.Snapshots = (*Service)(nil)
+	_ sandbox.Waker     = (*Service)(nil)
+)
+
+// NewService makes a Service and starts its clock. Call Reconcile before
+// serving, and Close at the end.
+func NewService(d Deps) (*Service, error) {
+	if d.Store == nil || d.Engine == nil || d.Templates == nil || d.Record == nil || d.Log == nil {
+		return nil, errors.New("sandbox service: a dependency is missing")
+	}
+	if d.Process == (sandbox.Process{}) {
+		self, err := sandbox.ThisProcess()
+		if err != nil {
+			return nil, fmt.Errorf("sandbox service: %w", err)
+		}
+		d.Process = self
+	}
+	if d.Alive == nil {
+		d.Alive = sandbox.Process.Alive
+	}
+	if d.Admission == nil {
+		d.Admission = admission.New(admission.Options{Log: d.Log})
+	}
+	settings := d.Settings.WithDefaults()
+	most, err := most(settings.Max)
+	if err != nil {
+		return nil, fmt.Errorf("sandbox service: %w", err)
+	}
+	settings.Max = most
+	s := &Service{
+		store: d.Store, engine: d.Engine, templates: d.Templates, log: d.Log,
+		settings: settings, self: d.Process, alive: d.Alive,
+		manifests: d.Manifests, kept: d.Kept, journals: d.Journals, seen: d.Events,
+		signing: d.Provenance, version: d.Version,
+		way: d.Way, sealed: d.Sealed, questions: d.Questions, flows: d.Flows, copies: d.Copies, images: d.Images, hostFiles: d.HostFiles, tapes: d.Recordings,
+		admission: d.Admission, room: d.Room,
+		comparing: make(turns, maxComparing),
+		wake:      make(chan struct{}, 1),
+		live:      make(map[string]*box),
+		masks:     make(map[string]*sandbox.Mask),
+		veils:     make(map[string]*sandbox.Mask),
+		book:      book{to: d.Record, log: d.Log},
+		creating:  make(map[string]context.CancelCauseFunc),
+		removing:  make(map[string]int),
+		held:      make(map[string]bool),
+
+		unwritten: make(map[string]bool), failures: make(map[string]failure), put: make(map[string]putOff), late: make(map[chan struct{}]bool),
+		unsettled: make(chan struct{}, 1),
+	}
+	if err := s.openSpools(d.Events); err != nil {
+		return nil, fmt.Errorf("sandbox service: %w", err)
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.loops.Go(s.clock)
+	s.loops.Go(s.attend)
+	s.loops.Go(s.sample)
+	s.loops.Go(s.tidy)
+	return s, nil
+}
+
+// closeTimeout bounds how long Close waits to end one ephemeral sandbox when
+// its own context has no deadline.
+const closeTimeout = 30 * time.Second
+
+// Close ends what is being created and the ephemeral sandboxes of this
+// Service, and stops watching the others, which go on. What it has saved is on
+// the disk then.
+func (s *Service) Close(ctx context.Context) error {
+	s.awaitLate(ctx)
+	s.mu.Lock()
+	s.closed = true
+	for _, cancel := range s.creating {
+		cancel(shuttingDown())
+	}
+	s.mu.Unlock()
+	s.requests.Wait()
+	s.pool.Load().close()
+
+	s.mu.Lock()
+	held := make([]string, 0, len(s.held))
+	for id := range s.held {
+		held = append(held, id)
+	}
+	s.mu.Unlock()
+	errs := make([]error, len(held))
+	var group sync.WaitGroup
+	for i, id := range held {
+		group.Go(func() { errs[i] = s.drop(ctx, id) })
+	}
+	group.Wait()
+	// With the lock, so that no box is tracked between here and Wait.
+	s.mu.Lock()
+	s.stop()
+	s.mu.Unlock()
+	s.loops.Wait()
+	s.persistImages(ctx)
+	s.release()
+	if s.spools != nil {
+		errs = append(errs, s.retake(context.WithoutCancel(ctx)), s.spools.Close())
+	}
+	s.book.tick(ctx)
+	return errors.Join(errs...)
+}
+
+// release forgets all boxes without ending them.
+func (s *Service) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, b := range s.live {
+		delete(s.live, id)
+		close(b.gone)
+	}
+}
+
+// drop ends a sandbox and leaves no record of it.
+func (s *Service) drop(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	unlock, err := s.locks.acquire(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if _, err := s.end(ctx, id, sandbox.ReasonKilled, time.Time{}); err != nil {
+		return err
+	}
+	return s.erase(ctx, id)
+}
+
+// erase drops the row of a sandbox that has ended. What the record holds stays.
+func (s *Service) erase(ctx context.Context, id string) error {
+	if err := s.forget(ctx, id); err != nil {
+		return err
+	}
+	if err := s.dropRecording(id); err != nil {
+		return err
+	}
+	if err := s.store.Delete(ctx, id); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	delete(s.held, id)
+	delete(s.failures, id)
+	delete(s.put, id)
+	s.mu.Unlock()
+	return nil
+}
+
+const codeShuttingDown = "shutting_down"
+
+func shuttingDown() error {
+	return fault.New(fault.Unavailable, codeShuttingDown, "the server is shutting down")
+}

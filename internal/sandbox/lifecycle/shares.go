@@ -1,0 +1,58 @@
+package lifecycle
+
+import (
+	"path/filepath"
+	"strings"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// ParseShares reads the directories of the host that callers may mount by name, also
+// those that come over the network: NAME=PATH[:ro|:cow], apart by semicolons.
+func ParseShares(text string) (map[string]sandbox.Mount, error) {
+	shares := map[string]sandbox.Mount{}
+	for one := range strings.SplitSeq(text, ";") {
+		if one = strings.TrimSpace(one); one == "" {
+			continue
+		}
+		name, source, _ := strings.Cut(one, "=")
+		m := sandbox.Mount{Name: strings.TrimSpace(name), Source: strings.TrimSpace(source)}
+		if rest, ok := strings.CutSuffix(m.Source, ":ro"); ok {
+			m.Source, m.ReadOnly = rest, true
+		}
+		m.Source = strings.TrimSuffix(m.Source, ":cow")
+		_, twice := shares[m.Name]
+		if checkName(m.Name) != nil || m.Name == "" || !filepath.IsAbs(m.Source) || twice {
+			return nil, fault.Newf(fault.Invalid, "mounts_invalid", "mounts: %.200q is not NAME=/PATH[:ro|:cow], or its name is there twice", one)
+		}
+		shares[m.Name] = m
+	}
+	return shares, nil
+}
+
+// named is a mount of a directory that the server's settings share.
+func sharedMount(s sandbox.Settings, m sandbox.Mount) (sandbox.Mount, error) {
+	shared, ok := s.Mounts[m.Name]
+	switch {
+	case m.Source != "":
+		return m, fault.New(fault.Invalid, "mounts_invalid", "a mount has a source or a name, not both")
+	case !ok:
+		return m, fault.Newf(fault.NotFound, "mount_unknown", "this server shares no directory %.100q", m.Name).
+			WithHint("its operator lists directories in the setting mounts (CRANNOG_MOUNTS): NAME=/PATH[:ro|:cow]")
+	case m.Target == "":
+		return m, fault.New(fault.Invalid, "mounts_invalid", "a mount by name says where it is inside")
+	}
+	m.Source, m.ReadOnly = shared.Source, m.ReadOnly || shared.ReadOnly
+	return m, nil
+}
+
+// ofHost reports whether a request names files of the host by their paths.
+func namesHost(req sandbox.CreateRequest) bool {
+	for _, m := range req.Mounts {
+		if m.Name == "" {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,48 @@
+package lifecycle
+
+import (
+	"testing"
+
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// TestF3SharedByName: callers of the network mount what the operator lists and nothing
+// else, and never more than it lets them.
+func TestF3SharedByName(t *testing.T) {
+	dir := t.TempDir()
+	shares, err := ParseShares("data=" + dir + "; models=" + dir + ":ro ;tmp=" + dir + ":cow;")
+	if err != nil || len(shares) != 3 || shares["data"].ReadOnly || !shares["models"].ReadOnly || shares["tmp"].Source != dir {
+		t.Fatalf("%+v, %v", shares, err)
+	}
+	for _, text := range []string{"data", "=/x", "data=x", "data=/x;data=/y", "a b=/x", "data=:ro"} {
+		if _, err := ParseShares(text); fault.CodeOf(err) != "mounts_invalid" {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	s := sandbox.Settings{Mounts: shares}
+	far := sandbox.Principal{KeyID: "key"}
+	for _, c := range []struct {
+		mount sandbox.Mount
+		code  string
+	}{
+		{sandbox.Mount{Name: "data", Target: "/mnt/x"}, ""},
+		{sandbox.Mount{Name: "none", Target: "/mnt/x"}, "mount_unknown"},
+		{sandbox.Mount{Name: "data"}, "mounts_invalid"},
+		{sandbox.Mount{Name: "data", Source: "/etc", Target: "/mnt/x"}, "mounts_invalid"},
+		{sandbox.Mount{Source: dir, Target: "/mnt/x"}, "local_only"},
+	} {
+		req := sandbox.CreateRequest{Mounts: []sandbox.Mount{c.mount}}
+		err := checkLocal(far, req)
+		if err == nil {
+			_, err = resolveMounts(s, req.Mounts)
+		}
+		if err == nil != (c.code == "") || err != nil && fault.CodeOf(err) != c.code {
+			t.Errorf("%+v: %v", c.mount, err)
+		}
+	}
+	list, err := resolveMounts(s, []sandbox.Mount{{Name: "models", Target: "/mnt/m"}, {Name: "data", Target: "/mnt/d", ReadOnly: true}})
+	if err != nil || !list[0].ReadOnly || !list[1].ReadOnly || list[0].Source == "" {
+		t.Errorf("%+v, %v", list, err)
+	}
+}

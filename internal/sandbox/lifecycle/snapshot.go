@@ -1,0 +1,147 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/crannog/crannog/internal/audit"
+	"github.com/crannog/crannog/internal/audit/payload"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// snapshotID is the form of a snapshot's ID, which no name has.
+var snapshotID = regexp.MustCompile(`^[a-z0-9]+$`)
+
+const snapshotIDLength = 20
+
+// newSnapshotID makes the ID of a snapshot or image: 103 bits.
+func newSnapshotID() string { return random(snapshotIDLength) }
+
+func isSnapshotID(s string) bool { return len(s) == snapshotIDLength && snapshotID.MatchString(s) }
+
+// checkSnapshotName takes what is a template reference too, and no ID.
+func checkSnapshotName(name string) (string, error) {
+	name = strings.ToLower(strings.TrimSpace(name))
+	if name == "" {
+		return "", nil
+	}
+	if len(name) > maxSnapshotName || !sandbox.IsIdentifier(name) || isSnapshotID(name) {
+		return "", fault.Newf(fault.Invalid, "snapshot_name_invalid",
+			"a snapshot's name is 1 to %d characters of a-z, 0-9, - and _, and does not look like an ID (%d of a-z and 0-9)", maxSnapshotName, snapshotIDLength)
+	}
+	return name, nil
+}
+
+const maxSnapshotName = 63
+
+// noTemplate refuses the name of a template: a sandbox would be made of that,
+// while what removes templates on E2B's wire would find the snapshot.
+func (s *Service) noTemplate(ctx context.Context, name string) error {
+	if name == "" {
+		return nil
+	}
+	_, err := s.templates.Resolve(ctx, sandbox.Reference{Name: name, Tag: sandbox.DefaultTag})
+	if err == nil {
+		return fault.Newf(fault.Exists, "snapshot_name_taken", "a template is named %q", name).WithHint("choose another name")
+	}
+	return ignoreUnknown(err)
+}
+
+// Snapshot takes one of a running sandbox.
+func (s *Service) Snapshot(ctx context.Context, who sandbox.Principal, ref string, req sandbox.SnapshotRequest) (sandbox.Snapshot, error) {
+	ctx, d := s.deed(ctx, who, "snapshot", ref)
+	n, err := s.snapshot(ctx, who, ref, req)
+	return n, d.told(ctx, err)
+}
+
+func (s *Service) snapshot(ctx context.Context, who sandbox.Principal, ref string, req sandbox.SnapshotRequest) (sandbox.Snapshot, error) {
+	if err := s.room.Check(); err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	name, err := checkSnapshotName(req.Name)
+	if err == nil {
+		err = s.noTemplate(ctx, name)
+	}
+	if err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	ctx, r, release, err := s.act(ctx, who, ref)
+	if err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	defer release()
+	if r.State != sandbox.Running {
+		return sandbox.Snapshot{}, notNow(r)
+	}
+	save, format, err := s.saver(ctx, r, req.FilesOnly)
+	if err != nil {
+		return sandbox.Snapshot{}, err
+	}
+	n := sandbox.Stored{
+		Snapshot: sandbox.Snapshot{
+			ID: newSnapshotID(), Name: name, Owner: r.Owner, Sandbox: r.ID, Parent: r.At, TemplateID: r.TemplateID, Template: r.Template,
+			FilesOnly: req.FilesOnly, CreatedAt: time.Now().UTC().Round(0), Format: format, Engine: r.Engine,
+		},
+		Base: r.Base, Limits: r.Limits, Workspace: r.Workspace, Access: r.Access, Process: s.self,
+	}
+	n.Access.Values, n.Access.Own = nil, "" // values are the sandbox's alone
+	if err := s.take(ctx, r, &n, save); err != nil {
+		s.log.Warn("snapshot not taken", "sandbox", r.ID, "err", err)
+		return sandbox.Snapshot{}, err
+	}
+	s.noteSnapshot(r.ID, n.ID)
+	s.log.Info("snapshot taken", "sandbox", r.ID, "snapshot", n.ID, "bytes", n.Bytes, "took", time.Since(n.CreatedAt))
+	s.note(ctx, r.ID, "info", "snapshot taken", map[string]string{"snapshot": n.ID, "name": n.Name})
+	s.settleImages()
+	n.OwnBytes = n.Bytes // until somebody shares it
+	return n.Snapshot, nil
+}
+
+// take takes the steps that leave something behind.
+func (s *Service) take(ctx context.Context, r sandbox.Row, n *sandbox.Stored, save saver) (err error) {
+	draft, err := s.beginImage(ctx, n.ID)
+	if err != nil {
+		return err
+	}
+	// The row names the image before there is one, so that a crash at any
+	// time leaves it with somebody.
+	if err := s.store.InsertSnapshot(ctx, *n); err != nil {
+		return errors.Join(err, draft.Abort())
+	}
+	defer func() {
+		if err != nil {
+			ctx, cancel := lasting(ctx)
+			defer cancel()
+			err = errors.Join(err, draft.Abort(), s.images.Remove(ctx, n.ID), s.store.DeleteSnapshot(ctx, n.ID))
+		}
+	}()
+	if n.Base.Needs, err = s.writeDown(ctx, r, draft, save); err != nil {
+		return err
+	}
+	image, err := draft.Commit(ctx, r.At)
+	if err != nil {
+		return full(err)
+	}
+	n.Sum, n.Bytes, n.Needs = image.Sum, image.Bytes, n.Base.Needs
+	if err := s.book.must(ctx, entry(ctx, audit.SnapshotTaken, r.ID, snapshotFact(*n))); err != nil {
+		return err
+	}
+	return s.store.KeepSnapshot(ctx, n.ID, n.Sum, n.Bytes, n.Base.Needs)
+}
+
+func snapshotFact(n sandbox.Stored) payload.Snapshot {
+	return payload.Snapshot{ID: n.ID, Name: n.Name, FilesOnly: n.FilesOnly, Sum: n.Sum, Bytes: n.Bytes}
+}
+
+// noteSnapshot takes over what the row says of where the sandbox came from.
+func (s *Service) noteSnapshot(id, at string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.live[id]; b != nil {
+		b.record.At = at
+	}
+}

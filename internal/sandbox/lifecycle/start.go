@@ -1,0 +1,256 @@
+package lifecycle
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/guest"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// archiveName is the file of an image of files only.
+const archiveName = "files.tar"
+
+// archiveTimeout bounds a boot that unpacks files first.
+const archiveTimeout = 10 * time.Minute
+
+// source is what a machine starts from. The zero value is a first boot.
+type source struct {
+	saved sandbox.Saved
+	// dir is where the state lies that is not an image, or "".
+	dir   string
+	renew guest.Renewal
+	files bool // leave out what memory was saved with them
+	// root is what the saved memory was of, where the machine has another.
+	root *engine.Root
+	// needs is what the state in dir refers to.
+	needs   *sandbox.Needs
+	replace bool   // the machine of the same ID
+	again   bool   // it is not the sandbox's first machine
+	reading bool   // it is only made to read the saved files
+	request string // what the caller calls the request
+	// search looks for keys in the workspace of a sandbox that is being created, or is nil.
+	search *keySearch
+}
+
+// memory reports whether programs are restored, and not only files.
+func (f source) memory() bool { return f.saved.Image != "" && !f.saved.FilesOnly && !f.files }
+
+// from is the source that a snapshot is.
+func fromSnapshot(n sandbox.Stored, renew guest.Renewal) source {
+	return source{saved: n.SavedState(), renew: renew, again: true}
+}
+
+// machine is what the engine and the guest are asked for, as at the first
+// time. It notes in the record what will be checked from inside.
+func (s *Service) machine(r *sandbox.Row, p *policy.Policy) (engine.Spec, guest.Config) {
+	b := r.Base
+	return s.specOf(r, sandbox.Template{
+		ID: r.TemplateID, Root: b.Root, DefaultUser: b.DefaultUser, DefaultDir: b.DefaultDir, Env: b.Env, Revision: b.Revision, Tools: b.Tools,
+		Older: sandbox.GuestKnows - b.Knows,
+	}, p, coveredOf(b), b.NoRoot, r.Hostname())
+}
+
+// fits refuses to let saved memory go on where it cannot.
+func (s *Service) fits(ctx context.Context, templateID string, b sandbox.Base, from sandbox.Saved) error {
+	if err := b.CheckRebuildable(); err != nil || from.FilesOnly {
+		return err
+	}
+	c, err := s.checkpointer()
+	if err != nil {
+		return err
+	}
+	if have := c.Format(); from.Format != have {
+		return fault.Newf(fault.Conflict, "snapshot_format", "the state was saved in the format %q, and this engine restores only %q", from.Format, have).
+			WithHint("one of files only would work: take it without memory where the sandbox runs, or use the version that saved this one")
+	}
+	return s.sameFiles(ctx, templateID, b, from.Needs)
+}
+
+// anew returns the base of an instance that restores no memory. It uses the current
+// programs, of which the first is the guest.
+func (s *Service) anew(ctx context.Context, templateID string, b sandbox.Base) (sandbox.Base, error) {
+	t, err := s.templates.Resolve(ctx, sandbox.Reference{Name: templateID, Tag: sandbox.DefaultTag})
+	if err != nil {
+		return sandbox.Base{}, err
+	}
+	b.Root.Binds = slices.Clone(b.Root.Binds)
+	for i := range b.Root.Binds {
+		for _, bind := range t.Root.Binds {
+			if bind.Target == t.Root.Guest && b.Root.Binds[i].Target == b.Root.Guest {
+				b.Root.Binds[i].Source = bind.Source
+			}
+		}
+	}
+	programs, err := programsRevision(b.Root)
+	programs += toolsRevision(b.Root)
+	b.Revision, b.Knows = t.Revision+programs, sandbox.GuestKnows
+	return b, err
+}
+
+// boot starts a machine, whose guest makes all checks before it is ready.
+// After an error nothing of it is left but perhaps its link.
+func (s *Service) boot(ctx context.Context, r sandbox.Row, p *policy.Policy, spec engine.Spec, config guest.Config, from source) (err error) {
+	if spec.Workspace, err = s.shown(ctx, r, p, from.again); err != nil {
+		return err
+	}
+	if spec.Mounts, err = s.shownMounts(ctx, r, p, spec.Mounts, from.again); err != nil {
+		return err
+	}
+	if spec.StandIns, err = s.shownCopies(from); err != nil {
+		return err
+	}
+	// All that can be found out is found out before anything is touched.
+	dir, archive, release, err := s.open(ctx, spec, from)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	if dir == "" {
+		spec.StandIns = nil // no memory is restored
+	}
+	way, err := s.toAttach(ctx, r, p)
+	if err != nil {
+		return err
+	}
+	if from.replace && way != nil {
+		// A network attachment has one end: the new instance takes over the old
+		// one's. The old instance has no network from here on, so a caller that goes
+		// away does not stop the replacement.
+		var done func()
+		ctx, done = unlessRemoved(ctx)
+		defer done()
+		if err := s.detach(ctx, r); err != nil {
+			return err
+		}
+	}
+	link, err := s.attach(ctx, way)
+	if err != nil {
+		return err
+	}
+	if link.Box != nil {
+		defer link.Box.Close()
+		spec.Link = link.Box
+		config.Files = append(config.Files, link.Files...)
+		addEnv(config.Env, link.Env)
+	}
+	if spec.Events, err = s.events(r.ID); err != nil {
+		return err
+	}
+	if spec.Events != nil {
+		defer spec.Events.Close()
+	}
+	most := bootTimeout
+	if archive != nil {
+		spec.Archive, config.Archive, most = archive, true, archiveTimeout
+	}
+	if archive != nil || dir != "" {
+		config.Renew = from.renew
+	}
+	if spec.GuestConfig, err = json.Marshal(config); err != nil {
+		return err
+	}
+	boot, cancel := context.WithTimeoutCause(ctx, most,
+		fault.Newf(fault.Timeout, "create_timeout", "the sandbox did not boot within %s", most))
+	defer cancel()
+	if err := s.launch(boot, spec, dir, from.replace); err != nil {
+		err = outgrown(disagreed(err))
+		if late := context.Cause(boot); late != nil {
+			err = errors.Join(canceled(late), err)
+		}
+		return err
+	}
+	return nil
+}
+
+// shownCopies are the files that a machine is shown in place of those of the host
+// that have changed. Files are taken out of a memory also without.
+func (s *Service) shownCopies(from source) ([]engine.Bind, error) {
+	needs := from.needs
+	if from.saved.Image != "" {
+		needs = from.saved.Needs
+	}
+	list, missing, err := s.standIns(needs)
+	if missing != "" && !from.files {
+		return nil, otherPrograms(missing)
+	}
+	return list, err
+}
+
+// launch hands over to the engine. dir is saved memory, or "".
+func (s *Service) launch(ctx context.Context, spec engine.Spec, dir string, replace bool) error {
+	if dir == "" && !replace {
+		return s.engine.Create(ctx, spec)
+	}
+	c, err := s.checkpointer()
+	if err != nil {
+		return err
+	}
+	defer s.pool.Load().goesOn(spec)
+	if replace {
+		return c.Replace(ctx, spec, dir)
+	}
+	return c.Restore(ctx, spec, dir)
+}
+
+// open finds the state that a machine starts from, and has all of it
+// verified: a directory of memory, an archive of files, or neither.
+func (s *Service) open(ctx context.Context, spec engine.Spec, from source) (dir string, archive *os.File, release func() error, err error) {
+	release = func() error { return nil }
+	dir = from.dir
+	if from.saved.Image != "" {
+		if s.images == nil {
+			return "", nil, nil, noImages()
+		}
+		lease, err := s.images.Lease(ctx, from.saved.Image, from.saved.Sum)
+		if err != nil {
+			return "", nil, nil, err
+		}
+		if err := lease.Verify(ctx); err != nil {
+			return "", nil, nil, errors.Join(err, lease.Release())
+		}
+		dir, release = lease.Dir(), lease.Release
+	}
+	switch {
+	case from.saved.FilesOnly:
+	case from.files:
+		let := release
+		if from.root != nil {
+			spec.Root = *from.root
+		}
+		archive, drop, err := s.extract(ctx, spec, dir)
+		if err != nil {
+			return "", nil, nil, errors.Join(err, let())
+		}
+		return "", archive, func() error { return errors.Join(drop(), let()) }, nil
+	default:
+		return dir, nil, release, nil
+	}
+	if archive, err = os.Open(filepath.Join(dir, archiveName)); err != nil {
+		return "", nil, nil, errors.Join(fmt.Errorf("archive of files: %w", err), release())
+	}
+	drop := release
+	return "", archive, func() error { return errors.Join(archive.Close(), drop()) }, nil
+}
+
+func noImages() error {
+	return fault.New(fault.Unsupported, "state_unsupported", "this service keeps no state of sandboxes")
+}
+
+// checkpointer is the engine's ability to save and go on.
+func (s *Service) checkpointer() (engine.Checkpointer, error) {
+	c, ok := s.engine.(engine.Checkpointer)
+	if !ok {
+		return nil, fault.Newf(fault.Unsupported, "state_unsupported", "the engine %s cannot save the state of a sandbox", s.engine.Info().Name)
+	}
+	return c, nil
+}

@@ -1,0 +1,448 @@
+package lifecycle_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crannog/crannog/internal/config"
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+	"github.com/crannog/crannog/internal/state/workspace"
+)
+
+// beside is another process on the same state.
+func (r *rig) beside(t *testing.T, options ...option) *rig {
+	t.Helper()
+	other := &rig{t: t, dir: r.dir, ends: make(map[string]time.Time)}
+	other.open(append(options, func(d *lifecycle.Deps) { d.Process = sandbox.Process{PID: 1 << 29, Start: "beside"} })...)
+	t.Cleanup(other.close)
+	return other
+}
+
+// Another process pauses, resumes and puts back; this one takes the end of a
+// machine for the end of no sandbox, and its streams into it end.
+func TestStatesChangeElsewhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, func(d *lifecycle.Deps) { d.Alive = func(sandbox.Process) bool { return true } })
+		other := r.beside(t)
+		ctx := t.Context()
+		sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Timeout = time.Hour })
+		n := r.snapshot(alice, sb.ID, "")
+		for name, change := range map[string]func() error{
+			"rollback": func() error { _, err := other.Rollback(ctx, alice, sb.ID, n.ID); return err },
+			"pause and resume": func() error {
+				if _, err := other.Pause(ctx, alice, sb.ID, false); err != nil {
+					return err
+				}
+				_, _, err := other.Resume(ctx, alice, sb.ID, time.Hour)
+				return err
+			},
+		} {
+			gone := r.Gone(sb.ID)
+			if err := change(); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			time.Sleep(20 * time.Second)
+			synctest.Wait()
+			select {
+			case <-gone:
+			default:
+				t.Errorf("%s: streams into the old machine are not cut", name)
+			}
+			if got, err := r.Get(ctx, alice, sb.ID); err != nil || got.State != sandbox.Running {
+				t.Errorf("%s: it is %s (%s), %v", name, got.State, got.Reason, err)
+			}
+			if _, ok := r.Live(sb.ID); !ok || r.body(sb.ID) != sb.ID {
+				t.Errorf("%s: it cannot be reached from here", name)
+			}
+		}
+		// Its true end is seen by both.
+		r.engine.Lose(sb.ID)
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if got, err := r.Get(ctx, alice, sb.ID); err != nil || got.State != sandbox.Stopped {
+			t.Errorf("lost, and %s, %v", got.State, err)
+		}
+	})
+}
+
+// Two processes that resume at once make one machine.
+func TestResumesOfTwoProcesses(t *testing.T) {
+	r := newRig(t, func(d *lifecycle.Deps) { d.Alive = func(sandbox.Process) bool { return true } })
+	other := r.beside(t)
+	sb := r.create(alice)
+	for range 20 {
+		if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
+			t.Fatal(err)
+		}
+		var group sync.WaitGroup
+		for _, s := range []*rig{r, other} {
+			group.Go(func() {
+				got, _, err := s.Resume(t.Context(), alice, sb.ID, 0)
+				// Who came second to the row says so, or finds it running.
+				if err != nil && fault.CodeOf(err) != "sandbox_changed" || err == nil && got.State != sandbox.Running {
+					t.Errorf("%s, %v", got.State, err)
+				}
+			})
+		}
+		group.Wait()
+		if _, _, err := r.Resume(t.Context(), alice, sb.ID, 0); err != nil || r.body(sb.ID) != sb.ID {
+			t.Fatal(err)
+		}
+		r.images(0)
+	}
+}
+
+// A removal goes before all that is under way.
+func TestRemovalDuringStates(t *testing.T) {
+	for name, tc := range map[string]struct {
+		at fake.Step
+		do func(*rig, string) error
+	}{
+		"pause": {fake.CheckpointSaved, func(r *rig, id string) error { _, err := r.Pause(r.t.Context(), alice, id, false); return err }},
+		"snapshot": {fake.CheckpointSaved, func(r *rig, id string) error {
+			_, err := r.Snapshot(r.t.Context(), alice, id, sandbox.SnapshotRequest{})
+			return err
+		}},
+		"reset": {fake.ReplaceReady, func(r *rig, id string) error { _, err := r.Reset(r.t.Context(), alice, id); return err }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				sb := r.create(alice)
+				reached := make(chan struct{})
+				release := make(chan struct{})
+				r.setFault(func(at fake.Step, _ string) error {
+					if at == tc.at {
+						close(reached)
+						<-release
+					}
+					return nil
+				})
+				var group sync.WaitGroup
+				group.Go(func() {
+					if err := tc.do(r, sb.ID); fault.CodeOf(err) != sandbox.CodeRemoved {
+						t.Errorf("it was removed, and the request about it says %v", err)
+					}
+				})
+				<-reached
+				group.Go(func() {
+					if err := r.Remove(t.Context(), alice, sb.ID); err != nil {
+						t.Error(err)
+					}
+				})
+				synctest.Wait() // it has canceled the other, and waits for it
+				r.setFault(nil)
+				close(release)
+				group.Wait()
+				r.images(0)
+				r.nothing()
+			})
+		})
+	}
+}
+
+// A removal does not wait for what waits for its turn.
+func TestRemovalBeforeTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		sb := r.create(alice)
+		begun, release := 0, make(chan struct{})
+		r.setFault(func(at fake.Step, _ string) error {
+			if at == fake.CheckpointBegin {
+				begun++ // the lock of the ID is held
+				<-release
+			}
+			return nil
+		})
+		var group sync.WaitGroup
+		for range 5 {
+			group.Go(func() {
+				_, err := r.Snapshot(r.t.Context(), alice, sb.ID, sandbox.SnapshotRequest{})
+				if fault.CodeOf(err) != sandbox.CodeRemoved {
+					t.Errorf("it was removed, and a snapshot says %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		group.Go(func() {
+			if err := r.Remove(t.Context(), alice, sb.ID); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		close(release)
+		group.Wait()
+		if begun != 1 {
+			t.Errorf("%d of 5 snapshots were begun, which the removal waited for", begun)
+		}
+		r.images(0)
+		r.nothing()
+	})
+}
+
+// Who resumes a sandbox for a time has it for that, however long it took.
+func TestTheTimeOfASlowResumption(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		sb := r.create(alice)
+		if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
+			t.Fatal(err)
+		}
+		r.setFault(func(at fake.Step, _ string) error {
+			if at == fake.RestoreBegin {
+				time.Sleep(20 * time.Second)
+			}
+			return nil
+		})
+		got, _, err := r.Resume(t.Context(), alice, sb.ID, 15*time.Second)
+		if left := time.Until(got.EndAt); err != nil || left < 14*time.Second || left > 15*time.Second {
+			t.Errorf("%v, and %v are left of 15 s", err, left)
+		}
+		if row, err := r.Get(t.Context(), alice, sb.ID); err != nil || !row.EndAt.Equal(got.EndAt) {
+			t.Errorf("its row ends at %v, %v", row.EndAt, err)
+		}
+	})
+}
+
+// What was to be paused while no process was there is paused by the next.
+func TestOverdueSandboxIsPaused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Timeout, c.OnEnd.Pause = time.Minute, true })
+		r.state(sb.ID).Remember("x", "1")
+		r.close()
+		time.Sleep(time.Hour)
+		r.open()
+		r.reconcile()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Paused {
+			t.Errorf("it is %s (%s), %v", got.State, got.Reason, err)
+		}
+		if _, _, err := r.Resume(t.Context(), alice, sb.ID, 0); err != nil || r.state(sb.ID).Memory("x") != "1" {
+			t.Error(err)
+		}
+	})
+}
+
+// A sandbox whose memory could not go on is paused in time with its files.
+func TestProgramsChangeBeforeThePause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var revision atomic.Value
+		revision.Store("1")
+		r := newRig(t, func(d *lifecycle.Deps) { d.Templates = revised{&revision} })
+		sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Timeout, c.OnEnd.Pause = time.Minute, true })
+		r.state(sb.ID).Write("f", "one")
+		revision.Store("2")
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Paused || !got.FilesOnly {
+			t.Errorf("it is %s (%s), files only %t, %v", got.State, got.Reason, got.FilesOnly, err)
+		}
+		if _, _, err := r.Resume(t.Context(), alice, sb.ID, 0); err != nil || r.state(sb.ID).File("f") != "one" {
+			t.Error(err)
+		}
+	})
+}
+
+// P26: a copy's secrets are resolved for it and never copied: values that came
+// with the sandbox are sealed once more under the copy's own name, and go
+// with it.
+func TestSecretsOfCopies(t *testing.T) {
+	way, keeps := &road{}, &safe{kept: map[string]map[string]map[string]config.Secret{}}
+	r := newRig(t, func(d *lifecycle.Deps) { d.Way, d.Sealed = way, keeps })
+	ctx := t.Context()
+	sb, err := r.Create(ctx, alice, sandbox.CreateRequest{Template: "base", Access: ruled(t, "canary-one")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	forks, err := r.Fork(ctx, alice, sb.ID, sandbox.ForkRequest{Count: 1})
+	if err != nil || forks[0].Err != nil {
+		t.Fatal(err, forks)
+	}
+	twin := forks[0].Sandbox
+	if way.last.Sandbox != twin.ID || len(way.last.Secrets) != 1 || way.last.Secrets[0].Value != "canary-one" {
+		t.Errorf("attached %+v", way.last)
+	}
+	if twin.Access.Own == sb.Access.Own || twin.Access.Own == "" || twin.Access.Values != nil {
+		t.Errorf("its values are %q, the source's %q", twin.Access.Own, sb.Access.Own)
+	}
+	if err := r.Remove(ctx, alice, sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.RotateSecrets(ctx, alice.KeyID); err != nil || way.last.Sandbox != twin.ID || len(way.last.Secrets) != 1 {
+		t.Errorf("without its source: %v, %+v", err, way.last)
+	}
+	// Neither a snapshot nor a sandbox made of it has them.
+	n := r.snapshot(alice, twin.ID, "")
+	row, err := r.store.GetSnapshot(ctx, n.ID)
+	if err != nil || row.Access.Own != "" {
+		t.Errorf("the snapshot names %q, %v", row.Access.Own, err)
+	}
+	if _, err := r.Create(ctx, alice, sandbox.CreateRequest{Template: n.ID}); err != nil || keeps.count() != 1 {
+		t.Errorf("%v, %d kept", err, keeps.count())
+	}
+}
+
+// Nothing leaves a sandbox that is being written down: what it does from
+// then on did not happen.
+func TestWayOutIsShutForAPause(t *testing.T) {
+	way := &road{}
+	r := newRig(t, func(d *lifecycle.Deps) { d.Way = way })
+	ctx := t.Context()
+	sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Access = sandbox.Access{Allow: []string{"a.test"}} })
+	reachable := func() bool {
+		way.mu.Lock()
+		defer way.mu.Unlock()
+		return way.last.Policy.Reachable("a.test")
+	}
+	if !reachable() {
+		t.Fatal("it has no way out to begin with")
+	}
+	shut := false
+	r.setFault(func(at fake.Step, _ string) error {
+		if at == fake.CheckpointBegin {
+			shut = !reachable()
+			return fault.New(fault.Exhausted, "disk_full", "full")
+		}
+		return nil
+	})
+	_, err := r.Pause(ctx, alice, sb.ID, false)
+	wantKind(t, err, fault.Exhausted, "disk_full")
+	if !shut || !reachable() {
+		t.Errorf("shut for the save: %t, open after it has failed: %t", shut, reachable())
+	}
+	r.setFault(nil)
+	if _, err := r.Pause(ctx, alice, sb.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := r.Resume(ctx, alice, sb.ID, 0); err != nil || !reachable() {
+		t.Errorf("resumed: %v, open: %t", err, reachable())
+	}
+}
+
+// deaf is a way out that does not answer the first change, for as long as
+// anybody waits.
+type deaf struct {
+	road
+	once  sync.Once
+	asked chan struct{}
+}
+
+func (w *deaf) Update(ctx context.Context, _ sandbox.Attachment) (err error) {
+	w.once.Do(func() {
+		close(w.asked)
+		<-ctx.Done()
+		err = ctx.Err()
+	})
+	return err
+}
+
+// What a removal cuts short says so, and not that something is wrong.
+func TestRemovalWhileTheWayOutIsShut(t *testing.T) {
+	way := &deaf{asked: make(chan struct{})}
+	r := newRig(t, func(d *lifecycle.Deps) { d.Way = way })
+	sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Access = sandbox.Access{Allow: []string{"a.test"}} })
+	removed := make(chan error, 1)
+	go func() {
+		<-way.asked
+		removed <- r.Remove(t.Context(), alice, sb.ID)
+	}()
+	_, err := r.Pause(t.Context(), alice, sb.ID, false)
+	wantKind(t, err, fault.Conflict, sandbox.CodeRemoved)
+	if err := <-removed; err != nil {
+		t.Error(err)
+	}
+	r.images(0)
+	r.nothing()
+}
+
+// The gateway process has died, and its network attachments are shut for good. That
+// does not prevent a pause; a resumed sandbox gets a new attachment.
+func TestPauseWithoutALink(t *testing.T) {
+	for step, filesOnly := range map[fake.Step]bool{fake.CheckpointBegin: false, fake.ArchiveBegin: true} {
+		t.Run(string(step), func(t *testing.T) {
+			way := &road{}
+			r := newRig(t, func(d *lifecycle.Deps) { d.Way = way })
+			ctx := t.Context()
+			sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Access = sandbox.Access{Allow: []string{"a.test"}} })
+			way.setFail(fault.New(fault.Conflict, egress.CodeNotAttached, "gone"))
+			r.failAt(step, fault.New(fault.Exhausted, "disk_full", "full"))
+			_, err := r.Pause(ctx, alice, sb.ID, filesOnly)
+			wantKind(t, err, fault.Exhausted, "disk_full")
+			if r.body(sb.ID) != sb.ID {
+				t.Error("it does not go on")
+			}
+			r.setFault(nil)
+			if _, err := r.Pause(ctx, alice, sb.ID, filesOnly); err != nil {
+				t.Fatal(err)
+			}
+			way.setFail(nil)
+			if _, _, err := r.Resume(ctx, alice, sb.ID, 0); err != nil || r.body(sb.ID) != sb.ID {
+				t.Error(err)
+			}
+			// Other failures say nothing about what can get out.
+			way.setFail(fault.New(fault.Unavailable, "busy", "busy"))
+			_, err = r.Pause(ctx, alice, sb.ID, filesOnly)
+			wantKind(t, err, fault.Unavailable, "busy")
+		})
+	}
+}
+
+// A copy of a workspace is there for as long as anything shows it: the sandbox
+// that it was made for, its copies, and snapshots of any of them.
+func TestCopyOfAWorkspaceIsShared(t *testing.T) {
+	copies := workspace.New(t.TempDir() + "/copies")
+	r := newRig(t, func(d *lifecycle.Deps) { d.Copies = copies })
+	ctx := t.Context()
+	source := t.TempDir()
+	left := func() int {
+		t.Helper()
+		list, err := copies.List()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	sb := r.create(local, func(c *sandbox.CreateRequest) {
+		c.Workspace = source
+		c.Access.Documents = []policy.Document{{Policy: "v1", Name: "copied", Filesystem: policy.Filesystem{Workspace: policy.Workspace{Mode: "copy"}}}}
+	})
+	if left() != 1 {
+		t.Fatal("no copy was made")
+	}
+	forks, err := r.Fork(ctx, local, sb.ID, sandbox.ForkRequest{Count: 1})
+	if err != nil || forks[0].Err != nil {
+		t.Fatal(err, forks)
+	}
+	twin := forks[0].Sandbox
+	n := r.snapshot(local, twin.ID, "")
+	for _, step := range []struct {
+		do   func() error
+		want int
+	}{
+		{func() error { return r.Remove(ctx, local, sb.ID) }, 1},
+		{func() error { _, err := r.Pause(ctx, local, twin.ID, false); return err }, 1},
+		{func() error { return wholly(r.Reconcile(ctx)) }, 1},
+		{func() error { _, _, err := r.Resume(ctx, local, twin.ID, 0); return err }, 1},
+		{func() error { return r.Remove(ctx, local, twin.ID) }, 1},
+		{func() error { _, err := r.Prune(ctx, local); return err }, 1},
+		{func() error { return r.RemoveSnapshot(ctx, local, n.ID) }, 0},
+	} {
+		if err := step.do(); err != nil {
+			t.Error(err)
+		}
+		if got := left(); got != step.want {
+			t.Errorf("%d copies, want %d", got, step.want)
+		}
+	}
+}

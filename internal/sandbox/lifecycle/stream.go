@@ -1,0 +1,49 @@
+package lifecycle
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/crannog/crannog/internal/host/bulk"
+)
+
+// errCut is what a stream into a sandbox ends with when the sandbox goes.
+var errCut = fmt.Errorf("the sandbox went: %w", net.ErrClosed)
+
+// stream is a connection into a sandbox. Nothing is read from it once the sandbox is
+// about to go. The instance of a paused sandbox runs until its state is on disk, and
+// what it sends after the state was taken is not part of that state. A client that
+// received it would take lost work for done.
+type stream struct {
+	net.Conn
+	gone <-chan struct{}
+}
+
+// Read reads what was said before the sandbox went.
+func (c *stream) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	select {
+	case <-c.gone:
+		return 0, errCut
+	default:
+		return n, err
+	}
+}
+
+// CloseWrite tells the other side that all is said, where the engine can.
+func (c *stream) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// ReadFrom implements io.ReaderFrom: what goes in goes in few large pieces.
+func (c *stream) ReadFrom(r io.Reader) (int64, error) {
+	return bulk.Copy(func(piece []byte) error {
+		_, err := c.Write(piece)
+		return err
+	}, r)
+}

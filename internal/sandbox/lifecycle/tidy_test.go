@@ -1,0 +1,94 @@
+package lifecycle_test
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// Who closes may have been told to stop: what was saved is seen to all the same.
+func TestCloseKeepsWhatWasSaved(t *testing.T) {
+	r := newRig(t)
+	sb := r.create(alice)
+	r.snapshot(alice, sb.ID, "s")
+	if _, err := r.Pause(t.Context(), alice, sb.ID, false); err != nil {
+		t.Fatal(err)
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.Close(over); err != nil {
+		t.Error(err)
+	}
+	r.Service = nil
+	if len(r.album.loose) > 0 {
+		t.Errorf("a reboot would lose %v", r.album.loose)
+	}
+	if err := r.store.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// What no row refers to makes room for what is saved, and what one refers to
+// does not.
+func TestWhatNobodyHoldsMakesRoom(t *testing.T) {
+	r := newRig(t)
+	sb := r.create(alice)
+	r.album.most = 2
+	r.snapshot(alice, sb.ID, "held")
+	orphan := func() {
+		if err := os.Mkdir(r.album.image("orphan"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	orphan()
+	if _, err := r.Fork(t.Context(), alice, sb.ID, sandbox.ForkRequest{Count: 1}); err != nil {
+		t.Error(err)
+	}
+	r.images(1)
+	orphan()
+	if _, err := r.Snapshot(t.Context(), alice, sb.ID, sandbox.SnapshotRequest{}); err != nil {
+		t.Error(err)
+	}
+	r.images(2)
+	_, err := r.Pause(t.Context(), alice, sb.ID, false)
+	wantKind(t, err, fault.Exhausted, "snapshot_budget")
+	r.images(2)
+}
+
+// A process that ends waits for the pauses that its clock has begun, but not for one
+// that takes too long. The sandbox of the latter keeps running, and no error is
+// reported for it.
+func TestPauseAtTheEndOfAProcess(t *testing.T) {
+	for state, saving := range map[sandbox.State]time.Duration{sandbox.Paused: 20 * time.Second, sandbox.Running: 2 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t)
+			sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Timeout, c.OnEnd.Pause = time.Minute, true })
+			r.setFault(func(step fake.Step, _ string) error {
+				if step == fake.CheckpointBegin {
+					time.Sleep(saving)
+				}
+				return nil
+			})
+			time.Sleep(time.Minute + time.Second)
+			r.close()
+			r.setFault(nil)
+			r.open()
+			row, err := r.store.Get(t.Context(), sb.ID)
+			if err != nil || row.State != state {
+				t.Errorf("saved for %v, it is %s, %v", saving, row.State, err)
+			}
+			entries, err := r.store.Entries(t.Context(), sb.ID)
+			if err != nil || slices.ContainsFunc(entries, func(e sandbox.LogEntry) bool { return strings.Contains(e.Message, "cannot be paused") }) {
+				t.Errorf("its log: %v, %v", entries, err)
+			}
+		})
+	}
+}

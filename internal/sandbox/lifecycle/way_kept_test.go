@@ -1,0 +1,106 @@
+package lifecycle_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+)
+
+// open reports whether a sandbox has network access, as far as its policy allows.
+func (c *crossing) open(id string) bool {
+	a, attached := c.all()[id]
+	return attached && len(a.Policy.Document().Network.Hosts) > 0
+}
+
+// P46: a sandbox whose secret is gone can neither be put back nor reset, and what
+// is refused takes nothing from it.
+func TestARefusedRollbackKeepsTheWayOut(t *testing.T) {
+	r, way, k, sb := newRotation(t)
+	n := r.snapshot(alice, sb.ID, "")
+	k.set("KEY")
+	for name, put := range map[string]func() error{
+		"rollback": func() error { _, err := r.Rollback(t.Context(), alice, sb.ID, n.ID); return err },
+		"reset":    func() error { _, err := r.Reset(t.Context(), alice, sb.ID); return err },
+	} {
+		if err := put(); fault.CodeOf(err) != "secret_not_found" {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Running || !way.open(sb.ID) {
+			t.Errorf("%s: it is %s, %v, and its way out is open: %t", name, got.State, err, way.open(sb.ID))
+		}
+	}
+}
+
+// P46: once the old instance's network attachment is cut, the new one is made even if
+// the caller leaves.
+func TestARollbackOutlastsItsCaller(t *testing.T) {
+	r, way, _, sb := newRotation(t)
+	r.state(sb.ID).Remember("x", "1")
+	n := r.snapshot(alice, sb.ID, "")
+	r.state(sb.ID).Remember("x", "2")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r.setFault(func(at fake.Step, _ string) error {
+		if at == fake.ReplaceReady {
+			cancel()
+		}
+		return nil
+	})
+	if _, err := r.Rollback(ctx, alice, sb.ID, n.ID); err != nil {
+		t.Error(err)
+	}
+	if ctx.Err() == nil {
+		t.Fatal("its caller did not leave")
+	}
+	if r.state(sb.ID).Memory("x") != "1" || !way.open(sb.ID) {
+		t.Errorf("it remembers %q, and its way out is open: %t", r.state(sb.ID).Memory("x"), way.open(sb.ID))
+	}
+}
+
+// P46: after a pause that failed a sandbox gets out again, without a secret that
+// is gone by then.
+func TestAFailedPauseOpensTheWayOut(t *testing.T) {
+	r, way, k, sb := newRotation(t)
+	k.set("KEY")
+	r.failAt(fake.CheckpointBegin, errors.New("broken on purpose"))
+	if _, err := r.Pause(t.Context(), alice, sb.ID, false); err == nil {
+		t.Fatal("it was paused")
+	}
+	if got, err := r.Get(t.Context(), alice, sb.ID); err != nil || got.State != sandbox.Running || !way.open(sb.ID) || way.value(sb.ID) != "" {
+		t.Errorf("it is %s, %v, its way out is open: %t, with %q", got.State, err, way.open(sb.ID), way.value(sb.ID))
+	}
+}
+
+// P46: one whose way out cannot be opened then is not said to run: it is opened
+// later.
+func TestAWayOutThatStaysShutIsOpenedLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, way, _, sb := newRotation(t)
+		lost := errors.New("the way does not answer")
+		r.setFault(func(at fake.Step, _ string) error {
+			if at == fake.CheckpointBegin {
+				way.before(func(sandbox.Attachment) error { return lost })
+				return errors.New("broken on purpose")
+			}
+			return nil
+		})
+		if _, err := r.Pause(t.Context(), alice, sb.ID, false); !errors.Is(err, lost) {
+			t.Errorf("the pause says %v", err)
+		}
+		r.setFault(nil)
+		if row, err := r.store.Get(t.Context(), sb.ID); err != nil || row.State != sandbox.Pausing || way.open(sb.ID) {
+			t.Fatalf("it is %s, %v, and its way out is open: %t", row.State, err, way.open(sb.ID))
+		}
+		time.Sleep(6 * time.Second) // the attendant comes
+		synctest.Wait()
+		if row, err := r.store.Get(t.Context(), sb.ID); err != nil || row.State != sandbox.Running || !way.open(sb.ID) || way.value(sb.ID) != firstValue {
+			t.Errorf("later it is %s, %v, its way out is open: %t, with %q", row.State, err, way.open(sb.ID), way.value(sb.ID))
+		}
+	})
+}

@@ -1,0 +1,71 @@
+package lifecycle_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/crannog/crannog/internal/egress"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+)
+
+// desk answers questions: no, until somebody grants the last one, once.
+type desk struct {
+	mu      sync.Mutex
+	asked   []egress.Question
+	granted bool
+}
+
+func (d *desk) Ask(_ context.Context, q egress.Question) (egress.Answer, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.asked = append(d.asked, q)
+	if d.granted {
+		d.granted = false
+		return egress.Answer{Granted: true, State: "approved", Approval: "a1"}, nil
+	}
+	return egress.Answer{State: "pending", Approval: "a1"}, nil
+}
+
+func (d *desk) Retire(context.Context, string, string, string) error { return nil }
+
+func to(a sandbox.Access) func(sandbox.Access) (sandbox.Access, error) {
+	return func(sandbox.Access) (sandbox.Access, error) { return a, nil }
+}
+
+func TestAStrictPolicyIsNotMadeWiderUnasked(t *testing.T) {
+	d := &desk{}
+	r := newRig(t, func(deps *lifecycle.Deps) { deps.Questions = d })
+	ctx := t.Context()
+	strict := sandbox.Access{Level: "strict", Net: sandbox.NetNone}
+	light := sandbox.Access{Level: "light", Net: sandbox.NetNone}
+	sb, err := r.Create(ctx, alice, sandbox.CreateRequest{Template: "base", Access: strict})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.SetAccess(ctx, alice, sb.ID, to(light))
+	wantKind(t, err, fault.Denied, "policy_widening_pending")
+	if hint := fault.HintOf(err); !strings.Contains(hint, "2 people must approve: ") || !strings.Contains(hint, "the sandbox's key") {
+		t.Errorf("the hint does not say who counts: %q", hint)
+	}
+	if got, err := r.Get(ctx, alice, sb.ID); err != nil || got.PolicyLevel != "strict" {
+		t.Fatalf("the level is %q, %v", got.PolicyLevel, err)
+	}
+	if len(d.asked) != 1 || d.asked[0].Kind != egress.AskWiden || d.asked[0].Quorum != 2 || d.asked[0].Facts["wider"] == "" {
+		t.Fatalf("asked %+v", d.asked)
+	}
+	d.granted = true
+	if got, err := r.SetAccess(ctx, alice, sb.ID, to(light)); err != nil || got.PolicyLevel != "light" {
+		t.Fatalf("granted: the level is %q, %v", got.PolicyLevel, err)
+	}
+	// Tightening never asks, nor does what is not strict.
+	if _, err := r.SetAccess(ctx, alice, sb.ID, to(strict)); err != nil {
+		t.Fatal(err)
+	}
+	if len(d.asked) != 2 {
+		t.Errorf("asked %d times", len(d.asked))
+	}
+}

@@ -1,0 +1,72 @@
+package sandbox
+
+import (
+	"strconv"
+
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Principal is the caller of a request. It is an argument, never a context value, so that
+// forgetting it does not compile.
+type Principal struct {
+	// KeyID names the API key. Local callers have none.
+	KeyID string
+	// Local is true for a caller on this machine who could do the same
+	// without us: the process itself, or the Unix socket that only its user
+	// can open. Only a local caller may name host paths, and it sees the
+	// sandboxes of all keys.
+	Local bool
+	// UID is a local caller's user, for the record. Nothing is decided by it.
+	UID int
+	// Session names the session of the web console in which a caller acts, who
+	// is also Local: it sees all sandboxes, but it sits elsewhere, so it names
+	// nothing of this host's that a sandbox does not have already.
+	Session string
+	// Person is whom that session was made for, or "".
+	Person string
+	// Tokenless says that a caller is not told the tokens of sandboxes: a page
+	// in a browser reaches into them through us, within its scope, and a token
+	// that it had seen would still open the sandbox afterwards.
+	Tokenless bool
+}
+
+// Actor returns the name of the caller in the audit log.
+func (who Principal) Actor() string {
+	switch {
+	case who.KeyID != "":
+		return "key:" + who.KeyID
+	case who.Session != "":
+		return "console:" + who.Session
+	case who.Local:
+		return "local:" + strconv.Itoa(who.UID)
+	}
+	return "nobody"
+}
+
+// OnHost reports whether a caller acts on this machine as its user, and so may name
+// files and variables of the host. A web console session has the user's other
+// permissions, but its browser may run on any machine.
+func (who Principal) OnHost() bool { return who.Local && who.Session == "" }
+
+// MaySee reports whether a caller may see a sandbox. A warm sandbox that was not handed
+// out yet has no owner, and is visible to no caller.
+func (who Principal) MaySee(r Row) bool {
+	if r.State == Waiting {
+		return false
+	}
+	return who.Local || who.KeyID != "" && who.KeyID == r.Owner
+}
+
+// Check rejects a Principal that identifies no caller: it is neither local nor has a
+// key.
+func (who Principal) Check() error {
+	if who.Local || who.KeyID != "" {
+		return nil
+	}
+	return fault.New(fault.Unauthenticated, "unauthenticated", "the request names no caller")
+}
+
+// MayUse reports whether a caller may see a snapshot.
+func (who Principal) MayUse(n Stored) bool {
+	return n.Sum != "" && (who.Local || who.KeyID != "" && who.KeyID == n.Owner)
+}

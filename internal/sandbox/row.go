@@ -1,0 +1,91 @@
+package sandbox
+
+import (
+	"slices"
+	"time"
+)
+
+// Row is a sandbox as it is stored.
+type Row struct {
+	Sandbox
+	// ControlToken opens the guest's control service. It never leaves the
+	// daemon.
+	ControlToken string
+	// Process created the sandbox, and holds it if it is ephemeral.
+	Process Process
+	// Actor does what a state says that passes: pausing, resuming.
+	Actor Process
+	// CreateTimeout is the life that it was created with; zero is for ever.
+	CreateTimeout time.Duration
+	// Run counts the sandbox's machines, so that who watches one does not take
+	// its end for that of the next.
+	Run  int64
+	Base Base
+	// Saved is the state that a resume restores.
+	Saved Saved
+	// Pending is what replaces the instance of a running sandbox: ToStart, the ID
+	// of a snapshot, or "" if nothing does.
+	Pending string
+}
+
+// ToStart is the Row.Pending of a sandbox that is put back to its template.
+const ToStart = "start"
+
+// Shown returns the sandbox as callers see it. A paused sandbox has no end ahead, and
+// shows when it was paused. A sandbox that ended while paused shows only its end.
+func (r Row) Shown() Sandbox {
+	r.Tracked, r.Tools, r.Keys = r.Base.tracked(), r.Base.toolsShown(), r.Base.Keys
+	r.Mounts, r.Notes = r.Base.Mounts, r.Base.Notes
+	r.Sandbox.FilesOnly = r.State == Paused && r.Saved.FilesOnly
+	if r.Needs = nil; r.State == Paused {
+		r.Needs = r.Saved.Needs
+	}
+	if r.State == Stopping || r.State == Stopped {
+		r.PausedAt = time.Time{}
+	}
+	if !r.PausedAt.IsZero() {
+		r.EndAt = r.PausedAt
+	}
+	return r.Sandbox
+}
+
+// EndIn returns the end of a sandbox that gets d from now. Zero is the life that it was
+// created with, and the zero time is no end.
+func (r Row) EndIn(d time.Duration) time.Time {
+	if d == 0 {
+		d = r.CreateTimeout
+	}
+	if d == 0 {
+		return time.Time{} // made to live for ever
+	}
+	return time.Now().UTC().Round(0).Add(d)
+}
+
+// GuestEnd returns when the guest ends the sandbox by itself. A sandbox that pauses at
+// its end must not be ended instead, so its guest has no end.
+func (r Row) GuestEnd() time.Time {
+	if r.OnEnd.Pause {
+		return time.Time{}
+	}
+	return r.EndAt
+}
+
+// Hostname returns the host name inside.
+func (r Row) Hostname() string {
+	if r.Name != "" {
+		return r.Name
+	}
+	return r.ID
+}
+
+// SuspendedStates are the states out of which traffic may bring a sandbox back.
+var SuspendedStates = []State{Pausing, Paused, Resuming}
+
+// WakesOnTraffic reports whether traffic may resume the sandbox. A sandbox that was
+// paused without its memory would boot anew, which its owner decides and no request.
+func (r Row) WakesOnTraffic() bool {
+	return r.OnEnd.Wake && !r.Saved.FilesOnly && slices.Contains(SuspendedStates, r.State)
+}
+
+// ShowsHost reports whether the sandbox shows files of the host that a caller named.
+func (r Row) ShowsHost() bool { return r.Workspace != "" || len(r.Base.Mounts) > 0 }

@@ -1,0 +1,93 @@
+package sandbox
+
+import (
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/fault"
+)
+
+// Stored is a snapshot as it is stored: all that a sandbox made of it needs
+// to be equal.
+type Stored struct {
+	Snapshot
+	// Sum is the digest of its image. It is empty while the snapshot is still being
+	// written, when no caller can see the snapshot.
+	Sum       string
+	Base      Base
+	Limits    Limits
+	Workspace string
+	Access    Access
+	// Process writes it.
+	Process Process
+}
+
+// SavedState returns the state that a sandbox made of the snapshot restores.
+func (n Stored) SavedState() Saved {
+	return Saved{Image: n.ID, Sum: n.Sum, FilesOnly: n.FilesOnly, Format: n.Format, Needs: n.Base.Needs}
+}
+
+// WorkspaceFor returns the workspace of a sandbox made of the snapshot. It refuses a
+// request that the saved instance cannot become.
+func (n *Stored) WorkspaceFor(asked Limits, workspace string) (string, error) {
+	if n == nil {
+		return workspace, nil
+	}
+	if workspace != "" && workspace != n.Workspace {
+		return "", fault.New(fault.Invalid, "snapshot_workspace", "a snapshot keeps the workspace that it was taken with").
+			WithHint("leave the workspace out")
+	}
+	have := n.Limits
+	taken := have.Fields()
+	for i, f := range asked.Fields() {
+		if *f.Value != 0 && *f.Value != *taken[i].Value && !n.FilesOnly && fixed(f.Limit) {
+			return "", fault.Newf(fault.Invalid, "snapshot_limits", "the limit of %s is %s in the snapshot, and cannot be %s while its memory is kept",
+				f.Name, f.Text(*taken[i].Value), f.Text(*f.Value)).WithHint("leave this limit out")
+		}
+	}
+	return n.Workspace, nil
+}
+
+// Inherit sets the snapshot's limits where the request asks for none.
+func (n *Stored) Inherit(l *Limits, asked Limits) {
+	if n == nil {
+		return
+	}
+	have := n.Limits
+	given, taken := asked.Fields(), have.Fields()
+	for i, f := range l.Fields() {
+		if *given[i].Value == 0 {
+			*f.Value = *taken[i].Value
+		}
+	}
+}
+
+// fixed reports whether a limit is part of the saved state of an instance.
+func fixed(l engine.Limit) bool {
+	return l == engine.LimitPIDs || l == engine.LimitDisk || l == engine.LimitInodes || l == engine.LimitShm
+}
+
+// CheckFits refuses to put a sandbox back to the snapshot of another kind of instance.
+func (n Stored) CheckFits(r Row) error {
+	why := ""
+	switch {
+	case n.TemplateID != r.TemplateID:
+		why = "it is of another template"
+	case n.FilesOnly:
+		return nil
+	case !n.Base.sameRoot(r.Base) || n.Workspace != r.Workspace || n.Base.Needs == nil && n.Base.Revision != r.Base.Revision:
+		why = "its files or programs are others"
+	default:
+		why = r.Base.Difference(n.Base)
+		have, saved := n.Limits, r.Limits
+		taken := have.Fields()
+		for i, f := range saved.Fields() {
+			if fixed(f.Limit) && *f.Value != *taken[i].Value {
+				why = "its limit of " + f.Name + " is another"
+			}
+		}
+	}
+	if why == "" {
+		return nil
+	}
+	return fault.Newf(fault.Invalid, "snapshot_other_machine", "the sandbox cannot be put back to snapshot %s: %s", n.ID, why).
+		WithHint("make a new sandbox of it: crannog run --from " + n.ID)
+}
