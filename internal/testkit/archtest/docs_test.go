@@ -1,6 +1,7 @@
 package archtest
 
 import (
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"net/url"
@@ -212,5 +213,47 @@ func TestChecksOfPages(t *testing.T) {
 	}
 	if got := wide(p); len(got) != 1 || !strings.HasPrefix(got[0], "docs/a.md:11 ") {
 		t.Errorf("wide lines are %q", got)
+	}
+}
+
+// TestEveryCallIsInTheReference compares the list of the API's reference with its
+// description.
+func TestEveryCallIsInTheReference(t *testing.T) {
+	data, err := os.ReadFile("../../../api/openapi.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var description struct {
+		Paths map[string]map[string]json.RawMessage `json:"paths"`
+	}
+	if err := json.Unmarshal(data, &description); err != nil {
+		t.Fatal(err)
+	}
+	described := map[string]bool{}
+	for path, methods := range description.Paths {
+		for method := range methods {
+			described[strings.ToUpper(method)+" "+path] = true
+		}
+	}
+	reference, err := os.ReadFile("../../../docs/reference/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `([A-Z]+ /v1/[^`]*)` \\|").FindAllStringSubmatch(string(reference), -1) {
+		listed[m[1]] = true
+	}
+	for call := range described {
+		if !listed[call] {
+			t.Errorf("docs/reference/api.md does not list %s", call)
+		}
+	}
+	for call := range listed {
+		if !described[call] {
+			t.Errorf("docs/reference/api.md lists %s, which api/openapi.json does not describe", call)
+		}
+	}
+	if len(described) < 40 {
+		t.Errorf("found %d calls", len(described))
 	}
 }
