@@ -18,6 +18,7 @@ type rule struct {
 var apiRules = []rule{
 	{"GET /v1/version", session.Viewer},
 	{"GET /v1/engine", session.Viewer},
+	{"GET /v1/engines", session.Viewer},
 	{"GET /v1/metrics", session.Viewer},
 	{"GET /v1/queue", session.Viewer},
 

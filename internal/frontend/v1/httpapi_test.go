@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -277,6 +279,17 @@ func TestLocalCallers(t *testing.T) {
 	var eng api.Engine
 	if code, _ := r.call("GET", "/v1/engine", "", &eng); code != 200 || eng.Boundary != "none" || eng.Defaults.MemoryBytes == 0 {
 		t.Errorf("engine: %d %+v", code, eng)
+	}
+	var engines api.EngineList
+	if code, _ := r.call("GET", "/v1/engines", "", &engines); code != 200 || len(engines.Engines) != 1 || !reflect.DeepEqual(engines.Engines[0], eng) ||
+		!eng.Default || !eng.Available || !slices.Contains(eng.Capabilities, "checkpointer") {
+		t.Errorf("engines: %d %+v", code, engines)
+	}
+	if code, p := r.call("POST", "/v1/sandboxes", `{"engine":"wall"}`, nil); code != http.StatusBadRequest || p.Code != "engine_unknown" || !strings.Contains(p.Hint, "fake") {
+		t.Errorf("an unknown engine: %d %+v", code, p)
+	}
+	if code, _ := r.call("POST", "/v1/sandboxes", `{"engine":"fake"}`, &sb); code != http.StatusCreated || sb.Engine != "fake" {
+		t.Errorf("a known engine: %d %+v", code, sb)
 	}
 	var version api.Version
 	if r.call("GET", "/v1/version", "", &version); version.Version != "v9" {
