@@ -72,7 +72,7 @@ func ExampleSandbox_RunCode() {
 	}
 }
 
-// A snapshot is taken once, and as many sandboxes start from it as one likes.
+// A snapshot is taken once, and any number of sandboxes start from it.
 func ExampleSandbox_Snapshot() {
 	ctx := context.Background()
 	var client *crannog.Client // from New or Local
@@ -88,11 +88,11 @@ func ExampleSandbox_Snapshot() {
 	}
 	defer next.Kill(ctx)
 	if err := sb.Rollback(ctx, snap.ID); errors.Is(err, crannog.ErrNotFound) {
-		fmt.Println("somebody removed it")
+		fmt.Println("the snapshot was removed")
 	}
 }
 
-// Each copy continues from the very same moment, and by itself.
+// Each copy continues from the same moment, independently of the others.
 func ExampleSandbox_Fork() {
 	ctx := context.Background()
 	var sb *crannog.Sandbox // from Create or Get

@@ -257,3 +257,20 @@ func TestEveryCallIsInTheReference(t *testing.T) {
 		t.Errorf("found %d calls", len(described))
 	}
 }
+
+// TestReadmeIsShort bounds the README, whose code blocks and tables count too.
+func TestReadmeIsShort(t *testing.T) {
+	data, err := os.ReadFile("../../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
+	if len(lines) > 200 {
+		t.Errorf("README.md has %d lines, above 200", len(lines))
+	}
+	for i, l := range lines {
+		if n := utf8.RuneCountInString(l); n > proseColumns {
+			t.Errorf("README.md:%d has %d columns, above %d", i+1, n, proseColumns)
+		}
+	}
+}
