@@ -1,0 +1,78 @@
+package server_test
+
+import (
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/fake"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/server"
+)
+
+// openOn opens a state directory with engines of these names, the first of which is
+// the default.
+func openOn(t *testing.T, dir string, names ...string) *server.Server {
+	t.Helper()
+	var engines []engine.Engine
+	for _, name := range names {
+		e, err := fake.New(fake.Options{Dir: filepath.Join(dir, name), Name: name, Guest: inside})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(e.Close)
+		engines = append(engines, e)
+	}
+	d, err := server.Open(t.Context(), server.Options{
+		StateDir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Engines: fake.Registry(engines...), Templates: shelf{},
+		Version: "test", Settings: sandbox.Settings{AnyBoundary: true}, // the fakes have none
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { shut(t, d) })
+	return d
+}
+
+// A server that starts without an engine that it had leaves the engine's sandboxes to
+// the next one that has it.
+func TestAServerWithoutAnEngineLeavesItsSandboxes(t *testing.T) {
+	dir, ctx := filepath.Join(t.TempDir(), "state"), t.Context()
+	d := openOn(t, dir, "one", "two")
+	first, err := d.Service.Create(ctx, local, sandbox.CreateRequest{Template: "base"})
+	if err != nil || first.Engine != "one" {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	second, err := d.Service.Create(ctx, local, sandbox.CreateRequest{Template: "base", Engine: "two"})
+	if err != nil || second.Engine != "two" {
+		t.Fatalf("%+v, %v", second, err)
+	}
+	shut(t, d)
+
+	d = openOn(t, dir, "one")
+	if !slices.Equal(d.Report.Adopted, []string{first.ID}) || !slices.Equal(d.Report.Unserved, []string{second.ID}) {
+		t.Errorf("without the engine: %+v", d.Report)
+	}
+	if err := d.Service.Remove(ctx, local, second.ID); fault.CodeOf(err) != engine.CodeUnavailable {
+		t.Errorf("its removal: %v", err)
+	}
+	page, err := d.Service.List(ctx, local, sandbox.Filter{})
+	if err != nil || len(page.Sandboxes) != 2 {
+		t.Errorf("listed are %+v, %v", page.Sandboxes, err)
+	}
+	shut(t, d)
+
+	d = openOn(t, dir, "two", "one")
+	if len(d.Report.Adopted) != 2 || len(d.Report.Unserved) != 0 {
+		t.Errorf("with both engines: %+v", d.Report)
+	}
+	if u, err := d.Service.Usage(ctx, second.ID); err != nil || u.At.IsZero() {
+		t.Errorf("its usage is %+v, %v", u, err)
+	}
+	if err := d.Service.Remove(ctx, local, second.ID); err != nil {
+		t.Errorf("its removal on its engine: %v", err)
+	}
+}
