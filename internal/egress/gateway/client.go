@@ -201,7 +201,7 @@ func (c *Client) Attach(ctx context.Context, a Attachment) (box *os.File, certif
 	defer ours.Close()
 	var reply attachReply
 	had := c.claim(true, a.Sandbox)
-	body := attachBody{Sandbox: a.Sandbox, Policy: a.Policy, Secrets: a.Secrets, Seq: seq}
+	body := attachBody{Sandbox: a.Sandbox, Policy: spoken(a.Policy, c.speaks), Secrets: a.Secrets, Seq: seq}
 	if err := c.peer.call(ctx, callAttach, body, &reply, ours, record); err != nil {
 		c.claim(had, a.Sandbox)
 		// If the process has opened it after all, this ends it.
@@ -217,7 +217,7 @@ func (c *Client) Attach(ctx context.Context, a Attachment) (box *os.File, certif
 // the sandbox is ready.
 func (c *Client) Update(ctx context.Context, sandbox string, layers []policy.Layer, secrets []egress.Secret, looks bool) error {
 	var reply updateReply
-	body := updateBody{Sandbox: sandbox, Policy: layers, Secrets: secrets, Looks: looks && c.speaks >= withLooks}
+	body := updateBody{Sandbox: sandbox, Policy: spoken(layers, c.speaks), Secrets: secrets, Looks: looks && c.speaks >= withLooks}
 	return c.peer.call(ctx, callUpdate, body, &reply)
 }
 

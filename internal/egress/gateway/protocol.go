@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"slices"
 	"time"
 
 	"github.com/crannog/crannog/internal/egress"
@@ -22,12 +23,31 @@ import (
 // hello and retire are the same in all versions.
 const (
 	oldest  = 1
-	version = 2
+	version = 3
 )
 
 // withLooks is the version from which on an update can say that the sandbox is
 // not ready yet.
 const withLooks = 2
+
+// withFiles is the version from which on a policy's document has
+// filesystem.tracked, tools and read_only.
+const withFiles = 3
+
+// spoken returns the layers of a policy as a process that speaks a version can
+// read them. What is left out is about files, which the controller enforces:
+// a causeway decides about the network alone.
+func spoken(layers []policy.Layer, version int) []policy.Layer {
+	if version >= withFiles {
+		return layers
+	}
+	out := slices.Clone(layers)
+	for i := range out {
+		files := &out[i].Document.Filesystem
+		files.Tracked, files.Tools, files.ReadOnly = "", "", nil
+	}
+	return out
+}
 
 // Requests of a controller.
 const (
