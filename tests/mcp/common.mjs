@@ -33,9 +33,12 @@ export function run(file, args, options = {}) {
 }
 
 // inspect runs npm's inspector in its command line mode and returns what it
-// printed as JSON.
+// printed as JSON. A program that it starts sees few of its variables: what names
+// the state of these tests is passed on by name, for without it the program would
+// use, and upgrade, the state of the machine.
 export async function inspect(flags, target, options = {}) {
-  const args = ['--cli', ...flags, ...target]
+  const state = target[0] === '--' ? ['-e', `CRANNOG_STATE=${need('CRANNOG_STATE')}`] : []
+  const args = ['--cli', ...flags, ...state, ...target]
   const { code, stdout, stderr } = await run(join(here, 'node_modules/.bin/mcp-inspector'), args, options)
   // 5 is what it ends with where a tool says that it failed.
   if (code !== 0 && code !== 5) throw new Error(`inspector ${args.join(' ')} ends with ${code}\n${stdout}${stderr}`)
