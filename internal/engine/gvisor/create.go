@@ -27,6 +27,18 @@ func (e *Engine) Create(ctx context.Context, spec engine.Spec) error {
 	if err := ready(&spec); err != nil {
 		return err
 	}
+	err := e.create(ctx, spec)
+	if endedEarly(err) && ctx.Err() == nil {
+		// gVisor kills a guest whose host process it takes for dead, which was seen on
+		// a busy host. A second kernel has nothing of the first.
+		e.log.Warn("the guest was killed before it was ready, and is started once again", "sandbox", spec.ID, "err", err)
+		err = e.create(ctx, spec)
+	}
+	return err
+}
+
+// create starts the sandbox in a kernel of its own. After an error nothing of it is left.
+func (e *Engine) create(ctx context.Context, spec engine.Spec) error {
 	k, err := e.newKernel(ctx, spec, e.kernelName(spec), e.boxDir(spec.ID))
 	if err != nil {
 		return err

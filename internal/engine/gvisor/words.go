@@ -31,6 +31,19 @@ const patience = 5 * time.Second
 // else was in it.
 var errSilent = errors.New("the guest ended before it was ready")
 
+// errKilled is the end of a guest that a signal ended before it was ready. Nothing
+// but gVisor or the host can have sent it: no program of the sandbox runs by then.
+var errKilled = fmt.Errorf("%w: ended by signal", errSilent)
+
+// errKernelEnded is the end of a kernel that said nothing. One whose guest was killed
+// can be gone before it is asked how the guest ended.
+var errKernelEnded = errors.New("its kernel ended: it may have been killed, or the host may lack memory")
+
+// endedEarly reports whether a start failed although the sandbox did nothing wrong.
+func endedEarly(err error) bool {
+	return errors.Is(err, errKilled) || errors.Is(err, errKernelEnded)
+}
+
 // silence explains the end of a guest that said nothing.
 func (b *box) silence(ctx context.Context) error {
 	ended := make(chan *unix.WaitStatus, 1)
@@ -47,7 +60,7 @@ func (b *box) silence(ctx context.Context) error {
 		case status.Signaled():
 			// gVisor also ends a guest with SIGKILL when it takes the host process
 			// in which the guest runs for dead.
-			return fmt.Errorf("%w: ended by signal %s", errSilent, unix.SignalName(status.Signal()))
+			return fmt.Errorf("%w %s", errKilled, unix.SignalName(status.Signal()))
 		default:
 			return fmt.Errorf("%w, with exit code %d", errSilent, status.ExitStatus())
 		}
@@ -59,7 +72,7 @@ func (b *box) silence(ctx context.Context) error {
 	if words := b.lastWords(); words != "" {
 		return fmt.Errorf("its kernel crashed: %q", words)
 	}
-	return errors.New("its kernel ended: it may have been killed, or the host may lack memory")
+	return errKernelEnded
 }
 
 // unanswered is an error of a call that the box's kernel did not answer.

@@ -41,18 +41,24 @@ func TestCrashIsTold(t *testing.T) {
 	c := enginetest.Config{Open: open(false), Root: root(t)}
 	dir := c.Saved(t, "true")
 	e := c.Open(t, t.TempDir())
-	config, err := json.Marshal(guest.Config{
-		SandboxID: crashes, Hostname: crashes, TemplateID: "base", AccessToken: "a", ControlToken: "b", DefaultUser: "user",
-		MemoryBytes: 1 << 30, MilliCPU: 2000, DiskBytes: 1 << 30, PIDs: 512, Renew: guest.Copied,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = e.(engine.Checkpointer).Restore(t.Context(), engine.Spec{ID: crashes, Root: c.Root, GuestConfig: config}, dir)
+	err := e.(engine.Checkpointer).Restore(t.Context(), engine.Spec{ID: crashes, Root: c.Root, GuestConfig: config(t, crashes)}, dir)
 	if fault.KindOf(err) != fault.Unavailable || !strings.Contains(err.Error(), `its kernel crashed: "panic: made by a test"`) {
 		t.Errorf("got %v", err)
 	}
 	if list, err := e.List(t.Context()); err != nil || len(list) != 0 {
 		t.Errorf("left: %v %v", list, err)
 	}
+}
+
+// config is what the guest of a sandbox is handed.
+func config(t *testing.T, id string) []byte {
+	t.Helper()
+	config, err := json.Marshal(guest.Config{
+		SandboxID: id, Hostname: id, TemplateID: "base", AccessToken: "a", ControlToken: "b", DefaultUser: "user",
+		MemoryBytes: 1 << 30, MilliCPU: 2000, DiskBytes: 1 << 30, PIDs: 512, Renew: guest.Copied,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config
 }

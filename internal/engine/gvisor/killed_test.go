@@ -1,0 +1,83 @@
+package gvisor_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/engine/gvisor"
+	"github.com/crannog/crannog/internal/engine/linux/ocispec"
+	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/testkit/hosttest"
+)
+
+// mender is a log that makes a file at the first warning of a guest that was killed,
+// and counts them.
+type mender struct {
+	slog.Handler
+	file  string
+	count int
+}
+
+func (m *mender) Handle(ctx context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, "the guest was killed") {
+		m.count++
+		if m.file != "" {
+			if err := os.WriteFile(m.file, nil, 0o644); err != nil {
+				return err
+			}
+		}
+	}
+	return m.Handler.Handle(ctx, r)
+}
+
+// A guest that is killed before it is ready is started once again, and no more than once.
+func TestAKilledGuestStartsAgain(t *testing.T) {
+	hosttest.Need(t, hosttest.Root, hosttest.Bash)
+	for _, mended := range []bool{true, false} {
+		r := root(t)
+		// A guest that kills itself for as long as the file is not there.
+		signs := t.TempDir()
+		if err := os.Chmod(signs, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(filepath.Join(r.Dir, "signs"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		r.Binds = append(r.Binds, engine.Bind{Source: signs, Target: "/signs"})
+		script := "#!/bin/bash\n[ -e /signs/mended ] || kill -9 $$\nexec -a " + ocispec.GuestArg0 + " " + r.Guest + "\n"
+		if err := os.WriteFile(filepath.Join(signs, "guest"), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		r.Guest = "/signs/guest"
+
+		log := &mender{Handler: slog.NewTextHandler(t.Output(), nil)}
+		if mended {
+			log.file = filepath.Join(signs, "mended")
+		}
+		e, err := gvisor.New(gvisor.Options{StateDir: t.TempDir(), Log: slog.New(log)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = e.Create(t.Context(), engine.Spec{ID: "killed", Root: r, GuestConfig: config(t, "killed")})
+		if mended && err != nil {
+			t.Errorf("not started again: %v", err)
+		}
+		if !mended && (fault.KindOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "ended")) {
+			t.Errorf("a guest that is killed each time: %v", err)
+		}
+		if log.count != 1 {
+			t.Errorf("mended %v: %d warnings, want 1", mended, log.count)
+		}
+		if err := e.Remove(t.Context(), "killed"); err != nil {
+			t.Error(err)
+		}
+		if list, err := e.List(t.Context()); err != nil || len(list) != 0 {
+			t.Errorf("left: %v %v", list, err)
+		}
+	}
+}
