@@ -5,7 +5,7 @@ GVISOR  := $(shell go list -m -f '{{.Version}}' gvisor.dev/gvisor)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LDFLAGS := -s -w -X gvisor.dev/gvisor/runsc/version.version=$(GVISOR) -X main.version=$(VERSION)
 
-.PHONY: help build console check test test-full tests-begin times check-source test-race test-plain test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-browser test-unified lint gen fuzz bench clean
+.PHONY: help build console check test test-full tests-begin times check-source test-race test-plain test-sandboxes test-soak test-variants test-console test-npm test-e2b-old test-browser test-unified lint vuln gen fuzz bench clean
 
 help: ## list targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -120,6 +120,10 @@ test-browser: $(TIMING) bin/crannog ## the console in a browser, against a real 
 
 lint: ## golangci-lint with the rules of .golangci.yml
 	go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.12.0 run
+
+# The database of known vulnerabilities is at vuln.go.dev.
+vuln: ## known vulnerabilities in what the programs call, where the database can be reached
+	go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
 
 gen: ## make the checked-in generated files again
 	go generate ./...
