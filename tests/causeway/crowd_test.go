@@ -88,6 +88,7 @@ def stands(c):
     try: return c.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == 1
     except OSError: return False
 held, tried, most = [], 0, 0
+late = time.monotonic() + 300
 address = socket.gethostbyname('api.n22.test')
 while tried < 10000:
     c = socket.socket()
@@ -96,14 +97,18 @@ while tried < 10000:
     held.append(c)
     tried += 1
     if len(held) < 800: continue
-    # Those that stand are kept: more of them would come about, if they could.
+    # The causeway answers in its own time, which is long on a busy machine. Those
+    # that stand are kept: there would be more of them, if there could.
     up = [c for c in held if stands(c)]
+    while max(most, len(up)) < 200 and time.monotonic() < late:
+        time.sleep(0.01)
+        up = [c for c in held if stands(c)]
     most = max(most, len(up))
     for c in held:
         if c not in up or len(up) > 600: c.close()
     held = up if len(up) <= 600 else []
-print(200 <= most <= 256)
-`, "True"},
+print('as many as may' if 200 <= most <= 256 else most)
+`, "as many as may"},
 	{"headers", `
 c = tls('api.n22.test')
 sent = 0
