@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Kind says what an entry is of. The part before the dot is its group.
+// Kind is the kind of an entry. The part before the dot is its group.
 type Kind string
 
 // Kinds of entries. What their data holds is in docs/reference/audit-log.md.

@@ -43,7 +43,7 @@ type Verification struct {
 	Uncovered   int64
 }
 
-// finding is an error that says what is wrong with a record.
+// finding is an error that describes a defect of an audit log.
 type finding struct {
 	seq  int64
 	flaw Flaw
@@ -134,7 +134,7 @@ func (c *chain) end() error {
 	return nil
 }
 
-// misplaced says what happened to an entry in whose place another one is.
+// misplaced returns the finding for an entry where another entry stands.
 func misplaced(seq, other int64, later bool) error {
 	switch {
 	case other < seq:

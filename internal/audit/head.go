@@ -48,7 +48,7 @@ func hashOf(line []byte) string {
 func (l *Log) catchUp() error {
 	h := &l.head
 	if h.loaded && h.segment != nil && unlinked(h.segment) {
-		h.loaded = false // others wrote so much that it was dropped meanwhile
+		h.loaded = false // other processes wrote so much since that the segment was dropped
 	}
 	if !h.loaded {
 		if err := l.load(); err != nil {

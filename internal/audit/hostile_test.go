@@ -17,8 +17,8 @@ var nasty = []string{
 	`{"seq":99,"kind":"action"}` + "\n" + `{"seq":100}`, "</script><!--", "\ufeff\u200b", "😀\U000e0041", "a\ufe0f\U000e0100",
 }
 
-// P30: no text makes a line of its own or reaches whoever looks at the file,
-// and it is read as it was written.
+// P30: no text makes a line of its own or acts on the terminal of a person who looks at
+// the file, and it is read as it was written.
 func TestAnEntryIsOneInertLine(t *testing.T) {
 	l := openRecord(t, Options{})
 	for _, s := range nasty {
@@ -107,7 +107,7 @@ func FuzzNotes(f *testing.F) {
 			return
 		}
 		for _, n := range notes {
-			// Nobody but the key's holder signed anything.
+			// Only the holder of the key signs.
 			if c, _, err := openCheckpoint(n, l.verifier); err == nil {
 				t.Fatalf("%q is a checkpoint: %+v", n, c)
 			}

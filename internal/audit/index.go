@@ -138,7 +138,7 @@ func (x *index) prepare(ctx context.Context, db *sql.DB) error {
 	if err != nil {
 		return err
 	}
-	// Another process may have made them meanwhile.
+	// Another process may have made them since.
 	_, err = tx.ExecContext(ctx, `
 		CREATE TABLE IF NOT EXISTS entries (
 			seq INTEGER PRIMARY KEY,

@@ -47,7 +47,7 @@ func (l *Log) thin(last []byte) error {
 		return err
 	}
 	// What a crash left of a line does not come along: with the next one behind
-	// it, both would be one that nobody signed.
+	// it, both would be one line without a valid signature.
 	all := bytes.SplitAfter(data[:bytes.LastIndexByte(data, '\n')+1], []byte("\n"))
 	var out bytes.Buffer
 	for i, line := range all {
@@ -94,7 +94,7 @@ func (l *Log) keptNotes() ([]string, error) {
 	for line := range bytes.Lines(data) {
 		var k kept
 		if err := json.Unmarshal(line, &k); err != nil {
-			k.Note = "" // is signed by nobody
+			k.Note = "" // has no valid signature
 		}
 		out = append(out, k.Note)
 	}

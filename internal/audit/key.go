@@ -52,7 +52,7 @@ func readKey(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Whoever could read it could sign what never happened.
+	// A user who could read the key could sign events that never happened.
 	if info.Mode().Perm()&0o077 != 0 {
 		return "", fmt.Errorf("%s can be read by others (mode %04o)", path, info.Mode().Perm())
 	}
@@ -60,8 +60,8 @@ func readKey(path string) (string, error) {
 	return strings.TrimSpace(string(data)), err
 }
 
-// makeKey makes the key, once: of processes that come at once one holds the
-// lock, and whoever comes after finds the key.
+// makeKey makes the key once. Of processes that call it at the same time one holds the
+// lock, and the others then find the key.
 func (l *Log) makeKey() (err error) {
 	if err := l.acquire(context.Background()); err != nil {
 		return err

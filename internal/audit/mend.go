@@ -65,9 +65,9 @@ func (l *Log) completeTree() error {
 	return err
 }
 
-// agree compares what the files hold with the newest checkpoint: a record that
-// was cut or exchanged while nobody had it open takes no entries, or the next
-// checkpoint would sign that.
+// agree compares the files with the newest signed tree head. A log that was cut or
+// exchanged while no process had it open takes no entries. Otherwise the next signed
+// tree head would sign the forgery.
 func (l *Log) agree() error {
 	last, err := l.lastCheckpoint()
 	if err != nil || last.Note == "" {

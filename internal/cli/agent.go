@@ -48,7 +48,7 @@ func byName(dash int, args []string) (*agentRun, []string) {
 	return &agentRun{Agent: known}, rest
 }
 
-// draws tells whether a terminal is a picture of the agent's.
+// draws reports whether the agent draws on the whole terminal.
 func (r *agentRun) draws() bool { return r != nil && len(r.Keys) > 0 }
 
 // prepare finds the agent and its keys, and adds to the flags what it needs.

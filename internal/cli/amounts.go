@@ -9,7 +9,7 @@ import (
 )
 
 // amounts are the flags that limit a sandbox, with an example of each. A size
-// needs a unit: nobody means bytes.
+// needs a unit: a bare number would be bytes, which is never intended.
 var amounts = []struct {
 	flag, example string
 	size          bool

@@ -29,8 +29,8 @@ type watcher interface {
 }
 
 // askHere puts the questions of one sandbox to the person at the console
-// until ctx ends. Without a terminal it denies them: nobody is there, and the
-// program need not wait.
+// until ctx ends. Without a terminal it denies them at once: no person can answer,
+// and the program need not wait.
 func (a *app) askHere(ctx context.Context, service approver, sandbox string, c *console) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -266,7 +266,7 @@ func TestAnsweredElsewhere(t *testing.T) {
 	}
 }
 
-// Where nobody is there, the answer is no, at once.
+// Without a terminal, an approval request is denied at once.
 func TestNoTerminalDenies(t *testing.T) {
 	d := newDesktop(t, func(*screen) *console { return &console{} })
 	if a := d.result(d.ask(d.question("1"))); a.State != approval.Denied || !strings.Contains(a.Reason, "no terminal") {

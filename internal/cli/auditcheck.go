@@ -175,7 +175,7 @@ func (a *app) auditExportCommand() *cobra.Command {
 	return cmd
 }
 
-// tellKey says what whoever gets the file needs besides.
+// tellKey prints the public key, which a recipient of the file needs to verify it.
 func (a *app) tellKey(ctx context.Context, c *connection) error {
 	key, err := c.RecordKey(ctx)
 	if err != nil {

@@ -258,8 +258,8 @@ func resolved(path string) (string, error) {
 	return filepath.EvalSymlinks(full)
 }
 
-// holdsState tells whether a sandbox that sees dir would see the tokens of
-// others.
+// holdsState reports whether dir holds the state directory or lies in it. A sandbox
+// that sees dir would then see the tokens of other sandboxes.
 func (a *app) holdsState(dir string) bool {
 	state := a.config.State
 	if r, err := resolved(state); err == nil {
@@ -268,7 +268,7 @@ func (a *app) holdsState(dir string) bool {
 	return holds(dir, state) || holds(state, dir)
 }
 
-// holds tells whether dir is home or above it.
+// holds reports whether dir is home or a directory above it.
 func holds(dir, home string) bool {
 	if home == "" {
 		return dir == "/"

@@ -72,8 +72,8 @@ func (a *app) served(ctx context.Context) bool {
 	return a.config.URL != "" || answers(ctx, a.config.Socket())
 }
 
-// answers tells whether somebody listens on the socket. A file that a killed
-// server left does not.
+// answers reports whether a server listens on the socket. A killed server leaves the
+// socket's file behind, so the file alone proves nothing.
 func answers(ctx context.Context, socket string) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()

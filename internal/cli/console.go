@@ -40,7 +40,7 @@ func (a *app) openConsole() *console {
 	}
 	tty, err := os.OpenFile("/dev/tty", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		return &console{stdin: stdin} // nobody is there
+		return &console{stdin: stdin} // no terminal, so no person to ask
 	}
 	return newConsole(tty, a.Stderr, false, stdin)
 }
@@ -48,7 +48,7 @@ func (a *app) openConsole() *console {
 func newConsole(tty *os.File, text io.Writer, shared bool, stdin io.Reader) *console {
 	c := &console{tty: tty, text: text, shared: shared, stdin: stdin, in: newInlet(tty, shared)}
 	if !isTerminal(text) {
-		c.text = tty // a question in a file would be answered by nobody
+		c.text = tty // a question that goes into a file would never be answered
 	}
 	if shared {
 		c.stdin = c.in
@@ -115,8 +115,8 @@ func (c *console) echo() io.Writer {
 	return c.text
 }
 
-// inlet reads a terminal and hands what is typed to whoever it is for at
-// that moment: the question that stands, else the program.
+// inlet reads a terminal. It passes the input to the open question if there is one,
+// else to the program.
 type inlet struct {
 	src  io.Reader
 	keep bool // the program reads too

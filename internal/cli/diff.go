@@ -130,7 +130,7 @@ func amount(ch api.Change) string {
 	return fmt.Sprintf("+%d −%d", ch.Added, ch.Removed)
 }
 
-// flagText says what a flag means to a person.
+// flagText returns a description of a flag for people.
 func flagText(flag string) string {
 	switch flag {
 	case "runs_by_itself":

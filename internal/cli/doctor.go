@@ -61,8 +61,8 @@ func (a *app) examine(ctx context.Context) []finding {
 	return append(findings, a.checkCauseway(ctx)...)
 }
 
-// checkCauseway starts the process that holds the networks, or finds the one
-// that runs, and says what confines it. One that was started ends by itself.
+// checkCauseway starts the egress gateway, or finds the one that runs, and reports how
+// it is confined. A gateway that it started ends by itself.
 func (a *app) checkCauseway(ctx context.Context) []finding {
 	const name = "causeway"
 	if store.CheckPrivate(a.config.State) != nil {

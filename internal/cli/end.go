@@ -128,8 +128,8 @@ func (a *app) pruneCommand() *cobra.Command {
 	return cmd
 }
 
-// prunes says what would go. What runs left to decide about is worth a
-// question of its own.
+// prunes describes what a prune would remove, and reports whether that is nothing. It
+// counts retained changes apart, since a person may still want to apply them.
 func (a *app) prunes(ctx context.Context, c *connection, rows []api.Sandbox) (what string, nothing bool, err error) {
 	what = fmt.Sprintf("forget %d ended sandboxes", len(rows))
 	if !c.local {
@@ -156,8 +156,8 @@ func (a *app) pruned(p api.Pruned) error {
 	return a.done(p.Removed)
 }
 
-// each does the same to every sandbox that is named, and goes on after an
-// error, so that one wrong name does not keep the others.
+// each calls do for every sandbox that is named. It continues after an error, so that
+// one wrong name does not stop the others.
 func (a *app) each(ctx context.Context, refs []string, verb string, do func(*crannog.Sandbox) error) error {
 	return a.with(ctx, func(c *connection) error { return a.eachOf(ctx, c, refs, verb, do) })
 }
@@ -247,7 +247,7 @@ func (a *app) confirm(yes, nothing bool, what string) error {
 	return nil
 }
 
-// notify is a context that ends with a signal, while ctx itself goes on.
+// notify returns a context that ends with a signal. It leaves ctx itself as it is.
 func notify(ctx context.Context, signals ...os.Signal) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, signals...)
 }

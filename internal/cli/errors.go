@@ -29,7 +29,8 @@ func (f *failure) hint(text string) *failure {
 	return &c
 }
 
-// fail says what was tried. An error that says so already is left alone.
+// fail returns err as a failure of the operation op. It returns an error that already
+// is a failure unchanged.
 func fail(op string, err error) *failure {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f

@@ -114,7 +114,8 @@ func toNewFile(name string, write func(io.Writer) error) (err error) {
 	if err := errors.Join(write(tmp), tmp.Close()); err != nil {
 		return err
 	}
-	// A link does not replace what somebody made meanwhile, as a rename would.
+	// A link fails if another process has made the file since. A rename would
+	// replace that file.
 	if err := os.Link(tmp.Name(), name); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

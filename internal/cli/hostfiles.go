@@ -6,7 +6,7 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// tellHostFiles says what a saved memory needs of the host to go on.
+// tellHostFiles prints which files of the host a saved memory needs to be restored.
 func (a *app) tellHostFiles(what string, h *api.HostFiles) {
 	if h == nil || h.Count == 0 {
 		return

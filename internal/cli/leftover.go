@@ -22,7 +22,7 @@ type leftover struct {
 	Removed int    `json:"removed"`
 }
 
-// leaves tells whether what a run has changed is kept beyond its sandbox.
+// leaves reports whether the changes of a run are retained after its sandbox has ended.
 func (b *box) leaves() bool {
 	return b.sb != nil && !b.keep && b.shows && !b.flags.noChanges
 }

@@ -75,7 +75,7 @@ func (a *app) logsCommand() *cobra.Command {
 	return cmd
 }
 
-// follow prints the log, and goes on if there is to be more.
+// follow prints the log. With more it then waits for new lines and prints them.
 func (a *app) follow(ctx context.Context, of subject, f *listFlags, more bool) error {
 	if more && a.json {
 		// An array would never be closed.

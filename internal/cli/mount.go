@@ -83,7 +83,7 @@ func (a *app) mountsOf(b *boxFlags, c *connection) ([]api.Mount, error) {
 	return list, nil
 }
 
-// tellNotes says what of the workspace is not shown.
+// tellNotes prints which parts of the workspace the sandbox does not see.
 func (b *box) tellNotes() {
 	for _, note := range b.sb.Info().Notes {
 		b.app.note("%s", inert(note))

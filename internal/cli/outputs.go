@@ -15,8 +15,8 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 )
 
-// output prints what one command printed, and goes on until it ends if follow is
-// set. Without a pause: those are what a replay has.
+// output prints what one command printed, and with follow continues until the command
+// ends. It does not reproduce pauses; a replay does.
 func (a *app) output(ctx context.Context, of subject, n string, follow bool) error {
 	list, err := of.recordings(ctx)
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 )
 
-// foretell says before a command runs that what comes of it needs a second
-// person: afterwards is too late to learn that there is none, or that nobody
-// can sign in because no server runs.
+// foretell warns before a command runs that its changes will need the approval of a
+// second person. After the command it is too late to learn that there is no second
+// person, or that none can sign in because no server runs.
 func (b *box) foretell(ctx context.Context) {
 	c := b.app.config
 	written := b.flags.policy != "" || c.OrganisationPolicy != "" || c.ProjectPolicy != ""
@@ -22,7 +22,7 @@ func (b *box) foretell(ctx context.Context) {
 	}
 	p, err := b.app.policyFor(ctx, "", &b.flags.accessFlags)
 	if err != nil {
-		return // the sandbox was made, so that this is nobody's mistake
+		return // the sandbox was created with this policy, so the user made no mistake
 	}
 	access, err := b.flags.asked()
 	if err != nil {

@@ -31,7 +31,7 @@ func (a *app) progress(text string) func() {
 	}
 }
 
-// progressLine is a line on a terminal that says what is being waited for.
+// progressLine is a line on a terminal that shows what the command waits for.
 type progressLine struct {
 	out *os.File
 
@@ -49,7 +49,7 @@ func (a *app) newProgress() *progressLine {
 	return &progressLine{out: f}
 }
 
-// show puts a text in the place of the one before.
+// show replaces the text of the line.
 func (p *progressLine) show(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -39,7 +39,7 @@ func (r *relay) run(ctx context.Context) (int, error) {
 	return code, err
 }
 
-// outcome also tells whether the time limit ended the command.
+// outcome returns the exit code, and reports whether the time limit ended the command.
 func (r *relay) outcome(ctx context.Context) (int, bool, error) {
 	restore := func() {}
 	defer func() { restore() }()
@@ -134,7 +134,7 @@ func (a *app) size() (crannog.Size, bool) {
 	return crannog.Size{Cols: uint16(cols), Rows: uint16(rows)}, true
 }
 
-// interactive tells whether a person sits at both ends.
+// interactive reports whether standard input and standard output are both terminals.
 func (a *app) interactive() bool {
 	return a.Stdin != nil && term.IsTerminal(int(a.Stdin.Fd())) && isTerminal(a.Stdout)
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/crannog/crannog/api"
 )
 
-// A command whose sandbox was changed under it says what the sandbox is now,
-// also if it broke off before it was known to run.
+// A command whose sandbox another caller pauses or resumes returns an error with the
+// sandbox's state, also if the command was cut off before it was known to run.
 func TestCommandsThatAreLeftBehind(t *testing.T) {
 	for state, want := range map[string]view{
 		"resuming": {Code: "stream_lost", Hint: "look before"},

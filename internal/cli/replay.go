@@ -72,7 +72,7 @@ func chosen(list []api.Recording, n string) (api.Recording, bool) {
 	return api.Recording{}, false
 }
 
-// remark says what a replay does not show.
+// remark describes what a replay does not show, or returns "".
 func remark(of api.Recording) string {
 	var parts []string
 	if of.Truncated {

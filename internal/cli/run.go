@@ -25,9 +25,8 @@ type runFlags struct {
 	commandFlags
 	detach bool
 	rm     bool
-	// noChanges keeps nothing of what the workspace became and of what was
-	// printed, and summary says
-	// what it is also where nobody may be looking.
+	// noChanges retains neither the changes of the workspace nor what was printed.
+	// summary prints the changes also if no terminal is attached.
 	noChanges, summary bool
 	branch             string
 	mcp                bool
@@ -105,7 +104,7 @@ func (a *app) runCommand() *cobra.Command {
 	return cmd
 }
 
-// kept tells whether the sandbox outlives the command.
+// kept reports whether the sandbox outlives the command.
 func (f *runFlags) kept() bool { return f.detach || f.name != "" || !f.rm }
 
 // check tells what could never work before an engine is started.
@@ -150,7 +149,7 @@ func (a *app) run(ctx context.Context, f *runFlags, args []string) error {
 	}
 	signals, release := caught()
 	defer release()
-	// Until the command runs, a signal means that nobody wants it.
+	// Until the command runs, a signal cancels it.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var code int
@@ -204,8 +203,8 @@ func what(f *runFlags, args []string) string {
 	return args[0]
 }
 
-// settle does what must be done inside before the command runs. If it fails,
-// nobody wants the sandbox.
+// settle prepares the inside of the sandbox before the command runs. If it fails, the
+// sandbox is not kept.
 func (b *box) settle(ctx context.Context) (err error) {
 	if b.flags.agent != nil {
 		err = b.flags.agent.settle(ctx, b.sb)
@@ -366,8 +365,8 @@ func (b *box) do(ctx context.Context, c *connection, args []string) (int, error)
 	return code, err
 }
 
-// leave starts the command and goes. If it cannot start, nobody wants the
-// sandbox.
+// leave starts the command and does not wait for it. If the command cannot start, the
+// sandbox is not kept.
 func (b *box) leave(cmd *crannog.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		b.keep = false

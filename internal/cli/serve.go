@@ -254,7 +254,7 @@ func reachable(addr string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// flush makes a file's content visible to whoever waits for it.
+// flush makes a file's content visible to processes that wait for it.
 func flush(w io.Writer) {
 	if f, ok := w.(*os.File); ok {
 		// Terminals and pipes cannot be synced and need not be.

@@ -62,8 +62,8 @@ func (m machine) Templates() []web.Template {
 	return list
 }
 
-// firstLink is what the start block says of the console. Whoever sees the
-// block also sees a key.
+// firstLink returns the line of the start block about the console: a link that signs
+// in. That is no new risk, since the block also shows a key.
 func (a *app) firstLink(ctx context.Context, d *server.Server, base string) (string, error) {
 	if !web.Built() {
 		return "note: " + web.NotBuilt, nil

@@ -115,7 +115,7 @@ func (a *app) printSnapshots(f *listFlags, rows []api.Snapshot) error {
 	})
 }
 
-// kindOf says what a snapshot holds.
+// kindOf returns the kind of a snapshot: "files" or "full".
 func kindOf(s api.Snapshot) string {
 	if s.FilesOnly {
 		return "files"

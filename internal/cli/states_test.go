@@ -15,7 +15,7 @@ func TestStateUsage(t *testing.T) {
 		{"fork"}, {"fork", "a", "b"}, {"fork", "-n", "0", "a"}, {"fork", "-n", "101", "a"}, {"fork", "--ttl", "0", "a"},
 		{"snapshot"}, {"snapshot", "a", "b", "--name", "n"}, {"snapshot", "rm"}, {"snapshot", "ls", "a", "b"}, {"tree", "a"},
 		{"mcp", "--from", "s", "--no-workspace"}, {"mcp", "--from", "s", "--workspace", "."}, {"mcp", "--from", "s", "--template", "t"},
-		{"reset", "a"}, {"resume", "--files-only", "a"}, // nobody is there to be asked
+		{"reset", "a"}, {"resume", "--files-only", "a"}, // no terminal, so no person to ask
 	} {
 		code, stdout, stderr := run(t, args...)
 		if code != codeUsage || stdout != "" || !strings.Contains(stderr, "code=usage") {

@@ -17,8 +17,8 @@ const (
 	stdioKill  = time.Second
 )
 
-// checkMCP tells what --mcp cannot go with: standard output is the server's,
-// and nobody sits at a terminal.
+// checkMCP rejects flags that exclude --mcp: standard output belongs to the MCP server
+// in the sandbox, and no person sits at a terminal.
 func (a *app) checkMCP(f *runFlags) error {
 	if !f.mcp {
 		return nil
@@ -47,9 +47,9 @@ func (i *input) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// serveStdio ends the command some time after its input has ended, since by
-// then its client has gone. It returns what stops that, and tells whether the
-// command had to be ended.
+// serveStdio ends the command some time after its input has ended, because its client
+// has then gone. It returns a function that stops this and reports whether the command
+// had to be ended.
 func serveStdio(cmd *crannog.Cmd) func() bool {
 	in := &input{Reader: cmd.Stdin, gone: make(chan struct{})}
 	cmd.Stdin = in

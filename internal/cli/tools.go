@@ -43,7 +43,7 @@ func (a *app) toolsOf(b *boxFlags, c *connection) ([]string, error) {
 	case b.tools != "" && !c.local:
 		return nil, usagef("--tools needs a local server: the programs are this machine's")
 	case b.tools == "" && (!c.local || b.from != ""):
-		return nil, nil // what nobody asked for is left out where it cannot be
+		return nil, nil // without --tools, tools that cannot be shown are left out
 	}
 	var names []string
 	for name := range strings.SplitSeq(said, ",") {

@@ -69,8 +69,8 @@ func lineage(ctx context.Context, c *connection) ([]*node, error) {
 	return grow(snaps, boxes, time.Now()), nil
 }
 
-// grow makes the trees. A parent that is not among the snapshots is nobody's
-// business any more: what came from it hangs below the template.
+// grow builds the trees. What came from a snapshot that has been removed hangs below
+// the template.
 func grow(snaps []api.Snapshot, boxes []api.Sandbox, now time.Time) []*node {
 	roots := []*node{}
 	byID := make(map[string]*node, len(snaps))

@@ -86,8 +86,8 @@ func (a *app) signIn(ctx context.Context, f *linkFlags) error {
 	})
 }
 
-// openBrowser opens a link by a file that only we can read: an argument would
-// show the token to whoever lists this machine's processes.
+// openBrowser opens a link by a file that only this user can read: an argument would
+// show the token to every user who lists this machine's processes.
 func (a *app) openBrowser(ctx context.Context, url string) error {
 	program, err := exec.LookPath("xdg-open")
 	if err != nil {

@@ -22,7 +22,8 @@ type Config struct {
 	// What seals secrets, and the command lines that exec: may run.
 	SecretsKey, SecretsExec string
 	Mounts                  string
-	// What is told of questions to people, and what signs it; "" is nobody.
+	// The webhook that is told of approval requests, and the secret that signs the
+	// messages. Without an address, none are sent.
 	ApprovalWebhook       string
 	ApprovalWebhookSecret Secret
 	// Host names of /mcp, and who answers what agents on it ask.

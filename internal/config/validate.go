@@ -53,7 +53,7 @@ func (c Config) checkListen() error {
 	return fmt.Errorf("listen: %q can be reached by other machines and there is no TLS; use 127.0.0.1, or add --insecure behind a proxy that has it", c.Listen)
 }
 
-// Loopback tells whether only this machine reaches the host.
+// Loopback reports whether the host is reachable only from this machine.
 func Loopback(host string) bool {
 	if host == "localhost" {
 		return true
@@ -140,7 +140,7 @@ const (
 	maxQueued = 100_000
 )
 
-// checkLives refuses zero, which nobody may take for unlimited.
+// checkLives rejects zero, so that it cannot be mistaken for unlimited.
 func (c Config) checkLives() error {
 	var problems []error
 	if c.MaxLive < 1 || c.MaxLive > maxLive {
@@ -184,7 +184,7 @@ const (
 	minReserve     = 32
 )
 
-// checkConnections refuses zero, which nobody may take for unlimited.
+// checkConnections rejects zero, so that it cannot be mistaken for unlimited.
 func (c Config) checkConnections() error {
 	var problems []error
 	for _, n := range []struct {
@@ -216,8 +216,8 @@ const minRecord = 256 << 20
 // minRecordings hold what a few commands print at most.
 const minRecordings = 64 << 20
 
-// checkRecord refuses bounds under which what happened today would be dropped,
-// and zero, which nobody may take for unlimited.
+// checkRecord rejects bounds under which entries of today would be dropped. It
+// rejects zero, so that it cannot be mistaken for unlimited.
 func (c Config) checkRecord() error {
 	var problems []error
 	if c.RecordAge < time.Hour {

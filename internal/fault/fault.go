@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Kind says what the caller can do about an error.
+// Kind classifies an error by what the caller can do about it.
 type Kind string
 
 const (

@@ -21,7 +21,7 @@ func Valid(id string) bool {
 	return true
 }
 
-// Check is Valid for whoever returns an error.
+// Check returns an error if Valid does not hold for id.
 func Check(id string) error {
 	if Valid(id) {
 		return nil

@@ -101,8 +101,8 @@ func (s *Store) ApprovalEvents(ctx context.Context, q approval.Query, after int6
 	return s.fillEvents(ctx, out)
 }
 
-// fillEvents reads the approvals of events. One that was forgotten meanwhile
-// leaves its event out.
+// fillEvents reads the approvals of events. An event whose approval has been
+// deleted since is left out.
 func (s *Store) fillEvents(ctx context.Context, events []approval.Event) ([]approval.Event, error) {
 	if len(events) == 0 {
 		return nil, nil

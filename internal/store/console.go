@@ -40,8 +40,8 @@ func (s *Store) InsertConsoleToken(ctx context.Context, t session.Token) error {
 	return err
 }
 
-// TakeConsoleToken implements session.Store. One statement finds and drops it,
-// so that nobody else can have it.
+// TakeConsoleToken implements session.Store. One statement finds and deletes the
+// token, so that two callers cannot both use it.
 func (s *Store) TakeConsoleToken(ctx context.Context, h session.Hash) (session.Token, error) {
 	var t session.Token
 	// Guesses cost a look-up, and do not queue with those who write.

@@ -101,7 +101,7 @@ func conditions(q sandbox.Query, paged bool) (string, []any) {
 		}
 		add(`state IN (`+placeholders(len(states))+`)`, states...)
 	} else {
-		add(`state <> 'waiting'`) // nobody's
+		add(`state <> 'waiting'`) // warm sandboxes belong to no caller
 	}
 	for k, v := range q.Metadata {
 		add(`EXISTS (SELECT 1 FROM json_each(metadata) m WHERE m.key = ? AND m.value = ?)`, k, v)

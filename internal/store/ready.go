@@ -32,7 +32,7 @@ func (d *database) statement(ctx context.Context, query string) (*sql.Stmt, erro
 	if s != nil || full {
 		return s, nil
 	}
-	// Nobody else waits for this one.
+	// Prepared without the lock, so that other queries do not wait for it.
 	s, err := d.PrepareContext(ctx, query)
 	if err != nil {
 		return nil, err

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A statement that was asked once is read once, whoever asks it again.
+// A query is prepared once, and later calls use the prepared statement.
 func TestStatementsAreKeptReady(t *testing.T) {
 	s := opened(t)
 	ask := func(query string) (got string) {
@@ -30,7 +30,7 @@ func TestStatementsAreKeptReady(t *testing.T) {
 	if got := len(s.db.ready); got != had+1 {
 		t.Errorf("%d statements are ready, %d were before", got, had)
 	}
-	// Those that nobody asks twice do not pile up.
+	// Queries that run only once do not pile up.
 	for i := range 2 * mostReady {
 		ask(fmt.Sprintf("SELECT ? || '%d'", i))
 	}
@@ -50,10 +50,10 @@ func TestStatementsThatFailAreNotKept(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := s.db.QueryContext(gone, "SELECT 1"); err == nil { //nolint:rowserrcheck,sqlclosecheck // there are no rows
-		t.Error("a query of nobody succeeds")
+		t.Error("a query with a cancelled context succeeds")
 	}
-	if _, err := s.db.ExecContext(gone, "DELETE FROM sandboxes WHERE id = 'nobody'"); err == nil {
-		t.Error("a change by nobody succeeds")
+	if _, err := s.db.ExecContext(gone, "DELETE FROM sandboxes WHERE id = 'absent'"); err == nil {
+		t.Error("a change with a cancelled context succeeds")
 	}
 	if len(s.db.ready) != had {
 		t.Errorf("%d statements are ready, %d were before", len(s.db.ready), had)

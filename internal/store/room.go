@@ -18,7 +18,7 @@ import (
 const roomBytes = 4 << 20
 
 // KeepRoom reserves disk for the database, so that a sandbox that fills the disk
-// keeps nobody from removing it: free pages in the file itself, which rows are
+// can still be removed: free pages in the file itself, which rows are
 // written to first; a log of changes that is as long as it usually gets; and
 // the reserve of the state directory for what goes beyond. A server calls it now
 // and then. What was reserved stays so until it is used up.

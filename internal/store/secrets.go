@@ -83,8 +83,8 @@ func (s *Store) DeleteSecret(ctx context.Context, id string) (bool, error) {
 	return s.changes(ctx, "delete secret "+id, `DELETE FROM secrets WHERE id = ?`, id)
 }
 
-// Rewrap replaces the wrapped data key of a generation. One that was dropped
-// or moved meanwhile needs it no more.
+// Rewrap replaces the wrapped data key of a generation. A generation that was
+// dropped or rewrapped since it was read is left as it is.
 func (s *Store) Rewrap(ctx context.Context, v secrets.Sealed, wrapped []byte, by string) error {
 	_, err := s.changes(ctx, "rewrap secret", `UPDATE secret_versions SET wrapped = ?, wrapped_by = ? WHERE seq = ? AND wrapped_by = ?`,
 		wrapped, by, v.Generation, v.By)

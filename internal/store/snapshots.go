@@ -13,7 +13,7 @@ import (
 const snapshotColumns = `id, name, owner, sandbox, parent, template_id, template, files_only, created_at, bytes, format, sum,
 	base, base_copy, limits, workspace, access, pid, process_start, engine`
 
-// InsertSnapshot adds a row that nobody sees yet: it has no digest.
+// InsertSnapshot adds a row that listings leave out while it has no digest.
 func (s *Store) InsertSnapshot(ctx context.Context, n sandbox.Stored) error {
 	var texts [3]string
 	for i, v := range []any{n.Base, n.Limits, n.Access} {

@@ -24,7 +24,7 @@ import (
 
 // FileName is the database's name in the state directory. It holds the access
 // tokens of live sandboxes as they are, because a daemon that was killed must
-// be able to open its sandboxes again; so nobody but its user may read it.
+// be able to open its sandboxes again; so only its user may read it.
 // Keys are kept as hashes only.
 const FileName = "crannog.db"
 

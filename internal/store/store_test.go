@@ -146,8 +146,8 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// What takes too long on a busy host is not an error of ours: whoever asks is
-// told what it is.
+// A query that takes too long on a busy host is not an internal error: the caller
+// learns that the time was up.
 func TestOutOfTime(t *testing.T) {
 	s := open(t, t.TempDir())
 	if err := s.Insert(t.Context(), full("i1"), 1); err != nil {
@@ -226,7 +226,7 @@ func TestLogIsBounded(t *testing.T) {
 	if err := s.Append(ctx, "i2", sandbox.LogEntry{Message: "other"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Append(ctx, "gone", sandbox.LogEntry{Message: "nobody's"}); err != nil {
+	if err := s.Append(ctx, "gone", sandbox.LogEntry{Message: "of no sandbox"}); err != nil {
 		t.Errorf("log of what is gone: %v", err)
 	}
 	entries, err := s.Entries(ctx, "i1")

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// Screen lets through what draws and nothing else. A recording is what a
-// program in a box printed, and whoever replays it shows it to their own
-// terminal: sequences that set its title or clipboard, make links, ask it to
-// answer as if somebody typed, change its keys or switch its printer on are
-// taken out. Text for people to decide by (package approval) and for models
-// (package mcpserver) has no sequences at all; here they are the picture.
+// Screen passes text and the sequences that draw, and removes all others. A program in
+// a sandbox chose what a recording contains, and a replay shows it on the user's own
+// terminal. So Screen removes sequences that set the title or the clipboard, make
+// links, make the terminal answer as if a person typed, change its keys or switch its
+// printer on. Text by which people decide (package approval) and text for models
+// (package mcpserver) has no sequences at all; a recording needs those that draw.
 type Screen struct {
 	state screenState
 	held  []byte // of a sequence

@@ -112,7 +112,7 @@ func (w *Writer) Output(at time.Duration, source int, data []byte) error {
 	return w.err
 }
 
-// unfinished is how many bytes at the end begin a letter that goes on.
+// unfinished returns how many bytes at the end are the start of an incomplete letter.
 func unfinished(data []byte) int {
 	for i := 1; i < utf8.UTFMax && i <= len(data); i++ {
 		if tail := data[len(data)-i:]; utf8.RuneStart(tail[0]) {

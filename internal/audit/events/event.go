@@ -4,16 +4,16 @@ package events
 
 import "time"
 
-// Kind says what an event is of.
+// Kind is the kind of an event.
 type Kind string
 
 const (
-	// Exec is a program that was executed, whoever asked for it.
+	// Exec is a program that was executed, by the caller or by another program inside.
 	Exec Kind = "exec"
 	// Exit is a process that ended.
 	Exit Kind = "exit"
 	// File is a file that is not as it was before: one event for each path at
-	// the end of a command, however often it was written meanwhile.
+	// the end of a command, however often the command wrote it.
 	File Kind = "file"
 	// Gap says that events were lost, how many, and why.
 	Gap Kind = "gap"

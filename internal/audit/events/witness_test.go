@@ -99,7 +99,7 @@ func TestReaderFollows(t *testing.T) {
 	if got := all(t, r); len(got) != 1 || got[0].Kind != events.Exit {
 		t.Fatalf("got %+v", got)
 	}
-	// Whoever goes on elsewhere reads nothing twice.
+	// A reader that starts after the third event reads no event twice.
 	if got := all(t, events.NewReader(f, 0, 3)); len(got) != 1 || got[0].Seq != 4 {
 		t.Fatalf("behind the third: %+v", got)
 	}

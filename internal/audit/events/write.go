@@ -18,7 +18,7 @@ const MaxLine = 256 << 10
 var ErrFull = errors.New("the file of events is full until its reader frees some")
 
 // Writer adds events to a file that it alone adds to. An event is in the file
-// when Write returns: whoever kills the process afterwards loses nothing.
+// when Write returns: it is not lost if the process is killed afterwards.
 type Writer struct {
 	mu    sync.Mutex
 	fd    int
@@ -84,11 +84,11 @@ func (w *Writer) Write(e *Event, must bool) error {
 // for.
 const ReasonFailed = "write_failed"
 
-// retry is how long nothing may begin after a write that failed. Something must
-// then, or nobody would find out that there is room again.
+// retry is how long no action may begin after a write that failed. After that one may
+// begin, since only another write shows that there is room again.
 const retry = time.Second
 
-// Room tells whether something that will be written later may begin.
+// Room returns an error if an action whose event is written later must not begin.
 func (w *Writer) Room() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -130,7 +130,7 @@ func (w *Writer) write() error {
 			return nil
 		case err == nil:
 			// The disk is full in the middle of a line. It is taken back, so
-			// that nobody reads an event of what was then refused.
+			// that no reader sees an event of an action that was then rejected.
 			w.takeBack(int64(n))
 			err = unix.ENOSPC
 		}
@@ -138,8 +138,8 @@ func (w *Writer) write() error {
 	}
 }
 
-// once is one write. Go is not told of it: a write to a file waits for nobody,
-// and to give up the processor for it and get it back costs more than it takes.
+// once makes one write, without telling the Go scheduler. A write to a file does not
+// block on another process, and handing over the processor costs more than the write.
 func (w *Writer) once() (int, error) {
 	n, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(w.fd), uintptr(unsafe.Pointer(unsafe.SliceData(w.buf))), uintptr(len(w.buf)))
 	if errno != 0 {

@@ -37,7 +37,7 @@ func (d *Dir) file(sandbox string) (string, error) {
 }
 
 // Create opens a sandbox's file for its writer. What is in it stays: the
-// records of a sandbox are one sequence, whoever writes them.
+// flows of a sandbox are one sequence, also across several writers.
 func (d *Dir) Create(sandbox string) (*os.File, error) {
 	path, err := d.file(sandbox)
 	if err != nil {

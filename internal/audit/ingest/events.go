@@ -8,8 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/audit/events"
 )
 
-// Exec is the data of an entry of the kind exec: a program was executed inside,
-// whoever asked for it.
+// Exec is the data of an entry of the kind exec: a program was executed inside, by the
+// caller or by another program.
 type Exec struct {
 	PID     int    `json:"pid"`
 	Parent  int    `json:"parent"`

@@ -57,8 +57,8 @@ func (f *file) room(buf *[]byte) error {
 	return nil
 }
 
-// grown tells whether there may be something to read. A file that is not there
-// has no lines.
+// grown reports whether there may be something to read. A file that does not exist has
+// no lines.
 func (f *file) grown() (bool, error) {
 	if f.f == nil {
 		file, err := os.OpenFile(f.path, f.mode()|unix.O_NOFOLLOW, 0)

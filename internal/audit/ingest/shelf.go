@@ -86,7 +86,7 @@ func (s *Spools) Remove(sandbox string) error {
 	return nil
 }
 
-// Has tells whether something of a sandbox may still be to be taken in.
+// Has reports whether there may be lines of a sandbox that are not in the log yet.
 func (s *Spools) Has(sandbox string) (bool, error) {
 	if err := sandboxid.Check(sandbox); err != nil {
 		return false, err

@@ -68,7 +68,7 @@ type Spools struct {
 
 	mu    sync.Mutex
 	tails map[string]*tail
-	made  map[string]bool // whose files are new: nobody has read them
+	made  map[string]bool // the sandboxes whose files are new and were never read
 }
 
 // Open makes the directories and begins to watch them. Close ends it.
@@ -178,7 +178,7 @@ func (s *Spools) Drain(ctx context.Context, sandbox string, last bool) error {
 
 // Exclusive does something about a sandbox's place in the record while no
 // other process does. again is true if one has begun to before, for the same
-// end, and nobody knows how far it came.
+// end, and how far it came is not known.
 func (s *Spools) Exclusive(ctx context.Context, sandbox string, do func(again bool) error) error {
 	s.mu.Lock()
 	t, err := s.tail(sandbox)

@@ -21,7 +21,7 @@ type envelope struct {
 }
 
 type signature struct {
-	// KeyID is a hint that nobody signs.
+	// KeyID is a hint that the signature does not cover.
 	KeyID string `json:"keyid"`
 	Sig   string `json:"sig"` // base64
 }

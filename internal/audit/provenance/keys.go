@@ -85,7 +85,7 @@ func (k *Keys) read() (*Signer, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Whoever could read it could sign for files that never were in a sandbox.
+	// A user who could read the key could sign files that never were in a sandbox.
 	if !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
 		return nil, wrong("it is not for its owner alone")
 	}
@@ -122,9 +122,9 @@ func (k *Keys) private() error {
 	return nil
 }
 
-// make makes the key, once: of processes that come at once one holds the lock,
-// and whoever comes after finds the key. One that is killed leaves at most half
-// a key under another name, which the next writes over.
+// make makes the key once. Of processes that call it at the same time one holds the
+// lock, and the others then find the key. A process that is killed leaves at most half
+// a key under another name, which the next process overwrites.
 func (k *Keys) make() (err error) {
 	if err := os.MkdirAll(k.dir, 0o700); err != nil {
 		return err
@@ -158,8 +158,8 @@ func (k *Keys) make() (err error) {
 }
 
 // lockWait bounds how long to wait for another process, which holds the lock
-// for as long as a key takes: one that was stopped meanwhile must not stop all
-// others.
+// for as long as it takes to make a key: a process that was suspended with the lock
+// must not block all others.
 const lockWait = 10 * time.Second
 
 func acquire(lock *os.File) error {

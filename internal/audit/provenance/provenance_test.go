@@ -224,7 +224,7 @@ func TestWhatDoesNotHold(t *testing.T) {
 		}
 		of := map[provenance.Flaw]bool{provenance.OtherFile: true, provenance.OtherName: true, provenance.OtherPolicy: true}
 		if (st != nil) != of[c.want] {
-			t.Errorf("%s: a statement that nobody signed is handed out, or one that was signed is not", c.name)
+			t.Errorf("%s: an unsigned statement is handed out, or one that was signed is not", c.name)
 		}
 	}
 	check := fine

@@ -51,7 +51,7 @@ const (
 // without a slash, so no program can make a file that passes for it.
 func artifactName(out string) string { return "export." + out }
 
-// Fits tells whether a statement can be about so many files.
+// Fits returns an error if one statement cannot cover so many files.
 func Fits(files int) error {
 	if files <= mostFiles {
 		return nil

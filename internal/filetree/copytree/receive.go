@@ -17,7 +17,7 @@ import (
 
 // Options are how a copy is written.
 type Options struct {
-	// Owner is whom all belongs to; nil is whoever writes.
+	// Owner is the owner of all files; nil is the user of this process.
 	Owner *Owner
 	// KeepOwners gives each file the numbers that it had.
 	KeepOwners bool

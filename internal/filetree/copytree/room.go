@@ -7,8 +7,8 @@ import (
 	"github.com/crannog/crannog/internal/host/diskroom"
 )
 
-// room keeps a part of a disk free. Whoever writes what a sandbox sends would otherwise let it fill the
-// host's disk. A nil room keeps nothing.
+// room keeps a part of a disk free, so that the files that a sandbox sends cannot fill
+// the host's disk. A nil room keeps nothing free.
 type room struct {
 	fd     int
 	keep   int64 // bytes

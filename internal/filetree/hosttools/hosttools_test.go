@@ -71,7 +71,7 @@ func TestF15Find(t *testing.T) {
 		t.Errorf("what is not installed: %v", err)
 	}
 	if _, err := h.Find([]string{"all", "fmn"}); fault.CodeOf(err) != "tools_unknown" {
-		t.Errorf("what nobody knows: %v", err)
+		t.Errorf("an unknown tool: %v", err)
 	}
 	if trees, err := (Host{}).Find([]string{All}); err != nil || len(trees) != 0 {
 		t.Errorf("without a home: %v, %v", trees, err)

@@ -21,7 +21,8 @@ const share = 16
 
 // Ahead reserves disk for the n bytes of a file from an offset on, and leaves
 // the size of the file as it is. What is written there later needs no other disk,
-// so nobody can take it in between, as they can take what was only freed. Where
+// so no other process can take it in between, as it could take disk that was only
+// freed. Where
 // the file system cannot do that, or has little left, nothing is reserved.
 func Ahead(f *os.File, from, n int64) error {
 	if n <= 0 {
@@ -155,7 +156,7 @@ func (r Room) Fit(amount int64) int64 {
 	}
 	free, total, err := Free(r.Dir)
 	if err != nil {
-		return amount // what needs the disk says what is wrong with it
+		return amount // the write that needs the disk reports the error
 	}
 	for free -= Floor(total); amount > free && amount > 1; {
 		amount = 1 << (bits.Len64(uint64(amount-1)) - 1)

@@ -49,7 +49,7 @@ func Program(files fs.FS, src, dir string) (string, error) {
 	return path, nil
 }
 
-// tries bounds how often a program is written that others remove meanwhile.
+// tries bounds how often a program is written again because another process removed it.
 const tries = 3
 
 func write(files fs.FS, src, path string) error {
@@ -69,7 +69,7 @@ const head = 64 << 10
 
 // nameOf names a program by its length and a checksum of its head: this runs
 // at every start of the command line, where tens of megabytes would be felt.
-// Nobody but the build chooses the content, so there is nobody to forge it.
+// Only the build chooses the content, so a checksum that can be forged is enough.
 func nameOf(f fs.File) (string, int64, error) {
 	info, err := f.Stat()
 	if err != nil {

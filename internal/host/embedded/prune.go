@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// idle is how long nobody must have asked for a program before it is removed.
+// idle is how long a program must have been unused before it is removed.
 const idle = 24 * time.Hour
 
 // Prune removes the programs of earlier versions from dir and returns their
@@ -25,7 +25,7 @@ const idle = 24 * time.Hour
 // it. What cannot be found out is left as it is, and is an error.
 func Prune(dir string, keep func(path string) bool) (removed []string, err error) {
 	if keep == nil {
-		return nil, errors.New("prune programs: nobody says what is to be kept")
+		return nil, errors.New("prune programs: keep is nil")
 	}
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -92,8 +92,8 @@ func remove(path string) (gone bool, err error) {
 		return false, fmt.Errorf("prune programs: %w", err)
 	}
 	defer f.Close()
-	// Held until the name is gone: whoever asks for it now waits, and then
-	// finds that it has to be written again.
+	// Held until the name is gone: a process that asks for the program now waits,
+	// then finds that it has to write it again.
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return false, nil

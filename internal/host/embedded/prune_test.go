@@ -15,8 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/host/embedded"
 )
 
-// version puts the program of some earlier version into dir, which nobody has
-// asked for since a time.
+// version puts the program of an earlier version into dir, last used some time ago.
 func version(t *testing.T, dir, letter string, ago time.Duration) string {
 	t.Helper()
 	path := filepath.Join(dir, "tool-12-"+strings.Repeat(letter, 32))

@@ -38,8 +38,8 @@ func use(path string) error {
 		f.Close()
 		return &os.PathError{Op: "use", Path: path, Err: unix.ENOENT}
 	}
-	// Its time says when it was asked for last. A directory that cannot be
-	// written to is nobody's to prune.
+	// Its time is when it was last used. The error does not matter: a directory that
+	// cannot be written to is never pruned.
 	now := time.Now()
 	_ = os.Chtimes(path, now, now)
 	if inUse.files == nil {

@@ -7,10 +7,10 @@ import (
 	"sync"
 )
 
-// When has stop called, in another goroutine, when ctx ends. What it returns
-// takes that back and tells whether it came in time. If not, it returns after
-// stop has: context.AfterFunc lets both go on side by side, and what is stopped
-// then may be whatever comes next on the same connection.
+// When calls stop in another goroutine when ctx ends. The function that it returns
+// cancels that, and reports whether it was in time. If it was not, it returns only
+// after stop has returned. The stop function of context.AfterFunc does not wait, so
+// stop could then hit the next request on the same connection.
 func When(ctx context.Context, stop func()) (over func() bool) {
 	done := make(chan struct{})
 	take := context.AfterFunc(ctx, func() {

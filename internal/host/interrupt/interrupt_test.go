@@ -35,7 +35,7 @@ func TestTooLate(t *testing.T) {
 			t.Error("it is told as not called")
 		}
 		if !called {
-			t.Error("it goes on after it was taken back")
+			t.Error("over returned before stop was called")
 		}
 		if over() {
 			t.Error("the second time it is told as not called")

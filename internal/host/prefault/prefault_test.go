@@ -42,7 +42,7 @@ func TestHeap(t *testing.T) {
 		t.Errorf("%d faults for %d pages that were not populated", n, pages)
 	}
 	prefault.Heap(0, size)
-	// The runtime's own threads take some meanwhile, more on a busy machine.
+	// The runtime's own threads cause some faults too, more on a busy machine.
 	if n := faultsOf(t, func() { fill(used) }); n > pages/4 {
 		t.Errorf("%d faults for %d pages that were populated", n, pages)
 	}

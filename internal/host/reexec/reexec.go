@@ -42,7 +42,7 @@ func Dispatch(roles ...Role) {
 	dispatched.Store(true)
 }
 
-// Dispatched tells whether this program called Dispatch. An engine that starts
-// the program again refuses to if not: the child would run the program's main
-// a second time instead of its role.
+// Dispatched reports whether this program called Dispatch. Without it, an engine does
+// not start the program again: the child would run the program's main a second time
+// instead of its role.
 func Dispatched() bool { return dispatched.Load() }

@@ -40,7 +40,7 @@ func TestEvery(t *testing.T) {
 		stop()
 		time.Sleep(time.Minute)
 		if n.Load() != 3 {
-			t.Error("it goes on after its context")
+			t.Error("it still ticks after its context has ended")
 		}
 	})
 }

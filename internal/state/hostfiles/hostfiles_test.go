@@ -92,7 +92,7 @@ func TestF24ListOfFiles(t *testing.T) {
 	same("")
 	list[0].Path = other
 	same(other)
-	// A file that was another one when it was saved never goes on.
+	// A file with another content than at the time of the save is never used.
 	list = []File{{Path: other, Size: 3}}
 	same(other)
 }

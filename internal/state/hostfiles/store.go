@@ -25,8 +25,9 @@ const mostKept = 2 << 30
 // row of what refers to it, and while a machine starts with it, nothing does.
 const rest = time.Hour
 
-// Store keeps copies of files by what they held, so that a saved memory goes on
-// after their packages have changed. Several processes may use it at once.
+// Store keeps copies of files, named by a digest of their content, so that a saved
+// memory can be restored after their packages have changed. Several processes may
+// use it at once.
 type Store struct {
 	dir string
 	// Most is how many bytes it may take; zero is its own bound.
@@ -98,8 +99,8 @@ func (s *Store) copy(from *os.File, path string, f File) (err error) {
 			return err
 		}
 	}
-	// Nobody writes it: the mode is what a program inside sees, without rights that
-	// would make it run as another user.
+	// Copies are never written again. The mode is the one that a program inside sees,
+	// without the setuid and setgid bits, which would make it run as another user.
 	if err := to.Chmod(f.Mode.Perm()); err != nil {
 		return err
 	}
@@ -157,8 +158,8 @@ func (s *Store) Find(f File) (string, error) {
 	return path, use(path, info)
 }
 
-// use shows whoever removes that a copy is in use. It is not done each time, as the
-// digest of a file with another time is not known.
+// use updates the time of a copy, so that the removal of unused copies keeps it. It
+// does not do so on each call, because a file with a new time is hashed again.
 func use(path string, info fs.FileInfo) error {
 	now := time.Now()
 	if info.ModTime().After(now.Add(-rest / 2)) {

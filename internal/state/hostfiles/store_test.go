@@ -53,7 +53,7 @@ func TestF24Store(t *testing.T) {
 	if data, err := os.ReadFile(at); err != nil || string(data) != "one" {
 		t.Errorf("the copy is %q, %v", data, err)
 	}
-	// Nobody is to become another user by a copy.
+	// A copy must not let a program become another user.
 	if info, err := os.Stat(at); err != nil || info.Mode() != 0o751 {
 		t.Errorf("its mode is %v, %v", info.Mode(), err)
 	}
@@ -151,8 +151,8 @@ func TestF24StoreIsBoundedAndVerified(t *testing.T) {
 	}
 }
 
-// F24: whoever renamed a file that is open has not replaced it, and yet it is not
-// known by which path it was opened.
+// F24: an open file that was renamed has not been replaced, and yet the path by which
+// it was opened is not known.
 func TestF24Moved(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "a", "b", "lib")

@@ -131,8 +131,8 @@ func (r *Ring) VerifyAt(ctx context.Context, secret string, door Opens) (Key, er
 	if !WellFormed(secret) {
 		return Key{}, unauthenticated()
 	}
-	// The look-up compares hashes, and nobody can choose the hash of a guess,
-	// so its timing says nothing about a key.
+	// The look-up compares hashes, and an attacker cannot choose the hash of a
+	// guess, so its timing reveals nothing about a key.
 	hash := sha256.Sum256([]byte(secret))
 	k, err := r.store.KeyByHash(ctx, hash)
 	if fault.KindOf(err) == fault.NotFound {

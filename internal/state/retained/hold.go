@@ -38,10 +38,10 @@ func ignore(err, of error) error {
 	return err
 }
 
-// draft makes the directory of a draft. Its lock says that somebody works on
-// it: whoever sweeps finds one without as soon as its process is dead.
+// draft makes the directory of a draft and locks it. The kernel drops the lock when
+// the process dies, and sweepDrafts then removes the draft.
 func (s *Store) draft() (dir string, held *os.File, err error) {
-	// Nobody sweeps between the directory and its lock.
+	// No other process may sweep between the creation of the directory and its lock.
 	all, _, err := locked(s.path, unix.LOCK_SH)
 	if err != nil {
 		return "", nil, err
@@ -75,7 +75,7 @@ func (s *Store) sweepDrafts() error {
 		dir := filepath.Join(s.path, e.Name())
 		f, ok, err := locked(dir, unix.LOCK_EX|unix.LOCK_NB)
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // finished meanwhile
+		case errors.Is(err, fs.ErrNotExist): // published since the directory was read
 		case err != nil:
 			errs = append(errs, err)
 		case ok:
@@ -85,8 +85,9 @@ func (s *Store) sweepDrafts() error {
 	return errors.Join(errs...)
 }
 
-// publish gives a draft its name, in the place of what had it, which is then
-// where the draft was: who dies in between leaves the one or the other.
+// publish renames a draft to its name. It exchanges the draft with a directory that
+// already has the name, so that a process that dies in between leaves one of the two
+// there, complete.
 func (s *Store) publish(dir, id string) error {
 	to := s.at(id)
 	err := unix.Renameat2(unix.AT_FDCWD, dir, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE)

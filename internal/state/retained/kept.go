@@ -58,7 +58,7 @@ type Meta struct {
 	Masked []Masked `json:"masked,omitempty"`
 	// Access is what governed the sandbox, as its row said it.
 	Access json.RawMessage `json:"access"`
-	// Made is what the sandbox was made of, for who signs for its changes.
+	// Made is what the sandbox was made of. A provenance statement names it.
 	Made Made `json:"made"`
 }
 
@@ -259,7 +259,7 @@ func (s *Store) read(id string) (Meta, error) {
 	return m, nil
 }
 
-// Has tells whether something is kept of a sandbox, expired or not.
+// Has reports whether the store has retained changes of a sandbox, expired or not.
 func (s *Store) Has(id string) bool {
 	if !sandboxid.Valid(id) {
 		return false
@@ -268,11 +268,11 @@ func (s *Store) Has(id string) bool {
 	return err == nil
 }
 
-// Needs tells whether anything that is kept, expired or not, is compared with
-// the copy of a workspace. Mostly that is what was kept of the sandbox that the
-// copy was made for and is named after; only otherwise are the others read, of
-// which Sweep leaves few. What cannot be read may need it, until Sweep drops
-// that.
+// Needs reports whether any retained changes, expired or not, are compared with the
+// copy of a workspace. Usually these are the changes of the sandbox that the copy was
+// made for and is named after. Only otherwise does Needs read the others, of which
+// Sweep leaves few. Changes that cannot be read count as needing the copy, until Sweep
+// drops them.
 func (s *Store) Needs(copied string) bool {
 	if s.Has(copied) {
 		return true
@@ -287,7 +287,7 @@ func (s *Store) Needs(copied string) bool {
 		}
 		m, err := s.read(e.Name())
 		if err != nil {
-			return fault.KindOf(err) != fault.NotFound // gone meanwhile
+			return fault.KindOf(err) != fault.NotFound // removed since the directory was read
 		}
 		return m.Copy == copied
 	})
@@ -307,7 +307,7 @@ func (s *Store) List() ([]Meta, error) {
 		if !sandboxid.Valid(e.Name()) {
 			continue
 		}
-		// What is damaged or gone meanwhile is not listed, and Sweep drops it.
+		// An entry that is damaged or was removed since is not listed. Sweep drops it.
 		if m, err := s.Meta(e.Name()); err == nil {
 			out = append(out, m)
 		}

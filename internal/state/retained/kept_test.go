@@ -243,7 +243,7 @@ func TestNeeds(t *testing.T) {
 		}
 	}
 	if !s.Needs(of) || !s.Needs(other) || s.Needs(id) {
-		t.Errorf("of another %v, of its own %v, of nobody %v", s.Needs(of), s.Needs(other), s.Needs(id))
+		t.Errorf("of another %v, of its own %v, of no changes %v", s.Needs(of), s.Needs(other), s.Needs(id))
 	}
 	if err := s.Remove(heir); err != nil || s.Needs(of) {
 		t.Errorf("dropped: %v", err)

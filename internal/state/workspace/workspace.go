@@ -78,8 +78,8 @@ func (c *Copies) MakePart(ctx context.Context, sandbox string, part int, source 
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return "", fmt.Errorf("copy workspace: %w", err)
 	}
-	// Through these roots no link leads out of either tree, also if somebody
-	// changes the source meanwhile.
+	// Through these roots no link leads out of either tree, even if another process
+	// changes the source during the copy.
 	from, err := os.OpenRoot(source)
 	if err != nil {
 		return "", fmt.Errorf("copy workspace: %w", err)
@@ -179,7 +179,7 @@ func (w *work) entry(name string, d fs.DirEntry, err error) error {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
-		return skip // gone meanwhile, or not this user's to read
+		return skip // removed since it was listed, or not readable by this user
 	case err != nil:
 		return err
 	case name == ".":
@@ -279,7 +279,7 @@ func (w *work) file(name string, info fs.FileInfo) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
-	// A file that grows meanwhile is cut where it was counted.
+	// A file that grows during the copy is cut at the size that was counted.
 	_, err = io.CopyN(out, in, info.Size())
 	if errors.Is(err, io.EOF) {
 		return nil

@@ -74,8 +74,8 @@ func BoxProcesses(t testing.TB, dir string) (pids []string) {
 	return pids
 }
 
-// box tells whether a process runs for a box of a state directory, or for one
-// of another.
+// box reports whether a process runs for a sandbox of a state directory, or for a
+// sandbox of another one.
 func box(pid, dir string) (ours, others bool) {
 	line, err := os.ReadFile(filepath.Join("/proc", pid, "cmdline"))
 	if err != nil {

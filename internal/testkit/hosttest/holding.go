@@ -10,8 +10,8 @@ import (
 )
 
 // Holding lists the regular files below a directory that have a text in them.
-// One that goes away meanwhile has none; one that cannot be read fails the
-// test, since it may have.
+// A file that is removed during the search does not count. A file that cannot be
+// read fails the test, since it may contain the text.
 func Holding(t testing.TB, dir, text string) (found []string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {

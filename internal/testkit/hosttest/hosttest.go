@@ -63,7 +63,8 @@ func Program(name string) Ability {
 	}}
 }
 
-// Must tells whether what the host lacks fails a test.
+// Must reports whether a test fails, instead of being skipped, when the host lacks
+// what it needs.
 func Must() bool { return os.Getenv("CRANNOG_TEST_HOST") == "must" }
 
 // Full reports whether "make test-full" runs: with it, tests do all that they

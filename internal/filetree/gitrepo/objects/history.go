@@ -189,7 +189,7 @@ func (h *History) see(c *Commit, known bool) {
 	}
 }
 
-// follow goes on to parents while it is to go on.
+// follow visits parents for as long as on returns true.
 func (h *History) follow(on func() bool) error {
 	for len(h.queue) > 0 && on() {
 		c := heap.Pop(&h.queue).(*Commit)
@@ -246,8 +246,8 @@ func (h *History) Parents(c *Commit) (trees []string) {
 	return trees
 }
 
-// walk calls f with what a commit was made upon, the nearest first, and goes on beyond
-// those for which it returns true.
+// walk calls f with the ancestors of a commit, the nearest first. It continues with the
+// parents of those for which f returns true.
 func (h *History) walk(c *Commit, f func(*Commit) bool) error {
 	seen := map[string]bool{c.ID: true}
 	for next := []*Commit{c}; len(next) > 0; {

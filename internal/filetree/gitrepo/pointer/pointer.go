@@ -2,9 +2,9 @@
 // one elsewhere: a linked work tree, a submodule, or a repository with
 // --separate-git-dir.
 //
-// Whoever wrote the tree wrote that file, so by itself it names nothing that may be
-// shown to a sandbox: a tree from an archive could name ~/.ssh. A repository is
-// followed only if it is one, and says by itself that the tree is its work tree.
+// The author of the tree wrote that file, so it proves nothing by itself: a tree from
+// an archive could name ~/.ssh, and a sandbox would see it. A path is followed only if
+// it is a repository that names the tree as its work tree.
 package pointer
 
 import (

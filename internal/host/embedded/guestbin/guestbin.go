@@ -21,7 +21,7 @@ var bin embed.FS
 
 const embeddedName = "bin/crannog-guest"
 
-// Embedded tells whether this binary carries the small guest.
+// Embedded reports whether this binary contains the small guest.
 func Embedded() bool {
 	_, err := fs.Stat(bin, embeddedName)
 	return err == nil
