@@ -34,7 +34,7 @@ func (d *Server) surfaces() *surfaces {
 		d:     d,
 		proxy: ingress.New(ingress.Deps{Traffic: d.Service, Waker: d.Service, Log: o.Log, Domain: o.Domain, Tap: d.tap, Actor: sender}),
 		own: v1.New(v1.Deps{
-			Sandboxes: d.Service, Networks: d.Service, States: d.Service, Snapshots: d.Service, Changing: d.Service, Pruner: d.Service, Processes: d.Service, Traffic: d.Service, Queue: d.Service,
+			Sandboxes: d.Service, Networks: d.Service, States: d.Service, Snapshots: d.Service, Changing: d.Service.Changes(), Pruner: d.Service, Processes: d.Service, Traffic: d.Service, Queue: d.Service,
 			Keys: d.Keys, Engines: d.Engines, Approvals: d.Approvals,
 			Auth: d.authenticate, Log: o.Log, Version: o.Version, Domain: o.Domain,
 			Secrets: rotating{d.Secrets, d},

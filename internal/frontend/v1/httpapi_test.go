@@ -74,7 +74,7 @@ func newRig(t *testing.T) *rig {
 	})
 	r.keys = key.NewRing(st, log, func(context.Context, audit.Kind, key.Key) error { return nil })
 	r.handler = New(Deps{
-		Sandboxes: service, Networks: service, Pruner: service, Processes: service, States: &book{}, Snapshots: &book{}, Changing: service, Traffic: service, Queue: service, Keys: r.keys, Engines: fake.Registry(eng), Log: log, Version: "v9",
+		Sandboxes: service, Networks: service, Pruner: service, Processes: service, States: &book{}, Snapshots: &book{}, Changing: service.Changes(), Traffic: service, Queue: service, Keys: r.keys, Engines: fake.Registry(eng), Log: log, Version: "v9",
 		Auth: func(req *http.Request) (sandbox.Principal, error) {
 			if req.Header.Get("X-Api-Key") != secret {
 				return sandbox.Principal{}, fault.New(fault.Unauthenticated, "key_invalid", "no")

@@ -68,7 +68,7 @@ func cover(workspace string, b sandbox.Base, p *policy.Policy) (covered, error) 
 // can be absent only where the placeholder that stands for it can be removed, which a
 // read-only directory does not allow.
 func (c *covered) settle() {
-	fixed := hiddenBelow(c.readOnly)
+	fixed := sandbox.HiddenBelow(c.readOnly)
 	var absent []string
 	for _, name := range c.absent {
 		if fixed(name) != "" {
@@ -94,7 +94,7 @@ func (s *Service) shown(ctx context.Context, r sandbox.Row, p *policy.Policy, ag
 	if again {
 		return s.copies.Find(of)
 	}
-	match, hidden := p.Files().Matcher(), hiddenBelow(r.Base.Absent)
+	match, hidden := p.Files().Matcher(), sandbox.HiddenBelow(r.Base.Absent)
 	return s.copies.Make(ctx, of, r.Workspace, r.Limits.DiskBytes, func(name string) bool {
 		name = path.Join(sandbox.WorkspaceDir, name)
 		return match.Denied(name) || hidden(name) != ""

@@ -113,12 +113,12 @@ func leave(dir, what string) error {
 	if keeps {
 		b.left = n
 	}
-	k, err := s.KeepChanges(ctx, local, sb.ID)
+	k, err := s.Changes().KeepChanges(ctx, local, sb.ID)
 	if err != nil || k.Files != 1 {
 		return fmt.Errorf("%+v %w", k, err)
 	}
 	// Keep a second time, which replaces the first.
-	if _, err = s.KeepChanges(ctx, local, sb.ID); err != nil {
+	if _, err = s.Changes().KeepChanges(ctx, local, sb.ID); err != nil {
 		return err
 	}
 	r, err := s.KeepRecordings(ctx, local, sb.ID)
@@ -130,7 +130,7 @@ func leave(dir, what string) error {
 	}
 	if throws {
 		b.left = n
-		err = s.DiscardChanges(ctx, local, sb.ID)
+		err = s.Changes().DiscardChanges(ctx, local, sb.ID)
 	}
 	return errors.Join(err, s.Close(ctx), tapes.Close(), st.Close())
 }
@@ -219,7 +219,7 @@ func leftBehind(t *testing.T, dir string) string {
 	}
 	if len(changed) > 0 {
 		outcome = append(outcome, "changes")
-		set, err := r.Changes(t.Context(), local, id, sandbox.ChangesRequest{Text: true})
+		set, err := r.Changes().Changes(t.Context(), local, id, sandbox.ChangesRequest{Text: true})
 		if err != nil || !slices.Equal(changed, []string{id}) || len(set.Changes) != 1 || !strings.Contains(set.Changes[0].Text, "+new") {
 			t.Errorf("%q: %+v %v", changed, set.Changes, err)
 		}

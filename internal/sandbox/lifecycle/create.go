@@ -203,15 +203,7 @@ func removedMeanwhile() error {
 }
 
 // canceled classifies why a context ended.
-func canceled(cause error) error {
-	if _, ok := errors.AsType[*fault.Error](cause); ok {
-		return cause
-	}
-	if errors.Is(cause, context.DeadlineExceeded) {
-		return fault.Wrap(cause, fault.Timeout, "timeout", "the request took too long")
-	}
-	return fault.Wrap(cause, fault.Canceled, "canceled", "the request was canceled")
-}
+func canceled(cause error) error { return sandbox.Canceled(cause) }
 
 // spec returns what the engine and the guest are asked for, and the search for keys in
 // the workspace, which is nil without one. It notes in the record what will be checked

@@ -85,22 +85,22 @@ func checkTarget(b *sandbox.Base, root engine.Root, target string) error {
 		return refuse("a place is an absolute path without . and .., and not / itself")
 	}
 	for _, t := range taken {
-		if overlap(target, t) {
+		if sandbox.Overlap(target, t) {
 			return refuse(t + " is not for mounts")
 		}
 	}
 	for _, bind := range root.Binds {
-		if overlap(target, bind.Target) {
+		if sandbox.Overlap(target, bind.Target) {
 			return refuse("the template has " + bind.Target)
 		}
 	}
 	for _, m := range b.Mounts {
-		if overlap(target, m.Target) {
+		if sandbox.Overlap(target, m.Target) {
 			return refuse("another mount is at " + m.Target)
 		}
 	}
 	for _, l := range b.Links {
-		if overlap(target, l.Path) {
+		if sandbox.Overlap(target, l.Path) {
 			return refuse("a link is at " + l.Path)
 		}
 	}
@@ -124,16 +124,11 @@ func checkTarget(b *sandbox.Base, root engine.Root, target string) error {
 	return nil
 }
 
-// overlap reports whether two places are the same, or one is below the other.
-func overlap(a, b string) bool {
-	return a == b || strings.HasPrefix(a, b+"/") || strings.HasPrefix(b, a+"/")
-}
-
 // coverMounts finds what a policy hides or makes read-only below mounts.
 func (c *covered) coverMounts(b sandbox.Base, p *policy.Policy) error {
 	files := p.Files()
 	for _, m := range b.Mounts {
-		if hiddenBelow(c.absent)(m.Target) != "" {
+		if sandbox.HiddenBelow(c.absent)(m.Target) != "" {
 			continue // the repository with the history of a hidden file
 		}
 		git := b.Git != nil && m.Target == b.Git.Target
@@ -175,7 +170,7 @@ func (s *Service) shownMounts(ctx context.Context, r sandbox.Row, p *policy.Poli
 		return list, nil
 	}
 	list = slices.Clone(list)
-	match, hidden := p.Files().Matcher(), hiddenBelow(r.Base.Absent)
+	match, hidden := p.Files().Matcher(), sandbox.HiddenBelow(r.Base.Absent)
 	for i := range list {
 		var err error
 		if again {

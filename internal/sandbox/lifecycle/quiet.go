@@ -61,11 +61,11 @@ func untouched(from interface{ Next() (events.Event, error) }, b sandbox.Base) b
 // touches reports whether a path is the workspace or the repository that it belongs
 // to, is in them or holds them, or whether it is not known where it is.
 func touches(b sandbox.Base, path string) bool {
-	if !strings.HasPrefix(path, "/") || path == "/" || overlap(path, sandbox.WorkspaceDir) {
+	if !strings.HasPrefix(path, "/") || path == "/" || sandbox.Overlap(path, sandbox.WorkspaceDir) {
 		return true
 	}
 	if b.Git == nil {
 		return false
 	}
-	return overlap(path, b.Git.Target) || slices.ContainsFunc(b.Links, func(l engine.Link) bool { return overlap(path, l.Path) })
+	return sandbox.Overlap(path, b.Git.Target) || slices.ContainsFunc(b.Links, func(l engine.Link) bool { return sandbox.Overlap(path, l.Path) })
 }

@@ -77,7 +77,7 @@ func (s *Service) Reconcile(ctx context.Context) (Report, error) {
 		s.log.Error("sandbox not reconciled", "sandbox", id, "err", err)
 	}
 	slices.Sort(report.Failed)
-	return report, errors.Join(s.dropEnded(ctx), s.relink(ctx), s.catchUp(ctx), s.dropFlows(ctx), s.dropRecordings(ctx), s.sweepKept(), s.dropCopies(ctx), s.dropManifests(ctx), s.mendApplies(ctx))
+	return report, errors.Join(s.dropEnded(ctx), s.relink(ctx), s.catchUp(ctx), s.dropFlows(ctx), s.dropRecordings(ctx), s.changes.Sweep(), s.dropCopies(ctx), s.dropManifests(ctx), s.changes.Recover(ctx))
 }
 
 // crewSize is how many sandboxes are reconciled at once: a removal mostly
@@ -240,7 +240,7 @@ func (s *Service) prune(ctx context.Context, who sandbox.Principal) (Pruned, err
 			return out, err
 		}
 		failed = report.Failed
-		if err := errors.Join(s.forgetKept(), s.forgetRecordings(ctx)); err != nil {
+		if err := errors.Join(s.changes.ForgetAll(), s.forgetRecordings(ctx)); err != nil {
 			return out, err
 		}
 		out.Freed, err = s.sweepImages(ctx)

@@ -1,27 +1,19 @@
 package lifecycle
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/filetree/gitrepo/index"
+	"github.com/crannog/crannog/internal/filetree/gitrepo/gitfile"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
 )
-
-// maxGitLink bounds a .git that is a file: a line that names a directory.
-const maxGitLink = 8 << 10
 
 // findTracked finds the hidden files that git tracks. What a policy hides is not
 // hidden by that: each commit with it shows it.
@@ -59,10 +51,10 @@ func (w *walk) findTracked(files policy.Files, git *sandbox.Shared) error {
 		case policy.TrackedHide:
 			r.Without = true
 			if git != nil && top == sandbox.WorkspaceDir {
-				w.hideOnce(path.Join(sandbox.WorkspaceDir, gitUnder))
+				w.hideOnce(path.Join(sandbox.WorkspaceDir, sandbox.GitDir))
 				w.hideOnce(git.Target)
 			} else if at.dir != w.root {
-				w.hideOnce(path.Join(top, gitUnder))
+				w.hideOnce(path.Join(top, sandbox.GitDir))
 				w.hideOnce(path.Join(at.inside, path.Dir(at.name)))
 			} else if err := w.hideRepository(root, top); err != nil {
 				return err
@@ -95,8 +87,8 @@ func (w *walk) hideRepository(root *os.Root, top string) error {
 	if !ok {
 		return nil
 	}
-	whole := common(dir)
-	if text, err := readSmall(root, path.Join(dir, "commondir"), maxGitLink); err == nil {
+	whole := gitfile.Common(dir)
+	if text, err := gitfile.Read(root, path.Join(dir, "commondir"), gitfile.MaxLink); err == nil {
 		if to := path.Join(dir, strings.TrimRight(string(text), "\r\n")); filepath.IsLocal(to) {
 			whole = to // of a work tree whose repository has another name
 		}
@@ -133,7 +125,7 @@ func (w *walk) sharedIndex(root *os.Root, top string, git *sandbox.Shared) *plac
 		return nil
 	}
 	relative := strings.TrimPrefix(strings.TrimPrefix(top, w.inside), "/")
-	text, err := readSmall(root, path.Join(relative, ".git"), maxGitLink)
+	text, err := gitfile.Read(root, path.Join(relative, ".git"), gitfile.MaxLink)
 	if err != nil {
 		return nil
 	}
@@ -170,7 +162,7 @@ func (w *walk) tracked(at *place, top string, hidden []string) (sandbox.Repo, er
 		return r, err
 	}
 	defer root.Close()
-	x, err := readIndex(root, at.name)
+	x, err := gitfile.ReadIndex(root, at.name)
 	if err != nil || x == nil {
 		return r, err
 	}
@@ -180,7 +172,7 @@ func (w *walk) tracked(at *place, top string, hidden []string) (sandbox.Repo, er
 			r.Hidden = append(r.Hidden, rest)
 		}
 	}
-	hides := hiddenBelow(r.Hidden)
+	hides := sandbox.HiddenBelow(r.Hidden)
 	used := map[string]bool{}
 	for i := range x.Entries {
 		name := x.Entries[i].Name
@@ -199,22 +191,6 @@ func (w *walk) tracked(at *place, top string, hidden []string) (sandbox.Repo, er
 	return r, nil
 }
 
-// hiddenBelow returns of a tracked file the hidden path that it is or is below, or "".
-func hiddenBelow(hidden []string) func(name string) string {
-	set := make(map[string]bool, len(hidden))
-	for _, h := range hidden {
-		set[h] = true
-	}
-	return func(name string) string {
-		for end := len(name); end > 0; end = strings.LastIndexByte(name[:end], '/') {
-			if set[name[:end]] {
-				return name[:end]
-			}
-		}
-		return ""
-	}
-}
-
 // gitDir is the repository of a directory of the workspace, if that is in the
 // workspace too. Both paths are relative to it.
 func gitDir(root *os.Root, top string) (string, bool) {
@@ -226,7 +202,7 @@ func gitDir(root *os.Root, top string) (string, bool) {
 	case info.IsDir():
 		return name, true
 	}
-	text, err := readSmall(root, name, maxGitLink)
+	text, err := gitfile.Read(root, name, gitfile.MaxLink)
 	if err != nil {
 		return "", false
 	}
@@ -242,46 +218,9 @@ func gitDir(root *os.Root, top string) (string, bool) {
 	return to, filepath.IsLocal(to)
 }
 
-// readIndex reads an index of the workspace. One that is not there, is split or is
-// none is nil: it cannot be marked, and what comes out is checked all the same.
-func readIndex(root *os.Root, name string) (*index.Index, error) {
-	data, err := readSmall(root, name, index.MaxBytes)
-	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, errNotPlain) {
-			return nil, nil
-		}
-		return nil, err
-	}
-	x, err := index.Parse(data)
-	if err != nil {
-		return nil, nil //nolint:nilerr // it says nothing that could be used
-	}
-	return x, nil
-}
-
-var errNotPlain = errors.New("not a plain file of a size that is read")
-
-// readSmall reads a plain file of a directory.
-func readSmall(root *os.Root, name string, most int64) ([]byte, error) {
-	// Opening a pipe would wait for somebody to write.
-	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() || info.Size() > most {
-		return nil, errNotPlain
-	}
-	return io.ReadAll(io.LimitReader(f, most))
-}
-
 // skips is what the guest tells git of the hidden files, where it can write that.
 func (c *covered) skips() []guest.Skip {
-	fixed := hiddenBelow(c.readOnly)
+	fixed := sandbox.HiddenBelow(c.readOnly)
 	var out []guest.Skip
 	for _, r := range c.repos {
 		if r.Without {

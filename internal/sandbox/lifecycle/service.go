@@ -21,6 +21,7 @@ import (
 	"github.com/crannog/crannog/internal/host/diskroom"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/admission"
+	"github.com/crannog/crannog/internal/sandbox/changes"
 	"github.com/crannog/crannog/internal/state/retained"
 	"github.com/crannog/crannog/internal/state/workspace"
 )
@@ -105,15 +106,12 @@ type Service struct {
 	alive     func(sandbox.Process) bool
 	manifests *workspace.Manifests
 	kept      *retained.Store
-	journals  string
-	signing   *provenance.Keys
-	version   string
 	seen      string // Deps.Events
 
 	locks     locks
 	admission *admission.Queue
 	room      diskroom.Room
-	comparing turns
+	changes   *changes.Service
 	wake      chan struct{} // tells the clock that an end has changed
 	// unsettled tells that there are new images.
 	unsettled chan struct{}
@@ -178,23 +176,25 @@ func NewService(d Deps) (*Service, error) {
 	s := &Service{
 		store: d.Store, engines: d.Engines, templates: d.Templates, log: d.Log,
 		settings: settings, self: d.Process, alive: d.Alive,
-		manifests: d.Manifests, kept: d.Kept, journals: d.Journals, seen: d.Events,
-		signing: d.Provenance, version: d.Version,
+		manifests: d.Manifests, kept: d.Kept, seen: d.Events,
 		way: d.Way, sealed: d.Sealed, questions: d.Questions, flows: d.Flows, copies: d.Copies, images: d.Images, hostFiles: d.HostFiles, tapes: d.Recordings,
 		admission: d.Admission, room: d.Room,
-		comparing: make(turns, maxComparing),
-		wake:      make(chan struct{}, 1),
-		live:      make(map[string]*box),
-		masks:     make(map[string]*sandbox.Mask),
-		veils:     make(map[string]*sandbox.Mask),
-		book:      book{to: d.Record, log: d.Log},
-		creating:  make(map[string]context.CancelCauseFunc),
-		removing:  make(map[string]int),
-		held:      make(map[string]bool),
+		wake:     make(chan struct{}, 1),
+		live:     make(map[string]*box),
+		masks:    make(map[string]*sandbox.Mask),
+		veils:    make(map[string]*sandbox.Mask),
+		book:     book{to: d.Record, log: d.Log},
+		creating: make(map[string]context.CancelCauseFunc),
+		removing: make(map[string]int),
+		held:     make(map[string]bool),
 
 		unwritten: make(map[string]bool), failures: make(map[string]failure), put: make(map[string]putOff), late: make(map[chan struct{}]bool),
 		unsettled: make(chan struct{}, 1),
 	}
+	s.changes = changes.New(changes.Deps{
+		Source: changesSource{s}, Audit: changesAudit{s}, Log: d.Log, Approvals: d.Questions, Manifests: d.Manifests, Copies: d.Copies,
+		Retained: d.Kept, Journals: d.Journals, Provenance: d.Provenance, Version: d.Version,
+	})
 	if err := s.openSpools(d.Events); err != nil {
 		return nil, fmt.Errorf("sandbox service: %w", err)
 	}

@@ -3,10 +3,8 @@ package lifecycle
 import (
 	"context"
 	"errors"
-	"os"
 
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/filetree/changeset"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/state/workspace"
 )
@@ -38,7 +36,7 @@ func (s *Service) noteOrRefer(ctx context.Context, r sandbox.Row, from source) e
 		}
 	}
 	if g := r.Base.Git; g != nil {
-		return s.manifests.Make(ctx, r.ID, r.Workspace, nil, workspace.Part{Under: gitUnder, Source: g.Source})
+		return s.manifests.Make(ctx, r.ID, r.Workspace, nil, workspace.Part{Under: sandbox.GitDir, Source: g.Source})
 	}
 	return s.manifests.Make(ctx, r.ID, r.Workspace, nil)
 }
@@ -57,22 +55,6 @@ func (s *Service) beganAs(ctx context.Context, r sandbox.Row, from source) strin
 		return ""
 	}
 	return n.Sandbox
-}
-
-// openManifest reads what the workspace was when the sandbox began.
-func (s *Service) openManifest(o *outlet) error {
-	if s.manifests == nil {
-		return fault.New(fault.Unsupported, "changes_unavailable", "this service compares no workspaces")
-	}
-	m, err := s.manifests.Find(o.record.ID)
-	if o.record.Base.Copy != "" && fault.CodeOf(err) == "manifest_gone" {
-		return nil // the copy itself is its earlier state
-	}
-	if err != nil {
-		return err
-	}
-	o.base.Start, o.base.Brought = m.Start, m.Brought
-	return nil
 }
 
 // dropManifest forgets what a sandbox's workspace was, unless what was kept of
@@ -99,19 +81,4 @@ func (s *Service) dropManifests(ctx context.Context) error {
 		errs = append(errs, s.dropManifest(id))
 	}
 	return errors.Join(errs...)
-}
-
-// mendApplies puts right what processes that were killed left half applied.
-func (s *Service) mendApplies(ctx context.Context) error {
-	if s.journals == "" {
-		return nil
-	}
-	left, err := changeset.Recover(ctx, s.journals)
-	for _, name := range left {
-		s.log.Error("a directory could not be put back to what it was before an apply that broke off", "file", name)
-	}
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	return err
 }

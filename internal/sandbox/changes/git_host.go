@@ -1,4 +1,4 @@
-package lifecycle
+package changes
 
 import (
 	"crypto/sha256"
@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/filetree/gitrepo/gitfile"
 	"github.com/crannog/crannog/internal/filetree/gitrepo/objects"
 )
 
@@ -43,7 +44,7 @@ func hostObjects(was *os.Root, dir string) (found []objects.Files, undo func() e
 	open = append(open, root)
 	for i := 0; i < len(open); i++ {
 		found = append(found, objects.Root{Root: open[i]})
-		text, err := readSmall(open[i], "info/alternates", maxGitLink)
+		text, err := gitfile.Read(open[i], "info/alternates", gitfile.MaxLink)
 		if err != nil {
 			continue
 		}
@@ -78,7 +79,7 @@ func knownNames(was *os.Root, dir string) ([]string, error) {
 		}
 	}
 	for _, name := range append(heads, "packed-refs") {
-		if text, err := readSmall(was, path.Join(dir, name), maxRefFile); err == nil {
+		if text, err := gitfile.Read(was, path.Join(dir, name), maxRefFile); err == nil {
 			add(name, string(text))
 		}
 	}
@@ -91,7 +92,7 @@ func knownNames(was *os.Root, dir string) ([]string, error) {
 		case len(known) > maxKnownNames:
 			return fault.New(fault.Exhausted, "git_too_many_refs", "the repository has more references than are looked at")
 		case d.Type().IsRegular():
-			if text, err := readSmall(was, name, maxGitLink); err == nil {
+			if text, err := gitfile.Read(was, name, gitfile.MaxLink); err == nil {
 				add(name, string(text))
 			}
 		}

@@ -1,4 +1,4 @@
-package lifecycle
+package changes
 
 import (
 	"errors"
@@ -19,7 +19,7 @@ const maxGitFile = 4 << 20
 // commit returns the commit that the workspace was at when the sandbox was created.
 // It returns "", which claims nothing, if the Git files that name the commit have
 // changed since. Uncommitted changes of that time are not covered by it.
-func (o *outlet) commit() string {
+func (o *comparison) commit() string {
 	if o.dir != sandbox.WorkspaceDir || o.base.Outside == nil || o.record.Base.Copy != "" {
 		return ""
 	}
@@ -47,7 +47,7 @@ func (o *outlet) commit() string {
 // unmoved reads a file of the workspace's host directory that is as it was
 // when the sandbox began. there says that it was or is there at all, in which
 // case nothing else may stand for it.
-func (o *outlet) unmoved(name string) (text string, there bool) {
+func (o *comparison) unmoved(name string) (text string, there bool) {
 	var was *changeset.Entry
 	for i := range o.base.Start {
 		if o.base.Start[i].Path == name {

@@ -1,4 +1,4 @@
-package lifecycle
+package changes
 
 import (
 	"context"
@@ -21,9 +21,9 @@ func (s *Service) Apply(ctx context.Context, who sandbox.Principal, ref string, 
 	if req.DryRun {
 		return s.apply(ctx, who, ref, req) // a look
 	}
-	ctx, d := s.deed(ctx, who, "apply", ref)
+	ctx, d := s.audit.Begin(ctx, who, "apply", ref)
 	out, err := s.apply(ctx, who, ref, req)
-	return out, d.told(ctx, err)
+	return out, d.Finish(ctx, err)
 }
 
 func (s *Service) apply(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ApplyRequest) (_ sandbox.Applied, err error) {
@@ -35,7 +35,7 @@ func (s *Service) apply(ctx context.Context, who sandbox.Principal, ref string, 
 		return sandbox.Applied{}, fault.New(fault.Denied, "apply_not_local", "only callers on the server's own machine bring changes into its directories").
 			WithHint("export them instead: crannog export")
 	}
-	o, err := s.outlet(ctx, who, ref, sandbox.ChangesRequest{})
+	o, err := s.open(ctx, who, ref, sandbox.ChangesRequest{})
 	if err != nil {
 		return sandbox.Applied{}, err
 	}
@@ -87,7 +87,7 @@ func (s *Service) apply(ctx context.Context, who sandbox.Principal, ref string, 
 			return out, s.dropKept(o.record.ID)
 		}
 	} else {
-		s.note(ctx, o.record.ID, "info", "changes applied", nil)
+		s.source.Log(ctx, o.record.ID, "changes applied")
 	}
 	// They are there. If that cannot be noted, the next look takes them for
 	// somebody else's.
@@ -99,9 +99,9 @@ func (s *Service) apply(ctx context.Context, who sandbox.Principal, ref string, 
 
 // Export writes changes to a file that has no name.
 func (s *Service) Export(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ExportRequest) (*sandbox.Exported, error) {
-	ctx, d := s.deed(ctx, who, "export", ref)
+	ctx, d := s.audit.Begin(ctx, who, "export", ref)
 	out, err := s.export(ctx, who, ref, req)
-	return out, d.told(ctx, err)
+	return out, d.Finish(ctx, err)
 }
 
 func (s *Service) export(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ExportRequest) (_ *sandbox.Exported, err error) {
@@ -111,7 +111,7 @@ func (s *Service) export(ctx context.Context, who sandbox.Principal, ref string,
 	if s.kept == nil {
 		return nil, fault.New(fault.Unsupported, "export_unavailable", "this service exports nothing")
 	}
-	o, err := s.outlet(ctx, who, ref, req.ChangesRequest)
+	o, err := s.open(ctx, who, ref, req.ChangesRequest)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +163,7 @@ const (
 
 // write stages what was chosen and makes the file of it. What is chosen then
 // has the sums of what is in the file.
-func (s *Service) write(ctx context.Context, o *outlet, c *choice, format string) (_ *sandbox.Exported, err error) {
+func (s *Service) write(ctx context.Context, o *comparison, c *choice, format string) (_ *sandbox.Exported, err error) {
 	draft, err := s.kept.Begin(o.record.ID)
 	if err != nil {
 		return nil, err
@@ -239,7 +239,7 @@ func onlyDirectory(c changeset.Change) bool {
 }
 
 // patch is whole or an error: what does not fit into one is named.
-func (s *Service) patch(ctx context.Context, w io.Writer, staged *os.Root, o *outlet, list []changeset.Change) error {
+func (s *Service) patch(ctx context.Context, w io.Writer, staged *os.Root, o *comparison, list []changeset.Change) error {
 	left, err := changeset.WritePatch(ctx, w, staged, o.base, list, o.box.Hide, changeset.Bounds{})
 	if err != nil || len(left) == 0 {
 		return err

@@ -1,58 +1,14 @@
-package lifecycle
+package changes
 
 import (
 	"context"
 	"errors"
 	"path"
 	"strconv"
-	"time"
 
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/filetree/changeset"
-	"github.com/crannog/crannog/internal/guest"
-	"github.com/crannog/crannog/internal/sandbox"
 )
-
-// readingTime is how long a copy may be read. The copy ends by its own clock if no
-// process is left to end it.
-const readingTime = 10 * time.Minute
-
-// reading boots a copy of a saved state in order to read its files. The copy has no
-// network, no secrets and no path masks, belongs to this process, and is removed by
-// the returned function. Its programs continue to run, but what they do reaches no
-// peer.
-func (s *Service) reading(ctx context.Context, r sandbox.Row, base sandbox.Base, limits sandbox.Limits, workspace string, saved sandbox.Saved) (guestBox, func() error, error) {
-	if err := s.fits(ctx, r.Engine, r.TemplateID, base, saved); err != nil {
-		return guestBox{}, nil, err
-	}
-	// Its network's policy is not needed, and bindings would be refused
-	// without a network.
-	access := sandbox.Access{Level: r.PolicyLevel, Net: sandbox.NetNone}
-	p, err := s.compileOn(r.Engine, access)
-	if err != nil {
-		return guestBox{}, nil, err
-	}
-	c := s.twin(r, nil, readingTime, true)
-	c.Base, c.Limits, c.Workspace, c.Access = base, limits, workspace, access
-	c.PolicyDigest, c.TrafficToken, c.OnEnd = p.Digest(), "", sandbox.OnEnd{}
-	spec, config := s.machine(&c, p)
-	ctx, done, err := s.begin(ctx, c.ID)
-	if err != nil {
-		return guestBox{}, nil, err
-	}
-	defer done()
-	unlock, err := s.locks.acquire(ctx, c.ID)
-	if err != nil {
-		return guestBox{}, nil, err
-	}
-	defer unlock()
-	began := time.Now()
-	if err := s.make(ctx, c, p, spec, config, source{saved: saved, renew: guest.Copied, again: true, reading: true}); err != nil {
-		return guestBox{}, nil, s.undo(ctx, c, err)
-	}
-	s.created(ctx, c, began, "reading")
-	return guestBox{s: s, r: c}, func() error { return s.drop(context.WithoutCancel(ctx), c.ID) }, nil
-}
 
 // textSize is the largest file of a snapshot of which more than the sum is
 // fetched: of larger ones no text is shown.
@@ -61,7 +17,7 @@ const textSize = 16 << 20
 // fetchOld makes what a snapshot had what o's files are compared with: the
 // list of it, with the sums of files that are not plainly the same now, and
 // their content in a directory of ours.
-func (s *Service) fetchOld(ctx context.Context, o *outlet, old changeset.Box) error {
+func (s *Service) fetchOld(ctx context.Context, o *comparison, old changeset.Box) error {
 	was, err := treeOf(ctx, old, changeset.TreeRequest{Dir: o.dir})
 	if err != nil {
 		return err
@@ -121,7 +77,7 @@ func differing(was, now []changeset.Entry) [][]byte {
 }
 
 // stageOld fetches files under their own names.
-func (s *Service) stageOld(ctx context.Context, o *outlet, old changeset.Box, list []changeset.Change) error {
+func (s *Service) stageOld(ctx context.Context, o *comparison, old changeset.Box, list []changeset.Change) error {
 	if s.kept == nil {
 		return fault.New(fault.Unsupported, "changes_unavailable", "this service compares no snapshots")
 	}

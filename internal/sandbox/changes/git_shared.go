@@ -1,4 +1,4 @@
-package lifecycle
+package changes
 
 import (
 	"context"
@@ -16,17 +16,15 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// gitUnder is the name that the files of a shared repository have among the changes of a
-// workspace: the one that they would have if the workspace were a plain repository.
-const gitUnder = ".git"
-
-func underGit(name string) string { return path.Join(gitUnder, name) }
+func underGit(name string) string { return path.Join(sandbox.GitDir, name) }
 
 // isGit reports whether a path of the workspace is its .git, or below it.
-func isGit(name string) bool { return name == gitUnder || strings.HasPrefix(name, gitUnder+"/") }
+func isGit(name string) bool {
+	return name == sandbox.GitDir || strings.HasPrefix(name, sandbox.GitDir+"/")
+}
 
 // ofGit returns the path in the repository of a file that is below .git.
-func ofGit(name string) (string, bool) { return strings.CutPrefix(name, gitUnder+"/") }
+func ofGit(name string) (string, bool) { return strings.CutPrefix(name, sandbox.GitDir+"/") }
 
 // notGit returns the path of a file that is not below .git.
 func notGit(name string) (string, bool) { return name, !isGit(name) }
@@ -77,9 +75,9 @@ func comesOut(g *sandbox.Shared, name string) bool {
 }
 
 // openShared makes the repository that a workspace shares a part of what is compared.
-func (s *Service) openShared(ctx context.Context, o *outlet) error {
+func (s *Service) openShared(ctx context.Context, o *comparison) error {
 	g := o.record.Base.Git
-	if g == nil || o.dir != sandbox.WorkspaceDir || hiddenBelow(slices.Concat(o.record.Base.Hide, o.record.Base.Absent))(g.Target) != "" {
+	if g == nil || o.dir != sandbox.WorkspaceDir || sandbox.HiddenBelow(slices.Concat(o.record.Base.Hide, o.record.Base.Absent))(g.Target) != "" {
 		return nil
 	}
 	host, err := os.OpenRoot(g.Source)
@@ -107,13 +105,13 @@ func (s *Service) openShared(ctx context.Context, o *outlet) error {
 	return err
 }
 
-// part is an outlet of a repository's files.
-func (o *outlet) part(g *sandbox.Shared) *outlet {
-	return &outlet{record: o.record, policy: o.policy, box: o.box, dir: g.Target, since: o.since, mask: o.mask, scratch: o.scratch}
+// part is an comparison of a repository's files.
+func (o *comparison) part(g *sandbox.Shared) *comparison {
+	return &comparison{record: o.record, policy: o.policy, box: o.box, dir: g.Target, since: o.since, mask: o.mask, service: o.service}
 }
 
 // copyOf opens the copy of a repository that was made at the start.
-func (s *Service) copyOf(o *outlet, g *sandbox.Shared) (*os.Root, error) {
+func (s *Service) copyOf(o *comparison, g *sandbox.Shared) (*os.Root, error) {
 	i := slices.IndexFunc(o.record.Base.Mounts, func(m sandbox.Mount) bool { return g.Target == m.Target || strings.HasPrefix(g.Target, m.Target+"/") })
 	if i < 0 {
 		return nil, fault.New(fault.NotFound, "workspace_copy_gone", "the copy of the repository is gone")
@@ -136,14 +134,14 @@ func (s *Service) copyOf(o *outlet, g *sandbox.Shared) (*os.Root, error) {
 
 // addRepository adds what is changed in a shared repository to what is changed in its
 // work tree, with the same checks as for a .git of the workspace's own.
-func (o *outlet) addRepository(ctx context.Context, set *changeset.Set, lines, text bool) error {
+func (o *comparison) addRepository(ctx context.Context, set *changeset.Set, lines, text bool) error {
 	g, shared := o.git, o.record.Base.Git
 	match := o.policy.Files().Matcher()
-	inside := path.Join(sandbox.WorkspaceDir, gitUnder)
+	inside := path.Join(sandbox.WorkspaceDir, sandbox.GitDir)
 	ways := match.ProtectedWays()
-	hidden := hiddenBelow(slices.Concat(o.record.Base.Hide, o.record.Base.Absent))
+	hidden := sandbox.HiddenBelow(slices.Concat(o.record.Base.Hide, o.record.Base.Absent))
 	part, err := changeset.Compare(ctx, g.box, g.base, changeset.Options{
-		Dir: g.dir, Lines: lines, Text: text, Under: gitUnder, Ways: ways, Start: ways.Start(inside),
+		Dir: g.dir, Lines: lines, Text: text, Under: sandbox.GitDir, Ways: ways, Start: ways.Start(inside),
 		Protected: func(name string) bool { return match.Protected(path.Join(inside, name)) },
 		Ignore: func(name string) bool {
 			at := path.Join(g.dir, name)
@@ -173,15 +171,15 @@ func (o *outlet) addRepository(ctx context.Context, set *changeset.Set, lines, t
 		set.Removed += c.Removed
 	}
 	slices.SortFunc(set.Changes, func(a, b changeset.Change) int { return strings.Compare(a.Path, b.Path) })
-	o.box = changeset.Graft(o.box, o.dir, gitUnder, g.box, g.dir)
+	o.box = changeset.Graft(o.box, o.dir, sandbox.GitDir, g.box, g.dir)
 	return nil
 }
 
 // bring applies changes to the workspace, and to the repository that it shares. All
 // that can fail before something is there is done first for both, and ready is called
 // once, with all. It returns what is there now, also with an error.
-func (s *Service) bring(ctx context.Context, o *outlet, chosen []changeset.Change, overwrite bool, ready func([]changeset.Change) error) ([]changeset.Entry, error) {
-	options := func(of *outlet, ready func([]changeset.Change) error) changeset.ApplyOptions {
+func (s *Service) bring(ctx context.Context, o *comparison, chosen []changeset.Change, overwrite bool, ready func([]changeset.Change) error) ([]changeset.Entry, error) {
+	options := func(of *comparison, ready func([]changeset.Change) error) changeset.ApplyOptions {
 		return changeset.ApplyOptions{Dir: of.dir, Journals: s.journals, Overwrite: overwrite, Ready: ready}
 	}
 	var tree, git []changeset.Change

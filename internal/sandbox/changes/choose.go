@@ -1,4 +1,4 @@
-package lifecycle
+package changes
 
 import (
 	"context"
@@ -12,8 +12,6 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-var _ sandbox.Changing = (*Service)(nil)
-
 // Bounds of one answer. The digest is over all changes.
 const (
 	maxShown     = 20_000
@@ -26,7 +24,7 @@ func (s *Service) Changes(ctx context.Context, who sandbox.Principal, ref string
 	if err != nil {
 		return sandbox.ChangeSet{}, err
 	}
-	o, err := s.outlet(ctx, who, ref, req)
+	o, err := s.open(ctx, who, ref, req)
 	if err != nil {
 		return sandbox.ChangeSet{}, err
 	}
@@ -56,7 +54,7 @@ func (s *Service) Changes(ctx context.Context, who sandbox.Principal, ref string
 	}
 	if slices.ContainsFunc(list, func(c changeset.Change) bool { return c.Text != "" }) {
 		// What is in files is out once somebody has read it.
-		if err := s.book.soon(s.exportDraft(ctx, who, o, choiceOf(o, all, out.Digest), toDiff, "")); err != nil {
+		if err := s.audit.Note(s.exportDraft(ctx, who, o, choiceOf(o, all, out.Digest), toDiff, "")); err != nil {
 			return sandbox.ChangeSet{}, err
 		}
 	}
@@ -67,14 +65,14 @@ func (s *Service) Changes(ctx context.Context, who sandbox.Principal, ref string
 // shows reports whether the text of a file may appear in a diff. A file that the
 // policy denies to export does not leave as a diff either. A file that needs an
 // approval does, because the approver has to see it.
-func (o *outlet) shows(path string) bool {
+func (o *comparison) shows(path string) bool {
 	return o.policy.Export(false).Effect != egress.Deny && o.takes(path)
 }
 
 // takes reports whether a path may be exported at all. The paths in a policy are
 // relative to the workspace. A file of the same name elsewhere does not match, or a
 // program inside could place a file there to have it exported.
-func (o *outlet) takes(path string) bool {
+func (o *comparison) takes(path string) bool {
 	if o.dir != sandbox.WorkspaceDir {
 		return len(o.policy.Document().Filesystem.Export.Only) == 0
 	}
@@ -91,7 +89,7 @@ type choice struct {
 
 // choose finds what may come out of all that is changed: the floor first, then
 // what the policy names, then what is wanted.
-func (o *outlet) choose(all []changeset.Change, paths []string, protected, overwrite bool) (choice, error) {
+func (o *comparison) choose(all []changeset.Change, paths []string, protected, overwrite bool) (choice, error) {
 	in, err := policy.Chosen(paths)
 	if err != nil {
 		return choice{}, err
@@ -114,7 +112,7 @@ func (o *outlet) choose(all []changeset.Change, paths []string, protected, overw
 }
 
 // choiceOf is a choice of exactly these changes.
-func choiceOf(o *outlet, chosen []changeset.Change, digest string) choice {
+func choiceOf(o *comparison, chosen []changeset.Change, digest string) choice {
 	out := choice{chosen: chosen, digest: digest}
 	for _, c := range chosen {
 		if c.New == nil {
@@ -127,7 +125,7 @@ func choiceOf(o *outlet, chosen []changeset.Change, digest string) choice {
 
 // settleExport has the policy's word on a choice: it returns the approval that was
 // spent, or why nothing comes out. What comes is to be recorded first.
-func (s *Service) settleExport(ctx context.Context, o *outlet, c choice, to, wanted string) (string, error) {
+func (s *Service) settleExport(ctx context.Context, o *comparison, c choice, to, wanted string) (string, error) {
 	if wanted != "" && wanted != c.digest {
 		return "", fault.New(fault.Conflict, "changes_moved", "the changes are not those that were shown any more").
 			WithHint("look at them again: crannog diff")

@@ -1,4 +1,4 @@
-package lifecycle
+package changes
 
 import (
 	"context"
@@ -31,7 +31,7 @@ const (
 
 // askExport asks people about exactly these changes. A grant is bound to what
 // the digest names and to where it goes, and is spent here.
-func (s *Service) askExport(ctx context.Context, o *outlet, c choice, to string) (string, error) {
+func (s *Service) askExport(ctx context.Context, o *comparison, c choice, to string) (string, error) {
 	if s.questions == nil {
 		return "", fault.New(fault.Denied, "export_unasked", "the policy asks about what comes out, and this server asks no one")
 	}
@@ -114,8 +114,8 @@ func plainName(name string) string {
 
 // recordExport keeps what is about to come out before it does: nothing leaves
 // unrecorded.
-func (s *Service) recordExport(ctx context.Context, who sandbox.Principal, o *outlet, c choice, to, approval string) error {
-	return s.book.must(ctx, s.exportDraft(ctx, who, o, c, to, approval))
+func (s *Service) recordExport(ctx context.Context, who sandbox.Principal, o *comparison, c choice, to, approval string) error {
+	return s.audit.Append(ctx, s.exportDraft(ctx, who, o, c, to, approval))
 }
 
 // flaggedBytes bounds the paths that an entry names, which a box chooses: with
@@ -126,7 +126,7 @@ const flaggedBytes = 32 << 10
 const toDiff = "diff"
 
 // exportDraft is the entry of what comes out.
-func (s *Service) exportDraft(ctx context.Context, who sandbox.Principal, o *outlet, c choice, to, approval string) audit.Draft {
+func (s *Service) exportDraft(ctx context.Context, who sandbox.Principal, o *comparison, c choice, to, approval string) audit.Draft {
 	e := payload.Export{
 		To: to, Digest: c.digest, Files: len(c.chosen) - c.removals, Deletions: c.removals,
 		Rule: c.decision.Rule, Policy: o.policy.Digest(), Approval: approval, Masked: changeset.CountMasked(c.chosen),
@@ -147,11 +147,11 @@ func (s *Service) exportDraft(ctx context.Context, who sandbox.Principal, o *out
 
 // told is what the record and who is asked are told of names, which a box
 // chooses: no value of a secret, also where the policy shows values.
-func (s *Service) told(ctx context.Context, o *outlet) func(names string) string {
+func (s *Service) told(ctx context.Context, o *comparison) func(names string) string {
 	mask := o.mask
 	if o.kept {
 		var err error
-		if mask, err = s.veilOf(ctx, o.record); err != nil {
+		if mask, err = s.source.RetainedRedactor(ctx, o.record); err != nil {
 			s.log.Warn("names left out: what to mask in them is not known", "sandbox", o.record.ID, "err", err)
 			return func(string) string { return "(left out: what must be masked in it is not known)" }
 		}

@@ -1,4 +1,4 @@
-package lifecycle
+package changes
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
@@ -22,19 +21,19 @@ var keptBounds = changeset.Bounds{FileBytes: 256 << 20, Bytes: 1 << 30}
 // KeepChanges keeps what is changed below the workspace beyond the sandbox's
 // end.
 func (s *Service) KeepChanges(ctx context.Context, who sandbox.Principal, ref string) (sandbox.KeptChanges, error) {
-	ctx, d := s.deed(ctx, who, "changes.keep", ref)
+	ctx, d := s.audit.Begin(ctx, who, "changes.keep", ref)
 	out, err := s.keepChanges(ctx, who, ref)
 	if err == nil && out.Files == 0 {
 		return out, nil // nothing was done
 	}
-	return out, d.done(ctx, err)
+	return out, d.Commit(ctx, err)
 }
 
 func (s *Service) keepChanges(ctx context.Context, who sandbox.Principal, ref string) (_ sandbox.KeptChanges, err error) {
 	if err := s.mayKeep(who); err != nil {
 		return sandbox.KeptChanges{}, err
 	}
-	o, err := s.outlet(ctx, who, ref, sandbox.ChangesRequest{})
+	o, err := s.open(ctx, who, ref, sandbox.ChangesRequest{})
 	if err != nil {
 		return sandbox.KeptChanges{}, err
 	}
@@ -43,7 +42,7 @@ func (s *Service) keepChanges(ctx context.Context, who sandbox.Principal, ref st
 	if o.kept || r.Workspace == "" {
 		return sandbox.KeptChanges{}, fault.New(fault.Invalid, "workspace_missing", "the sandbox shows no directory that its changes could come out to")
 	}
-	if s.quiet(ctx, r) {
+	if s.source.Unchanged(ctx, r) {
 		return sandbox.KeptChanges{ID: r.ID, Workspace: r.Workspace}, nil
 	}
 	set, err := o.compare(ctx, true, false)
@@ -93,7 +92,7 @@ func (s *Service) keepChanges(ctx context.Context, who sandbox.Principal, ref st
 		return sandbox.KeptChanges{}, err
 	}
 	m.ID = r.ID
-	return toKept(m), s.sweepKept()
+	return toKept(m), s.Sweep()
 }
 
 // maskedOf are the files in which something was masked. One that was too large to
@@ -154,8 +153,8 @@ func (s *Service) ListChanges(_ context.Context, who sandbox.Principal) ([]sandb
 
 // DiscardChanges drops what was kept of a sandbox.
 func (s *Service) DiscardChanges(ctx context.Context, who sandbox.Principal, id string) error {
-	ctx, d := s.deed(ctx, who, "changes.discard", id)
-	return d.told(ctx, s.discardChanges(ctx, who, id))
+	ctx, d := s.audit.Begin(ctx, who, "changes.discard", id)
+	return d.Finish(ctx, s.discardChanges(ctx, who, id))
 }
 
 // discardChanges drops what commands printed, too: it is of the same run.
@@ -166,14 +165,14 @@ func (s *Service) discardChanges(ctx context.Context, who sandbox.Principal, id 
 	if _, err := s.kept.Meta(id); err != nil {
 		return err
 	}
-	return errors.Join(s.dropKept(id), s.letRecording(ctx, id))
+	return errors.Join(s.dropKept(id), s.source.DropRecording(ctx, id))
 }
 
-// keptOutlet opens what was kept of a sandbox that is not there any more. It
+// openRetained opens what was kept of a sandbox that is not there any more. It
 // reports whether there is anything.
-func (s *Service) keptOutlet(who sandbox.Principal, id string, o *outlet) (bool, error) {
+func (s *Service) openRetained(who sandbox.Principal, id string, o *comparison) (bool, error) {
 	m, err := s.kept.Meta(id)
-	if isUnknown(err) || err == nil && !who.Local {
+	if fault.KindOf(err) == fault.NotFound || err == nil && !who.Local {
 		return false, nil
 	}
 	if err != nil {
@@ -201,7 +200,7 @@ func (s *Service) keptOutlet(who sandbox.Principal, id string, o *outlet) (bool,
 		}
 		o.record.Base.Mounts, o.record.Base.Git = shown.Mounts, shown.Git
 	}
-	if o.policy, err = s.compile(o.record.Access); err != nil {
+	if o.policy, err = s.source.Policy(o.record.Access); err != nil {
 		return true, err
 	}
 	if err := s.openStart(context.Background(), o); err != nil {
@@ -228,31 +227,11 @@ func (s *Service) dropKept(id string) error {
 	if err := s.kept.Remove(id); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-	defer cancel()
-	if r, err := s.store.Get(ctx, id); err == nil && r.State != sandbox.Stopped {
-		return nil // it needs them itself
-	}
-	return errors.Join(s.dropManifest(id), s.dropCopyOf(ctx, copied))
+	return s.source.Forget(id, copied)
 }
 
-// dropCopyOf drops the copy of a workspace if nothing refers to it.
-func (s *Service) dropCopyOf(ctx context.Context, of string) error {
-	if s.copies == nil || of == "" {
-		return nil
-	}
-	held, err := s.holdsCopy(ctx, of, "")
-	if err != nil || held {
-		return err
-	}
-	if r, err := s.store.Get(ctx, of); err == nil && r.State != sandbox.Stopped || err != nil && !isUnknown(err) {
-		return ignoreUnknown(err)
-	}
-	return s.copies.Remove(of)
-}
-
-// forgetKept drops all that was kept.
-func (s *Service) forgetKept() error {
+// ForgetAll removes all retained changes.
+func (s *Service) ForgetAll() error {
 	if s.kept == nil {
 		return nil
 	}
@@ -264,8 +243,8 @@ func (s *Service) forgetKept() error {
 	return errors.Join(errs...)
 }
 
-// sweepKept drops what has been kept for long enough.
-func (s *Service) sweepKept() error {
+// Sweep removes retained changes that have expired.
+func (s *Service) Sweep() error {
 	if s.kept == nil {
 		return nil
 	}

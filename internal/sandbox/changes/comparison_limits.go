@@ -1,4 +1,4 @@
-package lifecycle
+package changes
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
 )
 
 // maxComparing bounds how many comparisons of files go on at once: each holds
@@ -27,7 +28,7 @@ func (t turns) await(ctx context.Context) (until time.Time, done func() error, e
 	select {
 	case t <- struct{}{}:
 	case <-ctx.Done():
-		return time.Time{}, nil, canceled(context.Cause(ctx))
+		return time.Time{}, nil, sandbox.Canceled(context.Cause(ctx))
 	}
 	returned := false
 	return time.Now().Add(comparingTime), func() error {

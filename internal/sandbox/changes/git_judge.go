@@ -1,4 +1,4 @@
-package lifecycle
+package changes
 
 import (
 	"cmp"
@@ -13,18 +13,20 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/filetree/changeset"
+	"github.com/crannog/crannog/internal/filetree/gitrepo/gitfile"
 	"github.com/crannog/crannog/internal/filetree/gitrepo/index"
 	"github.com/crannog/crannog/internal/filetree/gitrepo/objects"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// scratch is a directory of ours for files of a box that are only looked at. A
-// process that is killed leaves a draft, which is swept.
-func (s *Service) scratch() (*os.Root, func() error, error) {
-	if s.kept == nil {
+// scratch makes a private directory for files of a sandbox that are only looked at. If
+// the process is killed, a later start removes it.
+func (o *comparison) scratch() (*os.Root, func() error, error) {
+	kept := o.service.kept
+	if kept == nil {
 		return nil, nil, fault.New(fault.Unsupported, "changes_unavailable", "this service keeps no changes")
 	}
-	draft, err := s.kept.Begin(newSnapshotID())
+	draft, err := kept.Begin(o.record.ID)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -43,7 +45,7 @@ const (
 // reference brings commits, and a commit that lacks a hidden file removes it wherever
 // it is checked out or merged.
 type gitJudge struct {
-	o       *outlet
+	o       *comparison
 	was     *os.Root // the directory as the sandbox got it
 	match   policy.Matcher
 	hidden  func(inside string) string
@@ -69,11 +71,11 @@ type judged struct {
 // judgeGit flags the references whose commits change what the policy hides or
 // protects, and gives indexes what they are to be outside: without marks, and with
 // the hidden files as they are there.
-func (o *outlet) judgeGit(ctx context.Context, set *changeset.Set) (err error) {
+func (o *comparison) judgeGit(ctx context.Context, set *changeset.Set) (err error) {
 	files := o.policy.Files()
 	j := &gitJudge{
 		o: o, match: files.Matcher(), set: set, was: cmp.Or(o.base.Content, o.base.Outside), byPath: map[string]int{}, repos: map[string]*judged{},
-		deny: len(files.Deny) > 0, hidden: hiddenBelow(slices.Concat(o.record.Base.Hide, o.record.Base.Absent)),
+		deny: len(files.Deny) > 0, hidden: sandbox.HiddenBelow(slices.Concat(o.record.Base.Hide, o.record.Base.Absent)),
 	}
 	if j.was == nil {
 		return nil // it began empty
@@ -226,18 +228,10 @@ func (j *gitJudge) isRepository(dir string) bool {
 	return head
 }
 
-// common is the directory that holds a repository's objects.
-func common(dir string) string {
-	if above := path.Dir(dir); path.Base(above) == "worktrees" {
-		return path.Dir(above)
-	}
-	return dir
-}
-
 // top is the work tree of a repository, by its path inside. Where that is set
 // elsewhere, patterns that begin with ** match all the same.
 func top(dir string) string {
-	dir = common(dir)
+	dir = gitfile.Common(dir)
 	if path.Base(dir) == ".git" {
 		dir = path.Dir(dir)
 	}
@@ -268,7 +262,7 @@ func (j *gitJudge) text(c *changeset.Change, most int64) ([]byte, bool) {
 	if !ok {
 		return nil, false
 	}
-	text, err := readSmall(j.files, name, most)
+	text, err := gitfile.Read(j.files, name, most)
 	return text, err == nil
 }
 
@@ -280,7 +274,7 @@ func (j *gitJudge) reference(c *changeset.Change) {
 		j.unchecked(c)
 		return
 	}
-	r := j.repository(common(dir))
+	r := j.repository(gitfile.Common(dir))
 	was := j.names(c.Path)
 	for name, id := range refNames(rest, string(text)) {
 		if was[name] == id || slices.Contains(r.known, id) {
@@ -304,7 +298,7 @@ func (j *gitJudge) reference(c *changeset.Change) {
 
 // names are the references that a file had.
 func (j *gitJudge) names(file string) map[string]string {
-	text, err := readSmall(j.was, file, maxRefFile)
+	text, err := gitfile.Read(j.was, file, maxRefFile)
 	if err != nil {
 		return nil
 	}
@@ -397,7 +391,7 @@ func (j *gitJudge) index(c *changeset.Change) (text []byte, equal bool) {
 		mine, _ = index.Parse(data) // what is none is nil
 	}
 	if j.o.base.Outside != nil {
-		theirs, _ = readIndex(j.o.base.Outside, c.Path)
+		theirs, _ = gitfile.ReadIndex(j.o.base.Outside, c.Path)
 	}
 	switch {
 	case mine == nil && j.deny && (!ok || theirs != nil && theirs.Tracks(hidden)):

@@ -1,4 +1,4 @@
-package lifecycle
+package changes
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/fault"
+	"github.com/crannog/crannog/internal/sandbox"
 )
 
 // spell is a body of whose pieces each comes after a time, until the request
@@ -101,7 +102,7 @@ func TestComparisonsEnd(t *testing.T) {
 		ctx, cancel := inTime(t.Context(), until)
 		defer cancel()
 		<-ctx.Done()
-		if err := canceled(context.Cause(ctx)); fault.CodeOf(err) != "comparison_timeout" {
+		if err := sandbox.Canceled(context.Cause(ctx)); fault.CodeOf(err) != "comparison_timeout" {
 			t.Error(err)
 		}
 		short, stop := context.WithTimeout(t.Context(), time.Second)

@@ -1,4 +1,4 @@
-package lifecycle
+package changes
 
 import (
 	"context"
@@ -52,8 +52,8 @@ func filesOf(chosen []changeset.Change) []provenance.File {
 // attest signs for what comes out. Its export is on record, and is covered by
 // the checkpoint that the statement names; that it was signed is durable before
 // anybody has the signature, so the record has all signatures that there are.
-func (s *Service) attest(ctx context.Context, who sandbox.Principal, o *outlet, c choice, out released) ([]byte, error) {
-	point, err := s.book.to.Checkpoint(ctx)
+func (s *Service) attest(ctx context.Context, who sandbox.Principal, o *comparison, c choice, out released) ([]byte, error) {
+	point, err := s.audit.Checkpoint(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func (s *Service) attest(ctx context.Context, who sandbox.Principal, o *outlet, 
 		return nil, err
 	}
 	sum := sha256.Sum256(envelope)
-	return envelope, s.book.must(ctx, audit.Draft{Kind: audit.ProvenanceSigned, Sandbox: r.ID, Actor: who.Actor(), Data: payload.Provenance{
+	return envelope, s.audit.Append(ctx, audit.Draft{Kind: audit.ProvenanceSigned, Sandbox: r.ID, Actor: who.Actor(), Data: payload.Provenance{
 		Artifact: out.artifact, Subjects: len(statement.Subject), Envelope: hex.EncodeToString(sum[:]), Key: signer.Public.ID(),
 		Digest: c.digest, Policy: o.policy.Digest(), Checkpoint: point.Size,
 	}})
