@@ -105,7 +105,7 @@ func (s *Service) openShared(ctx context.Context, o *comparison) error {
 	return err
 }
 
-// part is an comparison of a repository's files.
+// part is a comparison of a repository's files.
 func (o *comparison) part(g *sandbox.Shared) *comparison {
 	return &comparison{record: o.record, policy: o.policy, box: o.box, dir: g.Target, since: o.since, mask: o.mask, service: o.service}
 }

@@ -145,7 +145,9 @@ func TestKeptChangesHoldTheCopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	forget := func(id string) func() error { return func() error { return y.Forget(ctx, local, id) } }
-	discard := func(id string) func() error { return func() error { return y.Changes().DiscardChanges(ctx, local, id) } }
+	discard := func(id string) func() error {
+		return func() error { return y.Changes().DiscardChanges(ctx, local, id) }
+	}
 	reconcile := func() error { _, err := y.Reconcile(ctx); return err }
 	for _, id := range []string{y.sb.ID, heir.ID} {
 		if k, err := y.Changes().KeepChanges(ctx, local, id); err != nil || k.Files == 0 {
