@@ -1,5 +1,7 @@
 package engine
 
+import "github.com/crannog/crannog/internal/egress"
+
 // Boundary is the kind of isolation that an engine provides, so that a jail is not
 // mistaken for a virtual machine.
 type Boundary string
@@ -42,11 +44,13 @@ type ImageKind string
 const ImageHostView ImageKind = "host-view"
 
 // EgressKind names how a sandbox is connected to the egress gateway.
-type EgressKind string
+type EgressKind = egress.AttachmentKind
 
+// Kinds of egress.
 const (
-	EgressNone    EgressKind = "none"    // loopback and nothing else
-	EgressPackets EgressKind = "packets" // IPv4 packets over a SOCK_SEQPACKET socket
+	EgressNone    = egress.None
+	EgressPackets = egress.Packets
+	EgressTap     = egress.Tap
 )
 
 // Capability names what only some engines can do.

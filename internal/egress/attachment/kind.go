@@ -5,15 +5,19 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/crannog/crannog/internal/egress"
 )
 
 // Kind names the form in which a sandbox's traffic reaches the gateway. The engine
 // that starts the sandbox decides which kind it needs.
-type Kind string
+type Kind = egress.AttachmentKind
 
-// Packets is the kind of gVisor's kernel: bare IPv4 packets on a SOCK_SEQPACKET
-// socket, one per message, without checksums of TCP.
-const Packets Kind = "packets"
+// The kinds that Open serves.
+const (
+	Packets = egress.Packets
+	Tap     = egress.Tap
+)
 
 // Attachment is the gateway's end of one sandbox's network, of any kind.
 type Attachment interface {
@@ -30,8 +34,8 @@ type Attachment interface {
 // sandbox's end is closed. It takes ours over and closes it even after an error.
 func Open(kind Kind, ours *os.File, h Handler, o Options) (Attachment, error) {
 	switch kind {
-	case Packets:
-		p, err := newPort(ours)
+	case Packets, Tap:
+		p, err := newPort(kind, ours)
 		if err != nil {
 			return nil, err
 		}
@@ -52,7 +56,8 @@ func serve(p *port, h Handler, o Options) (Attachment, error) {
 }
 
 // Pair returns the two ends of an attachment: the sandbox's, which an engine is
-// given, and the gateway's, which Open is given.
+// given, and the gateway's, which Open is given. A Tap has no pair: NewTap makes it
+// inside the sandbox's network namespace.
 func Pair(kind Kind) (box, ours *os.File, err error) {
 	switch kind {
 	case Packets:

@@ -27,6 +27,9 @@ func (l *Link) take(frame []byte) {
 	}
 	l.received.Add(1)
 	p := parse(frame)
+	if l.port.tun && p.verdict != drop && !p.intact() {
+		p.verdict, p.protocol = drop, "malformed"
+	}
 	switch p.verdict {
 	case stream:
 		if p.begins && !l.connects.Allow() {
