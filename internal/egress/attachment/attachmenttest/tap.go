@@ -127,7 +127,7 @@ func beTapBox() {
 	}
 	link.Close()
 	for {
-		if _, err := unix.Read(3, make([]byte, 1)); err != unix.EINTR { //nolint:errorlint // a system call's own error
+		if _, err := unix.Read(3, make([]byte, 1)); err != unix.EINTR {
 			break
 		}
 	}
