@@ -1,7 +1,5 @@
 package engine
 
-import "github.com/crannog/crannog/internal/egress"
-
 // Boundary is the kind of isolation that an engine provides, so that a jail is not
 // mistaken for a virtual machine.
 type Boundary string
@@ -42,16 +40,6 @@ type ImageKind string
 
 // ImageHostView is a directory with host directories shown in it.
 const ImageHostView ImageKind = "host-view"
-
-// EgressKind names how a sandbox is connected to the egress gateway.
-type EgressKind = egress.AttachmentKind
-
-// Kinds of egress.
-const (
-	EgressNone    = egress.None
-	EgressPackets = egress.Packets
-	EgressTap     = egress.Tap
-)
 
 // Capability names what only some engines can do.
 type Capability string

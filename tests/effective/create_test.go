@@ -62,7 +62,7 @@ func (r *rig) judgedBy(document string) func(*engine.Spec) error {
 		if err != nil {
 			return err
 		}
-		spec.Link = box
+		spec.Egress = engine.Packets(box)
 		return nil
 	}
 }

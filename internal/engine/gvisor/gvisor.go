@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -110,7 +111,7 @@ func (e *Engine) Info() engine.Info {
 		Shows:        []engine.Limit{engine.LimitMemory, engine.LimitPIDs, engine.LimitDisk, engine.LimitInodes, engine.LimitShm},
 		Capabilities: engine.Implemented(e),
 		Images:       []engine.ImageKind{engine.ImageHostView},
-		Egress:       []engine.EgressKind{engine.EgressNone, engine.EgressPackets},
+		Egress:       slices.Clone(egressKinds),
 	}
 	if e.groups == nil {
 		info.Enforces = append(info.Enforces, engine.LimitMemory, engine.LimitCPU)

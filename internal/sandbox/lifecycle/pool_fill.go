@@ -93,7 +93,7 @@ func (p *pool) prepare(w *waiting, r sandbox.Row, closed *policy.Policy, spec en
 			return fmt.Errorf("link of %s: %w", r.ID, err)
 		}
 		defer link.Box.Close()
-		spec.Link, w.env = link.Box, link.Env
+		spec.Egress, w.env = engine.Packets(link.Box), link.Env
 		config.Files = append(config.Files, link.Files...)
 		addEnv(config.Env, link.Env)
 	}

@@ -95,7 +95,7 @@ func (k *kind) take() *waiting {
 // but for what a claim gives it: what is added to either type later makes
 // kinds differ until somebody decides that it need not.
 func keyOf(engineName string, spec engine.Spec, config guest.Config, linked bool, t sandbox.Template) (string, error) {
-	spec.ID, spec.Hostname, spec.GuestConfig, spec.Link = "", "", nil, nil
+	spec.ID, spec.Hostname, spec.GuestConfig, spec.Egress = "", "", nil, engine.Egress{}
 	spec.Events = nil
 	config.SandboxID, config.Hostname, config.AccessToken, config.ControlToken = "", "", "", ""
 	config.Env, config.EndAt, config.Files, config.Preload, config.Renew = nil, time.Time{}, nil, nil, ""

@@ -139,7 +139,7 @@ func (s *Service) boot(ctx context.Context, r sandbox.Row, p *policy.Policy, spe
 	}
 	if link.Box != nil {
 		defer link.Box.Close()
-		spec.Link = link.Box
+		spec.Egress = engine.Packets(link.Box)
 		config.Files = append(config.Files, link.Files...)
 		addEnv(config.Env, link.Env)
 	}
