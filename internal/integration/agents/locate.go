@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/crannog/crannog/internal/fault"
-	"github.com/crannog/crannog/internal/sandbox/lifecycle"
+	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
 // Host is where programs are looked for.
@@ -141,10 +141,10 @@ func (in *Installation) show(what, file string) string {
 	}
 	in.Show = append(in.Show, what)
 	if what == file {
-		return lifecycle.ProgramPlace(len(in.Show), false)
+		return rootfs.ProgramPlace(len(in.Show), false)
 	}
 	// what is above file, and both are real paths.
-	return lifecycle.ProgramPlace(len(in.Show), true) + strings.TrimPrefix(file, what)
+	return rootfs.ProgramPlace(len(in.Show), true) + strings.TrimPrefix(file, what)
 }
 
 // interpreter finds what runs a script: beside it, or on the PATH.

@@ -12,6 +12,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/changes"
+	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
 // Changes returns what compares and exports the changes of this Service's sandboxes.
@@ -35,7 +36,7 @@ func (c changesSource) Policy(a sandbox.Access) (*policy.Policy, error) { return
 
 // HostBinds implements changes.Source.
 func (c changesSource) HostBinds(ctx context.Context, r sandbox.Row, p *policy.Policy) ([]engine.Bind, error) {
-	return c.s.shownMounts(ctx, r, p, r.Base.HostBinds(), true)
+	return rootfs.Mounts(ctx, c.s.copies, r, p, r.Base.HostBinds(), true)
 }
 
 // Open implements changes.Source.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/crannog/crannog/internal/audit/payload"
@@ -12,8 +11,8 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
-	"github.com/crannog/crannog/internal/guest/offline"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
 // bootTimeout bounds a boot. A box is up in tens of milliseconds; a host on
@@ -41,7 +40,7 @@ func (s *Service) create(ctx context.Context, who sandbox.Principal, req sandbox
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	spec, config, search, err := s.spec(&r, template, compiled)
+	spec, config, search, err := rootfs.Compose(&r, template, compiled)
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
@@ -74,7 +73,7 @@ func (s *Service) create(ctx context.Context, who sandbox.Principal, req sandbox
 		return sandbox.Sandbox{}, s.undo(ctx, r, err)
 	}
 	if search != nil {
-		r.Base.Keys = search.found()
+		r.Base.Keys = search.Found()
 	}
 	return s.created(ctx, r, began, "engine"), nil
 }
@@ -114,7 +113,7 @@ func (s *Service) make(ctx context.Context, r sandbox.Row, compiled *policy.Poli
 	}
 	defer func() { done(err) }()
 	noted := s.noteWorkspace(ctx, r, from)
-	from.search.start()
+	from.search.Start()
 	err = s.boot(ctx, r, compiled, spec, config, from)
 	noted()
 	if err != nil {
@@ -129,7 +128,7 @@ func (s *Service) make(ctx context.Context, r sandbox.Row, compiled *policy.Poli
 	}
 	move := sandbox.Move{From: []sandbox.State{sandbox.Creating}, To: sandbox.Running}
 	if from.search != nil {
-		r.Base.Keys = from.search.found()
+		r.Base.Keys = from.search.Found()
 		move.Change = &sandbox.Change{Base: &r.Base}
 	}
 	moved, err := s.store.Move(ctx, r.ID, move)
@@ -204,99 +203,3 @@ func removedMeanwhile() error {
 
 // canceled classifies why a context ended.
 func canceled(cause error) error { return sandbox.Canceled(cause) }
-
-// spec returns what the engine and the guest are asked for, and the search for keys in
-// the workspace, which is nil without one. It notes in the record what will be checked
-// from inside.
-func (s *Service) spec(r *sandbox.Row, t sandbox.Template, p *policy.Policy) (engine.Spec, guest.Config, *keySearch, error) {
-	covered, err := cover(r.Workspace, r.Base, p)
-	if err == nil {
-		err = covered.coverPrograms(t.Root, p.Files().Matcher())
-	}
-	if err == nil {
-		err = covered.coverTools(t.Tools, p.Files().Matcher())
-	}
-	if err == nil && r.Boundary != engine.NoBoundary {
-		// The guest's own files are read-only for every user inside, so that no
-		// program can change the code that inspects it. They also give each sandbox a
-		// read-only path on which the inspection tries to write.
-		covered.readOnly = append([]string{t.Root.Guest}, covered.readOnly...)
-		err = covered.coverTree(t.Root, p.Files())
-	}
-	if err != nil {
-		return engine.Spec{}, guest.Config{}, nil, err
-	}
-	covered.settle()
-	var search *keySearch
-	if r.Workspace != "" {
-		search = &keySearch{workspace: r.Workspace, files: covered.files}
-	}
-	spec, config := s.specOf(r, t, p, covered, sealed(p.Files()), r.Hostname())
-	for _, f := range firstOf(covered.absent) {
-		r.Checked = append(r.Checked, f+" is not there")
-	}
-	if r.ShowsHost() && p.Files().Workspace == workspaceCopy && r.Base.Copy == "" {
-		r.Base.Copy = r.ID
-	}
-	return spec, config, search, nil
-}
-
-// specOf is spec for what is known already of the files. It notes what the
-// machine is made of.
-func (s *Service) specOf(r *sandbox.Row, t sandbox.Template, p *policy.Policy, covered covered, noRoot bool, hostname string) (engine.Spec, guest.Config) {
-	r.Base = sandbox.Base{
-		Root: t.Root, Hide: covered.hide, Absent: covered.absent, ReadOnly: covered.readOnly, NoRoot: noRoot,
-		Repos: covered.repos, Tools: t.Tools,
-		Env: t.Env, DefaultUser: t.DefaultUser, DefaultDir: t.DefaultDir, Revision: t.Revision,
-		Knows: sandbox.GuestKnows - t.Older,
-	}.WithMountsOf(r.Base)
-	config := guestConfig(*r, t, hostname)
-	config.NoRoot = noRoot
-	config.Absent = covered.absent
-	config.Skip = covered.skips()
-	config.Tools = guestTools(t.Tools)
-	config.Checks, r.Checked = s.checks(*r, p, covered)
-	if !r.Access.Linked() {
-		config.Offline = true
-		config.Files = []guest.File{{Path: "/etc/resolv.conf", Mode: 0o644, Data: []byte(offline.ResolvConf)}}
-	}
-	return engine.Spec{
-		ID: r.ID, Hostname: hostname, Root: t.Root,
-		Mounts: r.Base.HostBinds(), Links: r.Base.Links,
-		Limits: r.Limits.Limits, Hide: covered.hide, Absent: covered.absent, ReadOnly: covered.readOnly,
-	}, config
-}
-
-// addEnv adds variables that are not set yet.
-func addEnv(env, more map[string]string) {
-	for name, value := range more {
-		if _, set := env[name]; !set {
-			env[name] = value
-		}
-	}
-}
-
-func guestConfig(r sandbox.Row, t sandbox.Template, hostname string) guest.Config {
-	c := guest.Config{
-		SandboxID: r.ID, TemplateID: r.TemplateID, Hostname: hostname,
-		AccessToken: r.AccessToken, ControlToken: r.ControlToken,
-		Env:         make(map[string]string, len(t.Env)+len(r.Env)+3),
-		DefaultUser: t.DefaultUser, DefaultDir: t.DefaultDir,
-		CommandTimeout: r.Limits.CommandTimeout, EndAt: r.GuestEnd(),
-		MemoryBytes: r.Limits.MemoryBytes, MilliCPU: r.Limits.MilliCPU,
-		DiskBytes: r.Limits.DiskBytes, PIDs: r.Limits.PIDs,
-	}
-	if c.DefaultUser == "" {
-		c.DefaultUser = "user"
-	}
-	if r.Workspace != "" {
-		c.DefaultDir = "/workspace"
-	}
-	for _, env := range []map[string]string{t.Env, r.Env, {
-		// Last, so that what programs inside read of the sandbox is true.
-		"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": r.ID, "E2B_TEMPLATE_ID": r.TemplateID,
-	}} {
-		maps.Copy(c.Env, env)
-	}
-	return c
-}

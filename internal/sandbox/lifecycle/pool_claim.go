@@ -13,6 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
 // claim gives a caller a sandbox that waits, if there is one of the kind that
@@ -20,7 +21,7 @@ import (
 // error: the sandbox is then made anew.
 func (s *Service) claim(ctx context.Context, r sandbox.Row, t sandbox.Template, p *policy.Policy, spec engine.Spec, config guest.Config) (sandbox.Sandbox, bool, error) {
 	pool := s.pool.Load()
-	if pool == nil || r.ShowsHost() || len(programsOf(spec.Root)) > 0 || len(t.Tools) > 0 || r.Origin != "" || s.nameTaken(ctx, r) {
+	if pool == nil || r.ShowsHost() || rootfs.ShowsPrograms(spec.Root) || len(t.Tools) > 0 || r.Origin != "" || s.nameTaken(ctx, r) {
 		return sandbox.Sandbox{}, false, nil
 	}
 	w := pool.hand(r, t, spec, config)
@@ -191,7 +192,7 @@ func (p *pool) give(ctx context.Context, w *waiting, r sandbox.Row, policy *poli
 	linked := time.Now()
 	config.SandboxID, config.Hostname, config.ControlToken = r.ID, cmp.Or(r.Name, r.ID), r.ControlToken
 	config.Env["E2B_SANDBOX_ID"] = r.ID
-	addEnv(config.Env, env)
+	rootfs.AddEnv(config.Env, env)
 	// The files are there: they are the link's, not the caller's.
 	config.Renew, config.Files = guest.Claimed, nil
 	if err := w.line.post(ctx, guest.PathClaim, config); err != nil {

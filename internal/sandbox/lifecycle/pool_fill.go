@@ -11,6 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
 // fill makes one sandbox of a kind and lets it wait.
@@ -67,7 +68,7 @@ func (s *Service) vacant(k *kind, closed *policy.Policy) (sandbox.Row, engine.Sp
 		Limits: k.limits, AccessToken: newToken(), Engine: info.Name, Boundary: info.Boundary, Enforced: info.Enforces,
 		Access: k.closedAccess().Settled(), PolicyLevel: closed.Level(), PolicyDigest: closed.Digest(),
 	}}
-	spec, config := s.specOf(&r, k.template, closed, k.covered, k.noRoot, r.ID)
+	spec, config := rootfs.ComposeCovered(&r, k.template, closed, k.covered, k.noRoot, r.ID)
 	key, err := keyOf(info.Name, spec, config, r.Access.Linked(), k.template)
 	if err == nil && key != k.key {
 		// It would be handed to callers who asked for something else.
@@ -95,7 +96,7 @@ func (p *pool) prepare(w *waiting, r sandbox.Row, closed *policy.Policy, spec en
 		defer link.Box.Close()
 		spec.Egress, w.env = engine.Packets(link.Box), link.Env
 		config.Files = append(config.Files, link.Files...)
-		addEnv(config.Env, link.Env)
+		rootfs.AddEnv(config.Env, link.Env)
 	}
 	events, err := s.events(r)
 	if err != nil {

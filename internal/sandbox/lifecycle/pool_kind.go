@@ -14,6 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
 // What a waiting sandbox is taken to use until one was measured, and at the
@@ -34,7 +35,7 @@ type kind struct {
 	template sandbox.Template
 	asked    string // the template as it was asked for
 	limits   sandbox.Limits
-	covered  covered
+	covered  rootfs.Covered
 	noRoot   bool
 	linked   bool
 	preload  []string
@@ -122,7 +123,7 @@ func (s *Service) kindOf(ctx context.Context, req sandbox.CreateRequest) (*kind,
 	if err != nil {
 		return nil, err
 	}
-	spec, config, _, err := s.spec(&r, template, p)
+	spec, config, _, err := rootfs.Compose(&r, template, p)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +147,7 @@ func (s *Service) newKind(r sandbox.Row, t sandbox.Template, spec engine.Spec, c
 	}
 	k := &kind{
 		engine: e, key: key, family: family, name: r.Template, template: t, asked: r.Template, limits: r.Limits,
-		covered: covered{hide: spec.Hide, absent: spec.Absent, readOnly: spec.ReadOnly}, noRoot: config.NoRoot, linked: r.Access.Linked(),
+		covered: rootfs.CoveredBy(spec), noRoot: config.NoRoot, linked: r.Access.Linked(),
 	}
 	if k.linked {
 		k.name += ", linked"

@@ -11,6 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
 const (
@@ -84,7 +85,7 @@ func (s *Service) bootWaiting(ctx context.Context, e engine.Engine, spec engine.
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("create %s: %w", spec.ID, disagreed(err))
+		return fmt.Errorf("create %s: %w", spec.ID, rootfs.BootError(err))
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
 // archiveName is the file of an image of files only.
@@ -39,7 +40,7 @@ type source struct {
 	reading bool   // it is only made to read the saved files
 	request string // what the caller calls the request
 	// search looks for keys in the workspace of a sandbox that is being created, or is nil.
-	search *keySearch
+	search *rootfs.KeySearch
 }
 
 // memory reports whether programs are restored, and not only files.
@@ -54,10 +55,10 @@ func fromSnapshot(n sandbox.Stored, renew guest.Renewal) source {
 // time. It notes in the record what will be checked from inside.
 func (s *Service) machine(r *sandbox.Row, p *policy.Policy) (engine.Spec, guest.Config) {
 	b := r.Base
-	return s.specOf(r, sandbox.Template{
+	return rootfs.ComposeCovered(r, sandbox.Template{
 		ID: r.TemplateID, Root: b.Root, DefaultUser: b.DefaultUser, DefaultDir: b.DefaultDir, Env: b.Env, Revision: b.Revision, Tools: b.Tools,
 		Older: sandbox.GuestKnows - b.Knows,
-	}, p, coveredOf(b), b.NoRoot, r.Hostname())
+	}, p, rootfs.CoveredOf(b), b.NoRoot, r.Hostname())
 }
 
 // fits refuses to let saved memory go on where it cannot.
@@ -91,8 +92,7 @@ func (s *Service) anew(ctx context.Context, templateID string, b sandbox.Base) (
 			}
 		}
 	}
-	programs, err := programsRevision(b.Root)
-	programs += toolsRevision(b.Root)
+	programs, err := rootfs.Revision(b.Root)
 	b.Revision, b.Knows = t.Revision+programs, sandbox.GuestKnows
 	return b, err
 }
@@ -100,10 +100,10 @@ func (s *Service) anew(ctx context.Context, templateID string, b sandbox.Base) (
 // boot starts a machine, whose guest makes all checks before it is ready.
 // After an error nothing of it is left but perhaps its link.
 func (s *Service) boot(ctx context.Context, r sandbox.Row, p *policy.Policy, spec engine.Spec, config guest.Config, from source) (err error) {
-	if spec.Workspace, err = s.shown(ctx, r, p, from.again); err != nil {
+	if spec.Workspace, err = rootfs.Workspace(ctx, s.copies, r, p, from.again); err != nil {
 		return err
 	}
-	if spec.Mounts, err = s.shownMounts(ctx, r, p, spec.Mounts, from.again); err != nil {
+	if spec.Mounts, err = rootfs.Mounts(ctx, s.copies, r, p, spec.Mounts, from.again); err != nil {
 		return err
 	}
 	if spec.StandIns, err = s.shownCopies(from); err != nil {
@@ -141,7 +141,7 @@ func (s *Service) boot(ctx context.Context, r sandbox.Row, p *policy.Policy, spe
 		defer link.Box.Close()
 		spec.Egress = engine.Packets(link.Box)
 		config.Files = append(config.Files, link.Files...)
-		addEnv(config.Env, link.Env)
+		rootfs.AddEnv(config.Env, link.Env)
 	}
 	if spec.Events, err = s.events(r); err != nil {
 		return err
@@ -163,7 +163,7 @@ func (s *Service) boot(ctx context.Context, r sandbox.Row, p *policy.Policy, spe
 		fault.Newf(fault.Timeout, "create_timeout", "the sandbox did not boot within %s", most))
 	defer cancel()
 	if err := s.launch(boot, r.Engine, spec, dir, from.replace); err != nil {
-		err = outgrown(disagreed(err))
+		err = rootfs.BootError(err)
 		if late := context.Cause(boot); late != nil {
 			err = errors.Join(canceled(late), err)
 		}

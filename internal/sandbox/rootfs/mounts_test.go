@@ -1,4 +1,4 @@
-package lifecycle
+package rootfs
 
 import (
 	"os"
@@ -70,20 +70,20 @@ func TestF3PlacesOfMounts(t *testing.T) {
 		if !filepath.IsAbs(source) {
 			source = filepath.Join(home, source)
 		}
-		list, err := resolveMounts((sandbox.Settings{}), []sandbox.Mount{{Source: source, Target: c.target}})
+		list, err := ResolveMounts((sandbox.Settings{}), []sandbox.Mount{{Source: source, Target: c.target}})
 		if err == nil {
-			err = mountAll(new(sandbox.Base), list, root, p.Files().Matcher())
+			err = AddMounts(new(sandbox.Base), list, root, p.Files().Matcher())
 		}
 		if err == nil != (c.code == "") || err != nil && fault.CodeOf(err) != c.code {
 			t.Errorf("%s at %.50s: %v", c.source, c.target, err)
 		}
 	}
 	t.Chdir(home)
-	if _, err := resolveMounts((sandbox.Settings{}), []sandbox.Mount{{Source: "plain", Target: "/mnt/data"}}); fault.CodeOf(err) != "mounts_invalid" {
+	if _, err := ResolveMounts((sandbox.Settings{}), []sandbox.Mount{{Source: "plain", Target: "/mnt/data"}}); fault.CodeOf(err) != "mounts_invalid" {
 		t.Errorf("a source that is relative to the server: %v", err)
 	}
 	for n, code := range map[int]string{sandbox.MaxMounts: "", sandbox.MaxMounts + 1: "mounts_invalid"} {
-		if _, err := resolveMounts((sandbox.Settings{}), slices.Repeat([]sandbox.Mount{{Source: home, Target: "/mnt/data"}}, n)); err == nil != (code == "") || err != nil && fault.CodeOf(err) != code {
+		if _, err := ResolveMounts((sandbox.Settings{}), slices.Repeat([]sandbox.Mount{{Source: home, Target: "/mnt/data"}}, n)); err == nil != (code == "") || err != nil && fault.CodeOf(err) != code {
 			t.Errorf("%d mounts: %v", n, err)
 		}
 	}
@@ -138,7 +138,7 @@ func TestF3RepositoriesThatAreShown(t *testing.T) {
 	} {
 		write("tree/.git", "gitdir: "+filepath.Join(home, c.repo)+"\n")
 		var b sandbox.Base
-		showRepository(&b, tree, c.root, c.policy.Files().Matcher())
+		AddRepository(&b, tree, c.root, c.policy.Files().Matcher())
 		if shown := b.Git != nil && len(b.Mounts) == 1 && b.Mounts[0].Source == filepath.Join(home, c.repo); shown != c.shown || !shown && (b.Git != nil || len(b.Mounts) > 0) {
 			t.Errorf("%s: %+v", c.repo, b)
 		}

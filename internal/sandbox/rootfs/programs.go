@@ -1,4 +1,4 @@
-package lifecycle
+package rootfs
 
 import (
 	"crypto/sha256"
@@ -34,9 +34,9 @@ func ProgramPlace(number int, dir bool) string {
 	return ProgramsDir + "/file-" + strconv.Itoa(number)
 }
 
-// resolvePrograms decides what of the host is shown, with links followed here,
+// ResolvePrograms decides what of the host is shown, with links followed here,
 // once, where the caller's own rights decide.
-func resolvePrograms(list []string) ([]engine.Bind, error) {
+func ResolvePrograms(list []string) ([]engine.Bind, error) {
 	if len(list) > MaxPrograms {
 		return nil, fault.Newf(fault.Invalid, "programs_invalid", "at most %d programs of the host can be shown", MaxPrograms)
 	}
@@ -73,8 +73,8 @@ func programsOf(root engine.Root) (list []engine.Bind) {
 	return list
 }
 
-// showPrograms adds programs of the host to a template.
-func showPrograms(t *sandbox.Template, binds []engine.Bind) error {
+// AddPrograms adds programs of the host to a template.
+func AddPrograms(t *sandbox.Template, binds []engine.Bind) error {
 	if len(binds) == 0 {
 		return nil
 	}
@@ -86,6 +86,16 @@ func showPrograms(t *sandbox.Template, binds []engine.Bind) error {
 	revision, err := programsRevision(t.Root)
 	t.Revision += revision
 	return err
+}
+
+// ShowsPrograms reports whether a root shows programs of the host beside its template.
+func ShowsPrograms(root engine.Root) bool { return len(programsOf(root)) > 0 }
+
+// Revision names the state of all that a root shows beside its template: programs of
+// the host and directories of version managers.
+func Revision(root engine.Root) (string, error) {
+	programs, err := programsRevision(root)
+	return programs + toolsRevision(root), err
 }
 
 // programsRevision names the state of the programs that a sandbox was shown:
@@ -112,7 +122,7 @@ func programsRevision(root engine.Root) (string, error) {
 }
 
 // coverPrograms hides what a policy does not let come in, also of programs.
-func (c *covered) coverPrograms(root engine.Root, match policy.Matcher) error {
+func (c *Covered) coverPrograms(root engine.Root, match policy.Matcher) error {
 	for _, b := range programsOf(root) {
 		err := walkProgram(b.Source, func(name string, d fs.DirEntry) error {
 			rel, err := filepath.Rel(b.Source, name)

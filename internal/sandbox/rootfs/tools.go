@@ -1,4 +1,4 @@
-package lifecycle
+package rootfs
 
 import (
 	"crypto/sha256"
@@ -27,9 +27,9 @@ const ToolsDir = "/.crannog/tools"
 // ToolPlace is where the directory with a number, from 1, is inside.
 func ToolPlace(number int) string { return ToolsDir + "/" + strconv.Itoa(number) }
 
-// resolveTools finds the version managers that a request asks for. Of all, those are shown that are
-// there and that the policy lets be shown; one that is named must be.
-func (s *Service) resolveTools(names []string, p *policy.Policy, from *sandbox.Stored) ([]hosttools.Tree, error) {
+// ResolveTools finds the version managers that a request asks for. A request for all of them
+// gets those that are installed and that the policy allows; one that is named must be both.
+func ResolveTools(settings sandbox.Settings, names []string, p *policy.Policy, from *sandbox.Stored) ([]hosttools.Tree, error) {
 	named := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == hosttools.All })
 	switch {
 	case from != nil && len(named) == 0:
@@ -49,11 +49,11 @@ func (s *Service) resolveTools(names []string, p *policy.Policy, from *sandbox.S
 		return nil, fault.New(fault.Denied, "policy_denies_tools", "the policy shows no programs of version managers in the home").
 			WithHint("filesystem.tools: allow, or a level other than strict")
 	}
-	return s.settings.Tools.Find(names)
+	return settings.Tools.Find(names)
 }
 
-// showTools adds the directories of version managers to a template.
-func showTools(t *sandbox.Template, trees []hosttools.Tree) {
+// AddTools adds the directories of version managers to a template.
+func AddTools(t *sandbox.Template, trees []hosttools.Tree) {
 	if len(trees) == 0 {
 		return
 	}
@@ -65,7 +65,7 @@ func showTools(t *sandbox.Template, trees []hosttools.Tree) {
 	}
 	for i, tree := range trees {
 		binds = append(binds, engine.Bind{Source: tree.Source, Target: ToolPlace(i + 1), Owned: true})
-		addEnv(env, tree.Env)
+		AddEnv(env, tree.Env)
 	}
 	t.Root.Binds, t.Env = binds, env
 	t.Revision += toolsRevision(t.Root)
@@ -98,7 +98,7 @@ func toolsRevision(root engine.Root) string {
 
 // coverTools hides credentials in the directories of version managers, and what the policy does not
 // let come in.
-func (c *covered) coverTools(trees []hosttools.Tree, match policy.Matcher) error {
+func (c *Covered) coverTools(trees []hosttools.Tree, match policy.Matcher) error {
 	for i, tree := range trees {
 		hide, err := tree.Credentials(func(name string, dir bool) bool {
 			return match.Denied(name) || dir && match.Denied(name+anyFile)

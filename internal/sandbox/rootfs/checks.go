@@ -1,4 +1,4 @@
-package lifecycle
+package rootfs
 
 import (
 	"fmt"
@@ -20,7 +20,7 @@ const maxProbed = 8
 
 // checks are what the sandbox's first process tries before it is ready, and
 // the same in words.
-func (s *Service) checks(r sandbox.Row, p *policy.Policy, c covered) (probe.Checks, []string) {
+func checks(r sandbox.Row, p *policy.Policy, c Covered) (probe.Checks, []string) {
 	if r.Boundary == engine.NoBoundary {
 		return probe.Checks{}, nil // there is no wall that could hold anything
 	}
@@ -107,6 +107,10 @@ func words(c probe.Checks) []string {
 	}
 	return list
 }
+
+// BootError gives a boot that the guest broke off an error that says why, where the
+// guest said so.
+func BootError(err error) error { return outgrown(disagreed(err)) }
 
 // outgrown gives the failure of a guest in saved memory that does not know all of
 // what this version asks of it an error that says so. What it does not know it

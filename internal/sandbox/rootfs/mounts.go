@@ -1,13 +1,11 @@
-package lifecycle
+package rootfs
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/crannog/crannog/internal/egress/policy"
@@ -23,9 +21,9 @@ const maxTarget = 1024
 // that the kernel, the guest or its programs fill.
 var taken = []string{sandbox.WorkspaceDir, "/proc", "/sys", "/dev", "/.crannog", "/etc", "/run"}
 
-// resolveMounts checks what a caller names, with links followed here, once, where the
+// ResolveMounts checks what a caller names, with links followed here, once, where the
 // caller's own rights decide.
-func resolveMounts(s sandbox.Settings, list []sandbox.Mount) (_ []sandbox.Mount, err error) {
+func ResolveMounts(s sandbox.Settings, list []sandbox.Mount) (_ []sandbox.Mount, err error) {
 	if len(list) > sandbox.MaxMounts {
 		return nil, fault.Newf(fault.Invalid, "mounts_invalid", "a sandbox has at most %d mounts", sandbox.MaxMounts)
 	}
@@ -60,8 +58,8 @@ func resolveMounts(s sandbox.Settings, list []sandbox.Mount) (_ []sandbox.Mount,
 	return out, nil
 }
 
-// mountAll gives a machine the mounts that a caller asked for.
-func mountAll(b *sandbox.Base, list []sandbox.Mount, root engine.Root, match policy.Matcher) error {
+// AddMounts gives a machine the mounts that a caller asked for.
+func AddMounts(b *sandbox.Base, list []sandbox.Mount, root engine.Root, match policy.Matcher) error {
 	for _, m := range list {
 		if match.Denied(m.Source) || match.Denied(m.Source+anyFile) || match.Denied(m.Target) || match.Denied(m.Target+anyFile) {
 			return fault.Newf(fault.Denied, "policy_denies_mount", "the policy hides %.200q", m.Source).
@@ -75,7 +73,7 @@ func mountAll(b *sandbox.Base, list []sandbox.Mount, root engine.Root, match pol
 	return nil
 }
 
-// free reports whether a place inside can be given to a mount or a link.
+// checkTarget refuses a path inside that cannot be given to a mount or a link.
 func checkTarget(b *sandbox.Base, root engine.Root, target string) error {
 	refuse := func(why string) error {
 		return fault.Newf(fault.Invalid, "mount_target_invalid", "nothing can be shown at %.200q: %s", target, why).
@@ -125,7 +123,7 @@ func checkTarget(b *sandbox.Base, root engine.Root, target string) error {
 }
 
 // coverMounts finds what a policy hides or makes read-only below mounts.
-func (c *covered) coverMounts(b sandbox.Base, p *policy.Policy) error {
+func (c *Covered) coverMounts(b sandbox.Base, p *policy.Policy) error {
 	files := p.Files()
 	for _, m := range b.Mounts {
 		if sandbox.HiddenBelow(c.absent)(m.Target) != "" {
@@ -161,31 +159,18 @@ func (c *covered) coverMounts(b sandbox.Base, p *policy.Policy) error {
 	return nil
 }
 
-// shownMounts are what the engine shows of the host: the directories themselves, which
-// no write reaches, or copies where the policy wants them. A sandbox's later machines
-// show what the first did.
-func (s *Service) shownMounts(ctx context.Context, r sandbox.Row, p *policy.Policy, list []engine.Bind, again bool) ([]engine.Bind, error) {
-	of := r.Base.Copy
-	if of == "" || len(list) == 0 {
-		return list, nil
+// sharedMount is a mount of a directory that the server's settings share.
+func sharedMount(s sandbox.Settings, m sandbox.Mount) (sandbox.Mount, error) {
+	shared, ok := s.Mounts[m.Name]
+	switch {
+	case m.Source != "":
+		return m, fault.New(fault.Invalid, "mounts_invalid", "a mount has a source or a name, not both")
+	case !ok:
+		return m, fault.Newf(fault.NotFound, "mount_unknown", "this server shares no directory %.100q", m.Name).
+			WithHint("its operator lists directories in the setting mounts (CRANNOG_MOUNTS): NAME=/PATH[:ro|:cow]")
+	case m.Target == "":
+		return m, fault.New(fault.Invalid, "mounts_invalid", "a mount by name says where it is inside")
 	}
-	list = slices.Clone(list)
-	match, hidden := p.Files().Matcher(), sandbox.HiddenBelow(r.Base.Absent)
-	for i := range list {
-		var err error
-		if again {
-			list[i].Source, err = s.copies.FindPart(of, i+1)
-		} else {
-			target := list[i].Target
-			strange := strange(r.Base, target)
-			list[i].Source, err = s.copies.MakePart(ctx, of, i+1, list[i].Source, r.Limits.DiskBytes, func(name string) bool {
-				at := path.Join(target, name)
-				return match.Denied(at) || hidden(at) != "" || strange(name)
-			})
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return list, nil
+	m.Source, m.ReadOnly = shared.Source, m.ReadOnly || shared.ReadOnly
+	return m, nil
 }

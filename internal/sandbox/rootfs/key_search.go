@@ -1,4 +1,4 @@
-package lifecycle
+package rootfs
 
 import (
 	"errors"
@@ -81,16 +81,17 @@ var forms = sync.OnceValue(func() *redact.Redactor {
 	return r
 })
 
-// keySearch looks at the contents of a workspace beside the boot of its sandbox. The nil search has
+// KeySearch looks at the contents of a workspace beside the boot of its sandbox. The nil search has
 // found nothing.
-type keySearch struct {
+type KeySearch struct {
 	workspace string
 	files     candidates
 	done      chan struct{}
 	keys      sandbox.Keys
 }
 
-func (k *keySearch) start() {
+// Start begins the search, on a goroutine of its own.
+func (k *KeySearch) Start() {
 	if k == nil {
 		return
 	}
@@ -101,8 +102,8 @@ func (k *keySearch) start() {
 	}()
 }
 
-// found waits for the end of a search that was started.
-func (k *keySearch) found() sandbox.Keys {
+// Found waits for the end of a search that was started.
+func (k *KeySearch) Found() sandbox.Keys {
 	if k == nil || k.done == nil {
 		return sandbox.Keys{}
 	}
@@ -110,7 +111,7 @@ func (k *keySearch) found() sandbox.Keys {
 	return k.keys
 }
 
-func (k *keySearch) look() sandbox.Keys {
+func (k *KeySearch) look() sandbox.Keys {
 	keys := sandbox.Keys{Left: k.files.seen}
 	root, err := os.OpenRoot(k.workspace)
 	if err != nil {

@@ -1,4 +1,4 @@
-package lifecycle
+package rootfs
 
 import (
 	"io/fs"
@@ -15,9 +15,9 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// showRepository shows the repository that the workspace's .git names. What is not
+// AddRepository shows the repository that the workspace's .git names. What is not
 // shown is noted: git would be dead inside without a word.
-func showRepository(b *sandbox.Base, workspace string, root engine.Root, match policy.Matcher) {
+func AddRepository(b *sandbox.Base, workspace string, root engine.Root, match policy.Matcher) {
 	if workspace == "" || match.Denied(sandbox.WorkspaceDir+"/.git") || match.Denied(sandbox.WorkspaceDir+"/.git"+anyFile) {
 		return
 	}
@@ -53,7 +53,7 @@ func showRepository(b *sandbox.Base, workspace string, root engine.Root, match p
 	noteBorrowed(b, repo.Borrowed)
 }
 
-// link makes a link inside if its place is free, and is not where it leads to.
+// linkAt makes a link inside if its place is free, and is not where it leads to.
 func linkAt(b *sandbox.Base, root engine.Root, at, target string) {
 	if at != target && checkTarget(b, root, at) == nil {
 		b.Links = append(b.Links, engine.Link{Path: at, Target: target})
@@ -98,11 +98,11 @@ var gitDirs = []string{
 	"reftable", "rr-cache", "sequencer", "svn", "worktrees",
 }
 
-// strange returns a function that reports whether a path below a mount is outside the
+// outsideRepository returns a function that reports whether a path below a mount is outside the
 // repository that the mount shows. A bare repository often has work trees beside its
 // own directories. The workspace is one of them; the others must not be visible
 // inside.
-func strange(b sandbox.Base, target string) func(name string) bool {
+func outsideRepository(b sandbox.Base, target string) func(name string) bool {
 	if b.Git == nil || b.Git.Target != target {
 		return func(string) bool { return false }
 	}
@@ -120,7 +120,7 @@ func strange(b sandbox.Base, target string) func(name string) bool {
 	}
 }
 
-// modules reports whether a directory of a repository has submodules of another work tree.
+// otherModules reports whether a directory of a repository has submodules of another work tree.
 func otherModules(g *sandbox.Shared, rel string) bool {
 	if g.Worktree == "" {
 		return false

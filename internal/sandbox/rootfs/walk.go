@@ -1,4 +1,4 @@
-package lifecycle
+package rootfs
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ import (
 // walk looks at all files of a workspace for those that a policy hides or makes
 // read-only, and for git repositories.
 type walk struct {
-	*covered
+	*Covered
 	root   string // the workspace or a mount, on the host
 	inside string // where that is inside
 	match  policy.Matcher
@@ -30,9 +30,9 @@ type walk struct {
 
 // walk begins a look at a directory of the host's. What is looked at counts over all
 // of them.
-func (c *covered) walk(root, inside string, files policy.Files) *walk {
+func (c *Covered) walk(root, inside string, files policy.Files) *walk {
 	return &walk{
-		covered: c, root: root, inside: inside, match: files.Matcher(), copied: files.Workspace == workspaceCopy,
+		Covered: c, root: root, inside: inside, match: files.Matcher(), copied: files.Workspace == workspaceCopy,
 		behind: map[string]bool{}, fixed: map[string]bool{},
 	}
 }

@@ -1,4 +1,4 @@
-package lifecycle
+package rootfs
 
 import (
 	"os"
@@ -40,7 +40,7 @@ func sealed(files policy.Files) bool { return !slices.Contains(files.Write, "/")
 
 // coverTree hides what a policy does not let be read, and seals what it does
 // not let be written. All but the user's own directories is root's.
-func (c *covered) coverTree(root engine.Root, files policy.Files) error {
+func (c *Covered) coverTree(root engine.Root, files policy.Files) error {
 	readable := files.Read
 	if !slices.Contains(readable, "/") {
 		// What may be written may be read. That all may be written says that
@@ -76,7 +76,7 @@ func unwritten(files policy.Files) (list []string) {
 }
 
 // coverUnread goes down only where a list names something further down.
-func (c *covered) coverUnread(root engine.Root, dir string, list []string) error {
+func (c *Covered) coverUnread(root engine.Root, dir string, list []string) error {
 	if whole, _ := onList(list, dir); whole {
 		return nil
 	}

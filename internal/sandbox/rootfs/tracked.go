@@ -1,4 +1,4 @@
-package lifecycle
+package rootfs
 
 import (
 	"fmt"
@@ -146,7 +146,7 @@ func (w *walk) sharedIndex(root *os.Root, top string, git *sandbox.Shared) *plac
 	return &place{dir: git.Source, inside: git.Target, name: path.Join(name, "index")}
 }
 
-// index is where the repository has the index of its work tree.
+// indexName is where the repository has the index of its work tree.
 func indexName(g *sandbox.Shared) string {
 	if g.Worktree == "" {
 		return "index"
@@ -219,7 +219,7 @@ func gitDir(root *os.Root, top string) (string, bool) {
 }
 
 // skips is what the guest tells git of the hidden files, where it can write that.
-func (c *covered) skips() []guest.Skip {
+func (c *Covered) skips() []guest.Skip {
 	fixed := sandbox.HiddenBelow(c.readOnly)
 	var out []guest.Skip
 	for _, r := range c.repos {

@@ -1,4 +1,4 @@
-package lifecycle
+package rootfs
 
 import (
 	"os"
@@ -33,7 +33,7 @@ func TestProgramsOfTheHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	binds, err := resolvePrograms([]string{filepath.Join(dir, "link"), filepath.Join(dir, "tree")})
+	binds, err := ResolvePrograms([]string{filepath.Join(dir, "link"), filepath.Join(dir, "tree")})
 	want := []engine.Bind{{Source: real + "/alone", Target: "/.crannog/programs/file-1", Owned: true}, {Source: real + "/tree", Target: "/.crannog/programs/2", Owned: true}}
 	if err != nil || !slices.Equal(binds, want) {
 		t.Fatalf("%v %+v", err, binds)
@@ -41,7 +41,7 @@ func TestProgramsOfTheHost(t *testing.T) {
 	shared := []engine.Bind{{Source: "/usr", Target: "/usr"}}
 	one := sandbox.Template{Root: engine.Root{Binds: shared}, Revision: "r"}
 	two := one
-	if err := showPrograms(&one, binds); err != nil {
+	if err := AddPrograms(&one, binds); err != nil {
 		t.Fatal(err)
 	}
 	if len(two.Root.Binds) != 1 || len(one.Root.Binds) != 3 || !strings.HasPrefix(one.Revision, "r+") {
@@ -65,7 +65,7 @@ func TestProgramsOfTheHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var c covered
+	var c Covered
 	if err := c.coverPrograms(one.Root, p.Files().Matcher()); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestProgramsOfTheHost(t *testing.T) {
 		t.Errorf("hidden are %v", c.hide)
 	}
 	of := sandbox.Template{Origin: &sandbox.Stored{}}
-	if err := showPrograms(&of, binds); fault.CodeOf(err) != "snapshot_programs" {
+	if err := AddPrograms(&of, binds); fault.CodeOf(err) != "snapshot_programs" {
 		t.Errorf("with a snapshot: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package lifecycle
+package rootfs
 
 import (
 	"errors"
@@ -46,9 +46,9 @@ func searched(t *testing.T, level string, files map[string]string) sandbox.Keys 
 	if err != nil {
 		t.Fatal(err)
 	}
-	search := &keySearch{workspace: dir, files: c.files}
-	search.start()
-	return search.found()
+	search := &KeySearch{workspace: dir, files: c.files}
+	search.Start()
+	return search.Found()
 }
 
 // S8: contents that look like keys are found whatever the name of the file is. What the policy hides
@@ -108,18 +108,18 @@ func TestS8WhatTookAFilesPlace(t *testing.T) {
 		os.Symlink(outside, filepath.Join(dir, "link")), os.Symlink("file", filepath.Join(dir, "alias"))); err != nil {
 		t.Fatal(err)
 	}
-	search := &keySearch{workspace: dir}
+	search := &KeySearch{workspace: dir}
 	for _, name := range []string{"pipe", "dir", "link", "alias", "gone", "file"} {
 		search.files.add(sandbox.WorkspaceDir + "/" + name)
 	}
-	search.start()
+	search.Start()
 	select {
 	case <-search.done:
 	case <-hosttest.Late():
 		t.Fatal("it waits for a writer")
 	}
 	// The file itself is the control.
-	if got := search.found(); got.Looked != 1 || got.Left != 5 || got.Count != 1 || got.Files[0].Name != "file" {
+	if got := search.Found(); got.Looked != 1 || got.Left != 5 || got.Count != 1 || got.Files[0].Name != "file" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -153,7 +153,7 @@ func TestS8TheListIsBounded(t *testing.T) {
 
 func BenchmarkKeySearch(b *testing.B) {
 	dir := b.TempDir()
-	search := &keySearch{workspace: dir}
+	search := &KeySearch{workspace: dir}
 	for i := range maxKeyFiles {
 		name := fmt.Sprintf("%04d.txt", i)
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.Repeat("func some(text string) error { return nil }\n", 186)), 0o644); err != nil {
