@@ -26,6 +26,8 @@ import (
 	"github.com/crannog/crannog/internal/frontend/ingress/observe"
 	"github.com/crannog/crannog/internal/host/diskroom"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/audited"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 	"github.com/crannog/crannog/internal/server/connlimit"
 	"github.com/crannog/crannog/internal/state/hostfiles"
@@ -78,7 +80,7 @@ type Options struct {
 
 // Server is an open state directory with everything that works on it.
 type Server struct {
-	Service *lifecycle.Service
+	Service *audited.Service
 	Keys    *key.Ring
 	// Sessions are those of the web console.
 	Sessions *session.Desk
@@ -173,14 +175,14 @@ func (d *Server) openService() error {
 		return err
 	}
 	d.way = &way{stateDir: o.StateDir, log: o.Log, flows: flowLog, connect: gateway.Connect, asker: d.Approvals}
-	d.Service, err = lifecycle.NewService(lifecycle.Deps{
+	d.Service, err = audited.NewService(lifecycle.Deps{
 		Admission: openAdmission(o), Room: diskroom.Room{Dir: o.StateDir},
 		Store: d.store, Engines: o.Engines, Templates: o.Templates, Log: o.Log, Settings: o.Settings,
 		Way: d.way, Sealed: sealed{d.Secrets, time.Now}, Questions: d.Approvals, Flows: flowLog,
 		Copies: workspace.New(filepath.Join(o.StateDir, "workspaces")), Images: d.images, HostFiles: d.hostFiles,
 		Manifests: workspace.NewManifests(filepath.Join(o.StateDir, "manifests")), Kept: d.kept,
 		Journals: filepath.Join(o.StateDir, "applies"), Provenance: d.provenanceKeys(), Version: o.Version,
-		Record: d.Record, Events: filepath.Join(o.StateDir, "events"), Recordings: d.tapes,
+		Audit: auditlog.New(d.Record, o.Log), Events: filepath.Join(o.StateDir, "events"), Recordings: d.tapes,
 	})
 	if err != nil {
 		return err

@@ -23,6 +23,8 @@ import (
 	"github.com/crannog/crannog/internal/engine/fake"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/audited"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 	"github.com/crannog/crannog/internal/state/key"
 	"github.com/crannog/crannog/internal/store"
@@ -62,7 +64,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	service, err := lifecycle.NewService(lifecycle.Deps{Store: st, Engines: fake.Registry(eng), Templates: shelf{}, Record: &audittest.Record{}, Log: log, Settings: sandbox.Settings{AnyBoundary: true}})
+	service, err := audited.NewService(lifecycle.Deps{Store: st, Engines: fake.Registry(eng), Templates: shelf{}, Audit: auditlog.New(&audittest.Record{}, slog.New(slog.DiscardHandler)), Log: log, Settings: sandbox.Settings{AnyBoundary: true}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ func (s *Service) attend() {
 			return
 		case <-ticker.C:
 		}
-		s.book.tick(s.ctx)
+		s.audit.Tick(s.ctx)
 		if err := s.retake(s.ctx); err != nil && s.ctx.Err() == nil {
 			s.log.Warn("record not caught up", "err", err)
 		}

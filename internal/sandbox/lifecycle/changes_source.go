@@ -116,28 +116,18 @@ type changesAudit struct{ s *Service }
 
 // Begin implements changes.Audit.
 func (c changesAudit) Begin(ctx context.Context, who sandbox.Principal, do, ref string) (context.Context, changes.Action) {
-	ctx, d := c.s.deed(ctx, who, do, ref)
-	return ctx, changesAction{d}
+	return c.s.audit.Begin(ctx, who.Actor(), do, ref)
 }
 
 // Append implements changes.Audit.
 func (c changesAudit) Append(ctx context.Context, drafts ...audit.Draft) error {
-	return c.s.book.must(ctx, drafts...)
+	return c.s.audit.Append(ctx, drafts...)
 }
 
 // Note implements changes.Audit.
-func (c changesAudit) Note(drafts ...audit.Draft) error { return c.s.book.soon(drafts...) }
+func (c changesAudit) Note(drafts ...audit.Draft) error { return c.s.audit.Note(drafts...) }
 
 // Checkpoint implements changes.Audit.
 func (c changesAudit) Checkpoint(ctx context.Context) (audit.Checkpoint, error) {
-	return c.s.book.to.Checkpoint(ctx)
+	return c.s.audit.Recorder().Checkpoint(ctx)
 }
-
-// changesAction is the entry of one request to package changes.
-type changesAction struct{ d *deed }
-
-// Commit implements changes.Action.
-func (a changesAction) Commit(ctx context.Context, err error) error { return a.d.done(ctx, err) }
-
-// Finish implements changes.Action.
-func (a changesAction) Finish(ctx context.Context, err error) error { return a.d.told(ctx, err) }

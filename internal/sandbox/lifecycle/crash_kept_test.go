@@ -24,6 +24,8 @@ import (
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/guest/guestboot"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/audited"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
 	"github.com/crannog/crannog/internal/sandbox/lifecycle"
 	"github.com/crannog/crannog/internal/state/retained"
 	"github.com/crannog/crannog/internal/state/workspace"
@@ -83,10 +85,10 @@ func leave(dir, what string) error {
 	with, tapes := keeping(dir, func(string) { b.tick() })
 	deps := lifecycle.Deps{
 		Store: mined{st, b}, Engines: fake.Registry(eng), Templates: shelf{}, Log: slog.New(slog.DiscardHandler),
-		Record: &audittest.Record{}, Settings: sandbox.Settings{AnyBoundary: true},
+		Audit: auditlog.New(&audittest.Record{}, slog.New(slog.DiscardHandler)), Settings: sandbox.Settings{AnyBoundary: true},
 	}
 	with(&deps)
-	s, err := lifecycle.NewService(deps)
+	s, err := audited.NewService(deps)
 	if err != nil {
 		return err
 	}

@@ -26,12 +26,6 @@ const undoTimeout = 30 * time.Second
 // Create makes a sandbox and returns when it is ready. After an error nothing
 // of it is left.
 func (s *Service) Create(ctx context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error) {
-	ctx, d := s.deed(ctx, who, deedCreate, req.Name)
-	sb, err := s.create(ctx, who, req)
-	return sb, d.done(ctx, err)
-}
-
-func (s *Service) create(ctx context.Context, who sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error) {
 	began := time.Now()
 	if err := s.room.Check(); err != nil {
 		return sandbox.Sandbox{}, err

@@ -13,11 +13,6 @@ import (
 // is paused, it drops all that there is. One that is being created is canceled, and callers that
 // remove the same sandbox at once all succeed.
 func (s *Service) Remove(ctx context.Context, who sandbox.Principal, ref string) error {
-	ctx, d := s.deed(ctx, who, "remove", ref)
-	return d.told(ctx, s.removeRef(ctx, who, ref))
-}
-
-func (s *Service) removeRef(ctx context.Context, who sandbox.Principal, ref string) error {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {
 		return err
@@ -75,11 +70,6 @@ func (s *Service) goBefore(id string) (done func()) {
 
 // Forget ends a sandbox, if it runs, and drops its record.
 func (s *Service) Forget(ctx context.Context, who sandbox.Principal, ref string) error {
-	ctx, d := s.deed(ctx, who, "forget", ref)
-	return d.told(ctx, s.forgetRef(ctx, who, ref))
-}
-
-func (s *Service) forgetRef(ctx context.Context, who sandbox.Principal, ref string) error {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {
 		return err

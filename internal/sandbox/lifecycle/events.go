@@ -11,6 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/audit/ingest"
 	"github.com/crannog/crannog/internal/egress/redact"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
 // surveyTimeout bounds how long an end waits for what became of files, and
@@ -27,7 +28,7 @@ func (s *Service) openSpools(dir string) error {
 		forms = append(forms, ingest.Flows(s.flows.Path()))
 	}
 	var err error
-	s.spools, err = ingest.Open(ingest.Options{Record: s.book.to, Forms: forms, Hide: s.unseen, Log: s.log})
+	s.spools, err = ingest.Open(ingest.Options{Record: s.audit.Recorder(), Forms: forms, Hide: s.unseen, Log: s.log})
 	return err
 }
 
@@ -133,7 +134,7 @@ func (s *Service) survey(ctx context.Context, id string) {
 		return
 	}
 	s.log.Warn("files of a sandbox not looked at", "sandbox", id, "err", err)
-	s.book.anyway(ctx, audit.Draft{Kind: audit.Gap, Sandbox: id, Actor: serverActor, Data: ingest.Gap{Of: "events", Reason: "survey"}})
+	s.audit.AppendAnyway(ctx, audit.Draft{Kind: audit.Gap, Sandbox: id, Actor: auditlog.Server, Data: ingest.Gap{Of: "events", Reason: "survey"}})
 }
 
 // drain takes in the rest of what was written down. What the record refuses

@@ -16,18 +16,22 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
 // maxCopies is the most that one call copies.
 const maxCopies = 100
 
-// Fork copies a running sandbox.
+// Fork copies a running sandbox. Where the audit log does not take the entry of the
+// caller's request, nothing of the copies is left.
 func (s *Service) Fork(ctx context.Context, who sandbox.Principal, ref string, req sandbox.ForkRequest) ([]sandbox.Fork, error) {
-	ctx, d := s.deed(ctx, who, "fork", ref)
 	forks, err := s.fork(ctx, who, ref, req)
-	lost := d.done(ctx, err)
-	if lost == nil || err != nil {
-		return forks, lost
+	if err != nil {
+		return forks, err
+	}
+	lost := auditlog.Commit(ctx)
+	if lost == nil {
+		return forks, nil
 	}
 	for _, f := range forks {
 		if f.Err == nil {
@@ -57,7 +61,7 @@ func (s *Service) fork(ctx context.Context, who sandbox.Principal, ref string, r
 			copied.Copies = append(copied.Copies, f.Sandbox.ID)
 		}
 	}
-	s.book.anyway(ctx, entry(ctx, audit.SandboxCopied, r.ID, copied))
+	s.audit.AppendAnyway(ctx, auditlog.Entry(ctx, audit.SandboxCopied, r.ID, copied))
 	s.log.Info("sandbox copied", "sandbox", r.ID, "copies", len(copied.Copies), "of", len(forks), "took", time.Since(began))
 	s.note(ctx, r.ID, "info", "sandbox copied", nil)
 	// What is left of the draft after an error goes with this process.

@@ -8,12 +8,8 @@ import (
 	"github.com/crannog/crannog/internal/audit/payload"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
-
-// entry is an entry about a sandbox's life.
-func entry(ctx context.Context, kind audit.Kind, id string, data any) audit.Draft {
-	return audit.Draft{Kind: kind, Sandbox: id, Actor: actorOf(ctx), Data: data}
-}
 
 // started makes the audit entry durable before the row becomes Running. The start can
 // be undone then if the audit log refuses the entry, and a crash in between leaves no
@@ -34,23 +30,7 @@ func (s *Service) started(ctx context.Context, r sandbox.Row, from string) error
 	for _, l := range r.Enforced {
 		f.Enforced = append(f.Enforced, string(l))
 	}
-	drafts := []audit.Draft{entry(ctx, audit.SandboxStarted, r.ID, f)}
-	// Only a create is one deed of one sandbox: copies are made at once.
-	d := deedOf(ctx)
-	if d != nil && d.do != deedCreate {
-		d = nil
-	}
-	if d != nil {
-		d.sandbox = r.ID
-		drafts = append(drafts, d.draft(nil))
-	}
-	if err := s.book.must(ctx, drafts...); err != nil {
-		return err
-	}
-	if d != nil {
-		d.written = true
-	}
-	return nil
+	return s.audit.AppendStart(ctx, r.ID, auditlog.Entry(ctx, audit.SandboxStarted, r.ID, f))
 }
 
 // stamp is a time as text, or "" for none.
@@ -70,18 +50,18 @@ func (s *Service) parted(ctx context.Context, r sandbox.Row, at time.Time) error
 	source := life + r.ID
 	write := func(again bool) error {
 		if again {
-			done, err := s.book.to.Position(ctx, source)
+			done, err := s.audit.Recorder().Position(ctx, source)
 			if err == nil && done > 0 {
 				return nil
 			}
 		}
 		var drafts []audit.Draft
 		if r.Reason == string(engine.ReasonOOM) {
-			drafts = append(drafts, entry(ctx, audit.LimitHit, r.ID, payload.Limit{Limit: string(engine.LimitMemory), Most: r.Limits.MemoryBytes}))
+			drafts = append(drafts, auditlog.Entry(ctx, audit.LimitHit, r.ID, payload.Limit{Limit: string(engine.LimitMemory), Most: r.Limits.MemoryBytes}))
 		}
-		d := entry(ctx, audit.SandboxEnded, r.ID, payload.Ended{Reason: r.Reason, LastMS: at.Sub(r.StartedAt).Milliseconds()})
+		d := auditlog.Entry(ctx, audit.SandboxEnded, r.ID, payload.Ended{Reason: r.Reason, LastMS: at.Sub(r.StartedAt).Milliseconds()})
 		d.Source, d.At = source, 1
-		s.book.anyway(ctx, append(drafts, d)...)
+		s.audit.AppendAnyway(ctx, append(drafts, d)...)
 		return nil
 	}
 	if s.spools == nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
 // saveTimeout bounds how long it may take to write a sandbox down.
@@ -22,14 +23,13 @@ const saveTimeout = 10 * time.Minute
 
 // Pause writes a running sandbox down and ends its processes.
 func (s *Service) Pause(ctx context.Context, who sandbox.Principal, ref string, filesOnly bool) (sandbox.Sandbox, error) {
-	ctx, d := s.deed(ctx, who, "pause", ref)
 	ctx, r, release, err := s.act(ctx, who, ref)
 	if err != nil {
-		return sandbox.Sandbox{}, d.told(ctx, err)
+		return sandbox.Sandbox{}, err
 	}
 	defer release()
 	r, err = s.pause(ctx, r, filesOnly, time.Time{})
-	return r.Shown(), d.told(ctx, err)
+	return r.Shown(), err
 }
 
 // pause takes a running sandbox to paused: if due is not zero, only one whose
@@ -204,7 +204,7 @@ func (s *Service) commitPause(ctx context.Context, r sandbox.Row, draft sandbox.
 		return sandbox.Row{}, s.runOn(ctx, r, draft, full(err))
 	}
 	r.Saved.Sum, r.PausedAt = image.Sum, time.Now().UTC().Round(0)
-	s.book.anyway(ctx, entry(ctx, audit.SandboxPaused, r.ID, payload.Paused{FilesOnly: r.Saved.FilesOnly, Sum: image.Sum, Bytes: image.Bytes}))
+	s.audit.AppendAnyway(ctx, auditlog.Entry(ctx, audit.SandboxPaused, r.ID, payload.Paused{FilesOnly: r.Saved.FilesOnly, Sum: image.Sum, Bytes: image.Bytes}))
 	moved, err := s.move(ctx, r.ID, sandbox.Move{
 		From: []sandbox.State{sandbox.Pausing}, To: sandbox.Paused, Change: &sandbox.Change{Saved: &r.Saved, PausedAt: &r.PausedAt},
 	})

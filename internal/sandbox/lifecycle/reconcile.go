@@ -223,12 +223,6 @@ type Pruned struct {
 // Prune drops the records of stopped sandboxes that the caller may see and,
 // for a local caller, whatever is dead. It returns what it dropped.
 func (s *Service) Prune(ctx context.Context, who sandbox.Principal) (Pruned, error) {
-	ctx, d := s.deed(ctx, who, "prune", "")
-	out, err := s.prune(ctx, who)
-	return out, d.told(ctx, err)
-}
-
-func (s *Service) prune(ctx context.Context, who sandbox.Principal) (Pruned, error) {
 	var out Pruned
 	var failed []string
 	if err := who.Check(); err != nil {

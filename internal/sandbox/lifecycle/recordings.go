@@ -8,6 +8,7 @@ import (
 	"github.com/crannog/crannog/internal/audit/recording"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
 	"github.com/crannog/crannog/internal/state/retained"
 )
 
@@ -46,16 +47,12 @@ func (s *Service) Recorded(ctx context.Context, who sandbox.Principal, ref strin
 
 // KeepRecordings implements Recorded.
 func (s *Service) KeepRecordings(ctx context.Context, who sandbox.Principal, ref string) (sandbox.KeptRecordings, error) {
-	ctx, d := s.deed(ctx, who, "recordings.keep", ref)
 	out, err := s.keepRecordings(ctx, who, ref)
-	if err == nil && out.ID == "" {
-		return out, nil // nothing was done
+	if err != nil || out.ID == "" { // nothing was done
+		return out, err
 	}
-	if err := d.done(ctx, err); err != nil {
-		if out.ID != "" {
-			err = errors.Join(err, s.tapes.Let(out.ID))
-		}
-		return sandbox.KeptRecordings{}, err
+	if err := auditlog.Commit(ctx); err != nil {
+		return sandbox.KeptRecordings{}, errors.Join(err, s.tapes.Let(out.ID))
 	}
 	return out, s.sweepRecordings(ctx)
 }
@@ -100,11 +97,6 @@ func (s *Service) ListRecordings(_ context.Context, who sandbox.Principal) ([]sa
 
 // DiscardRecordings implements Recorded.
 func (s *Service) DiscardRecordings(ctx context.Context, who sandbox.Principal, id string) error {
-	ctx, d := s.deed(ctx, who, "recordings.discard", id)
-	return d.told(ctx, s.discardRecordings(ctx, who, id))
-}
-
-func (s *Service) discardRecordings(ctx context.Context, who sandbox.Principal, id string) error {
 	if err := s.mayRecord(who); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
 // wakeLife is the shortest time that traffic wakes a sandbox for.
@@ -18,16 +19,12 @@ const wakeLife = 5 * time.Minute
 
 // Resume lets a paused sandbox go on for d.
 func (s *Service) Resume(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error) {
-	ctx, deed := s.deed(ctx, who, "resume", ref)
-	sb, was, err := s.resume(ctx, who, ref, d, false)
-	return sb, was, deed.told(ctx, err)
+	return s.resume(ctx, who, ref, d, false)
 }
 
 // ResumeFiles boots a paused sandbox anew, with its files.
 func (s *Service) ResumeFiles(ctx context.Context, who sandbox.Principal, ref string, d time.Duration) (sandbox.Sandbox, bool, error) {
-	ctx, deed := s.deed(ctx, who, "resume", ref)
-	sb, was, err := s.resume(ctx, who, ref, d, true)
-	return sb, was, deed.told(ctx, err)
+	return s.resume(ctx, who, ref, d, true)
 }
 
 func (s *Service) resume(ctx context.Context, who sandbox.Principal, ref string, d time.Duration, filesOnly bool) (sandbox.Sandbox, bool, error) {
@@ -191,7 +188,7 @@ func (s *Service) awaken(ctx context.Context, r sandbox.Row, end time.Time, from
 	}
 	if err == nil {
 		// Nothing of it has reached anybody yet, so it can be taken back.
-		err = s.book.must(ctx, s.wentOn(ctx, r, at, from))
+		err = s.audit.Append(ctx, s.wentOn(ctx, r, at, from))
 	}
 	if err != nil {
 		return sandbox.Row{}, s.pauseAgain(ctx, paused, err)
@@ -234,9 +231,9 @@ func (s *Service) awaken(ctx context.Context, r sandbox.Row, end time.Time, from
 // was or from a snapshot.
 func (s *Service) wentOn(ctx context.Context, r sandbox.Row, at *string, from source) audit.Draft {
 	if at != nil {
-		return entry(ctx, audit.SandboxReplaced, r.ID, payload.Replaced{Run: r.Run, Snapshot: *at})
+		return auditlog.Entry(ctx, audit.SandboxReplaced, r.ID, payload.Replaced{Run: r.Run, Snapshot: *at})
 	}
-	return entry(ctx, audit.SandboxResumed, r.ID, payload.Resumed{Run: r.Run, EndAt: stamp(r.EndAt), FilesOnly: from.files || from.saved.FilesOnly})
+	return auditlog.Entry(ctx, audit.SandboxResumed, r.ID, payload.Resumed{Run: r.Run, EndAt: stamp(r.EndAt), FilesOnly: from.files || from.saved.FilesOnly})
 }
 
 // restart boots a machine of a sandbox that had one before.

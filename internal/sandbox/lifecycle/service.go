@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/crannog/crannog/internal/audit"
 	"github.com/crannog/crannog/internal/audit/flows"
 	"github.com/crannog/crannog/internal/audit/ingest"
 	"github.com/crannog/crannog/internal/audit/provenance"
@@ -21,12 +20,13 @@ import (
 	"github.com/crannog/crannog/internal/host/diskroom"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/admission"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
 	"github.com/crannog/crannog/internal/sandbox/changes"
 	"github.com/crannog/crannog/internal/state/retained"
 	"github.com/crannog/crannog/internal/state/workspace"
 )
 
-// Deps is what a Service is made of. Store, Engines, Templates, Record and Log
+// Deps is what a Service is made of. Store, Engines, Templates, Audit and Log
 // are required.
 type Deps struct {
 	Store sandbox.Store
@@ -52,9 +52,9 @@ type Deps struct {
 	// HostFiles keeps copies of the host files to which saved memory refers.
 	// Without it, saved memory can be restored only as long as the host has them.
 	HostFiles sandbox.HostFiles
-	// Record takes what happens. What it refuses does not happen, except that
+	// Audit takes entries of what happens. What it refuses does not happen, except that
 	// sandboxes can always be paused and ended.
-	Record audit.Recorder
+	Audit *auditlog.Log
 	// Events is a directory for what engines see in sandboxes, on its way into
 	// the record, with what Flows holds. "" takes in neither.
 	Events string
@@ -99,7 +99,7 @@ type Service struct {
 	images    sandbox.Images
 	hostFiles sandbox.HostFiles
 	tapes     sandbox.Recordings
-	book      book
+	audit     *auditlog.Log
 	spools    *ingest.Spools // nil takes in nothing
 	behind    atomic.Bool    // something was not taken in that could have been
 	self      sandbox.Process
@@ -151,7 +151,7 @@ var (
 // NewService makes a Service and starts its clock. Call Reconcile before
 // serving, and Close at the end.
 func NewService(d Deps) (*Service, error) {
-	if d.Store == nil || d.Engines == nil || d.Templates == nil || d.Record == nil || d.Log == nil {
+	if d.Store == nil || d.Engines == nil || d.Templates == nil || d.Audit == nil || d.Log == nil {
 		return nil, errors.New("sandbox service: a dependency is missing")
 	}
 	if d.Process == (sandbox.Process{}) {
@@ -183,7 +183,7 @@ func NewService(d Deps) (*Service, error) {
 		live:     make(map[string]*box),
 		masks:    make(map[string]*sandbox.Mask),
 		veils:    make(map[string]*sandbox.Mask),
-		book:     book{to: d.Record, log: d.Log},
+		audit:    d.Audit,
 		creating: make(map[string]context.CancelCauseFunc),
 		removing: make(map[string]int),
 		held:     make(map[string]bool),
@@ -246,7 +246,7 @@ func (s *Service) Close(ctx context.Context) error {
 	if s.spools != nil {
 		errs = append(errs, s.retake(context.WithoutCancel(ctx)), s.spools.Close())
 	}
-	s.book.tick(ctx)
+	s.audit.Tick(ctx)
 	return errors.Join(errs...)
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/crannog/crannog/internal/audit"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
 // findSnapshot finds what a caller means by an ID or name. A local caller's
@@ -115,23 +116,18 @@ func (s *Service) sized(ctx context.Context, rows []sandbox.Stored) ([]sandbox.S
 // RemoveSnapshot drops one. The row goes first: data without a row is found
 // again, a row without data would be a promise that cannot be kept.
 func (s *Service) RemoveSnapshot(ctx context.Context, who sandbox.Principal, ref string) error {
-	ctx, d := s.deed(ctx, who, "snapshot.remove", ref)
-	return d.told(ctx, s.removeSnapshotRef(ctx, who, ref))
-}
-
-func (s *Service) removeSnapshotRef(ctx context.Context, who sandbox.Principal, ref string) error {
 	n, err := s.seenSnapshot(ctx, who, ref)
 	if err != nil {
 		return err
 	}
-	about(ctx, n.Sandbox)
+	auditlog.About(ctx, n.Sandbox)
 	return s.removeSnapshot(ctx, n)
 }
 
 func (s *Service) removeSnapshot(ctx context.Context, n sandbox.Stored) error {
 	ctx, cancel := lasting(ctx)
 	defer cancel()
-	if err := s.book.must(ctx, entry(ctx, audit.SnapshotRemoved, n.Sandbox, snapshotFact(n))); err != nil {
+	if err := s.audit.Append(ctx, auditlog.Entry(ctx, audit.SnapshotRemoved, n.Sandbox, snapshotFact(n))); err != nil {
 		return err
 	}
 	if err := s.store.DeleteSnapshot(ctx, n.ID); err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
 // endQuestions ends questions that nothing can come of any more. One that stays
@@ -109,12 +110,6 @@ func (s *Service) detach(ctx context.Context, r sandbox.Row) error {
 // SetAccess changes what a running sandbox may reach. A sandbox without a
 // link stays without: a link is part of its machine.
 func (s *Service) SetAccess(ctx context.Context, who sandbox.Principal, ref string, change func(sandbox.Access) (sandbox.Access, error)) (sandbox.Sandbox, error) {
-	ctx, d := s.deed(ctx, who, "access", ref)
-	sb, err := s.mayAccess(ctx, who, ref, change)
-	return sb, d.told(ctx, err)
-}
-
-func (s *Service) mayAccess(ctx context.Context, who sandbox.Principal, ref string, change func(sandbox.Access) (sandbox.Access, error)) (sandbox.Sandbox, error) {
 	r, err := s.resolve(ctx, who, ref)
 	if err != nil {
 		return sandbox.Sandbox{}, err
@@ -189,7 +184,7 @@ func (s *Service) setAccess(ctx context.Context, who sandbox.Principal, ref stri
 	}
 	changed := payload.Policy{Old: r.PolicyDigest, New: p.Digest(), OldLevel: r.PolicyLevel, NewLevel: p.Level(), Net: string(r.Access.Net), OldDocument: s.written(before)}
 	r.PolicyLevel, r.PolicyDigest = p.Level(), p.Digest()
-	err = s.book.must(ctx, entry(ctx, audit.PolicyChanged, r.ID, changed))
+	err = s.audit.Append(ctx, auditlog.Entry(ctx, audit.PolicyChanged, r.ID, changed))
 	if err == nil {
 		err = s.enforce(ctx, r, p)
 	}

@@ -20,14 +20,14 @@ import (
 )
 
 // reads are the methods of the doors' interfaces that change nothing. A new
-// method is either here or in deeds, where it is shown to be recorded.
+// method is either here or in recorded, where it is shown to have an entry.
 var reads = []string{
 	"Get", "List", "Metrics", "Logs", "Policy", "Flows", "FlowSize", "Asked", "Snapshots", "FindSnapshot",
 	"AskAccess", // is a question, which the approvals record
 }
 
-// deeds do each thing that a caller can do, and say what its action is.
-var deeds = []struct {
+// recorded does each thing that a caller can do, with the name of its action.
+var recorded = []struct {
 	method, do string
 	act        func(ctx context.Context, r *rig, id string) error
 }{
@@ -97,11 +97,11 @@ func kinds(r *audittest.Record, id string) map[audit.Kind]int {
 
 // P33: all that a caller does is one action with its name, and one entry for
 // what became of the sandbox.
-func TestDeedsAreRecorded(t *testing.T) {
+func TestActionsAreInTheAuditLog(t *testing.T) {
 	r := newRig(t)
 	sb := r.create(alice, func(c *sandbox.CreateRequest) { c.Name = "web" })
 	want := []string{"create"}
-	for _, d := range deeds {
+	for _, d := range recorded {
 		if err := d.act(t.Context(), r, sb.ID); err != nil {
 			t.Fatalf("%s: %v", d.do, err)
 		}
@@ -134,9 +134,9 @@ func TestDeedsAreRecorded(t *testing.T) {
 }
 
 // A method that is new is recorded, or somebody has said that it need not be.
-func TestEachMethodIsADeedOrARead(t *testing.T) {
+func TestEachMethodIsAnActionOrARead(t *testing.T) {
 	known := slices.Concat(reads, []string{"Create"})
-	for _, d := range deeds {
+	for _, d := range recorded {
 		known = append(known, d.method)
 	}
 	for _, door := range []reflect.Type{
@@ -169,7 +169,7 @@ func TestRecordRefuses(t *testing.T) {
 		r := newRig(t)
 		sb := r.create(alice)
 		r.record.Fail(refuses())
-		d := deeds[slices.IndexFunc(deeds, func(d struct {
+		d := recorded[slices.IndexFunc(recorded, func(d struct {
 			method, do string
 			act        func(ctx context.Context, r *rig, id string) error
 		},
