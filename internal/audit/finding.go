@@ -138,7 +138,7 @@ func (c *chain) end() error {
 func misplaced(seq, other int64, later bool) error {
 	switch {
 	case other < seq:
-		return found(seq, Reordered, "entry %d is in the place of entry %d", other, seq)
+		return found(seq, Reordered, "entry %d stands where entry %d belongs", other, seq)
 	case later:
 		return found(seq, Reordered, "entry %d is not in its place, where entry %d is", seq, other)
 	}

@@ -132,8 +132,8 @@ func TestEachDoorIsRecorded(t *testing.T) {
 	}
 }
 
-// The record goes on where the last process ended, and a process without a
-// server writes into the same.
+// The audit log continues where the last process ended, and a process without a
+// server writes into the same log.
 func TestRecordLasts(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	for range 2 {
