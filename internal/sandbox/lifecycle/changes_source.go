@@ -32,7 +32,7 @@ func (c changesSource) Snapshot(ctx context.Context, who sandbox.Principal, ref 
 }
 
 // Policy implements changes.Source.
-func (c changesSource) Policy(a sandbox.Access) (*policy.Policy, error) { return c.s.compile(a) }
+func (c changesSource) Policy(a sandbox.Access) (*policy.Policy, error) { return c.s.access.Compile(a) }
 
 // HostBinds implements changes.Source.
 func (c changesSource) HostBinds(ctx context.Context, r sandbox.Row, p *policy.Policy) ([]engine.Bind, error) {
@@ -46,9 +46,9 @@ func (c changesSource) Open(ctx context.Context, r sandbox.Row) (changes.Opened,
 		mask, err := c.s.Mask(ctx, r.ID)
 		return changes.Opened{Row: r, Mask: mask}, err
 	case sandbox.Paused:
-		mask, err := c.s.veilOf(ctx, r)
+		mask, err := c.s.access.MaskOf(ctx, r)
 		if err != nil {
-			return changes.Opened{}, c.s.maskUnavailable(r.ID, err)
+			return changes.Opened{}, c.s.access.Unavailable(r.ID, err)
 		}
 		twin, drop, err := c.s.reading(ctx, r, r.Base, r.Limits, r.Workspace, r.Saved)
 		return changes.Opened{Row: twin, Mask: mask, Close: drop}, err
@@ -70,7 +70,7 @@ func (c changesSource) Guest(ctx context.Context, r sandbox.Row, method, path st
 
 // RetainedRedactor implements changes.Source.
 func (c changesSource) RetainedRedactor(ctx context.Context, r sandbox.Row) (*sandbox.Mask, error) {
-	return c.s.veilOf(ctx, r)
+	return c.s.access.MaskOf(ctx, r)
 }
 
 // Unchanged implements changes.Source.

@@ -96,7 +96,7 @@ func (s *Service) make(ctx context.Context, r sandbox.Row, compiled *policy.Poli
 		return err
 	}
 	// The row comes before the values too, so that they go with it.
-	if err := s.seal(ctx, r.ID, r.Access); err != nil {
+	if err := s.access.Seal(ctx, r.ID, r.Access); err != nil {
 		return err
 	}
 	// It waits with a row, so that it counts against the most that may live, and
@@ -145,12 +145,12 @@ func (s *Service) undo(ctx context.Context, r sandbox.Row, cause error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	s.veil(id)
+	s.retainMask(id)
 	s.cut(id)
 	err := errors.Join(s.removeInstance(ctx, id), s.detach(ctx, r))
 	if err == nil {
 		s.drain(ctx, id, true)
-		err = errors.Join(s.dropCopy(ctx, r), s.dropManifest(id), s.dropOwn(ctx, id, ""))
+		err = errors.Join(s.dropCopy(ctx, r), s.dropManifest(id), s.access.DropValues(ctx, id, ""))
 	}
 	if err == nil {
 		err = s.erase(ctx, id)

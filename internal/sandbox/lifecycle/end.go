@@ -126,7 +126,7 @@ func (s *Service) stopping(ctx context.Context, id string, m sandbox.Move) (bool
 	if row, gone := s.store.Get(ctx, id); gone == nil && row.State == sandbox.Paused {
 		return false, err // nothing of it runs
 	}
-	s.veil(id)
+	s.retainMask(id)
 	s.cut(id)
 	if err := s.removeInstance(ctx, id); err != nil {
 		return false, fmt.Errorf("remove %s: %w", id, err)
@@ -137,7 +137,7 @@ func (s *Service) stopping(ctx context.Context, id string, m sandbox.Move) (bool
 // finish frees what a sandbox holds whose row is in the state stopping, or
 // gone. The lock of the ID must be held.
 func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
-	s.veil(id)
+	s.retainMask(id)
 	// Streams are cut before the box dies, so that clients see an abrupt end
 	// rather than a clean one that reads like success.
 	s.cut(id)
@@ -149,10 +149,8 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 	if err != nil && !isUnknown(err) {
 		return err
 	}
-	if s.way != nil {
-		if err := s.way.Detach(ctx, id); err != nil {
-			return fmt.Errorf("link of %s: %w", id, err)
-		}
+	if err := s.access.Detach(ctx, id); err != nil {
+		return err
 	}
 	// Before what to hide is forgotten.
 	all, err := s.close(ctx, row)
@@ -168,7 +166,7 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 	if err := s.dropImage(ctx, row); err != nil {
 		return err
 	}
-	if err := s.dropOwn(ctx, id, ""); err != nil {
+	if err := s.access.DropValues(ctx, id, ""); err != nil {
 		return err
 	}
 	if at.IsZero() {
@@ -188,7 +186,7 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 			s.log.Warn("spool not removed", "sandbox", id, "err", err)
 		}
 	}
-	s.endQuestions(ctx, id, "", "the sandbox has ended")
+	s.access.Retire(ctx, id, "", "the sandbox has ended")
 	s.restRecording(id)
 	r, err := s.store.Get(ctx, id)
 	if err != nil {

@@ -34,7 +34,7 @@ func (s *Service) choice(p *policy.Policy) engine.Choice {
 // wants a stronger boundary: a sandbox behind a weaker boundary than was asked for is
 // worse than none.
 func (s *Service) compileOn(name string, a sandbox.Access) (*policy.Policy, error) {
-	p, err := s.compile(a)
+	p, err := s.access.Compile(a)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/crannog/crannog/internal/audit"
 	"github.com/crannog/crannog/internal/audit/events"
 	"github.com/crannog/crannog/internal/audit/ingest"
-	"github.com/crannog/crannog/internal/egress/redact"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
@@ -28,7 +27,9 @@ func (s *Service) openSpools(dir string) error {
 		forms = append(forms, ingest.Flows(s.flows.Path()))
 	}
 	var err error
-	s.spools, err = ingest.Open(ingest.Options{Record: s.audit.Recorder(), Forms: forms, Hide: s.unseen, Log: s.log})
+	s.spools, err = ingest.Open(ingest.Options{Record: s.audit.Recorder(), Forms: forms, Hide: func(ctx context.Context, id string) (ingest.Hide, error) {
+		return s.access.Unseen(ctx, id)
+	}, Log: s.log})
 	return err
 }
 
@@ -48,68 +49,10 @@ func (s *Service) events(r sandbox.Row) (*os.File, error) {
 	return f, nil
 }
 
-// Unseen is what must not be seen in what the record is told of a sandbox.
-// After an error nothing that its programs choose may be told.
-func (s *Service) Unseen(ctx context.Context, id string) (func(string) string, error) {
-	return s.unseen(ctx, id)
-}
-
-// unseen is what must not be seen in lines of a sandbox. It takes no lock: it
-// is asked for while the sandbox is being ended.
-func (s *Service) unseen(ctx context.Context, id string) (ingest.Hide, error) {
-	s.mu.RLock()
-	m, b := s.masks[id], s.live[id]
-	if m == nil {
-		m = s.veils[id]
-	}
-	digest := ""
-	if b != nil {
-		digest = b.record.PolicyDigest
-	}
-	s.mu.RUnlock()
-	list := []*redact.Redactor{m.Record()}
-	r, err := s.store.Get(ctx, id)
-	if err != nil && (m == nil || !isUnknown(err)) {
-		return nil, err
-	}
-	// Another process may have made it, or have changed what it may use.
-	if m == nil || digest != "" && digest != r.PolicyDigest {
-		fresh, err := s.veilOf(ctx, r)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, fresh.Record())
-	}
-	return func(text string) string {
-		for _, hide := range list {
-			text = hide.String(text)
-		}
-		return text
-	}, nil
-}
-
-// veilOf finds what to hide of a sandbox by its row.
-func (s *Service) veilOf(ctx context.Context, r sandbox.Row) (*sandbox.Mask, error) {
-	p, err := s.compile(r.Access)
-	if err != nil {
-		return nil, err
-	}
-	if len(p.Document().Secrets.Bind) == 0 || s.sealed == nil {
-		return sandbox.NewMask(nil, maskOptions(p))
-	}
-	values, err := s.sealed.Resolve(ctx, sandbox.Holder{Owner: r.Owner, Local: r.Owner == "", Sandbox: r.ID, Own: r.Access.Own}, p)
-	if err != nil {
-		return nil, err
-	}
-	return sandbox.NewMask(maskValues(values), maskOptions(p))
-}
-
-// veil keeps what to hide of a sandbox whose lines are still to be read.
-func (s *Service) veil(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if m := s.masks[id]; m != nil && s.spools != nil {
-		s.veils[id] = m
+// retainMask keeps what to redact of a sandbox whose events are still to be read.
+func (s *Service) retainMask(id string) {
+	if s.spools != nil {
+		s.access.Retain(id)
 	}
 }
 
@@ -150,9 +93,7 @@ func (s *Service) drain(ctx context.Context, id string, last bool) bool {
 		s.behind.Store(true)
 		return false
 	}
-	s.mu.Lock()
-	delete(s.veils, id)
-	s.mu.Unlock()
+	s.access.Release(id)
 	return true
 }
 
@@ -237,4 +178,10 @@ func (s *Service) catchUpOne(ctx context.Context, id string) error {
 		}
 	}
 	return nil
+}
+
+// Unseen is what must not be seen in what the audit log is told of a sandbox.
+// After an error nothing that its programs choose may be told.
+func (s *Service) Unseen(ctx context.Context, id string) (func(string) string, error) {
+	return s.access.Unseen(ctx, id)
 }

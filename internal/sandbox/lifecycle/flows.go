@@ -23,7 +23,7 @@ func (s *Service) Policy(ctx context.Context, who sandbox.Principal, ref string)
 	if err != nil {
 		return nil, err
 	}
-	return s.compile(r.Access)
+	return s.access.Compile(r.Access)
 }
 
 // Flows calls yield for each record of a sandbox's link.
@@ -95,7 +95,7 @@ func (s *Service) Asked(ctx context.Context, who sandbox.Principal, ref string, 
 		return nil, nil
 	}
 	// It may have had a link before, and secrets.
-	hide, err := s.unseen(ctx, r.ID)
+	hide, err := s.access.Unseen(ctx, r.ID)
 	if err != nil {
 		return nil, err
 	}

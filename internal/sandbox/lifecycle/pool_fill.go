@@ -3,7 +3,6 @@ package lifecycle
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/crannog/crannog/internal/egress/policy"
@@ -86,12 +85,9 @@ func (p *pool) prepare(w *waiting, r sandbox.Row, closed *policy.Policy, spec en
 		return err
 	}
 	if w.kind.linked {
-		if s.way == nil {
-			return fault.New(fault.Unsupported, "network_unavailable", "this service gives no sandbox a network")
-		}
-		link, err := s.way.Attach(p.ctx, sandbox.Attachment{Sandbox: r.ID, Policy: closed})
+		link, err := s.access.Attach(p.ctx, &sandbox.Attachment{Sandbox: r.ID, Policy: closed})
 		if err != nil {
-			return fmt.Errorf("link of %s: %w", r.ID, err)
+			return err
 		}
 		defer link.Box.Close()
 		spec.Egress, w.env = engine.Packets(link.Box), link.Env
@@ -206,10 +202,7 @@ func (p *pool) discard(w *waiting) {
 // vacate removes a sandbox without an owner, and its row.
 func (s *Service) vacate(ctx context.Context, id string) error {
 	s.cut(id)
-	errs := []error{s.removeInstance(ctx, id), s.dropOwn(ctx, id, "")}
-	if s.way != nil {
-		errs = append(errs, s.way.Detach(ctx, id))
-	}
+	errs := []error{s.removeInstance(ctx, id), s.access.DropValues(ctx, id, ""), s.access.Detach(ctx, id)}
 	if err := errors.Join(append(errs, s.unspool(id))...); err != nil {
 		return err
 	}

@@ -137,7 +137,7 @@ func (s *Service) replaced(ctx context.Context, r sandbox.Row, at string) (sandb
 	}
 	r.State, r.At, r.Pending = sandbox.Running, at, ""
 	s.track(r)
-	s.endQuestions(ctx, r.ID, "", "the sandbox was put back")
+	s.access.Retire(ctx, r.ID, "", "the sandbox was put back")
 	s.log.Info("sandbox put back", "sandbox", r.ID, "owner", r.Owner, "snapshot", at)
 	s.note(ctx, r.ID, "info", "sandbox put back", map[string]string{"snapshot": at})
 	return r, nil

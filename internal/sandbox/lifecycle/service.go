@@ -19,6 +19,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/host/diskroom"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/access"
 	"github.com/crannog/crannog/internal/sandbox/admission"
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 	"github.com/crannog/crannog/internal/sandbox/changes"
@@ -91,9 +92,7 @@ type Service struct {
 	templates sandbox.Templates
 	log       *slog.Logger
 	settings  sandbox.Settings
-	way       sandbox.Way
-	sealed    sandbox.Sealed
-	questions sandbox.Questions
+	access    *access.Service
 	flows     *flows.Dir
 	copies    *workspace.Copies
 	images    sandbox.Images
@@ -122,8 +121,6 @@ type Service struct {
 	mu       sync.RWMutex
 	closed   bool
 	live     map[string]*box
-	masks    map[string]*sandbox.Mask // of live sandboxes and of those that are made
-	veils    map[string]*sandbox.Mask // of ended ones whose lines are not in the record yet
 	creating map[string]context.CancelCauseFunc
 	removing map[string]int  // removals that wait or are under way
 	held     map[string]bool // ephemeral sandboxes that end with this Service
@@ -177,12 +174,10 @@ func NewService(d Deps) (*Service, error) {
 		store: d.Store, engines: d.Engines, templates: d.Templates, log: d.Log,
 		settings: settings, self: d.Process, alive: d.Alive,
 		manifests: d.Manifests, kept: d.Kept, seen: d.Events,
-		way: d.Way, sealed: d.Sealed, questions: d.Questions, flows: d.Flows, copies: d.Copies, images: d.Images, hostFiles: d.HostFiles, tapes: d.Recordings,
+		flows: d.Flows, copies: d.Copies, images: d.Images, hostFiles: d.HostFiles, tapes: d.Recordings,
 		admission: d.Admission, room: d.Room,
 		wake:     make(chan struct{}, 1),
 		live:     make(map[string]*box),
-		masks:    make(map[string]*sandbox.Mask),
-		veils:    make(map[string]*sandbox.Mask),
 		audit:    d.Audit,
 		creating: make(map[string]context.CancelCauseFunc),
 		removing: make(map[string]int),
@@ -191,6 +186,9 @@ func NewService(d Deps) (*Service, error) {
 		unwritten: make(map[string]bool), failures: make(map[string]failure), put: make(map[string]putOff), late: make(map[chan struct{}]bool),
 		unsettled: make(chan struct{}, 1),
 	}
+	s.access = access.New(access.Deps{
+		Settings: settings, Rows: d.Store, Gateway: d.Way, Sealed: d.Sealed, Questions: d.Questions, Known: s.policyOf, Log: d.Log,
+	})
 	s.changes = changes.New(changes.Deps{
 		Source: changesSource{s}, Audit: changesAudit{s}, Log: d.Log, Approvals: d.Questions, Manifests: d.Manifests, Copies: d.Copies,
 		Retained: d.Kept, Journals: d.Journals, Provenance: d.Provenance, Version: d.Version,

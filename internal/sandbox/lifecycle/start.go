@@ -118,7 +118,7 @@ func (s *Service) boot(ctx context.Context, r sandbox.Row, p *policy.Policy, spe
 	if dir == "" {
 		spec.StandIns = nil // no memory is restored
 	}
-	way, err := s.toAttach(ctx, r, p)
+	way, err := s.access.Plan(ctx, r, p)
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (s *Service) boot(ctx context.Context, r sandbox.Row, p *policy.Policy, spe
 			return err
 		}
 	}
-	link, err := s.attach(ctx, way)
+	link, err := s.access.Attach(ctx, way)
 	if err != nil {
 		return err
 	}
