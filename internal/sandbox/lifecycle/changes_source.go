@@ -74,7 +74,9 @@ func (c changesSource) RetainedRedactor(ctx context.Context, r sandbox.Row) (*sa
 }
 
 // Unchanged implements changes.Source.
-func (c changesSource) Unchanged(ctx context.Context, r sandbox.Row) bool { return c.s.quiet(ctx, r) }
+func (c changesSource) Unchanged(ctx context.Context, r sandbox.Row) bool {
+	return c.s.intake.Unchanged(ctx, r)
+}
 
 // Log implements changes.Source.
 func (c changesSource) Log(ctx context.Context, id, message string) {
@@ -93,7 +95,7 @@ func (c changesSource) Forget(id, copied string) error {
 
 // DropRecording implements changes.Source.
 func (c changesSource) DropRecording(ctx context.Context, id string) error {
-	return c.s.letRecording(ctx, id)
+	return c.s.recordings.Discard(ctx, id)
 }
 
 // dropCopyOf drops the copy of a workspace if nothing refers to it.

@@ -39,7 +39,7 @@ func (s *Service) dropCopies(ctx context.Context) error {
 	if s.copies == nil {
 		return nil
 	}
-	return s.sweep(s.copies, func(id string) (bool, error) {
+	return sandbox.Sweep(s.copies, func(id string) (bool, error) {
 		held, err := s.holdsCopy(ctx, id, "")
 		if err != nil || held {
 			return held, err

@@ -145,11 +145,11 @@ func (s *Service) undo(ctx context.Context, r sandbox.Row, cause error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	s.retainMask(id)
+	s.intake.Retain(id)
 	s.cut(id)
 	err := errors.Join(s.removeInstance(ctx, id), s.detach(ctx, r))
 	if err == nil {
-		s.drain(ctx, id, true)
+		s.intake.Drain(ctx, id, true)
 		err = errors.Join(s.dropCopy(ctx, r), s.dropManifest(id), s.access.DropValues(ctx, id, ""))
 	}
 	if err == nil {

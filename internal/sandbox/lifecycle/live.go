@@ -50,9 +50,7 @@ func (s *Service) track(r sandbox.Row) {
 	s.live[r.ID] = b
 	s.loops.Go(func() { s.watch(ctx, e, b) })
 	s.mu.Unlock()
-	if s.spools != nil {
-		s.spools.Follow(r.ID)
-	}
+	s.intake.Follow(r.ID)
 	s.rouse()
 }
 

@@ -101,7 +101,7 @@ func (s *Service) plan(ctx context.Context, who sandbox.Principal, req sandbox.C
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
-	chosen, err := s.chooseEngine(req.Engine, compiled, template.Origin)
+	chosen, err := s.engines.chooseEngine(req.Engine, compiled, template.Origin)
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}

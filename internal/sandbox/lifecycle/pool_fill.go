@@ -94,7 +94,7 @@ func (p *pool) prepare(w *waiting, r sandbox.Row, closed *policy.Policy, spec en
 		config.Files = append(config.Files, link.Files...)
 		rootfs.AddEnv(config.Env, link.Env)
 	}
-	events, err := s.events(r)
+	events, err := s.intake.Open(r)
 	if err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func (p *pool) discard(w *waiting) {
 func (s *Service) vacate(ctx context.Context, id string) error {
 	s.cut(id)
 	errs := []error{s.removeInstance(ctx, id), s.access.DropValues(ctx, id, ""), s.access.Detach(ctx, id)}
-	if err := errors.Join(append(errs, s.unspool(id))...); err != nil {
+	if err := errors.Join(append(errs, s.intake.Remove(id))...); err != nil {
 		return err
 	}
 	return s.erase(ctx, id)

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/audit/flows"
-	"github.com/crannog/crannog/internal/audit/ingest"
 	"github.com/crannog/crannog/internal/audit/provenance"
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
@@ -23,6 +22,8 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/admission"
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 	"github.com/crannog/crannog/internal/sandbox/changes"
+	"github.com/crannog/crannog/internal/sandbox/intake"
+	"github.com/crannog/crannog/internal/sandbox/recordings"
 	"github.com/crannog/crannog/internal/state/retained"
 	"github.com/crannog/crannog/internal/state/workspace"
 )
@@ -87,25 +88,22 @@ type Deps struct {
 // Services, also in several processes, may share one store and one engine's
 // state.
 type Service struct {
-	store     sandbox.Store
-	engines   *engine.Registry
-	templates sandbox.Templates
-	log       *slog.Logger
-	settings  sandbox.Settings
-	access    *access.Service
-	flows     *flows.Dir
-	copies    *workspace.Copies
-	images    sandbox.Images
-	hostFiles sandbox.HostFiles
-	tapes     sandbox.Recordings
-	audit     *auditlog.Log
-	spools    *ingest.Spools // nil takes in nothing
-	behind    atomic.Bool    // something was not taken in that could have been
-	self      sandbox.Process
-	alive     func(sandbox.Process) bool
-	manifests *workspace.Manifests
-	kept      *retained.Store
-	seen      string // Deps.Events
+	store      sandbox.Store
+	engines    engines
+	templates  sandbox.Templates
+	log        *slog.Logger
+	settings   sandbox.Settings
+	access     *access.Service
+	copies     *workspace.Copies
+	images     sandbox.Images
+	hostFiles  sandbox.HostFiles
+	recordings *recordings.Service
+	audit      *auditlog.Log
+	intake     *intake.Service
+	self       sandbox.Process
+	alive      func(sandbox.Process) bool
+	manifests  *workspace.Manifests
+	kept       *retained.Store
 
 	locks     locks
 	admission *admission.Queue
@@ -171,10 +169,10 @@ func NewService(d Deps) (*Service, error) {
 	}
 	settings.Max = most
 	s := &Service{
-		store: d.Store, engines: d.Engines, templates: d.Templates, log: d.Log,
+		store: d.Store, engines: engines{d.Engines, settings.AnyBoundary}, templates: d.Templates, log: d.Log,
 		settings: settings, self: d.Process, alive: d.Alive,
-		manifests: d.Manifests, kept: d.Kept, seen: d.Events,
-		flows: d.Flows, copies: d.Copies, images: d.Images, hostFiles: d.HostFiles, tapes: d.Recordings,
+		manifests: d.Manifests, kept: d.Kept,
+		copies: d.Copies, images: d.Images, hostFiles: d.HostFiles,
 		admission: d.Admission, room: d.Room,
 		wake:     make(chan struct{}, 1),
 		live:     make(map[string]*box),
@@ -189,13 +187,21 @@ func NewService(d Deps) (*Service, error) {
 	s.access = access.New(access.Deps{
 		Settings: settings, Rows: d.Store, Gateway: d.Way, Sealed: d.Sealed, Questions: d.Questions, Known: s.policyOf, Log: d.Log,
 	})
+	s.intake, err = intake.New(intake.Deps{
+		Dir: d.Events, Flows: d.Flows, Audit: d.Audit, Rows: d.Store, Masks: s.access, Observer: s.engines.observer, Log: d.Log,
+		Live: func(id string) bool { _, live := s.known(id); return live }, Locked: s.locked,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("sandbox service: %w", err)
+	}
+	s.recordings = recordings.New(recordings.Deps{
+		Resolve: s.resolve, Rows: d.Store, Shelf: d.Recordings, Log: d.Log,
+		HasChanges: func(id string) bool { return d.Kept != nil && d.Kept.Has(id) },
+	})
 	s.changes = changes.New(changes.Deps{
 		Source: changesSource{s}, Audit: changesAudit{s}, Log: d.Log, Approvals: d.Questions, Manifests: d.Manifests, Copies: d.Copies,
 		Retained: d.Kept, Journals: d.Journals, Provenance: d.Provenance, Version: d.Version,
 	})
-	if err := s.openSpools(d.Events); err != nil {
-		return nil, fmt.Errorf("sandbox service: %w", err)
-	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.loops.Go(s.clock)
 	s.loops.Go(s.attend)
@@ -203,6 +209,9 @@ func NewService(d Deps) (*Service, error) {
 	s.loops.Go(s.tidy)
 	return s, nil
 }
+
+// Recordings decides about recordings of what commands printed.
+func (s *Service) Recordings() *recordings.Service { return s.recordings }
 
 // closeTimeout bounds how long Close waits to end one ephemeral sandbox when
 // its own context has no deadline.
@@ -241,9 +250,7 @@ func (s *Service) Close(ctx context.Context) error {
 	s.loops.Wait()
 	s.persistImages(ctx)
 	s.release()
-	if s.spools != nil {
-		errs = append(errs, s.retake(context.WithoutCancel(ctx)), s.spools.Close())
-	}
+	errs = append(errs, s.intake.Close(ctx))
 	s.audit.Tick(ctx)
 	return errors.Join(errs...)
 }
@@ -275,10 +282,10 @@ func (s *Service) drop(ctx context.Context, id string) error {
 
 // erase drops the row of a sandbox that has ended. What the record holds stays.
 func (s *Service) erase(ctx context.Context, id string) error {
-	if err := s.forget(ctx, id); err != nil {
+	if err := s.intake.Forget(ctx, id); err != nil {
 		return err
 	}
-	if err := s.dropRecording(id); err != nil {
+	if err := s.recordings.Drop(id); err != nil {
 		return err
 	}
 	if err := s.store.Delete(ctx, id); err != nil {

@@ -63,7 +63,7 @@ func (s *Service) setAccess(ctx context.Context, who sandbox.Principal, ref stri
 	if r, err = s.store.Get(ctx, r.ID); err != nil {
 		return sandbox.Sandbox{}, err
 	}
-	if err := s.mustServe(r); err != nil {
+	if err := s.engines.mustServe(r); err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	if r.State != sandbox.Running {

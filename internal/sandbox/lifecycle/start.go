@@ -66,7 +66,7 @@ func (s *Service) fits(ctx context.Context, name, templateID string, b sandbox.B
 	if err := b.CheckRebuildable(); err != nil || from.FilesOnly {
 		return err
 	}
-	c, err := s.checkpointer(name)
+	c, err := s.engines.checkpointer(name)
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (s *Service) boot(ctx context.Context, r sandbox.Row, p *policy.Policy, spe
 		config.Files = append(config.Files, link.Files...)
 		rootfs.AddEnv(config.Env, link.Env)
 	}
-	if spec.Events, err = s.events(r); err != nil {
+	if spec.Events, err = s.intake.Open(r); err != nil {
 		return err
 	}
 	if spec.Events != nil {
@@ -195,7 +195,7 @@ func (s *Service) launch(ctx context.Context, name string, spec engine.Spec, dir
 		}
 		return e.Create(ctx, spec)
 	}
-	c, err := s.checkpointer(name)
+	c, err := s.engines.checkpointer(name)
 	if err != nil {
 		return err
 	}
