@@ -36,7 +36,7 @@ func (c changesSource) Policy(a sandbox.Access) (*policy.Policy, error) { return
 
 // HostBinds implements changes.Source.
 func (c changesSource) HostBinds(ctx context.Context, r sandbox.Row, p *policy.Policy) ([]engine.Bind, error) {
-	return rootfs.Mounts(ctx, c.s.copies, r, p, r.Base.HostBinds(), true)
+	return rootfs.Mounts(ctx, c.s.workspaces.Copies(), r, p, r.Base.HostBinds(), true)
 }
 
 // Open implements changes.Source.
@@ -90,27 +90,12 @@ func (c changesSource) Forget(id, copied string) error {
 	if r, err := c.s.store.Get(ctx, id); err == nil && r.State != sandbox.Stopped {
 		return nil // it needs them itself
 	}
-	return errors.Join(c.s.dropManifest(id), c.s.dropCopyOf(ctx, copied))
+	return errors.Join(c.s.workspaces.Forget(id), c.s.workspaces.DropCopyOf(ctx, copied))
 }
 
 // DropRecording implements changes.Source.
 func (c changesSource) DropRecording(ctx context.Context, id string) error {
 	return c.s.recordings.Discard(ctx, id)
-}
-
-// dropCopyOf drops the copy of a workspace if nothing refers to it.
-func (s *Service) dropCopyOf(ctx context.Context, of string) error {
-	if s.copies == nil || of == "" {
-		return nil
-	}
-	held, err := s.holdsCopy(ctx, of, "")
-	if err != nil || held {
-		return err
-	}
-	if r, err := s.store.Get(ctx, of); err == nil && r.State != sandbox.Stopped || err != nil && !isUnknown(err) {
-		return ignoreUnknown(err)
-	}
-	return s.copies.Remove(of)
 }
 
 // changesAudit writes the audit entries of package changes.

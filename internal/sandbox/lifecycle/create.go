@@ -106,7 +106,7 @@ func (s *Service) make(ctx context.Context, r sandbox.Row, compiled *policy.Poli
 		return err
 	}
 	defer func() { done(err) }()
-	noted := s.noteWorkspace(ctx, r, from)
+	noted := s.workspaces.Note(ctx, r, from.again || from.saved.FilesOnly)
 	from.search.Start()
 	err = s.boot(ctx, r, compiled, spec, config, from)
 	noted()
@@ -150,7 +150,7 @@ func (s *Service) undo(ctx context.Context, r sandbox.Row, cause error) error {
 	err := errors.Join(s.removeInstance(ctx, id), s.detach(ctx, r))
 	if err == nil {
 		s.intake.Drain(ctx, id, true)
-		err = errors.Join(s.dropCopy(ctx, r), s.dropManifest(id), s.access.DropValues(ctx, id, ""))
+		err = errors.Join(s.workspaces.DropCopy(ctx, r), s.workspaces.Forget(id), s.access.DropValues(ctx, id, ""))
 	}
 	if err == nil {
 		err = s.erase(ctx, id)

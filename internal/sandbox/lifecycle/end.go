@@ -157,10 +157,10 @@ func (s *Service) finish(ctx context.Context, id string, at time.Time) error {
 	if err != nil {
 		return err
 	}
-	if err := s.dropCopy(ctx, row); err != nil {
+	if err := s.workspaces.DropCopy(ctx, row); err != nil {
 		return err
 	}
-	if err := s.dropManifest(id); err != nil {
+	if err := s.workspaces.Forget(id); err != nil {
 		return err
 	}
 	if err := s.dropImage(ctx, row); err != nil {

@@ -77,7 +77,7 @@ func (s *Service) Reconcile(ctx context.Context) (Report, error) {
 		s.log.Error("sandbox not reconciled", "sandbox", id, "err", err)
 	}
 	slices.Sort(report.Failed)
-	return report, errors.Join(s.dropEnded(ctx), s.relink(ctx), s.intake.CatchUp(ctx), s.intake.SweepFlows(ctx), s.recordings.Sweep(ctx), s.changes.Sweep(), s.dropCopies(ctx), s.dropManifests(ctx), s.changes.Recover(ctx))
+	return report, errors.Join(s.dropEnded(ctx), s.relink(ctx), s.intake.CatchUp(ctx), s.intake.SweepFlows(ctx), s.recordings.Sweep(ctx), s.changes.Sweep(), s.workspaces.SweepCopies(ctx), s.workspaces.SweepManifests(ctx), s.changes.Recover(ctx))
 }
 
 // crewSize is how many sandboxes are reconciled at once: a removal mostly

@@ -24,6 +24,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox/changes"
 	"github.com/crannog/crannog/internal/sandbox/intake"
 	"github.com/crannog/crannog/internal/sandbox/recordings"
+	"github.com/crannog/crannog/internal/sandbox/workspaces"
 	"github.com/crannog/crannog/internal/state/retained"
 	"github.com/crannog/crannog/internal/state/workspace"
 )
@@ -94,16 +95,14 @@ type Service struct {
 	log        *slog.Logger
 	settings   sandbox.Settings
 	access     *access.Service
-	copies     *workspace.Copies
+	workspaces *workspaces.Service
 	images     sandbox.Images
-	hostFiles  sandbox.HostFiles
+	hostFiles  hostFiles
 	recordings *recordings.Service
 	audit      *auditlog.Log
 	intake     *intake.Service
 	self       sandbox.Process
 	alive      func(sandbox.Process) bool
-	manifests  *workspace.Manifests
-	kept       *retained.Store
 
 	locks     locks
 	admission *admission.Queue
@@ -171,8 +170,7 @@ func NewService(d Deps) (*Service, error) {
 	s := &Service{
 		store: d.Store, engines: engines{d.Engines, settings.AnyBoundary}, templates: d.Templates, log: d.Log,
 		settings: settings, self: d.Process, alive: d.Alive,
-		manifests: d.Manifests, kept: d.Kept,
-		copies: d.Copies, images: d.Images, hostFiles: d.HostFiles,
+		images: d.Images, hostFiles: hostFiles{d.Store, d.HostFiles, d.Log},
 		admission: d.Admission, room: d.Room,
 		wake:     make(chan struct{}, 1),
 		live:     make(map[string]*box),
@@ -194,6 +192,11 @@ func NewService(d Deps) (*Service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sandbox service: %w", err)
 	}
+	w := workspaces.Deps{Rows: d.Store, Copies: d.Copies, Manifests: d.Manifests, Log: d.Log}
+	if d.Kept != nil {
+		w.Retained = d.Kept
+	}
+	s.workspaces = workspaces.New(w)
 	s.recordings = recordings.New(recordings.Deps{
 		Resolve: s.resolve, Rows: d.Store, Shelf: d.Recordings, Log: d.Log,
 		HasChanges: func(id string) bool { return d.Kept != nil && d.Kept.Has(id) },

@@ -100,10 +100,10 @@ func (s *Service) anew(ctx context.Context, templateID string, b sandbox.Base) (
 // boot starts a machine, whose guest makes all checks before it is ready.
 // After an error nothing of it is left but perhaps its link.
 func (s *Service) boot(ctx context.Context, r sandbox.Row, p *policy.Policy, spec engine.Spec, config guest.Config, from source) (err error) {
-	if spec.Workspace, err = rootfs.Workspace(ctx, s.copies, r, p, from.again); err != nil {
+	if spec.Workspace, err = rootfs.Workspace(ctx, s.workspaces.Copies(), r, p, from.again); err != nil {
 		return err
 	}
-	if spec.Mounts, err = rootfs.Mounts(ctx, s.copies, r, p, spec.Mounts, from.again); err != nil {
+	if spec.Mounts, err = rootfs.Mounts(ctx, s.workspaces.Copies(), r, p, spec.Mounts, from.again); err != nil {
 		return err
 	}
 	if spec.StandIns, err = s.shownCopies(from); err != nil {
@@ -179,7 +179,7 @@ func (s *Service) shownCopies(from source) ([]engine.Bind, error) {
 	if from.saved.Image != "" {
 		needs = from.saved.Needs
 	}
-	list, missing, err := s.standIns(needs)
+	list, missing, err := s.hostFiles.standIns(needs)
 	if missing != "" && !from.files {
 		return nil, otherPrograms(missing)
 	}
