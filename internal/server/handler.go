@@ -38,7 +38,7 @@ func (d *Server) surfaces() *surfaces {
 			Keys: d.Keys, Engines: d.Engines, Approvals: d.Approvals,
 			Auth: d.authenticate, Log: o.Log, Version: o.Version, Domain: o.Domain,
 			Secrets: rotating{d.Secrets, d},
-			Tap:     d.tap, Recordings: d.tapes, Recorded: d.Service,
+			Tap:     d.tap, Recordings: d.tapes, Recorded: d.Service.Recordings(),
 			Record: d.Record, Provenance: d.provenanceKeys(),
 		}),
 		e2b: e2b.New(e2b.Deps{

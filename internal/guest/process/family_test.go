@@ -38,7 +38,9 @@ func pidIn(t *testing.T, file string) int {
 // its time limit, and returns the number of what it left.
 func (b *bench) endWithLeaver(t *testing.T, file string, sig pb.Signal) int {
 	t.Helper()
-	command := leaver(file) + "echo up; exec sleep 1000"
+	// Only the program that stays says that it is up: a shell that has caught a signal
+	// just before it becomes another program forgets it.
+	command := leaver(file) + "echo up > " + file + ".up; exec tail -n 1 -f " + file + ".up"
 	if sig == 0 {
 		b.expire(t, command, file)
 		return pidIn(t, file)

@@ -89,19 +89,3 @@ func (s *Service) SignalProcess(ctx context.Context, who sandbox.Principal, ref 
 	ctx, a := s.begin(ctx, who, "process.signal", ref)
 	return a.Finish(ctx, s.Service.SignalProcess(ctx, who, ref, pid, sig))
 }
-
-// KeepRecordings keeps what was recorded of a sandbox beyond its end.
-func (s *Service) KeepRecordings(ctx context.Context, who sandbox.Principal, ref string) (sandbox.KeptRecordings, error) {
-	ctx, a := s.begin(ctx, who, "recordings.keep", ref)
-	out, err := s.Service.KeepRecordings(ctx, who, ref)
-	if err == nil && out.ID == "" {
-		return out, nil // nothing was done
-	}
-	return out, a.Commit(ctx, err)
-}
-
-// DiscardRecordings drops recordings that were kept.
-func (s *Service) DiscardRecordings(ctx context.Context, who sandbox.Principal, id string) error {
-	ctx, a := s.begin(ctx, who, "recordings.discard", id)
-	return a.Finish(ctx, s.Service.DiscardRecordings(ctx, who, id))
-}

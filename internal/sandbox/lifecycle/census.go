@@ -26,7 +26,7 @@ func (s *Service) Census(ctx context.Context, who sandbox.Principal, ref string)
 	if err != nil {
 		return census.Census{}, err
 	}
-	hide, err := s.unseen(ctx, r.ID)
+	hide, err := s.access.Unseen(ctx, r.ID)
 	if err != nil {
 		return census.Census{}, err
 	}

@@ -32,11 +32,11 @@ func (c changesSource) Snapshot(ctx context.Context, who sandbox.Principal, ref 
 }
 
 // Policy implements changes.Source.
-func (c changesSource) Policy(a sandbox.Access) (*policy.Policy, error) { return c.s.compile(a) }
+func (c changesSource) Policy(a sandbox.Access) (*policy.Policy, error) { return c.s.access.Compile(a) }
 
 // HostBinds implements changes.Source.
 func (c changesSource) HostBinds(ctx context.Context, r sandbox.Row, p *policy.Policy) ([]engine.Bind, error) {
-	return rootfs.Mounts(ctx, c.s.copies, r, p, r.Base.HostBinds(), true)
+	return rootfs.Mounts(ctx, c.s.workspaces.Copies(), r, p, r.Base.HostBinds(), true)
 }
 
 // Open implements changes.Source.
@@ -46,9 +46,9 @@ func (c changesSource) Open(ctx context.Context, r sandbox.Row) (changes.Opened,
 		mask, err := c.s.Mask(ctx, r.ID)
 		return changes.Opened{Row: r, Mask: mask}, err
 	case sandbox.Paused:
-		mask, err := c.s.veilOf(ctx, r)
+		mask, err := c.s.access.MaskOf(ctx, r)
 		if err != nil {
-			return changes.Opened{}, c.s.maskUnavailable(r.ID, err)
+			return changes.Opened{}, c.s.access.Unavailable(r.ID, err)
 		}
 		twin, drop, err := c.s.reading(ctx, r, r.Base, r.Limits, r.Workspace, r.Saved)
 		return changes.Opened{Row: twin, Mask: mask, Close: drop}, err
@@ -70,11 +70,13 @@ func (c changesSource) Guest(ctx context.Context, r sandbox.Row, method, path st
 
 // RetainedRedactor implements changes.Source.
 func (c changesSource) RetainedRedactor(ctx context.Context, r sandbox.Row) (*sandbox.Mask, error) {
-	return c.s.veilOf(ctx, r)
+	return c.s.access.MaskOf(ctx, r)
 }
 
 // Unchanged implements changes.Source.
-func (c changesSource) Unchanged(ctx context.Context, r sandbox.Row) bool { return c.s.quiet(ctx, r) }
+func (c changesSource) Unchanged(ctx context.Context, r sandbox.Row) bool {
+	return c.s.intake.Unchanged(ctx, r)
+}
 
 // Log implements changes.Source.
 func (c changesSource) Log(ctx context.Context, id, message string) {
@@ -88,27 +90,12 @@ func (c changesSource) Forget(id, copied string) error {
 	if r, err := c.s.store.Get(ctx, id); err == nil && r.State != sandbox.Stopped {
 		return nil // it needs them itself
 	}
-	return errors.Join(c.s.dropManifest(id), c.s.dropCopyOf(ctx, copied))
+	return errors.Join(c.s.workspaces.Forget(id), c.s.workspaces.DropCopyOf(ctx, copied))
 }
 
 // DropRecording implements changes.Source.
 func (c changesSource) DropRecording(ctx context.Context, id string) error {
-	return c.s.letRecording(ctx, id)
-}
-
-// dropCopyOf drops the copy of a workspace if nothing refers to it.
-func (s *Service) dropCopyOf(ctx context.Context, of string) error {
-	if s.copies == nil || of == "" {
-		return nil
-	}
-	held, err := s.holdsCopy(ctx, of, "")
-	if err != nil || held {
-		return err
-	}
-	if r, err := s.store.Get(ctx, of); err == nil && r.State != sandbox.Stopped || err != nil && !isUnknown(err) {
-		return ignoreUnknown(err)
-	}
-	return s.copies.Remove(of)
+	return c.s.recordings.Discard(ctx, id)
 }
 
 // changesAudit writes the audit entries of package changes.

@@ -123,7 +123,7 @@ func leave(dir, what string) error {
 	if _, err = s.Changes().KeepChanges(ctx, local, sb.ID); err != nil {
 		return err
 	}
-	r, err := s.KeepRecordings(ctx, local, sb.ID)
+	r, err := s.Recordings().KeepRecordings(ctx, local, sb.ID)
 	if err != nil || r.ID != sb.ID {
 		return fmt.Errorf("%+v %w", r, err)
 	}
@@ -226,8 +226,8 @@ func leftBehind(t *testing.T, dir string) string {
 			t.Errorf("%q: %+v %v", changed, set.Changes, err)
 		}
 	}
-	of, err := r.Recorded(t.Context(), local, id)
-	if _, stranger := r.Recorded(t.Context(), alice, id); stranger == nil {
+	of, err := r.Recordings().Recorded(t.Context(), local, id)
+	if _, stranger := r.Recordings().Recorded(t.Context(), alice, id); stranger == nil {
 		t.Error("another key finds the recordings")
 	}
 	switch kept := left("recordings"); {

@@ -96,7 +96,7 @@ func (s *Service) make(ctx context.Context, r sandbox.Row, compiled *policy.Poli
 		return err
 	}
 	// The row comes before the values too, so that they go with it.
-	if err := s.seal(ctx, r.ID, r.Access); err != nil {
+	if err := s.access.Seal(ctx, r.ID, r.Access); err != nil {
 		return err
 	}
 	// It waits with a row, so that it counts against the most that may live, and
@@ -106,7 +106,7 @@ func (s *Service) make(ctx context.Context, r sandbox.Row, compiled *policy.Poli
 		return err
 	}
 	defer func() { done(err) }()
-	noted := s.noteWorkspace(ctx, r, from)
+	noted := s.workspaces.Note(ctx, r, from.again || from.saved.FilesOnly)
 	from.search.Start()
 	err = s.boot(ctx, r, compiled, spec, config, from)
 	noted()
@@ -145,12 +145,12 @@ func (s *Service) undo(ctx context.Context, r sandbox.Row, cause error) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 	defer cancel()
-	s.veil(id)
+	s.intake.Retain(id)
 	s.cut(id)
 	err := errors.Join(s.removeInstance(ctx, id), s.detach(ctx, r))
 	if err == nil {
-		s.drain(ctx, id, true)
-		err = errors.Join(s.dropCopy(ctx, r), s.dropManifest(id), s.dropOwn(ctx, id, ""))
+		s.intake.Drain(ctx, id, true)
+		err = errors.Join(s.workspaces.DropCopy(ctx, r), s.workspaces.Forget(id), s.access.DropValues(ctx, id, ""))
 	}
 	if err == nil {
 		err = s.erase(ctx, id)

@@ -14,7 +14,7 @@ import (
 // extract copies the files out of the saved memory in dir, into a private draft that
 // drop removes. It leaves dir as it is, so that a crash on the way loses nothing.
 func (s *Service) extract(ctx context.Context, name string, spec engine.Spec, dir string) (files *os.File, drop func() error, err error) {
-	a, err := s.archiver(name)
+	a, err := s.engines.archiver(name)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/access"
 	"github.com/crannog/crannog/internal/sandbox/auditlog"
 )
 
@@ -141,7 +142,7 @@ func (s *Service) ofCopies(ctx context.Context, r sandbox.Row) (*policy.Policy, 
 	if err != nil || r.Access.Own == "" {
 		return p, nil, err
 	}
-	a, err := s.attachment(ctx, r, p)
+	a, err := s.access.Resolve(ctx, r, p)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -173,7 +174,7 @@ func (s *Service) twin(r sandbox.Row, values map[string]config.Secret, ttl time.
 	c.Access.Values, c.Access.Own = nil, ""
 	if len(values) > 0 {
 		c.Access.Values = values
-		c.Access = nameOwn(c.Access)
+		c.Access = access.NameValues(c.Access)
 	}
 	return c
 }

@@ -16,12 +16,12 @@ import (
 // running sandbox that the log does not have. The entry of the caller's request is
 // written with it, so that creating waits for the disk once.
 func (s *Service) started(ctx context.Context, r sandbox.Row, from string) error {
-	watched := s.observer(r.Engine) != nil
+	watched := s.engines.observer(r.Engine) != nil
 	f := payload.Started{
 		Name: r.Name, Owner: r.Owner, Template: r.Template, TemplateID: r.TemplateID, From: from,
 		Origin: r.Origin, Parent: r.Parent, Engine: r.Engine, Boundary: string(r.Boundary), Workspace: r.Workspace,
 		Level: r.PolicyLevel, Policy: r.PolicyDigest, Net: string(r.Access.Net), Checked: r.Checked, Ephemeral: r.Ephemeral,
-		EndAt: stamp(r.EndAt), Watched: watched && s.spools != nil,
+		EndAt: stamp(r.EndAt), Watched: watched && s.intake.Watches(),
 		Limits: payload.Limits{
 			MemoryBytes: r.Limits.MemoryBytes, MilliCPU: r.Limits.MilliCPU, PIDs: r.Limits.PIDs,
 			DiskBytes: r.Limits.DiskBytes, DiskInodes: r.Limits.DiskInodes, ShmBytes: r.Limits.ShmBytes,
@@ -64,19 +64,5 @@ func (s *Service) parted(ctx context.Context, r sandbox.Row, at time.Time) error
 		s.audit.AppendAnyway(ctx, append(drafts, d)...)
 		return nil
 	}
-	if s.spools == nil {
-		return write(true)
-	}
-	limited, cancel := context.WithTimeout(ctx, surveyTimeout)
-	defer cancel()
-	err := s.spools.Exclusive(limited, r.ID, write)
-	if left := s.spools.Leave(r.ID); left != nil {
-		s.log.Warn("spool not closed", "sandbox", r.ID, "err", left)
-	}
-	if err != nil {
-		// The disk is full, or who holds the file is stuck. Ending goes first.
-		s.log.Warn("end of sandbox written without its place being held", "sandbox", r.ID, "err", err)
-		return write(true)
-	}
-	return nil
+	return s.intake.Exclusive(ctx, r.ID, write)
 }

@@ -195,7 +195,7 @@ func (s *Service) lostImages(ctx context.Context) error {
 	}
 	var errs []error
 	for _, r := range paused {
-		if _, there := sizes[r.Saved.Image]; !there && s.served(r) {
+		if _, there := sizes[r.Saved.Image]; !there && s.engines.served(r) {
 			errs = append(errs, s.locked(ctx, r.ID, func(ctx context.Context, id string) error { return s.lost(ctx, r) }))
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/crannog/crannog/internal/egress/policy"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/access"
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
@@ -96,11 +97,11 @@ func (s *Service) plan(ctx context.Context, who sandbox.Principal, req sandbox.C
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
-	compiled, err := s.compile(req.Access)
+	compiled, err := s.access.Compile(req.Access)
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
-	chosen, err := s.chooseEngine(req.Engine, compiled, template.Origin)
+	chosen, err := s.engines.chooseEngine(req.Engine, compiled, template.Origin)
 	if err != nil {
 		return sandbox.Row{}, sandbox.Template{}, nil, err
 	}
@@ -129,7 +130,7 @@ func (s *Service) plan(ctx context.Context, who sandbox.Principal, req sandbox.C
 		}
 		rootfs.AddRepository(&base, workspace, template.Root, match)
 	}
-	req.Access = nameOwn(req.Access.Settled())
+	req.Access = access.NameValues(req.Access.Settled())
 	r := sandbox.Row{ControlToken: newToken(), Process: s.self, Run: 1, CreateTimeout: ttl, Base: base, Sandbox: sandbox.Sandbox{
 		ID: newID(), Name: req.Name, TemplateID: template.ID, Template: ref.String(), State: sandbox.Creating, OnEnd: req.OnEnd,
 		Owner: who.KeyID, Ephemeral: req.Ephemeral, StartedAt: time.Now().UTC().Round(0),

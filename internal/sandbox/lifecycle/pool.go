@@ -228,7 +228,7 @@ func (p *pool) close() {
 	p.mu.Unlock()
 	p.bury()
 	for name := range p.restores.told {
-		if warmer := p.s.warmer(name); warmer != nil {
+		if warmer := p.s.engines.warmer(name); warmer != nil {
 			warmer.Warm(nil)
 		}
 	}
@@ -262,7 +262,7 @@ func (p *pool) dropLinked() {
 
 // usage is what a waiting sandbox uses, or 0 if that is not known.
 func (s *Service) usage(ctx context.Context, name, id string) int64 {
-	meter := s.meter(name)
+	meter := s.engines.meter(name)
 	if meter == nil {
 		return 0
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/access"
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
@@ -176,17 +177,17 @@ func (p *pool) give(ctx context.Context, w *waiting, r sandbox.Row, policy *poli
 	if w.kind.linked {
 		a, err := s.bound(ctx, r, policy)
 		if err != nil {
-			if dropped := s.dropOwn(context.WithoutCancel(ctx), r.ID, ""); dropped != nil {
+			if dropped := s.access.DropValues(context.WithoutCancel(ctx), r.ID, ""); dropped != nil {
 				return errors.Join(err, dropped)
 			}
 			return &untouchedError{err}
 		}
 		a.Looks = true
-		if err := s.way.Update(ctx, a); err != nil {
+		if err := s.access.Update(ctx, a); err != nil {
 			return fmt.Errorf("link of %s: %w", r.ID, err)
 		}
-		env = variables(a.Secrets, w.env)
-	} else if _, err := s.toAttach(ctx, r, policy); err != nil {
+		env = access.Variables(a.Secrets, w.env)
+	} else if _, err := s.access.Plan(ctx, r, policy); err != nil {
 		return &untouchedError{err} // it binds what nothing could use
 	}
 	linked := time.Now()
@@ -217,8 +218,8 @@ func (p *pool) give(ctx context.Context, w *waiting, r sandbox.Row, policy *poli
 
 // bound seals a request's own values and resolves all that its policy binds.
 func (s *Service) bound(ctx context.Context, r sandbox.Row, p *policy.Policy) (sandbox.Attachment, error) {
-	if err := s.seal(ctx, r.ID, r.Access); err != nil {
+	if err := s.access.Seal(ctx, r.ID, r.Access); err != nil {
 		return sandbox.Attachment{}, err
 	}
-	return s.attachment(ctx, r, p)
+	return s.access.Resolve(ctx, r, p)
 }

@@ -3,7 +3,6 @@ package lifecycle
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/crannog/crannog/internal/egress/policy"
@@ -86,19 +85,16 @@ func (p *pool) prepare(w *waiting, r sandbox.Row, closed *policy.Policy, spec en
 		return err
 	}
 	if w.kind.linked {
-		if s.way == nil {
-			return fault.New(fault.Unsupported, "network_unavailable", "this service gives no sandbox a network")
-		}
-		link, err := s.way.Attach(p.ctx, sandbox.Attachment{Sandbox: r.ID, Policy: closed})
+		link, err := s.access.Attach(p.ctx, &sandbox.Attachment{Sandbox: r.ID, Policy: closed})
 		if err != nil {
-			return fmt.Errorf("link of %s: %w", r.ID, err)
+			return err
 		}
 		defer link.Box.Close()
 		spec.Egress, w.env = engine.Packets(link.Box), link.Env
 		config.Files = append(config.Files, link.Files...)
 		rootfs.AddEnv(config.Env, link.Env)
 	}
-	events, err := s.events(r)
+	events, err := s.intake.Open(r)
 	if err != nil {
 		return err
 	}
@@ -206,11 +202,8 @@ func (p *pool) discard(w *waiting) {
 // vacate removes a sandbox without an owner, and its row.
 func (s *Service) vacate(ctx context.Context, id string) error {
 	s.cut(id)
-	errs := []error{s.removeInstance(ctx, id), s.dropOwn(ctx, id, "")}
-	if s.way != nil {
-		errs = append(errs, s.way.Detach(ctx, id))
-	}
-	if err := errors.Join(append(errs, s.unspool(id))...); err != nil {
+	errs := []error{s.removeInstance(ctx, id), s.access.DropValues(ctx, id, ""), s.access.Detach(ctx, id)}
+	if err := errors.Join(append(errs, s.intake.Remove(id))...); err != nil {
 		return err
 	}
 	return s.erase(ctx, id)

@@ -169,7 +169,7 @@ func (k *kind) closedAccess() sandbox.Access {
 // closedPolicy is the policy of a waiting sandbox. It refuses to be one that
 // lets anything through, whatever the layers above say.
 func (s *Service) closedPolicy(k *kind) (*policy.Policy, error) {
-	p, err := s.compile(k.closedAccess())
+	p, err := s.access.Compile(k.closedAccess())
 	if err != nil {
 		return nil, err
 	}

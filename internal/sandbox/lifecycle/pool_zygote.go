@@ -80,7 +80,7 @@ func (s *Service) bootWaiting(ctx context.Context, e engine.Engine, spec engine.
 		err = e.Create(ctx, spec)
 	} else {
 		var c engine.Checkpointer
-		if c, err = s.checkpointer(e.Info().Name); err == nil {
+		if c, err = s.engines.checkpointer(e.Info().Name); err == nil {
 			err = c.Restore(ctx, spec, dir)
 		}
 	}
@@ -96,7 +96,7 @@ func (p *pool) breed(k *kind, closed *policy.Policy) {
 	if len(k.loadedBefore()) == 0 || k.zygote != nil || p.s.images == nil || time.Now().Before(k.bootUntil) {
 		return
 	}
-	c, err := p.s.checkpointer(k.engine.Info().Name)
+	c, err := p.s.engines.checkpointer(k.engine.Info().Name)
 	if err != nil {
 		return
 	}

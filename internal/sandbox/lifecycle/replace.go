@@ -45,7 +45,7 @@ func (s *Service) putBack(ctx context.Context, who sandbox.Principal, ref string
 		return sandbox.Sandbox{}, err
 	}
 	// Before anything is cut.
-	if _, err := s.checkpointer(r.Engine); err != nil {
+	if _, err := s.engines.checkpointer(r.Engine); err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	if _, err := s.compileOn(r.Engine, r.Access); err != nil {
@@ -111,7 +111,7 @@ func (s *Service) replace(ctx context.Context, r sandbox.Row, target string, fro
 	}
 	r.Run++
 	from.replace = true
-	s.survey(ctx, r.ID)
+	s.intake.Survey(ctx, r.ID)
 	s.cut(r.ID)
 	if err := s.restart(ctx, &r, from); err != nil {
 		return sandbox.Row{}, s.notReplaced(ctx, old, err)
@@ -137,7 +137,7 @@ func (s *Service) replaced(ctx context.Context, r sandbox.Row, at string) (sandb
 	}
 	r.State, r.At, r.Pending = sandbox.Running, at, ""
 	s.track(r)
-	s.endQuestions(ctx, r.ID, "", "the sandbox was put back")
+	s.access.Retire(ctx, r.ID, "", "the sandbox was put back")
 	s.log.Info("sandbox put back", "sandbox", r.ID, "owner", r.Owner, "snapshot", at)
 	s.note(ctx, r.ID, "info", "sandbox put back", map[string]string{"snapshot": at})
 	return r, nil

@@ -141,5 +141,5 @@ func (s *Service) removeSnapshot(ctx context.Context, n sandbox.Stored) error {
 	if err := ignoreUnknown(s.images.Remove(ctx, n.ID)); err != nil && fault.KindOf(err) != fault.Conflict {
 		return err
 	}
-	return s.dropCopyOf(ctx, n.Base.Copy)
+	return s.workspaces.DropCopyOf(ctx, n.Base.Copy)
 }

@@ -66,7 +66,7 @@ func (s *Service) fits(ctx context.Context, name, templateID string, b sandbox.B
 	if err := b.CheckRebuildable(); err != nil || from.FilesOnly {
 		return err
 	}
-	c, err := s.checkpointer(name)
+	c, err := s.engines.checkpointer(name)
 	if err != nil {
 		return err
 	}
@@ -100,10 +100,10 @@ func (s *Service) anew(ctx context.Context, templateID string, b sandbox.Base) (
 // boot starts a machine, whose guest makes all checks before it is ready.
 // After an error nothing of it is left but perhaps its link.
 func (s *Service) boot(ctx context.Context, r sandbox.Row, p *policy.Policy, spec engine.Spec, config guest.Config, from source) (err error) {
-	if spec.Workspace, err = rootfs.Workspace(ctx, s.copies, r, p, from.again); err != nil {
+	if spec.Workspace, err = rootfs.Workspace(ctx, s.workspaces.Copies(), r, p, from.again); err != nil {
 		return err
 	}
-	if spec.Mounts, err = rootfs.Mounts(ctx, s.copies, r, p, spec.Mounts, from.again); err != nil {
+	if spec.Mounts, err = rootfs.Mounts(ctx, s.workspaces.Copies(), r, p, spec.Mounts, from.again); err != nil {
 		return err
 	}
 	if spec.StandIns, err = s.shownCopies(from); err != nil {
@@ -118,7 +118,7 @@ func (s *Service) boot(ctx context.Context, r sandbox.Row, p *policy.Policy, spe
 	if dir == "" {
 		spec.StandIns = nil // no memory is restored
 	}
-	way, err := s.toAttach(ctx, r, p)
+	way, err := s.access.Plan(ctx, r, p)
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (s *Service) boot(ctx context.Context, r sandbox.Row, p *policy.Policy, spe
 			return err
 		}
 	}
-	link, err := s.attach(ctx, way)
+	link, err := s.access.Attach(ctx, way)
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (s *Service) boot(ctx context.Context, r sandbox.Row, p *policy.Policy, spe
 		config.Files = append(config.Files, link.Files...)
 		rootfs.AddEnv(config.Env, link.Env)
 	}
-	if spec.Events, err = s.events(r); err != nil {
+	if spec.Events, err = s.intake.Open(r); err != nil {
 		return err
 	}
 	if spec.Events != nil {
@@ -179,7 +179,7 @@ func (s *Service) shownCopies(from source) ([]engine.Bind, error) {
 	if from.saved.Image != "" {
 		needs = from.saved.Needs
 	}
-	list, missing, err := s.standIns(needs)
+	list, missing, err := s.hostFiles.standIns(needs)
 	if missing != "" && !from.files {
 		return nil, otherPrograms(missing)
 	}
@@ -195,7 +195,7 @@ func (s *Service) launch(ctx context.Context, name string, spec engine.Spec, dir
 		}
 		return e.Create(ctx, spec)
 	}
-	c, err := s.checkpointer(name)
+	c, err := s.engines.checkpointer(name)
 	if err != nil {
 		return err
 	}

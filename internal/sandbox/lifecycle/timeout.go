@@ -43,7 +43,7 @@ func (s *Service) setEnd(ctx context.Context, who sandbox.Principal, ref string,
 		return sandbox.Sandbox{}, err
 	}
 	defer unlock()
-	if err := s.mustServe(r); err != nil {
+	if err := s.engines.mustServe(r); err != nil {
 		return sandbox.Sandbox{}, err
 	}
 	if d == 0 && !onlyLater {

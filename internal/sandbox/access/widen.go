@@ -1,8 +1,7 @@
-package lifecycle
+package access
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,18 +15,18 @@ import (
 // widenHold is how long a change that needs a person waits for one.
 const widenHold = 20 * time.Second
 
-// carefulLevel is the level under which a running sandbox's policy is not
+// CarefulLevel is the level under which a running sandbox's policy is not
 // made wider by one person alone.
-const carefulLevel = "strict"
+const CarefulLevel = "strict"
 
-// mayWiden asks people about a change that would let a strict sandbox do what
+// MayWiden asks people about a change that would let a strict sandbox do what
 // its policy does not let it do now. What is asked is bound to the very
 // policy that the change comes to, so that nothing else can be slipped in.
-func (s *Service) mayWiden(ctx context.Context, r sandbox.Row, change func(sandbox.Access) (sandbox.Access, error)) error {
-	if r.PolicyLevel != carefulLevel {
+func (s *Service) MayWiden(ctx context.Context, r sandbox.Row, change func(sandbox.Access) (sandbox.Access, error)) error {
+	if r.PolicyLevel != CarefulLevel {
 		return nil
 	}
-	before, err := s.compile(r.Access)
+	before, err := s.Compile(r.Access)
 	if err != nil {
 		return err
 	}
@@ -35,7 +34,7 @@ func (s *Service) mayWiden(ctx context.Context, r sandbox.Row, change func(sandb
 	if err != nil {
 		return err
 	}
-	after, err := s.compile(next)
+	after, err := s.Compile(next)
 	if err != nil {
 		return err
 	}
@@ -43,13 +42,13 @@ func (s *Service) mayWiden(ctx context.Context, r sandbox.Row, change func(sandb
 	if len(wider) == 0 {
 		return nil
 	}
-	if s.questions == nil {
+	if s.deps.Questions == nil {
 		return fault.New(fault.Denied, "policy_widening_denied", "a strict sandbox's policy is not made wider, and this server asks no one")
 	}
 	quorum, expiry := before.Document().Approvals.Quorum, time.Duration(before.Document().Approvals.Timeout)
 	ask, cancel := context.WithTimeout(ctx, widenHold)
 	defer cancel()
-	answer, err := s.questions.Ask(ask, egress.Question{
+	answer, err := s.deps.Questions.Ask(ask, egress.Question{
 		Sandbox: r.ID, Kind: egress.AskWiden, Summary: "let the sandbox's policy be wider: " + strings.Join(wider, "; "),
 		Facts: map[string]string{"wider": strings.Join(wider, "\n"), "to": after.Digest()},
 		Rule:  "policy.widen", Policy: before.Digest(), Quorum: quorum, Expiry: int64(expiry / time.Second),
@@ -65,15 +64,4 @@ func (s *Service) mayWiden(ctx context.Context, r sandbox.Row, change func(sandb
 		e = e.WithHint(approval.Ways(answer.Approval, r.Owner, quorum) + "; then ask for the same change again")
 	}
 	return e
-}
-
-// Amend adds a host to what a sandbox may reach, because people have said so.
-func (s *Service) Amend(ctx context.Context, id, endpoint string) error {
-	_, err := s.setAccess(ctx, sandbox.Principal{Local: true}, id, func(a sandbox.Access) (sandbox.Access, error) {
-		if !slices.Contains(a.Allow, endpoint) {
-			a.Allow = append(slices.Clone(a.Allow), endpoint)
-		}
-		return a, nil
-	})
-	return err
 }

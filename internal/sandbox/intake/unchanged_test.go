@@ -1,4 +1,4 @@
-package lifecycle
+package intake
 
 import (
 	"errors"
@@ -25,7 +25,7 @@ func (t *told) Next() (events.Event, error) {
 
 // The workspace counts as unchanged only if the events prove it. A gap, a broken line
 // or an unknown path means that the files are compared.
-func TestOnlyWhatWasSeenIsQuiet(t *testing.T) {
+func TestOnlyWhatWasSeenIsUnchanged(t *testing.T) {
 	file := func(path string) events.Event { return events.Event{Kind: events.File, Path: path} }
 	began := events.Event{Kind: events.Began}
 	for name, c := range map[string]struct {

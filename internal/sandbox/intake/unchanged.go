@@ -1,4 +1,4 @@
-package lifecycle
+package intake
 
 import (
 	"context"
@@ -14,28 +14,28 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// quietBytes is how many events are read to see that nothing was changed: what
+// unchangedBytes is how many events are read to see that nothing was changed: what
 // did more is compared.
-const quietBytes = 8 << 20
+const unchangedBytes = 8 << 20
 
-// quiet reports whether the instance's kernel saw no change below the workspace since
+// Unchanged reports whether the instance's kernel saw no change below the workspace since
 // the sandbox started, so that no file has to be compared. In any doubt it returns
 // false. The kernel writes these events itself, so that no program inside can hide a
 // change.
-func (s *Service) quiet(ctx context.Context, r sandbox.Row) bool {
-	o := s.observer(r.Engine)
-	if o == nil || s.seen == "" || r.Run != 1 || r.Origin != "" || r.Parent != "" {
+func (s *Service) Unchanged(ctx context.Context, r sandbox.Row) bool {
+	o := s.deps.Observer(r.Engine)
+	if o == nil || s.deps.Dir == "" || r.Run != 1 || r.Origin != "" || r.Parent != "" {
 		return false // changes before its saved state are recorded elsewhere
 	}
 	if err := o.Survey(ctx, r.ID); err != nil {
 		return false
 	}
-	f, err := os.Open(filepath.Join(s.seen, r.ID+".ndjson"))
+	f, err := os.Open(filepath.Join(s.deps.Dir, r.ID+".ndjson"))
 	if err != nil {
 		return false
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err != nil || info.Size() > quietBytes {
+	if info, err := f.Stat(); err != nil || info.Size() > unchangedBytes {
 		return false
 	}
 	return untouched(events.NewReader(f, 0, 0), r.Base)

@@ -1,4 +1,4 @@
-package lifecycle
+package access
 
 import (
 	"context"
@@ -16,55 +16,14 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
-// leastWait is long enough to use a decision that is already there: a grant stays for
-// the next try if no caller waits for it.
-const leastWait = 200 * time.Millisecond
-
-// AskAccess requests approval for a sandbox to reach a host for as long as it lives,
-// and adds the host once approved. A host that is allowed already is granted at once.
-// A host that no approval could allow is Denied. A repeated request is the same
-// request, whatever its reason: a program must not wear approvers down by rewording
-// it.
-func (s *Service) AskAccess(ctx context.Context, who sandbox.Principal, ref string, w sandbox.Wanted) (egress.Answer, error) {
-	r, err := s.resolve(ctx, who, ref)
-	if err != nil {
-		return egress.Answer{}, err
-	}
-	if r.State != sandbox.Running {
-		return egress.Answer{}, sandbox.NotRunning(r)
-	}
-	if !r.Access.Linked() {
-		return egress.Answer{}, fault.Newf(fault.Conflict, "network_fixed", "Sandbox \"%s\" was made without a network", r.ID).
-			WithHint("only a new sandbox can have one")
-	}
-	q, granted, err := s.wantedQuestion(r, who, w)
-	if err != nil || granted {
-		return egress.Answer{Granted: granted, State: string(approval.Approved), Reason: "it is allowed already"}, err
-	}
-	if s.questions == nil {
-		return egress.Answer{}, fault.New(fault.Denied, "nobody_to_ask", "this server asks no one")
-	}
-	wait, cancel := context.WithTimeout(ctx, max(w.Wait, leastWait))
-	defer cancel()
-	answer, err := s.questions.Ask(wait, q)
-	if err != nil || !answer.Granted {
-		return answer, err
-	}
-	// The grant is spent: what it is for must not depend on who waits.
-	if err := s.Amend(context.WithoutCancel(ctx), r.ID, net.JoinHostPort(w.Host, strconv.Itoa(w.Port))); err != nil {
-		return egress.Answer{}, err
-	}
-	return answer, nil
-}
-
-// wantedQuestion is what people are asked, or says that it is allowed already.
-func (s *Service) wantedQuestion(r sandbox.Row, who sandbox.Principal, w sandbox.Wanted) (egress.Question, bool, error) {
+// Question is what people are asked, or says that it is allowed already.
+func (s *Service) Question(r sandbox.Row, who sandbox.Principal, w sandbox.Wanted) (egress.Question, bool, error) {
 	endpoint := net.JoinHostPort(w.Host, strconv.Itoa(w.Port))
 	if !approval.Plain(w.Host) || w.Port < 1 || w.Port > 65535 {
 		return egress.Question{}, false, fault.Newf(fault.Invalid, "invalid_host", "%q is not one exact host and a port", text.Strict(endpoint, 300)).
 			WithHint("such as api.example.com, in lower case and without wildcards")
 	}
-	before, err := s.compile(r.Access)
+	before, err := s.Compile(r.Access)
 	if err != nil {
 		return egress.Question{}, false, err
 	}
@@ -72,7 +31,7 @@ func (s *Service) wantedQuestion(r sandbox.Row, who sandbox.Principal, w sandbox
 	if !slices.Contains(next.Allow, endpoint) {
 		next.Allow = append(slices.Clone(next.Allow), endpoint)
 	}
-	after, err := s.compile(next.Settled())
+	after, err := s.Compile(next.Settled())
 	if err != nil {
 		return egress.Question{}, false, err
 	}
@@ -87,7 +46,7 @@ func (s *Service) wantedQuestion(r sandbox.Row, who sandbox.Principal, w sandbox
 	asker := "local"
 	if !who.Local {
 		asker = approval.AskerKey(who.KeyID)
-		if s.settings.AgentsAnswer {
+		if s.deps.Settings.AgentsAnswer {
 			asker = "an agent's key, which may answer"
 		}
 	}
@@ -103,6 +62,26 @@ func (s *Service) wantedQuestion(r sandbox.Row, who sandbox.Principal, w sandbox
 		},
 		Policy: before.Digest(), Quorum: quorum, Expiry: int64(expiry / time.Second),
 	}, false, nil
+}
+
+// Ask asks people, and waits as long as the context lets it.
+func (s *Service) Ask(ctx context.Context, q egress.Question) (egress.Answer, error) {
+	if s.deps.Questions == nil {
+		return egress.Answer{}, fault.New(fault.Denied, "nobody_to_ask", "this server asks no one")
+	}
+	return s.deps.Questions.Ask(ctx, q)
+}
+
+// Retire ends questions that nothing can come of any more, except those that the policy
+// with the digest keep has asked. One that stays open is ended by its own time, and a
+// grant for another policy cannot be spent, so a failure fails nothing else.
+func (s *Service) Retire(ctx context.Context, id, keep, reason string) {
+	if s.deps.Questions == nil {
+		return
+	}
+	if err := s.deps.Questions.Retire(ctx, id, keep, reason); err != nil {
+		s.deps.Log.Warn("open questions not ended", "sandbox", id, "err", err)
+	}
 }
 
 // verdict is what a policy says of a first request to a host.
