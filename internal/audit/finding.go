@@ -85,8 +85,8 @@ type marks struct {
 	count  int
 }
 
-// at compares those of the tree's size. Those of a smaller one are left for
-// who can look behind.
+// at compares the marks of the tree's size. Marks of a smaller tree are left for
+// a caller that can read the earlier entries.
 func (m *marks) at(tree *frontier) error {
 	for len(m.left) > 0 && m.left[0].size == tree.size {
 		if m.left[0].root != tree.root() {
