@@ -113,8 +113,8 @@ func TestEachDoorIsRecorded(t *testing.T) {
 		"action " + hers + " timeout ok",
 		"sandbox.ended " + hers + " killed", "action " + hers + " remove ok",
 		"action " + hers + " GET /v1/keys denied",
-		"action nobody GET /v1/sandboxes unauthenticated",
-		"action nobody GET /sandboxes unauthenticated",
+		"action anonymous GET /v1/sandboxes unauthenticated",
+		"action anonymous GET /sandboxes unauthenticated",
 		"action " + me + " prune ok",
 		"key.revoked " + me + " ci",
 	}
