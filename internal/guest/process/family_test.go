@@ -2,6 +2,7 @@ package process_test
 
 import (
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -68,6 +69,11 @@ const hangup, interrupt pb.Signal = 1, 2
 // killed, asked to end, or over its time.
 func TestF6EndReachesWhatLeftTheGroup(t *testing.T) {
 	hosttest.Need(t, marks)
+	// Of a process that ignores a signal, as below nohup, all programs ignore it; of one
+	// that handles it they do not.
+	handled := make(chan os.Signal, 1)
+	signal.Notify(handled, unix.SIGHUP, unix.SIGINT)
+	t.Cleanup(func() { signal.Stop(handled) })
 	b := newBench(t, nil)
 	bystander := filepath.Join(b.home, "bystander")
 	other := b.start(t, shell(leaver(bystander)+"echo up; wait"))
