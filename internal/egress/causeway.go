@@ -46,6 +46,7 @@ const (
 	None    AttachmentKind = "none"    // loopback and nothing else
 	Packets AttachmentKind = "packets" // IPv4 packets on a SOCK_SEQPACKET socket, without checksums of TCP
 	Tap     AttachmentKind = "tap"     // IPv4 packets of a Linux TUN device, with checksums
+	Proxy   AttachmentKind = "proxy"   // CONNECT, HTTP and DNS over streams to a listening Unix socket
 )
 
 // Kind is what a record is of.

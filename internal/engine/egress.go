@@ -16,6 +16,7 @@ const (
 	EgressNone    = egress.None
 	EgressPackets = egress.Packets
 	EgressTap     = egress.Tap
+	EgressProxy   = egress.Proxy
 )
 
 // Egress is a sandbox's end of its network attachment. The zero value is loopback

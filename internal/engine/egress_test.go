@@ -29,6 +29,7 @@ func TestEgressIsOfADeclaredKindAndComplete(t *testing.T) {
 		"an end without a kind":     {engine.Egress{End: end}, both, "egress_unsupported"},
 		"loopback with an end":      {engine.Egress{Kind: engine.EgressNone, End: end}, both, "egress_invalid"},
 		"a kind of another engine":  {engine.Egress{Kind: engine.EgressTap, End: end}, both, "egress_unsupported"},
+		"a proxy of another engine": {engine.Egress{Kind: engine.EgressProxy, End: end}, both, "egress_unsupported"},
 		"a kind that is not there":  {engine.Egress{Kind: "pakets", End: end}, both, "egress_unsupported"},
 		"no loopback on the engine": {engine.Egress{}, both[1:], "egress_unsupported"},
 		"an engine without kinds":   {engine.Packets(end), nil, "egress_unsupported"},

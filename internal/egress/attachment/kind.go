@@ -17,6 +17,7 @@ type Kind = egress.AttachmentKind
 const (
 	Packets = egress.Packets
 	Tap     = egress.Tap
+	Proxy   = egress.Proxy
 )
 
 // Attachment is the gateway's end of one sandbox's network, of any kind.
@@ -32,6 +33,10 @@ type Attachment interface {
 
 // Open serves the attachment whose gateway end is ours, until Close or until the
 // sandbox's end is closed. It takes ours over and closes it even after an error.
+//
+// Only Packets has an end that closes with the sandbox. The device of a Tap lives as
+// long as ours, and keeps its network namespace alive. The socket of a Proxy listens
+// as long as ours. For both, the engine must detach the sandbox when it has ended.
 func Open(kind Kind, ours *os.File, h Handler, o Options) (Attachment, error) {
 	switch kind {
 	case Packets, Tap:
@@ -40,6 +45,12 @@ func Open(kind Kind, ours *os.File, h Handler, o Options) (Attachment, error) {
 			return nil, err
 		}
 		return serve(p, h, o)
+	case Proxy:
+		p, err := newProxy(ours, h, o)
+		if err != nil {
+			return nil, err
+		}
+		return p, nil
 	default:
 		ours.Close()
 		return nil, fmt.Errorf("attachment: there is no kind %q", kind)

@@ -71,8 +71,10 @@ type Attachment struct {
 	// Kind is how the sandbox is connected; none is packets.
 	Kind egress.AttachmentKind
 	// Link is the gateway's end of a kind that is made where the sandbox is, as a
-	// Tap. It stays the caller's, who must close it: the device goes with its last
-	// descriptor. Nil has Attach make both ends.
+	// Tap or a Proxy. It stays the caller's, who must close it: the device, or the
+	// socket, goes with its last descriptor. The gateway holds one of them until
+	// Detach, which the caller must call when the sandbox has ended: the TUN device
+	// of a Tap would keep its network namespace alive. Nil has Attach make both ends.
 	Link *os.File
 	// Record is a regular file that the records are added to. It stays the
 	// caller's.
@@ -236,7 +238,7 @@ func (c *Client) ends(a Attachment) (box, ours *os.File, kind egress.AttachmentK
 			WithHint("end the sandboxes that it holds, and try again")
 	}
 	if a.Link == nil {
-		return nil, nil, "", fault.Newf(fault.Invalid, "link", "an attachment of the kind %q needs its device", a.Kind)
+		return nil, nil, "", fault.Newf(fault.Invalid, "link", "an attachment of the kind %q needs its device or socket", a.Kind)
 	}
 	return nil, a.Link, a.Kind, nil
 }
