@@ -17,12 +17,15 @@ import (
 // broken over two lines, of comments too.
 var banned = regexp.MustCompile(`(?i)\b(` + strings.ReplaceAll(
 	"nobody|whoever|for who|of then|comes about|tells whether|says what|goes on|meanwhile|in the place of",
-	" ", `(?:[ \t]+|[ \t]*\n[ \t]*(?://|#|\*)?[ \t]*)`) + `)\b`)
+	" ", `(?:[ \t]+|[ \t]*\n[ \t]*(?://|#|\*)*[ \t]*)`) + `)\b`)
 
 // account is the line of /etc/passwd of an account that every Linux system has.
 var account = regexp.MustCompile(`(?m)^nobody:x:65534:65534:nobody:`)
 
-// TestPlainWords reports each banned phrase in comments, strings and pages.
+// prose are the kinds of files that people read.
+var prose = []string{".go", ".md", ".ts", ".tsx", ".mjs", ".py", ".yaml", ".yml", ".txtar", ".sh"}
+
+// TestPlainWords reports each banned phrase in comments and strings of Go, and in other prose.
 func TestPlainWords(t *testing.T) {
 	for _, found := range bannedWords(t, "../../..") {
 		t.Errorf("%s: write this in plain words", found)
@@ -56,17 +59,20 @@ func bannedWords(t *testing.T, root string) []string {
 			return nil
 		}
 		ext := filepath.Ext(name)
-		if ext != ".go" && ext != ".md" {
+		if !slices.Contains(prose, ext) {
 			return nil
 		}
 		data, err := os.ReadFile(name)
 		if err != nil {
 			return err
 		}
-		if ext == ".go" {
+		switch ext {
+		case ".go":
 			inGo(data, func(line int, text string) { add(path, line, text) })
-		} else {
+		case ".md":
 			add(path, 1, codeSpan.ReplaceAllString(string(data), "``")) // a name, not a word
+		default:
+			add(path, 1, string(data))
 		}
 		return nil
 	})
@@ -134,6 +140,28 @@ func TestPlainWordsAreFound(t *testing.T) {
 	}
 	if got := inText("undergoes once, nobodys, of thence"); len(got) != 0 {
 		t.Errorf("it finds parts of words: %v", got)
+	}
+}
+
+// Each kind of file that people read is looked at, and no program's output.
+func TestPlainWordsInEachKindOfFile(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"a.go": "package a // nobody", "a.md": "`nobody` whoever", "a.ts": "// goes\n * on", "a.tsx": "nobody", "a.mjs": "nobody",
+		"a.py": "# says\n# what", "a.yaml": "nobody", "a.yml": "nobody", "a.txtar": "nobody", "a.sh": "nobody",
+		"node_modules/a.ts": "nobody", "bin/a.sh": "nobody", "a.bin": "nobody",
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := bannedWords(t, dir)
+	if len(got) != len(prose) {
+		t.Errorf("found %q, want one in each of %q", got, prose)
 	}
 }
 
