@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// firstByteIdle is how long a program may take until it says what it wants.
+	// firstByteIdle is how long a program may take to send the first byte.
 	firstByteIdle = 10 * time.Second
 	// maxStreamQuery is the longest DNS query on a stream. Its length begins the
 	// stream, so that its first byte is never that of an HTTP request or of TLS.

@@ -126,7 +126,7 @@ func lookUp(t *testing.T, s attachmenttest.Socket, name string) dnsmessage.Messa
 }
 
 // A name that is looked up over a stream has an address that means nothing, and the
-// record says what was asked.
+// look-up is recorded.
 func TestAProxyLooksNamesUp(t *testing.T) {
 	c, dir, s := attachProxy(t, Options{})
 	m := lookUp(t, s, "api.test.")
