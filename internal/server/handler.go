@@ -58,7 +58,7 @@ func (s *surfaces) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == api.Prefix || strings.HasPrefix(r.URL.Path, api.Prefix+"/"):
 		s.d.watched(w, timed(w, r), s.own.ServeHTTP)
 	case r.URL.Path == "/llms.txt" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
-		// The same for everybody: it says what crannog is, and nothing of this one.
+		// The same for all callers: it describes crannog, and nothing of this server.
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		http.ServeContent(w, r, "", time.Time{}, strings.NewReader(registration.LLMs()))
 	case s.home(r) != "":
@@ -132,8 +132,8 @@ func markLocal(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, localKey{}, int(cred.Uid))
 }
 
-// authenticate says who asks our own API: whom a Door has named, whoever came
-// through the local socket, or the holder of a key.
+// authenticate returns who calls our own API: the caller that a Door has named, the user of the
+// local socket, or the holder of a key.
 func (d *Server) authenticate(r *http.Request) (sandbox.Principal, error) {
 	who, err := d.whoAsks(r)
 	if err == nil {

@@ -67,7 +67,7 @@ type Options struct {
 	// Domain is what sandboxes' host names end in, or "".
 	Domain  string
 	Version string
-	// SecretsKey says what seals secrets: "" or "file" is a key file in the
+	// SecretsKey selects what seals secrets: "" or "file" is a key file in the
 	// state directory, "keyring" a key in the system's keyring,
 	// "transit:mount/key" a key that a Vault server keeps.
 	SecretsKey string
@@ -250,8 +250,8 @@ func (d *Server) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// ownerOf says whose a sandbox is that has not ended. What cannot be read
-// counts as ended: nobody could be asked about it.
+// ownerOf returns the owner of a sandbox that has not ended. A sandbox whose row cannot be read
+// counts as ended: there is no owner to ask about it.
 func (d *Server) ownerOf(id string) (string, bool) {
 	r, err := d.store.Get(context.Background(), id)
 	if err == nil && r.State != sandbox.Stopped {

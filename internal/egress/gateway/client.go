@@ -298,8 +298,8 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// claim makes sandboxes ones that this client answers for, or not, and tells
-// whether the last of them was.
+// claim sets whether this client answers for sandboxes, and reports whether it
+// answered for the last of them before.
 func (c *Client) claim(mine bool, sandboxes ...string) (had bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -122,7 +122,7 @@ func (e *Engine) Info() engine.Info {
 		info.Notes = append(info.Notes, "built with cgo: gVisor's system call filter for itself lets a few more calls through; build with make, or with CGO_ENABLED=0")
 	}
 	if e.rootless {
-		info.Notes = append(info.Notes, "runs in a user namespace of this user: files of other users are shown as nobody's")
+		info.Notes = append(info.Notes, "runs in a user namespace of this user: files of other users are shown with the overflow user as owner")
 	}
 	return info
 }

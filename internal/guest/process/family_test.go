@@ -19,7 +19,7 @@ import (
 
 // leaver is a shell's command that leaves a process behind which has a session of
 // its own, no environment, no output of ours and no parent but the first process,
-// and which goes on forking. It writes its number to a file.
+// and which keeps forking. It writes its number to a file.
 func leaver(file string) string {
 	return "(setsid env -i sh -c 'sh -c \"echo \\$\\$ > " + file + "; for i in \\$(/usr/bin/seq 9999); do /bin/sleep 0.01; done\" &' >/dev/null 2>&1 </dev/null &)\n" +
 		"until [ -s " + file + " ]; do sleep 0.01; done\n"
@@ -130,7 +130,7 @@ func TestF6ProcessesHaveTheirCommand(t *testing.T) {
 		t.Errorf("the command descends from %+v", own)
 	}
 	if none := origin(os.Getpid()); none != nil {
-		t.Errorf("a process that nobody had run descends from %+v", none)
+		t.Errorf("a process that no command had started descends from %+v", none)
 	}
 	if err := b.closeStdin(t, s); err != nil {
 		t.Fatal(err)
