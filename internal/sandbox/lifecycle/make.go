@@ -62,7 +62,7 @@ func (s *Service) make(ctx context.Context, b *boot) error {
 			}
 			return s.started(ctx, b.row, origin)
 		}},
-		{Name: stepRunning, Do: func(ctx context.Context) error { return s.makeRunning(ctx, b) }},
+		{Name: stepRunning, Do: b.makeRunning},
 	}
 	err := steps.Run(ctx, undoTimeout, slices.Concat(before, b.steps(), after)...)
 	if err == nil {
@@ -70,19 +70,19 @@ func (s *Service) make(ctx context.Context, b *boot) error {
 	}
 	s.log.Warn("sandbox not created", "sandbox", id, "owner", b.row.Owner, "err", err)
 	if left(err) {
-		s.markCrashed(ctx, id)
+		b.markCrashed(ctx)
 	}
 	return undone(ctx, err)
 }
 
 // makeRunning makes the row of a new sandbox running.
-func (s *Service) makeRunning(ctx context.Context, b *boot) error {
+func (b *boot) makeRunning(ctx context.Context) error {
 	move := sandbox.Move{From: []sandbox.State{sandbox.Creating}, To: sandbox.Running}
 	if b.from.search != nil {
 		b.row.Base.Keys = b.from.search.Found()
 		move.Change = &sandbox.Change{Base: &b.row.Base}
 	}
-	moved, err := s.store.Move(ctx, b.row.ID, move)
+	moved, err := b.s.store.Move(ctx, b.row.ID, move)
 	if err != nil {
 		return err
 	}
@@ -95,10 +95,10 @@ func (s *Service) makeRunning(ctx context.Context, b *boot) error {
 
 // markCrashed has the attendant end a sandbox that could not be cleaned up. Its row is
 // still there.
-func (s *Service) markCrashed(ctx context.Context, id string) {
+func (b *boot) markCrashed(ctx context.Context) {
 	ctx, cancel := lasting(ctx)
 	defer cancel()
-	if _, err := s.store.Move(ctx, id, sandbox.Move{From: []sandbox.State{sandbox.Creating, sandbox.Running}, To: sandbox.Stopping, Reason: sandbox.ReasonCrashed}); err != nil {
-		s.log.Error("failed sandbox not marked", "sandbox", id, "err", err)
+	if _, err := b.s.store.Move(ctx, b.row.ID, sandbox.Move{From: []sandbox.State{sandbox.Creating, sandbox.Running}, To: sandbox.Stopping, Reason: sandbox.ReasonCrashed}); err != nil {
+		b.s.log.Error("failed sandbox not marked", "sandbox", b.row.ID, "err", err)
 	}
 }
