@@ -6,10 +6,10 @@ package access
 import (
 	"context"
 	"log/slog"
-	"sync"
 
 	"github.com/crannog/crannog/internal/audit/payload"
 	"github.com/crannog/crannog/internal/egress/policy"
+	"github.com/crannog/crannog/internal/host/lockorder"
 	"github.com/crannog/crannog/internal/sandbox"
 )
 
@@ -36,11 +36,16 @@ type Deps struct {
 type Service struct {
 	deps Deps
 
-	mu    sync.Mutex
+	mu    lockorder.Mutex[rank]
 	masks map[string]*sandbox.Mask // of sandboxes that run or are being made
 	// ended are the masks of ended sandboxes whose events are not in the audit log yet.
 	ended map[string]*sandbox.Mask
 }
+
+// rank is below the locks of package lifecycle, which ask while they hold theirs.
+type rank struct{}
+
+func (rank) Rank() (int, string) { return 4, "access.Service.mu" }
 
 // New returns a Service.
 func New(d Deps) *Service {

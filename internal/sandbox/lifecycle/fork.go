@@ -196,9 +196,8 @@ func (s *Service) copyOne(ctx context.Context, r sandbox.Row, p *policy.Policy, 
 		return sandbox.Sandbox{}, err
 	}
 	defer unlock()
-	if err := s.make(ctx, r, p, spec, config, from); err != nil {
-		s.log.Warn("copy not made", "sandbox", r.ID, "parent", r.Parent, "err", err)
-		return sandbox.Sandbox{}, s.undo(ctx, r, err)
+	if err := s.make(ctx, s.newBoot(r, p, spec, config, from)); err != nil {
+		return sandbox.Sandbox{}, err
 	}
 	return s.created(ctx, r, began, "copy"), nil
 }

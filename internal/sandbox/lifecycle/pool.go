@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/crannog/crannog/internal/engine"
+	"github.com/crannog/crannog/internal/host/lockorder"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/demand"
 )
@@ -51,7 +52,7 @@ type pool struct {
 	gauge demand.Gauge // of the loop
 	told  int64        // creations that the log has told of, of the loop
 
-	mu     sync.Mutex
+	mu     lockorder.Mutex[rankPool]
 	closed bool
 	book   demand.Book
 	kinds  map[string]*kind

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/crannog/crannog/internal/egress/policy"
@@ -12,6 +13,7 @@ import (
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/demand"
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
+	"github.com/crannog/crannog/internal/sandbox/steps"
 )
 
 // fill makes one sandbox of a kind and lets it wait.
@@ -28,12 +30,10 @@ func (p *pool) fill(k *kind) error {
 		return err
 	}
 	w.id, w.control = r.ID, r.ControlToken
-	if err = p.prepare(w, r, closed, spec, config); err == nil {
-		w.line = p.s.newLine(k.engine, w.id, w.control)
-		err = w.line.putOff(p.ctx, time.Now().Add(waitFor))
-	}
-	if err != nil {
-		p.discard(w)
+	if err = p.make(w, p.s.newBoot(r, closed, spec, config, source{})); err != nil {
+		if left(err) {
+			p.discard(w) // which tries again
+		}
 		return err
 	}
 	w.rehearsal = newRehearsal(config)
@@ -79,31 +79,30 @@ func (s *Service) vacant(k *kind, closed *policy.Policy) (sandbox.Row, engine.Sp
 	return r, spec, config, err
 }
 
-// prepare takes the steps of make without a caller.
-func (p *pool) prepare(w *waiting, r sandbox.Row, closed *policy.Policy, spec engine.Spec, config guest.Config) error {
+// stepGuest is the last step of a warm sandbox.
+const stepGuest = "ask the guest to wait"
+
+// make takes the steps of a creation without a caller.
+func (p *pool) make(w *waiting, b *boot) error {
 	s := p.s
-	if err := s.store.Insert(p.ctx, r, s.settings.MaxLive); err != nil {
-		return err
+	b.launch = func(ctx context.Context) error {
+		w.env = b.env
+		w.restored = w.kind.zygote != nil
+		return p.launch(ctx, w.kind, b.spec, b.config)
 	}
-	if w.kind.linked {
-		link, err := s.access.Attach(p.ctx, &sandbox.Attachment{Sandbox: r.ID, Policy: closed})
-		if err != nil {
-			return err
-		}
-		defer link.Box.Close()
-		spec.Egress, w.env = engine.Packets(link.Box), link.Env
-		config.Files = append(config.Files, link.Files...)
-		rootfs.AddEnv(config.Env, link.Env)
-	}
-	events, err := s.intake.Open(r)
-	if err != nil {
-		return err
-	}
-	if spec.Events = events; events != nil {
-		defer events.Close()
-	}
-	w.restored = w.kind.zygote != nil
-	return p.launch(p.ctx, w.kind, spec, config)
+	row := steps.Step{Name: stepRow, Do: func(ctx context.Context) error { return s.store.Insert(ctx, b.row, s.settings.MaxLive) },
+		Undo: func(ctx context.Context) error {
+			// It has no owner who could ask what its programs did.
+			if err := s.intake.Remove(w.id); err != nil {
+				return err
+			}
+			return s.erase(ctx, w.id)
+		}}
+	wait := steps.Step{Name: stepGuest, Do: func(ctx context.Context) error {
+		w.line = s.newLine(w.kind.engine, w.id, w.control)
+		return w.line.putOff(ctx, time.Now().Add(waitFor))
+	}, Undo: func(context.Context) error { w.line.close(); return nil }}
+	return steps.Run(p.ctx, undoTimeout, slices.Concat([]steps.Step{row}, b.steps(), []steps.Step{wait})...)
 }
 
 // look is one probe of a warm sandbox, or another action on it that no caller asked

@@ -126,7 +126,7 @@ func (p *pool) save(k *kind, closed *policy.Policy, c engine.Checkpointer) (_ *z
 	config.Preload = k.loadedBefore()
 	defer p.discard(w)
 	began := time.Now()
-	if err := p.prepare(w, r, closed, spec, config); err != nil {
+	if err := p.make(w, p.s.newBoot(r, closed, spec, config, source{})); err != nil {
 		return nil, err
 	}
 	z := &zygote{booted: time.Since(began)}

@@ -42,8 +42,9 @@ func (s *Service) reading(ctx context.Context, r sandbox.Row, base sandbox.Base,
 	}
 	defer unlock()
 	began := time.Now()
-	if err := s.make(ctx, c, p, spec, config, source{saved: saved, renew: guest.Copied, again: true, reading: true}); err != nil {
-		return sandbox.Row{}, nil, s.undo(ctx, c, err)
+	from := source{saved: saved, renew: guest.Copied, again: true, reading: true}
+	if err := s.make(ctx, s.newBoot(c, p, spec, config, from)); err != nil {
+		return sandbox.Row{}, nil, err
 	}
 	s.created(ctx, c, began, "reading")
 	return c, func() error { return s.drop(context.WithoutCancel(ctx), c.ID) }, nil

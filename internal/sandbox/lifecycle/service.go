@@ -17,6 +17,7 @@ import (
 	"github.com/crannog/crannog/internal/engine"
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/host/diskroom"
+	"github.com/crannog/crannog/internal/host/lockorder"
 	"github.com/crannog/crannog/internal/sandbox"
 	"github.com/crannog/crannog/internal/sandbox/access"
 	"github.com/crannog/crannog/internal/sandbox/admission"
@@ -115,7 +116,7 @@ type Service struct {
 	stop      context.CancelFunc
 	loops     sync.WaitGroup
 
-	mu       sync.RWMutex
+	mu       lockorder.RWMutex[rankService]
 	closed   bool
 	live     map[string]*box
 	creating map[string]context.CancelCauseFunc

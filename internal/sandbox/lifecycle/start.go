@@ -2,11 +2,6 @@ package lifecycle
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -97,81 +92,6 @@ func (s *Service) anew(ctx context.Context, templateID string, b sandbox.Base) (
 	return b, err
 }
 
-// boot starts a machine, whose guest makes all checks before it is ready.
-// After an error nothing of it is left but perhaps its link.
-func (s *Service) boot(ctx context.Context, r sandbox.Row, p *policy.Policy, spec engine.Spec, config guest.Config, from source) (err error) {
-	if spec.Workspace, err = rootfs.Workspace(ctx, s.workspaces.Copies(), r, p, from.again); err != nil {
-		return err
-	}
-	if spec.Mounts, err = rootfs.Mounts(ctx, s.workspaces.Copies(), r, p, spec.Mounts, from.again); err != nil {
-		return err
-	}
-	if spec.StandIns, err = s.shownCopies(from); err != nil {
-		return err
-	}
-	// All that can be found out is found out before anything is touched.
-	dir, archive, release, err := s.open(ctx, r.Engine, spec, from)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, release()) }()
-	if dir == "" {
-		spec.StandIns = nil // no memory is restored
-	}
-	way, err := s.access.Plan(ctx, r, p)
-	if err != nil {
-		return err
-	}
-	if from.replace && way != nil {
-		// A network attachment has one end: the new instance takes over the old
-		// one's. The old instance has no network from here on, so a caller that goes
-		// away does not stop the replacement.
-		var done func()
-		ctx, done = unlessRemoved(ctx)
-		defer done()
-		if err := s.detach(ctx, r); err != nil {
-			return err
-		}
-	}
-	link, err := s.access.Attach(ctx, way)
-	if err != nil {
-		return err
-	}
-	if link.Box != nil {
-		defer link.Box.Close()
-		spec.Egress = engine.Packets(link.Box)
-		config.Files = append(config.Files, link.Files...)
-		rootfs.AddEnv(config.Env, link.Env)
-	}
-	if spec.Events, err = s.intake.Open(r); err != nil {
-		return err
-	}
-	if spec.Events != nil {
-		defer spec.Events.Close()
-	}
-	most := bootTimeout
-	if archive != nil {
-		spec.Archive, config.Archive, most = archive, true, archiveTimeout
-	}
-	if archive != nil || dir != "" {
-		config.Renew = from.renew
-	}
-	if spec.GuestConfig, err = json.Marshal(config); err != nil {
-		return err
-	}
-	boot, cancel := context.WithTimeoutCause(ctx, most,
-		fault.Newf(fault.Timeout, "create_timeout", "the sandbox did not boot within %s", most))
-	defer cancel()
-	if err := s.launch(boot, r.Engine, spec, dir, from.replace); err != nil {
-		err = rootfs.BootError(err)
-		if late := context.Cause(boot); late != nil {
-			err = errors.Join(canceled(late), err)
-		}
-		return err
-	}
-	return nil
-}
-
 // shownCopies are the files that a machine is shown in place of those of the host
 // that have changed. Files are taken out of a memory also without.
 func (s *Service) shownCopies(from source) ([]engine.Bind, error) {
@@ -204,46 +124,6 @@ func (s *Service) launch(ctx context.Context, name string, spec engine.Spec, dir
 		return c.Replace(ctx, spec, dir)
 	}
 	return c.Restore(ctx, spec, dir)
-}
-
-// open finds the state that a machine starts from, and has all of it
-// verified: a directory of memory, an archive of files, or neither.
-func (s *Service) open(ctx context.Context, name string, spec engine.Spec, from source) (dir string, archive *os.File, release func() error, err error) {
-	release = func() error { return nil }
-	dir = from.dir
-	if from.saved.Image != "" {
-		if s.images == nil {
-			return "", nil, nil, noImages()
-		}
-		lease, err := s.images.Lease(ctx, from.saved.Image, from.saved.Sum)
-		if err != nil {
-			return "", nil, nil, err
-		}
-		if err := lease.Verify(ctx); err != nil {
-			return "", nil, nil, errors.Join(err, lease.Release())
-		}
-		dir, release = lease.Dir(), lease.Release
-	}
-	switch {
-	case from.saved.FilesOnly:
-	case from.files:
-		let := release
-		if from.root != nil {
-			spec.Root = *from.root
-		}
-		archive, drop, err := s.extract(ctx, name, spec, dir)
-		if err != nil {
-			return "", nil, nil, errors.Join(err, let())
-		}
-		return "", archive, func() error { return errors.Join(drop(), let()) }, nil
-	default:
-		return dir, nil, release, nil
-	}
-	if archive, err = os.Open(filepath.Join(dir, archiveName)); err != nil {
-		return "", nil, nil, errors.Join(fmt.Errorf("archive of files: %w", err), release())
-	}
-	drop := release
-	return "", archive, func() error { return errors.Join(archive.Close(), drop()) }, nil
 }
 
 func noImages() error {
