@@ -30,13 +30,6 @@ type PoolOptions struct {
 }
 
 const (
-	// quiet is how long no sandbox must have been created before a warm one is made
-	// in advance or rehearses. Either would take the processors from the first
-	// commands of the last caller. Where callers follow each other within soon, the
-	// next caller matters more, and the shorter hasty applies.
-	quiet = 150 * time.Millisecond
-	hasty = 20 * time.Millisecond
-	soon  = time.Second
 	// poolTick is how often memory is looked at while something waits, and
 	// poolIdle how often otherwise.
 	poolTick = 2 * time.Second
@@ -47,10 +40,6 @@ const (
 	// its server for long, and lookEvery how often that is put off.
 	waitFor   = 10 * time.Minute
 	lookEvery = 4 * time.Minute
-	// failPause is how long nothing is made after a failure; it doubles with
-	// each further one, up to failPauseMax.
-	failPause    = 5 * time.Second
-	failPauseMax = 5 * time.Minute
 )
 
 // pool keeps sandboxes ready for callers to come. Its methods may be called on
@@ -58,14 +47,9 @@ const (
 type pool struct {
 	s       *Service
 	options PoolOptions
-	ctx     context.Context
-	stop    context.CancelFunc
-	ended   chan struct{}
-	wake    chan struct{}
-	watches sync.WaitGroup
-	lanes   sync.WaitGroup // fill beside the loop
-	gauge   demand.Gauge   // of the loop
-	told    int64          // creations that the log has told of, of the loop
+	*loop
+	gauge demand.Gauge // of the loop
+	told  int64        // creations that the log has told of, of the loop
 
 	mu     sync.Mutex
 	closed bool
@@ -76,16 +60,13 @@ type pool struct {
 	retired  []*zygote
 	restores restores
 	reported time.Time // when the log last said what waits
-	last     time.Time // when a creation was last under way
-	asked    time.Time // when one was last asked for
-	hurried  bool      // that one was asked for soon after the one before
+	pace     demand.Pace
+	backoff  demand.Backoff
 	// settled is when it was last found out what the usual kinds are.
 	settled time.Time
 	memory  demand.Memory
 	budget  int64
-	pause   time.Duration
-	resume  time.Time // when something may be made again
-	loading bool      // a kind with languages to load is being filled
+	loading bool // a kind with languages to load is being filled
 }
 
 // StartPool begins to keep sandboxes ready, until Close. It is called once,
@@ -94,10 +75,7 @@ func (s *Service) StartPool(o PoolOptions) {
 	if o.Memory == nil {
 		o.Memory = hostMemory
 	}
-	p := &pool{
-		s: s, options: o, gauge: demand.Gauge{Fixed: o.Bytes}, ended: make(chan struct{}),
-		wake: make(chan struct{}, 1), kinds: make(map[string]*kind),
-	}
+	p := &pool{s: s, options: o, loop: newLoop(), gauge: demand.Gauge{Fixed: o.Bytes}, kinds: make(map[string]*kind)}
 	for _, e := range s.engines.All() {
 		if warmer, ok := e.(engine.Warmer); ok {
 			warmer.Pace(func() (func(), bool) {
@@ -106,11 +84,10 @@ func (s *Service) StartPool(o PoolOptions) {
 			})
 		}
 	}
-	p.ctx, p.stop = context.WithCancel(context.Background())
 	if !s.pool.CompareAndSwap(nil, p) {
 		panic("sandbox: the pool was started before")
 	}
-	go p.run()
+	go p.run(p.step)
 }
 
 // rouse lets the pool look at what there is to do.
@@ -119,42 +96,9 @@ func (p *pool) rouse() {
 		return
 	}
 	p.mu.Lock()
-	p.last = time.Now()
+	p.pace.End(time.Now())
 	p.mu.Unlock()
 	p.nudge()
-}
-
-func (p *pool) nudge() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (p *pool) run() {
-	defer close(p.ended)
-	defer p.lanes.Wait()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		select {
-		case <-p.ctx.Done():
-			return
-		case <-p.wake:
-		case <-timer.C:
-		}
-		timer.Reset(p.step())
-	}
-}
-
-// calm is how much longer there must be no creation, if positive. p.mu must be
-// held.
-func (p *pool) calm(now time.Time) time.Duration {
-	pause := quiet
-	if p.hurried {
-		pause = hasty
-	}
-	return pause - now.Sub(p.last)
 }
 
 // usual finds out of which kinds the usual requests are now: their templates
@@ -215,8 +159,7 @@ func (p *pool) close() {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
-	p.stop()
-	<-p.ended
+	p.halt()
 	p.mu.Lock()
 	all := p.doomed
 	for _, k := range p.kinds {

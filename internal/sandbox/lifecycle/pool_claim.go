@@ -103,7 +103,7 @@ func (p *pool) hand(r sandbox.Row, t sandbox.Template, spec engine.Spec, config 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	p.last, p.asked, p.hurried = now, now, now.Sub(p.asked) < soon
+	p.pace.Ask(now)
 	p.book.Ask(key, now)
 	k := p.kinds[key]
 	if k == nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/crannog/crannog/internal/fault"
 	"github.com/crannog/crannog/internal/guest"
 	"github.com/crannog/crannog/internal/sandbox"
+	"github.com/crannog/crannog/internal/sandbox/demand"
 	"github.com/crannog/crannog/internal/sandbox/rootfs"
 )
 
@@ -195,7 +196,7 @@ func (p *pool) discard(w *waiting) {
 	p.s.log.Error("waiting sandbox not removed", "sandbox", w.id, "err", err)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w.retry = time.Now().Add(failPause)
+	w.retry = time.Now().Add(demand.FailPause)
 	p.doomed = append(p.doomed, w)
 }
 
